@@ -297,6 +297,11 @@ class config {
         return number(&dibs_config::spin_us, value.count() > 0 ? detail::field(value) : DIBS_NO_SPIN);
     }
 
+    config &keep(detail::real_ms value) noexcept
+    {
+        return number(&dibs_config::keep_ms, detail::field(value));
+    }
+
     config &min_replicas(std::uint32_t value) noexcept
     {
         return number(&dibs_config::min_replicas, value);

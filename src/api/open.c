@@ -9,6 +9,7 @@
 #include "store/store.h"
 
 #define SPIN_MOST_US 10000u
+#define KEEP_MOST_MS 60000u
 #define LABEL_MAX 48
 #define URLS_MAX 15
 #define RESERVED_KEYS "dibs:"
@@ -65,6 +66,10 @@ static bool check_times(const dibs_config *config)
     }
     if (config->spin_us > SPIN_MOST_US && config->spin_us != DIBS_NO_SPIN) {
         dibs__fail(DIBS_INVALID, "spin_us is %u; at most %u", config->spin_us, SPIN_MOST_US);
+        return false;
+    }
+    if (config->keep_ms > KEEP_MOST_MS) {
+        dibs__fail(DIBS_INVALID, "keep_ms is %u; at most %u", config->keep_ms, KEEP_MOST_MS);
         return false;
     }
     return true;
@@ -237,6 +242,7 @@ static dibs_status make_settings(struct dibs__settings *out, const dibs_config *
     out->outage_ms = or_default(config->outage_ms, 5000);
     out->handoff_ms = or_default(config->handoff_ms, 10);
     out->spin_us = config->spin_us == DIBS_NO_SPIN ? 0 : or_default(config->spin_us, 100);
+    out->keep_ms = config->keep_ms;
     out->min_replicas = config->min_replicas;
     out->replica_timeout_ms = or_default(config->replica_timeout_ms, out->durable ? 2500 : 500);
     out->on_event = config->on_event;

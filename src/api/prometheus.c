@@ -32,11 +32,13 @@
     XX(invalidations, "Times that the store told of changed locks.")                                                   \
     XX(not_held, "Unlocks by threads or tasks that did not hold the lock.")                                            \
     XX(begun, "Calls that were begun, without blocking.")                                                              \
-    XX(cancelled, "Acquires that ended because their task was cancelled.")
+    XX(cancelled, "Acquires that ended because their task was cancelled.")                                             \
+    XX(retaken, "First acquires that took a kept lease.")
 
 #define GAUGES(XX)                                                                                                     \
     XX(holds, "Locks held by threads and tasks now, each counted once.")                                               \
     XX(leases, "Leases that are kept alive now.")                                                                      \
+    XX(kept, "Leases that are kept now, and that nobody here uses.")                                                   \
     XX(tracking, "1: the store tells at once of locks that change.")                                                   \
     XX(untaken, "Completions of begun calls that nobody has taken yet.")
 

@@ -87,6 +87,8 @@ void cli_block_print(FILE *out, const char *name, const dibs_owner *owner, const
         print_owner(out, owner->token);
         print_times(out, owner);
     }
+    if (owner->kept)
+        fprintf(out, "  kept     by its process, which gives it to whoever asks\n");
     if (owner->sharers)
         print_sharers(out, owner, queue);
     if (owner->fence)

@@ -320,6 +320,7 @@ void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *ow
         cli_json_fence(json, "fence", owner->fence);
     else
         cli_json_null(json, "fence");
+    cli_json_bool(json, "kept", owner->kept);
     cli_json_int(json, "sharers", owner->sharers);
     cli_json_int(json, "waiters", owner->waiters);
     if (queue) {

@@ -12,6 +12,7 @@
 #include "base/probe.h"
 #include "core/bid.h"
 #include "core/holds.h"
+#include "core/keeper.h"
 
 #define SUSPENDED_MS 1000 /* an ask that returns so long after its deadline was held up here, not by the store */
 #define GRACE_MS 3        /* an ask that is under way when the wait ends has so long to return */
@@ -43,7 +44,7 @@ static dibs_status taken(struct dibs__acquire *acquire)
 
     acquire->learned = DIBS__LEARNED_TAKEN;
     dibs__quote(quoted, acquire->name);
-    if (acquire->limit == 0)
+    if (acquire->wish.wait_ms == 0)
         return dibs__error_set(acquire->error, DIBS_BUSY, "somebody else holds %s", quoted);
     return dibs__error_set(acquire->error, DIBS_TIMEOUT, "somebody else held %s for all of %" PRId64 " ms", quoted,
                            acquire->wish.wait_ms);
@@ -54,6 +55,8 @@ static dibs_status out_of_time(struct dibs__acquire *acquire)
 {
     char quoted[DIBS__QUOTED_MAX];
 
+    if (acquire->wish.wait_ms == 0) /* it waited for the answer to a recall, when it knew that the lock was taken */
+        return taken(acquire);
     acquire->learned = DIBS__LEARNED_NOTHING;
     return dibs__error_set(acquire->error, DIBS_TIMEOUT,
                            "the store had not answered for %s when %" PRId64 " ms had passed",
@@ -233,6 +236,8 @@ static int64_t wait_for_release(struct dibs__acquire *acquire, const struct dibs
     acquire->waited = true;
     dibs__outage_budget_heard(&acquire->budget);
     int64_t pause_ms = is_told(acquire, answer) ? answer->told_ms : answer->again_ms;
+    if (answer->recalled && acquire->wish.wait_ms == 0)
+        pause_ms = dibs__backoff_next(&acquire->recall, pause_ms);
     return dibs__after_ms(dibs__core_now(acquire->core), pause_ms);
 }
 
@@ -265,6 +270,19 @@ static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
     return DIBS__ACQUIRE_ASKS;
 }
 
+/*
+ * One try waits for a lease that another process only keeps: that one was asked to give the lease back, and either does
+ * so, or says that the lease is in use.
+ */
+static void note_recall(struct dibs__acquire *acquire, const struct dibs__answer *answer)
+{
+    acquire->recalled = answer->recalled;
+    if (!answer->recalled || acquire->limit > 0 || acquire->never_rests)
+        return;
+    acquire->limit = dibs__after_ms(dibs__core_now(acquire->core), DIBS__RECALL_MS);
+    acquire->recall.first_ms = 1;
+}
+
 /* What the answer to an ask leads to. RESTS: until then. */
 static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_status status,
                                           struct dibs__answer *answer, int64_t *until)
@@ -280,7 +298,10 @@ static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_st
         return end(acquire, status);
     if (acquire->cancelled)
         return end(acquire, cancelled(acquire));
-    if (status == DIBS_BUSY && dibs__core_now(core) >= acquire->limit)
+    if (status == DIBS_BUSY)
+        note_recall(acquire, answer);
+    if (status == DIBS_BUSY &&
+        (dibs__core_now(core) >= acquire->limit || (acquire->wish.wait_ms == 0 && !acquire->recalled)))
         return end(acquire, taken(acquire));
     if (status == DIBS_BUSY)
         *until = wait_for_release(acquire, answer);
@@ -393,7 +414,7 @@ static enum dibs__acquire_state fail(struct dibs__acquire *acquire, dibs_status 
 static struct dibs__lease *new_bid(const struct dibs__acquire *acquire)
 {
     return dibs__bid_new(acquire->core, acquire->name, acquire->name_size, acquire->group, acquire->wish.lease_ms,
-                         acquire->wish.flags, acquire->wish.limit);
+                         acquire->wish.flags, acquire->wish.limit, acquire->turn.keeps);
 }
 
 /* It has a place of its own in the store's queue. */
@@ -405,6 +426,7 @@ static bool needs_no_turn(const struct dibs__wish *wish)
 /* A fair or a shared acquire. */
 static enum dibs__acquire_state start_fair(struct dibs__acquire *acquire)
 {
+    dibs__keeper_give_back_name(acquire->core, acquire->name, acquire->name_size);
     acquire->lease = new_bid(acquire);
     if (!acquire->lease)
         return fail(acquire, no_memory(acquire));
@@ -454,10 +476,24 @@ static bool is_handed_too_late(struct dibs__acquire *acquire)
     acquire->acquired_at = dibs__core_now(core);
     if (!dibs__lease_is_lost(turn->lease, acquire->acquired_at))
         return false;
+    if (turn->retaken) { /* nobody here has had it since it was kept */
+        dibs__core_drop(core, turn->lease);
+        dibs__lease_unref(turn->lease);
+        return true;
+    }
     dibs__renewals_remove(core->renewals, turn->lease);
     dibs__core_lost(core, turn->lease, false, "");
     dibs__lease_unref(turn->lease);
     return true;
+}
+
+/* A lease that was kept and is not what the acquire wants. The store has it back before the acquire asks, or soon. */
+static void give_back_unfit(struct dibs__acquire *acquire)
+{
+    if (acquire->turn.unfit)
+        dibs__keeper_give_back(acquire->core, acquire->turn.unfit);
+    dibs__lease_unref(acquire->turn.unfit);
+    acquire->turn.unfit = NULL;
 }
 
 /* The wait for the turn is over, with a turn or a lease that was handed over in time, or without. */
@@ -467,6 +503,7 @@ static enum dibs__acquire_state has_turn(struct dibs__acquire *acquire, dibs_sta
     const struct dibs__turn *turn = &acquire->turn;
 
     acquire->waited = turn->waited;
+    give_back_unfit(acquire);
     if (status != DIBS_OK)
         return fail(acquire, fail_without_turn(acquire, status));
     dibs__outage_budget_take_over(&acquire->budget, turn->outage_since, dibs__core_now(core));
@@ -474,7 +511,9 @@ static enum dibs__acquire_state has_turn(struct dibs__acquire *acquire, dibs_sta
     acquire->cell = turn->cell;
     if (turn->kind == DIBS__TURN_TO_ASK)
         return ask_in_turn(acquire);
-    dibs__count(&core->stats.handed_off);
+    dibs__count(turn->retaken ? &core->stats.retaken : &core->stats.handed_off);
+    if (turn->tells)
+        dibs__renewals_kept(core->renewals, turn->lease);
     DIBS__PROBE(handoff, turn->lease->name, dibs__lease_fence(turn->lease));
     acquire->status = DIBS_OK;
     return ended(acquire);

@@ -27,6 +27,8 @@
 #include "core/core.h"
 #include "core/outage_budget.h"
 
+#define DIBS__RECALL_MS 50 /* so long one try waits for the answer to a recall */
+
 /* What a call asks for, its arguments checked and defaults filled in. */
 struct dibs__wish {
     int64_t wait_ms;   /* DIBS_WAIT_FOREVER, 0 (one try) or a time */
@@ -52,7 +54,7 @@ struct dibs__acquire {
     struct dibs__lease
         *lease;        /* that is asked for; NULL: there is no bid yet. Held: with one reference, the caller's */
     int64_t began;     /* when the call began */
-    int64_t limit;     /* when the wait ends; 0: one try */
+    int64_t limit;     /* when the wait ends; 0: one try, that waits for nobody */
     int64_t try_until; /* when one try ends */
     int64_t grace;     /* when the ask under way has to have returned for the sake of the limit */
     struct dibs__turn turn;
@@ -64,6 +66,9 @@ struct dibs__acquire {
     uint16_t group;                     /* of the name (metrics.h) */
     bool waited;                        /* it is counted as contended, and among those that wait now */
     bool cancelled;                     /* the call is to end with DIBS_CANCELLED, unless the lock was granted */
+    bool recalled;                      /* the last answer said so: as of dibs__answer */
+    bool never_rests;                   /* one try of a call that can't let it rest */
+    struct dibs__backoff recall; /* of one try, from one ask to the next while it waits for the answer to a recall */
     bool probes; /* one try of a call that goes on to wait: not counted as one that found the lock taken */
     enum dibs__learned learned; /* why the acquire fails */
     dibs_status status;         /* ENDED */

@@ -253,6 +253,18 @@ static struct dibs__lease *find_lease(struct dibs__shard *shard, uint64_t hash, 
     return lease;
 }
 
+struct dibs__lease *dibs__cells_lock_token(struct dibs__cells *cells, const char *name, const char *token,
+                                           struct dibs__shard **shard, struct dibs__cell **cell)
+{
+    size_t size = strlen(name);
+    uint64_t hash, sequence = 0;
+    bool is_ours = dibs__token_sequence(token, &sequence);
+
+    *shard = dibs__cells_lock_shard(cells, name, size, &hash);
+    *cell = dibs__shard_find(*shard, hash, name, size);
+    return is_ours ? find_lease(*shard, hash, name, sequence) : NULL;
+}
+
 bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant)
 {
     uint64_t hash, sequence;

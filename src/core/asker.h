@@ -108,6 +108,14 @@ struct dibs__asker *dibs__asker_detach(struct dibs__shard *shard, struct dibs__l
  */
 bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant);
 
+/*
+ * The lease of that token which threads here ask for or hold, or the process keeps, and its cell; locks its shard,
+ * which the caller unlocks. NULL: there is none.
+ */
+struct dibs__lease *dibs__cells_lock_token(struct dibs__cells *cells, const char *name, const char *token,
+                                           struct dibs__shard **shard, struct dibs__cell **cell)
+    DIBS__ACQUIRES(dibs__shard_mutex);
+
 #define DIBS__HELD_MOST 64
 
 /*

@@ -3,7 +3,7 @@
 #define LEAVE_MS 3 /* a round trip to a server nearby; a call comes back no later than that after its time */
 
 struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
-                                  uint32_t lease_ms, uint32_t flags, uint32_t limit)
+                                  uint32_t lease_ms, uint32_t flags, uint32_t limit, bool keeps)
 {
     struct dibs__lease *lease = dibs__lease_new(core->config.serial, name, name_size, core->tokens.most);
 
@@ -20,6 +20,7 @@ struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, siz
     lease->token = dibs__core_make_token(core);
     lease->token.shared = lease->shared;
     lease->token.limit = limit;
+    lease->token.keeps = keeps;
     dibs__token_write(&core->tokens, &lease->token, lease->asker->token);
     lease->asker->bid = (struct dibs__bid){.name = lease->name,
                                            .token = lease->asker->token,
@@ -60,6 +61,7 @@ void dibs__bid_renew_token(struct dibs__core *core, struct dibs__cell *cell, str
 
     token.shared = lease->token.shared;
     token.limit = lease->token.limit;
+    token.keeps = lease->token.keeps;
     dibs__asker_set_token(cell, lease, &token);
     dibs__token_write(&core->tokens, &token, lease->asker->token);
 }

@@ -7,10 +7,11 @@
 
 /*
  * All that a lease will need, made before the store is asked for it: what was
- * granted must not be refused. flags, limit: those of dibs_lock_options. NULL: no memory.
+ * granted must not be refused. flags, limit: those of dibs_lock_options. keeps: the process may keep
+ * the lease; neither fair nor shared nor fixed. NULL: no memory.
  */
 struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
-                                  uint32_t lease_ms, uint32_t flags, uint32_t limit);
+                                  uint32_t lease_ms, uint32_t flags, uint32_t limit, bool keeps);
 
 /* The bid was not granted: what it may have left in the store is retracted. Takes the caller's reference. */
 void dibs__bid_drop(struct dibs__core *core, struct dibs__lease *lease);

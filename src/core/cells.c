@@ -161,6 +161,10 @@ void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease)
     if (next)
         next->listing.at = at;
     lease->listing.at = NULL;
+    if (atomic_load_explicit(&lease->keeping.look_at, memory_order_relaxed) != DIBS__NEVER) {
+        atomic_store(&lease->keeping.look_at, DIBS__NEVER);
+        cell->shard->looked_at--;
+    }
     if (lease->asker)
         dibs__tokens_take_out(&cell->shard->tokens, lease);
     dibs__lease_unref(lease);
@@ -212,6 +216,7 @@ static void empty(struct dibs__shard *shard) DIBS__REQUIRES(dibs__shard_mutex)
     if (shard->buckets != shard->few)
         free(shard->buckets);
     free(shard->spare);
+    free(shard->habits);
 }
 
 void dibs__cells_free(struct dibs__cells *cells)

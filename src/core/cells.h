@@ -37,10 +37,11 @@ void dibs__cells_free(struct dibs__cells *cells); /* no thread is inside; NULL i
 
 /* What the threads of this process do with a name, but for those that ask for a fair lock. */
 enum dibs__cell_state {
-    DIBS__CELL_FREE,  /* nothing, and no thread waits for the name */
-    DIBS__CELL_ASKED, /* one thread has the turn */
-    DIBS__CELL_HELD,  /* one thread has the lease */
-    DIBS__CELL_PARKED /* no thread has the lease for the moment, and the first that comes may take it */
+    DIBS__CELL_FREE,   /* nothing, and no thread waits for the name */
+    DIBS__CELL_ASKED,  /* one thread has the turn */
+    DIBS__CELL_HELD,   /* one thread has the lease */
+    DIBS__CELL_PARKED, /* no thread has the lease for the moment, and the first that comes may take it */
+    DIBS__CELL_KEPT    /* nobody here uses the lease, or waits for it: the process keeps it (kept.h) */
 };
 
 struct dibs__cell {
@@ -50,9 +51,9 @@ struct dibs__cell {
     uint16_t name_size;                                             /* read-only */
     uint8_t state DIBS__GUARDED_BY(dibs__shard_mutex);              /* a dibs__cell_state */
     bool said_taken DIBS__GUARDED_BY(dibs__shard_mutex);            /* the store told the thread with the turn so */
-    struct dibs__lease *lease DIBS__GUARDED_BY(dibs__shard_mutex);  /* one of `leases`. HELD, PARKED: that lease. ASKED:
-                                                                       for which the thread with the turn sleeps, NULL:
-                                                                       that thread is awake. FREE: NULL */
+    struct dibs__lease *lease DIBS__GUARDED_BY(dibs__shard_mutex);  /* one of `leases`. HELD, PARKED, KEPT: that one.
+                                                                       ASKED:  for which the thread with the turn sleeps,
+                                                                       NULL:  that thread is awake. FREE: NULL */
     struct dibs__lease *leases DIBS__GUARDED_BY(dibs__shard_mutex); /* each with a reference */
     struct dibs__queue waiters DIBS__GUARDED_BY(dibs__shard_mutex); /* that wait for the name */
     struct dibs__queue tries DIBS__GUARDED_BY(dibs__shard_mutex);   /* with one try (turn.c) */
@@ -63,7 +64,7 @@ struct dibs__cell {
 /* Whether a thread here has the lease, or may take it. A fair lease does not count. */
 static inline bool dibs__cell_is_held(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    return cell->state == DIBS__CELL_HELD || cell->state == DIBS__CELL_PARKED;
+    return cell->state >= DIBS__CELL_HELD;
 }
 
 #define DIBS__CELLS_FEW 4
@@ -81,12 +82,17 @@ struct dibs__shard {
         to_wake DIBS__GUARDED_BY(dibs__shard_mutex);                /* on which a thread sleeps that is to be woken as
                                                                        soon as the mutex is free (waiters.h); NULL: none */
     struct dibs__tokens tokens DIBS__GUARDED_BY(dibs__shard_mutex); /* of the leases in its cells that have an asker */
+    struct dibs__habit *habits DIBS__GUARDED_BY(dibs__shard_mutex); /* of the names that fall to it (kept.h); NULL: no
+                                                                       lease is kept */
+    size_t looked_at DIBS__GUARDED_BY(dibs__shard_mutex);           /* leases whose keeping has a time in look_at */
 };
 
 struct dibs__cells {
     const struct dibs__clock *clock; /* read-only */
     const atomic_bool *closing;      /* read-only; what it points to is atomic */
     int64_t handoff;                 /* read-only; ns */
+    int64_t keep;                    /* read-only once threads come; ns; 0: no lease is kept */
+    atomic_bool recallable;          /* atomic; leases may be kept now: the store tells of recalls and of changes */
     struct dibs__shard shards[DIBS__SHARDS];
 };
 

@@ -11,6 +11,8 @@
 #include "core/asker.h"
 #include "core/begun.h"
 #include "core/handover.h"
+#include "core/keeper.h"
+#include "core/kept.h"
 
 #define HOST_MAX 46 /* with the NUL */
 #define HOST_WHOLE_MAX 256
@@ -24,11 +26,17 @@ void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease)
     char token[DIBS__TOKEN_MAX];
 
     dibs__token_write(&core->tokens, &lease->token, token);
-    core->store->ops->retract(core->store, lease->name, token, dibs__lease_longest_ms(lease), lease->store_fence);
+    core->store->ops->retract(core->store, lease->name, token, dibs__lease_longest_ms(lease),
+                              dibs__lease_top_fence(lease));
 }
 
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why)
 {
+    if (lease->token.keeps && dibs__kept_end(core->cells, lease)) {
+        if (!gone)
+            dibs__core_retract(core, lease);
+        return;
+    }
     if (atomic_exchange(&lease->loss_told, true))
         return;
     DIBS__REQUIRE(atomic_load(&lease->deadline) == DIBS__LEASE_LOST);
@@ -39,6 +47,15 @@ void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool go
     dibs__loss_tell(lease);
     if (!gone) /* the store keeps the key longer than the lease lasts here, by the margin */
         dibs__core_retract(core, lease);
+    dibs__handover_end(core->cells, lease, NULL);
+}
+
+void dibs__core_drop(struct dibs__core *core, struct dibs__lease *lease)
+{
+    dibs__renewals_remove(core->renewals, lease);
+    if (atomic_exchange(&lease->loss_told, true))
+        return;
+    dibs__core_retract(core, lease);
     dibs__handover_end(core->cells, lease, NULL);
 }
 
@@ -62,6 +79,8 @@ static bool on_granted(void *context, const struct dibs__grant *grant)
 {
     struct dibs__core *core = context;
 
+    if (core->cells->keep > 0 && grant->number == 0 && grant->fence == 0)
+        return dibs__keeper_recall(core, grant->name, grant->token);
     return dibs__cells_push(core->cells, grant);
 }
 
@@ -76,11 +95,13 @@ static void on_server_changed(void *context)
 {
     struct dibs__core *core = context;
 
+    dibs__keeper_give_back_all(core);
     dibs__renewals_server_changed(core->renewals);
 }
 
 static void on_any_changed(struct dibs__core *core)
 {
+    dibs__keeper_give_back_all(core);
     dibs__cells_all_changed(core->cells);
     dibs__renewals_hint(core->renewals, NULL);
 }
@@ -94,6 +115,7 @@ static void on_changed(void *context, const char *name)
         on_any_changed(core);
         return;
     }
+    dibs__keeper_give_back_name(core, name, strlen(name));
     size_t count = dibs__cells_changed(core->cells, name, held);
     for (size_t i = 0; i < count && i < DIBS__HELD_MOST; i++) {
         dibs__renewals_hint(core->renewals, held[i]);
@@ -107,6 +129,7 @@ static void on_watching(void *context, bool on)
 {
     struct dibs__core *core = context;
 
+    dibs__keeper_allow(core, on);
     dibs__renewals_watching(core->renewals, on);
 }
 
@@ -227,6 +250,9 @@ static struct dibs__renewals *make_renewals(struct dibs__core *core)
         .context = core,
         .lost = on_lost,
         .at_risk = on_at_risk,
+        .kept_ms = dibs__kept_ms(core->config.settings->keep_ms),
+        .look_kept = dibs__keeper_look,
+        .wanted = dibs__keeper_wanted,
         .renewed = &core->stats.renewed,
         .failed = &core->stats.renew_failed,
         .reentered = &core->stats.reentered,
@@ -298,7 +324,7 @@ static dibs_status make_parts(struct dibs__core *core, struct dibs__error *error
     if (open_store(core, error) != DIBS_OK)
         return error->status;
     dibs__renewals_set_store(core->renewals, core->store);
-    return DIBS_OK;
+    return dibs__keeper_begin(core) ? DIBS_OK : no_memory(error);
 }
 
 /* The scheduler's thread is started while the server answers the first connection. */

@@ -65,6 +65,9 @@ void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease);
 /* Does what follows from the loss of the lease, once however often it is called. gone: the store said so. */
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why);
 
+/* Does what follows from the end of a lease that nobody here used, once however often it is called: nobody is told. */
+void dibs__core_drop(struct dibs__core *core, struct dibs__lease *lease);
+
 /* What the calling thread begins between on and off goes out together: as gather of the store. */
 static inline void dibs__core_gather(struct dibs__core *core, bool on)
 {

@@ -2,6 +2,7 @@
 #include "core/handover.h"
 
 #include "core/asker.h"
+#include "core/kept.h"
 #include "core/waiters.h"
 
 #define LONG_WAIT (1 * DIBS__NS_PER_MS) /* a thread that has waited so long gets a lease before any running thread */
@@ -11,8 +12,7 @@ static bool may_be_handed(const struct dibs__cells *cells, const struct dibs__le
 {
     int64_t half = lease->asked_ms * DIBS__NS_PER_MS / 2;
 
-    return !lease->fixed && now - lease->granted_at < cells->handoff &&
-           atomic_load_explicit(&lease->step, memory_order_relaxed) < DIBS__FENCE_STEPS - 1 &&
+    return !lease->fixed && now - lease->granted_at < cells->handoff && dibs__lease_has_step(lease) &&
            !atomic_load_explicit(&lease->extended, memory_order_relaxed) &&
            atomic_load_explicit(&lease->deadline, memory_order_relaxed) - now >= half;
 }
@@ -42,12 +42,15 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
     if (cell && dibs__cell_is_held(cell) && cell->lease == lease && cell->waiters.first) {
         const struct dibs__turn *turn = cell->waiters.first->turn;
         int64_t now = dibs__now(cells->clock);
-        *next = (struct dibs__wanted){turn->lease_ms, turn->fixed};
+        *next = (struct dibs__wanted){.lease_ms = turn->lease_ms, .fixed = turn->fixed};
         parting = DIBS__PART_REQUEUE;
         if (may_be_handed(cells, lease, now) && dibs__waiters_fit(lease, turn)) {
             hand_over(cell, now);
             parting = DIBS__PART_HANDED;
         }
+    } else if (cells->keep > 0 && cell && cell->state == DIBS__CELL_HELD && cell->lease == lease &&
+               dibs__kept_keep(cells, cell, &next->tells)) {
+        parting = DIBS__PART_KEPT;
     }
     dibs__waiters_unlock(shard);
     return parting;

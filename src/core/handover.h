@@ -11,6 +11,7 @@
 enum dibs__parting {
     DIBS__PART_HANDED,  /* another thread has the lease, or will take it: nothing is left to do */
     DIBS__PART_RELEASE, /* the caller releases the lease in the store, then calls dibs__handover_end */
+    DIBS__PART_KEPT,    /* the process keeps the lease: if next->tells, the caller calls dibs__renewals_kept */
     DIBS__PART_REQUEUE  /* as RELEASE, and re-acquire for the next local waiter in the same round trip */
 };
 
@@ -18,6 +19,7 @@ enum dibs__parting {
 struct dibs__wanted {
     uint32_t lease_ms;
     bool fixed;
+    bool tells; /* filled for DIBS__PART_KEPT */
 };
 
 enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__wanted *next);

@@ -84,6 +84,9 @@ struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t n
     memset(lease, 0, sizeof *lease);
     memset(asker, 0, sizeof *asker);
     atomic_init(&lease->references, 1);
+    atomic_init(&lease->steps, DIBS__FENCE_STEPS - 1);
+    atomic_init(&lease->keeping.look_at, DIBS__NEVER);
+    atomic_init(&lease->keeping.use, DIBS__USE_HELD);
     lease->runtime = runtime;
     lease->asker = asker;
     lease->name_size = (uint16_t)name_size;
@@ -143,6 +146,11 @@ bool dibs__lease_move(struct dibs__lease *lease, int64_t deadline, bool earlier_
 uint64_t dibs__lease_fence(const struct dibs__lease *lease)
 {
     return lease->store_fence * DIBS__FENCE_STEPS + atomic_load_explicit(&lease->step, memory_order_relaxed);
+}
+
+uint64_t dibs__lease_top_fence(const struct dibs__lease *lease)
+{
+    return lease->store_fence + atomic_load(&lease->steps) / DIBS__FENCE_STEPS;
 }
 
 uint32_t dibs__lease_longest_ms(const struct dibs__lease *lease)

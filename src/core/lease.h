@@ -24,6 +24,7 @@
 #include "store/store.h"
 
 #define DIBS__FENCE_STEPS 1024 /* fences within one grant of the store */
+#define DIBS__RAISE 1000       /* by so much of the store's fences a lease that is kept is raised at a time */
 
 DIBS__MUTEX_CLASS(dibs__shard_mutex);    /* of a shard of cells (cells.h) */
 DIBS__MUTEX_CLASS(dibs__renewals_mutex); /* of the renewals of a runtime (renewal.c) */
@@ -66,21 +67,40 @@ struct dibs__renewal_state {
                                             where there was none, DIBS__NEVER */
     int64_t watch_at;                    /* when to have the store watch the lock; DIBS__NEVER: it does, or can't */
     int64_t risk_at;                     /* when to tell that the lease is at risk */
+    int64_t kept_at;                     /* when to look whether anybody uses the lease (kept.h) */
+    uint32_t kept_ms;                    /* its length while it is kept; 0: lease_ms */
+    enum dibs__use told;                 /* what the store knows of its use */
     struct dibs__lease_store_state store_state; /* the store's own */
     struct dibs__extending *extending;          /* NULL: no extension was ever asked for */
+};
+
+/*
+ * What becomes of a lease that the process may keep (kept.h). The atomics are written under the shard's mutex, but for
+ * raise, and are how the renewals learn of it: dibs__renewals_kept.
+ */
+struct dibs__keeping {
+    _Atomic int64_t look_at; /* atomic; when to look whether anybody uses the lease; DIBS__NEVER: that is not needed */
+    atomic_uint use;         /* atomic; a dibs__use: what the store must know; never UNTOLD */
+    atomic_bool raise;       /* atomic; set by who needs more steps, cleared by the renewals: see `steps` */
+    atomic_bool tell;        /* atomic; set by who was asked for the lease, cleared by the renewals: the use is to be
+                                told again */
+    int64_t since DIBS__GUARDED_BY(dibs__shard_mutex); /* while it is kept: when it was used last */
+    bool recalled DIBS__GUARDED_BY(dibs__shard_mutex); /* another asked for the lock while the lease was in use */
 };
 
 #define DIBS__LEASE_LOST INT64_C(0)
 
 struct dibs__lease {
-    atomic_uint references;            /* atomic */
-    atomic_uint step;                  /* atomic; hand-overs within the process; written under the shard's mutex */
-    _Atomic int64_t deadline;          /* atomic; ns, or DIBS__LEASE_LOST */
-    _Atomic uint64_t reentered;        /* atomic; written by the holding thread alone */
-    _Atomic uint32_t extended_ms;      /* atomic; the longest extension that was asked for; 0: none; written under the
-                                          renewals' mutex */
-    atomic_bool extended;              /* atomic; an extension was sent: the length may be another than asked_ms */
-    atomic_bool loss_told;             /* atomic; some thread sees to what follows from the loss */
+    atomic_uint references;       /* atomic */
+    atomic_uint step;             /* atomic; hand-overs within the process; written under the shard's mutex */
+    atomic_uint steps;            /* atomic; the largest step whose fence is sure to be the lease's own; grows only,
+                                     by what the store answered; written under the renewals' mutex */
+    _Atomic int64_t deadline;     /* atomic; ns, or DIBS__LEASE_LOST */
+    _Atomic uint64_t reentered;   /* atomic; written by the holding thread alone */
+    _Atomic uint32_t extended_ms; /* atomic; the longest extension that was asked for; 0: none; written under the
+                                     renewals' mutex */
+    atomic_bool extended;         /* atomic; an extension was sent: the length may be another than asked_ms */
+    atomic_bool loss_told;        /* atomic; some thread sees to what follows from the loss */
     _Atomic(struct dibs__done *) loss; /* atomic; the completion that tells the holder of a loss; whoever takes it out
                                           of here pushes or drops it; NULL: nobody is to be told */
 
@@ -98,8 +118,9 @@ struct dibs__lease {
     int64_t granted_at;       /* the asking thread's until the grant, then read-only */
     struct dibs__token token; /* written by the asking thread under the shard's mutex; read-only after the grant */
 
-    struct dibs__asker *asker; /* NULL once the lease is granted. Written under the shard's mutex; the asking thread,
-                                  which alone writes it, reads it without */
+    struct dibs__asker *asker;    /* NULL once the lease is granted. Written under the shard's mutex; the asking thread,
+                                     which alone writes it, reads it without */
+    struct dibs__keeping keeping; /* has its own guards */
     struct dibs__listing listing DIBS__GUARDED_BY(dibs__shard_mutex);
     struct dibs__renewal_state renewal_state DIBS__GUARDED_BY(dibs__renewals_mutex);
 
@@ -145,6 +166,16 @@ bool dibs__lease_move(struct dibs__lease *lease, int64_t deadline, bool earlier_
 
 /* The fence of the present holder: the grant of the store, and the hand-overs since. */
 uint64_t dibs__lease_fence(const struct dibs__lease *lease);
+
+/* Whether there is one more. */
+static inline bool dibs__lease_has_step(const struct dibs__lease *lease)
+{
+    return atomic_load_explicit(&lease->step, memory_order_relaxed) <
+           atomic_load_explicit(&lease->steps, memory_order_acquire);
+}
+
+/* As the store counts fences: none that the lease's holders may have is larger than the last of these. */
+uint64_t dibs__lease_top_fence(const struct dibs__lease *lease);
 
 /* The most time for which the store may keep the key after the lease was renewed or extended last. */
 uint32_t dibs__lease_longest_ms(const struct dibs__lease *lease);

@@ -39,7 +39,7 @@ static struct dibs__lease *bid_for_next(struct dibs__core *core, struct dibs__le
     if (core->config.settings->min_replicas > 0 || core->config.settings->durable)
         return NULL;
     struct dibs__lease *next = dibs__bid_new(core, lease->name, lease->name_size, lease->group, wanted->lease_ms,
-                                             wanted->fixed ? (uint32_t)DIBS_FIXED_LEASE : 0, 0);
+                                             wanted->fixed ? (uint32_t)DIBS_FIXED_LEASE : 0, 0, false);
     if (next) {
         next->asker->bid.wait = true;
         dibs__asker_begin_behind(core->cells, lease, next);
@@ -78,7 +78,7 @@ static void begin_in_store(struct dibs__unlocking *unlocking, const struct dibs_
         .name = lease->name,
         .token = unlocking->token,
         .lease_ms = dibs__lease_longest_ms(lease),
-        .fence = lease->store_fence,
+        .fence = dibs__lease_top_fence(lease),
         .deadline = dibs__after_ms(now, timeout_ms),
         .contended = lease->contended,
         .next = unlocking->next ? &unlocking->next->asker->bid : NULL,
@@ -91,8 +91,12 @@ static bool part_with(struct dibs__unlocking *unlocking, int64_t now)
     struct dibs__wanted wanted;
     enum dibs__parting parting = dibs__handover_part(unlocking->core->cells, unlocking->lease, &wanted);
 
-    if (parting == DIBS__PART_HANDED)
+    if (parting == DIBS__PART_KEPT && wanted.tells)
+        dibs__renewals_kept(unlocking->core->renewals, unlocking->lease);
+    if (parting == DIBS__PART_HANDED || parting == DIBS__PART_KEPT)
         return false;
+    if (unlocking->lease->token.keeps) /* so that the next may be kept */
+        unlocking->core->store->ops->recalls(unlocking->core->store, unlocking->lease->name);
     begin_in_store(unlocking, parting == DIBS__PART_REQUEUE ? &wanted : NULL, now);
     return true;
 }

@@ -147,6 +147,18 @@ void dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, 
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
+void dibs__renewals_kept(struct dibs__renewals *r, struct dibs__lease *lease)
+{
+    dibs__renewals_mutex_lock(&r->mutex);
+    if (dibs__heap_has(lease)) {
+        if (!lease->renewal_state.extending)
+            lease->renewal_state.extending = calloc(1, sizeof *lease->renewal_state.extending);
+        dibs__renewal_state_keep(lease, r->config.kept_ms);
+        dibs__renewals_reschedule(r, lease, NULL);
+    }
+    dibs__renewals_mutex_unlock(&r->mutex);
+}
+
 static void doubt_each(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {

@@ -22,6 +22,11 @@ struct dibs__renewal_config {
     void (*lost)(void *context, struct dibs__lease *lease, bool gone, const char *why);
     void (*at_risk)(void *context, struct dibs__lease *lease, const char *why);
 
+    /* As these, of leases that may be kept (keeper.h): it is time to look at one; others wait for its lock. */
+    void (*look_kept)(void *context, struct dibs__lease *lease);
+    void (*wanted)(void *context, struct dibs__lease *lease);
+    uint32_t kept_ms; /* how long a lease is that is kept, at most */
+
     atomic_uint_fast64_t *renewed;   /* counts renewals that succeeded */
     atomic_uint_fast64_t *failed;    /* counts renewals that did not */
     atomic_uint_fast64_t *reentered; /* counts the re-entries of the leases that are no more */
@@ -60,6 +65,10 @@ void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lea
  * that request.
  */
 bool dibs__renewals_remove(struct dibs__renewals *renewals, struct dibs__lease *lease);
+
+/* What is to become of a lease that may be kept has changed, as its `keeping` says: the store is told soon. Any thread.
+ */
+void dibs__renewals_kept(struct dibs__renewals *renewals, struct dibs__lease *lease);
 
 /* Waits while the lease is unconfirmed and being renewed or restored, at most until the deadline. */
 void dibs__renewals_settle(struct dibs__renewals *renewals, struct dibs__lease *lease, int64_t deadline);

@@ -22,7 +22,8 @@ struct sent {
 /* What one round found to do once the mutex is unlocked. */
 struct round {
     struct told lost[DIBS__BATCH_MAX], at_risk[DIBS__BATCH_MAX];
-    size_t lost_count, risk_count;
+    struct dibs__lease *kept[DIBS__BATCH_MAX]; /* of which it is time to look whether they are used, with a reference */
+    size_t lost_count, risk_count, kept_count;
     struct sent *sent;          /* what is to be renewed; NULL: nothing */
     struct sent *watch;         /* what is to be watched; NULL: nothing */
     char why[DIBS__DETAIL_MAX]; /* why renewals failed */
@@ -130,6 +131,11 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
         lease->renewal_state.risk_at = DIBS__NEVER;
         round->at_risk[round->risk_count++] = to_tell(lease);
     }
+    if (now >= lease->renewal_state.kept_at) {
+        lease->renewal_state.kept_at = DIBS__NEVER;
+        dibs__lease_ref(lease);
+        round->kept[round->kept_count++] = lease;
+    }
     if (dibs__renewal_state_is_due(lease, now, r->config.renew_ms) && !add_to_batch(r, round, lease, now))
         dibs__renewal_state_retry(lease, now);
     if (dibs__renewal_state_is_to_watch(lease, now))
@@ -143,7 +149,7 @@ static void collect(struct dibs__renewals *r, struct round *round)
     int64_t now = dibs__now(r->config.clock);
     struct dibs__lease *lease;
 
-    round->lost_count = round->risk_count = 0;
+    round->lost_count = round->risk_count = round->kept_count = 0;
     round->sent = round->watch = NULL;
     dibs__renewals_mutex_lock(&r->mutex);
     for (size_t i = 0; i < DIBS__BATCH_MAX; i++) {
@@ -168,6 +174,10 @@ static void carry_out(struct dibs__renewals *r, struct round *round)
     for (size_t i = 0; i < round->lost_count; i++) {
         r->config.lost(r->config.context, round->lost[i].lease, false, round->lost[i].failed ? round->why : "");
         dibs__lease_unref(round->lost[i].lease);
+    }
+    for (size_t i = 0; i < round->kept_count; i++) {
+        r->config.look_kept(r->config.context, round->kept[i]);
+        dibs__lease_unref(round->kept[i]);
     }
     if (round->sent)
         r->store->ops->renew(r->store, &round->sent->batch);
@@ -239,7 +249,7 @@ static bool take_result(struct dibs__renewals *r, struct landing *landing, const
     return false;
 }
 
-/* The items whose leases are gone keep their context, with its reference. */
+/* The items whose leases are gone, or wanted by others, keep their context, with its reference. */
 static void land(struct dibs__renewals *r, struct dibs__batch *batch, const struct dibs__error *error)
 {
     struct landing landing = {.batch = batch, .error = error, .now = dibs__now(r->config.clock)};
@@ -248,7 +258,7 @@ static void land(struct dibs__renewals *r, struct dibs__batch *batch, const stru
     if (error->status != DIBS_OK)
         r->last_failure = *error;
     for (size_t i = 0; i < batch->count; i++) {
-        if (take_result(r, &landing, &batch->items[i]))
+        if (take_result(r, &landing, &batch->items[i]) || batch->items[i].wanted)
             continue;
         dibs__lease_unref(batch->items[i].context);
         batch->items[i].context = NULL;
@@ -266,7 +276,10 @@ static void batch_landed(struct dibs__batch *batch, struct dibs__batch *part, co
     for (size_t i = 0; i < part->count; i++) {
         if (!part->items[i].context)
             continue;
-        r->config.lost(r->config.context, part->items[i].context, true, "its key is no longer in the store");
+        if (part->items[i].wanted)
+            r->config.wanted(r->config.context, part->items[i].context);
+        else
+            r->config.lost(r->config.context, part->items[i].context, true, "its key is no longer in the store");
         dibs__lease_unref(part->items[i].context);
     }
 }

@@ -36,6 +36,24 @@ static uint32_t pending_extension_ms_of(const struct dibs__lease *lease) DIBS__R
     return lease->renewal_state.extending ? lease->renewal_state.extending->pending_extension_ms : 0;
 }
 
+/* What the store is to know of the use of a lease that may be kept. */
+static enum dibs__use use_of(const struct dibs__lease *lease)
+{
+    return (enum dibs__use)atomic_load(&lease->keeping.use);
+}
+
+/* Whether the store does not know yet how a lease is used that may be kept, or fences are to be made sure. */
+static bool is_to_tell(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    return lease->token.keeps && (use_of(lease) != lease->renewal_state.told || atomic_load(&lease->keeping.raise));
+}
+
+/* How long the lease is, while nothing that is under way cuts it short. */
+static uint32_t length_of(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    return lease->renewal_state.kept_ms > 0 ? lease->renewal_state.kept_ms : lease->renewal_state.lease_ms;
+}
+
 /* Whether the next renewal of the lease is to be an extension. */
 static bool is_to_extend(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -45,7 +63,7 @@ static bool is_to_extend(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__r
 /* When a renewal that failed is tried again: before the deadline, also where an extension was to cut the lease. */
 static int64_t retry_at(const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    int64_t pause = retry_pause(sure_ms(lease->renewal_state.lease_ms, pending_extension_ms_of(lease)));
+    int64_t pause = retry_pause(sure_ms(length_of(lease), pending_extension_ms_of(lease)));
     int64_t left = (atomic_load(&lease->deadline) - now) / 3, least = RETRY_LEAST_MS * DIBS__NS_PER_MS;
 
     return now + (left >= pause ? pause : left > least ? left : least);
@@ -54,10 +72,11 @@ static int64_t retry_at(const struct dibs__lease *lease, int64_t now) DIBS__REQU
 /* The lease was confirmed by a request that was about to be sent at proof. */
 static void set_times(struct dibs__lease *lease, int64_t proof, uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    uint32_t sure = sure_ms(lease->renewal_state.lease_ms, pending_extension_ms_of(lease));
+    uint32_t sure = sure_ms(length_of(lease), pending_extension_ms_of(lease));
+    bool at_risk = !lease->fixed && use_of(lease) != DIBS__USE_KEPT;
 
     lease->renewal_state.renew_at = lease->fixed ? DIBS__NEVER : proof + period(renew_ms, sure);
-    lease->renewal_state.risk_at = lease->fixed ? DIBS__NEVER : proof + sure * DIBS__NS_PER_MS / 2;
+    lease->renewal_state.risk_at = at_risk ? proof + sure * DIBS__NS_PER_MS / 2 : DIBS__NEVER;
 }
 
 void dibs__renewal_state_begin(struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
@@ -66,7 +85,8 @@ void dibs__renewal_state_begin(struct dibs__lease *lease, uint32_t lease_ms, int
     DIBS__REQUIRE(lease_ms > 0);
     lease->renewal_state.lease_ms = lease_ms;
     lease->renewal_state.store_state = *store_state;
-    lease->renewal_state.look_at = DIBS__NEVER;
+    lease->renewal_state.look_at = lease->renewal_state.kept_at = DIBS__NEVER;
+    lease->renewal_state.told = DIBS__USE_HELD;
     set_times(lease, proof, renew_ms);
 }
 
@@ -74,6 +94,22 @@ void dibs__renewal_state_doubt(struct dibs__lease *lease)
 {
     lease->renewal_state.unconfirmed = true;
     lease->renewal_state.renew_at = 0;
+}
+
+/* Without room to note that the shortening is not answered the lease is not made shorter. */
+void dibs__renewal_state_keep(struct dibs__lease *lease, uint32_t kept_ms)
+{
+    struct dibs__renewal_state *state = &lease->renewal_state;
+    bool kept = use_of(lease) == DIBS__USE_KEPT;
+
+    state->kept_at = atomic_load(&lease->keeping.look_at);
+    state->kept_ms = kept && state->extending && kept_ms < state->lease_ms ? kept_ms : 0;
+    if (kept)
+        state->risk_at = DIBS__NEVER;
+    if (atomic_exchange(&lease->keeping.tell, false))
+        state->told = DIBS__USE_UNTOLD;
+    if (is_to_tell(lease))
+        state->renew_at = 0;
 }
 
 void dibs__renewal_state_watch(struct dibs__lease *lease, int64_t when)
@@ -123,6 +159,8 @@ int64_t dibs__renewal_state_plan(const struct dibs__lease *lease, int64_t other)
         due = other;
     if (!lease->renewal_state.in_flight && lease->renewal_state.watch_at < due)
         due = lease->renewal_state.watch_at;
+    if (lease->renewal_state.kept_at < due)
+        due = lease->renewal_state.kept_at;
     return due;
 }
 
@@ -139,7 +177,7 @@ static bool is_to_renew(const struct dibs__lease *lease, int64_t now, uint32_t r
     if (renew_at == DIBS__NEVER)
         return false;
     if (!lease->renewal_state.failed)
-        renew_at -= period(renew_ms, sure_ms(lease->renewal_state.lease_ms, pending_extension_ms_of(lease))) / ALONG;
+        renew_at -= period(renew_ms, sure_ms(length_of(lease), pending_extension_ms_of(lease))) / ALONG;
     return now >= renew_at;
 }
 
@@ -162,25 +200,47 @@ static uint32_t send_extension(struct dibs__lease *lease, int64_t now) DIBS__REQ
     return lease_ms;
 }
 
+/* A lease that is kept becomes shorter: as by an extension, here before it is so in the store. */
+static uint32_t cut(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    dibs__lease_move(lease, dibs__lease_deadline(now, lease->renewal_state.kept_ms), true, now);
+    return lease->renewal_state.kept_ms;
+}
+
+/* What is told of the use of a lease that may be kept, and with it up to which fence its steps are to be sure. To a
+ * server that did not confirm the lease yet, all is told anew. */
+static void add_use(struct dibs__lease *lease, struct dibs__renewal *item) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    item->fence = dibs__lease_top_fence(lease);
+    if (!lease->token.keeps || (!is_to_tell(lease) && !lease->renewal_state.unconfirmed))
+        return;
+    item->use = use_of(lease);
+    lease->renewal_state.told = DIBS__USE_UNTOLD; /* until that is answered */
+    if (atomic_load(&lease->keeping.raise))
+        item->fence += DIBS__RAISE;
+}
+
 void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now,
                               uint32_t renew_ms)
 {
     bool extension = is_to_extend(lease);
+    bool cuts = !extension && lease->renewal_state.kept_ms > 0 && lease->renewal_state.told != DIBS__USE_KEPT;
 
     DIBS__REQUIRE(!lease->renewal_state.in_flight);
     *item = (struct dibs__renewal){
         .name = lease->name,
         .token = token,
         .lease_ms = extension      ? send_extension(lease, now)
+                    : cuts         ? cut(lease, now)
                     : lease->fixed ? (uint32_t)dibs__lease_remaining_ms(lease, now) + 1
-                                   : lease->renewal_state.lease_ms,
-        .fence = lease->store_fence,
-        .extension = extension,
+                                   : length_of(lease),
+        .extension = extension || cuts,
         .look = lease->shared && !extension && !is_to_renew(lease, now, renew_ms),
         .store_state = lease->renewal_state.store_state,
         .pending_extension_ms = pending_extension_ms_of(lease),
         .context = lease,
     };
+    add_use(lease, item);
     if (item->pending_extension_ms > 0)
         item->cut = lease->renewal_state.extending->cut;
     lease->renewal_state.look_at = DIBS__NEVER;
@@ -284,6 +344,20 @@ static void take_look(struct dibs__lease *lease, const struct dibs__renewal *ite
         lease->renewal_state.look_at = 0;
 }
 
+/* The store was told of the use, and has the fence, so the steps up to it are the lease's own. Where it could not raise
+ * the fence, more steps are asked for when they are wanted. */
+static void take_use(struct dibs__lease *lease, const struct dibs__renewal *item) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    unsigned steps = (unsigned)((item->fence - lease->store_fence + 1) * DIBS__FENCE_STEPS - 1);
+
+    lease->renewal_state.told = item->use;
+    if (item->fence <= dibs__lease_top_fence(lease))
+        return;
+    if (item->raised)
+        atomic_store_explicit(&lease->steps, steps, memory_order_release);
+    atomic_store(&lease->keeping.raise, false);
+}
+
 bool dibs__renewal_state_take_result(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof,
                                      dibs_status status, int64_t now, uint32_t renew_ms)
 {
@@ -295,7 +369,11 @@ bool dibs__renewal_state_take_result(struct dibs__lease *lease, const struct dib
     lease->renewal_state.store_state = item->store_state;
     bool extended = end_extension(lease, item, status);
     if (item->result == DIBS__RENEWED) {
+        if (item->use != DIBS__USE_UNTOLD)
+            take_use(lease, item);
         prolong(lease, item, proof, now, renew_ms);
+        if (is_to_tell(lease))
+            lease->renewal_state.renew_at = 0;
     } else {
         lease->renewal_state.failed = true;
         dibs__renewal_state_retry(lease, now);

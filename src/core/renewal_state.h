@@ -17,6 +17,9 @@ void dibs__renewal_state_begin(struct dibs__lease *lease, uint32_t lease_ms, int
 /* The lease is unconfirmed: it is to be renewed or restored at once. */
 void dibs__renewal_state_doubt(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
 
+/* What is to become of the lease, which may be kept, may have changed. kept_ms: how long it is then, at most. */
+void dibs__renewal_state_keep(struct dibs__lease *lease, uint32_t kept_ms) DIBS__REQUIRES(dibs__renewals_mutex);
+
 /* From that time on the store is to watch the lock; DIBS__NEVER: it is not to. */
 void dibs__renewal_state_watch(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex);
 

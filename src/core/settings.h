@@ -15,6 +15,7 @@ struct dibs__settings {
     uint32_t lease_ms, renew_ms; /* renew_ms 0: a third of each lease */
     uint32_t connect_timeout_ms, command_timeout_ms, outage_ms, handoff_ms;
     uint32_t spin_us; /* 0: no thread polls */
+    uint32_t keep_ms; /* 0: no lease is kept */
     uint32_t min_replicas, replica_timeout_ms;
     bool durable;
     struct dibs__access *access; /* NULL: nothing is given */

@@ -193,8 +193,10 @@ static void miss(struct dibs__several *several, struct dibs__several_name *name,
         several->is_final = is_final;
         dibs__several_explain(&several->error, name->name);
     }
-    if (number < several->missing)
+    if (number < several->missing) {
         several->missing = number;
+        several->recalled = status == DIBS_BUSY && name->acquire.recalled;
+    }
 }
 
 /* What has become of a try. */
@@ -238,6 +240,7 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
     name->acquire.error = &several->scratch;
     name->acquire.try_until = several->deadline;
     name->acquire.probes = several->wish.wait_ms != 0;
+    name->acquire.never_rests = true;
     note(several, name, dibs__acquire_start(&name->acquire, &name->waiter));
 }
 
@@ -278,7 +281,7 @@ static void begin_round(struct dibs__several *several)
         several->got++;
     left = several->count - several->got;
     several->end = several->missing = several->got + (left < several->window ? left : several->window);
-    several->is_final = false;
+    several->is_final = several->recalled = false;
     if (several->got == several->count) {
         several->error.status = DIBS_OK;
         if (none_is_lost(several))
@@ -332,9 +335,11 @@ static void end_round(struct dibs__several *several)
         several->got = several->end;
         several->window = several->window < several->count ? several->window * 2 : several->window;
         several->state = DIBS__SEVERAL_ROUND;
-    } else if (several->is_final || several->limit == 0) {
+    } else if (several->is_final || (several->limit == 0 && !several->recalled)) {
         fail_unless_lost(several);
     } else {
+        if (several->limit == 0) /* as one try for one name: a lease that is only kept is not in the way */
+            several->limit = dibs__after_ms(dibs__core_now(several->core), DIBS__RECALL_MS);
         narrow(several);
         several->got = several->missing;
         several->is_back = false;

@@ -79,13 +79,15 @@ enum dibs__several_next {
 struct dibs__several {
     struct dibs__core *core;                     /* read-only */
     struct dibs__wish wish;                      /* read-only; wait_ms is that of the whole call */
-    int64_t began, limit;                        /* read-only; limit: when the wait ends; 0: one try */
+    int64_t began;                               /* read-only */
+    int64_t limit;                               /* when the wait ends; 0: one try, that waits for nobody */
     void (*tell)(struct dibs__several *several); /* read-only; called by any thread, maybe with a shard's mutex held */
     void *context;                               /* read-only; the caller's */
     bool cancelled;                              /* the call is to end with DIBS_CANCELLED */
     enum dibs__several_state state;
     bool is_back;               /* BACK: the releases were begun */
     bool has_failed;            /* the call ends without the locks, once all are given back; `error` says why */
+    bool recalled;              /* of the round: `missing` was taken by a process that was asked to give it back */
     bool is_final;              /* `error` is that of a name for which waiting is no use */
     int64_t deadline;           /* of what is under way */
     size_t got;                 /* all names before that one are held */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "core/kept.h"
 #include "core/runtime.h"
 
 static uint64_t read_counter(const atomic_uint_fast64_t *counter)
@@ -29,6 +30,7 @@ static void read_all(struct dibs__core *core, dibs_stats *out)
     out->reconnects = read_counter(&core->counters.reconnects);
     out->tracking = read_counter(&core->counters.tracking);
     out->invalidations = read_counter(&core->counters.invalidations);
+    out->kept = dibs__kept_count(core->cells);
     dibs__renewals_count(core->renewals, &out->leases, &out->reentered);
 }
 

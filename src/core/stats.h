@@ -22,7 +22,8 @@
     XX(events_dropped)                                                                                                 \
     XX(not_held)                                                                                                       \
     XX(begun)                                                                                                          \
-    XX(cancelled)
+    XX(cancelled)                                                                                                      \
+    XX(retaken)
 
 struct dibs__stats {
 #define DIBS__STATS_FIELD(name) atomic_uint_fast64_t name;

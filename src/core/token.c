@@ -30,6 +30,8 @@ char *dibs__token_write(const struct dibs__token_form *form, const struct dibs__
         *out++ = DIBS__TOKEN_SHARED;
         out = dibs__put_number(out, token->limit, 10);
     }
+    if (token->keeps)
+        *out++ = DIBS__TOKEN_KEEPS;
     *out = '\0';
     return out;
 }
@@ -39,7 +41,10 @@ bool dibs__token_sequence(const char *text, uint64_t *out)
     const char *colon = strrchr(text, ':');
     size_t digits = colon ? strspn(colon + 1, "0123456789abcdef") : 0;
 
-    if (digits == 0 || digits > HEX_MOST || (colon[1 + digits] != '\0' && colon[1 + digits] != DIBS__TOKEN_SHARED))
+    if (digits == 0 || digits > HEX_MOST)
+        return false;
+    char end = colon[1 + digits];
+    if (end != '\0' && end != DIBS__TOKEN_SHARED && end != DIBS__TOKEN_KEEPS)
         return false;
     *out = strtoull(colon + 1, NULL, 16);
     return true;

@@ -3,7 +3,8 @@
  * thread and the sequence differ from token to token, so a lease keeps no more
  * than these; the text is written where the store is to have it. The token of a
  * bid that wants to share the lock ends in ~LIMIT, so that whoever has the token
- * in hand knows its kind: the queue, a retraction, the holders' list.
+ * in hand knows its kind: the queue, a retraction, the holders' list. One whose lease
+ * the process may keep ends in !: whoever asks for the lock recalls it.
  */
 #ifndef DIBS_CORE_TOKEN_H
 #define DIBS_CORE_TOKEN_H
@@ -17,6 +18,7 @@ struct dibs__token {
     uint64_t sequence; /* unique within the runtime */
     uint32_t limit;    /* with shared */
     bool shared;       /* for a lock that is to be shared */
+    bool keeps;        /* the process may keep the lease; not with shared */
 };
 
 /* What all tokens of a runtime have in common. Read-only once it is made. */

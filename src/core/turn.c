@@ -16,13 +16,17 @@
 #include <stdlib.h>
 
 #include "core/asker.h"
+#include "core/kept.h"
 
 /* ------------------------------------------------------------------- waiting */
 
-/* A lost lease keeps no thread waiting, nor does a parked lease that fits. True: the caller has its turn or a lease. */
+/* A lost lease keeps no thread waiting, nor does one that is kept, or parked and fits. True: the caller has its turn or
+ * a lease. */
 static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
+    if (cell->state == DIBS__CELL_KEPT && dibs__kept_take(cells, cell, turn))
+        return true;
     if (dibs__cell_is_held(cell) && dibs__lease_is_lost(cell->lease, dibs__now(cells->clock))) {
         dibs__waiters_mark_free(cell);
         if (cell->waiters.first)
@@ -35,6 +39,7 @@ static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, str
     if (cell->state != DIBS__CELL_FREE)
         return false;
     cell->state = DIBS__CELL_ASKED;
+    turn->keeps = cells->keep > 0 && !turn->fixed && dibs__kept_is_habit(cells, cell);
     return true;
 }
 
@@ -156,7 +161,8 @@ static bool take_or_fail(struct dibs__cells *cells, struct dibs__turn *turn, str
 
     DIBS__REQUIRE(turn->name_size > 0);
     turn->kind = DIBS__TURN_TO_ASK;
-    turn->lease = NULL;
+    turn->lease = turn->unfit = NULL;
+    turn->keeps = turn->retaken = turn->tells = false;
     turn->outage_since = 0;
     *status = DIBS_OK;
     *shard = dibs__cells_lock_shard(cells, turn->name, turn->name_size, &hash);

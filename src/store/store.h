@@ -43,6 +43,7 @@
 
 #define DIBS__TOKEN_MAX 192    /* with the NUL */
 #define DIBS__TOKEN_SHARED '~' /* behind it a token that shares its lock has the limit, and nothing else */
+#define DIBS__TOKEN_KEEPS '!'  /* at the end of a token whose lease its process may keep */
 #define DIBS__LEASE_MAX_MS 86400000
 #define DIBS__PREFIX_MAX 512 /* bytes of a key_prefix */
 
@@ -109,6 +110,7 @@ struct dibs__answer {
                    concluded: until then a renewal may set the lock */
     int64_t told_ms; /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
                         told; else 0 */
+    bool recalled;   /* taken by a process that may only keep the lease, and was just asked to give it back */
     bool too_few_replicas; /* why: the lock was granted, but too few replicas acknowledged, or not the disk. Else the
                    outcome is unknown */
     bool no_vote; /* with DIBS_UNAVAILABLE, of a member: the master may not vote now, so nothing counts as granted */
@@ -166,7 +168,8 @@ struct dibs__raise {
 struct dibs__grant {
     const char *name, *token;
     uint64_t number; /* of the ask that proves the grant */
-    uint64_t fence;  /* 0: nothing was granted, but the lock may be free (bid.hint) */
+    uint64_t fence;  /* 0: nothing was granted, but the lock may be free (bid.hint); with number 0: a recall, the token
+                        has the lock, and another asks for it */
     bool confirm;    /* the grant is not enough: the waiter is to ask again */
 };
 
@@ -230,6 +233,14 @@ struct dibs__examination {
     int64_t ahead_us; /* its clock minus this host's */
 };
 
+/* What the store is told of the use of a lease that its process may keep. */
+enum dibs__use {
+    DIBS__USE_UNTOLD, /* nothing new */
+    DIBS__USE_HELD,   /* somebody here uses the lease */
+    DIBS__USE_KEPT,   /* nobody does: the lease is kept */
+    DIBS__USE_WANTED  /* somebody uses it, and it will be released afterwards: it need not be recalled any more */
+};
+
 enum dibs__renewed {
     DIBS__UNANSWERED,
     DIBS__RENEWED,
@@ -246,11 +257,14 @@ struct dibs__batch {
         const char *name, *token;
         uint32_t lease_ms;
         uint64_t fence;
-        bool extension; /* sets the lease to lease_ms; else it is never made shorter */
-        bool look;      /* the lock is only looked at, because of a change: WATCHED where it is the token's.
-                           The lease stays as it is, so that nobody is told of another change */
-        bool top_up;    /* of a member of a quorum: where nobody holds the lock, the token is to; not
-                           after a forced unlock. Until then a retraction comes behind it */
+        enum dibs__use use; /* told with the renewal, together with the fence: later grants have larger ones */
+        bool raised;        /* set, with use: the store has that fence */
+        bool wanted;        /* set, with use: others wait for the lock */
+        bool extension;     /* sets the lease to lease_ms; else it is never made shorter */
+        bool look;          /* the lock is only looked at, because of a change: WATCHED where it is the token's.
+                               The lease stays as it is, so that nobody is told of another change */
+        bool top_up;        /* of a member of a quorum: where nobody holds the lock, the token is to; not
+                               after a forced unlock. Until then a retraction comes behind it */
         struct dibs__lease_store_state store_state; /* as the grant or the last renewal of the lease left it, zero where
                                          the store never granted it; set */
         uint32_t pending_extension_ms; /* as the last renewal left it, zero with the grant; set: an extension that was
@@ -463,6 +477,13 @@ struct dibs__store_ops {
      * what the last call for the name returned, or 0. Never blocks.
      */
     uint64_t (*tell_when_free)(struct dibs__store *store, const char *name, uint64_t since);
+
+    /*
+     * Any thread: whether leases of this store can be kept now: whoever asks for the lock recalls them, and the
+     * listener is told of what changes. Where not, the store sees to it, with that name. Never blocks. NULL: they never
+     * can.
+     */
+    bool (*recalls)(struct dibs__store *store, const char *name);
 
     /*
      * What the calling thread begins from here (`on`) to there goes out together,

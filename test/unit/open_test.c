@@ -46,10 +46,11 @@ static const struct {
     {{.urls = tls, .url_count = 1, .tls_server_name = ""}, "tls_server_name"},
     BAD("sentinel_", .sentinel_user = "x"),
     BAD("sentinel_", .sentinel_password = "x"),
-    BAD("reserved", .reserved = {[6] = 1}),
+    BAD("reserved", .reserved = {[5] = 1}),
     BAD("durable", .durable = 1), /* in memory */
     BAD("durable", .durable = 2),
     BAD("spin_us", .spin_us = 10001),
+    BAD("keep_ms", .keep_ms = 60001),
 };
 
 static void what_is_wrong_is_named(void **state)
@@ -70,6 +71,7 @@ static void the_limits_themselves_are_allowed(void **state)
     static const dibs_config goods[] = {
         {.urls = mem, .url_count = 1, .lease_ms = 20, .renew_ms = 10},
         {.urls = mem, .url_count = 1, .lease_ms = 86400000, .renew_ms = 43200000},
+        {.urls = mem, .url_count = 1, .keep_ms = 60000},
         {.urls = mem, .url_count = 1, .key_prefix = ""},
         {.urls = mem, .url_count = 1, .key_prefix = "dibs"},
         {.urls = mem, .url_count = 1, .label = "x"},

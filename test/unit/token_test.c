@@ -13,12 +13,13 @@ static void it_names_all_that_an_administrator_asks_for(void **state)
         struct dibs__token token;
         const char *text;
     } rows[] = {
-        {{0, 0, 0, false}, "dibs:label:host:77:0:" RUNTIME ":0"},
-        {{1234567890, 0xbeef, 0, false}, "dibs:label:host:77:1234567890:" RUNTIME ":beef"},
-        {{UINT64_MAX, UINT64_MAX, 0, false}, "dibs:label:host:77:18446744073709551615:" RUNTIME ":ffffffffffffffff"},
-        {{1, 0xbeef, 3, false}, "dibs:label:host:77:1:" RUNTIME ":beef"},
-        {{1, 0xbeef, 0, true}, "dibs:label:host:77:1:" RUNTIME ":beef~0"},
-        {{UINT64_MAX, UINT64_MAX, UINT32_MAX, true},
+        {{0, 0, 0, false, false}, "dibs:label:host:77:0:" RUNTIME ":0"},
+        {{1234567890, 0xbeef, 0, false, false}, "dibs:label:host:77:1234567890:" RUNTIME ":beef"},
+        {{UINT64_MAX, UINT64_MAX, 0, false, false}, "dibs:label:host:77:18446744073709551615:" RUNTIME ":ffffffffffffffff"},
+        {{1, 0xbeef, 3, false, false}, "dibs:label:host:77:1:" RUNTIME ":beef"},
+        {{1, 0xbeef, 0, true, false}, "dibs:label:host:77:1:" RUNTIME ":beef~0"},
+        {{1, 0xbeef, 0, false, true}, "dibs:label:host:77:1:" RUNTIME ":beef!"},
+        {{UINT64_MAX, UINT64_MAX, UINT32_MAX, true, false},
          "dibs:label:host:77:18446744073709551615:" RUNTIME ":ffffffffffffffff~4294967295"},
     };
     struct dibs__token_form form;
@@ -40,7 +41,7 @@ static void it_names_all_that_an_administrator_asks_for(void **state)
 /* A label of 48 bytes, a host of 45 and the longest numbers. */
 static void the_longest_fits(void **state)
 {
-    const struct dibs__token longest = {UINT64_MAX, UINT64_MAX, UINT32_MAX, true};
+    const struct dibs__token longest = {UINT64_MAX, UINT64_MAX, UINT32_MAX, true, false};
     struct dibs__token_form form;
     char label[49] = {0}, host[46] = {0}, text[DIBS__TOKEN_MAX];
 

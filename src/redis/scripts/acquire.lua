@@ -4,7 +4,7 @@
 -- ARGV: token; number of this ask among those of the token; lease in ms; the channel on which to tell of a grant ('': do not
 -- queue); not after (us of the server's clock; 0: at any time); optionally a sixth, a fence: if the lock is free, leave
 -- it to its former owner, whom another server knew, or this server before it was restarted (rule 13), unless F is larger
--- Reply: the fence: granted; {0, PTTL, 1 if the owner is dibs, subscribers of the channel or -1, the last
+-- Reply: the fence: granted; {0, PTTL, 1 if the owner is dibs (2: it was told of this ask, since it may only keep the lock; recall.lua), subscribers of the channel or -1, the last
 -- fence or 0} taken, where PTTL 0 also says that the queue was not served to its end: ask again at once; {-1, now} too late; {-2, 0} overtaken by a later ask of the token. After the last two nothing was done.
 -- Safe to send again: an owner that asks gets a whole lease anew, a waiter keeps its place.
 -- The most common case stands before the functions that the other cases need, because making them costs time: nobody else

@@ -71,6 +71,9 @@ else
       end
     end
     local is_dibs = (not owner or string.sub(owner, 1, 5) == 'dibs:') and 1 or 0
+    if owner and string.byte(owner, -1) == 33 and is_dibs == 1 then
+      -- @insert recall
+    end
     local last = tonumber(fence_text or redis.pcall('GET', F)) or 0
     local left = granted_ms or unfinished and 0 or call('PTTL', K)
     if limit and limit ~= '0' and owner == 'dibs:shared' and sharers and left > 0 then

@@ -3,9 +3,9 @@
 -- KEYS: see keys.lua
 -- ARGV: optionally how many entries of the queue are to be told; and behind that how many sharers
 -- Reply: {owner or nil, PTTL, last fence as text or nil, number of waiters, now (us of the server's clock)}; where the lock is
--- shared, behind these the token and the fence of the newest who shares it, and how many do; with ARGV then
--- {token, us since its last ask, ...}, from the first entry on; with two in ARGV then {token, fence, ms that are left, ...} of
--- those who share K with others, the newest first
+-- shared, behind these the token and the fence of the newest who shares it, and how many do; where a process keeps it and
+-- nobody uses it, '', '0' and -1; with ARGV then {token, us since its last ask, ...}, from the first entry on; with two in ARGV
+-- then {token, fence, ms that are left, ...} of those who share K with others, the newest first
 -- @insert keys
 -- @insert clock
 
@@ -34,6 +34,8 @@ end
 local reply = {owner, call('PTTL', K), call('GET', F), math.ceil((fields - 1) / 2), now}
 if owner == 'dibs:shared' then
   reply[6], reply[7], reply[8] = newest or '', fence or '0', sharers
+elseif owner and string.byte(owner, -1) == 33 and redis.pcall('GET', 'dibs:kept' .. string.sub(F, 11)) == owner then
+  reply[6], reply[7], reply[8] = '', '0', -1
 end
 if not ARGV[1] then
   return reply

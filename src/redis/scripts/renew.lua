@@ -21,6 +21,9 @@
 -- client had read all KEYS. The last read (EXISTS) comes behind the writes, so that the server goes on telling of the locks
 -- (rule 33).
 -- F lives on with its lock, and is put back where it is gone (rule 28).
+-- Before the fence there may be a mark: the process may keep the lease. F is raised to the fence then, and what the mark says is
+-- noted: `*` nobody uses the lease, `-` it is in use and will be released, `+` it is in use. A result of 6 stands for a 1, 2 or 4
+-- where others wait for the lock; 7 where F could not be raised.
 
 -- From 7 on PEXPIRE knows GT, and scripts this number.
 local GREATER = redis.REDIS_VERSION_NUM
@@ -166,6 +169,21 @@ local function may_vote(M, lease, now)
     (run == its_run or run == '-' or its_run == '-') and (quorum == its_quorum or quorum == '0' or its_quorum == '0')
 end
 
+-- What is known of the use of a lease stands under a name like F's, as long as the lease lasts: the token, behind a `-` where it
+-- need not be recalled any more.
+local function tell(F, token, lease, fence, mark)
+  local side, last, raised = string.sub(F, 11), tonumber(redis.call('GET', F)), true
+  if not last or last < tonumber(fence) or last >= 2^53 - 1 then
+    raised = not set_fence(F, tonumber(fence), now_us(), lease).err
+  end
+  if mark == '+' then
+    redis.pcall('DEL', 'dibs:kept' .. side)
+  else
+    redis.pcall('SET', 'dibs:kept' .. side, (mark == '-' and mark or '') .. token, 'PX', lease)
+  end
+  return not raised and 7 or redis.pcall('EXISTS', 'dibs:queue' .. side) == 1 and 6 or 1
+end
+
 -- Restores the lock. If memory is out, its SET is refused, but the locks behind this one are still renewed. A key of another
 -- type, which looks as if K were gone, stays.
 local function restore(K, F, owner, token, lease, fence, restore_by, M)
@@ -255,9 +273,12 @@ local shared_again = {}
 for i = 1, count do
   if in_full then
     local at = 5 * i
-    local owner = shared_again[KEYS[i]] or owners[i]
-    results[i] = renew(KEYS[i], KEYS[count + i], owner, ARGV[at - 4], ARGV[at - 3], ARGV[at - 1], ARGV[at - 2], ARGV[at],
+    local owner, mark, fence = shared_again[KEYS[i]] or owners[i], string.match(ARGV[at - 2], '^([+*-]?)(.*)$')
+    results[i] = renew(KEYS[i], KEYS[count + i], owner, ARGV[at - 4], ARGV[at - 3], ARGV[at - 1], fence, ARGV[at],
       KEYS[2 * count + 1])
+    if mark ~= '' and (results[i] == 1 or results[i] == 2 or results[i] == 4) then
+      results[i] = tell(KEYS[count + i], ARGV[at - 4], ARGV[at - 3], fence, mark)
+    end
     if results[i] == 2 and string.find(ARGV[at - 4], '~%d+$') then
       shared_again[KEYS[i]] = 'dibs:shared'
     end

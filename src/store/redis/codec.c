@@ -52,7 +52,10 @@ static uint64_t fence_of(int64_t number)
     return number > 0 && number < DIBS__REPLY_MOST ? (uint64_t)number : 0;
 }
 
-/* {DIBS__ASK_TAKEN, PTTL, 1: the owner is dibs, subscribers or -1, the last fence or 0} */
+/* ask.lua */
+#define OWNER_RECALLED 2 /* 1: the owner is dibs, 0: it is not */
+
+/* {DIBS__ASK_TAKEN, PTTL, of the owner, subscribers or -1, the last fence or 0} */
 static void read_taken(struct dibs__ask_reply *out, const redisReply *reply)
 {
     int64_t by_dibs = 0, listeners = 0, fence = 0;
@@ -61,6 +64,7 @@ static void read_taken(struct dibs__ask_reply *out, const redisReply *reply)
     dibs__reply_integer(reply, 3, &listeners);
     dibs__reply_integer(reply, 4, &fence);
     out->by_dibs = by_dibs != 0;
+    out->recalled = by_dibs == OWNER_RECALLED;
     out->listeners_known = listeners >= 0;
     out->listeners = listeners > 0 ? listeners : 0;
     out->last_fence = fence_of(fence);
@@ -155,12 +159,17 @@ static void add_time(struct dibs__words *words, const char *text)
     dibs__words_add(words, text ? text : "", text ? strlen(text) : 0);
 }
 
+/* Before the fence, by enum dibs__use. */
+static const char *const use_marks[] = {"", "+", "*", "-"};
+
 void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words *lease,
                        struct dibs__renew_texts *texts)
 {
     dibs__words_add(words, lease->token, strlen(lease->token));
     add_length(words, lease->lease_ms, texts);
-    dibs__words_add(words, texts->fence, (size_t)snprintf(texts->fence, sizeof texts->fence, "%" PRIu64, lease->fence));
+    dibs__words_add(
+        words, texts->fence,
+        (size_t)snprintf(texts->fence, sizeof texts->fence, "%s%" PRIu64, use_marks[lease->use], lease->fence));
     add_time(words, lease->set_by);
     add_time(words, lease->restore_by);
 }
@@ -205,7 +214,8 @@ bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *serv
 }
 
 /*
- * 1: done; 2: restored; 3: done, but the fence is gone; 4: lasts longer than asked; 5: looked at;
+ * 1: done; 2: restored; 3: done, but the fence is gone; 4: lasts longer than asked; 5: looked at; 6: done, and others
+ * wait; 7: done, but the fence was not raised;
  * 0: no longer the token's; less: too late, and the server's time with its sign turned round.
  */
 struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i)
@@ -222,20 +232,27 @@ struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_
                                               : result == 3 ? DIBS__RENEW_NO_FENCE
                                               : result == 4 ? DIBS__RENEW_LONGER
                                               : result == 5 ? DIBS__RENEW_LOOKED
+                                              : result == 6 ? DIBS__RENEW_WANTED
+                                              : result == 7 ? DIBS__RENEW_NOT_RAISED
                                                             : DIBS__RENEW_DONE};
 }
 
 /* ------------------------------------------------------- query.lua, force.lua */
 
-/* The newest sharer's token, its fence as text, how many share. */
+#define QUERY_KEPT (-1) /* query.lua: instead of how many share */
+
+/* The newest sharer's token, its fence as text, how many share. Or the lock is kept. */
 static bool read_sharers(struct dibs__query_reply *out, const redisReply *reply)
 {
     const redisReply *newest = reply->element[5], *fence = reply->element[6];
     int64_t sharers;
 
     if (newest->type != REDIS_REPLY_STRING || fence->type != REDIS_REPLY_STRING ||
-        !dibs__reply_integer(reply, 7, &sharers) || sharers < 0)
+        !dibs__reply_integer(reply, 7, &sharers) || sharers < QUERY_KEPT)
         return false;
+    out->kept = sharers == QUERY_KEPT;
+    if (out->kept)
+        return true;
     out->sharers = (uint32_t)sharers;
     out->newest = newest->str;
     out->newest_size = (size_t)newest->len;
@@ -252,9 +269,9 @@ void dibs__codec_query(struct dibs__call *call, size_t waiters, size_t sharers)
 }
 
 #define QUERY_ALWAYS 5 /* elements of the reply */
-#define QUERY_SHARED 8 /* the same where the lock is shared */
+#define QUERY_SHARED 8 /* the same where the lock is shared or kept */
 
-/* Behind the first five: three of who shares; then the entries where asked for; then the sharers. */
+/* Behind the first five: three of who shares or keeps; then the entries where asked for; then the sharers. */
 static bool is_query_reply(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_ARRAY && reply->elements >= QUERY_ALWAYS && reply->elements <= QUERY_SHARED + 2;

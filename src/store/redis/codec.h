@@ -54,6 +54,7 @@ struct dibs__ask_reply {
     uint64_t fence;       /* granted; 0: none that a script can give */
     int64_t remaining_ms; /* taken: of the owner's lease; -1: the owner's key has no expiry; 0: ask again at once */
     bool by_dibs;         /* taken: the owner is dibs, so the end of the hold is told */
+    bool recalled;        /* taken: by a process that may only keep the lease, and was told of this ask */
     bool listeners_known; /* taken, and the ask was to queue: there is the right to know. Else listeners is 0 */
     int64_t listeners;    /* taken: so many subscribe to the channel */
     uint64_t last_fence;  /* taken: the last fence of the name; 0: none is known */
@@ -107,6 +108,7 @@ struct dibs__renew_words {
     const char *set_by;     /* an extension; when it is too late for it: us of the server's clock. NULL: a renewal */
     const char *restore_by; /* may be restored where the server forgot it, until this time. NULL: may not. Behind
                                DIBS__RENEW_ANY_FENCE: whatever the server's fence says */
+    enum dibs__use use;     /* of a lease that may be kept: told, and F is raised to the fence */
 };
 
 struct dibs__renew_texts {
@@ -127,9 +129,11 @@ enum dibs__renew_code {
     DIBS__RENEW_LATE,    /* nothing was done */
     DIBS__RENEW_GONE,    /* the lock is no longer the token's */
     DIBS__RENEW_DONE,
-    DIBS__RENEW_NO_FENCE, /* in short: done, but the fence is to be put back by a renewal in full */
-    DIBS__RENEW_LONGER,   /* nothing was done: the lease lasts longer than asked */
-    DIBS__RENEW_LOOKED    /* nothing was to be done: the lock is the token's */
+    DIBS__RENEW_NO_FENCE,   /* in short: done, but the fence is to be put back by a renewal in full */
+    DIBS__RENEW_LONGER,     /* nothing was done: the lease lasts longer than asked */
+    DIBS__RENEW_WANTED,     /* done, with a use; others wait for the lock */
+    DIBS__RENEW_NOT_RAISED, /* done, with a use; but F could not be raised */
+    DIBS__RENEW_LOOKED      /* nothing was to be done: the lock is the token's */
 };
 
 struct dibs__renew_reply {
@@ -157,6 +161,8 @@ struct dibs__query_reply {
     const char *newest;
     size_t newest_size;
     uint64_t newest_fence;
+
+    bool kept; /* a process keeps the lock, and nobody uses it */
 };
 
 #define DIBS__CODEC_SHARED "dibs:shared" /* what the key of a lock holds that is shared (sharers.lua) */

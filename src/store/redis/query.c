@@ -117,6 +117,7 @@ static void show_owner(dibs_owner *out, const struct dibs__query_reply *owner)
         out->remaining_ms = owner->remaining_ms;
     }
     out->sharers = is_only_sharer(owner) ? 1 : owner->sharers;
+    out->kept = owner->kept;
     out->fence = fence;
     out->waiters = owner->waiters;
 }

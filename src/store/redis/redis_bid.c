@@ -230,6 +230,7 @@ static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct d
 {
     struct dibs__bid *bid = sending->bid;
 
+    answer->recalled = reply->recalled; /* which may get lost, so who waits asks again soon */
     answer->again_ms = earlier(dibs__jitter(POLL_LEAST_MS, POLL_MOST_MS), reply->remaining_ms);
     if (!reply->by_dibs)
         answer->told_ms = earlier(told_ms(bid), reply->remaining_ms);
@@ -238,7 +239,7 @@ static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct d
     bid->in_store = true;
     if (!reply->listeners_known && !sending->slot_serial)
         return bid->fair ? dibs__redis_bid_no_right(store, "PUBSUB NUMSUB", error) : DIBS_BUSY;
-    if (trust(store, sending, reply->listeners) && reply->by_dibs)
+    if (trust(store, sending, reply->listeners) && reply->by_dibs && !reply->recalled)
         answer->again_ms = earlier(pushed_ms(bid, soon), reply->remaining_ms);
     return DIBS_BUSY;
 }

@@ -271,6 +271,7 @@ static const struct dibs__store_ops redis_ops = {
     .watch = dibs__redis_watch,
     .tell_when_free = dibs__redis_tell_when_free,
     .is_unconfirmed = dibs__redis_is_unconfirmed,
+    .recalls = dibs__redis_recalls,
     .gather = dibs__redis_gather,
     .interest = interest,
     .attend = attend,

@@ -166,6 +166,7 @@ static void add_in_full(struct renewal_words *words, const struct renewal_call *
             .token = item->token,
             .lease_ms = item->look ? 0 : item->lease_ms,
             .fence = item->fence,
+            .use = item->use,
             .set_by = item->extension ? words->not_after_text + mark : NULL,
             .restore_by = restores ? words->not_after_text + (any_fence ? 0 : mark) : NULL,
         };
@@ -189,7 +190,7 @@ static bool needs_full(const struct renewal_call *call)
 {
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
-        if (item->extension || item->top_up || may_be_forgotten(call, item) ||
+        if (item->extension || item->top_up || item->use != DIBS__USE_UNTOLD || may_be_forgotten(call, item) ||
             (!item->look && fence_is_due(call, item)))
             return true;
     }
@@ -395,8 +396,14 @@ static bool take_results(const struct renewal_call *call, const redisReply *repl
             break;
         case DIBS__RENEW_NO_FENCE:
             no_fence = true;
-            /* fallthrough */
+            take_renewed(call, item, standing ? &view : NULL, server_us);
+            break;
+        case DIBS__RENEW_WANTED:
         case DIBS__RENEW_DONE:
+            item->raised = item->use != DIBS__USE_UNTOLD;
+            item->wanted = said.code == DIBS__RENEW_WANTED;
+            /* fallthrough */
+        case DIBS__RENEW_NOT_RAISED:
             take_renewed(call, item, standing ? &view : NULL, server_us);
             break;
         }

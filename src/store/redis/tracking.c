@@ -219,6 +219,20 @@ uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, 
     return on;
 }
 
+bool dibs__redis_recalls(struct dibs__store *base, const char *name)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+
+    if (atomic_load(&store->tracking.on) > 0)
+        return true;
+    if (atomic_load(&store->tracking.wanted))
+        return false;
+    choose_probe(store, name);
+    atomic_store(&store->tracking.wanted, true);
+    store->config.listener.wake(store->config.listener.context);
+    return false;
+}
+
 /* ---------------------------------------------------------- our own leases */
 
 /* Leases of a batch that are looked at together: all, or, where the server refused that, one. */

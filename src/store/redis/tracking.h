@@ -66,6 +66,8 @@ void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now);
 /* Any thread: the server told that the key was changed; NULL: that all may have been. */
 void dibs__tracking_changed(struct dibs__redis_store *store, const char *key, size_t size);
 
+/* As recalls of store.h: while the server tells of changes, the subscription stands, on which recalls come. */
+bool dibs__redis_recalls(struct dibs__store *base, const char *name);
 void dibs__redis_watch(struct dibs__store *base, struct dibs__batch *batch);
 uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, uint64_t since);
 

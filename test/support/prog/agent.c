@@ -5,6 +5,7 @@
  *     open URL LEASE_MS          lock NAME WAIT_MS      unlock NAME
  *     fair NAME WAIT_MS          check NAME             cycle NAME TIMES
  *     fence NAME                 remaining NAME         close
+ *     keep URL KEEP_MS: as open, of a runtime that keeps leases, of two minutes
  *
  * Ends with its input, as a process that crashed would: without dibs_close.
  */
@@ -24,13 +25,14 @@ static void say(dibs_status status)
         printf("%s %s\n", dibs_status_name(status), dibs_last_error());
 }
 
-static dibs_status open_store(const char *url, const char *lease)
+static dibs_status open_store(const char *url, const char *lease, const char *keep)
 {
     const char *const urls[] = {url};
     dibs_config config = {
         .urls = urls,
         .url_count = 1,
         .lease_ms = (uint32_t)strtoul(lease, NULL, 10),
+        .keep_ms = (uint32_t)strtoul(keep, NULL, 10),
         .outage_ms = 60000, /* a slow machine takes its time to restart a server */
     };
 
@@ -71,7 +73,9 @@ static dibs_status cycle(const char *name, long times)
 static void obey(char *const word[3])
 {
     if (strcmp(word[0], "open") == 0)
-        say(open_store(word[1], word[2]));
+        say(open_store(word[1], word[2], "0"));
+    else if (strcmp(word[0], "keep") == 0)
+        say(open_store(word[1], "120000", word[2]));
     else if (strcmp(word[0], "lock") == 0)
         say(dibs_timedlock(rt, word[1], strtoll(word[2], NULL, 10)));
     else if (strcmp(word[0], "unlock") == 0)

@@ -1,0 +1,81 @@
+#include "core/keeper.h"
+
+#include "core/kept.h"
+
+bool dibs__keeper_begin(struct dibs__core *core)
+{
+    const struct dibs__settings *settings = core->config.settings;
+    bool keeps = settings->keep_ms > 0 && settings->handoff_ms != DIBS_NO_HANDOFF && settings->min_replicas == 0 &&
+                 !settings->durable && core->store->ops->recalls;
+
+    return !keeps || dibs__kept_begin(core->cells, settings->keep_ms);
+}
+
+void dibs__keeper_give_back(struct dibs__core *core, struct dibs__lease *lease)
+{
+    dibs__renewals_remove(core->renewals, lease);
+    dibs__core_retract(core, lease);
+}
+
+void dibs__keeper_give_back_name(struct dibs__core *core, const char *name, size_t name_size)
+{
+    struct dibs__lease *lease = core->cells->keep > 0 ? dibs__kept_drop(core->cells, name, name_size) : NULL;
+
+    if (lease)
+        dibs__keeper_give_back(core, lease);
+    dibs__lease_unref(lease);
+}
+
+void dibs__keeper_give_back_all(struct dibs__core *core)
+{
+    struct dibs__lease *leases[DIBS__KEPT_MANY];
+    size_t count;
+
+    for (size_t i = 0; core->cells->keep > 0 && i < DIBS__SHARDS; i++)
+        while ((count = dibs__kept_drop_some(&core->cells->shards[i], leases)) > 0)
+            while (count-- > 0) {
+                dibs__keeper_give_back(core, leases[count]);
+                dibs__lease_unref(leases[count]);
+            }
+}
+
+void dibs__keeper_allow(struct dibs__core *core, bool on)
+{
+    atomic_store(&core->cells->recallable, on && core->cells->keep > 0);
+    if (!on)
+        dibs__keeper_give_back_all(core);
+}
+
+bool dibs__keeper_recall(struct dibs__core *core, const char *name, const char *token)
+{
+    bool give_back, tells;
+    struct dibs__lease *lease = dibs__kept_recall(core->cells, name, token, &give_back, &tells);
+
+    if (give_back)
+        dibs__keeper_give_back(core, lease);
+    else if (tells)
+        dibs__renewals_kept(core->renewals, lease);
+    dibs__lease_unref(lease);
+    return lease != NULL;
+}
+
+void dibs__keeper_look(void *context, struct dibs__lease *lease)
+{
+    struct dibs__core *core = context;
+    bool give_back, tells;
+
+    dibs__kept_look(core->cells, lease, &give_back, &tells);
+    if (give_back)
+        dibs__keeper_give_back(core, lease);
+    else if (tells)
+        dibs__renewals_kept(core->renewals, lease);
+}
+
+void dibs__keeper_wanted(void *context, struct dibs__lease *lease)
+{
+    struct dibs__core *core = context;
+    char token[DIBS__TOKEN_MAX];
+
+    dibs__token_write(&core->tokens, &lease->token, token);
+    dibs__keeper_recall(core, lease->name, token);
+}

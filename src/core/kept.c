@@ -1,0 +1,345 @@
+/* Lock discipline: that of cells.h. No thread waits here. */
+#include "core/kept.h"
+
+#include <stdlib.h>
+
+#include "core/asker.h"
+
+#define IN_A_ROW 3                       /* after so many locks of a name the next is of a lease that may be kept */
+#define LOOK_AFTER (5 * DIBS__NS_PER_MS) /* so long after its last use the store is told that a lease is kept */
+#define MOST 64                          /* leases of a shard that are looked at */
+#define HABITS 64                        /* names of a shard that are remembered: a power of two */
+#define AGAIN_FIRST_MS 100               /* so long after a recall no lease of the name is kept, doubled each time, */
+#define AGAIN_MOST_MS 10000              /* up to this */
+#define STRETCH 20                       /* so many times keep a lease is kept after its grant, at most; then */
+#define STRETCH_REST 5                   /* none of the name so many times */
+#define RAISE_FIRST 64                   /* the first raise is asked for at this step, so that it comes in time */
+#define RAISED_STEPS (DIBS__RAISE * (unsigned)DIBS__FENCE_STEPS)
+
+/* ------------------------------------------------------------------------ habits */
+
+/* What the process did with a name, of which there is the hash: another with the same one may be taken for it. */
+struct dibs__habit {
+    uint32_t hash;
+    uint8_t in_a_row;   /* locks that nobody elsewhere asked for, up to IN_A_ROW */
+    uint8_t recalls;    /* in a row, up to where the pause does not grow any more */
+    int64_t not_before; /* when a lease of the name may be kept again */
+};
+
+bool dibs__kept_begin(struct dibs__cells *cells, uint32_t keep_ms)
+{
+    for (size_t i = 0; i < DIBS__SHARDS; i++) {
+        struct dibs__shard *shard = &cells->shards[i];
+        dibs__shard_mutex_lock(&shard->mutex);
+        shard->habits = calloc(HABITS, sizeof *shard->habits);
+        bool made = shard->habits != NULL;
+        dibs__shard_mutex_unlock(&shard->mutex);
+        if (!made)
+            return false;
+    }
+    cells->keep = keep_ms * DIBS__NS_PER_MS;
+    return true;
+}
+
+static struct dibs__habit *place_of(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    return &cell->shard->habits[cell->hash % HABITS];
+}
+
+/* NULL: another name has the place, and must not be forgotten yet. */
+static struct dibs__habit *habit_of(const struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__habit *habit = place_of(cell);
+
+    if (habit->hash == cell->hash)
+        return habit;
+    if (now < habit->not_before)
+        return NULL;
+    *habit = (struct dibs__habit){.hash = cell->hash};
+    return habit;
+}
+
+bool dibs__kept_is_habit(const struct dibs__cells *cells, const struct dibs__cell *cell)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    const struct dibs__habit *habit = place_of(cell);
+
+    return habit->hash == cell->hash && habit->in_a_row == IN_A_ROW && dibs__now(cells->clock) >= habit->not_before;
+}
+
+static void note_lock(const struct dibs__cell *cell, const struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__habit *habit = habit_of(cell, now);
+
+    if (habit && (lease->contended || lease->keeping.recalled))
+        habit->in_a_row = 0;
+    else if (habit && habit->in_a_row < IN_A_ROW)
+        habit->in_a_row++;
+}
+
+static void note_recall(const struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__habit *habit = habit_of(cell, now);
+    int64_t pause_ms;
+
+    if (!habit || now < habit->not_before) /* it is one recall, however often it comes */
+        return;
+    if (now > dibs__after_ms(habit->not_before, AGAIN_MOST_MS))
+        habit->recalls = 0;
+    pause_ms = (int64_t)AGAIN_FIRST_MS << habit->recalls;
+    if (pause_ms < AGAIN_MOST_MS)
+        habit->recalls++;
+    habit->in_a_row = 0;
+    habit->not_before = dibs__after_ms(now, pause_ms < AGAIN_MOST_MS ? pause_ms : AGAIN_MOST_MS);
+}
+
+/* -------------------------------------------------------------------- keep and take */
+
+/* After its last use plus keep the lease is released at the latest: so nobody waits longer than the whole stretch. */
+static bool is_stretched(const struct dibs__cells *cells, const struct dibs__lease *lease, int64_t now)
+{
+    return now - lease->granted_at >= (STRETCH - 1) * cells->keep;
+}
+
+/* Whether the lease is good enough to be used again. */
+static bool is_good(const struct dibs__cells *cells, const struct dibs__lease *lease, int64_t now)
+{
+    uint32_t kept_ms = dibs__kept_ms((uint32_t)(cells->keep / DIBS__NS_PER_MS));
+    int64_t length = kept_ms < lease->asked_ms ? kept_ms : lease->asked_ms;
+
+    return atomic_load_explicit(&cells->recallable, memory_order_acquire) && dibs__lease_has_step(lease) &&
+           !is_stretched(cells, lease, now) &&
+           atomic_load_explicit(&lease->deadline, memory_order_relaxed) - now >= length * DIBS__NS_PER_MS / 2;
+}
+
+static bool may_be_kept(const struct dibs__cells *cells, const struct dibs__cell *cell, const struct dibs__lease *lease,
+                        int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    return lease->token.keeps && !lease->contended && !lease->keeping.recalled &&
+           !atomic_load_explicit(&lease->extended, memory_order_relaxed) && is_good(cells, lease, now) &&
+           (cell->shard->looked_at < MOST ||
+            atomic_load_explicit(&lease->keeping.look_at, memory_order_relaxed) != DIBS__NEVER);
+}
+
+static int64_t look_after(const struct dibs__cells *cells)
+{
+    return cells->keep < LOOK_AFTER ? cells->keep : LOOK_AFTER;
+}
+
+/* Where the lease will be looked at soon anyway, that does: a thread in a loop needs no other time for each turn of it.
+ * True: the renewals are to be told of the time. */
+static bool look_soon(const struct dibs__cells *cells, const struct dibs__cell *cell, struct dibs__lease *lease,
+                      int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    int64_t before = atomic_load_explicit(&lease->keeping.look_at, memory_order_relaxed);
+
+    if (before <= now + 2 * look_after(cells))
+        return false;
+    if (before == DIBS__NEVER)
+        cell->shard->looked_at++;
+    atomic_store(&lease->keeping.look_at, now + look_after(cells));
+    return true;
+}
+
+/* So that more steps are sure before these are used up. True: the renewals are to be told. */
+static bool want_steps(struct dibs__lease *lease)
+{
+    unsigned step = atomic_load_explicit(&lease->step, memory_order_relaxed);
+    unsigned steps = atomic_load_explicit(&lease->steps, memory_order_relaxed);
+
+    if (step < (steps < DIBS__FENCE_STEPS ? RAISE_FIRST : steps - RAISED_STEPS / 2) ||
+        UINT32_MAX - steps < RAISED_STEPS)
+        return false;
+    return !atomic_load_explicit(&lease->keeping.raise, memory_order_relaxed) &&
+           !atomic_exchange(&lease->keeping.raise, true);
+}
+
+/* It was kept for as long as may be: so that a client without dibs, which looks from time to time, may find it free. */
+static void note_stretch(const struct dibs__cells *cells, const struct dibs__cell *cell,
+                         const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__habit *habit = lease->token.keeps && is_stretched(cells, lease, now) ? habit_of(cell, now) : NULL;
+
+    if (habit && habit->not_before < now + STRETCH_REST * cells->keep)
+        habit->not_before = now + STRETCH_REST * cells->keep;
+}
+
+bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, bool *tells)
+{
+    struct dibs__lease *lease = cell->lease;
+    int64_t now = dibs__now(cells->clock);
+
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(cell->state == DIBS__CELL_HELD && !cell->waiters.first);
+    if (!may_be_kept(cells, cell, lease, now)) {
+        note_lock(cell, lease, now);
+        note_stretch(cells, cell, lease, now);
+        return false;
+    }
+    cell->state = DIBS__CELL_KEPT;
+    lease->keeping.since = now;
+    bool looks = look_soon(cells, cell, lease, now);
+    *tells = want_steps(lease) || looks;
+    return true;
+}
+
+/* Nobody here takes the lease any more: its reference is the caller's. The cell may be unused afterwards. */
+static struct dibs__lease *drop(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__lease *lease = cell->lease;
+
+    DIBS__REQUIRE(cell->state == DIBS__CELL_KEPT);
+    dibs__lease_ref(lease);
+    atomic_store(&lease->loss_told, true); /* what is lost from now on is no loss for anybody */
+    dibs__waiters_mark_free(cell);
+    dibs__cell_unlist(cell, lease);
+    return lease;
+}
+
+bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
+{
+    struct dibs__lease *lease = cell->lease;
+
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    int64_t now = dibs__now(cells->clock);
+    if (!dibs__waiters_fit(lease, turn) || !is_good(cells, lease, now)) {
+        note_stretch(cells, cell, lease, now);
+        turn->unfit = drop(cell);
+        return false;
+    }
+    dibs__waiters_take_over(cell, turn);
+    turn->retaken = true;
+    turn->tells = atomic_load_explicit(&lease->keeping.use, memory_order_relaxed) == DIBS__USE_KEPT;
+    if (turn->tells)
+        atomic_store(&lease->keeping.use, DIBS__USE_HELD);
+    return true;
+}
+
+/* ----------------------------------------------------------------------- given back */
+
+struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *name, const char *token, bool *give_back,
+                                      bool *tells)
+{
+    struct dibs__shard *shard;
+    struct dibs__cell *cell;
+    struct dibs__lease *lease = dibs__cells_lock_token(cells, name, token, &shard, &cell);
+
+    *give_back = lease && cell->state == DIBS__CELL_KEPT && cell->lease == lease;
+    *tells = false;
+    if (lease) {
+        dibs__lease_ref(lease);
+        note_recall(cell, dibs__now(cells->clock));
+        lease->keeping.recalled = true;
+    }
+    if (*give_back) {
+        dibs__lease_unref(drop(cell));
+        dibs__cell_drop_if_unused(cell);
+    } else if (lease && cell->state == DIBS__CELL_HELD && cell->lease == lease) {
+        atomic_store(&lease->keeping.use, DIBS__USE_WANTED);
+        atomic_store(&lease->keeping.tell, true);
+        *tells = true;
+    }
+    dibs__shard_mutex_unlock(&shard->mutex);
+    return lease;
+}
+
+/* The lease is kept: when it is to be looked at again. 0: it is to be given back. */
+static int64_t next_look(const struct dibs__cells *cells, struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    int64_t unused = now - lease->keeping.since;
+
+    if (unused >= cells->keep)
+        return 0;
+    if (unused < look_after(cells))
+        return lease->keeping.since + look_after(cells);
+    atomic_store(&lease->keeping.use, DIBS__USE_KEPT);
+    return lease->keeping.since + cells->keep;
+}
+
+void dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease, bool *give_back, bool *tells)
+{
+    struct dibs__shard *shard;
+    struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
+    bool kept = cell && cell->state == DIBS__CELL_KEPT && cell->lease == lease;
+    int64_t next = kept ? next_look(cells, lease, dibs__now(cells->clock)) : DIBS__NEVER;
+
+    if (!kept && atomic_exchange(&lease->keeping.look_at, DIBS__NEVER) != DIBS__NEVER)
+        shard->looked_at--;
+    *give_back = next == 0;
+    *tells = kept && next > 0;
+    if (*tells)
+        atomic_store(&lease->keeping.look_at, next);
+    if (*give_back) {
+        note_stretch(cells, cell, lease, dibs__now(cells->clock));
+        dibs__lease_unref(drop(cell));
+        dibs__cell_drop_if_unused(cell);
+    }
+    dibs__shard_mutex_unlock(&shard->mutex);
+}
+
+struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size)
+{
+    uint64_t hash;
+    struct dibs__shard *shard = dibs__cells_lock_shard(cells, name, name_size, &hash);
+    struct dibs__cell *cell = dibs__shard_find(shard, hash, name, name_size);
+    struct dibs__lease *lease = cell && cell->state == DIBS__CELL_KEPT ? drop(cell) : NULL;
+
+    if (lease)
+        dibs__cell_drop_if_unused(cell);
+    dibs__shard_mutex_unlock(&shard->mutex);
+    return lease;
+}
+
+static struct dibs__cell *find_kept(const struct dibs__shard *shard) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    for (size_t i = 0; shard->looked_at > 0 && i < shard->bucket_count; i++)
+        for (struct dibs__cell *cell = shard->buckets[i]; cell; cell = cell->next)
+            if (cell->state == DIBS__CELL_KEPT)
+                return cell;
+    return NULL;
+}
+
+size_t dibs__kept_drop_some(struct dibs__shard *shard, struct dibs__lease *leases[DIBS__KEPT_MANY])
+{
+    struct dibs__cell *cell;
+    size_t count = 0;
+
+    dibs__shard_mutex_lock(&shard->mutex);
+    while (count < DIBS__KEPT_MANY && (cell = find_kept(shard))) {
+        leases[count++] = drop(cell);
+        dibs__cell_drop_if_unused(cell);
+    }
+    dibs__shard_mutex_unlock(&shard->mutex);
+    return count;
+}
+
+bool dibs__kept_end(struct dibs__cells *cells, struct dibs__lease *lease)
+{
+    struct dibs__shard *shard;
+    struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
+    bool kept = cell && cell->state == DIBS__CELL_KEPT && cell->lease == lease;
+
+    if (kept) {
+        dibs__lease_unref(drop(cell));
+        dibs__cell_drop_if_unused(cell);
+    }
+    dibs__shard_mutex_unlock(&shard->mutex);
+    return kept;
+}
+
+uint64_t dibs__kept_count(struct dibs__cells *cells)
+{
+    uint64_t count = 0;
+
+    for (size_t i = 0; cells->keep > 0 && i < DIBS__SHARDS; i++) {
+        struct dibs__shard *shard = &cells->shards[i];
+        dibs__shard_mutex_lock(&shard->mutex);
+        for (size_t b = 0; shard->looked_at > 0 && b < shard->bucket_count; b++)
+            for (const struct dibs__cell *cell = shard->buckets[b]; cell; cell = cell->next)
+                count += cell->state == DIBS__CELL_KEPT;
+        dibs__shard_mutex_unlock(&shard->mutex);
+    }
+    return count;
+}

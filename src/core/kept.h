@@ -1,0 +1,77 @@
+/*
+ * Leases that the process keeps though nobody here uses them: the next acquire of
+ * the name takes such a lease again without the store, unless another process
+ * asks for the lock before. What follows from that for the store: keeper.h.
+ *
+ * The cell of a kept lease is KEPT, without a waiter. From there
+ *
+ *     event                                                   the lease is
+ *     an acquire that wants such a lease                      taken: HELD, with the next fence
+ *     any other acquire of the name                           given back first
+ *     another process asks, or the server tells of a change   given back
+ *     nobody used it for keep_ms                              given back
+ *     it ends                                                 given up, and nobody is told
+ *
+ * A lease may be kept if its token says so (token.keeps), so that whoever else
+ * asks for the lock recalls it. That is decided when it is asked for, by what the
+ * process did with the name before: its habit.
+ *
+ * Some time after the last use, the lease is made short in the store, and told to
+ * be kept: dibs__kept_look. Until then nothing is sent, so that a thread in a loop
+ * costs the store nothing.
+ *
+ * All of this is done under the shard's mutex. A lease that is given back is not
+ * in its cell any more, so nobody here takes it; its reference is the caller's.
+ */
+#ifndef DIBS_CORE_KEPT_H
+#define DIBS_CORE_KEPT_H
+
+#include "core/waiters.h"
+
+/* How long a lease is that is kept, at most. */
+static inline uint32_t dibs__kept_ms(uint32_t keep_ms)
+{
+    return keep_ms > 50 ? 4 * keep_ms : 200;
+}
+
+/* From now on leases are kept, once `recallable`. To be called before a thread comes. False: no memory. */
+bool dibs__kept_begin(struct dibs__cells *cells, uint32_t keep_ms);
+
+/* Whether the lease that is about to be asked for may be kept: the process has locked the name in a row, unasked. */
+bool dibs__kept_is_habit(const struct dibs__cells *cells, const struct dibs__cell *cell)
+    DIBS__REQUIRES(dibs__shard_mutex);
+
+/* The lease that the cell holds is given up by its last user. True: it is kept. *tells: dibs__renewals_kept is to be
+ * called. */
+bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, bool *tells) DIBS__REQUIRES(dibs__shard_mutex);
+
+/* An acquire of a name whose cell is KEPT. True: it has the lease. False: the cell is FREE, and turn->unfit set. */
+bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
+    DIBS__REQUIRES(dibs__shard_mutex);
+
+/*
+ * Another process asks for the lock, which that lease is of, or its token will be: *give_back: whether the lease was
+ * kept, and is to be given back. *tells: dibs__renewals_kept is to be called. The lease has one more reference, the
+ * caller's. NULL: no such lease is here.
+ */
+struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *name, const char *token, bool *give_back,
+                                      bool *tells);
+
+/* The time has come to look whether anybody uses the lease. As dibs__kept_recall. */
+void dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease, bool *give_back, bool *tells);
+
+/* The lease of that name, which is to be given back; NULL: none is kept. */
+struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size);
+
+#define DIBS__KEPT_MANY 64
+
+/* The same for kept leases of a shard, whatever their names; at most DIBS__KEPT_MANY of them: returns how many. */
+size_t dibs__kept_drop_some(struct dibs__shard *shard, struct dibs__lease *leases[DIBS__KEPT_MANY]);
+
+/* Whether the lease, which was lost, was kept. Then it is not in its cell any more. */
+bool dibs__kept_end(struct dibs__cells *cells, struct dibs__lease *lease);
+
+/* How many leases are kept. */
+uint64_t dibs__kept_count(struct dibs__cells *cells);
+
+#endif

@@ -1,0 +1,316 @@
+/* Kept leases that somebody else asks for: recalls that come, early, late, twice or never, and keepers that do not
+ * answer. */
+#include <stdlib.h>
+
+#include "kept_setup.h"
+#include "support/agent.h"
+#include "support/actor.h"
+#include "support/process.h"
+#include "support/queue.h"
+
+#define RECALL_MS 50 /* so long one try waits for the keeper */
+
+/* ----------------------------------------------------------------------------- recalls */
+
+static void who_asks_elsewhere_has_it_at_once(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *other;
+
+    open_keeping(f, KEEP_LONG_MS);
+    other = open_runtime(f->server, 0);
+    keep(f->rt, "x");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    uint64_t fence = fence_of(f->rt, "x");
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    int64_t since = now_ms();
+    assert_status(DIBS_OK, dibs_timedlock(other, "x", LIMIT_MS));
+    assert_true(now_ms() - since < KEEP_LONG_MS / 2);
+    assert_true(fence_of(other, "x") > fence);
+    assert_int_equal(stats_of(f->rt).kept, 0);
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(other, "x"));
+    assert_int_equal(stats_of(f->rt).lost, 0);
+    dibs_close(other);
+}
+
+/* On a machine that is so busy that nobody answers in time, the lock may be taken. */
+static void try_once(dibs_runtime *rt, const char *name)
+{
+    int64_t since = now_ms();
+    dibs_status status = dibs_trylock(rt, name);
+
+    assert_true(status == DIBS_OK || (status == DIBS_BUSY && now_ms() - since >= RECALL_MS));
+    if (status == DIBS_OK)
+        assert_status(DIBS_OK, dibs_unlock(rt, name));
+}
+
+/* Also where it was kept just before, so that the store does not know yet. */
+static void one_try_elsewhere_has_it(void **state)
+{
+    enum { NAMES = 50 };
+    fixture *f = *state;
+    dibs_runtime *other;
+    char name[16];
+
+    open_keeping(f, KEEP_LONG_MS);
+    other = open_runtime(f->server, 0);
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof name, "x%d", i);
+        keep(f->rt, name);
+        if (i % 2)
+            await_shown_kept(other, name);
+        try_once(other, name);
+    }
+    dibs_close(other);
+}
+
+static void one_try_for_several_names_has_them(void **state)
+{
+    static const char *const names[] = {"x", "free", "y", "z"};
+    fixture *f = *state;
+    dibs_runtime *other;
+
+    open_keeping(f, KEEP_LONG_MS);
+    other = open_runtime(f->server, 0);
+    keep(f->rt, "x");
+    keep(f->rt, "y");
+    keep(f->rt, "z");
+    int64_t since = now_ms();
+    dibs_status status = dibs_lock_names(other, names, 4, 0, NULL);
+    assert_true(status == DIBS_OK || (status == DIBS_BUSY && now_ms() - since >= RECALL_MS));
+    if (status == DIBS_OK)
+        assert_status(DIBS_OK, dibs_unlock_names(other, names, 4));
+    await_none_kept(f->rt);
+    dibs_close(other);
+}
+
+/* Twice: the second ask is told so by the store, and needs no recall. */
+static void one_try_of_a_lease_in_use_is_busy(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *other;
+
+    open_keeping(f, KEEP_LONG_MS);
+    other = open_runtime(f->server, 0);
+    keep(f->rt, "x");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (int i = 0; i < 2; i++) {
+        int64_t since = now_ms();
+        assert_status(DIBS_BUSY, dibs_trylock(other, "x"));
+        assert_true(now_ms() - since < RECALL_MS + SLACK_MS);
+    }
+    redisContext *wait_event = wait_event_open(f->server, "dibs:*", true);
+    assert_status(DIBS_BUSY, dibs_trylock(other, "x"));
+    assert_false(wait_event_heard_anything(wait_event));
+    wait_event_close(wait_event);
+    assert_int_equal(queue_size(f->server, "x"), 0);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x")); /* it was asked for: it is not kept */
+    assert_int_equal(stats_of(f->rt).kept, 0);
+    assert_status(DIBS_OK, dibs_trylock(other, "x"));
+    assert_status(DIBS_OK, dibs_unlock(other, "x"));
+    dibs_close(other);
+}
+
+static void what_is_asked_for_while_it_is_in_use_is_released(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *other;
+    actor *a = actor_start();
+
+    open_keeping(f, KEEP_LONG_MS);
+    other = open_runtime(f->server, 0);
+    keep(f->rt, "x");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    actor_begin_lock(a, other, "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", 1);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, actor_result(a));
+    assert_status(DIBS_OK, actor_unlock(a, other, "x"));
+    for (int i = 0; i < IN_A_ROW; i++) /* nor is the next of the name kept, for a while */
+        lock_and_unlock(f->rt, "x");
+    assert_int_equal(stats_of(f->rt).kept, 0);
+    keep(f->rt, "x");
+    actor_end(a);
+    dibs_close(other);
+}
+
+/* ------------------------------------------------------- recalls that come when they should not */
+
+static void recall_token(fixture *f, const char *token)
+{
+    char message[300];
+
+    snprintf(message, sizeof message, "0 0 %zu %slock:x", strlen(token), token);
+    server_do(f->server, "PUBLISH %s %s", queue_channel_of(token), message);
+}
+
+static void recalls_may_come_late_and_twice(void **state)
+{
+    fixture *f = *state;
+    char token[200];
+
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "x");
+    assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
+    for (int i = 0; i < 2; i++)
+        recall_token(f, token);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    recall_token(f, token); /* of a lease that is over */
+    lock_and_unlock(f->rt, "y");
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_true(server_has(f->server, "lock:x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_int_equal(stats_of(f->rt).lost, 0);
+}
+
+/* ---------------------------------------------------------------------- recalls that get lost */
+
+/* An account that may not publish: nothing of what its scripts tell comes. */
+static dibs_runtime *open_mute(fixture *f)
+{
+    char url[200];
+
+    server_do(f->server, "ACL SETUSER mute on >secret ~* &* +@all -publish");
+    snprintf(url, sizeof url, "unix://mute:secret@%s", f->server->socket_path);
+    return open_url(url, NULL);
+}
+
+/* Who waits is found when the store is told that the lease is kept, or at the latest when it is given back. */
+static void a_lost_recall_costs_time_and_nothing_else(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *mute;
+
+    open_keeping(f, 500);
+    mute = open_mute(f);
+    for (int i = 0; i < 5; i++) {
+        keep(f->rt, "x");
+        int64_t since = now_ms();
+        assert_status(DIBS_OK, dibs_timedlock(mute, "x", LIMIT_MS));
+        assert_true(now_ms() - since < 500 + SLACK_MS);
+        assert_status(DIBS_OK, dibs_unlock(mute, "x"));
+    }
+    assert_int_equal(stats_of(f->rt).lost, 0);
+    dibs_close(mute);
+}
+
+/* ------------------------------------------------------------------------- keepers that are gone */
+
+static process *start_keeper(fixture *f, unsigned keep_ms)
+{
+    process *agent = process_start((const char *const[]){program_path("agent"), NULL});
+
+    assert_string_equal(process_ask(agent, "keep %s %u", f->server->url, keep_ms), "DIBS_OK");
+    return agent;
+}
+
+static bool agent_keeps(void *arg)
+{
+    process *agent = ((void **)arg)[0];
+
+    assert_string_equal(process_ask(agent, "cycle x 1"), "DIBS_OK");
+    return server_has(((fixture *)((void **)arg)[1])->server, "lock:x");
+}
+
+static process *start_keeping(fixture *f, unsigned keep_ms)
+{
+    process *agent = start_keeper(f, keep_ms);
+
+    assert_true(wait_until(agent_keeps, (void *[]){agent, f}, LIMIT_MS));
+    await_shown_kept(f->rt, "x");
+    return agent;
+}
+
+static void a_keeper_that_was_killed_is_not_in_the_way_for_long(void **state)
+{
+    enum { KEEP = 400 };
+    fixture *f = *state;
+
+    fixture_open(f, 0);
+    process *agent = start_keeping(f, KEEP);
+    process_kill(agent);
+    int64_t since = now_ms();
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    assert_true(now_ms() - since < 4 * KEEP + 100 + SLACK_MS);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    process_free(agent);
+}
+
+/* A try does not wait for it longer than it may; and when it goes on, it has nothing. */
+static void a_keeper_that_is_stopped_is_not_in_the_way_for_long(void **state)
+{
+    enum { KEEP = 1000 };
+    fixture *f = *state;
+
+    fixture_open(f, 0);
+    process *agent = start_keeping(f, KEEP);
+    process_pause(agent);
+    int64_t since = now_ms();
+    dibs_status status = dibs_trylock(f->rt, "x");
+    assert_true(now_ms() - since < RECALL_MS + SLACK_MS);
+    assert_true(status == DIBS_BUSY);
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    assert_true(now_ms() - since < 4 * KEEP + 100 + SLACK_MS);
+    process_resume(agent);
+    assert_status(DIBS_BUSY, agent_lock(agent, "x", 0));
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, agent_lock(agent, "x", LIMIT_MS));
+    assert_status(DIBS_OK, agent_unlock(agent, "x"));
+    agent_stop(agent);
+}
+
+/* ------------------------------------------------------------------------ clients without dibs */
+
+static bool takes_it(void *arg)
+{
+    struct keeping *k = ((void **)arg)[0];
+    redisReply *reply;
+
+    for (int i = 0; i < 20; i++)
+        lock_and_unlock(k->rt, k->name);
+    reply = server_command(((fixture *)((void **)arg)[1])->server, "SET lock:x foreign NX PX 1000");
+    bool taken = reply->type == REDIS_REPLY_STATUS;
+    freeReplyObject(reply);
+    return taken;
+}
+
+/* A loop that keeps the name lets go of it after a stretch, and then keeps none for a while. */
+static void a_client_without_dibs_finds_the_name_free_in_the_end(void **state)
+{
+    enum { KEEP = 20 };
+    fixture *f = *state;
+
+    open_keeping(f, KEEP);
+    keep(f->rt, "x");
+    int64_t since = now_ms();
+    struct keeping k = {.rt = f->rt, .name = "x"};
+    assert_true(wait_until(takes_it, (void *[]){&k, f}, LIMIT_MS));
+    int64_t taken = now_ms() - since;
+    assert_that(taken < 20 * KEEP + 5 * KEEP + SLACK_MS, "%ld ms", (long)taken);
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    server_do(f->server, "DEL lock:x");
+    lock_and_unlock(f->rt, "x");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(who_asks_elsewhere_has_it_at_once),
+        TEST(one_try_elsewhere_has_it),
+        TEST(one_try_for_several_names_has_them),
+        TEST(one_try_of_a_lease_in_use_is_busy),
+        TEST(what_is_asked_for_while_it_is_in_use_is_released),
+        TEST(recalls_may_come_late_and_twice),
+        TEST(a_lost_recall_costs_time_and_nothing_else),
+        TEST(a_keeper_that_was_killed_is_not_in_the_way_for_long),
+        TEST(a_keeper_that_is_stopped_is_not_in_the_way_for_long),
+        TEST(a_client_without_dibs_finds_the_name_free_in_the_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,81 @@
+/* What the tests of kept leases share: a runtime that keeps, others that do not, and a name that is kept. */
+#ifndef DIBS_TEST_KEPT_SETUP_H
+#define DIBS_TEST_KEPT_SETUP_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/tracking.h"
+#include "support/wait.h"
+
+#define KEEP_LONG_MS 60000 /* nothing is given back while a test runs because nobody uses it */
+#define IN_A_ROW 4
+
+/* f->rt keeps leases for so long. */
+static inline void open_keeping(fixture *f, uint32_t keep_ms)
+{
+    f->config.keep_ms = keep_ms;
+    open_tracking(f, 0);
+}
+
+static inline void lock_and_unlock(dibs_runtime *rt, const char *name)
+{
+    assert_status(DIBS_OK, dibs_lock(rt, name));
+    assert_status(DIBS_OK, dibs_unlock(rt, name));
+}
+
+static inline dibs_owner owner_of(dibs_runtime *rt, const char *name)
+{
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_query(rt, name, &owner));
+    return owner;
+}
+
+struct keeping {
+    dibs_runtime *rt;
+    const char *name;
+    uint64_t retaken;
+};
+
+static inline bool retakes(void *arg)
+{
+    struct keeping *k = arg;
+
+    lock_and_unlock(k->rt, k->name);
+    return stats_of(k->rt).retaken > k->retaken;
+}
+
+/* Locks the name until the lease is kept: the server tells of changes by then. */
+static inline void keep(dibs_runtime *rt, const char *name)
+{
+    struct keeping k = {rt, name, stats_of(rt).retaken};
+
+    assert_true(wait_until(retakes, &k, LIMIT_MS));
+}
+
+static inline bool shows_kept(void *arg)
+{
+    struct keeping *k = arg;
+
+    return owner_of(k->rt, k->name).kept;
+}
+
+static inline void await_shown_kept(dibs_runtime *rt, const char *name)
+{
+    assert_true(wait_until(shows_kept, &(struct keeping){.rt = rt, .name = name}, LIMIT_MS));
+}
+
+static inline bool keeps_none(void *rt)
+{
+    return stats_of(rt).kept == 0;
+}
+
+static inline void await_none_kept(dibs_runtime *rt)
+{
+    assert_true(wait_until(keeps_none, rt, LIMIT_MS));
+}
+
+#endif

@@ -1,0 +1,376 @@
+/* Kept leases: when the process keeps one, how it is taken again, and what it is given back for. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "kept_setup.h"
+#include "support/actor.h"
+#include "support/child.h"
+#include "support/tasks.h"
+
+/* ------------------------------------------------------------------- when it is kept */
+
+static void a_name_that_is_locked_four_times_in_a_row_is_kept(void **state)
+{
+    fixture *f = *state;
+
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "x");
+    for (int i = 1; i < IN_A_ROW; i++) {
+        lock_and_unlock(f->rt, "y");
+        assert_false(server_has(f->server, "lock:y"));
+        assert_int_equal(stats_of(f->rt).kept, 1);
+    }
+    lock_and_unlock(f->rt, "y");
+    assert_true(server_has(f->server, "lock:y"));
+    dibs_stats stats = stats_of(f->rt);
+    assert_int_equal(stats.kept, 2);
+    assert_int_equal(stats.leases, 2);
+    assert_int_equal(stats.holds, 0);
+    assert_int_equal(stats.acquired, stats.released);
+}
+
+static void nothing_is_kept_unless_it_is_asked_for(void **state)
+{
+    fixture *f = *state;
+
+    open_tracking(f, 0);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
+    await_tracked(f->server, f->rt, 1);
+    for (int i = 0; i < 3 * IN_A_ROW; i++) {
+        lock_and_unlock(f->rt, "x");
+        assert_false(server_has(f->server, "lock:x"));
+    }
+    assert_int_equal(stats_of(f->rt).kept, 0);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
+}
+
+static void expect_never_kept(fixture *f, const dibs_lock_options *options)
+{
+    uint64_t retaken = stats_of(f->rt).retaken;
+
+    for (int i = 0; i < 2 * IN_A_ROW; i++) {
+        assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", DIBS_WAIT_FOREVER, options));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_false(server_has(f->server, "lock:x"));
+    }
+    assert_int_equal(stats_of(f->rt).retaken, retaken);
+}
+
+static void fair_fixed_and_shared_locks_are_never_kept(void **state)
+{
+    fixture *f = *state;
+
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "other");
+    expect_never_kept(f, &(dibs_lock_options){.flags = DIBS_FAIR});
+    expect_never_kept(f, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE});
+    expect_never_kept(f, &(dibs_lock_options){.flags = DIBS_SHARED});
+    expect_never_kept(f, &(dibs_lock_options){.flags = DIBS_SHARED, .limit = 2});
+}
+
+static void an_extended_lease_is_never_kept(void **state)
+{
+    fixture *f = *state;
+
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "x");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_extend(f->rt, "x", 50000));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+    assert_int_equal(stats_of(f->rt).kept, 0);
+}
+
+static void where_no_lease_is_handed_over_none_is_kept(void **state)
+{
+    fixture *f = *state;
+
+    f->config.handoff_ms = DIBS_NO_HANDOFF;
+    open_keeping(f, KEEP_LONG_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
+    await_tracked(f->server, f->rt, 1);
+    expect_never_kept(f, NULL);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
+}
+
+static void a_store_in_memory_works_with_keep_ms(void **state)
+{
+    const dibs_config config = {.keep_ms = 1000};
+    dibs_runtime *rt = open_url("mem:", &config);
+
+    (void)state;
+    for (int i = 0; i < 2 * IN_A_ROW; i++)
+        lock_and_unlock(rt, "x");
+    dibs_close(rt);
+}
+
+/* ------------------------------------------------------------------------ taken again */
+
+static void a_kept_lease_is_taken_without_a_command(void **state)
+{
+    enum { PAIRS = 5000 };
+    fixture *f = *state;
+    uint64_t fence = 0;
+
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "x");
+    dibs_stats before = stats_of(f->rt);
+    for (int i = 0; i < PAIRS; i++) {
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        assert_true(fence_of(f->rt, "x") > fence);
+        fence = fence_of(f->rt, "x");
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+    dibs_stats stats = stats_of(f->rt);
+    /* All but those for which a raise was awaited, and the times at which the loop stood still. */
+    assert_that(stats.retaken - before.retaken > PAIRS / 2, "%lu retaken", (unsigned long)stats.retaken);
+    assert_int_equal(stats.acquired - before.acquired, PAIRS);
+    assert_int_equal(stats.released - before.released, PAIRS);
+    assert_int_equal(stats.handed_off, 0);
+    assert_int_equal(stats.lost, 0);
+    dibs_runtime *other = open_runtime(f->server, 0);
+    assert_status(DIBS_OK, dibs_lock(other, "x"));
+    assert_true(fence_of(other, "x") > fence);
+    assert_status(DIBS_OK, dibs_unlock(other, "x"));
+    dibs_close(other);
+}
+
+static void any_thread_and_any_task_may_take_it(void **state)
+{
+    fixture *f = *state;
+    dibs_queue *q = queue_new();
+    actor *a = actor_start();
+
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "x");
+    uint64_t retaken = stats_of(f->rt).retaken;
+    assert_status(DIBS_OK, actor_lock(a, f->rt, "x", 0));
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
+    dibs_task *task = task_of_runtime(f->rt);
+    assert_status(DIBS_OK, task_lock(task, "x", DIBS_WAIT_FOREVER, q));
+    assert_status(DIBS_OK, task_unlock(task, "x", q));
+    assert_int_equal(stats_of(f->rt).retaken, retaken + 2);
+    assert_status(DIBS_OK, task_lock(task, "x", 0, q));
+    dibs_task_free(task);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    keep(f->rt, "x");
+    assert_status(DIBS_OK, actor_lock(a, f->rt, "x", 0));
+    actor_exit(a); /* a lease that a thread leaves behind is released, and kept by nobody */
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    dibs_queue_free(q);
+}
+
+enum { SHORT_KEEP = 2000, SHORT = 4 * SHORT_KEEP };
+
+static bool is_short(void *arg)
+{
+    fixture *f = arg;
+
+    return owner_of(f->rt, "x").kept && server_integer(f->server, "PTTL lock:x") <= SHORT;
+}
+
+static bool is_long(void *arg)
+{
+    fixture *f = arg;
+
+    return !owner_of(f->rt, "x").kept && server_integer(f->server, "PTTL lock:x") > SHORT &&
+           hold_of(f->rt, "x").remaining_ms > SHORT;
+}
+
+/* The store is told of it within 20 ms; and again when the lease is taken. */
+static void a_kept_lease_is_short_in_the_store_and_taken_it_is_long(void **state)
+{
+    fixture *f = *state;
+
+    open_keeping(f, SHORT_KEEP);
+    keep(f->rt, "x");
+    assert_true(wait_until(is_short, f, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(hold_of(f->rt, "x").remaining_ms <= 30000);
+    assert_true(wait_until(is_long, f, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+static void what_nobody_uses_is_given_back(void **state)
+{
+    fixture *f = *state;
+
+    open_keeping(f, 100);
+    keep(f->rt, "x");
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    await_none_kept(f->rt);
+    assert_int_equal(stats_of(f->rt).lost, 0);
+    assert_int_equal(stats_of(f->rt).leases, 0);
+    keep(f->rt, "x"); /* that is no reason not to keep it again */
+}
+
+/* -------------------------------------------------------------- what it is given back for */
+
+static void expect_given_back_for(fixture *f, const dibs_lock_options *options)
+{
+    char before[200], now[200];
+
+    keep(f->rt, "x");
+    uint64_t retaken = stats_of(f->rt).retaken;
+    assert_true(server_string(f->server, before, sizeof before, "GET lock:x"));
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", LIMIT_MS, options));
+    assert_true(server_string(f->server, now, sizeof now, "GET lock:x"));
+    assert_string_not_equal(now, before);
+    assert_int_equal(stats_of(f->rt).retaken, retaken);
+    assert_int_equal(stats_of(f->rt).lost, 0);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    if (options->flags != 0)
+        assert_false(server_has(f->server, "lock:x"));
+}
+
+static void an_acquire_that_wants_another_lease_has_it_given_back(void **state)
+{
+    fixture *f = *state;
+
+    open_keeping(f, KEEP_LONG_MS);
+    expect_given_back_for(f, &(dibs_lock_options){.lease_ms = 20000});
+    expect_given_back_for(f, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE});
+    expect_given_back_for(f, &(dibs_lock_options){.flags = DIBS_FAIR});
+    expect_given_back_for(f, &(dibs_lock_options){.flags = DIBS_SHARED});
+}
+
+static void a_close_gives_all_back(void **state)
+{
+    enum { NAMES = 20 };
+    fixture *f = *state;
+    char name[16];
+
+    open_keeping(f, KEEP_LONG_MS);
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof name, "x%d", i);
+        keep(f->rt, name);
+    }
+    assert_int_equal(stats_of(f->rt).kept, NAMES);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    server_assert_no_locks(f->server);
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
+}
+
+/* How many are kept has a limit. */
+static void not_all_of_many_names_are_kept(void **state)
+{
+    enum { NAMES = 6000, MOST = 4096 };
+    fixture *f = *state;
+    char name[16];
+
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "x");
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof name, "y%d", i);
+        for (int j = 0; j < IN_A_ROW; j++)
+            lock_and_unlock(f->rt, name);
+    }
+    uint64_t kept = stats_of(f->rt).kept;
+    assert_that(kept > MOST / 2 && kept <= MOST, "%lu kept", (unsigned long)kept);
+}
+
+static void when_the_server_ceases_to_tell_all_is_given_back(void **state)
+{
+    fixture *f = *state;
+
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "x");
+    await_shown_kept(f->rt, "x");
+    kill_tracker(f->server);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    assert_int_equal(stats_of(f->rt).kept, 0);
+    assert_int_equal(stats_of(f->rt).lost, 0);
+    keep(f->rt, "x");
+}
+
+/* ------------------------------------------------------------------------------ losses */
+
+static void what_is_lost_while_it_is_kept_is_no_loss(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *other;
+
+    open_keeping(f, KEEP_LONG_MS);
+    other = open_runtime(f->server, 0);
+    keep(f->rt, "x");
+    await_shown_kept(f->rt, "x");
+    assert_status(DIBS_OK, dibs_force_unlock(other, "x", NULL));
+    await_none_kept(f->rt);
+    assert_status(DIBS_OK, dibs_lock(other, "x"));
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(other, "x"));
+    lock_and_unlock(f->rt, "x");
+    assert_int_equal(stats_of(f->rt).lost, 0);
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
+    dibs_close(other);
+}
+
+static void after_a_restart_no_kept_lease_is_taken(void **state)
+{
+    fixture *f = *state;
+
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "x");
+    await_shown_kept(f->rt, "x");
+    server_kill(f->server);
+    await_none_kept(f->rt);
+    server_restart(f->server);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(server_has(f->server, "lock:x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_int_equal(stats_of(f->rt).lost, 0);
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
+}
+
+static void child_has_no_kept_lease(dibs_runtime *rt)
+{
+    dibs_stats stats;
+
+    CHILD_WANTS(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS)); /* it recalls its parent's */
+    dibs_stats_get(rt, &stats);
+    if (stats.retaken > 0 || stats.kept > 0)
+        _exit(1);
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "x"));
+    dibs_close(rt);
+}
+
+static void a_forked_child_has_no_kept_lease(void **state)
+{
+    fixture *f = *state;
+
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "x");
+    run_child(child_has_no_kept_lease, f->rt);
+    await_none_kept(f->rt);
+    lock_and_unlock(f->rt, "x");
+    assert_int_equal(stats_of(f->rt).lost, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_name_that_is_locked_four_times_in_a_row_is_kept),
+        TEST(nothing_is_kept_unless_it_is_asked_for),
+        TEST(fair_fixed_and_shared_locks_are_never_kept),
+        TEST(an_extended_lease_is_never_kept),
+        TEST(where_no_lease_is_handed_over_none_is_kept),
+        cmocka_unit_test(a_store_in_memory_works_with_keep_ms),
+        TEST(a_kept_lease_is_taken_without_a_command),
+        TEST(any_thread_and_any_task_may_take_it),
+        TEST(a_kept_lease_is_short_in_the_store_and_taken_it_is_long),
+        TEST(what_nobody_uses_is_given_back),
+        TEST(an_acquire_that_wants_another_lease_has_it_given_back),
+        TEST(a_close_gives_all_back),
+        TEST(not_all_of_many_names_are_kept),
+        TEST(when_the_server_ceases_to_tell_all_is_given_back),
+        TEST(what_is_lost_while_it_is_kept_is_no_loss),
+        TEST(after_a_restart_no_kept_lease_is_taken),
+        TEST(a_forked_child_has_no_kept_lease),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
