@@ -31,7 +31,7 @@ struct given {
 
 static void note(struct given *given, const char *token)
 {
-    struct cli_who who;
+    struct cli_who who = {0};
     size_t i = 0;
 
     cli_who_parse(&who, token);
