@@ -395,7 +395,8 @@ static void ask_the_spared(struct dibs__fan_out *fan_out)
         bool taken_back;
         if (!dibs__set_has(spared, i) || !dibs__part_take(fan_out->quorum, asking->claim, i, &taken_back))
             continue;
-        dibs__part_ask(&fan_out->flights[i], asking->bid);
+        if (!taken_back)
+            dibs__part_ask(&fan_out->flights[i], asking->bid);
         fan_out->open |= (uint32_t)1 << i;
     }
     dibs__fan_out_run(fan_out);
