@@ -226,6 +226,9 @@ static uint32_t least_lease(void)
 {
     bool is_tight = plan->is_calm && plan->topology == SIM_QUORUM;
 
+    if (plan->shared > 0 &&
+        (plan->is_calm || plan->is_quiet)) /* a queue that is served often passes who asks too seldom */
+        return 200;
     return 20 + (is_tight ? (uint32_t)(20 * (plan->network.delay + plan->network.jitter) / SIM_MS) : 0);
 }
 
