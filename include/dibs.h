@@ -938,7 +938,7 @@ typedef struct dibs_sharer {
  * max, which is from 1 to DIBS_SHARERS_MAX. What out has beyond *count is zero. Where somebody
  * has the lock alone, nobody shares it. A quorum is asked in one round trip more for each
  * master that says that the lock is shared, and whoever asks to share it just then may be told
- * as well.
+ * as well; there the order of grants that come within milliseconds is not certain.
  *
  * DIBS_OK, also if nobody shares it. Otherwise *count is 0, with the statuses of dibs_query;
  * DIBS_INVALID also where out or count is NULL, or max is out of range.
