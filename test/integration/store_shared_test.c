@@ -344,9 +344,11 @@ static void the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over(struct wo
 
     dead.lease_ms = 300;
     get(seat, &lives);
+    int64_t since = now_ms();
     get(seat, &dead);
-    expect_taken(seat, &more);
-    assert_true(wait_until(is_granted, &(struct waiting){seat, &more}, LIMIT_MS));
+    bool is_had = is_granted(&(struct waiting){seat, &more});
+    assert_true(!is_had || now_ms() - since >= dead.lease_ms);
+    assert_true(is_had || wait_until(is_granted, &(struct waiting){seat, &more}, LIMIT_MS));
     seat->store->ops->conclude(seat->store, &more, true);
     assert_int_equal(look(seat, "x").sharers, 2);
     struct dibs__renewal late = renewal_of(&dead, LEASE_MS, 0);
@@ -365,8 +367,10 @@ static void who_wants_it_alone_has_it_when_a_dead_sharers_lease_is_over(struct w
 
     dead.lease_ms = 300;
     get(seat, &lives);
+    int64_t since = now_ms();
     get(seat, &dead);
-    assert_int_equal(look(seat, "x").sharers, 2);
+    unsigned sharers = look(seat, "x").sharers;
+    assert_true(sharers == 2 || now_ms() - since >= dead.lease_ms);
     give_back(seat, &lives);
     assert_true(wait_until(is_granted, &(struct waiting){seat, &alone}, LIMIT_MS));
     seat->store->ops->conclude(seat->store, &alone, true);
