@@ -98,8 +98,11 @@ static void the_others_have_theirs(void **state)
     dibs__codec_force(&call, 99, NULL, 0, 0);
     expect_words(&call.words, 1, forced);
     dibs__call_init(&call, DIBS__SCRIPT_renew, 0);
-    dibs__codec_renew(&call.words, &(struct dibs__renew_words){"t", 1000, UINT64_MAX, NULL, "5"}, &texts[0]);
-    dibs__codec_renew(&call.words, &(struct dibs__renew_words){"u", 2000, 1, "5", NULL}, &texts[1]);
+    dibs__codec_renew(
+        &call.words,
+        &(struct dibs__renew_words){.token = "t", .lease_ms = 1000, .fence = UINT64_MAX, .restore_by = "5"}, &texts[0]);
+    dibs__codec_renew(
+        &call.words, &(struct dibs__renew_words){.token = "u", .lease_ms = 2000, .fence = 1, .set_by = "5"}, &texts[1]);
     expect_words(&call.words, 10, renewed);
     dibs__call_init(&call, DIBS__SCRIPT_renew, 0);
     dibs__codec_renew_short(&call.words, leases, 2, texts);
