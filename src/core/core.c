@@ -195,7 +195,7 @@ static void find_host(char *host, size_t size)
 
     if (gethostname(whole, sizeof whole - 1) != 0)
         snprintf(whole, sizeof whole, "localhost");
-    snprintf(host, size, "%s", whole);
+    snprintf(host, size, "%.*s", (int)size - 1, whole);
     for (char *c = host; *c; c++)
         if (*c <= ' ' || *c > '~' || *c == ':')
             *c = '-';
