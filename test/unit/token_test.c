@@ -15,7 +15,8 @@ static void it_names_all_that_an_administrator_asks_for(void **state)
     } rows[] = {
         {{0, 0, 0, false, false}, "dibs:label:host:77:0:" RUNTIME ":0"},
         {{1234567890, 0xbeef, 0, false, false}, "dibs:label:host:77:1234567890:" RUNTIME ":beef"},
-        {{UINT64_MAX, UINT64_MAX, 0, false, false}, "dibs:label:host:77:18446744073709551615:" RUNTIME ":ffffffffffffffff"},
+        {{UINT64_MAX, UINT64_MAX, 0, false, false},
+         "dibs:label:host:77:18446744073709551615:" RUNTIME ":ffffffffffffffff"},
         {{1, 0xbeef, 3, false, false}, "dibs:label:host:77:1:" RUNTIME ":beef"},
         {{1, 0xbeef, 0, true, false}, "dibs:label:host:77:1:" RUNTIME ":beef~0"},
         {{1, 0xbeef, 0, false, true}, "dibs:label:host:77:1:" RUNTIME ":beef!"},

@@ -128,7 +128,8 @@ static size_t most_named(const struct dibs__quorum *q, const struct looking *loo
 static void show_owner(const struct dibs__quorum *q, const struct looking *looking, uint32_t set, dibs_owner *owner)
 {
     const dibs_owner *named = &looking->owners[most_named(q, looking, set)];
-    int64_t remaining[DIBS__MEMBERS_MAX], sharers[DIBS__MEMBERS_MAX], fences[DIBS__MEMBERS_MAX], held_ms = -1;
+    int64_t remaining[DIBS__MEMBERS_MAX] = {0}, sharers[DIBS__MEMBERS_MAX] = {0}, fences[DIBS__MEMBERS_MAX] = {0};
+    int64_t held_ms = -1;
     size_t count = 0, named_count = 0;
 
     for (size_t i = 0; i < q->count; i++) {
