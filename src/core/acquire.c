@@ -236,7 +236,7 @@ static int64_t wait_for_release(struct dibs__acquire *acquire, const struct dibs
     acquire->waited = true;
     dibs__outage_budget_heard(&acquire->budget);
     int64_t pause_ms = is_told(acquire, answer) ? answer->told_ms : answer->again_ms;
-    if (answer->recalled && acquire->wish.wait_ms == 0)
+    if (answer->recalled && acquire->wish.wait_ms == 0 && pause_ms >= acquire->recall.first_ms)
         pause_ms = dibs__backoff_next(&acquire->recall, pause_ms);
     return dibs__after_ms(dibs__core_now(acquire->core), pause_ms);
 }
