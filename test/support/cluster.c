@@ -124,21 +124,9 @@ static bool is_owned_by(void *arg)
     return owned;
 }
 
-/*
- * A node that still believes in the owner before, whose epoch is the larger one, never hears of the new one: then the
- * new owner gets the largest epoch of all.
- */
 void cluster_await_owner(cluster *c, unsigned slot, const server *node)
 {
-    enum { USUAL_MS = 3000 };
-    struct owning owning = {c, slot, node};
-    bool owned = wait_until(is_owned_by, &owning, USUAL_MS);
-
-    for (int64_t end = now_ms() + LIMIT_MS; !owned && now_ms() < end;
-         owned = wait_until(is_owned_by, &owning, USUAL_MS))
-        if (owner_by(c, (server *)node, slot) == node)
-            freeReplyObject(server_command((server *)node, "CLUSTER BUMPEPOCH"));
-    assert_that(owned, "the nodes do not agree on a slot");
+    assert_that(wait_until(is_owned_by, &(struct owning){c, slot, node}, LIMIT_MS), "the nodes do not agree on a slot");
 }
 
 static bool is_owned_by_another(void *arg)
@@ -205,15 +193,59 @@ void cluster_move_keys(cluster *c, unsigned slot, server *to)
  * The new owner is told first: nobody else may believe that it is. Then all other masters: what nodes tell one another
  * of the slot may be refused, because the epoch that the new owner gave itself is that of another by chance.
  */
-void cluster_close_slot(cluster *c, unsigned slot, server *to)
+static void tell_owner(cluster *c, unsigned slot, server *to)
 {
     char id[NODE_ID];
 
     id_of(to, id);
     server_do(to, "CLUSTER SETSLOT %u NODE %s", slot, id);
-    for (size_t i = 0; i < c->count; i++)
+    for (size_t i = 0; i < c->count; i++) /* who has a key that was written meanwhile refuses, and believes the epoch */
         if (c->nodes[i] != to && runs(c->nodes[i]) && info_has(c->nodes[i], "INFO replication", "role:master"))
-            server_do(c->nodes[i], "CLUSTER SETSLOT %u NODE %s", slot, id);
+            freeReplyObject(server_try(c->nodes[i], "CLUSTER SETSLOT %u NODE %s", slot, id));
+}
+
+static long long epoch_known_to(server *node)
+{
+    redisReply *reply = server_command(node, "CLUSTER INFO");
+    const char *line = strstr(reply->str, "cluster_current_epoch:");
+    long long epoch = line ? atoll(line + strlen("cluster_current_epoch:")) : -1;
+
+    freeReplyObject(reply);
+    return epoch;
+}
+
+static bool know_one_epoch(void *arg)
+{
+    const cluster *c = arg;
+    long long epoch = -1;
+    bool one = true;
+
+    for (size_t i = 0; i < c->count && one; i++) {
+        if (!runs(c->nodes[i]))
+            continue;
+        long long its = epoch_known_to(c->nodes[i]);
+        one = epoch < 0 || its == epoch;
+        epoch = its;
+    }
+    return one;
+}
+
+/*
+ * By that chance the new owner may also have believed the old one by the time that one was told: then each names the
+ * other. It gets the largest epoch of all, and is told again. At the end all know of its epoch, so that none who
+ * becomes an owner next gives itself the same.
+ */
+void cluster_close_slot(cluster *c, unsigned slot, server *to)
+{
+    enum { USUAL_MS = 3000, MOST_TIMES = 5 };
+
+    tell_owner(c, slot, to);
+    for (int i = 0; i < MOST_TIMES && !wait_until(is_owned_by, &(struct owning){c, slot, to}, USUAL_MS); i++) {
+        server_do(to, "CLUSTER BUMPEPOCH");
+        tell_owner(c, slot, to);
+    }
+    cluster_await_owner(c, slot, to);
+    assert_that(wait_until(know_one_epoch, c, LIMIT_MS), "the nodes do not agree on an epoch");
     cluster_await_owner(c, slot, to);
 }
 
