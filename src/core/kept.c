@@ -128,7 +128,7 @@ static int64_t look_after(const struct dibs__cells *cells)
 }
 
 /* Where the lease will be looked at soon anyway, that does: a thread in a loop needs no other time for each turn of it.
- * True: the renewals are to be told of the time. */
+ * True: the caller must tell the renewals of the time. */
 static bool look_soon(const struct dibs__cells *cells, const struct dibs__cell *cell, struct dibs__lease *lease,
                       int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
@@ -142,7 +142,7 @@ static bool look_soon(const struct dibs__cells *cells, const struct dibs__cell *
     return true;
 }
 
-/* So that more steps are sure before these are used up. True: the renewals are to be told. */
+/* Asks for more steps before these are used up. True: the caller must tell the renewals. */
 static bool want_steps(struct dibs__lease *lease)
 {
     unsigned step = atomic_load_explicit(&lease->step, memory_order_relaxed);
@@ -244,7 +244,7 @@ struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *nam
     return lease;
 }
 
-/* The lease is kept: when it is to be looked at again. 0: it is to be given back. */
+/* The lease is kept: when to look at it again. 0: the caller must give it back. */
 static int64_t next_look(const struct dibs__cells *cells, struct dibs__lease *lease, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {

@@ -41,8 +41,8 @@ bool dibs__kept_begin(struct dibs__cells *cells, uint32_t keep_ms);
 bool dibs__kept_is_habit(const struct dibs__cells *cells, const struct dibs__cell *cell)
     DIBS__REQUIRES(dibs__shard_mutex);
 
-/* The lease that the cell holds is given up by its last user. True: it is kept. *tells: dibs__renewals_kept is to be
- * called. */
+/* The lease that the cell holds is given up by its last user. True: it is kept. *tells: the caller must call
+ * dibs__renewals_kept. */
 bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, bool *tells) DIBS__REQUIRES(dibs__shard_mutex);
 
 /* An acquire of a name whose cell is KEPT. True: it has the lease. False: the cell is FREE, and turn->unfit set. */
@@ -51,8 +51,8 @@ bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct 
 
 /*
  * Another process asks for the lock, which that lease is of, or its token will be: *give_back: whether the lease was
- * kept, and is to be given back. *tells: dibs__renewals_kept is to be called. The lease has one more reference, the
- * caller's. NULL: no such lease is here.
+ * kept; the caller must give it back. *tells: the caller must call dibs__renewals_kept. The lease has one more
+ * reference, the caller's. NULL: no such lease is here.
  */
 struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *name, const char *token, bool *give_back,
                                       bool *tells);
@@ -60,7 +60,7 @@ struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *nam
 /* The time has come to look whether anybody uses the lease. As dibs__kept_recall. */
 void dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease, bool *give_back, bool *tells);
 
-/* The lease of that name, which is to be given back; NULL: none is kept. */
+/* The kept lease of that name, which the caller must give back; NULL: none is kept. */
 struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size);
 
 #define DIBS__KEPT_MANY 64

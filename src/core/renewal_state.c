@@ -42,7 +42,7 @@ static enum dibs__use use_of(const struct dibs__lease *lease)
     return (enum dibs__use)atomic_load(&lease->keeping.use);
 }
 
-/* Whether the store does not know yet how a lease is used that may be kept, or fences are to be made sure. */
+/* Whether the store must still learn whether a lease that may be kept is in use, or must make more fences sure. */
 static bool is_to_tell(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     return lease->token.keeps && (use_of(lease) != lease->renewal_state.told || atomic_load(&lease->keeping.raise));

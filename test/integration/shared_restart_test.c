@@ -104,6 +104,16 @@ static void readers_leave(struct scene *s)
     }
 }
 
+/* Who wants it alone waits until the readers have left. */
+static void expect_writer_behind(struct scene *s)
+{
+    actor_begin_lock(s->alone, s->alone_rt, "x", DIBS_WAIT_FOREVER);
+    queue_await(s->f->server, "x", 1);
+    readers_leave(s);
+    assert_status(DIBS_OK, actor_result(s->alone));
+    assert_status(DIBS_OK, actor_unlock(s->alone, s->alone_rt, "x"));
+}
+
 /* ---------------------------------------------------------------- nothing is lost */
 
 static void sharers_and_those_who_wait_go_on_after_a_restart(void **state)
@@ -166,11 +176,7 @@ static void sharers_take_the_place_of_an_owner_of_a_snapshot(void **state)
     assert_status(DIBS_OK, dibs_unlock(s.f->rt, "x"));
     assert_int_equal(owner_of(s.f->rt).sharers, READERS);
     assert_true(owner_of(s.f->rt).fence == reader_fence(&s, READERS - 1));
-    actor_begin_lock(s.alone, s.alone_rt, "x", DIBS_WAIT_FOREVER);
-    queue_await(s.f->server, "x", 1);
-    readers_leave(&s);
-    assert_status(DIBS_OK, actor_result(s.alone));
-    assert_status(DIBS_OK, actor_unlock(s.alone, s.alone_rt, "x"));
+    expect_writer_behind(&s);
     end_scene(&s);
 }
 
@@ -214,11 +220,7 @@ static void a_sharer_of_a_snapshot_stays_no_longer_than_its_lease(void **state)
     restart(s.f->server);
     await_sharers(s.f->rt, READERS, reader_fence(&s, 1)); /* for a moment three share it */
     assert_status(DIBS_OK, actor_check(s.readers[1], s.readers_rt[1], "x"));
-    actor_begin_lock(s.alone, s.alone_rt, "x", DIBS_WAIT_FOREVER);
-    queue_await(s.f->server, "x", 1);
-    readers_leave(&s);
-    assert_status(DIBS_OK, actor_result(s.alone));
-    assert_status(DIBS_OK, actor_unlock(s.alone, s.alone_rt, "x"));
+    expect_writer_behind(&s);
     end_scene(&s);
 }
 
