@@ -24,7 +24,7 @@ static const struct scene scenes[] = {
     {.title = "the lock changes hands between GET and DEL",
      .racers = 3,
      .limit = 2,
-     .lease_ms = 500, /* the first one's GET finds its own token, on a busy machine too */
+     .lease_ms = 800, /* the first one's GET finds its own token, on a busy machine too */
      .work_ms = 0,
      .cues = {{0, "between GET and DEL", CUE_WAIT, 1, "work", 0},
               {1, "arrive", CUE_WAIT, 0, "enter", 0},

@@ -17,17 +17,18 @@ builds() {
 lane_1='dibs-quorum dibs-min-replicas'
 lane_2='dibs dibs-failover'
 lane_3='redlock fair-zset stream setnx-expire'
-lane_4='fair-list sleep-retry script compare-del'
+lane_4='fair-list sleep-retry script'
+lane_5='thread-name set-del owner-value compare-del'
 
 ways_in_no_lane() {
-    "$race" --list | awk -v others=" $lane_1 $lane_2 $lane_3 $lane_4 " '
+    "$race" --list | awk -v others=" $lane_1 $lane_2 $lane_3 $lane_4 $lane_5 " '
         /^[ 0-9][0-9]  / && $1 != 17 && !index(others, " " $2 " ") { print $2 }'
 }
 
 shows_twenty_times() {
-    lane_5=$(ways_in_no_lane)
+    lane_6=$(ways_in_no_lane)
     pids=
-    for lane in 1 2 3 4 5; do
+    for lane in 1 2 3 4 5 6; do
         eval "ways=\$lane_$lane"
         # shellcheck disable=SC2154,SC2086 # the words of the lane
         "$race" --forced --rounds 20 --results "$tmp/forced.$lane" $ways >"$tmp/table.$lane" 2>&1 &
@@ -42,7 +43,7 @@ shows_twenty_times() {
             cat "$tmp/table.$lane"
         }
     done
-    cat "$tmp"/forced.[1-5] >"$tmp/forced"
+    cat "$tmp"/forced.[1-6] >"$tmp/forced"
     return "$status"
 }
 
