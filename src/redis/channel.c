@@ -381,8 +381,9 @@ bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *re
         tell = stop_waiting(channel, &wakes) || tell;
     }
     tell = (!looks && leaves_unsent(channel)) || tell;
+    bool over = done || dibs__now(channel->clock) >= request->expires;
     unlock_and_tell(channel, &wakes, tell);
-    return done;
+    return over;
 }
 
 /* The time for the reply is over. True: the request is done all the same. False: nobody takes the reply any more. */

@@ -148,8 +148,8 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
 /*
  * Waits for the reply at most until that time. The request is still to be given
  * to dibs__channel_wait. True: that will not have to wait, because the reply is
- * there or the connection broke. False: neither has happened by then, or by the
- * end of the command timeout.
+ * there, the connection broke, or the command timeout is over. False: none of
+ * these has happened by then.
  */
 bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *request, int64_t until);
 

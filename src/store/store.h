@@ -402,9 +402,9 @@ struct dibs__store_ops {
     /*
      * Waits for the reply of what was begun, at most until `until` (any time
      * that is over: looks whether the reply has come). True: finish will not
-     * wait for it. False: there is none so far. False comes before `until` where
-     * nothing was sent, or where the store waits no longer for the reply: it is
-     * no reason to call again, but to finish.
+     * wait, because the reply is there or the store waits for it no longer.
+     * False: there is none so far. False comes before `until` where nothing was
+     * sent: it is no reason to call again, but to finish.
      */
     bool (*await)(struct dibs__store *store, const struct dibs__begun *begun, int64_t until);
 

@@ -84,6 +84,25 @@ static void the_end_of_the_connection_is_worth_coming_for(void **state)
     assert_true(why.detail[0]);
 }
 
+/* A quorum goes round and round as long as a request is neither there nor over. */
+static void what_the_command_timeout_has_ended_is_worth_coming_for(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__error error = {DIBS_OK, ""}, why = {DIBS_OK, ""};
+    redisReply *reply;
+    bool unknown;
+
+    fake_redis_hold(r->fake, true);
+    struct dibs__request *request = begin_echo(r, serial, "never", &error);
+    assert_false(dibs__channel_await(r->channel, request, 0));
+    moved_clock_advance(&r->clock, MS(COMMAND_MS));
+    assert_true(dibs__channel_await(r->channel, request, 0));
+    assert_true(dibs__channel_await(r->channel, request, after(r, COMMAND_MS)));
+    assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &why));
+    assert_true(unknown);
+}
+
 /* Nobody sleeps for it, so the reading goes to a thread behind it. */
 static void a_request_that_is_left_keeps_nobody_from_reading(void **state)
 {
@@ -211,6 +230,7 @@ int main(void)
         TEST(who_only_looks_wakes_nobody),
         TEST(a_reply_that_lies_in_the_socket_is_taken),
         TEST(the_end_of_the_connection_is_worth_coming_for),
+        TEST(what_the_command_timeout_has_ended_is_worth_coming_for),
         TEST(a_request_that_is_left_keeps_nobody_from_reading),
         TEST(who_awaits_in_vain_passes_the_reading_on),
         TEST(what_was_not_sent_is_left_to_the_scheduler),
