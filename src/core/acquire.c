@@ -280,7 +280,6 @@ static void note_recall(struct dibs__acquire *acquire, const struct dibs__answer
     if (!answer->recalled || acquire->limit > 0 || acquire->never_rests)
         return;
     acquire->limit = dibs__after_ms(dibs__core_now(acquire->core), DIBS__RECALL_MS);
-    acquire->recall.first_ms = 1;
 }
 
 /* What the answer to an ask leads to. RESTS: until then. */
@@ -536,6 +535,7 @@ void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, 
     acquire->group = dibs__metrics_group(core->metrics, name, name_size);
     acquire->limit = wait_ms < 0 ? DIBS__NEVER : wait_ms == 0 ? 0 : dibs__after_ms(now, wait_ms);
     acquire->try_until = dibs__after_ms(now, core->config.settings->command_timeout_ms);
+    acquire->recall.first_ms = 1;
     dibs__wait_event_init(&acquire->wait_event);
     dibs__outage_budget_begin(&acquire->budget, core, outage, now);
     DIBS__PROBE(acquire__start, name, wait_ms);

@@ -601,15 +601,23 @@ no_cond:
     return NULL;
 }
 
-/* Unanalysed: with `ending` set no thread is started any more, so the threads are the caller's. */
+static unsigned count_threads(struct dibs__workers *w)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    unsigned count = w->count;
+    dibs__workers_mutex_unlock(&w->mutex);
+    return count;
+}
+
+/* Unanalysed: nobody writes what is in `threads` already. A worker may be starting another, which counts before it
+ * ends. */
 void dibs__workers_stop(struct dibs__workers *w) DIBS__UNANALYSED
 {
     dibs__workers_mutex_lock(&w->mutex);
     w->ending = true;
-    unsigned count = w->count;
     pthread_cond_broadcast(&w->work);
     dibs__workers_mutex_unlock(&w->mutex);
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 0; i < count_threads(w); i++)
         pthread_join(w->threads[i], NULL);
 }
 

@@ -1,6 +1,7 @@
 /* Workers: who runs a job when, and that nobody forgets one. */
 #include "core/workers.h"
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -407,6 +408,70 @@ static void each_job_of_many_threads_ends_once(void **state)
         actor_end(drivers[i]);
 }
 
+/* Where a sanitizer stands in front of pthread_create it stays there: ThreadSanitizer tells of a thread that is not
+ * joined. */
+#if defined(__GLIBC__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
+#define CAN_START_LATE 1
+
+static atomic_bool starts_late; /* who starts a thread is slow to go on, and so is that thread */
+static atomic_int late;         /* threads that were started so, and have not ended */
+
+struct start {
+    void *(*run)(void *arg);
+    void *arg;
+};
+
+static void *run_late(void *arg)
+{
+    struct start start = *(struct start *)arg;
+
+    free(arg);
+    pause_ms(100);
+    void *result = start.run(start.arg);
+    atomic_fetch_sub(&late, 1);
+    return result;
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+    static __typeof__(pthread_create) *real;
+    struct start *start;
+
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    if (!atomic_load(&starts_late) || !(start = malloc(sizeof *start)))
+        return real(thread, attr, run, arg);
+    *start = (struct start){run, arg};
+    atomic_fetch_add(&late, 1);
+    int error = real(thread, attr, run_late, start);
+    pause_ms(50);
+    return error;
+}
+
+static bool has_started_late(void *arg)
+{
+    (void)arg;
+    return atomic_load(&late) > 0;
+}
+
+static void the_end_comes_after_a_thread_that_is_being_started(void **state)
+{
+    struct dibs__workers *workers = dibs__workers_new(&dibs__system_clock, no_gathering, NULL);
+    struct work slow;
+
+    (void)state;
+    setup_work(&slow, workers, DIBS__JOB_FINISHES); /* starts the first thread, which leaves the job to a second one */
+    slow.answered = false;
+    atomic_store(&starts_late, true);
+    dibs__workers_settle(workers, &slow.job, DIBS__JOB_GOES_ON);
+    assert_true(wait_until(has_started_late, NULL, LIMIT_MS));
+    dibs__workers_stop(workers);
+    assert_int_equal(atomic_load(&late), 0);
+    atomic_store(&starts_late, false);
+    dibs__workers_free(workers);
+}
+#endif
+
 #define WORKERS(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -422,6 +487,9 @@ int main(void)
         WORKERS(a_thread_that_drives_does_not_wait_for_what_holds_back),
         WORKERS(nothing_begins_behind_what_holds_back_in_one_batch),
         WORKERS(each_job_of_many_threads_ends_once),
+#ifdef CAN_START_LATE
+        cmocka_unit_test(the_end_comes_after_a_thread_that_is_being_started),
+#endif
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
