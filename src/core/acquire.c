@@ -10,7 +10,7 @@
 
 #include "base/order.h"
 #include "base/probe.h"
-#include "core/bid.h"
+#include "core/attempt.h"
 #include "core/holds.h"
 #include "core/keeper.h"
 
@@ -85,26 +85,26 @@ static dibs_status for_lack_of_replicas(struct dibs__acquire *acquire, dibs_stat
 
 /* ------------------------------------------------------------------- one ask */
 
-static struct dibs__bid *bid_of(const struct dibs__acquire *acquire)
+static struct dibs__attempt *attempt_of(const struct dibs__acquire *acquire)
 {
     DIBS__REQUIRE(acquire->lease && acquire->lease->asker);
-    return &acquire->lease->asker->bid;
+    return &acquire->lease->asker->attempt;
 }
 
-/* What the store answered to the ask that another thread made for this bid, unless that lease is over. */
+/* What the store answered to the ask that another thread made for this attempt, unless that lease is over. */
 static bool has_answer(const struct dibs__acquire *acquire)
 {
     const struct dibs__asker *asker = acquire->lease->asker;
 
     return asker->answered &&
            (asker->status != DIBS_OK ||
-            dibs__core_now(acquire->core) < dibs__lease_deadline(asker->bid.proof, acquire->lease->asked_ms));
+            dibs__core_now(acquire->core) < dibs__lease_deadline(asker->attempt.proof, acquire->lease->asked_ms));
 }
 
 /* What the next ask asks for, and until when. */
 static void prepare_ask(struct dibs__acquire *acquire)
 {
-    struct dibs__bid *bid = bid_of(acquire);
+    struct dibs__attempt *attempt = attempt_of(acquire);
     int64_t now = dibs__core_now(acquire->core);
     int64_t deadline = acquire->limit > 0 ? dibs__after_ms(now, acquire->core->config.settings->command_timeout_ms)
                                           : acquire->try_until;
@@ -114,15 +114,15 @@ static void prepare_ask(struct dibs__acquire *acquire)
                          : DIBS__NEVER;
     if (acquire->grace >= deadline)
         acquire->grace = DIBS__NEVER;
-    bid->wait = acquire->limit > 0;
-    bid->deadline = deadline < acquire->grace ? deadline : acquire->grace;
+    attempt->wait = acquire->limit > 0;
+    attempt->deadline = deadline < acquire->grace ? deadline : acquire->grace;
 }
 
 /* What the store said to the ask, which is over. */
 static dibs_status asked(struct dibs__acquire *acquire, struct dibs__answer *answer, dibs_status status)
 {
     if (answer->retired)
-        dibs__bid_renew_token(acquire->core, acquire->cell, acquire->lease);
+        dibs__attempt_renew_token(acquire->core, acquire->cell, acquire->lease);
     if (status == DIBS_UNAVAILABLE && !acquire->budget.in_outage && !answer->too_few_replicas &&
         acquire->grace != DIBS__NEVER && dibs__core_now(acquire->core) >= acquire->grace)
         return out_of_time(acquire);
@@ -139,7 +139,7 @@ static dibs_status finish_ask(struct dibs__acquire *acquire, struct dibs__answer
         *answer = asker->answer;
         return asker->status;
     }
-    dibs_status status = dibs__store_ask(acquire->core->store, bid_of(acquire), answer, acquire->error);
+    dibs_status status = dibs__store_ask(acquire->core->store, attempt_of(acquire), answer, acquire->error);
     return asked(acquire, answer, status);
 }
 
@@ -148,18 +148,18 @@ static bool begin_lease(struct dibs__acquire *acquire, uint64_t fence)
 {
     struct dibs__core *core = acquire->core;
     struct dibs__lease *lease = acquire->lease;
-    struct dibs__bid *bid = bid_of(acquire);
-    int64_t now = dibs__core_now(core), proof = bid->proof;
+    struct dibs__attempt *attempt = attempt_of(acquire);
+    int64_t now = dibs__core_now(core), proof = attempt->proof;
     int64_t deadline = dibs__lease_deadline(proof, lease->asked_ms);
 
     if (now >= deadline)
         return false;
-    core->store->ops->conclude(core->store, bid, true);
+    core->store->ops->conclude(core->store, attempt, true);
     lease->store_fence = fence;
     lease->granted_at = acquire->acquired_at = now;
     lease->contended = acquire->waited;
     atomic_store(&lease->deadline, deadline);
-    dibs__renewals_add(core->renewals, lease, lease->asked_ms, proof, &bid->lease);
+    dibs__renewals_add(core->renewals, lease, lease->asked_ms, proof, &attempt->lease);
     DIBS__PROBE(grant, lease->name, dibs__lease_fence(lease));
     return true;
 }
@@ -170,8 +170,8 @@ static dibs_status take_grant(struct dibs__acquire *acquire, const struct dibs__
 
     if (begin_lease(acquire, answer->fence))
         return DIBS_OK;
-    core->store->ops->conclude(core->store, bid_of(acquire), false);
-    dibs__bid_renew_token(core, acquire->cell, acquire->lease);
+    core->store->ops->conclude(core->store, attempt_of(acquire), false);
+    dibs__attempt_renew_token(core, acquire->cell, acquire->lease);
     return dibs__error_set(acquire->error, DIBS_UNAVAILABLE, "the grant came when its lease of %u ms had ended",
                            acquire->wish.lease_ms);
 }
@@ -179,7 +179,7 @@ static dibs_status take_grant(struct dibs__acquire *acquire, const struct dibs__
 /* A grant by push holds if it names the last ask, and its lease still lasts. Otherwise the store is to be asked. */
 static bool take_push(struct dibs__acquire *acquire, const struct dibs__push *push)
 {
-    if (push->fence == 0 || push->confirm || push->number != bid_of(acquire)->number ||
+    if (push->fence == 0 || push->confirm || push->number != attempt_of(acquire)->number ||
         !begin_lease(acquire, push->fence))
         return false;
     dibs__count(&acquire->core->stats.granted);
@@ -191,7 +191,8 @@ static bool ride_out(struct dibs__acquire *acquire, const struct dibs__answer *a
 {
     int64_t now = dibs__core_now(acquire->core);
 
-    if (now > dibs__after_ms(bid_of(acquire)->deadline, SUSPENDED_MS)) /* by a stop of the process: that is no outage */
+    if (now >
+        dibs__after_ms(attempt_of(acquire)->deadline, SUSPENDED_MS)) /* by a stop of the process: that is no outage */
         dibs__outage_budget_renew(&acquire->budget, now);
     if (dibs__outage_budget_is_over(&acquire->budget, acquire->error, answer, now)) {
         acquire->learned = DIBS__LEARNED_OUTAGE;
@@ -256,7 +257,7 @@ static struct dibs__sleep sleep_of(struct dibs__acquire *acquire, int64_t until)
 
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status);
 
-/* The lease is listed in its cell, and its bid is to be asked for. */
+/* The lease is listed in its cell, and its attempt is to be asked for. */
 static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
 {
     if (acquire->cancelled)
@@ -324,7 +325,7 @@ static enum dibs__acquire_state after_rest(struct dibs__acquire *acquire, const 
 
 /* --------------------------------------------------------- in turn, or fairly */
 
-/* The turn ends without the lock. Whether the bid goes on with the next acquire here. */
+/* The turn ends without the lock. Whether the attempt goes on with the next acquire here. */
 static bool give_up(struct dibs__acquire *acquire, bool pass_on)
 {
     return dibs__turn_give_up(acquire->core->cells, acquire->cell, acquire->lease,
@@ -332,12 +333,12 @@ static bool give_up(struct dibs__acquire *acquire, bool pass_on)
 }
 
 /* Who waits behind a holder leaves the queue before the call returns, if that takes no longer than a round trip. */
-static void end_bid(struct dibs__acquire *acquire)
+static void end_attempt(struct dibs__acquire *acquire)
 {
     if (acquire->learned == DIBS__LEARNED_TAKEN)
-        dibs__bid_leave(acquire->core, acquire->lease);
+        dibs__attempt_leave(acquire->core, acquire->lease);
     else
-        dibs__bid_drop(acquire->core, acquire->lease);
+        dibs__attempt_drop(acquire->core, acquire->lease);
 }
 
 /* The acquire had the turn. */
@@ -348,12 +349,13 @@ static void end_turn(struct dibs__acquire *acquire)
         return;
     }
     /* Who only ran out of time, or was cancelled, leaves its place in the store's queue to the next one here. */
-    bool goes_on = (acquire->status == DIBS_TIMEOUT || acquire->status == DIBS_CANCELLED) && bid_of(acquire)->in_store;
+    bool goes_on =
+        (acquire->status == DIBS_TIMEOUT || acquire->status == DIBS_CANCELLED) && attempt_of(acquire)->in_store;
     acquire->status = for_lack_of_replicas(acquire, acquire->status);
     if (give_up(acquire, goes_on))
         dibs__lease_unref(acquire->lease);
     else
-        end_bid(acquire);
+        end_attempt(acquire);
 }
 
 static void end_fair(struct dibs__acquire *acquire)
@@ -364,7 +366,7 @@ static void end_fair(struct dibs__acquire *acquire)
     }
     if (acquire->cell)
         dibs__asker_give_up_fair(acquire->cell, acquire->lease);
-    end_bid(acquire);
+    end_attempt(acquire);
     acquire->status = for_lack_of_replicas(acquire, acquire->status);
 }
 
@@ -393,7 +395,7 @@ static enum dibs__acquire_state ended(struct dibs__acquire *acquire)
     return DIBS__ACQUIRE_ENDED;
 }
 
-/* There is a bid. */
+/* There is an attempt. */
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status)
 {
     acquire->status = status;
@@ -410,10 +412,10 @@ static enum dibs__acquire_state fail(struct dibs__acquire *acquire, dibs_status 
     return ended(acquire);
 }
 
-static struct dibs__lease *new_bid(const struct dibs__acquire *acquire)
+static struct dibs__lease *new_attempt(const struct dibs__acquire *acquire)
 {
-    return dibs__bid_new(acquire->core, acquire->name, acquire->name_size, acquire->group, acquire->wish.lease_ms,
-                         acquire->wish.flags, acquire->wish.limit, acquire->turn.keeps);
+    return dibs__attempt_new(acquire->core, acquire->name, acquire->name_size, acquire->group, acquire->wish.lease_ms,
+                             acquire->wish.flags, acquire->wish.limit, acquire->turn.keeps);
 }
 
 /* It has a place of its own in the store's queue. */
@@ -426,18 +428,18 @@ static bool needs_no_turn(const struct dibs__wish *wish)
 static enum dibs__acquire_state start_fair(struct dibs__acquire *acquire)
 {
     dibs__keeper_give_back_name(acquire->core, acquire->name, acquire->name_size);
-    acquire->lease = new_bid(acquire);
+    acquire->lease = new_attempt(acquire);
     if (!acquire->lease)
         return fail(acquire, no_memory(acquire));
     acquire->cell = dibs__asker_begin_fair(acquire->core->cells, acquire->lease);
     return acquire->cell ? may_ask(acquire) : end(acquire, no_memory(acquire));
 }
 
-/* The acquire has the turn, and maybe a bid that another one began. */
+/* The acquire has the turn, and maybe an attempt that another one began. */
 static enum dibs__acquire_state ask_in_turn(struct dibs__acquire *acquire)
 {
     if (!acquire->lease) {
-        acquire->lease = new_bid(acquire);
+        acquire->lease = new_attempt(acquire);
         if (!acquire->lease) {
             no_memory(acquire);
             give_up(acquire, false);
@@ -592,7 +594,7 @@ enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
     if (acquire->cancelled)
         return end(acquire, cancelled(acquire));
     if (!acquire->lease->asker->answered)
-        acquire->core->store->ops->ask_begin(acquire->core->store, bid_of(acquire));
+        acquire->core->store->ops->ask_begin(acquire->core->store, attempt_of(acquire));
     return DIBS__ACQUIRE_ASKS;
 }
 
@@ -600,7 +602,7 @@ bool dibs__acquire_await(struct dibs__acquire *acquire, int64_t until)
 {
     struct dibs__store *store = acquire->core->store;
 
-    return acquire->lease->asker->answered || store->ops->await(store, &bid_of(acquire)->begun, until);
+    return acquire->lease->asker->answered || store->ops->await(store, &attempt_of(acquire)->begun, until);
 }
 
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire)
@@ -608,7 +610,7 @@ bool dibs__acquire_is_sent(struct dibs__acquire *acquire)
     struct dibs__store *store = acquire->core->store;
 
     return acquire->lease->asker->answered || !store->ops->is_sent ||
-           store->ops->is_sent(store, &bid_of(acquire)->begun) == DIBS__SENT;
+           store->ops->is_sent(store, &attempt_of(acquire)->begun) == DIBS__SENT;
 }
 
 enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire)

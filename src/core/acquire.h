@@ -52,7 +52,7 @@ struct dibs__acquire {
     size_t name_size;
     struct dibs__cell *cell;
     struct dibs__lease
-        *lease;        /* that is asked for; NULL: there is no bid yet. Held: with one reference, the caller's */
+        *lease;        /* that is asked for; NULL: there is no attempt yet. Held: with one reference, the caller's */
     int64_t began;     /* when the call began */
     int64_t limit;     /* when the wait ends; 0: one try, that waits for nobody */
     int64_t try_until; /* when one try ends */

@@ -1,6 +1,6 @@
 /*
  * The thread that asks the store for a lease: how it learns what the store says
- * of its bid while it sleeps between two asks, and how the bid passes to another
+ * of its attempt while it sleeps between two asks, and how the attempt passes to another
  * thread.
  */
 #ifndef DIBS_CORE_ASKER_H
@@ -19,13 +19,13 @@ struct dibs__push {
 /*
  * What belongs to the thread that asks the store for a lease. Freed when the
  * lease is granted, or with the lease. Another thread may take over the turn,
- * and with it the bid: then all of this becomes that thread's.
+ * and with it the attempt: then all of this becomes that thread's.
  */
 struct dibs__asker {
-    struct dibs__bid bid;       /* the asking thread's */
-    struct dibs__answer answer; /* the asking thread's; only where `answered` */
-    dibs_status status;         /* the asking thread's; only where `answered` */
-    bool answered;              /* the asking thread's: the store has answered an ask that another thread made */
+    struct dibs__attempt attempt; /* the asking thread's */
+    struct dibs__answer answer;   /* the asking thread's; only where `answered` */
+    dibs_status status;           /* the asking thread's; only where `answered` */
+    bool answered;                /* the asking thread's: the store has answered an ask that another thread made */
     bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread is to ask again at once */
     bool expects DIBS__GUARDED_BY(dibs__shard_mutex);              /* of changes of the lock the thread is to be told */
     bool changed DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread was told of one */
@@ -52,7 +52,7 @@ struct dibs__cell *dibs__asker_begin_fair(struct dibs__cells *cells, struct dibs
 /* The same for `next`, which the holder of `lease` asks for on behalf of the next waiter while it releases `lease`. */
 void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next);
 
-/* The bid goes on under a new token. What was pushed for the old one is forgotten. */
+/* The attempt goes on under a new token. What was pushed for the old one is forgotten. */
 void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const struct dibs__token *token);
 
 /* How the asking thread sleeps before it asks again. */

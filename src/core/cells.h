@@ -14,7 +14,7 @@
  *
  * All leases that threads here ask the store for or hold are listed in their
  * cell, the fair ones too, and in the shard by their tokens while they are asked
- * for: so a grant that the store makes by itself finds its bid, or is known to
+ * for: so a grant that the store makes by itself finds its attempt, or is known to
  * be of a lease that is held already. A cell with no turn, no lease and no
  * waiter is removed.
  */

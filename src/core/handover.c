@@ -56,7 +56,7 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
     return parting;
 }
 
-/* The cell held that lease, which is gone: True: the first waiter goes on with the bid of `next`. */
+/* The cell held that lease, which is gone: True: the first waiter goes on with the attempt of `next`. */
 static bool pass_on_after(struct dibs__cell *cell, struct dibs__lease *next) DIBS__REQUIRES(dibs__shard_mutex)
 {
     bool answered = next && next->asker->answered;

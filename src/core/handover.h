@@ -28,7 +28,7 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
  * The lease was released or lost: the next waiter gets the turn. Only the first
  * call for a lease does anything. next: the lease that was asked for behind the
  * release, NULL: none. True: the store has answered for `next`, and the next
- * waiter goes on with its bid. False: `next` is the caller's to give up.
+ * waiter goes on with its attempt. False: `next` is the caller's to give up.
  */
 bool dibs__handover_end(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next);
 

@@ -3,7 +3,7 @@
 #include "base/order.h"
 #include "base/probe.h"
 #include "core/begun.h"
-#include "core/bid.h"
+#include "core/attempt.h"
 #include "core/handover.h"
 
 static dibs_status was_lost(const struct dibs__lease *lease, struct dibs__error *error)
@@ -29,25 +29,25 @@ static dibs_status released(struct dibs__core *core, struct dibs__lease *lease, 
 }
 
 /*
- * The bid of the next waiter here, to be asked for in the same round trip as
+ * The attempt of the next waiter here, to be asked for in the same round trip as
  * the release. NULL: the waiter asks by itself. It must where replicas or the
  * disk are waited for, which happens on a connection of its own.
  */
-static struct dibs__lease *bid_for_next(struct dibs__core *core, struct dibs__lease *lease,
-                                        const struct dibs__wanted *wanted)
+static struct dibs__lease *attempt_for_next(struct dibs__core *core, struct dibs__lease *lease,
+                                            const struct dibs__wanted *wanted)
 {
     if (core->config.settings->min_replicas > 0 || core->config.settings->durable)
         return NULL;
-    struct dibs__lease *next = dibs__bid_new(core, lease->name, lease->name_size, lease->group, wanted->lease_ms,
-                                             wanted->fixed ? (uint32_t)DIBS_FIXED_LEASE : 0, 0, false);
+    struct dibs__lease *next = dibs__attempt_new(core, lease->name, lease->name_size, lease->group, wanted->lease_ms,
+                                                 wanted->fixed ? (uint32_t)DIBS_FIXED_LEASE : 0, 0, false);
     if (next) {
-        next->asker->bid.wait = true;
+        next->asker->attempt.wait = true;
         dibs__asker_begin_behind(core->cells, lease, next);
     }
     return next;
 }
 
-/* The lease is over. The next waiter learns what the store answered for it, or begins a bid of its own. */
+/* The lease is over. The next waiter learns what the store answered for it, or begins an attempt of its own. */
 static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct dibs__lease *next,
                       const struct dibs__release *release)
 {
@@ -60,7 +60,7 @@ static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct
     if (next && taken_over)
         dibs__lease_unref(next);
     else if (next)
-        dibs__bid_drop(core, next);
+        dibs__attempt_drop(core, next);
 }
 
 /* The lease goes back to the store: sends what can be sent without waiting. */
@@ -72,7 +72,7 @@ static void begin_in_store(struct dibs__unlocking *unlocking, const struct dibs_
 
     dibs__renewals_settle(core->renewals, lease, dibs__after_ms(now, timeout_ms / 2));
     unlocking->settled = dibs__renewals_remove(core->renewals, lease);
-    unlocking->next = wanted ? bid_for_next(core, lease, wanted) : NULL;
+    unlocking->next = wanted ? attempt_for_next(core, lease, wanted) : NULL;
     dibs__token_write(&core->tokens, &lease->token, unlocking->token);
     unlocking->release = (struct dibs__release){
         .name = lease->name,
@@ -81,7 +81,7 @@ static void begin_in_store(struct dibs__unlocking *unlocking, const struct dibs_
         .fence = dibs__lease_top_fence(lease),
         .deadline = dibs__after_ms(now, timeout_ms),
         .contended = lease->contended,
-        .next = unlocking->next ? &unlocking->next->asker->bid : NULL,
+        .next = unlocking->next ? &unlocking->next->asker->attempt : NULL,
     };
 }
 

@@ -2,7 +2,7 @@
  * The tokens of a runtime, dibs:LABEL:HOST:PID:THREAD:RUNTIME:SEQUENCE. Only the
  * thread and the sequence differ from token to token, so a lease keeps no more
  * than these; the text is written where the store is to have it. The token of a
- * bid that wants to share the lock ends in ~LIMIT, so that whoever has the token
+ * attempt that wants to share the lock ends in ~LIMIT, so that whoever has the token
  * in hand knows its kind: the queue, a retraction, the holders' list. One whose lease
  * the process may keep ends in !: whoever asks for the lock recalls it.
  */

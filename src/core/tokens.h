@@ -1,6 +1,6 @@
 /*
  * The leases that are asked for, by their tokens: so a grant that the store
- * made by itself finds its bid. The chains run through the askers, and the first
+ * made by itself finds its attempt. The chains run through the askers, and the first
  * buckets are part of the table, so there is always room for a lease: without
  * memory for more buckets only the chains get longer.
  *

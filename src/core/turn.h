@@ -57,13 +57,13 @@ enum dibs__learned {
 struct dibs__leaving {
     enum dibs__learned learned;
     const struct dibs__error *error; /* of a failure or an outage */
-    bool pass_on;                    /* the next thread may go on with the bid, if it wants such a lease */
+    bool pass_on;                    /* the next thread may go on with the attempt, if it wants such a lease */
 };
 
 /*
  * The thread with the turn leaves without the lock, and the next thread gets
- * the turn. True: the next thread goes on with the bid, which is not the
- * caller's any more. lease NULL: there is no bid yet.
+ * the turn. True: the next thread goes on with the attempt, which is not the
+ * caller's any more. lease NULL: there is no attempt yet.
  */
 bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                         const struct dibs__leaving *leaving);

@@ -10,7 +10,8 @@
 
 /* What a thread that wanted a name got. */
 enum dibs__turn_kind {
-    DIBS__TURN_TO_ASK, /* the turn: the thread is to ask the store, and goes on with the bid of `lease` if it is set */
+    DIBS__TURN_TO_ASK, /* the turn: the thread is to ask the store, and goes on with the attempt of `lease` if it is set
+                        */
     DIBS__TURN_HANDED  /* `lease`, which another thread held before */
 };
 
@@ -95,7 +96,8 @@ void dibs__waiters_mark_free(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard
 /* The next thread gets the turn. No thread may have it, or the name. Without a waiter the cell may be removed. */
 void dibs__waiters_pass_on(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex);
 
-/* The first waiter gets the turn and goes on with the bid of `lease`. False: it wants another lease, or none waits. */
+/* The first waiter gets the turn and goes on with the attempt of `lease`. False: it wants another lease, or none waits.
+ */
 bool dibs__waiters_pass_on_with(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 
 /* Ends the wait of all threads with one try: with that error, or, where it is NULL, because the name is taken. */

@@ -139,9 +139,9 @@ static int key_count_of(const struct dibs__words *words)
     return count;
 }
 
-bool dibs__script_words_apart(enum dibs__script script, const struct dibs__words *words)
+bool dibs__script_words_single_key(enum dibs__script script, const struct dibs__words *words)
 {
-    char *text = dibs__script_apart(script, key_count_of(words) - 1);
+    char *text = dibs__script_single_key(script, key_count_of(words) - 1);
 
     words->words[0] = "EVAL";
     words->words[1] = text;
@@ -157,10 +157,11 @@ void dibs__script_words_end(const struct dibs__words *words)
     free((char *)words->words[1]);
 }
 
-static struct dibs__request *send_apart(struct dibs__call *call, struct dibs__channel *channel,
-                                        const struct dibs__link_view *view, int64_t deadline, struct dibs__error *error)
+static struct dibs__request *send_single_key(struct dibs__call *call, struct dibs__channel *channel,
+                                             const struct dibs__link_view *view, int64_t deadline,
+                                             struct dibs__error *error)
 {
-    if (!dibs__script_words_apart(call->script, &call->words)) {
+    if (!dibs__script_words_single_key(call->script, &call->words)) {
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
         return NULL;
     }
@@ -174,7 +175,7 @@ static struct dibs__request *send_call(struct dibs__call *call, struct dibs__cha
                                        struct dibs__error *error)
 {
     if (call->asking)
-        return send_apart(call, channel, view, deadline, error);
+        return send_single_key(call, channel, view, deadline, error);
     dibs__script_words(call->script, view, with_text, &call->words);
     return send_words(call, channel, view, deadline, error);
 }

@@ -29,7 +29,7 @@ void dibs__script_words(enum dibs__script script, const struct dibs__link_view *
  * Fills the first three words for a command with `asking`: the text for a call
  * of one key. dibs__script_words_end: once the command was sent. False: no memory.
  */
-bool dibs__script_words_apart(enum dibs__script script, const struct dibs__words *words);
+bool dibs__script_words_single_key(enum dibs__script script, const struct dibs__words *words);
 void dibs__script_words_end(const struct dibs__words *words);
 
 /*
@@ -48,7 +48,7 @@ struct dibs__call {
     enum dibs__script script;
     int number_count;
     bool tells_first; /* as of struct dibs__command; false at first */
-    bool asking;      /* the same; the call then goes with the text for a call of one key (dibs__script_apart) */
+    bool asking;      /* the same; the call then goes with the text for a call of one key (dibs__script_single_key) */
     struct dibs__words words;
     const char *word_array[DIBS__CALL_WORDS];
     size_t size_array[DIBS__CALL_WORDS];

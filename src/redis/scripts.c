@@ -26,13 +26,13 @@ const char *dibs__script_sha(enum dibs__script script)
     return shas[script];
 }
 
-char *dibs__script_apart(enum dibs__script script, int more_keys)
+char *dibs__script_single_key(enum dibs__script script, int more_keys)
 {
     static const char first[] = "local more = %d\n%s%s";
-    size_t size = sizeof first + 12 + strlen(dibs__lua_apart) + strlen(dibs__script_text(script));
+    size_t size = sizeof first + 12 + strlen(dibs__lua_single_key) + strlen(dibs__script_text(script));
     char *text = malloc(size);
 
     if (text)
-        snprintf(text, size, first, more_keys, dibs__lua_apart, dibs__script_text(script));
+        snprintf(text, size, first, more_keys, dibs__lua_single_key, dibs__script_text(script));
     return text;
 }

@@ -24,7 +24,7 @@ _Static_assert(DIBS__SCRIPT_COUNT < 31, "each script has a bit of its own");
 DIBS__SCRIPT_MAP(DIBS__SCRIPT_EXTERN)
 #undef DIBS__SCRIPT_EXTERN
 
-extern const char dibs__lua_apart[]; /* of no script of its own: see dibs__script_apart */
+extern const char dibs__lua_single_key[]; /* of no script of its own: see dibs__script_single_key */
 
 const char *dibs__script_text(enum dibs__script script);
 const char *dibs__script_sha(enum dibs__script script); /* the SHA-1 of the text, in hexadecimal digits */
@@ -34,6 +34,6 @@ const char *dibs__script_sha(enum dibs__script script); /* the SHA-1 of the text
  * as its first arguments: what a node of a cluster takes that is just getting
  * the slot. For free(). NULL: no memory.
  */
-char *dibs__script_apart(enum dibs__script script, int more_keys);
+char *dibs__script_single_key(enum dibs__script script, int more_keys);
 
 #endif

@@ -51,9 +51,9 @@ static void count_command(struct memory *memory)
     atomic_fetch_add_explicit(&memory->counters->commands, 1, memory_order_relaxed);
 }
 
-static int64_t again_ms(const struct dibs__space_lock *lock, const struct dibs__bid *bid, int64_t now)
+static int64_t again_ms(const struct dibs__space_lock *lock, const struct dibs__attempt *attempt, int64_t now)
 {
-    int64_t left = dibs__ms_until(dibs__space_ends(lock, bid->limit), now), most = bid->lease_ms / 3;
+    int64_t left = dibs__ms_until(dibs__space_ends(lock, attempt->limit), now), most = attempt->lease_ms / 3;
 
     left = left < most ? left : most;
     return left > 0 ? left : 1;
@@ -70,61 +70,62 @@ static bool may_vote(const struct memory *memory, uint32_t lease_ms, int64_t now
  * Behind dibs__space_serve: whether the lock is for who asks now. A lock that is shared is not, as long as others wait;
  * in a member of a quorum, as long as the first of them wants it alone.
  */
-static bool is_next(const struct memory *memory, const struct dibs__space_lock *lock, const struct dibs__bid *bid)
+static bool is_next(const struct memory *memory, const struct dibs__space_lock *lock,
+                    const struct dibs__attempt *attempt)
 {
     const struct dibs__space_waiter *first = lock->first;
 
-    if (dibs__space_is_owner(lock, bid->token))
+    if (dibs__space_is_owner(lock, attempt->token))
         return false;
     if (dibs__space_is_held(lock) && first && !(memory->user.is_member && first->shared && first->limit == 0))
         return false;
-    return dibs__space_admits(lock, bid->shared, bid->limit);
+    return dibs__space_admits(lock, attempt->shared, attempt->limit);
 }
 
 /*
- * *served: for dibs__space_push. Once the mutex is let go of, the bid may be
+ * *served: for dibs__space_push. Once the mutex is let go of, the attempt may be
  * granted by another thread: the ask is complete by then.
  */
-static dibs_status do_ask(struct memory *memory, struct dibs__bid *bid, struct dibs__answer *answer,
+static dibs_status do_ask(struct memory *memory, struct dibs__attempt *attempt, struct dibs__answer *answer,
                           struct dibs__space_waiter **served, struct dibs__error *error)
     DIBS__REQUIRES(dibs__space_mutex)
 {
-    const struct dibs__space_wish wish = {bid->token, bid->lease_ms, bid->shared};
+    const struct dibs__space_wish wish = {attempt->token, attempt->lease_ms, attempt->shared};
     struct dibs__space *space = memory->space;
     int64_t now = dibs__now(memory->clock);
 
-    bid->number++;
-    bid->proof = now;
+    attempt->number++;
+    attempt->proof = now;
     *answer = (struct dibs__answer){0};
-    answer->no_vote = !may_vote(memory, bid->lease_ms, now);
+    answer->no_vote = !may_vote(memory, attempt->lease_ms, now);
     if (answer->no_vote)
         return dibs__error_set(error, DIBS_UNAVAILABLE, "the store in memory may not vote in the quorum now");
-    struct dibs__space_lock *lock = dibs__space_find_or_add(space, bid->name, now);
+    struct dibs__space_lock *lock = dibs__space_find_or_add(space, attempt->name, now);
     if (!lock)
         return no_memory(error);
-    if (!dibs__space_is_owner(lock, bid->token) && !dibs__space_take_place(&memory->user, lock, bid)) {
+    if (!dibs__space_is_owner(lock, attempt->token) && !dibs__space_take_place(&memory->user, lock, attempt)) {
         dibs__space_drop_unused(space, lock);
         return no_memory(error);
     }
-    *served = dibs__space_serve(space, lock, bid->token, now);
-    if (is_next(memory, lock, bid) && !dibs__space_grant(space, lock, &wish, now)) {
+    *served = dibs__space_serve(space, lock, attempt->token, now);
+    if (is_next(memory, lock, attempt) && !dibs__space_grant(space, lock, &wish, now)) {
         dibs__space_drop_unused(space, lock);
         return no_memory(error);
     }
-    if (dibs__space_is_owner(lock, bid->token)) {
-        dibs__space_prolong(lock, bid->token, bid->lease_ms, now);
-        answer->fence = *dibs__space_lease_of(lock, bid->token).fence;
-        bid->in_store = true;
-        *memory_lease_of(&bid->lease) = (struct memory_lease){true, now};
+    if (dibs__space_is_owner(lock, attempt->token)) {
+        dibs__space_prolong(lock, attempt->token, attempt->lease_ms, now);
+        answer->fence = *dibs__space_lease_of(lock, attempt->token).fence;
+        attempt->in_store = true;
+        *memory_lease_of(&attempt->lease) = (struct memory_lease){true, now};
         return DIBS_OK;
     }
-    bid->lease = (struct dibs__lease_store_state){.words = {0}};
-    answer->again_ms = again_ms(lock, bid, now);
-    bid->in_store = bid->in_store || bid->wait;
+    attempt->lease = (struct dibs__lease_store_state){.words = {0}};
+    answer->again_ms = again_ms(lock, attempt, now);
+    attempt->in_store = attempt->in_store || attempt->wait;
     return DIBS_BUSY;
 }
 
-static dibs_status ask_finish(struct dibs__store *store, struct dibs__bid *bid, struct dibs__answer *answer,
+static dibs_status ask_finish(struct dibs__store *store, struct dibs__attempt *attempt, struct dibs__answer *answer,
                               struct dibs__error *error)
 {
     struct memory *memory = of(store);
@@ -132,9 +133,9 @@ static dibs_status ask_finish(struct dibs__store *store, struct dibs__bid *bid, 
 
     count_command(memory);
     dibs__space_mutex_lock(&memory->space->mutex);
-    dibs_status status = do_ask(memory, bid, answer, &served, error);
+    dibs_status status = do_ask(memory, attempt, answer, &served, error);
     dibs__space_mutex_unlock(&memory->space->mutex);
-    dibs__space_push(memory->space, memory->clock, bid->name, served);
+    dibs__space_push(memory->space, memory->clock, attempt->name, served);
     return status;
 }
 
@@ -145,7 +146,7 @@ static dibs_status release_finish(struct dibs__store *store, struct dibs__releas
     struct dibs__space *space = memory->space;
     struct dibs__space_waiter *served = NULL;
 
-    struct dibs__bid *next = memory->user.is_member || release->quiet ? NULL : release->next;
+    struct dibs__attempt *next = memory->user.is_member || release->quiet ? NULL : release->next;
 
     release->again = false;
     release->next_status = DIBS_BUSY; /* where the next is not asked for, it is to ask at once */
@@ -171,23 +172,23 @@ static void retract(struct dibs__store *store, const char *name, const char *tok
     release_finish(store, &(struct dibs__release){.name = name, .token = token}, &unused);
 }
 
-static void conclude(struct dibs__store *store, struct dibs__bid *bid, bool held)
+static void conclude(struct dibs__store *store, struct dibs__attempt *attempt, bool held)
 {
-    if (!held && bid->in_store)
-        retract(store, bid->name, bid->token, bid->lease_ms, 0);
-    bid->in_store = false;
+    if (!held && attempt->in_store)
+        retract(store, attempt->name, attempt->token, attempt->lease_ms, 0);
+    attempt->in_store = false;
     if (held)
         return;
-    bid->number = 0;
-    bid->proof = 0;
-    bid->lease = (struct dibs__lease_store_state){.words = {0}};
+    attempt->number = 0;
+    attempt->proof = 0;
+    attempt->lease = (struct dibs__lease_store_state){.words = {0}};
 }
 
 /* Nothing has to be waited for, so finish does the whole. */
-static void ask_begin(struct dibs__store *store, struct dibs__bid *bid)
+static void ask_begin(struct dibs__store *store, struct dibs__attempt *attempt)
 {
     (void)store;
-    (void)bid;
+    (void)attempt;
 }
 
 static void release_begin(struct dibs__store *store, struct dibs__release *release)

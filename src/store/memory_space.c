@@ -387,22 +387,23 @@ bool dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock,
     return true;
 }
 
-bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lock *lock, const struct dibs__bid *bid)
+bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lock *lock,
+                            const struct dibs__attempt *attempt)
 {
-    struct dibs__space_waiter **place = place_of(lock, bid->token);
+    struct dibs__space_waiter **place = place_of(lock, attempt->token);
 
-    if (!*place && bid->wait) {
+    if (!*place && attempt->wait) {
         if (!(*place = calloc(1, sizeof **place)))
             return false;
         (*place)->user = user;
-        snprintf((*place)->token, sizeof(*place)->token, "%s", bid->token);
+        snprintf((*place)->token, sizeof(*place)->token, "%s", attempt->token);
     }
     if (*place) {
-        (*place)->number = bid->number;
-        (*place)->lease_ms = bid->lease_ms;
-        (*place)->hint = bid->hint || user->is_member;
-        (*place)->shared = bid->shared;
-        (*place)->limit = bid->limit;
+        (*place)->number = attempt->number;
+        (*place)->lease_ms = attempt->lease_ms;
+        (*place)->hint = attempt->hint || user->is_member;
+        (*place)->shared = attempt->shared;
+        (*place)->limit = attempt->limit;
     }
     return true;
 }

@@ -97,7 +97,7 @@ static inline bool dibs__space_is_held(const struct dibs__space_lock *lock)
 /* Whether the token has the lock, alone or shared. */
 bool dibs__space_is_owner(const struct dibs__space_lock *lock, const char *token);
 
-/* Whether a bid of that kind fits beside who has the lock now. */
+/* Whether an attempt of that kind fits beside who has the lock now. */
 bool dibs__space_admits(const struct dibs__space_lock *lock, bool shared, uint32_t limit);
 
 /* When the lock, or where there is a limit a part of it, is free at the latest, unless leases are renewed. */
@@ -145,9 +145,9 @@ void dibs__space_raise(struct dibs__space *space, struct dibs__space_lock *lock,
 void dibs__space_prolong(struct dibs__space_lock *lock, const char *token, uint32_t lease_ms, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 
-/* A bid that waits joins the queue, or keeps its place there. False: no memory. */
-bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lock *lock, const struct dibs__bid *bid)
-    DIBS__REQUIRES(dibs__space_mutex);
+/* An attempt that waits joins the queue, or keeps its place there. False: no memory. */
+bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lock *lock,
+                            const struct dibs__attempt *attempt) DIBS__REQUIRES(dibs__space_mutex);
 
 /* Calls found for each lock that is held; false: found was false. */
 bool dibs__space_walk(struct dibs__space *space, const struct dibs__walk *walk, int64_t now)

@@ -55,8 +55,8 @@ struct dibs__begun {
     struct dibs__redirect *redirect; /* of a node of a cluster (store/redis/redis.h); NULL: the store is none */
 };
 
-/* What a store notes with a bid. The store's own; zero at first. */
-struct dibs__bid_store_state {
+/* What a store notes with an attempt. The store's own; zero at first. */
+struct dibs__attempt_store_state {
     uint64_t words[5];
     uint64_t outer[2]; /* of a store that stands on other stores, where `words` are those of one of them */
 };
@@ -77,13 +77,13 @@ struct dibs__cut_store_state {
  * proves it. Used by one thread at a time. Before the first ask all fields after
  * `deadline` are zero.
  *
- * A token may be retired, or a bid concluded as not held. The store then resets
- * the bid by itself: number, proof, in_store and lease are zero again, and the
- * store state keeps only what the store knows of the lock. The bid may go on: the
+ * A token may be retired, or an attempt concluded as not held. The store then resets
+ * the attempt by itself: number, proof, in_store and lease are zero again, and the
+ * store state keeps only what the store knows of the lock. The attempt may go on: the
  * caller only gives it a new token before the next ask.
  */
-struct dibs__bid {
-    const char *name, *token; /* the token is unique to the bid */
+struct dibs__attempt {
+    const char *name, *token; /* the token is unique to the attempt */
     uint32_t lease_ms;
     bool wait;   /* taken: the token joins the queue of the name, if the store can do that now */
     bool shared; /* others may hold the lock too, if they share it. The token has DIBS__TOKEN_SHARED, then the limit */
@@ -98,7 +98,7 @@ struct dibs__bid {
                         proves lasts at least from there */
     bool in_store;   /* set by the store: it may know the token, in the queue or as the owner */
     struct dibs__lease_store_state lease; /* set by the store: of a lease that the last ask proves */
-    struct dibs__bid_store_state store_state;
+    struct dibs__attempt_store_state store_state;
     struct dibs__begun begun;
 };
 
@@ -106,8 +106,8 @@ struct dibs__answer {
     uint64_t fence;   /* granted: larger than any before for the name; below 2^53 */
     int64_t again_ms; /* taken: ask again after this time, if the listener says nothing before */
     bool retired;     /* the store retracts the token: the next ask has a new one */
-    bool stuck; /* with retired, of a member: an ask may still arrive, so the token is retracted only once its bid is
-                   concluded: until then a renewal may set the lock */
+    bool stuck; /* with retired, of a member: an ask may still arrive, so the token is retracted only once its attempt
+                   is concluded: until then a renewal may set the lock */
     int64_t told_ms; /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
                         told; else 0 */
     bool recalled;   /* taken by a process that may only keep the lease, and was just asked to give it back */
@@ -168,8 +168,8 @@ struct dibs__raise {
 struct dibs__grant {
     const char *name, *token;
     uint64_t number; /* of the ask that proves the grant */
-    uint64_t fence;  /* 0: nothing was granted, but the lock may be free (bid.hint); with number 0: a recall, the token
-                        has the lock, and another asks for it */
+    uint64_t fence;  /* 0: nothing was granted, but the lock may be free (attempt.hint); with number 0: a recall, the
+                        token  has the lock, and another asks for it */
     bool confirm;    /* the grant is not enough: the waiter is to ask again */
 };
 
@@ -179,13 +179,13 @@ struct dibs__release {
     uint32_t lease_ms; /* as for retract, which takes over where the store does not answer */
     uint64_t fence;    /* as for retract */
     int64_t deadline;
-    bool contended;          /* others may wait for the lock: they are to have it soon, if need be before the caller
-                                has its answer */
-    bool quiet;              /* who waits is not told; of a member of a quorum */
-    struct dibs__bid *next;  /* of the same name, and not fair; its deadline becomes that of the release. A member of a
-                                quorum leaves it alone: it is to ask by itself */
-    bool again;              /* set: the release had to be sent twice, so the first sending may have done it */
-    dibs_status next_status; /* set, as an ask would; the error is the release's alone */
+    bool contended;             /* others may wait for the lock: they are to have it soon, if need be before the caller
+                                   has its answer */
+    bool quiet;                 /* who waits is not told; of a member of a quorum */
+    struct dibs__attempt *next; /* of the same name, and not fair; its deadline becomes that of the release. A member of
+                               a quorum leaves it alone: it is to ask by itself */
+    bool again;                 /* set: the release had to be sent twice, so the first sending may have done it */
+    dibs_status next_status;    /* set, as an ask would; the error is the release's alone */
     struct dibs__answer next_answer;
     struct dibs__begun begun;
 };
@@ -343,23 +343,23 @@ struct dibs__store_ops {
      * DIBS_STORE_ERROR, DIBS_NO_MEMORY, DIBS_INVALID. A waiting ask that was
      * taken may be granted by the listener from its begin on.
      */
-    void (*ask_begin)(struct dibs__store *store, struct dibs__bid *bid);
-    dibs_status (*ask_finish)(struct dibs__store *store, struct dibs__bid *bid, struct dibs__answer *answer,
+    void (*ask_begin)(struct dibs__store *store, struct dibs__attempt *attempt);
+    dibs_status (*ask_finish)(struct dibs__store *store, struct dibs__attempt *attempt, struct dibs__answer *answer,
                               struct dibs__error *error);
 
     /*
-     * The bid is over, or goes on under a new token. Not held: retracts in the
-     * background what the bid may have left in the store. Never blocks.
+     * The attempt is over, or goes on under a new token. Not held: retracts in the
+     * background what the attempt may have left in the store. Never blocks.
      */
-    void (*conclude)(struct dibs__store *store, struct dibs__bid *bid, bool held);
+    void (*conclude)(struct dibs__store *store, struct dibs__attempt *attempt, bool held);
 
     /*
      * Whether the token is in the store, as far as that is known, and no ask of
-     * the bid is in doubt: then the bid may be concluded as held and the token
+     * the attempt is in doubt: then the attempt may be concluded as held and the token
      * released, which also takes it out of the queue, instead of retracting in
-     * the background. Never blocks. NULL: no bid may.
+     * the background. Never blocks. NULL: no attempt may.
      */
-    bool (*may_release)(const struct dibs__store *store, const struct dibs__bid *bid);
+    bool (*may_release)(const struct dibs__store *store, const struct dibs__attempt *attempt);
 
     /*
      * DIBS_OK: the lock was the token's and is no more; DIBS_NOT_HELD: it was
@@ -509,10 +509,10 @@ struct dibs__store {
     size_t fd_max;
 };
 
-static inline dibs_status dibs__store_ask(struct dibs__store *store, struct dibs__bid *bid, struct dibs__answer *answer,
-                                          struct dibs__error *error)
+static inline dibs_status dibs__store_ask(struct dibs__store *store, struct dibs__attempt *attempt,
+                                          struct dibs__answer *answer, struct dibs__error *error)
 {
-    return store->ops->ask_finish(store, bid, answer, error);
+    return store->ops->ask_finish(store, attempt, answer, error);
 }
 
 static inline dibs_status dibs__store_release(struct dibs__store *store, struct dibs__release *release,

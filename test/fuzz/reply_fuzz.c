@@ -25,7 +25,7 @@ struct world {
     bool exposed; /* the server says the password itself */
     bool up;      /* as the store told the listener last */
     bool takes_grants;
-    struct dibs__bid bid;
+    struct dibs__attempt attempt;
     unsigned tokens;
     char token[24], held[24], next_token[24]; /* of the ask, of what is held ("": nothing) */
     struct dibs__batch batches[STEPS_MAX];
@@ -57,7 +57,7 @@ static bool on_granted(void *context, const struct dibs__grant *grant)
     promise(in_bounds(grant->fence));
     promise(strlen(grant->name) >= 1 && strlen(grant->name) <= DIBS_NAME_MAX);
     promise(strlen(grant->token) >= 1 && strlen(grant->token) < DIBS__TOKEN_MAX);
-    return w->takes_grants && w->bid.token && strcmp(grant->token, w->bid.token) == 0;
+    return w->takes_grants && w->attempt.token && strcmp(grant->token, w->attempt.token) == 0;
 }
 
 static void check_detail(const struct world *w, const char *detail)
@@ -108,33 +108,34 @@ static void new_token(struct world *w, char out[24])
     snprintf(out, 24, "t%u", ++w->tokens);
 }
 
-static void begin_bid(struct world *w)
+static void begin_attempt(struct world *w)
 {
-    if (w->bid.token)
+    if (w->attempt.token)
         return;
     new_token(w, w->token);
-    w->bid = (struct dibs__bid){.name = "a", .token = w->token, .lease_ms = LEASE_MS};
+    w->attempt = (struct dibs__attempt){.name = "a", .token = w->token, .lease_ms = LEASE_MS};
 }
 
-static void end_bid(struct world *w, bool held)
+static void end_attempt(struct world *w, bool held)
 {
-    if (!w->bid.token)
+    if (!w->attempt.token)
         return;
-    w->store->ops->conclude(w->store, &w->bid, held);
-    w->bid.token = NULL;
+    w->store->ops->conclude(w->store, &w->attempt, held);
+    w->attempt.token = NULL;
 }
 
-/* As the core does: under a retired token nothing is asked any more; a bid that was answered DIBS_BUSY may ask again.
+/* As the core does: under a retired token nothing is asked any more; an attempt that was answered DIBS_BUSY may ask
+ * again.
  */
 static void after_ask(struct world *w, dibs_status status, const struct dibs__answer *answer)
 {
     check_answer(status, answer);
     if (status == DIBS_OK) {
         promise(!answer->retired);
-        strcpy(w->held, w->bid.token);
-        end_bid(w, true);
+        strcpy(w->held, w->attempt.token);
+        end_attempt(w, true);
     } else if (answer->retired) {
-        end_bid(w, true);
+        end_attempt(w, true);
     }
 }
 
@@ -145,12 +146,12 @@ static void acquire(struct world *w, bool wait, bool fair)
 
     if (w->held[0])
         return;
-    begin_bid(w);
+    begin_attempt(w);
     int64_t began = w->puppet.time;
-    w->bid.wait = wait;
-    w->bid.fair = fair;
-    w->bid.deadline = dibs__after_ms(began, CALL_MS);
-    dibs_status status = dibs__store_ask(w->store, &w->bid, &answer, &error);
+    w->attempt.wait = wait;
+    w->attempt.fair = fair;
+    w->attempt.deadline = dibs__after_ms(began, CALL_MS);
+    dibs_status status = dibs__store_ask(w->store, &w->attempt, &answer, &error);
     check_call(w, began, status, OK | BUSY, &error);
     after_ask(w, status, &answer);
 }
@@ -165,9 +166,9 @@ static void release(struct world *w, bool ask_again)
         return;
     release.deadline = dibs__after_ms(began, CALL_MS);
     if (ask_again) {
-        begin_bid(w);
-        w->bid.wait = true;
-        release.next = &w->bid;
+        begin_attempt(w);
+        w->attempt.wait = true;
+        release.next = &w->attempt;
     }
     dibs_status status = dibs__store_release(w->store, &release, &error);
     check_call(w, began, status, OK | NOT_HELD, &error);
@@ -237,7 +238,7 @@ static void step(struct world *w, char what)
         acquire(w, true, true);
         break;
     case 'c':
-        end_bid(w, false);
+        end_attempt(w, false);
         break;
     case 'r':
         release(w, false);
@@ -331,7 +332,7 @@ static void close_store(struct world *w)
 {
     if (!w->store)
         return;
-    end_bid(w, false);
+    end_attempt(w, false);
     struct dibs__store *store = w->store;
     puppet_idle(&w->puppet, 20);
     w->store = NULL;

@@ -365,8 +365,8 @@ static void an_ask_has_its_time(void **state)
     assert_int_equal(answer[0], 1);
     assert_true(answer[1] >= before);
     /*
-     * An ask that its owner sends again too late renews nothing. Another bid's late ask is told the same; one in time
-     * is told that the lock is taken.
+     * An ask that its owner sends again too late renews nothing. Another attempt's late ask is told the same; one in
+     * time is told that the lock is taken.
      */
     server_do(s, "PEXPIRE lock:x 50000");
     acquire(s, "mine", past, answer);

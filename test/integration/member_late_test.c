@@ -199,7 +199,7 @@ static void who_votes_goes_on_voting(void **state)
 static void who_finds_that_the_clock_was_set_forward_has_no_vote(void **state)
 {
     struct play *p = *state;
-    struct dibs__bid bid = {.name = "x", .token = TOKEN, .lease_ms = LEASE_MS, .deadline = seat_deadline()};
+    struct dibs__attempt attempt = {.name = "x", .token = TOKEN, .lease_ms = LEASE_MS, .deadline = seat_deadline()};
     struct dibs__answer answer = {0};
     struct dibs__error error;
 
@@ -207,15 +207,15 @@ static void who_finds_that_the_clock_was_set_forward_has_no_vote(void **state)
     script_server_add(
         p->net, (script_rule){.match = "TIME\r\n", .action = SCRIPT_REPLACE, .bytes = "*2\r\n$1\r\n1\r\n$1\r\n0\r\n"});
     script_server_cut(p->net);
-    assert_status(DIBS_UNAVAILABLE, dibs__store_ask(p->seat.store, &bid, &answer, &error));
+    assert_status(DIBS_UNAVAILABLE, dibs__store_ask(p->seat.store, &attempt, &answer, &error));
     assert_true(answer.no_vote && answer.stepped);
-    assert_false(bid.in_store || answer.retired);
+    assert_false(attempt.in_store || answer.retired);
     assert_false(server_has(p->server, "lock:x"));
-    bid.deadline = seat_deadline();
+    attempt.deadline = seat_deadline();
     answer = (struct dibs__answer){0};
-    assert_status(DIBS_OK, dibs__store_ask(p->seat.store, &bid, &answer, &error)); /* by the new time */
+    assert_status(DIBS_OK, dibs__store_ask(p->seat.store, &attempt, &answer, &error)); /* by the new time */
     assert_false(answer.no_vote || answer.stepped);
-    p->seat.store->ops->conclude(p->seat.store, &bid, false);
+    p->seat.store->ops->conclude(p->seat.store, &attempt, false);
     settle(p);
 }
 

@@ -127,13 +127,13 @@ static dibs_status raise_to(struct seat *seat, const char *token, uint64_t fence
 static void a_raise_makes_the_next_fence_larger(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid bid = bid_for(w, "x", false), next = bid_for(w, "x", false);
-    uint64_t raised = get(seat, &bid) + 10000000000; /* hours ahead of the server's clock */
+    struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
+    uint64_t raised = get(seat, &attempt) + 10000000000; /* hours ahead of the server's clock */
 
-    assert_status(DIBS_OK, raise_to(seat, bid.token, raised, true));
-    assert_status(DIBS_OK, raise_to(seat, bid.token, raised, false)); /* twice is as once */
+    assert_status(DIBS_OK, raise_to(seat, attempt.token, raised, true));
+    assert_status(DIBS_OK, raise_to(seat, attempt.token, raised, false)); /* twice is as once */
     assert_int_equal(look(other, "x").fence, raised);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
     assert_true(get(other, &next) > raised);
     assert_status(DIBS_OK, release(other, "x", next.token));
 }
@@ -141,26 +141,26 @@ static void a_raise_makes_the_next_fence_larger(struct world *w)
 static void a_raise_never_lowers(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid bid = bid_for(w, "x", false);
-    uint64_t fence = get(seat, &bid);
+    struct dibs__attempt attempt = attempt_for(w, "x", false);
+    uint64_t fence = get(seat, &attempt);
 
-    assert_status(DIBS_OK, raise_to(seat, bid.token, fence - 1, true));
+    assert_status(DIBS_OK, raise_to(seat, attempt.token, fence - 1, true));
     assert_int_equal(look(seat, "x").fence, fence);
-    assert_status(DIBS_OK, raise_to(seat, bid.token, fence, false));
+    assert_status(DIBS_OK, raise_to(seat, attempt.token, fence, false));
     assert_int_equal(look(seat, "x").fence, fence);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
 static void only_its_owner_raises_a_fence(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid bid = bid_for(w, "x", false);
+    struct dibs__attempt attempt = attempt_for(w, "x", false);
 
-    assert_status(DIBS_NOT_HELD, raise_to(seat, bid.token, 100, true)); /* nobody's */
-    uint64_t fence = get(seat, &bid);
+    assert_status(DIBS_NOT_HELD, raise_to(seat, attempt.token, 100, true)); /* nobody's */
+    uint64_t fence = get(seat, &attempt);
     assert_status(DIBS_NOT_HELD, raise_to(seat, "dibs:another", fence + 1000, true));
     assert_int_equal(look(seat, "x").fence, fence);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
 /* ------------------------------------------------------------------- top-ups */
@@ -174,7 +174,7 @@ static void a_lock_that_is_free_is_topped_up(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
-    struct dibs__bid next = bid_for(w, "x", false);
+    struct dibs__attempt next = attempt_for(w, "x", false);
 
     admit(seat, 0);
     seat_renew(seat, &renewal);
@@ -206,27 +206,27 @@ static void without_the_wish_nothing_is_topped_up(struct world *w)
 static void a_top_up_leaves_the_lock_of_another_alone(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid bid = bid_for(w, "x", false);
-    uint64_t fence = get(seat, &bid);
+    struct dibs__attempt attempt = attempt_for(w, "x", false);
+    uint64_t fence = get(seat, &attempt);
     struct dibs__renewal renewal = top_up_of("dibs:held", fence + 1000);
 
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__GONE);
     dibs_owner owner = look(seat, "x");
-    assert_string_equal(owner.token, bid.token);
+    assert_string_equal(owner.token, attempt.token);
     assert_int_equal(owner.fence, fence);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
 /* Others had their keys there, with larger fences, and no majority. */
 static void a_top_up_minds_no_fence_where_the_lock_was_never_granted(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid bid = bid_for(w, "x", false), next = bid_for(w, "x", false);
-    uint64_t fence = get(seat, &bid);
+    struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
+    uint64_t fence = get(seat, &attempt);
     struct dibs__renewal renewal = top_up_of("dibs:held", fence - 1000);
 
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__RENEWED);
     assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
@@ -238,18 +238,18 @@ static void a_top_up_minds_no_fence_where_the_lock_was_never_granted(struct worl
 static void an_ask_that_is_not_granted_proves_no_lease(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
-    struct dibs__bid owner = bid_for(w, "x", false), bid = bid_for(w, "x", false);
+    struct dibs__attempt owner = attempt_for(w, "x", false), attempt = attempt_for(w, "x", false);
     struct dibs__answer answer;
 
     admit(seat, 0);
     uint64_t fence = get(seat, &owner);
-    assert_status(DIBS_BUSY, ask(seat, &bid, &answer));
+    assert_status(DIBS_BUSY, ask(seat, &attempt, &answer));
     assert_status(DIBS_OK, release(seat, "x", owner.token));
-    struct dibs__renewal renewal = top_up_of(bid.token, fence - 1000);
-    renewal.store_state = bid.lease;
+    struct dibs__renewal renewal = top_up_of(attempt.token, fence - 1000);
+    renewal.store_state = attempt.lease;
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__RENEWED);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
 static void a_forced_unlock_is_not_topped_up(struct world *w)
@@ -286,16 +286,16 @@ static void a_retraction_wins_over_a_top_up(struct world *w)
 
 /* ------------------------------------------------------------- who may not vote */
 
-static void expect_no_vote(struct seat *seat, struct dibs__bid *bid)
+static void expect_no_vote(struct seat *seat, struct dibs__attempt *attempt)
 {
     struct dibs__error error = {DIBS_OK, ""};
     struct dibs__answer answer;
 
-    bid->deadline = seat_deadline();
-    assert_status(DIBS_UNAVAILABLE, dibs__store_ask(seat->store, bid, &answer, &error));
+    attempt->deadline = seat_deadline();
+    assert_status(DIBS_UNAVAILABLE, dibs__store_ask(seat->store, attempt, &answer, &error));
     assert_true(answer.no_vote);
     assert_false(answer.retired);
-    assert_false(bid->in_store);
+    assert_false(attempt->in_store);
 }
 
 static void expect_nothing_in_the_store(struct world *w, struct seat *seat, unsigned keys)
@@ -312,32 +312,32 @@ static void expect_nothing_in_the_store(struct world *w, struct seat *seat, unsi
 static void who_may_not_vote_changes_nothing(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
-    struct dibs__bid bid = bid_for(w, "x", false), waiter = bid_for(w, "x", true);
+    struct dibs__attempt attempt = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true);
     struct dibs__answer answer;
 
-    expect_no_vote(seat, &bid);
+    expect_no_vote(seat, &attempt);
     expect_no_vote(seat, &waiter);
     expect_nothing_in_the_store(w, seat, 0);
     admit(seat, LEASE_MS);
-    expect_no_vote(seat, &bid);
+    expect_no_vote(seat, &attempt);
     expect_no_vote(seat, &waiter);
     expect_nothing_in_the_store(w, seat, 1);
     seat->store->ops->conclude(seat->store, &waiter, false);
     assert_int_equal(seat->store->ops->unconfirmed(seat->store), 0);
-    assert_status(DIBS_NOT_HELD, release(seat, "x", bid.token));
-    assert_status(DIBS_OK, ask(sit(w, 0), &bid, &answer)); /* where it is no member, nobody minds */
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_NOT_HELD, release(seat, "x", attempt.token));
+    assert_status(DIBS_OK, ask(sit(w, 0), &attempt, &answer)); /* where it is no member, nobody minds */
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
 static void who_may_vote_again_grants(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
-    struct dibs__bid bid = bid_for(w, "x", false), second = bid_for(w, "x", false);
+    struct dibs__attempt attempt = attempt_for(w, "x", false), second = attempt_for(w, "x", false);
 
     admit(seat, 50);
     assert_true(wait_until(may_vote, seat, LIMIT_MS));
-    uint64_t fence = get(seat, &bid);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    uint64_t fence = get(seat, &attempt);
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
     assert_true(get(seat, &second) > fence);
     assert_status(DIBS_OK, release(seat, "x", second.token));
 }
@@ -345,12 +345,12 @@ static void who_may_vote_again_grants(struct world *w)
 static void who_lost_its_data_does_not_vote(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
-    struct dibs__bid bid = bid_for(w, "x", false), next = bid_for(w, "x", false);
+    struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
 
     if (w->kind->where == IN_MEMORY)
         return;
     admit(seat, 0);
-    get(seat, &bid);
+    get(seat, &attempt);
     server_do(w->servers[0], "FLUSHALL");
     expect_no_vote(seat, &next);
     expect_nothing_in_the_store(w, seat, 0);
@@ -361,21 +361,21 @@ static void who_lost_its_data_does_not_vote(struct world *w)
 static void whose_clock_was_set_back_does_not_vote(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
-    struct dibs__bid bid = bid_for(w, "x", false);
+    struct dibs__attempt attempt = attempt_for(w, "x", false);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
 
     if (w->kind->where == IN_MEMORY)
         return;
     admit(seat, 0);
     server_do(w->servers[0], "SET dibs:vote %s", "0 86400000 4000000000000000 0 1 - 0");
-    expect_no_vote(seat, &bid);
+    expect_no_vote(seat, &attempt);
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__GONE);
     expect_nothing_in_the_store(w, seat, 1);
     assert_false(look_at_vote(seat, 1000).known);
     admit(seat, 0); /* as one that lost its data */
-    get(seat, &bid);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    get(seat, &attempt);
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
 /* What is granted there was granted before: it ends when it would have, if the clock is set forward again. */
@@ -446,7 +446,7 @@ static void who_is_distrusted_waits_once(struct world *w)
 
 struct queueing {
     struct seat *seat;
-    struct dibs__bid *bid;
+    struct dibs__attempt *attempt;
 };
 
 static bool stands_in_queue(void *arg)
@@ -454,23 +454,23 @@ static bool stands_in_queue(void *arg)
     const struct queueing *queueing = arg;
     struct dibs__answer answer;
 
-    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->bid, &answer));
-    return queueing->bid->in_store;
+    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->attempt, &answer));
+    return queueing->attempt->in_store;
 }
 
-static void queue_up(struct seat *seat, struct dibs__bid *bid)
+static void queue_up(struct seat *seat, struct dibs__attempt *attempt)
 {
-    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, bid}, LIMIT_MS), "the bid does not queue");
+    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the bid does not queue");
 }
 
-static void expect_told(struct seat *seat, unsigned count, const struct dibs__bid *bid, bool hint)
+static void expect_told(struct seat *seat, unsigned count, const struct dibs__attempt *attempt, bool hint)
 {
     struct seat_grant grant = seat_await_grant(seat, count);
 
     assert_int_equal(grant.count, count);
-    assert_string_equal(grant.name, bid->name);
-    assert_string_equal(grant.token, bid->token);
-    assert_int_equal(grant.number, bid->number);
+    assert_string_equal(grant.name, attempt->name);
+    assert_string_equal(grant.token, attempt->token);
+    assert_int_equal(grant.number, attempt->number);
     assert_int_equal(grant.fence == 0, hint);
     assert_true(grant.confirm || !hint);
 }
@@ -486,7 +486,8 @@ static struct seat *sit_as_voter(struct world *w)
 static void a_release_tells_the_first_and_leaves_the_lock_free(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
-    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
+                         two = attempt_for(w, "x", true);
     struct dibs__answer answer;
 
     get(seat, &owner);
@@ -509,7 +510,8 @@ static void a_release_tells_the_first_and_leaves_the_lock_free(struct world *w)
 static void who_comes_first_has_the_lock(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w);
-    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), passing = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
+                         passing = attempt_for(w, "x", true);
     struct dibs__answer answer;
 
     get(seat, &owner);
@@ -528,7 +530,8 @@ static void who_comes_first_has_the_lock(struct world *w)
 static void who_is_gone_is_not_told(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *second = sit_as_voter(w), *gone = sit_as_voter(w);
-    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
+                         two = attempt_for(w, "x", true);
 
     get(seat, &owner);
     queue_up(gone, &one);
@@ -545,7 +548,8 @@ static void who_is_gone_is_not_told(struct world *w)
 static void a_hint_that_nobody_wants_goes_to_the_next(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
-    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
+                         two = attempt_for(w, "x", true);
 
     get(seat, &owner);
     queue_up(first, &one);
@@ -561,7 +565,8 @@ static void a_hint_that_nobody_wants_goes_to_the_next(struct world *w)
 static void who_gives_up_has_the_next_told(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
-    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
+                         two = attempt_for(w, "x", true);
 
     get(seat, &owner);
     queue_up(first, &one);
@@ -576,7 +581,8 @@ static void who_gives_up_has_the_next_told(struct world *w)
 static void a_quiet_release_tells_nobody(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w);
-    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), again = bid_for(w, "x", false);
+    struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
+                         again = attempt_for(w, "x", false);
     struct dibs__release quiet = {
         .name = "x", .token = owner.token, .lease_ms = LEASE_MS, .deadline = seat_deadline(), .quiet = true};
     struct dibs__error error;
@@ -597,7 +603,7 @@ static void a_quiet_release_tells_nobody(struct world *w)
 static void the_ask_behind_a_release_is_the_members_own(struct world *w)
 {
     struct seat *seat = sit_as_voter(w);
-    struct dibs__bid owner = bid_for(w, "x", false), next = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), next = attempt_for(w, "x", true);
     struct dibs__error error;
     struct dibs__release end = {
         .name = "x", .token = owner.token, .lease_ms = LEASE_MS, .deadline = seat_deadline(), .next = &next};
@@ -613,7 +619,8 @@ static void the_ask_behind_a_release_is_the_members_own(struct world *w)
 static void a_hint_then_a_grant(struct world *w)
 {
     struct seat *seat = sit(w, 0), *hinted = sit(w, 0), *granted = sit(w, 0);
-    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
+                         two = attempt_for(w, "x", true);
     struct dibs__answer answer;
 
     one.hint = true;
@@ -634,7 +641,8 @@ static void a_hint_then_a_grant(struct world *w)
 static void a_grant_then_a_hint(struct world *w)
 {
     struct seat *seat = sit(w, 0), *granted = sit(w, 0), *hinted = sit(w, 0);
-    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
+                         two = attempt_for(w, "x", true);
 
     two.hint = true;
     get(seat, &owner);
@@ -654,7 +662,8 @@ static void a_grant_then_a_hint(struct world *w)
 static void who_asks_and_is_first_has_the_lock(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
-    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
+                         two = attempt_for(w, "x", true);
     struct dibs__release quiet = {
         .name = "x", .token = owner.token, .lease_ms = LEASE_MS, .deadline = seat_deadline(), .quiet = true};
     struct dibs__error error;

@@ -221,8 +221,8 @@ static bool read_owner(const char *line, char token[192])
 }
 
 /*
- * A grant that too few replicas acknowledged is retracted in the background. The bid asks on under another token:
- * otherwise the retraction could end a later grant of the same bid.
+ * A grant that too few replicas acknowledged is retracted in the background. The attempt asks on under another token:
+ * otherwise the retraction could end a later grant of the same attempt.
  */
 static void each_grant_without_replicas_has_a_token_of_its_own(void **state)
 {

@@ -48,13 +48,14 @@ static void waiters_leave_the_queue_over_a_connection_that_stands(void **state)
 /* ------------------------------------------------------------- a member is down */
 
 /* A master that was slow to answer the release before may still have the lock. */
-static dibs_status ask_until_granted(struct dibs__store *store, struct dibs__bid *bid, struct dibs__answer *answer)
+static dibs_status ask_until_granted(struct dibs__store *store, struct dibs__attempt *attempt,
+                                     struct dibs__answer *answer)
 {
     struct dibs__error error;
-    dibs_status status = dibs__store_ask(store, bid, answer, &error);
+    dibs_status status = dibs__store_ask(store, attempt, answer, &error);
 
     for (int64_t end = now_ms() + LIMIT_MS; status == DIBS_BUSY && now_ms() < end; pause_ms(1))
-        status = dibs__store_ask(store, bid, answer, &error);
+        status = dibs__store_ask(store, attempt, answer, &error);
     return status;
 }
 
@@ -76,9 +77,10 @@ static void a_master_that_is_away_has_nothing_of_a_renewed_hold(void **state)
     for (unsigned i = 0; i < HOLDS; i++) {
         char token[32];
         snprintf(token, sizeof token, "dibs:test:%u", i);
-        struct dibs__bid bid = {.name = "a", .token = token, .lease_ms = LONG_LEASE_MS, .deadline = seat_deadline()};
-        assert_status(DIBS_OK, ask_until_granted(seat.store, &bid, &answer));
-        seat.store->ops->conclude(seat.store, &bid, true);
+        struct dibs__attempt attempt = {
+            .name = "a", .token = token, .lease_ms = LONG_LEASE_MS, .deadline = seat_deadline()};
+        assert_status(DIBS_OK, ask_until_granted(seat.store, &attempt, &answer));
+        seat.store->ops->conclude(seat.store, &attempt, true);
         struct dibs__renewal renewal = {.name = "a", .token = token, .lease_ms = LONG_LEASE_MS, .fence = answer.fence};
         seat_renew(&seat, &renewal);
         assert_int_equal(renewal.result, DIBS__RENEWED);

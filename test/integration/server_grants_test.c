@@ -197,7 +197,7 @@ static void a_push_for_an_older_ask(void **state)
 }
 
 /* A grant that nobody waits for any more is given back, whether a push has told of it or not. */
-static void a_push_for_a_concluded_bid(void **state)
+static void a_push_for_a_concluded_attempt(void **state)
 {
     fixture *f = *state;
     queue_entry entry;
@@ -569,7 +569,7 @@ int main(void)
         TEST(it_is_never_believed_in_for_too_long),
         TEST(a_push_that_is_read_after_its_lease),
         TEST(a_push_for_an_older_ask),
-        TEST(a_push_for_a_concluded_bid),
+        TEST(a_push_for_a_concluded_attempt),
         TEST(nonsense_on_the_channel),
         TEST(a_waiter_that_was_killed),
         TEST(a_waiter_that_stands_still),

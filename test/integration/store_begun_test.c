@@ -9,10 +9,10 @@
 /* The connections that asks go over stand from now on: with replicas, asks have connections of their own. */
 static void warm_up(struct world *w, struct seat *seat)
 {
-    struct dibs__bid bid = bid_for(w, "x", false);
+    struct dibs__attempt attempt = attempt_for(w, "x", false);
 
-    get(seat, &bid);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    get(seat, &attempt);
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
 /* One thread has three stores work at the same time. */
@@ -22,27 +22,27 @@ static void what_is_begun_at_several_stores_is_finished_at_each(struct world *w)
     static const char *const names[SEATS] = {"x", "x", "y"};
     struct dibs__error error;
     struct dibs__answer answer;
-    struct dibs__bid bids[SEATS];
+    struct dibs__attempt attempts[SEATS];
     struct dibs__release releases[SEATS];
     struct dibs__query queries[SEATS];
 
     for (int i = 0; i < SEATS; i++) {
-        bids[i] = bid_for(w, names[i], false);
-        seats[i]->store->ops->ask_begin(seats[i]->store, &bids[i]);
+        attempts[i] = attempt_for(w, names[i], false);
+        seats[i]->store->ops->ask_begin(seats[i]->store, &attempts[i]);
     }
     for (int i = SEATS - 1; i >= 0; i--) { /* in any order */
-        assert_status(DIBS_OK, seats[i]->store->ops->ask_finish(seats[i]->store, &bids[i], &answer, &error));
+        assert_status(DIBS_OK, seats[i]->store->ops->ask_finish(seats[i]->store, &attempts[i], &answer, &error));
         assert_true(answer.fence > 0);
-        assert_int_equal(bids[i].number, 1);
-        seats[i]->store->ops->conclude(seats[i]->store, &bids[i], true);
+        assert_int_equal(attempts[i].number, 1);
+        seats[i]->store->ops->conclude(seats[i]->store, &attempts[i], true);
         queries[i] = (struct dibs__query){.name = names[i], .deadline = seat_deadline()};
         seats[i]->store->ops->query_begin(seats[i]->store, &queries[i]);
     }
     for (int i = 0; i < SEATS; i++) {
         dibs_owner owner = {.held = false};
         assert_status(DIBS_OK, seats[i]->store->ops->query_finish(seats[i]->store, &queries[i], &owner, &error));
-        assert_string_equal(owner.token, bids[i].token);
-        releases[i] = (struct dibs__release){.name = names[i], .token = bids[i].token, .deadline = seat_deadline()};
+        assert_string_equal(owner.token, attempts[i].token);
+        releases[i] = (struct dibs__release){.name = names[i], .token = attempts[i].token, .deadline = seat_deadline()};
         seats[i]->store->ops->release_begin(seats[i]->store, &releases[i]);
     }
     for (int i = 0; i < SEATS; i++) {
@@ -56,19 +56,19 @@ static void what_is_awaited_is_finished_past_its_deadline(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     const struct dibs__store_ops *ops = seat->store->ops;
-    struct dibs__bid bid = bid_for(w, "x", false);
+    struct dibs__attempt attempt = attempt_for(w, "x", false);
     struct dibs__error error;
     struct dibs__answer answer;
 
     if (is_quorum(w)) /* whose thread has more to do than to wait for the replies */
         return;
     warm_up(w, seat);
-    ops->ask_begin(seat->store, &bid);
-    assert_true(ops->await(seat->store, &bid.begun, seat_deadline()));
-    bid.deadline = w->kind->min_replicas > 0 ? seat_deadline() : dibs__now(&dibs__system_clock) - 1;
-    assert_status(DIBS_OK, ops->ask_finish(seat->store, &bid, &answer, &error));
-    ops->conclude(seat->store, &bid, true);
-    struct dibs__release end = {.name = "x", .token = bid.token, .lease_ms = LEASE_MS, .deadline = seat_deadline()};
+    ops->ask_begin(seat->store, &attempt);
+    assert_true(ops->await(seat->store, &attempt.begun, seat_deadline()));
+    attempt.deadline = w->kind->min_replicas > 0 ? seat_deadline() : dibs__now(&dibs__system_clock) - 1;
+    assert_status(DIBS_OK, ops->ask_finish(seat->store, &attempt, &answer, &error));
+    ops->conclude(seat->store, &attempt, true);
+    struct dibs__release end = {.name = "x", .token = attempt.token, .lease_ms = LEASE_MS, .deadline = seat_deadline()};
     end.again = true; /* to be set by the store */
     ops->release_begin(seat->store, &end);
     assert_true(ops->await(seat->store, &end.begun, seat_deadline()));
@@ -83,17 +83,17 @@ static void what_is_begun_holds_nobody_up(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     const struct dibs__store_ops *ops = seat->store->ops;
-    struct dibs__bid begun[6], bid = bid_for(w, "y", false);
+    struct dibs__attempt begun[6], attempt = attempt_for(w, "y", false);
     static const char *const names[] = {"a", "b", "c", "d", "e", "f"};
     struct dibs__error error;
     struct dibs__answer answer;
 
     for (int i = 0; i < 6; i++) {
-        begun[i] = bid_for(w, names[i], false);
+        begun[i] = attempt_for(w, names[i], false);
         ops->ask_begin(seat->store, &begun[i]);
     }
-    get(seat, &bid);
-    assert_status(DIBS_OK, release(seat, "y", bid.token));
+    get(seat, &attempt);
+    assert_status(DIBS_OK, release(seat, "y", attempt.token));
     for (int i = 0; i < 6; i++) {
         assert_status(DIBS_OK, ops->ask_finish(seat->store, &begun[i], &answer, &error));
         ops->conclude(seat->store, &begun[i], true);
@@ -105,7 +105,7 @@ static void what_is_begun_holds_nobody_up(struct world *w)
 static void a_store_that_hangs_costs_no_other_its_reply(struct world *w)
 {
     struct seat *hangs = sit(w, 0), *serves = sit(w, 1);
-    struct dibs__bid lost = bid_for(w, "x", false), got = bid_for(w, "x", false);
+    struct dibs__attempt lost = attempt_for(w, "x", false), got = attempt_for(w, "x", false);
     struct dibs__error error;
     struct dibs__answer answer;
 
@@ -139,45 +139,45 @@ static void finish_does_the_whole_where_no_connection_stands(struct world *w)
 {
     struct seat *seat = sit_with(w, 0, (struct dibs__store_config){.connect_later = true});
     const struct dibs__store_ops *ops = seat->store->ops;
-    struct dibs__bid bid = bid_for(w, "x", true);
+    struct dibs__attempt attempt = attempt_for(w, "x", true);
     struct dibs__error error;
     struct dibs__answer answer;
 
-    ops->ask_begin(seat->store, &bid);
-    assert_status(DIBS_OK, ops->ask_finish(seat->store, &bid, &answer, &error));
-    ops->conclude(seat->store, &bid, true);
-    assert_int_equal(bid.number, 1);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    ops->ask_begin(seat->store, &attempt);
+    assert_status(DIBS_OK, ops->ask_finish(seat->store, &attempt, &answer, &error));
+    ops->conclude(seat->store, &attempt, true);
+    assert_int_equal(attempt.number, 1);
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
 static void what_is_begun_outlives_its_connection(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     const struct dibs__store_ops *ops = seat->store->ops;
-    struct dibs__bid bid = bid_for(w, "x", false);
+    struct dibs__attempt attempt = attempt_for(w, "x", false);
     struct dibs__error error;
     struct dibs__answer answer;
 
     if (is_in_memory(w))
         return;
     warm_up(w, seat);
-    ops->ask_begin(seat->store, &bid);
+    ops->ask_begin(seat->store, &attempt);
     server_do(w->servers[0], "CLIENT KILL TYPE normal SKIPME yes");
     for (int other = 0; other < MEMBERS - 1 && w->others[0][other]; other++)
         server_do(w->others[0][other], "CLIENT KILL TYPE normal SKIPME yes");
-    dibs_status status = ops->ask_finish(seat->store, &bid, &answer, &error);
+    dibs_status status = ops->ask_finish(seat->store, &attempt, &answer, &error);
     if (status == DIBS_UNAVAILABLE && answer.retired) { /* with replicas nothing settles what was sent */
         assert_true(w->kind->min_replicas > 0);
-        assert_int_equal(bid.number, 0);
+        assert_int_equal(attempt.number, 0);
         return;
     }
     /* A master of a quorum whose connection ended before the release of warm_up was answered has the lock until then.
      */
     for (int64_t limit = now_ms() + LIMIT_MS; is_quorum(w) && status == DIBS_BUSY && now_ms() < limit; pause_ms(1))
-        status = ops->ask_finish(seat->store, &bid, &answer, &error);
+        status = ops->ask_finish(seat->store, &attempt, &answer, &error);
     assert_status(DIBS_OK, status);
-    ops->conclude(seat->store, &bid, true);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    ops->conclude(seat->store, &attempt, true);
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
 int main(void)

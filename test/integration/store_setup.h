@@ -201,22 +201,22 @@ static const char *new_token(struct world *w)
     return token;
 }
 
-static inline struct dibs__bid bid_for(struct world *w, const char *name, bool wait)
+static inline struct dibs__attempt attempt_for(struct world *w, const char *name, bool wait)
 {
-    return (struct dibs__bid){
+    return (struct dibs__attempt){
         .name = name, .token = new_token(w), .lease_ms = LEASE_MS, .wait = wait, .deadline = seat_deadline()};
 }
 
-static inline dibs_status ask(struct seat *seat, struct dibs__bid *bid, struct dibs__answer *answer)
+static inline dibs_status ask(struct seat *seat, struct dibs__attempt *attempt, struct dibs__answer *answer)
 {
     struct dibs__error error = {DIBS_OK, ""};
-    uint64_t number = bid->number;
+    uint64_t number = attempt->number;
 
-    bid->deadline = seat_deadline();
-    dibs_status status = dibs__store_ask(seat->store, bid, answer, &error);
+    attempt->deadline = seat_deadline();
+    dibs_status status = dibs__store_ask(seat->store, attempt, answer, &error);
     assert_that(status == DIBS_OK || status == DIBS_BUSY, "an ask: %s", error.detail);
     assert_false(answer->retired);
-    assert_int_equal(bid->number, number + 1);
+    assert_int_equal(attempt->number, number + 1);
     return status;
 }
 
@@ -224,15 +224,15 @@ static inline dibs_status ask(struct seat *seat, struct dibs__bid *bid, struct d
  * A lock that is free, granted; returns the fence. Of a quorum only the majority of the masters has carried out what
  * went before: where others than those are the first to answer, the lock is free a moment later.
  */
-static inline uint64_t get(struct seat *seat, struct dibs__bid *bid)
+static inline uint64_t get(struct seat *seat, struct dibs__attempt *attempt)
 {
     struct dibs__answer answer;
-    dibs_status status = ask(seat, bid, &answer);
+    dibs_status status = ask(seat, attempt, &answer);
 
     for (int64_t end = now_ms() + LIMIT_MS; status == DIBS_BUSY && seats_are_of_a_quorum && now_ms() < end; pause_ms(1))
-        status = ask(seat, bid, &answer);
+        status = ask(seat, attempt, &answer);
     assert_status(DIBS_OK, status);
-    seat->store->ops->conclude(seat->store, bid, true);
+    seat->store->ops->conclude(seat->store, attempt, true);
     assert_true(answer.fence > 0);
     return answer.fence;
 }

@@ -4,23 +4,23 @@
 #define SHARED_TOKENS 16
 
 /* Tokens that want to share a lock, with that limit. */
-static struct dibs__bid share_for(struct world *w, const char *name, bool wait, uint32_t limit)
+static struct dibs__attempt share_for(struct world *w, const char *name, bool wait, uint32_t limit)
 {
     static char texts[SHARED_TOKENS][48];
     static unsigned next;
-    struct dibs__bid bid = bid_for(w, name, wait);
+    struct dibs__attempt attempt = attempt_for(w, name, wait);
     char *text = texts[next++ % SHARED_TOKENS];
 
-    snprintf(text, sizeof texts[0], "%s%c%u", bid.token, DIBS__TOKEN_SHARED, limit);
-    bid.token = text;
-    bid.shared = true;
-    bid.limit = limit;
-    return bid;
+    snprintf(text, sizeof texts[0], "%s%c%u", attempt.token, DIBS__TOKEN_SHARED, limit);
+    attempt.token = text;
+    attempt.shared = true;
+    attempt.limit = limit;
+    return attempt;
 }
 
 struct queueing {
     struct seat *seat;
-    struct dibs__bid *bid;
+    struct dibs__attempt *attempt;
 };
 
 static bool stands_in_queue(void *arg)
@@ -28,9 +28,9 @@ static bool stands_in_queue(void *arg)
     const struct queueing *queueing = arg;
     struct dibs__answer answer;
 
-    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->bid, &answer));
+    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->attempt, &answer));
     assert_true(answer.again_ms > 0);
-    return queueing->bid->in_store;
+    return queueing->attempt->in_store;
 }
 
 static bool has_it(void *arg)
@@ -38,31 +38,31 @@ static bool has_it(void *arg)
     const struct queueing *queueing = arg;
     struct dibs__answer answer;
 
-    if (ask(queueing->seat, queueing->bid, &answer) != DIBS_OK)
+    if (ask(queueing->seat, queueing->attempt, &answer) != DIBS_OK)
         return false;
-    queueing->seat->store->ops->conclude(queueing->seat->store, queueing->bid, true);
+    queueing->seat->store->ops->conclude(queueing->seat->store, queueing->attempt, true);
     return true;
 }
 
-static void queue_up(struct seat *seat, struct dibs__bid *bid)
+static void queue_up(struct seat *seat, struct dibs__attempt *attempt)
 {
-    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, bid}, LIMIT_MS), "the bid does not queue");
+    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the bid does not queue");
 }
 
-static void give_back(struct seat *seat, const struct dibs__bid *bid)
+static void give_back(struct seat *seat, const struct dibs__attempt *attempt)
 {
-    assert_status(DIBS_OK, release(seat, bid->name, bid->token));
+    assert_status(DIBS_OK, release(seat, attempt->name, attempt->token));
 }
 
-static void expect_taken(struct seat *seat, struct dibs__bid *bid)
+static void expect_taken(struct seat *seat, struct dibs__attempt *attempt)
 {
     struct dibs__answer answer;
 
-    assert_status(DIBS_BUSY, ask(seat, bid, &answer));
+    assert_status(DIBS_BUSY, ask(seat, attempt, &answer));
     assert_in_range(answer.again_ms, 1, LEASE_MS);
 }
 
-/* So many grants were told in all; the last is of one of the two bids, whose asks before are proof of it. */
+/* So many grants were told in all; the last is of one of the two attempts, whose asks before are proof of it. */
 static void expect_told(struct world *w, struct seat *seat, unsigned count)
 {
     struct seat_grant grant = seat_await_grant(seat, count);
@@ -71,13 +71,13 @@ static void expect_told(struct world *w, struct seat *seat, unsigned count)
     assert_true(is_quorum(w) || grant.fence > 0); /* of a quorum a hint */
 }
 
-/* The bid was granted by a push: the store says so to who asks. */
-static void expect_had(struct seat *seat, struct dibs__bid *bid)
+/* The attempt was granted by a push: the store says so to who asks. */
+static void expect_had(struct seat *seat, struct dibs__attempt *attempt)
 {
     struct dibs__answer answer;
 
-    assert_status(DIBS_OK, ask(seat, bid, &answer));
-    seat->store->ops->conclude(seat->store, bid, true);
+    assert_status(DIBS_OK, ask(seat, attempt, &answer));
+    seat->store->ops->conclude(seat->store, attempt, true);
 }
 
 /* ------------------------------------------------------------------- cases */
@@ -85,8 +85,8 @@ static void expect_had(struct seat *seat, struct dibs__bid *bid)
 static void any_number_shares_a_lock_and_nobody_has_it_alone(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0),
-                     third = share_for(w, "x", false, 0), alone = bid_for(w, "x", false);
+    struct dibs__attempt first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0),
+                         third = share_for(w, "x", false, 0), alone = attempt_for(w, "x", false);
 
     uint64_t fence = get(seat, &first);
     assert_true(get(other, &second) > fence);
@@ -106,8 +106,8 @@ static void any_number_shares_a_lock_and_nobody_has_it_alone(struct world *w)
 static void every_fence_is_larger_than_that_of_who_was_alone(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid alone = bid_for(w, "x", false), first = share_for(w, "x", false, 0),
-                     second = share_for(w, "x", false, 0), last = bid_for(w, "x", false);
+    struct dibs__attempt alone = attempt_for(w, "x", false), first = share_for(w, "x", false, 0),
+                         second = share_for(w, "x", false, 0), last = attempt_for(w, "x", false);
 
     uint64_t fence = get(seat, &alone);
     give_back(seat, &alone);
@@ -125,26 +125,26 @@ static void no_more_than_the_limit_share_a_lock(struct world *w)
     if (is_quorum(w)) /* majorities can't count */
         return;
     struct seat *seat = sit(w, 0);
-    struct dibs__bid bids[3], more = share_for(w, "x", false, 3);
+    struct dibs__attempt attempts[3], more = share_for(w, "x", false, 3);
     struct dibs__answer answer;
 
     for (int i = 0; i < 3; i++) {
-        bids[i] = share_for(w, "x", false, 3);
-        get(seat, &bids[i]);
+        attempts[i] = share_for(w, "x", false, 3);
+        get(seat, &attempts[i]);
     }
     expect_taken(seat, &more);
-    assert_status(DIBS_OK, ask(seat, &bids[1], &answer)); /* who has a permit has it */
+    assert_status(DIBS_OK, ask(seat, &attempts[1], &answer)); /* who has a permit has it */
     assert_int_equal(look(seat, "x").sharers, 3);
-    give_back(seat, &bids[1]);
+    give_back(seat, &attempts[1]);
     get(seat, &more);
-    struct dibs__bid wider = share_for(w, "x", false, 4), any = share_for(w, "x", false, 0);
-    expect_taken(seat, &bids[1]);
+    struct dibs__attempt wider = share_for(w, "x", false, 4), any = share_for(w, "x", false, 0);
+    expect_taken(seat, &attempts[1]);
     get(seat, &wider); /* who asks decides by its own limit */
     get(seat, &any);
     give_back(seat, &wider);
     give_back(seat, &any);
-    give_back(seat, &bids[0]);
-    give_back(seat, &bids[2]);
+    give_back(seat, &attempts[0]);
+    give_back(seat, &attempts[2]);
     give_back(seat, &more);
     assert_false(look(seat, "x").held);
 }
@@ -152,17 +152,17 @@ static void no_more_than_the_limit_share_a_lock(struct world *w)
 static void who_shares_and_asks_again_finds_that_out(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid bid = share_for(w, "x", false, 1), other = share_for(w, "x", false, 1);
+    struct dibs__attempt attempt = share_for(w, "x", false, 1), other = share_for(w, "x", false, 1);
     struct dibs__answer first, second;
 
-    assert_status(DIBS_OK, ask(seat, &bid, &first));
+    assert_status(DIBS_OK, ask(seat, &attempt, &first));
     expect_taken(seat, &other);
-    assert_status(DIBS_OK, ask(seat, &bid, &second));
+    assert_status(DIBS_OK, ask(seat, &attempt, &second));
     assert_int_equal(second.fence, first.fence);
-    seat->store->ops->conclude(seat->store, &bid, true);
+    seat->store->ops->conclude(seat->store, &attempt, true);
     seat->store->ops->conclude(seat->store, &other, false);
-    give_back(seat, &bid);
-    assert_status(DIBS_NOT_HELD, release(seat, "x", bid.token));
+    give_back(seat, &attempt);
+    assert_status(DIBS_NOT_HELD, release(seat, "x", attempt.token));
 }
 
 static void who_shares_passes_nobody_who_waits_for_the_lock_alone(struct world *w)
@@ -170,8 +170,8 @@ static void who_shares_passes_nobody_who_waits_for_the_lock_alone(struct world *
     if (is_quorum(w)) /* there is no common queue */
         return;
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid inside = share_for(w, "x", false, 0), alone = bid_for(w, "x", true),
-                     late = share_for(w, "x", false, 0), later = share_for(w, "x", true, 0);
+    struct dibs__attempt inside = share_for(w, "x", false, 0), alone = attempt_for(w, "x", true),
+                         late = share_for(w, "x", false, 0), later = share_for(w, "x", true, 0);
 
     get(seat, &inside);
     queue_up(other, &alone);
@@ -193,8 +193,8 @@ static void who_shares_passes_nobody_who_waits_for_the_lock_alone(struct world *
 static void all_who_wait_to_share_are_let_in_together(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid alone = bid_for(w, "x", false), sharers[3], last = bid_for(w, "x", true),
-                     behind = share_for(w, "x", true, 0);
+    struct dibs__attempt alone = attempt_for(w, "x", false), sharers[3], last = attempt_for(w, "x", true),
+                         behind = share_for(w, "x", true, 0);
 
     get(seat, &alone);
     for (int i = 0; i < 3; i++) {
@@ -235,9 +235,9 @@ static void who_waits_for_a_permit_has_the_first_that_is_given_back(struct world
     if (is_quorum(w)) /* there is no common queue */
         return;
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid first = share_for(w, "x", false, 2), second = share_for(w, "x", false, 2),
-                     third = share_for(w, "x", true, 2), fourth = share_for(w, "x", true, 2),
-                     late = share_for(w, "x", false, 2);
+    struct dibs__attempt first = share_for(w, "x", false, 2), second = share_for(w, "x", false, 2),
+                         third = share_for(w, "x", true, 2), fourth = share_for(w, "x", true, 2),
+                         late = share_for(w, "x", false, 2);
 
     get(seat, &first);
     get(seat, &second);
@@ -262,8 +262,8 @@ static void when_who_waits_alone_gives_up_those_behind_are_let_in(struct world *
     if (is_quorum(w)) /* there is no common queue */
         return;
     struct seat *seat = sit(w, 0), *other = sit(w, 0), *third = sit(w, 0);
-    struct dibs__bid inside = share_for(w, "x", false, 0), alone = bid_for(w, "x", true),
-                     behind = share_for(w, "x", true, 0), next = share_for(w, "x", true, 0);
+    struct dibs__attempt inside = share_for(w, "x", false, 0), alone = attempt_for(w, "x", true),
+                         behind = share_for(w, "x", true, 0), next = share_for(w, "x", true, 0);
 
     get(seat, &inside);
     queue_up(other, &alone);
@@ -279,21 +279,21 @@ static void when_who_waits_alone_gives_up_those_behind_are_let_in(struct world *
     give_back(seat, &inside);
 }
 
-static struct dibs__renewal renewal_of(const struct dibs__bid *bid, uint32_t lease_ms, uint64_t fence)
+static struct dibs__renewal renewal_of(const struct dibs__attempt *attempt, uint32_t lease_ms, uint64_t fence)
 {
-    return (struct dibs__renewal){.name = bid->name,
-                                  .token = bid->token,
+    return (struct dibs__renewal){.name = attempt->name,
+                                  .token = attempt->token,
                                   .lease_ms = lease_ms,
                                   .fence = fence,
-                                  .store_state = bid->lease,
+                                  .store_state = attempt->lease,
                                   .extension = lease_ms != LEASE_MS};
 }
 
 static void each_sharer_has_a_lease_of_its_own(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0),
-                     alone = bid_for(w, "x", false);
+    struct dibs__attempt first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0),
+                         alone = attempt_for(w, "x", false);
     const uint32_t longer_ms = 10 * LEASE_MS;
 
     uint64_t fence = get(seat, &first);
@@ -322,7 +322,7 @@ static void each_sharer_has_a_lease_of_its_own(struct world *w)
 
 struct waiting {
     struct seat *seat;
-    struct dibs__bid *bid;
+    struct dibs__attempt *attempt;
 };
 
 static bool is_granted(void *arg)
@@ -330,7 +330,7 @@ static bool is_granted(void *arg)
     const struct waiting *waiting = arg;
     struct dibs__answer answer;
 
-    return ask(waiting->seat, waiting->bid, &answer) == DIBS_OK;
+    return ask(waiting->seat, waiting->attempt, &answer) == DIBS_OK;
 }
 
 /* However long the others renew theirs. */
@@ -339,8 +339,8 @@ static void the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over(struct wo
     if (is_quorum(w)) /* majorities can't count */
         return;
     struct seat *seat = sit(w, 0);
-    struct dibs__bid lives = share_for(w, "x", false, 2), dead = share_for(w, "x", false, 2),
-                     more = share_for(w, "x", false, 2);
+    struct dibs__attempt lives = share_for(w, "x", false, 2), dead = share_for(w, "x", false, 2),
+                         more = share_for(w, "x", false, 2);
 
     dead.lease_ms = 300;
     get(seat, &lives);
@@ -362,8 +362,8 @@ static void the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over(struct wo
 static void who_wants_it_alone_has_it_when_a_dead_sharers_lease_is_over(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid lives = share_for(w, "x", false, 0), dead = share_for(w, "x", false, 0),
-                     alone = bid_for(w, "x", false);
+    struct dibs__attempt lives = share_for(w, "x", false, 0), dead = share_for(w, "x", false, 0),
+                         alone = attempt_for(w, "x", false);
 
     dead.lease_ms = 300;
     get(seat, &lives);
@@ -381,7 +381,7 @@ static void who_wants_it_alone_has_it_when_a_dead_sharers_lease_is_over(struct w
 static void a_look_shows_the_newest_sharer(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0);
+    struct dibs__attempt first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0);
 
     uint64_t fence = get(seat, &first), newest = get(seat, &second);
     dibs_owner owner = look(seat, "x");
@@ -415,48 +415,48 @@ static size_t sharers_of(struct seat *seat, dibs_sharer *out, size_t most)
 }
 
 /*
- * The bid's is at that place. Of a quorum it is among them: a vote that comes late makes an older sharer look like the
- * newest for that master.
+ * The attempt's is at that place. Of a quorum it is among them: a vote that comes late makes an older sharer look like
+ * the newest for that master.
  */
 static void expect_sharer(const struct world *w, const dibs_sharer *sharers, size_t count, size_t at,
-                          const struct dibs__bid *bid, uint64_t fence)
+                          const struct dibs__attempt *attempt, uint64_t fence)
 {
     const dibs_sharer *sharer = &sharers[at];
 
     for (size_t i = 0; i < count && is_quorum(w); i++)
-        if (strcmp(sharers[i].token, bid->token) == 0)
+        if (strcmp(sharers[i].token, attempt->token) == 0)
             sharer = &sharers[i];
-    assert_string_equal(sharer->token, bid->token);
+    assert_string_equal(sharer->token, attempt->token);
     assert_true(is_quorum(w) ? sharer->fence >= fence : fence == 0 || sharer->fence == fence);
     assert_in_range(sharer->held_ms, 0, LIMIT_MS);
-    assert_in_range(sharer->remaining_ms, 1, bid->lease_ms);
+    assert_in_range(sharer->remaining_ms, 1, attempt->lease_ms);
 }
 
 static void those_who_share_are_told_the_newest_first(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid bids[3], alone = bid_for(w, "x", false);
+    struct dibs__attempt attempts[3], alone = attempt_for(w, "x", false);
     uint64_t fences[3];
     dibs_sharer out[4];
 
     assert_int_equal(sharers_of(seat, out, 4), 0);
     for (int i = 0; i < 3; i++) {
-        bids[i] = share_for(w, "x", false, 0);
-        bids[i].lease_ms += 1000 * (uint32_t)i;
-        fences[i] = get(seat, &bids[i]);
+        attempts[i] = share_for(w, "x", false, 0);
+        attempts[i].lease_ms += 1000 * (uint32_t)i;
+        fences[i] = get(seat, &attempts[i]);
         assert_int_equal(sharers_of(seat, out, 4), i + 1);
-        expect_sharer(w, out, (size_t)i + 1, 0, &bids[i], fences[i]);
-        expect_sharer(w, out, (size_t)i + 1, (size_t)i, &bids[0], fences[0]);
+        expect_sharer(w, out, (size_t)i + 1, 0, &attempts[i], fences[i]);
+        expect_sharer(w, out, (size_t)i + 1, (size_t)i, &attempts[0], fences[0]);
     }
-    assert_true(is_quorum(w) || out[0].remaining_ms > bids[0].lease_ms);
+    assert_true(is_quorum(w) || out[0].remaining_ms > attempts[0].lease_ms);
     assert_int_equal(sharers_of(seat, out, 2), 2);
     if (!is_quorum(w))
-        expect_sharer(w, out, 2, 1, &bids[1], fences[1]);
-    give_back(seat, &bids[1]);
+        expect_sharer(w, out, 2, 1, &attempts[1], fences[1]);
+    give_back(seat, &attempts[1]);
     assert_int_equal(sharers_of(seat, out, 4), 2);
-    expect_sharer(w, out, 2, 1, &bids[0], fences[0]);
-    give_back(seat, &bids[0]);
-    give_back(seat, &bids[2]);
+    expect_sharer(w, out, 2, 1, &attempts[0], fences[0]);
+    give_back(seat, &attempts[0]);
+    give_back(seat, &attempts[2]);
     get(seat, &alone);
     assert_int_equal(sharers_of(seat, out, 4), 0);
     give_back(seat, &alone);
@@ -472,8 +472,8 @@ static bool two_share(void *arg)
 static void who_died_is_not_among_those_who_share(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid lives = share_for(w, "x", false, 0), dead = share_for(w, "x", false, 0),
-                     more = share_for(w, "x", false, 0);
+    struct dibs__attempt lives = share_for(w, "x", false, 0), dead = share_for(w, "x", false, 0),
+                         more = share_for(w, "x", false, 0);
     dibs_sharer out[4];
 
     dead.lease_ms = 20;
@@ -498,19 +498,19 @@ static dibs_status force(struct seat *seat, const char *token)
 static void a_forced_unlock_ends_one_sharer_or_all(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid bids[3], alone = bid_for(w, "x", true);
+    struct dibs__attempt attempts[3], alone = attempt_for(w, "x", true);
 
     for (int i = 0; i < 3; i++) {
-        bids[i] = share_for(w, "x", false, 0);
-        get(seat, &bids[i]);
+        attempts[i] = share_for(w, "x", false, 0);
+        get(seat, &attempts[i]);
     }
     uint64_t newest = look(seat, "x").fence;
     queue_up(other, &alone);
     assert_status(DIBS_NOT_HELD, force(seat, "dibs:nobody"));
-    assert_status(DIBS_OK, force(seat, bids[1].token));
-    assert_status(DIBS_NOT_HELD, force(seat, bids[1].token));
+    assert_status(DIBS_OK, force(seat, attempts[1].token));
+    assert_status(DIBS_NOT_HELD, force(seat, attempts[1].token));
     assert_int_equal(look(seat, "x").sharers, 2);
-    assert_status(DIBS_NOT_HELD, release(seat, "x", bids[1].token));
+    assert_status(DIBS_NOT_HELD, release(seat, "x", attempts[1].token));
     assert_status(DIBS_OK, force(seat, NULL));
     expect_told(w, other, 1);
     assert_true(
@@ -519,7 +519,7 @@ static void a_forced_unlock_ends_one_sharer_or_all(struct world *w)
     assert_true(look(seat, "x").fence > newest);
     assert_int_equal(look(seat, "x").sharers, 0);
     for (int i = 0; i < 3; i++)
-        assert_status(DIBS_NOT_HELD, release(seat, "x", bids[i].token));
+        assert_status(DIBS_NOT_HELD, release(seat, "x", attempts[i].token));
     give_back(other, &alone);
     assert_status(DIBS_OK, force(seat, NULL));
 }
@@ -541,15 +541,15 @@ static bool goes_on(void *context)
 static void a_walk_finds_what_is_shared(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid bid = share_for(w, "x", false, 0);
+    struct dibs__attempt attempt = share_for(w, "x", false, 0);
     struct dibs__error error;
     unsigned count = 0;
     const struct dibs__walk walk = {NULL, &count, goes_on, found};
 
-    get(seat, &bid);
+    get(seat, &attempt);
     assert_status(DIBS_OK, seat->store->ops->walk(seat->store, &walk, &error));
     assert_in_range(count, 1, is_quorum(w) ? MEMBERS : 1);
-    give_back(seat, &bid);
+    give_back(seat, &attempt);
 }
 
 int main(void)

@@ -3,7 +3,7 @@
 
 struct queueing {
     struct seat *seat;
-    struct dibs__bid *bid;
+    struct dibs__attempt *attempt;
 };
 
 static bool stands_in_queue(void *arg)
@@ -11,36 +11,36 @@ static bool stands_in_queue(void *arg)
     const struct queueing *queueing = arg;
     struct dibs__answer answer;
 
-    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->bid, &answer));
+    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->attempt, &answer));
     assert_true(answer.again_ms > 0);
-    return queueing->bid->in_store;
+    return queueing->attempt->in_store;
 }
 
-/* Asks for a lock that is taken until the bid stands in the queue: what tells of grants may not stand at first. */
-static void queue_up(struct seat *seat, struct dibs__bid *bid)
+/* Asks for a lock that is taken until the attempt stands in the queue: what tells of grants may not stand at first. */
+static void queue_up(struct seat *seat, struct dibs__attempt *attempt)
 {
-    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, bid}, LIMIT_MS), "the bid does not queue");
+    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the bid does not queue");
 }
 
-static void expect_grant(struct world *w, struct seat *seat, unsigned count, const struct dibs__bid *bid)
+static void expect_grant(struct world *w, struct seat *seat, unsigned count, const struct dibs__attempt *attempt)
 {
     struct seat_grant grant = seat_await_grant(seat, count);
 
-    assert_string_equal(grant.name, bid->name);
-    assert_string_equal(grant.token, bid->token);
+    assert_string_equal(grant.name, attempt->name);
+    assert_string_equal(grant.token, attempt->token);
     assert_int_equal(grant.confirm, w->kind->min_replicas > 0 || is_quorum(w));
     if (is_quorum(w)) { /* a hint: nobody has the lock */
         assert_int_equal(grant.fence, 0);
         return;
     }
-    assert_int_equal(grant.number, bid->number);
+    assert_int_equal(grant.number, attempt->number);
     assert_true(grant.fence > 0);
 }
 
 static void a_lock_is_granted_to_one(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid first = bid_for(w, "x", false), second = bid_for(w, "x", false);
+    struct dibs__attempt first = attempt_for(w, "x", false), second = attempt_for(w, "x", false);
     struct dibs__answer answer;
 
     int64_t before = dibs__now(&dibs__system_clock);
@@ -57,46 +57,46 @@ static void a_lock_is_granted_to_one(struct world *w)
 static void who_asks_again_finds_itself_the_owner(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid bid = bid_for(w, "x", false);
+    struct dibs__attempt attempt = attempt_for(w, "x", false);
     struct dibs__answer first, second;
 
-    assert_status(DIBS_OK, ask(seat, &bid, &first));
-    assert_true(bid.in_store);
-    assert_status(DIBS_OK, ask(seat, &bid, &second));
+    assert_status(DIBS_OK, ask(seat, &attempt, &first));
+    assert_true(attempt.in_store);
+    assert_status(DIBS_OK, ask(seat, &attempt, &second));
     assert_int_equal(second.fence, first.fence);
-    assert_int_equal(bid.number, 2);
-    seat->store->ops->conclude(seat->store, &bid, true);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_int_equal(attempt.number, 2);
+    seat->store->ops->conclude(seat->store, &attempt, true);
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
 static void only_its_token_releases_a_lock(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid bid = bid_for(w, "x", false);
+    struct dibs__attempt attempt = attempt_for(w, "x", false);
 
-    assert_status(DIBS_NOT_HELD, release(seat, "x", bid.token));
-    get(seat, &bid);
+    assert_status(DIBS_NOT_HELD, release(seat, "x", attempt.token));
+    get(seat, &attempt);
     assert_status(DIBS_NOT_HELD, release(seat, "x", "dibs:another"));
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
-    assert_status(DIBS_NOT_HELD, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
+    assert_status(DIBS_NOT_HELD, release(seat, "x", attempt.token));
 }
 
 static void a_look_tells_the_owner(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid bid = bid_for(w, "x", false), waiter = bid_for(w, "x", true);
+    struct dibs__attempt attempt = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true);
 
     assert_false(look(seat, "x").held);
-    uint64_t fence = get(seat, &bid);
+    uint64_t fence = get(seat, &attempt);
     queue_up(other, &waiter);
     dibs_owner owner = look(other, "x");
     assert_true(owner.held);
-    assert_string_equal(owner.token, bid.token);
+    assert_string_equal(owner.token, attempt.token);
     assert_true(is_quorum(w) ? owner.fence >= fence : owner.fence == fence); /* a late vote may have a larger one */
     assert_in_range(owner.remaining_ms, 1, LEASE_MS);
     assert_int_equal(owner.waiters, 1);
     other->store->ops->conclude(other->store, &waiter, false);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
     seat_await_confirmed(other);
     owner = look(seat, "x");
     assert_false(owner.held);
@@ -147,12 +147,12 @@ static struct walked walk_with(struct seat *seat, const char *pattern)
 static void a_walk_tells_the_names_of_what_is_held(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid bid = bid_for(w, "x", false), odd = bid_for(w, ODD, false);
+    struct dibs__attempt attempt = attempt_for(w, "x", false), odd = attempt_for(w, ODD, false);
     struct walked walked = {.ends = true};
     struct dibs__walk walk = {.context = &walked, .goes_on = goes_on, .found = count_name};
     struct dibs__error error;
 
-    get(seat, &bid);
+    get(seat, &attempt);
     get(seat, &odd);
     assert_true(walk_with(other, NULL).x > 0);
     assert_true(walk_with(other, NULL).odd > 0);
@@ -163,7 +163,7 @@ static void a_walk_tells_the_names_of_what_is_held(struct world *w)
     walked.ends = false;
     walk.found = refuse_name;
     assert_status(DIBS_NO_MEMORY, other->store->ops->walk(other->store, &walk, &error));
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
     assert_status(DIBS_OK, release(seat, ODD, odd.token));
 }
 
@@ -210,13 +210,13 @@ static void a_lock_can_be_taken_away(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__error error;
-    struct dibs__bid bid = bid_for(w, "x", false), next = bid_for(w, "x", false);
-    uint64_t fence = get(seat, &bid);
+    struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
+    uint64_t fence = get(seat, &attempt);
     const struct dibs__store_ops *ops = seat->store->ops;
 
     assert_status(DIBS_NOT_HELD, ops->force_unlock(seat->store, "x", "dibs:another", seat_deadline(), &error));
-    assert_status(DIBS_OK, ops->force_unlock(seat->store, "x", bid.token, seat_deadline(), &error));
-    assert_status(DIBS_NOT_HELD, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, ops->force_unlock(seat->store, "x", attempt.token, seat_deadline(), &error));
+    assert_status(DIBS_NOT_HELD, release(seat, "x", attempt.token));
     assert_status(DIBS_OK, ops->force_unlock(seat->store, "x", NULL, seat_deadline(), &error)); /* nobody has it */
     assert_true(get(seat, &next) > fence);
     assert_status(DIBS_OK, ops->force_unlock(seat->store, "x", NULL, seat_deadline(), &error));
@@ -228,13 +228,13 @@ static void a_free_lock_is_forgotten(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__error error;
-    struct dibs__bid bid = bid_for(w, "x", false), next = bid_for(w, "x", false);
-    uint64_t fence = get(seat, &bid);
+    struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
+    uint64_t fence = get(seat, &attempt);
     const struct dibs__store_ops *ops = seat->store->ops;
 
     assert_status(DIBS_BUSY, ops->forget(seat->store, "x", seat_deadline(), &error));
     assert_true(look(seat, "x").fence > 0);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
     assert_status(DIBS_OK, ops->forget(seat->store, "x", seat_deadline(), &error));
     assert_status(DIBS_OK, ops->forget(seat->store, "x", seat_deadline(), &error));
     assert_true(look(seat, "x").fence == 0);
@@ -242,33 +242,36 @@ static void a_free_lock_is_forgotten(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", next.token));
 }
 
-static struct dibs__renewal renewal_of(const struct dibs__bid *bid, uint64_t fence, uint32_t lease_ms)
+static struct dibs__renewal renewal_of(const struct dibs__attempt *attempt, uint64_t fence, uint32_t lease_ms)
 {
-    return (struct dibs__renewal){
-        .name = bid->name, .token = bid->token, .lease_ms = lease_ms, .fence = fence, .store_state = bid->lease};
+    return (struct dibs__renewal){.name = attempt->name,
+                                  .token = attempt->token,
+                                  .lease_ms = lease_ms,
+                                  .fence = fence,
+                                  .store_state = attempt->lease};
 }
 
 static void a_lease_is_renewed_extended_and_gone(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid bid = bid_for(w, "x", false);
-    struct dibs__renewal renewal = renewal_of(&bid, get(seat, &bid), LEASE_MS / 2);
+    struct dibs__attempt attempt = attempt_for(w, "x", false);
+    struct dibs__renewal renewal = renewal_of(&attempt, get(seat, &attempt), LEASE_MS / 2);
 
-    renewal.store_state = bid.lease;
+    renewal.store_state = attempt.lease;
     if (is_quorum(w)) /* a master where more is left of a lease than is asked for is not counted (rule 52) */
         renewal.lease_ms = LEASE_MS;
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__RENEWED);
     assert_int_equal(renewal.pending_extension_ms, 0);
     assert_false(seat->store->ops->is_unconfirmed(seat->store, &renewal.store_state));
-    assert_false(seat->store->ops->is_unconfirmed(seat->store, &bid.lease));
+    assert_false(seat->store->ops->is_unconfirmed(seat->store, &attempt.lease));
     assert_in_range(look(seat, "x").remaining_ms, LEASE_MS / 2 + 1, LEASE_MS); /* a renewal never shortens */
     renewal.extension = true;
     renewal.lease_ms = LEASE_MS / 2;
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__RENEWED);
     assert_in_range(look(seat, "x").remaining_ms, 1, LEASE_MS / 2);
-    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__GONE);
 }
@@ -276,11 +279,11 @@ static void a_lease_is_renewed_extended_and_gone(struct world *w)
 static void what_is_retracted_is_gone_when_it_is_confirmed(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid bid = bid_for(w, "x", false), other = bid_for(w, "y", false);
+    struct dibs__attempt attempt = attempt_for(w, "x", false), other = attempt_for(w, "y", false);
 
-    get(seat, &bid);
+    get(seat, &attempt);
     get(seat, &other);
-    seat->store->ops->retract(seat->store, "x", bid.token, LEASE_MS, 0);
+    seat->store->ops->retract(seat->store, "x", attempt.token, LEASE_MS, 0);
     seat->store->ops->retract(seat->store, "y", "dibs:another", LEASE_MS, 0);
     seat_await_confirmed(seat);
     assert_false(look(seat, "x").held);
@@ -292,7 +295,7 @@ static void what_is_retracted_is_gone_when_it_is_confirmed(struct world *w)
 static void a_release_hints_the_first_in_the_queue(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid owner = bid_for(w, "x", false), first = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), first = attempt_for(w, "x", true);
     struct dibs__answer answer;
 
     if (!is_quorum(w))
@@ -312,7 +315,8 @@ static void a_release_grants_to_the_first_in_the_queue(struct world *w)
     if (is_quorum(w))
         return;
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid owner = bid_for(w, "x", false), first = bid_for(w, "x", true), second = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), first = attempt_for(w, "x", true),
+                         second = attempt_for(w, "x", true);
     struct dibs__answer answer;
     uint64_t fence = get(seat, &owner);
 
@@ -340,7 +344,7 @@ static bool is_free(void *arg)
 static void a_grant_that_nobody_wants_is_given_back(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid owner = bid_for(w, "x", false), waiter = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true);
 
     get(seat, &owner);
     queue_up(other, &waiter);
@@ -352,7 +356,8 @@ static void a_grant_that_nobody_wants_is_given_back(struct world *w)
 }
 
 /* Releases, and asks with `next` in the same round trip. */
-static dibs_status requeue(struct seat *seat, const char *token, struct dibs__bid *next, struct dibs__answer *answer)
+static dibs_status requeue(struct seat *seat, const char *token, struct dibs__attempt *next,
+                           struct dibs__answer *answer)
 {
     struct dibs__error error;
     struct dibs__release end = {
@@ -369,7 +374,7 @@ static dibs_status requeue(struct seat *seat, const char *token, struct dibs__bi
 static void the_ask_behind_a_release(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__bid owner = bid_for(w, "x", false), next = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), next = attempt_for(w, "x", true);
     struct dibs__answer answer;
     uint64_t fence = get(seat, &owner);
 
@@ -390,7 +395,8 @@ static void the_ask_behind_a_release(struct world *w)
 static void the_ask_behind_a_release_comes_behind_who_waits(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid owner = bid_for(w, "x", false), waiter = bid_for(w, "x", true), next = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true),
+                         next = attempt_for(w, "x", true);
     struct dibs__answer answer;
 
     if (is_quorum(w)) /* there is no common queue */
@@ -408,7 +414,7 @@ static void the_ask_behind_a_release_comes_behind_who_waits(struct world *w)
 /* Returns once the store tells the seat of grants. */
 static void have_it_listen(struct world *w, struct seat *seat, struct seat *other)
 {
-    struct dibs__bid owner = bid_for(w, "y", false), waiter = bid_for(w, "y", true);
+    struct dibs__attempt owner = attempt_for(w, "y", false), waiter = attempt_for(w, "y", true);
 
     get(other, &owner);
     queue_up(seat, &waiter);
@@ -421,7 +427,8 @@ static void have_it_listen(struct world *w, struct seat *seat, struct seat *othe
 static void the_ask_behind_a_release_is_told_of_its_grant(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid owner = bid_for(w, "x", false), waiter = bid_for(w, "x", true), next = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true),
+                         next = attempt_for(w, "x", true);
     struct dibs__answer answer;
 
     if (w->kind->min_replicas > 0 || is_quorum(w))
@@ -445,20 +452,20 @@ static void fences_grow_whoever_asks(struct world *w)
 
     for (int i = 0; i < 6; i++) {
         struct seat *seat = sit(w, 0);
-        struct dibs__bid bid = bid_for(w, "x", false);
-        uint64_t fence = get(seat, &bid);
+        struct dibs__attempt attempt = attempt_for(w, "x", false);
+        uint64_t fence = get(seat, &attempt);
         assert_true(fence > last);
         last = fence;
-        assert_status(DIBS_OK, release(seat, "x", bid.token));
+        assert_status(DIBS_OK, release(seat, "x", attempt.token));
         stand_up(w);
     }
 }
 
-/* What it left in the queue is retracted; the bid goes on under a new token as if it had never asked. */
-static void a_bid_that_is_concluded_leaves_nothing(struct world *w)
+/* What it left in the queue is retracted; the attempt goes on under a new token as if it had never asked. */
+static void a_attempt_that_is_concluded_leaves_nothing(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
-    struct dibs__bid owner = bid_for(w, "x", false), waiter = bid_for(w, "x", true);
+    struct dibs__attempt owner = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true);
 
     get(seat, &owner);
     queue_up(other, &waiter);
@@ -498,7 +505,7 @@ int main(void)
         CASE(the_ask_behind_a_release_comes_behind_who_waits),
         CASE(the_ask_behind_a_release_is_told_of_its_grant),
         CASE(fences_grow_whoever_asks),
-        CASE(a_bid_that_is_concluded_leaves_nothing),
+        CASE(a_attempt_that_is_concluded_leaves_nothing),
     };
 
     return run_cases(cases, sizeof cases / sizeof cases[0]);

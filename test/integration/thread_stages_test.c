@@ -217,7 +217,7 @@ static void while_they_ask(void **state)
     }
 }
 
-/* The call runs out of time: its bid is retracted. */
+/* The call runs out of time: its attempt is retracted. */
 static void while_they_ask_in_vain(void **state)
 {
     fixture *f = *state;

@@ -76,8 +76,8 @@ tap 'who goes on waiting is granted: three clients, one trouble' \
     live live3 '-DPROMPT=0 -DCLIENTS=3 -DLEASE=3 -DTROUBLES=1'
 tap 'who goes on waiting is granted: scripts stop, three clients, one trouble' \
     live live_sweep '-DSWEEP -DPROMPT=0 -DCLIENTS=3 -DLEASE=3 -DTROUBLES=1'
-tap 'no deadlock: a bid each of two clients' safe once '-DONCE -DTROUBLES=2' '' 1000000
-tap 'no deadlock: a bid each of three clients in time' \
+tap 'no deadlock: an attempt each of two clients' safe once '-DONCE -DTROUBLES=2' '' 1000000
+tap 'no deadlock: an attempt each of three clients in time' \
     safe once3 '-DONCE -DPROMPT=0 -DCLIENTS=3 -DLEASE=3 -DTROUBLES=2' -DCOLLAPSE 1000000
 
 tap 'a grant and pop that are not one step: two holders' breaks NON_ATOMIC_POP EXCLUSION 1 ''

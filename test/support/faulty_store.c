@@ -59,31 +59,31 @@ static dibs_status enter(struct faults *faults, int64_t deadline)
     return status;
 }
 
-/* The token of a bid that the store in memory knows nothing of is retired. */
-static void spend(struct dibs__bid *bid, struct dibs__answer *answer)
+/* The token of an attempt that the store in memory knows nothing of is retired. */
+static void spend(struct dibs__attempt *attempt, struct dibs__answer *answer)
 {
-    bid->number = 0;
-    bid->proof = 0;
+    attempt->number = 0;
+    attempt->proof = 0;
     answer->retired = true;
 }
 
 /* The answer to an ask that is refused, and not done. */
-static dibs_status refuse_ask(struct faults *faults, struct dibs__bid *bid, struct dibs__answer *answer,
+static dibs_status refuse_ask(struct faults *faults, struct dibs__attempt *attempt, struct dibs__answer *answer,
                               dibs_status status, struct dibs__error *error)
 {
     pthread_mutex_lock(&faults->mutex);
     bool spends = faults->spends;
     pthread_mutex_unlock(&faults->mutex);
-    bid->number++;
-    bid->proof = dibs__now(faults->clock);
+    attempt->number++;
+    attempt->proof = dibs__now(faults->clock);
     *answer = (struct dibs__answer){.again_ms = status == DIBS_BUSY ? 1000 : 0};
     if (status == DIBS_BUSY && faults->watches)
         answer->told_ms = 10000;
     if (status != DIBS_BUSY && spends)
-        spend(bid, answer);
+        spend(attempt, answer);
     if (status != DIBS_BUSY)
         return refuse(error, status);
-    bid->in_store = bid->in_store || bid->wait;
+    attempt->in_store = attempt->in_store || attempt->wait;
     return status;
 }
 
@@ -95,7 +95,7 @@ static void note_heard(struct faults *faults)
 }
 
 /* Changes the answer to an ask that was done, where a fault says so. */
-static dibs_status spoil(struct faulty_store *store, struct dibs__bid *bid, struct dibs__answer *answer,
+static dibs_status spoil(struct faulty_store *store, struct dibs__attempt *attempt, struct dibs__answer *answer,
                          dibs_status status, struct dibs__error *error)
 {
     struct faults *faults = store->faults;
@@ -105,31 +105,31 @@ static dibs_status spoil(struct faulty_store *store, struct dibs__bid *bid, stru
     bool lost = faults->unanswered || too_few_replicas;
     uint64_t server = faults->grants_server;
     pthread_mutex_unlock(&faults->mutex);
-    bid->lease.words[0] = server;
+    attempt->lease.words[0] = server;
     if (late)
-        bid->proof -= bid->lease_ms * DIBS__NS_PER_MS;
+        attempt->proof -= attempt->lease_ms * DIBS__NS_PER_MS;
     if (!lost)
         return status;
-    bid->in_store = true;
-    store->inner->ops->conclude(store->inner, bid, false);
+    attempt->in_store = true;
+    store->inner->ops->conclude(store->inner, attempt, false);
     *answer = (struct dibs__answer){.retired = true, .too_few_replicas = too_few_replicas};
     return too_few_replicas ? dibs__error_set(error, DIBS_UNAVAILABLE, "the test has no replicas")
                             : refuse(error, DIBS_UNAVAILABLE);
 }
 
-static dibs_status ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
+static dibs_status ask_finish(struct dibs__store *base, struct dibs__attempt *attempt, struct dibs__answer *answer,
                               struct dibs__error *error)
 {
     struct faulty_store *store = of(base);
     struct faults *faults = store->faults;
-    dibs_status status = enter(faults, bid->deadline);
+    dibs_status status = enter(faults, attempt->deadline);
 
     if (status != DIBS_OK) {
-        refuse_ask(faults, bid, answer, status, error);
+        refuse_ask(faults, attempt, answer, status, error);
     } else {
-        status = dibs__store_ask(store->inner, bid, answer, error);
+        status = dibs__store_ask(store->inner, attempt, answer, error);
         note_heard(faults);
-        status = spoil(store, bid, answer, status, error);
+        status = spoil(store, attempt, answer, status, error);
     }
     pthread_mutex_lock(&faults->mutex);
     answer->heard_at = faults->heard_at;
@@ -170,7 +170,7 @@ static dibs_status release_finish(struct dibs__store *base, struct dibs__release
 {
     struct faulty_store *store = of(base);
     struct plan plan = plan_release(store, release);
-    struct dibs__bid *next = release->next;
+    struct dibs__attempt *next = release->next;
     dibs_status status = plan.status;
 
     if (plan.next != DIBS_OK)
@@ -188,9 +188,9 @@ static dibs_status release_finish(struct dibs__store *base, struct dibs__release
     return plan.sent_twice || plan.status == DIBS_NOT_HELD ? DIBS_NOT_HELD : status;
 }
 
-static void conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
+static void conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held)
 {
-    of(base)->inner->ops->conclude(of(base)->inner, bid, held);
+    of(base)->inner->ops->conclude(of(base)->inner, attempt, held);
 }
 
 static void retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms, uint64_t fence)
@@ -211,9 +211,9 @@ static dibs_status query_finish(struct dibs__store *base, struct dibs__query *qu
 }
 
 /* Nothing has to be waited for: finish does the whole. */
-static void ask_begin(struct dibs__store *base, struct dibs__bid *bid)
+static void ask_begin(struct dibs__store *base, struct dibs__attempt *attempt)
 {
-    of(base)->inner->ops->ask_begin(of(base)->inner, bid);
+    of(base)->inner->ops->ask_begin(of(base)->inner, attempt);
 }
 
 static void release_begin(struct dibs__store *base, struct dibs__release *release)

@@ -96,7 +96,7 @@ static void a_grant_that_comes_at_the_end_of_the_wait(void **state)
     }
 }
 
-static void a_grant_for_a_concluded_bid_is_refused(void **state)
+static void a_grant_for_a_concluded_attempt_is_refused(void **state)
 {
     stage *s = *state;
     actor *asker = waiter(s, 1, 100);
@@ -111,7 +111,7 @@ static void a_grant_for_a_concluded_bid_is_refused(void **state)
 }
 
 /* Also where other threads wait for the name: only the token counts. */
-static void a_grant_for_a_concluded_bid_is_not_the_next_ones(void **state)
+static void a_grant_for_a_concluded_attempt_is_not_the_next_ones(void **state)
 {
     stage *s = *state;
     char old[DIBS__TOKEN_MAX];
@@ -138,7 +138,7 @@ static void push_it(stage *s)
     push(s, spy.token, spy.number, false);
 }
 
-/* Nor does it count for the next token of the same bid, whose asks have the same numbers. */
+/* Nor does it count for the next token of the same attempt, whose asks have the same numbers. */
 static void a_grant_for_a_retired_token_is_not_the_next_tokens(void **state)
 {
     stage *s = *state;
@@ -164,8 +164,8 @@ static void a_grant_for_a_retired_token_is_not_the_next_tokens(void **state)
 }
 
 /*
- * A store may note with a bid until when the lock is another's: so long the
- * bid leaves the lock to that one, also under a new token. Else the bid might
+ * A store may note with an attempt until when the lock is another's: so long the
+ * attempt leaves the lock to that one, also under a new token. Else the attempt might
  * take the lock from a server that took the place of the first, before its
  * holder could restore the lease there.
  */
@@ -275,8 +275,8 @@ static void a_grant_that_got_lost_costs_a_third_of_a_lease(void **state)
     expect_nothing_left(s);
 }
 
-/* Where the waiter has left, nobody has the grant: it is retracted with the bid. */
-static void a_grant_that_got_lost_is_retracted_with_its_bid(void **state)
+/* Where the waiter has left, nobody has the grant: it is retracted with the attempt. */
+static void a_grant_that_got_lost_is_retracted_with_its_attempt(void **state)
 {
     stage *s = *state;
     actor *asker = waiter(s, 1, 5000);
@@ -289,7 +289,7 @@ static void a_grant_that_got_lost_is_retracted_with_its_bid(void **state)
     expect_nothing_left(s);
 }
 
-static void a_shutdown_retracts_all_bids(void **state)
+static void a_shutdown_retracts_all_attempts(void **state)
 {
     stage *s = *state;
     actor *asker = waiter(s, 1, FOREVER), *next = waiter(s, 2, FOREVER);
@@ -312,16 +312,16 @@ int main(void)
         TEST(a_granted_lease_counts_from_its_ask),
         TEST(a_grant_may_come_before_its_ask_is_answered),
         TEST(a_grant_that_comes_at_the_end_of_the_wait),
-        TEST(a_grant_for_a_concluded_bid_is_refused),
-        TEST(a_grant_for_a_concluded_bid_is_not_the_next_ones),
+        TEST(a_grant_for_a_concluded_attempt_is_refused),
+        TEST(a_grant_for_a_concluded_attempt_is_not_the_next_ones),
         TEST(a_grant_for_a_retired_token_is_not_the_next_tokens),
         TEST(what_the_store_notes_outlives_the_token),
         TEST(a_grant_of_a_lease_that_is_held_changes_nothing),
         TEST(a_grant_that_proves_nothing_makes_the_waiter_ask),
         TEST(a_grant_whose_lease_is_over_by_now_is_none),
         TEST(a_grant_that_got_lost_costs_a_third_of_a_lease),
-        TEST(a_grant_that_got_lost_is_retracted_with_its_bid),
-        TEST(a_shutdown_retracts_all_bids),
+        TEST(a_grant_that_got_lost_is_retracted_with_its_attempt),
+        TEST(a_shutdown_retracts_all_attempts),
     };
 
     return cmocka_run_group_tests_name("acquire_granted", tests, NULL, NULL);

@@ -45,8 +45,8 @@ static void pass_100_ms(stage *s)
 }
 
 /*
- * The unlock asks for a thread that has left when the answer comes, be it a grant or a place in the queue. The bid then
- * is concluded: a grant that comes later is refused, so that the store retracts it.
+ * The unlock asks for a thread that has left when the answer comes, be it a grant or a place in the queue. The attempt
+ * then is concluded: a grant that comes later is refused, so that the store retracts it.
  */
 static void the_ask_behind_a_release_for_one_that_has_left(void **state)
 {

@@ -26,8 +26,8 @@ static struct {
     struct dibs__store_ops ops;
     char token[DIBS__TOKEN_MAX];
     uint64_t number;
-    uint64_t noted; /* what the store had noted with the bid before that ask */
-    uint64_t note;  /* what the store notes with the next such bid; 0: nothing */
+    uint64_t noted; /* what the store had noted with the attempt before that ask */
+    uint64_t note;  /* what the store notes with the next such attempt; 0: nothing */
     char behind[DIBS__TOKEN_MAX];
     void (*taken)(stage *s); /* called once */
     void (*releasing)(stage *s);
@@ -36,18 +36,18 @@ static struct {
     dibs_runtime *third;
 } spy;
 
-static inline dibs_status spied_ask(struct dibs__store *store, struct dibs__bid *bid, struct dibs__answer *answer,
-                                    struct dibs__error *error)
+static inline dibs_status spied_ask(struct dibs__store *store, struct dibs__attempt *attempt,
+                                    struct dibs__answer *answer, struct dibs__error *error)
 {
-    uint64_t number = bid->number + 1;
-    dibs_status status = spy.real->ask_finish(store, bid, answer, error);
+    uint64_t number = attempt->number + 1;
+    dibs_status status = spy.real->ask_finish(store, attempt, answer, error);
 
     if (status != DIBS_OK) {
-        snprintf(spy.token, sizeof spy.token, "%s", bid->token);
+        snprintf(spy.token, sizeof spy.token, "%s", attempt->token);
         spy.number = number;
-        spy.noted = bid->store_state.words[0];
+        spy.noted = attempt->store_state.words[0];
         if (spy.note)
-            bid->store_state.words[0] = spy.note;
+            attempt->store_state.words[0] = spy.note;
         void (*taken)(stage * s) = spy.taken;
         spy.taken = NULL;
         if (taken)

@@ -1,4 +1,5 @@
-/* The memory store's queue: who is granted next, and what releases, retractions and the end of a bid leave behind. */
+/* The memory store's queue: who is granted next, and what releases, retractions and the end of an attempt leave behind.
+ */
 #include "support/test.h"
 #include "unit/memory_setup.h"
 
@@ -7,7 +8,7 @@
 static void waiters_are_served_in_the_order_of_arrival(void **state)
 {
     struct user one, other;
-    struct dibs__bid asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 2000)};
+    struct dibs__attempt asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 2000)};
 
     open_user(&one, *state, "mem:x");
     open_user(&other, *state, "mem:x");
@@ -37,7 +38,7 @@ static void who_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask(void
 {
     struct user user;
     struct dibs__answer answer;
-    struct dibs__bid first = waiting("first", 1000), second = waiting("second", 1000);
+    struct dibs__attempt first = waiting("first", 1000), second = waiting("second", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 10000, &answer));
@@ -61,7 +62,7 @@ static void nobody_passes_the_queue_when_a_lease_ends(void **state)
 {
     struct user user;
     struct dibs__answer answer;
-    struct dibs__bid first = waiting("first", 1000), late = waiting("late", 1000);
+    struct dibs__attempt first = waiting("first", 1000), late = waiting("late", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
@@ -84,7 +85,7 @@ static void one_try_of_the_head_gets_the_lock(void **state)
 {
     struct user user;
     struct dibs__answer answer;
-    struct dibs__bid head = waiting("head", 1000), next = waiting("next", 1000);
+    struct dibs__attempt head = waiting("head", 1000), next = waiting("next", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
@@ -108,7 +109,7 @@ static void the_owner_that_asks_is_granted_again(void **state)
     } rows[] = {{1000, 1000}, {100, 900}, {2000, 2000}};
     struct user user;
     struct dibs__answer first, answer;
-    struct dibs__bid other = waiting("other", 1000);
+    struct dibs__attempt other = waiting("other", 1000);
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         open_user(&user, *state, "mem:");
@@ -128,7 +129,7 @@ static void who_was_granted_by_a_push_and_asks_owns_it(void **state)
     struct user user;
     struct dibs__answer answer;
     struct dibs__error error;
-    struct dibs__bid waiter = waiting("waiter", 1000);
+    struct dibs__attempt waiter = waiting("waiter", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
@@ -170,7 +171,7 @@ static void the_time_to_ask_again(void **state)
 static void the_ask_behind_a_release_comes_behind_the_queue(void **state)
 {
     struct user user;
-    struct dibs__bid one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
+    struct dibs__attempt one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, ask(&user, &one));
@@ -197,7 +198,7 @@ static void the_ask_behind_a_release_comes_behind_the_queue(void **state)
 static void the_ask_behind_a_release_that_waited_already_keeps_its_place(void **state)
 {
     struct user user;
-    struct dibs__bid one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
+    struct dibs__attempt one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, ask(&user, &one));
@@ -214,7 +215,8 @@ static void a_release_of_what_is_not_held(void **state)
 {
     struct user user;
     struct dibs__answer answer;
-    struct dibs__bid first = waiting("first", 1000), second = waiting("second", 1000), third = waiting("third", 1000);
+    struct dibs__attempt first = waiting("first", 1000), second = waiting("second", 1000),
+                         third = waiting("third", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
@@ -235,7 +237,7 @@ static void retractions_of_who_waits_and_of_who_was_granted(void **state)
 {
     struct user user;
     struct dibs__answer answer;
-    struct dibs__bid asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
+    struct dibs__attempt asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
@@ -256,10 +258,10 @@ static void retractions_of_who_waits_and_of_who_was_granted(void **state)
     close_user(&user);
 }
 
-static void a_concluded_bid_leaves_nothing_but_what_it_holds(void **state)
+static void a_concluded_attempt_leaves_nothing_but_what_it_holds(void **state)
 {
     struct user user;
-    struct dibs__bid owner = waiting("owner", 1000), waiter = waiting("waiter", 1000), last = waiting("last", 1000);
+    struct dibs__attempt owner = waiting("owner", 1000), waiter = waiting("waiter", 1000), last = waiting("last", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, ask(&user, &owner));
@@ -283,7 +285,7 @@ static void a_concluded_bid_leaves_nothing_but_what_it_holds(void **state)
 static void a_grant_that_nobody_waits_for_goes_to_the_next(void **state)
 {
     struct user one, other;
-    struct dibs__bid asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
+    struct dibs__attempt asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
 
     open_user(&one, *state, "mem:x");
     open_user(&other, *state, "mem:x");
@@ -310,7 +312,8 @@ static void force_unlock_serves_the_queue(void **state)
     struct user user;
     struct dibs__answer answer;
     struct dibs__error error;
-    struct dibs__bid first = waiting("first", 100), second = waiting("second", 1000), third = waiting("third", 1000);
+    struct dibs__attempt first = waiting("first", 100), second = waiting("second", 1000),
+                         third = waiting("third", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
@@ -346,7 +349,7 @@ int main(void)
         TEST(the_ask_behind_a_release_that_waited_already_keeps_its_place),
         TEST(a_release_of_what_is_not_held),
         TEST(retractions_of_who_waits_and_of_who_was_granted),
-        TEST(a_concluded_bid_leaves_nothing_but_what_it_holds),
+        TEST(a_concluded_attempt_leaves_nothing_but_what_it_holds),
         TEST(a_grant_that_nobody_waits_for_goes_to_the_next),
         TEST(force_unlock_serves_the_queue),
     };

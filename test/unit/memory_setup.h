@@ -107,13 +107,14 @@ static inline void assert_told(const struct user *user, unsigned count, const ch
     assert_int_equal(user->told[count - 1].number, number);
 }
 
-/* A bid for "a" that waits. */
-static inline struct dibs__bid waiting(const char *token, uint32_t lease_ms)
+/* An attempt for "a" that waits. */
+static inline struct dibs__attempt waiting(const char *token, uint32_t lease_ms)
 {
-    return (struct dibs__bid){.name = "a", .token = token, .lease_ms = lease_ms, .wait = true, .deadline = DIBS__NEVER};
+    return (struct dibs__attempt){
+        .name = "a", .token = token, .lease_ms = lease_ms, .wait = true, .deadline = DIBS__NEVER};
 }
 
-static inline dibs_status ask(struct user *user, struct dibs__bid *ask)
+static inline dibs_status ask(struct user *user, struct dibs__attempt *ask)
 {
     struct dibs__error error;
     struct dibs__answer answer;
@@ -123,12 +124,12 @@ static inline dibs_status ask(struct user *user, struct dibs__bid *ask)
     return status;
 }
 
-/* A bid with a single try, and its answer. */
+/* An attempt with a single try, and its answer. */
 static inline dibs_status acquire(struct user *user, const char *name, const char *token, uint32_t lease_ms,
                                   struct dibs__answer *answer)
 {
     struct dibs__error error;
-    struct dibs__bid once = {.name = name, .token = token, .lease_ms = lease_ms, .deadline = DIBS__NEVER};
+    struct dibs__attempt once = {.name = name, .token = token, .lease_ms = lease_ms, .deadline = DIBS__NEVER};
     dibs_status status = dibs__store_ask(user->store, &once, answer, &error);
 
     assert_int_equal(once.number, 1);
@@ -137,8 +138,8 @@ static inline dibs_status acquire(struct user *user, const char *name, const cha
     return status;
 }
 
-static inline dibs_status release_with(struct user *user, const char *name, const char *token, struct dibs__bid *next,
-                                       dibs_status next_status)
+static inline dibs_status release_with(struct user *user, const char *name, const char *token,
+                                       struct dibs__attempt *next, dibs_status next_status)
 {
     struct dibs__error error;
     struct dibs__release release = {.name = name, .token = token, .deadline = DIBS__NEVER, .next = next, .again = true};

@@ -10,8 +10,8 @@ static void who_closes_waits_no_longer(void **state)
 {
     struct user one, other;
     struct dibs__answer answer;
-    struct dibs__bid asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
-    struct dibs__bid elsewhere = {.name = "b", .token = "5", .lease_ms = 1000, .wait = true};
+    struct dibs__attempt asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
+    struct dibs__attempt elsewhere = {.name = "b", .token = "5", .lease_ms = 1000, .wait = true};
 
     open_user(&one, *state, "mem:x");
     open_user(&other, *state, "mem:x");
@@ -71,7 +71,7 @@ static void who_is_being_told_is_not_freed(void **state)
     struct user user;
     struct dibs__error error;
     struct dibs__answer answer;
-    struct dibs__bid first = waiting("first", 1000), second = waiting("second", 1000);
+    struct dibs__attempt first = waiting("first", 1000), second = waiting("second", 1000);
     const struct dibs__listener listener = {
         &closer, wake, granted_while_closing, ask_again, server_changed, reachable, NULL, NULL, NULL};
 
@@ -89,8 +89,8 @@ static void who_is_being_told_is_not_freed(void **state)
 }
 
 /*
- * One thread of a crowd, which is a user of its own. Each of its turns is a bid, whose token contains the number of the
- * turn.
+ * One thread of a crowd, which is a user of its own. Each of its turns is an attempt, whose token contains the number
+ * of the turn.
  */
 struct member {
     struct dibs__store *store;
@@ -129,15 +129,15 @@ static bool take_turn(struct member *member, int turn)
     char token[16] = "";
     struct dibs__error error;
     struct dibs__answer answer;
-    struct dibs__bid bid = waiting(token, 1000);
+    struct dibs__attempt attempt = waiting(token, 1000);
     struct dibs__release release = {.name = "a", .token = token};
 
     snprintf(token, sizeof token, "%c%d", member->letter, turn);
     atomic_store(&member->turn, turn);
-    dibs_status status = dibs__store_ask(member->store, &bid, &answer, &error);
+    dibs_status status = dibs__store_ask(member->store, &attempt, &answer, &error);
     if (status == DIBS_BUSY && turn % 4 == 0) { /* the member gives up, perhaps just when it is granted */
         atomic_store(&member->turn, 0);
-        member->store->ops->conclude(member->store, &bid, false);
+        member->store->ops->conclude(member->store, &attempt, false);
         return true;
     }
     if (status != DIBS_OK && (status != DIBS_BUSY || !wait_until(is_granted, member, LIMIT_MS)))
@@ -199,7 +199,7 @@ static void names_of_spaces(void **state)
         open_user(&other, *state, rows[i].other);
         assert_status(DIBS_OK, acquire(&one, "a", "1", 1000, &answer));
         assert_status(rows[i].shared ? DIBS_BUSY : DIBS_OK, acquire(&other, "a", "2", 1000, &answer));
-        struct dibs__bid third = waiting("3", 1000);
+        struct dibs__attempt third = waiting("3", 1000);
         assert_status(DIBS_BUSY, ask(&other, &third));
         assert_status(DIBS_OK, release(&one, "a", "1"));
         assert_int_equal(other.told_count, rows[i].shared);

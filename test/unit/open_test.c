@@ -197,7 +197,7 @@ static void the_owner_and_force_unlock(void **state)
     dibs_close(rt);
 }
 
-static void each_bid_has_a_token_of_its_own(void **state)
+static void each_attempt_has_a_token_of_its_own(void **state)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_owner one, two;
@@ -248,7 +248,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_named),     cmocka_unit_test(the_limits_themselves_are_allowed),
         cmocka_unit_test(zero_is_the_default),        cmocka_unit_test(the_environment_says_where),
         cmocka_unit_test(strings_are_copied),         cmocka_unit_test(the_version_is_that_of_the_header),
-        cmocka_unit_test(the_owner_and_force_unlock), cmocka_unit_test(each_bid_has_a_token_of_its_own),
+        cmocka_unit_test(the_owner_and_force_unlock), cmocka_unit_test(each_attempt_has_a_token_of_its_own),
         cmocka_unit_test(the_numbers_are_right),
     };
 

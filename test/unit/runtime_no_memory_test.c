@@ -178,7 +178,7 @@ static void an_unlock_for_another_needs_no_memory(void **state)
     (void)state;
     while (CAN_FAIL && hand_over_with(nth))
         nth++;
-    assert_true(nth > 2 || !CAN_FAIL); /* the bid, and its place in the queue */
+    assert_true(nth > 2 || !CAN_FAIL); /* the attempt, and its place in the queue */
     assert_false(hand_over_with(0));
 }
 

@@ -22,18 +22,18 @@ static struct {
     bool ask_finished, release_finished;
 } spy;
 
-static void spied_ask_begin(struct dibs__store *store, struct dibs__bid *bid)
+static void spied_ask_begin(struct dibs__store *store, struct dibs__attempt *attempt)
 {
     spy.asks++;
     spy.asks_first += !spy.ask_finished;
-    spy.real->ask_begin(store, bid);
+    spy.real->ask_begin(store, attempt);
 }
 
-static dibs_status spied_ask(struct dibs__store *store, struct dibs__bid *bid, struct dibs__answer *answer,
+static dibs_status spied_ask(struct dibs__store *store, struct dibs__attempt *attempt, struct dibs__answer *answer,
                              struct dibs__error *error)
 {
     spy.ask_finished = true;
-    return spy.real->ask_finish(store, bid, answer, error);
+    return spy.real->ask_finish(store, attempt, answer, error);
 }
 
 static void spied_release_begin(struct dibs__store *store, struct dibs__release *release)

@@ -1,4 +1,4 @@
--- As acquire.lua, for a bid whose place in the queue is a hint (queue.lua), and at a member of a quorum.
+-- As acquire.lua, for an attempt whose place in the queue is a hint (queue.lua), and at a member of a quorum.
 -- In C (store/redis/codec.h): dibs__codec_acquire, dibs__codec_read_ask, DIBS__ASK_*
 -- KEYS: see keys.lua; behind them, at a member, M of vote.lua
 -- ARGV, reply: as acquire.lua, where '' as the sixth is none; at a member also the run id of the server's process ('-': not

@@ -3,7 +3,7 @@
 -- KEYS: see keys.lua
 -- ARGV: not after (us of the server's clock; 0: at any time); the token of the holder that is meant (none: nobody held the
 -- lock when it was looked at), or dibs:shared for all who share it, and then the fence of the newest of those
--- Reply: 1: the lock was taken away, or is free; 2: as 1, with more to do (let_go.lua); 0: another token holds it; negative: too late, nothing was done, and the
+-- Reply: 1: the lock was taken away, or is free; 2: as 1, with more to do (release_common.lua); 0: another token holds it; negative: too late, nothing was done, and the
 -- amount is the server's time (us)
 -- The fence rises, so that the fence of the holder that was ended is never the newest (rule 12). DEL comes first: it is
 -- allowed when memory is out, and after it so are the later writes of the script (rule 4). Where one of several who share the

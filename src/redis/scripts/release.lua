@@ -3,7 +3,7 @@
 -- KEYS: see keys.lua
 -- ARGV: token; optionally a second: `quiet`, who waits is not told (rule 36), or the fence of the token: what waiters leave
 -- to the token ends (surpass.lua)
--- Reply: 1: released; 0: nobody held it; -1: another token does; 3 or 2: as 1 or 0, with more to do (let_go.lua)
+-- Reply: 1: released; 0: nobody held it; -1: another token does; 3 or 2: as 1 or 0, with more to do (release_common.lua)
 -- Safe to send again. The case that nobody waits comes first, as in acquire.lua.
 
 -- @insert keys
@@ -24,7 +24,7 @@ local asker, channel, entry
 -- @insert clock
 -- @insert queue
 quiet = ARGV[2] == 'quiet'
--- @insert let_go
+-- @insert release_common
 if ended then
   -- @insert surpass
 end

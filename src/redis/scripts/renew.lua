@@ -237,14 +237,14 @@ local function keep_fence(F, lease)
   end
 end
 
--- Whether it is not known here who shares K, because that has not moved yet with the rest of the lock (apart.lua).
+-- Whether it is not known here who shares K, because that has not moved yet with the rest of the lock (single_key.lua).
 local function is_elsewhere(F)
   return redis.call('EXISTS', sharers_of(F)) == 0 and redis.call('EXISTS', F) == 1
 end
 
 -- A lease of its token is set by set_lease; else what is to be said of it. fence is nil in short.
 local function renew(K, F, owner, token, lease, set_by, fence, restore_by, M)
-  if redis.apart and owner ~= token and string.find(token, '~%d+$') and is_elsewhere(F) then
+  if redis.single_key and owner ~= token and string.find(token, '~%d+$') and is_elsewhere(F) then
     return redis.error_reply('TRYAGAIN the sharers of the lock are at another node')
   end
   if lease == '0' then

@@ -14,6 +14,6 @@ local owner, summary, entry, mark = values[1] or redis.pcall('GET', K), noted[1]
 -- @insert clock
 -- @insert queue
 fence_text = values[2]
--- @insert let_go
+-- @insert release_common
 -- @insert ask
 return {unfinished and released + 2 or released, reply}

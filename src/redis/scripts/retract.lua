@@ -4,7 +4,7 @@
 -- ARGV: token of each, and behind it '', or, where what waiters leave to it is to end (surpass.lua), its fence, 0 where none
 -- is known
 -- Reply: {now (us of the server's clock), then for each lock 1: released; 0: nobody held it; -1: another token does; 3 or
--- 2: as 1 or 0, with more to do: the same retraction goes on with that (let_go.lua); or an error}
+-- 2: as 1 or 0, with more to do: the same retraction goes on with that (release_common.lua); or an error}
 -- All locks share one budget. Each of them may always go through a few entries, so that none waits for another.
 -- Safe to send again.
 -- @insert keys
@@ -16,7 +16,7 @@ local function retract(leaving, ended)
   local asker, channel, entry
   -- @insert queue
   budget = math.max(budget, 4)
-  -- @insert let_go
+  -- @insert release_common
   if ended then
     -- @insert surpass
   end

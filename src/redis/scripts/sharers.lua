@@ -15,7 +15,7 @@
 S = 'dibs:share' .. string.sub(F, 11)
 local dead = redis.pcall('ZRANGEBYSCORE', S, -math.floor(now / 1000), '(0', 'LIMIT', 0, 500)
 local size = dead.err or call('ZCARD', S)
-if dead.err and string.find(dead.err, 'non local key') or size == 0 and redis.apart then
+if dead.err and string.find(dead.err, 'non local key') or size == 0 and redis.single_key then
   return redis.error_reply('TRYAGAIN the sharers of the lock are at another node')
 elseif dead.err then
   return dead

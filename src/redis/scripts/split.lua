@@ -4,7 +4,7 @@
 S = 'dibs:share' .. string.sub(F, 11)
 local left, its_fence = math.max(1, call('PTTL', K)), tonumber(call('GET', F)) or 0
 local alone, newest = call('ZADD', S, 'XX', 'INCR', 0, '<'), call('ZADD', S, 'XX', 'INCR', 0, '>')
-if redis.apart and not newest then
+if redis.single_key and not newest then
   return redis.error_reply('TRYAGAIN the sharers of the lock are at another node')
 end
 if tonumber(newest) ~= its_fence then

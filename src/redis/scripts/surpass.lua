@@ -1,6 +1,6 @@
 -- Inserted where a token has ended to which waiters may leave the lock, because they saw it at another server (rule 13): F
 -- becomes larger than what they saw, so they leave it nothing any more. `ended` is the fence of the token, 0 where only this
--- server may know it; `released` and `owner` are those of let_go.lua. Whoever was granted the lock later has a larger
+-- server may know it; `released` and `owner` are those of release_common.lua. Whoever was granted the lock later has a larger
 -- fence, and may still restore it. Where memory is out, the waiters wait for the end of the lease.
 if released ~= -1 and not owner then
   local last = tonumber(fence_text or redis.pcall('GET', F)) or 0

@@ -2,6 +2,6 @@
 -- be at the node that the slot comes from or goes to; the client is to ask again. (At the former the first command fails.)
 
 S = 'dibs:share' .. string.sub(F, 11)
-if not call('ZADD', S, 'XX', 'INCR', 0, '>') and redis.apart and call('EXISTS', F) == 1 then
+if not call('ZADD', S, 'XX', 'INCR', 0, '>') and redis.single_key and call('EXISTS', F) == 1 then
   return redis.error_reply('TRYAGAIN the sharers of the lock are at another node')
 end

@@ -17,7 +17,7 @@
  *
  * The stores of the nodes. A node is opened by the first who needs it, and closed
  * by the scheduler's thread, when the map does not name it and nobody uses it.
- * `users` counts those who do: operations under way, bids that the node may know
+ * `users` counts those who do: operations under way, attempts that the node may know
  * of, batches. A node that is closed has NODE_CLOSED there, so nobody can begin
  * to use it but who opens it. Places of nodes that are closed, and that the map
  * does not name, are used again.
@@ -177,11 +177,11 @@ void dibs__cluster_op_end(struct dibs__cluster *cluster, struct dibs__cluster_op
 
 /* --------------------------------------------------------------- operations.c */
 
-void dibs__cluster_ask_begin(struct dibs__store *base, struct dibs__bid *bid);
-dibs_status dibs__cluster_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
-                                     struct dibs__error *error);
-void dibs__cluster_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held);
-bool dibs__cluster_may_release(const struct dibs__store *base, const struct dibs__bid *bid);
+void dibs__cluster_ask_begin(struct dibs__store *base, struct dibs__attempt *attempt);
+dibs_status dibs__cluster_ask_finish(struct dibs__store *base, struct dibs__attempt *attempt,
+                                     struct dibs__answer *answer, struct dibs__error *error);
+void dibs__cluster_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held);
+bool dibs__cluster_may_release(const struct dibs__store *base, const struct dibs__attempt *attempt);
 void dibs__cluster_release_begin(struct dibs__store *base, struct dibs__release *release);
 dibs_status dibs__cluster_release_finish(struct dibs__store *base, struct dibs__release *release,
                                          struct dibs__error *error);

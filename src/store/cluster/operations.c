@@ -1,119 +1,121 @@
 /* The operations of store.h that a thread waits for, and what belongs to one name. */
 #include "store/cluster/cluster_parts.h"
 
-/* ----------------------------------------------------------- a bid and its node */
+/* ----------------------------------------------------------- an attempt and its node */
 
-/* What the cluster notes with a bid: 1 more than the place of the node that may know it, which is in use; 0: none. */
-static uint64_t *place_of(struct dibs__bid *bid)
+/* What the cluster notes with an attempt: 1 more than the place of the node that may know it, which is in use; 0: none.
+ */
+static uint64_t *place_of(struct dibs__attempt *attempt)
 {
-    return &bid->store_state.outer[0];
+    return &attempt->store_state.outer[0];
 }
 
-/* No node may know the bid any more. */
-static void leave_node(struct dibs__cluster *cluster, struct dibs__bid *bid)
+/* No node may know the attempt any more. */
+static void leave_node(struct dibs__cluster *cluster, struct dibs__attempt *attempt)
 {
-    if (*place_of(bid) > 0)
-        dibs__node_unuse(&cluster->nodes[*place_of(bid) - 1]);
-    *place_of(bid) = 0;
+    if (*place_of(attempt) > 0)
+        dibs__node_unuse(&cluster->nodes[*place_of(attempt) - 1]);
+    *place_of(attempt) = 0;
 }
 
 /*
- * The bid is about to be asked for at the node. A slot that has moved carried
- * what was in it, also the bid's place in the queue. Where an ask at the other
+ * The attempt is about to be asked for at the node. A slot that has moved carried
+ * what was in it, also the attempt's place in the queue. Where an ask at the other
  * node is in doubt, the token is retired: its retraction begins there, and follows
  * the slot. False: that is so.
  */
-static bool come_to(struct dibs__cluster *cluster, struct dibs__bid *bid, struct dibs__node *node)
+static bool come_to(struct dibs__cluster *cluster, struct dibs__attempt *attempt, struct dibs__node *node)
 {
-    uint64_t at = *place_of(bid);
+    uint64_t at = *place_of(attempt);
 
     if (at == node->place + 1u)
         return true;
-    if (at > 0 && dibs__redis_bid_is_in_doubt(bid)) {
+    if (at > 0 && dibs__redis_attempt_is_in_doubt(attempt)) {
         struct dibs__store *member = cluster->nodes[at - 1].member;
-        member->ops->conclude(member, bid, false);
-        leave_node(cluster, bid);
+        member->ops->conclude(member, attempt, false);
+        leave_node(cluster, attempt);
         return false;
     }
     if (at > 0)
-        dibs__redis_bid_came(node->member, bid, dibs__cluster_has_server(cluster, dibs__redis_bid_server(bid)));
-    leave_node(cluster, bid);
+        dibs__redis_attempt_came(node->member, attempt,
+                                 dibs__cluster_has_server(cluster, dibs__redis_attempt_server(attempt)));
+    leave_node(cluster, attempt);
     if (!dibs__node_use(node)) /* it is in use already */
         return false;
-    *place_of(bid) = node->place + 1u;
+    *place_of(attempt) = node->place + 1u;
     return true;
 }
 
-void dibs__cluster_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
+void dibs__cluster_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
 
-    if (*place_of(bid) == 0)
+    if (*place_of(attempt) == 0)
         return;
-    struct dibs__store *member = cluster->nodes[*place_of(bid) - 1].member;
-    member->ops->conclude(member, bid, held);
-    leave_node(cluster, bid);
+    struct dibs__store *member = cluster->nodes[*place_of(attempt) - 1].member;
+    member->ops->conclude(member, attempt, held);
+    leave_node(cluster, attempt);
 }
 
 /* The queue moves with the slot, so the release finds the token wherever the slot is by then. */
-bool dibs__cluster_may_release(const struct dibs__store *base, const struct dibs__bid *bid)
+bool dibs__cluster_may_release(const struct dibs__store *base, const struct dibs__attempt *attempt)
 {
     (void)base;
-    return bid->store_state.outer[0] > 0 && bid->in_store && !dibs__redis_bid_is_in_doubt(bid);
+    return attempt->store_state.outer[0] > 0 && attempt->in_store && !dibs__redis_attempt_is_in_doubt(attempt);
 }
 
 /* ------------------------------------------------------------------------- asks */
 
-void dibs__cluster_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
+void dibs__cluster_ask_begin(struct dibs__store *base, struct dibs__attempt *attempt)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(cluster, bid->name);
+    struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(cluster, attempt->name);
 
     if (!cluster_op)
         return;
-    if (*place_of(bid) > 0 &&
-        *place_of(bid) != cluster_op->node->place + 1u) { /* it may have to be retired: by finish */
+    if (*place_of(attempt) > 0 &&
+        *place_of(attempt) != cluster_op->node->place + 1u) { /* it may have to be retired: by finish */
         dibs__cluster_op_end(cluster, cluster_op, NULL, DIBS_OK);
         return;
     }
-    come_to(cluster, bid, cluster_op->node);
-    bid->begun.redirect = &cluster_op->redirect;
-    cluster_op->node->member->ops->ask_begin(cluster_op->node->member, bid);
+    come_to(cluster, attempt, cluster_op->node);
+    attempt->begun.redirect = &cluster_op->redirect;
+    cluster_op->node->member->ops->ask_begin(cluster_op->node->member, attempt);
 }
 
 /* A server that is known by its answer alone so far. */
-static void note_server(struct dibs__node *node, const struct dibs__bid *bid)
+static void note_server(struct dibs__node *node, const struct dibs__attempt *attempt)
 {
     if (atomic_load_explicit(&node->server, memory_order_relaxed) == 0)
-        atomic_store(&node->server, dibs__redis_lease_server(&bid->lease));
+        atomic_store(&node->server, dibs__redis_lease_server(&attempt->lease));
 }
 
-dibs_status dibs__cluster_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
-                                     struct dibs__error *error)
+dibs_status dibs__cluster_ask_finish(struct dibs__store *base, struct dibs__attempt *attempt,
+                                     struct dibs__answer *answer, struct dibs__error *error)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     struct dibs__cluster_op here, *cluster_op;
 
     *answer = (struct dibs__answer){.fence = 0};
     dibs_status status =
-        dibs__cluster_op_take(cluster, &bid->begun, &here, bid->name, bid->deadline, &cluster_op, error);
+        dibs__cluster_op_take(cluster, &attempt->begun, &here, attempt->name, attempt->deadline, &cluster_op, error);
     if (!cluster_op)
         return status;
     do {
-        if (!come_to(cluster, bid, cluster_op->node)) {
+        if (!come_to(cluster, attempt, cluster_op->node)) {
             *answer = (struct dibs__answer){.retired = true};
             status =
                 dibs__error_set(error, DIBS_UNAVAILABLE, "%s: an ask at another node is in doubt", cluster->url.shown);
             break;
         }
-        status = cluster_op->node->member->ops->ask_finish(cluster_op->node->member, bid, answer, error);
+        status = cluster_op->node->member->ops->ask_finish(cluster_op->node->member, attempt, answer, error);
     } while (status == DIBS_UNAVAILABLE && !answer->retired &&
-             (dibs__cluster_op_goes_on(cluster, cluster_op, bid->deadline, !bid->wait) ||
-              (!bid->wait && !answer->too_few_replicas &&
-               dibs__cluster_op_finds_heir(cluster, cluster_op, bid->deadline, false))));
+             (dibs__cluster_op_goes_on(cluster, cluster_op, attempt->deadline, !attempt->wait) ||
+              (!attempt->wait && !answer->too_few_replicas &&
+               dibs__cluster_op_finds_heir(cluster, cluster_op, attempt->deadline, false))));
     if (status == DIBS_OK)
-        note_server(cluster_op->node, bid);
-    bid->begun.redirect = NULL;
+        note_server(cluster_op->node, attempt);
+    attempt->begun.redirect = NULL;
     dibs__cluster_op_end(cluster, cluster_op, &here, status);
     return status;
 }
@@ -124,7 +126,7 @@ void dibs__cluster_release_begin(struct dibs__store *base, struct dibs__release 
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(cluster, release->name);
-    struct dibs__bid *next = release->next;
+    struct dibs__attempt *next = release->next;
 
     if (!cluster_op)
         return;
@@ -138,9 +140,9 @@ void dibs__cluster_release_begin(struct dibs__store *base, struct dibs__release 
     cluster_op->node->member->ops->release_begin(cluster_op->node->member, release);
 }
 
-/* One leg: the release, and what it says of the next bid, unless the token of that is retired by now. */
+/* One leg: the release, and what it says of the next attempt, unless the token of that is retired by now. */
 static dibs_status release_at(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op,
-                              struct dibs__release *release, struct dibs__bid *next, struct dibs__release *sum,
+                              struct dibs__release *release, struct dibs__attempt *next, struct dibs__release *sum,
                               struct dibs__error *error)
 {
     struct dibs__store *member = cluster_op->node->member;
@@ -164,7 +166,7 @@ dibs_status dibs__cluster_release_finish(struct dibs__store *base, struct dibs__
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     struct dibs__release sum = {.next_status = DIBS_BUSY};
-    struct dibs__bid *next = release->next;
+    struct dibs__attempt *next = release->next;
     struct dibs__cluster_op here, *cluster_op;
     dibs_status status =
         dibs__cluster_op_take(cluster, &release->begun, &here, release->name, release->deadline, &cluster_op, error);

@@ -78,14 +78,14 @@ static void on_wake_by(void *context, int64_t when)
 static bool on_granted(void *context, const struct dibs__grant *grant)
 {
     struct dibs__quorum *q = of_member(context);
-    struct dibs__claim *claim = dibs__claim_find(q, grant->token);
+    struct dibs__quorum_lock *lock = dibs__quorum_lock_find(q, grant->token);
     bool held = false;
 
-    if (claim) {
+    if (lock) {
         dibs__quorum_mutex_lock(&q->mutex);
-        held = claim->state == DIBS__CLAIM_HELD;
+        held = lock->state == DIBS__QUORUM_LOCK_HELD;
         dibs__quorum_mutex_unlock(&q->mutex);
-        dibs__claim_unref(q, claim);
+        dibs__quorum_lock_unref(q, lock);
     }
     const struct dibs__grant hint = {.name = grant->name, .token = grant->token, .confirm = true};
     return held || q->config.listener.granted(q->config.listener.context, &hint);
@@ -202,7 +202,7 @@ static bool is_unconfirmed(struct dibs__store *base, const struct dibs__lease_st
     return lease->words[0] != atomic_load(&dibs__quorum_of(base)->generation);
 }
 
-/* With what ends when its flight does. */
+/* With what ends when its pending operation does. */
 static size_t unconfirmed(struct dibs__store *base)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
@@ -211,7 +211,7 @@ static size_t unconfirmed(struct dibs__store *base)
     for (size_t i = 0; i < q->count; i++)
         count += q->members[i].store->ops->unconfirmed(q->members[i].store);
     dibs__quorum_mutex_lock(&q->mutex);
-    for (const struct dibs__flight *at = q->detached; at; at = at->next)
+    for (const struct dibs__pending_op *at = q->detached; at; at = at->next)
         count++;
     dibs__quorum_mutex_unlock(&q->mutex);
     return count;
@@ -257,7 +257,7 @@ static void close_quorum(struct dibs__store *base)
         if (q->members[i].store)
             q->members[i].store->ops->close(q->members[i].store);
     dibs__quorum_count(q, false);
-    dibs__claims_free(q);
+    dibs__quorum_locks_free(q);
     dibs__mutex_destroy(&q->reach_mutex);
     dibs__mutex_destroy(&q->mutex);
     free(q->members);

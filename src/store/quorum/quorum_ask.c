@@ -19,12 +19,12 @@
 #define SPLIT_LEAST_MS 1  /* from this, or the time that the ask took, */
 #define SPLIT_LAST_MS 50  /* up to this */
 #define LEAVE_LEAST_MS 10 /* how long a thread waits at least for the release of what no majority granted */
-#define SPARED_SHIFT 32   /* in the store state of a bid: behind the set of members that were asked */
+#define SPARED_SHIFT 32   /* in the store state of an attempt: behind the set of members that were asked */
 
 /* One ask of the quorum that is being finished. */
 struct asking {
-    struct dibs__claim *claim;
-    struct dibs__bid *bid;
+    struct dibs__quorum_lock *lock;
+    struct dibs__attempt *attempt;
     uint32_t granted, refused, raised; /* sets of members; raised: their fence is as large as that of the lock */
     uint32_t spared;                   /* members that rest, and are asked only where the others take long */
     bool no_vote;                      /* a master may not vote */
@@ -35,45 +35,46 @@ struct asking {
 
 /* ------------------------------------------------------------------- the begin */
 
-/* The set of members where something is under way for the bid afterwards; behind it that of those that rest. */
-static uint64_t begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__bid *bid)
+/* The set of members where something is under way for the attempt afterwards; behind it that of those that rest. */
+static uint64_t begin_at_all(struct dibs__quorum *q, struct dibs__quorum_lock *lock,
+                             const struct dibs__attempt *attempt)
 {
     uint32_t spared, fit = dibs__members_to_ask(q, &spared), open = 0;
 
     for (size_t i = 0; i < q->count; i++) {
         bool taken_back;
-        if (!dibs__part_take(q, claim, i, &taken_back))
+        if (!dibs__member_take(q, lock, i, &taken_back))
             continue;
         if (taken_back) {
             open |= (uint32_t)1 << i;
         } else if (dibs__set_has(fit, i)) {
-            dibs__part_ask(&claim->flights[i], bid);
+            dibs__member_ask(&lock->ops[i], attempt);
             open |= (uint32_t)1 << i;
         } else {
             dibs__quorum_mutex_lock(&q->mutex);
-            claim->parts[i].state = DIBS__PART_UNKNOWN;
+            lock->states[i].phase = DIBS__MEMBER_UNKNOWN;
             dibs__quorum_mutex_unlock(&q->mutex);
         }
     }
     return open | (uint64_t)(spared & ~open) << SPARED_SHIFT;
 }
 
-/* What was begun, as sets of members, lies in the store state beside the claim. */
-void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
+/* What was begun, as sets of members, lies in the store state beside the lock. */
+void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__attempt *attempt)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
-    struct dibs__claim *claim = dibs__claim_of(bid);
+    struct dibs__quorum_lock *lock = dibs__quorum_lock_of(attempt);
 
-    DIBS__REQUIRE(!bid->begun.state && !bid->fair);
-    if (!claim)
-        claim = dibs__claim_new(q, bid->name, bid->token, bid->lease_ms);
-    bid->store_state.outer[0] = (uintptr_t)claim;
-    bid->store_state.outer[1] = 0;
-    if (!claim || !dibs__claim_make_flights(q, claim))
+    DIBS__REQUIRE(!attempt->begun.state && !attempt->fair);
+    if (!lock)
+        lock = dibs__quorum_lock_new(q, attempt->name, attempt->token, attempt->lease_ms);
+    attempt->store_state.outer[0] = (uintptr_t)lock;
+    attempt->store_state.outer[1] = 0;
+    if (!lock || !dibs__quorum_lock_make_ops(q, lock))
         return;
-    bid->begun.state = claim;
-    if (dibs__vote_is_announced(&q->voting, bid->lease_ms))
-        bid->store_state.outer[1] = begin_at_all(q, claim, bid);
+    attempt->begun.state = lock;
+    if (dibs__vote_is_announced(&q->voting, attempt->lease_ms))
+        attempt->store_state.outer[1] = begin_at_all(q, lock, attempt);
 }
 
 /* --------------------------------------------------------------- the majority */
@@ -126,20 +127,20 @@ static bool is_raised(const struct dibs__fan_out *fan_out, int64_t now)
     return dibs__set_count(asking->raised) >= fan_out->quorum->majority || !can_be_had(fan_out, asking->raised);
 }
 
-static void begin_raise(struct dibs__fan_out *fan_out, struct dibs__flight *flight)
+static void begin_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *op)
 {
     const struct asking *asking = asking_of(fan_out);
 
-    uint32_t bit = (uint32_t)1 << flight->member->index;
+    uint32_t bit = (uint32_t)1 << op->member->index;
 
-    flight->of.raise = (struct dibs__raise){
-        .name = asking->claim->name,
-        .token = asking->claim->token,
+    op->of.raise = (struct dibs__raise){
+        .name = asking->lock->name,
+        .token = asking->lock->token,
         .fence = asking->fence,
-        .lease_ms = asking->claim->lease_ms,
+        .lease_ms = asking->lock->lease_ms,
         .deadline = fan_out->deadline,
     };
-    dibs__flight_begin(flight, DIBS__FLIES_RAISE);
+    dibs__pending_op_begin(op, DIBS__OP_RAISE);
     fan_out->open |= bit;
     fan_out->optional &= ~bit;
 }
@@ -161,74 +162,75 @@ static void raise_anew(struct dibs__fan_out *fan_out, uint64_t fence)
     asking->raised = 0;
     for (size_t i = 0; i < fan_out->quorum->count; i++)
         if (dibs__set_has(lower, i))
-            begin_raise(fan_out, &fan_out->flights[i]);
+            begin_raise(fan_out, &fan_out->ops[i]);
 }
 
 /* The member granted the lock. While fences are raised, its own is, too, where that is needed. */
-static void count_grant(struct dibs__fan_out *fan_out, struct dibs__flight *flight)
+static void count_grant(struct dibs__fan_out *fan_out, struct dibs__pending_op *op)
 {
     struct asking *asking = asking_of(fan_out);
-    uint32_t bit = (uint32_t)1 << flight->member->index;
+    uint32_t bit = (uint32_t)1 << op->member->index;
 
     asking->granted |= bit;
-    if (asking->raising && flight->answer.fence > asking->fence)
-        raise_anew(fan_out, flight->answer.fence);
-    if (asking->raising && flight->answer.fence == asking->fence)
+    if (asking->raising && op->answer.fence > asking->fence)
+        raise_anew(fan_out, op->answer.fence);
+    if (asking->raising && op->answer.fence == asking->fence)
         asking->raised |= bit;
     else if (asking->raising && needs_more(fan_out))
-        begin_raise(fan_out, flight);
+        begin_raise(fan_out, op);
 }
 
-static void land_ask(struct dibs__fan_out *fan_out, struct dibs__flight *flight, dibs_status status)
+static void land_ask(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, dibs_status status)
 {
     struct asking *asking = asking_of(fan_out);
 
-    dibs__part_note(fan_out->quorum, flight, status);
-    asking->no_vote |= flight->answer.no_vote;
+    dibs__member_note(fan_out->quorum, op, status);
+    asking->no_vote |= op->answer.no_vote;
     if (status == DIBS_OK)
-        count_grant(fan_out, flight);
+        count_grant(fan_out, op);
     else if (status == DIBS_BUSY)
-        asking->refused |= (uint32_t)1 << flight->member->index;
+        asking->refused |= (uint32_t)1 << op->member->index;
 }
 
 /* What an earlier ask was granted is given back: now the member can be asked again. */
-static void land_leave(struct dibs__fan_out *fan_out, struct dibs__flight *flight, dibs_status status)
+static void land_leave(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, dibs_status status)
 {
     struct asking *asking = asking_of(fan_out);
     bool taken_back;
 
-    dibs__part_left(fan_out->quorum, flight, status);
-    if (asking->raising || !dibs__part_take(fan_out->quorum, asking->claim, flight->member->index, &taken_back))
+    dibs__member_left(fan_out->quorum, op, status);
+    if (asking->raising || !dibs__member_take(fan_out->quorum, asking->lock, op->member->index, &taken_back))
         return;
-    dibs__part_ask(flight, asking->bid);
-    fan_out->open |= (uint32_t)1 << flight->member->index;
+    dibs__member_ask(op, asking->attempt);
+    fan_out->open |= (uint32_t)1 << op->member->index;
 }
 
-static void land_raise(struct dibs__fan_out *fan_out, struct dibs__flight *flight, dibs_status status)
+static void land_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, dibs_status status)
 {
     struct asking *asking = asking_of(fan_out);
-    uint32_t bit = (uint32_t)1 << flight->member->index;
+    uint32_t bit = (uint32_t)1 << op->member->index;
 
-    if (status == DIBS_OK && flight->of.raise.fence == asking->fence)
+    if (status == DIBS_OK && op->of.raise.fence == asking->fence)
         asking->raised |= bit;
     else if (status == DIBS_OK)
-        begin_raise(fan_out, flight);
+        begin_raise(fan_out, op);
     if (status != DIBS_NOT_HELD)
         return;
     asking->granted &= ~bit;
     dibs__quorum_mutex_lock(&fan_out->quorum->mutex);
-    asking->claim->parts[flight->member->index].state = DIBS__PART_TAKEN;
+    asking->lock->states[op->member->index].phase = DIBS__MEMBER_TAKEN;
     dibs__quorum_mutex_unlock(&fan_out->quorum->mutex);
 }
 
-static void land(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+static void land(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
+                 dibs_status status)
 {
-    if (what == DIBS__FLIES_ASK)
-        land_ask(fan_out, flight, status);
-    else if (what == DIBS__FLIES_RELEASE)
-        land_leave(fan_out, flight, status);
+    if (what == DIBS__OP_ASK)
+        land_ask(fan_out, op, status);
+    else if (what == DIBS__OP_RELEASE)
+        land_leave(fan_out, op, status);
     else
-        land_raise(fan_out, flight, status);
+        land_raise(fan_out, op, status);
 }
 
 /* ------------------------------------------------------------------- the fence */
@@ -239,30 +241,30 @@ static void raise_fences(struct dibs__fan_out *fan_out)
     struct asking *asking = asking_of(fan_out);
 
     for (size_t i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(asking->granted, i) && fan_out->flights[i].answer.fence > asking->fence)
-            asking->fence = fan_out->flights[i].answer.fence;
+        if (dibs__set_has(asking->granted, i) && fan_out->ops[i].answer.fence > asking->fence)
+            asking->fence = fan_out->ops[i].answer.fence;
     asking->raising = true;
     fan_out->optional = fan_out->open;
     for (size_t i = 0; i < fan_out->quorum->count; i++) {
         if (!dibs__set_has(asking->granted, i))
             continue;
-        if (fan_out->flights[i].answer.fence == asking->fence)
+        if (fan_out->ops[i].answer.fence == asking->fence)
             asking->raised |= (uint32_t)1 << i;
         else
-            begin_raise(fan_out, &fan_out->flights[i]);
+            begin_raise(fan_out, &fan_out->ops[i]);
     }
     fan_out->is_decided = is_raised;
     dibs__fan_out_run(fan_out);
 }
 
 /* The set of members whose asks and releases are still under way. What raises a fence is not waited for any more. */
-static uint32_t let_go(struct dibs__fan_out *fan_out)
+static uint32_t release_granted(struct dibs__fan_out *fan_out)
 {
     uint32_t open = fan_out->open;
 
     for (size_t i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(open, i) && fan_out->flights[i].what == DIBS__FLIES_RAISE) {
-            dibs__flight_abandon(&fan_out->flights[i]);
+        if (dibs__set_has(open, i) && fan_out->ops[i].what == DIBS__OP_RAISE) {
+            dibs__pending_op_abandon(&fan_out->ops[i]);
             open &= ~((uint32_t)1 << i);
         }
     return open;
@@ -275,40 +277,40 @@ static int64_t proof_of(const struct dibs__fan_out *fan_out)
     int64_t proof = DIBS__NEVER;
 
     for (size_t i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(asking_of(fan_out)->granted, i) && fan_out->flights[i].bid.proof < proof)
-            proof = fan_out->flights[i].bid.proof;
+        if (dibs__set_has(asking_of(fan_out)->granted, i) && fan_out->ops[i].attempt.proof < proof)
+            proof = fan_out->ops[i].attempt.proof;
     return proof;
 }
 
 /* A majority granted the lock. An ask of the owner leaves the fence as it is. */
-static bool is_owner_still(const struct dibs__quorum *q, const struct dibs__claim *claim)
+static bool is_owner_still(const struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
 {
-    return claim->fence > 0 && dibs__quorum_now(q) < claim->until;
+    return lock->fence > 0 && dibs__quorum_now(q) < lock->until;
 }
 
 static void hold(struct dibs__fan_out *fan_out, uint64_t generation, struct dibs__answer *answer)
 {
     struct dibs__quorum *q = fan_out->quorum;
     const struct asking *asking = asking_of(fan_out);
-    struct dibs__claim *claim = asking->claim;
-    struct dibs__bid *bid = asking->bid;
+    struct dibs__quorum_lock *lock = asking->lock;
+    struct dibs__attempt *attempt = asking->attempt;
 
-    bid->proof = proof_of(fan_out);
-    bid->in_store = true;
-    bid->lease.words[0] = generation;
-    claim->fence = answer->fence = asking->fence;
-    claim->until = dibs__after_ms(bid->proof, bid->lease_ms);
-    claim->splits = 0;
+    attempt->proof = proof_of(fan_out);
+    attempt->in_store = true;
+    attempt->lease.words[0] = generation;
+    lock->fence = answer->fence = asking->fence;
+    lock->until = dibs__after_ms(attempt->proof, attempt->lease_ms);
+    lock->splits = 0;
     dibs__quorum_mutex_lock(&q->mutex);
-    claim->state = DIBS__CLAIM_HELD;
+    lock->state = DIBS__QUORUM_LOCK_HELD;
     dibs__quorum_mutex_unlock(&q->mutex);
 }
 
-static void land_given_back(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what,
+static void land_given_back(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
                             dibs_status status)
 {
     (void)what;
-    dibs__part_left(fan_out->quorum, flight, status);
+    dibs__member_left(fan_out->quorum, op, status);
 }
 
 static bool is_never_decided(const struct dibs__fan_out *fan_out, int64_t now)
@@ -320,11 +322,11 @@ static bool is_never_decided(const struct dibs__fan_out *fan_out, int64_t now)
 /* Gives back what no majority granted, and waits for that about as long as the ask took. */
 static void give_back(struct dibs__quorum *q, struct asking *asking)
 {
-    struct dibs__claim *claim = asking->claim;
+    struct dibs__quorum_lock *lock = asking->lock;
     struct dibs__error unused = {DIBS_OK, ""};
     int64_t now = dibs__quorum_now(q), took = 4 * (now - asking->began), least = LEAVE_LEAST_MS * DIBS__NS_PER_MS;
     struct dibs__fan_out fan_out = {.quorum = q,
-                                    .flights = claim->flights,
+                                    .ops = lock->ops,
                                     .open = asking->granted,
                                     .deadline = now + (took > least ? took : least),
                                     .context = asking,
@@ -336,28 +338,28 @@ static void give_back(struct dibs__quorum *q, struct asking *asking)
         return;
     for (size_t i = 0; i < q->count; i++)
         if (dibs__set_has(asking->granted, i))
-            dibs__part_leave(q, &claim->flights[i]);
+            dibs__member_leave(q, &lock->ops[i]);
     dibs__fan_out_run(&fan_out);
-    dibs__detached_add(q, claim, fan_out.open);
+    dibs__detached_add(q, lock, fan_out.open);
 }
 
 /* When to ask again, if no hint comes before. After a split vote: soon, but not all at the same time. */
 static int64_t pause_ms(const struct dibs__quorum *q, const struct asking *asking)
 {
-    struct dibs__claim *claim = asking->claim;
+    struct dibs__quorum_lock *lock = asking->lock;
     int64_t pause = dibs__jitter(POLL_LEAST_MS, POLL_MOST_MS);
     int64_t took_ms = (dibs__quorum_now(q) - asking->began) / DIBS__NS_PER_MS;
 
     if (asking->granted) {
         int64_t least = took_ms > SPLIT_LEAST_MS ? took_ms : SPLIT_LEAST_MS;
-        int64_t most = least << (claim->splits < SPLIT_MOST ? claim->splits : SPLIT_MOST);
-        claim->splits++;
+        int64_t most = least << (lock->splits < SPLIT_MOST ? lock->splits : SPLIT_MOST);
+        lock->splits++;
         most = most > SPLIT_LAST_MS ? SPLIT_LAST_MS : most;
         return dibs__jitter(SPLIT_LEAST_MS, most + 1);
     }
-    claim->splits = 0;
+    lock->splits = 0;
     for (size_t i = 0; i < q->count; i++) {
-        int64_t its = claim->flights[i].answer.again_ms;
+        int64_t its = lock->ops[i].answer.again_ms;
         if (dibs__set_has(asking->refused, i) && its > 0 && its < pause)
             pause = its;
     }
@@ -369,15 +371,15 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
 {
     struct dibs__quorum *q = fan_out->quorum;
     struct asking *asking = asking_of(fan_out);
-    struct dibs__bid *bid = asking->bid;
+    struct dibs__attempt *attempt = asking->attempt;
     bool heard = dibs__set_count(asking->granted | asking->refused) >= q->majority;
 
     give_back(q, asking);
     answer->again_ms = pause_ms(q, asking);
-    bid->in_store = dibs__claim_is_queued(q, asking->claim);
-    if (dibs__claim_is_retired(q, asking->claim)) {
-        dibs__claim_retract(q, asking->claim);
-        dibs__claim_forget(bid);
+    attempt->in_store = dibs__quorum_lock_is_queued(q, asking->lock);
+    if (dibs__quorum_lock_is_retired(q, asking->lock)) {
+        dibs__quorum_lock_retract(q, asking->lock);
+        dibs__quorum_lock_forget(attempt);
         answer->retired = true;
     }
     return heard && asking->refused ? DIBS_BUSY
@@ -393,10 +395,10 @@ static void ask_the_spared(struct dibs__fan_out *fan_out)
     asking->spared = 0;
     for (size_t i = 0; i < fan_out->quorum->count; i++) {
         bool taken_back;
-        if (!dibs__set_has(spared, i) || !dibs__part_take(fan_out->quorum, asking->claim, i, &taken_back))
+        if (!dibs__set_has(spared, i) || !dibs__member_take(fan_out->quorum, asking->lock, i, &taken_back))
             continue;
         if (!taken_back)
-            dibs__part_ask(&fan_out->flights[i], asking->bid);
+            dibs__member_ask(&fan_out->ops[i], asking->attempt);
         fan_out->open |= (uint32_t)1 << i;
     }
     dibs__fan_out_run(fan_out);
@@ -406,12 +408,12 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
                        struct dibs__error *error)
 {
     uint64_t generation = atomic_load(&q->generation);
-    struct dibs__claim *claim = asking->claim;
-    asking->spared = (uint32_t)(asking->bid->store_state.outer[1] >> SPARED_SHIFT);
+    struct dibs__quorum_lock *lock = asking->lock;
+    asking->spared = (uint32_t)(asking->attempt->store_state.outer[1] >> SPARED_SHIFT);
     struct dibs__fan_out fan_out = {.quorum = q,
-                                    .flights = claim->flights,
-                                    .open = (uint32_t)asking->bid->store_state.outer[1],
-                                    .deadline = asking->bid->deadline,
+                                    .ops = lock->ops,
+                                    .open = (uint32_t)asking->attempt->store_state.outer[1],
+                                    .deadline = asking->attempt->deadline,
                                     .context = asking,
                                     .is_decided = is_voted,
                                     .land = land,
@@ -421,8 +423,8 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
     int64_t now = dibs__quorum_now(q);
     if (dibs__set_count(asking->granted) < q->majority && now < fan_out.deadline && needs_spared(&fan_out, now))
         ask_the_spared(&fan_out);
-    if (dibs__set_count(asking->granted) >= q->majority && is_owner_still(q, claim)) {
-        asking->fence = claim->fence;
+    if (dibs__set_count(asking->granted) >= q->majority && is_owner_still(q, lock)) {
+        asking->fence = lock->fence;
         asking->raised = asking->granted;
     } else if (dibs__set_count(asking->granted) >= q->majority) {
         raise_fences(&fan_out);
@@ -430,40 +432,40 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
     bool had = dibs__set_count(asking->raised) >= q->majority;
     if (had)
         hold(&fan_out, generation, answer);
-    fan_out.open = let_go(&fan_out);
-    dibs__detached_add(q, claim, fan_out.open);
+    fan_out.open = release_granted(&fan_out);
+    dibs__detached_add(q, lock, fan_out.open);
     return had ? DIBS_OK : fail(&fan_out, answer, error);
 }
 
-static dibs_status announce_and_begin(struct dibs__quorum *q, struct dibs__claim *claim, struct dibs__bid *bid,
-                                      struct dibs__error *error)
+static dibs_status announce_and_begin(struct dibs__quorum *q, struct dibs__quorum_lock *lock,
+                                      struct dibs__attempt *attempt, struct dibs__error *error)
 {
     unsigned answered;
 
-    if (bid->store_state.outer[1] || dibs__vote_is_announced(&q->voting, bid->lease_ms))
+    if (attempt->store_state.outer[1] || dibs__vote_is_announced(&q->voting, attempt->lease_ms))
         return DIBS_OK;
-    if (dibs__vote_announce(q, bid->lease_ms, bid->deadline, &answered, error) != DIBS_OK)
+    if (dibs__vote_announce(q, attempt->lease_ms, attempt->deadline, &answered, error) != DIBS_OK)
         return error->status;
-    bid->store_state.outer[1] = begin_at_all(q, claim, bid);
+    attempt->store_state.outer[1] = begin_at_all(q, lock, attempt);
     return DIBS_OK;
 }
 
-dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
-                                    struct dibs__error *error)
+dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__attempt *attempt,
+                                    struct dibs__answer *answer, struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
 
     *answer = (struct dibs__answer){.fence = 0};
     error->status = DIBS_OK;
-    if (!bid->begun.state)
-        dibs__quorum_ask_begin(base, bid);
-    if (!bid->begun.state)
+    if (!attempt->begun.state)
+        dibs__quorum_ask_begin(base, attempt);
+    if (!attempt->begun.state)
         return dibs__quorum_no_memory(error);
-    struct asking asking = {.claim = bid->begun.state, .bid = bid, .began = dibs__quorum_now(q)};
-    bid->begun.state = NULL;
-    bid->number++;
-    bid->proof = asking.began;
-    dibs_status status = announce_and_begin(q, asking.claim, bid, error);
+    struct asking asking = {.lock = attempt->begun.state, .attempt = attempt, .began = dibs__quorum_now(q)};
+    attempt->begun.state = NULL;
+    attempt->number++;
+    attempt->proof = asking.began;
+    dibs_status status = announce_and_begin(q, asking.lock, attempt, error);
     if (status == DIBS_OK)
         status = ask(q, &asking, answer, error);
     dibs__quorum_count(q, status != DIBS_UNAVAILABLE);

@@ -36,7 +36,7 @@ struct dibs__look {
     uint64_t numbers[DIBS__MEMBERS_MAX]; /* of the quorum of which the master is a member; 0: not known */
     uint64_t processes[DIBS__MEMBERS_MAX];
     int64_t votes_in_ms[DIBS__MEMBERS_MAX];
-    struct dibs__flight flights[];
+    struct dibs__pending_op ops[];
 };
 
 /* All that were heard, but for those that are strange. */
@@ -52,7 +52,7 @@ static inline uint32_t dibs__look_members(const struct dibs__look *look)
 }
 
 /* Notes what a member said. */
-void dibs__look_note(struct dibs__look *look, const struct dibs__flight *flight, dibs_status status);
+void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op, dibs_status status);
 
 /* What was heard so far may tell the number of the quorum, and who is strange. */
 void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look);

@@ -1,8 +1,8 @@
 /*
  * The quorum, as its files share it:
  *   quorum.c         opening, closing, the scheduler's part, and what the members tell
- *   quorum_table.c   claims: what is known of a token at each member
- *   quorum_flight.c  what was begun at one member, and how a thread waits for several
+ *   quorum_table.c   the locks that tokens ask for: what is known of each at each member
+ *   quorum_op.c      an operation that was begun at one member, and how a thread waits for several
  *   quorum_detached.c   what no thread waits for any more
  *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_renew.c: the operations of store.h
  *   quorum_watch.c   changes of locks, of which members tell
@@ -12,16 +12,16 @@
  *   quorum_clock.c   whether a master's clock was set
  *   quorum_urls.c    whether each URL is one master, and comes once
  *
- * Lock discipline: `mutex` guards the table of claims, the parts of each claim,
- * the list of detached flights, and how long a member rests. `reach_mutex` makes
+ * Lock discipline: `mutex` guards the table of locks, the states of each lock,
+ * the list of detached operations, and how long a member rests. `reach_mutex` makes
  * one thing of a change of how many members can be reached and of telling the
  * listener. It is taken by what a member tells, so while that member's
  * dibs__reach_mutex is held, and the listener may take a leaf of its own
  * (events_mutex). Neither mutex of the quorum is held in a call of a member.
  *
- * What was begun at a member is a flight. A flight belongs to one thread at a
- * time: to the thread that began it, or, while it is loose, to the scheduler's.
- * A thread that asks or releases under the same token takes its detached flights
+ * What was begun at a member is a pending operation. It belongs to one thread at a
+ * time: to the thread that began it, or, while it is detached, to the scheduler's.
+ * A thread that asks or releases under the same token takes its detached operations
  * back (dibs__detached_take), unless the scheduler's thread is about to finish it.
  */
 #ifndef DIBS_STORE_QUORUM_QUORUM_PARTS_H
@@ -61,151 +61,144 @@ struct dibs__member {
     size_t fd_count;  /* the scheduler thread's: descriptors in the last interest */
 };
 
-/* ------------------------------------------------------------------- claims */
+/* -------------------------------------------------------------------- locks */
 
 /* What a member knows of a token. */
-enum dibs__part_state {
-    DIBS__PART_NOTHING, /* nothing, as far as is known */
-    DIBS__PART_ASKED,   /* an ask is under way */
-    DIBS__PART_GRANTED, /* the lock is the token's */
-    DIBS__PART_TAKEN,   /* the lock was another's; the token may stand in the queue */
-    DIBS__PART_UNKNOWN, /* the last ask failed */
-    DIBS__PART_LEAVING, /* a release is under way, because no majority was had */
-    DIBS__PART_RETIRED  /* the member retracts the token: nothing may be asked under it there any more */
+enum dibs__member_phase {
+    DIBS__MEMBER_NOTHING, /* nothing, as far as is known */
+    DIBS__MEMBER_ASKED,   /* an ask is under way */
+    DIBS__MEMBER_GRANTED, /* the lock is the token's */
+    DIBS__MEMBER_TAKEN,   /* the lock was another's; the token may stand in the queue */
+    DIBS__MEMBER_UNKNOWN, /* the last ask failed */
+    DIBS__MEMBER_LEAVING, /* a release is under way, because no majority was had */
+    DIBS__MEMBER_RETIRED  /* the member retracts the token: nothing may be asked under it there any more */
 };
 
 /* What is known of a token at one member. */
-struct dibs__part {
-    enum dibs__part_state state;
-    bool has_bid;        /* the member's bid is not concluded */
+struct dibs__member_state {
+    enum dibs__member_phase phase;
+    bool has_attempt;    /* the member's attempt is not concluded */
     bool stuck;          /* an ask may still arrive, and nothing can prove that it will not: no other follows */
     bool renewing;       /* a renewal is under way */
     bool behind;         /* an extension could not be sent: the next renewal sets the lease as one does */
     bool topping_up;     /* that renewal, or one that was not answered, may set the lock there */
     int64_t top_up_from; /* the member lost the lock: renewals do not set it there before */
     uint64_t fence;      /* granted: the member's */
-    int64_t proof;       /* granted: of the member's bid */
+    int64_t proof;       /* granted: of the member's attempt */
     struct dibs__lease_store_state lease; /* the member's own */
     struct dibs__cut_store_state cut;     /* the member's own */
     uint32_t pending_extension_ms;
 };
 
-struct dibs__flight;
+struct dibs__pending_op;
 
-enum dibs__claim_state {
-    DIBS__CLAIM_ASKED, /* the token is asked for */
-    DIBS__CLAIM_HELD,  /* a majority granted the lock */
-    DIBS__CLAIM_ENDED  /* the token is finished, and not in the table; flights may still be under way */
+enum dibs__quorum_lock_state {
+    DIBS__QUORUM_LOCK_ASKED, /* the token is asked for */
+    DIBS__QUORUM_LOCK_HELD,  /* a majority granted the lock */
+    DIBS__QUORUM_LOCK_ENDED  /* the token is finished, and not in the table; operations may still be under way */
 };
 
 /*
  * A token that is asked for or holds a lock, and what each member knows of it.
- * Freed with the last reference: of the table, of each detached flight, of each
- * renewal under way, and of the thread that ends the claim.
+ * Freed with the last reference: of the table, of each detached pending operation, of each
+ * renewal under way, and of the thread that ends the lock.
  */
-struct dibs__claim {
-    struct dibs__claim *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in its bucket */
-    uint64_t hash;                                                 /* read-only; of the token */
+struct dibs__quorum_lock {
+    struct dibs__quorum_lock *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in its bucket */
+    uint64_t hash;                                                       /* read-only; of the token */
     unsigned references DIBS__GUARDED_BY(dibs__quorum_mutex);
-    unsigned
-        users DIBS__GUARDED_BY(dibs__quorum_mutex); /* threads that use the flights of a claim which is not asked for */
-    enum dibs__claim_state state DIBS__GUARDED_BY(dibs__quorum_mutex);
-    struct dibs__flight *flights; /* one for each member; NULL: there are no bids, and nothing is under way. Written
-                                     under the mutex; stays while the token is asked for, or the claim is used */
+    unsigned users DIBS__GUARDED_BY(dibs__quorum_mutex); /* threads that use the operations of a lock not asked for */
+    enum dibs__quorum_lock_state state DIBS__GUARDED_BY(dibs__quorum_mutex);
+    struct dibs__pending_op *ops; /* one for each member; NULL: there are no attempts, and nothing is under way. Written
+                                     under the mutex; stays while the token is asked for, or the lock is used */
     uint64_t fence;               /* the asking thread's until the lock is held, then read-only */
     int64_t until;     /* the asking thread's until the lock is held, then read-only: a majority has it so long */
     unsigned splits;   /* the asking thread's: how often in a row some members granted the lock, but no majority */
     uint32_t lease_ms; /* read-only; the longest that was asked for */
-    const char *name;  /* read-only; behind the parts */
+    const char *name;  /* read-only; behind the states */
     const char *token; /* read-only; behind the name */
-    struct dibs__part parts[] DIBS__GUARDED_BY(dibs__quorum_mutex);
+    struct dibs__member_state states[] DIBS__GUARDED_BY(dibs__quorum_mutex);
 };
 
 /* In the table, with the table's reference. NULL: no memory. */
-struct dibs__claim *dibs__claim_new(struct dibs__quorum *q, const char *name, const char *token, uint32_t lease_ms);
+struct dibs__quorum_lock *dibs__quorum_lock_new(struct dibs__quorum *q, const char *name, const char *token,
+                                                uint32_t lease_ms);
 
 /* Of a token that is in the table; with a reference, which is the caller's. NULL: there is none. */
-struct dibs__claim *dibs__claim_find(struct dibs__quorum *q, const char *token);
+struct dibs__quorum_lock *dibs__quorum_lock_find(struct dibs__quorum *q, const char *token);
 
-/* Makes the flights, if there are none. False: no memory. */
-bool dibs__claim_make_flights(struct dibs__quorum *q, struct dibs__claim *claim);
+/* Makes the pending operations, if there are none. False: no memory. */
+bool dibs__quorum_lock_make_ops(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
 
-/* From the first to the second the flights stay. Then they are freed, if there are no bids, and nothing is under way.
- */
-void dibs__claim_use(struct dibs__quorum *q, struct dibs__claim *claim);
-void dibs__claim_leave(struct dibs__quorum *q, struct dibs__claim *claim);
+/* From the first to the second the operations stay. Then they are freed, if there are no attempts, and nothing is under
+ * way. */
+void dibs__quorum_lock_use(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
+void dibs__quorum_lock_leave(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
 
-/* Takes the claim out of the table, without the table's reference, which becomes the caller's. False: it was out. */
-bool dibs__claim_end(struct dibs__quorum *q, struct dibs__claim *claim) DIBS__REQUIRES(dibs__quorum_mutex);
+/* Takes the lock out of the table, without the table's reference, which becomes the caller's. False: it was out. */
+bool dibs__quorum_lock_end(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS__REQUIRES(dibs__quorum_mutex);
 
-void dibs__claim_unref(struct dibs__quorum *q, struct dibs__claim *claim);
-void dibs__claims_free(struct dibs__quorum *q); /* those in the table */
+void dibs__quorum_lock_unref(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
+void dibs__quorum_locks_free(struct dibs__quorum *q); /* those in the table */
 
-/* ------------------------------------------------------------------ flights */
+/* ------------------------------------------------------- pending operations */
 
-enum dibs__flying {
-    DIBS__FLIES_NOT,
-    DIBS__FLIES_ASK,
-    DIBS__FLIES_RELEASE,
-    DIBS__FLIES_RAISE,
-    DIBS__FLIES_QUERY,
-    DIBS__FLIES_VOTE
-};
+enum dibs__op_kind { DIBS__OP_NONE, DIBS__OP_ASK, DIBS__OP_RELEASE, DIBS__OP_RAISE, DIBS__OP_QUERY, DIBS__OP_VOTE };
 
 /* What was begun at one member. Of the thread that it belongs to, unless a field says otherwise. */
-struct dibs__flight {
-    struct dibs__member *member; /* read-only */
-    struct dibs__claim *claim;   /* read-only; NULL: of a query or a vote */
-    enum dibs__flying what;      /* under way */
+struct dibs__pending_op {
+    struct dibs__member *member;    /* read-only */
+    struct dibs__quorum_lock *lock; /* read-only; NULL: of a query or a vote */
+    enum dibs__op_kind what;        /* under way */
     int64_t sent_at;
-    struct dibs__bid bid;       /* of the member, over all its asks */
-    struct dibs__answer answer; /* of the last ask */
+    struct dibs__attempt attempt; /* of the member, over all its asks */
+    struct dibs__answer answer;   /* of the last ask */
     union {
         struct dibs__release release;
         struct dibs__raise raise;
         struct dibs__query query;
         struct dibs__vote vote;
     } of;
-    struct dibs__flight *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of detached flights */
+    struct dibs__pending_op *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of detached pending operations */
     bool detached DIBS__GUARDED_BY(dibs__quorum_mutex);
     bool is_looked_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* by the scheduler's thread */
-    int64_t look_at;                                        /* loose: when to look for the reply */
+    int64_t look_at;                                        /* detached: when to look for the reply */
 };
 
 /* Begins what `what` names; its struct is filled, but for the deadline. */
-void dibs__flight_begin(struct dibs__flight *flight, enum dibs__flying what);
+void dibs__pending_op_begin(struct dibs__pending_op *op, enum dibs__op_kind what);
 
 /* As await of store.h. */
-bool dibs__flight_await(struct dibs__flight *flight, int64_t until);
+bool dibs__pending_op_await(struct dibs__pending_op *op, int64_t until);
 
 /* What was begun and not sent is begun again. */
-void dibs__flight_begin_again(struct dibs__flight *flight);
+void dibs__pending_op_begin_again(struct dibs__pending_op *op);
 
 /* As is_sent of store.h. */
-enum dibs__sent dibs__flight_is_sent(const struct dibs__flight *flight);
+enum dibs__sent dibs__pending_op_is_sent(const struct dibs__pending_op *op);
 
-/* Finishes the flight, and notes how the member did. */
-dibs_status dibs__flight_finish(struct dibs__flight *flight, int64_t deadline, dibs_owner *owner,
-                                struct dibs__error *error);
+/* Finishes the pending operation, and notes how the member did. */
+dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, dibs_owner *owner,
+                                    struct dibs__error *error);
 
 /* Finishes a raise, a query or a vote of which nobody wants to know any more. */
-void dibs__flight_abandon(struct dibs__flight *flight);
+void dibs__pending_op_abandon(struct dibs__pending_op *op);
 
 /* A member that takes much longer than usual rests, as if it had failed. */
-void dibs__flight_note_delay(const struct dibs__flight *flight, int64_t now);
+void dibs__pending_op_note_delay(const struct dibs__pending_op *op, int64_t now);
 
-/* When a detached flight is given up. */
-int64_t dibs__flight_end(const struct dibs__flight *flight);
+/* When a detached pending operation is given up. */
+int64_t dibs__pending_op_end(const struct dibs__pending_op *op);
 
 /* The members that are to be asked now: without those that rest or may not vote, where a majority is left. *spared:
    those that rest. */
 uint32_t dibs__members_to_ask(struct dibs__quorum *q, uint32_t *spared);
 
-/* How one thread waits for flights to several members at the same time. */
+/* How one thread waits for pending operations to several members at the same time. */
 struct dibs__fan_out {
     struct dibs__quorum *quorum;
-    struct dibs__flight *flights; /* one for each member */
-    uint32_t open;                /* the set of members whose flights are under way */
+    struct dibs__pending_op *ops; /* one for each member */
+    uint32_t open;                /* the set of members whose pending operations are under way */
     uint32_t unsent;              /* those among them that are not connected: the scheduler's thread sees to that */
     uint32_t optional;            /* those among them that are waited for only where nothing else is open */
     uint32_t answered;            /* the members that answered */
@@ -213,7 +206,7 @@ struct dibs__fan_out {
     int64_t began; /* set by the run */
     void *context;
     bool (*is_decided)(const struct dibs__fan_out *fan_out, int64_t now);
-    void (*land)(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what,
+    void (*land)(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
                  dibs_status status);
     dibs_owner *owners;        /* of queries; one for each member */
     struct dibs__error *error; /* filled: why members failed; the worst of them */
@@ -235,13 +228,14 @@ static inline unsigned dibs__set_count(uint32_t set)
     return (unsigned)__builtin_popcount(set);
 }
 
-/* -------------------------------------------------------------------- loose */
+/* -------------------------------------------------------------------- detached */
 
-/* The flights of that set go to the scheduler's thread. */
-void dibs__detached_add(struct dibs__quorum *q, struct dibs__claim *claim, uint32_t set);
+/* The pending operations of that set go to the scheduler's thread. */
+void dibs__detached_add(struct dibs__quorum *q, struct dibs__quorum_lock *lock, uint32_t set);
 
-/* The calling thread takes a detached flight back. False: the flight is not detached, or the scheduler has it. */
-bool dibs__detached_take(struct dibs__quorum *q, struct dibs__flight *flight) DIBS__REQUIRES(dibs__quorum_mutex);
+/* The calling thread takes a detached pending operation back. False: the pending operation is not detached, or the
+ * scheduler has it. */
+bool dibs__detached_take(struct dibs__quorum *q, struct dibs__pending_op *op) DIBS__REQUIRES(dibs__quorum_mutex);
 
 /* The scheduler's. */
 int64_t dibs__detached_deadline(struct dibs__quorum *q);
@@ -250,50 +244,53 @@ void dibs__detached_finish_all(struct dibs__quorum *q); /* at the close */
 
 /* ------------------------------------------------- asks, releases, the others */
 
-/* Takes the part for an ask. *taken_back: a flight that is under way becomes the calling thread's. False: not now. */
-bool dibs__part_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool *taken_back);
+/* Takes the state of a member for an ask. *taken_back: an operation that is under way becomes the calling thread's.
+ * False: not now. */
+bool dibs__member_take(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool *taken_back);
 
-/* Begins an ask for the bid; the part was taken. */
-void dibs__part_ask(struct dibs__flight *flight, const struct dibs__bid *bid);
+/* Begins an ask for the attempt; the state was taken. */
+void dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *attempt);
 
-/* Notes how an ask ended. Returns the state of the claim. */
-enum dibs__claim_state dibs__part_note(struct dibs__quorum *q, struct dibs__flight *flight, dibs_status status);
+/* Notes how an ask ended. Returns the state of the lock. */
+enum dibs__quorum_lock_state dibs__member_note(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
-/* Begins to give back what was granted; nobody is told. The flight is the calling thread's. */
-void dibs__part_leave(struct dibs__quorum *q, struct dibs__flight *flight);
+/* Begins to give back what was granted; nobody is told. The pending operation is the calling thread's. */
+void dibs__member_leave(struct dibs__quorum *q, struct dibs__pending_op *op);
 
 /* The same is over: where it was not confirmed, the member retracts the token. */
-void dibs__part_left(struct dibs__quorum *q, struct dibs__flight *flight, dibs_status status);
+void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
-/* The ask of a detached flight is over. A late grant is one more vote for a lock that is held; else it is given back.
+/* The ask of a detached pending operation is over. A late grant is one more vote for a lock that is held; else it is
+ * given back.
  */
-void dibs__part_land_late(struct dibs__quorum *q, struct dibs__flight *flight, dibs_status status);
+void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
-/* The claim has ended, and nothing is under way: leaves nothing of it at the member. */
-void dibs__part_clear(struct dibs__quorum *q, struct dibs__flight *flight);
+/* The lock has ended, and nothing is under way: leaves nothing of it at the member. */
+void dibs__member_clear(struct dibs__quorum *q, struct dibs__pending_op *op);
 
 /* Whether the token stands in the queues of a majority. */
-bool dibs__claim_is_queued(struct dibs__quorum *q, const struct dibs__claim *claim);
+bool dibs__quorum_lock_is_queued(struct dibs__quorum *q, const struct dibs__quorum_lock *lock);
 
 /* Whether nothing may be asked under the token any more at a member. */
-bool dibs__claim_is_retired(struct dibs__quorum *q, const struct dibs__claim *claim);
+bool dibs__quorum_lock_is_retired(struct dibs__quorum *q, const struct dibs__quorum_lock *lock);
 
-/* The bid goes on as one that never asked. */
-void dibs__claim_forget(struct dibs__bid *bid);
+/* The attempt goes on as one that never asked. */
+void dibs__quorum_lock_forget(struct dibs__attempt *attempt);
 
-/* Of a bid that is being asked for. NULL: it was not asked for yet. */
-static inline struct dibs__claim *dibs__claim_of(const struct dibs__bid *bid)
+/* Of an attempt that is being asked for. NULL: it was not asked for yet. */
+static inline struct dibs__quorum_lock *dibs__quorum_lock_of(const struct dibs__attempt *attempt)
 {
-    return (struct dibs__claim *)(uintptr_t)bid->store_state.outer[0]; /* NOLINT: a store state holds numbers */
+    return (struct dibs__quorum_lock *)(uintptr_t)
+        attempt->store_state.outer[0]; /* NOLINT: a store state holds numbers */
 }
 
-/* Ends the claim: the members retract what they have of it, in the background. */
-void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim);
+/* Ends the lock: the members retract what they have of it, in the background. */
+void dibs__quorum_lock_retract(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
 
-void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__bid *bid);
-dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
-                                    struct dibs__error *error);
-void dibs__quorum_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held);
+void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__attempt *attempt);
+dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__attempt *attempt,
+                                    struct dibs__answer *answer, struct dibs__error *error);
+void dibs__quorum_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held);
 
 void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__release *release);
 dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__release *release,
@@ -383,10 +380,10 @@ struct dibs__quorum {
     struct dibs__mutex reach_mutex;
     size_t down_count DIBS__GUARDED_BY(dibs__quorum_reach_mutex); /* members that told they can't be reached */
     struct dibs__mutex mutex;
-    struct dibs__claim **buckets DIBS__GUARDED_BY(dibs__quorum_mutex); /* the table, by token */
+    struct dibs__quorum_lock **buckets DIBS__GUARDED_BY(dibs__quorum_mutex); /* the table, by token */
     size_t bucket_count DIBS__GUARDED_BY(dibs__quorum_mutex);
-    size_t claim_count DIBS__GUARDED_BY(dibs__quorum_mutex);
-    struct dibs__flight *detached DIBS__GUARDED_BY(dibs__quorum_mutex);
+    size_t lock_count DIBS__GUARDED_BY(dibs__quorum_mutex);
+    struct dibs__pending_op *detached DIBS__GUARDED_BY(dibs__quorum_mutex);
 };
 
 static inline struct dibs__quorum *dibs__quorum_of(struct dibs__store *store)

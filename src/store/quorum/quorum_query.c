@@ -14,7 +14,7 @@ struct looking {
     uint32_t seen;      /* the members whose answer is known */
     uint32_t free;      /* of those: nobody has the lock there */
     dibs_owner *owners; /* one for each member */
-    struct dibs__flight flights[];
+    struct dibs__pending_op ops[];
 };
 
 /* ---------------------------------------------------------------------- query */
@@ -22,31 +22,32 @@ struct looking {
 void dibs__quorum_query_begin(struct dibs__store *base, struct dibs__query *query)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
-    struct looking *looking = calloc(1, sizeof *looking + q->count * (sizeof *looking->flights + sizeof(dibs_owner)));
+    struct looking *looking = calloc(1, sizeof *looking + q->count * (sizeof *looking->ops + sizeof(dibs_owner)));
 
     DIBS__REQUIRE(!query->begun.state);
     query->begun.state = looking;
     if (!looking)
         return;
-    looking->owners = (dibs_owner *)&looking->flights[q->count];
+    looking->owners = (dibs_owner *)&looking->ops[q->count];
     for (size_t i = 0; i < q->count; i++) {
-        looking->flights[i].member = &q->members[i];
-        looking->flights[i].of.query =
+        looking->ops[i].member = &q->members[i];
+        looking->ops[i].of.query =
             (struct dibs__query){.name = query->name, .deadline = query->deadline, .any_type = query->any_type};
-        dibs__flight_begin(&looking->flights[i], DIBS__FLIES_QUERY);
+        dibs__pending_op_begin(&looking->ops[i], DIBS__OP_QUERY);
     }
 }
 
-static void land(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+static void land(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
+                 dibs_status status)
 {
     struct looking *looking = fan_out->context;
-    uint32_t bit = (uint32_t)1 << flight->member->index;
+    uint32_t bit = (uint32_t)1 << op->member->index;
 
     (void)what;
     if (status != DIBS_OK)
         return;
     looking->seen |= bit;
-    looking->free |= looking->owners[flight->member->index].held ? 0 : bit;
+    looking->free |= looking->owners[op->member->index].held ? 0 : bit;
 }
 
 /* Whether both name the same owner, or both say that the lock is shared, by whomever. */
@@ -173,7 +174,7 @@ static dibs_status look(struct dibs__quorum *q, const struct dibs__query *query,
                         dibs_owner *owner, struct dibs__error *error)
 {
     struct dibs__fan_out fan_out = {.quorum = q,
-                                    .flights = looking->flights,
+                                    .ops = looking->ops,
                                     .open = ((uint32_t)1 << q->count) - 1,
                                     .deadline = query->deadline,
                                     .context = looking,
@@ -185,7 +186,7 @@ static dibs_status look(struct dibs__quorum *q, const struct dibs__query *query,
     dibs__fan_out_run(&fan_out);
     for (size_t i = 0; i < q->count; i++)
         if (dibs__set_has(fan_out.open, i))
-            dibs__flight_abandon(&looking->flights[i]);
+            dibs__pending_op_abandon(&looking->ops[i]);
     if (dibs__set_count(looking->seen) < q->majority)
         return dibs__quorum_no_majority(q, dibs__set_count(looking->seen), error);
     show(q, looking, owner);
@@ -241,12 +242,13 @@ static dibs_status ask_who_shares(const struct dibs__quorum *q, const struct dib
     if (!its.items)
         return dibs__quorum_no_memory(error);
     for (size_t i = 0; i < q->count; i++) {
-        struct dibs__query part = {
+        struct dibs__query state = {
             .name = query->name, .deadline = query->deadline, .any_type = query->any_type, .sharers = &its};
         struct dibs__error unused;
         dibs_owner owner = {0};
         its.count = 0;
-        if (looking->owners[i].sharers > 0 && dibs__store_query(q->members[i].store, &part, &owner, &unused) == DIBS_OK)
+        if (looking->owners[i].sharers > 0 &&
+            dibs__store_query(q->members[i].store, &state, &owner, &unused) == DIBS_OK)
             add_sharers(query->sharers, &its);
     }
     qsort(query->sharers->items, query->sharers->count, sizeof *its.items, newest_first);

@@ -1,5 +1,5 @@
 /*
- * The end of bids, releases and retractions. A release goes to every member that may have the
+ * The end of attempts, releases and retractions. A release goes to every member that may have the
  * token. What is not answered is left to the scheduler's thread, or retracted.
  *
  * Lock discipline: quorum_parts.h.
@@ -13,7 +13,7 @@
 
 /* A release that was begun, or is being finished. */
 struct releasing {
-    struct dibs__claim *claim; /* ended; with a reference */
+    struct dibs__quorum_lock *lock; /* ended; with a reference */
     struct dibs__release *release;
     uint32_t open;     /* where a release is under way */
     uint32_t absent;   /* where the token had nothing, so that nothing was sent */
@@ -26,125 +26,125 @@ struct releasing {
 
 /* ------------------------------------------------------------------ one member */
 
-/* What is to be done about a part whose claim ends. */
+/* What is to be done about the state of a member when the lock ends. */
 enum ending {
-    LEFT_TO_FLIGHT, /* something is under way: the scheduler's thread clears the part when that is over */
-    NOTHING_THERE,  /* the token never had anything there, or the member retracts it already */
-    BID_THERE,      /* the bid is not concluded, and was not granted */
-    LOCK_THERE      /* the lock is the token's, or may be */
+    LEFT_TO_OP,    /* something is under way: the scheduler's thread clears the state when that is over */
+    NOTHING_THERE, /* the token never had anything there, or the member retracts it already */
+    ATTEMPT_THERE, /* the attempt is not concluded, and was not granted */
+    LOCK_THERE     /* the lock is the token's, or may be */
 };
 
-static enum ending ending_of(const struct dibs__claim *claim, size_t i) DIBS__REQUIRES(dibs__quorum_mutex)
+static enum ending ending_of(const struct dibs__quorum_lock *lock, size_t i) DIBS__REQUIRES(dibs__quorum_mutex)
 {
-    const struct dibs__part *part = &claim->parts[i];
+    const struct dibs__member_state *state = &lock->states[i];
 
-    if (claim->flights && claim->flights[i].detached)
-        return LEFT_TO_FLIGHT;
-    if (part->state == DIBS__PART_GRANTED || part->topping_up)
+    if (lock->ops && lock->ops[i].detached)
+        return LEFT_TO_OP;
+    if (state->phase == DIBS__MEMBER_GRANTED || state->topping_up)
         return LOCK_THERE;
-    return part->has_bid ? BID_THERE : NOTHING_THERE;
+    return state->has_attempt ? ATTEMPT_THERE : NOTHING_THERE;
 }
 
-/* The bid of a member where the lock is not the token's; with `granted`, where it is. */
-static void conclude_bid(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool granted)
+/* The attempt of a member where the lock is not the token's; with `granted`, where it is. */
+static void conclude_attempt(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool granted)
 {
     struct dibs__store *store = q->members[i].store;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    bool has = claim->parts[i].has_bid;
-    claim->parts[i].has_bid = false;
+    bool has = lock->states[i].has_attempt;
+    lock->states[i].has_attempt = false;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (has)
-        store->ops->conclude(store, &claim->flights[i].bid, granted);
+        store->ops->conclude(store, &lock->ops[i].attempt, granted);
 }
 
-void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
+void dibs__quorum_lock_retract(struct dibs__quorum *q, struct dibs__quorum_lock *lock)
 {
     dibs__quorum_mutex_lock(&q->mutex);
-    bool was_listed = dibs__claim_end(q, claim);
-    claim->users += was_listed;
+    bool was_listed = dibs__quorum_lock_end(q, lock);
+    lock->users += was_listed;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (!was_listed)
         return;
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__store *store = q->members[i].store;
         dibs__quorum_mutex_lock(&q->mutex);
-        enum ending ending = ending_of(claim, i);
-        bool has_bid = claim->parts[i].has_bid;
+        enum ending ending = ending_of(lock, i);
+        bool has_attempt = lock->states[i].has_attempt;
         dibs__quorum_mutex_unlock(&q->mutex);
-        if (ending != LEFT_TO_FLIGHT && has_bid)
-            conclude_bid(q, claim, i, false);
+        if (ending != LEFT_TO_OP && has_attempt)
+            conclude_attempt(q, lock, i, false);
         if (ending == LOCK_THERE)
-            store->ops->retract(store, claim->name, claim->token, claim->lease_ms, claim->fence);
+            store->ops->retract(store, lock->name, lock->token, lock->lease_ms, lock->fence);
     }
-    dibs__claim_leave(q, claim);
-    dibs__claim_unref(q, claim);
+    dibs__quorum_lock_leave(q, lock);
+    dibs__quorum_lock_unref(q, lock);
 }
 
-void dibs__claim_forget(struct dibs__bid *bid)
+void dibs__quorum_lock_forget(struct dibs__attempt *attempt)
 {
-    bid->store_state.outer[0] = bid->store_state.outer[1] = 0;
-    bid->number = 0;
-    bid->proof = 0;
-    bid->in_store = false;
-    bid->lease = (struct dibs__lease_store_state){.words = {0}};
+    attempt->store_state.outer[0] = attempt->store_state.outer[1] = 0;
+    attempt->number = 0;
+    attempt->proof = 0;
+    attempt->in_store = false;
+    attempt->lease = (struct dibs__lease_store_state){.words = {0}};
 }
 
-/* The members' bids that were granted are concluded. The others stay with the claim until that ends. */
-static void conclude_held(struct dibs__quorum *q, struct dibs__claim *claim)
+/* The members' attempts that were granted are concluded. The others stay with the lock until that ends. */
+static void conclude_held(struct dibs__quorum *q, struct dibs__quorum_lock *lock)
 {
-    dibs__claim_use(q, claim);
+    dibs__quorum_lock_use(q, lock);
     for (size_t i = 0; i < q->count; i++) {
-        struct dibs__part *part = &claim->parts[i];
+        struct dibs__member_state *state = &lock->states[i];
         dibs__quorum_mutex_lock(&q->mutex);
         bool granted =
-            part->has_bid && part->state == DIBS__PART_GRANTED && !part->stuck && !claim->flights[i].detached;
+            state->has_attempt && state->phase == DIBS__MEMBER_GRANTED && !state->stuck && !lock->ops[i].detached;
         if (granted)
-            part->has_bid = false;
+            state->has_attempt = false;
         dibs__quorum_mutex_unlock(&q->mutex);
         struct dibs__store *store = q->members[i].store;
         if (granted)
-            store->ops->conclude(store, &claim->flights[i].bid, true);
+            store->ops->conclude(store, &lock->ops[i].attempt, true);
     }
-    dibs__claim_leave(q, claim);
+    dibs__quorum_lock_leave(q, lock);
 }
 
-void dibs__quorum_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
+void dibs__quorum_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
-    struct dibs__claim *claim = dibs__claim_of(bid);
+    struct dibs__quorum_lock *lock = dibs__quorum_lock_of(attempt);
 
-    DIBS__REQUIRE(!bid->begun.state);
-    if (claim && held)
-        conclude_held(q, claim);
-    else if (claim)
-        dibs__claim_retract(q, claim);
+    DIBS__REQUIRE(!attempt->begun.state);
+    if (lock && held)
+        conclude_held(q, lock);
+    else if (lock)
+        dibs__quorum_lock_retract(q, lock);
     if (!held) {
-        dibs__claim_forget(bid);
+        dibs__quorum_lock_forget(attempt);
         return;
     }
-    bid->store_state.outer[0] = bid->store_state.outer[1] = 0;
-    bid->in_store = false;
+    attempt->store_state.outer[0] = attempt->store_state.outer[1] = 0;
+    attempt->in_store = false;
 }
 
 /* --------------------------------------------------------------------- the begin */
 
-/* Whether the scheduler's thread is just looking for a reply that belongs to the claim. */
-static bool is_looked_at(const struct dibs__quorum *q, const struct dibs__claim *claim)
+/* Whether the scheduler's thread is just looking for a reply that belongs to the lock. */
+static bool is_looked_at(const struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
     DIBS__REQUIRES(dibs__quorum_mutex)
 {
     bool looked_at = false;
 
-    for (size_t i = 0; claim->flights && i < q->count; i++)
-        looked_at = looked_at || (claim->flights[i].detached && claim->flights[i].is_looked_at);
+    for (size_t i = 0; lock->ops && i < q->count; i++)
+        looked_at = looked_at || (lock->ops[i].detached && lock->ops[i].is_looked_at);
     return looked_at;
 }
 
 /* Waits until that is over, which takes no longer than the other thread needs the processor. Lets go of the mutex. */
-static void await_scheduler(struct dibs__quorum *q, const struct dibs__claim *claim, int64_t deadline)
+static void await_scheduler(struct dibs__quorum *q, const struct dibs__quorum_lock *lock, int64_t deadline)
     DIBS__REQUIRES(dibs__quorum_mutex)
 {
-    while (is_looked_at(q, claim) && dibs__quorum_now(q) < deadline) {
+    while (is_looked_at(q, lock) && dibs__quorum_now(q) < deadline) {
         struct dibs__wait_event wait_event;
         dibs__quorum_mutex_unlock(&q->mutex);
         dibs__wait_event_init(&wait_event);
@@ -154,86 +154,87 @@ static void await_scheduler(struct dibs__quorum *q, const struct dibs__claim *cl
 }
 
 /* The calling thread takes back what was not answered: a late grant is released with the rest. */
-static uint32_t take_back(struct dibs__quorum *q, struct dibs__claim *claim) DIBS__REQUIRES(dibs__quorum_mutex)
+static uint32_t take_back(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS__REQUIRES(dibs__quorum_mutex)
 {
     uint32_t taken = 0;
 
-    for (size_t i = 0; claim->flights && i < q->count; i++)
-        if (dibs__detached_take(q, &claim->flights[i]))
+    for (size_t i = 0; lock->ops && i < q->count; i++)
+        if (dibs__detached_take(q, &lock->ops[i]))
             taken |= (uint32_t)1 << i;
     return taken;
 }
 
 /*
- * The claim of the token, taken out of the table, with what is under way for
+ * The lock of the token, taken out of the table, with what is under way for
  * it: so no late grant is retracted behind this thread's back. A token that
  * is not known may be anywhere. NULL: no memory.
  */
-static struct dibs__claim *take_claim(struct dibs__quorum *q, const struct dibs__release *release, uint32_t *pending)
+static struct dibs__quorum_lock *take_lock(struct dibs__quorum *q, const struct dibs__release *release,
+                                           uint32_t *pending)
 {
-    struct dibs__claim *claim = dibs__claim_find(q, release->token);
-    bool known = claim != NULL;
+    struct dibs__quorum_lock *lock = dibs__quorum_lock_find(q, release->token);
+    bool known = lock != NULL;
 
     if (!known)
-        claim = dibs__claim_new(q, release->name, release->token, release->lease_ms);
-    if (!claim)
+        lock = dibs__quorum_lock_new(q, release->name, release->token, release->lease_ms);
+    if (!lock)
         return NULL;
     dibs__quorum_mutex_lock(&q->mutex);
     for (size_t i = 0; i < q->count && !known; i++)
-        claim->parts[i].state = DIBS__PART_GRANTED;
-    await_scheduler(q, claim, release->deadline);
-    bool was_listed = dibs__claim_end(q, claim);
-    claim->users++;
-    *pending = take_back(q, claim);
+        lock->states[i].phase = DIBS__MEMBER_GRANTED;
+    await_scheduler(q, lock, release->deadline);
+    bool was_listed = dibs__quorum_lock_end(q, lock);
+    lock->users++;
+    *pending = take_back(q, lock);
     dibs__quorum_mutex_unlock(&q->mutex);
     if (known && was_listed)
-        dibs__claim_unref(q, claim); /* one reference is enough */
-    return claim;
+        dibs__quorum_lock_unref(q, lock); /* one reference is enough */
+    return lock;
 }
 
 /* What was answered meanwhile is pending no more. */
 static void note_answered(struct dibs__quorum *q, struct releasing *releasing, size_t i)
 {
-    struct dibs__flight *flight = &releasing->claim->flights[i];
+    struct dibs__pending_op *op = &releasing->lock->ops[i];
     struct dibs__error unused;
 
-    if (!dibs__set_has(releasing->pending, i) || flight->what != DIBS__FLIES_ASK || !dibs__flight_await(flight, 0))
+    if (!dibs__set_has(releasing->pending, i) || op->what != DIBS__OP_ASK || !dibs__pending_op_await(op, 0))
         return;
     releasing->pending &= ~((uint32_t)1 << i);
-    dibs__part_note(q, flight, dibs__flight_finish(flight, 0, NULL, &unused));
+    dibs__member_note(q, op, dibs__pending_op_finish(op, 0, NULL, &unused));
 }
 
 /* Begins the release at a member where the lock is the token's, or may be. False: nothing was begun. */
 static bool begin_at(struct dibs__quorum *q, struct releasing *releasing, size_t i)
 {
-    struct dibs__claim *claim = releasing->claim;
-    struct dibs__flight *flight = &claim->flights[i];
+    struct dibs__quorum_lock *lock = releasing->lock;
+    struct dibs__pending_op *op = &lock->ops[i];
     const struct dibs__release *release = releasing->release;
     uint32_t bit = (uint32_t)1 << i;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    enum ending ending = ending_of(claim, i);
-    bool topping_up = claim->parts[i].topping_up, stuck = claim->parts[i].stuck;
+    enum ending ending = ending_of(lock, i);
+    bool topping_up = lock->states[i].topping_up, stuck = lock->states[i].stuck;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (ending != LOCK_THERE) {
-        if (ending == BID_THERE)
-            conclude_bid(q, claim, i, false);
-        releasing->absent |= ending != LEFT_TO_FLIGHT ? bit : 0;
+        if (ending == ATTEMPT_THERE)
+            conclude_attempt(q, lock, i, false);
+        releasing->absent |= ending != LEFT_TO_OP ? bit : 0;
         return false;
     }
     if (!stuck)
-        conclude_bid(q, claim, i, !topping_up);
+        conclude_attempt(q, lock, i, !topping_up);
     releasing->restored |= topping_up ? bit : 0;
     releasing->stuck |= stuck ? bit : 0;
-    flight->of.release = (struct dibs__release){
-        .name = claim->name,
-        .token = claim->token,
+    op->of.release = (struct dibs__release){
+        .name = lock->name,
+        .token = lock->token,
         .lease_ms = release->lease_ms,
         .fence = release->fence,
         .deadline = release->deadline,
         .contended = release->contended,
     };
-    dibs__flight_begin(flight, DIBS__FLIES_RELEASE);
+    dibs__pending_op_begin(op, DIBS__OP_RELEASE);
     return true;
 }
 
@@ -243,13 +244,13 @@ void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__release *
     struct releasing *releasing = calloc(1, sizeof *releasing);
 
     DIBS__REQUIRE(!release->begun.state);
-    if (!releasing || !(releasing->claim = take_claim(q, release, &releasing->pending))) {
+    if (!releasing || !(releasing->lock = take_lock(q, release, &releasing->pending))) {
         free(releasing);
         return;
     }
     release->begun.state = releasing;
     releasing->release = release;
-    if (!dibs__claim_make_flights(q, releasing->claim))
+    if (!dibs__quorum_lock_make_ops(q, releasing->lock))
         return;
     for (size_t i = 0; i < q->count; i++)
         note_answered(q, releasing, i);
@@ -260,12 +261,12 @@ void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__release *
 
 /* -------------------------------------------------------------------- the finish */
 
-static void land_release(struct dibs__fan_out *fan_out, const struct dibs__flight *flight, dibs_status status)
+static void land_release(struct dibs__fan_out *fan_out, const struct dibs__pending_op *op, dibs_status status)
 {
     struct releasing *releasing = fan_out->context;
-    uint32_t bit = (uint32_t)1 << flight->member->index;
+    uint32_t bit = (uint32_t)1 << op->member->index;
 
-    releasing->again |= flight->of.release.again;
+    releasing->again |= op->of.release.again;
     if (status == DIBS_OK)
         releasing->done |= bit;
     else if (status == DIBS_NOT_HELD)
@@ -273,32 +274,33 @@ static void land_release(struct dibs__fan_out *fan_out, const struct dibs__fligh
 }
 
 /* What was pending is over: a member that granted the lock only now releases it, too. */
-static void land_pending(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what,
+static void land_pending(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
                          dibs_status status)
 {
     struct releasing *releasing = fan_out->context;
-    uint32_t bit = (uint32_t)1 << flight->member->index;
+    uint32_t bit = (uint32_t)1 << op->member->index;
 
     releasing->pending &= ~bit;
     fan_out->optional &= ~bit;
-    if (what == DIBS__FLIES_ASK)
-        dibs__part_note(fan_out->quorum, flight, status);
+    if (what == DIBS__OP_ASK)
+        dibs__member_note(fan_out->quorum, op, status);
     else
-        dibs__part_left(fan_out->quorum, flight, status);
-    if (begin_at(fan_out->quorum, releasing, flight->member->index))
+        dibs__member_left(fan_out->quorum, op, status);
+    if (begin_at(fan_out->quorum, releasing, op->member->index))
         fan_out->open |= bit;
     else if (status == DIBS_UNAVAILABLE)
         releasing->absent &= ~bit; /* it may have the lock until that is retracted */
 }
 
-static void land(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+static void land(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
+                 dibs_status status)
 {
     const struct releasing *releasing = fan_out->context;
 
-    if (dibs__set_has(releasing->pending, flight->member->index))
-        land_pending(fan_out, flight, what, status);
+    if (dibs__set_has(releasing->pending, op->member->index))
+        land_pending(fan_out, op, what, status);
     else
-        land_release(fan_out, flight, status);
+        land_release(fan_out, op, status);
 }
 
 /* A majority can grant the lock to others now, and no member said that it was another's before. */
@@ -339,29 +341,29 @@ static dibs_status outcome(const struct dibs__fan_out *fan_out)
 /* What may set the lock behind the release is retracted behind that. */
 static void retract_restored(struct dibs__quorum *q, const struct releasing *releasing)
 {
-    const struct dibs__claim *claim = releasing->claim;
+    const struct dibs__quorum_lock *lock = releasing->lock;
 
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__store *store = q->members[i].store;
         if (dibs__set_has(releasing->restored, i))
-            store->ops->retract(store, claim->name, claim->token, claim->lease_ms, claim->fence);
+            store->ops->retract(store, lock->name, lock->token, lock->lease_ms, lock->fence);
     }
 }
 
-/* So is what an ask may leave behind the release. Where that is under way, the bid is concluded when it is over. */
+/* So is what an ask may leave behind the release. Where that is under way, the attempt is concluded when it is over. */
 static void conclude_stuck(struct dibs__quorum *q, const struct releasing *releasing, uint32_t open)
 {
     for (size_t i = 0; i < q->count; i++)
         if (dibs__set_has(releasing->stuck & ~open, i))
-            conclude_bid(q, releasing->claim, i, false);
+            conclude_attempt(q, releasing->lock, i, false);
 }
 
 static dibs_status finish(struct dibs__quorum *q, struct dibs__release *release, struct releasing *releasing,
                           struct dibs__error *error)
 {
-    struct dibs__claim *claim = releasing->claim;
+    struct dibs__quorum_lock *lock = releasing->lock;
     struct dibs__fan_out fan_out = {.quorum = q,
-                                    .flights = claim->flights,
+                                    .ops = lock->ops,
                                     .open = releasing->open | releasing->pending,
                                     .optional = releasing->pending,
                                     .deadline = release->deadline,
@@ -373,13 +375,13 @@ static dibs_status finish(struct dibs__quorum *q, struct dibs__release *release,
     dibs__fan_out_run(&fan_out);
     dibs_status status = outcome(&fan_out);
     conclude_stuck(q, releasing, fan_out.open);
-    dibs__detached_add(q, claim, fan_out.open);
+    dibs__detached_add(q, lock, fan_out.open);
     retract_restored(q, releasing);
     release->again = releasing->again;
     return status;
 }
 
-/* The next bid is asked for by its own thread, at once: its ask must not overtake the release at any member. */
+/* The next attempt is asked for by its own thread, at once: its ask must not overtake the release at any member. */
 dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__release *release,
                                         struct dibs__error *error)
 {
@@ -394,15 +396,15 @@ dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__r
         dibs__quorum_release_begin(base, release);
     struct releasing *releasing = release->begun.state;
     release->begun.state = NULL;
-    if (releasing && releasing->claim->flights)
+    if (releasing && releasing->lock->ops)
         status = finish(q, release, releasing, error);
     if (status == DIBS_NO_MEMORY)
         dibs__quorum_no_memory(error);
-    if (!releasing || !releasing->claim->flights)
+    if (!releasing || !releasing->lock->ops)
         dibs__quorum_retract(base, release->name, release->token, release->lease_ms, release->fence);
     if (releasing) {
-        dibs__claim_leave(q, releasing->claim);
-        dibs__claim_unref(q, releasing->claim);
+        dibs__quorum_lock_leave(q, releasing->lock);
+        dibs__quorum_lock_unref(q, releasing->lock);
         free(releasing);
     }
     dibs__quorum_count(q, status != DIBS_UNAVAILABLE);
@@ -413,11 +415,11 @@ void dibs__quorum_retract(struct dibs__store *base, const char *name, const char
                           uint64_t fence)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
-    struct dibs__claim *claim = dibs__claim_find(q, token);
+    struct dibs__quorum_lock *lock = dibs__quorum_lock_find(q, token);
 
-    if (claim) {
-        dibs__claim_retract(q, claim);
-        dibs__claim_unref(q, claim);
+    if (lock) {
+        dibs__quorum_lock_retract(q, lock);
+        dibs__quorum_lock_unref(q, lock);
         return;
     }
     for (size_t i = 0; i < q->count; i++)

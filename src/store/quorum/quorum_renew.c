@@ -21,7 +21,7 @@
 
 /* What the members said of one lease of the caller's batch so far. */
 struct tally {
-    struct dibs__claim *claim;        /* with a reference */
+    struct dibs__quorum_lock *lock;   /* with a reference */
     unsigned renewed, gone;           /* members */
     unsigned asked;                   /* members that have not answered */
     uint32_t sure[DIBS__MEMBERS_MAX]; /* how long each that renewed makes the lease last for sure */
@@ -46,9 +46,9 @@ struct part_batch {
     struct dibs__batch batch; /* the first member: what is done is freed by it */
     struct round *round;
     struct dibs__member *member;
-    struct dibs__claim *claims[DIBS__BATCH_MAX]; /* of the items; each with a reference */
-    size_t at[DIBS__BATCH_MAX];                  /* their places in the caller's batch */
-    bool was_topping_up[DIBS__BATCH_MAX];        /* an earlier renewal may set the lock there */
+    struct dibs__quorum_lock *locks[DIBS__BATCH_MAX]; /* of the items; each with a reference */
+    size_t at[DIBS__BATCH_MAX];                       /* their places in the caller's batch */
+    bool was_topping_up[DIBS__BATCH_MAX];             /* an earlier renewal may set the lock there */
 };
 
 /* ------------------------------------------------------------------ the outcome */
@@ -115,7 +115,7 @@ static void settle(struct round *round, size_t at, bool at_last)
     tally->decided = true;
     round->undecided--;
     if (item->result == DIBS__GONE)
-        dibs__claim_retract(q, tally->claim);
+        dibs__quorum_lock_retract(q, tally->lock);
 }
 
 /* Tells the caller, once all is decided. */
@@ -133,7 +133,7 @@ static void end_if_decided(struct round *round)
         if (batch->items[i].result == DIBS__UNANSWERED && round->error.status == DIBS_OK)
             dibs__error_set(&round->error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters renewed the lease",
                             q->majority, q->count);
-        dibs__claim_unref(q, round->tallies[i].claim);
+        dibs__quorum_lock_unref(q, round->tallies[i].lock);
     }
     if (heard)
         round->error.status = DIBS_OK;
@@ -151,22 +151,22 @@ static void note_part(struct part_batch *sent, size_t i)
 {
     const struct dibs__renewal *item = &sent->batch.items[i];
     struct dibs__quorum *q = sent->member->quorum;
-    struct dibs__part *part = &sent->claims[i]->parts[sent->member->index];
+    struct dibs__member_state *state = &sent->locks[i]->states[sent->member->index];
 
     dibs__quorum_mutex_lock(&q->mutex);
-    bool forgot = item->result == DIBS__GONE && part->state == DIBS__PART_GRANTED;
-    part->renewing = false;
-    part->lease = item->store_state;
-    part->cut = item->cut;
-    part->pending_extension_ms = item->pending_extension_ms;
+    bool forgot = item->result == DIBS__GONE && state->phase == DIBS__MEMBER_GRANTED;
+    state->renewing = false;
+    state->lease = item->store_state;
+    state->cut = item->cut;
+    state->pending_extension_ms = item->pending_extension_ms;
     if (has_lock(item))
-        part->state = DIBS__PART_GRANTED;
+        state->phase = DIBS__MEMBER_GRANTED;
     if (forgot) {
-        part->state = DIBS__PART_NOTHING;
-        part->top_up_from = dibs__after_ms(dibs__quorum_now(q), TOP_UP_AFTER_MS);
+        state->phase = DIBS__MEMBER_NOTHING;
+        state->top_up_from = dibs__after_ms(dibs__quorum_now(q), TOP_UP_AFTER_MS);
     }
     if (item->result != DIBS__UNANSWERED || (!item->sent && !sent->was_topping_up[i]))
-        part->topping_up = false;
+        state->topping_up = false;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (forgot)
         dibs__vote_want(q, 0);
@@ -226,7 +226,7 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
             count(round, sent->at[i], &batch->items[i]);
             settle(round, sent->at[i], false);
         }
-        dibs__claim_unref(q, sent->claims[i]);
+        dibs__quorum_lock_unref(q, sent->locks[i]);
     }
     end_if_decided(round);
     unref_round(round);
@@ -235,47 +235,49 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
 
 /* ------------------------------------------------------------------ the sending */
 
-/* Whether the lease can be renewed at the part; *top_up: the lock is to be set there, which is a vote. */
-static bool takes_renewal(const struct dibs__member *member, const struct dibs__part *part, int64_t now, bool *top_up)
+/* Whether the lease can be renewed at the member; *top_up: the lock is to be set there, which is a vote. */
+static bool takes_renewal(const struct dibs__member *member, const struct dibs__member_state *state, int64_t now,
+                          bool *top_up)
 {
-    *top_up = part->state != DIBS__PART_GRANTED && now >= part->top_up_from;
-    return !(*top_up && (atomic_load(&member->distrusted) || atomic_load(&member->strange))) && !part->renewing &&
-           part->state != DIBS__PART_ASKED && part->state != DIBS__PART_LEAVING && part->state != DIBS__PART_RETIRED;
+    *top_up = state->phase != DIBS__MEMBER_GRANTED && now >= state->top_up_from;
+    return !(*top_up && (atomic_load(&member->distrusted) || atomic_load(&member->strange))) && !state->renewing &&
+           state->phase != DIBS__MEMBER_ASKED && state->phase != DIBS__MEMBER_LEAVING &&
+           state->phase != DIBS__MEMBER_RETIRED;
 }
 
 /* Adds the lease to the batch of the member. */
-static void add(struct part_batch *sent, struct dibs__claim *claim, const struct dibs__renewal *item, size_t at)
+static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const struct dibs__renewal *item, size_t at)
 {
     struct dibs__quorum *q = sent->member->quorum;
-    struct dibs__part *part = &claim->parts[sent->member->index];
+    struct dibs__member_state *state = &lock->states[sent->member->index];
     struct dibs__renewal *own = &sent->batch.items[sent->batch.count];
     bool top_up;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    bool takes = takes_renewal(sent->member, part, sent->round->batch->proof, &top_up);
+    bool takes = takes_renewal(sent->member, state, sent->round->batch->proof, &top_up);
     if (takes) {
         *own = (struct dibs__renewal){
-            .name = claim->name,
-            .token = claim->token,
+            .name = lock->name,
+            .token = lock->token,
             .lease_ms = item->lease_ms,
             .fence = item->fence,
-            .extension = item->extension || part->behind,
+            .extension = item->extension || state->behind,
             .top_up = top_up,
-            .look = item->look && !top_up && !item->extension && !part->behind,
-            .store_state = part->lease,
-            .pending_extension_ms = part->pending_extension_ms,
-            .cut = part->cut,
+            .look = item->look && !top_up && !item->extension && !state->behind,
+            .store_state = state->lease,
+            .pending_extension_ms = state->pending_extension_ms,
+            .cut = state->cut,
         };
-        part->renewing = true;
-        sent->was_topping_up[sent->batch.count] = part->topping_up;
-        part->topping_up = part->topping_up || top_up;
-        claim->references++;
+        state->renewing = true;
+        sent->was_topping_up[sent->batch.count] = state->topping_up;
+        state->topping_up = state->topping_up || top_up;
+        lock->references++;
     }
-    part->behind = !takes && (item->extension || part->behind);
+    state->behind = !takes && (item->extension || state->behind);
     dibs__quorum_mutex_unlock(&q->mutex);
     if (!takes)
         return;
-    sent->claims[sent->batch.count] = claim;
+    sent->locks[sent->batch.count] = lock;
     sent->at[sent->batch.count++] = at;
     sent->round->tallies[at].asked++;
 }
@@ -296,29 +298,29 @@ static struct part_batch *new_part_batch(struct round *round, struct dibs__membe
     sent->member = member;
     for (size_t i = 0; i < round->batch->count; i++)
         if (dibs__vote_is_announced(&round->quorum->voting, round->batch->items[i].lease_ms))
-            add(sent, round->tallies[i].claim, &round->batch->items[i], i);
+            add(sent, round->tallies[i].lock, &round->batch->items[i], i);
     if (sent->batch.count > 0)
         return sent;
     free(sent);
     return NULL;
 }
 
-/* The claim of a lease; of a token that is not known, one that is not in the table. NULL: no memory. */
-static struct dibs__claim *claim_of(struct dibs__quorum *q, const struct dibs__renewal *item)
+/* The lock of a lease; of a token that is not known, one that is not in the table. NULL: no memory. */
+static struct dibs__quorum_lock *lock_of(struct dibs__quorum *q, const struct dibs__renewal *item)
 {
-    struct dibs__claim *claim = dibs__claim_find(q, item->token);
+    struct dibs__quorum_lock *lock = dibs__quorum_lock_find(q, item->token);
 
-    if (claim)
-        return claim;
-    claim = dibs__claim_new(q, item->name, item->token, item->lease_ms);
-    if (!claim)
+    if (lock)
+        return lock;
+    lock = dibs__quorum_lock_new(q, item->name, item->token, item->lease_ms);
+    if (!lock)
         return NULL;
     dibs__quorum_mutex_lock(&q->mutex);
     for (size_t i = 0; i < q->count; i++)
-        claim->parts[i].state = DIBS__PART_GRANTED;
-    dibs__claim_end(q, claim);
+        lock->states[i].phase = DIBS__MEMBER_GRANTED;
+    dibs__quorum_lock_end(q, lock);
     dibs__quorum_mutex_unlock(&q->mutex);
-    return claim;
+    return lock;
 }
 
 /* NULL: no memory. */
@@ -334,12 +336,12 @@ static struct round *new_round(struct dibs__quorum *q, struct dibs__batch *batch
     round->references = 1;
     round->undecided = batch->count;
     round->generation = atomic_load(&q->generation);
-    while (i < batch->count && (round->tallies[i].claim = claim_of(q, &batch->items[i])))
+    while (i < batch->count && (round->tallies[i].lock = lock_of(q, &batch->items[i])))
         i++;
     if (i == batch->count)
         return round;
     while (i > 0)
-        dibs__claim_unref(q, round->tallies[--i].claim);
+        dibs__quorum_lock_unref(q, round->tallies[--i].lock);
     free(round);
     return NULL;
 }

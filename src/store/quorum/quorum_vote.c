@@ -33,10 +33,10 @@
 
 static struct dibs__look *new_look(struct dibs__quorum *q)
 {
-    struct dibs__look *look = calloc(1, sizeof *look + q->count * sizeof look->flights[0]);
+    struct dibs__look *look = calloc(1, sizeof *look + q->count * sizeof look->ops[0]);
 
     for (size_t i = 0; look && i < q->count; i++)
-        look->flights[i].member = &q->members[i];
+        look->ops[i].member = &q->members[i];
     return look;
 }
 
@@ -53,8 +53,8 @@ static void begin_one(struct dibs__quorum *q, struct dibs__look *look, size_t i,
     vote.deadline = look->deadline;
     vote.longest_ms = look->longest_ms;
     vote.quorum = atomic_load(&q->number);
-    look->flights[i].of.vote = vote;
-    dibs__flight_begin(&look->flights[i], DIBS__FLIES_VOTE);
+    look->ops[i].of.vote = vote;
+    dibs__pending_op_begin(&look->ops[i], DIBS__OP_VOTE);
     look->open |= (uint32_t)1 << i;
 }
 
@@ -117,16 +117,17 @@ static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
     return dibs__look_proves_new(fan_out->quorum, look, &look->new_since, now);
 }
 
-static void land(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+static void land(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
+                 dibs_status status)
 {
     (void)what;
-    dibs__look_note(fan_out->context, flight, status);
+    dibs__look_note(fan_out->context, op, status);
 }
 
 static void run(struct dibs__quorum *q, struct dibs__look *look, struct dibs__error *error)
 {
     struct dibs__fan_out fan_out = {.quorum = q,
-                                    .flights = look->flights,
+                                    .ops = look->ops,
                                     .open = look->open,
                                     .deadline = look->deadline,
                                     .context = look,
@@ -137,7 +138,7 @@ static void run(struct dibs__quorum *q, struct dibs__look *look, struct dibs__er
     dibs__fan_out_run(&fan_out);
     for (size_t i = 0; i < q->count; i++)
         if (dibs__set_has(fan_out.open, i))
-            dibs__flight_abandon(&look->flights[i]);
+            dibs__pending_op_abandon(&look->ops[i]);
     look->open = 0;
 }
 
@@ -369,10 +370,10 @@ static void sweep(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
     struct dibs__error unused;
 
     for (size_t i = 0; i < q->count; i++) {
-        struct dibs__flight *flight = &look->flights[i];
+        struct dibs__pending_op *op = &look->ops[i];
         if (dibs__set_has(look->open, i) &&
-            (dibs__flight_await(flight, 0) || dibs__flight_is_sent(flight) != DIBS__SENT || now >= look->deadline))
-            dibs__look_note(look, flight, dibs__flight_finish(flight, 0, NULL, &unused));
+            (dibs__pending_op_await(op, 0) || dibs__pending_op_is_sent(op) != DIBS__SENT || now >= look->deadline))
+            dibs__look_note(look, op, dibs__pending_op_finish(op, 0, NULL, &unused));
     }
 }
 
@@ -380,7 +381,7 @@ static void abandon_open(const struct dibs__quorum *q, struct dibs__look *look)
 {
     for (size_t i = 0; i < q->count; i++)
         if (dibs__set_has(look->open, i))
-            dibs__flight_abandon(&look->flights[i]);
+            dibs__pending_op_abandon(&look->ops[i]);
     look->open = 0;
 }
 

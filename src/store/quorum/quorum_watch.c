@@ -36,14 +36,14 @@ static void end_one(struct watching *watching)
 static bool has_granted(const struct dibs__member *member, const char *token)
 {
     struct dibs__quorum *q = member->quorum;
-    struct dibs__claim *claim = dibs__claim_find(q, token);
+    struct dibs__quorum_lock *lock = dibs__quorum_lock_find(q, token);
 
-    if (!claim)
+    if (!lock)
         return false;
     dibs__quorum_mutex_lock(&q->mutex);
-    bool granted = claim->parts[member->index].state == DIBS__PART_GRANTED;
+    bool granted = lock->states[member->index].phase == DIBS__MEMBER_GRANTED;
     dibs__quorum_mutex_unlock(&q->mutex);
-    dibs__claim_unref(q, claim);
+    dibs__quorum_lock_unref(q, lock);
     return granted;
 }
 

@@ -25,13 +25,13 @@ struct asking {
 
 _Static_assert(sizeof(struct asking) <= DIBS__LOCK_CALL_MAX, "an ask uses the memory of other calls again");
 
-static struct asking *new_asking(struct dibs__redis_store *store, struct dibs__bid *bid)
+static struct asking *new_asking(struct dibs__redis_store *store, struct dibs__attempt *attempt)
 {
-    struct asking *asking = dibs__lock_call_new(sizeof *asking, store, bid->name, bid->begun.redirect);
+    struct asking *asking = dibs__lock_call_new(sizeof *asking, store, attempt->name, attempt->begun.redirect);
 
     if (!asking)
         return NULL;
-    asking->sending = (struct dibs__sending){.bid = bid};
+    asking->sending = (struct dibs__sending){.attempt = attempt};
     asking->has_exclusive = false;
     return asking;
 }
@@ -42,10 +42,10 @@ static struct asking *new_asking(struct dibs__redis_store *store, struct dibs__b
  * Whether a server is asked that may know less than the one that said who owns
  * the lock: that owner restores its lease, and is given the time that it had.
  */
-static bool is_left_to_its_owner(const struct dibs__redis_store *store, struct dibs__bid *bid,
+static bool is_left_to_its_owner(const struct dibs__redis_store *store, struct dibs__attempt *attempt,
                                  const struct dibs__link_view *view)
 {
-    const struct dibs__redis_bid *store_state = dibs__redis_bid_of(bid);
+    const struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
 
     return store_state->seen_server && store_state->seen_server != view->server &&
            dibs__now(store->config.clock) < store_state->seen_until;
@@ -57,9 +57,9 @@ static void write_keys(const struct dibs__redis_store *store, struct asking *ask
     struct dibs__lock_call *call = &asking->call;
     bool is_member = store->config.is_member;
 
-    dibs__lock_call_write(call, is_member || asking->sending.bid->hint ? DIBS__SCRIPT_acquire_member
-                                : asking->sending.bid->shared          ? DIBS__SCRIPT_acquire_shared
-                                                                       : DIBS__SCRIPT_acquire);
+    dibs__lock_call_write(call, is_member || asking->sending.attempt->hint ? DIBS__SCRIPT_acquire_member
+                                : asking->sending.attempt->shared          ? DIBS__SCRIPT_acquire_shared
+                                                                           : DIBS__SCRIPT_acquire);
     if (is_member)
         dibs__call_add_key(&call->call, DIBS__KEY_MEMBER);
 }
@@ -68,47 +68,47 @@ static void write_keys(const struct dibs__redis_store *store, struct asking *ask
 static dibs_status send_ask(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
 {
     struct dibs__lock_call *call = &asking->call;
-    struct dibs__bid *bid = asking->sending.bid;
+    struct dibs__attempt *attempt = asking->sending.attempt;
 
-    asking->sending.leave = is_left_to_its_owner(store, bid, &call->view);
+    asking->sending.leave = is_left_to_its_owner(store, attempt, &call->view);
     write_keys(store, asking);
     struct dibs__ask_words words = dibs__sending_begin(store, &asking->sending, call);
     dibs__codec_acquire(&call->call, &words);
-    return dibs__lock_call_send(store, call, bid->deadline, error);
+    return dibs__lock_call_send(store, call, attempt->deadline, error);
 }
 
-static bool must_queue(const struct dibs__bid *bid)
+static bool must_queue(const struct dibs__attempt *attempt)
 {
-    return bid->wait && bid->fair;
+    return attempt->wait && attempt->fair;
 }
 
-/* Which subscription will hear of a grant: the one that stands. A fair bid waits for one. */
+/* Which subscription will hear of a grant: the one that stands. A fair attempt waits for one. */
 static dibs_status subscribe(struct dibs__redis_store *store, struct dibs__sending *sending, struct dibs__error *error)
 {
-    const struct dibs__bid *bid = sending->bid;
+    const struct dibs__attempt *attempt = sending->attempt;
 
     sending->subscription = 0;
-    if (must_queue(bid))
-        return dibs__subscriber_await(store->subscriber, bid->deadline, &sending->subscription, error);
-    if (bid->wait)
+    if (must_queue(attempt))
+        return dibs__subscriber_await(store->subscriber, attempt->deadline, &sending->subscription, error);
+    if (attempt->wait)
         sending->subscription = dibs__subscriber_serial(store->subscriber);
     return DIBS_OK;
 }
 
-/* Whether the bid may be asked for on the connection that the call shows. */
+/* Whether the attempt may be asked for on the connection that the call shows. */
 static dibs_status may_ask(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
                            struct dibs__error *error)
 {
-    struct dibs__bid *bid = asking->sending.bid;
+    struct dibs__attempt *attempt = asking->sending.attempt;
     const struct dibs__link_view *view = &asking->call.view;
 
-    if (dibs__redis_bid_may_be_overtaken(bid, view)) {
-        dibs__redis_bid_retire(store, bid, answer);
+    if (dibs__redis_attempt_may_be_overtaken(attempt, view)) {
+        dibs__redis_attempt_retire(store, attempt, answer);
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not confirm that it ended the connection that broke",
                                store->endpoint.url.shown);
     }
-    if (must_queue(bid) && !view->may_publish)
-        return dibs__redis_bid_no_right(store, "PUBLISH", error);
+    if (must_queue(attempt) && !view->may_publish)
+        return dibs__redis_attempt_no_right(store, "PUBLISH", error);
     if (dibs__redis_check_disk(store, view, error) != DIBS_OK)
         return error->status;
     return dibs__lock_call_check_slots(store, &asking->call, error);
@@ -121,7 +121,7 @@ static dibs_status may_ask(struct dibs__redis_store *store, struct asking *askin
 static dibs_status wait_for(struct dibs__redis_store *store, const struct asking *asking, bool on_disk, int64_t until,
                             bool *too_few_replicas, struct dibs__error *error)
 {
-    const struct dibs__bid *bid = asking->sending.bid;
+    const struct dibs__attempt *attempt = asking->sending.attempt;
     struct dibs__wait wait = {.on_disk = on_disk,
                               .count = on_disk ? 1 : store->config.min_replicas,
                               .timeout_ms = dibs__ms_until(until, dibs__now(store->config.clock)),
@@ -130,7 +130,7 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct asking
 
     if (wait.timeout_ms > 0) {
         dibs_status status = dibs__call_wait(store->channels[asking->call.channel], asking->call.view.serial, &wait,
-                                             dibs__after_ms(bid->deadline, WAIT_GRACE_MS), &count, error);
+                                             dibs__after_ms(attempt->deadline, WAIT_GRACE_MS), &count, error);
         if (status != DIBS_OK || count >= wait.count)
             return status;
         *too_few_replicas = true;
@@ -146,20 +146,20 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct asking
 static dibs_status confirm(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
                            struct dibs__error *error)
 {
-    struct dibs__bid *bid = asking->sending.bid;
+    struct dibs__attempt *attempt = asking->sending.attempt;
     int64_t until = dibs__after_ms(dibs__now(store->config.clock), store->config.replica_timeout_ms);
     dibs_status status = DIBS_OK;
 
-    if (until > bid->deadline)
-        until = bid->deadline;
+    if (until > attempt->deadline)
+        until = attempt->deadline;
     if (store->config.durable)
         status = wait_for(store, asking, true, until, &answer->too_few_replicas, error);
     if (status == DIBS_OK && store->config.min_replicas > 0)
         status = wait_for(store, asking, false, until, &answer->too_few_replicas, error);
     if (status == DIBS_OK)
         return DIBS_OK;
-    dibs__redis_retract(&store->store, bid->name, bid->token, bid->lease_ms, answer->fence);
-    dibs__redis_bid_set_back(bid);
+    dibs__redis_retract(&store->store, attempt->name, attempt->token, attempt->lease_ms, answer->fence);
+    dibs__redis_attempt_set_back(attempt);
     answer->retired = true;
     return status;
 }
@@ -176,7 +176,7 @@ static void note_first_server(struct dibs__redis_store *store, uint64_t server)
 static dibs_status take_answer(struct dibs__redis_store *store, struct asking *asking, bool *decided,
                                struct dibs__answer *answer, struct dibs__error *error)
 {
-    struct dibs__exchange exchange = {.deadline = asking->sending.bid->deadline, .error = error};
+    struct dibs__exchange exchange = {.deadline = asking->sending.attempt->deadline, .error = error};
     dibs_status status = dibs__lock_call_finish(store, &asking->call, &exchange);
 
     if (exchange.unknown)
@@ -196,12 +196,14 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct asking *a
  * for one script. Whoever waits asks again soon; a single try goes on here for
  * half of its time, so that the last answer comes in time.
  */
-static bool goes_on(const struct dibs__redis_store *store, const struct dibs__bid *bid, dibs_status status,
+static bool goes_on(const struct dibs__redis_store *store, const struct dibs__attempt *attempt, dibs_status status,
                     const struct dibs__answer *answer)
 {
-    bool may = status == DIBS_BUSY && !bid->wait && !store->config.is_member && answer->again_ms == DIBS__AT_ONCE_MS;
+    bool may =
+        status == DIBS_BUSY && !attempt->wait && !store->config.is_member && answer->again_ms == DIBS__AT_ONCE_MS;
 
-    return may && dibs__ms_until(bid->deadline, dibs__now(store->config.clock)) > store->config.command_timeout_ms / 2;
+    return may &&
+           dibs__ms_until(attempt->deadline, dibs__now(store->config.clock)) > store->config.command_timeout_ms / 2;
 }
 
 /*
@@ -214,7 +216,7 @@ static bool goes_on(const struct dibs__redis_store *store, const struct dibs__bi
 static dibs_status ask_on(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
                           bool *connected, struct dibs__error *error)
 {
-    int64_t deadline = asking->sending.bid->deadline;
+    int64_t deadline = asking->sending.attempt->deadline;
     bool begun = asking->call.request != NULL, decided = false;
     dibs_status status = begun ? DIBS_OK : subscribe(store, &asking->sending, error);
     int resends = 0;
@@ -235,7 +237,7 @@ static dibs_status ask_on(struct dibs__redis_store *store, struct asking *asking
         begun = false;
         if (status == DIBS_OK)
             status = take_answer(store, asking, &decided, answer, error);
-    } while (goes_on(store, asking->sending.bid, status, answer) ||
+    } while (goes_on(store, asking->sending.attempt, status, answer) ||
              (!decided && !answer->retired && dibs__redis_once_more(store, &asking->call, status, &resends, deadline)));
     return status;
 }
@@ -248,25 +250,25 @@ static dibs_status ask_on(struct dibs__redis_store *store, struct asking *asking
 static bool leaves_channel(struct dibs__redis_store *store, struct asking *asking, int64_t began,
                            struct dibs__answer *answer)
 {
-    struct dibs__bid *bid = asking->sending.bid;
-    bool in_time = dibs__now(store->config.clock) < bid->deadline;
+    struct dibs__attempt *attempt = asking->sending.attempt;
+    bool in_time = dibs__now(store->config.clock) < attempt->deadline;
     int64_t heard = atomic_load_explicit(&store->heard_at, memory_order_relaxed);
 
     if (!dibs__redis_another_stands(store, asking->call.channel))
         return false;
-    if (!dibs__redis_bid_of(bid)->doubt)
+    if (!dibs__redis_attempt_of(attempt)->doubt)
         return in_time;
     if (in_time || heard >= began)
-        dibs__redis_bid_retire(store, bid, answer);
+        dibs__redis_attempt_retire(store, attempt, answer);
     return false;
 }
 
 /* Fair asks that are sent one after the other are to arrive in that order, so they share a connection. */
-static size_t pick(struct dibs__redis_store *store, const struct dibs__bid *bid)
+static size_t pick(struct dibs__redis_store *store, const struct dibs__attempt *attempt)
 {
     size_t i = 0;
 
-    if (!bid->fair)
+    if (!attempt->fair)
         return dibs__redis_pick(store);
     while (i < DIBS__SHARED && !dibs__channel_stands(store->channels[i]))
         i++;
@@ -276,11 +278,11 @@ static size_t pick(struct dibs__redis_store *store, const struct dibs__bid *bid)
 /* The channel of the token's asks; another, where that does not stand and no ask is in doubt. */
 static void choose_channel(struct dibs__redis_store *store, struct asking *asking)
 {
-    struct dibs__redis_bid *store_state = dibs__redis_bid_of(asking->sending.bid);
+    struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(asking->sending.attempt);
 
     if (store_state->route == 0 ||
         (!store_state->doubt && !dibs__channel_stands(store->channels[store_state->route - 1])))
-        store_state->route = (unsigned)pick(store, asking->sending.bid) + 1;
+        store_state->route = (unsigned)pick(store, asking->sending.attempt) + 1;
     asking->call.channel = store_state->route - 1;
 }
 
@@ -312,7 +314,7 @@ static void give_back(struct dibs__redis_store *store, struct asking *asking)
 static dibs_status ask_exclusively(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
                                    struct dibs__error *error)
 {
-    int64_t deadline = asking->sending.bid->deadline;
+    int64_t deadline = asking->sending.attempt->deadline;
     bool connected = true, moved = false;
     dibs_status status;
 
@@ -348,24 +350,24 @@ static bool begin_on_channel(struct dibs__redis_store *store, struct asking *ask
 /* Where more is needed than to send the ask, that is left to finish. */
 static bool is_plain(struct dibs__redis_store *store, struct asking *asking)
 {
-    struct dibs__bid *bid = asking->sending.bid;
+    struct dibs__attempt *attempt = asking->sending.attempt;
     struct dibs__error unused;
 
-    if (bid->wait)
+    if (attempt->wait)
         asking->sending.subscription = dibs__subscriber_serial(store->subscriber);
-    if (must_queue(bid) && (!asking->sending.subscription || !asking->call.view.may_publish))
+    if (must_queue(attempt) && (!asking->sending.subscription || !asking->call.view.may_publish))
         return false;
-    return !dibs__redis_bid_may_be_overtaken(bid, &asking->call.view) &&
+    return !dibs__redis_attempt_may_be_overtaken(attempt, &asking->call.view) &&
            dibs__redis_check_disk(store, &asking->call.view, &unused) == DIBS_OK &&
            dibs__lock_call_check_slots(store, &asking->call, &unused) == DIBS_OK;
 }
 
-void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
+void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__attempt *attempt)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
 
-    struct asking *asking = bid->begun.state ? bid->begun.state : new_asking(store, bid);
-    bid->begun.state = asking;
+    struct asking *asking = attempt->begun.state ? attempt->begun.state : new_asking(store, attempt);
+    attempt->begun.state = asking;
     if (!asking)
         return;
     DIBS__REQUIRE(!asking->call.request && !asking->has_exclusive);
@@ -373,14 +375,14 @@ void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
         give_back(store, asking);
 }
 
-dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
+dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__attempt *attempt, struct dibs__answer *answer,
                                    struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct asking *asking = bid->begun.state ? bid->begun.state : new_asking(store, bid);
+    struct asking *asking = attempt->begun.state ? attempt->begun.state : new_asking(store, attempt);
 
     *answer = (struct dibs__answer){.fence = 0};
-    bid->begun.state = NULL;
+    attempt->begun.state = NULL;
     if (!asking)
         return dibs__lock_call_no_memory(error);
     dibs_status status = dibs__redis_confirms(store) ? ask_exclusively(store, asking, answer, error)

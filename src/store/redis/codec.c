@@ -98,9 +98,9 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
 
 /* ------------------------------------- release.lua, requeue.lua, retract.lua */
 
-/* let_go.lua. Else nobody held the lock, or another did. */
-#define LET_GO_DONE 1
-#define LET_GO_UNFINISHED 2 /* is added where the queue was not served to its end */
+/* release_common.lua. Else nobody held the lock, or another did. */
+#define RELEASE_DONE 1
+#define RELEASE_UNFINISHED 2 /* is added where the queue was not served to its end */
 
 void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet, uint64_t ended_fence)
 {
@@ -120,8 +120,8 @@ bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply 
 
     if (is_requeue ? !dibs__reply_integer(reply, 0, &code) : reply->type != REDIS_REPLY_INTEGER)
         return false;
-    out->unfinished = code >= LET_GO_UNFINISHED;
-    out->released = (out->unfinished ? code - LET_GO_UNFINISHED : code) == LET_GO_DONE;
+    out->unfinished = code >= RELEASE_UNFINISHED;
+    out->released = (out->unfinished ? code - RELEASE_UNFINISHED : code) == RELEASE_DONE;
     out->ask = is_requeue ? reply->element[1] : NULL;
     return true;
 }
@@ -139,11 +139,11 @@ bool dibs__codec_read_retract(const redisReply *reply, size_t count, int64_t *se
 
 enum dibs__retract_code dibs__codec_read_retracted(const redisReply *reply, size_t i)
 {
-    int64_t code; /* of let_go.lua: whichever it is, the lock is not the token's */
+    int64_t code; /* of release_common.lua: whichever it is, the lock is not the token's */
 
     if (!dibs__reply_integer(reply, i + 1, &code))
         return DIBS__RETRACT_REFUSED;
-    return code >= LET_GO_UNFINISHED ? DIBS__RETRACT_UNFINISHED : DIBS__RETRACT_GONE;
+    return code >= RELEASE_UNFINISHED ? DIBS__RETRACT_UNFINISHED : DIBS__RETRACT_GONE;
 }
 
 /* ------------------------------------------------------------------ renew.lua */

@@ -179,19 +179,19 @@ void dibs__redis_lease_came(struct dibs__store *base, struct dibs__lease_store_s
 
 /* ---------------------------------------------------------- from node to node */
 
-bool dibs__redis_bid_is_in_doubt(const struct dibs__bid *bid)
+bool dibs__redis_attempt_is_in_doubt(const struct dibs__attempt *attempt)
 {
-    return ((const struct dibs__redis_bid *)&bid->store_state)->doubt != NULL;
+    return ((const struct dibs__redis_attempt *)&attempt->store_state)->doubt != NULL;
 }
 
-uint64_t dibs__redis_bid_server(const struct dibs__bid *bid)
+uint64_t dibs__redis_attempt_server(const struct dibs__attempt *attempt)
 {
-    return ((const struct dibs__redis_bid *)&bid->store_state)->seen_server;
+    return ((const struct dibs__redis_attempt *)&attempt->store_state)->seen_server;
 }
 
-void dibs__redis_bid_came(struct dibs__store *base, struct dibs__bid *bid, bool knows)
+void dibs__redis_attempt_came(struct dibs__store *base, struct dibs__attempt *attempt, bool knows)
 {
-    struct dibs__redis_bid *store_state = dibs__redis_bid_of(bid);
+    struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
 
     DIBS__REQUIRE(!store_state->doubt);
     store_state->route = 0;

@@ -90,14 +90,14 @@ uint64_t dibs__redis_lease_server(const struct dibs__lease_store_state *lease);
 /* The slot of a lease moved here with all that was in it: this server knows what the other one knew. */
 void dibs__redis_lease_came(struct dibs__store *store, struct dibs__lease_store_state *lease);
 
-/* Whether an ask of the bid is in doubt. Then its token is to be concluded where that ask went. */
-bool dibs__redis_bid_is_in_doubt(const struct dibs__bid *bid);
+/* Whether an ask of the attempt is in doubt. Then its token is to be concluded where that ask went. */
+bool dibs__redis_attempt_is_in_doubt(const struct dibs__attempt *attempt);
 
-/* The server that said last who has the lock that the bid is for; 0: none did. */
-uint64_t dibs__redis_bid_server(const struct dibs__bid *bid);
+/* The server that said last who has the lock that the attempt is for; 0: none did. */
+uint64_t dibs__redis_attempt_server(const struct dibs__attempt *attempt);
 
-/* The bid, of which nothing is in doubt, goes on at this store. knows: its server has what the other one had. */
-void dibs__redis_bid_came(struct dibs__store *store, struct dibs__bid *bid, bool knows);
+/* The attempt, of which nothing is in doubt, goes on at this store. knows: its server has what the other one had. */
+void dibs__redis_attempt_came(struct dibs__store *store, struct dibs__attempt *attempt, bool knows);
 
 /* Goes on with a retraction of another node. Any thread. */
 void dibs__redis_take_forwarded(struct dibs__store *store, const struct dibs__forwarded_retraction *forwarded);

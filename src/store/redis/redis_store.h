@@ -3,7 +3,7 @@
  *   redis_store.c  opening, closing, and the scheduler's part
  *   channels.c     which connection is used for what, and whether the server can be reached
  *   lock_call.c    one script about one lock, on one of those connections
- *   redis_bid.c    what is known of a bid, and what the server says of its asks
+ *   redis_attempt.c    what is known of an attempt, and what the server says of its asks
  *   ask.c, release.c, query.c, walk.c, force.c, renew.c, member.c, examine.c: the operations of store.h
  *   plain.c        commands that are no scripts, on one of those connections
  *   retractions.c  tokens that are deleted in the background; retract_batch.c: their way to the server
@@ -225,10 +225,10 @@ dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__l
 dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs__lock_call *call,
                                    struct dibs__exchange *exchange);
 
-/* ------------------------------------------------------------- redis_bid.c */
+/* ------------------------------------------------------------- redis_attempt.c */
 
-/* What the store notes with a bid. Lies in the store state, whatever type that has. */
-struct __attribute__((__may_alias__)) dibs__redis_bid {
+/* What the store notes with an attempt. Lies in the store state, whatever type that has. */
+struct __attribute__((__may_alias__)) dibs__redis_attempt {
     int64_t seen_until;        /* the lock is another's until then, as seen_server said; 0: none was seen */
     uint64_t seen_server;      /* a server other than this one may not know that owner */
     uint64_t seen_fence;       /* the last fence that seen_server had given */
@@ -236,14 +236,14 @@ struct __attribute__((__may_alias__)) dibs__redis_bid {
     unsigned route;            /* 1 more than the shared channel that the asks of the token go over; 0: none yet */
 };
 
-static inline struct dibs__redis_bid *dibs__redis_bid_of(struct dibs__bid *bid)
+static inline struct dibs__redis_attempt *dibs__redis_attempt_of(struct dibs__attempt *attempt)
 {
-    return (struct dibs__redis_bid *)&bid->store_state;
+    return (struct dibs__redis_attempt *)&attempt->store_state;
 }
 
 /* One ask as it is sent. */
 struct dibs__sending {
-    struct dibs__bid *bid;
+    struct dibs__attempt *attempt;
     uint64_t subscription; /* that will hear of a grant; 0: the token does not queue */
     unsigned slot;         /* of the lock; set where the server has sharded channels */
     uint64_t slot_serial;  /* of the slot's subscription, whose channel is named; 0: the runtime's own is */
@@ -252,7 +252,7 @@ struct dibs__sending {
     bool leave; /* a lock that is free is left to its owner */
 };
 
-/* The words of the ask on the connection of the call, for the codec: a new ask of the bid begins. */
+/* The words of the ask on the connection of the call, for the codec: a new ask of the attempt begins. */
 struct dibs__ask_words dibs__sending_begin(struct dibs__redis_store *store, struct dibs__sending *sending,
                                            const struct dibs__lock_call *call);
 
@@ -272,26 +272,28 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
 /*
  * Nothing is asked for under the token any more, because an ask in doubt can
  * neither be waited for nor followed. The token is retracted, by the way that
- * the ask in doubt went; at a member of a quorum once the bid is concluded.
+ * the ask in doubt went; at a member of a quorum once the attempt is concluded.
  */
-void dibs__redis_bid_retire(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer);
+void dibs__redis_attempt_retire(struct dibs__redis_store *store, struct dibs__attempt *attempt,
+                                struct dibs__answer *answer);
 
-/* Sets back the bid, whose token is being retracted. What is known of the lock stays. */
-void dibs__redis_bid_set_back(struct dibs__bid *bid);
+/* Sets back the attempt, whose token is being retracted. What is known of the lock stays. */
+void dibs__redis_attempt_set_back(struct dibs__attempt *attempt);
 
 /* Whether a sending whose outcome is unknown may still arrive after what is sent on the connection of `view`. */
-bool dibs__redis_bid_may_be_overtaken(struct dibs__bid *bid, const struct dibs__link_view *view);
+bool dibs__redis_attempt_may_be_overtaken(struct dibs__attempt *attempt, const struct dibs__link_view *view);
 
-/* A right that a fair bid needs is missing: DIBS_DENIED. */
-dibs_status dibs__redis_bid_no_right(const struct dibs__redis_store *store, const char *to, struct dibs__error *error);
+/* A right that a fair attempt needs is missing: DIBS_DENIED. */
+dibs_status dibs__redis_attempt_no_right(const struct dibs__redis_store *store, const char *to,
+                                         struct dibs__error *error);
 
-void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held);
-bool dibs__redis_may_release(const struct dibs__store *base, const struct dibs__bid *bid);
+void dibs__redis_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held);
+bool dibs__redis_may_release(const struct dibs__store *base, const struct dibs__attempt *attempt);
 
 /* ----------------------------------------------- the operations of store.h */
 
-void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__bid *bid);
-dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
+void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__attempt *attempt);
+dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__attempt *attempt, struct dibs__answer *answer,
                                    struct dibs__error *error);
 
 void dibs__redis_release_begin(struct dibs__store *base, struct dibs__release *release);

@@ -16,7 +16,7 @@
 struct releasing {
     struct dibs__lock_call call;
     struct dibs__release *release;
-    struct dibs__sending next; /* the ask behind the release; bid NULL: there is none */
+    struct dibs__sending next; /* the ask behind the release; attempt NULL: there is none */
     bool with_next;            /* the ask was part of the last sending */
 };
 
@@ -25,7 +25,7 @@ _Static_assert(sizeof(struct releasing) <= DIBS__LOCK_CALL_MAX, "a release uses 
 /* ---------------------------------------------------------------- the sending */
 
 /*
- * Where grants are confirmed the next bid's thread asks by itself: its ask needs a
+ * Where grants are confirmed the next attempt's thread asks by itself: its ask needs a
  * channel that nobody else uses. So it does at a member of a quorum, where an
  * ask is another script, and behind a quiet release.
  */
@@ -33,7 +33,7 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
 {
     struct releasing *releasing = dibs__lock_call_new(sizeof *releasing, store, release->name, release->begun.redirect);
     bool alone = dibs__redis_confirms(store) || store->config.is_member || release->quiet;
-    struct dibs__bid *next = alone ? NULL : release->next;
+    struct dibs__attempt *next = alone ? NULL : release->next;
 
     release->again = false;
     release->next_status = DIBS_BUSY; /* the next was not asked for: it is to ask at once */
@@ -42,7 +42,7 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
         return NULL;
     DIBS__REQUIRE(!next || !next->fair);
     releasing->release = release;
-    releasing->next = (struct dibs__sending){.bid = next};
+    releasing->next = (struct dibs__sending){.attempt = next};
     releasing->with_next = false;
     if (next) {
         release->next_status = DIBS_UNAVAILABLE;
@@ -57,7 +57,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
     struct dibs__lock_call *call = &releasing->call;
     struct dibs__release *release = releasing->release;
 
-    releasing->with_next = releasing->next.bid && !release->next_answer.retired;
+    releasing->with_next = releasing->next.attempt && !release->next_answer.retired;
     dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release);
     if (releasing->with_next) {
         struct dibs__ask_words ask = dibs__sending_begin(store, &releasing->next, call);
@@ -75,8 +75,8 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
 static void choose_channel(struct dibs__redis_store *store, struct releasing *releasing)
 {
     releasing->call.channel = dibs__redis_pick(store);
-    if (releasing->next.bid)
-        dibs__redis_bid_of(releasing->next.bid)->route = (unsigned)releasing->call.channel + 1;
+    if (releasing->next.attempt)
+        dibs__redis_attempt_of(releasing->next.attempt)->route = (unsigned)releasing->call.channel + 1;
 }
 
 /* ----------------------------------------------------------------- the answer */
@@ -138,7 +138,7 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
                               struct dibs__error *error)
 {
     struct dibs__release *release = releasing->release;
-    struct dibs__bid *next = releasing->next.bid;
+    struct dibs__attempt *next = releasing->next.attempt;
     bool begun = releasing->call.request != NULL, unknown = false, decided = false;
     dibs_status status = DIBS_OK;
     int resends = 0;
@@ -152,8 +152,8 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
             *connected = status == DIBS_OK;
             if (status != DIBS_OK)
                 return status;
-            if (next && dibs__redis_bid_may_be_overtaken(next, &releasing->call.view))
-                dibs__redis_bid_retire(store, next, &release->next_answer);
+            if (next && dibs__redis_attempt_may_be_overtaken(next, &releasing->call.view))
+                dibs__redis_attempt_retire(store, next, &release->next_answer);
             status = send_release(store, releasing, error);
         }
         begun = false;
@@ -174,7 +174,7 @@ static dibs_status release_shared(struct dibs__redis_store *store, struct releas
                                   struct dibs__error *error)
 {
     struct dibs__release *release = releasing->release;
-    struct dibs__bid *next = releasing->next.bid;
+    struct dibs__attempt *next = releasing->next.attempt;
     dibs_status status;
     bool connected, moves;
     int moved = 0;
@@ -186,8 +186,8 @@ static dibs_status release_shared(struct dibs__redis_store *store, struct releas
         moves = status == DIBS_UNAVAILABLE && !connected && ++moved < DIBS__SHARED &&
                 dibs__now(store->config.clock) < release->deadline &&
                 dibs__redis_another_stands(store, releasing->call.channel);
-        if (moves && next && dibs__redis_bid_of(next)->doubt)
-            dibs__redis_bid_retire(store, next, &release->next_answer);
+        if (moves && next && dibs__redis_attempt_of(next)->doubt)
+            dibs__redis_attempt_retire(store, next, &release->next_answer);
     } while (moves);
     return status;
 }
@@ -206,8 +206,8 @@ void dibs__redis_release_begin(struct dibs__store *base, struct dibs__release *r
     choose_channel(store, releasing);
     if (!dibs__lock_call_standing(store, &releasing->call))
         return;
-    struct dibs__bid *next = releasing->next.bid;
-    if (!next || !dibs__redis_bid_may_be_overtaken(next, &releasing->call.view))
+    struct dibs__attempt *next = releasing->next.attempt;
+    if (!next || !dibs__redis_attempt_may_be_overtaken(next, &releasing->call.view))
         send_release(store, releasing, NULL);
 }
 
@@ -220,8 +220,8 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__re
 
     release->begun.state = NULL;
     if (releasing) {
-        if (releasing->next.bid)
-            releasing->next.bid->deadline = release->deadline;
+        if (releasing->next.attempt)
+            releasing->next.attempt->deadline = release->deadline;
         status = release_shared(store, releasing, error);
         dibs__lock_call_free(store, releasing);
     } else {

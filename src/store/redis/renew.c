@@ -224,7 +224,7 @@ static bool write_script(const struct renewal_words *words, const struct dibs__l
                          bool with_text)
 {
     if (asking)
-        return dibs__script_words_apart(DIBS__SCRIPT_renew, &words->words);
+        return dibs__script_words_single_key(DIBS__SCRIPT_renew, &words->words);
     dibs__script_words(DIBS__SCRIPT_renew, view, with_text, &words->words);
     return true;
 }

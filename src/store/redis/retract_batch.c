@@ -146,12 +146,12 @@ static bool write_words(const struct dibs__retract_batch *batch, struct dibs__wo
 /* --------------------------------------------------------------- the sending */
 
 /* The node is asked though the slot is not there yet. */
-static bool send_apart(struct dibs__retract_batch *batch, struct dibs__channel *channel,
-                       const struct dibs__link_view *view, const struct dibs__words *words)
+static bool send_single_key(struct dibs__retract_batch *batch, struct dibs__channel *channel,
+                            const struct dibs__link_view *view, const struct dibs__words *words)
 {
     bool sent = false;
 
-    if (dibs__script_words_apart(DIBS__SCRIPT_retract, words))
+    if (dibs__script_words_single_key(DIBS__SCRIPT_retract, words))
         sent = dibs__channel_submit(
             channel, view->serial,
             &(struct dibs__command){
@@ -172,7 +172,7 @@ static bool send_words(struct dibs__retract_batch *batch, struct dibs__channel *
     if (!write_words(batch, words))
         return false;
     if (batch->entries[0]->asking)
-        return send_apart(batch, channel, view, words);
+        return send_single_key(batch, channel, view, words);
     dibs__script_words(DIBS__SCRIPT_retract, view, batch->entries[0]->with_text, words);
     return dibs__channel_submit(
         channel, view->serial,

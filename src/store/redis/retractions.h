@@ -1,5 +1,5 @@
 /*
- * The tokens that are being retracted: of bids whose outcome is in doubt, and
+ * The tokens that are being retracted: of attempts whose outcome is in doubt, and
  * of releases that the server did not confirm. The scheduler deletes each token
  * again and again, until the server says that it is gone for good, or nothing
  * of it can be left. Tokens go in batches. A few batches may be under way, so

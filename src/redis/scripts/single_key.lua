@@ -1,11 +1,11 @@
 -- Put before another script, behind `local more = N`, where a node of a cluster is taking over the slot of the lock
--- (dibs__script_apart). Such a node refuses a call of several KEYS of which one does not exist, and also a command of several
+-- (dibs__script_single_key). Such a node refuses a call of several KEYS of which one does not exist, and also a command of several
 -- keys in a script. So the call names one key; the N others stand in ARGV before the rest, and what would be one command
 -- about several keys is done key by key.
 
 local KEYS, ARGV = {KEYS[1], unpack(ARGV, 1, more)}, {unpack(ARGV, more + 1)}
 
-local function apart(call)
+local function single_key(call)
   return function(name, ...)
     local result = name == 'EXISTS' and 0 or {}
     if name ~= 'EXISTS' and name ~= 'MGET' then
@@ -23,4 +23,4 @@ local function apart(call)
   end
 end
 
-local redis = setmetatable({call = apart(redis.call), pcall = apart(redis.pcall), apart = true}, {__index = redis})
+local redis = setmetatable({call = single_key(redis.call), pcall = single_key(redis.pcall), single_key = true}, {__index = redis})

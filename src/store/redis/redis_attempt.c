@@ -1,4 +1,4 @@
-/* What the store knows of a bid, and what the server says of its asks. */
+/* What the store knows of an attempt, and what the server says of its asks. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,51 +21,52 @@
 #define SLOT_LEAST_MS 500
 #define SLOT_MOST_MS 1000
 
-_Static_assert(sizeof(struct dibs__redis_bid) <= sizeof((struct dibs__bid_store_state){0}.words),
+_Static_assert(sizeof(struct dibs__redis_attempt) <= sizeof((struct dibs__attempt_store_state){0}.words),
                "what is noted leaves `outer` alone");
-_Static_assert(_Alignof(struct dibs__redis_bid) <= _Alignof(struct dibs__bid_store_state), "and can lie there");
+_Static_assert(_Alignof(struct dibs__redis_attempt) <= _Alignof(struct dibs__attempt_store_state), "and can lie there");
 
 /* --------------------------------------------------------------- the outcome */
 
-static void forget_doubt(struct dibs__redis_bid *store_state)
+static void forget_doubt(struct dibs__redis_attempt *store_state)
 {
     free(store_state->doubt);
     store_state->doubt = NULL;
 }
 
-void dibs__redis_bid_set_back(struct dibs__bid *bid)
+void dibs__redis_attempt_set_back(struct dibs__attempt *attempt)
 {
-    struct dibs__redis_bid *store_state = dibs__redis_bid_of(bid);
+    struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
 
     forget_doubt(store_state);
     store_state->route = 0;
-    bid->number = 0;
-    bid->proof = 0;
-    bid->in_store = false;
-    bid->lease = (struct dibs__lease_store_state){.words = {0}};
+    attempt->number = 0;
+    attempt->proof = 0;
+    attempt->in_store = false;
+    attempt->lease = (struct dibs__lease_store_state){.words = {0}};
 }
 
-static void spend_by(struct dibs__redis_store *store, struct dibs__bid *bid, const struct dibs__route *route,
+static void spend_by(struct dibs__redis_store *store, struct dibs__attempt *attempt, const struct dibs__route *route,
                      struct dibs__answer *answer)
 {
-    dibs__retractions_add(store->retractions, bid->name, bid->token, bid->lease_ms, 0, route);
-    dibs__redis_bid_set_back(bid);
+    dibs__retractions_add(store->retractions, attempt->name, attempt->token, attempt->lease_ms, 0, route);
+    dibs__redis_attempt_set_back(attempt);
     answer->retired = true;
 }
 
-/* A member's token may hold the lock at the others meanwhile, and is set here by renewals: it goes with its bid. */
-void dibs__redis_bid_retire(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer)
+/* A member's token may hold the lock at the others meanwhile, and is set here by renewals: it goes with its attempt. */
+void dibs__redis_attempt_retire(struct dibs__redis_store *store, struct dibs__attempt *attempt,
+                                struct dibs__answer *answer)
 {
-    DIBS__REQUIRE(dibs__redis_bid_of(bid)->doubt);
+    DIBS__REQUIRE(dibs__redis_attempt_of(attempt)->doubt);
     if (store->config.is_member)
         answer->retired = answer->stuck = true;
     else
-        spend_by(store, bid, dibs__redis_bid_of(bid)->doubt, answer);
+        spend_by(store, attempt, dibs__redis_attempt_of(attempt)->doubt, answer);
 }
 
-bool dibs__redis_bid_may_be_overtaken(struct dibs__bid *bid, const struct dibs__link_view *view)
+bool dibs__redis_attempt_may_be_overtaken(struct dibs__attempt *attempt, const struct dibs__link_view *view)
 {
-    const struct dibs__route *route = dibs__redis_bid_of(bid)->doubt;
+    const struct dibs__route *route = dibs__redis_attempt_of(attempt)->doubt;
 
     return route && !dibs__view_is_behind(view, route->serial);
 }
@@ -73,7 +74,7 @@ bool dibs__redis_bid_may_be_overtaken(struct dibs__bid *bid, const struct dibs__
 void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sending *sending,
                          const struct dibs__lock_call *call, struct dibs__answer *answer)
 {
-    struct dibs__redis_bid *store_state = dibs__redis_bid_of(sending->bid);
+    struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(sending->attempt);
     struct dibs__route route = {store->channels[call->channel], call->view.serial, call->view.id, sending->not_after};
     bool goes_on = call->channel < DIBS__SHARED && dibs__link_can_be_ended(&route.link);
     bool is_kept = goes_on || store->config.is_member;
@@ -81,41 +82,41 @@ void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sen
     if (is_kept && !store_state->doubt)
         store_state->doubt = malloc(sizeof route);
     if (!is_kept || !store_state->doubt) {
-        spend_by(store, sending->bid, &route, answer);
+        spend_by(store, sending->attempt, &route, answer);
         return;
     }
     *store_state->doubt = route;
     if (!goes_on)
-        dibs__redis_bid_retire(store, sending->bid, answer);
+        dibs__redis_attempt_retire(store, sending->attempt, answer);
 }
 
-void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
+void dibs__redis_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held)
 {
     static const struct dibs__route nowhere = {.channel = NULL};
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__redis_bid *store_state = dibs__redis_bid_of(bid);
+    struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
 
-    DIBS__REQUIRE(!bid->begun.state);
-    bool retracts = !held && (bid->in_store || store_state->doubt);
+    DIBS__REQUIRE(!attempt->begun.state);
+    bool retracts = !held && (attempt->in_store || store_state->doubt);
     if (retracts && (store_state->doubt || !store->config.is_member))
-        dibs__retractions_add(store->retractions, bid->name, bid->token, bid->lease_ms, 0,
+        dibs__retractions_add(store->retractions, attempt->name, attempt->token, attempt->lease_ms, 0,
                               store_state->doubt ? store_state->doubt : &nowhere);
     if (retracts && store->config.is_member) /* a top-up may be under way, too */
-        dibs__redis_retract(base, bid->name, bid->token, bid->lease_ms, 0);
+        dibs__redis_retract(base, attempt->name, attempt->token, attempt->lease_ms, 0);
     if (held) {
         forget_doubt(store_state);
-        bid->in_store = false;
+        attempt->in_store = false;
     } else {
-        dibs__redis_bid_set_back(bid);
+        dibs__redis_attempt_set_back(attempt);
     }
 }
 
 /* At a member of a quorum a top-up may be under way, and its release is one of several. */
-bool dibs__redis_may_release(const struct dibs__store *base, const struct dibs__bid *bid)
+bool dibs__redis_may_release(const struct dibs__store *base, const struct dibs__attempt *attempt)
 {
     const struct dibs__redis_store *store = (const struct dibs__redis_store *)(const void *)base;
 
-    return bid->in_store && !store->config.is_member && !dibs__redis_bid_is_in_doubt(bid);
+    return attempt->in_store && !store->config.is_member && !dibs__redis_attempt_is_in_doubt(attempt);
 }
 
 /* --------------------------------------------------------------- the sending */
@@ -129,12 +130,12 @@ static const char *choose_channel(struct dibs__redis_store *store, struct dibs__
                                   const struct dibs__lock_call *call)
 {
     const struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK];
-    const struct dibs__bid *bid = sending->bid;
+    const struct dibs__attempt *attempt = sending->attempt;
 
     sending->slot_serial = 0;
-    if (call->view.sharded && bid->wait) {
+    if (call->view.sharded && attempt->wait) {
         sending->slot = dibs__slot_of(lock->bytes, lock->size);
-        sending->slot_serial = dibs__subscriber_slot(store->subscriber, sending->slot, bid->lease_ms);
+        sending->slot_serial = dibs__subscriber_slot(store->subscriber, sending->slot, attempt->lease_ms);
     }
     if (!sending->slot_serial && !call->view.may_publish) /* a release under this account could not tell of the grant */
         sending->subscription = 0;
@@ -149,22 +150,22 @@ static const char *choose_channel(struct dibs__redis_store *store, struct dibs__
 struct dibs__ask_words dibs__sending_begin(struct dibs__redis_store *store, struct dibs__sending *sending,
                                            const struct dibs__lock_call *call)
 {
-    struct dibs__bid *bid = sending->bid;
-    struct dibs__redis_lease *lease = dibs__redis_lease_of(&bid->lease);
+    struct dibs__attempt *attempt = sending->attempt;
+    struct dibs__redis_lease *lease = dibs__redis_lease_of(&attempt->lease);
 
     const char *channel = choose_channel(store, sending, call);
-    bid->number++;
-    bid->proof = dibs__now(store->config.clock);
-    *lease = (struct dibs__redis_lease){.server = call->view.server, .confirmed_at = bid->proof};
-    sending->not_after = dibs__redis_not_after(store, &call->view, bid->proof);
+    attempt->number++;
+    attempt->proof = dibs__now(store->config.clock);
+    *lease = (struct dibs__redis_lease){.server = call->view.server, .confirmed_at = attempt->proof};
+    sending->not_after = dibs__redis_not_after(store, &call->view, attempt->proof);
     return (struct dibs__ask_words){
-        .token = bid->token,
-        .number = bid->number,
-        .lease_ms = bid->lease_ms,
+        .token = attempt->token,
+        .number = attempt->number,
+        .lease_ms = attempt->lease_ms,
         .channel = channel,
         .not_after = sending->not_after,
         .leave = sending->leave,
-        .left_fence = dibs__redis_bid_of(bid)->seen_fence,
+        .left_fence = dibs__redis_attempt_of(attempt)->seen_fence,
         .run = store->config.is_member ? dibs__codec_run(call->view.id.run_id) : NULL,
         .quorum = dibs__redis_quorum(store),
     };
@@ -177,15 +178,16 @@ static int64_t earlier(int64_t pause_ms, int64_t remaining_ms)
     return remaining_ms >= 0 && remaining_ms < pause_ms ? remaining_ms + DIBS__AT_ONCE_MS : pause_ms;
 }
 
-dibs_status dibs__redis_bid_no_right(const struct dibs__redis_store *store, const char *to, struct dibs__error *error)
+dibs_status dibs__redis_attempt_no_right(const struct dibs__redis_store *store, const char *to,
+                                         struct dibs__error *error)
 {
     return dibs__error_set(error, DIBS_DENIED, "%s: DIBS_FAIR needs the right to %s", store->endpoint.url.shown, to);
 }
 
-static void note_owner(struct dibs__redis_store *store, struct dibs__bid *bid, const struct dibs__link_view *view,
-                       const struct dibs__ask_reply *reply)
+static void note_owner(struct dibs__redis_store *store, struct dibs__attempt *attempt,
+                       const struct dibs__link_view *view, const struct dibs__ask_reply *reply)
 {
-    struct dibs__redis_bid *store_state = dibs__redis_bid_of(bid);
+    struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
 
     if (reply->remaining_ms <= 0)
         return;
@@ -195,9 +197,9 @@ static void note_owner(struct dibs__redis_store *store, struct dibs__bid *bid, c
 }
 
 /* How often a waiter asks that is told of a change: often enough to keep its place in the queue (rule 9). */
-static int64_t told_ms(const struct dibs__bid *bid)
+static int64_t told_ms(const struct dibs__attempt *attempt)
 {
-    int64_t ms = bid->lease_ms / 3;
+    int64_t ms = attempt->lease_ms / 3;
 
     return ms < POLL_MOST_MS ? POLL_MOST_MS : ms > TOLD_MS ? TOLD_MS : ms;
 }
@@ -216,9 +218,9 @@ static bool trust(struct dibs__redis_store *store, const struct dibs__sending *s
 }
 
 /* How often a waiter asks that will be told of a grant; soon: once more before, to be told by a sharded channel. */
-static int64_t pushed_ms(const struct dibs__bid *bid, bool soon)
+static int64_t pushed_ms(const struct dibs__attempt *attempt, bool soon)
 {
-    int64_t ms = bid->lease_ms / 3, soon_ms = soon ? dibs__jitter(SLOT_LEAST_MS, SLOT_MOST_MS) : ms;
+    int64_t ms = attempt->lease_ms / 3, soon_ms = soon ? dibs__jitter(SLOT_LEAST_MS, SLOT_MOST_MS) : ms;
 
     return soon_ms < ms ? soon_ms : ms;
 }
@@ -228,19 +230,19 @@ static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct d
                                  const struct dibs__ask_reply *reply, struct dibs__answer *answer,
                                  struct dibs__error *error)
 {
-    struct dibs__bid *bid = sending->bid;
+    struct dibs__attempt *attempt = sending->attempt;
 
     answer->recalled = reply->recalled; /* which may get lost, so who waits asks again soon */
     answer->again_ms = earlier(dibs__jitter(POLL_LEAST_MS, POLL_MOST_MS), reply->remaining_ms);
     if (!reply->by_dibs)
-        answer->told_ms = earlier(told_ms(bid), reply->remaining_ms);
+        answer->told_ms = earlier(told_ms(attempt), reply->remaining_ms);
     if (!sending->subscription)
         return DIBS_BUSY;
-    bid->in_store = true;
+    attempt->in_store = true;
     if (!reply->listeners_known && !sending->slot_serial)
-        return bid->fair ? dibs__redis_bid_no_right(store, "PUBSUB NUMSUB", error) : DIBS_BUSY;
+        return attempt->fair ? dibs__redis_attempt_no_right(store, "PUBSUB NUMSUB", error) : DIBS_BUSY;
     if (trust(store, sending, reply->listeners) && reply->by_dibs && !reply->recalled)
-        answer->again_ms = earlier(pushed_ms(bid, soon), reply->remaining_ms);
+        answer->again_ms = earlier(pushed_ms(attempt, soon), reply->remaining_ms);
     return DIBS_BUSY;
 }
 
@@ -248,13 +250,13 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct dibs
                               const struct dibs__link_view *view, const struct dibs__ask_reply *reply,
                               struct dibs__answer *answer, struct dibs__error *error)
 {
-    const struct dibs__bid *bid = sending->bid;
-    bool soon = view->sharded && bid->wait && !sending->slot_serial &&
-                dibs__subscriber_want_slot(store->subscriber, sending->slot, bid->lease_ms);
+    const struct dibs__attempt *attempt = sending->attempt;
+    bool soon = view->sharded && attempt->wait && !sending->slot_serial &&
+                dibs__subscriber_want_slot(store->subscriber, sending->slot, attempt->lease_ms);
 
-    note_owner(store, sending->bid, view, reply);
+    note_owner(store, sending->attempt, view, reply);
     dibs_status status = queue_or_poll(store, sending, soon, reply, answer, error);
-    int64_t seen_until = dibs__redis_bid_of(sending->bid)->seen_until;
+    int64_t seen_until = dibs__redis_attempt_of(sending->attempt)->seen_until;
     int64_t left = dibs__ms_until(seen_until, dibs__now(store->config.clock)) + 1;
 
     if (sending->leave && left < answer->again_ms) /* a lock that is free is left to its owner no longer than that */
@@ -263,11 +265,11 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct dibs
 }
 
 /* An answer settles the asks before it too: the store may know the token. A refusal tells nothing of them. */
-static void settle_doubt(struct dibs__bid *bid)
+static void settle_doubt(struct dibs__attempt *attempt)
 {
-    struct dibs__redis_bid *store_state = dibs__redis_bid_of(bid);
+    struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
 
-    bid->in_store = bid->in_store || store_state->doubt;
+    attempt->in_store = attempt->in_store || store_state->doubt;
     forget_doubt(store_state);
 }
 
@@ -282,23 +284,23 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
                                const struct dibs__lock_call *call, const redisReply *reply, bool *decided,
                                struct dibs__answer *answer, struct dibs__error *error)
 {
-    struct dibs__bid *bid = sending->bid;
+    struct dibs__attempt *attempt = sending->attempt;
     struct dibs__ask_reply said;
 
     *decided = true;
     if (!dibs__codec_read_ask(&said, reply))
-        return dibs__redis_reply_error(store, "acquiring", bid->name, reply, error);
+        return dibs__redis_reply_error(store, "acquiring", attempt->name, reply, error);
     switch (said.code) {
     case DIBS__ASK_TAKEN:
-        settle_doubt(bid);
+        settle_doubt(attempt);
         if (store->config.is_member) /* no push will grant it */
-            bid->lease = (struct dibs__lease_store_state){.words = {0}};
+            attempt->lease = (struct dibs__lease_store_state){.words = {0}};
         return read_taken(store, sending, &call->view, &said, answer, error);
     case DIBS__ASK_GRANTED:
-        settle_doubt(bid);
-        bid->in_store = true;
+        settle_doubt(attempt);
+        attempt->in_store = true;
         if (said.fence == 0)
-            return dibs__redis_reply_error(store, "acquiring", bid->name, reply, error);
+            return dibs__redis_reply_error(store, "acquiring", attempt->name, reply, error);
         answer->fence = said.fence;
         answer->server_us = said.server_us;
         return DIBS_OK;

@@ -46,10 +46,10 @@ static void note_failure(struct dibs__member *member, int64_t now)
     dibs__quorum_mutex_unlock(&member->quorum->mutex);
 }
 
-static void note_answer(struct dibs__flight *flight, int64_t now)
+static void note_answer(struct dibs__pending_op *op, int64_t now)
 {
-    struct dibs__member *member = flight->member;
-    int64_t took = now - flight->sent_at, usual = atomic_load_explicit(&member->usual, memory_order_relaxed);
+    struct dibs__member *member = op->member;
+    int64_t took = now - op->sent_at, usual = atomic_load_explicit(&member->usual, memory_order_relaxed);
 
     usual = usual > 0 ? usual + (took - usual) / 8 : took;
     atomic_store_explicit(&member->usual, usual, memory_order_relaxed);
@@ -65,17 +65,17 @@ static void note_answer(struct dibs__flight *flight, int64_t now)
     dibs__quorum_mutex_unlock(&member->quorum->mutex);
 }
 
-static int64_t overdue_at(const struct dibs__flight *flight)
+static int64_t overdue_at(const struct dibs__pending_op *op)
 {
-    int64_t usual = atomic_load_explicit(&flight->member->usual, memory_order_relaxed) * OVERDUE_TIMES;
+    int64_t usual = atomic_load_explicit(&op->member->usual, memory_order_relaxed) * OVERDUE_TIMES;
 
-    return flight->sent_at + (usual > OVERDUE_LEAST ? usual : OVERDUE_LEAST);
+    return op->sent_at + (usual > OVERDUE_LEAST ? usual : OVERDUE_LEAST);
 }
 
-void dibs__flight_note_delay(const struct dibs__flight *flight, int64_t now)
+void dibs__pending_op_note_delay(const struct dibs__pending_op *op, int64_t now)
 {
-    if (is_late(flight->member, now - flight->sent_at))
-        note_failure(flight->member, now);
+    if (is_late(op->member, now - op->sent_at))
+        note_failure(op->member, now);
 }
 
 /* A member whose rest is over is tried by one ask; the others wait a while for what comes of that. */
@@ -109,147 +109,147 @@ uint32_t dibs__members_to_ask(struct dibs__quorum *q, uint32_t *spared)
     return fit & ~resting;
 }
 
-/* -------------------------------------------------------------------- one flight */
+/* -------------------------------------------------------------------- one pending operation */
 
-void dibs__flight_begin_again(struct dibs__flight *flight)
+void dibs__pending_op_begin_again(struct dibs__pending_op *op)
 {
-    struct dibs__store *store = flight->member->store;
+    struct dibs__store *store = op->member->store;
 
-    flight->sent_at = dibs__quorum_now(flight->member->quorum);
-    switch (flight->what) {
-    case DIBS__FLIES_ASK:
-        store->ops->ask_begin(store, &flight->bid);
+    op->sent_at = dibs__quorum_now(op->member->quorum);
+    switch (op->what) {
+    case DIBS__OP_ASK:
+        store->ops->ask_begin(store, &op->attempt);
         break;
-    case DIBS__FLIES_RELEASE:
-        store->ops->release_begin(store, &flight->of.release);
+    case DIBS__OP_RELEASE:
+        store->ops->release_begin(store, &op->of.release);
         break;
-    case DIBS__FLIES_RAISE:
-        store->ops->raise_begin(store, &flight->of.raise);
+    case DIBS__OP_RAISE:
+        store->ops->raise_begin(store, &op->of.raise);
         break;
-    case DIBS__FLIES_QUERY:
-        store->ops->query_begin(store, &flight->of.query);
+    case DIBS__OP_QUERY:
+        store->ops->query_begin(store, &op->of.query);
         break;
-    case DIBS__FLIES_VOTE:
-        store->ops->vote_begin(store, &flight->of.vote);
+    case DIBS__OP_VOTE:
+        store->ops->vote_begin(store, &op->of.vote);
         break;
-    case DIBS__FLIES_NOT:
+    case DIBS__OP_NONE:
         break;
     }
 }
 
-void dibs__flight_begin(struct dibs__flight *flight, enum dibs__flying what)
+void dibs__pending_op_begin(struct dibs__pending_op *op, enum dibs__op_kind what)
 {
-    DIBS__REQUIRE(flight->what == DIBS__FLIES_NOT);
-    flight->what = what;
-    dibs__flight_begin_again(flight);
+    DIBS__REQUIRE(op->what == DIBS__OP_NONE);
+    op->what = what;
+    dibs__pending_op_begin_again(op);
 }
 
-static const struct dibs__begun *begun_of(const struct dibs__flight *flight)
+static const struct dibs__begun *begun_of(const struct dibs__pending_op *op)
 {
-    switch (flight->what) {
-    case DIBS__FLIES_ASK:
-        return &flight->bid.begun;
-    case DIBS__FLIES_RELEASE:
-        return &flight->of.release.begun;
-    case DIBS__FLIES_RAISE:
-        return &flight->of.raise.begun;
-    case DIBS__FLIES_QUERY:
-        return &flight->of.query.begun;
-    case DIBS__FLIES_VOTE:
-    case DIBS__FLIES_NOT:
+    switch (op->what) {
+    case DIBS__OP_ASK:
+        return &op->attempt.begun;
+    case DIBS__OP_RELEASE:
+        return &op->of.release.begun;
+    case DIBS__OP_RAISE:
+        return &op->of.raise.begun;
+    case DIBS__OP_QUERY:
+        return &op->of.query.begun;
+    case DIBS__OP_VOTE:
+    case DIBS__OP_NONE:
     default:
-        return &flight->of.vote.begun;
+        return &op->of.vote.begun;
     }
 }
 
-bool dibs__flight_await(struct dibs__flight *flight, int64_t until)
+bool dibs__pending_op_await(struct dibs__pending_op *op, int64_t until)
 {
-    struct dibs__store *store = flight->member->store;
+    struct dibs__store *store = op->member->store;
 
-    DIBS__REQUIRE(flight->what != DIBS__FLIES_NOT);
-    return store->ops->await(store, begun_of(flight), until);
+    DIBS__REQUIRE(op->what != DIBS__OP_NONE);
+    return store->ops->await(store, begun_of(op), until);
 }
 
-enum dibs__sent dibs__flight_is_sent(const struct dibs__flight *flight)
+enum dibs__sent dibs__pending_op_is_sent(const struct dibs__pending_op *op)
 {
-    struct dibs__store *store = flight->member->store;
+    struct dibs__store *store = op->member->store;
 
-    return store->ops->is_sent ? store->ops->is_sent(store, begun_of(flight)) : DIBS__SENT;
+    return store->ops->is_sent ? store->ops->is_sent(store, begun_of(op)) : DIBS__SENT;
 }
 
-static dibs_status finish(struct dibs__flight *flight, int64_t deadline, dibs_owner *owner, struct dibs__error *error)
+static dibs_status finish(struct dibs__pending_op *op, int64_t deadline, dibs_owner *owner, struct dibs__error *error)
 {
-    struct dibs__store *store = flight->member->store;
-    enum dibs__flying what = flight->what;
+    struct dibs__store *store = op->member->store;
+    enum dibs__op_kind what = op->what;
 
-    flight->what = DIBS__FLIES_NOT;
+    op->what = DIBS__OP_NONE;
     switch (what) {
-    case DIBS__FLIES_ASK:
-        flight->bid.deadline = deadline;
-        return store->ops->ask_finish(store, &flight->bid, &flight->answer, error);
-    case DIBS__FLIES_RELEASE:
-        flight->of.release.deadline = deadline;
-        return store->ops->release_finish(store, &flight->of.release, error);
-    case DIBS__FLIES_RAISE:
-        flight->of.raise.deadline = deadline;
-        return store->ops->raise_finish(store, &flight->of.raise, error);
-    case DIBS__FLIES_QUERY:
-        flight->of.query.deadline = deadline;
-        return store->ops->query_finish(store, &flight->of.query, owner, error);
-    case DIBS__FLIES_VOTE:
-    case DIBS__FLIES_NOT:
+    case DIBS__OP_ASK:
+        op->attempt.deadline = deadline;
+        return store->ops->ask_finish(store, &op->attempt, &op->answer, error);
+    case DIBS__OP_RELEASE:
+        op->of.release.deadline = deadline;
+        return store->ops->release_finish(store, &op->of.release, error);
+    case DIBS__OP_RAISE:
+        op->of.raise.deadline = deadline;
+        return store->ops->raise_finish(store, &op->of.raise, error);
+    case DIBS__OP_QUERY:
+        op->of.query.deadline = deadline;
+        return store->ops->query_finish(store, &op->of.query, owner, error);
+    case DIBS__OP_VOTE:
+    case DIBS__OP_NONE:
     default:
-        flight->of.vote.deadline = deadline;
-        return store->ops->vote_finish(store, &flight->of.vote, error);
+        op->of.vote.deadline = deadline;
+        return store->ops->vote_finish(store, &op->of.vote, error);
     }
 }
 
-/* A master whose clock was set may have granted a lock that it forgot too early. Its key goes with the bid. */
-static dibs_status doubt_grant(struct dibs__flight *flight, struct dibs__error *error)
+/* A master whose clock was set may have granted a lock that it forgot too early. Its key goes with the attempt. */
+static dibs_status doubt_grant(struct dibs__pending_op *op, struct dibs__error *error)
 {
-    flight->answer.stepped = flight->answer.no_vote = true;
+    op->answer.stepped = op->answer.no_vote = true;
     return dibs__error_set(error, DIBS_UNAVAILABLE, "the clock of a master was set: it may not vote in the quorum now");
 }
 
 /* What an answer shows of the master's clock. */
-static dibs_status note_clock(struct dibs__flight *flight, bool is_ask, dibs_status status, struct dibs__error *error)
+static dibs_status note_clock(struct dibs__pending_op *op, bool is_ask, dibs_status status, struct dibs__error *error)
 {
-    int64_t sent_at = is_ask ? flight->bid.proof : flight->sent_at;
-    int64_t server_us = is_ask ? flight->answer.server_us : flight->of.vote.server_us;
-    bool distrusted = server_us > 0 && dibs__member_note_clock(flight->member, sent_at, server_us);
+    int64_t sent_at = is_ask ? op->attempt.proof : op->sent_at;
+    int64_t server_us = is_ask ? op->answer.server_us : op->of.vote.server_us;
+    bool distrusted = server_us > 0 && dibs__member_note_clock(op->member, sent_at, server_us);
 
-    return is_ask && distrusted ? doubt_grant(flight, error) : status;
+    return is_ask && distrusted ? doubt_grant(op, error) : status;
 }
 
-dibs_status dibs__flight_finish(struct dibs__flight *flight, int64_t deadline, dibs_owner *owner,
-                                struct dibs__error *error)
+dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, dibs_owner *owner,
+                                    struct dibs__error *error)
 {
-    bool is_ask = flight->what == DIBS__FLIES_ASK, is_vote = flight->what == DIBS__FLIES_VOTE;
+    bool is_ask = op->what == DIBS__OP_ASK, is_vote = op->what == DIBS__OP_VOTE;
 
     error->status = DIBS_OK;
-    dibs_status status = finish(flight, deadline, owner, error);
+    dibs_status status = finish(op, deadline, owner, error);
     if (status == DIBS_OK && (is_ask || is_vote))
-        status = note_clock(flight, is_ask, status, error);
-    int64_t now = dibs__quorum_now(flight->member->quorum);
-    if (status != DIBS_UNAVAILABLE || (is_ask && (flight->answer.no_vote || flight->answer.too_few_replicas)))
-        note_answer(flight, now);
+        status = note_clock(op, is_ask, status, error);
+    int64_t now = dibs__quorum_now(op->member->quorum);
+    if (status != DIBS_UNAVAILABLE || (is_ask && (op->answer.no_vote || op->answer.too_few_replicas)))
+        note_answer(op, now);
     else
-        note_failure(flight->member, now);
+        note_failure(op->member, now);
     return status;
 }
 
-void dibs__flight_abandon(struct dibs__flight *flight)
+void dibs__pending_op_abandon(struct dibs__pending_op *op)
 {
     struct dibs__error unused;
     dibs_owner nobody = {.held = false};
 
-    DIBS__REQUIRE(flight->what != DIBS__FLIES_ASK && flight->what != DIBS__FLIES_RELEASE);
-    finish(flight, 0, &nobody, &unused);
+    DIBS__REQUIRE(op->what != DIBS__OP_ASK && op->what != DIBS__OP_RELEASE);
+    finish(op, 0, &nobody, &unused);
 }
 
-int64_t dibs__flight_end(const struct dibs__flight *flight)
+int64_t dibs__pending_op_end(const struct dibs__pending_op *op)
 {
-    return dibs__after_ms(flight->sent_at, flight->member->quorum->config.command_timeout_ms);
+    return dibs__after_ms(op->sent_at, op->member->quorum->config.command_timeout_ms);
 }
 
 /* ------------------------------------------------------------------- many */
@@ -267,10 +267,10 @@ void dibs__error_keep_worst(struct dibs__error *worst, const struct dibs__error 
 
 static void land(struct dibs__fan_out *fan_out, unsigned i, int64_t deadline)
 {
-    struct dibs__flight *flight = &fan_out->flights[i];
-    enum dibs__flying what = flight->what;
+    struct dibs__pending_op *op = &fan_out->ops[i];
+    enum dibs__op_kind what = op->what;
     struct dibs__error error;
-    dibs_status status = dibs__flight_finish(flight, deadline, fan_out->owners ? &fan_out->owners[i] : NULL, &error);
+    dibs_status status = dibs__pending_op_finish(op, deadline, fan_out->owners ? &fan_out->owners[i] : NULL, &error);
 
     fan_out->open &= ~((uint32_t)1 << i);
     fan_out->unsent &= ~((uint32_t)1 << i);
@@ -278,7 +278,7 @@ static void land(struct dibs__fan_out *fan_out, unsigned i, int64_t deadline)
         fan_out->answered |= (uint32_t)1 << i;
     if (status != DIBS_OK && status != DIBS_BUSY && status != DIBS_NOT_HELD)
         dibs__error_keep_worst(fan_out->error, &error);
-    fan_out->land(fan_out, flight, what, status);
+    fan_out->land(fan_out, op, what, status);
 }
 
 /* So long one member may take for what is more than to read its reply: its share of the time that is left. */
@@ -294,12 +294,12 @@ static int64_t share_until(const struct dibs__fan_out *fan_out, int64_t now)
  */
 static void go_on_unsent(struct dibs__fan_out *fan_out, unsigned i, int64_t now)
 {
-    struct dibs__flight *flight = &fan_out->flights[i];
-    enum dibs__sent sent = dibs__flight_is_sent(flight);
+    struct dibs__pending_op *op = &fan_out->ops[i];
+    enum dibs__sent sent = dibs__pending_op_is_sent(op);
 
     if (sent == DIBS__UNSENT_CONNECTED) {
-        dibs__flight_begin_again(flight);
-        sent = dibs__flight_is_sent(flight);
+        dibs__pending_op_begin_again(op);
+        sent = dibs__pending_op_is_sent(op);
     }
     if (sent == DIBS__SENT)
         fan_out->unsent &= ~((uint32_t)1 << i);
@@ -313,27 +313,27 @@ static void go_on_unsent(struct dibs__fan_out *fan_out, unsigned i, int64_t now)
 static void sweep(struct dibs__fan_out *fan_out)
 {
     for (unsigned i = 0; i < fan_out->quorum->count; i++) {
-        struct dibs__flight *flight = &fan_out->flights[i];
+        struct dibs__pending_op *op = &fan_out->ops[i];
         if (!dibs__set_has(fan_out->open, i))
             continue;
-        if (dibs__flight_await(flight, 0)) {
+        if (dibs__pending_op_await(op, 0)) {
             land(fan_out, i, fan_out->deadline);
-        } else if (dibs__flight_is_sent(flight) != DIBS__SENT) {
+        } else if (dibs__pending_op_is_sent(op) != DIBS__SENT) {
             fan_out->unsent |= (uint32_t)1 << i;
             go_on_unsent(fan_out, i, dibs__quorum_now(fan_out->quorum));
         }
     }
 }
 
-static int64_t expected_at(const struct dibs__flight *flight)
+static int64_t expected_at(const struct dibs__pending_op *op)
 {
-    return flight->sent_at + atomic_load_explicit(&flight->member->usual, memory_order_relaxed);
+    return op->sent_at + atomic_load_explicit(&op->member->usual, memory_order_relaxed);
 }
 
 /* Who should answer next. What is overdue comes the later the longer it is that. */
-static int64_t rank(const struct dibs__flight *flight, int64_t now)
+static int64_t rank(const struct dibs__pending_op *op, int64_t now)
 {
-    int64_t expected = expected_at(flight);
+    int64_t expected = expected_at(op);
 
     return expected >= now ? expected : now + (now - expected);
 }
@@ -347,7 +347,7 @@ static unsigned choose(const struct dibs__fan_out *fan_out, int64_t now)
     if (open & ~fan_out->optional)
         open &= ~fan_out->optional;
     for (unsigned i = 0; i < fan_out->quorum->count; i++) {
-        int64_t its = dibs__set_has(open, i) ? rank(&fan_out->flights[i], now) : INT64_MAX;
+        int64_t its = dibs__set_has(open, i) ? rank(&fan_out->ops[i], now) : INT64_MAX;
         if (its < least) {
             least = its;
             best = i;
@@ -359,7 +359,7 @@ static unsigned choose(const struct dibs__fan_out *fan_out, int64_t now)
 bool dibs__fan_out_is_overdue(const struct dibs__fan_out *fan_out, int64_t now)
 {
     for (unsigned i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(fan_out->open & ~fan_out->unsent, i) && now < overdue_at(&fan_out->flights[i]))
+        if (dibs__set_has(fan_out->open & ~fan_out->unsent, i) && now < overdue_at(&fan_out->ops[i]))
             return false;
     return true;
 }
@@ -376,14 +376,14 @@ static int64_t look_at_unsent(const struct dibs__fan_out *fan_out, int64_t now)
 static void wait_for_one(struct dibs__fan_out *fan_out, int64_t now)
 {
     unsigned i = choose(fan_out, now);
-    struct dibs__flight *flight = &fan_out->flights[i];
-    int64_t expected = expected_at(flight), slice = (now - expected) / 2;
+    struct dibs__pending_op *op = &fan_out->ops[i];
+    int64_t expected = expected_at(op), slice = (now - expected) / 2;
 
     slice = slice < SLICE_LEAST ? SLICE_LEAST : slice > SLICE_MOST ? SLICE_MOST : slice;
     int64_t until = (expected > now ? expected : now) + slice, look = look_at_unsent(fan_out, now);
     until = fan_out->unsent && look < until ? look : until;
     until = until < fan_out->deadline ? until : fan_out->deadline;
-    if (dibs__flight_await(flight, until))
+    if (dibs__pending_op_await(op, until))
         land(fan_out, i, fan_out->deadline);
 }
 

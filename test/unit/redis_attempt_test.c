@@ -1,4 +1,4 @@
-/* What the store on Redis keeps of a bid when its token is given up. */
+/* What the store on Redis keeps of an attempt when its token is given up. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,27 +8,28 @@
 #include "support/seat.h"
 #include "support/test.h"
 
-/* The owner that was seen still has its time: the bid under its new token must leave the lock to it. */
+/* The owner that was seen still has its time: the attempt under its new token must leave the lock to it. */
 static void what_is_known_of_the_lock_outlives_the_token(void **state)
 {
-    struct dibs__bid bid = {.name = "a", .token = "t", .lease_ms = 1000, .number = 3, .proof = 4, .in_store = true};
-    struct dibs__redis_bid *store_state = dibs__redis_bid_of(&bid);
+    struct dibs__attempt attempt = {
+        .name = "a", .token = "t", .lease_ms = 1000, .number = 3, .proof = 4, .in_store = true};
+    struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(&attempt);
 
     (void)state;
     store_state->seen_until = 77;
     store_state->seen_server = 5;
     store_state->route = 2;
     store_state->doubt = malloc(sizeof *store_state->doubt);
-    dibs__redis_lease_of(&bid.lease)->server = 5;
-    dibs__redis_bid_set_back(&bid);
+    dibs__redis_lease_of(&attempt.lease)->server = 5;
+    dibs__redis_attempt_set_back(&attempt);
     assert_int_equal(store_state->seen_until, 77);
     assert_int_equal(store_state->seen_server, 5);
     assert_int_equal(store_state->route, 0);
     assert_null(store_state->doubt);
-    assert_int_equal(bid.number, 0);
-    assert_int_equal(bid.proof, 0);
-    assert_false(bid.in_store);
-    assert_int_equal(dibs__redis_lease_of(&bid.lease)->server, 0);
+    assert_int_equal(attempt.number, 0);
+    assert_int_equal(attempt.proof, 0);
+    assert_false(attempt.in_store);
+    assert_int_equal(dibs__redis_lease_of(&attempt.lease)->server, 0);
 }
 
 /* On the connection itself, or on a later one before which the server ended the others, nothing can be overtaken. */
@@ -41,20 +42,20 @@ static void only_an_ask_in_doubt_may_be_overtaken(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct dibs__bid bid = {.name = "a"};
+        struct dibs__attempt attempt = {.name = "a"};
         struct dibs__route route = {.serial = rows[i].doubt};
         struct dibs__link_view view = {.serial = rows[i].serial, .unended = rows[i].unended};
-        dibs__redis_bid_of(&bid)->doubt = rows[i].doubt ? &route : NULL;
-        assert_int_equal(dibs__redis_bid_may_be_overtaken(&bid, &view), rows[i].overtaken);
+        dibs__redis_attempt_of(&attempt)->doubt = rows[i].doubt ? &route : NULL;
+        assert_int_equal(dibs__redis_attempt_may_be_overtaken(&attempt, &view), rows[i].overtaken);
     }
 }
 
-/* At a member it goes with its bid: until then the token may hold the lock at the others. */
-static void at_a_member_a_doubt_ends_with_the_bid(void **state)
+/* At a member it goes with its attempt: until then the token may hold the lock at the others. */
+static void at_a_member_a_doubt_ends_with_the_attempt(void **state)
 {
     fake_redis *fake = fake_redis_start(false);
-    struct dibs__bid bid = {.name = "a", .token = "t", .lease_ms = 1000};
-    struct dibs__sending sending = {.bid = &bid, .not_after = 9};
+    struct dibs__attempt attempt = {.name = "a", .token = "t", .lease_ms = 1000};
+    struct dibs__sending sending = {.attempt = &attempt, .not_after = 9};
     struct dibs__answer answer = {.retired = false};
     struct seat seat;
 
@@ -69,7 +70,7 @@ static void at_a_member_a_doubt_ends_with_the_bid(void **state)
     dibs__sending_doubt(store, &sending, call, &answer);
     assert_true(answer.retired && answer.stuck);
     assert_int_equal(dibs__retractions_count(store->retractions), 0);
-    dibs__redis_conclude(seat.store, &bid, false);
+    dibs__redis_conclude(seat.store, &attempt, false);
     assert_int_equal(dibs__retractions_count(store->retractions), 2);
     free(call);
     seat_close(&seat);
@@ -92,15 +93,15 @@ static void a_doubt_that_cannot_be_settled_spends_the_token(void **state)
     struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, "a", NULL);
     assert_non_null(call);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct dibs__bid bid = {.name = "a", .token = "t", .lease_ms = 1000};
-        struct dibs__sending sending = {.bid = &bid, .not_after = 9};
+        struct dibs__attempt attempt = {.name = "a", .token = "t", .lease_ms = 1000};
+        struct dibs__sending sending = {.attempt = &attempt, .not_after = 9};
         struct dibs__answer answer = {.retired = false};
         call->channel = rows[i].channel;
         call->view.serial = 3;
         call->view.id = (struct dibs__link_id){.client = 5, .run_id = "r", .may_kill = rows[i].may_kill};
         dibs__sending_doubt(store, &sending, call, &answer);
         assert_int_equal(answer.retired, rows[i].retired);
-        struct dibs__route *doubt = dibs__redis_bid_of(&bid)->doubt;
+        struct dibs__route *doubt = dibs__redis_attempt_of(&attempt)->doubt;
         assert_int_equal(doubt == NULL, rows[i].retired);
         assert_true(!doubt || (doubt->channel == store->channels[0] && doubt->serial == 3 && doubt->not_after == 9));
         free(doubt);
@@ -125,17 +126,17 @@ static void an_answer_settles_the_asks_before_it(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct dibs__bid bid = {.name = "a", .token = "t", .lease_ms = 1000, .in_store = rows[i].in_store};
-        struct dibs__sending sending = {.bid = &bid};
+        struct dibs__attempt attempt = {.name = "a", .token = "t", .lease_ms = 1000, .in_store = rows[i].in_store};
+        struct dibs__sending sending = {.attempt = &attempt};
         struct dibs__lock_call call = {.channel = 0};
         struct dibs__answer answer = {.fence = 0};
         struct dibs__error error;
         bool decided = false;
-        dibs__redis_bid_of(&bid)->doubt = rows[i].doubt ? calloc(1, sizeof(struct dibs__route)) : NULL;
+        dibs__redis_attempt_of(&attempt)->doubt = rows[i].doubt ? calloc(1, sizeof(struct dibs__route)) : NULL;
         assert_status(DIBS_BUSY, dibs__sending_read(&store, &sending, &call, &taken, &decided, &answer, &error));
         assert_true(decided);
-        assert_int_equal(bid.in_store, rows[i].known);
-        assert_null(dibs__redis_bid_of(&bid)->doubt);
+        assert_int_equal(attempt.in_store, rows[i].known);
+        assert_null(dibs__redis_attempt_of(&attempt)->doubt);
     }
 }
 
@@ -144,7 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_known_of_the_lock_outlives_the_token),
         cmocka_unit_test(only_an_ask_in_doubt_may_be_overtaken),
-        cmocka_unit_test(at_a_member_a_doubt_ends_with_the_bid),
+        cmocka_unit_test(at_a_member_a_doubt_ends_with_the_attempt),
         cmocka_unit_test(a_doubt_that_cannot_be_settled_spends_the_token),
         cmocka_unit_test(an_answer_settles_the_asks_before_it),
     };

@@ -1,9 +1,9 @@
-#include "core/bid.h"
+#include "core/attempt.h"
 
 #define LEAVE_MS 3 /* a round trip to a server nearby; a call comes back no later than that after its time */
 
-struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
-                                  uint32_t lease_ms, uint32_t flags, uint32_t limit, bool keeps)
+struct dibs__lease *dibs__attempt_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
+                                      uint32_t lease_ms, uint32_t flags, uint32_t limit, bool keeps)
 {
     struct dibs__lease *lease = dibs__lease_new(core->config.serial, name, name_size, core->tokens.most);
 
@@ -22,40 +22,40 @@ struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, siz
     lease->token.limit = limit;
     lease->token.keeps = keeps;
     dibs__token_write(&core->tokens, &lease->token, lease->asker->token);
-    lease->asker->bid = (struct dibs__bid){.name = lease->name,
-                                           .token = lease->asker->token,
-                                           .lease_ms = lease_ms,
-                                           .shared = lease->shared,
-                                           .limit = limit,
-                                           .fair = flags & DIBS_FAIR};
+    lease->asker->attempt = (struct dibs__attempt){.name = lease->name,
+                                                   .token = lease->asker->token,
+                                                   .lease_ms = lease_ms,
+                                                   .shared = lease->shared,
+                                                   .limit = limit,
+                                                   .fair = flags & DIBS_FAIR};
     return lease;
 }
 
-void dibs__bid_drop(struct dibs__core *core, struct dibs__lease *lease)
+void dibs__attempt_drop(struct dibs__core *core, struct dibs__lease *lease)
 {
     DIBS__REQUIRE(lease->asker);
-    core->store->ops->conclude(core->store, &lease->asker->bid, false);
+    core->store->ops->conclude(core->store, &lease->asker->attempt, false);
     dibs__renewals_unreserve(core->renewals);
     dibs__lease_unref(lease);
 }
 
 /* What the store does not answer in time it goes on retracting by itself. */
-void dibs__bid_leave(struct dibs__core *core, struct dibs__lease *lease)
+void dibs__attempt_leave(struct dibs__core *core, struct dibs__lease *lease)
 {
     struct dibs__store *store = core->store;
-    struct dibs__bid *bid = &lease->asker->bid;
-    struct dibs__release release = {.name = bid->name, .token = bid->token, .lease_ms = bid->lease_ms};
+    struct dibs__attempt *attempt = &lease->asker->attempt;
+    struct dibs__release release = {.name = attempt->name, .token = attempt->token, .lease_ms = attempt->lease_ms};
     struct dibs__error unused;
 
-    if (store->ops->may_release && store->ops->may_release(store, bid)) {
-        store->ops->conclude(store, bid, true);
+    if (store->ops->may_release && store->ops->may_release(store, attempt)) {
+        store->ops->conclude(store, attempt, true);
         release.deadline = dibs__after_ms(dibs__core_now(core), LEAVE_MS);
         dibs__store_release(store, &release, &unused);
     }
-    dibs__bid_drop(core, lease);
+    dibs__attempt_drop(core, lease);
 }
 
-void dibs__bid_renew_token(struct dibs__core *core, struct dibs__cell *cell, struct dibs__lease *lease)
+void dibs__attempt_renew_token(struct dibs__core *core, struct dibs__cell *cell, struct dibs__lease *lease)
 {
     struct dibs__token token = dibs__core_make_token(core);
 

@@ -1,0 +1,162 @@
+/*
+ * One member's part in the asks of a token: how it is asked, what its answer
+ * means, and how what it granted is given back. Lock discipline: quorum_parts.h.
+ */
+#include "store/quorum/quorum_parts.h"
+
+bool dibs__member_take(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool *taken_back)
+{
+    struct dibs__member_state *state = &lock->states[i];
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    bool is_pending = state->phase == DIBS__MEMBER_ASKED || state->phase == DIBS__MEMBER_LEAVING;
+    *taken_back = is_pending && dibs__detached_take(q, &lock->ops[i]);
+    bool trusted = !atomic_load_explicit(&q->members[i].distrusted, memory_order_relaxed) &&
+                   !atomic_load_explicit(&q->members[i].strange, memory_order_relaxed);
+    bool is_looked_at = lock->ops[i].detached; /* the scheduler's thread has noted the answer, and is not done yet */
+    bool may = *taken_back ||
+               (!is_pending && !is_looked_at && state->phase != DIBS__MEMBER_RETIRED && !state->stuck && trusted);
+    if (may && !*taken_back) {
+        state->phase = DIBS__MEMBER_ASKED;
+        state->has_attempt = true;
+    }
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return may;
+}
+
+void dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *attempt)
+{
+    op->attempt.lease_ms = attempt->lease_ms;
+    op->attempt.shared = attempt->shared;
+    op->attempt.limit = attempt->limit;
+    op->attempt.wait = attempt->wait;
+    op->attempt.deadline = attempt->deadline;
+    op->answer = (struct dibs__answer){.fence = 0};
+    dibs__pending_op_begin(op, DIBS__OP_ASK);
+}
+
+void dibs__member_clear(struct dibs__quorum *q, struct dibs__pending_op *op)
+{
+    struct dibs__quorum_lock *lock = op->lock;
+    struct dibs__store *store = op->member->store;
+    struct dibs__member_state *state = &lock->states[op->member->index];
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    bool has_attempt = state->has_attempt;
+    state->has_attempt = false;
+    state->phase = DIBS__MEMBER_RETIRED;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (has_attempt)
+        store->ops->conclude(store, &op->attempt, false);
+}
+
+/* A grant that comes when the lock is held is one more vote, unless the lock has ended by now. */
+static void take_late_grant(struct dibs__quorum *q, struct dibs__pending_op *op)
+{
+    const struct dibs__quorum_lock *lock = op->lock;
+    struct dibs__store *store = op->member->store;
+
+    store->ops->conclude(store, &op->attempt, true);
+    dibs__quorum_mutex_lock(&q->mutex);
+    op->lock->states[op->member->index].has_attempt = false;
+    bool ended = lock->state == DIBS__QUORUM_LOCK_ENDED;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (ended)
+        store->ops->retract(store, lock->name, lock->token, lock->lease_ms, lock->fence);
+}
+
+static enum dibs__member_phase state_after(const struct dibs__pending_op *op, dibs_status status)
+{
+    if (op->answer.retired && !op->answer.stuck)
+        return DIBS__MEMBER_RETIRED;
+    return status == DIBS_OK ? DIBS__MEMBER_GRANTED : status == DIBS_BUSY ? DIBS__MEMBER_TAKEN : DIBS__MEMBER_UNKNOWN;
+}
+
+enum dibs__quorum_lock_state dibs__member_note(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)
+{
+    struct dibs__member_state *state = &op->lock->states[op->member->index];
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    state->phase = state_after(op, status);
+    state->has_attempt = state->phase != DIBS__MEMBER_RETIRED;
+    state->stuck = state->stuck || op->answer.stuck;
+    state->fence = op->answer.fence;
+    state->proof = op->attempt.proof;
+    if (status == DIBS_OK) /* else the member never granted it, and the store state says so */
+        state->lease = op->attempt.lease;
+    enum dibs__quorum_lock_state lock_state = op->lock->state;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (op->answer.stepped)
+        dibs__vote_distrust(op->member);
+    else if (op->answer.no_vote)
+        dibs__vote_want(q, 0);
+    return lock_state;
+}
+
+void dibs__member_leave(struct dibs__quorum *q, struct dibs__pending_op *op)
+{
+    const struct dibs__quorum_lock *lock = op->lock;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    op->lock->states[op->member->index].phase = DIBS__MEMBER_LEAVING;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    op->of.release = (struct dibs__release){
+        .name = lock->name,
+        .token = lock->token,
+        .lease_ms = lock->lease_ms,
+        .deadline = dibs__after_ms(dibs__quorum_now(q), q->config.command_timeout_ms),
+        .quiet = true,
+    };
+    dibs__pending_op_begin(op, DIBS__OP_RELEASE);
+}
+
+void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)
+{
+    enum dibs__quorum_lock_state state = dibs__member_note(q, op, status);
+
+    if (state == DIBS__QUORUM_LOCK_ENDED)
+        dibs__member_clear(q, op);
+    else if (status == DIBS_OK && state == DIBS__QUORUM_LOCK_HELD)
+        take_late_grant(q, op);
+    else if (status == DIBS_OK)
+        dibs__member_leave(q, op);
+}
+
+/* Of a release that had to be sent twice the first sending may arrive late, and take back what a later ask was granted.
+ */
+void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)
+{
+    struct dibs__member_state *state = &op->lock->states[op->member->index];
+    bool is_gone = (status == DIBS_OK || status == DIBS_NOT_HELD) && !op->of.release.again;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    state->phase = is_gone ? DIBS__MEMBER_NOTHING : DIBS__MEMBER_RETIRED;
+    bool ended = op->lock->state == DIBS__QUORUM_LOCK_ENDED;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (is_gone)
+        op->attempt.in_store = false;
+    if (ended)
+        dibs__member_clear(q, op);
+}
+
+bool dibs__quorum_lock_is_queued(struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
+{
+    size_t count = 0;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    for (size_t i = 0; i < q->count; i++)
+        count += lock->states[i].phase == DIBS__MEMBER_TAKEN && lock->ops[i].attempt.in_store;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return count >= q->majority;
+}
+
+bool dibs__quorum_lock_is_retired(struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
+{
+    bool retired = false;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    for (size_t i = 0; i < q->count; i++)
+        retired = retired || lock->states[i].phase == DIBS__MEMBER_RETIRED || lock->states[i].stuck;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return retired;
+}
