@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/doctor_limits.h"
+#include "cli/doctor_locks.h"
 #include "cli/json.h"
 #include "cli/look.h"
 #include "cli/screen.h"
@@ -215,9 +215,9 @@ static void print_begin(struct doctor *doctor)
     cli_json_open(&doctor->json, "findings", '[');
 }
 
-static void tell_limits(void *context, const char *text, const char *remedy)
+static void tell_of_locks(void *context, const char *subject, const char *text, const char *remedy)
 {
-    tell_own(context, "limits", *remedy ? DIBS_VERDICT_WARN : DIBS_VERDICT_OK, text, remedy);
+    tell_own(context, subject, *remedy ? DIBS_VERDICT_WARN : DIBS_VERDICT_OK, text, remedy);
 }
 
 static int examine_store(struct doctor *doctor, dibs_runtime *rt)
@@ -227,7 +227,7 @@ static int examine_store(struct doctor *doctor, dibs_runtime *rt)
     if (status != DIBS_OK)
         return cli_look_failed(status);
     if (doctor->reached)
-        doctor_limits(rt, tell_limits, doctor);
+        doctor_locks(rt, tell_of_locks, doctor);
     return examine_use(doctor, rt);
 }
 

@@ -32,6 +32,7 @@ static const char help[] =
     "for --null. On a terminal names and owners are cut to its width, marked by a +.\n"
     "WAITERS counts entries of the queue: those of a process are one, but for --fair.\n"
     "SHARERS tells how many share the lock, of whom OWNER came last; 0: nobody does.\n"
+    "HELD is \"kept\" where OWNER keeps the lock and nobody uses it (keep_ms).\n"
     "\n"
     "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the store\n"
     "can't be asked.\n";

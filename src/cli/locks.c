@@ -165,7 +165,10 @@ static void write_cell(char out[CELL_MAX], const struct cli_lock *row, enum cli_
         cli_who_show(out, row->owner.token);
         break;
     case CLI_HELD:
-        cli_duration(out, row->owner.held_ms);
+        if (row->owner.kept)
+            snprintf(out, CELL_MAX, "kept");
+        else
+            cli_duration(out, row->owner.held_ms);
         break;
     case CLI_LEFT:
         cli_duration(out, row->owner.remaining_ms);

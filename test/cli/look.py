@@ -117,6 +117,26 @@ def list_as_a_table():
     expect(len({len(line) for line in result.text.splitlines()}) == 1, "the columns are aligned", result)
 
 
+def a_kept_lock_is_shown_as_kept():
+    fresh()
+    kept = token(sequence="7!")  # as a process leaves it that keeps the lease, and does not use the lock
+    put(server, "used", owner=token(sequence="8!"), held_s=30)
+    expect([finding for finding in doctor_finds() if finding["subject"] == "kept"] == [], "no lock is kept")
+    put(server, "k", owner=kept, held_s=30)
+    server.call("SET", "dibs:kept:{lock:k}", kept, "PX", 30000)
+    expect("  kept     by its process" in expect_status(dibs(URL, "status", "k"), OK).text)
+    rows = table(expect_status(dibs(URL, "list"), OK))[1]
+    expect([(row[0], row[2] == "kept") for row in rows] == [("k", True), ("used", False)], rows)
+    locks = expect_status(dibs(URL, "list", "--json"), OK).json["locks"]
+    expect([lock["kept"] for lock in locks] == [True, False], locks)
+    found = [finding for finding in doctor_finds() if finding["subject"] == "kept"]
+    expect([finding["verdict"] for finding in found] == ["ok"] and "1 lock is kept" in found[0]["text"], found)
+
+
+def doctor_finds():
+    return dibs(URL, "doctor", "--json").json["findings"]
+
+
 def list_sorts_by_each_column():
     fresh()
     put(server, "a", owner=token(host="c"), held_s=20, lease_ms=50000)
@@ -459,7 +479,7 @@ def has_slot(node, name):
 if __name__ == "__main__":
     looking.main(
         status_of_a_lock_that_is_held, status_tells_by_its_exit_whether_all_are_held, status_of_a_foreign_client, status_of_those_who_share, status_as_json,
-        list_as_a_table, list_sorts_by_each_column, list_chooses_by_pattern_and_age, list_leaves_no_lock_out_and_uses_no_keys,
+        list_as_a_table, a_kept_lock_is_shown_as_kept, list_sorts_by_each_column, list_chooses_by_pattern_and_age, list_leaves_no_lock_out_and_uses_no_keys,
         names_of_any_bytes_cannot_drive_the_terminal, names_for_xargs_are_as_they_are, json_is_valid_whatever_the_names_are,
         list_is_cut_to_the_width_of_a_terminal,
         break_takes_the_lock_away, break_takes_a_shared_lock_from_the_last_sharer, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
