@@ -99,6 +99,8 @@ fair-zset 1 inverted_percent>0
 fair-zset 2 count=0 holds=0 left=1 gave_up=1
 semaphore 1 most=3 pairs=1
 semaphore 2 most=3 pairs=1
+semaphore-dibs 1 most=2 holds=3
+semaphore-dibs 2 most=2 holds=3
 watch 1 count=2 extra1=1 extra2=2
 stream 1 count=0 holds=0 left=1 gave_up=1
 cache-alone 1 most=2 extra1=1 extra2=1
