@@ -77,7 +77,7 @@ static bool run_pair(void)
 
 struct crowd {
     bool shared;
-    atomic_uint arrived;
+    atomic_uint arrived, ended; /* ended: processes */
     atomic_bool over;
     atomic_ulong pairs;
 };
@@ -121,6 +121,7 @@ static void run_readers(struct crowd *crowd, unsigned process, unsigned count, u
     for (unsigned i = 0; i < count; i++)
         pthread_join(threads[i], NULL);
     dibs_close(rt);
+    atomic_fetch_add(&crowd->ended, 1);
 }
 
 /* The last one says when it is over. */
@@ -206,6 +207,8 @@ static void measure_writer(const void *unused, double out[])
         must(dibs_unlock(rt, "read:0"));
     }
     dibs_close(rt);
+    atomic_store(&crowd->over, true); /* else the next round waits for the leases of readers that were killed */
+    team_await(&crowd->ended, 1);
     helper_stop(readers);
     if (!waits)
         return;
@@ -237,7 +240,7 @@ struct owner {
 };
 
 static atomic_uint owning;
-static atomic_bool may_end;
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* locked until the owners may unlock */
 
 static void *own(void *arg)
 {
@@ -245,8 +248,8 @@ static void *own(void *arg)
 
     must(dibs_lock_with(owner->rt, owner->name, DIBS_WAIT_FOREVER, &owner->options));
     atomic_fetch_add(&owning, 1);
-    while (!atomic_load(&may_end))
-        pause_us(10000);
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
     must(dibs_unlock(owner->rt, owner->name));
     return NULL;
 }
@@ -259,6 +262,7 @@ static void measure_renewal(bool permits, double out[])
 
     if (!owners)
         cleanup_fail("no memory for the owners");
+    pthread_mutex_lock(&gate);
     for (unsigned i = 0; i < count; i++) {
         owners[i].rt = rt;
         if (permits)
@@ -271,7 +275,7 @@ static void measure_renewal(bool permits, double out[])
     struct usage begin = usage_now();
     pause_us(UINT64_C(2000) * LEASE_MS);
     struct usage used = usage_between(begin, usage_now());
-    atomic_store(&may_end, true);
+    pthread_mutex_unlock(&gate);
     for (unsigned i = 0; i < count; i++)
         pthread_join(owners[i].thread, NULL);
     out[0] = used.server_ns / used.wall_ns * 100;
