@@ -97,7 +97,7 @@ static double commands_done(redisContext *redis)
 
     if (!line)
         cleanup_fail("the server does not count its commands");
-    double done = atof(line + strlen("total_commands_processed:")) - asked++;
+    double done = strtod(line + strlen("total_commands_processed:"), NULL) - asked++;
     freeReplyObject(reply);
     return done;
 }
@@ -340,7 +340,7 @@ static void keep_names(struct recalls *recalls)
             must(dibs_unlock(rt, name));
         } else {
             must(dibs_unlock(rt, name));
-            pause_us(2 * PAUSE_US);
+            pause_us(UINT64_C(2) * PAUSE_US);
             atomic_fetch_add(&recalls->ready, 1);
         }
         team_await(&recalls->taken, i + 1);
