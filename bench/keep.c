@@ -50,7 +50,7 @@ static const struct figure pair_figures[PAIR_FIGURES] = {
     [RATE] = {"pairs a second", ""},
     [TIME] = {"time of a pair", "us"},
     [ON_TOP] = {"the same without two clock readings", "us"},
-    [COMMANDS] = {"store commands in 1,000 pairs", ""},
+    [COMMANDS] = {"store commands in a thousand pairs", ""},
 };
 
 struct worker {
@@ -181,7 +181,7 @@ static bool run_pairs(void)
             at_most("a kept pair without two clock readings", grid_value(&grid, 2, ON_TOP).median, 0.25, " us");
         else
             at_least("kept pairs a second", grid_value(&grid, 2, RATE).median / 1e6, 5, " million");
-        at_most("store commands in 1,000 kept pairs", grid_value(&grid, 2, COMMANDS).median, 1, "");
+        at_most("store commands in a thousand kept pairs", grid_value(&grid, 2, COMMANDS).median, 1, "");
     }
     return done;
 }
@@ -419,15 +419,16 @@ static void one_try(const void *count, double out[])
 
 static bool run_recalls(void)
 {
-    static const struct side sides[] = {{"hand-over", hand_over}, {"kept", recall}, {"kept, one try", one_try}};
+    static const struct side sides[] = {{"hand-over", hand_over}, {"kept", recall}, {"one try", one_try}};
     static const struct table table = {"keep-recall", recall_figures, RECALL_FIGURES, sides, 3};
     static struct grid grid;
     unsigned count = bench_scaled(2000);
 
     if (!rounds_run(&grid, &table, "two processes", &count))
         return false;
-    at_most("an acquire of a kept name over a hand-over, median", grid_ratio(&grid, 1, MEDIAN, 0).median, 1.5, "x");
-    at_most("an acquire of a kept name over a hand-over, p99", grid_ratio(&grid, 1, NINETY_NINE, 0).median, 2, "x");
+    at_most("an acquire of a kept name over a hand-over at the median", grid_ratio(&grid, 1, MEDIAN, 0).median, 1.5,
+            "x");
+    at_most("an acquire of a kept name over a hand-over at p99", grid_ratio(&grid, 1, NINETY_NINE, 0).median, 2, "x");
     at_most("tries of a kept name that were refused", grid_value(&grid, 2, REFUSED).high, 0, "");
     return true;
 }

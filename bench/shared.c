@@ -163,7 +163,7 @@ static void crowd_shared(const void *unused, double out[])
 static bool run_crowd(void)
 {
     static const struct figure figure = {"pairs a second", ""};
-    static const struct side sides[] = {{"64 names", crowd_alone}, {"one name, shared", crowd_shared}};
+    static const struct side sides[] = {{"64 names", crowd_alone}, {"one shared name", crowd_shared}};
     static const struct table table = {"shared-readers", &figure, 1, sides, 2};
     static struct grid grid;
 
@@ -178,7 +178,7 @@ static bool run_crowd(void)
 enum { WAIT_MEDIAN, WAIT_MOST, WRITER_FIGURES };
 
 static const struct figure writer_figures[WRITER_FIGURES] = {
-    [WAIT_MEDIAN] = {"wait of the writer, median", "ms"},
+    [WAIT_MEDIAN] = {"median wait of the writer", "ms"},
     [WAIT_MOST] = {"the longest", "ms"},
 };
 
@@ -225,7 +225,7 @@ static bool run_writer(void)
 
     if (!rounds_run(&grid, &table, "16 readers of 5 ms each", NULL))
         return false;
-    at_most("wait over the time of one that is inside, median",
+    at_most("median wait over the time of one that is inside",
             grid_value(&grid, 0, WAIT_MEDIAN).median / (HOLD_US / 1e3), 1.2, "x");
     return true;
 }
@@ -256,9 +256,9 @@ static void *own(void *arg)
 
 static void measure_renewal(bool permits, double out[])
 {
-    unsigned count = bench_scaled(1000);
+    unsigned count = bench_scaled(1000), lease_ms = bench_options.quick ? LEASE_MS / 10 : LEASE_MS;
     struct owner *owners = calloc(count, sizeof *owners);
-    dibs_runtime *rt = bench_open_with((dibs_config){.lease_ms = LEASE_MS});
+    dibs_runtime *rt = bench_open_with((dibs_config){.lease_ms = lease_ms});
 
     if (!owners)
         cleanup_fail("no memory for the owners");
@@ -271,9 +271,9 @@ static void measure_renewal(bool permits, double out[])
         owners[i].thread = bench_thread(own, &owners[i]);
     }
     team_await(&owning, count);
-    pause_us(UINT64_C(1000) * LEASE_MS);
+    pause_us(UINT64_C(1000) * lease_ms);
     struct usage begin = usage_now();
-    pause_us(UINT64_C(2000) * LEASE_MS);
+    pause_us(UINT64_C(2000) * lease_ms);
     struct usage used = usage_between(begin, usage_now());
     pthread_mutex_unlock(&gate);
     for (unsigned i = 0; i < count; i++)
@@ -298,8 +298,9 @@ static void renew_permits(const void *unused, double out[])
 
 static bool run_renewal(void)
 {
-    static const struct figure figures[] = {{"server, of a processor", "%"}, {"client, of a processor", "%"}};
-    static const struct side sides[] = {{"1,000 locks", renew_locks}, {"1,000 permits", renew_permits}};
+    static const struct figure figures[] = {{"server's share of a processor", "%"},
+                                            {"client's share of a processor", "%"}};
+    static const struct side sides[] = {{"locks", renew_locks}, {"permits", renew_permits}};
     static const struct table table = {"shared-renewal", figures, 2, sides, 2};
     static struct grid grid;
 
