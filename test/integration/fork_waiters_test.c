@@ -4,6 +4,7 @@
  * nothing from it; the parent's threads get what they waited for.
  */
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -292,19 +293,14 @@ static void while_a_thread_asks(void **state)
 
 /* ------------------------------------------------------- the scheduler writes */
 
-static ssize_t (*real_send)(int, const void *, size_t, int); /* set before there is a second thread */
+static ssize_t (*real_send)(int, const void *, size_t, int); /* set before there is a second thread, as the next two */
 static pthread_t test_thread;
-static atomic_bool scheduler_held; /* the scheduler waits where it would send */
-static atomic_bool amid_a_command; /* the socket took a part of what it last wrote, and no more since */
+static pid_t test_process;
+static atomic_bool socket_fills;   /* of the next renewal, the socket is to take all but the last byte */
+static atomic_bool amid_a_command; /* and has; it takes no more until this is false */
 
-/* So that what the scheduler writes next does not fit, however much of it there is. */
-static void make_buffer_small(int fd)
-{
-    const int bytes = 4096;
-
-    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) != 0)
-        abort();
-}
+/* More than all that the scheduler sends beside renewals. */
+enum { LONG_NAMES = 20, LONG_NAME = 512 };
 
 /*
  * Replaces the function of the C library. While the actors rest, a thread that sends and is not the test's own is the
@@ -312,21 +308,20 @@ static void make_buffer_small(int fd)
  */
 ssize_t send(int fd, const void *bytes, size_t size, int flags)
 {
-    if (pthread_equal(pthread_self(), test_thread))
+    if (getpid() != test_process || pthread_equal(pthread_self(), test_thread))
         return real_send(fd, bytes, size, flags);
-    if (atomic_load(&scheduler_held)) {
-        make_buffer_small(fd);
-        while (atomic_load(&scheduler_held))
-            pause_ms(1);
+    if (atomic_load(&amid_a_command)) {
+        pause_ms(1);
+        errno = EAGAIN;
+        return -1;
     }
-    ssize_t sent = real_send(fd, bytes, size, flags);
-    if (sent >= 0)
-        atomic_store(&amid_a_command, (size_t)sent < size);
-    return sent;
+    if (size > LONG_NAME && atomic_exchange(&socket_fills, false)) {
+        ssize_t sent = real_send(fd, bytes, size - 1, flags);
+        atomic_store(&amid_a_command, true);
+        return sent;
+    }
+    return real_send(fd, bytes, size, flags);
 }
-
-/* So long that the renewals of some hundreds are much more than a small buffer takes. */
-enum { LONG_NAMES = 800, LONG_NAME = 512 };
 
 static const char *long_name(int number)
 {
@@ -336,10 +331,9 @@ static const char *long_name(int number)
     return name;
 }
 
-static bool is_amid_a_command(void *arg)
+static bool is_true(void *flag)
 {
-    (void)arg;
-    return atomic_load(&amid_a_command);
+    return atomic_load((atomic_bool *)flag);
 }
 
 struct renewals {
@@ -382,46 +376,30 @@ static void child_asks(dibs_runtime *rt)
     dibs_close(rt);
 }
 
-/*
- * All leases are due at once, in batches of some 100 kB, and nobody reads: the socket took a part of a command when the
- * process forks. All of it arrives, once and in order.
- */
+/* The socket took a part of a command when the process forks. All of it arrives, once and in order. */
 static void while_the_scheduler_writes(void **state)
 {
-    enum { RENEW_MS = 200 };
-    static child_function *const offline[] = {child_looks_only, child_closes_at_once, child_does_nothing};
+    static child_function *const kinds[] = {child_looks_only, child_closes_at_once, child_does_nothing, child_asks};
     fixture *f = *state;
     struct sockets before;
     dibs_stats stats;
 
     server_do(f->server, "PING");
     before = open_sockets();
-    f->config.renew_ms = RENEW_MS;
+    f->config.renew_ms = 200;
     f->config.connect_timeout_ms = f->config.command_timeout_ms = LIMIT_MS;
     fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, long_name(0)));
-    await_renewals(f->rt, 1); /* its connection stands */
+    for (int i = 0; i < LONG_NAMES; i++)
+        assert_status(DIBS_OK, dibs_lock(f->rt, long_name(i)));
+    await_renewals(f->rt, LONG_NAMES);
     note_librarys_sockets(&before);
     assert_true(librarys.count >= 2);
-    atomic_store(&scheduler_held, true);
-    for (int i = 1; i < LONG_NAMES; i++)
-        assert_status(DIBS_OK, dibs_lock(f->rt, long_name(i)));
-    pause_ms(RENEW_MS);
-    server_pause(f->server);
-    atomic_store(&scheduler_held, false);
-    assert_that(wait_until(is_amid_a_command, NULL, LIMIT_MS), "the socket took it all");
-    for (size_t i = 0; i < sizeof offline / sizeof *offline; i++)
-        run_child(offline[i], f->rt);
-    pid_t child = fork_child();
-    if (child == 0) {
-        child_asks(f->rt);
-        _exit(0);
-    }
-    assert_true(child > 0);
-    assert_true(atomic_load(&amid_a_command)); /* still */
-    server_resume(f->server);
+    atomic_store(&socket_fills, true);
+    assert_true(wait_until(is_true, &amid_a_command, LIMIT_MS));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        run_child(kinds[i], f->rt);
+    atomic_store(&amid_a_command, false);
     await_renewals(f->rt, (uint64_t)2 * LONG_NAMES);
-    assert_int_equal(child_wait_for(child, LIMIT_MS), 0);
     stats = stats_of(f->rt);
     assert_int_equal(stats.lost + stats.renew_failed, 0);
     assert_int_equal(stats.reconnects + stats.store_errors, 0);
@@ -587,7 +565,7 @@ static void exec_in_the_place_of_the_process(void **state)
 /* The scheduler must be able to end after a failure, too. */
 static int teardown(void **state)
 {
-    atomic_store(&scheduler_held, false);
+    atomic_store(&amid_a_command, false);
     return fixture_teardown(state);
 }
 
@@ -610,5 +588,6 @@ int main(void)
 
     *(void **)&real_send = dlsym(RTLD_NEXT, "send");
     test_thread = pthread_self();
+    test_process = getpid();
     return cmocka_run_group_tests_name("fork waiters", tests, NULL, NULL);
 }
