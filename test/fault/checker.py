@@ -124,6 +124,24 @@ def text_of(hold):
     )
 
 
+def outlives_locks(key):
+    """Whether dibs leaves the key: that of a fence, or of the fences of those who shared."""
+    return key.startswith(("dibs:fence", "dibs:share"))
+
+
+def lease_of(hold):
+    """
+    What tells its lease from others of the name. One that is handed over within a process has one fence of the store,
+    with another step for each hold. One that is shared is never handed over, and two of them may have the same fence.
+    """
+    return (hold.fence, hold.slot) if hold.flags & judge.SHARED else hold.fence >> 10
+
+
+def may_share(hold, other):
+    """Whether both may hold the name at one instant."""
+    return hold.flags & other.flags & judge.SHARED
+
+
 def overlaps_in_time(begin, end, other_begin, other_end):
     return begin <= other_end and other_begin <= end
 
@@ -141,7 +159,7 @@ class NameCheck:
         # A lease that is handed over within a process has one fence of the store; it is as old as its first hold.
         self.root, self.granted_at, self.dated = {}, {}, {}
         for hold in self.granted:
-            lease = hold.fence >> 10
+            lease = lease_of(hold)
             self.root[lease] = min(self.root.get(lease, hold.asked), hold.asked)
             self.granted_at[lease] = min(self.granted_at.get(lease, hold.returned), hold.returned)
             if lease not in self.dated:
@@ -167,7 +185,7 @@ class NameCheck:
         The earliest and the latest time at which the server can have granted the hold's lease: between ask and return,
         or nearer, where the fence tells the time.
         """
-        lease = hold.fence >> 10
+        lease = lease_of(hold)
         told = self.dated[lease]
         return (self.root[lease], self.granted_at[lease]) if told is None else (told - 5 * MS, told + 5 * MS)
 
@@ -177,7 +195,7 @@ class NameCheck:
 
     def excuse(self, older, newer):
         """The last loss that lets both believe that they hold the name; None: there is none."""
-        if older.fence >> 10 == newer.fence >> 10:
+        if lease_of(older) == lease_of(newer):
             return None
         since, until = self.grant_time(older)[0], self.grant_time(newer)[1]
         losses = [loss for loss in self.losses if loss.end >= since and loss.begin <= until]
@@ -190,7 +208,7 @@ class NameCheck:
         grant only now (doc/GUARANTEES.md, data lost, 4). The other exception there, fences that were lost while the
         clock was set back, is never planned and not excused.
         """
-        if self.about.wall_ns is not None and self.dated[later.fence >> 10] is None:
+        if self.about.wall_ns is not None and self.dated[lease_of(later)] is None:
             return False
         return self.grant_time(later)[0] <= self.grant_time(earlier)[1] and self.excuse(later, earlier) is not None
 
@@ -202,6 +220,7 @@ class NameCheck:
 
     def run(self):
         self.check_pairs()
+        self.check_limit()
         self.check_order()
         self.check_rejected()
         self.check_known()
@@ -213,7 +232,7 @@ class NameCheck:
 
     def suspects(self):
         """Pairs (a, b) where by the log b was granted after a, and a still held then, or has the larger fence."""
-        ordered = sorted(self.granted, key=lambda h: (self.granted_at[h.fence >> 10], h.returned))
+        ordered = sorted(self.granted, key=lambda h: (self.granted_at[lease_of(h)], h.returned))
         earliest, smallest = [sys.maxsize], [sys.maxsize]  # of all holds behind the place in `ordered`
         for hold in reversed(ordered):
             earliest.append(min(earliest[-1], self.granted_by(hold)))
@@ -223,6 +242,8 @@ class NameCheck:
             if self.claims(a) <= earliest[after] and a.fence < smallest[after]:
                 continue
             for b in ordered[i + 1 :]:
+                if may_share(a, b):
+                    continue
                 if self.granted_by(b) < self.claims(a) or b.fence < a.fence:
                     yield a, b
 
@@ -248,13 +269,28 @@ class NameCheck:
             if late > 0:
                 self.fail(4, f"told so {late / MS:.3f} ms after the next was granted", older, newer)
 
+    def check_limit(self):
+        """No more hold the name at one instant than may share it."""
+        inside = []
+        for hold in sorted(self.granted, key=lambda h: h.returned):
+            limit = hold.flags >> judge.LIMIT_SHIFT
+            inside = [h for h in inside if self.claims(h) > hold.returned]
+            if limit and self.claims(hold):
+                inside.append(hold)
+            if not limit or len(inside) <= limit:
+                continue
+            if any(self.excuse(h, hold) for h in inside[:-1]):
+                self.report.count("limits exceeded, class 2")
+            else:
+                self.fail(1, f"{len(inside)} shared it, not {limit} at most", *inside)
+
     def check_excused(self, older, newer, loss, overlap):
         if overlap > 0:
             self.report.count("overlaps, class 2")
             self.report.count(f"overlaps after {loss.kind}")
         if newer.rejected and older.accepted and newer.fence < older.fence:
             self.fail(2, "the judge refused the new holder, having seen the old one", older, newer)
-        if newer.first_accept_end and older.last_accept > newer.first_accept_end:
+        if newer.first_accept_end and older.last_accept > newer.first_accept_end and not newer.flags & judge.SHARED:
             self.fail(2, "the judge took a write of the old holder after one of the new", older, newer)
         self.check_bound(older, loss)
 
@@ -266,7 +302,7 @@ class NameCheck:
         if self.may_be_restored(hold, loss):
             self.report.count("holders that may have restored what was lost")
             return
-        since = max(loss.end, self.granted_at[hold.fence >> 10])
+        since = max(loss.end, self.granted_at[lease_of(hold)])
         late = hold.last_ok - since
         if late <= 0 or hold.flags & judge.FIXED or self.report.is_stopped(hold, since):
             return
@@ -288,7 +324,7 @@ class NameCheck:
         the two is this loss. When the holder meets the server, it restores the lease: it can't tell what the server
         forgot from what others deleted there since (doc/GUARANTEES.md, data lost, 3).
         """
-        granted = self.granted_at[hold.fence >> 10]
+        granted = self.granted_at[lease_of(hold)]
         return any(
             forgot.kind in FORGETTING
             and granted < forgot.end <= again.begin <= self.meets_by(forgot)
@@ -300,7 +336,7 @@ class NameCheck:
     def check_known(self):
         for loss in self.losses:
             for hold in self.granted:
-                lease = hold.fence >> 10
+                lease = lease_of(hold)
                 is_gone = loss.certain and self.root[lease] >= loss.since and self.granted_at[lease] < loss.begin
                 if is_gone and hold.last_ok > loss.end:
                     self.report.count("holders whose lock the server lost")
@@ -314,7 +350,7 @@ class NameCheck:
         for loss in self.losses:
             for hold in self.granted if loss.kind in FORGETTING else []:
                 released = hold.left > loss.end + self.about.timeout_ms * MS and hold.unlock_status == judge.OK
-                if self.granted_at[hold.fence >> 10] < loss.begin and released:
+                if self.granted_at[lease_of(hold)] < loss.begin and released:
                     self.report.count(f"holders that outlived a {loss.kind}")
 
     # --------------------------------------------------------------- 3: fences
@@ -324,12 +360,12 @@ class NameCheck:
         returned = valid = None
         previous = None
         for hold in reversed(self.granted):  # from the largest fence down: the earliest of those that are larger
-            if previous and previous.fence == hold.fence:
+            if previous and previous.fence == hold.fence and not may_share(previous, hold):
                 self.fail(3, "two holds have one fence", hold, previous)
             previous = hold
             if returned and returned.returned <= hold.asked:
                 self.check_fall(returned, hold)
-            if valid and hold.first_ok_end and valid.first_ok_end < hold.last_ok and hold.last_ok > hold.returned:
+            if valid and not may_share(hold, valid) and hold.first_ok_end and valid.first_ok_end < hold.last_ok and hold.last_ok > hold.returned:
                 if valid.first_ok_end < hold.returned and valid.last_ok <= hold.returned:
                     self.check_fall(valid, hold)
             if returned is None or hold.returned < returned.returned:
@@ -378,7 +414,7 @@ class NameCheck:
             for granted, newer in grants[bisect.bisect_right(grants, (hold.returned,)) :]:
                 if granted >= until:
                     break
-                if newer.fence > hold.fence and not self.excuse(hold, newer):
+                if newer.fence > hold.fence and not may_share(hold, newer) and not self.excuse(hold, newer):
                     self.fail(4, f"granted {(until - granted) / MS:.3f} ms before it was sure to end", hold, newer)
 
     def is_lost(self, hold, until):
@@ -536,11 +572,11 @@ class Report:
 
     def check_left(self, keys, step_ms):
         """
-        At the end of the run: keys has the remaining time (ms) of each key. Only fences may be left, for two hours
-        plus the step of the clock.
+        At the end of the run: keys has the remaining time (ms) of each key. Only what outlives locks may be left, for two
+        hours plus the step of the clock.
         """
         for key, left in keys.items():
-            if not key.startswith("dibs:fence"):
+            if not outlives_locks(key):
                 self.fail(5, f"{key} is left, with {left} ms to live")
             elif left == -1 or left > 2 * 3600000 + step_ms:
                 self.fail(5, f"{key} has {left} ms to live")
@@ -623,6 +659,8 @@ class Report:
     def count_grant(self, hold):
         self.count("grants")
         self.count("grants, fair" if hold.flags & judge.FAIR else "grants, not fair")
+        if hold.flags & judge.SHARED:
+            self.count("grants, shared")
         if hold.flags & judge.FIXED:
             self.count("grants, fixed lease")
         if hold.extended_ms > hold.lease_ms:

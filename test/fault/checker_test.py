@@ -143,6 +143,63 @@ def still_holds_after_the_judge_refused_it(h):
     h.hold(0, 0, 1, 50, writes=False, rejected=1, ok_after_rejected=h.ns(40))
 
 
+SHARED = judges.SHARED
+TWO_SHARE = SHARED | 2 << judges.LIMIT_SHIFT
+
+
+@case(1)
+def two_share_at_once(h):
+    h.hold(0, 0, 1, 50, flags=SHARED)
+    h.hold(2, 10, 30, 90, flags=SHARED)
+
+
+@case(1, 1, 4)
+def alone_beside_who_shares(h):
+    h.hold(0, 0, 1, 50, flags=SHARED)
+    h.hold(2, 10, 30, 90)
+
+
+@case(1, 1, 4)
+def shares_beside_who_is_alone(h):
+    h.hold(0, 0, 1, 50)
+    h.hold(2, 10, 30, 90, flags=SHARED)
+
+
+@case(1)
+def as_many_share_as_may(h):
+    h.hold(0, 0, 1, 50, flags=TWO_SHARE)
+    h.hold(1, 5, 6, 29, flags=TWO_SHARE)
+    h.hold(2, 10, 30, 90, flags=TWO_SHARE)
+
+
+@case(1, 1)
+def more_share_than_may(h):
+    h.hold(0, 0, 1, 50, flags=TWO_SHARE)
+    h.hold(1, 5, 6, 40, flags=TWO_SHARE)
+    h.hold(2, 10, 30, 90, flags=TWO_SHARE)
+
+
+@case(2)
+def more_share_than_may_after_a_loss(h):
+    h.hold(0, 0, 1, 50, flags=TWO_SHARE)
+    h.hold(1, 5, 6, 40, flags=TWO_SHARE)
+    h.lose("flushall", 20, 21, certain=False)
+    h.hold(2, 10, 30, 90, flags=TWO_SHARE)
+
+
+@case(3)
+def who_shares_reads_of_its_fence_late(h):
+    """A sharer with a larger fence came and went before the first read of its own grant."""
+    h.hold(0, 0, 40, 90, granted=5, flags=SHARED)
+    h.hold(2, 6, 8, 30, flags=SHARED)
+
+
+@case(3, 3)
+def the_fence_of_who_shares_fell(h):
+    h.hold(0, 0, 1, 20, flags=SHARED, granted=15)
+    h.hold(2, 21, 22, 90, flags=SHARED, granted=9)
+
+
 # --------------------------------------------------- 2: the server lost its state
 
 

@@ -1,6 +1,7 @@
 /*
  * The judge: a file that all workers map. It accepts a write to a name only with a fence at least as large as any
- * before it for that name, and keeps a log of every hold, which outlives a worker that is killed.
+ * before it for that name, and so with a read, of whoever shares the lock; and keeps a log of every hold, which
+ * outlives a worker that is killed.
  *
  * Each thread of a worker has a slot: a ring of records that only it writes. The rig takes what is done (or what a dead
  * worker left) and moves `tail`; a full ring makes the thread wait, so that nothing is lost. judge.py reads the same
@@ -12,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define JUDGE_MAGIC UINT64_C(0x6a75646765303032)
+#define JUDGE_MAGIC UINT64_C(0x6a75646765303033)
 #define JUDGE_HEAD_WORDS 512 /* of the file's head, in whole pages */
 #define JUDGE_PROCESSES_MAX 256
 
@@ -25,10 +26,13 @@ enum hold_oddity {                       /* what must not be, whatever the fault
                    ODD_FENCE_CHANGED = 8 /* a hold whose fence changed */
 };
 
+#define HOLD_LIMIT 8 /* the lowest bit of the limit */
+
 typedef struct hold_record {
     _Atomic uint64_t state;
     uint64_t phase, name;
-    uint64_t flags, lease_ms;
+    uint64_t flags; /* of dibs_lock_options; in HOLD_LIMIT and above, the limit with DIBS_SHARED */
+    uint64_t lease_ms;
     int64_t wait_ms;
     uint64_t status;        /* of the acquire */
     uint64_t unlock_status; /* of the last unlock */
@@ -72,7 +76,10 @@ typedef struct judge_head {
     _Atomic uint64_t stretches;                 /* percent of the holds that are extended twice; by the rig, as that */
     _Atomic uint64_t quit[JUDGE_PROCESSES_MAX]; /* a worker that is to end; by the rig */
     judge_burst burst;                          /* by the last process that made one */
-} judge_head;                                   /* then at JUDGE_HEAD_WORDS the fences [phase][name], then the slots */
+    uint64_t shared;          /* percent of the holds that are shared; set by the rig before it starts a worker */
+    uint64_t keep_ms;         /* how long workers keep leases; set by the rig before it starts one */
+    _Atomic uint64_t retaken; /* holds over kept leases; by the workers */
+} judge_head;                 /* then at JUDGE_HEAD_WORDS the fences [phase][name], then the slots */
 
 _Static_assert(sizeof(judge_head) <= JUDGE_HEAD_WORDS * sizeof(uint64_t), "the judge's head has its place");
 

@@ -4,17 +4,21 @@ import mmap
 import struct
 from typing import NamedTuple
 
-MAGIC = 0x6A75646765303032
+MAGIC = 0x6A75646765303033
 HEAD_WORDS = 512
 HEAD_PHASE = 6
 HEAD_LEASE = 7
 HEAD_STRETCHES = 8
 HEAD_QUIT = 9
 HEAD_BURST = HEAD_QUIT + 256
+HEAD_SHARED = HEAD_BURST + 5
+HEAD_KEEP = HEAD_SHARED + 1
+HEAD_RETAKEN = HEAD_KEEP + 1
 BURST_NONE, BURST_TAKING, BURST_ENDING, BURST_ENDED = range(4)
 SLOT_WORDS = 4
 NONE, ASKING, HELD, LEAVING, DONE = range(5)
-FAIR, FIXED = 1, 2
+FAIR, FIXED, SHARED = 1, 2, 8
+LIMIT_SHIFT = 8
 
 STATUS = ("OK BUSY TIMEOUT NOT_HELD LOST UNAVAILABLE DENIED STORE_ERROR INVALID NO_MEMORY CLOSED OVERFLOW "
           "CANCELLED").split()
@@ -96,6 +100,15 @@ class Judge:
 
     def burst(self):
         return Burst(*self.words[HEAD_BURST : HEAD_BURST + len(Burst._fields)])
+
+    def set_shared(self, percent):
+        self.words[HEAD_SHARED] = percent
+
+    def set_keep(self, keep_ms):
+        self.words[HEAD_KEEP] = keep_ms
+
+    def retaken(self):
+        return self.words[HEAD_RETAKEN]
 
     def _slot(self, slot):
         return self.first_slot + slot * self.slot_words

@@ -13,7 +13,7 @@ import time
 import judge as judges
 import plan as plans
 import servers
-from checker import MS, Act
+from checker import MS, Act, outlives_locks
 
 MINORITY = (plans.MASTERS - 1) // 2
 VOTE_SECONDS = 20  # within which a master votes again after its fault
@@ -301,7 +301,7 @@ class Quorum:
     def describe(self, phase):
         """What the masters have of the phase's locks."""
         found = [(i, key) for i, master in enumerate(self.masters) for key in self.scan(f"*:p{phase.number}:*", master)]
-        lines = [self.about_key(index, key) for index, key in found if not key.startswith(b"dibs:fence")]
+        lines = [self.about_key(index, key) for index, key in found if not outlives_locks(key.decode())]
         return "\n".join(sorted(lines) + [f"    clocks were stepped at {sorted(self.stepped)}"])
 
     def drain(self, phase):

@@ -2,7 +2,7 @@
 
     python3 rig.py --worker PROGRAM --shim LIBRARY [--topology one|quorum|sentinel|cluster] [--seconds N]
                    [--seed N] [--faults KIND,...] [--processes N] [--threads N] [--names N] [--lease MS]
-                   [--long-lease MS] [--holds N] [--report FILE] [--tap] [--plan]
+                   [--long-lease MS] [--shared PERCENT] [--keep-ms MS] [--holds N] [--report FILE] [--tap] [--plan]
 
 The seed decides which faults come when, and on what (--plan prints them and ends). Leases are long where the server
 loses state, so that a holder that does not notice the loss is found out before its own deadline passes. Exit status: 0:
@@ -49,7 +49,7 @@ GONE_SECONDS = 10  # within which a burst's locks are gone from the store, once 
 ACCOUNT_OF = {1: "no-kill", 2: "no-id", 5: "no-kill", 6: "no-info"}  # by the worker's index modulo 8
 PENDING = object()  # returned by a fault that calls finish by itself
 LONG_RUN = 60  # seconds in which each rule is sure to have something to check
-SIDECARS = ("fence", "queue", "waiters")
+SIDECARS = ("fence", "queue", "waiters", "share", "kept")
 now = time.monotonic_ns
 
 
@@ -268,6 +268,8 @@ class Rig:
         self.judge = judges.Judge(
             os.path.join(self.folder, "judge"), len(self.phases) + 2, options.names, options.processes + 1, options.threads
         )
+        self.judge.set_keep(options.keep_ms)
+        self.judge.set_shared(options.shared)
         self.workers = [Worker(self, index) for index in range(options.processes)]
         self.phase_number = 0
         self.holds, self.acts, self.losses, self.stops, self.bursts = [], [], [], [], []
@@ -656,8 +658,8 @@ class Rig:
     def found_of_burst(self):
         """The keys that the burst left: those of fences, which live an hour, and the others."""
         found = [key.decode() for key in self.scan(f"*lock:b{self.options.processes}:*")]
-        fences = [key for key in found if key.startswith("dibs:fence")]
-        return fences, [key for key in found if not key.startswith("dibs:fence")]
+        fences = [key for key in found if checker.outlives_locks(key)]
+        return fences, [key for key in found if not checker.outlives_locks(key)]
 
     def end_burst(self, fault, begin, gone):
         if self.burst_worker.state == "running":
@@ -807,7 +809,7 @@ class Rig:
 
     def leftovers(self):
         """The keys that are to be gone a while after the last worker: all but the fences, which live an hour."""
-        return {key: left for key, left in self.keys().items() if not key.startswith("dibs:fence")}
+        return {key: left for key, left in self.keys().items() if not checker.outlives_locks(key)}
 
     def end_workers(self):
         """Ends the workers while they work: every second one is asked to end; then the others are killed."""
@@ -899,6 +901,8 @@ def check_worth(rig):
         (counts["ms of waits that were watched"], "no wait was watched"),
         # Of the whole run: in a phase whose servers are stopped most of the time, few can tell something.
         (rig.good_count * 2 >= rig.sample_count > 0, f"{rig.good_count} of {rig.sample_count} samples told something"),
+        (counts["grants, shared"] * 200 >= counts["grants"] * rig.options.shared, f"{counts['grants, shared']} shared grants"),
+        (rig.judge.retaken() * 3 >= counts["grants"] or not rig.options.keep_ms, f"{rig.judge.retaken()} holds over kept leases"),
         (rig.counted_other() != 0, "the second application locked nothing"),
         (counts["leases kept beside a burst"] or not rig.planned.get("burst"), "no lease was kept beside a burst"),
         (harmed or not lost - set(checker.FORGETTING), "the server lost its state, and no lock"),
@@ -932,6 +936,7 @@ def write_report(rig, missing):
     lines += [f"  {k:<16}{rig.planned[k]:>7}{rig.fired.get(k, 0):>6}" for k in plans.KINDS if k in rig.planned]
     lines += ["", "signals to processes"] + [f"  {value:>8}  {role}" for role, value in rig.signals.items()]
     samples = f"{rig.good_count} of {rig.sample_count} told something, {rig.good_samples:.0%} in the worst phase"
+    lines += ["", f"holds over kept leases: {rig.judge.retaken()}"]
     lines += ["", "samples of the keys: " + samples]
     lines += ["", "counts"] + [f"  {value:>8}  {what}" for what, value in sorted(report.counts.items())]
     lines += ["", "worst times"]
@@ -978,6 +983,8 @@ def parse_options():
     parser.add_argument("--names", type=int, default=6)
     parser.add_argument("--lease", type=int, default=600, help="the usual one, in ms")
     parser.add_argument("--long-lease", type=int, default=2000, help="the same where the server loses state")
+    parser.add_argument("--shared", type=int, default=0, help="percent of the holds that are shared")
+    parser.add_argument("--keep-ms", type=int, default=0, help="how long workers keep leases; 0: they keep none")
     parser.add_argument("--holds", type=int, default=30000, help="what is let go of in a burst")
     parser.add_argument("--report", default=None)
     parser.add_argument("--tap", action="store_true")

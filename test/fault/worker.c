@@ -90,6 +90,7 @@ dibs_status open_runtime(worker *w, dibs_runtime **out)
                           .connect_timeout_ms = w->timeout_ms,
                           .command_timeout_ms = w->timeout_ms,
                           .outage_ms = 3000,
+                          .keep_ms = (uint32_t)w->judge->keep_ms,
                           .handoff_ms = w->process % 4 == 3 ? DIBS_NO_HANDOFF : 0,
                           .on_event = w->process % 2 || w->holds ? hear : NULL,
                           .on_event_arg = w};
@@ -154,9 +155,20 @@ static void start_threads(worker *w, worker_thread *threads)
     }
 }
 
+/* Tells the judge how many holds began with a kept lease since it was told before. */
+static void tell_retaken(worker *w, uint64_t *told)
+{
+    dibs_stats stats;
+
+    dibs_stats_get(w->rt, &stats);
+    atomic_fetch_add(&w->judge->retaken, stats.retaken - *told);
+    *told = stats.retaken;
+}
+
 static void run(worker *w)
 {
     worker_thread *threads = calloc(w->judge->threads, sizeof *threads);
+    uint64_t told = 0;
 
     if (!threads)
         abort();
@@ -164,8 +176,10 @@ static void run(worker *w)
     start_threads(w, threads);
     if (w->holds)
         make_burst(w);
-    while (!atomic_load(&w->judge->quit[w->process]))
+    while (!atomic_load(&w->judge->quit[w->process])) {
         pause_us(5000);
+        tell_retaken(w, &told);
+    }
     /* Calls that wait end now; holders finish what they do. */
     dibs_shutdown(w->rt);
     for (unsigned i = 0; i < w->judge->threads; i++)

@@ -69,7 +69,7 @@ static int setup_with(void **state, const char *tls)
     assert_non_null(scene);
     events_init(&scene->events);
     scene->tls = tls;
-    scene->s = sentinels_start(&(sentinels_options){.tls = tls});
+    scene->s = sentinels_start(&(sentinels_options){.hasty = true, .tls = tls});
     *state = scene;
     return 0;
 }

@@ -1,7 +1,6 @@
 /*
  * A master with two replicas and three sentinels, all real processes of a test's own, which end with the test's
- * process. The sentinels are quick to notice that the master is gone. From the test's own thread only; what goes wrong
- * fails the test.
+ * process. From the test's own thread only; what goes wrong fails the test.
  */
 #ifndef DIBS_TEST_SENTINELS_H
 #define DIBS_TEST_SENTINELS_H
@@ -16,6 +15,7 @@ typedef struct sentinels_options {
     const char *password;          /* of the data servers; not in url */
     const char *sentinel_password; /* of the sentinels */
     const char *sentinel_config;   /* lines for each sentinel, after the default ones */
+    bool hasty;                    /* they are quick to notice that the master is gone; else only orders change it */
     const char *tls;               /* a folder of certificates.h: all speak TLS alone; url is rediss-sentinel:// */
 } sentinels_options;
 

@@ -6,6 +6,7 @@
 #include "support/common/timing.h"
 
 #define DEPTH_MAX 3
+#define SHARERS_MAX 3 /* of every third name; the others may be shared by any number */
 #define LONG_LEASE_MS 1000
 
 /*
@@ -110,7 +111,8 @@ static uint64_t draw_work_us(worker_thread *t, const hold_record *r)
 
 static void lock_again(worker_thread *t, const char *name, hold_record *r, unsigned *depth)
 {
-    dibs_status status = dibs_lock(t->worker->rt, name);
+    const dibs_lock_options options = {.flags = (uint32_t)r->flags & DIBS_SHARED};
+    dibs_status status = dibs_lock_with(t->worker->rt, name, DIBS_WAIT_FOREVER, &options);
 
     note_status(r, status);
     if (status == DIBS_OK)
@@ -227,7 +229,9 @@ static void hold(worker_thread *t, hold_record *r, bool alone)
 {
     char name[64];
     unsigned depth = 1;
-    dibs_lock_options options = {.lease_ms = (uint32_t)r->lease_ms, .flags = (uint32_t)r->flags};
+    dibs_lock_options options = {.lease_ms = (uint32_t)r->lease_ms,
+                                 .flags = (uint32_t)r->flags & ((1u << HOLD_LIMIT) - 1),
+                                 .limit = (uint32_t)r->flags >> HOLD_LIMIT};
 
     snprintf(name, sizeof name, "p%u:n%u", (unsigned)r->phase, (unsigned)r->name);
     r->asked = clock_ns();
@@ -251,6 +255,9 @@ static void draw_lease(worker_thread *t, hold_record *r)
     r->flags = chance(t, 25) && t->worker->url_count == 1 ? DIBS_FAIR : 0; /* a quorum has no order */
     if (chance(t, 15))
         r->flags |= DIBS_FIXED_LEASE;
+    /* All who share a lock give one limit; a quorum has none. */
+    if (chance(t, (unsigned)t->worker->judge->shared))
+        r->flags |= DIBS_SHARED | (t->worker->url_count == 1 && r->name % 3 == 2 ? SHARERS_MAX << HOLD_LIMIT : 0);
 }
 
 static void draw_wait(worker_thread *t, hold_record *r)
@@ -275,13 +282,30 @@ static void hold_other(worker_thread *t, uint64_t phase, uint64_t outer)
     hold(t, r, false);
 }
 
+/*
+ * Where leases are kept, mostly a lock of the process's own names, each time with the same lease: else it would keep
+ * none.
+ */
+static bool draw_own(worker_thread *t, hold_record *r)
+{
+    const judge_head *judge = t->worker->judge;
+
+    if (judge->keep_ms == 0 || draw(t) % 200 == 0)
+        return false;
+    r->name = (t->worker->process + draw(t) % judge->names * judge->processes) % judge->names;
+    r->lease_ms = atomic_load(&judge->lease_ms);
+    return true;
+}
+
 void work_round(worker_thread *t, uint64_t phase)
 {
     hold_record *r = begin_record(t);
 
     r->phase = phase;
-    r->name = draw(t) % t->worker->judge->names;
-    draw_lease(t, r);
+    if (!draw_own(t, r)) {
+        r->name = draw(t) % t->worker->judge->names;
+        draw_lease(t, r);
+    }
     draw_wait(t, r);
     /* beside a burst there are threads alone: what that costs is another matter */
     bool as_task = !t->worker->holds && chance(t, 30) && dibs_task_new(t->worker->rt, &t->task) == DIBS_OK;

@@ -45,6 +45,8 @@ bool judge_accepts(judge_head *judge, const hold_record *r)
         (_Atomic uint64_t *)((uint64_t *)judge + JUDGE_HEAD_WORDS + r->phase * judge->names + r->name);
     uint64_t largest = atomic_load(seen);
 
+    if (r->flags & DIBS_SHARED)
+        return largest <= r->fence;
     while (largest <= r->fence)
         if (atomic_compare_exchange_weak(seen, &largest, r->fence))
             return true;

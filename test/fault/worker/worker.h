@@ -44,7 +44,8 @@ judge_head *judge_open(const char *path);
 
 judge_slot *slot_of(judge_head *judge, unsigned process, unsigned thread);
 
-/* The resource that the locks protect: it takes a write unless it has seen a larger fence. */
+/* The resource that the locks protect: it takes a write, or a read of who shares, unless it has seen a write with a
+ * larger fence. */
 bool judge_accepts(judge_head *judge, const hold_record *r);
 
 /* The next record of the thread, cleared. Waits while the rig has not taken the oldest. */
