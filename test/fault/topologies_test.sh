@@ -1,23 +1,28 @@
-# The fault rig for some seconds on five masters, and on a cluster: one result for each. See rig.py.
+# The fault rig for some seconds on five masters, and on a cluster; with holds that are shared, and with leases that are
+# kept: one result for each. See rig.py.
 # Builds: rig
 set -u
-echo 1..2
+echo 1..4
 status=0
 
-# soak NUMBER TOPOLOGY SECONDS
+# soak NUMBER SECONDS WHAT OPTION...
 soak() {
+    number=$1 seconds=$2 what=$3
+    shift 3
     result=ok
     python3 -B "$DIBS_TOP/test/fault/rig.py" --worker "$DIBS_BUILD/test/fault/worker" \
-        --shim "$DIBS_BUILD/test/fault/clock_shim.so" --seed 1 --topology "$2" --seconds "$3" >"$tmp" 2>&1 || {
+        --shim "$DIBS_BUILD/test/fault/clock_shim.so" --seed 1 --seconds "$seconds" "$@" >"$tmp" 2>&1 || {
         result="not ok"
         status=1
     }
     sed 's/^/# /' "$tmp"
-    echo "$result $1 - the promises of a $2 are kept"
+    echo "$result $number - the promises are kept: $what"
 }
 
 tmp=$(mktemp) || exit 1
 trap 'rm -f "$tmp"' EXIT
-soak 1 quorum 5
-soak 2 cluster 10
+soak 1 5 "a quorum" --topology quorum
+soak 2 10 "a cluster" --topology cluster
+soak 3 10 "shared holds" --shared 50
+soak 4 10 "kept leases" --keep-ms 100 --names 108
 exit $status

@@ -91,7 +91,7 @@ dibs_status open_runtime(worker *w, dibs_runtime **out)
                           .command_timeout_ms = w->timeout_ms,
                           .outage_ms = 3000,
                           .keep_ms = (uint32_t)w->judge->keep_ms,
-                          .handoff_ms = w->process % 4 == 3 ? DIBS_NO_HANDOFF : 0,
+                          .handoff_ms = w->process % 4 == 3 && w->judge->keep_ms == 0 ? DIBS_NO_HANDOFF : 0,
                           .on_event = w->process % 2 || w->holds ? hear : NULL,
                           .on_event_arg = w};
 

@@ -224,7 +224,8 @@ static void leave(worker_thread *t, const char *name, hold_record *r, unsigned d
     note_status(r, (dibs_status)r->unlock_status);
 }
 
-/* A lock from the ask to the end of the last unlock. alone: no other is held. */
+/* A lock from the ask to the end of the last unlock. alone: another may be taken beside it, or its lease extended
+ * twice. */
 static void hold(worker_thread *t, hold_record *r, bool alone)
 {
     char name[64];
@@ -302,7 +303,8 @@ void work_round(worker_thread *t, uint64_t phase)
     hold_record *r = begin_record(t);
 
     r->phase = phase;
-    if (!draw_own(t, r)) {
+    bool is_own = draw_own(t, r);
+    if (!is_own) {
         r->name = draw(t) % t->worker->judge->names;
         draw_lease(t, r);
     }
@@ -311,7 +313,7 @@ void work_round(worker_thread *t, uint64_t phase)
     bool as_task = !t->worker->holds && chance(t, 30) && dibs_task_new(t->worker->rt, &t->task) == DIBS_OK;
     if (as_task && dibs_task_enter(t->task) != DIBS_OK)
         abort();
-    hold(t, r, true);
+    hold(t, r, !is_own);
     if (as_task)
         dibs_task_free(t->task);
     t->task = NULL;
