@@ -13,7 +13,10 @@ static void run(struct racer *me)
         way_fail("dibs_lock: %s", dibs_last_error());
     sale_buy(me);
     library_leased(me, me->text);
-    if (dibs_unlock(me->crew->own, me->text) != DIBS_OK)
+    dibs_status status = dibs_unlock(me->crew->own, me->text);
+    if (status == DIBS_LOST)
+        way_lost(me);
+    else if (status != DIBS_OK)
         way_fail("dibs_unlock: %s", dibs_last_error());
 }
 

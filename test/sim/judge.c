@@ -490,7 +490,16 @@ static bool is_open(const char *token)
     return false;
 }
 
-/* A lock that is left to nobody keeps all others out. What an older state of a server brings back ends with its lease.
+static bool is_wanted(int name)
+{
+    for (const struct sim_worker *worker = sim_workers; worker; worker = worker->next)
+        if (worker->inside && worker->wants == name)
+            return true;
+    return false;
+}
+
+/* A lock that is left to nobody keeps all others out. One that is kept is given back when somebody wants it. What an
+ * older state of a server brings back ends with its lease.
  */
 static void look_for_nobodys(int name, int known)
 {
@@ -498,7 +507,8 @@ static void look_for_nobodys(int name, int known)
     int64_t since = names[name].nobody_since;
     int64_t most = plan->is_calm ? patience() : patience() - (int64_t)plan->lease_ms * SIM_MS;
 
-    if (known > 0 || !token || strncmp(token, "dibs:", 5) != 0 || strncmp(token, names[name].token, 159) != 0)
+    if (known > 0 || (plan->keep_ms > 0 && !is_wanted(name)) || !token || strncmp(token, "dibs:", 5) != 0 ||
+        strncmp(token, names[name].token, 159) != 0)
         names[name].nobody_since = SIM_NEVER;
     else if (since == SIM_NEVER)
         names[name].nobody_since = sim_now;

@@ -89,8 +89,8 @@ static bool harms_a_vote(enum sim_fault_kind kind)
 }
 
 /* A run in which some kinds of trouble come together, which alone seldom do. */
-enum theme { ANY, LATE, IN_TURN, RESTARTS, TOLD, STOPS, CROWD, VOTES, THEMES };
-static const char *const theme_names[] = {"any", "late", "turn", "restarts", "told", "stops", "crowd", "votes"};
+enum theme { ANY, LATE, IN_TURN, RESTARTS, TOLD, STOPS, CROWD, VOTES, KEPT, THEMES };
+static const char *const theme_names[] = {"any", "late", "turn", "restarts", "told", "stops", "crowd", "votes", "kept"};
 
 static bool favours(enum theme theme, enum sim_fault_kind kind)
 {
@@ -105,6 +105,9 @@ static bool favours(enum theme theme, enum sim_fault_kind kind)
         return kind == SIM_FAULT_proc_stop || kind == SIM_FAULT_proc_kill;
     case LATE:
         return kind == SIM_FAULT_cut || kind == SIM_FAULT_half_open;
+    case KEPT:
+        return kind == SIM_FAULT_proc_stop || kind == SIM_FAULT_proc_kill || kind == SIM_FAULT_deaf ||
+               kind == SIM_FAULT_cut || kind == SIM_FAULT_server_kill || kind == SIM_FAULT_failover;
     case VOTES: /* masters that forget, or whose clocks are set, and others that are out of reach of some */
         return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_recall || kind == SIM_FAULT_flushall ||
                kind == SIM_FAULT_clock_step || kind == SIM_FAULT_cut_off || kind == SIM_FAULT_fence_evicted;
@@ -196,6 +199,22 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
         drawn->forces = 0;
         drawn->denied = 0;
         drawn->end = 4 * SIM_S + (int64_t)drawn->lease_ms * SIM_MS;
+        break;
+    case KEPT: /* a process mostly has a name for itself */
+        drawn->topology = sim_chance(SIM_FAULTS, 0.7) ? SIM_ONE : SIM_REPLICAS;
+        drawn->is_calm = sim_chance(SIM_FAULTS, 0.2);
+        drawn->procs = (int)sim_between(SIM_FAULTS, 2, 3);
+        drawn->threads = (int)sim_between(SIM_FAULTS, 1, 2);
+        drawn->keep_ms = (uint32_t)sim_between_log(SIM_FAULTS, 5, 20000);
+        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 10000);
+        drawn->hold_least = SIM_MS / 100;
+        drawn->hold_most = 5 * SIM_MS;
+        drawn->pause_most = sim_between_log(SIM_FAULTS, SIM_MS, 300 * SIM_MS);
+        drawn->fair = drawn->fixed = drawn->extends = 0;
+        drawn->handoff_ms = 0;
+        drawn->waits = 0.9;
+        drawn->denied = 0;
+        drawn->end = 6 * SIM_S;
         break;
     default:
         drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 1500);
@@ -363,10 +382,19 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
         out->sentinels = 0;
         out->min_replicas = 0;
     }
+    if (theme == KEPT) {
+        out->servers = out->topology == SIM_ONE ? 1 : 3;
+        out->sentinels = out->topology == SIM_REPLICAS ? 3 : 0;
+        out->min_replicas = 0;
+    }
     out->last_fault = out->end * sim_between(SIM_FAULTS, 30, 90) / 100;
     if (out->topology == SIM_QUORUM)
         out->fair = 0;
-    out->shared = hash_of(out, 1) % 3 > 0 ? 0 : (double)(1 + hash_of(out, 2) % 9) / 10;
+    if (theme != KEPT && hash_of(out, 3) % 8 == 0)
+        out->keep_ms = (uint32_t)(1 + hash_of(out, 4) % 300);
+    if (theme != IN_TURN && hash_of(out, 5) % 8 == 0)
+        out->several = (double)(1 + hash_of(out, 6) % 5) / 10;
+    out->shared = theme == KEPT || hash_of(out, 1) % 3 > 0 ? 0 : (double)(1 + hash_of(out, 2) % 9) / 10;
     if (out->is_told || out->is_quiet || (out->is_voting && sim_chance(SIM_FAULTS, 0.6))) {
         out->network = (struct sim_network){.delay = out->network.delay, .jitter = out->network.jitter / 2};
         out->schedule.stall_chance = 0;
@@ -433,11 +461,11 @@ void sim_plan_print(const struct sim_plan *drawn)
     printf(
         "  work: holds %.1f ms, pauses %.1f ms, fair %.2f fixed %.2f extends %.2f nests %.2f forces %.3f queries %.2f "
         "orphans %.2f waits %.1f handoff %u replicas %u denied %x bursts %.3f cost %.3f "
-        "tasks %.2f begins %.2f cancels %.2f shared %.1f\n",
+        "tasks %.2f begins %.2f cancels %.2f shared %.1f several %.1f keeps %u ms\n",
         (double)drawn->hold_most / SIM_MS, (double)drawn->pause_most / SIM_MS, drawn->fair, drawn->fixed,
         drawn->extends, drawn->nests, drawn->forces, drawn->queries, drawn->orphans, drawn->waits, drawn->handoff_ms,
         drawn->min_replicas, drawn->denied, drawn->bursts, (double)drawn->server_cost / SIM_MS, drawn->tasks,
-        drawn->begins, drawn->cancels, drawn->shared);
+        drawn->begins, drawn->cancels, drawn->shared, drawn->several, drawn->keep_ms);
     for (int i = 0; i < drawn->fault_count; i++)
         printf("  fault %d: %.3f s %s %d, %.1f ms\n", i, (double)drawn->faults[i].time / SIM_S,
                sim_fault_name(drawn->faults[i].kind), drawn->faults[i].which, (double)drawn->faults[i].length / SIM_MS);

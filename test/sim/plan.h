@@ -61,9 +61,11 @@ struct sim_plan {
     int64_t replication_delay;
     uint32_t lease_ms, renew_ms, command_timeout_ms, connect_timeout_ms, outage_ms, handoff_ms, min_replicas;
     uint32_t spin_us;
+    uint32_t keep_ms;                          /* 0: no lease is kept */
     int64_t hold_least, hold_most, pause_most; /* ns */
     double shared; /* how often a lock is shared; each name has a limit of its own: see sim_limit */
     double fair, fixed, extends, nests, forces, queries, orphans, waits, bursts; /* how often */
+    double several;                /* how often several names are locked in one call */
     double tasks, begins, cancels; /* how often a task owns, a call is begun, and one cancels another */
     struct sim_network network;
     struct sim_schedule schedule;

@@ -20,6 +20,9 @@
     XX(dibs_lock_with)                                                                                                 \
     XX(dibs_unlock)                                                                                                    \
     XX(dibs_unlock_all)                                                                                                \
+    XX(dibs_lock_names)                                                                                                \
+    XX(dibs_unlock_names)                                                                                              \
+    XX(dibs_lock_names_begin)                                                                                          \
     XX(dibs_extend)                                                                                                    \
     XX(dibs_check)                                                                                                     \
     XX(dibs_hold_of)                                                                                                   \

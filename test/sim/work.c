@@ -204,8 +204,11 @@ static dibs_status call_unlock(struct sim_worker *worker, const char *name)
     return status == DIBS_OK ? await_done(worker, DIBS_DONE_UNLOCK) : not_begun(worker, status);
 }
 
-static int draw_name(void)
+/* Where leases are kept, mostly one that is the process's own. */
+static int draw_name(const struct sim_worker *worker)
 {
+    if (plan->keep_ms > 0 && sim_chance(SIM_WORK, 0.85))
+        return worker->proc->number % plan->names;
     return (int)sim_between(SIM_WORK, 0, plan->names - 1);
 }
 
@@ -379,13 +382,98 @@ static void hold(struct sim_worker *worker, int name)
         if (sim_chance(SIM_WORK, plan->extends))
             extend(worker, name);
         if (sim_chance(SIM_WORK, plan->nests) && worker->hold_count < SIM_HOLDS - 1) {
-            int other = draw_name();
+            int other = draw_name(worker);
             if (lock(worker, other, sim_between(SIM_WORK, 0, 20)) && other != name && sim_chance(SIM_WORK, 0.5))
                 unlock(worker, other);
         }
         if (sim_chance(SIM_WORK, plan->cancels))
             cancel_somebody(worker);
     }
+}
+
+/* -------------------------------------------------------------- several names */
+
+#define SEVERAL 4 /* names of a call, at most */
+
+/* They follow each other in a ring of all names, so that every pair comes in both orders. */
+static size_t draw_names(const struct sim_worker *worker, int *out, const char **texts)
+{
+    size_t count = (size_t)sim_between(SIM_WORK, 1, plan->names < SEVERAL ? plan->names : SEVERAL);
+    int first = draw_name(worker);
+    bool down = sim_chance(SIM_WORK, 0.5);
+
+    for (size_t i = 0; i < count; i++) {
+        out[i] = (first + (int)(down ? count - 1 - i : i)) % plan->names;
+        texts[i] = sim_name(out[i]);
+    }
+    return count;
+}
+
+static dibs_status call_lock_names(struct sim_worker *worker, const char *const *texts, size_t count, int64_t wait_ms,
+                                   const dibs_lock_options *options, bool *begun)
+{
+    const struct sim_api *api = worker->proc->api;
+
+    *begun = begins(worker);
+    if (!*begun)
+        return api->dibs_lock_names(worker->runtime, texts, count, wait_ms, options);
+    dibs_status status =
+        api->dibs_lock_names_begin(worker->task, texts, count, wait_ms, options, worker->queue, worker);
+    return status == DIBS_OK ? await_done(worker, DIBS_DONE_LOCK) : not_begun(worker, status);
+}
+
+/* All of them, or none. The worker holds nothing before. */
+static bool lock_several(struct sim_worker *worker)
+{
+    int wanted[SEVERAL];
+    const char *texts[SEVERAL];
+    size_t count = draw_names(worker, wanted, texts);
+    dibs_lock_options options = {.flags = sim_chance(SIM_WORK, plan->fair) ? DIBS_FAIR : 0};
+    int64_t wait_ms = draw_wait();
+    bool begun, cancelled = worker->task && worker->cancelled_at <= sim_now;
+
+    sim_tell("locks %zu names from '%s' on, waits %lld ms", count, texts[0], (long long)wait_ms);
+    worker->wants = -1;
+    worker->fair = worker->shares = false;
+    /* What was granted, and is not had, is given back before the call returns. */
+    sim_judge_call(worker, "dibs_lock_names", wait_ms < 0 ? -1 : limit_of(wait_ms) + plan->command_timeout_ms);
+    dibs_status status = call_lock_names(worker, texts, count, wait_ms, &options, &begun);
+    sim_judge_return(worker, status);
+    sim_tell("%zu names from '%s' on: %s (%s)", count, texts[0], worker->proc->api->dibs_status_name(status),
+             status == DIBS_OK ? "" : worker->proc->api->dibs_last_error());
+    worker->ends = worker->ends || status == DIBS_CLOSED;
+    if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED)
+        sim_fail("locks for a cancelled task returned %s", worker->proc->api->dibs_status_name(status));
+    if (worker->freed)
+        return false;
+    enter(worker);
+    for (size_t i = 0; i < count; i++) {
+        if (status == DIBS_OK) {
+            sim_judge_acquired(worker, wanted[i], &options, false);
+            sim_hold_of(worker, wanted[i])->begun = begun;
+        } else if (worker->proc->api->dibs_check(worker->runtime, texts[i]) != DIBS_NOT_HELD) {
+            sim_fail("'%s' is held, though the call for several names failed", texts[i]);
+        }
+    }
+    return status == DIBS_OK;
+}
+
+static void unlock_several(struct sim_worker *worker)
+{
+    const char *texts[SIM_HOLDS];
+    size_t count = 0;
+
+    for (int i = 0; i < worker->hold_count; i++)
+        if (worker->holds[i].count == 1)
+            texts[count++] = sim_name(worker->holds[i].name);
+    enter(worker);
+    sim_judge_call(worker, "dibs_unlock_names", plan->command_timeout_ms);
+    dibs_status status = worker->proc->api->dibs_unlock_names(worker->runtime, texts, count);
+    sim_judge_return(worker, status);
+    sim_tell("unlocked %zu names: %s", count, worker->proc->api->dibs_status_name(status));
+    for (int i = worker->hold_count - 1; i >= 0; i--)
+        if (worker->holds[i].count == 1)
+            sim_judge_released(worker, worker->holds[i].name, DIBS_OK);
 }
 
 /* Many locks, of which nobody else wants one, are let go at once, at best by the end of the thread. */
@@ -426,6 +514,8 @@ static void release_all(struct sim_worker *worker)
             sim_judge_released(worker, worker->holds[0].name, DIBS_OK);
         }
     }
+    if (plan->several > 0 && worker->hold_count > 0 && sim_chance(SIM_WORK, 0.6))
+        unlock_several(worker);
     while (worker->hold_count > 0)
         unlock(worker, worker->holds[worker->hold_count - 1].name);
 }
@@ -445,14 +535,17 @@ static void *work(void *arg)
     sim_workers = worker;
     bool has_task = worker->queue && sim_chance(SIM_WORK, plan->tasks) && new_task(worker);
     while (!is_enough()) {
-        int name = draw_name();
+        int name = draw_name(worker);
         if (plan->bursts > 0 && sim_chance(SIM_WORK, plan->bursts))
             burst(worker);
         else if (sim_chance(SIM_WORK, plan->forces))
             force(worker, name);
         else if (sim_chance(SIM_WORK, plan->queries))
             query(worker, name);
-        else if (lock(worker, name, draw_wait()))
+        else if (plan->several > 0 && sim_chance(SIM_WORK, plan->several)) {
+            if (lock_several(worker))
+                hold(worker, worker->holds[0].name);
+        } else if (lock(worker, name, draw_wait()))
             hold(worker, name);
         if (worker->hold_count > 0 && sim_chance(SIM_WORK, plan->orphans))
             break; /* the thread ends, and holds locks */
@@ -522,6 +615,7 @@ static dibs_runtime *open_runtime(const struct sim_api *api)
                           .min_replicas = plan->min_replicas,
                           .replica_timeout_ms = plan->min_replicas ? plan->command_timeout_ms / 2 : 0,
                           .spin_us = plan->spin_us,
+                          .keep_ms = plan->keep_ms,
                           .on_event = plan->has_events ? on_event : NULL};
     dibs_runtime *runtime;
 
@@ -543,6 +637,7 @@ static void judge_stats(const struct sim_api *api, dibs_runtime *runtime)
     dibs_stats stats;
 
     api->dibs_stats_get(runtime, &stats);
+    sim_counts.retaken += (long)stats.retaken;
     if (plan->is_calm && (stats.reconnects > 0 || (stats.renew_failed > 0 && plan->topology != SIM_QUORUM)))
         sim_fail("%llu connections were made anew and %llu renewals failed, though nothing went wrong",
                  (unsigned long long)stats.reconnects, (unsigned long long)stats.renew_failed);
