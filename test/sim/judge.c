@@ -112,7 +112,7 @@ static void see_to_exclusion(struct sim_worker *worker, int name)
             sim_fail("two holders of '%s': process %d, thread %d (fence %llu) and process %d, thread %d (fence %llu)",
                      sim_name(name), other->proc->number, other->thread->number, (unsigned long long)hold->fence,
                      worker->proc->number, worker->thread->number, (unsigned long long)own->fence);
-        else if (own->fence == hold->fence)
+        else if (own->fence == hold->fence && plan->topology != SIM_REPLICAS) /* two masters have two clocks */
             sim_fail("two holders of '%s' have the same fence", sim_name(name));
     }
 }
@@ -490,6 +490,14 @@ static bool is_open(const char *token)
     return false;
 }
 
+static bool may_be_had(int name)
+{
+    for (const struct sim_worker *worker = sim_workers; worker; worker = worker->next)
+        if (worker->several >> name & 1)
+            return true;
+    return false;
+}
+
 static bool is_wanted(int name)
 {
     for (const struct sim_worker *worker = sim_workers; worker; worker = worker->next)
@@ -507,8 +515,8 @@ static void look_for_nobodys(int name, int known)
     int64_t since = names[name].nobody_since;
     int64_t most = plan->is_calm ? patience() : patience() - (int64_t)plan->lease_ms * SIM_MS;
 
-    if (known > 0 || (plan->keep_ms > 0 && !is_wanted(name)) || !token || strncmp(token, "dibs:", 5) != 0 ||
-        strncmp(token, names[name].token, 159) != 0)
+    if (known > 0 || may_be_had(name) || (plan->keep_ms > 0 && !is_wanted(name)) || !token ||
+        strncmp(token, "dibs:", 5) != 0 || strncmp(token, names[name].token, 159) != 0)
         names[name].nobody_since = SIM_NEVER;
     else if (since == SIM_NEVER)
         names[name].nobody_since = sim_now;

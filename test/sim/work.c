@@ -437,8 +437,11 @@ static bool lock_several(struct sim_worker *worker)
     worker->fair = worker->shares = false;
     /* What was granted, and is not had, is given back before the call returns. */
     sim_judge_call(worker, "dibs_lock_names", wait_ms < 0 ? -1 : limit_of(wait_ms) + plan->command_timeout_ms);
+    for (size_t i = 0; i < count; i++)
+        worker->several |= 1u << wanted[i];
     dibs_status status = call_lock_names(worker, texts, count, wait_ms, &options, &begun);
     sim_judge_return(worker, status);
+    worker->several = 0;
     sim_tell("%zu names from '%s' on: %s (%s)", count, texts[0], worker->proc->api->dibs_status_name(status),
              status == DIBS_OK ? "" : worker->proc->api->dibs_last_error());
     worker->ends = worker->ends || status == DIBS_CLOSED;
