@@ -210,6 +210,11 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
         drawn->hold_least = SIM_MS / 100;
         drawn->hold_most = 5 * SIM_MS;
         drawn->pause_most = sim_between_log(SIM_FAULTS, SIM_MS, 300 * SIM_MS);
+        if (sim_chance(SIM_FAULTS, 0.1)) { /* so often that the fence is raised */
+            drawn->keep_ms = 5000;
+            drawn->hold_most = drawn->pause_most = SIM_MS / 50;
+            drawn->calls_most = 12000;
+        }
         drawn->fair = drawn->fixed = drawn->extends = 0;
         drawn->handoff_ms = 0;
         drawn->waits = 0.9;
