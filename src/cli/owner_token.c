@@ -34,8 +34,18 @@ static const char *cut_limit(char *text)
     return mark + 1;
 }
 
+/* A token whose lease its process may keep has a mark at its end. */
+static void cut_mark(char *text)
+{
+    size_t size = strlen(text);
+
+    if (size > 0 && text[size - 1] == '!')
+        text[size - 1] = '\0';
+}
+
 static bool parse(struct cli_who *who)
 {
+    cut_mark(who->text);
     who->limit = cut_limit(who->text);
     const char *sequence = cut_field(who->text);
 

@@ -1,6 +1,7 @@
 /*
  * The owner of a lock, from the text of its token: dibs:LABEL:HOST:PID:THREAD:RUNTIME:SEQUENCE, with ~LIMIT behind it
- * where that shares the lock. Only the label may have colons, so the fields are counted from the end.
+ * where that shares the lock, or ! where its process may keep the lease. Only the label may have colons, so the fields
+ * are counted from the end.
  */
 #ifndef DIBS_CLI_OWNER_TOKEN_H
 #define DIBS_CLI_OWNER_TOKEN_H

@@ -20,8 +20,8 @@ static const char help[] =
     "Shows the locks that are held, and keeps the list up to date. PATTERN is a glob,\n"
     "such as 'nightly:*'; without it all locks are shown. If standard output is not a\n"
     "terminal, one line is printed for each change, with tabs between its fields:\n"
-    "time, \"held\" or \"free\", name, owner, for how long it is held, lease left,\n"
-    "waiters, sharers.\n"
+    "time, \"held\", \"kept\" (nobody uses it; keep_ms) or \"free\", name, owner, for how\n"
+    "long it is held, lease left, waiters, sharers.\n"
     "\n"
     "  -i, --interval TIME looks so often (2; at least 0.1). Each look goes through\n"
     "                      all keys of the store\n"
@@ -90,7 +90,7 @@ static void print_change(const char *what, const struct cli_lock *lock, bool all
 /* Of several who share a lock the token is that of the newest. */
 static bool has_changed(const dibs_owner *was, const dibs_owner *is)
 {
-    return strcmp(was->token, is->token) != 0 || was->sharers != is->sharers;
+    return strcmp(was->token, is->token) != 0 || was->sharers != is->sharers || was->kept != is->kept;
 }
 
 /* Both are sorted by name. */
@@ -105,7 +105,7 @@ static void print_changes(const struct cli_locks *before, const struct cli_locks
         if (was && order < 0)
             print_change("free", was, false);
         else if (is && (!was || order > 0 || has_changed(&was->owner, &is->owner)))
-            print_change("held", is, true);
+            print_change(is->owner.kept ? "kept" : "held", is, true);
         i += order <= 0;
         j += order >= 0;
     }

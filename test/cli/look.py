@@ -124,9 +124,11 @@ def a_kept_lock_is_shown_as_kept():
     expect([finding for finding in doctor_finds() if finding["subject"] == "kept"] == [], "no lock is kept")
     put(server, "k", owner=kept, held_s=30)
     server.call("SET", "dibs:kept:{lock:k}", kept, "PX", 30000)
-    expect("  kept     by its process" in expect_status(dibs(URL, "status", "k"), OK).text)
+    text = expect_status(dibs(URL, "status", "k"), OK).text
+    expect("  kept     by its process" in text and "not a lock of dibs" not in text and "alpha" in text, text)
     rows = table(expect_status(dibs(URL, "list"), OK))[1]
-    expect([(row[0], row[2] == "kept") for row in rows] == [("k", True), ("used", False)], rows)
+    expect([(row[0], row[1], row[2] == "kept") for row in rows] ==
+           [("k", "job@alpha:4711", True), ("used", "job@alpha:4711", False)], rows)
     locks = expect_status(dibs(URL, "list", "--json"), OK).json["locks"]
     expect([lock["kept"] for lock in locks] == [True, False], locks)
     found = [finding for finding in doctor_finds() if finding["subject"] == "kept"]

@@ -39,6 +39,12 @@ def lines_through_a_pipe():
         expect(process.stdout.readline().split("\t")[1:3] == ["held", r"b\x09c"])
         put(server, "a", owner=token(pid=9))
         expect(process.stdout.readline().split("\t")[1:4] == ["held", "a", "job@alpha:9/4711"])
+        kept = token(sequence="7!")  # as a process leaves it that keeps the lease, and does not use the lock
+        put(server, "a", owner=kept)
+        server.call("SET", "dibs:kept:{lock:a}", kept, "PX", 30000)
+        while (fields := process.stdout.readline().split("\t"))[1] == "held":  # it looked between the two
+            expect(fields[2] == "a", fields)
+        expect(fields[1:4] == ["kept", "a", "job@alpha:4711"], fields)
         server.call("DEL", "lock:a")
         expect(process.stdout.readline().rstrip("\n").split("\t")[1:] == ["free", "a"])
     finally:
