@@ -116,124 +116,158 @@ static bool favours(enum theme theme, enum sim_fault_kind kind)
     }
 }
 
+/* Answers that come after they were waited for. */
+static void be_late(struct sim_plan *drawn)
+{
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 150, sim_chance(SIM_FAULTS, 0.5) ? 800 : 15000);
+    drawn->hold_most = (int64_t)(drawn->lease_ms < 1000 ? drawn->lease_ms * 3 : 1000) * SIM_MS;
+    drawn->hold_least = 20 * SIM_MS;
+    drawn->extends = 0.3;
+    drawn->forces = sim_chance(SIM_FAULTS, 0.3) ? 0.1 : 0;
+    drawn->command_timeout_ms = (uint32_t)sim_between(SIM_FAULTS, 40, 150);
+    drawn->network.silence_chance = 0.003;
+    drawn->network.stuck_chance = 0.04;
+    drawn->network.stuck_most = drawn->command_timeout_ms * 2 * SIM_MS;
+    drawn->network.silence_most = (int64_t)(drawn->lease_ms < 1000 ? drawn->lease_ms * 2 : 2000) * SIM_MS;
+    if (sim_chance(SIM_FAULTS, 0.6))
+        drawn->denied = SIM_DENIES_KILL;
+    drawn->end = 6 * SIM_S;
+}
+
+/* All wait fairly, and little goes wrong. */
+static void be_in_turn(struct sim_plan *drawn)
+{
+    drawn->is_calm = sim_chance(SIM_FAULTS, 0.5);
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 10000);
+    drawn->is_quiet = !drawn->is_calm;
+    drawn->denied = 0;
+    drawn->forces = drawn->extends = 0;
+    drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
+    drawn->fair = drawn->topology == SIM_QUORUM ? 0 : 1;
+    drawn->fixed = 0;
+    drawn->handoff_ms = DIBS_NO_HANDOFF;
+    drawn->hold_most = 300 * SIM_MS;
+    drawn->hold_least = 5 * SIM_MS;
+    drawn->pause_most = 100 * SIM_MS;
+    drawn->waits = sim_chance(SIM_FAULTS, 0.5) ? 0.95 : 0.4;
+    drawn->end = 4 * SIM_S;
+}
+
+/* Others take and delete locks, of which the server tells. */
+static void be_told(struct sim_plan *drawn)
+{
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 8000, 30000);
+    drawn->hold_least = 200 * SIM_MS;
+    drawn->hold_most = 6 * SIM_S;
+    drawn->denied = 0;
+    drawn->is_told = drawn->topology == SIM_ONE;
+    drawn->forces = 0.05;
+    drawn->fixed = drawn->extends = 0;
+    drawn->waits = 0.9;
+    drawn->end = 10 * SIM_S;
+    drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
+}
+
+/* Many locks are let go at once. */
+static void be_crowded(struct sim_plan *drawn)
+{
+    drawn->topology = SIM_ONE;
+    drawn->is_calm = true;
+    drawn->procs = 2;
+    drawn->threads = 3;
+    drawn->names = 3;
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 800);
+    drawn->server_cost = drawn->lease_ms * 200;
+    drawn->bursts = 0.3;
+    drawn->fixed = drawn->orphans = drawn->extends = 0;
+    drawn->hold_least = 500 * SIM_MS;
+    drawn->hold_most = 2 * SIM_S;
+    drawn->pause_most = 20 * SIM_MS;
+    drawn->end = 3 * SIM_S;
+    drawn->denied = 0;
+}
+
+/* A quorum whose masters come and go. */
+static void be_voting(struct sim_plan *drawn)
+{
+    drawn->topology = SIM_QUORUM;
+    drawn->is_voting = true;
+    drawn->names = 1;
+    drawn->procs = (int)sim_between(SIM_FAULTS, 2, 3);
+    drawn->threads = 1;
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 3000);
+    drawn->hold_least = 10 * SIM_MS;
+    drawn->hold_most = (int64_t)drawn->lease_ms * 3 / 2 * SIM_MS;
+    drawn->pause_most = 200 * SIM_MS;
+    drawn->command_timeout_ms = drawn->connect_timeout_ms = (uint32_t)sim_between(SIM_FAULTS, 100, 400);
+    drawn->fixed = sim_chance(SIM_FAULTS, 0.3) ? 0.5 : 0;
+    drawn->forces = 0;
+    drawn->denied = 0;
+    drawn->end = 4 * SIM_S + (int64_t)drawn->lease_ms * SIM_MS;
+}
+
+/* A process mostly has a name for itself. */
+static void be_kept(struct sim_plan *drawn)
+{
+    drawn->topology = sim_chance(SIM_FAULTS, 0.7) ? SIM_ONE : SIM_REPLICAS;
+    drawn->servers = drawn->topology == SIM_ONE ? 1 : 3;
+    drawn->sentinels = drawn->topology == SIM_REPLICAS ? 3 : 0;
+    drawn->min_replicas = 0;
+    drawn->is_calm = sim_chance(SIM_FAULTS, 0.2);
+    drawn->procs = (int)sim_between(SIM_FAULTS, 2, 3);
+    drawn->threads = (int)sim_between(SIM_FAULTS, 1, 2);
+    drawn->keep_ms = (uint32_t)sim_between_log(SIM_FAULTS, 5, 20000);
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 10000);
+    drawn->hold_least = SIM_MS / 100;
+    drawn->hold_most = 5 * SIM_MS;
+    drawn->pause_most = sim_between_log(SIM_FAULTS, SIM_MS, 300 * SIM_MS);
+    if (sim_chance(SIM_FAULTS, 0.1)) { /* so often that the fence is raised */
+        drawn->keep_ms = 5000;
+        drawn->hold_most = drawn->pause_most = SIM_MS / 50;
+        drawn->calls_most = 12000;
+    }
+    drawn->fair = drawn->fixed = drawn->extends = 0;
+    drawn->handoff_ms = 0;
+    drawn->waits = 0.9;
+    drawn->denied = 0;
+    drawn->end = 6 * SIM_S;
+}
+
+/* Leases that are short, and servers that begin again. */
+static void be_restarted(struct sim_plan *drawn)
+{
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 1500);
+    drawn->hold_most = (int64_t)drawn->lease_ms * 2 * SIM_MS;
+    drawn->hold_least = SIM_MS;
+    drawn->denied = 0;
+}
+
+/* Processes stand still. */
+static void be_stopped(struct sim_plan *drawn)
+{
+    be_restarted(drawn);
+    if (sim_chance(SIM_FAULTS, 0.7)) { /* a stop after an answer that took long */
+        drawn->network.slow_chance = 0.2;
+        drawn->network.slow_most = drawn->lease_ms * SIM_MS;
+        drawn->command_timeout_ms = 1000;
+        drawn->names = 1;
+    }
+}
+
 static void apply_theme(struct sim_plan *drawn, enum theme theme)
 {
+    static void (*const themes[THEMES])(struct sim_plan *) = {
+        [LATE] = be_late,     [IN_TURN] = be_in_turn, [RESTARTS] = be_restarted, [TOLD] = be_told,
+        [STOPS] = be_stopped, [CROWD] = be_crowded,   [VOTES] = be_voting,       [KEPT] = be_kept,
+    };
+
     if (theme == ANY)
         return;
     drawn->procs = (int)sim_between(SIM_FAULTS, 2, 4);
     drawn->threads = (int)sim_between(SIM_FAULTS, 1, 3);
     drawn->names = (int)sim_between(SIM_FAULTS, 1, 3);
     drawn->bursts = 0;
-    switch (theme) {
-    case LATE:
-        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 150, sim_chance(SIM_FAULTS, 0.5) ? 800 : 15000);
-        drawn->hold_most = (int64_t)(drawn->lease_ms < 1000 ? drawn->lease_ms * 3 : 1000) * SIM_MS;
-        drawn->hold_least = 20 * SIM_MS;
-        drawn->extends = 0.3;
-        drawn->forces = sim_chance(SIM_FAULTS, 0.3) ? 0.1 : 0;
-        drawn->command_timeout_ms = (uint32_t)sim_between(SIM_FAULTS, 40, 150);
-        drawn->network.silence_chance = 0.003;
-        drawn->network.stuck_chance = 0.04;
-        drawn->network.stuck_most = drawn->command_timeout_ms * 2 * SIM_MS;
-        drawn->network.silence_most = (int64_t)(drawn->lease_ms < 1000 ? drawn->lease_ms * 2 : 2000) * SIM_MS;
-        if (sim_chance(SIM_FAULTS, 0.6))
-            drawn->denied = SIM_DENIES_KILL;
-        drawn->end = 6 * SIM_S;
-        break;
-    case IN_TURN:
-        drawn->is_calm = sim_chance(SIM_FAULTS, 0.5);
-        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 10000);
-        drawn->is_quiet = !drawn->is_calm;
-        drawn->denied = 0;
-        drawn->forces = drawn->extends = 0;
-        drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
-        drawn->fair = drawn->topology == SIM_QUORUM ? 0 : 1;
-        drawn->fixed = 0;
-        drawn->handoff_ms = DIBS_NO_HANDOFF;
-        drawn->hold_most = 300 * SIM_MS;
-        drawn->hold_least = 5 * SIM_MS;
-        drawn->pause_most = 100 * SIM_MS;
-        drawn->waits = sim_chance(SIM_FAULTS, 0.5) ? 0.95 : 0.4;
-        drawn->end = 4 * SIM_S;
-        break;
-    case TOLD:
-        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 8000, 30000);
-        drawn->hold_least = 200 * SIM_MS;
-        drawn->hold_most = 6 * SIM_S;
-        drawn->denied = 0;
-        drawn->is_told = drawn->topology == SIM_ONE;
-        drawn->forces = 0.05;
-        drawn->fixed = drawn->extends = 0;
-        drawn->waits = 0.9;
-        drawn->end = 10 * SIM_S;
-        drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
-        break;
-    case CROWD:
-        drawn->topology = SIM_ONE;
-        drawn->is_calm = true;
-        drawn->procs = 2;
-        drawn->threads = 3;
-        drawn->names = 3;
-        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 800);
-        drawn->server_cost = drawn->lease_ms * 200;
-        drawn->bursts = 0.3;
-        drawn->fixed = drawn->orphans = drawn->extends = 0;
-        drawn->hold_least = 500 * SIM_MS;
-        drawn->hold_most = 2 * SIM_S;
-        drawn->pause_most = 20 * SIM_MS;
-        drawn->end = 3 * SIM_S;
-        drawn->denied = 0;
-        break;
-    case VOTES:
-        drawn->topology = SIM_QUORUM;
-        drawn->is_voting = true;
-        drawn->names = 1;
-        drawn->procs = (int)sim_between(SIM_FAULTS, 2, 3);
-        drawn->threads = 1;
-        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 3000);
-        drawn->hold_least = 10 * SIM_MS;
-        drawn->hold_most = (int64_t)drawn->lease_ms * 3 / 2 * SIM_MS;
-        drawn->pause_most = 200 * SIM_MS;
-        drawn->command_timeout_ms = drawn->connect_timeout_ms = (uint32_t)sim_between(SIM_FAULTS, 100, 400);
-        drawn->fixed = sim_chance(SIM_FAULTS, 0.3) ? 0.5 : 0;
-        drawn->forces = 0;
-        drawn->denied = 0;
-        drawn->end = 4 * SIM_S + (int64_t)drawn->lease_ms * SIM_MS;
-        break;
-    case KEPT: /* a process mostly has a name for itself */
-        drawn->topology = sim_chance(SIM_FAULTS, 0.7) ? SIM_ONE : SIM_REPLICAS;
-        drawn->is_calm = sim_chance(SIM_FAULTS, 0.2);
-        drawn->procs = (int)sim_between(SIM_FAULTS, 2, 3);
-        drawn->threads = (int)sim_between(SIM_FAULTS, 1, 2);
-        drawn->keep_ms = (uint32_t)sim_between_log(SIM_FAULTS, 5, 20000);
-        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 10000);
-        drawn->hold_least = SIM_MS / 100;
-        drawn->hold_most = 5 * SIM_MS;
-        drawn->pause_most = sim_between_log(SIM_FAULTS, SIM_MS, 300 * SIM_MS);
-        if (sim_chance(SIM_FAULTS, 0.1)) { /* so often that the fence is raised */
-            drawn->keep_ms = 5000;
-            drawn->hold_most = drawn->pause_most = SIM_MS / 50;
-            drawn->calls_most = 12000;
-        }
-        drawn->fair = drawn->fixed = drawn->extends = 0;
-        drawn->handoff_ms = 0;
-        drawn->waits = 0.9;
-        drawn->denied = 0;
-        drawn->end = 6 * SIM_S;
-        break;
-    default:
-        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 1500);
-        drawn->hold_most = (int64_t)drawn->lease_ms * 2 * SIM_MS;
-        drawn->hold_least = SIM_MS;
-        drawn->denied = 0;
-        if (theme == STOPS && sim_chance(SIM_FAULTS, 0.7)) { /* a stop after an answer that took long */
-            drawn->network.slow_chance = 0.2;
-            drawn->network.slow_most = drawn->lease_ms * SIM_MS;
-            drawn->command_timeout_ms = 1000;
-            drawn->names = 1;
-        }
-        break;
-    }
+    themes[theme](drawn);
 }
 
 static void draw_faults(struct sim_plan *drawn, enum theme theme)
@@ -346,6 +380,58 @@ uint32_t sim_limit(const struct sim_plan *drawn, int name)
     return drawn->topology == SIM_QUORUM ? limit % 2 : limit;
 }
 
+static enum sim_topology draw_topology(const char *only)
+{
+    int64_t draw = sim_between(SIM_FAULTS, 0, 99);
+
+    return is_named(only, "one")        ? SIM_ONE
+           : is_named(only, "quorum")   ? SIM_QUORUM
+           : is_named(only, "replicas") ? SIM_REPLICAS
+           : is_named(only, "cluster")  ? SIM_CLUSTER
+           : draw < 12                  ? SIM_CLUSTER
+           : draw < 60                  ? SIM_ONE
+           : draw < 80                  ? SIM_QUORUM
+                                        : SIM_REPLICAS;
+}
+
+static enum theme draw_theme(const struct sim_plan *drawn, const char *only)
+{
+    enum theme theme = sim_chance(SIM_FAULTS, 0.3) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, CROWD);
+
+    if (drawn->topology == SIM_QUORUM && sim_chance(SIM_FAULTS, 0.5))
+        theme = VOTES;
+    for (int i = 0; i < THEMES; i++)
+        theme = is_named(only, theme_names[i]) ? (enum theme)i : theme;
+    if (theme == CROWD && !only && sim_chance(SIM_FAULTS, 0.85)) /* it takes long */
+        theme = ANY;
+    return theme;
+}
+
+/* Which kinds of locks there are, beside the plain ones. */
+static void draw_kinds(struct sim_plan *drawn, enum theme theme)
+{
+    if (theme != KEPT && hash_of(drawn, 3) % 8 == 0)
+        drawn->keep_ms = (uint32_t)(1 + hash_of(drawn, 4) % 300);
+    if (theme != IN_TURN && hash_of(drawn, 5) % 8 == 0)
+        drawn->several = (double)(1 + hash_of(drawn, 6) % 5) / 10;
+    drawn->shared = theme == KEPT || hash_of(drawn, 1) % 3 > 0 ? 0 : (double)(1 + hash_of(drawn, 2) % 9) / 10;
+}
+
+/* Nothing goes wrong. */
+static void calm(struct sim_plan *drawn)
+{
+    drawn->network = (struct sim_network){.delay = drawn->network.delay,
+                                          .jitter = drawn->network.jitter / 2,
+                                          .short_chance = drawn->network.short_chance};
+    drawn->schedule.stall_chance = 0;
+    drawn->min_replicas = 0;
+    drawn->last_fault = 0;
+    drawn->forces = 0;
+    drawn->denied = 0;
+    drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
+    drawn->lease_ms = drawn->lease_ms < 100 ? 100 : drawn->lease_ms;
+}
+
 void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
 {
     *out = (struct sim_plan){.seed = seed, .server_rate = 1};
@@ -354,28 +440,14 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
         out->seed = seed;
         return;
     }
-    int64_t draw = sim_between(SIM_FAULTS, 0, 99);
-    out->topology = is_named(only, "one")        ? SIM_ONE
-                    : is_named(only, "quorum")   ? SIM_QUORUM
-                    : is_named(only, "replicas") ? SIM_REPLICAS
-                    : is_named(only, "cluster")  ? SIM_CLUSTER
-                    : draw < 12                  ? SIM_CLUSTER
-                    : draw < 60                  ? SIM_ONE
-                    : draw < 80                  ? SIM_QUORUM
-                                                 : SIM_REPLICAS;
+    out->topology = draw_topology(only);
     out->sentinels = out->topology == SIM_REPLICAS ? 3 : 0;
     out->replication_delay = sim_between_log(SIM_FAULTS, 100000, 100 * SIM_MS);
     out->min_replicas = out->topology == SIM_REPLICAS && sim_chance(SIM_FAULTS, 0.3);
     out->servers = out->topology == SIM_QUORUM ? (sim_chance(SIM_FAULTS, 0.6) ? 3 : 5)
                    : out->topology == SIM_ONE  ? 1
                                                : 3;
-    enum theme theme = sim_chance(SIM_FAULTS, 0.3) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, CROWD);
-    if (out->topology == SIM_QUORUM && sim_chance(SIM_FAULTS, 0.5))
-        theme = VOTES;
-    for (int i = 0; i < THEMES; i++)
-        theme = is_named(only, theme_names[i]) ? (enum theme)i : theme;
-    if (theme == CROWD && !only && sim_chance(SIM_FAULTS, 0.85)) /* it takes long */
-        theme = ANY;
+    enum theme theme = draw_theme(out, only);
     out->is_calm = theme == ANY && sim_chance(SIM_FAULTS, 0.2);
     draw_work(out);
     draw_network(&out->network);
@@ -387,33 +459,16 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
         out->sentinels = 0;
         out->min_replicas = 0;
     }
-    if (theme == KEPT) {
-        out->servers = out->topology == SIM_ONE ? 1 : 3;
-        out->sentinels = out->topology == SIM_REPLICAS ? 3 : 0;
-        out->min_replicas = 0;
-    }
     out->last_fault = out->end * sim_between(SIM_FAULTS, 30, 90) / 100;
     if (out->topology == SIM_QUORUM)
         out->fair = 0;
-    if (theme != KEPT && hash_of(out, 3) % 8 == 0)
-        out->keep_ms = (uint32_t)(1 + hash_of(out, 4) % 300);
-    if (theme != IN_TURN && hash_of(out, 5) % 8 == 0)
-        out->several = (double)(1 + hash_of(out, 6) % 5) / 10;
-    out->shared = theme == KEPT || hash_of(out, 1) % 3 > 0 ? 0 : (double)(1 + hash_of(out, 2) % 9) / 10;
+    draw_kinds(out, theme);
     if (out->is_told || out->is_quiet || (out->is_voting && sim_chance(SIM_FAULTS, 0.6))) {
         out->network = (struct sim_network){.delay = out->network.delay, .jitter = out->network.jitter / 2};
         out->schedule.stall_chance = 0;
     }
     if (out->is_calm) {
-        out->network = (struct sim_network){
-            .delay = out->network.delay, .jitter = out->network.jitter / 2, .short_chance = out->network.short_chance};
-        out->schedule.stall_chance = 0;
-        out->min_replicas = 0;
-        out->last_fault = 0;
-        out->forces = 0;
-        out->denied = 0;
-        out->command_timeout_ms = out->connect_timeout_ms = 1000;
-        out->lease_ms = out->lease_ms < 100 ? 100 : out->lease_ms;
+        calm(out);
         return;
     }
     if (!out->is_told && !out->is_quiet && sim_chance(SIM_FAULTS, theme == STOPS || theme == LATE ? 0.7 : 0.3))
