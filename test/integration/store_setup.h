@@ -216,7 +216,7 @@ static inline dibs_status ask(struct seat *seat, struct dibs__attempt *attempt, 
     dibs_status status = dibs__store_ask(seat->store, attempt, answer, &error);
     assert_that(status == DIBS_OK || status == DIBS_BUSY, "an ask: %s", error.detail);
     assert_false(answer->retired);
-    assert_int_equal(attempt->number, number + 1);
+    assert_true(attempt->number > number); /* where the machine is slow, a request that came too late is repeated */
     return status;
 }
 
@@ -254,6 +254,33 @@ static inline dibs_owner look(struct seat *seat, const char *name)
     memset(&owner, 0, sizeof owner);
     assert_status(DIBS_OK, dibs__store_query(seat->store, &query, &owner, &error));
     return owner;
+}
+
+struct seen {
+    struct seat *seat;
+    const char *name;
+    uint32_t sharers, waiters;
+};
+
+static inline bool is_seen(void *arg)
+{
+    const struct seen *seen = arg;
+    dibs_owner owner = look(seen->seat, seen->name);
+
+    return owner.sharers == seen->sharers && owner.waiters == seen->waiters;
+}
+
+/* That many share the name and wait for it. Of a quorum a look may come before the slower masters have done what they
+ * were asked. */
+static inline void expect_seen(struct seat *seat, const char *name, uint32_t sharers, uint32_t waiters)
+{
+    dibs_owner owner;
+    struct seen seen = {seat, name, sharers, waiters};
+
+    bool as_expected = seats_are_of_a_quorum ? wait_until(is_seen, &seen, LIMIT_MS) : is_seen(&seen);
+    owner = look(seat, name);
+    assert_that(as_expected, "%u share %s, and %u wait, not %u and %u", (unsigned)owner.sharers, name,
+                (unsigned)owner.waiters, (unsigned)sharers, (unsigned)waiters);
 }
 
 /* ----------------------------------------------------------------- the table */

@@ -474,10 +474,10 @@ static void a_attempt_that_is_concluded_leaves_nothing(struct world *w)
     assert_int_equal(waiter.number, 0);
     assert_int_equal(waiter.proof, 0);
     seat_await_confirmed(other);
-    assert_int_equal(look(seat, "x").waiters, 0);
+    expect_seen(seat, "x", 0, 0);
     waiter.token = new_token(w);
     queue_up(other, &waiter);
-    assert_int_equal(look(seat, "x").waiters, 1);
+    expect_seen(seat, "x", 0, 1);
     assert_status(DIBS_OK, release(seat, "x", owner.token));
     expect_grant(w, other, 1, &waiter);
     other->store->ops->conclude(other->store, &waiter, false); /* granted, and not taken */
