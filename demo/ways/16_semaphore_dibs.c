@@ -12,12 +12,7 @@ static void run(struct racer *me)
     way_enter(me);
     way_work(me);
     way_leave(me);
-    library_leased(me, me->name);
-    dibs_status status = dibs_unlock(me->crew->own, me->name);
-    if (status == DIBS_LOST)
-        way_lost(me);
-    else if (status != DIBS_OK)
-        way_fail("dibs_unlock: %s", dibs_last_error());
+    library_give_back(me, me->name);
 }
 
 static const struct scene scenes[] = {

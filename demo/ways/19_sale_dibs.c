@@ -12,12 +12,7 @@ static void run(struct racer *me)
     if (dibs_lock(me->crew->own, me->text) != DIBS_OK)
         way_fail("dibs_lock: %s", dibs_last_error());
     sale_buy(me);
-    library_leased(me, me->text);
-    dibs_status status = dibs_unlock(me->crew->own, me->text);
-    if (status == DIBS_LOST)
-        way_lost(me);
-    else if (status != DIBS_OK)
-        way_fail("dibs_unlock: %s", dibs_last_error());
+    library_give_back(me, me->text);
 }
 
 const struct way way_sale_dibs = {

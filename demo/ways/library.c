@@ -27,3 +27,13 @@ void library_leased(struct racer *me, const char *name)
     if (dibs_hold_of(me->crew->own, name, &hold) == DIBS_OK && hold.remaining_ms > 0)
         way_leased(me, (unsigned)hold.remaining_ms);
 }
+
+void library_give_back(struct racer *me, const char *name)
+{
+    library_leased(me, name);
+    dibs_status status = dibs_unlock(me->crew->own, name);
+    if (status == DIBS_LOST)
+        way_lost(me);
+    else if (status != DIBS_OK)
+        way_fail("dibs_unlock: %s", dibs_last_error());
+}

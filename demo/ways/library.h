@@ -25,4 +25,7 @@ void library_finish(struct crew *crew);
 /* What is left of the lease of that name now, as renewals have set it: for the picture. */
 void library_leased(struct racer *me, const char *name);
 
+/* dibs_unlock, for a way that has no `unlock`. */
+void library_give_back(struct racer *me, const char *name);
+
 #endif
