@@ -47,7 +47,7 @@ static void what_is_begun_at_several_stores_is_finished_at_each(struct world *w)
     }
     for (int i = 0; i < SEATS; i++) {
         assert_status(DIBS_OK, seats[i]->store->ops->release_finish(seats[i]->store, &releases[i], &error));
-        assert_false(look(seats[i], names[i]).held);
+        expect_free(seats[i], names[i]);
     }
 }
 
@@ -131,7 +131,7 @@ static void a_store_that_hangs_costs_no_other_its_reply(struct world *w)
     hangs->store->ops->conclude(hangs->store, &lost, false);
     server_resume(w->servers[0]);
     seat_await_confirmed(hangs);
-    assert_false(look(hangs, "x").held);
+    expect_free(hangs, "x");
 }
 
 /* begin sends nothing and does not wait; finish connects. */

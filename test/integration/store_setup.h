@@ -6,6 +6,7 @@
 #ifndef DIBS_TEST_STORE_SETUP_H
 #define DIBS_TEST_STORE_SETUP_H
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,30 +258,30 @@ static inline dibs_owner look(struct seat *seat, const char *name)
     return owner;
 }
 
-struct seen {
-    struct seat *seat;
-    const char *name;
-    uint32_t sharers, waiters;
-};
+/*
+ * A look shows what the condition says of `owner`. A look at a quorum may come before the slower masters have done what
+ * they were asked, so that is waited for.
+ */
+#define expect_look(seat, name, condition)                                                                             \
+    do {                                                                                                               \
+        const int64_t end = now_ms() + LIMIT_MS;                                                                       \
+        dibs_owner owner = look(seat, name);                                                                           \
+        for (; !(condition) && seats_are_of_a_quorum && now_ms() < end; pause_ms(1))                                   \
+            owner = look(seat, name);                                                                                  \
+        assert_that(condition, "%s: %u share it, %u wait, %s, fence %" PRIu64 ", %" PRId64 " ms are left", name,       \
+                    (unsigned)owner.sharers, (unsigned)owner.waiters, owner.held ? owner.token : "free", owner.fence,  \
+                    owner.remaining_ms);                                                                               \
+    } while (0)
 
-static inline bool is_seen(void *arg)
-{
-    const struct seen *seen = arg;
-    dibs_owner owner = look(seen->seat, seen->name);
-
-    return owner.sharers == seen->sharers && owner.waiters == seen->waiters;
-}
-
-/* That many share the name and wait for it. Of a quorum a look may come before the slower masters have done what they
- * were asked. */
+/* That many share the name and wait for it. */
 static inline void expect_seen(struct seat *seat, const char *name, uint32_t sharers, uint32_t waiters)
 {
-    struct seen seen = {seat, name, sharers, waiters};
-    bool as_expected = seats_are_of_a_quorum ? wait_until(is_seen, &seen, LIMIT_MS) : is_seen(&seen);
-    dibs_owner owner = look(seat, name);
+    expect_look(seat, name, owner.sharers == sharers && owner.waiters == waiters);
+}
 
-    assert_that(as_expected, "%u share %s, and %u wait, not %u and %u", (unsigned)owner.sharers, name,
-                (unsigned)owner.waiters, (unsigned)sharers, (unsigned)waiters);
+static inline void expect_free(struct seat *seat, const char *name)
+{
+    expect_look(seat, name, !owner.held);
 }
 
 /* ----------------------------------------------------------------- the table */

@@ -86,21 +86,17 @@ static void a_look_tells_the_owner(struct world *w)
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true);
 
-    assert_false(look(seat, "x").held);
+    expect_free(seat, "x");
     uint64_t fence = get(seat, &attempt);
     queue_up(other, &waiter);
-    dibs_owner owner = look(other, "x");
-    assert_true(owner.held);
-    assert_string_equal(owner.token, attempt.token);
-    assert_true(is_quorum(w) ? owner.fence >= fence : owner.fence == fence); /* a late vote may have a larger one */
-    assert_in_range(owner.remaining_ms, 1, LEASE_MS);
-    assert_int_equal(owner.waiters, 1);
+    expect_look(other, "x", owner.held && owner.waiters == 1 && strcmp(owner.token, attempt.token) == 0);
+    expect_look(other, "x",
+                is_quorum(w) ? owner.fence >= fence : owner.fence == fence); /* a late vote's may be larger */
+    expect_look(other, "x", owner.remaining_ms > 0 && owner.remaining_ms <= LEASE_MS);
     other->store->ops->conclude(other->store, &waiter, false);
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
     seat_await_confirmed(other);
-    owner = look(seat, "x");
-    assert_false(owner.held);
-    assert_int_equal(owner.waiters, 0);
+    expect_look(seat, "x", !owner.held && owner.waiters == 0);
 }
 
 /* How often a walk told of the name x, and of the name with odd bytes; and whether it may go on. */
@@ -220,7 +216,7 @@ static void a_lock_can_be_taken_away(struct world *w)
     assert_status(DIBS_OK, ops->force_unlock(seat->store, "x", NULL, seat_deadline(), &error)); /* nobody has it */
     assert_true(get(seat, &next) > fence);
     assert_status(DIBS_OK, ops->force_unlock(seat->store, "x", NULL, seat_deadline(), &error));
-    assert_false(look(seat, "x").held);
+    expect_free(seat, "x");
 }
 
 /* Not while somebody holds it. The next fence is larger all the same. */
@@ -233,11 +229,11 @@ static void a_free_lock_is_forgotten(struct world *w)
     const struct dibs__store_ops *ops = seat->store->ops;
 
     assert_status(DIBS_BUSY, ops->forget(seat->store, "x", seat_deadline(), &error));
-    assert_true(look(seat, "x").fence > 0);
+    expect_look(seat, "x", owner.fence > 0);
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
     assert_status(DIBS_OK, ops->forget(seat->store, "x", seat_deadline(), &error));
     assert_status(DIBS_OK, ops->forget(seat->store, "x", seat_deadline(), &error));
-    assert_true(look(seat, "x").fence == 0);
+    expect_look(seat, "x", owner.fence == 0);
     assert_true(get(seat, &next) > fence);
     assert_status(DIBS_OK, release(seat, "x", next.token));
 }
@@ -265,12 +261,13 @@ static void a_lease_is_renewed_extended_and_gone(struct world *w)
     assert_int_equal(renewal.pending_extension_ms, 0);
     assert_false(seat->store->ops->is_unconfirmed(seat->store, &renewal.store_state));
     assert_false(seat->store->ops->is_unconfirmed(seat->store, &attempt.lease));
-    assert_in_range(look(seat, "x").remaining_ms, LEASE_MS / 2 + 1, LEASE_MS); /* a renewal never shortens */
+    expect_look(seat, "x",
+                owner.remaining_ms > LEASE_MS / 2 && owner.remaining_ms <= LEASE_MS); /* a renewal never shortens */
     renewal.extension = true;
     renewal.lease_ms = LEASE_MS / 2;
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__RENEWED);
-    assert_in_range(look(seat, "x").remaining_ms, 1, LEASE_MS / 2);
+    expect_look(seat, "x", owner.held && owner.remaining_ms <= LEASE_MS / 2);
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__GONE);
@@ -286,8 +283,8 @@ static void what_is_retracted_is_gone_when_it_is_confirmed(struct world *w)
     seat->store->ops->retract(seat->store, "x", attempt.token, LEASE_MS, 0);
     seat->store->ops->retract(seat->store, "y", "dibs:another", LEASE_MS, 0);
     seat_await_confirmed(seat);
-    assert_false(look(seat, "x").held);
-    assert_true(look(seat, "y").held);
+    expect_free(seat, "x");
+    expect_look(seat, "y", owner.held);
     assert_status(DIBS_OK, release(seat, "y", other.token));
 }
 
@@ -482,7 +479,7 @@ static void a_attempt_that_is_concluded_leaves_nothing(struct world *w)
     expect_grant(w, other, 1, &waiter);
     other->store->ops->conclude(other->store, &waiter, false); /* granted, and not taken */
     seat_await_confirmed(other);
-    assert_false(look(seat, "x").held);
+    expect_free(seat, "x");
 }
 
 int main(void)
