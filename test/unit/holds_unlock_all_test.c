@@ -1,15 +1,16 @@
 /*
  * Giving up all holds of one runtime among those of two takes a time that grows with their number and not with its
- * square: eight times as many take about eight times as long, not 64 times.
+ * square.
  */
 #include <stdio.h>
 
 #include "support/actor.h"
 #include "support/fixture.h"
+#include "support/linear.h"
 #include "support/common/timing.h"
 #include "support/test.h"
 
-enum { FEW = 4000, TIMES = 8, RATIO_MOST = 24 };
+enum { FEW = 4000 };
 
 static const char *const url = "mem:";
 
@@ -17,7 +18,7 @@ typedef void give_up(dibs_runtime *rt);
 
 struct run {
     give_up *give_up;
-    int count;
+    size_t count;
     int64_t ns;
     bool good;
 };
@@ -28,11 +29,11 @@ static void hold_and_give_up(void *arg)
     struct run *run = arg;
     const dibs_config config = {.urls = &url, .url_count = 1, .lease_ms = LONG_LEASE_MS};
     dibs_runtime *first, *second;
-    char name[16];
+    char name[24];
 
     run->good = dibs_open(&first, &config) == DIBS_OK && dibs_open(&second, &config) == DIBS_OK;
-    for (int i = 0; i < run->count && run->good; i++) {
-        snprintf(name, sizeof name, "%d", i);
+    for (size_t i = 0; i < run->count && run->good; i++) {
+        snprintf(name, sizeof name, "%zu", i);
         run->good = dibs_trylock(first, name) == DIBS_OK && dibs_trylock(second, name) == DIBS_OK;
     }
     int64_t before = thread_ns();
@@ -44,29 +45,28 @@ static void hold_and_give_up(void *arg)
     dibs_close(second);
 }
 
-/* The shortest of three runs, so that other work of the machine does not count. */
-static int64_t shortest(give_up *function, int count)
-{
-    int64_t least = INT64_MAX;
+struct work {
+    give_up *give_up;
+};
 
-    for (int i = 0; i < 3; i++) {
-        struct run run = {.give_up = function, .count = count};
-        actor *thread = actor_start();
-        actor_begin(thread, hold_and_give_up, &run);
-        actor_finish(thread);
-        actor_end(thread);
-        assert_true(run.good);
-        least = run.ns < least ? run.ns : least;
-    }
-    return least;
+static int64_t time_of(void *arg, size_t count)
+{
+    const struct work *work = arg;
+    struct run run = {.give_up = work->give_up, .count = count};
+    actor *thread = actor_start();
+
+    actor_begin(thread, hold_and_give_up, &run);
+    actor_finish(thread);
+    actor_end(thread);
+    assert_true(run.good);
+    return run.ns;
 }
 
 static void expect_linear(give_up *function)
 {
-    int64_t few = shortest(function, FEW), many = shortest(function, FEW * TIMES);
+    struct sized_times times = time_sizes(time_of, &(struct work){function}, FEW);
 
-    print_message("# %d: %ld us, %d: %ld us\n", FEW, (long)(few / 1000), FEW * TIMES, (long)(many / 1000));
-    assert_in_range(many, 0, RATIO_MOST * few);
+    assert_linear(&times);
 }
 
 static void unlock_all(dibs_runtime *rt)

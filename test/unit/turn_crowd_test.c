@@ -1,6 +1,6 @@
 /*
  * What a crowd of waiters for one name costs: as much for each waiter, however many there are. Compared is the CPU time
- * for a crowd and for one of 8 times the size. A list that is walked for each waiter would make that 64 times the time.
+ * for a crowd and for one of 8 times the size.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -9,19 +9,10 @@
 #include "core/asker.h"
 #include "core/turn.h"
 #include "support/common/timing.h"
+#include "support/linear.h"
 #include "support/test.h"
 
-#if defined(TEST_UNDER_TSAN) ||                                                                                        \
-    defined(TEST_UNDER_ASAN) /* what the sanitizers do for each wait is not linear: no times are compared */
-#define SMALL 100
-#define ROUNDS 1
-#define MOST_RATIO 1e9
-#else
-#define SMALL 1000
-#define ROUNDS 5
-#define MOST_RATIO (3.0 * TIMES)
-#endif
-#define TIMES 8
+#define SIZE 1000
 #define STACK_SIZE ((size_t)256 << 20)
 
 /* An assertion for other threads than the test's own. */
@@ -81,8 +72,9 @@ static void open_cells(struct crowd *crowd, size_t size)
 }
 
 /* All wait for a thread that asks, and their time is over at once: the last to come leaves first. */
-static int64_t time_of_time_outs(size_t size)
+static int64_t time_of_time_outs(void *arg, size_t size)
 {
+    (void)arg;
     struct dibs__turn asker = {.name = "a", .name_size = 1};
     struct crowd crowd;
 
@@ -109,8 +101,9 @@ static struct dibs__lease *new_lease(size_t number)
 }
 
 /* Each asks for itself, is granted by the store, and leaves: the first to come leaves first. */
-static int64_t time_of_pushes(size_t size)
+static int64_t time_of_pushes(void *arg, size_t size)
 {
+    (void)arg;
     struct dibs__lease **leases = calloc(size, sizeof(struct dibs__lease *));
     struct dibs__cell *cell = NULL;
     struct crowd crowd;
@@ -137,39 +130,28 @@ static int64_t time_of_pushes(size_t size)
     return took;
 }
 
-typedef int64_t measure(size_t size);
-
-/* The shortest of several, so that neither a cold cache nor another program counts. */
-static int64_t least(measure *time_of, size_t size)
-{
-    int64_t best = INT64_MAX;
-
-    for (int i = 0; i < ROUNDS; i++) {
-        int64_t took = time_of(size);
-        best = took < best ? took : best;
-    }
-    return best;
-}
-
 struct comparison {
-    measure *time_of;
-    int64_t small, large;
+    sized_work *work;
+    struct sized_times times;
 };
 
-/* On a stack that holds all who wait. */
+/* What the sanitizers do for each wait is not linear, so no times are compared there. */
 static void *compare(void *arg)
 {
     struct comparison *c = arg;
 
-    c->time_of(SMALL * TIMES);
-    c->small = least(c->time_of, SMALL);
-    c->large = least(c->time_of, SMALL * TIMES);
+#if defined(TEST_UNDER_TSAN) || defined(TEST_UNDER_ASAN)
+    c->work(NULL, SIZE);
+#else
+    c->times = time_sizes(c->work, NULL, SIZE);
+#endif
     return NULL;
 }
 
-static void assert_linear(measure *time_of)
+/* On a stack that holds all who wait. */
+static void expect_linear(sized_work *work)
 {
-    struct comparison c = {.time_of = time_of};
+    struct comparison c = {.work = work};
     pthread_attr_t attributes;
     pthread_t thread;
 
@@ -178,20 +160,19 @@ static void assert_linear(measure *time_of)
     assert_int_equal(pthread_create(&thread, &attributes, compare, &c), 0);
     pthread_join(thread, NULL);
     pthread_attr_destroy(&attributes);
-    assert_that((double)c.large <= (double)c.small * MOST_RATIO, "%ld ns for %d, %ld ns for %d", (long)c.small, SMALL,
-                (long)c.large, SMALL * TIMES);
+    assert_linear(&c.times);
 }
 
 static void time_outs_of_a_crowd(void **state)
 {
     (void)state;
-    assert_linear(time_of_time_outs);
+    expect_linear(time_of_time_outs);
 }
 
 static void pushes_to_a_crowd(void **state)
 {
     (void)state;
-    assert_linear(time_of_pushes);
+    expect_linear(time_of_pushes);
 }
 
 int main(void)
