@@ -41,7 +41,7 @@ bool dibs__script_wants_text(const redisReply *reply, struct dibs__channel *chan
 #define DIBS__CALL_KEYS 4
 #define DIBS__CALL_ARGUMENTS 8
 #define DIBS__CALL_WORDS (DIBS__SCRIPT_WORDS + DIBS__CALL_KEYS + DIBS__CALL_ARGUMENTS)
-#define DIBS__CALL_NUMBERS 5
+#define DIBS__CALL_NUMBERS 6
 
 /* Stays where it is while it is used. */
 struct dibs__call {

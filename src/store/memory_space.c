@@ -303,7 +303,7 @@ void dibs__space_vote(struct dibs__space *space, struct dibs__vote *vote, int64_
     bool fits = vote->quorum == 0 || space->quorum == 0 || vote->quorum == space->quorum;
     uint64_t us = wall_clock_us();
 
-    if (fits && vote->what == DIBS__VOTE_ADMITS)
+    if (fits && vote->what == DIBS__VOTE_ADMITS && (vote->mark == 0 || !space->knows_vote))
         admit(space, vote, now);
     bool is_over = space->knows_vote && space->votes_from <= now;
     if (vote->what == DIBS__VOTE_DISTRUSTS && is_over)
@@ -322,6 +322,7 @@ void dibs__space_vote(struct dibs__space *space, struct dibs__vote *vote, int64_
     vote->highest = us > space->last_fence ? us : space->last_fence;
     vote->quorum = space->quorum;
     vote->process = (uintptr_t)space;
+    vote->mark = vote->known ? 0 : 1; /* nothing is ever forgotten */
     if (vote->known)
         vote->longest_ms = space->longest_ms;
 }

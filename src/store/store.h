@@ -143,6 +143,9 @@ struct dibs__vote {
                             may vote, or did before it was restarted: the longest that was announced to it */
     int64_t wait_ms;
     uint64_t floor;      /* of a master that is admitted or floored; 0: none yet, so it may not vote */
+    uint64_t mark;       /* a master that does not know is admitted only where it still has this mark; 0: whatever it
+                            has. Set: that of one that does not know, which it has had since it was first looked at and
+                            forgets with the rest; else 0 */
     uint64_t quorum;     /* the number of the quorum, 0: not known; set: that of which the master is a member */
     int64_t server_us;   /* set: the master's clock */
     bool known;          /* set: the master knows whether it may vote */

@@ -23,6 +23,11 @@ DELETE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL',
 now = time.monotonic_ns
 
 
+def knows(noted):
+    """Whether a master that has noted that in dibs:vote knows if it may vote."""
+    return noted is not None and not noted.startswith(b"new ")
+
+
 class Other:
     """
     The second application: one process, whose locks nobody judges. It founds a quorum of three masters, and then is
@@ -42,7 +47,7 @@ class Other:
 
     def knows_quorum(self):
         found = [master.call("GET", "dibs:vote") for master in self.masters]
-        return all(known and known.split()[6] != b"0" for known in found)
+        return all(knows(known) and known.split()[6] != b"0" for known in found)
 
     def enter(self, number, lease_ms):
         if not self.process:
@@ -195,7 +200,7 @@ class Quorum:
     def votes_in_us(self, index):
         """None: the master does not know. FROM LONGEST SEEN HIGH FLOOR RUN QUORUM: see vote.lua."""
         known, (seconds, us) = [self.masters[index].call(*words) for words in (("GET", "dibs:vote"), ("TIME",))]
-        if not known or known.split()[4] == b"-" or known.split()[5].decode() != self.masters[index].info("server")["run_id"]:
+        if not knows(known) or known.split()[4] == b"-" or known.split()[5].decode() != self.masters[index].info("server")["run_id"]:
             return None
         return int(known.split()[0]) - int(seconds) * 1000000 - int(us)
 
@@ -318,7 +323,7 @@ class Quorum:
         if keys:
             master.call("DEL", *keys)
         known = master.call("GET", "dibs:vote")
-        if known is not None:
+        if knows(known):
             _, longest, _, highest, floor, *others = known.split()
             floor = highest if floor == b"-" else floor
             master.call("SET", "dibs:vote", b" ".join([b"0", longest, b"0", highest, floor, *others]), "KEEPTTL")

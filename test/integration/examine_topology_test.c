@@ -284,7 +284,8 @@ static bool has_number(void *s)
 {
     char noted[256];
 
-    return server_string(s, noted, sizeof noted, "GET dibs:vote") && strcmp(strrchr(noted, ' '), " 0") != 0;
+    return master_knows(s) && server_string(s, noted, sizeof noted, "GET dibs:vote") &&
+           strcmp(strrchr(noted, ' '), " 0") != 0;
 }
 
 /* The key says that another quorum has that number. */
@@ -304,7 +305,7 @@ static void a_master_of_another_quorum(void **state)
 
 static bool has_vote(void *s)
 {
-    return server_has(s, "dibs:vote");
+    return master_knows(s);
 }
 
 /* Another server with all that the master has, as after REPLICAOF. */

@@ -357,6 +357,39 @@ static void who_lost_its_data_does_not_vote(struct world *w)
     assert_false(look_at_vote(seat, 1000).known);
 }
 
+/* It may have forgotten a lock since it was looked at: then it has another mark, and is not admitted as one that is
+ * new. */
+static void who_is_admitted_as_new_still_has_its_mark(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__vote vote = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_ADMITS, .floor = 1};
+
+    vote.mark = look_at_vote(seat, 1000).mark;
+    assert_true(vote.mark > 0);
+    assert_true(look_at_vote(seat, 1000).mark == vote.mark);
+    if (w->kind->where != IN_MEMORY) { /* which forgets nothing */
+        server_do(w->servers[0], "FLUSHALL");
+        assert_false(vote_as(seat, vote, true).known);
+        uint64_t mark = look_at_vote(seat, 1000).mark;
+        assert_true(mark > 0 && mark != vote.mark);
+        assert_false(vote_as(seat, vote, false).known);
+        vote.mark = mark;
+    }
+    struct dibs__vote admitted = vote_as(seat, vote, true);
+    assert_true(admitted.ready && admitted.mark == 0);
+}
+
+/* Somebody who knows better lets it wait. */
+static void who_waits_is_not_admitted_as_new(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__vote vote = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_ADMITS, .floor = 1};
+
+    vote.mark = look_at_vote(seat, 1000).mark;
+    admit(seat, LEASE_MS);
+    assert_in_range(vote_as(seat, vote, true).votes_in_ms, 1, LEASE_MS);
+}
+
 /* The clock has shown a later time. It may be set forward again: then what is granted meanwhile ends early. */
 static void whose_clock_was_set_back_does_not_vote(struct world *w)
 {
@@ -706,6 +739,8 @@ int main(void)
         CASE(who_may_not_vote_changes_nothing),
         CASE(who_may_vote_again_grants),
         CASE(who_lost_its_data_does_not_vote),
+        CASE(who_is_admitted_as_new_still_has_its_mark),
+        CASE(who_waits_is_not_admitted_as_new),
         CASE(whose_clock_was_set_back_does_not_vote),
         CASE(a_lease_that_a_clock_made_longer_is_not_renewed),
         CASE(a_top_up_needs_a_vote),

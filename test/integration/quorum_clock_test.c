@@ -16,7 +16,8 @@ static long long first_masters(masters *m, const char *format)
     char text[256];
     long long number = 0;
 
-    if (!server_string(m->servers[0], text, sizeof text, "GET dibs:vote") || sscanf(text, format, &number) != 1)
+    if (!master_knows(m->servers[0]) || !server_string(m->servers[0], text, sizeof text, "GET dibs:vote") ||
+        sscanf(text, format, &number) != 1)
         return 0;
     return number;
 }

@@ -184,7 +184,7 @@ static void a_master_that_comes_back_with_older_data_does_not_vote_before_its_ti
     assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
     server_kill(m->servers[0]);
     server_restart(m->servers[0]);
-    assert_true(server_has(m->servers[0], "dibs:vote"));
+    assert_true(master_knows(m->servers[0]));
     for (size_t i = 0; i < silent; i++)
         server_resume(m->servers[m->count - 1 - i]);
     while (now_ms() < granted + LEASE_MS / 2) {
@@ -220,7 +220,7 @@ static void masters_that_all_were_restarted_vote_again(void **state)
 
 static bool has_vote(void *arg)
 {
-    return server_has(arg, "dibs:vote");
+    return master_knows(arg);
 }
 
 /* Of the holder's majority nobody is left but one, who knows: those that forgot are no new quorum. */
@@ -431,7 +431,10 @@ static void a_look_that_the_deadline_cuts_short_hides_no_reason(void **state)
         script_server_add(between[i], (script_rule){.match = "dibs:vote", .nth = 3, .action = SCRIPT_STALL_REPLY});
     }
     const char *urls[] = {m->urls[0], script_server_url(between[0]), script_server_url(between[1])};
-    assert_status(DIBS_OK, dibs_open(&other, &(dibs_config){.urls = urls, .url_count = 3, .lease_ms = LEASE_MS}));
+    assert_status(DIBS_OK, dibs_open(&other, &(dibs_config){.urls = urls,
+                                                            .url_count = 3,
+                                                            .lease_ms = LEASE_MS,
+                                                            .command_timeout_ms = LIMIT_MS / 10}));
     for (size_t i = 0; i < 2; i++)
         script_server_release(between[i]);
     assert_that(wait_until(is_refused, other, LIMIT_MS), "%s", dibs_last_error());

@@ -61,7 +61,7 @@ static long long votes_in_ms(server *s)
 {
     char text[256];
 
-    if (!server_string(s, text, sizeof text, "GET dibs:vote"))
+    if (!master_knows(s) || !server_string(s, text, sizeof text, "GET dibs:vote"))
         return -1;
     redisReply *time = server_command(s, "TIME");
     long long left_us = strtoll(text, NULL, 10) - strtoll(time->element[0]->str, NULL, 10) * 1000000;

@@ -6,6 +6,7 @@
 
 #include "support/fixture.h"
 #include "support/masters.h"
+#include "support/script_server.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -44,19 +45,12 @@ static void a_new_quorum_is_used_at_once_by_many(void **state)
     }
     assert_true(now_ms() - began < LEASE_MS + SLACK_MS);
     for (size_t i = 0; i < m->count; i++)
-        assert_true(server_has(m->servers[i], "dibs:vote"));
-}
-
-static bool votes_now(server *s)
-{
-    char text[128];
-
-    return server_string(s, text, sizeof text, "GET dibs:vote");
+        assert_true(master_knows(m->servers[i]));
 }
 
 static bool knows(void *arg)
 {
-    return votes_now(arg);
+    return master_knows(arg);
 }
 
 /* The holder's majority is that master and others: until its lease is over, no other majority may come about. */
@@ -86,6 +80,12 @@ static void a_wiped_master_does_not_vote_before_the_longest_lease_is_over(void *
     assert_true(wait_until(knows, m->servers[0], LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     dibs_close(holder);
+}
+
+/* It was looked at, and nobody has admitted it. */
+static bool has_mark(void *arg)
+{
+    return server_has(arg, "dibs:vote") && !master_knows(arg);
 }
 
 static bool may_not_vote(void *arg)
@@ -259,6 +259,52 @@ static void longer_leases_are_announced(void **state)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
+/* A client whose look takes long. */
+struct slow_open {
+    const char *urls[3];
+    dibs_status status;
+};
+
+static void *open_slowly(void *arg)
+{
+    struct slow_open *slow = arg;
+    dibs_runtime *rt;
+
+    slow->status = dibs_open(
+        &rt,
+        &(dibs_config){.urls = slow->urls, .url_count = 3, .lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
+    if (slow->status == DIBS_OK)
+        dibs_close(rt);
+    return NULL;
+}
+
+/*
+ * One client has heard two masters, which were new. Another begins the quorum, and has the vote of the third, which
+ * then loses its data. The first client finds three masters that did not know whether they may vote, and yet not a new
+ * quorum.
+ */
+static void who_looks_while_a_quorum_begins_admits_nobody_at_once(void **state)
+{
+    masters *m = *state;
+    script_server *late = script_server_start(&(script_options){.backend = m->servers[2]->socket_path});
+    struct slow_open slow = {.urls = {m->urls[0], m->urls[1], script_server_url(late)}};
+    pthread_t thread;
+
+    script_server_add(late, (script_rule){.match = "dibs:vote", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    assert_int_equal(pthread_create(&thread, NULL, open_slowly, &slow), 0);
+    assert_true(wait_until(has_mark, m->servers[0], LIMIT_MS) && wait_until(has_mark, m->servers[1], LIMIT_MS));
+    script_server_await_fired(late, 0);
+    masters_open_connected(m, LEASE_MS);
+    masters_lock_at_all(m, "a");
+    server_do(m->servers[2], "FLUSHALL");
+    script_server_release(late);
+    assert_true(wait_until(knows, m->servers[2], LIMIT_MS));
+    assert_true(may_not_vote(m->servers[2]));
+    pthread_join(thread, NULL);
+    assert_status(DIBS_OK, slow.status);
+    script_server_stop(late);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +319,8 @@ int main(void)
         THREE_AND_FIVE(a_wiped_master_votes_again),
         THREE_AND_FIVE(a_majority_that_comes_back_without_data_votes_at_once),
         THREE_AND_FIVE(longer_leases_are_announced),
+        cmocka_unit_test_setup_teardown(who_looks_while_a_quorum_begins_admits_nobody_at_once, masters_setup_3,
+                                        masters_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -295,7 +295,7 @@ struct store_case {
     {                                                                                                                  \
 #name, name                                                                                                    \
     }
-#define CASES_MAX 32
+#define CASES_MAX 40
 
 /* One case at one store. */
 struct run {

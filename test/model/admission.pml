@@ -6,11 +6,15 @@
  *   lock with a majority, and releases or loses it at any time.
  *   Masters 0 and 1 forget their keys, once each, in any order and at any time, also while the other waits: all is lost
  *   (FORGETS), or the data of an earlier time come back. Master 2 keeps its data, but may be slow to answer.
- *   A client that looks hears the masters one after the other. It admits those that do not know: at once where the quorum is
- *   new, else they wait.
+ *   A client that looks hears the masters one after the other. A master that does not know notes a mark when it is looked
+ *   at, and forgets that with the rest. The client admits those that do not know: at once where the quorum is new, that is,
+ *   where a look and the one before it found the same marks; and only where the mark is still there. Else they wait.
+ *   With -DNEW no master knows at first, another client has found all of them new and admits them at any time, and only
+ *   master 0 forgets.
  *
  * What is not modelled
- *   Renewals, late requests, clocks: see quorum.pml. Fences: see fence.pml. A quorum that is really new.
+ *   Renewals, late requests, clocks: see quorum.pml. Fences: see fence.pml. A master that is silent for longer than it is
+ *   given: then it may know that the quorum is not new.
  *
  * Time
  *   A wait is over when every hold that was there, or asked for, when it began is over.
@@ -20,6 +24,8 @@
  * Faults, each of which breaks it (-DFAULT_...)
  *   ONE_KNOWS    a quorum is new where a majority does not know, though one that was heard knows.
  *   SILENT       it is new though one was not heard yet.
+ *   ONE_LOOK     it is new after one look, with whatever mark that found (with NEW).
+ *   NO_MARK      a master is admitted at once whatever its mark is (with NEW).
  *   NO_WAIT      who is admitted votes at once.
  *   OLDER_VOTES  a master that came back with older data votes at once.
  *   OTHERS_ADMIT another application admits a master after the longest of its own leases, which are short.
@@ -32,6 +38,9 @@
 #define WAITED       2 /* a client holds the lock with the vote of a master that forgot */
 #define WITH_BOTH    3 /* and of both of them */
 #define NOT_NEW      4 /* a majority does not know, and the third says so */
+#define BEGUN        5 /* a master of a new quorum is admitted at once */
+#define BEGUN_TWICE  6 /* and by another client, too */
+#define UNMARKED     7 /* which finds that one of them has forgotten its mark meanwhile */
 
 #ifndef REACH
 #define REACH 0
@@ -44,7 +53,17 @@
 
 mtype = { knows, waits, unknown, unheard };
 
-mtype state[MASTERS] = knows;
+#ifdef NEW
+#define FIRST       unknown
+#define FIRST_MARK  1
+#define LAST_FORGETS 0
+#else
+#define FIRST       knows
+#define FIRST_MARK  0
+#define LAST_FORGETS 1
+#endif
+mtype state[MASTERS] = FIRST;
+byte mark[MASTERS] = FIRST_MARK; /* 0: none; else 1, and 2 once the master has forgotten */
 byte owner[MASTERS] = NOBODY;
 bool forgot[MASTERS];
 bool since[6]; /* AT(c, m): what c asks for or holds is older than the wait of m */
@@ -121,6 +140,7 @@ inline admit(m, at_once) {
 
 #define is_unknown(m) (heard[m] == unknown)
 #define is_known(m)   (heard[m] == knows || heard[m] == waits)
+#define is_marked(m)  (is_unknown(m) && seen[m] == before[m])
 #define count(what)   (what(0) + what(1) + what(2))
 
 #ifdef FAULT_ONE_KNOWS
@@ -133,24 +153,62 @@ inline admit(m, at_once) {
 #else
 #define all_had_time (count(is_known) + count(is_unknown) == MASTERS)
 #endif
+#ifdef FAULT_ONE_LOOK
+#define all_are_marked true
+#else
+#define all_are_marked (count(is_marked) == count(is_unknown))
+#endif
+#ifdef FAULT_NO_MARK
+#define has_its_mark(m) true
+#else
+#define has_its_mark(m) (mark[m] == seen[m])
+#endif
+
+inline hear(m) {
+    heard[m] = state[m];
+    if
+    :: state[m] == unknown && mark[m] == 0 -> mark[m] = 1 + forgot[m]
+    :: else
+    fi;
+    seen[m] = (state[m] == unknown -> mark[m] : 0)
+}
+
+inline admit_marked(m) {
+    if
+    :: state[m] == unknown && has_its_mark(m) -> admit(m, true)
+    :: state[m] == unknown && !has_its_mark(m) -> EVENT(UNMARKED)
+    :: else
+    fi;
+    heard[m] = waits
+}
+
+inline end_look(m) {
+    before[m] = (heard[m] == unheard -> before[m] : seen[m]);
+    heard[m] = unheard;
+    seen[m] = 0
+}
 
 proctype Look() {
     mtype heard[MASTERS] = unheard;
+    byte seen[MASTERS], before[MASTERS]; /* marks: of this look, and of the one before */
     byte m = 0;
 
     do
-    :: atomic { heard[0] == unheard -> heard[0] = state[0] }
-    :: atomic { heard[1] == unheard -> heard[1] = state[1] }
-    :: atomic { heard[2] == unheard -> heard[2] = state[2] }
-    :: atomic { count(is_unknown) >= 2 && all_had_time && nobody_knows ->
-        for (m : 0 .. MASTERS - 1) {
-            if
-            :: is_unknown(m) && state[m] == unknown -> admit(m, true)
-            :: else
-            fi;
-            heard[m] = unheard
-        }
-        m = 0
+    :: atomic { heard[0] == unheard -> hear(0) }
+    :: atomic { heard[1] == unheard -> hear(1) }
+    :: atomic { heard[2] == unheard -> hear(2) }
+    :: atomic { count(is_unknown) >= 2 && all_had_time && nobody_knows && all_are_marked ->
+        EVENT(BEGUN_TWICE);
+        /* Each is told by a message of its own. */
+        do
+        :: atomic { is_unknown(0) -> admit_marked(0) }
+        :: atomic { is_unknown(1) -> admit_marked(1) }
+        :: atomic { is_unknown(2) -> admit_marked(2) }
+        :: atomic { !is_unknown(0) && !is_unknown(1) && !is_unknown(2) -> break }
+        od;
+        end_look(0);
+        end_look(1);
+        end_look(2)
     }
     :: atomic { count(is_known) > 0 ->
         if
@@ -162,14 +220,14 @@ proctype Look() {
             :: is_unknown(m) && state[m] == unknown -> admit(m, false)
             :: else
             fi;
-            heard[m] = unheard
+            end_look(m)
         }
         m = 0
     }
     :: atomic { count(is_known) + count(is_unknown) > 0 ->
-        heard[0] = unheard;
-        heard[1] = unheard;
-        heard[2] = unheard
+        end_look(0);
+        end_look(1);
+        end_look(2)
     }
     od
 }
@@ -179,11 +237,12 @@ active [1] proctype World() {
 
     do
     :: atomic {
-        select (m : 0 .. 1);
+        select (m : 0 .. LAST_FORGETS);
         if
         :: !forgot[m] ->
             forgot[m] = true;
             owner[m] = NOBODY;
+            mark[m] = 0;
 #ifndef FAULT_OLDER_VOTES
             state[m] = unknown;
             since[AT(0, m)] = false;
@@ -197,6 +256,16 @@ active [1] proctype World() {
         fi;
         m = 0
     }
+#ifdef NEW
+    :: atomic {
+        select (m : 0 .. MASTERS - 1);
+        if
+        :: state[m] == unknown && mark[m] == FIRST_MARK -> EVENT(BEGUN); state[m] = knows
+        :: else
+        fi;
+        m = 0
+    }
+#endif
 #ifdef FAULT_OTHERS_ADMIT
     :: atomic { state[0] == unknown -> state[0] = knows }
 #endif

@@ -14,10 +14,10 @@ lets_two_in() {
 
 # happens EVENT
 happens() {
-    wrong "-DREACH=$1" "assertion violated \\($1!=$1\\)"
+    wrong "-DREACH=$1" "assertion violated \\(${1%% *}!=${1%% *}\\)"
 }
 
-tap_plan 11
+tap_plan 18
 tap 'sound: at most one holds the lock' sound admission ''
 tap 'a quorum is new though one that was heard knows it: two are in' lets_two_in ONE_KNOWS
 tap 'a quorum is new though one was not heard: two are in' lets_two_in SILENT
@@ -25,8 +25,15 @@ tap 'who is admitted votes at once: two are in' lets_two_in NO_WAIT
 tap 'who came back with older data votes at once: two are in' lets_two_in OLDER_VOTES
 tap 'another application admits a master: two are in' lets_two_in OTHERS_ADMIT
 tap 'a key alone is deleted: two are in' lets_two_in KEY_DELETED
+tap 'sound: nor while the quorum is new' sound new -DNEW
+tap 'a quorum is new after one look: two are in' lets_two_in 'ONE_LOOK -DNEW'
+tap 'a master is admitted without its mark: two are in' lets_two_in 'NO_MARK -DNEW'
+tap 'a new quorum is new though one was not heard: two are in' lets_two_in 'SILENT -DNEW'
 tap 'it happens: two of three do not know' happens 1
 tap 'it happens: a master that forgot has a vote' happens 2
 tap 'it happens: both that forgot have' happens 3
 tap 'it happens: a majority does not know, and the third says that the quorum is not new' happens 4
+tap 'it happens: masters of a new quorum are admitted at once' happens '5 -DNEW'
+tap 'it happens: and by another client, too' happens '6 -DNEW'
+tap 'it happens: which finds that one has forgotten its mark' happens '7 -DNEW'
 tap_end

@@ -81,16 +81,21 @@ static bool fits(const struct sim_plan *drawn, enum sim_fault_kind kind)
            (kind != SIM_FAULT_del && (kind != SIM_FAULT_server_recall || drawn->is_voting));
 }
 
+static bool takes_what_it_knows(enum sim_fault_kind kind)
+{
+    return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_recall || kind == SIM_FAULT_flushall;
+}
+
 /* A member of a quorum that has one of these may not count for a lease. */
 static bool harms_a_vote(enum sim_fault_kind kind)
 {
-    return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_recall || kind == SIM_FAULT_flushall ||
-           kind == SIM_FAULT_clock_step || kind == SIM_FAULT_fence_evicted;
+    return takes_what_it_knows(kind) || kind == SIM_FAULT_clock_step || kind == SIM_FAULT_fence_evicted;
 }
 
 /* A run in which some kinds of trouble come together, which alone seldom do. */
-enum theme { ANY, LATE, IN_TURN, RESTARTS, TOLD, STOPS, CROWD, VOTES, KEPT, THEMES };
-static const char *const theme_names[] = {"any", "late", "turn", "restarts", "told", "stops", "crowd", "votes", "kept"};
+enum theme { ANY, LATE, IN_TURN, RESTARTS, TOLD, STOPS, CROWD, VOTES, KEPT, FOUNDING, THEMES };
+static const char *const theme_names[] = {"any",   "late",  "turn",  "restarts", "told",
+                                          "stops", "crowd", "votes", "kept",     "founding"};
 
 static bool favours(enum theme theme, enum sim_fault_kind kind)
 {
@@ -109,8 +114,9 @@ static bool favours(enum theme theme, enum sim_fault_kind kind)
         return kind == SIM_FAULT_proc_stop || kind == SIM_FAULT_proc_kill || kind == SIM_FAULT_deaf ||
                kind == SIM_FAULT_cut || kind == SIM_FAULT_server_kill || kind == SIM_FAULT_failover;
     case VOTES: /* masters that forget, or whose clocks are set, and others that are out of reach of some */
-        return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_recall || kind == SIM_FAULT_flushall ||
-               kind == SIM_FAULT_clock_step || kind == SIM_FAULT_cut_off || kind == SIM_FAULT_fence_evicted;
+        return harms_a_vote(kind) || kind == SIM_FAULT_cut_off;
+    case FOUNDING:
+        return takes_what_it_knows(kind);
     default:
         return false;
     }
@@ -206,6 +212,22 @@ static void be_voting(struct sim_plan *drawn)
     drawn->end = 4 * SIM_S + (int64_t)drawn->lease_ms * SIM_MS;
 }
 
+/* Masters that are new, and forget while some processes believe that they still are. */
+static void be_founding(struct sim_plan *drawn)
+{
+    be_voting(drawn);
+    drawn->procs = 3;
+    drawn->lease_ms = (uint32_t)sim_between(SIM_FAULTS, 2000, 5000);
+    drawn->hold_least = 500 * SIM_MS;
+    drawn->hold_most = 2 * SIM_S;
+    drawn->pause_most = SIM_MS;
+    drawn->fixed = 0;
+    drawn->command_timeout_ms = 1000;
+    drawn->network.slow_chance = 0.2;
+    drawn->network.slow_most = 100 * SIM_MS;
+    drawn->end = 3 * SIM_S;
+}
+
 /* A process mostly has a name for itself. */
 static void be_kept(struct sim_plan *drawn)
 {
@@ -257,8 +279,9 @@ static void be_stopped(struct sim_plan *drawn)
 static void apply_theme(struct sim_plan *drawn, enum theme theme)
 {
     static void (*const themes[THEMES])(struct sim_plan *) = {
-        [LATE] = be_late,     [IN_TURN] = be_in_turn, [RESTARTS] = be_restarted, [TOLD] = be_told,
-        [STOPS] = be_stopped, [CROWD] = be_crowded,   [VOTES] = be_voting,       [KEPT] = be_kept,
+        [LATE] = be_late,    [IN_TURN] = be_in_turn, [RESTARTS] = be_restarted,
+        [TOLD] = be_told,    [STOPS] = be_stopped,   [CROWD] = be_crowded,
+        [VOTES] = be_voting, [KEPT] = be_kept,       [FOUNDING] = be_founding,
     };
 
     if (theme == ANY)
@@ -288,8 +311,12 @@ static void draw_faults(struct sim_plan *drawn, enum theme theme)
                 fault.length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 2, 3 * SIM_MS);
             if (theme == STOPS) /* about as long as a lease, so that it ends meanwhile, or just not */
                 fault.length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 2, 3 * SIM_MS / 2);
-            /* Not while the quorum is set up: see "Known limits" in doc/ARCHITECTURE.md. */
-            bool is_early = drawn->topology == SIM_QUORUM && harms_a_vote(fault.kind) && fault.time < SIM_S;
+            if (theme == FOUNDING && takes_what_it_knows(fault.kind)) {
+                fault.time = sim_between_log(SIM_FAULTS, SIM_MS, 400 * SIM_MS);
+                fault.length = sim_between_log(SIM_FAULTS, SIM_MS, 20 * SIM_MS);
+            }
+            bool is_early = drawn->topology == SIM_QUORUM && harms_a_vote(fault.kind) &&
+                            !takes_what_it_knows(fault.kind) && fault.time < SIM_S;
             if (!chosen || is_early || !fits(drawn, fault.kind) || drawn->fault_count == SIM_FAULTS_MOST)
                 continue;
             drawn->faults[drawn->fault_count++] = fault;
@@ -399,7 +426,7 @@ static enum theme draw_theme(const struct sim_plan *drawn, const char *only)
     enum theme theme = sim_chance(SIM_FAULTS, 0.3) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, CROWD);
 
     if (drawn->topology == SIM_QUORUM && sim_chance(SIM_FAULTS, 0.5))
-        theme = VOTES;
+        theme = hash_of(drawn, 8) % 4 == 0 ? FOUNDING : VOTES;
     for (int i = 0; i < THEMES; i++)
         theme = is_named(only, theme_names[i]) ? (enum theme)i : theme;
     if (theme == CROWD && !only && sim_chance(SIM_FAULTS, 0.85)) /* it takes long */
@@ -454,7 +481,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     draw_schedule(&out->schedule);
     apply_theme(out, theme);
     draw_tasks(out);
-    if (theme == CROWD || theme == VOTES) {
+    if (theme == CROWD || theme == VOTES || theme == FOUNDING) {
         out->servers = theme == CROWD ? 1 : sim_chance(SIM_FAULTS, 0.8) ? 3 : 5;
         out->sentinels = 0;
         out->min_replicas = 0;
@@ -463,7 +490,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     if (out->topology == SIM_QUORUM)
         out->fair = 0;
     draw_kinds(out, theme);
-    if (out->is_told || out->is_quiet || (out->is_voting && sim_chance(SIM_FAULTS, 0.6))) {
+    if (out->is_told || out->is_quiet || (out->is_voting && theme != FOUNDING && sim_chance(SIM_FAULTS, 0.6))) {
         out->network = (struct sim_network){.delay = out->network.delay, .jitter = out->network.jitter / 2};
         out->schedule.stall_chance = 0;
     }
@@ -587,16 +614,39 @@ static bool may_fall(const struct sim_server *server)
     return server->alive && 2 * (down + 1) < plan->servers;
 }
 
-/* Of a quorum less than half may know nothing. One that nobody has admitted yet knows nothing either. */
+/* Of a quorum: its master knows whether it may vote. */
+static bool knows_vote(struct sim_server *server)
+{
+    const struct sim_object *noted = sim_server_find(server, "dibs:vote");
+
+    return noted && (noted->value.size < 4 || memcmp(noted->value.bytes, "new ", 4) != 0);
+}
+
+/* A process may not hear it now. */
+static bool is_silent(const struct sim_server *server)
+{
+    bool silent = !server->alive || server->stopped_until > sim_now;
+
+    for (int i = 0; i < SIM_CUT_OFF; i++)
+        silent = silent || server->cut_off_until[i] > sim_now || server->silent_until[i] > sim_now;
+    return silent;
+}
+
+/* Of a quorum less than half may have forgotten. One that is new must be heard whole (ARCHITECTURE.md, Known limits).
+ */
 static bool may_forget(const struct sim_server *server)
 {
+    bool is_new = false, heard = true;
     int empty = 1;
 
     if (plan->topology != SIM_QUORUM)
         return true;
-    for (struct sim_server *other = sim_servers; other; other = other->next)
-        empty += other != server && !sim_server_find(other, "dibs:vote");
-    return 2 * empty < plan->servers;
+    for (struct sim_server *other = sim_servers; other; other = other->next) {
+        is_new = is_new || (!knows_vote(other) && !other->forgot);
+        heard = heard && !is_silent(other);
+        empty += other != server && other->forgot && !knows_vote(other);
+    }
+    return 2 * empty < plan->servers && (heard || !is_new);
 }
 
 static void kill_server(const struct sim_fault *fault, enum sim_data data)
@@ -607,6 +657,7 @@ static void kill_server(const struct sim_fault *fault, enum sim_data data)
         return;
     sim_judge_grants();
     sim_server_kill(server);
+    server->forgot = server->forgot || data != SIM_KEEPS;
     sim_at(sim_now + fault->length / 4, on_begin, server, data);
 }
 
@@ -693,8 +744,10 @@ static void on_fault(void *arg, uint64_t number)
         sim_work_kill(fault->which);
         break;
     case SIM_FAULT_flushall:
-        if (server->alive && may_forget(server))
+        if (server->alive && may_forget(server)) {
+            server->forgot = true;
             sim_server_flush(server);
+        }
         break;
     case SIM_FAULT_del:
     case SIM_FAULT_fence_evicted:

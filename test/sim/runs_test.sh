@@ -1,5 +1,5 @@
 # The simulation: 200 seeds that are always the same, each run twice, so that a seed is seen to give one trace; 200 that
-# are drawn anew, and 60 more in which leases are kept; and the seeds of test/sim/seeds.txt, which once showed a defect.
+# are drawn anew, 60 more in which leases are kept, and 200 in which masters of a new quorum forget; and the seeds of test/sim/seeds.txt, which once showed a defect.
 # Builds: sim-build
 set -u
 
@@ -26,11 +26,12 @@ simulate() {
 
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
-echo 1..4
+echo 1..5
 fresh=$(($(date +%s) * 1000))
 result "the same seeds give the same traces" simulate --seed 1 --runs 200 --twice
 result "seeds from $fresh on" simulate --seed $fresh --runs 200
 result "kept leases, from there on" simulate --only kept --seed $fresh --runs 60
+result "new quorums, from there on" simulate --only founding --seed $fresh --runs 200
 old() {
     while read -r only seed _; do
         case $only in '#'* | '') continue ;; esac

@@ -70,6 +70,7 @@ struct sim_server {
     int number;
     uint32_t address;
     bool alive;
+    bool forgot; /* it has lost its data, or what it learned last */
     int64_t stopped_until;
     int64_t cut_off_until[SIM_CUT_OFF]; /* no connection, and nothing on those that stand: from the process, */
     int64_t silent_until[SIM_CUT_OFF];  /* and to it */

@@ -213,3 +213,10 @@ long long masters_asks(masters *m, size_t i)
 {
     return server_asks(m->servers[i]);
 }
+
+bool master_knows(server *s)
+{
+    char noted[256];
+
+    return server_string(s, noted, sizeof noted, "GET dibs:vote") && strncmp(noted, "new ", 4) != 0;
+}

@@ -335,10 +335,10 @@ static void what_is_said_of_a_forced_end(void **state)
 
 static void what_a_vote_takes(void **state)
 {
-    static const char *const looked[] = {"5000", "look", "0", "77", "-", "0", "-"};
-    static const char *const admitted[] = {"5000", "admit", "9", "77", "-", "0", "-"};
-    static const char *const distrusted[] = {"5000", "distrust", "9", "77", "-", "0", "-"};
-    static const char *const floored[] = {"5000", "floor", "0", "77", "cafe", "8", "9007199254740991"};
+    static const char *const looked[] = {"5000", "look", "0", "77", "-", "0", "-", "-"};
+    static const char *const admitted[] = {"5000", "admit", "9", "77", "-", "0", "-", "9007199254740990"};
+    static const char *const distrusted[] = {"5000", "distrust", "9", "77", "-", "0", "-", "-"};
+    static const char *const floored[] = {"5000", "floor", "0", "77", "cafe", "8", "9007199254740991", "-"};
     static const char *const raised[] = {"t", "9007199254740991", "30000"};
     struct dibs__vote vote = {.longest_ms = 5000};
     struct dibs__call call;
@@ -346,20 +346,22 @@ static void what_a_vote_takes(void **state)
     (void)state;
     dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
     dibs__codec_vote(&call, &vote, 77, dibs__codec_run(""));
-    expect_words(&call.words, 7, looked);
+    expect_words(&call.words, 8, looked);
     vote.what = DIBS__VOTE_ADMITS;
     vote.wait_ms = 9;
+    vote.mark = 9007199254740990;
     dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
     dibs__codec_vote(&call, &vote, 77, dibs__codec_run(""));
-    expect_words(&call.words, 7, admitted);
+    expect_words(&call.words, 8, admitted);
+    vote.mark = 0;
     vote.what = DIBS__VOTE_DISTRUSTS;
     dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
     dibs__codec_vote(&call, &vote, 77, dibs__codec_run(""));
-    expect_words(&call.words, 7, distrusted);
+    expect_words(&call.words, 8, distrusted);
     vote = (struct dibs__vote){.longest_ms = 5000, .what = DIBS__VOTE_FLOORS, .floor = 9007199254740991, .quorum = 8};
     dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
     dibs__codec_vote(&call, &vote, 77, dibs__codec_run("cafe"));
-    expect_words(&call.words, 7, floored);
+    expect_words(&call.words, 8, floored);
     dibs__call_init(&call, DIBS__SCRIPT_raise, 0);
     dibs__codec_raise(&call, "t", 9007199254740991, 30000);
     expect_words(&call.words, 3, raised);
@@ -372,28 +374,34 @@ static void what_is_said_of_a_vote(void **state)
         bool good, late;
         struct dibs__vote vote;
     } rows[] = {
-        {"*6\r\n:-1\r\n:0\r\n:9\r\n:8\r\n:0\r\n:0\r\n", true, false, {.server_us = 9, .highest = 8}},
-        {"*6\r\n:-1\r\n:30000\r\n:9\r\n:8\r\n:1\r\n:5\r\n", true, false, {.server_us = 9, .highest = 8, .quorum = 5}},
-        {"*6\r\n:-2\r\n:30000\r\n:9\r\n:8\r\n:1\r\n:5\r\n",
+        {"*7\r\n:-1\r\n:0\r\n:9\r\n:8\r\n:0\r\n:0\r\n:0\r\n", true, false, {.server_us = 9, .highest = 8}},
+        {"*7\r\n:-1\r\n:30000\r\n:9\r\n:8\r\n:1\r\n:5\r\n:7\r\n",
+         true,
+         false,
+         {.server_us = 9, .highest = 8, .quorum = 5, .mark = 7}},
+        {"*7\r\n:-2\r\n:30000\r\n:9\r\n:8\r\n:1\r\n:5\r\n:0\r\n",
          true,
          false,
          {.restarted = true, .longest_ms = 30000, .server_us = 9, .highest = 8, .quorum = 5}},
-        {"*6\r\n:0\r\n:30000\r\n:9\r\n:8\r\n:0\r\n:5\r\n",
+        {"*7\r\n:0\r\n:30000\r\n:9\r\n:8\r\n:0\r\n:5\r\n:0\r\n",
          true,
          false,
          {.known = true, .longest_ms = 30000, .server_us = 9, .highest = 8, .quorum = 5}},
-        {"*6\r\n:0\r\n:30000\r\n:9\r\n:8\r\n:1\r\n:5\r\n",
+        {"*7\r\n:0\r\n:30000\r\n:9\r\n:8\r\n:1\r\n:5\r\n:0\r\n",
          true,
          false,
          {.known = true, .ready = true, .longest_ms = 30000, .server_us = 9, .highest = 8, .quorum = 5}},
-        {"*6\r\n:50\r\n:99999999999\r\n:9\r\n:-8\r\n:1\r\n:-5\r\n",
+        {"*7\r\n:50\r\n:99999999999\r\n:9\r\n:-8\r\n:1\r\n:-5\r\n:0\r\n",
          true,
          false,
          {.known = true, .votes_in_ms = 50, .longest_ms = DIBS__LEASE_MAX_MS, .server_us = 9}},
-        {"*6\r\n:0\r\n:-7\r\n:9\r\n:8\r\n:0\r\n:0\r\n", true, false, {.known = true, .server_us = 9, .highest = 8}},
+        {"*7\r\n:0\r\n:-7\r\n:9\r\n:8\r\n:0\r\n:0\r\n:0\r\n",
+         true,
+         false,
+         {.known = true, .server_us = 9, .highest = 8}},
         {":-77\r\n", true, true, {.server_us = 77}},
-        {"*5\r\n:0\r\n:30000\r\n:9\r\n:8\r\n:1\r\n", false, false, {.known = false}},
-        {"*6\r\n:0\r\n:30000\r\n:-9\r\n:8\r\n:1\r\n:5\r\n", false, false, {.known = false}},
+        {"*6\r\n:0\r\n:30000\r\n:9\r\n:8\r\n:1\r\n:5\r\n", false, false, {.known = false}},
+        {"*7\r\n:0\r\n:30000\r\n:-9\r\n:8\r\n:1\r\n:5\r\n:0\r\n", false, false, {.known = false}},
         {":0\r\n", false, true, {.known = false}},
         {":77\r\n", false, true, {.known = false}},
         {"*1\r\n:0\r\n", false, false, {.known = false}},
@@ -417,6 +425,7 @@ static void what_is_said_of_a_vote(void **state)
             assert_int_equal(said.longest_ms, rows[i].vote.longest_ms);
             assert_int_equal(said.highest, rows[i].vote.highest);
             assert_int_equal(said.quorum, rows[i].vote.quorum);
+            assert_int_equal(said.mark, rows[i].vote.mark);
         }
         done(read);
     }

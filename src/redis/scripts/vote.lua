@@ -11,34 +11,43 @@
 --   RUN      the run id of the process that wrote what lies beside M; -: not known. Another process may have come back with
 --            older data
 --   QUORUM   the number of the quorum that the server is a member of; 0: not known yet
--- Absent: the server does not know whether it may vote, because it is new, or lost its data. M lives for 3 days after each
--- look.
+-- "new MARK RUN": the server does not know whether it may vote, because it is new, or lost its data; MARK is the time (us) of
+-- the first look at it (rule 67). So it is where M is absent. M lives for 3 days after each look.
 -- ARGV: a length of leases in ms, which is announced; what is to be done: 'look'; 'admit': a server that does not know may
 -- vote after the wait, one that waits longer need not; 'distrust': one that may vote now is to wait, because its clock has
 -- stepped; 'floor': one whose wait is over is told its floor; the wait in ms; not after (us of the server's clock; 0: at any
--- time); RUN; QUORUM; the floor, or -
+-- time); RUN; QUORUM; the floor, or -; of an admission to a new quorum the MARK that the server must still have, else -
 -- Reply: {in how many ms the server may vote, 0: now, -1: it does not know, -2: it has the data of an earlier process; the
--- longest lease; the server's time in us; no fence is larger, here; 1 if the floor is known; QUORUM};
+-- longest lease; the server's time in us; no fence is larger, here; 1 if the floor is known; QUORUM; MARK of one that does not
+-- know, else 0};
 -- negative: too late, nothing was done, and the amount is the server's time (us)
 -- Safe to send again: who is admitted already, or waits, is not admitted anew.
 local call, M = redis.call, KEYS[1]
 -- @insert clock
 
-local announced, what, wait, not_after, run, quorum, floor = unpack(ARGV)
+local announced, what, wait, not_after, run, quorum, floor, wanted = unpack(ARGV)
 if tonumber(not_after) > 0 and now > tonumber(not_after) then
   return -now
 end
 local text, life, state = call('GET', M) or '', 259200000, 0
 local from, longest, seen, high, low, its_run, its_quorum =
   string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%d+)$')
+local mark, mark_run = string.match(text, '^new (%d+) (%S+)$')
 local fits = not from or its_quorum == '0' or quorum == '0' or its_quorum == quorum
 if not from or now < tonumber(seen) then
   state = -1
+  if from then
+    mark = seen
+  elseif not mark or (run ~= mark_run and run ~= '-' and mark_run ~= '-') then
+    mark = now_text
+    call('SET', M, 'new ' .. mark .. ' ' .. run, 'PX', life)
+  end
 elseif run ~= its_run and run ~= '-' and its_run ~= '-' then
   state = -2
 end
 local later = string.format('%.0f', now + 1000 * wait)
-if fits and what == 'admit' and (state < 0 or tonumber(from) > tonumber(later)) then
+local is_meant = (wanted or '-') == '-' or (state == -1 and wanted == mark)
+if fits and what == 'admit' and is_meant and (state < 0 or tonumber(from) > tonumber(later)) then
   if state < 0 then
     low, state, seen, its_run = floor, 0, now_text, run
   end
@@ -59,4 +68,4 @@ if state == 0 and fits then
 end
 local in_ms = state == 0 and math.max(0, math.ceil((from - now) / 1000)) or state
 return {in_ms, tonumber(longest or 0), now, math.max(high, now, tonumber(seen or 0)) + 20000,
-  low and low ~= '-' and 1 or 0, tonumber(its_quorum or 0)}
+  low and low ~= '-' and 1 or 0, tonumber(its_quorum or 0), state == -1 and tonumber(mark) or 0}

@@ -31,6 +31,7 @@ static void note_vote(struct dibs__look *look, const struct dibs__vote *vote, si
     look->highest[i] = vote->highest;
     look->numbers[i] = vote->quorum;
     look->processes[i] = vote->process;
+    look->marks[i] = vote->mark;
     look->votes_in_ms[i] = vote->votes_in_ms;
     if (vote->ready)
         look->ready |= bit;
@@ -168,16 +169,48 @@ bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__l
     return dibs__set_count(look->unknown) >= q->majority && dibs__look_members(look) == 0;
 }
 
-/* One that is silent may know better. */
-bool dibs__look_proves_new(const struct dibs__quorum *q, const struct dibs__look *look, int64_t *since, int64_t now)
+/* Those that said in an earlier look that they do not know. */
+static uint32_t marked(const struct dibs__quorum *q, const struct dibs__newness *newness)
+{
+    uint32_t set = 0;
+
+    for (size_t i = 0; i < q->count; i++)
+        set |= newness->marks[i] != 0 ? (uint32_t)1 << i : 0;
+    return set;
+}
+
+/* One that is silent may know better. Who answered before is waited for. */
+bool dibs__look_seems_new(const struct dibs__quorum *q, const struct dibs__look *look, struct dibs__newness *newness,
+                          int64_t now)
 {
     if (dibs__look_members(look) != 0)
-        *since = 0;
+        *newness = (struct dibs__newness){.since = 0};
     if (!dibs__look_is_new_quorum(q, look))
         return false;
-    if (*since == 0)
-        *since = now;
-    return dibs__look_is_whole(q, look) || now >= dibs__after_ms(*since, q->config.command_timeout_ms / 2);
+    if (newness->since == 0)
+        newness->since = now;
+    if (dibs__look_is_whole(q, look))
+        return true;
+    return now >= dibs__after_ms(newness->since, q->config.command_timeout_ms / 2) &&
+           ((marked(q, newness) & look->open) == 0 || now >= look->deadline);
+}
+
+/*
+ * Two looks, the second begun after the first was over: a master that forgot what it granted did so before its mark was
+ * set, so the others that granted it say in the second look that the quorum is not new (test/model/admission.pml).
+ */
+bool dibs__look_proves_new(const struct dibs__quorum *q, const struct dibs__look *look, struct dibs__newness *newness,
+                           int64_t now)
+{
+    bool is_proved = dibs__look_seems_new(q, look, newness, now);
+
+    for (size_t i = 0; i < q->count; i++) {
+        if (!dibs__set_has(look->unknown, i))
+            continue;
+        is_proved = is_proved && look->marks[i] != 0 && look->marks[i] == newness->marks[i];
+        newness->marks[i] = look->marks[i];
+    }
+    return is_proved;
 }
 
 /*
@@ -203,9 +236,10 @@ static uint64_t highest_of(const struct dibs__quorum *q, const struct dibs__look
     return highest;
 }
 
-struct dibs__vote dibs__look_admission(const struct dibs__quorum *q, const struct dibs__look *look)
+struct dibs__vote dibs__look_admission(const struct dibs__quorum *q, const struct dibs__look *look, size_t i)
 {
-    return (struct dibs__vote){.what = DIBS__VOTE_ADMITS, .floor = highest_of(q, look, dibs__look_members(look))};
+    return (struct dibs__vote){
+        .what = DIBS__VOTE_ADMITS, .floor = highest_of(q, look, dibs__look_members(look)), .mark = look->marks[i]};
 }
 
 /*

@@ -31,10 +31,11 @@ struct dibs__look {
     int64_t deadline;
     int64_t first_began;                 /* when the first part began */
     int64_t began;                       /* when this part began */
-    int64_t new_since;                   /* of a thread that waits: as *since of dibs__look_proves_new */
+    struct dibs__newness newness;        /* of a thread that waits */
     uint64_t highest[DIBS__MEMBERS_MAX]; /* no fence was larger at the master */
     uint64_t numbers[DIBS__MEMBERS_MAX]; /* of the quorum of which the master is a member; 0: not known */
     uint64_t processes[DIBS__MEMBERS_MAX];
+    uint64_t marks[DIBS__MEMBERS_MAX]; /* of masters that do not know whether they may vote */
     int64_t votes_in_ms[DIBS__MEMBERS_MAX];
     struct dibs__pending_op ops[];
 };
@@ -66,11 +67,16 @@ bool dibs__look_is_whole(const struct dibs__quorum *q, const struct dibs__look *
 /* A majority has never been a member of a quorum, or lost its data, and nobody who was heard knows of one. */
 bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__look *look);
 
+/* It seems to be new, and masters that were not heard were given time. */
+bool dibs__look_seems_new(const struct dibs__quorum *q, const struct dibs__look *look, struct dibs__newness *newness,
+                          int64_t now);
+
 /*
- * It is new, and masters that were not heard were given time: who is admitted
- * now may vote at once. *since: since when looks have said so; 0: they do not.
+ * The look is over. It is new: who is admitted now may vote at once. So it is
+ * where it seems to be new, and the look before found the same marks.
  */
-bool dibs__look_proves_new(const struct dibs__quorum *q, const struct dibs__look *look, int64_t *since, int64_t now);
+bool dibs__look_proves_new(const struct dibs__quorum *q, const struct dibs__look *look, struct dibs__newness *newness,
+                           int64_t now);
 
 /*
  * What is to be done at a member now that the first part of a look is over.
@@ -81,7 +87,7 @@ bool dibs__look_plan(struct dibs__quorum *q, const struct dibs__look *look, size
                      struct dibs__vote *vote);
 
 /* What is said to a master of a new quorum. */
-struct dibs__vote dibs__look_admission(const struct dibs__quorum *q, const struct dibs__look *look);
+struct dibs__vote dibs__look_admission(const struct dibs__quorum *q, const struct dibs__look *look, size_t i);
 
 /* DIBS_OK: no two of the URLs are known to be the same server. */
 dibs_status dibs__look_check_twins(const struct dibs__quorum *q, const struct dibs__look *look,

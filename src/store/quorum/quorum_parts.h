@@ -320,17 +320,23 @@ void dibs__quorum_watching(void *context, bool on);
 
 /* -------------------------------------------------------------------- votes */
 
+/* What looks before this one say of a quorum that seems to be new. Zero: it did not. */
+struct dibs__newness {
+    int64_t since;                     /* since when they have said so */
+    uint64_t marks[DIBS__MEMBERS_MAX]; /* of the masters that do not know whether they may vote; 0: none yet */
+};
+
 /*
  * Which masters may vote. A look asks all of them.
  */
 struct dibs__voting {
-    _Atomic uint32_t longest_ms;   /* atomic; of all leases that were wanted so far */
-    _Atomic uint32_t announced_ms; /* atomic; a majority knows that leases may be so long */
-    atomic_bool due;               /* atomic; the scheduler's thread is to look */
-    int64_t next;                  /* the scheduler thread's: when it looks at the latest */
-    int64_t last;                  /* the scheduler thread's: when it looked last */
-    int64_t new_since;       /* the scheduler thread's: since when looks say that the quorum is new; 0: it is not */
-    struct dibs__look *look; /* the scheduler thread's: under way; NULL: none */
+    _Atomic uint32_t longest_ms;                /* atomic; of all leases that were wanted so far */
+    _Atomic uint32_t announced_ms;              /* atomic; a majority knows that leases may be so long */
+    atomic_bool due;                            /* atomic; the scheduler's thread is to look */
+    int64_t next;                               /* the scheduler thread's: when it looks at the latest */
+    int64_t last;                               /* the scheduler thread's: when it looked last */
+    struct dibs__newness newness;               /* the scheduler thread's */
+    struct dibs__look *look;                    /* the scheduler thread's: under way; NULL: none */
     int64_t unknown_since[DIBS__MEMBERS_MAX];   /* the scheduler thread's: since when the master says that it does not
                                                    know whether it may vote; 0: it knows */
     int64_t unfloored_since[DIBS__MEMBERS_MAX]; /* the scheduler thread's: since when its wait has been over, and its

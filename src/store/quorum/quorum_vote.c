@@ -4,7 +4,8 @@
  * vote, until a client admits it: at once where a majority says so and nobody
  * knows better, because then the quorum is new; else after the longest lease that
  * the others know of, and only once it has said so for UNSURE_MS, because another
- * client may be setting up a new quorum right now. Whoever is to use longer leases
+ * client may be setting up a new quorum right now. It takes two looks to find that
+ * a quorum is new (rule 67). Whoever is to use longer leases
  * than a majority knows of announces that first. quorum_admit.c decides what
  * follows from a look.
  *
@@ -80,13 +81,10 @@ static void begin_admitting(const struct dibs__quorum *q, struct dibs__look *loo
 
 static void admit_new_quorum(struct dibs__quorum *q, struct dibs__look *look)
 {
-    struct dibs__vote vote = dibs__look_admission(q, look);
-    uint32_t set = look->unknown;
-
     begin_admitting(q, look);
     for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(set, i))
-            begin_one(q, look, i, vote);
+        if (dibs__set_has(look->unknown, i))
+            begin_one(q, look, i, dibs__look_admission(q, look, i));
 }
 
 /* A majority knows how long leases may be. */
@@ -114,7 +112,7 @@ static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
     dibs__look_identify(fan_out->quorum, look);
     if (is_announced(fan_out->quorum, look))
         return true;
-    return dibs__look_proves_new(fan_out->quorum, look, &look->new_since, now);
+    return dibs__look_seems_new(fan_out->quorum, look, &look->newness, now);
 }
 
 static void land(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
@@ -148,7 +146,7 @@ static bool look_and_admit(struct dibs__quorum *q, struct dibs__look *look, stru
     begin_at_all(q, look);
     run(q, look, error);
     dibs__look_identify(q, look);
-    if (!is_announced(q, look) && dibs__look_proves_new(q, look, &look->new_since, dibs__quorum_now(q))) {
+    if (!is_announced(q, look) && dibs__look_proves_new(q, look, &look->newness, dibs__quorum_now(q))) {
         admit_new_quorum(q, look);
         run(q, look, error);
     }
@@ -303,11 +301,11 @@ static bool admits(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
     dibs__clocks_trust_most(q);
     look->deadline = dibs__after_ms(now, q->config.command_timeout_ms);
     if (dibs__look_is_new_quorum(q, look)) {
-        if (dibs__look_proves_new(q, look, &q->voting.new_since, now))
+        if (dibs__look_proves_new(q, look, &q->voting.newness, now))
             admit_new_quorum(q, look);
         return look->admitting;
     }
-    q->voting.new_since = 0;
+    q->voting.newness = (struct dibs__newness){.since = 0};
     for (size_t i = 0; i < q->count; i++) {
         if (!dibs__look_plan(q, look, i, set, &vote))
             continue;
@@ -336,7 +334,7 @@ static int64_t left_ms(const struct dibs__quorum *q, const struct dibs__look *lo
     if (dibs__set_has(look->strange, i))
         return LOOK_MOST_MS;
     if (!is_known && dibs__set_has(look->unknown | look->restarted, i))
-        return q->voting.new_since != 0 ? LOOK_SOON_MS : LOOK_AGAIN_MS;
+        return q->voting.newness.since != 0 ? LOOK_SOON_MS : LOOK_AGAIN_MS;
     if (is_known && look->votes_in_ms[i] > 0)
         return look->votes_in_ms[i] < LOOK_MOST_MS ? look->votes_in_ms[i] + 1 : LOOK_MOST_MS;
     return is_known && !dibs__set_has(look->ready, i) ? LOOK_SOON_MS : LOOK_MOST_MS;

@@ -378,6 +378,10 @@ void dibs__codec_vote(struct dibs__call *call, const struct dibs__vote *vote, in
         dibs__call_add_number(call, (int64_t)vote->floor);
     else
         dibs__call_add(call, "-");
+    if (vote->mark > 0)
+        dibs__call_add_number(call, (int64_t)vote->mark);
+    else
+        dibs__call_add(call, "-");
 }
 
 #define VOTE_UNKNOWN (-1)
@@ -389,10 +393,10 @@ static uint64_t number_of(int64_t number)
 }
 
 /* {in how many ms, or one of the two; the longest lease; the server's time; no fence is larger; 1: the floor is known;
- * the quorum}; a number: too late, and the server's time with its sign turned round. */
+ * the quorum; the mark}; a number: too late, and the server's time with its sign turned round. */
 bool dibs__codec_read_vote(struct dibs__vote *vote, bool *late, const redisReply *reply)
 {
-    int64_t in_ms, longest_ms, highest, ready, quorum;
+    int64_t in_ms, longest_ms, highest, ready, quorum, mark;
 
     *late = reply->type == REDIS_REPLY_INTEGER;
     if (*late) {
@@ -402,7 +406,7 @@ bool dibs__codec_read_vote(struct dibs__vote *vote, bool *late, const redisReply
     if (!dibs__reply_integer(reply, 0, &in_ms) || !dibs__reply_integer(reply, 1, &longest_ms) ||
         !dibs__reply_integer(reply, 2, &vote->server_us) || vote->server_us < 0 ||
         !dibs__reply_integer(reply, 3, &highest) || !dibs__reply_integer(reply, 4, &ready) ||
-        !dibs__reply_integer(reply, 5, &quorum))
+        !dibs__reply_integer(reply, 5, &quorum) || !dibs__reply_integer(reply, 6, &mark))
         return false;
     vote->known = in_ms >= 0;
     vote->restarted = in_ms == VOTE_RESTARTED;
@@ -410,6 +414,7 @@ bool dibs__codec_read_vote(struct dibs__vote *vote, bool *late, const redisReply
     vote->ready = vote->known && in_ms == 0 && ready == 1;
     vote->highest = number_of(highest);
     vote->quorum = number_of(quorum);
+    vote->mark = number_of(mark);
     if (in_ms != VOTE_UNKNOWN)
         vote->longest_ms = longest_ms > DIBS__LEASE_MAX_MS ? DIBS__LEASE_MAX_MS : (uint32_t)number_of(longest_ms);
     return true;
