@@ -212,6 +212,7 @@ static void extend_prolongs_a_fixed_lease_this_once(void **state)
     await_lost(f->rt, "x");
     assert_true(now_ms() - granted <= LIMIT_MS / 2);
     assert_int_equal(stats_of(f->rt).renewed, renewed);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS)); /* the server counts from when it was asked */
     assert_status(DIBS_LOST, dibs_extend(f->rt, "x", 1000));
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_NOT_HELD, dibs_extend(f->rt, "x", 1000));
