@@ -3,10 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "work.h"
-
-static const struct sim_plan *plan;
-
 const char *sim_fault_name(enum sim_fault_kind kind)
 {
     static const char *const names[] = {
@@ -86,8 +82,7 @@ static bool takes_what_it_knows(enum sim_fault_kind kind)
     return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_recall || kind == SIM_FAULT_flushall;
 }
 
-/* A member of a quorum that has one of these may not count for a lease. */
-static bool harms_a_vote(enum sim_fault_kind kind)
+bool sim_harms_a_vote(enum sim_fault_kind kind)
 {
     return takes_what_it_knows(kind) || kind == SIM_FAULT_clock_step || kind == SIM_FAULT_fence_evicted;
 }
@@ -114,7 +109,7 @@ static bool favours(enum theme theme, enum sim_fault_kind kind)
         return kind == SIM_FAULT_proc_stop || kind == SIM_FAULT_proc_kill || kind == SIM_FAULT_deaf ||
                kind == SIM_FAULT_cut || kind == SIM_FAULT_server_kill || kind == SIM_FAULT_failover;
     case VOTES: /* masters that forget, or whose clocks are set, and others that are out of reach of some */
-        return harms_a_vote(kind) || kind == SIM_FAULT_cut_off;
+        return sim_harms_a_vote(kind) || kind == SIM_FAULT_cut_off;
     case FOUNDING:
         return takes_what_it_knows(kind);
     default:
@@ -315,7 +310,7 @@ static void draw_faults(struct sim_plan *drawn, enum theme theme)
                 fault.time = sim_between_log(SIM_FAULTS, SIM_MS, 400 * SIM_MS);
                 fault.length = sim_between_log(SIM_FAULTS, SIM_MS, 20 * SIM_MS);
             }
-            bool is_early = drawn->topology == SIM_QUORUM && harms_a_vote(fault.kind) &&
+            bool is_early = drawn->topology == SIM_QUORUM && sim_harms_a_vote(fault.kind) &&
                             !takes_what_it_knows(fault.kind) && fault.time < SIM_S;
             if (!chosen || is_early || !fits(drawn, fault.kind) || drawn->fault_count == SIM_FAULTS_MOST)
                 continue;
@@ -556,288 +551,4 @@ void sim_plan_print(const struct sim_plan *drawn)
     for (int i = 0; i < drawn->fault_count; i++)
         printf("  fault %d: %.3f s %s %d, %.1f ms\n", i, (double)drawn->faults[i].time / SIM_S,
                sim_fault_name(drawn->faults[i].kind), drawn->faults[i].which, (double)drawn->faults[i].length / SIM_MS);
-}
-
-/* ------------------------------------------------------------------- happening */
-
-static bool takes_a_key(enum sim_fault_kind kind)
-{
-    return kind == SIM_FAULT_del || kind == SIM_FAULT_fence_evicted || kind == SIM_FAULT_foreign;
-}
-
-/* The lock that it concerns. */
-static const char *key_of(const struct sim_fault *fault)
-{
-    static char key[16];
-
-    snprintf(key, sizeof key, "lock:%s", sim_name(fault->which % plan->names));
-    return key;
-}
-
-static struct sim_server *server_of(const struct sim_fault *fault)
-{
-    struct sim_server *server = sim_servers;
-
-    bool concerns_all =
-        fault->kind <= SIM_FAULT_server_kill || fault->kind == SIM_FAULT_cut_off || fault->kind == SIM_FAULT_deaf;
-    int at = fault->which / plan->procs % (plan->servers + (concerns_all ? plan->sentinels : 0));
-
-    if (plan->topology == SIM_CLUSTER && takes_a_key(fault->kind))
-        return sim_cluster_owner(key_of(fault));
-
-    if (plan->topology == SIM_QUORUM && harms_a_vote(fault->kind)) /* a minority, the same all the time */
-        at = (int)(plan->seed + (uint64_t)(fault->which % ((plan->servers - 1) / 2))) % plan->servers;
-    while (at-- > 0)
-        server = server->next;
-    return server;
-}
-
-static void on_begin(void *arg, uint64_t number)
-{
-    struct sim_server *server = arg;
-
-    if (server->alive)
-        return;
-    sim_tell("server %d begins again", server->number);
-    sim_server_begin(server, (enum sim_data)number);
-}
-
-/* Of a quorum a majority stays. */
-static bool may_fall(const struct sim_server *server)
-{
-    int down = 0;
-
-    if (plan->topology != SIM_QUORUM)
-        return server->alive;
-    for (struct sim_server *other = sim_servers; other; other = other->next)
-        down += !other->alive;
-    return server->alive && 2 * (down + 1) < plan->servers;
-}
-
-/* Of a quorum: its master knows whether it may vote. */
-static bool knows_vote(struct sim_server *server)
-{
-    const struct sim_object *noted = sim_server_find(server, "dibs:vote");
-
-    return noted && (noted->value.size < 4 || memcmp(noted->value.bytes, "new ", 4) != 0);
-}
-
-/* A process may not hear it now. */
-static bool is_silent(const struct sim_server *server)
-{
-    bool silent = !server->alive || server->stopped_until > sim_now;
-
-    for (int i = 0; i < SIM_CUT_OFF; i++)
-        silent = silent || server->cut_off_until[i] > sim_now || server->silent_until[i] > sim_now;
-    return silent;
-}
-
-/* Of a quorum less than half may have forgotten. One that is new must be heard whole (ARCHITECTURE.md, Known limits).
- */
-static bool may_forget(const struct sim_server *server)
-{
-    bool is_new = false, heard = true;
-    int empty = 1;
-
-    if (plan->topology != SIM_QUORUM)
-        return true;
-    for (struct sim_server *other = sim_servers; other; other = other->next) {
-        is_new = is_new || (!knows_vote(other) && !other->forgot);
-        heard = heard && !is_silent(other);
-        empty += other != server && other->forgot && !knows_vote(other);
-    }
-    return 2 * empty < plan->servers && (heard || !is_new);
-}
-
-static void kill_server(const struct sim_fault *fault, enum sim_data data)
-{
-    struct sim_server *server = server_of(fault);
-
-    if (!may_fall(server) || (data != SIM_KEEPS && !may_forget(server)))
-        return;
-    sim_judge_grants();
-    sim_server_kill(server);
-    server->forgot = server->forgot || data != SIM_KEEPS;
-    sim_at(sim_now + fault->length / 4, on_begin, server, data);
-}
-
-static void on_well(void *arg, uint64_t number)
-{
-    struct sim_server *server = arg;
-
-    if (number == SIM_FAULT_oom)
-        server->out_of_memory = false;
-    else
-        server->denied = plan->denied;
-}
-
-static void on_continue(void *arg, uint64_t number)
-{
-    ((struct sim_proc *)arg)->stopped = false;
-    (void)number;
-}
-
-static void foreign(const struct sim_fault *fault, struct sim_server *server)
-{
-    char ms[16];
-    const char *key = key_of(fault);
-
-    if (!server->alive)
-        return;
-    snprintf(ms, sizeof ms, "%d", 20 + fault->which);
-    struct sim_text words[] = {{"SET", 3}, {key, strlen(key)}, {"somebody", 8}, {"PX", 2}, {ms, strlen(ms)}, {"NX", 2}};
-    struct sim_buffer out = {NULL, 0, 0};
-    struct sim_client nobody = {.server = server};
-    struct sim_call call = {server, &nobody, words, 6, &out, false};
-    sim_server_call(&call);
-}
-
-static void on_fault(void *arg, uint64_t number)
-{
-    const struct sim_fault *fault = arg;
-    struct sim_server *server = server_of(fault);
-    int64_t end = sim_now + fault->length < plan->last_fault ? sim_now + fault->length : plan->last_fault;
-    struct sim_proc *proc = sim_work_proc(fault->which);
-    char key[32];
-
-    (void)number;
-    sim_tell("FAULT %s %d, %.1f ms", sim_fault_name(fault->kind), fault->which, (double)fault->length / SIM_MS);
-    sim_mix((uint64_t)fault->kind);
-    switch (fault->kind) {
-    case SIM_FAULT_cut:
-        sim_net_cut_all(server, NULL, 0.1 * (1 + fault->which % 10));
-        break;
-    case SIM_FAULT_half_open:
-        sim_net_forget(server, 0.1 * (1 + fault->which % 10));
-        break;
-    case SIM_FAULT_server_stop:
-        if (server->stopped_until < sim_now)
-            server->stopped_until = end;
-        break;
-    case SIM_FAULT_server_kill:
-        kill_server(fault, SIM_KEEPS);
-        break;
-    case SIM_FAULT_server_lose:
-        kill_server(fault, SIM_FORGETS);
-        break;
-    case SIM_FAULT_server_recall:
-        if (fault->which % 2)
-            sim_server_save(server);
-        else
-            kill_server(fault, SIM_RECALLS);
-        break;
-    case SIM_FAULT_cut_off:
-        if (proc)
-            server->cut_off_until[proc->number % SIM_CUT_OFF] = end;
-        break;
-    case SIM_FAULT_deaf:
-        if (proc)
-            server->silent_until[proc->number % SIM_CUT_OFF] = end;
-        break;
-    case SIM_FAULT_proc_stop:
-        if (proc && !proc->stopped) {
-            proc->stopped = true;
-            sim_at(end, on_continue, proc, 0);
-        }
-        break;
-    case SIM_FAULT_proc_kill:
-        sim_work_kill(fault->which);
-        break;
-    case SIM_FAULT_flushall:
-        if (server->alive && may_forget(server)) {
-            server->forgot = true;
-            sim_server_flush(server);
-        }
-        break;
-    case SIM_FAULT_del:
-    case SIM_FAULT_fence_evicted:
-        snprintf(key, sizeof key, fault->kind == SIM_FAULT_del ? "%s" : "dibs:fence:{%s}", key_of(fault));
-        if (server->alive)
-            sim_server_delete(server, key);
-        break;
-    case SIM_FAULT_no_script:
-        server->scripts = 0;
-        break;
-    case SIM_FAULT_oom:
-        server->out_of_memory = true;
-        sim_at(end, on_well, server, SIM_FAULT_oom);
-        break;
-    case SIM_FAULT_no_right:
-        server->denied |= 1u << fault->which % 5;
-        sim_at(end, on_well, server, SIM_FAULT_no_right);
-        break;
-    case SIM_FAULT_clock_step:
-        server->offset += (fault->which % 2 ? 1 : -1) * fault->length * 10;
-        break;
-    case SIM_FAULT_foreign:
-        foreign(fault, server);
-        break;
-    case SIM_FAULT_failover:
-        if (fault->which % 3 == 0 && sim_sentinel_master()->alive) {
-            sim_server_kill(sim_sentinel_master());
-            sim_at(sim_now + fault->length, on_begin, sim_sentinel_master(), SIM_KEEPS);
-        }
-        sim_sentinel_fail_over(fault->which % 3 ? fault->length / 10 : fault->length + 300 * SIM_MS, 500 * SIM_MS);
-        break;
-    case SIM_FAULT_slot_move:
-        sim_cluster_move(key_of(fault), fault->which / SIM_NAMES, fault->length / 10 + SIM_MS, plan->last_fault);
-        break;
-    case SIM_FAULT_KINDS:
-        break;
-    }
-}
-
-/* After the last fault all is well: what lasts is ended. */
-static void on_last(void *arg, uint64_t number)
-{
-    (void)arg;
-    (void)number;
-    sim_tell("no more faults");
-    sim_network =
-        (struct sim_network){.delay = plan->network.delay, .jitter = plan->network.jitter, .until = SIM_NEVER};
-    sim_schedule.stall_chance = 0;
-    for (struct sim_server *server = sim_servers; server; server = server->next) {
-        if (server->stopped_until > sim_now)
-            server->stopped_until = sim_now;
-        memset(server->cut_off_until, 0, sizeof server->cut_off_until);
-        memset(server->silent_until, 0, sizeof server->silent_until);
-        server->out_of_memory = false;
-        server->denied = plan->denied;
-        if (!server->alive)
-            on_begin(server, SIM_KEEPS);
-    }
-    for (struct sim_proc *proc = sim_procs; proc; proc = proc->next)
-        proc->stopped = false;
-}
-
-static void begin_server(int number)
-{
-    struct sim_server *server = sim_server_new(number);
-
-    server->rate = plan->server_rate;
-    server->cost = plan->server_cost;
-    server->denied = plan->denied;
-    if (plan->topology != SIM_REPLICAS)
-        return;
-    server->replication_delay = plan->replication_delay;
-    if (server != sim_servers)
-        sim_server_follow(server, sim_servers);
-}
-
-void sim_plan_begin(const struct sim_plan *drawn)
-{
-    plan = drawn;
-    sim_network = plan->network;
-    sim_network.until = plan->last_fault ? plan->last_fault : SIM_NEVER;
-    sim_schedule = plan->schedule;
-    for (int i = 1; i <= plan->servers; i++)
-        begin_server(i);
-    for (int i = 1; i <= plan->sentinels; i++)
-        sim_sentinel_new(20 + i, "main", sim_servers);
-    if (plan->topology == SIM_CLUSTER)
-        sim_cluster_begin(plan->servers);
-    for (int i = 0; i < plan->fault_count; i++)
-        sim_at(plan->faults[i].time, on_fault, (void *)(uintptr_t)&plan->faults[i], 0);
-    if (plan->last_fault > 0)
-        sim_at(plan->last_fault, on_last, NULL, 0);
 }

@@ -97,6 +97,10 @@ uint32_t sim_limit(const struct sim_plan *plan, int name);
 void sim_plan_draw(struct sim_plan *plan, uint64_t seed,
                    const char *only); /* only: a topology, or a benchmark's name */
 bool sim_takes_data(const struct sim_plan *plan, enum sim_fault_kind kind);
+
+/* A member of a quorum that has one of these may not count for a lease. */
+bool sim_harms_a_vote(enum sim_fault_kind kind);
+
 void sim_plan_cut(struct sim_plan *plan, const struct sim_cut *cut);
 void sim_plan_print(const struct sim_plan *plan);
 

@@ -12,7 +12,7 @@ result() {
     shift
     number=$((number + 1))
     if "$@" >"$log" 2>&1; then
-        echo "ok $number - $text: $(sed -n '/ runs, /s/;.*//p' "$log")"
+        echo "ok $number - $text: $(awk '/ runs, / { runs += $1; failures += $3 } END { print runs " runs, " failures " failures" }' "$log")"
     else
         failed=1
         echo "not ok $number - $text"

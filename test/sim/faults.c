@@ -1,0 +1,347 @@
+/* What happens to the servers, the network and the processes of a run, as its plan says. */
+#include <stdio.h>
+#include <string.h>
+
+#include "plan.h"
+#include "work.h"
+
+static const struct sim_plan *plan;
+
+static bool takes_a_key(enum sim_fault_kind kind)
+{
+    return kind == SIM_FAULT_del || kind == SIM_FAULT_fence_evicted || kind == SIM_FAULT_foreign;
+}
+
+/* The lock that it concerns. */
+static const char *key_of(const struct sim_fault *fault)
+{
+    static char key[16];
+
+    snprintf(key, sizeof key, "lock:%s", sim_name(fault->which % plan->names));
+    return key;
+}
+
+static struct sim_server *server_of(const struct sim_fault *fault)
+{
+    struct sim_server *server = sim_servers;
+
+    bool concerns_all =
+        fault->kind <= SIM_FAULT_server_kill || fault->kind == SIM_FAULT_cut_off || fault->kind == SIM_FAULT_deaf;
+    int at = fault->which / plan->procs % (plan->servers + (concerns_all ? plan->sentinels : 0));
+
+    if (plan->topology == SIM_CLUSTER && takes_a_key(fault->kind))
+        return sim_cluster_owner(key_of(fault));
+
+    if (plan->topology == SIM_QUORUM && sim_harms_a_vote(fault->kind)) /* a minority, the same all the time */
+        at = (int)(plan->seed + (uint64_t)(fault->which % ((plan->servers - 1) / 2))) % plan->servers;
+    while (at-- > 0)
+        server = server->next;
+    return server;
+}
+
+static void on_begin(void *arg, uint64_t number)
+{
+    struct sim_server *server = arg;
+
+    if (server->alive)
+        return;
+    sim_tell("server %d begins again", server->number);
+    sim_server_begin(server, (enum sim_data)number);
+}
+
+/* Of a quorum a majority stays. */
+static bool may_fall(const struct sim_server *server)
+{
+    int down = 0;
+
+    if (plan->topology != SIM_QUORUM)
+        return server->alive;
+    for (struct sim_server *other = sim_servers; other; other = other->next)
+        down += !other->alive;
+    return server->alive && 2 * (down + 1) < plan->servers;
+}
+
+/* Of a quorum: its master knows whether it may vote. */
+static bool knows_vote(struct sim_server *server)
+{
+    const struct sim_object *noted = sim_server_find(server, "dibs:vote");
+
+    return noted && (noted->value.size < 4 || memcmp(noted->value.bytes, "new ", 4) != 0);
+}
+
+/* A process may not hear it now. */
+static bool is_silent(const struct sim_server *server)
+{
+    bool silent = !server->alive || server->stopped_until > sim_now;
+
+    for (int i = 0; i < SIM_CUT_OFF; i++)
+        silent = silent || server->cut_off_until[i] > sim_now || server->silent_until[i] > sim_now;
+    return silent;
+}
+
+/* Of a quorum less than half may have forgotten. One that is new must be heard whole (ARCHITECTURE.md, Known limits).
+ */
+static bool may_forget(const struct sim_server *server)
+{
+    bool is_new = false, heard = true;
+    int empty = 1;
+
+    if (plan->topology != SIM_QUORUM)
+        return true;
+    for (struct sim_server *other = sim_servers; other; other = other->next) {
+        is_new = is_new || (!knows_vote(other) && !other->forgot);
+        heard = heard && !is_silent(other);
+        empty += other != server && other->forgot && !knows_vote(other);
+    }
+    return 2 * empty < plan->servers && (heard || !is_new);
+}
+
+static void kill_server(const struct sim_fault *fault, enum sim_data data)
+{
+    struct sim_server *server = server_of(fault);
+
+    if (!may_fall(server) || (data != SIM_KEEPS && !may_forget(server)))
+        return;
+    sim_judge_grants();
+    sim_server_kill(server);
+    server->forgot = server->forgot || data != SIM_KEEPS;
+    sim_at(sim_now + fault->length / 4, on_begin, server, data);
+}
+
+static void on_well(void *arg, uint64_t number)
+{
+    struct sim_server *server = arg;
+
+    if (number == SIM_FAULT_oom)
+        server->out_of_memory = false;
+    else
+        server->denied = plan->denied;
+}
+
+static void on_continue(void *arg, uint64_t number)
+{
+    ((struct sim_proc *)arg)->stopped = false;
+    (void)number;
+}
+
+/* A fault that happens now. */
+struct happening {
+    const struct sim_fault *fault;
+    struct sim_server *server;
+    struct sim_proc *proc; /* NULL: there is none */
+    int64_t end;           /* of what lasts */
+};
+
+static double chance_of(const struct sim_fault *fault)
+{
+    return 0.1 * (1 + fault->which % 10);
+}
+
+static void do_cut(const struct happening *now)
+{
+    sim_net_cut_all(now->server, NULL, chance_of(now->fault));
+}
+
+static void do_half_open(const struct happening *now)
+{
+    sim_net_forget(now->server, chance_of(now->fault));
+}
+
+static void do_server_stop(const struct happening *now)
+{
+    if (now->server->stopped_until < sim_now)
+        now->server->stopped_until = now->end;
+}
+
+static void do_server_kill(const struct happening *now)
+{
+    kill_server(now->fault, SIM_KEEPS);
+}
+
+static void do_server_lose(const struct happening *now)
+{
+    kill_server(now->fault, SIM_FORGETS);
+}
+
+static void do_server_recall(const struct happening *now)
+{
+    if (now->fault->which % 2)
+        sim_server_save(now->server);
+    else
+        kill_server(now->fault, SIM_RECALLS);
+}
+
+static void do_cut_off(const struct happening *now)
+{
+    if (now->proc)
+        now->server->cut_off_until[now->proc->number % SIM_CUT_OFF] = now->end;
+}
+
+static void do_deaf(const struct happening *now)
+{
+    if (now->proc)
+        now->server->silent_until[now->proc->number % SIM_CUT_OFF] = now->end;
+}
+
+static void do_proc_stop(const struct happening *now)
+{
+    if (!now->proc || now->proc->stopped)
+        return;
+    now->proc->stopped = true;
+    sim_at(now->end, on_continue, now->proc, 0);
+}
+
+static void do_proc_kill(const struct happening *now)
+{
+    sim_work_kill(now->fault->which);
+}
+
+static void do_flushall(const struct happening *now)
+{
+    if (!now->server->alive || !may_forget(now->server))
+        return;
+    now->server->forgot = true;
+    sim_server_flush(now->server);
+}
+
+static void do_del(const struct happening *now)
+{
+    if (now->server->alive)
+        sim_server_delete(now->server, key_of(now->fault));
+}
+
+static void do_fence_evicted(const struct happening *now)
+{
+    char key[32];
+
+    snprintf(key, sizeof key, "dibs:fence:{%s}", key_of(now->fault));
+    if (now->server->alive)
+        sim_server_delete(now->server, key);
+}
+
+static void do_no_script(const struct happening *now)
+{
+    now->server->scripts = 0;
+}
+
+static void do_oom(const struct happening *now)
+{
+    now->server->out_of_memory = true;
+    sim_at(now->end, on_well, now->server, SIM_FAULT_oom);
+}
+
+static void do_no_right(const struct happening *now)
+{
+    now->server->denied |= 1u << now->fault->which % 5;
+    sim_at(now->end, on_well, now->server, SIM_FAULT_no_right);
+}
+
+static void do_clock_step(const struct happening *now)
+{
+    now->server->offset += (now->fault->which % 2 ? 1 : -1) * now->fault->length * 10;
+}
+
+static void do_foreign(const struct happening *now)
+{
+    char ms[16];
+    struct sim_server *server = now->server;
+    const char *key = key_of(now->fault);
+
+    if (!server->alive)
+        return;
+    snprintf(ms, sizeof ms, "%d", 20 + now->fault->which);
+    struct sim_text words[] = {{"SET", 3}, {key, strlen(key)}, {"somebody", 8}, {"PX", 2}, {ms, strlen(ms)}, {"NX", 2}};
+    struct sim_buffer out = {NULL, 0, 0};
+    struct sim_client nobody = {.server = server};
+    struct sim_call call = {server, &nobody, words, 6, &out, false};
+    sim_server_call(&call);
+}
+
+static void do_failover(const struct happening *now)
+{
+    const struct sim_fault *fault = now->fault;
+
+    if (fault->which % 3 == 0 && sim_sentinel_master()->alive) {
+        sim_server_kill(sim_sentinel_master());
+        sim_at(sim_now + fault->length, on_begin, sim_sentinel_master(), SIM_KEEPS);
+    }
+    sim_sentinel_fail_over(fault->which % 3 ? fault->length / 10 : fault->length + 300 * SIM_MS, 500 * SIM_MS);
+}
+
+static void do_slot_move(const struct happening *now)
+{
+    const struct sim_fault *fault = now->fault;
+
+    sim_cluster_move(key_of(fault), fault->which / SIM_NAMES, fault->length / 10 + SIM_MS, plan->last_fault);
+}
+
+static void on_fault(void *arg, uint64_t number)
+{
+    static void (*const effects[SIM_FAULT_KINDS])(const struct happening *) = {
+#define SIM_FAULT_EFFECT(name) [SIM_FAULT_##name] = do_##name,
+        SIM_FAULT_MAP(SIM_FAULT_EFFECT)
+#undef SIM_FAULT_EFFECT
+    };
+    const struct sim_fault *fault = arg;
+    int64_t end = sim_now + fault->length < plan->last_fault ? sim_now + fault->length : plan->last_fault;
+
+    (void)number;
+    sim_tell("FAULT %s %d, %.1f ms", sim_fault_name(fault->kind), fault->which, (double)fault->length / SIM_MS);
+    sim_mix((uint64_t)fault->kind);
+    effects[fault->kind](&(struct happening){fault, server_of(fault), sim_work_proc(fault->which), end});
+}
+
+/* After the last fault all is well: what lasts is ended. */
+static void on_last(void *arg, uint64_t number)
+{
+    (void)arg;
+    (void)number;
+    sim_tell("no more faults");
+    sim_network =
+        (struct sim_network){.delay = plan->network.delay, .jitter = plan->network.jitter, .until = SIM_NEVER};
+    sim_schedule.stall_chance = 0;
+    for (struct sim_server *server = sim_servers; server; server = server->next) {
+        if (server->stopped_until > sim_now)
+            server->stopped_until = sim_now;
+        memset(server->cut_off_until, 0, sizeof server->cut_off_until);
+        memset(server->silent_until, 0, sizeof server->silent_until);
+        server->out_of_memory = false;
+        server->denied = plan->denied;
+        if (!server->alive)
+            on_begin(server, SIM_KEEPS);
+    }
+    for (struct sim_proc *proc = sim_procs; proc; proc = proc->next)
+        proc->stopped = false;
+}
+
+static void begin_server(int number)
+{
+    struct sim_server *server = sim_server_new(number);
+
+    server->rate = plan->server_rate;
+    server->cost = plan->server_cost;
+    server->denied = plan->denied;
+    if (plan->topology != SIM_REPLICAS)
+        return;
+    server->replication_delay = plan->replication_delay;
+    if (server != sim_servers)
+        sim_server_follow(server, sim_servers);
+}
+
+void sim_plan_begin(const struct sim_plan *drawn)
+{
+    plan = drawn;
+    sim_network = plan->network;
+    sim_network.until = plan->last_fault ? plan->last_fault : SIM_NEVER;
+    sim_schedule = plan->schedule;
+    for (int i = 1; i <= plan->servers; i++)
+        begin_server(i);
+    for (int i = 1; i <= plan->sentinels; i++)
+        sim_sentinel_new(20 + i, "main", sim_servers);
+    if (plan->topology == SIM_CLUSTER)
+        sim_cluster_begin(plan->servers);
+    for (int i = 0; i < plan->fault_count; i++)
+        sim_at(plan->faults[i].time, on_fault, (void *)(uintptr_t)&plan->faults[i], 0);
+    if (plan->last_fault > 0)
+        sim_at(plan->last_fault, on_last, NULL, 0);
+}
