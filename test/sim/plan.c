@@ -88,9 +88,9 @@ bool sim_harms_a_vote(enum sim_fault_kind kind)
 }
 
 /* A run in which some kinds of trouble come together, which alone seldom do. */
-enum theme { ANY, LATE, IN_TURN, RESTARTS, TOLD, STOPS, CROWD, VOTES, KEPT, FOUNDING, THEMES };
-static const char *const theme_names[] = {"any",   "late",  "turn",  "restarts", "told",
-                                          "stops", "crowd", "votes", "kept",     "founding"};
+enum theme { ANY, LATE, IN_TURN, RESTARTS, TOLD, STOPS, CROWD, VOTES, KEPT, FOUNDING, THIN, THEMES };
+static const char *const theme_names[] = {"any",   "late",  "turn", "restarts", "told", "stops",
+                                          "crowd", "votes", "kept", "founding", "thin"};
 
 static bool favours(enum theme theme, enum sim_fault_kind kind)
 {
@@ -111,6 +111,7 @@ static bool favours(enum theme theme, enum sim_fault_kind kind)
     case VOTES: /* masters that forget, or whose clocks are set, and others that are out of reach of some */
         return sim_harms_a_vote(kind) || kind == SIM_FAULT_cut_off;
     case FOUNDING:
+    case THIN:
         return takes_what_it_knows(kind);
     default:
         return false;
@@ -223,6 +224,28 @@ static void be_founding(struct sim_plan *drawn)
     drawn->end = 3 * SIM_S;
 }
 
+/* Each process has the votes of a bare majority. */
+static void be_thin(struct sim_plan *drawn)
+{
+    be_voting(drawn);
+    drawn->procs = 3;
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 4000);
+    drawn->hold_least = 20 * SIM_MS;
+    drawn->hold_most = (int64_t)drawn->lease_ms * SIM_MS + (sim_chance(SIM_FAULTS, 0.5) ? 2 * SIM_S : 0);
+    drawn->pause_most = 20 * SIM_MS;
+    drawn->waits = 1;
+}
+
+/* Process and master do not hear each other until the last fault. */
+static void draw_thin(struct sim_plan *drawn)
+{
+    for (int proc = 0; drawn->servers == 3 && proc < drawn->procs; proc++)
+        drawn->faults[drawn->fault_count++] = (struct sim_fault){.time = SIM_S / 2,
+                                                                 .kind = SIM_FAULT_cut_off,
+                                                                 .which = proc + drawn->procs * (proc % 3),
+                                                                 .length = drawn->last_fault};
+}
+
 /* A process mostly has a name for itself. */
 static void be_kept(struct sim_plan *drawn)
 {
@@ -274,9 +297,9 @@ static void be_stopped(struct sim_plan *drawn)
 static void apply_theme(struct sim_plan *drawn, enum theme theme)
 {
     static void (*const themes[THEMES])(struct sim_plan *) = {
-        [LATE] = be_late,    [IN_TURN] = be_in_turn, [RESTARTS] = be_restarted,
-        [TOLD] = be_told,    [STOPS] = be_stopped,   [CROWD] = be_crowded,
-        [VOTES] = be_voting, [KEPT] = be_kept,       [FOUNDING] = be_founding,
+        [LATE] = be_late,         [IN_TURN] = be_in_turn, [RESTARTS] = be_restarted, [TOLD] = be_told,
+        [STOPS] = be_stopped,     [CROWD] = be_crowded,   [VOTES] = be_voting,       [KEPT] = be_kept,
+        [FOUNDING] = be_founding, [THIN] = be_thin,
     };
 
     if (theme == ANY)
@@ -290,6 +313,8 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
 
 static void draw_faults(struct sim_plan *drawn, enum theme theme)
 {
+    if (theme == THIN)
+        draw_thin(drawn);
     for (int kind = 0; kind < SIM_FAULT_KINDS; kind++) {
         bool chosen = sim_chance(SIM_FAULTS, drawn->is_told || drawn->is_quiet ? 0
                                              : theme == ANY                    ? 0.18
@@ -421,7 +446,7 @@ static enum theme draw_theme(const struct sim_plan *drawn, const char *only)
     enum theme theme = sim_chance(SIM_FAULTS, 0.3) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, CROWD);
 
     if (drawn->topology == SIM_QUORUM && sim_chance(SIM_FAULTS, 0.5))
-        theme = hash_of(drawn, 8) % 4 == 0 ? FOUNDING : VOTES;
+        theme = (enum theme[]){FOUNDING, THIN, VOTES, VOTES}[hash_of(drawn, 8) % 4];
     for (int i = 0; i < THEMES; i++)
         theme = is_named(only, theme_names[i]) ? (enum theme)i : theme;
     if (theme == CROWD && !only && sim_chance(SIM_FAULTS, 0.85)) /* it takes long */
@@ -476,7 +501,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     draw_schedule(&out->schedule);
     apply_theme(out, theme);
     draw_tasks(out);
-    if (theme == CROWD || theme == VOTES || theme == FOUNDING) {
+    if (theme == CROWD || out->is_voting) {
         out->servers = theme == CROWD ? 1 : sim_chance(SIM_FAULTS, 0.8) ? 3 : 5;
         out->sentinels = 0;
         out->min_replicas = 0;
