@@ -10,7 +10,7 @@
 #include "support/wait.h"
 
 #define DOWN_AFTER_MS 600000 /* a machine that lets servers wait is to bring no failover about */
-#define HASTY_DOWN_AFTER_MS 300
+#define HASTY_DOWN_AFTER_MS 600
 
 /* ------------------------------------------------------------ the processes */
 
@@ -40,7 +40,7 @@ static server *start_data(const sentinels_options *options, const server *master
  */
 static void hurry(server *sentinel)
 {
-    server_do(sentinel, "SENTINEL DEBUG INFO-PERIOD 200 PING-PERIOD 100 ASK-PERIOD 100 PUBLISH-PERIOD 500");
+    server_do(sentinel, "SENTINEL DEBUG INFO-PERIOD 200 PING-PERIOD 200 ASK-PERIOD 100 PUBLISH-PERIOD 500");
 }
 
 static server *start_sentinel(const sentinels_options *options, const server *master)
