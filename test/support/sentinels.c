@@ -12,6 +12,12 @@
 #define DOWN_AFTER_MS 600000 /* a machine that lets servers wait is to bring no failover about */
 #define HASTY_DOWN_AFTER_MS 600
 
+/*
+ * A sentinel whose timer is 2 s late, as on a machine that is busy, begins and follows nothing for 30 s (its TILT
+ * mode).
+ */
+#define TILT_LIMIT_MS (2 * LIMIT_MS)
+
 /* ------------------------------------------------------------ the processes */
 
 /* Servers with TLS also speak to each other so. */
@@ -205,7 +211,7 @@ server *sentinels_await_other(sentinels *s, const server *old)
 {
     struct change change = {s, old, NULL};
 
-    if (wait_until(has_changed, &change, LIMIT_MS))
+    if (wait_until(has_changed, &change, TILT_LIMIT_MS))
         return change.new_one;
     for (size_t i = 0; i < SENTINELS; i++)
         redis_show_log(s->sentinels[i]->folder);
@@ -253,13 +259,11 @@ static bool has_failed_over(void *arg)
     return false;
 }
 
-/* A sentinel whose timer is 2 s late, as on a machine that is busy, begins and follows nothing for 30 s (its TILT
- * mode). */
 server *sentinels_failover(sentinels *s)
 {
     struct failover f = {.change = {s, sentinels_named_by(s, 0), NULL}};
 
-    if (!wait_until(has_failed_over, &f, 2 * LIMIT_MS))
+    if (!wait_until(has_failed_over, &f, TILT_LIMIT_MS))
         f.change.new_one = sentinels_await_other(s, f.change.old); /* shows the logs */
     assert_that(wait_until(is_replica, (server *)f.change.old, LIMIT_MS), "the old master does not become a replica");
     sentinels_await_replicas(s, SENTINEL_DATA - 1);
@@ -287,7 +291,7 @@ void sentinels_await_replicas(sentinels *s, int count)
 {
     struct step step = {s->sentinels[0] ? sentinels_named_by(s, 0) : s->data[0], count};
 
-    assert_that(wait_until(are_in_step, &step, LIMIT_MS), "there are not %d replicas", count);
+    assert_that(wait_until(are_in_step, &step, TILT_LIMIT_MS), "there are not %d replicas", count);
 }
 
 long long sentinels_connections(sentinels *s)

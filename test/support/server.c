@@ -469,7 +469,8 @@ static bool is_no_more(void *arg)
     return server_integer(left->s, "EXISTS %b", left->key->str, left->key->len) == 0;
 }
 
-/* What was sent to a slow server just before the client ended is still to be done. That the lease ends does not count. */
+/* What was sent to a slow server just before the client ended is still to be done. That the lease ends does not count.
+ */
 static bool check_lock(server *s, int database, const redisReply *key)
 {
     int64_t wait_ms = server_integer(s, "PTTL %b", key->str, key->len) / 2;
