@@ -137,7 +137,7 @@ static void a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer(void **s
 
 /* ---------------------------------------------------------------------- the counting */
 
-/* Not more than a command a second, however many calls fail; in peace only now and then. */
+/* Not more than some commands a second (one in 125 to 250 ms), however many calls fail; in peace only now and then. */
 static void nodes_are_not_hammered_for_the_map(void **state)
 {
     struct scene *s = *state;
@@ -158,7 +158,7 @@ static void nodes_are_not_hammered_for_the_map(void **state)
     int64_t begin = now_ms();
     while (now_ms() < begin + 3000)
         assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, name));
-    assert_in_range(map_calls(s) - before, 1, 10 + 2 * (now_ms() - begin) / 1000);
+    assert_in_range(map_calls(s) - before, 1, 10 + 8 * (now_ms() - begin) / 1000);
     server_restart(s->c->nodes[0]);
     cluster_await_ok(s->c);
     assert_status(DIBS_OK, dibs_timedlock(s->rt, name, LIMIT_MS));

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "store/cluster/cluster_parts.h"
 
-#define AGAIN_LAST_MS 1000
+#define AGAIN_LAST_MS 250 /* who waits for a lock of a node that fell waits that much longer for its heir */
 #define SETTLED_MS 3000   /* a map that was right for so long: the next wrong one is asked for at once */
 #define OPEN_AT_ONCE 3    /* so many more nodes are connected to at a time, where none can be asked */
 #define FETCH_FIRST_MS 50 /* so long the first node may take before the next is connected to as well */
