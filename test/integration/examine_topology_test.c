@@ -303,11 +303,6 @@ static void a_master_of_another_quorum(void **state)
     findings_expect(findings_of(m->rt), "quorum", BAD, "Number 2 of the URLs is a master of another quorum");
 }
 
-static bool has_vote(void *s)
-{
-    return master_knows(s);
-}
-
 /* Another server with all that the master has, as after REPLICAOF. */
 static server *clone_by_replication(server *master)
 {
@@ -315,7 +310,7 @@ static server *clone_by_replication(server *master)
 
     server_do(master, "CONFIG SET repl-diskless-sync-delay 0");
     server_do(clone, "REPLICAOF 127.0.0.1 %d", master->port);
-    assert_true(wait_until(has_vote, clone, LIMIT_MS));
+    assert_true(wait_until(master_knows, clone, LIMIT_MS));
     server_do(clone, "REPLICAOF NO ONE");
     return clone;
 }

@@ -218,11 +218,6 @@ static void masters_that_all_were_restarted_vote_again(void **state)
     assert_true(fence_of_next(m->rt, "a") > fence);
 }
 
-static bool has_vote(void *arg)
-{
-    return master_knows(arg);
-}
-
 /* Of the holder's majority nobody is left but one, who knows: those that forgot are no new quorum. */
 static void who_lose_their_data_one_after_the_other_wait_for_the_longest_lease(void **state)
 {
@@ -260,10 +255,10 @@ static void a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new(void
     server_do(m->servers[0], "FLUSHALL");
     server_do(m->servers[1], "FLUSHALL");
     dibs_runtime *other = masters_open_another(m, LEASE_MS);
-    assert_false(has_vote(m->servers[0]) || has_vote(m->servers[1]));
+    assert_false(master_knows(m->servers[0]) || master_knows(m->servers[1]));
     server_resume(m->servers[2]);
     (void)!dibs_trylock(m->rt, "a"); /* it is told that they may not vote */
-    assert_true(wait_until(has_vote, m->servers[0], LIMIT_MS));
+    assert_true(wait_until(master_knows, m->servers[0], LIMIT_MS));
     assert_true(read_noted(m->servers[0], &noted) && noted.from > 0);
     dibs_close(other);
 }
@@ -404,7 +399,7 @@ static void a_master_of_one_quorum_is_none_of_another(void **state)
     for (int64_t end = now_ms() + UNSURE_MS; now_ms() < end; pause_ms(10))
         is_refused(other); /* for another reason where a master is slow to answer */
     assert_that(wait_until(is_refused, other, LIMIT_MS), "%s", dibs_last_error());
-    assert_false(has_vote(m->servers[3]) || has_vote(m->servers[4]));
+    assert_false(master_knows(m->servers[3]) || master_knows(m->servers[4]));
     dibs_close(other);
     server_pause(m->servers[0]);
     other = open_three(m, 3, 0, 4); /* these two are a quorum of their own now */

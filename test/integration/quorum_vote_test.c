@@ -48,11 +48,6 @@ static void a_new_quorum_is_used_at_once_by_many(void **state)
         assert_true(master_knows(m->servers[i]));
 }
 
-static bool knows(void *arg)
-{
-    return master_knows(arg);
-}
-
 /* The holder's majority is that master and others: until its lease is over, no other majority may come about. */
 static void a_wiped_master_does_not_vote_before_the_longest_lease_is_over(void **state)
 {
@@ -77,7 +72,7 @@ static void a_wiped_master_does_not_vote_before_the_longest_lease_is_over(void *
     assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
     int64_t passed = now_ms() - granted;
     assert_that(passed >= LEASE_MS - LEASE_MS / 50 - 5, "another had it after %lld ms", (long long)passed);
-    assert_true(wait_until(knows, m->servers[0], LIMIT_MS));
+    assert_true(wait_until(master_knows, m->servers[0], LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     dibs_close(holder);
 }
@@ -298,7 +293,7 @@ static void who_looks_while_a_quorum_begins_admits_nobody_at_once(void **state)
     masters_lock_at_all(m, "a");
     server_do(m->servers[2], "FLUSHALL");
     script_server_release(late);
-    assert_true(wait_until(knows, m->servers[2], LIMIT_MS));
+    assert_true(wait_until(master_knows, m->servers[2], LIMIT_MS));
     assert_true(may_not_vote(m->servers[2]));
     pthread_join(thread, NULL);
     assert_status(DIBS_OK, slow.status);

@@ -214,9 +214,9 @@ long long masters_asks(masters *m, size_t i)
     return server_asks(m->servers[i]);
 }
 
-bool master_knows(server *s)
+bool master_knows(void *master)
 {
     char noted[256];
 
-    return server_string(s, noted, sizeof noted, "GET dibs:vote") && strncmp(noted, "new ", 4) != 0;
+    return server_string(master, noted, sizeof noted, "GET dibs:vote") && strncmp(noted, "new ", 4) != 0;
 }

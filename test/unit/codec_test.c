@@ -367,6 +367,19 @@ static void what_a_vote_takes(void **state)
     expect_words(&call.words, 3, raised);
 }
 
+static void expect_vote(const struct dibs__vote *said, const struct dibs__vote *expected)
+{
+    assert_int_equal(said->server_us, expected->server_us);
+    assert_int_equal(said->known, expected->known);
+    assert_int_equal(said->restarted, expected->restarted);
+    assert_int_equal(said->ready, expected->ready);
+    assert_int_equal(said->votes_in_ms, expected->votes_in_ms);
+    assert_int_equal(said->longest_ms, expected->longest_ms);
+    assert_int_equal(said->highest, expected->highest);
+    assert_int_equal(said->quorum, expected->quorum);
+    assert_int_equal(said->mark, expected->mark);
+}
+
 static void what_is_said_of_a_vote(void **state)
 {
     static const struct {
@@ -416,17 +429,8 @@ static void what_is_said_of_a_vote(void **state)
         bool late;
         assert_int_equal(dibs__codec_read_vote(&said, &late, read.reply), rows[i].good);
         assert_int_equal(late, rows[i].late);
-        if (rows[i].good) {
-            assert_int_equal(said.server_us, rows[i].vote.server_us);
-            assert_int_equal(said.known, rows[i].vote.known);
-            assert_int_equal(said.restarted, rows[i].vote.restarted);
-            assert_int_equal(said.ready, rows[i].vote.ready);
-            assert_int_equal(said.votes_in_ms, rows[i].vote.votes_in_ms);
-            assert_int_equal(said.longest_ms, rows[i].vote.longest_ms);
-            assert_int_equal(said.highest, rows[i].vote.highest);
-            assert_int_equal(said.quorum, rows[i].vote.quorum);
-            assert_int_equal(said.mark, rows[i].vote.mark);
-        }
+        if (rows[i].good)
+            expect_vote(&said, &rows[i].vote);
         done(read);
     }
 }

@@ -5,9 +5,8 @@
  * knows better, because then the quorum is new; else after the longest lease that
  * the others know of, and only once it has said so for UNSURE_MS, because another
  * client may be setting up a new quorum right now. It takes two looks to find that
- * a quorum is new (rule 67). Whoever is to use longer leases
- * than a majority knows of announces that first. quorum_admit.c decides what
- * follows from a look.
+ * a quorum is new (rule 67). Whoever is to use longer leases than a majority knows
+ * of announces that first. quorum_admit.c decides what follows from a look.
  *
  * A look asks all masters. A thread that opens the quorum, or wants a longer
  * lease, looks by itself and waits (dibs__vote_announce). The scheduler's thread
