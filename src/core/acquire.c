@@ -115,12 +115,14 @@ static void prepare_ask(struct dibs__acquire *acquire)
     if (acquire->grace >= deadline)
         acquire->grace = DIBS__NEVER;
     attempt->wait = acquire->limit > 0;
-    attempt->deadline = deadline < acquire->grace ? deadline : acquire->grace;
+    acquire->ask = dibs__op_ask(attempt, &acquire->answer, deadline < acquire->grace ? deadline : acquire->grace);
 }
 
 /* What the store said to the ask, which is over. */
-static dibs_status asked(struct dibs__acquire *acquire, struct dibs__answer *answer, dibs_status status)
+static dibs_status asked(struct dibs__acquire *acquire, dibs_status status)
 {
+    const struct dibs__answer *answer = &acquire->answer;
+
     if (answer->retired)
         dibs__attempt_renew_token(acquire->core, acquire->cell, acquire->lease);
     if (status == DIBS_UNAVAILABLE && !acquire->budget.in_outage && !answer->too_few_replicas &&
@@ -130,17 +132,17 @@ static dibs_status asked(struct dibs__acquire *acquire, struct dibs__answer *ans
 }
 
 /* Begins, or goes on with what was begun; or takes the answer to another thread's ask. */
-static dibs_status finish_ask(struct dibs__acquire *acquire, struct dibs__answer *answer)
+static dibs_status finish_ask(struct dibs__acquire *acquire)
 {
     struct dibs__asker *asker = acquire->lease->asker;
+    struct dibs__store *store = acquire->core->store;
 
     if (asker->answered) {
         asker->answered = false;
-        *answer = asker->answer;
+        acquire->answer = asker->answer;
         return asker->status;
     }
-    dibs_status status = dibs__store_ask(acquire->core->store, attempt_of(acquire), answer, acquire->error);
-    return asked(acquire, answer, status);
+    return asked(acquire, store->ops->finish(store, &acquire->ask, acquire->error));
 }
 
 /* The store granted the lease to the last ask: it counts from when that was sent. False: nothing is left of it. */
@@ -164,11 +166,11 @@ static bool begin_lease(struct dibs__acquire *acquire, uint64_t fence)
     return true;
 }
 
-static dibs_status take_grant(struct dibs__acquire *acquire, const struct dibs__answer *answer)
+static dibs_status take_grant(struct dibs__acquire *acquire)
 {
     struct dibs__core *core = acquire->core;
 
-    if (begin_lease(acquire, answer->fence))
+    if (begin_lease(acquire, acquire->answer.fence))
         return DIBS_OK;
     core->store->ops->conclude(core->store, attempt_of(acquire), false);
     dibs__attempt_renew_token(core, acquire->cell, acquire->lease);
@@ -187,14 +189,13 @@ static bool take_push(struct dibs__acquire *acquire, const struct dibs__push *pu
 }
 
 /* The ask failed. True: the acquire sleeps until *until, and asks again. False: the failure stands. */
-static bool ride_out(struct dibs__acquire *acquire, const struct dibs__answer *answer, int64_t *until)
+static bool ride_out(struct dibs__acquire *acquire, int64_t *until)
 {
     int64_t now = dibs__core_now(acquire->core);
 
-    if (now >
-        dibs__after_ms(attempt_of(acquire)->deadline, SUSPENDED_MS)) /* by a stop of the process: that is no outage */
+    if (now > dibs__after_ms(acquire->ask.deadline, SUSPENDED_MS)) /* by a stop of the process: that is no outage */
         dibs__outage_budget_renew(&acquire->budget, now);
-    if (dibs__outage_budget_is_over(&acquire->budget, acquire->error, answer, now)) {
+    if (dibs__outage_budget_is_over(&acquire->budget, acquire->error, &acquire->answer, now)) {
         acquire->learned = DIBS__LEARNED_OUTAGE;
         return false;
     }
@@ -208,11 +209,11 @@ static bool ride_out(struct dibs__acquire *acquire, const struct dibs__answer *a
 
 /* A foreign client has the lock. Whether the store tells when that changes, so that the thread need not ask so often.
  */
-static bool is_told(struct dibs__acquire *acquire, const struct dibs__answer *answer)
+static bool is_told(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
 
-    if (answer->told_ms == 0 || !store->ops->tell_when_free)
+    if (acquire->answer.told_ms == 0 || !store->ops->tell_when_free)
         return false;
     if (dibs__asker_expect_change(acquire->cell, acquire->lease))
         acquire->told = 0;
@@ -228,15 +229,17 @@ static void change_waiting(const struct dibs__acquire *acquire, int change)
 }
 
 /* Another has the lock: until when to sleep before the next ask. */
-static int64_t wait_for_release(struct dibs__acquire *acquire, const struct dibs__answer *answer)
+static int64_t wait_for_release(struct dibs__acquire *acquire)
 {
+    const struct dibs__answer *answer = &acquire->answer;
+
     if (!acquire->waited) {
         dibs__count(&acquire->core->stats.contended);
         change_waiting(acquire, 1);
     }
     acquire->waited = true;
     dibs__outage_budget_heard(&acquire->budget);
-    int64_t pause_ms = is_told(acquire, answer) ? answer->told_ms : answer->again_ms;
+    int64_t pause_ms = is_told(acquire) ? answer->told_ms : answer->again_ms;
     if (answer->recalled && acquire->wish.wait_ms == 0 && pause_ms >= acquire->recall.first_ms)
         pause_ms = dibs__backoff_next(&acquire->recall, pause_ms);
     return dibs__after_ms(dibs__core_now(acquire->core), pause_ms);
@@ -264,10 +267,9 @@ static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
         return end(acquire, cancelled(acquire));
     if (atomic_load(acquire->core->config.closing))
         return end(acquire, closed(acquire));
-    if (!has_answer(acquire)) {
+    if (!has_answer(acquire))
         acquire->lease->asker->answered = false;
-        prepare_ask(acquire);
-    }
+    prepare_ask(acquire);
     return DIBS__ACQUIRE_ASKS;
 }
 
@@ -275,23 +277,22 @@ static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
  * One try waits for a lease that another process only keeps: that one was asked to give the lease back, and either does
  * so, or says that the lease is in use.
  */
-static void note_recall(struct dibs__acquire *acquire, const struct dibs__answer *answer)
+static void note_recall(struct dibs__acquire *acquire)
 {
-    acquire->recalled = answer->recalled;
-    if (!answer->recalled || acquire->limit > 0 || acquire->never_rests)
+    acquire->recalled = acquire->answer.recalled;
+    if (!acquire->recalled || acquire->limit > 0 || acquire->never_rests)
         return;
     acquire->limit = dibs__after_ms(dibs__core_now(acquire->core), DIBS__RECALL_MS);
 }
 
 /* What the answer to an ask leads to. RESTS: until then. */
-static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_status status,
-                                          struct dibs__answer *answer, int64_t *until)
+static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_status status, int64_t *until)
 {
     struct dibs__core *core = acquire->core;
 
     if (status == DIBS_OK) {
-        status = take_grant(acquire, answer);
-        answer->too_few_replicas =
+        status = take_grant(acquire);
+        acquire->answer.too_few_replicas =
             status != DIBS_OK; /* a lease that is shorter than the way: each further ask meets the same */
     }
     if (status == DIBS_OK)
@@ -299,13 +300,13 @@ static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_st
     if (acquire->cancelled)
         return end(acquire, cancelled(acquire));
     if (status == DIBS_BUSY)
-        note_recall(acquire, answer);
+        note_recall(acquire);
     if (status == DIBS_BUSY &&
         (dibs__core_now(core) >= acquire->limit || (acquire->wish.wait_ms == 0 && !acquire->recalled)))
         return end(acquire, taken(acquire));
     if (status == DIBS_BUSY)
-        *until = wait_for_release(acquire, answer);
-    else if (status != DIBS_UNAVAILABLE || !ride_out(acquire, answer, until))
+        *until = wait_for_release(acquire);
+    else if (status != DIBS_UNAVAILABLE || !ride_out(acquire, until))
         return end(acquire, status);
     return DIBS__ACQUIRE_RESTS;
 }
@@ -594,7 +595,7 @@ enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
     if (acquire->cancelled)
         return end(acquire, cancelled(acquire));
     if (!acquire->lease->asker->answered)
-        acquire->core->store->ops->ask_begin(acquire->core->store, attempt_of(acquire));
+        acquire->core->store->ops->begin(acquire->core->store, &acquire->ask);
     return DIBS__ACQUIRE_ASKS;
 }
 
@@ -602,7 +603,7 @@ bool dibs__acquire_await(struct dibs__acquire *acquire, int64_t until)
 {
     struct dibs__store *store = acquire->core->store;
 
-    return acquire->lease->asker->answered || store->ops->await(store, &attempt_of(acquire)->begun, until);
+    return acquire->lease->asker->answered || store->ops->await(store, &acquire->ask, until);
 }
 
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire)
@@ -610,15 +611,13 @@ bool dibs__acquire_is_sent(struct dibs__acquire *acquire)
     struct dibs__store *store = acquire->core->store;
 
     return acquire->lease->asker->answered || !store->ops->is_sent ||
-           store->ops->is_sent(store, &attempt_of(acquire)->begun) == DIBS__SENT;
+           store->ops->is_sent(store, &acquire->ask) == DIBS__SENT;
 }
 
 enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire)
 {
-    struct dibs__answer answer = {0};
     int64_t until = 0;
-    dibs_status status = finish_ask(acquire, &answer);
-    enum dibs__acquire_state next = after_ask(acquire, status, &answer, &until);
+    enum dibs__acquire_state next = after_ask(acquire, finish_ask(acquire), &until);
     struct dibs__store *store = acquire->core->store;
 
     if (next == DIBS__ACQUIRE_RESTS) {
@@ -654,11 +653,9 @@ static enum dibs__acquire_state wait_for_turn(struct dibs__acquire *acquire)
 
 static enum dibs__acquire_state ask_and_sleep(struct dibs__acquire *acquire)
 {
-    struct dibs__answer answer = {0};
     int64_t until = 0;
-    dibs_status status = finish_ask(acquire, &answer);
 
-    if (after_ask(acquire, status, &answer, &until) == DIBS__ACQUIRE_ENDED)
+    if (after_ask(acquire, finish_ask(acquire), &until) == DIBS__ACQUIRE_ENDED)
         return DIBS__ACQUIRE_ENDED;
     const struct dibs__sleep sleep = sleep_of(acquire, until);
     struct dibs__push push = dibs__asker_sleep(acquire->core->cells, acquire->cell, acquire->lease, &sleep);

@@ -58,6 +58,8 @@ struct dibs__acquire {
     int64_t try_until; /* when one try ends */
     int64_t grace;     /* when the ask under way has to have returned for the sake of the limit */
     struct dibs__turn turn;
+    struct dibs__op ask;        /* of the lease's attempt: the one under way, or the last */
+    struct dibs__answer answer; /* to that */
     struct dibs__outage_budget budget;
     struct dibs__outage *outage;        /* room for the outage budget */
     struct dibs__wait_event wait_event; /* with which the acquire is told that it may rest no longer */

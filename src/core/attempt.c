@@ -44,13 +44,15 @@ void dibs__attempt_leave(struct dibs__core *core, struct dibs__lease *lease)
 {
     struct dibs__store *store = core->store;
     struct dibs__attempt *attempt = &lease->asker->attempt;
-    struct dibs__release release = {.name = attempt->name, .token = attempt->token, .lease_ms = attempt->lease_ms};
+    struct dibs__op op = {.kind = DIBS__OP_RELEASE,
+                          .name = attempt->name,
+                          .release = {.token = attempt->token, .lease_ms = attempt->lease_ms}};
     struct dibs__error unused;
 
     if (store->ops->may_release && store->ops->may_release(store, attempt)) {
         store->ops->conclude(store, attempt, true);
-        release.deadline = dibs__after_ms(dibs__core_now(core), LEAVE_MS);
-        dibs__store_release(store, &release, &unused);
+        op.deadline = dibs__after_ms(dibs__core_now(core), LEAVE_MS);
+        store->ops->finish(store, &op, &unused);
     }
     dibs__attempt_drop(core, lease);
 }

@@ -197,7 +197,7 @@ static enum dibs__job_next begin_unlock(struct dibs__job *job)
     if (!dibs__release_lease(&unlock->unlocking, unlock->core, unlock->lease, &status, &error))
         return end_unlock(unlock, status, &error);
     unlock->begun = true;
-    store->ops->release_begin(store, &unlock->unlocking.release);
+    store->ops->begin(store, &unlock->unlocking.op);
     return DIBS__JOB_FINISHES;
 }
 
@@ -206,7 +206,7 @@ static bool await_unlock(struct dibs__job *job, int64_t until)
     const struct unlock *unlock = unlock_of(job);
     struct dibs__store *store = unlock->core->store;
 
-    return store->ops->await(store, &unlock->unlocking.release.begun, until);
+    return store->ops->await(store, &unlock->unlocking.op, until);
 }
 
 static bool holds_nothing_back(struct dibs__job *job)

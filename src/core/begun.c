@@ -529,7 +529,7 @@ static dibs_status no_memory(struct dibs__error *error)
 
 static int64_t reply_deadline(const struct dibs__wanting *wanting)
 {
-    return runs_several(wanting) ? wanting->several->deadline : wanting->acquire.lease->asker->attempt.deadline;
+    return runs_several(wanting) ? wanting->several->deadline : wanting->acquire.ask.deadline;
 }
 
 /* The reply to the ask came. False: the call was cancelled, or there is more to do than to wait: that is a worker's. */

@@ -19,7 +19,7 @@ struct gathering {
 };
 
 struct look {
-    struct dibs__query query;
+    struct dibs__op op;
     dibs_owner owner;
     dibs_status status;
 };
@@ -70,7 +70,7 @@ static void finish_look(struct dibs__store *store, struct batch *batch, struct l
 {
     struct dibs__error error;
 
-    look->status = dibs__store_query(store, &look->query, &look->owner, &error);
+    look->status = store->ops->finish(store, &look->op, &error);
     if (look->status == DIBS_OK)
         look->owner.fence *= DIBS__FENCE_STEPS;
     else if (look->status != DIBS_INVALID && batch->error.status == DIBS_OK)
@@ -88,8 +88,12 @@ static dibs_status look_up(dibs_runtime *runtime, char *const *names, struct bat
     struct dibs__store *store = visit.core->store;
     int64_t deadline = dibs__core_command_deadline(visit.core);
     for (size_t i = 0; i < batch->count; i++) {
-        batch->looks[i] = (struct look){.query = {.name = names[i], .deadline = deadline, .any_type = true}};
-        store->ops->query_begin(store, &batch->looks[i].query);
+        struct look *look = &batch->looks[i];
+        *look = (struct look){.op = {.kind = DIBS__OP_QUERY,
+                                     .name = names[i],
+                                     .deadline = deadline,
+                                     .query = {.owner = &look->owner, .any_type = true}}};
+        store->ops->begin(store, &look->op);
     }
     batch->error.status = DIBS_OK;
     for (size_t i = 0; i < batch->count; i++)
@@ -103,7 +107,7 @@ static bool tell(const struct batch *batch, dibs_list_fn *fn, void *arg)
 {
     for (size_t i = 0; i < batch->count; i++) {
         const struct look *look = &batch->looks[i];
-        if (look->status == DIBS_OK && look->owner.held && !fn(look->query.name, &look->owner, arg))
+        if (look->status == DIBS_OK && look->owner.held && !fn(look->op.name, &look->owner, arg))
             return false;
     }
     return true;

@@ -214,7 +214,7 @@ static dibs_status begin_release(struct unlocking *call, size_t number, struct d
     if (!dibs__release_lease(&giving->unlocking, call->core, dibs__holds_remove(hold), &status, error))
         return status;
     call->count++;
-    store->ops->release_begin(store, &giving->unlocking.release);
+    store->ops->begin(store, &giving->unlocking.op);
     return DIBS_OK;
 }
 

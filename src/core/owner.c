@@ -1,5 +1,16 @@
 #include "core/owner.h"
 
+/* Ends the visit as well. */
+static dibs_status finish(struct dibs__visit *visit, struct dibs__op *op, struct dibs__error *error)
+{
+    struct dibs__store *store = visit->core->store;
+
+    op->deadline = dibs__core_command_deadline(visit->core);
+    dibs_status status = store->ops->finish(store, op, error);
+    dibs__visit_end(visit);
+    return status;
+}
+
 dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owner *out, struct dibs__waiters *waiters,
                               struct dibs__sharers *sharers, struct dibs__error *error)
 {
@@ -8,10 +19,9 @@ dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owne
 
     if (status != DIBS_OK)
         return status;
-    struct dibs__query query = {
-        .name = name, .deadline = dibs__core_command_deadline(visit.core), .waiters = waiters, .sharers = sharers};
-    status = dibs__store_query(visit.core->store, &query, out, error);
-    dibs__visit_end(&visit);
+    struct dibs__op op = {
+        .kind = DIBS__OP_QUERY, .name = name, .query = {.owner = out, .waiters = waiters, .sharers = sharers}};
+    status = finish(&visit, &op, error);
     if (status != DIBS_OK)
         return status;
     out->fence *= DIBS__FENCE_STEPS;
@@ -29,9 +39,7 @@ dibs_status dibs__owner_force_unlock(dibs_runtime *runtime, const char *name, co
 
     if (status != DIBS_OK)
         return status;
-    struct dibs__store *store = visit.core->store;
-    status = store->ops->force_unlock(store, name, token, dibs__core_command_deadline(visit.core), error);
-    dibs__visit_end(&visit);
+    status = finish(&visit, &(struct dibs__op){.kind = DIBS__OP_FORCE, .name = name, .force = {token}}, error);
     if (status == DIBS_NOT_HELD)
         return dibs__error_set(error, status, "another token holds %s", dibs__quote(quoted, name));
     return status;
@@ -45,9 +53,7 @@ dibs_status dibs__owner_forget(dibs_runtime *runtime, const char *name, struct d
 
     if (status != DIBS_OK)
         return status;
-    struct dibs__store *store = visit.core->store;
-    status = store->ops->forget(store, name, dibs__core_command_deadline(visit.core), error);
-    dibs__visit_end(&visit);
+    status = finish(&visit, &(struct dibs__op){.kind = DIBS__OP_FORGET, .name = name}, error);
     if (status == DIBS_BUSY)
         return dibs__error_set(error, status, "somebody holds %s, or waits for it", dibs__quote(quoted, name));
     return status;

@@ -74,14 +74,15 @@ static void begin_in_store(struct dibs__unlocking *unlocking, const struct dibs_
     unlocking->settled = dibs__renewals_remove(core->renewals, lease);
     unlocking->next = wanted ? attempt_for_next(core, lease, wanted) : NULL;
     dibs__token_write(&core->tokens, &lease->token, unlocking->token);
-    unlocking->release = (struct dibs__release){
+    unlocking->op = (struct dibs__op){
+        .kind = DIBS__OP_RELEASE,
         .name = lease->name,
-        .token = unlocking->token,
-        .lease_ms = dibs__lease_longest_ms(lease),
-        .fence = dibs__lease_top_fence(lease),
         .deadline = dibs__after_ms(now, timeout_ms),
-        .contended = lease->contended,
-        .next = unlocking->next ? &unlocking->next->asker->attempt : NULL,
+        .release = {.token = unlocking->token,
+                    .lease_ms = dibs__lease_longest_ms(lease),
+                    .fence = dibs__lease_top_fence(lease),
+                    .contended = lease->contended,
+                    .next = unlocking->next ? &unlocking->next->asker->attempt : NULL},
     };
 }
 
@@ -129,10 +130,10 @@ dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs_
 {
     struct dibs__core *core = unlocking->core;
     struct dibs__lease *lease = unlocking->lease;
-    dibs_status status = dibs__store_release(core->store, &unlocking->release, error);
+    dibs_status status = core->store->ops->finish(core->store, &unlocking->op, error);
 
-    end_lease(core, lease, unlocking->next, &unlocking->release);
-    status = released(core, lease, &unlocking->release, status, error);
+    end_lease(core, lease, unlocking->next, &unlocking->op.release);
+    status = released(core, lease, &unlocking->op.release, status, error);
     if (!unlocking->settled) /* a request that may restore the lease is under way: this goes behind that */
         dibs__core_retract(core, lease);
     dibs__lease_unref(lease);

@@ -14,7 +14,7 @@ struct dibs__unlocking {
     struct dibs__core *core;
     struct dibs__lease *lease, *next; /* next: asked for behind the release, for who waits here; NULL: nothing is */
     bool settled;                     /* no request that may restore the lease is under way */
-    struct dibs__release release;     /* release_begin of the store may be called for it, by the caller */
+    struct dibs__op op;               /* the release: the caller may begin it */
     char token[DIBS__TOKEN_MAX];
 };
 

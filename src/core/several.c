@@ -360,8 +360,8 @@ static void begin_release(struct dibs__several *several, struct dibs__several_na
     name->is_asked = dibs__release_lease(&name->unlocking, several->core, lease, &status, &unused);
     if (!name->is_asked)
         return;
-    name->unlocking.release.deadline = several->deadline;
-    store->ops->release_begin(store, &name->unlocking.release);
+    name->unlocking.op.deadline = several->deadline;
+    store->ops->begin(store, &name->unlocking.op);
 }
 
 /*
@@ -430,7 +430,7 @@ bool dibs__several_await(struct dibs__several *several, int64_t until)
         if (name->is_asked && several->state == DIBS__SEVERAL_TRIES)
             all = dibs__acquire_await(&name->acquire, until);
         else if (name->is_asked)
-            all = store->ops->await(store, &name->unlocking.release.begun, until);
+            all = store->ops->await(store, &name->unlocking.op, until);
     }
     return all;
 }

@@ -2,8 +2,7 @@
  * A listener is told of a grant by the thread whose call freed the lock, under
  * no mutex: each grant on its way is counted in the `pushes` of its user, who
  * is not freed before they are done. The listener must not call the store. What
- * it locks must not be held in a call of ask_finish, conclude, release_finish,
- * retract or force_unlock.
+ * it locks must not be held in a call of finish, conclude or retract.
  */
 #include "store/memory.h"
 
@@ -125,25 +124,24 @@ static dibs_status do_ask(struct memory *memory, struct dibs__attempt *attempt, 
     return DIBS_BUSY;
 }
 
-static dibs_status ask_finish(struct dibs__store *store, struct dibs__attempt *attempt, struct dibs__answer *answer,
-                              struct dibs__error *error)
+static dibs_status ask(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     struct memory *memory = of(store);
     struct dibs__space_waiter *served = NULL;
 
-    count_command(memory);
     dibs__space_mutex_lock(&memory->space->mutex);
-    dibs_status status = do_ask(memory, attempt, answer, &served, error);
+    dibs_status status = do_ask(memory, op->ask.attempt, op->ask.answer, &served, error);
     dibs__space_mutex_unlock(&memory->space->mutex);
-    dibs__space_push(memory->space, memory->clock, attempt->name, served);
+    dibs__space_push(memory->space, memory->clock, op->name, served);
     return status;
 }
 
 /* Where memory is short for the ask behind the release, the error is filled, but the lock is released all the same. */
-static dibs_status release_finish(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error)
+static dibs_status release(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     struct memory *memory = of(store);
     struct dibs__space *space = memory->space;
+    struct dibs__release *release = &op->release;
     struct dibs__space_waiter *served = NULL;
 
     struct dibs__attempt *next = memory->user.is_member || release->quiet ? NULL : release->next;
@@ -151,25 +149,25 @@ static dibs_status release_finish(struct dibs__store *store, struct dibs__releas
     release->again = false;
     release->next_status = DIBS_BUSY; /* where the next is not asked for, it is to ask at once */
     release->next_answer = (struct dibs__answer){0};
-    count_command(memory);
     dibs__space_mutex_lock(&space->mutex);
-    bool was_owner = dibs__space_end(space, release->name, release->token, dibs__now(memory->clock));
+    bool was_owner = dibs__space_end(space, op->name, release->token, dibs__now(memory->clock));
     if (next)
         release->next_status = do_ask(memory, next, &release->next_answer, &served, error);
     if (!served && !release->quiet)
-        served = dibs__space_serve_name(space, release->name, dibs__now(memory->clock));
+        served = dibs__space_serve_name(space, op->name, dibs__now(memory->clock));
     dibs__space_mutex_unlock(&space->mutex);
-    dibs__space_push(memory->space, memory->clock, release->name, served);
+    dibs__space_push(memory->space, memory->clock, op->name, served);
     return was_owner ? DIBS_OK : DIBS_NOT_HELD;
 }
 
+static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error);
+
 static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms, uint64_t fence)
 {
-    (void)fence;
     struct dibs__error unused;
 
-    (void)lease_ms;
-    release_finish(store, &(struct dibs__release){.name = name, .token = token}, &unused);
+    (void)lease_ms, (void)fence;
+    finish(store, &(struct dibs__op){.kind = DIBS__OP_RELEASE, .name = name, .release = {.token = token}}, &unused);
 }
 
 static void conclude(struct dibs__store *store, struct dibs__attempt *attempt, bool held)
@@ -184,134 +182,79 @@ static void conclude(struct dibs__store *store, struct dibs__attempt *attempt, b
     attempt->lease = (struct dibs__lease_store_state){.words = {0}};
 }
 
-/* Nothing has to be waited for, so finish does the whole. */
-static void ask_begin(struct dibs__store *store, struct dibs__attempt *attempt)
-{
-    (void)store;
-    (void)attempt;
-}
-
-static void release_begin(struct dibs__store *store, struct dibs__release *release)
-{
-    (void)store;
-    (void)release;
-}
-
-static void query_begin(struct dibs__store *store, struct dibs__query *query)
-{
-    (void)store;
-    (void)query;
-}
-
-static void vote_begin(struct dibs__store *store, struct dibs__vote *vote)
-{
-    (void)store;
-    (void)vote;
-}
-
-static dibs_status vote_finish(struct dibs__store *store, struct dibs__vote *vote, struct dibs__error *error)
+static dibs_status vote(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     struct memory *memory = of(store);
-    struct dibs__space *space = memory->space;
 
     (void)error;
-    count_command(memory);
-    dibs__space_mutex_lock(&space->mutex);
-    dibs__space_vote(space, vote, dibs__now(memory->clock));
-    dibs__space_mutex_unlock(&space->mutex);
+    dibs__space_mutex_lock(&memory->space->mutex);
+    dibs__space_vote(memory->space, &op->vote, dibs__now(memory->clock));
+    dibs__space_mutex_unlock(&memory->space->mutex);
     return DIBS_OK;
 }
 
-static void raise_begin(struct dibs__store *store, struct dibs__raise *raise)
-{
-    (void)store;
-    (void)raise;
-}
-
-static dibs_status raise_finish(struct dibs__store *store, struct dibs__raise *raise, struct dibs__error *error)
+static dibs_status raise_fence(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     struct memory *memory = of(store);
     struct dibs__space *space = memory->space;
 
     (void)error;
-    count_command(memory);
     dibs__space_mutex_lock(&space->mutex);
-    struct dibs__space_lock *lock = dibs__space_find(space, raise->name, dibs__now(memory->clock));
-    bool is_owner = lock && dibs__space_is_owner(lock, raise->token);
+    struct dibs__space_lock *lock = dibs__space_find(space, op->name, dibs__now(memory->clock));
+    bool is_owner = lock && dibs__space_is_owner(lock, op->raise.token);
     if (is_owner)
-        dibs__space_raise(space, lock, raise->token, raise->fence);
+        dibs__space_raise(space, lock, op->raise.token, op->raise.fence);
     dibs__space_mutex_unlock(&space->mutex);
     return is_owner ? DIBS_OK : DIBS_NOT_HELD;
 }
 
-static bool await(struct dibs__store *store, const struct dibs__begun *begun, int64_t until)
-{
-    (void)store;
-    (void)begun;
-    (void)until;
-    return true;
-}
-
-/* All is left to finish. */
-static enum dibs__sent is_sent(struct dibs__store *store, const struct dibs__begun *begun)
-{
-    (void)store;
-    (void)begun;
-    return DIBS__UNSENT_CONNECTED;
-}
-
-static dibs_status force_unlock(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
-                                struct dibs__error *error)
+static dibs_status force(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     struct memory *memory = of(store);
     struct dibs__space *space = memory->space;
+    const char *token = op->force.token;
     dibs_status status = DIBS_OK;
 
-    (void)deadline;
     (void)error;
-    count_command(memory);
     dibs__space_mutex_lock(&space->mutex);
     int64_t now = dibs__now(memory->clock);
-    struct dibs__space_lock *lock = dibs__space_find(space, name, now);
+    struct dibs__space_lock *lock = dibs__space_find(space, op->name, now);
     if (lock && token && dibs__space_is_held(lock) && !dibs__space_is_owner(lock, token))
         status = DIBS_NOT_HELD;
     else if (lock && !(token && dibs__space_end_sharer(lock, token)))
         dibs__space_end_all(lock);
     struct dibs__space_waiter *served =
-        dibs__space_serve_name(space, name, now); /* with a fence above that of the holder who lost the lock */
+        dibs__space_serve_name(space, op->name, now); /* with a fence above that of the holder who lost the lock */
     dibs__space_mutex_unlock(&space->mutex);
-    dibs__space_push(memory->space, memory->clock, name, served);
+    dibs__space_push(memory->space, memory->clock, op->name, served);
     return status;
 }
 
 /* A lock that nobody holds or waits for is not kept, and fences are counted for all locks together. */
-static dibs_status forget(struct dibs__store *store, const char *name, int64_t deadline, struct dibs__error *error)
+static dibs_status forget(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     struct memory *memory = of(store);
 
-    (void)deadline;
     (void)error;
-    count_command(memory);
     dibs__space_mutex_lock(&memory->space->mutex);
-    bool in_use = dibs__space_find(memory->space, name, dibs__now(memory->clock)) != NULL;
+    bool in_use = dibs__space_find(memory->space, op->name, dibs__now(memory->clock)) != NULL;
     dibs__space_mutex_unlock(&memory->space->mutex);
     return in_use ? DIBS_BUSY : DIBS_OK;
 }
 
-static dibs_status query_finish(struct dibs__store *store, struct dibs__query *query, dibs_owner *owner,
-                                struct dibs__error *error)
+static dibs_status query(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     struct memory *memory = of(store);
+    dibs_owner *owner = op->query.owner;
 
     (void)error;
-    count_command(memory);
     dibs__space_mutex_lock(&memory->space->mutex);
     int64_t now = dibs__now(memory->clock);
-    struct dibs__space_lock *lock = dibs__space_find(memory->space, query->name, now);
+    struct dibs__space_lock *lock = dibs__space_find(memory->space, op->name, now);
     if (lock) {
         owner->waiters = dibs__space_count_waiters(lock);
-        dibs__space_show_waiters(lock, query->waiters);
-        dibs__space_show_sharers(lock, query->sharers, now);
+        dibs__space_show_waiters(lock, op->query.waiters);
+        dibs__space_show_sharers(lock, op->query.sharers, now);
     }
     if (lock && dibs__space_is_held(lock)) {
         const struct dibs__space_sharer *newest = lock->sharers;
@@ -324,6 +267,36 @@ static dibs_status query_finish(struct dibs__store *store, struct dibs__query *q
     }
     dibs__space_mutex_unlock(&memory->space->mutex);
     return DIBS_OK;
+}
+
+/* Nothing has to be waited for, so finish does the whole. */
+static void begin(struct dibs__store *store, struct dibs__op *op)
+{
+    (void)store, (void)op;
+}
+
+static bool await(struct dibs__store *store, const struct dibs__op *op, int64_t until)
+{
+    (void)store, (void)op, (void)until;
+    return true;
+}
+
+static enum dibs__sent is_sent(struct dibs__store *store, const struct dibs__op *op)
+{
+    (void)store, (void)op;
+    return DIBS__UNSENT_CONNECTED;
+}
+
+static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+{
+    static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
+        [DIBS__OP_ASK] = {NULL, ask},           [DIBS__OP_RELEASE] = {NULL, release}, [DIBS__OP_QUERY] = {NULL, query},
+        [DIBS__OP_FORCE] = {NULL, force},       [DIBS__OP_FORGET] = {NULL, forget},   [DIBS__OP_VOTE] = {NULL, vote},
+        [DIBS__OP_RAISE] = {NULL, raise_fence},
+    };
+
+    count_command(of(store));
+    return rows[op->kind].finish(store, op, error);
 }
 
 static dibs_status walk_names(struct dibs__store *store, const struct dibs__walk *walk, struct dibs__error *error)
@@ -466,24 +439,14 @@ static dibs_status connect_nothing(struct dibs__store *store, struct dibs__error
 static const struct dibs__store_ops memory_ops = {
     .connect_begin = connect_nothing,
     .connect_finish = connect_nothing,
-    .ask_begin = ask_begin,
-    .ask_finish = ask_finish,
-    .conclude = conclude,
-    .release_begin = release_begin,
-    .release_finish = release_finish,
-    .query_begin = query_begin,
-    .query_finish = query_finish,
-    .walk = walk_names,
-    .examine = examine,
-    .vote_begin = vote_begin,
-    .vote_finish = vote_finish,
-    .raise_begin = raise_begin,
-    .raise_finish = raise_finish,
+    .begin = begin,
     .await = await,
     .is_sent = is_sent,
+    .finish = finish,
+    .conclude = conclude,
+    .walk = walk_names,
+    .examine = examine,
     .retract = retract,
-    .force_unlock = force_unlock,
-    .forget = forget,
     .renew = renew,
     .is_unconfirmed = is_unconfirmed,
     .interest = interest,

@@ -9,13 +9,15 @@
  * never block. A call that fails fills its error, one that succeeds leaves the
  * error alone.
  *
- * Begin and finish. An ask, a release, a query, a vote and a raise can each be begun and
- * finished separately, so that one thread can have several stores work at the
- * same time without a thread for each.
- *   begin   sends what can be sent without waiting. It never blocks. Where no
- *           connection stands nothing is sent: a connection is asked for in the
- *           background, and finish does the whole. begin reports no failure. What
- *           was begun and not sent (is_sent) may be begun again.
+ * Operations. What a store is asked about one lock is a struct dibs__op: the
+ * kind says what, and which member of its union counts. Four functions carry
+ * out every kind, so that one thread can have several stores work at the same
+ * time without a thread for each.
+ *   begin   sends what can be sent without waiting. It never blocks, and reports
+ *           no failure. Where no connection stands nothing is sent: one is made
+ *           in the background, and finish does the whole. What was begun and
+ *           not sent may be begun again.
+ *   is_sent says whether it was sent.
  *   await   waits for the reply of what was begun, at most until a time, and
  *           leaves the rest to finish.
  *   finish  waits for the reply at most until the deadline and does all else:
@@ -23,13 +25,12 @@
  *           the reply and retracts. A reply that has come is taken even after
  *           the deadline, so a store that hangs does not cost the caller the
  *           replies of the others. (With min_replicas or durable, replicas or
- *           the disk are waited for here, which takes time before the deadline.) The outcome is
- *           final when finish returns.
+ *           the disk are waited for here, which takes time before the deadline.)
+ *           The outcome is final when finish returns.
  * What was begun must be finished: once, by one thread, before anything else is
- * done with the same struct, and before the store is closed. Until then the
- * struct stays where it is; of its fields only the deadline may be changed.
- * finish without begin does the whole, and is what a caller with one store
- * wants: dibs__store_ask, dibs__store_release, dibs__store_query.
+ * done with its attempt, and before the store is closed. Until then the struct
+ * stays where it is; of its fields only the deadline may be changed. finish
+ * without begin does the whole, and is what a caller with one store wants.
  */
 #ifndef DIBS_STORE_STORE_H
 #define DIBS_STORE_STORE_H
@@ -48,12 +49,6 @@
 #define DIBS__PREFIX_MAX 512 /* bytes of a key_prefix */
 
 struct dibs__redirect;
-
-/* Something that was begun and is not finished. The store's own; zero: nothing was begun. */
-struct dibs__begun {
-    void *state;
-    struct dibs__redirect *redirect; /* of a node of a cluster (store/redis/redis.h); NULL: the store is none */
-};
 
 /* What a store notes with an attempt. The store's own; zero at first. */
 struct dibs__attempt_store_state {
@@ -74,8 +69,8 @@ struct dibs__cut_store_state {
 /*
  * What stands for an acquire in the store under one token, over all its asks,
  * which are numbered. A grant that comes by the listener names the ask that
- * proves it. Used by one thread at a time. Before the first ask all fields after
- * `deadline` are zero.
+ * proves it. Used by one thread at a time. Before the first ask all fields from
+ * `number` on are zero.
  *
  * A token may be retired, or an attempt concluded as not held. The store then resets
  * the attempt by itself: number, proof, in_store and lease are zero again, and the
@@ -99,7 +94,6 @@ struct dibs__attempt {
     bool in_store;   /* set by the store: it may know the token, in the queue or as the owner */
     struct dibs__lease_store_state lease; /* set by the store: of a lease that the last ask proves */
     struct dibs__attempt_store_state store_state;
-    struct dibs__begun begun;
 };
 
 struct dibs__answer {
@@ -137,7 +131,6 @@ enum dibs__vote_what {
  * another than the one that wrote that key may have come back with older data.
  */
 struct dibs__vote {
-    int64_t deadline;
     enum dibs__vote_what what;
     uint32_t longest_ms; /* leases of this length are about to be asked for; set, where the master knows whether it
                             may vote, or did before it was restarted: the longest that was announced to it */
@@ -155,16 +148,6 @@ struct dibs__vote {
     uint64_t highest;    /* set: the master has given no larger fence, as far as it knows */
     uint64_t process;    /* set: a number for the master's process; 0: not known */
     int64_t began;       /* the store's own */
-    struct dibs__begun begun;
-};
-
-/* Of a member of a quorum: raises the fence of a lock that the token holds there. */
-struct dibs__raise {
-    const char *name, *token;
-    uint64_t fence;
-    uint32_t lease_ms;
-    int64_t deadline;
-    struct dibs__begun begun;
 };
 
 /* A grant that the store made by itself, to a token that was in the queue. */
@@ -174,23 +157,6 @@ struct dibs__grant {
     uint64_t fence;  /* 0: nothing was granted, but the lock may be free (attempt.hint); with number 0: a recall, the
                         token  has the lock, and another asks for it */
     bool confirm;    /* the grant is not enough: the waiter is to ask again */
-};
-
-/* The end of a hold in the store, and, where next is not NULL, an ask behind it in the same round trip. */
-struct dibs__release {
-    const char *name, *token;
-    uint32_t lease_ms; /* as for retract, which takes over where the store does not answer */
-    uint64_t fence;    /* as for retract */
-    int64_t deadline;
-    bool contended;             /* others may wait for the lock: they are to have it soon, if need be before the caller
-                                   has its answer */
-    bool quiet;                 /* who waits is not told; of a member of a quorum */
-    struct dibs__attempt *next; /* of the same name, and not fair; its deadline becomes that of the release. A member of
-                               a quorum leaves it alone: it is to ask by itself */
-    bool again;                 /* set: the release had to be sent twice, so the first sending may have done it */
-    dibs_status next_status;    /* set, as an ask would; the error is the release's alone */
-    struct dibs__answer next_answer;
-    struct dibs__begun begun;
 };
 
 /* The first entries of a lock's queue. Not known of those that a query did not see. */
@@ -205,15 +171,95 @@ struct dibs__sharers {
     size_t most, count; /* count: set by a query that does not fail */
 };
 
-/* A look at a lock. */
+/* ------------------------------------------------------------------- operations */
+
+enum dibs__op_kind {
+    DIBS__OP_NONE,
+    DIBS__OP_ASK,
+    DIBS__OP_RELEASE,
+    DIBS__OP_QUERY,
+    DIBS__OP_FORCE,
+    DIBS__OP_FORGET,
+    DIBS__OP_VOTE, /* this one and the next: only of a store that can be a member of a quorum */
+    DIBS__OP_RAISE,
+    DIBS__OP_KINDS
+};
+
+/*
+ * For an attempt. DIBS_OK: granted; DIBS_BUSY: taken; DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY,
+ * DIBS_INVALID. A waiting ask that was taken may be granted by the listener from its begin on.
+ */
+struct dibs__ask {
+    struct dibs__attempt *attempt;
+    struct dibs__answer *answer; /* filled by finish */
+};
+
+/*
+ * The end of a hold in the store, and, where next is not NULL, an ask behind it in the same round trip. DIBS_OK: the
+ * lock was the token's and is no more; DIBS_NOT_HELD: it was not. Otherwise the store goes on by itself, as if retract
+ * had been called.
+ */
+struct dibs__release {
+    const char *token;
+    uint32_t lease_ms;          /* as for retract, which takes over where the store does not answer */
+    uint64_t fence;             /* as for retract */
+    bool contended;             /* others may wait for the lock: they are to have it soon, if need be before the caller
+                                   has its answer */
+    bool quiet;                 /* who waits is not told; of a member of a quorum */
+    struct dibs__attempt *next; /* of the same name, and not fair. A member of a quorum leaves it alone: it is to ask by
+                                   itself */
+    bool again;                 /* set: the release had to be sent twice, so the first sending may have done it */
+    dibs_status next_status;    /* set, as an ask would; the error is the release's alone */
+    struct dibs__answer next_answer;
+};
+
+/* A look at a lock, as dibs_query. */
 struct dibs__query {
-    const char *name;
-    int64_t deadline;
+    dibs_owner *owner;             /* filled by finish; all zero before, and where it fails. The fence is the store's */
     struct dibs__waiters *waiters; /* filled by finish; NULL: nobody wants to know. Of a quorum: those of one master */
     struct dibs__sharers *sharers; /* filled by finish; NULL: nobody wants to know. Of a quorum: those of each master */
     bool any_type; /* a key of another type than a lock has is as if there were none; else it is a DIBS_STORE_ERROR */
-    struct dibs__begun begun;
 };
+
+/* As dibs_force_unlock. */
+struct dibs__force {
+    const char *token; /* NULL: whoever holds the lock */
+};
+
+/*
+ * Raises the fence of a lock that the token holds at a member of a quorum. DIBS_OK: the lock is the token's, and every
+ * later fence is larger than that one; DIBS_NOT_HELD: it is not the token's.
+ */
+struct dibs__raise {
+    const char *token;
+    uint64_t fence;
+    uint32_t lease_ms;
+};
+
+struct dibs__op {
+    enum dibs__op_kind kind;
+    const char *name; /* of the lock; not of a vote */
+    int64_t deadline;
+    union {
+        struct dibs__ask ask;
+        struct dibs__release release;
+        struct dibs__query query;
+        struct dibs__force force;
+        struct dibs__vote vote; /* DIBS_OK: the master was looked at, and did what was asked for */
+        struct dibs__raise raise;
+        /* FORGET has nothing of its own: as dibs_forget. */
+    };
+    void *state;                     /* the store's own: what was begun; zero: nothing was */
+    struct dibs__redirect *redirect; /* of a node of a cluster (store/redis/redis.h); NULL: the store is none */
+};
+
+static inline struct dibs__op dibs__op_ask(struct dibs__attempt *attempt, struct dibs__answer *answer, int64_t deadline)
+{
+    return (struct dibs__op){
+        .kind = DIBS__OP_ASK, .name = attempt->name, .deadline = deadline, .ask = {attempt, answer}};
+}
+
+/* ---------------------------------------------------------------------- the rest */
 
 /* A walk over the names of the locks that somebody may hold. */
 struct dibs__walk {
@@ -341,14 +387,25 @@ struct dibs__store_ops {
     dibs_status (*connect_begin)(struct dibs__store *store, struct dibs__error *error);
     dibs_status (*connect_finish)(struct dibs__store *store, struct dibs__error *error);
 
+    void (*begin)(struct dibs__store *store, struct dibs__op *op);
+
     /*
-     * DIBS_OK: granted; DIBS_BUSY: taken; DIBS_UNAVAILABLE, DIBS_DENIED,
-     * DIBS_STORE_ERROR, DIBS_NO_MEMORY, DIBS_INVALID. A waiting ask that was
-     * taken may be granted by the listener from its begin on.
+     * Waits for the reply of what was begun, at most until `until` (any time
+     * that is over: looks whether the reply has come). True: finish will not
+     * wait, because the reply is there or the store waits for it no longer.
+     * False: there is none so far. False comes before `until` where nothing was
+     * sent: it is no reason to call again, but to finish.
      */
-    void (*ask_begin)(struct dibs__store *store, struct dibs__attempt *attempt);
-    dibs_status (*ask_finish)(struct dibs__store *store, struct dibs__attempt *attempt, struct dibs__answer *answer,
-                              struct dibs__error *error);
+    bool (*await)(struct dibs__store *store, const struct dibs__op *op, int64_t until);
+
+    /*
+     * Whether what was begun was sent. Never blocks. NULL: it always was. Fair
+     * asks that were begun one after the other, and sent, arrive in that order as
+     * long as no connection breaks; but not where replicas or the disk are waited for.
+     */
+    enum dibs__sent (*is_sent)(struct dibs__store *store, const struct dibs__op *op);
+
+    dibs_status (*finish)(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error);
 
     /*
      * The attempt is over, or goes on under a new token. Not held: retracts in the
@@ -365,18 +422,6 @@ struct dibs__store_ops {
     bool (*may_release)(const struct dibs__store *store, const struct dibs__attempt *attempt);
 
     /*
-     * DIBS_OK: the lock was the token's and is no more; DIBS_NOT_HELD: it was
-     * not. Otherwise the store goes on by itself, as if retract had been called.
-     */
-    void (*release_begin)(struct dibs__store *store, struct dibs__release *release);
-    dibs_status (*release_finish)(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error);
-
-    /* As dibs_query; the fence of the owner is the store's. *owner is all zero before, and remains so on failure. */
-    void (*query_begin)(struct dibs__store *store, struct dibs__query *query);
-    dibs_status (*query_finish)(struct dibs__store *store, struct dibs__query *query, dibs_owner *owner,
-                                struct dibs__error *error);
-
-    /*
      * Tells the walk of each name that somebody has held since the call began,
      * and perhaps of others, some of them twice. DIBS_OK: of all of them;
      * DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY,
@@ -390,33 +435,6 @@ struct dibs__store_ops {
     /* As dibs_admit: DIBS_OK, DIBS_UNAVAILABLE, DIBS_NO_MEMORY. NULL: the store is no quorum. */
     dibs_status (*admit)(struct dibs__store *store, uint32_t longest_ms, struct dibs__examination *told,
                          struct dibs__error *error);
-
-    /*
-     * Only of a store that can be a member of a quorum; else NULL. vote:
-     * DIBS_OK: the master was looked at, and admitted if asked for. raise:
-     * DIBS_OK: the lock is the token's, and every later fence is larger than
-     * that one; DIBS_NOT_HELD: it is not the token's.
-     */
-    void (*vote_begin)(struct dibs__store *store, struct dibs__vote *vote);
-    dibs_status (*vote_finish)(struct dibs__store *store, struct dibs__vote *vote, struct dibs__error *error);
-    void (*raise_begin)(struct dibs__store *store, struct dibs__raise *raise);
-    dibs_status (*raise_finish)(struct dibs__store *store, struct dibs__raise *raise, struct dibs__error *error);
-
-    /*
-     * Waits for the reply of what was begun, at most until `until` (any time
-     * that is over: looks whether the reply has come). True: finish will not
-     * wait, because the reply is there or the store waits for it no longer.
-     * False: there is none so far. False comes before `until` where nothing was
-     * sent: it is no reason to call again, but to finish.
-     */
-    bool (*await)(struct dibs__store *store, const struct dibs__begun *begun, int64_t until);
-
-    /*
-     * Whether what was begun was sent. Never blocks. NULL: it always was. Fair
-     * asks that were begun one after the other, and sent, arrive in that order as
-     * long as no connection breaks; but not where replicas or the disk are waited for.
-     */
-    enum dibs__sent (*is_sent)(struct dibs__store *store, const struct dibs__begun *begun);
 
     /*
      * Waits until the wait event is woken, which whoever is told by the listener
@@ -442,13 +460,6 @@ struct dibs__store_ops {
      * Never blocks, never fails the caller.
      */
     void (*retract)(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms, uint64_t fence);
-
-    /* As dibs_force_unlock. */
-    dibs_status (*force_unlock)(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
-                                struct dibs__error *error);
-
-    /* As dibs_forget. */
-    dibs_status (*forget)(struct dibs__store *store, const char *name, int64_t deadline, struct dibs__error *error);
 
     /*
      * The scheduler's: renews the leases that are still their tokens', in the
@@ -512,23 +523,11 @@ struct dibs__store {
     size_t fd_max;
 };
 
-static inline dibs_status dibs__store_ask(struct dibs__store *store, struct dibs__attempt *attempt,
-                                          struct dibs__answer *answer, struct dibs__error *error)
-{
-    return store->ops->ask_finish(store, attempt, answer, error);
-}
-
-static inline dibs_status dibs__store_release(struct dibs__store *store, struct dibs__release *release,
-                                              struct dibs__error *error)
-{
-    return store->ops->release_finish(store, release, error);
-}
-
-static inline dibs_status dibs__store_query(struct dibs__store *store, struct dibs__query *query, dibs_owner *owner,
-                                            struct dibs__error *error)
-{
-    return store->ops->query_finish(store, query, owner, error);
-}
+/* How a store carries out operations of one kind, for a table of them. */
+struct dibs__op_row {
+    void (*begin)(struct dibs__store *store, struct dibs__op *op); /* NULL: finish does the whole */
+    dibs_status (*finish)(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error);
+};
 
 /* clock: that of the opening. */
 static inline void dibs__store_listen(struct dibs__store *store, const struct dibs__clock *clock, const char *name,

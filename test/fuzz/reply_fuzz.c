@@ -15,6 +15,7 @@
 #include "fuzz/fuzz.h"
 #include "fuzz/puppet.h"
 #include "store/redis/redis.h"
+#include "support/store_call.h"
 
 enum { STEPS_MAX = 24, CALL_MS = 1000, LEASE_MS = 3000, GRACE_MS = 10 };
 
@@ -150,8 +151,7 @@ static void acquire(struct world *w, bool wait, bool fair)
     int64_t began = w->puppet.time;
     w->attempt.wait = wait;
     w->attempt.fair = fair;
-    w->attempt.deadline = dibs__after_ms(began, CALL_MS);
-    dibs_status status = dibs__store_ask(w->store, &w->attempt, &answer, &error);
+    dibs_status status = store_ask(w->store, &w->attempt, dibs__after_ms(began, CALL_MS), &answer, &error);
     check_call(w, began, status, OK | BUSY, &error);
     after_ask(w, status, &answer);
 }
@@ -159,22 +159,21 @@ static void acquire(struct world *w, bool wait, bool fair)
 static void release(struct world *w, bool ask_again)
 {
     struct dibs__error error = {DIBS_OK, ""};
-    struct dibs__release release = {.name = "a", .token = w->held};
     int64_t began = w->puppet.time;
+    struct dibs__op op = store_release_op("a", w->held, 0, dibs__after_ms(began, CALL_MS));
 
     if (!w->held[0])
         return;
-    release.deadline = dibs__after_ms(began, CALL_MS);
     if (ask_again) {
         begin_attempt(w);
         w->attempt.wait = true;
-        release.next = &w->attempt;
+        op.release.next = &w->attempt;
     }
-    dibs_status status = dibs__store_release(w->store, &release, &error);
+    dibs_status status = w->store->ops->finish(w->store, &op, &error);
     check_call(w, began, status, OK | NOT_HELD, &error);
     w->held[0] = '\0';
     if (ask_again)
-        after_ask(w, release.next_status, &release.next_answer);
+        after_ask(w, op.release.next_status, &op.release.next_answer);
 }
 
 static void on_done(struct dibs__batch *batch, const struct dibs__error *error)
@@ -207,8 +206,9 @@ static void query(struct world *w)
     struct dibs__error error = {DIBS_OK, ""};
     dibs_owner owner = {.held = false};
     int64_t began = w->puppet.time;
-    struct dibs__query look = {.name = "a", .deadline = dibs__after_ms(began, CALL_MS)};
-    dibs_status status = dibs__store_query(w->store, &look, &owner, &error);
+    struct dibs__op op = {
+        .kind = DIBS__OP_QUERY, .name = "a", .deadline = dibs__after_ms(began, CALL_MS), .query = {.owner = &owner}};
+    dibs_status status = w->store->ops->finish(w->store, &op, &error);
 
     check_call(w, began, status, OK, &error);
     promise(memchr(owner.token, '\0', sizeof owner.token));
@@ -220,7 +220,9 @@ static void force(struct world *w, const char *token)
 {
     struct dibs__error error = {DIBS_OK, ""};
     int64_t began = w->puppet.time;
-    dibs_status status = w->store->ops->force_unlock(w->store, "a", token, dibs__after_ms(began, CALL_MS), &error);
+    struct dibs__op op = {
+        .kind = DIBS__OP_FORCE, .name = "a", .deadline = dibs__after_ms(began, CALL_MS), .force = {token}};
+    dibs_status status = w->store->ops->finish(w->store, &op, &error);
 
     check_call(w, began, status, OK | NOT_HELD, &error);
 }

@@ -50,15 +50,15 @@ static int teardown(void **state)
 
 static struct dibs__vote vote(struct play *p, bool admit)
 {
-    struct dibs__vote vote = {.longest_ms = LEASE_MS,
-                              .what = admit ? DIBS__VOTE_ADMITS : DIBS__VOTE_LOOKS,
-                              .floor = admit,
-                              .deadline = seat_deadline()};
+    struct dibs__op op = {
+        .kind = DIBS__OP_VOTE,
+        .deadline = seat_deadline(),
+        .vote = {.longest_ms = LEASE_MS, .what = admit ? DIBS__VOTE_ADMITS : DIBS__VOTE_LOOKS, .floor = admit}};
     struct dibs__error error = {DIBS_OK, ""};
-    dibs_status status = p->seat.store->ops->vote_finish(p->seat.store, &vote, &error);
+    dibs_status status = p->seat.store->ops->finish(p->seat.store, &op, &error);
 
     assert_that(status == DIBS_OK, "a vote: %s", error.detail);
-    return vote;
+    return op.vote;
 }
 
 static struct dibs__renewal top_up_of(const char *name)
@@ -200,7 +200,7 @@ static void who_votes_goes_on_voting(void **state)
 static void who_finds_that_the_clock_was_set_forward_has_no_vote(void **state)
 {
     struct play *p = *state;
-    struct dibs__attempt attempt = {.name = "x", .token = TOKEN, .lease_ms = LEASE_MS, .deadline = seat_deadline()};
+    struct dibs__attempt attempt = {.name = "x", .token = TOKEN, .lease_ms = LEASE_MS};
     struct dibs__answer answer = {0};
     struct dibs__error error;
 
@@ -208,13 +208,12 @@ static void who_finds_that_the_clock_was_set_forward_has_no_vote(void **state)
     script_server_add(
         p->net, (script_rule){.match = "TIME\r\n", .action = SCRIPT_REPLACE, .bytes = "*2\r\n$1\r\n1\r\n$1\r\n0\r\n"});
     script_server_cut(p->net);
-    assert_status(DIBS_UNAVAILABLE, dibs__store_ask(p->seat.store, &attempt, &answer, &error));
+    assert_status(DIBS_UNAVAILABLE, store_ask(p->seat.store, &attempt, seat_deadline(), &answer, &error));
     assert_true(answer.no_vote && answer.stepped);
     assert_false(attempt.in_store || answer.retired);
     assert_false(server_has(p->server, "lock:x"));
-    attempt.deadline = seat_deadline();
     answer = (struct dibs__answer){0};
-    assert_status(DIBS_OK, dibs__store_ask(p->seat.store, &attempt, &answer, &error)); /* by the new time */
+    assert_status(DIBS_OK, store_ask(p->seat.store, &attempt, seat_deadline(), &answer, &error)); /* by the new time */
     assert_false(answer.no_vote || answer.stepped);
     p->seat.store->ops->conclude(p->seat.store, &attempt, false);
     settle(p);

@@ -13,16 +13,16 @@ static struct seat *sit_as_member(struct world *w)
 static struct dibs__vote vote_as(struct seat *seat, struct dibs__vote vote, bool begun)
 {
     struct dibs__error error = {DIBS_OK, ""};
+    struct dibs__op op = {.kind = DIBS__OP_VOTE, .deadline = seat_deadline(), .vote = vote};
 
-    vote.deadline = seat_deadline();
     if (begun) {
-        seat->store->ops->vote_begin(seat->store, &vote);
-        seat->store->ops->await(seat->store, &vote.begun, seat_deadline());
+        seat->store->ops->begin(seat->store, &op);
+        seat->store->ops->await(seat->store, &op, seat_deadline());
     }
-    dibs_status status = seat->store->ops->vote_finish(seat->store, &vote, &error);
+    dibs_status status = seat->store->ops->finish(seat->store, &op, &error);
     assert_that(status == DIBS_OK, "a vote: %s", error.detail);
-    assert_null(vote.begun.state);
-    return vote;
+    assert_null(op.state);
+    return op.vote;
 }
 
 static struct dibs__vote look_at_vote(struct seat *seat, uint32_t longest_ms)
@@ -88,40 +88,39 @@ static void the_longest_lease_only_grows(struct world *w)
 static void of_two_who_admit_at_once_one_does(struct world *w)
 {
     struct seat *seat = sit_as_member(w), *other = sit_as_member(w);
-    struct dibs__vote first = {.longest_ms = LEASE_MS,
-                               .what = DIBS__VOTE_ADMITS,
-                               .floor = 1,
-                               .deadline = seat_deadline()},
-                      second = first;
-    struct dibs__error error;
+    struct dibs__op first = {.kind = DIBS__OP_VOTE,
+                             .deadline = seat_deadline(),
+                             .vote = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_ADMITS, .floor = 1}},
+                    second = first;
 
-    second.wait_ms = LEASE_MS;
-    seat->store->ops->vote_begin(seat->store, &first);
+    second.vote.wait_ms = LEASE_MS;
+    seat->store->ops->begin(seat->store, &first);
     if (w->kind->where != IN_MEMORY)
-        assert_true(seat->store->ops->await(seat->store, &first.begun, seat_deadline()));
+        assert_true(seat->store->ops->await(seat->store, &first, seat_deadline()));
     else
-        assert_status(DIBS_OK, seat->store->ops->vote_finish(seat->store, &first, &error));
-    other->store->ops->vote_begin(other->store, &second);
-    assert_status(DIBS_OK, other->store->ops->vote_finish(other->store, &second, &error));
-    assert_int_equal(second.votes_in_ms, 0);
-    assert_status(DIBS_OK, seat->store->ops->vote_finish(seat->store, &first, &error));
-    assert_int_equal(first.votes_in_ms, 0);
-    assert_true(first.known && second.known);
+        assert_status(DIBS_OK, store_do(seat->store, &first));
+    other->store->ops->begin(other->store, &second);
+    assert_status(DIBS_OK, store_do(other->store, &second));
+    assert_int_equal(second.vote.votes_in_ms, 0);
+    assert_status(DIBS_OK, store_do(seat->store, &first));
+    assert_int_equal(first.vote.votes_in_ms, 0);
+    assert_true(first.vote.known && second.vote.known);
 }
 
 /* -------------------------------------------------------------------- fences */
 
 static dibs_status raise_to(struct seat *seat, const char *token, uint64_t fence, bool begun)
 {
-    struct dibs__error error;
-    struct dibs__raise raise = {
-        .name = "x", .token = token, .fence = fence, .lease_ms = LEASE_MS, .deadline = seat_deadline()};
+    struct dibs__op op = {.kind = DIBS__OP_RAISE,
+                          .name = "x",
+                          .deadline = seat_deadline(),
+                          .raise = {.token = token, .fence = fence, .lease_ms = LEASE_MS}};
 
     if (begun) {
-        seat->store->ops->raise_begin(seat->store, &raise);
-        seat->store->ops->await(seat->store, &raise.begun, seat_deadline());
+        seat->store->ops->begin(seat->store, &op);
+        seat->store->ops->await(seat->store, &op, seat_deadline());
     }
-    return seat->store->ops->raise_finish(seat->store, &raise, &error);
+    return store_do(seat->store, &op);
 }
 
 static void a_raise_makes_the_next_fence_larger(struct world *w)
@@ -256,12 +255,11 @@ static void a_forced_unlock_is_not_topped_up(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
-    struct dibs__error error;
 
     admit(seat, 0);
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__RENEWED);
-    assert_status(DIBS_OK, seat->store->ops->force_unlock(seat->store, "x", "dibs:held", seat_deadline(), &error));
+    assert_status(DIBS_OK, store_force(seat->store, "x", "dibs:held", seat_deadline()));
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__GONE);
     assert_false(look(seat, "x").held);
@@ -291,8 +289,7 @@ static void expect_no_vote(struct seat *seat, struct dibs__attempt *attempt)
     struct dibs__error error = {DIBS_OK, ""};
     struct dibs__answer answer;
 
-    attempt->deadline = seat_deadline();
-    assert_status(DIBS_UNAVAILABLE, dibs__store_ask(seat->store, attempt, &answer, &error));
+    assert_status(DIBS_UNAVAILABLE, store_ask(seat->store, attempt, seat_deadline(), &answer, &error));
     assert_true(answer.no_vote);
     assert_false(answer.retired);
     assert_false(attempt->in_store);
@@ -616,15 +613,14 @@ static void a_quiet_release_tells_nobody(struct world *w)
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
                          again = attempt_for(w, "x", false);
-    struct dibs__release quiet = {
-        .name = "x", .token = owner.token, .lease_ms = LEASE_MS, .deadline = seat_deadline(), .quiet = true};
-    struct dibs__error error;
+    struct dibs__op quiet = store_release_op("x", owner.token, LEASE_MS, seat_deadline());
 
-    assert_status(DIBS_NOT_HELD, dibs__store_release(seat->store, &quiet, &error));
+    quiet.release.quiet = true;
+    assert_status(DIBS_NOT_HELD, store_do(seat->store, &quiet));
     get(seat, &owner);
     queue_up(first, &one);
-    assert_status(DIBS_OK, dibs__store_release(seat->store, &quiet, &error));
-    assert_status(DIBS_NOT_HELD, dibs__store_release(seat->store, &quiet, &error));
+    assert_status(DIBS_OK, store_do(seat->store, &quiet));
+    assert_status(DIBS_NOT_HELD, store_do(seat->store, &quiet));
     assert_false(look(seat, "x").held);
     assert_int_equal(look(seat, "x").waiters, 1);
     get(seat, &again);
@@ -637,13 +633,12 @@ static void the_ask_behind_a_release_is_the_members_own(struct world *w)
 {
     struct seat *seat = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), next = attempt_for(w, "x", true);
-    struct dibs__error error;
-    struct dibs__release end = {
-        .name = "x", .token = owner.token, .lease_ms = LEASE_MS, .deadline = seat_deadline(), .next = &next};
+    struct dibs__op end = store_release_op("x", owner.token, LEASE_MS, seat_deadline());
 
+    end.release.next = &next;
     get(seat, &owner);
-    assert_status(DIBS_OK, dibs__store_release(seat->store, &end, &error));
-    assert_int_equal(end.next_status, DIBS_BUSY);
+    assert_status(DIBS_OK, store_do(seat->store, &end));
+    assert_int_equal(end.release.next_status, DIBS_BUSY);
     assert_int_equal(next.number, 0);
     assert_false(look(seat, "x").held);
 }
@@ -697,19 +692,18 @@ static void who_asks_and_is_first_has_the_lock(struct world *w)
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
                          two = attempt_for(w, "x", true);
-    struct dibs__release quiet = {
-        .name = "x", .token = owner.token, .lease_ms = LEASE_MS, .deadline = seat_deadline(), .quiet = true};
-    struct dibs__error error;
+    struct dibs__op quiet = store_release_op("x", owner.token, LEASE_MS, seat_deadline());
     struct dibs__answer answer;
 
+    quiet.release.quiet = true;
     get(seat, &owner);
     queue_up(first, &one);
     queue_up(second, &two);
-    assert_status(DIBS_OK, dibs__store_release(seat->store, &quiet, &error));
+    assert_status(DIBS_OK, store_do(seat->store, &quiet));
     assert_status(DIBS_OK, ask(second, &two, &answer)); /* not the first */
     assert_int_equal(look(seat, "x").waiters, 1);
-    quiet.token = two.token;
-    assert_status(DIBS_OK, dibs__store_release(second->store, &quiet, &error));
+    quiet.release.token = two.token;
+    assert_status(DIBS_OK, store_do(second->store, &quiet));
     second->store->ops->conclude(second->store, &two, true);
     assert_status(DIBS_OK, ask(first, &one, &answer));
     assert_int_equal(look(seat, "x").waiters, 0);

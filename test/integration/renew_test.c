@@ -39,12 +39,11 @@ static int teardown(void **state)
 /* A lease of that name, as it was granted. */
 static struct dibs__renewal lease_of(struct seat *seat, const char *name)
 {
-    struct dibs__attempt attempt = {
-        .name = name, .token = "dibs:test", .lease_ms = LONG_LEASE_MS, .deadline = seat_deadline()};
+    struct dibs__attempt attempt = {.name = name, .token = "dibs:test", .lease_ms = LONG_LEASE_MS};
     struct dibs__answer answer;
     struct dibs__error error;
 
-    assert_status(DIBS_OK, dibs__store_ask(seat->store, &attempt, &answer, &error));
+    assert_status(DIBS_OK, store_ask(seat->store, &attempt, seat_deadline(), &answer, &error));
     struct dibs__renewal lease = {.name = name,
                                   .token = attempt.token,
                                   .lease_ms = LONG_LEASE_MS,

@@ -52,10 +52,10 @@ static dibs_status ask_until_granted(struct dibs__store *store, struct dibs__att
                                      struct dibs__answer *answer)
 {
     struct dibs__error error;
-    dibs_status status = dibs__store_ask(store, attempt, answer, &error);
+    dibs_status status = store_ask(store, attempt, seat_deadline(), answer, &error);
 
     for (int64_t end = now_ms() + LIMIT_MS; status == DIBS_BUSY && now_ms() < end; pause_ms(1))
-        status = dibs__store_ask(store, attempt, answer, &error);
+        status = store_ask(store, attempt, seat_deadline(), answer, &error);
     return status;
 }
 
@@ -66,7 +66,6 @@ static void a_master_that_is_away_has_nothing_of_a_renewed_hold(void **state)
     masters *m = *state;
     static struct seat seat;
     struct dibs__answer answer;
-    struct dibs__error error;
 
     server_kill(m->servers[m->count - 1]);
     seat_open(&seat, &(struct dibs__store_config){.url = m->urls[0],
@@ -77,16 +76,14 @@ static void a_master_that_is_away_has_nothing_of_a_renewed_hold(void **state)
     for (unsigned i = 0; i < HOLDS; i++) {
         char token[32];
         snprintf(token, sizeof token, "dibs:test:%u", i);
-        struct dibs__attempt attempt = {
-            .name = "a", .token = token, .lease_ms = LONG_LEASE_MS, .deadline = seat_deadline()};
+        struct dibs__attempt attempt = {.name = "a", .token = token, .lease_ms = LONG_LEASE_MS};
         assert_status(DIBS_OK, ask_until_granted(seat.store, &attempt, &answer));
         seat.store->ops->conclude(seat.store, &attempt, true);
         struct dibs__renewal renewal = {.name = "a", .token = token, .lease_ms = LONG_LEASE_MS, .fence = answer.fence};
         seat_renew(&seat, &renewal);
         assert_int_equal(renewal.result, DIBS__RENEWED);
-        struct dibs__release release = {
-            .name = "a", .token = token, .lease_ms = LONG_LEASE_MS, .deadline = seat_deadline()};
-        assert_status(DIBS_OK, dibs__store_release(seat.store, &release, &error));
+        struct dibs__op release = store_release_op("a", token, LONG_LEASE_MS, seat_deadline());
+        assert_status(DIBS_OK, store_do(seat.store, &release));
     }
     seat_await_confirmed(&seat);
     seat_close(&seat);

@@ -20,33 +20,33 @@ static void what_is_begun_at_several_stores_is_finished_at_each(struct world *w)
 {
     struct seat *seats[SEATS] = {sit(w, 0), sit(w, 1), sit(w, 1)};
     static const char *const names[SEATS] = {"x", "x", "y"};
-    struct dibs__error error;
     struct dibs__answer answer;
     struct dibs__attempt attempts[SEATS];
-    struct dibs__release releases[SEATS];
-    struct dibs__query queries[SEATS];
+    dibs_owner owners[SEATS] = {{.held = false}};
+    struct dibs__op ops[SEATS];
 
     for (int i = 0; i < SEATS; i++) {
         attempts[i] = attempt_for(w, names[i], false);
-        seats[i]->store->ops->ask_begin(seats[i]->store, &attempts[i]);
+        ops[i] = dibs__op_ask(&attempts[i], &answer, seat_deadline());
+        seats[i]->store->ops->begin(seats[i]->store, &ops[i]);
     }
     for (int i = SEATS - 1; i >= 0; i--) { /* in any order */
-        assert_status(DIBS_OK, seats[i]->store->ops->ask_finish(seats[i]->store, &attempts[i], &answer, &error));
+        assert_status(DIBS_OK, store_do(seats[i]->store, &ops[i]));
         assert_true(answer.fence > 0);
         assert_int_equal(attempts[i].number, 1);
         seats[i]->store->ops->conclude(seats[i]->store, &attempts[i], true);
-        queries[i] = (struct dibs__query){.name = names[i], .deadline = seat_deadline()};
-        seats[i]->store->ops->query_begin(seats[i]->store, &queries[i]);
+        ops[i] = (struct dibs__op){
+            .kind = DIBS__OP_QUERY, .name = names[i], .deadline = seat_deadline(), .query = {.owner = &owners[i]}};
+        seats[i]->store->ops->begin(seats[i]->store, &ops[i]);
     }
     for (int i = 0; i < SEATS; i++) {
-        dibs_owner owner = {.held = false};
-        assert_status(DIBS_OK, seats[i]->store->ops->query_finish(seats[i]->store, &queries[i], &owner, &error));
-        assert_string_equal(owner.token, attempts[i].token);
-        releases[i] = (struct dibs__release){.name = names[i], .token = attempts[i].token, .deadline = seat_deadline()};
-        seats[i]->store->ops->release_begin(seats[i]->store, &releases[i]);
+        assert_status(DIBS_OK, store_do(seats[i]->store, &ops[i]));
+        assert_string_equal(owners[i].token, attempts[i].token);
+        ops[i] = store_release_op(names[i], attempts[i].token, 0, seat_deadline());
+        seats[i]->store->ops->begin(seats[i]->store, &ops[i]);
     }
     for (int i = 0; i < SEATS; i++) {
-        assert_status(DIBS_OK, seats[i]->store->ops->release_finish(seats[i]->store, &releases[i], &error));
+        assert_status(DIBS_OK, store_do(seats[i]->store, &ops[i]));
         expect_free(seats[i], names[i]);
     }
 }
@@ -57,25 +57,25 @@ static void what_is_awaited_is_finished_past_its_deadline(struct world *w)
     struct seat *seat = sit(w, 0);
     const struct dibs__store_ops *ops = seat->store->ops;
     struct dibs__attempt attempt = attempt_for(w, "x", false);
-    struct dibs__error error;
     struct dibs__answer answer;
+    struct dibs__op ask = dibs__op_ask(&attempt, &answer, seat_deadline());
 
     if (is_quorum(w)) /* whose thread has more to do than to wait for the replies */
         return;
     warm_up(w, seat);
-    ops->ask_begin(seat->store, &attempt);
-    assert_true(ops->await(seat->store, &attempt.begun, seat_deadline()));
-    attempt.deadline = w->kind->min_replicas > 0 ? seat_deadline() : dibs__now(&dibs__system_clock) - 1;
-    assert_status(DIBS_OK, ops->ask_finish(seat->store, &attempt, &answer, &error));
+    ops->begin(seat->store, &ask);
+    assert_true(ops->await(seat->store, &ask, seat_deadline()));
+    ask.deadline = w->kind->min_replicas > 0 ? seat_deadline() : dibs__now(&dibs__system_clock) - 1;
+    assert_status(DIBS_OK, store_do(seat->store, &ask));
     ops->conclude(seat->store, &attempt, true);
-    struct dibs__release end = {.name = "x", .token = attempt.token, .lease_ms = LEASE_MS, .deadline = seat_deadline()};
-    end.again = true; /* to be set by the store */
-    ops->release_begin(seat->store, &end);
-    assert_true(ops->await(seat->store, &end.begun, seat_deadline()));
-    assert_true(ops->await(seat->store, &end.begun, 0));
+    struct dibs__op end = store_release_op("x", attempt.token, LEASE_MS, seat_deadline());
+    end.release.again = true; /* to be set by the store */
+    ops->begin(seat->store, &end);
+    assert_true(ops->await(seat->store, &end, seat_deadline()));
+    assert_true(ops->await(seat->store, &end, 0));
     end.deadline = 0;
-    assert_status(DIBS_OK, ops->release_finish(seat->store, &end, &error));
-    assert_false(end.again);
+    assert_status(DIBS_OK, store_do(seat->store, &end));
+    assert_false(end.release.again);
 }
 
 /* Threads on the same connections are not held up by what another has begun and does not wait for. */
@@ -85,17 +85,18 @@ static void what_is_begun_holds_nobody_up(struct world *w)
     const struct dibs__store_ops *ops = seat->store->ops;
     struct dibs__attempt begun[6], attempt = attempt_for(w, "y", false);
     static const char *const names[] = {"a", "b", "c", "d", "e", "f"};
-    struct dibs__error error;
+    struct dibs__op asks[6];
     struct dibs__answer answer;
 
     for (int i = 0; i < 6; i++) {
         begun[i] = attempt_for(w, names[i], false);
-        ops->ask_begin(seat->store, &begun[i]);
+        asks[i] = dibs__op_ask(&begun[i], &answer, seat_deadline());
+        ops->begin(seat->store, &asks[i]);
     }
     get(seat, &attempt);
     assert_status(DIBS_OK, release(seat, "y", attempt.token));
     for (int i = 0; i < 6; i++) {
-        assert_status(DIBS_OK, ops->ask_finish(seat->store, &begun[i], &answer, &error));
+        assert_status(DIBS_OK, store_do(seat->store, &asks[i]));
         ops->conclude(seat->store, &begun[i], true);
         assert_status(DIBS_OK, release(seat, names[i], begun[i].token));
     }
@@ -106,25 +107,25 @@ static void a_store_that_hangs_costs_no_other_its_reply(struct world *w)
 {
     struct seat *hangs = sit(w, 0), *serves = sit(w, 1);
     struct dibs__attempt lost = attempt_for(w, "x", false), got = attempt_for(w, "x", false);
-    struct dibs__error error;
     struct dibs__answer answer;
+    struct dibs__op first = dibs__op_ask(&lost, &answer, seat_deadline()), second = dibs__op_ask(&got, &answer, 0);
 
     if (is_in_memory(w) || is_quorum(w))
         return;
     warm_up(w, hangs);
     warm_up(w, serves);
     server_pause(w->servers[0]);
-    hangs->store->ops->ask_begin(hangs->store, &lost);
-    serves->store->ops->ask_begin(serves->store, &got);
+    hangs->store->ops->begin(hangs->store, &first);
+    serves->store->ops->begin(serves->store, &second);
     if (w->kind->min_replicas > 0) /* there the replicas are asked when the ask is finished: it needs time for that */
-        assert_true(serves->store->ops->await(serves->store, &got.begun, seat_deadline()));
+        assert_true(serves->store->ops->await(serves->store, &second, seat_deadline()));
     int64_t deadline = dibs__after_ms(dibs__now(&dibs__system_clock), HANG_MS);
-    lost.deadline = deadline;
-    got.deadline = w->kind->min_replicas > 0 ? seat_deadline() : deadline;
-    assert_false(hangs->store->ops->await(hangs->store, &lost.begun, deadline));
-    assert_status(DIBS_UNAVAILABLE, hangs->store->ops->ask_finish(hangs->store, &lost, &answer, &error));
+    first.deadline = deadline;
+    second.deadline = w->kind->min_replicas > 0 ? seat_deadline() : deadline;
+    assert_false(hangs->store->ops->await(hangs->store, &first, deadline));
+    assert_status(DIBS_UNAVAILABLE, store_do(hangs->store, &first));
     assert_true(dibs__now(&dibs__system_clock) >= deadline);
-    assert_status(DIBS_OK, serves->store->ops->ask_finish(serves->store, &got, &answer, &error));
+    assert_status(DIBS_OK, store_do(serves->store, &second));
     assert_true(answer.fence > 0);
     serves->store->ops->conclude(serves->store, &got, true);
     assert_status(DIBS_OK, release(serves, "x", got.token));
@@ -140,11 +141,11 @@ static void finish_does_the_whole_where_no_connection_stands(struct world *w)
     struct seat *seat = sit_with(w, 0, (struct dibs__store_config){.connect_later = true});
     const struct dibs__store_ops *ops = seat->store->ops;
     struct dibs__attempt attempt = attempt_for(w, "x", true);
-    struct dibs__error error;
     struct dibs__answer answer;
+    struct dibs__op ask = dibs__op_ask(&attempt, &answer, seat_deadline());
 
-    ops->ask_begin(seat->store, &attempt);
-    assert_status(DIBS_OK, ops->ask_finish(seat->store, &attempt, &answer, &error));
+    ops->begin(seat->store, &ask);
+    assert_status(DIBS_OK, store_do(seat->store, &ask));
     ops->conclude(seat->store, &attempt, true);
     assert_int_equal(attempt.number, 1);
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
@@ -155,17 +156,17 @@ static void what_is_begun_outlives_its_connection(struct world *w)
     struct seat *seat = sit(w, 0);
     const struct dibs__store_ops *ops = seat->store->ops;
     struct dibs__attempt attempt = attempt_for(w, "x", false);
-    struct dibs__error error;
     struct dibs__answer answer;
+    struct dibs__op ask = dibs__op_ask(&attempt, &answer, seat_deadline());
 
     if (is_in_memory(w))
         return;
     warm_up(w, seat);
-    ops->ask_begin(seat->store, &attempt);
+    ops->begin(seat->store, &ask);
     server_do(w->servers[0], "CLIENT KILL TYPE normal SKIPME yes");
     for (int other = 0; other < MEMBERS - 1 && w->others[0][other]; other++)
         server_do(w->others[0][other], "CLIENT KILL TYPE normal SKIPME yes");
-    dibs_status status = ops->ask_finish(seat->store, &attempt, &answer, &error);
+    dibs_status status = store_do(seat->store, &ask);
     if (status == DIBS_UNAVAILABLE && answer.retired) { /* with replicas nothing settles what was sent */
         assert_true(w->kind->min_replicas > 0);
         assert_int_equal(attempt.number, 0);
@@ -174,7 +175,7 @@ static void what_is_begun_outlives_its_connection(struct world *w)
     /* A master of a quorum whose connection ended before the release of warm_up was answered has the lock until then.
      */
     for (int64_t limit = now_ms() + LIMIT_MS; is_quorum(w) && status == DIBS_BUSY && now_ms() < limit; pause_ms(1))
-        status = ops->ask_finish(seat->store, &attempt, &answer, &error);
+        status = store_do(seat->store, &ask);
     assert_status(DIBS_OK, status);
     ops->conclude(seat->store, &attempt, true);
     assert_status(DIBS_OK, release(seat, "x", attempt.token));

@@ -204,8 +204,7 @@ static const char *new_token(struct world *w)
 
 static inline struct dibs__attempt attempt_for(struct world *w, const char *name, bool wait)
 {
-    return (struct dibs__attempt){
-        .name = name, .token = new_token(w), .lease_ms = LEASE_MS, .wait = wait, .deadline = seat_deadline()};
+    return (struct dibs__attempt){.name = name, .token = new_token(w), .lease_ms = LEASE_MS, .wait = wait};
 }
 
 static inline dibs_status ask(struct seat *seat, struct dibs__attempt *attempt, struct dibs__answer *answer)
@@ -213,8 +212,7 @@ static inline dibs_status ask(struct seat *seat, struct dibs__attempt *attempt, 
     struct dibs__error error = {DIBS_OK, ""};
     uint64_t number = attempt->number;
 
-    attempt->deadline = seat_deadline();
-    dibs_status status = dibs__store_ask(seat->store, attempt, answer, &error);
+    dibs_status status = store_ask(seat->store, attempt, seat_deadline(), answer, &error);
     assert_that(status == DIBS_OK || status == DIBS_BUSY, "an ask: %s", error.detail);
     assert_false(answer->retired);
     /* A single try goes on while nothing is left of the lease that is in its way. */
@@ -241,20 +239,19 @@ static inline uint64_t get(struct seat *seat, struct dibs__attempt *attempt)
 
 static inline dibs_status release(struct seat *seat, const char *name, const char *token)
 {
-    struct dibs__error error;
-    struct dibs__release end = {.name = name, .token = token, .lease_ms = LEASE_MS, .deadline = seat_deadline()};
+    struct dibs__op end = store_release_op(name, token, LEASE_MS, seat_deadline());
 
-    return dibs__store_release(seat->store, &end, &error);
+    return store_do(seat->store, &end);
 }
 
 static inline dibs_owner look(struct seat *seat, const char *name)
 {
-    struct dibs__error error;
-    struct dibs__query query = {.name = name, .deadline = seat_deadline()};
     dibs_owner owner;
+    struct dibs__op query = {
+        .kind = DIBS__OP_QUERY, .name = name, .deadline = seat_deadline(), .query = {.owner = &owner}};
 
     memset(&owner, 0, sizeof owner);
-    assert_status(DIBS_OK, dibs__store_query(seat->store, &query, &owner, &error));
+    assert_status(DIBS_OK, store_do(seat->store, &query));
     return owner;
 }
 

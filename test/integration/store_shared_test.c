@@ -403,11 +403,13 @@ static void a_look_shows_the_newest_sharer(struct world *w)
 static size_t sharers_of(struct seat *seat, dibs_sharer *out, size_t most)
 {
     struct dibs__sharers sharers = {.items = out, .most = most};
-    struct dibs__query query = {.name = "x", .deadline = seat_deadline(), .sharers = &sharers};
-    struct dibs__error error;
     dibs_owner owner = {0};
+    struct dibs__op query = {.kind = DIBS__OP_QUERY,
+                             .name = "x",
+                             .deadline = seat_deadline(),
+                             .query = {.owner = &owner, .sharers = &sharers}};
 
-    assert_status(DIBS_OK, dibs__store_query(seat->store, &query, &owner, &error));
+    assert_status(DIBS_OK, store_do(seat->store, &query));
     return sharers.count;
 }
 
@@ -519,9 +521,7 @@ static void who_died_is_not_among_those_who_share(struct world *w)
 
 static dibs_status force(struct seat *seat, const char *token)
 {
-    struct dibs__error error;
-
-    return seat->store->ops->force_unlock(seat->store, "x", token, seat_deadline(), &error);
+    return store_force(seat->store, "x", token, seat_deadline());
 }
 
 static void a_forced_unlock_ends_one_sharer_or_all(struct world *w)

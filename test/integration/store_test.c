@@ -205,17 +205,15 @@ static void an_examination_tells_of_each_server(struct world *w)
 static void a_lock_can_be_taken_away(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__error error;
     struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
     uint64_t fence = get(seat, &attempt);
-    const struct dibs__store_ops *ops = seat->store->ops;
 
-    assert_status(DIBS_NOT_HELD, ops->force_unlock(seat->store, "x", "dibs:another", seat_deadline(), &error));
-    assert_status(DIBS_OK, ops->force_unlock(seat->store, "x", attempt.token, seat_deadline(), &error));
+    assert_status(DIBS_NOT_HELD, store_force(seat->store, "x", "dibs:another", seat_deadline()));
+    assert_status(DIBS_OK, store_force(seat->store, "x", attempt.token, seat_deadline()));
     assert_status(DIBS_NOT_HELD, release(seat, "x", attempt.token));
-    assert_status(DIBS_OK, ops->force_unlock(seat->store, "x", NULL, seat_deadline(), &error)); /* nobody has it */
+    assert_status(DIBS_OK, store_force(seat->store, "x", NULL, seat_deadline())); /* nobody has it */
     assert_true(get(seat, &next) > fence);
-    assert_status(DIBS_OK, ops->force_unlock(seat->store, "x", NULL, seat_deadline(), &error));
+    assert_status(DIBS_OK, store_force(seat->store, "x", NULL, seat_deadline()));
     expect_free(seat, "x");
 }
 
@@ -223,16 +221,14 @@ static void a_lock_can_be_taken_away(struct world *w)
 static void a_free_lock_is_forgotten(struct world *w)
 {
     struct seat *seat = sit(w, 0);
-    struct dibs__error error;
     struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
     uint64_t fence = get(seat, &attempt);
-    const struct dibs__store_ops *ops = seat->store->ops;
 
-    assert_status(DIBS_BUSY, ops->forget(seat->store, "x", seat_deadline(), &error));
+    assert_status(DIBS_BUSY, store_forget(seat->store, "x", seat_deadline()));
     expect_look(seat, "x", owner.fence > 0);
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
-    assert_status(DIBS_OK, ops->forget(seat->store, "x", seat_deadline(), &error));
-    assert_status(DIBS_OK, ops->forget(seat->store, "x", seat_deadline(), &error));
+    assert_status(DIBS_OK, store_forget(seat->store, "x", seat_deadline()));
+    assert_status(DIBS_OK, store_forget(seat->store, "x", seat_deadline()));
     expect_look(seat, "x", owner.fence == 0);
     assert_true(get(seat, &next) > fence);
     assert_status(DIBS_OK, release(seat, "x", next.token));
@@ -356,15 +352,14 @@ static void a_grant_that_nobody_wants_is_given_back(struct world *w)
 static dibs_status requeue(struct seat *seat, const char *token, struct dibs__attempt *next,
                            struct dibs__answer *answer)
 {
-    struct dibs__error error;
-    struct dibs__release end = {
-        .name = "x", .token = token, .lease_ms = LEASE_MS, .deadline = seat_deadline(), .next = next};
+    struct dibs__op end = store_release_op("x", token, LEASE_MS, seat_deadline());
 
-    assert_status(DIBS_OK, dibs__store_release(seat->store, &end, &error));
-    assert_false(end.again);
-    assert_false(end.next_answer.retired);
-    *answer = end.next_answer;
-    return end.next_status;
+    end.release.next = next;
+    assert_status(DIBS_OK, store_do(seat->store, &end));
+    assert_false(end.release.again);
+    assert_false(end.release.next_answer.retired);
+    *answer = end.release.next_answer;
+    return end.release.next_status;
 }
 
 /* Where replicas are waited for, and in a quorum, the next has to ask by itself. */

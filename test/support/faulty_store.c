@@ -117,17 +117,17 @@ static dibs_status spoil(struct faulty_store *store, struct dibs__attempt *attem
                             : refuse(error, DIBS_UNAVAILABLE);
 }
 
-static dibs_status ask_finish(struct dibs__store *base, struct dibs__attempt *attempt, struct dibs__answer *answer,
-                              struct dibs__error *error)
+static dibs_status ask(struct faulty_store *store, struct dibs__op *op, struct dibs__error *error)
 {
-    struct faulty_store *store = of(base);
     struct faults *faults = store->faults;
-    dibs_status status = enter(faults, attempt->deadline);
+    struct dibs__attempt *attempt = op->ask.attempt;
+    struct dibs__answer *answer = op->ask.answer;
+    dibs_status status = enter(faults, op->deadline);
 
     if (status != DIBS_OK) {
         refuse_ask(faults, attempt, answer, status, error);
     } else {
-        status = dibs__store_ask(store->inner, attempt, answer, error);
+        status = store->inner->ops->finish(store->inner, op, error);
         note_heard(faults);
         status = spoil(store, attempt, answer, status, error);
     }
@@ -149,8 +149,9 @@ static bool is_refusal(dibs_status status)
     return status != DIBS_OK && status != DIBS_NOT_HELD;
 }
 
-static struct plan plan_release(struct faulty_store *store, const struct dibs__release *release)
+static struct plan plan_release(struct faulty_store *store, const struct dibs__op *op)
 {
+    const struct dibs__release *release = &op->release;
     struct faults *faults = store->faults;
 
     pthread_mutex_lock(&faults->mutex);
@@ -161,22 +162,22 @@ static struct plan plan_release(struct faulty_store *store, const struct dibs__r
         plan.next = is_refusal(plan.status) ? plan.status : faults_use(&faults->acquire);
     }
     if (is_refusal(plan.status))
-        faults_keep_unconfirmed(faults, store->inner, release->name, release->token);
+        faults_keep_unconfirmed(faults, store->inner, op->name, release->token);
     pthread_mutex_unlock(&faults->mutex);
     return plan;
 }
 
-static dibs_status release_finish(struct dibs__store *base, struct dibs__release *release, struct dibs__error *error)
+static dibs_status release_lock(struct faulty_store *store, struct dibs__op *op, struct dibs__error *error)
 {
-    struct faulty_store *store = of(base);
-    struct plan plan = plan_release(store, release);
+    struct plan plan = plan_release(store, op);
+    struct dibs__release *release = &op->release;
     struct dibs__attempt *next = release->next;
     dibs_status status = plan.status;
 
     if (plan.next != DIBS_OK)
         release->next = NULL;
     if (!is_refusal(plan.status))
-        status = dibs__store_release(store->inner, release, error);
+        status = store->inner->ops->finish(store->inner, op, error);
     release->next = next;
     release->again = plan.sent_twice;
     if (plan.next != DIBS_OK)
@@ -203,27 +204,33 @@ static void retract(struct dibs__store *base, const char *name, const char *toke
     store->inner->ops->retract(store->inner, name, token, lease_ms, fence);
 }
 
-static dibs_status query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
-                                struct dibs__error *error)
-{
-    note_heard(of(base)->faults);
-    return dibs__store_query(of(base)->inner, query, owner, error);
-}
-
 /* Nothing has to be waited for: finish does the whole. */
-static void ask_begin(struct dibs__store *base, struct dibs__attempt *attempt)
+static void begin(struct dibs__store *base, struct dibs__op *op)
 {
-    of(base)->inner->ops->ask_begin(of(base)->inner, attempt);
+    of(base)->inner->ops->begin(of(base)->inner, op);
 }
 
-static void release_begin(struct dibs__store *base, struct dibs__release *release)
+static bool await(struct dibs__store *base, const struct dibs__op *op, int64_t until)
 {
-    of(base)->inner->ops->release_begin(of(base)->inner, release);
+    return of(base)->inner->ops->await(of(base)->inner, op, until);
 }
 
-static void query_begin(struct dibs__store *base, struct dibs__query *query)
+static enum dibs__sent is_sent(struct dibs__store *base, const struct dibs__op *op)
 {
-    of(base)->inner->ops->query_begin(of(base)->inner, query);
+    return of(base)->inner->ops->is_sent(of(base)->inner, op);
+}
+
+static dibs_status finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
+{
+    struct faulty_store *store = of(base);
+
+    if (op->kind == DIBS__OP_ASK)
+        return ask(store, op, error);
+    if (op->kind == DIBS__OP_RELEASE)
+        return release_lock(store, op, error);
+    if (op->kind == DIBS__OP_QUERY)
+        note_heard(store->faults);
+    return store->inner->ops->finish(store->inner, op, error);
 }
 
 static dibs_status walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error)
@@ -234,27 +241,6 @@ static dibs_status walk(struct dibs__store *base, const struct dibs__walk *walk,
 static dibs_status examine(struct dibs__store *base, struct dibs__examination *examination, struct dibs__error *error)
 {
     return of(base)->inner->ops->examine(of(base)->inner, examination, error);
-}
-
-static bool await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until)
-{
-    return of(base)->inner->ops->await(of(base)->inner, begun, until);
-}
-
-static enum dibs__sent is_sent(struct dibs__store *base, const struct dibs__begun *begun)
-{
-    return of(base)->inner->ops->is_sent(of(base)->inner, begun);
-}
-
-static dibs_status force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
-                                struct dibs__error *error)
-{
-    return of(base)->inner->ops->force_unlock(of(base)->inner, name, token, deadline, error);
-}
-
-static dibs_status forget(struct dibs__store *base, const char *name, int64_t deadline, struct dibs__error *error)
-{
-    return of(base)->inner->ops->forget(of(base)->inner, name, deadline, error);
 }
 
 /* ------------------------------------------------------------- the listener */
@@ -532,20 +518,14 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
     static const struct dibs__store_ops ops = {
         .connect_begin = connect_begin,
         .connect_finish = connect_finish,
-        .ask_begin = ask_begin,
-        .ask_finish = ask_finish,
-        .conclude = conclude,
-        .release_begin = release_begin,
-        .release_finish = release_finish,
-        .query_begin = query_begin,
-        .query_finish = query_finish,
-        .walk = walk,
-        .examine = examine,
+        .begin = begin,
         .await = await,
         .is_sent = is_sent,
+        .finish = finish,
+        .conclude = conclude,
+        .walk = walk,
+        .examine = examine,
         .retract = retract,
-        .force_unlock = force_unlock,
-        .forget = forget,
         .renew = renew,
         .is_unconfirmed = is_unconfirmed,
         .interest = interest,

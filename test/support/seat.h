@@ -9,6 +9,7 @@
 
 #include "base/wake.h"
 #include "store/store.h"
+#include "support/store_call.h"
 
 /* The last grant that the listener was told of. */
 struct seat_grant {

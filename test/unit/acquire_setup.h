@@ -36,11 +36,11 @@ static struct {
     dibs_runtime *third;
 } spy;
 
-static inline dibs_status spied_ask(struct dibs__store *store, struct dibs__attempt *attempt,
-                                    struct dibs__answer *answer, struct dibs__error *error)
+static inline dibs_status spied_ask(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
+    struct dibs__attempt *attempt = op->ask.attempt;
     uint64_t number = attempt->number + 1;
-    dibs_status status = spy.real->ask_finish(store, attempt, answer, error);
+    dibs_status status = spy.real->finish(store, op, error);
 
     if (status != DIBS_OK) {
         snprintf(spy.token, sizeof spy.token, "%s", attempt->token);
@@ -56,17 +56,23 @@ static inline dibs_status spied_ask(struct dibs__store *store, struct dibs__atte
     return status;
 }
 
-static inline dibs_status spied_release(struct dibs__store *store, struct dibs__release *release,
-                                        struct dibs__error *error)
+static inline dibs_status spied_release(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     void (*releasing)(stage * s) = spy.releasing;
 
     spy.releasing = NULL;
     if (releasing)
         releasing(spy.s);
-    if (release->next)
-        snprintf(spy.behind, sizeof spy.behind, "%s", release->next->token);
-    return spy.real->release_finish(store, release, error);
+    if (op->release.next)
+        snprintf(spy.behind, sizeof spy.behind, "%s", op->release.next->token);
+    return spy.real->finish(store, op, error);
+}
+
+static inline dibs_status spied_finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+{
+    return op->kind == DIBS__OP_ASK       ? spied_ask(store, op, error)
+           : op->kind == DIBS__OP_RELEASE ? spied_release(store, op, error)
+                                          : spy.real->finish(store, op, error);
 }
 
 static inline dibs_status spied_open(struct dibs__store **out, const struct dibs__store_config *config,
@@ -77,8 +83,7 @@ static inline dibs_status spied_open(struct dibs__store **out, const struct dibs
     if (status == DIBS_OK) {
         spy.real = (*out)->ops;
         spy.ops = *spy.real;
-        spy.ops.ask_finish = spied_ask;
-        spy.ops.release_finish = spied_release;
+        spy.ops.finish = spied_finish;
         (*out)->ops = &spy.ops;
     }
     return status;

@@ -34,14 +34,14 @@ static void a_query_that_is_begun_is_sent(void **state)
 {
     struct scene *scene = *state;
     struct dibs__store *store = scene->seat.store;
-    struct dibs__query query = {.name = "a", .deadline = seat_deadline()};
-    struct dibs__error error;
     dibs_owner owner = {.held = false};
+    struct dibs__op look = {
+        .kind = DIBS__OP_QUERY, .name = "a", .deadline = seat_deadline(), .query = {.owner = &owner}};
 
     fake_redis_answer(scene->fake, "EVALSHA", "*5\r\n$4\r\nsome\r\n:500\r\n$1\r\n7\r\n:0\r\n:9\r\n");
-    store->ops->query_begin(store, &query);
+    store->ops->begin(store, &look);
     fake_redis_await(scene->fake, "EVALSHA", 1);
-    assert_status(DIBS_OK, store->ops->query_finish(store, &query, &owner, &error));
+    assert_status(DIBS_OK, store_do(store, &look));
     assert_true(owner.held);
     assert_string_equal(owner.token, "some");
     assert_int_equal(fake_redis_count(scene->fake, "EVALSHA"), 1);
@@ -52,24 +52,23 @@ static void no_memory_for_a_call_is_said(void **state)
 {
     struct scene *scene = *state;
     struct dibs__store *store = scene->seat.store;
-    struct dibs__query query = {.name = "a", .deadline = seat_deadline()};
-    struct dibs__error error = {DIBS_OK, ""};
     dibs_owner owner;
+    struct dibs__op ops[] = {
+        {.kind = DIBS__OP_FORCE, .name = "a", .force = {NULL}},
+        {.kind = DIBS__OP_FORCE, .name = "a", .force = {"dibs:token"}},
+        {.kind = DIBS__OP_QUERY, .name = "a", .query = {.owner = &owner}},
+    };
 
-    for (int by_token = 0; by_token < 2; by_token++) {
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        struct dibs__error error = {DIBS_OK, ""};
+        ops[i].deadline = seat_deadline();
         fails_here = true;
         atomic_store(&fail_at, 1);
-        dibs_status status =
-            store->ops->force_unlock(store, "a", by_token ? "dibs:token" : NULL, seat_deadline(), &error);
+        dibs_status status = store->ops->finish(store, &ops[i], &error);
         fails_here = false;
         assert_status(DIBS_NO_MEMORY, status);
         assert_int_equal(error.status, DIBS_NO_MEMORY);
     }
-    fails_here = true;
-    atomic_store(&fail_at, 1);
-    dibs_status status = store->ops->query_finish(store, &query, &owner, &error);
-    fails_here = false;
-    assert_status(DIBS_NO_MEMORY, status);
     assert_int_equal(fake_redis_count(scene->fake, "EVALSHA"), 0);
 }
 #endif

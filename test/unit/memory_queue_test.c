@@ -136,7 +136,7 @@ static void who_was_granted_by_a_push_and_asks_owns_it(void **state)
     assert_status(DIBS_BUSY, ask(&user, &waiter));
     assert_status(DIBS_OK, release(&user, "a", "owner"));
     moved_clock_advance(user.clock, MS(10));
-    assert_status(DIBS_OK, dibs__store_ask(user.store, &waiter, &answer, &error));
+    assert_status(DIBS_OK, store_ask(user.store, &waiter, DIBS__NEVER, &answer, &error));
     assert_int_equal(answer.fence, user.told[0].fence);
     assert_int_equal(query(&user, "a").remaining_ms, 1000);
     assert_owner(&user, "waiter", 0);
@@ -311,7 +311,6 @@ static void force_unlock_serves_the_queue(void **state)
 {
     struct user user;
     struct dibs__answer answer;
-    struct dibs__error error;
     struct dibs__attempt first = waiting("first", 100), second = waiting("second", 1000),
                          third = waiting("third", 1000);
 
@@ -320,15 +319,15 @@ static void force_unlock_serves_the_queue(void **state)
     assert_status(DIBS_BUSY, ask(&user, &first));
     assert_status(DIBS_BUSY, ask(&user, &second));
     assert_status(DIBS_BUSY, ask(&user, &third));
-    assert_status(DIBS_NOT_HELD, user.store->ops->force_unlock(user.store, "a", "first", DIBS__NEVER, &error));
+    assert_status(DIBS_NOT_HELD, store_force(user.store, "a", "first", DIBS__NEVER));
     assert_owner(&user, "owner", 3);
-    assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", NULL, DIBS__NEVER, &error));
+    assert_status(DIBS_OK, store_force(user.store, "a", NULL, DIBS__NEVER));
     assert_told(&user, 1, "first", 1);
     assert_true(user.told[0].fence > answer.fence);
     moved_clock_advance(user.clock, MS(100));
-    assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", "owner", DIBS__NEVER, &error));
+    assert_status(DIBS_OK, store_force(user.store, "a", "owner", DIBS__NEVER));
     assert_told(&user, 2, "second", 1); /* it was free */
-    assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", "second", DIBS__NEVER, &error));
+    assert_status(DIBS_OK, store_force(user.store, "a", "second", DIBS__NEVER));
     assert_told(&user, 3, "third", 1);
     close_user(&user);
 }

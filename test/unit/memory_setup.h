@@ -6,6 +6,7 @@
 
 #include "store/store.h"
 #include "support/moved_clock.h"
+#include "support/store_call.h"
 #include "support/test.h"
 
 #define TOLD_MAX 8
@@ -110,15 +111,14 @@ static inline void assert_told(const struct user *user, unsigned count, const ch
 /* An attempt for "a" that waits. */
 static inline struct dibs__attempt waiting(const char *token, uint32_t lease_ms)
 {
-    return (struct dibs__attempt){
-        .name = "a", .token = token, .lease_ms = lease_ms, .wait = true, .deadline = DIBS__NEVER};
+    return (struct dibs__attempt){.name = "a", .token = token, .lease_ms = lease_ms, .wait = true};
 }
 
 static inline dibs_status ask(struct user *user, struct dibs__attempt *ask)
 {
     struct dibs__error error;
     struct dibs__answer answer;
-    dibs_status status = dibs__store_ask(user->store, ask, &answer, &error);
+    dibs_status status = store_ask(user->store, ask, DIBS__NEVER, &answer, &error);
 
     assert_false(answer.retired);
     return status;
@@ -129,8 +129,8 @@ static inline dibs_status acquire(struct user *user, const char *name, const cha
                                   struct dibs__answer *answer)
 {
     struct dibs__error error;
-    struct dibs__attempt once = {.name = name, .token = token, .lease_ms = lease_ms, .deadline = DIBS__NEVER};
-    dibs_status status = dibs__store_ask(user->store, &once, answer, &error);
+    struct dibs__attempt once = {.name = name, .token = token, .lease_ms = lease_ms};
+    dibs_status status = store_ask(user->store, &once, DIBS__NEVER, answer, &error);
 
     assert_int_equal(once.number, 1);
     assert_int_equal(once.proof, moved_clock_now(user->clock));
@@ -141,13 +141,14 @@ static inline dibs_status acquire(struct user *user, const char *name, const cha
 static inline dibs_status release_with(struct user *user, const char *name, const char *token,
                                        struct dibs__attempt *next, dibs_status next_status)
 {
-    struct dibs__error error;
-    struct dibs__release release = {.name = name, .token = token, .deadline = DIBS__NEVER, .next = next, .again = true};
-    dibs_status status = dibs__store_release(user->store, &release, &error);
+    struct dibs__op op = store_release_op(name, token, 0, DIBS__NEVER);
 
-    assert_false(release.again);
+    op.release.next = next;
+    op.release.again = true;
+    dibs_status status = store_do(user->store, &op);
+    assert_false(op.release.again);
     if (next)
-        assert_status(next_status, release.next_status);
+        assert_status(next_status, op.release.next_status);
     return status;
 }
 
@@ -164,11 +165,10 @@ static inline void retract(struct user *user, const char *token)
 static inline dibs_owner query(struct user *user, const char *name)
 {
     dibs_owner owner;
-    struct dibs__error error;
-    struct dibs__query look = {.name = name, .deadline = DIBS__NEVER};
+    struct dibs__op look = {.kind = DIBS__OP_QUERY, .name = name, .query = {.owner = &owner}};
 
     memset(&owner, 0, sizeof owner);
-    assert_status(DIBS_OK, dibs__store_query(user->store, &look, &owner, &error));
+    assert_status(DIBS_OK, store_do(user->store, &look));
     return owner;
 }
 

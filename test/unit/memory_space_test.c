@@ -79,7 +79,7 @@ static void who_is_being_told_is_not_freed(void **state)
     open_user(&user, *state, "mem:x");
     open_store(&closer.store, *state, "mem:x", &closer.counters, &listener);
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
-    assert_status(DIBS_BUSY, dibs__store_ask(closer.store, &first, &answer, &error));
+    assert_status(DIBS_BUSY, store_ask(closer.store, &first, DIBS__NEVER, &answer, &error));
     assert_status(DIBS_BUSY, ask(&user, &second));
     assert_status(DIBS_OK, release(&user, "a", "owner"));
     assert_false(closer.closed_early);
@@ -130,11 +130,11 @@ static bool take_turn(struct member *member, int turn)
     struct dibs__error error;
     struct dibs__answer answer;
     struct dibs__attempt attempt = waiting(token, 1000);
-    struct dibs__release release = {.name = "a", .token = token};
+    struct dibs__op release = store_release_op("a", token, 0, 0);
 
     snprintf(token, sizeof token, "%c%d", member->letter, turn);
     atomic_store(&member->turn, turn);
-    dibs_status status = dibs__store_ask(member->store, &attempt, &answer, &error);
+    dibs_status status = store_ask(member->store, &attempt, DIBS__NEVER, &answer, &error);
     if (status == DIBS_BUSY && turn % 4 == 0) { /* the member gives up, perhaps just when it is granted */
         atomic_store(&member->turn, 0);
         member->store->ops->conclude(member->store, &attempt, false);
@@ -143,7 +143,7 @@ static bool take_turn(struct member *member, int turn)
     if (status != DIBS_OK && (status != DIBS_BUSY || !wait_until(is_granted, member, LIMIT_MS)))
         return false;
     ++*member->turns;
-    return dibs__store_release(member->store, &release, &error) == DIBS_OK;
+    return store_do(member->store, &release) == DIBS_OK;
 }
 
 static void *take_turns(void *arg)

@@ -88,16 +88,14 @@ static void force_unlock_takes_it_from_a_token_or_from_any(void **state)
     } rows[] = {{"other", DIBS_NOT_HELD, true}, {"token", DIBS_OK, false}, {NULL, DIBS_OK, false}};
     struct user user;
     struct dibs__answer answer;
-    struct dibs__error error;
 
     open_user(&user, *state, "mem:");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_status(DIBS_OK, acquire(&user, "a", "token", 1000, &answer));
-        assert_status(rows[i].status,
-                      user.store->ops->force_unlock(user.store, "a", rows[i].token, DIBS__NEVER, &error));
+        assert_status(rows[i].status, store_force(user.store, "a", rows[i].token, DIBS__NEVER));
         assert_int_equal(query(&user, "a").held, rows[i].held);
         user.store->ops->retract(user.store, "a", "token", 1000, 0);
-        assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", rows[i].token, DIBS__NEVER, &error));
+        assert_status(DIBS_OK, store_force(user.store, "a", rows[i].token, DIBS__NEVER));
     }
     close_user(&user);
 }
@@ -168,7 +166,6 @@ static void each_call_is_a_command(void **state)
     static struct dibs__batch batch = {.done = on_done};
     struct user user;
     struct dibs__answer answer;
-    struct dibs__error error;
 
     open_user(&user, *state, "mem:");
     moved_clock_advance(user.clock, MS(5));
@@ -177,7 +174,7 @@ static void each_call_is_a_command(void **state)
     release(&user, "a", "t");
     user.store->ops->retract(user.store, "a", "t", 1000, 0);
     assert_int_equal(atomic_load(&user.counters.commands), 4);
-    assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", NULL, DIBS__NEVER, &error));
+    assert_status(DIBS_OK, store_force(user.store, "a", NULL, DIBS__NEVER));
     user.store->ops->renew(user.store, &batch);
     assert_int_equal(atomic_load(&user.counters.commands), 6);
     close_user(&user);

@@ -62,7 +62,7 @@ static void at_a_member_a_doubt_ends_with_the_attempt(void **state)
     (void)state;
     seat_open(&seat, &(struct dibs__store_config){.url = fake_redis_url(fake), .is_member = true});
     struct dibs__redis_store *store = dibs__redis_of(seat.store);
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, "a", NULL);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, &(struct dibs__op){.name = "a"});
     assert_non_null(call);
     call->channel = 0;
     call->view.serial = 3;
@@ -90,7 +90,7 @@ static void a_doubt_that_cannot_be_settled_spends_the_token(void **state)
     (void)state;
     seat_open(&seat, &(struct dibs__store_config){.url = fake_redis_url(fake), .min_replicas = 1});
     struct dibs__redis_store *store = dibs__redis_of(seat.store);
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, "a", NULL);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, &(struct dibs__op){.name = "a"});
     assert_non_null(call);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__attempt attempt = {.name = "a", .token = "t", .lease_ms = 1000};

@@ -22,31 +22,22 @@ static struct {
     bool ask_finished, release_finished;
 } spy;
 
-static void spied_ask_begin(struct dibs__store *store, struct dibs__attempt *attempt)
+static void spied_begin(struct dibs__store *store, struct dibs__op *op)
 {
-    spy.asks++;
-    spy.asks_first += !spy.ask_finished;
-    spy.real->ask_begin(store, attempt);
+    bool is_ask = op->kind == DIBS__OP_ASK, is_release = op->kind == DIBS__OP_RELEASE;
+
+    spy.asks += is_ask;
+    spy.asks_first += is_ask && !spy.ask_finished;
+    spy.releases += is_release;
+    spy.releases_first += is_release && !spy.release_finished;
+    spy.real->begin(store, op);
 }
 
-static dibs_status spied_ask(struct dibs__store *store, struct dibs__attempt *attempt, struct dibs__answer *answer,
-                             struct dibs__error *error)
+static dibs_status spied_finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
-    spy.ask_finished = true;
-    return spy.real->ask_finish(store, attempt, answer, error);
-}
-
-static void spied_release_begin(struct dibs__store *store, struct dibs__release *release)
-{
-    spy.releases++;
-    spy.releases_first += !spy.release_finished;
-    spy.real->release_begin(store, release);
-}
-
-static dibs_status spied_release(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error)
-{
-    spy.release_finished = true;
-    return spy.real->release_finish(store, release, error);
+    spy.ask_finished |= op->kind == DIBS__OP_ASK;
+    spy.release_finished |= op->kind == DIBS__OP_RELEASE;
+    return spy.real->finish(store, op, error);
 }
 
 static dibs_status spied_open(struct dibs__store **out, const struct dibs__store_config *config,
@@ -57,10 +48,8 @@ static dibs_status spied_open(struct dibs__store **out, const struct dibs__store
     if (status == DIBS_OK) {
         spy.real = (*out)->ops;
         spy.ops = *spy.real;
-        spy.ops.ask_begin = spied_ask_begin;
-        spy.ops.ask_finish = spied_ask;
-        spy.ops.release_begin = spied_release_begin;
-        spy.ops.release_finish = spied_release;
+        spy.ops.begin = spied_begin;
+        spy.ops.finish = spied_finish;
         (*out)->ops = &spy.ops;
     }
     return status;

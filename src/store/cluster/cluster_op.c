@@ -46,21 +46,20 @@ dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot,
     return error->status;
 }
 
-dibs_status dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__begun *begun,
-                                  struct dibs__cluster_op *here, const char *name, int64_t deadline,
+dibs_status dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__op *op, struct dibs__cluster_op *here,
                                   struct dibs__cluster_op **cluster_op, struct dibs__error *error)
 {
-    *cluster_op = (struct dibs__cluster_op *)begun->redirect;
+    *cluster_op = (struct dibs__cluster_op *)op->redirect;
     if (*cluster_op)
         return DIBS_OK;
     if (!atomic_load_explicit(&cluster->mapped, memory_order_relaxed) &&
-        dibs__map_fetch(cluster, deadline, error) != DIBS_OK)
+        dibs__map_fetch(cluster, op->deadline, error) != DIBS_OK)
         return error->status;
-    set_out(cluster, here, name);
+    set_out(cluster, here, op->name);
     if (!here->node)
         return dibs__cluster_no_owner(cluster, here->slot, error);
     *cluster_op = here;
-    begun->redirect = &here->redirect;
+    op->redirect = &here->redirect;
     return DIBS_OK;
 }
 

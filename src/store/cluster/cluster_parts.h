@@ -149,8 +149,7 @@ struct dibs__cluster_op {
 struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name);
 
 /* The operation that was begun, or one that begins in `here`. *cluster_op NULL on failure. */
-dibs_status dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__begun *begun,
-                                  struct dibs__cluster_op *here, const char *name, int64_t deadline,
+dibs_status dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__op *op, struct dibs__cluster_op *here,
                                   struct dibs__cluster_op **cluster_op, struct dibs__error *error);
 
 /*
@@ -177,28 +176,17 @@ void dibs__cluster_op_end(struct dibs__cluster *cluster, struct dibs__cluster_op
 
 /* --------------------------------------------------------------- operations.c */
 
-void dibs__cluster_ask_begin(struct dibs__store *base, struct dibs__attempt *attempt);
-dibs_status dibs__cluster_ask_finish(struct dibs__store *base, struct dibs__attempt *attempt,
-                                     struct dibs__answer *answer, struct dibs__error *error);
+void dibs__cluster_begin(struct dibs__store *base, struct dibs__op *op);
+bool dibs__cluster_await(struct dibs__store *base, const struct dibs__op *op, int64_t until);
+enum dibs__sent dibs__cluster_is_sent(struct dibs__store *base, const struct dibs__op *op);
+dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 void dibs__cluster_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held);
 bool dibs__cluster_may_release(const struct dibs__store *base, const struct dibs__attempt *attempt);
-void dibs__cluster_release_begin(struct dibs__store *base, struct dibs__release *release);
-dibs_status dibs__cluster_release_finish(struct dibs__store *base, struct dibs__release *release,
-                                         struct dibs__error *error);
-void dibs__cluster_query_begin(struct dibs__store *base, struct dibs__query *query);
-dibs_status dibs__cluster_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
-                                       struct dibs__error *error);
-bool dibs__cluster_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until);
-enum dibs__sent dibs__cluster_is_sent(struct dibs__store *base, const struct dibs__begun *begun);
 void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dibs__wait_event *wait_event,
                           int64_t until);
 void dibs__cluster_unheard(struct dibs__store *base, const char *name);
 void dibs__cluster_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
                            uint64_t fence);
-dibs_status dibs__cluster_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
-                                       struct dibs__error *error);
-dibs_status dibs__cluster_forget(struct dibs__store *base, const char *name, int64_t deadline,
-                                 struct dibs__error *error);
 uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name, uint64_t since);
 
 /* --------------------------------------------------------------------- walk.c */

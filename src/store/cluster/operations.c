@@ -64,23 +64,48 @@ bool dibs__cluster_may_release(const struct dibs__store *base, const struct dibs
     return attempt->store_state.outer[0] > 0 && attempt->in_store && !dibs__redis_attempt_is_in_doubt(attempt);
 }
 
-/* ------------------------------------------------------------------------- asks */
+/* -------------------------------------------------------------------- operations */
 
-void dibs__cluster_ask_begin(struct dibs__store *base, struct dibs__attempt *attempt)
+/* The attempt that the operation asks for; NULL: none. */
+static struct dibs__attempt *asked_for(const struct dibs__op *op)
+{
+    return op->kind == DIBS__OP_ASK ? op->ask.attempt : op->kind == DIBS__OP_RELEASE ? op->release.next : NULL;
+}
+
+void dibs__cluster_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(cluster, attempt->name);
+    struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(cluster, op->name);
+    struct dibs__attempt *attempt = asked_for(op);
 
     if (!cluster_op)
         return;
-    if (*place_of(attempt) > 0 &&
+    if (attempt && *place_of(attempt) > 0 &&
         *place_of(attempt) != cluster_op->node->place + 1u) { /* it may have to be retired: by finish */
         dibs__cluster_op_end(cluster, cluster_op, NULL, DIBS_OK);
         return;
     }
-    come_to(cluster, attempt, cluster_op->node);
-    attempt->begun.redirect = &cluster_op->redirect;
-    cluster_op->node->member->ops->ask_begin(cluster_op->node->member, attempt);
+    if (attempt)
+        come_to(cluster, attempt, cluster_op->node);
+    op->redirect = &cluster_op->redirect;
+    cluster_op->node->member->ops->begin(cluster_op->node->member, op);
+}
+
+bool dibs__cluster_await(struct dibs__store *base, const struct dibs__op *op, int64_t until)
+{
+    const struct dibs__cluster_op *cluster_op = (const struct dibs__cluster_op *)op->redirect;
+
+    (void)base;
+    return cluster_op && cluster_op->node->member->ops->await(cluster_op->node->member, op, until);
+}
+
+/* What could not set out is finish's to send, which has the map asked for where there is none. */
+enum dibs__sent dibs__cluster_is_sent(struct dibs__store *base, const struct dibs__op *op)
+{
+    const struct dibs__cluster_op *cluster_op = (const struct dibs__cluster_op *)op->redirect;
+
+    (void)base;
+    return cluster_op ? cluster_op->node->member->ops->is_sent(cluster_op->node->member, op) : DIBS__UNSENT_CONNECTED;
 }
 
 /* A server that is known by its answer alone so far. */
@@ -90,105 +115,106 @@ static void note_server(struct dibs__node *node, const struct dibs__attempt *att
         atomic_store(&node->server, dibs__redis_lease_server(&attempt->lease));
 }
 
-dibs_status dibs__cluster_ask_finish(struct dibs__store *base, struct dibs__attempt *attempt,
-                                     struct dibs__answer *answer, struct dibs__error *error)
+static dibs_status ask_at(struct dibs__cluster *cluster, struct dibs__node *node, struct dibs__op *op,
+                          struct dibs__error *error)
 {
-    struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__cluster_op here, *cluster_op;
-
-    *answer = (struct dibs__answer){.fence = 0};
-    dibs_status status =
-        dibs__cluster_op_take(cluster, &attempt->begun, &here, attempt->name, attempt->deadline, &cluster_op, error);
-    if (!cluster_op)
-        return status;
-    do {
-        if (!come_to(cluster, attempt, cluster_op->node)) {
-            *answer = (struct dibs__answer){.retired = true};
-            status =
-                dibs__error_set(error, DIBS_UNAVAILABLE, "%s: an ask at another node is in doubt", cluster->url.shown);
-            break;
-        }
-        status = cluster_op->node->member->ops->ask_finish(cluster_op->node->member, attempt, answer, error);
-    } while (status == DIBS_UNAVAILABLE && !answer->retired &&
-             (dibs__cluster_op_goes_on(cluster, cluster_op, attempt->deadline, !attempt->wait) ||
-              (!attempt->wait && !answer->too_few_replicas &&
-               dibs__cluster_op_finds_heir(cluster, cluster_op, attempt->deadline, false))));
+    if (!come_to(cluster, op->ask.attempt, node)) {
+        *op->ask.answer = (struct dibs__answer){.retired = true};
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s: an ask at another node is in doubt", cluster->url.shown);
+    }
+    dibs_status status = node->member->ops->finish(node->member, op, error);
     if (status == DIBS_OK)
-        note_server(cluster_op->node, attempt);
-    attempt->begun.redirect = NULL;
-    dibs__cluster_op_end(cluster, cluster_op, &here, status);
+        note_server(node, op->ask.attempt);
     return status;
 }
 
-/* --------------------------------------------------------------------- releases */
+/* What the legs of a release come to, with what they say of the next attempt until the token of that is retired. */
+struct sum {
+    struct dibs__attempt *next;
+    struct dibs__answer answer;
+    dibs_status status;
+    bool again;
+};
 
-void dibs__cluster_release_begin(struct dibs__store *base, struct dibs__release *release)
-{
-    struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(cluster, release->name);
-    struct dibs__attempt *next = release->next;
-
-    if (!cluster_op)
-        return;
-    if (next && *place_of(next) > 0 && *place_of(next) != cluster_op->node->place + 1u) {
-        dibs__cluster_op_end(cluster, cluster_op, NULL, DIBS_OK);
-        return;
-    }
-    if (next)
-        come_to(cluster, next, cluster_op->node);
-    release->begun.redirect = &cluster_op->redirect;
-    cluster_op->node->member->ops->release_begin(cluster_op->node->member, release);
-}
-
-/* One leg: the release, and what it says of the next attempt, unless the token of that is retired by now. */
-static dibs_status release_at(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op,
-                              struct dibs__release *release, struct dibs__attempt *next, struct dibs__release *sum,
-                              struct dibs__error *error)
+static dibs_status release_at(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, struct dibs__op *op,
+                              struct sum *sum, struct dibs__error *error)
 {
     struct dibs__store *member = cluster_op->node->member;
+    struct dibs__release *release = &op->release;
 
-    if (next && !sum->next_answer.retired && !come_to(cluster, next, cluster_op->node)) {
-        sum->next_status = DIBS_UNAVAILABLE;
-        sum->next_answer = (struct dibs__answer){.retired = true};
+    if (sum->next && !sum->answer.retired && !come_to(cluster, sum->next, cluster_op->node)) {
+        sum->status = DIBS_UNAVAILABLE;
+        sum->answer = (struct dibs__answer){.retired = true};
     }
-    release->next = sum->next_answer.retired ? NULL : next;
-    dibs_status status = member->ops->release_finish(member, release, error);
+    release->next = sum->answer.retired ? NULL : sum->next;
+    dibs_status status = member->ops->finish(member, op, error);
     sum->again = sum->again || release->again || cluster_op->redirect.in_doubt;
     if (release->next) {
-        sum->next_status = release->next_status;
-        sum->next_answer = release->next_answer;
+        sum->status = release->next_status;
+        sum->answer = release->next_answer;
     }
     return status;
 }
 
-dibs_status dibs__cluster_release_finish(struct dibs__store *base, struct dibs__release *release,
-                                         struct dibs__error *error)
+static dibs_status finish_at(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, struct dibs__op *op,
+                             struct sum *sum, struct dibs__error *error)
+{
+    struct dibs__node *node = cluster_op->node;
+
+    if (op->kind == DIBS__OP_ASK)
+        return ask_at(cluster, node, op, error);
+    if (op->kind == DIBS__OP_RELEASE)
+        return release_at(cluster, cluster_op, op, sum, error);
+    return node->member->ops->finish(node->member, op, error);
+}
+
+/* The operation is DIBS_UNAVAILABLE. True: it is to be repeated, at cluster_op->node. */
+static bool goes_on(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, const struct dibs__op *op)
+{
+    bool is_ask = op->kind == DIBS__OP_ASK, waits = is_ask && op->ask.attempt->wait;
+
+    if (is_ask && op->ask.answer->retired)
+        return false;
+    if (dibs__cluster_op_goes_on(cluster, cluster_op, op->deadline, !waits))
+        return true;
+    if (waits || (is_ask && op->ask.answer->too_few_replicas) || op->kind == DIBS__OP_FORCE ||
+        op->kind == DIBS__OP_FORGET)
+        return false;
+    return dibs__cluster_op_finds_heir(cluster, cluster_op, op->deadline, op->kind == DIBS__OP_RELEASE);
+}
+
+static void retract_at(struct dibs__store *store, const struct dibs__op *op)
+{
+    store->ops->retract(store, op->name, op->release.token, op->release.lease_ms, op->release.fence);
+}
+
+dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__release sum = {.next_status = DIBS_BUSY};
-    struct dibs__attempt *next = release->next;
+    bool is_release = op->kind == DIBS__OP_RELEASE;
+    struct sum sum = {.next = is_release ? op->release.next : NULL, .status = DIBS_BUSY};
     struct dibs__cluster_op here, *cluster_op;
-    dibs_status status =
-        dibs__cluster_op_take(cluster, &release->begun, &here, release->name, release->deadline, &cluster_op, error);
 
+    if (op->kind == DIBS__OP_ASK)
+        *op->ask.answer = (struct dibs__answer){.fence = 0};
+    dibs_status status = dibs__cluster_op_take(cluster, op, &here, &cluster_op, error);
     if (cluster_op) {
         do
-            status = release_at(cluster, cluster_op, release, next, &sum, error);
-        while (status == DIBS_UNAVAILABLE &&
-               (dibs__cluster_op_goes_on(cluster, cluster_op, release->deadline, true) ||
-                dibs__cluster_op_finds_heir(cluster, cluster_op, release->deadline, true)));
-        if (status != DIBS_OK && status != DIBS_NOT_HELD)
-            cluster_op->node->member->ops->retract(cluster_op->node->member, release->name, release->token,
-                                                   release->lease_ms, release->fence);
-        release->begun.redirect = NULL;
+            status = finish_at(cluster, cluster_op, op, &sum, error);
+        while (status == DIBS_UNAVAILABLE && goes_on(cluster, cluster_op, op));
+        if (is_release && status != DIBS_OK && status != DIBS_NOT_HELD)
+            retract_at(cluster_op->node->member, op);
+        op->redirect = NULL;
         dibs__cluster_op_end(cluster, cluster_op, &here, status);
-    } else {
-        dibs__cluster_retract(base, release->name, release->token, release->lease_ms, release->fence);
+    } else if (is_release) {
+        retract_at(base, op);
     }
-    release->next = next;
-    release->again = sum.again;
-    release->next_status = sum.next_status;
-    release->next_answer = sum.next_answer;
+    if (is_release) {
+        op->release.next = sum.next;
+        op->release.again = sum.again;
+        op->release.next_status = sum.status;
+        op->release.next_answer = sum.answer;
+    }
     return status;
 }
 
@@ -205,89 +231,6 @@ void dibs__cluster_retract(struct dibs__store *base, const char *name, const cha
         return;
     node->member->ops->retract(node->member, name, token, lease_ms, fence);
     dibs__node_unuse(node);
-}
-
-/* ------------------------------------------------------------------------ others */
-
-void dibs__cluster_query_begin(struct dibs__store *base, struct dibs__query *query)
-{
-    struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(dibs__cluster_of(base), query->name);
-
-    if (!cluster_op)
-        return;
-    query->begun.redirect = &cluster_op->redirect;
-    cluster_op->node->member->ops->query_begin(cluster_op->node->member, query);
-}
-
-dibs_status dibs__cluster_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
-                                       struct dibs__error *error)
-{
-    struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__cluster_op here, *cluster_op;
-    dibs_status status =
-        dibs__cluster_op_take(cluster, &query->begun, &here, query->name, query->deadline, &cluster_op, error);
-
-    if (!cluster_op)
-        return status;
-    do
-        status = cluster_op->node->member->ops->query_finish(cluster_op->node->member, query, owner, error);
-    while (status == DIBS_UNAVAILABLE && (dibs__cluster_op_goes_on(cluster, cluster_op, query->deadline, true) ||
-                                          dibs__cluster_op_finds_heir(cluster, cluster_op, query->deadline, false)));
-    query->begun.redirect = NULL;
-    dibs__cluster_op_end(cluster, cluster_op, &here, status);
-    return status;
-}
-
-dibs_status dibs__cluster_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
-                                       struct dibs__error *error)
-{
-    struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__begun begun = {.state = NULL};
-    struct dibs__cluster_op here, *cluster_op;
-    dibs_status status = dibs__cluster_op_take(cluster, &begun, &here, name, deadline, &cluster_op, error);
-
-    if (!cluster_op)
-        return status;
-    do
-        status = dibs__redis_force_at(cluster_op->node->member, name, token, deadline, &cluster_op->redirect, error);
-    while (status == DIBS_UNAVAILABLE && dibs__cluster_op_goes_on(cluster, cluster_op, deadline, true));
-    dibs__cluster_op_end(cluster, cluster_op, &here, status);
-    return status;
-}
-
-dibs_status dibs__cluster_forget(struct dibs__store *base, const char *name, int64_t deadline,
-                                 struct dibs__error *error)
-{
-    struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__begun begun = {.state = NULL};
-    struct dibs__cluster_op here, *cluster_op;
-    dibs_status status = dibs__cluster_op_take(cluster, &begun, &here, name, deadline, &cluster_op, error);
-
-    if (!cluster_op)
-        return status;
-    do
-        status = dibs__redis_forget_at(cluster_op->node->member, name, deadline, &cluster_op->redirect, error);
-    while (status == DIBS_UNAVAILABLE && dibs__cluster_op_goes_on(cluster, cluster_op, deadline, true));
-    dibs__cluster_op_end(cluster, cluster_op, &here, status);
-    return status;
-}
-
-bool dibs__cluster_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until)
-{
-    const struct dibs__cluster_op *cluster_op = (const struct dibs__cluster_op *)begun->redirect;
-
-    (void)base;
-    return cluster_op && cluster_op->node->member->ops->await(cluster_op->node->member, begun, until);
-}
-
-/* What could not set out is finish's to send, which has the map asked for where there is none. */
-enum dibs__sent dibs__cluster_is_sent(struct dibs__store *base, const struct dibs__begun *begun)
-{
-    const struct dibs__cluster_op *cluster_op = (const struct dibs__cluster_op *)begun->redirect;
-
-    (void)base;
-    return cluster_op ? cluster_op->node->member->ops->is_sent(cluster_op->node->member, begun)
-                      : DIBS__UNSENT_CONNECTED;
 }
 
 /* ----------------------------------------------------------------------- waiting */

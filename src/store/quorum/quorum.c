@@ -190,11 +190,30 @@ static void listen_quorum(struct dibs__store *base, const char *name, struct dib
     dibs__store_listen(best, q->config.clock, name, wait_event, until);
 }
 
-/* To wait for the replies alone would be no use: finish has more to ask. */
-static bool await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until)
+static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
+    [DIBS__OP_ASK] = {dibs__quorum_ask_begin, dibs__quorum_ask_finish},
+    [DIBS__OP_RELEASE] = {dibs__quorum_release_begin, dibs__quorum_release_finish},
+    [DIBS__OP_QUERY] = {dibs__quorum_query_begin, dibs__quorum_query_finish},
+    [DIBS__OP_FORCE] = {NULL, dibs__quorum_force},
+    [DIBS__OP_FORGET] = {NULL, dibs__quorum_forget},
+};
+
+static void begin(struct dibs__store *base, struct dibs__op *op)
 {
-    (void)base, (void)begun, (void)until;
+    if (rows[op->kind].begin)
+        rows[op->kind].begin(base, op);
+}
+
+/* To wait for the replies alone would be no use: finish has more to ask. */
+static bool await(struct dibs__store *base, const struct dibs__op *op, int64_t until)
+{
+    (void)base, (void)op, (void)until;
     return false;
+}
+
+static dibs_status finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
+{
+    return rows[op->kind].finish(base, op, error);
 }
 
 static bool is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *lease)
@@ -276,21 +295,15 @@ static void gather(struct dibs__store *base, bool on)
 static const struct dibs__store_ops quorum_ops = {
     .connect_begin = connect_begin,
     .connect_finish = connect_finish,
-    .ask_begin = dibs__quorum_ask_begin,
-    .ask_finish = dibs__quorum_ask_finish,
+    .begin = begin,
+    .await = await,
+    .finish = finish,
     .conclude = dibs__quorum_conclude,
-    .release_begin = dibs__quorum_release_begin,
-    .release_finish = dibs__quorum_release_finish,
-    .query_begin = dibs__quorum_query_begin,
-    .query_finish = dibs__quorum_query_finish,
     .walk = dibs__quorum_walk,
     .examine = dibs__quorum_examine,
     .admit = dibs__quorum_admit,
-    .await = await,
     .listen = listen_quorum,
     .retract = dibs__quorum_retract,
-    .force_unlock = dibs__quorum_force_unlock,
-    .forget = dibs__quorum_forget,
     .renew = dibs__quorum_renew,
     .watch = dibs__quorum_watch,
     .is_unconfirmed = is_unconfirmed,

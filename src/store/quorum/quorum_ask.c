@@ -25,6 +25,7 @@
 struct asking {
     struct dibs__quorum_lock *lock;
     struct dibs__attempt *attempt;
+    int64_t deadline;
     uint32_t granted, refused, raised; /* sets of members; raised: their fence is as large as that of the lock */
     uint32_t spared;                   /* members that rest, and are asked only where the others take long */
     bool no_vote;                      /* a master may not vote */
@@ -60,19 +61,20 @@ static uint64_t begin_at_all(struct dibs__quorum *q, struct dibs__quorum_lock *l
 }
 
 /* What was begun, as sets of members, lies in the store state beside the lock. */
-void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__attempt *attempt)
+void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
+    struct dibs__attempt *attempt = op->ask.attempt;
     struct dibs__quorum_lock *lock = dibs__quorum_lock_of(attempt);
 
-    DIBS__REQUIRE(!attempt->begun.state && !attempt->fair);
+    DIBS__REQUIRE(!op->state && !attempt->fair);
     if (!lock)
         lock = dibs__quorum_lock_new(q, attempt->name, attempt->token, attempt->lease_ms);
     attempt->store_state.outer[0] = (uintptr_t)lock;
     attempt->store_state.outer[1] = 0;
     if (!lock || !dibs__quorum_lock_make_ops(q, lock))
         return;
-    attempt->begun.state = lock;
+    op->state = lock;
     if (dibs__vote_is_announced(&q->voting, attempt->lease_ms))
         attempt->store_state.outer[1] = begin_at_all(q, lock, attempt);
 }
@@ -133,14 +135,11 @@ static void begin_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *
 
     uint32_t bit = (uint32_t)1 << op->member->index;
 
-    op->of.raise = (struct dibs__raise){
-        .name = asking->lock->name,
-        .token = asking->lock->token,
-        .fence = asking->fence,
-        .lease_ms = asking->lock->lease_ms,
-        .deadline = fan_out->deadline,
-    };
-    dibs__pending_op_begin(op, DIBS__OP_RAISE);
+    dibs__pending_op_begin(
+        op, (struct dibs__op){
+                .kind = DIBS__OP_RAISE,
+                .name = asking->lock->name,
+                .raise = {.token = asking->lock->token, .fence = asking->fence, .lease_ms = asking->lock->lease_ms}});
     fan_out->open |= bit;
     fan_out->optional &= ~bit;
 }
@@ -210,7 +209,7 @@ static void land_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *o
     struct asking *asking = asking_of(fan_out);
     uint32_t bit = (uint32_t)1 << op->member->index;
 
-    if (status == DIBS_OK && op->of.raise.fence == asking->fence)
+    if (status == DIBS_OK && op->begun.raise.fence == asking->fence)
         asking->raised |= bit;
     else if (status == DIBS_OK)
         begin_raise(fan_out, op);
@@ -263,7 +262,7 @@ static uint32_t release_granted(struct dibs__fan_out *fan_out)
     uint32_t open = fan_out->open;
 
     for (size_t i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(open, i) && fan_out->ops[i].what == DIBS__OP_RAISE) {
+        if (dibs__set_has(open, i) && fan_out->ops[i].begun.kind == DIBS__OP_RAISE) {
             dibs__pending_op_abandon(&fan_out->ops[i]);
             open &= ~((uint32_t)1 << i);
         }
@@ -413,7 +412,7 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
     struct dibs__fan_out fan_out = {.quorum = q,
                                     .ops = lock->ops,
                                     .open = (uint32_t)asking->attempt->store_state.outer[1],
-                                    .deadline = asking->attempt->deadline,
+                                    .deadline = asking->deadline,
                                     .context = asking,
                                     .is_decided = is_voted,
                                     .land = land,
@@ -437,35 +436,37 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
     return had ? DIBS_OK : fail(&fan_out, answer, error);
 }
 
-static dibs_status announce_and_begin(struct dibs__quorum *q, struct dibs__quorum_lock *lock,
-                                      struct dibs__attempt *attempt, struct dibs__error *error)
+static dibs_status announce_and_begin(struct dibs__quorum *q, const struct asking *asking, struct dibs__error *error)
 {
+    struct dibs__attempt *attempt = asking->attempt;
     unsigned answered;
 
     if (attempt->store_state.outer[1] || dibs__vote_is_announced(&q->voting, attempt->lease_ms))
         return DIBS_OK;
-    if (dibs__vote_announce(q, attempt->lease_ms, attempt->deadline, &answered, error) != DIBS_OK)
+    if (dibs__vote_announce(q, attempt->lease_ms, asking->deadline, &answered, error) != DIBS_OK)
         return error->status;
-    attempt->store_state.outer[1] = begin_at_all(q, lock, attempt);
+    attempt->store_state.outer[1] = begin_at_all(q, asking->lock, attempt);
     return DIBS_OK;
 }
 
-dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__attempt *attempt,
-                                    struct dibs__answer *answer, struct dibs__error *error)
+dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
+    struct dibs__attempt *attempt = op->ask.attempt;
+    struct dibs__answer *answer = op->ask.answer;
 
     *answer = (struct dibs__answer){.fence = 0};
     error->status = DIBS_OK;
-    if (!attempt->begun.state)
-        dibs__quorum_ask_begin(base, attempt);
-    if (!attempt->begun.state)
+    if (!op->state)
+        dibs__quorum_ask_begin(base, op);
+    if (!op->state)
         return dibs__quorum_no_memory(error);
-    struct asking asking = {.lock = attempt->begun.state, .attempt = attempt, .began = dibs__quorum_now(q)};
-    attempt->begun.state = NULL;
+    struct asking asking = {
+        .lock = op->state, .attempt = attempt, .deadline = op->deadline, .began = dibs__quorum_now(q)};
+    op->state = NULL;
     attempt->number++;
     attempt->proof = asking.began;
-    dibs_status status = announce_and_begin(q, asking.lock, attempt, error);
+    dibs_status status = announce_and_begin(q, &asking, error);
     if (status == DIBS_OK)
         status = ask(q, &asking, answer, error);
     dibs__quorum_count(q, status != DIBS_UNAVAILABLE);

@@ -23,7 +23,7 @@ void dibs__detached_add(struct dibs__quorum *q, struct dibs__quorum_lock *lock, 
         if (!dibs__set_has(set, i))
             continue;
         struct dibs__pending_op *op = &lock->ops[i];
-        DIBS__REQUIRE(!op->detached && op->what != DIBS__OP_NONE);
+        DIBS__REQUIRE(!op->detached && op->begun.kind != DIBS__OP_NONE);
         op->detached = true;
         op->look_at = at;
         op->next = q->detached;
@@ -96,15 +96,15 @@ static void put_back(struct dibs__quorum *q, struct dibs__pending_op *op, int64_
 static void land(struct dibs__quorum *q, struct dibs__pending_op *op, int64_t now)
 {
     struct dibs__quorum_lock *lock = op->lock;
-    bool was_ask = op->what == DIBS__OP_ASK;
+    bool was_ask = op->begun.kind == DIBS__OP_ASK;
     struct dibs__error unused;
-    dibs_status status = dibs__pending_op_finish(op, 0, NULL, &unused);
+    dibs_status status = dibs__pending_op_finish(op, 0, &unused);
 
     if (was_ask)
         dibs__member_land_late(q, op, status);
     else
         dibs__member_left(q, op, status);
-    if (op->what != DIBS__OP_NONE) {
+    if (op->begun.kind != DIBS__OP_NONE) {
         put_back(q, op, now);
         return;
     }

@@ -30,9 +30,8 @@ void dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *a
     op->attempt.shared = attempt->shared;
     op->attempt.limit = attempt->limit;
     op->attempt.wait = attempt->wait;
-    op->attempt.deadline = attempt->deadline;
     op->answer = (struct dibs__answer){.fence = 0};
-    dibs__pending_op_begin(op, DIBS__OP_ASK);
+    dibs__pending_op_begin(op, dibs__op_ask(&op->attempt, &op->answer, 0));
 }
 
 void dibs__member_clear(struct dibs__quorum *q, struct dibs__pending_op *op)
@@ -100,14 +99,10 @@ void dibs__member_leave(struct dibs__quorum *q, struct dibs__pending_op *op)
     dibs__quorum_mutex_lock(&q->mutex);
     op->lock->states[op->member->index].phase = DIBS__MEMBER_LEAVING;
     dibs__quorum_mutex_unlock(&q->mutex);
-    op->of.release = (struct dibs__release){
-        .name = lock->name,
-        .token = lock->token,
-        .lease_ms = lock->lease_ms,
-        .deadline = dibs__after_ms(dibs__quorum_now(q), q->config.command_timeout_ms),
-        .quiet = true,
-    };
-    dibs__pending_op_begin(op, DIBS__OP_RELEASE);
+    dibs__pending_op_begin(
+        op, (struct dibs__op){.kind = DIBS__OP_RELEASE,
+                              .name = lock->name,
+                              .release = {.token = lock->token, .lease_ms = lock->lease_ms, .quiet = true}});
 }
 
 void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)
@@ -127,7 +122,7 @@ void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op,
 void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)
 {
     struct dibs__member_state *state = &op->lock->states[op->member->index];
-    bool is_gone = (status == DIBS_OK || status == DIBS_NOT_HELD) && !op->of.release.again;
+    bool is_gone = (status == DIBS_OK || status == DIBS_NOT_HELD) && !op->begun.release.again;
 
     dibs__quorum_mutex_lock(&q->mutex);
     state->phase = is_gone ? DIBS__MEMBER_NOTHING : DIBS__MEMBER_RETIRED;

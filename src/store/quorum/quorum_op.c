@@ -116,92 +116,39 @@ void dibs__pending_op_begin_again(struct dibs__pending_op *op)
     struct dibs__store *store = op->member->store;
 
     op->sent_at = dibs__quorum_now(op->member->quorum);
-    switch (op->what) {
-    case DIBS__OP_ASK:
-        store->ops->ask_begin(store, &op->attempt);
-        break;
-    case DIBS__OP_RELEASE:
-        store->ops->release_begin(store, &op->of.release);
-        break;
-    case DIBS__OP_RAISE:
-        store->ops->raise_begin(store, &op->of.raise);
-        break;
-    case DIBS__OP_QUERY:
-        store->ops->query_begin(store, &op->of.query);
-        break;
-    case DIBS__OP_VOTE:
-        store->ops->vote_begin(store, &op->of.vote);
-        break;
-    case DIBS__OP_NONE:
-        break;
-    }
+    store->ops->begin(store, &op->begun);
 }
 
-void dibs__pending_op_begin(struct dibs__pending_op *op, enum dibs__op_kind what)
+void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun)
 {
-    DIBS__REQUIRE(op->what == DIBS__OP_NONE);
-    op->what = what;
+    DIBS__REQUIRE(op->begun.kind == DIBS__OP_NONE);
+    op->begun = begun;
     dibs__pending_op_begin_again(op);
-}
-
-static const struct dibs__begun *begun_of(const struct dibs__pending_op *op)
-{
-    switch (op->what) {
-    case DIBS__OP_ASK:
-        return &op->attempt.begun;
-    case DIBS__OP_RELEASE:
-        return &op->of.release.begun;
-    case DIBS__OP_RAISE:
-        return &op->of.raise.begun;
-    case DIBS__OP_QUERY:
-        return &op->of.query.begun;
-    case DIBS__OP_VOTE:
-    case DIBS__OP_NONE:
-    default:
-        return &op->of.vote.begun;
-    }
 }
 
 bool dibs__pending_op_await(struct dibs__pending_op *op, int64_t until)
 {
     struct dibs__store *store = op->member->store;
 
-    DIBS__REQUIRE(op->what != DIBS__OP_NONE);
-    return store->ops->await(store, begun_of(op), until);
+    DIBS__REQUIRE(op->begun.kind != DIBS__OP_NONE);
+    return store->ops->await(store, &op->begun, until);
 }
 
 enum dibs__sent dibs__pending_op_is_sent(const struct dibs__pending_op *op)
 {
     struct dibs__store *store = op->member->store;
 
-    return store->ops->is_sent ? store->ops->is_sent(store, begun_of(op)) : DIBS__SENT;
+    return store->ops->is_sent ? store->ops->is_sent(store, &op->begun) : DIBS__SENT;
 }
 
-static dibs_status finish(struct dibs__pending_op *op, int64_t deadline, dibs_owner *owner, struct dibs__error *error)
+static dibs_status finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error)
 {
     struct dibs__store *store = op->member->store;
-    enum dibs__op_kind what = op->what;
 
-    op->what = DIBS__OP_NONE;
-    switch (what) {
-    case DIBS__OP_ASK:
-        op->attempt.deadline = deadline;
-        return store->ops->ask_finish(store, &op->attempt, &op->answer, error);
-    case DIBS__OP_RELEASE:
-        op->of.release.deadline = deadline;
-        return store->ops->release_finish(store, &op->of.release, error);
-    case DIBS__OP_RAISE:
-        op->of.raise.deadline = deadline;
-        return store->ops->raise_finish(store, &op->of.raise, error);
-    case DIBS__OP_QUERY:
-        op->of.query.deadline = deadline;
-        return store->ops->query_finish(store, &op->of.query, owner, error);
-    case DIBS__OP_VOTE:
-    case DIBS__OP_NONE:
-    default:
-        op->of.vote.deadline = deadline;
-        return store->ops->vote_finish(store, &op->of.vote, error);
-    }
+    op->begun.deadline = deadline;
+    dibs_status status = store->ops->finish(store, &op->begun, error);
+    op->begun.kind = DIBS__OP_NONE;
+    return status;
 }
 
 /* A master whose clock was set may have granted a lock that it forgot too early. Its key goes with the attempt. */
@@ -215,19 +162,18 @@ static dibs_status doubt_grant(struct dibs__pending_op *op, struct dibs__error *
 static dibs_status note_clock(struct dibs__pending_op *op, bool is_ask, dibs_status status, struct dibs__error *error)
 {
     int64_t sent_at = is_ask ? op->attempt.proof : op->sent_at;
-    int64_t server_us = is_ask ? op->answer.server_us : op->of.vote.server_us;
+    int64_t server_us = is_ask ? op->answer.server_us : op->begun.vote.server_us;
     bool distrusted = server_us > 0 && dibs__member_note_clock(op->member, sent_at, server_us);
 
     return is_ask && distrusted ? doubt_grant(op, error) : status;
 }
 
-dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, dibs_owner *owner,
-                                    struct dibs__error *error)
+dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error)
 {
-    bool is_ask = op->what == DIBS__OP_ASK, is_vote = op->what == DIBS__OP_VOTE;
+    bool is_ask = op->begun.kind == DIBS__OP_ASK, is_vote = op->begun.kind == DIBS__OP_VOTE;
 
     error->status = DIBS_OK;
-    dibs_status status = finish(op, deadline, owner, error);
+    dibs_status status = finish(op, deadline, error);
     if (status == DIBS_OK && (is_ask || is_vote))
         status = note_clock(op, is_ask, status, error);
     int64_t now = dibs__quorum_now(op->member->quorum);
@@ -241,10 +187,9 @@ dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadlin
 void dibs__pending_op_abandon(struct dibs__pending_op *op)
 {
     struct dibs__error unused;
-    dibs_owner nobody = {.held = false};
 
-    DIBS__REQUIRE(op->what != DIBS__OP_ASK && op->what != DIBS__OP_RELEASE);
-    finish(op, 0, &nobody, &unused);
+    DIBS__REQUIRE(op->begun.kind != DIBS__OP_ASK && op->begun.kind != DIBS__OP_RELEASE);
+    finish(op, 0, &unused);
 }
 
 int64_t dibs__pending_op_end(const struct dibs__pending_op *op)
@@ -268,9 +213,9 @@ void dibs__error_keep_worst(struct dibs__error *worst, const struct dibs__error 
 static void land(struct dibs__fan_out *fan_out, unsigned i, int64_t deadline)
 {
     struct dibs__pending_op *op = &fan_out->ops[i];
-    enum dibs__op_kind what = op->what;
+    enum dibs__op_kind what = op->begun.kind;
     struct dibs__error error;
-    dibs_status status = dibs__pending_op_finish(op, deadline, fan_out->owners ? &fan_out->owners[i] : NULL, &error);
+    dibs_status status = dibs__pending_op_finish(op, deadline, &error);
 
     fan_out->open &= ~((uint32_t)1 << i);
     fan_out->unsent &= ~((uint32_t)1 << i);

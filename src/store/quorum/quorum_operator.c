@@ -31,8 +31,12 @@ static dibs_status ask(const struct admission *admission, size_t i, struct dibs_
 
     vote->longest_ms = admission->longest_ms;
     vote->quorum = admission->number;
-    vote->deadline = dibs__after_ms(dibs__quorum_now(q), q->config.command_timeout_ms);
-    return store->ops->vote_finish(store, vote, error);
+    struct dibs__op op = {.kind = DIBS__OP_VOTE,
+                          .deadline = dibs__after_ms(dibs__quorum_now(q), q->config.command_timeout_ms),
+                          .vote = *vote};
+    dibs_status status = store->ops->finish(store, &op, error);
+    *vote = op.vote;
+    return status;
 }
 
 static bool is_heard(const struct admission *admission, size_t i)

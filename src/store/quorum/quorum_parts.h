@@ -143,30 +143,22 @@ void dibs__quorum_locks_free(struct dibs__quorum *q); /* those in the table */
 
 /* ------------------------------------------------------- pending operations */
 
-enum dibs__op_kind { DIBS__OP_NONE, DIBS__OP_ASK, DIBS__OP_RELEASE, DIBS__OP_RAISE, DIBS__OP_QUERY, DIBS__OP_VOTE };
-
 /* What was begun at one member. Of the thread that it belongs to, unless a field says otherwise. */
 struct dibs__pending_op {
     struct dibs__member *member;    /* read-only */
     struct dibs__quorum_lock *lock; /* read-only; NULL: of a query or a vote */
-    enum dibs__op_kind what;        /* under way */
+    struct dibs__op begun;          /* under way; what it was, with the kind NONE, once it is finished */
     int64_t sent_at;
-    struct dibs__attempt attempt; /* of the member, over all its asks */
-    struct dibs__answer answer;   /* of the last ask */
-    union {
-        struct dibs__release release;
-        struct dibs__raise raise;
-        struct dibs__query query;
-        struct dibs__vote vote;
-    } of;
+    struct dibs__attempt attempt;                                       /* of the member, over all its asks */
+    struct dibs__answer answer;                                         /* of the last ask */
     struct dibs__pending_op *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of detached pending operations */
     bool detached DIBS__GUARDED_BY(dibs__quorum_mutex);
     bool is_looked_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* by the scheduler's thread */
     int64_t look_at;                                        /* detached: when to look for the reply */
 };
 
-/* Begins what `what` names; its struct is filled, but for the deadline. */
-void dibs__pending_op_begin(struct dibs__pending_op *op, enum dibs__op_kind what);
+/* Begins that; its deadline is not needed yet. */
+void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun);
 
 /* As await of store.h. */
 bool dibs__pending_op_await(struct dibs__pending_op *op, int64_t until);
@@ -178,8 +170,7 @@ void dibs__pending_op_begin_again(struct dibs__pending_op *op);
 enum dibs__sent dibs__pending_op_is_sent(const struct dibs__pending_op *op);
 
 /* Finishes the pending operation, and notes how the member did. */
-dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, dibs_owner *owner,
-                                    struct dibs__error *error);
+dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error);
 
 /* Finishes a raise, a query or a vote of which nobody wants to know any more. */
 void dibs__pending_op_abandon(struct dibs__pending_op *op);
@@ -208,7 +199,6 @@ struct dibs__fan_out {
     bool (*is_decided)(const struct dibs__fan_out *fan_out, int64_t now);
     void (*land)(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
                  dibs_status status);
-    dibs_owner *owners;        /* of queries; one for each member */
     struct dibs__error *error; /* filled: why members failed; the worst of them */
 };
 
@@ -287,29 +277,24 @@ static inline struct dibs__quorum_lock *dibs__quorum_lock_of(const struct dibs__
 /* Ends the lock: the members retract what they have of it, in the background. */
 void dibs__quorum_lock_retract(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
 
-void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__attempt *attempt);
-dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__attempt *attempt,
-                                    struct dibs__answer *answer, struct dibs__error *error);
+void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__op *op);
+dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 void dibs__quorum_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held);
 
-void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__release *release);
-dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__release *release,
-                                        struct dibs__error *error);
+void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__op *op);
+dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 void dibs__quorum_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
                           uint64_t fence);
 
-void dibs__quorum_query_begin(struct dibs__store *base, struct dibs__query *query);
-dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
-                                      struct dibs__error *error);
+void dibs__quorum_query_begin(struct dibs__store *base, struct dibs__op *op);
+dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
+dibs_status dibs__quorum_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
+dibs_status dibs__quorum_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
 dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examination *examination,
                                  struct dibs__error *error);
 dibs_status dibs__quorum_admit(struct dibs__store *base, uint32_t longest_ms, struct dibs__examination *told,
                                struct dibs__error *error);
-dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
-                                      struct dibs__error *error);
-dibs_status dibs__quorum_forget(struct dibs__store *base, const char *name, int64_t deadline,
-                                struct dibs__error *error);
 
 void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch);
 void dibs__quorum_watch(struct dibs__store *base, struct dibs__batch *batch);

@@ -19,21 +19,22 @@ struct looking {
 
 /* ---------------------------------------------------------------------- query */
 
-void dibs__quorum_query_begin(struct dibs__store *base, struct dibs__query *query)
+void dibs__quorum_query_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct looking *looking = calloc(1, sizeof *looking + q->count * (sizeof *looking->ops + sizeof(dibs_owner)));
 
-    DIBS__REQUIRE(!query->begun.state);
-    query->begun.state = looking;
+    DIBS__REQUIRE(!op->state);
+    op->state = looking;
     if (!looking)
         return;
     looking->owners = (dibs_owner *)&looking->ops[q->count];
     for (size_t i = 0; i < q->count; i++) {
         looking->ops[i].member = &q->members[i];
-        looking->ops[i].of.query =
-            (struct dibs__query){.name = query->name, .deadline = query->deadline, .any_type = query->any_type};
-        dibs__pending_op_begin(&looking->ops[i], DIBS__OP_QUERY);
+        dibs__pending_op_begin(&looking->ops[i], (struct dibs__op){.kind = DIBS__OP_QUERY,
+                                                                   .name = op->name,
+                                                                   .query = {.owner = &looking->owners[i],
+                                                                             .any_type = op->query.any_type}});
     }
 }
 
@@ -170,17 +171,16 @@ static void show(const struct dibs__quorum *q, const struct looking *looking, di
         show_owner(q, looking, most, owner);
 }
 
-static dibs_status look(struct dibs__quorum *q, const struct dibs__query *query, struct looking *looking,
-                        dibs_owner *owner, struct dibs__error *error)
+static dibs_status look(struct dibs__quorum *q, const struct dibs__op *op, struct looking *looking,
+                        struct dibs__error *error)
 {
     struct dibs__fan_out fan_out = {.quorum = q,
                                     .ops = looking->ops,
                                     .open = ((uint32_t)1 << q->count) - 1,
-                                    .deadline = query->deadline,
+                                    .deadline = op->deadline,
                                     .context = looking,
                                     .is_decided = is_decided,
                                     .land = land,
-                                    .owners = looking->owners,
                                     .error = error};
 
     dibs__fan_out_run(&fan_out);
@@ -189,14 +189,21 @@ static dibs_status look(struct dibs__quorum *q, const struct dibs__query *query,
             dibs__pending_op_abandon(&looking->ops[i]);
     if (dibs__set_count(looking->seen) < q->majority)
         return dibs__quorum_no_majority(q, dibs__set_count(looking->seen), error);
-    show(q, looking, owner);
+    show(q, looking, op->query.owner);
     return DIBS_OK;
 }
 
-/* A master that fails now tells nothing: the queue is no matter of a majority. */
-static void ask_who_waits(const struct dibs__quorum *q, const struct dibs__query *query, const struct looking *looking)
+static dibs_status query_one(const struct dibs__member *member, const struct dibs__op *op,
+                             const struct dibs__query *query, struct dibs__error *error)
 {
-    struct dibs__query its = {.name = query->name, .deadline = query->deadline, .waiters = query->waiters};
+    struct dibs__op its = {.kind = DIBS__OP_QUERY, .name = op->name, .deadline = op->deadline, .query = *query};
+
+    return member->store->ops->finish(member->store, &its, error);
+}
+
+/* A master that fails now tells nothing: the queue is no matter of a majority. */
+static void ask_who_waits(const struct dibs__quorum *q, const struct dibs__op *op, const struct looking *looking)
+{
     struct dibs__error unused;
     dibs_owner owner = {0};
     size_t most = 0;
@@ -205,7 +212,8 @@ static void ask_who_waits(const struct dibs__quorum *q, const struct dibs__query
         if (looking->owners[i].waiters > looking->owners[most].waiters)
             most = i;
     if (looking->owners[most].waiters > 0)
-        (void)dibs__store_query(q->members[most].store, &its, &owner, &unused);
+        (void)query_one(&q->members[most], op, &(struct dibs__query){.owner = &owner, .waiters = op->query.waiters},
+                        &unused);
 }
 
 static int newest_first(const void *one, const void *other)
@@ -234,21 +242,20 @@ static void add_sharers(struct dibs__sharers *all, const struct dibs__sharers *i
 }
 
 /* Each that a master names: who has a majority is among them, and maybe who is asking for one. */
-static dibs_status ask_who_shares(const struct dibs__quorum *q, const struct dibs__query *query,
+static dibs_status ask_who_shares(const struct dibs__quorum *q, const struct dibs__op *op,
                                   const struct looking *looking, struct dibs__error *error)
 {
+    const struct dibs__query *query = &op->query;
     struct dibs__sharers its = {.items = calloc(query->sharers->most, sizeof *its.items), .most = query->sharers->most};
 
     if (!its.items)
         return dibs__quorum_no_memory(error);
     for (size_t i = 0; i < q->count; i++) {
-        struct dibs__query state = {
-            .name = query->name, .deadline = query->deadline, .any_type = query->any_type, .sharers = &its};
         struct dibs__error unused;
         dibs_owner owner = {0};
+        const struct dibs__query who = {.owner = &owner, .any_type = query->any_type, .sharers = &its};
         its.count = 0;
-        if (looking->owners[i].sharers > 0 &&
-            dibs__store_query(q->members[i].store, &state, &owner, &unused) == DIBS_OK)
+        if (looking->owners[i].sharers > 0 && query_one(&q->members[i], op, &who, &unused) == DIBS_OK)
             add_sharers(query->sharers, &its);
     }
     qsort(query->sharers->items, query->sharers->count, sizeof *its.items, newest_first);
@@ -256,25 +263,25 @@ static dibs_status ask_who_shares(const struct dibs__quorum *q, const struct dib
     return DIBS_OK;
 }
 
-dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
-                                      struct dibs__error *error)
+dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
+    const struct dibs__query *query = &op->query;
 
     error->status = DIBS_OK;
-    if (!query->begun.state)
-        dibs__quorum_query_begin(base, query);
-    struct looking *looking = query->begun.state;
-    query->begun.state = NULL;
+    if (!op->state)
+        dibs__quorum_query_begin(base, op);
+    struct looking *looking = op->state;
+    op->state = NULL;
     if (!looking)
         return dibs__quorum_no_memory(error);
-    dibs_status status = look(q, query, looking, owner, error);
+    dibs_status status = look(q, op, looking, error);
     if (status == DIBS_OK && query->waiters)
-        ask_who_waits(q, query, looking);
+        ask_who_waits(q, op, looking);
     if (query->sharers)
         query->sharers->count = 0;
     if (status == DIBS_OK && query->sharers)
-        status = ask_who_shares(q, query, looking, error);
+        status = ask_who_shares(q, op, looking, error);
     free(looking);
     dibs__quorum_count(q, false); /* who answers a look may not vote all the same */
     return status;
@@ -321,9 +328,20 @@ dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk 
 
 /* -------------------------------------------------------------- forced unlock */
 
-/* One after the other: each has its share of the time that is left. */
-dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
-                                      struct dibs__error *error)
+/* At one member, which has its share of the time that is left for `count` of them. */
+static dibs_status finish_at(const struct dibs__member *member, const struct dibs__op *op, size_t count,
+                             struct dibs__error *error)
+{
+    int64_t now = dibs__quorum_now(member->quorum), left = op->deadline - now;
+    struct dibs__op its = *op;
+
+    if (op->deadline != DIBS__NEVER)
+        its.deadline = now + left / (int64_t)count;
+    return member->store->ops->finish(member->store, &its, error);
+}
+
+/* One after the other. */
+dibs_status dibs__quorum_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
@@ -332,12 +350,9 @@ dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name
     error->status = DIBS_OK;
     put_in_order(q, order);
     for (size_t i = 0; i < q->count; i++) {
-        struct dibs__store *store = order[i]->store;
         uint32_t bit = (uint32_t)1 << order[i]->index;
         struct dibs__error its = {DIBS_OK, ""};
-        int64_t now = dibs__quorum_now(q), left = deadline - now;
-        int64_t share = deadline == DIBS__NEVER ? left : left / (int64_t)(q->count - i);
-        dibs_status status = store->ops->force_unlock(store, name, token, now + share, &its);
+        dibs_status status = finish_at(order[i], op, q->count - i, &its);
         done |= status == DIBS_OK ? bit : 0;
         not_held |= status == DIBS_NOT_HELD ? bit : 0;
         if (status != DIBS_NOT_HELD)
@@ -354,8 +369,7 @@ dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name
 /* --------------------------------------------------------------------- forget */
 
 /* Once at each of these members. Returns those where somebody has the lock, or waits for it. */
-static uint32_t forget_at(struct dibs__quorum *q, uint32_t set, const char *name, int64_t deadline,
-                          struct dibs__error *error)
+static uint32_t forget_at(struct dibs__quorum *q, uint32_t set, const struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
     uint32_t in_use = 0, left = set;
@@ -364,16 +378,13 @@ static uint32_t forget_at(struct dibs__quorum *q, uint32_t set, const char *name
     for (size_t i = 0; i < q->count; i++) {
         if (!dibs__set_has(set, order[i]->index))
             continue;
-        struct dibs__store *store = order[i]->store;
         uint32_t bit = (uint32_t)1 << order[i]->index;
         struct dibs__error its = {DIBS_OK, ""};
-        int64_t now = dibs__quorum_now(q), time = deadline - now;
-        int64_t share = deadline == DIBS__NEVER ? time : time / dibs__set_count(left);
-        left &= ~bit;
-        if (store->ops->forget(store, name, now + share, &its) == DIBS_BUSY)
+        if (finish_at(order[i], op, dibs__set_count(left), &its) == DIBS_BUSY)
             in_use |= bit;
         else
             dibs__error_keep_worst(error, &its);
+        left &= ~bit;
     }
     return in_use;
 }
@@ -382,21 +393,21 @@ static uint32_t forget_at(struct dibs__quorum *q, uint32_t set, const char *name
  * A master that does not answer keeps its fence until that ends by itself: the others forget theirs all the same. What
  * a minority has may be of a lock that was released a moment ago: it is asked again.
  */
-dibs_status dibs__quorum_forget(struct dibs__store *base, const char *name, int64_t deadline, struct dibs__error *error)
+dibs_status dibs__quorum_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__backoff backoff = {.first_ms = FORGET_FIRST_MS};
     struct dibs__wait_event wait_event;
 
     error->status = DIBS_OK;
-    uint32_t in_use = forget_at(q, ((uint32_t)1 << q->count) - 1, name, deadline, error);
+    uint32_t in_use = forget_at(q, ((uint32_t)1 << q->count) - 1, op, error);
     dibs__wait_event_init(&wait_event);
     while (in_use && dibs__set_count(in_use) < q->majority) {
         int64_t at = dibs__after_ms(dibs__quorum_now(q), dibs__backoff_next(&backoff, FORGET_LAST_MS));
-        if (at >= deadline)
+        if (at >= op->deadline)
             break;
         dibs__wait_event_wait(&wait_event, q->config.clock, at);
-        in_use = forget_at(q, in_use, name, deadline, error);
+        in_use = forget_at(q, in_use, op, error);
     }
     return in_use ? DIBS_BUSY : error->status;
 }

@@ -14,7 +14,7 @@
 /* A release that was begun, or is being finished. */
 struct releasing {
     struct dibs__quorum_lock *lock; /* ended; with a reference */
-    struct dibs__release *release;
+    const struct dibs__op *op;
     uint32_t open;     /* where a release is under way */
     uint32_t absent;   /* where the token had nothing, so that nothing was sent */
     uint32_t restored; /* where what was sent before may set the lock behind the release */
@@ -114,7 +114,6 @@ void dibs__quorum_conclude(struct dibs__store *base, struct dibs__attempt *attem
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__quorum_lock *lock = dibs__quorum_lock_of(attempt);
 
-    DIBS__REQUIRE(!attempt->begun.state);
     if (lock && held)
         conclude_held(q, lock);
     else if (lock)
@@ -169,20 +168,20 @@ static uint32_t take_back(struct dibs__quorum *q, struct dibs__quorum_lock *lock
  * it: so no late grant is retracted behind this thread's back. A token that
  * is not known may be anywhere. NULL: no memory.
  */
-static struct dibs__quorum_lock *take_lock(struct dibs__quorum *q, const struct dibs__release *release,
-                                           uint32_t *pending)
+static struct dibs__quorum_lock *take_lock(struct dibs__quorum *q, const struct dibs__op *op, uint32_t *pending)
 {
+    const struct dibs__release *release = &op->release;
     struct dibs__quorum_lock *lock = dibs__quorum_lock_find(q, release->token);
     bool known = lock != NULL;
 
     if (!known)
-        lock = dibs__quorum_lock_new(q, release->name, release->token, release->lease_ms);
+        lock = dibs__quorum_lock_new(q, op->name, release->token, release->lease_ms);
     if (!lock)
         return NULL;
     dibs__quorum_mutex_lock(&q->mutex);
     for (size_t i = 0; i < q->count && !known; i++)
         lock->states[i].phase = DIBS__MEMBER_GRANTED;
-    await_scheduler(q, lock, release->deadline);
+    await_scheduler(q, lock, op->deadline);
     bool was_listed = dibs__quorum_lock_end(q, lock);
     lock->users++;
     *pending = take_back(q, lock);
@@ -198,10 +197,10 @@ static void note_answered(struct dibs__quorum *q, struct releasing *releasing, s
     struct dibs__pending_op *op = &releasing->lock->ops[i];
     struct dibs__error unused;
 
-    if (!dibs__set_has(releasing->pending, i) || op->what != DIBS__OP_ASK || !dibs__pending_op_await(op, 0))
+    if (!dibs__set_has(releasing->pending, i) || op->begun.kind != DIBS__OP_ASK || !dibs__pending_op_await(op, 0))
         return;
     releasing->pending &= ~((uint32_t)1 << i);
-    dibs__member_note(q, op, dibs__pending_op_finish(op, 0, NULL, &unused));
+    dibs__member_note(q, op, dibs__pending_op_finish(op, 0, &unused));
 }
 
 /* Begins the release at a member where the lock is the token's, or may be. False: nothing was begun. */
@@ -209,7 +208,7 @@ static bool begin_at(struct dibs__quorum *q, struct releasing *releasing, size_t
 {
     struct dibs__quorum_lock *lock = releasing->lock;
     struct dibs__pending_op *op = &lock->ops[i];
-    const struct dibs__release *release = releasing->release;
+    const struct dibs__release *release = &releasing->op->release;
     uint32_t bit = (uint32_t)1 << i;
 
     dibs__quorum_mutex_lock(&q->mutex);
@@ -226,30 +225,27 @@ static bool begin_at(struct dibs__quorum *q, struct releasing *releasing, size_t
         conclude_attempt(q, lock, i, !topping_up);
     releasing->restored |= topping_up ? bit : 0;
     releasing->stuck |= stuck ? bit : 0;
-    op->of.release = (struct dibs__release){
-        .name = lock->name,
-        .token = lock->token,
-        .lease_ms = release->lease_ms,
-        .fence = release->fence,
-        .deadline = release->deadline,
-        .contended = release->contended,
-    };
-    dibs__pending_op_begin(op, DIBS__OP_RELEASE);
+    dibs__pending_op_begin(op, (struct dibs__op){.kind = DIBS__OP_RELEASE,
+                                                 .name = lock->name,
+                                                 .release = {.token = lock->token,
+                                                             .lease_ms = release->lease_ms,
+                                                             .fence = release->fence,
+                                                             .contended = release->contended}});
     return true;
 }
 
-void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__release *release)
+void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct releasing *releasing = calloc(1, sizeof *releasing);
 
-    DIBS__REQUIRE(!release->begun.state);
-    if (!releasing || !(releasing->lock = take_lock(q, release, &releasing->pending))) {
+    DIBS__REQUIRE(!op->state);
+    if (!releasing || !(releasing->lock = take_lock(q, op, &releasing->pending))) {
         free(releasing);
         return;
     }
-    release->begun.state = releasing;
-    releasing->release = release;
+    op->state = releasing;
+    releasing->op = op;
     if (!dibs__quorum_lock_make_ops(q, releasing->lock))
         return;
     for (size_t i = 0; i < q->count; i++)
@@ -266,7 +262,7 @@ static void land_release(struct dibs__fan_out *fan_out, const struct dibs__pendi
     struct releasing *releasing = fan_out->context;
     uint32_t bit = (uint32_t)1 << op->member->index;
 
-    releasing->again |= op->of.release.again;
+    releasing->again |= op->begun.release.again;
     if (status == DIBS_OK)
         releasing->done |= bit;
     else if (status == DIBS_NOT_HELD)
@@ -358,7 +354,7 @@ static void conclude_stuck(struct dibs__quorum *q, const struct releasing *relea
             conclude_attempt(q, releasing->lock, i, false);
 }
 
-static dibs_status finish(struct dibs__quorum *q, struct dibs__release *release, struct releasing *releasing,
+static dibs_status finish(struct dibs__quorum *q, struct dibs__op *op, struct releasing *releasing,
                           struct dibs__error *error)
 {
     struct dibs__quorum_lock *lock = releasing->lock;
@@ -366,7 +362,7 @@ static dibs_status finish(struct dibs__quorum *q, struct dibs__release *release,
                                     .ops = lock->ops,
                                     .open = releasing->open | releasing->pending,
                                     .optional = releasing->pending,
-                                    .deadline = release->deadline,
+                                    .deadline = op->deadline,
                                     .context = releasing,
                                     .is_decided = is_decided,
                                     .land = land,
@@ -377,31 +373,31 @@ static dibs_status finish(struct dibs__quorum *q, struct dibs__release *release,
     conclude_stuck(q, releasing, fan_out.open);
     dibs__detached_add(q, lock, fan_out.open);
     retract_restored(q, releasing);
-    release->again = releasing->again;
+    op->release.again = releasing->again;
     return status;
 }
 
 /* The next attempt is asked for by its own thread, at once: its ask must not overtake the release at any member. */
-dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__release *release,
-                                        struct dibs__error *error)
+dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
+    struct dibs__release *release = &op->release;
     dibs_status status = DIBS_NO_MEMORY;
 
     release->again = false;
     release->next_status = DIBS_BUSY;
     release->next_answer = (struct dibs__answer){.again_ms = 0};
     error->status = DIBS_OK;
-    if (!release->begun.state)
-        dibs__quorum_release_begin(base, release);
-    struct releasing *releasing = release->begun.state;
-    release->begun.state = NULL;
+    if (!op->state)
+        dibs__quorum_release_begin(base, op);
+    struct releasing *releasing = op->state;
+    op->state = NULL;
     if (releasing && releasing->lock->ops)
-        status = finish(q, release, releasing, error);
+        status = finish(q, op, releasing, error);
     if (status == DIBS_NO_MEMORY)
         dibs__quorum_no_memory(error);
     if (!releasing || !releasing->lock->ops)
-        dibs__quorum_retract(base, release->name, release->token, release->lease_ms, release->fence);
+        dibs__quorum_retract(base, op->name, release->token, release->lease_ms, release->fence);
     if (releasing) {
         dibs__quorum_lock_leave(q, releasing->lock);
         dibs__quorum_lock_unref(q, releasing->lock);

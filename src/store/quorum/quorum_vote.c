@@ -50,11 +50,9 @@ static void raise_to(_Atomic uint32_t *value, uint32_t to)
 
 static void begin_one(struct dibs__quorum *q, struct dibs__look *look, size_t i, struct dibs__vote vote)
 {
-    vote.deadline = look->deadline;
     vote.longest_ms = look->longest_ms;
     vote.quorum = atomic_load(&q->number);
-    look->ops[i].of.vote = vote;
-    dibs__pending_op_begin(&look->ops[i], DIBS__OP_VOTE);
+    dibs__pending_op_begin(&look->ops[i], (struct dibs__op){.kind = DIBS__OP_VOTE, .vote = vote});
     look->open |= (uint32_t)1 << i;
 }
 
@@ -370,7 +368,7 @@ static void sweep(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
         struct dibs__pending_op *op = &look->ops[i];
         if (dibs__set_has(look->open, i) &&
             (dibs__pending_op_await(op, 0) || dibs__pending_op_is_sent(op) != DIBS__SENT || now >= look->deadline))
-            dibs__look_note(look, op, dibs__pending_op_finish(op, 0, NULL, &unused));
+            dibs__look_note(look, op, dibs__pending_op_finish(op, 0, &unused));
     }
 }
 

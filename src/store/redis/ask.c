@@ -19,19 +19,22 @@
 /* One ask that was begun, or is being finished. */
 struct asking {
     struct dibs__lock_call call;
+    const struct dibs__op *op;
     struct dibs__sending sending;
     bool has_exclusive; /* the channel of the call is to be given back */
 };
 
 _Static_assert(sizeof(struct asking) <= DIBS__LOCK_CALL_MAX, "an ask uses the memory of other calls again");
 
-static struct asking *new_asking(struct dibs__redis_store *store, struct dibs__attempt *attempt)
+/* What was begun, or a new one. NULL: no memory. */
+static struct asking *asking_of(struct dibs__redis_store *store, const struct dibs__op *op)
 {
-    struct asking *asking = dibs__lock_call_new(sizeof *asking, store, attempt->name, attempt->begun.redirect);
+    struct asking *asking = op->state;
 
-    if (!asking)
-        return NULL;
-    asking->sending = (struct dibs__sending){.attempt = attempt};
+    if (asking || !(asking = dibs__lock_call_new(sizeof *asking, store, op)))
+        return asking;
+    asking->op = op;
+    asking->sending = (struct dibs__sending){.attempt = op->ask.attempt};
     asking->has_exclusive = false;
     return asking;
 }
@@ -74,7 +77,7 @@ static dibs_status send_ask(struct dibs__redis_store *store, struct asking *aski
     write_keys(store, asking);
     struct dibs__ask_words words = dibs__sending_begin(store, &asking->sending, call);
     dibs__codec_acquire(&call->call, &words);
-    return dibs__lock_call_send(store, call, attempt->deadline, error);
+    return dibs__lock_call_send(store, call, asking->op->deadline, error);
 }
 
 static bool must_queue(const struct dibs__attempt *attempt)
@@ -83,13 +86,14 @@ static bool must_queue(const struct dibs__attempt *attempt)
 }
 
 /* Which subscription will hear of a grant: the one that stands. A fair attempt waits for one. */
-static dibs_status subscribe(struct dibs__redis_store *store, struct dibs__sending *sending, struct dibs__error *error)
+static dibs_status subscribe(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
 {
+    struct dibs__sending *sending = &asking->sending;
     const struct dibs__attempt *attempt = sending->attempt;
 
     sending->subscription = 0;
     if (must_queue(attempt))
-        return dibs__subscriber_await(store->subscriber, attempt->deadline, &sending->subscription, error);
+        return dibs__subscriber_await(store->subscriber, asking->op->deadline, &sending->subscription, error);
     if (attempt->wait)
         sending->subscription = dibs__subscriber_serial(store->subscriber);
     return DIBS_OK;
@@ -121,7 +125,6 @@ static dibs_status may_ask(struct dibs__redis_store *store, struct asking *askin
 static dibs_status wait_for(struct dibs__redis_store *store, const struct asking *asking, bool on_disk, int64_t until,
                             bool *too_few_replicas, struct dibs__error *error)
 {
-    const struct dibs__attempt *attempt = asking->sending.attempt;
     struct dibs__wait wait = {.on_disk = on_disk,
                               .count = on_disk ? 1 : store->config.min_replicas,
                               .timeout_ms = dibs__ms_until(until, dibs__now(store->config.clock)),
@@ -130,7 +133,7 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct asking
 
     if (wait.timeout_ms > 0) {
         dibs_status status = dibs__call_wait(store->channels[asking->call.channel], asking->call.view.serial, &wait,
-                                             dibs__after_ms(attempt->deadline, WAIT_GRACE_MS), &count, error);
+                                             dibs__after_ms(asking->op->deadline, WAIT_GRACE_MS), &count, error);
         if (status != DIBS_OK || count >= wait.count)
             return status;
         *too_few_replicas = true;
@@ -150,8 +153,8 @@ static dibs_status confirm(struct dibs__redis_store *store, struct asking *askin
     int64_t until = dibs__after_ms(dibs__now(store->config.clock), store->config.replica_timeout_ms);
     dibs_status status = DIBS_OK;
 
-    if (until > attempt->deadline)
-        until = attempt->deadline;
+    if (until > asking->op->deadline)
+        until = asking->op->deadline;
     if (store->config.durable)
         status = wait_for(store, asking, true, until, &answer->too_few_replicas, error);
     if (status == DIBS_OK && store->config.min_replicas > 0)
@@ -176,7 +179,7 @@ static void note_first_server(struct dibs__redis_store *store, uint64_t server)
 static dibs_status take_answer(struct dibs__redis_store *store, struct asking *asking, bool *decided,
                                struct dibs__answer *answer, struct dibs__error *error)
 {
-    struct dibs__exchange exchange = {.deadline = asking->sending.attempt->deadline, .error = error};
+    struct dibs__exchange exchange = {.deadline = asking->op->deadline, .error = error};
     dibs_status status = dibs__lock_call_finish(store, &asking->call, &exchange);
 
     if (exchange.unknown)
@@ -196,14 +199,13 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct asking *a
  * for one script. Whoever waits asks again soon; a single try goes on here for
  * half of its time, so that the last answer comes in time.
  */
-static bool goes_on(const struct dibs__redis_store *store, const struct dibs__attempt *attempt, dibs_status status,
+static bool goes_on(const struct dibs__redis_store *store, const struct dibs__op *op, dibs_status status,
                     const struct dibs__answer *answer)
 {
-    bool may =
-        status == DIBS_BUSY && !attempt->wait && !store->config.is_member && answer->again_ms == DIBS__AT_ONCE_MS;
+    bool may = status == DIBS_BUSY && !op->ask.attempt->wait && !store->config.is_member &&
+               answer->again_ms == DIBS__AT_ONCE_MS;
 
-    return may &&
-           dibs__ms_until(attempt->deadline, dibs__now(store->config.clock)) > store->config.command_timeout_ms / 2;
+    return may && dibs__ms_until(op->deadline, dibs__now(store->config.clock)) > store->config.command_timeout_ms / 2;
 }
 
 /*
@@ -216,9 +218,9 @@ static bool goes_on(const struct dibs__redis_store *store, const struct dibs__at
 static dibs_status ask_on(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
                           bool *connected, struct dibs__error *error)
 {
-    int64_t deadline = asking->sending.attempt->deadline;
+    int64_t deadline = asking->op->deadline;
     bool begun = asking->call.request != NULL, decided = false;
-    dibs_status status = begun ? DIBS_OK : subscribe(store, &asking->sending, error);
+    dibs_status status = begun ? DIBS_OK : subscribe(store, asking, error);
     int resends = 0;
 
     *connected = true;
@@ -237,7 +239,7 @@ static dibs_status ask_on(struct dibs__redis_store *store, struct asking *asking
         begun = false;
         if (status == DIBS_OK)
             status = take_answer(store, asking, &decided, answer, error);
-    } while (goes_on(store, asking->sending.attempt, status, answer) ||
+    } while (goes_on(store, asking->op, status, answer) ||
              (!decided && !answer->retired && dibs__redis_once_more(store, &asking->call, status, &resends, deadline)));
     return status;
 }
@@ -251,7 +253,7 @@ static bool leaves_channel(struct dibs__redis_store *store, struct asking *askin
                            struct dibs__answer *answer)
 {
     struct dibs__attempt *attempt = asking->sending.attempt;
-    bool in_time = dibs__now(store->config.clock) < attempt->deadline;
+    bool in_time = dibs__now(store->config.clock) < asking->op->deadline;
     int64_t heard = atomic_load_explicit(&store->heard_at, memory_order_relaxed);
 
     if (!dibs__redis_another_stands(store, asking->call.channel))
@@ -314,7 +316,7 @@ static void give_back(struct dibs__redis_store *store, struct asking *asking)
 static dibs_status ask_exclusively(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
                                    struct dibs__error *error)
 {
-    int64_t deadline = asking->sending.attempt->deadline;
+    int64_t deadline = asking->op->deadline;
     bool connected = true, moved = false;
     dibs_status status;
 
@@ -362,12 +364,11 @@ static bool is_plain(struct dibs__redis_store *store, struct asking *asking)
            dibs__lock_call_check_slots(store, &asking->call, &unused) == DIBS_OK;
 }
 
-void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__attempt *attempt)
+void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
 
-    struct asking *asking = attempt->begun.state ? attempt->begun.state : new_asking(store, attempt);
-    attempt->begun.state = asking;
+    struct asking *asking = op->state = asking_of(store, op);
     if (!asking)
         return;
     DIBS__REQUIRE(!asking->call.request && !asking->has_exclusive);
@@ -375,14 +376,14 @@ void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__attempt *attem
         give_back(store, asking);
 }
 
-dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__attempt *attempt, struct dibs__answer *answer,
-                                   struct dibs__error *error)
+dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct asking *asking = attempt->begun.state ? attempt->begun.state : new_asking(store, attempt);
+    struct asking *asking = asking_of(store, op);
+    struct dibs__answer *answer = op->ask.answer;
 
     *answer = (struct dibs__answer){.fence = 0};
-    attempt->begun.state = NULL;
+    op->state = NULL;
     if (!asking)
         return dibs__lock_call_no_memory(error);
     dibs_status status = dibs__redis_confirms(store) ? ask_exclusively(store, asking, answer, error)

@@ -91,27 +91,21 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
     return status;
 }
 
-dibs_status dibs__redis_force_at(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
-                                 struct dibs__redirect *redirect, struct dibs__error *error)
+dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name, redirect);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, op);
+    const char *token = op->force.token;
     struct target target = {token, token ? strlen(token) : 0, 0};
     bool repeated;
 
     if (!call)
         return dibs__lock_call_no_memory(error);
-    dibs_status status = token ? end_hold(store, call, name, &target, deadline, &repeated, error)
-                               : end_any_hold(store, call, name, deadline, error);
+    dibs_status status = token ? end_hold(store, call, op->name, &target, op->deadline, &repeated, error)
+                               : end_any_hold(store, call, op->name, op->deadline, error);
     dibs__lock_call_free(store, call);
     dibs__redis_heard(store, status);
     return status;
-}
-
-dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
-                                     struct dibs__error *error)
-{
-    return dibs__redis_force_at(base, name, token, deadline, NULL, error);
 }
 
 static void write_forget(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
@@ -121,12 +115,11 @@ static void write_forget(const struct dibs__redis_store *store, struct dibs__loc
     dibs__lock_call_write(call, DIBS__SCRIPT_forget);
 }
 
-dibs_status dibs__redis_forget_at(struct dibs__store *base, const char *name, int64_t deadline,
-                                  struct dibs__redirect *redirect, struct dibs__error *error)
+dibs_status dibs__redis_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name, redirect);
-    struct dibs__exchange exchange = {.deadline = deadline, .error = error};
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, op);
+    struct dibs__exchange exchange = {.deadline = op->deadline, .error = error};
     bool repeated;
 
     if (!call)
@@ -134,7 +127,7 @@ dibs_status dibs__redis_forget_at(struct dibs__store *base, const char *name, in
     dibs_status status = dibs__redis_run_shared(store, call, write_forget, NULL, &exchange, &repeated);
     if (status == DIBS_OK) {
         if (exchange.reply->type != REDIS_REPLY_INTEGER)
-            status = dibs__redis_reply_error(store, "forgetting", name, exchange.reply, error);
+            status = dibs__redis_reply_error(store, "forgetting", op->name, exchange.reply, error);
         else if (exchange.reply->integer != DIBS__FORGET_DONE)
             status = DIBS_BUSY;
         dibs__reply_free(exchange.reply);
@@ -142,9 +135,4 @@ dibs_status dibs__redis_forget_at(struct dibs__store *base, const char *name, in
     dibs__lock_call_free(store, call);
     dibs__redis_heard(store, status);
     return status;
-}
-
-dibs_status dibs__redis_forget(struct dibs__store *base, const char *name, int64_t deadline, struct dibs__error *error)
-{
-    return dibs__redis_forget_at(base, name, deadline, NULL, error);
 }

@@ -21,8 +21,7 @@ static void *take_spare(struct dibs__redis_store *store)
     return spare;
 }
 
-void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const char *name,
-                          struct dibs__redirect *redirect)
+void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const struct dibs__op *op)
 {
     struct dibs__lock_call *call = take_spare(store);
 
@@ -33,9 +32,9 @@ void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const ch
         return NULL;
     call->request = NULL;
     call->tries = 0;
-    call->redirect = redirect;
+    call->redirect = op->redirect;
     struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK];
-    lock->size = dibs__key_lock(lock->bytes, store->key_prefix, name);
+    lock->size = dibs__key_lock(lock->bytes, store->key_prefix, op->name ? op->name : "");
     for (int i = DIBS__KEY_LOCK + 1; i < DIBS__KEYS; i++)
         call->keys[i].size = dibs__key_sidecar(call->keys[i].bytes, (enum dibs__key_kind)i, lock->bytes, lock->size);
     return call;
@@ -139,18 +138,18 @@ dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs_
     return DIBS_UNAVAILABLE;
 }
 
-bool dibs__redis_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until)
+bool dibs__redis_await(struct dibs__store *base, const struct dibs__op *op, int64_t until)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    const struct dibs__lock_call *call = begun->state;
+    const struct dibs__lock_call *call = op->state;
 
     return call && call->request && dibs__channel_await(store->channels[call->channel], call->request, until);
 }
 
-enum dibs__sent dibs__redis_is_sent(struct dibs__store *base, const struct dibs__begun *begun)
+enum dibs__sent dibs__redis_is_sent(struct dibs__store *base, const struct dibs__op *op)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    const struct dibs__lock_call *call = begun->state;
+    const struct dibs__lock_call *call = op->state;
 
     if (call && call->request)
         return DIBS__SENT;

@@ -4,38 +4,6 @@
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
-/* ----------------------------------------------------------------- the calls */
-
-/* Of a vote, which is about no lock: its call has room for the keys of one, and uses another. */
-#define NO_NAME ""
-
-/* Begins what the words are written for, if a connection stands; again, where none stood. NULL: no memory. */
-static struct dibs__lock_call *begin_call(struct dibs__redis_store *store, struct dibs__lock_call *begun,
-                                          const char *name, dibs__write_fn *write, const void *context)
-{
-    struct dibs__lock_call *call = begun ? begun : dibs__lock_call_new(sizeof *call, store, name, NULL);
-    struct dibs__error unused;
-
-    if (!call)
-        return NULL;
-    DIBS__REQUIRE(!call->request);
-    call->channel = dibs__redis_pick(store);
-    if (!dibs__lock_call_standing(store, call) || dibs__lock_call_check_slots(store, call, &unused) != DIBS_OK)
-        return call;
-    write(store, call, context);
-    dibs__lock_call_send(store, call, 0, NULL);
-    return call;
-}
-
-/* The call that was begun, or a new one. NULL: no memory. */
-static struct dibs__lock_call *take_call(struct dibs__redis_store *store, struct dibs__begun *begun, const char *name)
-{
-    struct dibs__lock_call *call = begun->state;
-
-    begun->state = NULL;
-    return call ? call : dibs__lock_call_new(sizeof *call, store, name, NULL);
-}
-
 /* -------------------------------------------------------------------- voting */
 
 static void write_vote(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
@@ -48,10 +16,10 @@ static void write_vote(const struct dibs__redis_store *store, struct dibs__lock_
     dibs__codec_vote(&call->call, vote, not_after, dibs__codec_run(call->view.id.run_id));
 }
 
-void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__vote *vote)
+void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__op *op)
 {
-    vote->began = dibs__now(dibs__redis_of(base)->config.clock);
-    vote->begun.state = begin_call(dibs__redis_of(base), vote->begun.state, NO_NAME, write_vote, vote);
+    op->vote.began = dibs__now(dibs__redis_of(base)->config.clock);
+    dibs__redis_begin_shared(dibs__redis_of(base), op, write_vote, &op->vote);
 }
 
 /* *late: nothing was done, because the server's clock is not what we believed. */
@@ -71,11 +39,12 @@ static dibs_status read_vote(struct dibs__redis_store *store, struct dibs__vote 
     return DIBS_OK;
 }
 
-dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__vote *vote, struct dibs__error *error)
+dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = take_call(store, &vote->begun, NO_NAME);
-    struct dibs__exchange exchange = {.deadline = vote->deadline, .error = error};
+    struct dibs__lock_call *call = dibs__redis_take_call(store, op);
+    struct dibs__exchange exchange = {.deadline = op->deadline, .error = error};
+    struct dibs__vote *vote = &op->vote;
     bool late, repeated;
     dibs_status status;
     int resends = 0;
@@ -89,7 +58,7 @@ dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__vote 
             continue;
         status = read_vote(store, vote, call, exchange.reply, &late, error);
         dibs__reply_free(exchange.reply);
-    } while (late && dibs__redis_once_more(store, call, status, &resends, vote->deadline));
+    } while (late && dibs__redis_once_more(store, call, status, &resends, op->deadline));
     dibs__lock_call_free(store, call);
     dibs__redis_heard(store, status);
     return status;
@@ -107,25 +76,25 @@ static void write_raise(const struct dibs__redis_store *store, struct dibs__lock
     dibs__codec_raise(&call->call, raise->token, raise->fence, raise->lease_ms);
 }
 
-void dibs__redis_raise_begin(struct dibs__store *base, struct dibs__raise *raise)
+void dibs__redis_raise_begin(struct dibs__store *base, struct dibs__op *op)
 {
-    raise->begun.state = begin_call(dibs__redis_of(base), raise->begun.state, raise->name, write_raise, raise);
+    dibs__redis_begin_shared(dibs__redis_of(base), op, write_raise, &op->raise);
 }
 
 /* A raise that comes late finds that the lock is another's, or does what is right: it may be sent again. */
-dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__raise *raise, struct dibs__error *error)
+dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = take_call(store, &raise->begun, raise->name);
-    struct dibs__exchange exchange = {.deadline = raise->deadline, .error = error};
+    struct dibs__lock_call *call = dibs__redis_take_call(store, op);
+    struct dibs__exchange exchange = {.deadline = op->deadline, .error = error};
     bool repeated, raised;
 
     if (!call)
         return dibs__lock_call_no_memory(error);
-    dibs_status status = dibs__redis_run_shared(store, call, write_raise, raise, &exchange, &repeated);
+    dibs_status status = dibs__redis_run_shared(store, call, write_raise, &op->raise, &exchange, &repeated);
     if (status == DIBS_OK) {
         status = !dibs__codec_read_raise(&raised, exchange.reply)
-                     ? dibs__redis_reply_error(store, "raising the fence of", raise->name, exchange.reply, error)
+                     ? dibs__redis_reply_error(store, "raising the fence of", op->name, exchange.reply, error)
                  : raised ? DIBS_OK
                           : DIBS_NOT_HELD;
         dibs__reply_free(exchange.reply);

@@ -37,6 +37,30 @@ dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs_
     return status;
 }
 
+struct dibs__lock_call *dibs__redis_take_call(struct dibs__redis_store *store, struct dibs__op *op)
+{
+    struct dibs__lock_call *call = op->state;
+
+    op->state = NULL;
+    return call ? call : dibs__lock_call_new(sizeof *call, store, op);
+}
+
+void dibs__redis_begin_shared(struct dibs__redis_store *store, struct dibs__op *op, dibs__write_fn *write,
+                              const void *context)
+{
+    struct dibs__lock_call *call = op->state = dibs__redis_take_call(store, op);
+    struct dibs__error unused;
+
+    if (!call)
+        return;
+    DIBS__REQUIRE(!call->request);
+    call->channel = dibs__redis_pick(store);
+    if (!dibs__lock_call_standing(store, call) || dibs__lock_call_check_slots(store, call, &unused) != DIBS_OK)
+        return;
+    write(store, call, context);
+    dibs__lock_call_send(store, call, 0, NULL);
+}
+
 static void write_query(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
 {
     const struct dibs__query *query = context;
@@ -162,41 +186,24 @@ static void show_sharers(struct dibs__sharers *sharers, const struct dibs__query
         show_sharer(sharers, one.token->str, (size_t)one.token->len, one.remaining_ms, one.fence, owner->server_us);
 }
 
-void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query)
+void dibs__redis_query_begin(struct dibs__store *base, struct dibs__op *op)
 {
-    struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__error unused;
-
-    struct dibs__lock_call *call = query->begun.state;
-    if (!call)
-        call = dibs__lock_call_new(sizeof *call, store, query->name, query->begun.redirect);
-    query->begun.state = call;
-    if (!call)
-        return;
-    DIBS__REQUIRE(!call->request);
-    call->channel = dibs__redis_pick(store);
-    if (!dibs__lock_call_standing(store, call) || dibs__lock_call_check_slots(store, call, &unused) != DIBS_OK)
-        return;
-    write_query(store, call, query);
-    dibs__lock_call_send(store, call, 0, NULL);
+    dibs__redis_begin_shared(dibs__redis_of(base), op, write_query, &op->query);
 }
 
-dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
-                                     struct dibs__error *error)
+dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = query->begun.state;
-    struct dibs__exchange exchange = {.deadline = query->deadline, .error = error};
+    struct dibs__lock_call *call = dibs__redis_take_call(store, op);
+    struct dibs__exchange exchange = {.deadline = op->deadline, .error = error};
+    const struct dibs__query *query = &op->query;
     struct dibs__query_reply said;
 
-    query->begun.state = NULL;
-    if (!call)
-        call = dibs__lock_call_new(sizeof *call, store, query->name, query->begun.redirect);
     if (!call)
         return dibs__lock_call_no_memory(error);
-    dibs_status status = dibs__redis_look(store, call, query->name, query, &said, &exchange);
+    dibs_status status = dibs__redis_look(store, call, op->name, query, &said, &exchange);
     if (status == DIBS_OK) {
-        show_owner(owner, &said);
+        show_owner(query->owner, &said);
         show_waiters(query->waiters, exchange.reply);
         show_sharers(query->sharers, &said, exchange.reply);
         dibs__reply_free(exchange.reply);

@@ -57,14 +57,6 @@ struct dibs__node_hooks {
     void (*forward)(void *context, void *to, const struct dibs__forwarded_retraction *forwarded);
 };
 
-/* As force_unlock of store.h. */
-dibs_status dibs__redis_force_at(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
-                                 struct dibs__redirect *redirect, struct dibs__error *error);
-
-/* As forget of store.h. */
-dibs_status dibs__redis_forget_at(struct dibs__store *store, const char *name, int64_t deadline,
-                                  struct dibs__redirect *redirect, struct dibs__error *error);
-
 /* Slots from first to last, which a master has. host "": that of the server which said so. */
 struct dibs__slot_range {
     unsigned first, last;

@@ -96,7 +96,6 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__attempt *attemp
     struct dibs__redis_store *store = dibs__redis_of(base);
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
 
-    DIBS__REQUIRE(!attempt->begun.state);
     bool retracts = !held && (attempt->in_store || store_state->doubt);
     if (retracts && (store_state->doubt || !store->config.is_member))
         dibs__retractions_add(store->retractions, attempt->name, attempt->token, attempt->lease_ms, 0,

@@ -243,30 +243,41 @@ void dibs__redis_gather(struct dibs__store *store, bool on)
         dibs__channel_send_gathered();
 }
 
+static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
+    [DIBS__OP_ASK] = {dibs__redis_ask_begin, dibs__redis_ask_finish},
+    [DIBS__OP_RELEASE] = {dibs__redis_release_begin, dibs__redis_release_finish},
+    [DIBS__OP_QUERY] = {dibs__redis_query_begin, dibs__redis_query_finish},
+    [DIBS__OP_FORCE] = {NULL, dibs__redis_force},
+    [DIBS__OP_FORGET] = {NULL, dibs__redis_forget},
+    [DIBS__OP_VOTE] = {dibs__redis_vote_begin, dibs__redis_vote_finish},
+    [DIBS__OP_RAISE] = {dibs__redis_raise_begin, dibs__redis_raise_finish},
+};
+
+static void begin(struct dibs__store *store, struct dibs__op *op)
+{
+    if (rows[op->kind].begin)
+        rows[op->kind].begin(store, op);
+}
+
+static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+{
+    return rows[op->kind].finish(store, op, error);
+}
+
 static const struct dibs__store_ops redis_ops = {
     .connect_begin = connect_begin,
     .connect_finish = connect_finish,
-    .ask_begin = dibs__redis_ask_begin,
-    .ask_finish = dibs__redis_ask_finish,
-    .conclude = dibs__redis_conclude,
-    .may_release = dibs__redis_may_release,
-    .release_begin = dibs__redis_release_begin,
-    .release_finish = dibs__redis_release_finish,
-    .query_begin = dibs__redis_query_begin,
-    .query_finish = dibs__redis_query_finish,
-    .walk = dibs__redis_walk,
-    .examine = dibs__redis_examine,
-    .vote_begin = dibs__redis_vote_begin,
-    .vote_finish = dibs__redis_vote_finish,
-    .raise_begin = dibs__redis_raise_begin,
-    .raise_finish = dibs__redis_raise_finish,
+    .begin = begin,
     .await = dibs__redis_await,
     .is_sent = dibs__redis_is_sent,
+    .finish = finish,
+    .conclude = dibs__redis_conclude,
+    .may_release = dibs__redis_may_release,
+    .walk = dibs__redis_walk,
+    .examine = dibs__redis_examine,
     .listen = listen_redis,
     .unheard = unheard_redis,
     .retract = dibs__redis_retract,
-    .force_unlock = dibs__redis_force_unlock,
-    .forget = dibs__redis_forget,
     .renew = dibs__redis_renew,
     .watch = dibs__redis_watch,
     .tell_when_free = dibs__redis_tell_when_free,

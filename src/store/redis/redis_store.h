@@ -188,10 +188,8 @@ struct dibs__lock_call {
 /* The size of the largest struct that begins with a lock call, so that each can use the memory of another again. */
 #define DIBS__LOCK_CALL_MAX (sizeof(struct dibs__lock_call) + 256)
 
-/* A struct of that size that begins with a lock call, about that name. redirect: as of the operation. NULL: no memory.
- */
-void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const char *name,
-                          struct dibs__redirect *redirect);
+/* A struct of that size that begins with a lock call, about the lock of the operation. NULL: no memory. */
+void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const struct dibs__op *op);
 void dibs__lock_call_free(struct dibs__redis_store *store, void *call);
 void dibs__lock_calls_free(struct dibs__redis_store *store); /* what is kept for later calls */
 
@@ -292,30 +290,24 @@ bool dibs__redis_may_release(const struct dibs__store *base, const struct dibs__
 
 /* ----------------------------------------------- the operations of store.h */
 
-void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__attempt *attempt);
-dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__attempt *attempt, struct dibs__answer *answer,
-                                   struct dibs__error *error);
+void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__op *op);
+dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
+void dibs__redis_release_begin(struct dibs__store *base, struct dibs__op *op);
+dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
+void dibs__redis_query_begin(struct dibs__store *base, struct dibs__op *op);
+dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
+void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__op *op);
+dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
+void dibs__redis_raise_begin(struct dibs__store *base, struct dibs__op *op);
+dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
+dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
+dibs_status dibs__redis_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 
-void dibs__redis_release_begin(struct dibs__store *base, struct dibs__release *release);
-dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__release *release,
-                                       struct dibs__error *error);
+bool dibs__redis_await(struct dibs__store *base, const struct dibs__op *op, int64_t until);
+enum dibs__sent dibs__redis_is_sent(struct dibs__store *base, const struct dibs__op *op);
+
 void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
                          uint64_t fence);
-
-void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query);
-dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
-                                     struct dibs__error *error);
-bool dibs__redis_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until);
-enum dibs__sent dibs__redis_is_sent(struct dibs__store *base, const struct dibs__begun *begun);
-
-void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__vote *vote);
-dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__vote *vote, struct dibs__error *error);
-void dibs__redis_raise_begin(struct dibs__store *base, struct dibs__raise *raise);
-dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__raise *raise, struct dibs__error *error);
-
-dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
-                                     struct dibs__error *error);
-dibs_status dibs__redis_forget(struct dibs__store *base, const char *name, int64_t deadline, struct dibs__error *error);
 
 /*
  * node.c: whether a node of a cluster turned a command away, with that reply. Notes so in the redirect, if there is
@@ -337,6 +329,13 @@ static inline bool dibs__redirect_is_taken(const struct dibs__redirect *redirect
 typedef void dibs__write_fn(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context);
 dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs__lock_call *call, dibs__write_fn *write,
                                    const void *context, struct dibs__exchange *exchange, bool *repeated);
+
+/* query.c: begins what that runs, if a connection stands; op->state becomes the call. */
+void dibs__redis_begin_shared(struct dibs__redis_store *store, struct dibs__op *op, dibs__write_fn *write,
+                              const void *context);
+
+/* query.c: the call that was begun, or a new one; the caller's. NULL: no memory. */
+struct dibs__lock_call *dibs__redis_take_call(struct dibs__redis_store *store, struct dibs__op *op);
 
 /*
  * query.c: DIBS_OK: exchange->reply is what the server said of the owner, read into *owner; the caller's. query: whose

@@ -15,9 +15,10 @@
 /* One release that was begun, or is being finished. */
 struct releasing {
     struct dibs__lock_call call;
-    struct dibs__release *release;
-    struct dibs__sending next; /* the ask behind the release; attempt NULL: there is none */
-    bool with_next;            /* the ask was part of the last sending */
+    const struct dibs__op *op;
+    struct dibs__release *release; /* of that */
+    struct dibs__sending next;     /* the ask behind the release; attempt NULL: there is none */
+    bool with_next;                /* the ask was part of the last sending */
 };
 
 _Static_assert(sizeof(struct releasing) <= DIBS__LOCK_CALL_MAX, "a release uses the memory of other calls again");
@@ -29,9 +30,10 @@ _Static_assert(sizeof(struct releasing) <= DIBS__LOCK_CALL_MAX, "a release uses 
  * channel that nobody else uses. So it does at a member of a quorum, where an
  * ask is another script, and behind a quiet release.
  */
-static struct releasing *new_releasing(struct dibs__redis_store *store, struct dibs__release *release)
+static struct releasing *new_releasing(struct dibs__redis_store *store, struct dibs__op *op)
 {
-    struct releasing *releasing = dibs__lock_call_new(sizeof *releasing, store, release->name, release->begun.redirect);
+    struct releasing *releasing = dibs__lock_call_new(sizeof *releasing, store, op);
+    struct dibs__release *release = &op->release;
     bool alone = dibs__redis_confirms(store) || store->config.is_member || release->quiet;
     struct dibs__attempt *next = alone ? NULL : release->next;
 
@@ -41,6 +43,7 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
     if (!releasing)
         return NULL;
     DIBS__REQUIRE(!next || !next->fair);
+    releasing->op = op;
     releasing->release = release;
     releasing->next = (struct dibs__sending){.attempt = next};
     releasing->with_next = false;
@@ -68,7 +71,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
                                                                                                     : 0);
     }
     call->call.tells_first = release->contended;
-    return dibs__lock_call_send(store, call, release->deadline, error);
+    return dibs__lock_call_send(store, call, releasing->op->deadline, error);
 }
 
 /* The channel of the release becomes that of the ask behind it. */
@@ -97,9 +100,9 @@ static dibs_status read_reply(struct dibs__redis_store *store, struct releasing 
     struct dibs__release_reply said;
 
     if (!dibs__codec_read_release(&said, reply))
-        return dibs__redis_reply_error(store, "releasing", releasing->release->name, reply, error);
+        return dibs__redis_reply_error(store, "releasing", releasing->op->name, reply, error);
     if (said.unfinished)
-        dibs__redis_go_on(store, releasing->release->name);
+        dibs__redis_go_on(store, releasing->op->name);
     if (releasing->with_next && said.ask)
         read_next(store, releasing, said.ask);
     return said.released ? DIBS_OK : DIBS_NOT_HELD;
@@ -113,7 +116,7 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct releasing
                                bool *decided, struct dibs__error *error)
 {
     struct dibs__release *release = releasing->release;
-    struct dibs__exchange exchange = {.deadline = release->deadline, .error = error};
+    struct dibs__exchange exchange = {.deadline = releasing->op->deadline, .error = error};
     dibs_status status = dibs__lock_call_finish(store, &releasing->call, &exchange);
 
     *unknown = exchange.unknown;
@@ -148,7 +151,7 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
         release->again = release->again || unknown;
         unknown = false;
         if (!begun) {
-            status = dibs__lock_call_connect(store, &releasing->call, release->deadline, error);
+            status = dibs__lock_call_connect(store, &releasing->call, releasing->op->deadline, error);
             *connected = status == DIBS_OK;
             if (status != DIBS_OK)
                 return status;
@@ -159,9 +162,9 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
         begun = false;
         if (status == DIBS_OK)
             status = take_answer(store, releasing, &unknown, &decided, error);
-    } while (!decided && dibs__redis_once_more(store, &releasing->call, status, &resends, release->deadline));
-    if (release->begun.redirect)
-        release->begun.redirect->in_doubt = unknown;
+    } while (!decided && dibs__redis_once_more(store, &releasing->call, status, &resends, releasing->op->deadline));
+    if (releasing->op->redirect)
+        releasing->op->redirect->in_doubt = unknown;
     return status;
 }
 
@@ -184,7 +187,7 @@ static dibs_status release_shared(struct dibs__redis_store *store, struct releas
             choose_channel(store, releasing);
         status = release_on(store, releasing, &connected, error);
         moves = status == DIBS_UNAVAILABLE && !connected && ++moved < DIBS__SHARED &&
-                dibs__now(store->config.clock) < release->deadline &&
+                dibs__now(store->config.clock) < releasing->op->deadline &&
                 dibs__redis_another_stands(store, releasing->call.channel);
         if (moves && next && dibs__redis_attempt_of(next)->doubt)
             dibs__redis_attempt_retire(store, next, &release->next_answer);
@@ -194,12 +197,11 @@ static dibs_status release_shared(struct dibs__redis_store *store, struct releas
 
 /* ------------------------------------------------------------------- contract */
 
-void dibs__redis_release_begin(struct dibs__store *base, struct dibs__release *release)
+void dibs__redis_release_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
 
-    struct releasing *releasing = release->begun.state ? release->begun.state : new_releasing(store, release);
-    release->begun.state = releasing;
+    struct releasing *releasing = op->state = op->state ? op->state : new_releasing(store, op);
     if (!releasing)
         return;
     DIBS__REQUIRE(!releasing->call.request);
@@ -211,25 +213,23 @@ void dibs__redis_release_begin(struct dibs__store *base, struct dibs__release *r
         send_release(store, releasing, NULL);
 }
 
-dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__release *release,
-                                       struct dibs__error *error)
+dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct releasing *releasing = release->begun.state ? release->begun.state : new_releasing(store, release);
+    struct releasing *releasing = op->state ? op->state : new_releasing(store, op);
+    const struct dibs__release *release = &op->release;
     dibs_status status;
 
-    release->begun.state = NULL;
+    op->state = NULL;
     if (releasing) {
-        if (releasing->next.attempt)
-            releasing->next.attempt->deadline = release->deadline;
         status = release_shared(store, releasing, error);
         dibs__lock_call_free(store, releasing);
     } else {
         status = dibs__lock_call_no_memory(error);
     }
     dibs__redis_heard(store, status);
-    if (status != DIBS_OK && status != DIBS_NOT_HELD && !release->begun.redirect)
-        dibs__redis_retract(base, release->name, release->token, release->lease_ms, release->fence);
+    if (status != DIBS_OK && status != DIBS_NOT_HELD && !op->redirect)
+        dibs__redis_retract(base, op->name, release->token, release->lease_ms, release->fence);
     return status;
 }
 
