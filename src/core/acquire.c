@@ -623,8 +623,8 @@ enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire)
     if (next == DIBS__ACQUIRE_RESTS) {
         const struct dibs__sleep sleep = sleep_of(acquire, until);
         dibs__asker_rest(acquire->core->cells, acquire->cell, acquire->lease, &sleep);
-        if (store->ops->unheard)
-            store->ops->unheard(store, acquire->name);
+        if (store->ops->listen)
+            store->ops->listen(store, acquire->name, NULL, 0);
     }
     return next;
 }

@@ -49,7 +49,7 @@ void dibs__attempt_leave(struct dibs__core *core, struct dibs__lease *lease)
                           .release = {.token = attempt->token, .lease_ms = attempt->lease_ms}};
     struct dibs__error unused;
 
-    if (store->ops->may_release && store->ops->may_release(store, attempt)) {
+    if (attempt->may_release) {
         store->ops->conclude(store, attempt, true);
         op.deadline = dibs__after_ms(dibs__core_now(core), LEAVE_MS);
         store->ops->finish(store, &op, &unused);

@@ -143,23 +143,23 @@ static void on_reachable(void *context, bool up, const char *detail)
 
 static size_t store_interest(void *context, struct pollfd *fds, int64_t *deadline)
 {
-    struct dibs__store *store = context;
+    struct dibs__store *store = ((struct dibs__core *)context)->store;
 
     return store->ops->interest(store, fds, deadline);
 }
 
 static void store_attend(void *context, const struct pollfd *fds, size_t count)
 {
-    struct dibs__store *store = context;
+    struct dibs__store *store = ((struct dibs__core *)context)->store;
 
     store->ops->attend(store, fds, count);
 }
 
 static size_t store_pending(void *context)
 {
-    struct dibs__store *store = context;
+    const struct dibs__core *core = context;
 
-    return store->ops->unconfirmed(store);
+    return atomic_load(&core->counters.unconfirmed);
 }
 
 /* For the workers. */
@@ -294,7 +294,7 @@ static bool start_scheduler(struct dibs__core *core)
 {
     struct dibs__polled renewals = dibs__renewals_polled(core->renewals);
 
-    dibs__scheduler_join(core->scheduler, &(struct dibs__polled){.context = core->store,
+    dibs__scheduler_join(core->scheduler, &(struct dibs__polled){.context = core,
                                                                  .fd_max = core->store->fd_max,
                                                                  .interest = store_interest,
                                                                  .attend = store_attend,
@@ -333,12 +333,12 @@ static dibs_status start(struct dibs__core *core, bool connect_later, struct dib
     struct dibs__store *store = core->store;
     dibs_status status = DIBS_OK;
 
-    if (!connect_later && store->ops->connect_begin(store, error) != DIBS_OK)
+    if (!connect_later && store->ops->connect(store, false, error) != DIBS_OK)
         return error->status;
     if (!start_scheduler(core))
         return no_memory(error);
     if (!connect_later)
-        status = store->ops->connect_finish(store, error);
+        status = store->ops->connect(store, true, error);
     /* Only now: a runtime that could not be opened calls no callback. */
     if (status == DIBS_OK && core->events && !dibs__events_start(core->events))
         status = no_memory(error);

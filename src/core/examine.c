@@ -56,17 +56,10 @@ static bool found(void *context, const dibs_finding *finding)
     return true;
 }
 
-static dibs_status admit(struct dibs__store *store, uint32_t longest_ms, struct dibs__examination *told,
-                         struct dibs__error *error)
-{
-    if (!store->ops->admit)
-        return dibs__error_set(error, DIBS_INVALID, "only masters of a quorum are admitted, and the store is none");
-    return store->ops->admit(store, longest_ms, told, error);
-}
-
 static dibs_status find(struct findings *findings, struct dibs__error *error)
 {
-    struct dibs__examination examination = {.context = findings, .goes_on = goes_on, .found = found};
+    struct dibs__examination examination = {
+        .context = findings, .goes_on = goes_on, .found = found, .admit_ms = findings->admit_ms};
     struct dibs__visit visit;
 
     if (!goes_on(findings))
@@ -75,8 +68,10 @@ static dibs_status find(struct findings *findings, struct dibs__error *error)
     if (status != DIBS_OK)
         return status;
     struct dibs__store *store = visit.core->store;
-    status = findings->admit_ms > 0 ? admit(store, findings->admit_ms, &examination, error)
-                                    : store->ops->examine(store, &examination, error);
+    if (findings->admit_ms > 0 && visit.core->config.settings->url_count < 2)
+        status = dibs__error_set(error, DIBS_INVALID, "only masters of a quorum are admitted, and the store is none");
+    else
+        status = store->ops->examine(store, &examination, error);
     dibs__visit_end(&visit);
     return status;
 }

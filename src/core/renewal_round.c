@@ -43,6 +43,7 @@ static struct sent *new_sent(struct dibs__renewals *r, done_fn *done)
 
     if (!sent)
         return NULL;
+    sent->batch.watch = done == dibs__renewals_watch_done;
     sent->batch.count = 0;
     sent->batch.done = done;
     sent->batch.landed = batch_landed;
@@ -182,7 +183,7 @@ static void carry_out(struct dibs__renewals *r, struct round *round)
     if (round->sent)
         r->store->ops->renew(r->store, &round->sent->batch);
     if (round->watch)
-        r->store->ops->watch(r->store, &round->watch->batch);
+        r->store->ops->renew(r->store, &round->watch->batch);
 }
 
 size_t dibs__renewals_interest(void *context, struct pollfd *fds, int64_t *deadline)

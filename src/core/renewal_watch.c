@@ -38,7 +38,7 @@ void dibs__renewals_unpace(struct dibs__renewals *r, struct dibs__lease *lease)
 
 int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t granted_at)
 {
-    if (r->watching == DIBS__WATCHING_OFF || !r->store->ops->watch)
+    if (r->watching == DIBS__WATCHING_OFF || !r->store->watches)
         return DIBS__NEVER;
     return ((granted_at + WATCH_AGE) / WATCH_GRID + 1) * WATCH_GRID;
 }

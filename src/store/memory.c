@@ -414,12 +414,6 @@ static void attend(struct dibs__store *store, const struct pollfd *fds, size_t c
     (void)count;
 }
 
-static size_t unconfirmed(struct dibs__store *store)
-{
-    (void)store;
-    return 0;
-}
-
 static void close_memory(struct dibs__store *store)
 {
     struct memory *memory = of(store);
@@ -429,16 +423,14 @@ static void close_memory(struct dibs__store *store)
     free(memory);
 }
 
-static dibs_status connect_nothing(struct dibs__store *store, struct dibs__error *error)
+static dibs_status connect_nothing(struct dibs__store *store, bool wait, struct dibs__error *error)
 {
-    (void)store;
-    (void)error;
+    (void)store, (void)wait, (void)error;
     return DIBS_OK;
 }
 
 static const struct dibs__store_ops memory_ops = {
-    .connect_begin = connect_nothing,
-    .connect_finish = connect_nothing,
+    .connect = connect_nothing,
     .begin = begin,
     .await = await,
     .is_sent = is_sent,
@@ -451,7 +443,6 @@ static const struct dibs__store_ops memory_ops = {
     .is_unconfirmed = is_unconfirmed,
     .interest = interest,
     .attend = attend,
-    .unconfirmed = unconfirmed,
     .close = close_memory,
 };
 

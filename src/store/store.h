@@ -73,7 +73,7 @@ struct dibs__cut_store_state {
  * `number` on are zero.
  *
  * A token may be retired, or an attempt concluded as not held. The store then resets
- * the attempt by itself: number, proof, in_store and lease are zero again, and the
+ * the attempt by itself: number, proof, in_store, may_release and lease are zero again, and the
  * store state keeps only what the store knows of the lock. The attempt may go on: the
  * caller only gives it a new token before the next ask.
  */
@@ -88,10 +88,13 @@ struct dibs__attempt {
                   may be free: a grant with fence 0 and confirm. With is_member: always */
     int64_t deadline; /* of the next ask alone */
 
-    uint64_t number; /* set by the store: of the last ask; zero before the first ask of a token */
-    int64_t proof;   /* set by the store: when the last ask was about to be sent. A lease that the ask
-                        proves lasts at least from there */
-    bool in_store;   /* set by the store: it may know the token, in the queue or as the owner */
+    uint64_t number;  /* set by the store: of the last ask; zero before the first ask of a token */
+    int64_t proof;    /* set by the store: when the last ask was about to be sent. A lease that the ask
+                         proves lasts at least from there */
+    bool in_store;    /* set by the store: it may know the token, in the queue or as the owner */
+    bool may_release; /* set by the store: in_store, and no ask is in doubt. Then the attempt may be concluded as held
+                         and the token released, which also takes it out of the queue, instead of retracting in the
+                         background */
     struct dibs__lease_store_state lease; /* set by the store: of a lease that the last ask proves */
     struct dibs__attempt_store_state store_state;
 };
@@ -274,6 +277,7 @@ struct dibs__examination {
     void *context;
     bool (*goes_on)(void *context);                            /* as of a walk */
     bool (*found)(void *context, const dibs_finding *finding); /* copies the finding; false: there is no memory */
+    uint32_t admit_ms; /* of a quorum: its masters are admitted, with leases as long as that; 0: they are not */
 
     /* Set by a store on one server. */
     bool reached;
@@ -294,13 +298,15 @@ enum dibs__renewed {
     DIBS__UNANSWERED,
     DIBS__RENEWED,
     DIBS__GONE,
-    DIBS__WATCHED /* of watch: the lock is the token's, and the listener will be told when that changes */
+    DIBS__WATCHED /* of a batch with `watch`: the lock is the token's, and the listener will be told when that changes
+                   */
 };
 
 #define DIBS__BATCH_MAX 192
 
 /* The caller's, until done is called: once, on the scheduler's thread, maybe before renew returns. */
 struct dibs__batch {
+    bool watch; /* what the items name is not renewed, but watched; only where store->watches */
     size_t count;
     struct dibs__renewal {
         const char *name, *token;
@@ -354,17 +360,18 @@ struct dibs__listener {
     void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
     void (*wake_by)(void *context, int64_t when); /* interest names that time, or an earlier one, from now on */
 
-    /* Only of a store with watch. A hint: the lock that was watched may be gone or another's; NULL: any lock. It may
+    /* Only of a store that watches. A hint: the lock that was watched may be gone or another's; NULL: any lock. It may
      * come late, twice, or for what this process did itself. */
     void (*changed)(void *context, const char *name);
-    void (*watching)(void *context, bool on); /* the scheduler's: true: watch has effect from now on; false: nothing is
-                                                 watched any more */
+    void (*watching)(void *context, bool on); /* the scheduler's: true: what is watched is told from now on; false:
+                                                 nothing is watched any more */
 };
 
 struct dibs__counters {
     atomic_uint_fast64_t commands, errors, reconnects;
     atomic_uint_fast64_t tracking;      /* 1: the listener is told of changes; else 0 */
     atomic_uint_fast64_t invalidations; /* how often it was told of one, or of all */
+    atomic_uint_fast64_t unconfirmed;   /* how many retractions are not confirmed now */
 };
 
 struct dibs__store;
@@ -379,13 +386,13 @@ enum dibs__sent {
 
 struct dibs__store_ops {
     /*
-     * Connects a store that was opened with connect_later; called once or not at
-     * all. begin waits for nothing but the resolver, so the caller may do
-     * something else before finish, which waits until connect_timeout_ms have
-     * passed since begin. A status of dibs_open.
+     * Connects a store that was opened with connect_later; called twice, or not
+     * at all. First with wait false, which waits for nothing but the resolver, so
+     * that the caller may do something else meanwhile; then, unless that failed,
+     * with wait true, which waits until connect_timeout_ms have passed since the
+     * first call. A status of dibs_open.
      */
-    dibs_status (*connect_begin)(struct dibs__store *store, struct dibs__error *error);
-    dibs_status (*connect_finish)(struct dibs__store *store, struct dibs__error *error);
+    dibs_status (*connect)(struct dibs__store *store, bool wait, struct dibs__error *error);
 
     void (*begin)(struct dibs__store *store, struct dibs__op *op);
 
@@ -414,14 +421,6 @@ struct dibs__store_ops {
     void (*conclude)(struct dibs__store *store, struct dibs__attempt *attempt, bool held);
 
     /*
-     * Whether the token is in the store, as far as that is known, and no ask of
-     * the attempt is in doubt: then the attempt may be concluded as held and the token
-     * released, which also takes it out of the queue, instead of retracting in
-     * the background. Never blocks. NULL: no attempt may.
-     */
-    bool (*may_release)(const struct dibs__store *store, const struct dibs__attempt *attempt);
-
-    /*
      * Tells the walk of each name that somebody has held since the call began,
      * and perhaps of others, some of them twice. DIBS_OK: of all of them;
      * DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY,
@@ -429,28 +428,18 @@ struct dibs__store_ops {
      */
     dibs_status (*walk)(struct dibs__store *store, const struct dibs__walk *walk, struct dibs__error *error);
 
-    /* As dibs_examine: DIBS_OK, DIBS_NO_MEMORY, DIBS_CLOSED. */
+    /* As dibs_examine: DIBS_OK, DIBS_NO_MEMORY, DIBS_CLOSED. With admit_ms: as dibs_admit; DIBS_UNAVAILABLE, too. */
     dibs_status (*examine)(struct dibs__store *store, struct dibs__examination *examination, struct dibs__error *error);
-
-    /* As dibs_admit: DIBS_OK, DIBS_UNAVAILABLE, DIBS_NO_MEMORY. NULL: the store is no quorum. */
-    dibs_status (*admit)(struct dibs__store *store, uint32_t longest_ms, struct dibs__examination *told,
-                         struct dibs__error *error);
 
     /*
      * Waits until the wait event is woken, which whoever is told by the listener
      * may do, at most until the time. Meanwhile the calling thread may be the
      * one that receives for all what the listener is told, where that name is
-     * kept. NULL: the calling thread has nothing to do but sleep
-     * (dibs__store_listen).
+     * kept. wait_event NULL, which does not block: somebody waits for that who
+     * does not listen, so the store receives it by itself, soon. listen NULL: a
+     * thread has nothing to do but sleep (dibs__store_listen).
      */
     void (*listen)(struct dibs__store *store, const char *name, struct dibs__wait_event *wait_event, int64_t until);
-
-    /*
-     * Somebody waits for what the listener is told where that name is kept, and
-     * no thread listens for that: the store is to receive it all the same, soon.
-     * Never blocks. NULL: that is always so.
-     */
-    void (*unheard)(struct dibs__store *store, const char *name);
 
     /*
      * Releases in the background, until it is confirmed, or a lease of lease_ms
@@ -466,6 +455,12 @@ struct dibs__store_ops {
      * order of the calls. The store alone decides whether a lease that it may
      * have forgotten is restored. Where more is left of a lease than is asked
      * for, that stays; a member of a quorum then says DIBS__UNANSWERED (rule 52).
+     *
+     * A batch with `watch` has the listener told of changes of the locks instead:
+     * DIBS__WATCHED; DIBS__GONE: the lock looks to be another's, a renewal is to
+     * find out; DIBS__UNANSWERED: that lock is not watched. As long as the
+     * listener was not told that watching is on, nothing is watched; the first
+     * such batch is how the store learns that it is to be.
      */
     void (*renew)(struct dibs__store *store, struct dibs__batch *batch);
 
@@ -477,16 +472,7 @@ struct dibs__store_ops {
     bool (*is_unconfirmed)(struct dibs__store *store, const struct dibs__lease_store_state *lease);
 
     /*
-     * The scheduler's: has the listener told of changes of the locks. NULL: the
-     * store can't. DIBS__WATCHED; DIBS__GONE: the lock looks to be another's, a
-     * renewal is to find out; DIBS__UNANSWERED: that lock is not watched. As
-     * long as the listener was not told that watching is on, nothing is watched;
-     * the first call is how the store learns that it is to be.
-     */
-    void (*watch)(struct dibs__store *store, struct dibs__batch *batch);
-
-    /*
-     * Any thread, with watch: the name is another kind of client's. Not 0: the
+     * Any thread; NULL: never. The name is another kind of client's. Not 0: the
      * listener's changed tells when it is free, or may be; 0: it does not. since:
      * what the last call for the name returned, or 0. Never blocks.
      */
@@ -510,9 +496,6 @@ struct dibs__store_ops {
     size_t (*interest)(struct dibs__store *store, struct pollfd *fds, int64_t *deadline);
     void (*attend)(struct dibs__store *store, const struct pollfd *fds, size_t count);
 
-    /* How many retractions the store has not confirmed yet. */
-    size_t (*unconfirmed)(struct dibs__store *store);
-
     /* Nobody is inside, and all that was begun is finished; frees the store. Batches that are out are done, unanswered.
      */
     void (*close)(struct dibs__store *store);
@@ -520,7 +503,8 @@ struct dibs__store_ops {
 
 struct dibs__store {
     const struct dibs__store_ops *ops;
-    size_t fd_max;
+    size_t fd_max; /* the most descriptors that interest ever fills in */
+    bool watches;  /* renew takes batches with `watch` */
 };
 
 /* How a store carries out operations of one kind, for a table of them. */
@@ -567,8 +551,7 @@ struct dibs__store_config {
     const struct dibs__node_hooks *node; /* the store is a node of a cluster (store/redis/redis.h); NULL: it is none */
     bool is_member; /* the store is one master of a quorum: asks are granted only where the master may vote */
     const _Atomic uint64_t *quorum; /* with is_member: the number of that quorum; 0, or NULL: not known */
-    bool
-        connect_later; /* opening does not connect, and does not fail for that: connect_begin does, or the first call */
+    bool connect_later; /* opening does not connect, and does not fail for that: connect does, or the first operation */
     const struct dibs__clock *clock;
     struct dibs__listener listener;
     struct dibs__counters *counters;

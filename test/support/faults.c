@@ -10,6 +10,7 @@
 struct unconfirmed {
     struct unconfirmed *next;
     struct dibs__store *inner;
+    struct dibs__counters *counters; /* of the runtime */
     char token[DIBS__TOKEN_MAX];
     char name[DIBS_NAME_MAX + 1];
 };
@@ -155,28 +156,20 @@ dibs_status faults_use(struct fault *fault)
     return fault->status;
 }
 
-void faults_keep_unconfirmed(struct faults *faults, struct dibs__store *inner, const char *name, const char *token)
+void faults_keep_unconfirmed(struct faults *faults, struct dibs__store *inner, struct dibs__counters *counters,
+                             const char *name, const char *token)
 {
     struct unconfirmed *entry = calloc(1, sizeof *entry);
 
     if (!entry)
         abort();
     entry->inner = inner;
+    entry->counters = counters;
+    atomic_fetch_add(&counters->unconfirmed, 1);
     snprintf(entry->name, sizeof entry->name, "%s", name);
     snprintf(entry->token, sizeof entry->token, "%s", token);
     entry->next = faults->unconfirmed;
     faults->unconfirmed = entry;
-}
-
-size_t faults_unconfirmed(struct faults *faults, const struct dibs__store *inner)
-{
-    size_t count = 0;
-
-    pthread_mutex_lock(&faults->mutex);
-    for (struct unconfirmed *at = faults->unconfirmed; at; at = at->next)
-        count += at->inner == inner;
-    pthread_mutex_unlock(&faults->mutex);
-    return count;
 }
 
 void faults_confirm(struct faults *faults)
@@ -188,6 +181,7 @@ void faults_confirm(struct faults *faults)
     while (list) {
         struct unconfirmed *next = list->next;
         list->inner->ops->retract(list->inner, list->name, list->token, DIBS__LEASE_MAX_MS, 0);
+        atomic_fetch_sub(&list->counters->unconfirmed, 1);
         free(list);
         list = next;
     }

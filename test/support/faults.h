@@ -114,7 +114,7 @@ struct faults *faults_current(void);
 dibs_status faults_use(struct fault *fault);
 
 /* That token could not be released in `inner`, until faults_confirm. Requires mutex. */
-void faults_keep_unconfirmed(struct faults *faults, struct dibs__store *inner, const char *name, const char *token);
-size_t faults_unconfirmed(struct faults *faults, const struct dibs__store *inner);
+void faults_keep_unconfirmed(struct faults *faults, struct dibs__store *inner, struct dibs__counters *counters,
+                             const char *name, const char *token);
 
 #endif

@@ -23,7 +23,8 @@ struct faulty_store {
     struct dibs__store_ops ops; /* read-only after open */
     struct dibs__store *inner;
     struct faults *faults;
-    struct dibs__listener listener; /* the runtime's listener */
+    struct dibs__counters *counters; /* the runtime's */
+    struct dibs__listener listener;  /* the runtime's listener */
     void (*done)(struct dibs__batch *batch,
                  const struct dibs__error *error); /* the library's `done` of the batch that is renewed now */
     void *done_context;
@@ -162,7 +163,7 @@ static struct plan plan_release(struct faulty_store *store, const struct dibs__o
         plan.next = is_refusal(plan.status) ? plan.status : faults_use(&faults->acquire);
     }
     if (is_refusal(plan.status))
-        faults_keep_unconfirmed(faults, store->inner, op->name, release->token);
+        faults_keep_unconfirmed(faults, store->inner, store->counters, op->name, release->token);
     pthread_mutex_unlock(&faults->mutex);
     return plan;
 }
@@ -374,11 +375,33 @@ static void on_renewed(struct dibs__batch *batch, const struct dibs__error *erro
     answer(store, batch, false, error);
 }
 
+/* The store in memory can't watch: what a look finds is what the faults say. */
+static void watch(struct faulty_store *store, struct dibs__batch *batch)
+{
+    struct faults *faults = store->faults;
+    struct dibs__error error = {DIBS_OK, ""};
+
+    pthread_mutex_lock(&faults->mutex);
+    unsigned number = ++faults->look_batches;
+    record(faults, faults->look_records, &faults->looks, number, batch);
+    dibs_status status = faults_use(&faults->look);
+    for (size_t i = 0; i < batch->count; i++) {
+        bool other = strcmp(batch->items[i].name, faults->other) == 0;
+        batch->items[i].result = status != DIBS_OK ? DIBS__UNANSWERED : other ? DIBS__GONE : DIBS__WATCHED;
+    }
+    pthread_mutex_unlock(&faults->mutex);
+    answer(store, batch, true, &error);
+}
+
 static void renew(struct dibs__store *base, struct dibs__batch *batch)
 {
     struct faulty_store *store = of(base);
     struct dibs__error error = {DIBS_OK, ""};
 
+    if (batch->watch) {
+        watch(store, batch);
+        return;
+    }
     pthread_mutex_lock(&store->faults->mutex);
     unsigned number = ++store->faults->batches;
     record(store->faults, store->faults->records, &store->faults->renewals, number, batch);
@@ -397,25 +420,6 @@ static void renew(struct dibs__store *base, struct dibs__batch *batch)
         batch->items[i].result = DIBS__UNANSWERED;
     refuse(&error, status);
     answer(store, batch, false, &error);
-}
-
-/* The store in memory can't watch: what a look finds is what the faults say. */
-static void watch(struct dibs__store *base, struct dibs__batch *batch)
-{
-    struct faulty_store *store = of(base);
-    struct faults *faults = store->faults;
-    struct dibs__error error = {DIBS_OK, ""};
-
-    pthread_mutex_lock(&faults->mutex);
-    unsigned number = ++faults->look_batches;
-    record(faults, faults->look_records, &faults->looks, number, batch);
-    dibs_status status = faults_use(&faults->look);
-    for (size_t i = 0; i < batch->count; i++) {
-        bool other = strcmp(batch->items[i].name, faults->other) == 0;
-        batch->items[i].result = status != DIBS_OK ? DIBS__UNANSWERED : other ? DIBS__GONE : DIBS__WATCHED;
-    }
-    pthread_mutex_unlock(&faults->mutex);
-    answer(store, batch, true, &error);
 }
 
 static uint64_t tell_when_free(struct dibs__store *base, const char *name, uint64_t since)
@@ -478,11 +482,6 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     store->inner->ops->attend(store->inner, fds, count);
 }
 
-static size_t unconfirmed(struct dibs__store *base)
-{
-    return faults_unconfirmed(of(base)->faults, of(base)->inner);
-}
-
 /* By the contract of stores, batches that are under way end without an answer. */
 static void close_faulty(struct dibs__store *base)
 {
@@ -502,22 +501,16 @@ static void close_faulty(struct dibs__store *base)
     free(store);
 }
 
-static dibs_status connect_begin(struct dibs__store *base, struct dibs__error *error)
+static dibs_status connect_inner(struct dibs__store *base, bool wait, struct dibs__error *error)
 {
-    return of(base)->inner->ops->connect_begin(of(base)->inner, error);
-}
-
-static dibs_status connect_finish(struct dibs__store *base, struct dibs__error *error)
-{
-    return of(base)->inner->ops->connect_finish(of(base)->inner, error);
+    return of(base)->inner->ops->connect(of(base)->inner, wait, error);
 }
 
 dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store_config *config,
                               struct dibs__error *error)
 {
     static const struct dibs__store_ops ops = {
-        .connect_begin = connect_begin,
-        .connect_finish = connect_finish,
+        .connect = connect_inner,
         .begin = begin,
         .await = await,
         .is_sent = is_sent,
@@ -530,7 +523,6 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
         .is_unconfirmed = is_unconfirmed,
         .interest = interest,
         .attend = attend,
-        .unconfirmed = unconfirmed,
         .close = close_faulty,
     };
     struct faulty_store *store = calloc(1, sizeof *store);
@@ -540,6 +532,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
         abort();
     store->faults = faults_current();
     store->listener = config->listener;
+    store->counters = config->counters;
     inner.listener = (struct dibs__listener){store,        on_wake,    on_granted, on_ask_again, on_server_changed,
                                              on_reachable, on_wake_by, on_changed, on_watching};
     if (dibs__store_open(&store->inner, &inner, error) != DIBS_OK) {
@@ -548,10 +541,9 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
     }
     store->ops = ops;
     if (store->faults->watches) {
-        store->ops.watch = watch;
         store->ops.tell_when_free = tell_when_free;
     }
-    store->store = (struct dibs__store){&store->ops, store->inner->fd_max};
+    store->store = (struct dibs__store){&store->ops, store->inner->fd_max, store->faults->watches};
     *out = &store->store;
     return DIBS_OK;
 }

@@ -218,7 +218,7 @@ static bool has_confirmed(void *arg)
 {
     struct seat *seat = arg;
 
-    return seat->store->ops->unconfirmed(seat->store) == 0;
+    return atomic_load(&seat->counters.unconfirmed) == 0;
 }
 
 void seat_await_confirmed(struct seat *seat)

@@ -22,6 +22,7 @@ struct rig {
     atomic_uint_fast64_t commands, errors;
     struct dibs__channel *asks, *background;
     struct dibs__retractions *all;
+    atomic_uint_fast64_t unconfirmed;
     atomic_uint wakes;
 };
 
@@ -62,7 +63,7 @@ static int setup(void **state)
     fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
     r->asks = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
     r->background = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
-    r->all = dibs__retractions_new("p:", &r->clock.clock, COMMAND_MS, on_wake, r);
+    r->all = dibs__retractions_new("p:", &r->clock.clock, COMMAND_MS, &r->unconfirmed, on_wake, r);
     assert_true(r->asks && r->background && r->all);
     *state = r;
     return 0;
@@ -132,6 +133,7 @@ static void attend_until_left(struct rig *r, size_t left)
         assert_that(now_ms() < limit, "%zu are left", dibs__retractions_count(r->all));
     }
     assert_int_equal(dibs__retractions_count(r->all), left);
+    assert_int_equal(r->unconfirmed, left);
 }
 
 /*

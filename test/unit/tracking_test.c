@@ -184,12 +184,13 @@ static void begin_look(struct scene *s, size_t count)
     static const char names[][2] = {"a", "b", "c", "d"}, tokens[][3] = {"ta", "tb", "tc", "td"};
 
     memset(&batch, 0, sizeof batch);
+    batch.watch = true;
     batch.count = count;
     batch.done = on_done;
     done_count = 0;
     for (size_t i = 0; i < count; i++)
         batch.items[i] = (struct dibs__renewal){.name = names[i], .token = tokens[i], .result = DIBS__RENEWED};
-    s->base->ops->watch(s->base, &batch);
+    s->base->ops->renew(s->base, &batch);
 }
 
 static void look(struct scene *s, size_t count)

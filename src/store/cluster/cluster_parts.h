@@ -181,10 +181,8 @@ bool dibs__cluster_await(struct dibs__store *base, const struct dibs__op *op, in
 enum dibs__sent dibs__cluster_is_sent(struct dibs__store *base, const struct dibs__op *op);
 dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 void dibs__cluster_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held);
-bool dibs__cluster_may_release(const struct dibs__store *base, const struct dibs__attempt *attempt);
 void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dibs__wait_event *wait_event,
                           int64_t until);
-void dibs__cluster_unheard(struct dibs__store *base, const char *name);
 void dibs__cluster_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
                            uint64_t fence);
 uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name, uint64_t since);
@@ -198,7 +196,6 @@ dibs_status dibs__cluster_examine(struct dibs__store *base, struct dibs__examina
 /* ----------------------------------------------------------------- renewals.c */
 
 void dibs__cluster_renew(struct dibs__store *base, struct dibs__batch *batch);
-void dibs__cluster_watch(struct dibs__store *base, struct dibs__batch *batch);
 bool dibs__cluster_is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *lease);
 
 /* Whether that is the server of a master that the map names. */

@@ -57,7 +57,7 @@ static void take(void *context, const struct dibs__forwarded_retraction *forward
 /* Retractions follow their slots. What is under way to a node comes back, and follows then. */
 static void give_strays(struct dibs__node *node)
 {
-    if (node->member->ops->unconfirmed(node->member) > 0)
+    if (dibs__redis_unconfirmed(node->member) > 0)
         dibs__redis_give_strays(node->member, is_away_from, take, node);
 }
 
@@ -75,7 +75,7 @@ static bool retire(struct dibs__node *node, int64_t now)
         node->idle_since = 0;
         return false;
     }
-    bool used = atomic_load(&node->users) > 0 || node->member->ops->unconfirmed(node->member) > 0;
+    bool used = atomic_load(&node->users) > 0 || dibs__redis_unconfirmed(node->member) > 0;
     if (used || node->idle_since == 0)
         node->idle_since = now;
     return used || now < dibs__after_ms(node->idle_since, IDLE_MS) || !dibs__node_close(node);
@@ -129,22 +129,6 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t fd
     tidy(cluster, now);
 }
 
-static size_t unconfirmed(struct dibs__store *base)
-{
-    struct dibs__cluster *cluster = dibs__cluster_of(base);
-    unsigned count = atomic_load(&cluster->node_count);
-    size_t sum = 0;
-
-    for (unsigned i = 0; i < count; i++) {
-        struct dibs__node *node = &cluster->nodes[i];
-        if (!dibs__node_is_open(node) || !dibs__node_use(node))
-            continue;
-        sum += node->member->ops->unconfirmed(node->member);
-        dibs__node_unuse(node);
-    }
-    return sum;
-}
-
 /* --------------------------------------------------------------- open, close */
 
 static void close_cluster(struct dibs__store *base)
@@ -162,48 +146,38 @@ static void close_cluster(struct dibs__store *base)
 }
 
 /* Where there are several hosts, one that fails is passed over. */
-static dibs_status connect_begin(struct dibs__store *base, struct dibs__error *error)
+static dibs_status connect_cluster(struct dibs__store *base, bool wait, struct dibs__error *error)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     struct dibs__node *node = &cluster->nodes[0];
+    int64_t now = dibs__now(cluster->config.clock);
 
+    if (wait)
+        return dibs__map_fetch(cluster, dibs__after_ms(now, cluster->config.connect_timeout_ms), error);
     if (!dibs__node_use(node))
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for a node of a cluster");
-    dibs_status status = node->member->ops->connect_begin(node->member, error);
+    dibs_status status = node->member->ops->connect(node->member, false, error);
     dibs__node_unuse(node);
     return cluster->seeds > 1 ? DIBS_OK : status;
 }
 
-static dibs_status connect_finish(struct dibs__store *base, struct dibs__error *error)
-{
-    struct dibs__cluster *cluster = dibs__cluster_of(base);
-    int64_t now = dibs__now(cluster->config.clock);
-
-    return dibs__map_fetch(cluster, dibs__after_ms(now, cluster->config.connect_timeout_ms), error);
-}
-
 static const struct dibs__store_ops cluster_ops = {
-    .connect_begin = connect_begin,
-    .connect_finish = connect_finish,
+    .connect = connect_cluster,
     .begin = dibs__cluster_begin,
     .await = dibs__cluster_await,
     .is_sent = dibs__cluster_is_sent,
     .finish = dibs__cluster_finish,
     .conclude = dibs__cluster_conclude,
-    .may_release = dibs__cluster_may_release,
     .walk = dibs__cluster_walk,
     .examine = dibs__cluster_examine,
     .listen = dibs__cluster_listen,
-    .unheard = dibs__cluster_unheard,
     .retract = dibs__cluster_retract,
     .renew = dibs__cluster_renew,
-    .watch = dibs__cluster_watch,
     .tell_when_free = dibs__cluster_tell_when_free,
     .is_unconfirmed = dibs__cluster_is_unconfirmed,
     .gather = dibs__redis_gather,
     .interest = interest,
     .attend = attend,
-    .unconfirmed = unconfirmed,
     .close = close_cluster,
 };
 
@@ -272,7 +246,7 @@ static dibs_status add_hosts(struct dibs__cluster *cluster, struct dibs__error *
         dibs__cluster_mutex_unlock(&cluster->mutex);
         return error->status;
     }
-    cluster->store = (struct dibs__store){&cluster_ops, DIBS__NODES_MAX * cluster->nodes[0].member->fd_max};
+    cluster->store = (struct dibs__store){&cluster_ops, DIBS__NODES_MAX * cluster->nodes[0].member->fd_max, true};
     dibs__node_unuse(&cluster->nodes[0]);
     return DIBS_OK;
 }
@@ -300,8 +274,8 @@ dibs_status dibs__cluster_open(struct dibs__store **out, const struct dibs__stor
     }
     if (add_hosts(cluster, error) != DIBS_OK)
         goto fail;
-    if (!config->connect_later &&
-        (connect_begin(&cluster->store, error) != DIBS_OK || connect_finish(&cluster->store, error) != DIBS_OK))
+    if (!config->connect_later && (connect_cluster(&cluster->store, false, error) != DIBS_OK ||
+                                   connect_cluster(&cluster->store, true, error) != DIBS_OK))
         goto fail;
     *out = &cluster->store;
     return DIBS_OK;

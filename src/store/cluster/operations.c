@@ -57,13 +57,6 @@ void dibs__cluster_conclude(struct dibs__store *base, struct dibs__attempt *atte
     leave_node(cluster, attempt);
 }
 
-/* The queue moves with the slot, so the release finds the token wherever the slot is by then. */
-bool dibs__cluster_may_release(const struct dibs__store *base, const struct dibs__attempt *attempt)
-{
-    (void)base;
-    return attempt->store_state.outer[0] > 0 && attempt->in_store && !dibs__redis_attempt_is_in_doubt(attempt);
-}
-
 /* -------------------------------------------------------------------- operations */
 
 /* The attempt that the operation asks for; NULL: none. */
@@ -244,20 +237,9 @@ void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dib
     if (node) {
         node->member->ops->listen(node->member, name, wait_event, until);
         dibs__node_unuse(node);
-    } else {
+    } else if (wait_event) {
         dibs__wait_event_wait(wait_event, cluster->config.clock, until);
     }
-}
-
-void dibs__cluster_unheard(struct dibs__store *base, const char *name)
-{
-    struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name));
-
-    if (!node)
-        return;
-    node->member->ops->unheard(node->member, name);
-    dibs__node_unuse(node);
 }
 
 /* What it returns says which node told so: another one is to be told anew. */

@@ -12,7 +12,6 @@
 struct division {
     struct dibs__cluster *cluster;
     struct dibs__batch *batch;
-    bool watch; /* the batch is watched, not renewed */
     size_t out; /* parts that have not ended; and 1 more while further ones may begin */
 };
 
@@ -36,7 +35,7 @@ static void end_one(struct division *division)
 
     if (--division->out > 0)
         return;
-    if (!division->watch)
+    if (!batch->watch)
         batch->count = 0; /* all of it has landed */
     free(division);
     batch->done(batch, &no_error);
@@ -99,6 +98,7 @@ static struct part *new_part(struct division *division, struct dibs__node *node,
         free(part);
         return NULL;
     }
+    part->batch.watch = division->batch->watch;
     part->batch.count = 0;
     part->batch.done = part_done;
     part->batch.landed = NULL;
@@ -125,11 +125,7 @@ static void begin(struct part *part)
     struct dibs__store *member = part->node->member;
 
     part->division->out++;
-    if (part->division->watch) {
-        member->ops->watch(member, &part->batch);
-        return;
-    }
-    for (size_t i = 0; i < part->batch.count; i++)
+    for (size_t i = 0; !part->batch.watch && i < part->batch.count; i++)
         see_what_came(part->node, &part->batch.items[i]);
     member->ops->renew(member, &part->batch);
 }
@@ -194,13 +190,13 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
     struct division *division = part->division;
     struct dibs__batch *whole = division->batch;
 
-    while (!division->watch && send_on(part))
+    while (!division->batch->watch && send_on(part))
         continue;
-    if (!division->watch && is_any_unanswered(batch))
+    if (!division->batch->watch && is_any_unanswered(batch))
         dibs__map_want(division->cluster);
-    for (size_t i = 0; division->watch && i < batch->count; i++)
+    for (size_t i = 0; division->batch->watch && i < batch->count; i++)
         whole->items[part->at[i]].result = batch->items[i].result;
-    if (!division->watch && batch->count > 0)
+    if (!division->batch->watch && batch->count > 0)
         whole->landed(whole, batch, error);
     free_part(part);
     end_one(division);
@@ -234,7 +230,7 @@ static size_t sort(struct division *division, struct part *parts[DIBS__NODES_MAX
         item->status = DIBS_UNAVAILABLE;
         if (part)
             add(part, item, (unsigned char)i, false);
-        else if (!division->watch)
+        else if (!division->batch->watch)
             batch->items[left++] = *item;
     }
     return left;
@@ -254,7 +250,7 @@ static void land(struct division *division, size_t count)
     batch->landed(batch, batch, &error);
 }
 
-static void divide(struct dibs__store *base, struct dibs__batch *batch, bool watch)
+void dibs__cluster_renew(struct dibs__store *base, struct dibs__batch *batch)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     struct division *division = malloc(sizeof *division);
@@ -269,20 +265,10 @@ static void divide(struct dibs__store *base, struct dibs__batch *batch, bool wat
         batch->done(batch, &error);
         return;
     }
-    *division = (struct division){cluster, batch, watch, 1};
+    *division = (struct division){cluster, batch, 1};
     land(division, sort(division, parts));
     for (unsigned i = 0; i < DIBS__NODES_MAX; i++)
         if (parts[i])
             begin(parts[i]);
     end_one(division);
-}
-
-void dibs__cluster_renew(struct dibs__store *base, struct dibs__batch *batch)
-{
-    divide(base, batch, false);
-}
-
-void dibs__cluster_watch(struct dibs__store *base, struct dibs__batch *batch)
-{
-    divide(base, batch, true);
 }

@@ -30,29 +30,6 @@ dibs_status dibs__quorum_no_majority(const struct dibs__quorum *q, unsigned answ
                            q->count, why);
 }
 
-/* ------------------------------------------------------------------- counters */
-
-static void move(atomic_uint_fast64_t *from, atomic_uint_fast64_t *to)
-{
-    if (atomic_load_explicit(from, memory_order_relaxed) > 0)
-        atomic_fetch_add_explicit(to, atomic_exchange_explicit(from, 0, memory_order_relaxed), memory_order_relaxed);
-}
-
-void dibs__quorum_count(struct dibs__quorum *q, bool heard)
-{
-    struct dibs__counters *all = q->config.counters;
-
-    for (size_t i = 0; i < q->count; i++) {
-        struct dibs__counters *its = &q->members[i].counters;
-        move(&its->commands, &all->commands);
-        move(&its->errors, &all->errors);
-        move(&its->reconnects, &all->reconnects);
-        move(&its->invalidations, &all->invalidations);
-    }
-    if (heard)
-        atomic_store_explicit(&q->heard_at, dibs__quorum_now(q), memory_order_relaxed);
-}
-
 /* --------------------------------------------------------- what members tell */
 
 static struct dibs__quorum *of_member(void *context)
@@ -168,7 +145,6 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     }
     dibs__detached_attend(q, dibs__quorum_now(q));
     dibs__vote_attend(q, dibs__quorum_now(q));
-    dibs__quorum_count(q, false);
 }
 
 /* A thread can receive for one member alone: for the fastest. The scheduler's thread receives for the others. */
@@ -178,6 +154,9 @@ static void listen_quorum(struct dibs__store *base, const char *name, struct dib
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__store *best = q->members[0].store;
     int64_t least = INT64_MAX;
+
+    if (!wait_event)
+        return;
 
     for (size_t i = 0; i < q->count; i++) {
         int64_t usual = atomic_load_explicit(&q->members[i].usual, memory_order_relaxed);
@@ -216,37 +195,29 @@ static dibs_status finish(struct dibs__store *base, struct dibs__op *op, struct 
     return rows[op->kind].finish(base, op, error);
 }
 
+static void renew(struct dibs__store *base, struct dibs__batch *batch)
+{
+    if (batch->watch)
+        dibs__quorum_watch(base, batch);
+    else
+        dibs__quorum_renew(base, batch);
+}
+
 static bool is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *lease)
 {
     return lease->words[0] != atomic_load(&dibs__quorum_of(base)->generation);
 }
 
-/* With what ends when its pending operation does. */
-static size_t unconfirmed(struct dibs__store *base)
-{
-    struct dibs__quorum *q = dibs__quorum_of(base);
-    size_t count = 0;
-
-    for (size_t i = 0; i < q->count; i++)
-        count += q->members[i].store->ops->unconfirmed(q->members[i].store);
-    dibs__quorum_mutex_lock(&q->mutex);
-    for (const struct dibs__pending_op *at = q->detached; at; at = at->next)
-        count++;
-    dibs__quorum_mutex_unlock(&q->mutex);
-    return count;
-}
-
 /* -------------------------------------------------------------- open and close */
 
-static dibs_status connect_begin(struct dibs__store *base, struct dibs__error *error)
+static dibs_status begin_to_connect(struct dibs__quorum *q, struct dibs__error *error)
 {
-    struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__error worst = {DIBS_OK, ""};
     size_t failed = 0;
 
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__error its = {DIBS_OK, ""};
-        failed += q->members[i].store->ops->connect_begin(q->members[i].store, &its) != DIBS_OK;
+        failed += q->members[i].store->ops->connect(q->members[i].store, false, &its) != DIBS_OK;
         dibs__error_keep_worst(&worst, &its);
     }
     q->connect_by = dibs__after_ms(dibs__quorum_now(q), q->config.connect_timeout_ms);
@@ -257,11 +228,13 @@ static dibs_status connect_begin(struct dibs__store *base, struct dibs__error *e
 }
 
 /* A majority must answer; whether its masters may vote is not asked here. */
-static dibs_status connect_finish(struct dibs__store *base, struct dibs__error *error)
+static dibs_status connect_quorum(struct dibs__store *base, bool wait, struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     unsigned answered;
 
+    if (!wait)
+        return begin_to_connect(q, error);
     dibs_status status = dibs__vote_announce(q, q->config.lease_ms, q->connect_by, &answered, error);
     return answered >= q->majority && status != DIBS_INVALID ? DIBS_OK : status;
 }
@@ -275,7 +248,6 @@ static void close_quorum(struct dibs__store *base)
     for (size_t i = 0; i < q->count; i++)
         if (q->members[i].store)
             q->members[i].store->ops->close(q->members[i].store);
-    dibs__quorum_count(q, false);
     dibs__quorum_locks_free(q);
     dibs__mutex_destroy(&q->reach_mutex);
     dibs__mutex_destroy(&q->mutex);
@@ -293,24 +265,20 @@ static void gather(struct dibs__store *base, bool on)
 }
 
 static const struct dibs__store_ops quorum_ops = {
-    .connect_begin = connect_begin,
-    .connect_finish = connect_finish,
+    .connect = connect_quorum,
     .begin = begin,
     .await = await,
     .finish = finish,
     .conclude = dibs__quorum_conclude,
     .walk = dibs__quorum_walk,
     .examine = dibs__quorum_examine,
-    .admit = dibs__quorum_admit,
     .listen = listen_quorum,
     .retract = dibs__quorum_retract,
-    .renew = dibs__quorum_renew,
-    .watch = dibs__quorum_watch,
+    .renew = renew,
     .is_unconfirmed = is_unconfirmed,
     .gather = gather,
     .interest = interest,
     .attend = attend,
-    .unconfirmed = unconfirmed,
     .close = close_quorum,
 };
 
@@ -330,7 +298,6 @@ static dibs_status open_member(struct dibs__quorum *q, size_t i, struct dibs__er
     config.url_count = 1;
     config.is_member = config.connect_later = true;
     config.quorum = &q->number;
-    config.counters = &member->counters;
     config.listener =
         (struct dibs__listener){member,       on_wake,    on_granted,           on_ask_again,         on_server_changed,
                                 on_reachable, on_wake_by, dibs__quorum_changed, dibs__quorum_watching};
@@ -374,13 +341,13 @@ no_members:
 /* Where nobody attends to the members yet, each is connected in turn. */
 static dibs_status connect_now(struct dibs__quorum *q, struct dibs__error *error)
 {
-    if (connect_begin(&q->store, error) != DIBS_OK)
+    if (begin_to_connect(q, error) != DIBS_OK)
         return error->status;
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__error unused;
-        q->members[i].store->ops->connect_finish(q->members[i].store, &unused);
+        q->members[i].store->ops->connect(q->members[i].store, true, &unused);
     }
-    return connect_finish(&q->store, error);
+    return connect_quorum(&q->store, true, error);
 }
 
 dibs_status dibs__quorum_open(struct dibs__store **out, const struct dibs__store_config *config,
@@ -392,6 +359,7 @@ dibs_status dibs__quorum_open(struct dibs__store **out, const struct dibs__store
     if (!q)
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the stores");
     q->store.ops = &quorum_ops;
+    q->store.watches = true;
     for (size_t i = 0; i < q->count; i++) {
         if (open_member(q, i, error) != DIBS_OK)
             goto fail;

@@ -469,7 +469,8 @@ dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__op *o
     dibs_status status = announce_and_begin(q, &asking, error);
     if (status == DIBS_OK)
         status = ask(q, &asking, answer, error);
-    dibs__quorum_count(q, status != DIBS_UNAVAILABLE);
+    if (status != DIBS_UNAVAILABLE)
+        dibs__quorum_heard(q);
     answer->heard_at = atomic_load_explicit(&q->heard_at, memory_order_relaxed);
     return status;
 }

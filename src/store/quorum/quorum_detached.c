@@ -29,12 +29,13 @@ void dibs__detached_add(struct dibs__quorum *q, struct dibs__quorum_lock *lock, 
         op->next = q->detached;
         q->detached = op;
         lock->references++;
+        atomic_fetch_add(&q->config.counters->unconfirmed, 1);
     }
     dibs__quorum_mutex_unlock(&q->mutex);
     q->config.listener.wake_by(q->config.listener.context, at);
 }
 
-/* The lock keeps the reference that the list had. */
+/* What is retracted when the operation is over counts with it until then. The lock keeps the list's reference. */
 static void take_out(struct dibs__quorum *q, struct dibs__pending_op *op) DIBS__REQUIRES(dibs__quorum_mutex)
 {
     struct dibs__pending_op **at = &q->detached;
@@ -43,6 +44,7 @@ static void take_out(struct dibs__quorum *q, struct dibs__pending_op *op) DIBS__
         at = &(*at)->next;
     *at = op->next;
     op->detached = false;
+    atomic_fetch_sub(&q->config.counters->unconfirmed, 1);
 }
 
 bool dibs__detached_take(struct dibs__quorum *q, struct dibs__pending_op *op)

@@ -108,6 +108,8 @@ dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examinat
     struct seen seen[DIBS__MEMBERS_MAX] = {{.server = 0}};
     bool good = true;
 
+    if (examination->admit_ms > 0)
+        return dibs__quorum_admit(q, examination, error);
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__store *store = q->members[i].store;
         dibs_status status = store->ops->examine(store, examination, error);
@@ -120,6 +122,5 @@ dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examinat
     for (size_t i = 0; i < q->count && good; i++)
         good = !seen[i].reached || tell_of_vote(q, examination, i);
     good = good && tell_of_clocks(q, examination, seen);
-    dibs__quorum_count(q, false);
     return good ? DIBS_OK : dibs__findings_no_memory(error);
 }

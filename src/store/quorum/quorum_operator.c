@@ -179,11 +179,9 @@ static bool admit_all(struct admission *admission)
     return good;
 }
 
-dibs_status dibs__quorum_admit(struct dibs__store *base, uint32_t longest_ms, struct dibs__examination *told,
-                               struct dibs__error *error)
+dibs_status dibs__quorum_admit(struct dibs__quorum *q, struct dibs__examination *told, struct dibs__error *error)
 {
-    struct dibs__quorum *q = dibs__quorum_of(base);
-    struct admission admission = {.quorum = q, .told = told, .longest_ms = longest_ms};
+    struct admission admission = {.quorum = q, .told = told, .longest_ms = told->admit_ms};
 
     error->status = DIBS_OK;
     look_at_all(&admission, error);
@@ -195,6 +193,5 @@ dibs_status dibs__quorum_admit(struct dibs__store *base, uint32_t longest_ms, st
                                   "Delete the key dibs:vote at those that are no masters of the other quorum any more.",
                                   "Some of the masters belong to one quorum, others to another: nothing was changed.");
     error->status = DIBS_OK;
-    dibs__quorum_count(q, false);
     return good ? DIBS_OK : dibs__findings_no_memory(error);
 }

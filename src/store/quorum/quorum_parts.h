@@ -41,17 +41,16 @@ struct dibs__quorum;
 
 /* One of the masters. */
 struct dibs__member {
-    struct dibs__quorum *quorum;    /* read-only after open */
-    unsigned index;                 /* read-only after open */
-    struct dibs__store *store;      /* read-only after open */
-    struct dibs__counters counters; /* atomic */
-    _Atomic int64_t usual;          /* atomic; how long it took to answer lately, in ns */
-    _Atomic int64_t rests_until;    /* atomic: it failed, or is slow; before that time it is asked only where a majority
-                                       can't be had without it; 0: it does not rest */
-    _Atomic int64_t votes_from;     /* atomic; the master may not vote before; 0: it may */
-    atomic_bool distrusted; /* atomic; its clock was set: it is to be told not to vote, and is not asked before */
-    atomic_bool set_back;   /* atomic; its clock was set back, and it has not voted since: what it renews may end early,
-                               once the clock is set right, and does not count */
+    struct dibs__quorum *quorum; /* read-only after open */
+    unsigned index;              /* read-only after open */
+    struct dibs__store *store;   /* read-only after open */
+    _Atomic int64_t usual;       /* atomic; how long it took to answer lately, in ns */
+    _Atomic int64_t rests_until; /* atomic: it failed, or is slow; before that time it is asked only where a majority
+                                    can't be had without it; 0: it does not rest */
+    _Atomic int64_t votes_from;  /* atomic; the master may not vote before; 0: it may */
+    atomic_bool distrusted;      /* atomic; its clock was set: it is to be told not to vote, and is not asked before */
+    atomic_bool set_back; /* atomic; its clock was set back, and it has not voted since: what it renews may end early,
+                             once the clock is set right, and does not count */
     atomic_bool strange; /* atomic; it is a master of another quorum, or the second name of a server: it is not asked */
     struct dibs__clock_bounds clock DIBS__GUARDED_BY(dibs__quorum_mutex);
     struct dibs__backoff rest DIBS__GUARDED_BY(dibs__quorum_mutex);
@@ -293,7 +292,7 @@ dibs_status dibs__quorum_forget(struct dibs__store *base, struct dibs__op *op, s
 dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
 dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examination *examination,
                                  struct dibs__error *error);
-dibs_status dibs__quorum_admit(struct dibs__store *base, uint32_t longest_ms, struct dibs__examination *told,
+dibs_status dibs__quorum_admit(struct dibs__quorum *q, struct dibs__examination *examination,
                                struct dibs__error *error);
 
 void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch);
@@ -387,9 +386,11 @@ static inline int64_t dibs__quorum_now(const struct dibs__quorum *q)
     return dibs__now(q->config.clock);
 }
 
-/* Adds what the members counted to what the caller of the quorum sees. heard: a majority answered what it would have to
- * vote for. */
-void dibs__quorum_count(struct dibs__quorum *q, bool heard);
+/* A majority answered what it would have to vote for. */
+static inline void dibs__quorum_heard(struct dibs__quorum *q)
+{
+    atomic_store_explicit(&q->heard_at, dibs__quorum_now(q), memory_order_relaxed);
+}
 
 dibs_status dibs__quorum_no_memory(struct dibs__error *error);
 

@@ -283,7 +283,6 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__op 
     if (status == DIBS_OK && query->sharers)
         status = ask_who_shares(q, op, looking, error);
     free(looking);
-    dibs__quorum_count(q, false); /* who answers a look may not vote all the same */
     return status;
 }
 
@@ -322,7 +321,6 @@ dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk 
         walked += status == DIBS_OK;
         dibs__error_keep_worst(error, &its);
     }
-    dibs__quorum_count(q, false);
     return walked >= q->majority ? DIBS_OK : dibs__quorum_no_majority(q, (unsigned)walked, error);
 }
 
@@ -358,7 +356,6 @@ dibs_status dibs__quorum_force(struct dibs__store *base, struct dibs__op *op, st
         if (status != DIBS_NOT_HELD)
             dibs__error_keep_worst(error, &its);
     }
-    dibs__quorum_count(q, false);
     if (dibs__set_count(done) >= q->majority)
         return DIBS_OK;
     if (q->count - dibs__set_count(not_held) < q->majority)

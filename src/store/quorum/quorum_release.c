@@ -403,7 +403,8 @@ dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__o
         dibs__quorum_lock_unref(q, releasing->lock);
         free(releasing);
     }
-    dibs__quorum_count(q, status != DIBS_UNAVAILABLE);
+    if (status != DIBS_UNAVAILABLE)
+        dibs__quorum_heard(q);
     return status;
 }
 

@@ -135,9 +135,10 @@ static void end_if_decided(struct round *round)
                             q->majority, q->count);
         dibs__quorum_lock_unref(q, round->tallies[i].lock);
     }
-    if (heard)
+    if (heard) {
         round->error.status = DIBS_OK;
-    dibs__quorum_count(q, heard);
+        dibs__quorum_heard(q);
+    }
     batch->done(batch, &round->error);
 }
 
@@ -291,6 +292,7 @@ static struct part_batch *new_part_batch(struct round *round, struct dibs__membe
         dibs__quorum_no_memory(&round->error);
         return NULL;
     }
+    sent->batch.watch = false;
     sent->batch.count = 0;
     sent->batch.server_us = 0;
     sent->batch.done = part_done;

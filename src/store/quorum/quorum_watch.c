@@ -68,10 +68,11 @@ static void look_done(struct dibs__batch *batch, const struct dibs__error *error
 /* Where memory is out, the member is not asked: the others are. */
 static void begin_look(struct watching *watching, struct dibs__member *member)
 {
-    struct look *look = member->store->ops->watch ? malloc(sizeof *look) : NULL;
+    struct look *look = member->store->watches ? malloc(sizeof *look) : NULL;
 
     if (!look)
         return;
+    look->batch.watch = true;
     look->batch.count = watching->batch->count;
     look->batch.done = look_done;
     look->batch.landed = NULL;
@@ -80,7 +81,7 @@ static void begin_look(struct watching *watching, struct dibs__member *member)
     for (size_t i = 0; i < look->batch.count; i++)
         look->batch.items[i] = watching->batch->items[i];
     watching->out++;
-    member->store->ops->watch(member->store, &look->batch);
+    member->store->ops->renew(member->store, &look->batch);
 }
 
 void dibs__quorum_watch(struct dibs__store *base, struct dibs__batch *batch)

@@ -389,6 +389,7 @@ dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op
     dibs_status status = dibs__redis_confirms(store) ? ask_exclusively(store, asking, answer, error)
                                                      : ask_shared(store, asking, answer, error);
     dibs__lock_call_free(store, asking);
+    dibs__redis_attempt_asked(store, op->ask.attempt);
     dibs__redis_heard(store, status);
     answer->heard_at = atomic_load_explicit(&store->heard_at, memory_order_relaxed);
     return status;

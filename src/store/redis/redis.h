@@ -99,6 +99,9 @@ void dibs__redis_give_strays(struct dibs__store *store, bool (*is_away)(void *co
                              void (*take)(void *context, const struct dibs__forwarded_retraction *forwarded),
                              void *context);
 
+/* How many of its retractions are not confirmed. */
+size_t dibs__redis_unconfirmed(struct dibs__store *store);
+
 /* `gather` of every store that stands on stores on Redis. */
 void dibs__redis_gather(struct dibs__store *store, bool on);
 

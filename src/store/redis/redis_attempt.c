@@ -41,7 +41,7 @@ void dibs__redis_attempt_set_back(struct dibs__attempt *attempt)
     store_state->route = 0;
     attempt->number = 0;
     attempt->proof = 0;
-    attempt->in_store = false;
+    attempt->in_store = attempt->may_release = false;
     attempt->lease = (struct dibs__lease_store_state){.words = {0}};
 }
 
@@ -111,11 +111,9 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__attempt *attemp
 }
 
 /* At a member of a quorum a top-up may be under way, and its release is one of several. */
-bool dibs__redis_may_release(const struct dibs__store *base, const struct dibs__attempt *attempt)
+void dibs__redis_attempt_asked(const struct dibs__redis_store *store, struct dibs__attempt *attempt)
 {
-    const struct dibs__redis_store *store = (const struct dibs__redis_store *)(const void *)base;
-
-    return attempt->in_store && !store->config.is_member && !dibs__redis_attempt_is_in_doubt(attempt);
+    attempt->may_release = attempt->in_store && !store->config.is_member && !dibs__redis_attempt_is_in_doubt(attempt);
 }
 
 /* --------------------------------------------------------------- the sending */

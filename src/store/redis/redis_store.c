@@ -166,16 +166,21 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
 static void listen_redis(struct dibs__store *base, const char *name, struct dibs__wait_event *wait_event, int64_t until)
 {
     (void)name;
-    dibs__subscriber_listen(dibs__redis_of(base)->subscriber, wait_event, until);
+    if (wait_event)
+        dibs__subscriber_listen(dibs__redis_of(base)->subscriber, wait_event, until);
+    else
+        dibs__subscriber_unheard(dibs__redis_of(base)->subscriber);
 }
 
-static void unheard_redis(struct dibs__store *base, const char *name)
+static void renew(struct dibs__store *base, struct dibs__batch *batch)
 {
-    (void)name;
-    dibs__subscriber_unheard(dibs__redis_of(base)->subscriber);
+    if (batch->watch)
+        dibs__redis_watch(base, batch);
+    else
+        dibs__redis_renew(base, batch);
 }
 
-static size_t unconfirmed(struct dibs__store *base)
+size_t dibs__redis_unconfirmed(struct dibs__store *base)
 {
     return dibs__retractions_count(dibs__redis_of(base)->retractions);
 }
@@ -202,11 +207,6 @@ static void close_redis(struct dibs__store *base)
     free(store);
 }
 
-static dibs_status connect_begin(struct dibs__store *base, struct dibs__error *error)
-{
-    return dibs__channel_open_begin(dibs__redis_of(base)->channels[0], error);
-}
-
 /* Whether the server can wait for what grants are confirmed by. One that can't is to be known from the opening on. */
 static dibs_status try_to_wait(struct dibs__redis_store *store, uint64_t serial, bool on_disk, int64_t deadline,
                                struct dibs__error *error)
@@ -218,11 +218,14 @@ static dibs_status try_to_wait(struct dibs__redis_store *store, uint64_t serial,
     return dibs__call_wait(store->channels[0], serial, &wait, deadline, &count, error);
 }
 
-static dibs_status connect_finish(struct dibs__store *base, struct dibs__error *error)
+static dibs_status connect_redis(struct dibs__store *base, bool wait, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
     int64_t deadline = dibs__after_ms(dibs__now(store->config.clock), store->config.connect_timeout_ms);
     struct dibs__link_view view;
+
+    if (!wait)
+        return dibs__channel_open_begin(store->channels[0], error);
     dibs_status status = dibs__channel_open(store->channels[0], deadline, &view, error);
 
     if (status == DIBS_OK)
@@ -265,28 +268,23 @@ static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct
 }
 
 static const struct dibs__store_ops redis_ops = {
-    .connect_begin = connect_begin,
-    .connect_finish = connect_finish,
+    .connect = connect_redis,
     .begin = begin,
     .await = dibs__redis_await,
     .is_sent = dibs__redis_is_sent,
     .finish = finish,
     .conclude = dibs__redis_conclude,
-    .may_release = dibs__redis_may_release,
     .walk = dibs__redis_walk,
     .examine = dibs__redis_examine,
     .listen = listen_redis,
-    .unheard = unheard_redis,
     .retract = dibs__redis_retract,
-    .renew = dibs__redis_renew,
-    .watch = dibs__redis_watch,
+    .renew = renew,
     .tell_when_free = dibs__redis_tell_when_free,
     .is_unconfirmed = dibs__redis_is_unconfirmed,
     .recalls = dibs__redis_recalls,
     .gather = dibs__redis_gather,
     .interest = interest,
     .attend = attend,
-    .unconfirmed = unconfirmed,
     .close = close_redis,
 };
 
@@ -322,8 +320,9 @@ static bool make_parts(struct dibs__redis_store *store)
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
     store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &subscriber_hooks,
                                              config->connect_timeout_ms, config->command_timeout_ms);
-    store->retractions = dibs__retractions_new(store->key_prefix, config->clock, config->command_timeout_ms,
-                                               config->listener.wake, config->listener.context);
+    store->retractions =
+        dibs__retractions_new(store->key_prefix, config->clock, config->command_timeout_ms,
+                              &config->counters->unconfirmed, config->listener.wake, config->listener.context);
     store->background = dibs__channel_new(&store->endpoint, config->clock, &hooks, config->connect_timeout_ms,
                                           config->command_timeout_ms);
     for (; store->channel_count < count; store->channel_count++) {
@@ -414,7 +413,7 @@ dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *at, 
         dibs__url_free(&url);
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the store");
     }
-    store->store = (struct dibs__store){&redis_ops, 2 + DIBS__SHARED + DIBS__EXCLUSIVE};
+    store->store = (struct dibs__store){&redis_ops, 2 + DIBS__SHARED + DIBS__EXCLUSIVE, true};
     store->config = *config;
     store->endpoint.commands = &config->counters->commands;
     store->endpoint.errors = &config->counters->errors;
@@ -427,7 +426,7 @@ dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *at, 
         goto fail;
     }
     if (!config->connect_later &&
-        (connect_begin(&store->store, error) != DIBS_OK || connect_finish(&store->store, error) != DIBS_OK))
+        (connect_redis(&store->store, false, error) != DIBS_OK || connect_redis(&store->store, true, error) != DIBS_OK))
         goto fail;
     *out = &store->store;
     return DIBS_OK;

@@ -278,6 +278,9 @@ void dibs__redis_attempt_retire(struct dibs__redis_store *store, struct dibs__at
 /* Sets back the attempt, whose token is being retracted. What is known of the lock stays. */
 void dibs__redis_attempt_set_back(struct dibs__attempt *attempt);
 
+/* An ask of the attempt has ended. */
+void dibs__redis_attempt_asked(const struct dibs__redis_store *store, struct dibs__attempt *attempt);
+
 /* Whether a sending whose outcome is unknown may still arrive after what is sent on the connection of `view`. */
 bool dibs__redis_attempt_may_be_overtaken(struct dibs__attempt *attempt, const struct dibs__link_view *view);
 
@@ -286,7 +289,6 @@ dibs_status dibs__redis_attempt_no_right(const struct dibs__redis_store *store, 
                                          struct dibs__error *error);
 
 void dibs__redis_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held);
-bool dibs__redis_may_release(const struct dibs__store *base, const struct dibs__attempt *attempt);
 
 /* ----------------------------------------------- the operations of store.h */
 

@@ -223,6 +223,8 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__op
     op->state = NULL;
     if (releasing) {
         status = release_shared(store, releasing, error);
+        if (releasing->next.attempt)
+            dibs__redis_attempt_asked(store, releasing->next.attempt);
         dibs__lock_call_free(store, releasing);
     } else {
         status = dibs__lock_call_no_memory(error);

@@ -39,6 +39,7 @@ struct dibs__retractions {
     size_t taken_count;                                    /* the scheduler thread's */
     struct dibs__retract_batch batches[BATCHES];           /* the scheduler thread's */
     atomic_size_t count;                                   /* written under mutex; of all entries */
+    atomic_uint_fast64_t *unconfirmed;                     /* read-only; what it points to is atomic */
     const struct dibs__channel *carrier;                   /* the scheduler thread's; as at the last attend */
     uint64_t carrier_serial;                               /* the scheduler thread's; of its connection then */
     int64_t changed_at;                                    /* the scheduler thread's; as at the last attend */
@@ -75,10 +76,17 @@ static void clear(struct list *list)
     list->end = &list->first;
 }
 
+static void count_one(struct dibs__retractions *all) DIBS__REQUIRES(retractions_mutex)
+{
+    atomic_fetch_add(&all->count, 1);
+    atomic_fetch_add(all->unconfirmed, 1);
+}
+
 /* The entry is in no list. */
 static void drop(struct dibs__retractions *all, struct dibs__retraction *entry) DIBS__REQUIRES(retractions_mutex)
 {
     atomic_fetch_sub(&all->count, 1);
+    atomic_fetch_sub(all->unconfirmed, 1);
     free(entry);
 }
 
@@ -303,7 +311,7 @@ static void enlist(struct dibs__retractions *all, struct dibs__retraction *entry
 {
     retractions_mutex_lock(&all->mutex);
     append(&all->ready, entry);
-    atomic_fetch_add(&all->count, 1);
+    count_one(all);
     retractions_mutex_unlock(&all->mutex);
     all->wake(all->context);
 }
@@ -334,7 +342,7 @@ void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__fo
     int64_t due = dibs__after_ms(dibs__now(all->clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
     retractions_mutex_lock(&all->mutex);
     put_off(all, entry, due);
-    atomic_fetch_add(&all->count, 1);
+    count_one(all);
     retractions_mutex_unlock(&all->mutex);
     all->wake(all->context);
 }
@@ -382,7 +390,8 @@ void dibs__retractions_give(struct dibs__retractions *all, bool (*is_away)(void 
 /* ----------------------------------------------------------------- lifecycle */
 
 struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const struct dibs__clock *clock,
-                                                uint32_t command_timeout_ms, void (*wake)(void *context), void *context)
+                                                uint32_t command_timeout_ms, atomic_uint_fast64_t *unconfirmed,
+                                                void (*wake)(void *context), void *context)
 {
     struct dibs__retractions *all = calloc(1, sizeof *all);
 
@@ -403,6 +412,7 @@ struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const st
     }
     all->clock = clock;
     all->command_timeout_ms = command_timeout_ms;
+    all->unconfirmed = unconfirmed;
     all->wake = wake;
     all->context = context;
     return all;

@@ -27,10 +27,13 @@ struct dibs__retractions;
 struct dibs__forwarded_retraction;
 struct dibs__redis_store;
 
-/* wake(context) is called, from any thread, when there is something new to do. NULL: no memory. */
+/*
+ * wake(context) is called, from any thread, when there is something new to do. *unconfirmed also counts the retractions
+ * of others. NULL: no memory.
+ */
 struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const struct dibs__clock *clock,
-                                                uint32_t command_timeout_ms, void (*wake)(void *context),
-                                                void *context);
+                                                uint32_t command_timeout_ms, atomic_uint_fast64_t *unconfirmed,
+                                                void (*wake)(void *context), void *context);
 
 /* At once after new: they are those of a node of a cluster, which go each by itself, since each has a slot of its own.
  */

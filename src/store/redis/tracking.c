@@ -87,13 +87,20 @@ static void begin(struct dibs__redis_store *store, int64_t client, int64_t now)
     }
 }
 
+/* Of a member of a quorum, whether the listener is told depends on the others, too. */
+static void tell_watching(const struct dibs__redis_store *store, bool on)
+{
+    if (!store->config.is_member)
+        atomic_store_explicit(&store->config.counters->tracking, on, memory_order_relaxed);
+    store->config.listener.watching(store->config.listener.context, on);
+}
+
 static void turn_on(struct dibs__redis_store *store)
 {
     store->tracking.state = DIBS__TRACKING_ON;
     dibs__channel_set_tracked(store->background, store->tracking.link);
     atomic_store(&store->tracking.on, ++store->tracking.last);
-    atomic_store_explicit(&store->config.counters->tracking, 1, memory_order_relaxed);
-    store->config.listener.watching(store->config.listener.context, true);
+    tell_watching(store, true);
 }
 
 /* The pair is no more. Whoever relied on being told asks again. */
@@ -105,8 +112,7 @@ static void stop(struct dibs__redis_store *store)
     if (!was_on)
         return;
     atomic_store(&store->tracking.on, 0);
-    atomic_store_explicit(&store->config.counters->tracking, 0, memory_order_relaxed);
-    store->config.listener.watching(store->config.listener.context, false);
+    tell_watching(store, false);
     store->config.listener.ask_again(store->config.listener.context);
 }
 
