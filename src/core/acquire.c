@@ -125,7 +125,7 @@ static dibs_status asked(struct dibs__acquire *acquire, dibs_status status)
 
     if (answer->retired)
         dibs__attempt_renew_token(acquire->core, acquire->cell, acquire->lease);
-    if (status == DIBS_UNAVAILABLE && !acquire->budget.in_outage && !answer->too_few_replicas &&
+    if (status == DIBS_UNAVAILABLE && !acquire->budget.in_outage && answer->why != DIBS__WHY_TOO_FEW_REPLICAS &&
         acquire->grace != DIBS__NEVER && dibs__core_now(acquire->core) >= acquire->grace)
         return out_of_time(acquire);
     return status;
@@ -240,7 +240,7 @@ static int64_t wait_for_release(struct dibs__acquire *acquire)
     acquire->waited = true;
     dibs__outage_budget_heard(&acquire->budget);
     int64_t pause_ms = is_told(acquire) ? answer->told_ms : answer->again_ms;
-    if (answer->recalled && acquire->wish.wait_ms == 0 && pause_ms >= acquire->recall.first_ms)
+    if (answer->why == DIBS__WHY_KEPT && acquire->wish.wait_ms == 0 && pause_ms >= acquire->recall.first_ms)
         pause_ms = dibs__backoff_next(&acquire->recall, pause_ms);
     return dibs__after_ms(dibs__core_now(acquire->core), pause_ms);
 }
@@ -279,7 +279,7 @@ static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
  */
 static void note_recall(struct dibs__acquire *acquire)
 {
-    acquire->recalled = acquire->answer.recalled;
+    acquire->recalled = acquire->answer.why == DIBS__WHY_KEPT;
     if (!acquire->recalled || acquire->limit > 0 || acquire->never_rests)
         return;
     acquire->limit = dibs__after_ms(dibs__core_now(acquire->core), DIBS__RECALL_MS);
@@ -292,8 +292,8 @@ static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_st
 
     if (status == DIBS_OK) {
         status = take_grant(acquire);
-        acquire->answer.too_few_replicas =
-            status != DIBS_OK; /* a lease that is shorter than the way: each further ask meets the same */
+        if (status != DIBS_OK) /* a lease that is shorter than the way: each further ask meets the same */
+            acquire->answer.why = DIBS__WHY_TOO_FEW_REPLICAS;
     }
     if (status == DIBS_OK)
         return end(acquire, status);

@@ -68,7 +68,7 @@ struct dibs__acquire {
     uint16_t group;                     /* of the name (metrics.h) */
     bool waited;                        /* it is counted as contended, and among those that wait now */
     bool cancelled;                     /* the call is to end with DIBS_CANCELLED, unless the lock was granted */
-    bool recalled;                      /* the last answer said so: as of dibs__answer */
+    bool recalled;                      /* the last answer said so: DIBS__WHY_KEPT */
     bool never_rests;                   /* one try of a call that can't let it rest */
     struct dibs__backoff recall; /* of one try, from one ask to the next while it waits for the answer to a recall */
     bool probes; /* one try of a call that goes on to wait: not counted as one that found the lock taken */

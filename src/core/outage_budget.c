@@ -55,7 +55,7 @@ bool dibs__outage_budget_lacks_replicas(const struct dibs__outage_budget *budget
 bool dibs__outage_budget_is_over(struct dibs__outage_budget *budget, const struct dibs__error *error,
                                  const struct dibs__answer *answer, int64_t now)
 {
-    bool too_few_replicas = answer->too_few_replicas;
+    bool too_few_replicas = answer->why == DIBS__WHY_TOO_FEW_REPLICAS;
 
     DIBS__REQUIRE(error->status != DIBS_OK);
     budget->heard_at = answer->heard_at;

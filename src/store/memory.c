@@ -96,9 +96,10 @@ static dibs_status do_ask(struct memory *memory, struct dibs__attempt *attempt, 
     attempt->number++;
     attempt->proof = now;
     *answer = (struct dibs__answer){0};
-    answer->no_vote = !may_vote(memory, attempt->lease_ms, now);
-    if (answer->no_vote)
+    if (!may_vote(memory, attempt->lease_ms, now)) {
+        answer->why = DIBS__WHY_NO_VOTE;
         return dibs__error_set(error, DIBS_UNAVAILABLE, "the store in memory may not vote in the quorum now");
+    }
     struct dibs__space_lock *lock = dibs__space_find_or_add(space, attempt->name, now);
     if (!lock)
         return no_memory(error);

@@ -99,21 +99,33 @@ struct dibs__attempt {
     struct dibs__attempt_store_state store_state;
 };
 
+/* What became of the token of an ask. */
+enum dibs__retirement {
+    DIBS__NOT_RETIRED,
+    DIBS__RETIRED, /* the store retracts it: the next ask has a new one */
+    DIBS__STUCK /* of a member: the next ask has a new one. But an ask may still arrive, so the token is retracted only
+                   once its attempt is concluded: until then a renewal may set the lock */
+};
+
+/* Why an ask was not granted, where its status does not tell. */
+enum dibs__why {
+    DIBS__WHY_UNTOLD,
+    DIBS__WHY_KEPT, /* DIBS_BUSY: a process may only keep the lease, and was just asked to give it back. The others:
+                       DIBS_UNAVAILABLE */
+    DIBS__WHY_TOO_FEW_REPLICAS, /* the lock was granted, but too few replicas acknowledged, or not the disk */
+    DIBS__WHY_NO_VOTE,          /* of a member: the master may not vote now, so nothing counts as granted */
+    DIBS__WHY_STEPPED           /* the same, because its clock was set: it may have forgotten locks too early */
+};
+
 struct dibs__answer {
     uint64_t fence;   /* granted: larger than any before for the name; below 2^53 */
     int64_t again_ms; /* taken: ask again after this time, if the listener says nothing before */
-    bool retired;     /* the store retracts the token: the next ask has a new one */
-    bool stuck; /* with retired, of a member: an ask may still arrive, so the token is retracted only once its attempt
-                   is concluded: until then a renewal may set the lock */
-    int64_t told_ms; /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
-                        told; else 0 */
-    bool recalled;   /* taken by a process that may only keep the lease, and was just asked to give it back */
-    bool too_few_replicas; /* why: the lock was granted, but too few replicas acknowledged, or not the disk. Else the
-                   outcome is unknown */
-    bool no_vote; /* with DIBS_UNAVAILABLE, of a member: the master may not vote now, so nothing counts as granted */
+    enum dibs__retirement retired;
+    enum dibs__why why;
+    int64_t told_ms;   /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
+                          told; else 0 */
     int64_t heard_at;  /* with DIBS_UNAVAILABLE: when the servers that have the name last gave an answer other than that
                           they can't serve now; 0: not known */
-    bool stepped;      /* with no_vote: because its clock was set, so it may have forgotten locks too early */
     int64_t server_us; /* granted, by a member of a quorum: the master's clock; 0: not told */
 };
 

@@ -290,7 +290,7 @@ static void expect_no_vote(struct seat *seat, struct dibs__attempt *attempt)
     struct dibs__answer answer;
 
     assert_status(DIBS_UNAVAILABLE, store_ask(seat->store, attempt, seat_deadline(), &answer, &error));
-    assert_true(answer.no_vote);
+    assert_int_equal(answer.why, DIBS__WHY_NO_VOTE);
     assert_false(answer.retired);
     assert_false(attempt->in_store);
 }

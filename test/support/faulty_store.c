@@ -65,7 +65,7 @@ static void spend(struct dibs__attempt *attempt, struct dibs__answer *answer)
 {
     attempt->number = 0;
     attempt->proof = 0;
-    answer->retired = true;
+    answer->retired = DIBS__RETIRED;
 }
 
 /* The answer to an ask that is refused, and not done. */
@@ -113,7 +113,8 @@ static dibs_status spoil(struct faulty_store *store, struct dibs__attempt *attem
         return status;
     attempt->in_store = true;
     store->inner->ops->conclude(store->inner, attempt, false);
-    *answer = (struct dibs__answer){.retired = true, .too_few_replicas = too_few_replicas};
+    *answer = (struct dibs__answer){.retired = DIBS__RETIRED,
+                                    .why = too_few_replicas ? DIBS__WHY_TOO_FEW_REPLICAS : DIBS__WHY_UNTOLD};
     return too_few_replicas ? dibs__error_set(error, DIBS_UNAVAILABLE, "the test has no replicas")
                             : refuse(error, DIBS_UNAVAILABLE);
 }

@@ -56,7 +56,7 @@ static void at_a_member_a_doubt_ends_with_the_attempt(void **state)
     fake_redis *fake = fake_redis_start(false);
     struct dibs__attempt attempt = {.name = "a", .token = "t", .lease_ms = 1000};
     struct dibs__sending sending = {.attempt = &attempt, .not_after = 9};
-    struct dibs__answer answer = {.retired = false};
+    struct dibs__answer answer = {.fence = 0};
     struct seat seat;
 
     (void)state;
@@ -68,7 +68,7 @@ static void at_a_member_a_doubt_ends_with_the_attempt(void **state)
     call->view.serial = 3;
     call->view.id = (struct dibs__link_id){.client = 5, .run_id = "r", .may_kill = false};
     dibs__sending_doubt(store, &sending, call, &answer);
-    assert_true(answer.retired && answer.stuck);
+    assert_int_equal(answer.retired, DIBS__STUCK);
     assert_int_equal(dibs__retractions_count(store->retractions), 0);
     dibs__redis_conclude(seat.store, &attempt, false);
     assert_int_equal(dibs__retractions_count(store->retractions), 2);
@@ -95,7 +95,7 @@ static void a_doubt_that_cannot_be_settled_spends_the_token(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__attempt attempt = {.name = "a", .token = "t", .lease_ms = 1000};
         struct dibs__sending sending = {.attempt = &attempt, .not_after = 9};
-        struct dibs__answer answer = {.retired = false};
+        struct dibs__answer answer = {.fence = 0};
         call->channel = rows[i].channel;
         call->view.serial = 3;
         call->view.id = (struct dibs__link_id){.client = 5, .run_id = "r", .may_kill = rows[i].may_kill};

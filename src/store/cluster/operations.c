@@ -112,7 +112,7 @@ static dibs_status ask_at(struct dibs__cluster *cluster, struct dibs__node *node
                           struct dibs__error *error)
 {
     if (!come_to(cluster, op->ask.attempt, node)) {
-        *op->ask.answer = (struct dibs__answer){.retired = true};
+        *op->ask.answer = (struct dibs__answer){.retired = DIBS__RETIRED};
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s: an ask at another node is in doubt", cluster->url.shown);
     }
     dibs_status status = node->member->ops->finish(node->member, op, error);
@@ -137,7 +137,7 @@ static dibs_status release_at(struct dibs__cluster *cluster, struct dibs__cluste
 
     if (sum->next && !sum->answer.retired && !come_to(cluster, sum->next, cluster_op->node)) {
         sum->status = DIBS_UNAVAILABLE;
-        sum->answer = (struct dibs__answer){.retired = true};
+        sum->answer = (struct dibs__answer){.retired = DIBS__RETIRED};
     }
     release->next = sum->answer.retired ? NULL : sum->next;
     dibs_status status = member->ops->finish(member, op, error);
@@ -170,7 +170,7 @@ static bool goes_on(struct dibs__cluster *cluster, struct dibs__cluster_op *clus
         return false;
     if (dibs__cluster_op_goes_on(cluster, cluster_op, op->deadline, !waits))
         return true;
-    if (waits || (is_ask && op->ask.answer->too_few_replicas) || op->kind == DIBS__OP_FORCE ||
+    if (waits || (is_ask && op->ask.answer->why == DIBS__WHY_TOO_FEW_REPLICAS) || op->kind == DIBS__OP_FORCE ||
         op->kind == DIBS__OP_FORGET)
         return false;
     return dibs__cluster_op_finds_heir(cluster, cluster_op, op->deadline, op->kind == DIBS__OP_RELEASE);

@@ -28,7 +28,6 @@ struct asking {
     int64_t deadline;
     uint32_t granted, refused, raised; /* sets of members; raised: their fence is as large as that of the lock */
     uint32_t spared;                   /* members that rest, and are asked only where the others take long */
-    bool no_vote;                      /* a master may not vote */
     bool raising;
     uint64_t fence;
     int64_t began;
@@ -184,7 +183,6 @@ static void land_ask(struct dibs__fan_out *fan_out, struct dibs__pending_op *op,
     struct asking *asking = asking_of(fan_out);
 
     dibs__member_note(fan_out->quorum, op, status);
-    asking->no_vote |= op->answer.no_vote;
     if (status == DIBS_OK)
         count_grant(fan_out, op);
     else if (status == DIBS_BUSY)
@@ -379,7 +377,7 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
     if (dibs__quorum_lock_is_retired(q, asking->lock)) {
         dibs__quorum_lock_retract(q, asking->lock);
         dibs__quorum_lock_forget(attempt);
-        answer->retired = true;
+        answer->retired = DIBS__RETIRED;
     }
     return heard && asking->refused ? DIBS_BUSY
                                     : dibs__quorum_no_majority(q, dibs__set_count(fan_out->answered), error);

@@ -66,7 +66,7 @@ static void take_late_grant(struct dibs__quorum *q, struct dibs__pending_op *op)
 
 static enum dibs__member_phase state_after(const struct dibs__pending_op *op, dibs_status status)
 {
-    if (op->answer.retired && !op->answer.stuck)
+    if (op->answer.retired == DIBS__RETIRED)
         return DIBS__MEMBER_RETIRED;
     return status == DIBS_OK ? DIBS__MEMBER_GRANTED : status == DIBS_BUSY ? DIBS__MEMBER_TAKEN : DIBS__MEMBER_UNKNOWN;
 }
@@ -78,16 +78,16 @@ enum dibs__quorum_lock_state dibs__member_note(struct dibs__quorum *q, struct di
     dibs__quorum_mutex_lock(&q->mutex);
     state->phase = state_after(op, status);
     state->has_attempt = state->phase != DIBS__MEMBER_RETIRED;
-    state->stuck = state->stuck || op->answer.stuck;
+    state->stuck = state->stuck || op->answer.retired == DIBS__STUCK;
     state->fence = op->answer.fence;
     state->proof = op->attempt.proof;
     if (status == DIBS_OK) /* else the member never granted it, and the store state says so */
         state->lease = op->attempt.lease;
     enum dibs__quorum_lock_state lock_state = op->lock->state;
     dibs__quorum_mutex_unlock(&q->mutex);
-    if (op->answer.stepped)
+    if (op->answer.why == DIBS__WHY_STEPPED)
         dibs__vote_distrust(op->member);
-    else if (op->answer.no_vote)
+    else if (op->answer.why == DIBS__WHY_NO_VOTE)
         dibs__vote_want(q, 0);
     return lock_state;
 }

@@ -154,7 +154,7 @@ static dibs_status finish(struct dibs__pending_op *op, int64_t deadline, struct 
 /* A master whose clock was set may have granted a lock that it forgot too early. Its key goes with the attempt. */
 static dibs_status doubt_grant(struct dibs__pending_op *op, struct dibs__error *error)
 {
-    op->answer.stepped = op->answer.no_vote = true;
+    op->answer.why = DIBS__WHY_STEPPED;
     return dibs__error_set(error, DIBS_UNAVAILABLE, "the clock of a master was set: it may not vote in the quorum now");
 }
 
@@ -177,7 +177,7 @@ dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadlin
     if (status == DIBS_OK && (is_ask || is_vote))
         status = note_clock(op, is_ask, status, error);
     int64_t now = dibs__quorum_now(op->member->quorum);
-    if (status != DIBS_UNAVAILABLE || (is_ask && (op->answer.no_vote || op->answer.too_few_replicas)))
+    if (status != DIBS_UNAVAILABLE || (is_ask && op->answer.why != DIBS__WHY_UNTOLD))
         note_answer(op, now);
     else
         note_failure(op->member, now);

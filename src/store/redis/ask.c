@@ -120,10 +120,11 @@ static dibs_status may_ask(struct dibs__redis_store *store, struct asking *askin
 
 /* ----------------------------------------------------------------- the answer */
 
-/* Waits for the disk, or for replicas, until then. *too_few_replicas: they do not have the grant, though the server was
- * there. */
+/* Waits for the disk, or for replicas, until then. answer->why: they do not have the grant, though the server was
+ * there.
+ */
 static dibs_status wait_for(struct dibs__redis_store *store, const struct asking *asking, bool on_disk, int64_t until,
-                            bool *too_few_replicas, struct dibs__error *error)
+                            struct dibs__answer *answer, struct dibs__error *error)
 {
     struct dibs__wait wait = {.on_disk = on_disk,
                               .count = on_disk ? 1 : store->config.min_replicas,
@@ -136,7 +137,7 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct asking
                                              dibs__after_ms(asking->op->deadline, WAIT_GRACE_MS), &count, error);
         if (status != DIBS_OK || count >= wait.count)
             return status;
-        *too_few_replicas = true;
+        answer->why = DIBS__WHY_TOO_FEW_REPLICAS;
     }
     if (on_disk)
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not have the grant on its disk within %" PRId64 " ms",
@@ -156,14 +157,14 @@ static dibs_status confirm(struct dibs__redis_store *store, struct asking *askin
     if (until > asking->op->deadline)
         until = asking->op->deadline;
     if (store->config.durable)
-        status = wait_for(store, asking, true, until, &answer->too_few_replicas, error);
+        status = wait_for(store, asking, true, until, answer, error);
     if (status == DIBS_OK && store->config.min_replicas > 0)
-        status = wait_for(store, asking, false, until, &answer->too_few_replicas, error);
+        status = wait_for(store, asking, false, until, answer, error);
     if (status == DIBS_OK)
         return DIBS_OK;
     dibs__redis_retract(&store->store, attempt->name, attempt->token, attempt->lease_ms, answer->fence);
     dibs__redis_attempt_set_back(attempt);
-    answer->retired = true;
+    answer->retired = DIBS__RETIRED;
     return status;
 }
 

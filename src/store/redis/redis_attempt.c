@@ -50,7 +50,7 @@ static void spend_by(struct dibs__redis_store *store, struct dibs__attempt *atte
 {
     dibs__retractions_add(store->retractions, attempt->name, attempt->token, attempt->lease_ms, 0, route);
     dibs__redis_attempt_set_back(attempt);
-    answer->retired = true;
+    answer->retired = DIBS__RETIRED;
 }
 
 /* A member's token may hold the lock at the others meanwhile, and is set here by renewals: it goes with its attempt. */
@@ -59,7 +59,7 @@ void dibs__redis_attempt_retire(struct dibs__redis_store *store, struct dibs__at
 {
     DIBS__REQUIRE(dibs__redis_attempt_of(attempt)->doubt);
     if (store->config.is_member)
-        answer->retired = answer->stuck = true;
+        answer->retired = DIBS__STUCK;
     else
         spend_by(store, attempt, dibs__redis_attempt_of(attempt)->doubt, answer);
 }
@@ -229,7 +229,8 @@ static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct d
 {
     struct dibs__attempt *attempt = sending->attempt;
 
-    answer->recalled = reply->recalled; /* which may get lost, so who waits asks again soon */
+    answer->why =
+        reply->recalled ? DIBS__WHY_KEPT : DIBS__WHY_UNTOLD; /* the recall may get lost, so who waits asks again soon */
     answer->again_ms = earlier(dibs__jitter(POLL_LEAST_MS, POLL_MOST_MS), reply->remaining_ms);
     if (!reply->by_dibs)
         answer->told_ms = earlier(told_ms(attempt), reply->remaining_ms);
@@ -302,11 +303,11 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
         answer->server_us = said.server_us;
         return DIBS_OK;
     case DIBS__ASK_LATE: /* the server's clock was set since the connection began: once more, by its new time */
-        answer->stepped = answer->no_vote = store->config.is_member && has_stepped(store, &call->view, &said);
-        *decided = answer->stepped;
+        *decided = store->config.is_member && has_stepped(store, &call->view, &said);
+        answer->why = *decided ? DIBS__WHY_STEPPED : DIBS__WHY_UNTOLD;
         return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.server_us, error);
     case DIBS__ASK_NO_VOTE:
-        answer->no_vote = true;
+        answer->why = DIBS__WHY_NO_VOTE;
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s may not vote in the quorum now", store->endpoint.url.shown);
     case DIBS__ASK_OVERTAKEN:
     default:
