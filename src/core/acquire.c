@@ -115,7 +115,10 @@ static void prepare_ask(struct dibs__acquire *acquire)
     if (acquire->grace >= deadline)
         acquire->grace = DIBS__NEVER;
     attempt->wait = acquire->limit > 0;
-    acquire->ask = dibs__op_ask(attempt, &acquire->answer, deadline < acquire->grace ? deadline : acquire->grace);
+    acquire->ask.kind = DIBS__OP_ASK;
+    acquire->ask.name = attempt->name;
+    acquire->ask.deadline = deadline < acquire->grace ? deadline : acquire->grace;
+    acquire->ask.ask = (struct dibs__ask){attempt, &acquire->answer};
 }
 
 /* What the store said to the ask, which is over. */

@@ -54,7 +54,6 @@ static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct
     if (next && (release->next_status == DIBS_OK || release->next_status == DIBS_BUSY)) {
         next->asker->answered = true;
         next->asker->status = release->next_status;
-        next->asker->answer = release->next_answer;
     }
     bool taken_over = dibs__handover_end(core->cells, lease, next);
     if (next && taken_over)
@@ -72,7 +71,7 @@ static void begin_in_store(struct dibs__unlocking *unlocking, const struct dibs_
 
     dibs__renewals_settle(core->renewals, lease, dibs__after_ms(now, timeout_ms / 2));
     unlocking->settled = dibs__renewals_remove(core->renewals, lease);
-    unlocking->next = wanted ? attempt_for_next(core, lease, wanted) : NULL;
+    struct dibs__lease *next = unlocking->next = wanted ? attempt_for_next(core, lease, wanted) : NULL;
     dibs__token_write(&core->tokens, &lease->token, unlocking->token);
     unlocking->op = (struct dibs__op){
         .kind = DIBS__OP_RELEASE,
@@ -81,9 +80,10 @@ static void begin_in_store(struct dibs__unlocking *unlocking, const struct dibs_
         .release = {.token = unlocking->token,
                     .lease_ms = dibs__lease_longest_ms(lease),
                     .fence = dibs__lease_top_fence(lease),
-                    .contended = lease->contended,
-                    .next = unlocking->next ? &unlocking->next->asker->attempt : NULL},
+                    .contended = lease->contended},
     };
+    if (next)
+        unlocking->op.release.next = (struct dibs__ask){&next->asker->attempt, &next->asker->answer};
 }
 
 /* The lease stays in the process if another thread may have it. Otherwise the store gets it back. False: it stays. */

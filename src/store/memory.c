@@ -145,15 +145,16 @@ static dibs_status release(struct dibs__store *store, struct dibs__op *op, struc
     struct dibs__release *release = &op->release;
     struct dibs__space_waiter *served = NULL;
 
-    struct dibs__attempt *next = memory->user.is_member || release->quiet ? NULL : release->next;
+    struct dibs__attempt *next = memory->user.is_member || release->quiet ? NULL : release->next.attempt;
 
     release->again = false;
     release->next_status = DIBS_BUSY; /* where the next is not asked for, it is to ask at once */
-    release->next_answer = (struct dibs__answer){0};
+    if (release->next.attempt)
+        *release->next.answer = (struct dibs__answer){0};
     dibs__space_mutex_lock(&space->mutex);
     bool was_owner = dibs__space_end(space, op->name, release->token, dibs__now(memory->clock));
     if (next)
-        release->next_status = do_ask(memory, next, &release->next_answer, &served, error);
+        release->next_status = do_ask(memory, next, release->next.answer, &served, error);
     if (!served && !release->quiet)
         served = dibs__space_serve_name(space, op->name, dibs__now(memory->clock));
     dibs__space_mutex_unlock(&space->mutex);
@@ -189,7 +190,7 @@ static dibs_status vote(struct dibs__store *store, struct dibs__op *op, struct d
 
     (void)error;
     dibs__space_mutex_lock(&memory->space->mutex);
-    dibs__space_vote(memory->space, &op->vote, dibs__now(memory->clock));
+    dibs__space_vote(memory->space, op->vote, dibs__now(memory->clock));
     dibs__space_mutex_unlock(&memory->space->mutex);
     return DIBS_OK;
 }

@@ -1,18 +1,18 @@
 /*
- * The contract between the core and what keeps the locks.
+ * The contract between the core and what keeps the locks. A store knows names
+ * and tokens, and grants a name to a token for a lease. Nothing else about
+ * threads, holds or runtimes is its business.
  *
- * A store knows names and tokens. It grants a name to a token for a lease;
- * nothing else about threads, holds or runtimes is its business.
+ * What happens to one lock. An attempt stands for one acquire. It is asked for,
+ * perhaps again and again, until the lock is granted: by the answer to an ask, or
+ * later by the listener, through which the store tells whatever nobody asked
+ * about. Then, or when its caller gives up, the attempt is concluded. The lease is
+ * renewed in batches. A release ends it, or a retraction, in the background.
  *
- * Calls block at most until their deadline (by the clock given at the opening)
- * and may come from any thread, except those said to be the scheduler's: these
- * never block. A call that fails fills its error, one that succeeds leaves the
- * error alone.
- *
- * Operations. What a store is asked about one lock is a struct dibs__op: the
- * kind says what, and which member of its union counts. Four functions carry
- * out every kind, so that one thread can have several stores work at the same
- * time without a thread for each.
+ * Operations. What a thread asks of a store, such as an ask or a release, is a
+ * struct dibs__op: the kind says what, and which member of its union counts. Four
+ * functions carry out every kind, so that one thread can have several stores work
+ * at the same time without a thread for each.
  *   begin   sends what can be sent without waiting. It never blocks, and reports
  *           no failure. Where no connection stands nothing is sent: one is made
  *           in the background, and finish does the whole. What was begun and
@@ -31,6 +31,11 @@
  * done with its attempt, and before the store is closed. Until then the struct
  * stays where it is; of its fields only the deadline may be changed. finish
  * without begin does the whole, and is what a caller with one store wants.
+ *
+ * Calls block at most until their deadline (by the clock given at the opening)
+ * and may come from any thread, except those said to be the scheduler's: these
+ * never block. A call that fails fills its error, one that succeeds leaves the
+ * error alone.
  */
 #ifndef DIBS_STORE_STORE_H
 #define DIBS_STORE_STORE_H
@@ -170,7 +175,7 @@ struct dibs__grant {
     const char *name, *token;
     uint64_t number; /* of the ask that proves the grant */
     uint64_t fence;  /* 0: nothing was granted, but the lock may be free (attempt.hint); with number 0: a recall, the
-                        token  has the lock, and another asks for it */
+                        token has the lock, and another asks for it */
     bool confirm;    /* the grant is not enough: the waiter is to ask again */
 };
 
@@ -210,22 +215,21 @@ struct dibs__ask {
 };
 
 /*
- * The end of a hold in the store, and, where next is not NULL, an ask behind it in the same round trip. DIBS_OK: the
+ * The end of a hold in the store, and, where next has an attempt, an ask behind it in the same round trip. DIBS_OK: the
  * lock was the token's and is no more; DIBS_NOT_HELD: it was not. Otherwise the store goes on by itself, as if retract
  * had been called.
  */
 struct dibs__release {
     const char *token;
-    uint32_t lease_ms;          /* as for retract, which takes over where the store does not answer */
-    uint64_t fence;             /* as for retract */
-    bool contended;             /* others may wait for the lock: they are to have it soon, if need be before the caller
-                                   has its answer */
-    bool quiet;                 /* who waits is not told; of a member of a quorum */
-    struct dibs__attempt *next; /* of the same name, and not fair. A member of a quorum leaves it alone: it is to ask by
-                                   itself */
-    bool again;                 /* set: the release had to be sent twice, so the first sending may have done it */
-    dibs_status next_status;    /* set, as an ask would; the error is the release's alone */
-    struct dibs__answer next_answer;
+    uint32_t lease_ms;       /* as for retract, which takes over where the store does not answer */
+    uint64_t fence;          /* as for retract */
+    bool contended;          /* others may wait for the lock: they are to have it soon, if need be before the caller
+                                has its answer */
+    bool quiet;              /* who waits is not told; of a member of a quorum */
+    struct dibs__ask next;   /* the attempt is of the same name, and not fair. A member of a quorum leaves it alone: it
+                                is to ask by itself */
+    bool again;              /* set: the release had to be sent twice, so the first sending may have done it */
+    dibs_status next_status; /* set with next, as an ask would; the error is the release's alone */
 };
 
 /* A look at a lock, as dibs_query. */
@@ -251,6 +255,8 @@ struct dibs__raise {
     uint32_t lease_ms;
 };
 
+/* The fields up to the union are the caller's, and so is what the union does not say is set. `state` and `redirect` are
+   zero at first. */
 struct dibs__op {
     enum dibs__op_kind kind;
     const char *name; /* of the lock; not of a vote */
@@ -260,7 +266,7 @@ struct dibs__op {
         struct dibs__release release;
         struct dibs__query query;
         struct dibs__force force;
-        struct dibs__vote vote; /* DIBS_OK: the master was looked at, and did what was asked for */
+        struct dibs__vote *vote; /* DIBS_OK: the master was looked at, and did what was asked for */
         struct dibs__raise raise;
         /* FORGET has nothing of its own: as dibs_forget. */
     };

@@ -161,19 +161,20 @@ static void release(struct world *w, bool ask_again)
     struct dibs__error error = {DIBS_OK, ""};
     int64_t began = w->puppet.time;
     struct dibs__op op = store_release_op("a", w->held, 0, dibs__after_ms(began, CALL_MS));
+    struct dibs__answer answer;
 
     if (!w->held[0])
         return;
     if (ask_again) {
         begin_attempt(w);
         w->attempt.wait = true;
-        op.release.next = &w->attempt;
+        op.release.next = (struct dibs__ask){&w->attempt, &answer};
     }
     dibs_status status = w->store->ops->finish(w->store, &op, &error);
     check_call(w, began, status, OK | NOT_HELD, &error);
     w->held[0] = '\0';
     if (ask_again)
-        after_ask(w, op.release.next_status, &op.release.next_answer);
+        after_ask(w, op.release.next_status, &answer);
 }
 
 static void on_done(struct dibs__batch *batch, const struct dibs__error *error)

@@ -50,15 +50,14 @@ static int teardown(void **state)
 
 static struct dibs__vote vote(struct play *p, bool admit)
 {
-    struct dibs__op op = {
-        .kind = DIBS__OP_VOTE,
-        .deadline = seat_deadline(),
-        .vote = {.longest_ms = LEASE_MS, .what = admit ? DIBS__VOTE_ADMITS : DIBS__VOTE_LOOKS, .floor = admit}};
+    struct dibs__vote vote = {
+        .longest_ms = LEASE_MS, .what = admit ? DIBS__VOTE_ADMITS : DIBS__VOTE_LOOKS, .floor = admit};
+    struct dibs__op op = {.kind = DIBS__OP_VOTE, .deadline = seat_deadline(), .vote = &vote};
     struct dibs__error error = {DIBS_OK, ""};
     dibs_status status = p->seat.store->ops->finish(p->seat.store, &op, &error);
 
     assert_that(status == DIBS_OK, "a vote: %s", error.detail);
-    return op.vote;
+    return vote;
 }
 
 static struct dibs__renewal top_up_of(const char *name)

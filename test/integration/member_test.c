@@ -13,7 +13,7 @@ static struct seat *sit_as_member(struct world *w)
 static struct dibs__vote vote_as(struct seat *seat, struct dibs__vote vote, bool begun)
 {
     struct dibs__error error = {DIBS_OK, ""};
-    struct dibs__op op = {.kind = DIBS__OP_VOTE, .deadline = seat_deadline(), .vote = vote};
+    struct dibs__op op = {.kind = DIBS__OP_VOTE, .deadline = seat_deadline(), .vote = &vote};
 
     if (begun) {
         seat->store->ops->begin(seat->store, &op);
@@ -22,7 +22,7 @@ static struct dibs__vote vote_as(struct seat *seat, struct dibs__vote vote, bool
     dibs_status status = seat->store->ops->finish(seat->store, &op, &error);
     assert_that(status == DIBS_OK, "a vote: %s", error.detail);
     assert_null(op.state);
-    return op.vote;
+    return vote;
 }
 
 static struct dibs__vote look_at_vote(struct seat *seat, uint32_t longest_ms)
@@ -88,12 +88,11 @@ static void the_longest_lease_only_grows(struct world *w)
 static void of_two_who_admit_at_once_one_does(struct world *w)
 {
     struct seat *seat = sit_as_member(w), *other = sit_as_member(w);
-    struct dibs__op first = {.kind = DIBS__OP_VOTE,
-                             .deadline = seat_deadline(),
-                             .vote = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_ADMITS, .floor = 1}},
-                    second = first;
+    struct dibs__vote vote = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_ADMITS, .floor = 1}, later = vote;
+    struct dibs__op first = {.kind = DIBS__OP_VOTE, .deadline = seat_deadline(), .vote = &vote}, second = first;
 
-    second.vote.wait_ms = LEASE_MS;
+    later.wait_ms = LEASE_MS;
+    second.vote = &later;
     seat->store->ops->begin(seat->store, &first);
     if (w->kind->where != IN_MEMORY)
         assert_true(seat->store->ops->await(seat->store, &first, seat_deadline()));
@@ -101,10 +100,10 @@ static void of_two_who_admit_at_once_one_does(struct world *w)
         assert_status(DIBS_OK, store_do(seat->store, &first));
     other->store->ops->begin(other->store, &second);
     assert_status(DIBS_OK, store_do(other->store, &second));
-    assert_int_equal(second.vote.votes_in_ms, 0);
+    assert_int_equal(later.votes_in_ms, 0);
     assert_status(DIBS_OK, store_do(seat->store, &first));
-    assert_int_equal(first.vote.votes_in_ms, 0);
-    assert_true(first.vote.known && second.vote.known);
+    assert_int_equal(vote.votes_in_ms, 0);
+    assert_true(vote.known && later.known);
 }
 
 /* -------------------------------------------------------------------- fences */
@@ -634,8 +633,9 @@ static void the_ask_behind_a_release_is_the_members_own(struct world *w)
     struct seat *seat = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), next = attempt_for(w, "x", true);
     struct dibs__op end = store_release_op("x", owner.token, LEASE_MS, seat_deadline());
+    struct dibs__answer answer;
 
-    end.release.next = &next;
+    end.release.next = (struct dibs__ask){&next, &answer};
     get(seat, &owner);
     assert_status(DIBS_OK, store_do(seat->store, &end));
     assert_int_equal(end.release.next_status, DIBS_BUSY);

@@ -354,11 +354,10 @@ static dibs_status requeue(struct seat *seat, const char *token, struct dibs__at
 {
     struct dibs__op end = store_release_op("x", token, LEASE_MS, seat_deadline());
 
-    end.release.next = next;
+    end.release.next = (struct dibs__ask){next, answer};
     assert_status(DIBS_OK, store_do(seat->store, &end));
     assert_false(end.release.again);
-    assert_false(end.release.next_answer.retired);
-    *answer = end.release.next_answer;
+    assert_false(answer->retired);
     return end.release.next_status;
 }
 

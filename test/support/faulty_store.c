@@ -159,7 +159,7 @@ static struct plan plan_release(struct faulty_store *store, const struct dibs__o
     pthread_mutex_lock(&faults->mutex);
     struct plan plan = {.status = faults_use(&faults->release), .sent_twice = faults->released_again};
     faults->releases++;
-    if (release->next) {
+    if (release->next.attempt) {
         faults->acquires++;
         plan.next = is_refusal(plan.status) ? plan.status : faults_use(&faults->acquire);
     }
@@ -173,19 +173,19 @@ static dibs_status release_lock(struct faulty_store *store, struct dibs__op *op,
 {
     struct plan plan = plan_release(store, op);
     struct dibs__release *release = &op->release;
-    struct dibs__attempt *next = release->next;
+    const struct dibs__ask next = release->next;
     dibs_status status = plan.status;
 
     if (plan.next != DIBS_OK)
-        release->next = NULL;
+        release->next.attempt = NULL;
     if (!is_refusal(plan.status))
         status = store->inner->ops->finish(store->inner, op, error);
     release->next = next;
     release->again = plan.sent_twice;
     if (plan.next != DIBS_OK)
-        release->next_status = refuse_ask(store->faults, next, &release->next_answer, plan.next, error);
-    else if (next)
-        release->next_status = spoil(store, next, &release->next_answer, release->next_status, error);
+        release->next_status = refuse_ask(store->faults, next.attempt, next.answer, plan.next, error);
+    else if (next.attempt)
+        release->next_status = spoil(store, next.attempt, next.answer, release->next_status, error);
     if (is_refusal(plan.status))
         return refuse(error, plan.status);
     return plan.sent_twice || plan.status == DIBS_NOT_HELD ? DIBS_NOT_HELD : status;

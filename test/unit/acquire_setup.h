@@ -63,8 +63,8 @@ static inline dibs_status spied_release(struct dibs__store *store, struct dibs__
     spy.releasing = NULL;
     if (releasing)
         releasing(spy.s);
-    if (op->release.next)
-        snprintf(spy.behind, sizeof spy.behind, "%s", op->release.next->token);
+    if (op->release.next.attempt)
+        snprintf(spy.behind, sizeof spy.behind, "%s", op->release.next.attempt->token);
     return spy.real->finish(store, op, error);
 }
 

@@ -142,8 +142,9 @@ static inline dibs_status release_with(struct user *user, const char *name, cons
                                        struct dibs__attempt *next, dibs_status next_status)
 {
     struct dibs__op op = store_release_op(name, token, 0, DIBS__NEVER);
+    struct dibs__answer answer;
 
-    op.release.next = next;
+    op.release.next = (struct dibs__ask){next, &answer};
     op.release.again = true;
     dibs_status status = store_do(user->store, &op);
     assert_false(op.release.again);

@@ -62,7 +62,7 @@ void dibs__cluster_conclude(struct dibs__store *base, struct dibs__attempt *atte
 /* The attempt that the operation asks for; NULL: none. */
 static struct dibs__attempt *asked_for(const struct dibs__op *op)
 {
-    return op->kind == DIBS__OP_ASK ? op->ask.attempt : op->kind == DIBS__OP_RELEASE ? op->release.next : NULL;
+    return op->kind == DIBS__OP_ASK ? op->ask.attempt : op->kind == DIBS__OP_RELEASE ? op->release.next.attempt : NULL;
 }
 
 void dibs__cluster_begin(struct dibs__store *base, struct dibs__op *op)
@@ -121,11 +121,10 @@ static dibs_status ask_at(struct dibs__cluster *cluster, struct dibs__node *node
     return status;
 }
 
-/* What the legs of a release come to, with what they say of the next attempt until the token of that is retired. */
+/* What the legs of a release come to. The next attempt is asked for until its token is retired. */
 struct sum {
-    struct dibs__attempt *next;
-    struct dibs__answer answer;
-    dibs_status status;
+    struct dibs__ask next;
+    dibs_status next_status;
     bool again;
 };
 
@@ -135,17 +134,18 @@ static dibs_status release_at(struct dibs__cluster *cluster, struct dibs__cluste
     struct dibs__store *member = cluster_op->node->member;
     struct dibs__release *release = &op->release;
 
-    if (sum->next && !sum->answer.retired && !come_to(cluster, sum->next, cluster_op->node)) {
-        sum->status = DIBS_UNAVAILABLE;
-        sum->answer = (struct dibs__answer){.retired = DIBS__RETIRED};
+    bool asks = sum->next.attempt && !sum->next.answer->retired;
+
+    if (asks && !come_to(cluster, sum->next.attempt, cluster_op->node)) {
+        sum->next_status = DIBS_UNAVAILABLE;
+        *sum->next.answer = (struct dibs__answer){.retired = DIBS__RETIRED};
+        asks = false;
     }
-    release->next = sum->answer.retired ? NULL : sum->next;
+    release->next = asks ? sum->next : (struct dibs__ask){.attempt = NULL};
     dibs_status status = member->ops->finish(member, op, error);
     sum->again = sum->again || release->again || cluster_op->redirect.in_doubt;
-    if (release->next) {
-        sum->status = release->next_status;
-        sum->answer = release->next_answer;
-    }
+    if (asks)
+        sum->next_status = release->next_status;
     return status;
 }
 
@@ -185,11 +185,15 @@ dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, 
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     bool is_release = op->kind == DIBS__OP_RELEASE;
-    struct sum sum = {.next = is_release ? op->release.next : NULL, .status = DIBS_BUSY};
+    struct sum sum = {.next_status = DIBS_BUSY};
     struct dibs__cluster_op here, *cluster_op;
 
-    if (op->kind == DIBS__OP_ASK)
-        *op->ask.answer = (struct dibs__answer){.fence = 0};
+    if (is_release)
+        sum.next = op->release.next;
+    else if (op->kind == DIBS__OP_ASK)
+        sum.next = op->ask;
+    if (sum.next.attempt)
+        *sum.next.answer = (struct dibs__answer){.fence = 0};
     dibs_status status = dibs__cluster_op_take(cluster, op, &here, &cluster_op, error);
     if (cluster_op) {
         do
@@ -205,8 +209,7 @@ dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, 
     if (is_release) {
         op->release.next = sum.next;
         op->release.again = sum.again;
-        op->release.next_status = sum.status;
-        op->release.next_answer = sum.answer;
+        op->release.next_status = sum.next_status;
     }
     return status;
 }

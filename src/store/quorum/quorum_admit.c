@@ -52,7 +52,7 @@ static void note_vote(struct dibs__look *look, const struct dibs__vote *vote, si
 /* A master is not asked for locks before it may vote. */
 void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op, dibs_status status)
 {
-    const struct dibs__vote *vote = &op->begun.vote;
+    const struct dibs__vote *vote = op->begun.vote;
     struct dibs__member *member = op->member;
     int64_t now = dibs__quorum_now(member->quorum);
 

@@ -75,30 +75,31 @@ static bool tell_of_clocks(const struct dibs__quorum *q, struct dibs__examinatio
 static bool tell_of_vote(const struct dibs__quorum *q, struct dibs__examination *all, size_t i)
 {
     struct dibs__store *store = q->members[i].store;
+    struct dibs__vote vote = {.what = DIBS__VOTE_LOOKS};
     struct dibs__op op = {.kind = DIBS__OP_VOTE,
-                          .deadline = dibs__after_ms(dibs__quorum_now(q), q->config.command_timeout_ms)};
-    const struct dibs__vote *vote = &op.vote;
+                          .deadline = dibs__after_ms(dibs__quorum_now(q), q->config.command_timeout_ms),
+                          .vote = &vote};
     struct dibs__error error;
 
     uint64_t number = atomic_load(&q->number);
     if (store->ops->finish(store, &op, &error) != DIBS_OK)
         return true;
-    if (number != 0 && vote->quorum != 0 && vote->quorum != number)
+    if (number != 0 && vote.quorum != 0 && vote.quorum != number)
         return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
                            "Give all programs the same masters. Delete the key dibs:vote at this one, where it is no "
                            "master of the other quorum any more.",
                            "Number %zu of the URLs is a master of another quorum: it is not asked.", i + 1);
-    if (vote->ready)
+    if (vote.ready)
         return true;
-    if (vote->restarted)
+    if (vote.restarted)
         return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Wait: the other masters' clients admit it.",
                            "Number %zu of the URLs was restarted, and may have come back with older data.", i + 1);
-    if (!vote->known)
+    if (!vote.known)
         return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Wait: the other masters' clients admit it.",
                            "Number %zu of the URLs lost its data, and does not know yet whether it may vote.", i + 1);
     return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Wait until then.",
                        "Number %zu of the URLs forgot what it granted: it does not vote for another %" PRId64 " ms.",
-                       i + 1, vote->votes_in_ms);
+                       i + 1, vote.votes_in_ms);
 }
 
 dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examination *examination,

@@ -37,6 +37,7 @@ struct dibs__look {
     uint64_t processes[DIBS__MEMBERS_MAX];
     uint64_t marks[DIBS__MEMBERS_MAX]; /* of masters that do not know whether they may vote */
     int64_t votes_in_ms[DIBS__MEMBERS_MAX];
+    struct dibs__vote votes[DIBS__MEMBERS_MAX]; /* what the masters are asked, and answer */
     struct dibs__pending_op ops[];
 };
 

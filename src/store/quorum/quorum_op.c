@@ -162,7 +162,7 @@ static dibs_status doubt_grant(struct dibs__pending_op *op, struct dibs__error *
 static dibs_status note_clock(struct dibs__pending_op *op, bool is_ask, dibs_status status, struct dibs__error *error)
 {
     int64_t sent_at = is_ask ? op->attempt.proof : op->sent_at;
-    int64_t server_us = is_ask ? op->answer.server_us : op->begun.vote.server_us;
+    int64_t server_us = is_ask ? op->answer.server_us : op->begun.vote->server_us;
     bool distrusted = server_us > 0 && dibs__member_note_clock(op->member, sent_at, server_us);
 
     return is_ask && distrusted ? doubt_grant(op, error) : status;

@@ -33,10 +33,8 @@ static dibs_status ask(const struct admission *admission, size_t i, struct dibs_
     vote->quorum = admission->number;
     struct dibs__op op = {.kind = DIBS__OP_VOTE,
                           .deadline = dibs__after_ms(dibs__quorum_now(q), q->config.command_timeout_ms),
-                          .vote = *vote};
-    dibs_status status = store->ops->finish(store, &op, error);
-    *vote = op.vote;
-    return status;
+                          .vote = vote};
+    return store->ops->finish(store, &op, error);
 }
 
 static bool is_heard(const struct admission *admission, size_t i)

@@ -386,7 +386,8 @@ dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__o
 
     release->again = false;
     release->next_status = DIBS_BUSY;
-    release->next_answer = (struct dibs__answer){.again_ms = 0};
+    if (release->next.attempt)
+        *release->next.answer = (struct dibs__answer){.again_ms = 0};
     error->status = DIBS_OK;
     if (!op->state)
         dibs__quorum_release_begin(base, op);

@@ -52,7 +52,8 @@ static void begin_one(struct dibs__quorum *q, struct dibs__look *look, size_t i,
 {
     vote.longest_ms = look->longest_ms;
     vote.quorum = atomic_load(&q->number);
-    dibs__pending_op_begin(&look->ops[i], (struct dibs__op){.kind = DIBS__OP_VOTE, .vote = vote});
+    look->votes[i] = vote;
+    dibs__pending_op_begin(&look->ops[i], (struct dibs__op){.kind = DIBS__OP_VOTE, .vote = &look->votes[i]});
     look->open |= (uint32_t)1 << i;
 }
 

@@ -18,8 +18,8 @@ static void write_vote(const struct dibs__redis_store *store, struct dibs__lock_
 
 void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__op *op)
 {
-    op->vote.began = dibs__now(dibs__redis_of(base)->config.clock);
-    dibs__redis_begin_shared(dibs__redis_of(base), op, write_vote, &op->vote);
+    op->vote->began = dibs__now(dibs__redis_of(base)->config.clock);
+    dibs__redis_begin_shared(dibs__redis_of(base), op, write_vote, op->vote);
 }
 
 /* *late: nothing was done, because the server's clock is not what we believed. */
@@ -44,7 +44,7 @@ dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__op *o
     struct dibs__redis_store *store = dibs__redis_of(base);
     struct dibs__lock_call *call = dibs__redis_take_call(store, op);
     struct dibs__exchange exchange = {.deadline = op->deadline, .error = error};
-    struct dibs__vote *vote = &op->vote;
+    struct dibs__vote *vote = op->vote;
     bool late, repeated;
     dibs_status status;
     int resends = 0;

@@ -110,12 +110,6 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__attempt *attemp
     }
 }
 
-/* At a member of a quorum a top-up may be under way, and its release is one of several. */
-void dibs__redis_attempt_asked(const struct dibs__redis_store *store, struct dibs__attempt *attempt)
-{
-    attempt->may_release = attempt->in_store && !store->config.is_member && !dibs__redis_attempt_is_in_doubt(attempt);
-}
-
 /* --------------------------------------------------------------- the sending */
 
 /*

@@ -278,8 +278,13 @@ void dibs__redis_attempt_retire(struct dibs__redis_store *store, struct dibs__at
 /* Sets back the attempt, whose token is being retracted. What is known of the lock stays. */
 void dibs__redis_attempt_set_back(struct dibs__attempt *attempt);
 
-/* An ask of the attempt has ended. */
-void dibs__redis_attempt_asked(const struct dibs__redis_store *store, struct dibs__attempt *attempt);
+/* An ask of the attempt has ended. At a member of a quorum a top-up may be under way, and its release is one of
+ * several.
+ */
+static inline void dibs__redis_attempt_asked(const struct dibs__redis_store *store, struct dibs__attempt *attempt)
+{
+    attempt->may_release = attempt->in_store && !store->config.is_member && !dibs__redis_attempt_of(attempt)->doubt;
+}
 
 /* Whether a sending whose outcome is unknown may still arrive after what is sent on the connection of `view`. */
 bool dibs__redis_attempt_may_be_overtaken(struct dibs__attempt *attempt, const struct dibs__link_view *view);

@@ -35,11 +35,12 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
     struct releasing *releasing = dibs__lock_call_new(sizeof *releasing, store, op);
     struct dibs__release *release = &op->release;
     bool alone = dibs__redis_confirms(store) || store->config.is_member || release->quiet;
-    struct dibs__attempt *next = alone ? NULL : release->next;
+    struct dibs__attempt *next = alone ? NULL : release->next.attempt;
 
     release->again = false;
     release->next_status = DIBS_BUSY; /* the next was not asked for: it is to ask at once */
-    release->next_answer = (struct dibs__answer){.again_ms = 0};
+    if (release->next.attempt)
+        *release->next.answer = (struct dibs__answer){.again_ms = 0};
     if (!releasing)
         return NULL;
     DIBS__REQUIRE(!next || !next->fair);
@@ -60,7 +61,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
     struct dibs__lock_call *call = &releasing->call;
     struct dibs__release *release = releasing->release;
 
-    releasing->with_next = releasing->next.attempt && !release->next_answer.retired;
+    releasing->with_next = releasing->next.attempt && !release->next.answer->retired;
     dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release);
     if (releasing->with_next) {
         struct dibs__ask_words ask = dibs__sending_begin(store, &releasing->next, call);
@@ -91,7 +92,7 @@ static void read_next(struct dibs__redis_store *store, struct releasing *releasi
     bool decided;
 
     release->next_status =
-        dibs__sending_read(store, &releasing->next, &releasing->call, reply, &decided, &release->next_answer, &unused);
+        dibs__sending_read(store, &releasing->next, &releasing->call, reply, &decided, release->next.answer, &unused);
 }
 
 static dibs_status read_reply(struct dibs__redis_store *store, struct releasing *releasing, const redisReply *reply,
@@ -121,7 +122,7 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct releasing
 
     *unknown = exchange.unknown;
     if (exchange.unknown && releasing->with_next)
-        dibs__sending_doubt(store, &releasing->next, &releasing->call, &release->next_answer);
+        dibs__sending_doubt(store, &releasing->next, &releasing->call, release->next.answer);
     *decided = status == DIBS_OK;
     if (!*decided)
         return status;
@@ -156,7 +157,7 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
             if (status != DIBS_OK)
                 return status;
             if (next && dibs__redis_attempt_may_be_overtaken(next, &releasing->call.view))
-                dibs__redis_attempt_retire(store, next, &release->next_answer);
+                dibs__redis_attempt_retire(store, next, release->next.answer);
             status = send_release(store, releasing, error);
         }
         begun = false;
@@ -190,7 +191,7 @@ static dibs_status release_shared(struct dibs__redis_store *store, struct releas
                 dibs__now(store->config.clock) < releasing->op->deadline &&
                 dibs__redis_another_stands(store, releasing->call.channel);
         if (moves && next && dibs__redis_attempt_of(next)->doubt)
-            dibs__redis_attempt_retire(store, next, &release->next_answer);
+            dibs__redis_attempt_retire(store, next, release->next.answer);
     } while (moves);
     return status;
 }
