@@ -51,6 +51,22 @@ static void what_is_begun_at_several_stores_is_finished_at_each(struct world *w)
     }
 }
 
+/* Of these kinds finish does the whole, in every store. */
+static void what_sends_nothing_at_first_may_be_begun_too(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct dibs__attempt attempt = attempt_for(w, "x", false);
+    struct dibs__op ops[] = {{.kind = DIBS__OP_FORCE, .name = "x"}, {.kind = DIBS__OP_FORGET, .name = "x"}};
+
+    get(seat, &attempt);
+    for (int i = 0; i < 2; i++) {
+        ops[i].deadline = seat_deadline();
+        seat->store->ops->begin(seat->store, &ops[i]);
+        assert_status(DIBS_OK, store_do(seat->store, &ops[i]));
+    }
+    expect_look(seat, "x", !owner.held && owner.fence == 0);
+}
+
 /* Whoever awaited the reply finishes without waiting, also when the deadline is over. */
 static void what_is_awaited_is_finished_past_its_deadline(struct world *w)
 {
@@ -185,6 +201,7 @@ int main(void)
 {
     static const struct store_case cases[] = {
         CASE(what_is_begun_at_several_stores_is_finished_at_each),
+        CASE(what_sends_nothing_at_first_may_be_begun_too),
         CASE(what_is_awaited_is_finished_past_its_deadline),
         CASE(what_is_begun_holds_nobody_up),
         CASE(a_store_that_hangs_costs_no_other_its_reply),
