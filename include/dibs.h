@@ -850,6 +850,10 @@ DIBS_API_CHECKED dibs_status dibs_unlock_begin(dibs_task *task, const char *name
  * DIBS_DONE_LOST of its own, which says the name and the fence. Where all names are held
  * already, or a hold can't be entered again, the call is complete when this one returns. All
  * else, and what is returned, as dibs_lock_begin.
+ *
+ * DIBS_FAIR: the first name that is taken is found out before anything is asked for calls that
+ * are begun later, so at that name the call has its place in front of theirs. At a name that
+ * it comes to after a wait, its place is that of the moment in which it comes.
  */
 DIBS_API_CHECKED dibs_status dibs_lock_names_begin(dibs_task *task, const char *const *names, size_t count,
                                                    int64_t wait_ms, const dibs_lock_options *options, dibs_queue *queue,

@@ -32,6 +32,7 @@ struct dibs__wanting {
     enum dibs__acquire_state state; /* the running thread's */
     bool asked;                     /* the running thread's; the ask was begun, or those of several names were */
     bool waits;                     /* the running thread's; of several names, `acquire` is for one of them */
+    bool has_waited;                /* the running thread's; of several names, `acquire` was for one of them */
     struct dibs__several *several;  /* the running thread's, then of whoever ends the call; NULL: `acquire` is for the
                                        only name */
     struct dibs__done **losses;     /* of a begun call for several names: one for each; of whoever ends it */
@@ -323,7 +324,7 @@ static void acquire_one(struct dibs__wanting *wanting, struct dibs__error *error
     wanting->waiter.tell = tell_waiter;
     dibs__several_acquire(wanting->several, &wanting->acquire, &wanting->outage, error);
     wanting->acquire.wait_event.tell = tell_wait_event;
-    wanting->waits = true;
+    wanting->waits = wanting->has_waited = true;
     use_error(wanting, error);
     wanting->state = dibs__acquire_start(&wanting->acquire, &wanting->waiter);
 }
@@ -427,12 +428,17 @@ static bool await_wanting(struct dibs__job *job, int64_t until)
                                  : dibs__acquire_await(&wanting->acquire, until);
 }
 
-/* Fair asks reach the store in the order in which they were begun. */
+/*
+ * Fair asks reach the store in the order in which they were begun. Of several names, one try each comes first, which
+ * has no place in a queue: only its replies tell for which name the call waits.
+ */
 static bool holds_back(struct dibs__job *job)
 {
     struct dibs__wanting *wanting = wanting_of(job);
 
-    return !runs_several(wanting) && wanting->acquire.wish.flags & DIBS_FAIR &&
+    if (runs_several(wanting))
+        return wanting->several->wish.flags & DIBS_FAIR && !wanting->has_waited;
+    return wanting->acquire.wish.flags & DIBS_FAIR &&
            (is_confirmed(wanting) || !dibs__acquire_is_sent(&wanting->acquire));
 }
 
@@ -447,8 +453,7 @@ static enum dibs__job_next finish_wanting(struct dibs__job *job)
         dibs__several_finish(wanting->several);
     else
         wanting->state = dibs__acquire_finish(&wanting->acquire);
-    enum dibs__job_next next = go_on(wanting, &error);
-    return next == DIBS__JOB_FINISHES ? DIBS__JOB_GOES_ON : next;
+    return go_on(wanting, &error);
 }
 
 static void wanting_ended(struct dibs__job *job)
@@ -637,8 +642,6 @@ static void start_begun(struct dibs__wanting *wanting)
     enum dibs__job_next next = start(wanting, &first);
     if (next == DIBS__JOB_GOES_ON && !wanting->several && wanting->state != DIBS__ACQUIRE_ASKS)
         next = go_on(wanting, &first);
-    if (next == DIBS__JOB_FINISHES) /* its turn came meanwhile */
-        next = DIBS__JOB_GOES_ON;
     dibs__workers_settle(workers, &wanting->job, next);
 }
 

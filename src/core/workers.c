@@ -159,17 +159,16 @@ static void rest_until_due(struct dibs__workers *w, struct dibs__job *job) DIBS_
 
 void dibs__workers_settle(struct dibs__workers *w, struct dibs__job *job, enum dibs__job_next next)
 {
-    DIBS__REQUIRE(next != DIBS__JOB_FINISHES);
     dibs__workers_mutex_lock(&w->mutex);
     DIBS__REQUIRE(job->state == DIBS__JOB_RUNNING || job->state == DIBS__JOB_POSTED);
     if (next == DIBS__JOB_ENDS) {
         job->state = DIBS__JOB_ENDED;
         if (--w->jobs == 0 && w->ending)
             pthread_cond_broadcast(&w->work);
-    } else if (next == DIBS__JOB_GOES_ON || job->state == DIBS__JOB_POSTED) {
-        make_ready(w, job);
-    } else {
+    } else if (next == DIBS__JOB_RESTS && job->state != DIBS__JOB_POSTED) {
         rest_until_due(w, job);
+    } else {
+        make_ready(w, job);
     }
     dibs__workers_mutex_unlock(&w->mutex);
     if (next == DIBS__JOB_ENDS)
@@ -316,8 +315,8 @@ static void put_back(struct dibs__workers *w, struct dibs__job *jobs)
 }
 
 /*
- * Begins them one by one, up to one that holds back the others: what it could not send might be sent for the next one,
- * as soon as there is a connection. Returns those that are to be finished.
+ * Begins them one by one, up to one that holds back the others: what it has not sent might be sent for the next one.
+ * Returns those that are to be finished.
  */
 static struct dibs__job *begin_some(struct dibs__workers *w, struct dibs__job *batch, bool *hold_back)
 {
@@ -341,15 +340,7 @@ static struct dibs__job *begin_some(struct dibs__workers *w, struct dibs__job *b
     return asked;
 }
 
-static void finish_all(struct dibs__workers *w, struct dibs__job *asked)
-{
-    for (struct dibs__job *next; asked; asked = next) {
-        next = next_of(asked);
-        finish(w, asked);
-    }
-}
-
-/* The last one was not sent: they are to be finished by a worker, before anything else begins. */
+/* The last one holds back the others: a worker finishes all of them before anything else begins. */
 static void leave_held(struct dibs__workers *w, struct dibs__job *asked)
 {
     dibs__workers_mutex_lock(&w->mutex);
@@ -363,9 +354,16 @@ static void leave_held(struct dibs__workers *w, struct dibs__job *asked)
         start_another(w);
 }
 
+/* As long as one of them holds back the others, its next request comes before theirs. */
 static void finish_held(struct dibs__workers *w, struct dibs__job *held)
 {
-    finish_all(w, held);
+    for (struct dibs__job *job = held, *next; job; job = next) {
+        next = next_of(job);
+        enum dibs__job_next result = job->ops->finish(job);
+        while (result == DIBS__JOB_FINISHES && job->ops->holds_back(job))
+            result = job->ops->finish(job);
+        dibs__workers_settle(w, job, result);
+    }
     end_beginning(w);
 }
 

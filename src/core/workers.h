@@ -26,7 +26,7 @@
 enum dibs__job_next {
     DIBS__JOB_RESTS,    /* until it is posted, or `due` */
     DIBS__JOB_GOES_ON,  /* as if it were posted */
-    DIBS__JOB_FINISHES, /* of `begin`: a request is under way, or to be made */
+    DIBS__JOB_FINISHES, /* a request is under way, or to be made; `begin` says so again */
     DIBS__JOB_ENDS      /* `ended` is called, once, and nothing afterwards */
 };
 

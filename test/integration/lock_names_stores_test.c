@@ -142,6 +142,46 @@ static void with_sentinels(void **state)
     sentinels_stop(s);
 }
 
+/* ------------------------------------------------------------ fair begun calls */
+
+static bool all_wait(void *arg)
+{
+    dibs_owner owner;
+
+    return dibs_query(arg, "b", &owner) == DIBS_OK && owner.waiters == NAMES;
+}
+
+/* A call for both names tries them first, and gives the free one back. */
+static void fair_calls_are_granted_in_the_order_of_their_begins(void **state)
+{
+    static const char *const both[] = {"b", "c"};
+    const dibs_lock_options fair = {.flags = DIBS_FAIR};
+    fixture *f = *state;
+    dibs_task *tasks[NAMES];
+    dibs_queue *q;
+    dibs_completion done;
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_queue_new(&q));
+    assert_status(DIBS_OK, dibs_lock(other, "b"));
+    for (int i = 0; i < NAMES; i++) {
+        assert_status(DIBS_OK, dibs_task_new(f->rt, &tasks[i]));
+        assert_status(DIBS_OK,
+                      dibs_lock_names_begin(tasks[i], both, i % 3 == 1 ? 2 : 1, DIBS_WAIT_FOREVER, &fair, q, NULL));
+    }
+    assert_true(wait_until(all_wait, other, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(other, "b"));
+    for (int i = 0; i < NAMES; i++) {
+        assert_int_equal(dibs_queue_take(q, &done, 1, LIMIT_MS), 1);
+        assert_status(DIBS_OK, done.status);
+        assert_ptr_equal(done.task, tasks[i]);
+        dibs_task_free(tasks[i]);
+    }
+    dibs_queue_free(q);
+    dibs_close(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +190,8 @@ int main(void)
         cmocka_unit_test(on_a_cluster),
         cmocka_unit_test_setup_teardown(on_a_quorum, masters_setup_3, masters_teardown),
         cmocka_unit_test(with_sentinels),
+        cmocka_unit_test_setup_teardown(fair_calls_are_granted_in_the_order_of_their_begins, fixture_setup,
+                                        fixture_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,17 +90,28 @@ static void await_free(struct scene *s, const char *name)
     assert_true(wait_until(is_free, (void *[]){s->other, (void *)name}, LIMIT_MS));
 }
 
-static bool has_waiter(void *arg)
+struct queue {
+    dibs_runtime *rt;
+    const char *name;
+    unsigned waiters;
+};
+
+static bool has_waiters(void *arg)
 {
-    void **what = arg;
+    const struct queue *queue = arg;
     dibs_owner owner;
 
-    return dibs_query(what[0], what[1], &owner) == DIBS_OK && owner.waiters > 0;
+    return dibs_query(queue->rt, queue->name, &owner) == DIBS_OK && owner.waiters >= queue->waiters;
+}
+
+static void await_waiters(struct scene *s, const char *name, unsigned count)
+{
+    assert_true(wait_until(has_waiters, &(struct queue){s->other, name, count}, LIMIT_MS));
 }
 
 static void await_waiter(struct scene *s, const char *name)
 {
-    assert_true(wait_until(has_waiter, (void *[]){s->other, (void *)name}, LIMIT_MS));
+    await_waiters(s, name, 1);
 }
 
 static void unlock_all(struct scene *s)
@@ -266,6 +277,36 @@ static void each_loss_is_told(void **state)
     assert_status(DIBS_OK, dibs_task_leave(s->task));
 }
 
+/*
+ * Fair calls that one thread begins have their places in that order, whether they are for one name or for several: also
+ * those whose first name is free, and those that give a free name back before they wait.
+ */
+static void fair_calls_are_granted_in_the_order_of_their_begins(void **state)
+{
+    static const char *const calls[][2] = {{"b", "c"}, {"b", NULL}, {"b", "c"}, {"a", "b"}, {"b", NULL}, {"b", "d"}};
+    enum { CALLS = sizeof calls / sizeof *calls };
+    const dibs_lock_options fair = {.flags = DIBS_FAIR};
+    struct scene *s = *state;
+    dibs_task *tasks[CALLS];
+    dibs_completion done;
+
+    assert_status(DIBS_OK, dibs_lock(s->other, "b"));
+    for (int i = 0; i < CALLS; i++) {
+        assert_status(DIBS_OK, dibs_task_new(s->rt, &tasks[i]));
+        assert_status(DIBS_OK,
+                      dibs_lock_names_begin(tasks[i], calls[i], calls[i][1] ? 2 : 1, FOREVER, &fair, s->queue, NULL));
+    }
+    await_waiters(s, "b", CALLS);
+    assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
+    for (int i = 0; i < CALLS; i++) {
+        assert_int_equal(dibs_queue_take(s->queue, &done, 1, LIMIT_MS), 1);
+        assert_status(DIBS_OK, done.status);
+        for (int j = 0; j < CALLS; j++)
+            assert_that(i == j || done.task != tasks[j], "call %d came in the place of %d", j, i);
+        dibs_task_free(tasks[i]);
+    }
+}
+
 #define WITH_SCENE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -278,6 +319,7 @@ int main(void)
         WITH_SCENE(a_task_that_is_freed_completes),
         WITH_SCENE(close_completes),
         WITH_SCENE(each_loss_is_told),
+        WITH_SCENE(fair_calls_are_granted_in_the_order_of_their_begins),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
