@@ -430,7 +430,7 @@ static bool await_wanting(struct dibs__job *job, int64_t until)
 
 /*
  * Fair asks reach the store in the order in which they were begun. Of several names, one try each comes first, which
- * has no place in a queue: only its replies tell for which name the call waits.
+ * has no place in a queue: only its replies tell for which name the call waits (rule 69).
  */
 static bool holds_back(struct dibs__job *job)
 {

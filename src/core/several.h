@@ -1,7 +1,7 @@
 /*
  * One call for the locks of several names: all or none.
  *
- * The names are wanted in the order of their bytes, which all calls keep to:
+ * The names are wanted in the order of their bytes, which all calls keep to (rule 68):
  * while a call waits for a name, it holds only names before it. So of some calls
  * that wait for each other the one with the last name waits for nobody, and each
  * wait is first come, first served: no call waits for ever.
