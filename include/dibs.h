@@ -362,7 +362,7 @@ DIBS_API void dibs_shutdown(dibs_runtime *rt);
  * dibs_unlock once for each hold. After that, and for a lock that was not held at all, such
  * calls return DIBS_NOT_HELD, as those of the thread that called dibs_close do at once.
  * dibs_stats_get fills in zeros; dibs_shutdown and a second dibs_close do nothing. To make
- * this possible, the handle itself, some 180 bytes, is never freed. Threads that still had
+ * this possible, the handle itself, some 440 bytes, is never freed. Threads that still had
  * holds may end, and may use other runtimes, without harm.
  */
 DIBS_API void dibs_close(dibs_runtime *rt);

@@ -13,6 +13,7 @@
 #include "core/attempt.h"
 #include "core/holds.h"
 #include "core/keeper.h"
+#include "core/kept.h"
 
 #define SUSPENDED_MS 1000 /* an ask that returns so long after its deadline was held up here, not by the store */
 #define GRACE_MS 3        /* an ask that is under way when the wait ends has so long to return */
@@ -478,7 +479,7 @@ static bool is_handed_too_late(struct dibs__acquire *acquire)
 
     if (turn->kind != DIBS__TURN_HANDED)
         return false;
-    acquire->acquired_at = dibs__core_now(core);
+    acquire->acquired_at = turn->retaken ? turn->retaken_at : dibs__core_now(core);
     if (!dibs__lease_is_lost(turn->lease, acquire->acquired_at))
         return false;
     if (turn->retaken) { /* nobody here has had it since it was kept */
@@ -511,12 +512,16 @@ static enum dibs__acquire_state has_turn(struct dibs__acquire *acquire, dibs_sta
     give_back_unfit(acquire);
     if (status != DIBS_OK)
         return fail(acquire, fail_without_turn(acquire, status));
-    dibs__outage_budget_take_over(&acquire->budget, turn->outage_since, dibs__core_now(core));
     acquire->lease = turn->lease;
     acquire->cell = turn->cell;
-    if (turn->kind == DIBS__TURN_TO_ASK)
+    if (turn->kind == DIBS__TURN_TO_ASK) {
+        dibs__outage_budget_take_over(&acquire->budget, turn->outage_since, dibs__core_now(core));
         return ask_in_turn(acquire);
-    dibs__count(turn->retaken ? &core->stats.retaken : &core->stats.handed_off);
+    }
+    if (turn->retaken)
+        dibs__kept_count_retake(turn->lease);
+    else
+        dibs__count(&core->stats.handed_off);
     if (turn->tells)
         dibs__renewals_kept(core->renewals, turn->lease);
     DIBS__PROBE(handoff, turn->lease->name, dibs__lease_fence(turn->lease));

@@ -194,7 +194,8 @@ static enum dibs__job_next begin_unlock(struct dibs__job *job)
 
     if (unlock->begun)
         return DIBS__JOB_FINISHES;
-    if (!dibs__release_lease(&unlock->unlocking, unlock->core, unlock->lease, &status, &error))
+    if (!dibs__release_lease(&unlock->unlocking, unlock->core, unlock->lease, dibs__core_now(unlock->core), &status,
+                             &error))
         return end_unlock(unlock, status, &error);
     unlock->begun = true;
     store->ops->begin(store, &unlock->unlocking.op);
@@ -253,7 +254,7 @@ static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, str
         return no_memory(error);
     }
     dibs__visit_keep(task->runtime);
-    dibs__release_count(visit->core, hold);
+    dibs__release_count(visit->core, hold, dibs__core_now(visit->core));
     unlock->core = visit->core;
     unlock->runtime = task->runtime;
     unlock->done = done;

@@ -256,6 +256,7 @@ static struct dibs__renewals *make_renewals(struct dibs__core *core)
         .renewed = &core->stats.renewed,
         .failed = &core->stats.renew_failed,
         .reentered = &core->stats.reentered,
+        .retaken = &core->stats.retaken,
     });
 }
 

@@ -32,7 +32,8 @@ static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs_
     }
 }
 
-enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__wanted *next)
+enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, int64_t now,
+                                       struct dibs__wanted *next)
 {
     enum dibs__parting parting = DIBS__PART_RELEASE;
     struct dibs__shard *shard;
@@ -41,7 +42,6 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
     DIBS__REQUIRE(!lease->asker);
     if (cell && dibs__cell_is_held(cell) && cell->lease == lease && cell->waiters.first) {
         const struct dibs__turn *turn = cell->waiters.first->turn;
-        int64_t now = dibs__now(cells->clock);
         *next = (struct dibs__wanted){.lease_ms = turn->lease_ms, .fixed = turn->fixed};
         parting = DIBS__PART_REQUEUE;
         if (may_be_handed(cells, lease, now) && dibs__waiters_fit(lease, turn)) {
@@ -49,7 +49,7 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
             parting = DIBS__PART_HANDED;
         }
     } else if (cells->keep > 0 && cell && cell->state == DIBS__CELL_HELD && cell->lease == lease &&
-               dibs__kept_keep(cells, cell, &next->tells)) {
+               dibs__kept_keep(cells, cell, now, &next->tells)) {
         parting = DIBS__PART_KEPT;
     }
     dibs__waiters_unlock(shard);

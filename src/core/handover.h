@@ -22,7 +22,8 @@ struct dibs__wanted {
     bool tells; /* filled for DIBS__PART_KEPT */
 };
 
-enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__wanted *next);
+enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, int64_t now,
+                                       struct dibs__wanted *next);
 
 /*
  * The lease was released or lost: the next waiter gets the turn. Only the first

@@ -165,10 +165,9 @@ static void note_stretch(const struct dibs__cells *cells, const struct dibs__cel
         habit->not_before = now + STRETCH_REST * cells->keep;
 }
 
-bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, bool *tells)
+bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, int64_t now, bool *tells)
 {
     struct dibs__lease *lease = cell->lease;
-    int64_t now = dibs__now(cells->clock);
 
     dibs__shard_mutex_held(&cell->shard->mutex);
     DIBS__REQUIRE(cell->state == DIBS__CELL_HELD && !cell->waiters.first);
@@ -210,6 +209,7 @@ bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct 
     }
     dibs__waiters_take_over(cell, turn);
     turn->retaken = true;
+    turn->retaken_at = now;
     turn->tells = atomic_load_explicit(&lease->keeping.use, memory_order_relaxed) == DIBS__USE_KEPT;
     if (turn->tells)
         atomic_store(&lease->keeping.use, DIBS__USE_HELD);

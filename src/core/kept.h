@@ -41,13 +41,21 @@ bool dibs__kept_begin(struct dibs__cells *cells, uint32_t keep_ms);
 bool dibs__kept_is_habit(const struct dibs__cells *cells, const struct dibs__cell *cell)
     DIBS__REQUIRES(dibs__shard_mutex);
 
-/* The lease that the cell holds is given up by its last user. True: it is kept. *tells: the caller must call
+/* The lease that the cell holds is given up by its last user now. True: it is kept. *tells: the caller must call
  * dibs__renewals_kept. */
-bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, bool *tells) DIBS__REQUIRES(dibs__shard_mutex);
+bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, int64_t now, bool *tells)
+    DIBS__REQUIRES(dibs__shard_mutex);
 
 /* An acquire of a name whose cell is KEPT. True: it has the lease. False: the cell is FREE, and turn->unfit set. */
 bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
     DIBS__REQUIRES(dibs__shard_mutex);
+
+/* Its new holder says that it took the lease. */
+static inline void dibs__kept_count_retake(struct dibs__lease *lease)
+{
+    unsigned retaken = atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed);
+    atomic_store_explicit(&lease->keeping.retaken, retaken + 1, memory_order_relaxed); /* no other thread writes it */
+}
 
 /*
  * Another process asks for the lock, which that lease is of, or its token will be: *give_back: whether the lease was

@@ -76,7 +76,7 @@ struct dibs__renewal_state {
 
 /*
  * What becomes of a lease that the process may keep (kept.h). The atomics are written under the shard's mutex, but for
- * raise, and are how the renewals learn of it: dibs__renewals_kept.
+ * raise and retaken, and are how the renewals learn of it: dibs__renewals_kept.
  */
 struct dibs__keeping {
     _Atomic int64_t look_at; /* atomic; when to look whether anybody uses the lease; DIBS__NEVER: that is not needed */
@@ -86,6 +86,7 @@ struct dibs__keeping {
                                 told again */
     int64_t since DIBS__GUARDED_BY(dibs__shard_mutex); /* while it is kept: when it was used last */
     bool recalled DIBS__GUARDED_BY(dibs__shard_mutex); /* another asked for the lock while the lease was in use */
+    atomic_uint retaken; /* atomic; how often it was used again; written by the holding thread alone */
 };
 
 #define DIBS__LEASE_LOST INT64_C(0)

@@ -210,8 +210,9 @@ static dibs_status begin_release(struct unlocking *call, size_t number, struct d
         finish_begun(call);
     struct giving *giving = &call->begun[call->count];
     giving->number = number;
-    dibs__release_count(call->core, hold);
-    if (!dibs__release_lease(&giving->unlocking, call->core, dibs__holds_remove(hold), &status, error))
+    int64_t now = dibs__core_now(call->core);
+    dibs__release_count(call->core, hold, now);
+    if (!dibs__release_lease(&giving->unlocking, call->core, dibs__holds_remove(hold), now, &status, error))
         return status;
     call->count++;
     store->ops->begin(store, &giving->unlocking.op);

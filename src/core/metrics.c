@@ -16,9 +16,9 @@
 _Static_assert((PLACES & (PLACES - 1)) == 0, "probing goes around by a mask");
 _Static_assert(REST <= UINT16_MAX, "a group's number fits into 16 bits");
 
-struct counted { /* each has its own atomics */
+struct counted {                 /* each has its own atomics */
+    atomic_uint_fast64_t sum_ns; /* beside the counts of short times, and far from the stripe before */
     atomic_uint_fast64_t counts[DIBS__METRICS_BOUNDS + 1];
-    atomic_uint_fast64_t sum_ns;
 };
 
 struct stripe {

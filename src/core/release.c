@@ -90,7 +90,7 @@ static void begin_in_store(struct dibs__unlocking *unlocking, const struct dibs_
 static bool part_with(struct dibs__unlocking *unlocking, int64_t now)
 {
     struct dibs__wanted wanted;
-    enum dibs__parting parting = dibs__handover_part(unlocking->core->cells, unlocking->lease, &wanted);
+    enum dibs__parting parting = dibs__handover_part(unlocking->core->cells, unlocking->lease, now, &wanted);
 
     if (parting == DIBS__PART_KEPT && wanted.tells)
         dibs__renewals_kept(unlocking->core->renewals, unlocking->lease);
@@ -103,10 +103,8 @@ static bool part_with(struct dibs__unlocking *unlocking, int64_t now)
 }
 
 bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *core, struct dibs__lease *lease,
-                         dibs_status *status, struct dibs__error *error)
+                         int64_t now, dibs_status *status, struct dibs__error *error)
 {
-    int64_t now = dibs__core_now(core);
-
     DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
     DIBS__PROBE(release, lease->name, dibs__lease_fence(lease));
     unlocking->core = core;
@@ -140,18 +138,19 @@ dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs_
     return status;
 }
 
-void dibs__release_count(struct dibs__core *core, const struct dibs__hold *hold)
+void dibs__release_count(struct dibs__core *core, const struct dibs__hold *hold, int64_t now)
 {
-    dibs__metrics_count(core->metrics, hold->lease->group, DIBS__METRICS_HOLD, dibs__core_now(core) - hold->since);
+    dibs__metrics_count(core->metrics, hold->lease->group, DIBS__METRICS_HOLD, now - hold->since);
 }
 
 dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, struct dibs__error *error)
 {
+    int64_t now = dibs__core_now(core);
     struct dibs__unlocking unlocking;
     dibs_status status;
 
-    dibs__release_count(core, hold);
-    if (dibs__release_lease(&unlocking, core, dibs__holds_remove(hold), &status, error))
+    dibs__release_count(core, hold, now);
+    if (dibs__release_lease(&unlocking, core, dibs__holds_remove(hold), now, &status, error))
         return dibs__release_finish(&unlocking, error);
     return status;
 }

@@ -19,16 +19,16 @@ struct dibs__unlocking {
 };
 
 /*
- * The owner of that lease, which its table holds no more, gives it up. True:
+ * The owner of that lease, which its table holds no more, gives it up now. True:
  * dibs__release_finish is to be called, which waits for the store. False: *status
  * is final, and the error is filled unless it is DIBS_OK. Takes the reference.
  */
 bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *core, struct dibs__lease *lease,
-                         dibs_status *status, struct dibs__error *error);
+                         int64_t now, dibs_status *status, struct dibs__error *error);
 dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error);
 
-/* The hold is counted as released. */
-void dibs__release_count(struct dibs__core *core, const struct dibs__hold *hold);
+/* The hold is counted as released now. */
+void dibs__release_count(struct dibs__core *core, const struct dibs__hold *hold, int64_t now);
 
 /*
  * A thread ended while it held the lease. The store deletes the key in the

@@ -116,6 +116,8 @@ static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__
         dibs__renewals_leave_ended(r, lease);
     atomic_fetch_add_explicit(r->config.reentered, atomic_load_explicit(&lease->reentered, memory_order_relaxed),
                               memory_order_relaxed);
+    atomic_fetch_add_explicit(r->config.retaken, atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed),
+                              memory_order_relaxed);
     return true;
 }
 
@@ -226,26 +228,27 @@ dibs_status dibs__renewals_extend(struct dibs__renewals *r, struct dibs__lease *
     return status;
 }
 
-static uint64_t reentered_in(const struct dibs__lease *ring) DIBS__REQUIRES(dibs__renewals_mutex)
+static void count_in(const struct dibs__lease *ring, struct dibs__renewals_counts *out)
+    DIBS__REQUIRES(dibs__renewals_mutex)
 {
     const struct dibs__lease *lease = ring;
-    uint64_t sum = 0;
 
-    do
-        sum += atomic_load_explicit(&lease->reentered, memory_order_relaxed);
-    while ((lease = lease->renewal_state.next) != ring);
-    return sum;
+    do {
+        out->reentered += atomic_load_explicit(&lease->reentered, memory_order_relaxed);
+        out->retaken += atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed);
+    } while ((lease = lease->renewal_state.next) != ring);
 }
 
-void dibs__renewals_count(struct dibs__renewals *r, uint64_t *leases, uint64_t *reentered)
+void dibs__renewals_count(struct dibs__renewals *r, struct dibs__renewals_counts *out)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    *leases = r->heap.count;
-    *reentered = atomic_load_explicit(r->config.reentered, memory_order_relaxed);
+    out->leases = r->heap.count;
+    out->reentered = atomic_load_explicit(r->config.reentered, memory_order_relaxed);
+    out->retaken = atomic_load_explicit(r->config.retaken, memory_order_relaxed);
     for (size_t i = 0; i < r->heap.groups; i++)
-        *reentered += reentered_in(r->heap.leaders[i]);
+        count_in(r->heap.leaders[i], out);
     if (r->ended)
-        *reentered += reentered_in(r->ended);
+        count_in(r->ended, out);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 

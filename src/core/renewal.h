@@ -30,6 +30,7 @@ struct dibs__renewal_config {
     atomic_uint_fast64_t *renewed;   /* counts renewals that succeeded */
     atomic_uint_fast64_t *failed;    /* counts renewals that did not */
     atomic_uint_fast64_t *reentered; /* counts the re-entries of the leases that are no more */
+    atomic_uint_fast64_t *retaken;   /* and how often they were used again after they had been kept */
 };
 
 struct dibs__renewals;
@@ -90,7 +91,11 @@ dibs_status dibs__renewals_extend(struct dibs__renewals *renewals, struct dibs__
 /* Removes some lease; its reference becomes the caller's. NULL: there is none. */
 struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *renewals);
 
-/* How many leases are kept alive, and how often all leases that ever were have been re-entered. */
-void dibs__renewals_count(struct dibs__renewals *renewals, uint64_t *leases, uint64_t *reentered);
+struct dibs__renewals_counts {
+    uint64_t leases;             /* that are kept alive */
+    uint64_t reentered, retaken; /* as of dibs_stats, of all leases that ever were */
+};
+
+void dibs__renewals_count(struct dibs__renewals *renewals, struct dibs__renewals_counts *out);
 
 #endif

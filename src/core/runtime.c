@@ -4,10 +4,15 @@
  * a callback.
  *
  * The threads inside a runtime are counted in the handle's `visits`, without a
- * mutex. dibs_close sets DIBS__VISITS_CLOSED there. A thread that finds it set
- * leaves the core alone and returns DIBS_CLOSED. The closing thread sleeps on
- * `all_gone` until
- *     visits == DIBS__VISITS_CLOSED: no thread is inside, and none will be.
+ * mutex: each adds itself to one of them and takes itself off the same one, by
+ * sequentially consistent operations. dibs_close sets DIBS__VISITS_CLOSED in all.
+ * A thread that finds it set where it has added itself leaves the core alone and
+ * returns DIBS_CLOSED. The closing thread sleeps on `all_gone` until
+ *     each of visits == DIBS__VISITS_CLOSED: no thread is inside, and none will be.
+ * Of one of them that is so for good once it was so, but for what calls that come
+ * too late add for a moment. So they may be looked at one after the other, if what
+ * a call keeps (dibs__visit_keep), which is counted in the first of them before the
+ * call leaves its own, is not missed: the first is looked at last.
  * The last thread that leaves touches nothing of the core, which may be freed
  * by then: the handle is never freed, and `all_gone` belongs to no runtime.
  */
@@ -20,6 +25,7 @@
 #include "base/fd.h"
 #include "base/once.h"
 #include "base/spin.h"
+#include "base/thread.h"
 #include "core/asker.h"
 #include "core/holds.h"
 #include "core/release.h"
@@ -28,7 +34,7 @@
 #define ENDS (1u << 16)
 #define EXIT_MS 500 /* at most so long exit(3) waits until the store has confirmed what is released then */
 
-_Static_assert(sizeof(struct dibs_runtime) <= 184, "runtime.h and dibs.h say how much of a closed one stays");
+_Static_assert(sizeof(struct dibs_runtime) <= 440, "runtime.h and dibs.h say how much of a closed one stays");
 
 static struct dibs__mutex registry_mutex = DIBS__MUTEX_INITIALIZER;
 static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER;                      /* waited on with registry_mutex */
@@ -44,9 +50,9 @@ static struct dibs__once being_set_up; /* has its own atomic; what is registered
 /* -------------------------------------------------------------------- visits */
 
 /* The last thread that leaves a closed runtime wakes the closing thread. */
-static void leave(dibs_runtime *runtime)
+static void leave(struct dibs__visits *visits)
 {
-    unsigned before = atomic_fetch_sub(&runtime->visits, 1);
+    unsigned before = atomic_fetch_sub(&visits->inside, 1);
 
     DIBS__REQUIRE((before & ~DIBS__VISITS_CLOSED) > 0);
     if (before - 1 != DIBS__VISITS_CLOSED)
@@ -67,36 +73,39 @@ static bool calls_back_for(const dibs_runtime *runtime)
 /* The core must be of this process. False: the runtime is closed, or the thread ends the process. */
 static bool enter(struct dibs__visit *visit, dibs_runtime *runtime)
 {
+    struct dibs__visits *among = &runtime->visits[dibs__thread_number() % DIBS__VISITS];
+
     if (calls >= ENDS)
         return false;
     /* Before anything is added: calls that come too late again and again must not keep the number from falling. */
-    if ((atomic_load(&runtime->visits) & DIBS__VISITS_CLOSED) && !calls_back_for(runtime))
+    if ((atomic_load(&among->inside) & DIBS__VISITS_CLOSED) && !calls_back_for(runtime))
         return false;
-    if ((atomic_fetch_add(&runtime->visits, 1) & DIBS__VISITS_CLOSED) && !calls_back_for(runtime)) {
-        leave(runtime);
+    if ((atomic_fetch_add(&among->inside, 1) & DIBS__VISITS_CLOSED) && !calls_back_for(runtime)) {
+        leave(among);
         return false;
     }
     calls++;
     visit->runtime = runtime;
+    visit->among = among;
     visit->core = runtime->core;
     return true;
 }
 
 void dibs__visit_end(struct dibs__visit *visit)
 {
-    leave(visit->runtime);
+    leave(visit->among);
     calls--;
     pthread_setcancelstate(visit->cancel_state, NULL);
 }
 
 void dibs__visit_keep(dibs_runtime *runtime)
 {
-    atomic_fetch_add(&runtime->visits, 1);
+    atomic_fetch_add(&runtime->visits[0].inside, 1);
 }
 
 void dibs__visit_drop(dibs_runtime *runtime)
 {
-    leave(runtime);
+    leave(&runtime->visits[0]);
 }
 
 /* ------------------------------------------------------------- a thread's end */
@@ -264,8 +273,9 @@ static dibs_status revive(dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_m
         return DIBS_CLOSED;
     if (make_core(runtime, &core, true, &error) != DIBS_OK)
         return DIBS_NO_MEMORY;
-    atomic_store(&runtime->visits, 0); /* those inside are the parent's threads */
-    core->abandoned = runtime->core;   /* NOLINT(clang-analyzer-core.NullDereference): make_core made it */
+    for (unsigned i = 0; i < DIBS__VISITS; i++) /* those inside are the parent's threads */
+        atomic_store(&runtime->visits[i].inside, 0);
+    core->abandoned = runtime->core; /* NOLINT(clang-analyzer-core.NullDereference): make_core made it */
     runtime->core = core;
     atomic_store(&runtime->untaken, 0); /* what lies in queues is the parent's */
     atomic_store(&runtime->generation, generation);
@@ -388,7 +398,8 @@ static struct dibs__core *close_visits(dibs_runtime *runtime) DIBS__REQUIRES(dib
     closed_runtimes = runtime;
     runtime->closed = true;
     keep_abandoned(ours ? runtime->core->abandoned : runtime->core);
-    atomic_fetch_or(&runtime->visits, DIBS__VISITS_CLOSED);
+    for (unsigned i = 0; i < DIBS__VISITS; i++)
+        atomic_fetch_or(&runtime->visits[i].inside, DIBS__VISITS_CLOSED);
     return ours ? runtime->core : NULL;
 }
 
@@ -406,8 +417,9 @@ static bool delist(dibs_runtime *runtime, struct dibs__core **core)
 static void await_leaving(dibs_runtime *runtime)
 {
     dibs__registry_mutex_lock(&registry_mutex);
-    while (atomic_load(&runtime->visits) != DIBS__VISITS_CLOSED)
-        dibs__mutex_wait(&registry_mutex, &all_gone);
+    for (unsigned i = DIBS__VISITS; i-- > 0;)
+        while (atomic_load(&runtime->visits[i].inside) != DIBS__VISITS_CLOSED)
+            dibs__mutex_wait(&registry_mutex, &all_gone);
     dibs__registry_mutex_unlock(&registry_mutex);
 }
 

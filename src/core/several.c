@@ -357,7 +357,8 @@ static void begin_release(struct dibs__several *several, struct dibs__several_na
     dibs_status status;
 
     name->lease = NULL;
-    name->is_asked = dibs__release_lease(&name->unlocking, several->core, lease, &status, &unused);
+    name->is_asked =
+        dibs__release_lease(&name->unlocking, several->core, lease, dibs__core_now(several->core), &status, &unused);
     if (!name->is_asked)
         return;
     name->unlocking.op.deadline = several->deadline;

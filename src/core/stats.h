@@ -22,14 +22,14 @@
     XX(events_dropped)                                                                                                 \
     XX(not_held)                                                                                                       \
     XX(begun)                                                                                                          \
-    XX(cancelled)                                                                                                      \
-    XX(retaken)
+    XX(cancelled)
 
 struct dibs__stats {
 #define DIBS__STATS_FIELD(name) atomic_uint_fast64_t name;
     DIBS__STATS_MAP(DIBS__STATS_FIELD)
 #undef DIBS__STATS_FIELD
     atomic_uint_fast64_t reentered;        /* of the leases that are no more; each lease counts its own (lease.h) */
+    atomic_uint_fast64_t retaken;          /* likewise */
     atomic_uint_fast64_t ended_with_owner; /* holds of threads that ended, and of tasks that were freed; acquires and
                                               releases: see metrics.h */
 };

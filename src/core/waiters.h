@@ -46,6 +46,7 @@ struct dibs__turn {
     bool waited;                 /* set: the caller waited for the name */
     bool keeps;                  /* set, with the turn: the process may keep the lease (kept.h) */
     bool retaken;                /* set, HANDED: nobody here used the lease before, the process had kept it */
+    int64_t retaken_at;          /* set, with retaken: when the caller took it */
     bool tells;                  /* set, with retaken: dibs__renewals_kept is to be called */
     struct dibs__lease *unfit;   /* set, with the turn: a lease that was kept and is to be given back first, one
                                     reference, the caller's; NULL: there is none */

@@ -240,8 +240,11 @@ static void a_nested_pair_asks_for_no_memory(void **state)
 static void what_is_reserved_and_given_up_is_used_again(void **state)
 {
     atomic_uint_fast64_t counter = 0;
-    const struct dibs__renewal_config config = {
-        .clock = &dibs__system_clock, .renewed = &counter, .failed = &counter, .reentered = &counter};
+    const struct dibs__renewal_config config = {.clock = &dibs__system_clock,
+                                                .renewed = &counter,
+                                                .failed = &counter,
+                                                .reentered = &counter,
+                                                .retaken = &counter};
     struct dibs__renewals *r = dibs__renewals_new(&config);
 
     (void)state;

@@ -298,7 +298,7 @@ static void closing_waits_for_a_call_that_is_inside(void **state)
 
 static void await_visits_closed(const stage *s)
 {
-    for (int64_t end = now_ms() + LIMIT_MS; !(atomic_load(&s->rt->visits) & DIBS__VISITS_CLOSED); pause_ms(1))
+    for (int64_t end = now_ms() + LIMIT_MS; !(atomic_load(&s->rt->visits[0].inside) & DIBS__VISITS_CLOSED); pause_ms(1))
         assert_true(now_ms() < end);
 }
 
