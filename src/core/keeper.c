@@ -8,8 +8,8 @@ bool dibs__keeper_begin(struct dibs__core *core)
     bool keeps = settings->keep_ms > 0 && settings->handoff_ms != DIBS_NO_HANDOFF && settings->min_replicas == 0 &&
                  !settings->durable && core->store->ops->recalls;
 
-    if (keeps && core->store->ops->unheard) /* recalls come at any time: whether a thread listens then or not */
-        core->store->ops->unheard(core->store, "");
+    if (keeps && core->store->ops->listen) /* recalls come at any time: whether a thread listens then or not */
+        core->store->ops->listen(core->store, "", NULL, 0);
     return !keeps || dibs__kept_begin(core->cells, settings->keep_ms);
 }
 
