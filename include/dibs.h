@@ -886,7 +886,8 @@ typedef struct dibs_owner {
  * held_ms is reckoned from the fence, which is the time of the grant by the server's clock.
  * Renewals, extensions and restores do not change held_ms; nor does a hand-over within the
  * owner's process, so held_ms is at most handoff_ms more than the time for which the owner's
- * present thread has held the lock. held_ms is -1 where a client without dibs has the lock,
+ * present thread has held the lock; or 20 ms, where the process released the lock and locked
+ * it again while nobody else had it. held_ms is -1 where a client without dibs has the lock,
  * and where the server's clock was set back since the grant. Of a quorum: the longest time
  * that one of the agreeing masters tells; it is as exact as the masters' clocks are alike.
  *
@@ -1114,7 +1115,7 @@ typedef struct dibs_stats {  /* counted since dibs_open; all only grow, except w
     uint64_t renew_failed;   /* renewals without an answer, or answered by an error; they are repeated */
     uint64_t lost;           /* leases that ended under their holder */
     uint64_t orphaned;       /* locks released because their thread ended */
-    uint64_t store_commands; /* commands sent to the store, for any reason */
+    uint64_t store_commands; /* commands sent to the store, for any reason; those that are answered as one count as one */
     uint64_t store_errors;   /* error replies */
     uint64_t reconnects;     /* connections made in place of broken ones */
     uint64_t holds;          /* now: locks held by threads and tasks, each counted once */

@@ -150,7 +150,7 @@ static dibs_status finish_ask(struct dibs__acquire *acquire)
 }
 
 /* The store granted the lease to the last ask: it counts from when that was sent. False: nothing is left of it. */
-static bool begin_lease(struct dibs__acquire *acquire, uint64_t fence)
+static bool begin_lease(struct dibs__acquire *acquire, uint64_t fence, uint32_t step)
 {
     struct dibs__core *core = acquire->core;
     struct dibs__lease *lease = acquire->lease;
@@ -162,6 +162,7 @@ static bool begin_lease(struct dibs__acquire *acquire, uint64_t fence)
         return false;
     core->store->ops->conclude(core->store, attempt, true);
     lease->store_fence = fence;
+    atomic_store_explicit(&lease->step, step, memory_order_relaxed);
     lease->granted_at = acquire->acquired_at = now;
     lease->contended = acquire->waited;
     atomic_store(&lease->deadline, deadline);
@@ -174,7 +175,7 @@ static dibs_status take_grant(struct dibs__acquire *acquire)
 {
     struct dibs__core *core = acquire->core;
 
-    if (begin_lease(acquire, acquire->answer.fence))
+    if (begin_lease(acquire, acquire->answer.fence, acquire->answer.step))
         return DIBS_OK;
     core->store->ops->conclude(core->store, attempt_of(acquire), false);
     dibs__attempt_renew_token(core, acquire->cell, acquire->lease);
@@ -186,7 +187,7 @@ static dibs_status take_grant(struct dibs__acquire *acquire)
 static bool take_push(struct dibs__acquire *acquire, const struct dibs__push *push)
 {
     if (push->fence == 0 || push->confirm || push->number != attempt_of(acquire)->number ||
-        !begin_lease(acquire, push->fence))
+        !begin_lease(acquire, push->fence, 0))
         return false;
     dibs__count(&acquire->core->stats.granted);
     return true;

@@ -62,6 +62,15 @@ static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct
         dibs__attempt_drop(core, next);
 }
 
+/* A lease that may be kept has its fence raised behind its back, and whoever waits elsewhere is to have the lock. */
+static uint32_t next_step(const struct dibs__lease *lease)
+{
+    unsigned step = atomic_load_explicit(&lease->step, memory_order_relaxed) + 1;
+    bool again = !lease->fair && !lease->contended && !lease->token.keeps && step < DIBS__FENCE_STEPS;
+
+    return again ? step : 0;
+}
+
 /* The lease goes back to the store: sends what can be sent without waiting. */
 static void begin_in_store(struct dibs__unlocking *unlocking, const struct dibs__wanted *wanted, int64_t now)
 {
@@ -80,6 +89,8 @@ static void begin_in_store(struct dibs__unlocking *unlocking, const struct dibs_
         .release = {.token = unlocking->token,
                     .lease_ms = dibs__lease_longest_ms(lease),
                     .fence = dibs__lease_top_fence(lease),
+                    .next_step = next_step(lease),
+                    .granted_at = lease->granted_at,
                     .contended = lease->contended},
     };
     if (next)

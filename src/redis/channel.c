@@ -431,6 +431,7 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not answer in time", channel->endpoint->url.shown);
     }
     exchange->unknown = request->unknown;
+    exchange->before = request->said_before;
     exchange->reply = request->reply;
     request->reply = NULL;
     dibs__request_free(channel, request);

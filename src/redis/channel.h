@@ -27,12 +27,17 @@ struct dibs__command {
                        */
     bool asking;    /* ASKING is sent right before it: a node of a cluster is to serve a slot that it is just getting */
     bool untracked; /* CLIENT CACHING NO is sent right before it: the server is not to track what it reads */
+    const struct dibs__command *before; /* commands that are sent right before it, in the same write; each has words alone.
+                                           The server may run commands of other clients in between */
+    unsigned before_count;              /* at most 31; not with asking or untracked */
 };
 
 /* One command and its reply, for the thread that waits for the reply. */
 struct dibs__exchange {
     int64_t deadline;          /* of the wait */
     redisReply *reply;         /* set with DIBS_OK: the caller's (dibs__reply_free); otherwise NULL */
+    uint32_t before;           /* set with DIBS_OK: bit i: the command that was sent as the i-th before it (0: right
+                                  before it) was answered by OK or by a number above 0 */
     bool unknown;              /* set otherwise: the server may have got the command */
     struct dibs__error *error; /* filled otherwise */
 };

@@ -40,6 +40,7 @@ struct dibs__request *dibs__request_new(struct dibs__channel *channel, struct di
     atomic_store_explicit(&request->done, false, memory_order_relaxed);
     request->error = NULL;
     request->reply = NULL;
+    request->said_before = 0;
     request->done_fn = NULL;
     return request;
 }
@@ -65,21 +66,19 @@ void dibs__flight_free_spare(struct dibs__channel *channel)
 
 /* ------------------------------------------------------------- in flight */
 
-#define BEFORE_WORDS 3
-
-/* A command before that of the request, of up to three words. False: no memory. */
+/* A command right before that of the request. False: no memory. */
 static bool append_before(struct dibs__channel *channel, struct dibs__request *request,
-                          const char *const words[BEFORE_WORDS]) DIBS__REQUIRES(channel_mutex)
+                          const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
 {
-    size_t sizes[BEFORE_WORDS];
-    int count = 0;
-
-    for (; count < BEFORE_WORDS && words[count]; count++)
-        sizes[count] = strlen(words[count]);
     request->before++;
-    atomic_fetch_add_explicit(channel->endpoint->commands, 1, memory_order_relaxed);
-    return dibs__buffer_command(&channel->out, count, words, sizes);
+    return dibs__buffer_command(&channel->out, command->count, command->words, command->sizes);
 }
+
+static const struct dibs__command ping = {.count = 1, .words = (const char *[]){"PING"}, .sizes = (const size_t[]){4}};
+static const struct dibs__command asking = {
+    .count = 1, .words = (const char *[]){"ASKING"}, .sizes = (const size_t[]){6}};
+static const struct dibs__command caching_no = {
+    .count = 3, .words = (const char *[]){"CLIENT", "CACHING", "NO"}, .sizes = (const size_t[]){6, 7, 2}};
 
 /*
  * A server writes to its clients in the opposite order of that in which it had something for them first. Behind a PING
@@ -89,14 +88,15 @@ static bool append_before(struct dibs__channel *channel, struct dibs__request *r
 static bool append_all_before(struct dibs__channel *channel, struct dibs__request *request,
                               const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
 {
-    static const char *const ping[BEFORE_WORDS] = {"PING"}, *const asking[BEFORE_WORDS] = {"ASKING"};
-    static const char *const caching_no[BEFORE_WORDS] = {"CLIENT", "CACHING", "NO"};
-
-    DIBS__REQUIRE(!command->asking || !command->untracked);
+    DIBS__REQUIRE(command->asking + command->untracked + (command->before_count > 0) <= 1);
     request->before = 0;
-    return (!command->tells_first || append_before(channel, request, ping)) &&
-           (!command->asking || append_before(channel, request, asking)) &&
-           (!command->untracked || append_before(channel, request, caching_no));
+    if (command->tells_first && !append_before(channel, request, &ping))
+        return false;
+    for (unsigned i = 0; i < command->before_count; i++)
+        if (!append_before(channel, request, &command->before[i]))
+            return false;
+    return (!command->asking || append_before(channel, request, &asking)) &&
+           (!command->untracked || append_before(channel, request, &caching_no));
 }
 
 bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *request,
@@ -169,12 +169,23 @@ static void complete(struct dibs__channel *channel, struct dibs__request *reques
     }
 }
 
+/* A reply to a command before that of the request. */
+static void answer_before(struct dibs__request *request, redisReply *reply) DIBS__REQUIRES(channel_mutex)
+{
+    bool done = reply->type == REDIS_REPLY_INTEGER ? reply->integer > 0
+                                                   : reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
+
+    request->before--;
+    if (done)
+        request->said_before |= UINT32_C(1) << request->before;
+    dibs__reply_free(reply);
+}
+
 void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply, struct dibs__wakes *wakes)
 {
     DIBS__REQUIRE(channel->first && wakes->count < DIBS__WAKES_MAX);
     if (channel->first->before > 0) {
-        channel->first->before--;
-        dibs__reply_free(reply);
+        answer_before(channel->first, reply);
         return;
     }
     struct dibs__request *request = take_first(channel);

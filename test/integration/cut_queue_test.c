@@ -30,7 +30,7 @@ typedef struct scene {
 static scene scene_open(fixture *f, uint32_t handoff_ms)
 {
     scene s = {.f = f, .first = actor_start(), .second = actor_start()};
-    dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = 5000, .handoff_ms = handoff_ms};
+    dibs_config config = {.lease_ms = SCRIPT_LEASE_MS, .command_timeout_ms = 5000, .handoff_ms = handoff_ms};
 
     s.net = script_server_start(&(script_options){.backend = f->server->socket_path});
     s.rt = open_url(script_server_url(s.net), &config);

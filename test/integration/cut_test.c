@@ -92,7 +92,7 @@ typedef void cut_function(fixture *f, dibs_runtime *rt, script_server *net, scri
 static void cut_everywhere(fixture *f, cut_function *cut)
 {
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = 2000};
+    dibs_config config = {.lease_ms = SCRIPT_LEASE_MS, .command_timeout_ms = 2000};
     dibs_runtime *rt = open_url(script_server_url(net), &config);
     size_t count = 0;
 
@@ -129,7 +129,7 @@ static void replies_that_hang(void **state)
     static const script_action actions[] = {SCRIPT_TRUNCATE_HANG, SCRIPT_STALL_REPLY, SCRIPT_STALL_REQUEST};
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = 300};
+    dibs_config config = {.lease_ms = SCRIPT_LEASE_MS, .command_timeout_ms = 300};
     dibs_runtime *rt = open_url(script_server_url(net), &config);
 
     fixture_open(f, 0);
@@ -155,7 +155,7 @@ static void a_late_ask_leaves_nothing(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = 200, .connect_timeout_ms = 200};
+    dibs_config config = {.lease_ms = SCRIPT_LEASE_MS, .command_timeout_ms = 200, .connect_timeout_ms = 200};
     dibs_runtime *rt = open_url(script_server_url(net), &config);
 
     fixture_open(f, LONG_LEASE_MS);

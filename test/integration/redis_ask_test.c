@@ -58,7 +58,7 @@ static void open_scene(fixture *f)
     f->config.connect_timeout_ms = LIMIT_MS;
     f->config.command_timeout_ms = LIMIT_MS;
     f->config.handoff_ms = DIBS_NO_HANDOFF;
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open(f, SCRIPT_LEASE_MS);
 }
 
 struct commands {

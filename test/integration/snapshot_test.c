@@ -101,6 +101,36 @@ static void a_released_owner_of_a_snapshot_gives_way(void **state)
     agent_stop(waiter);
 }
 
+/* The snapshot shows the lock as it was when the holder had it before, with the same fence: it is locked again. */
+static void an_earlier_hold_of_the_same_process_gives_way(void **state)
+{
+    fixture *f = *state;
+    process *holder = agent_start(f->server->url, LONG_LEASE_MS);
+    int64_t limit = now_ms() + LIMIT_MS;
+    uint64_t earlier, fence;
+    char token[256];
+
+    do {
+        assert_true(now_ms() < limit);
+        assert_status(DIBS_OK, agent_lock(holder, "x", 0));
+        earlier = agent_fence(holder, "x");
+        server_do(f->server, "SAVE");
+        assert_status(DIBS_OK, agent_unlock(holder, "x"));
+        assert_status(DIBS_OK, agent_lock(holder, "x", 0));
+        fence = agent_fence(holder, "x");
+        assert_true(fence > earlier);
+        strcpy(token, value_of(f->server, "lock:x"));
+        if (fence / 1024 != earlier / 1024) /* that took too long */
+            assert_status(DIBS_OK, agent_unlock(holder, "x"));
+    } while (fence / 1024 != earlier / 1024);
+    restart(f->server);
+    await_owner(f->server, token);
+    assert_status(DIBS_OK, agent_check(holder, "x"));
+    assert_status(DIBS_OK, agent_unlock(holder, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+    agent_stop(holder);
+}
+
 /* The server's clock was behind when it granted the lock again: the smaller fence loses, and its holder is told. */
 static void an_owner_with_a_smaller_fence_is_told(void **state)
 {
@@ -201,6 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_released_owner_of_a_snapshot_gives_way),
+        TEST(an_earlier_hold_of_the_same_process_gives_way),
         TEST(an_owner_with_a_smaller_fence_is_told),
         TEST(only_an_older_owner_of_dibs_gives_way),
     };

@@ -97,7 +97,7 @@ static void no_call_fails_and_no_connection_is_given_up(void **state)
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     process *team = process_start((const char *const[]){program_path("team"), NULL});
 
-    assert_string_equal(process_ask(team, "open %s %d", script_server_url(net), LONG_LEASE_MS), "DIBS_OK ");
+    assert_string_equal(process_ask(team, "open %s %d", script_server_url(net), SCRIPT_LEASE_MS), "DIBS_OK ");
     await_all_connections(f, team);
     unsigned accepted = script_server_accepted(net);
     for (int i = 0; i < ROUNDS; i++) {

@@ -38,6 +38,9 @@
 /* A lease that no renewal touches, and that does not end, while a test runs. */
 #define LONG_LEASE_MS 600000
 
+/* The same, and so long that every ask is a script: with it no lock is locked again by plain commands (rule 70). */
+#define SCRIPT_LEASE_MS 3600000
+
 /* Like assert_int_equal, but says the statuses' names and the detail. From the test's own thread only. */
 #define assert_status(expected, call) test_check_status((expected), (call), #call, __FILE__, __LINE__)
 

@@ -116,10 +116,19 @@ local function set_fence(F, fence, now, lease)
   return redis.pcall('SET', F, string.format('%.0f', fence), 'PX', fence_life(lease) + HOUR + ahead)
 end
 
+-- The runtime of a token that wants the lock alone; else nil.
+local function runtime_of(token)
+  return string.match(token, '^dibs:.*:(%x+):%x+!?$')
+end
+
 -- Whether the owner was granted the lock before a token with that fence: F is the fence of the newest grant to a client of dibs,
--- so the owner's is not larger. What a foreign client takes leaves no fence.
-local function is_older(owner, last, fence)
-  return string.sub(owner, 1, 5) == 'dibs:' and last and last > 0 and last < fence
+-- so the owner's is not larger. Both have the same where their process locked the lock again (rule 70): its other token is one
+-- that it gave up. What a foreign client takes leaves no fence.
+local function is_older(owner, token, last, fence)
+  if string.sub(owner, 1, 5) ~= 'dibs:' or not last or last <= 0 then
+    return false
+  end
+  return last < fence or last == fence and runtime_of(token) and runtime_of(owner) == runtime_of(token)
 end
 
 -- The largest fence of a lock that may have been held alone, as far as the server knows: that of a sharer does not count.
@@ -195,7 +204,7 @@ local function restore(K, F, owner, token, lease, fence, restore_by, M)
     alone = newest_alone(S, last)
   end
   local is_only_one = shares and owner and string.find(owner, '^dibs:.*~%d+$')
-  if owner and not is_only_one and (M or any_fence ~= '' or not is_older(owner, last, tonumber(fence))) and
+  if owner and not is_only_one and (M or any_fence ~= '' or not is_older(owner, token, last, tonumber(fence))) and
     not (shares and owner == 'dibs:shared') then
     return 0
   end

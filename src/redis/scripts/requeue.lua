@@ -8,8 +8,8 @@
 
 local leaving, asker, number, lease, channel, not_after, leave = unpack(ARGV)
 channel = channel ~= '' and channel
-local values, noted = call('MGET', K, F), call('HMGET', Q, '', asker)
--- To MGET, what is no string is nothing.
+local values, noted = redis.pcall('MGET', K, F), call('HMGET', Q, '', asker)
+-- To MGET, what is no string is nothing; nor is there anything without the right to it.
 local owner, summary, entry, mark = values[1] or redis.pcall('GET', K), noted[1], noted[2], ' '
 -- @insert clock
 -- @insert queue

@@ -14,7 +14,8 @@
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
-#define WAIT_GRACE_MS 5 /* WAIT's own timeout comes first */
+#define WAIT_GRACE_MS 5        /* WAIT's own timeout comes first */
+#define RELOCK_MOST_MS 1800000 /* F lives for two leases at least, and is not told of this one: for an hour it does */
 
 /* One ask that was begun, or is being finished. */
 struct asking {
@@ -54,17 +55,39 @@ static bool is_left_to_its_owner(const struct dibs__redis_store *store, struct d
            dibs__now(store->config.clock) < store_state->seen_until;
 }
 
-/* Begins the words of an ask: the keys. */
-static void write_keys(const struct dibs__redis_store *store, struct asking *asking)
+static enum dibs__script script_of(const struct dibs__redis_store *store, struct dibs__attempt *attempt)
 {
-    struct dibs__lock_call *call = &asking->call;
-    bool is_member = store->config.is_member;
+    if (dibs__redis_attempt_of(attempt)->relocked)
+        return DIBS__SCRIPT_requeue;
+    if (store->config.is_member || attempt->hint)
+        return DIBS__SCRIPT_acquire_member;
+    return attempt->shared ? DIBS__SCRIPT_acquire_shared : DIBS__SCRIPT_acquire;
+}
 
-    dibs__lock_call_write(call, is_member || asking->sending.attempt->hint ? DIBS__SCRIPT_acquire_member
-                                : asking->sending.attempt->shared          ? DIBS__SCRIPT_acquire_shared
-                                                                           : DIBS__SCRIPT_acquire);
-    if (is_member)
-        dibs__call_add_key(&call->call, DIBS__KEY_MEMBER);
+/* Whether the first ask of the attempt may go by plain commands: nothing but whether the lock is free matters. */
+static bool may_relock(const struct dibs__redis_store *store, const struct asking *asking)
+{
+    const struct dibs__attempt *attempt = asking->sending.attempt;
+    const struct dibs__link_view *view = &asking->call.view;
+
+    return attempt->number == 0 && !attempt->fair && !attempt->shared && !attempt->hint && !asking->sending.leave &&
+           attempt->lease_ms <= RELOCK_MOST_MS && !store->config.is_member && !dibs__redis_confirms(store) &&
+           !view->cluster && dibs__link_can_be_ended(&view->id);
+}
+
+static void choose_form(struct dibs__redis_store *store, struct asking *asking)
+{
+    struct dibs__attempt *attempt = asking->sending.attempt;
+    uint64_t server = asking->call.view.server;
+
+    asking->sending.relock.fence = 0;
+    asking->sending.leave = is_left_to_its_owner(store, attempt, &asking->call.view);
+    if (!may_relock(store, asking))
+        return;
+    int64_t now = dibs__now(store->config.clock);
+    dibs__redis_mutex_lock(&store->mutex);
+    asking->sending.relock = dibs__relocks_take(store->relocks, attempt->name, server, now);
+    dibs__redis_mutex_unlock(&store->mutex);
 }
 
 /* On the connection that the call shows. error NULL: begins, and never blocks. */
@@ -73,10 +96,18 @@ static dibs_status send_ask(struct dibs__redis_store *store, struct asking *aski
     struct dibs__lock_call *call = &asking->call;
     struct dibs__attempt *attempt = asking->sending.attempt;
 
-    asking->sending.leave = is_left_to_its_owner(store, attempt, &call->view);
-    write_keys(store, asking);
+    choose_form(store, asking);
     struct dibs__ask_words words = dibs__sending_begin(store, &asking->sending, call);
-    dibs__codec_acquire(&call->call, &words);
+    if (asking->sending.relock.fence)
+        return dibs__sending_relock(store, &asking->sending, call, asking->op->deadline, error);
+    enum dibs__script script = script_of(store, attempt);
+    dibs__lock_call_write(call, script);
+    if (store->config.is_member)
+        dibs__call_add_key(&call->call, DIBS__KEY_MEMBER);
+    if (script == DIBS__SCRIPT_requeue)
+        dibs__codec_requeue(&call->call, attempt->token, &words);
+    else
+        dibs__codec_acquire(&call->call, &words);
     return dibs__lock_call_send(store, call, asking->op->deadline, error);
 }
 
@@ -176,6 +207,23 @@ static void note_first_server(struct dibs__redis_store *store, uint64_t server)
         atomic_store_explicit(&store->first_server, server, memory_order_relaxed);
 }
 
+static dibs_status read_answer(struct dibs__redis_store *store, struct asking *asking,
+                               const struct dibs__exchange *exchange, bool *decided, struct dibs__answer *answer)
+{
+    struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(asking->sending.attempt);
+    const redisReply *reply = exchange->reply;
+    struct dibs__release_reply said;
+
+    if (asking->sending.relock.fence)
+        return dibs__sending_read_relock(store, &asking->sending, exchange, decided, answer);
+    if (store_state->relocked && dibs__codec_read_release(&said, reply) && said.ask) {
+        if (said.unfinished)
+            dibs__redis_go_on(store, asking->sending.attempt->name);
+        reply = said.ask;
+    }
+    return dibs__sending_read(store, &asking->sending, &asking->call, reply, decided, answer, exchange->error);
+}
+
 /* Waits for the reply of what was sent. *decided: so that sending it again would not help. */
 static dibs_status take_answer(struct dibs__redis_store *store, struct asking *asking, bool *decided,
                                struct dibs__answer *answer, struct dibs__error *error)
@@ -188,7 +236,7 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct asking *a
     if (status != DIBS_OK)
         return status;
     note_first_server(store, asking->call.view.server);
-    status = dibs__sending_read(store, &asking->sending, &asking->call, exchange.reply, decided, answer, error);
+    status = read_answer(store, asking, &exchange, decided, answer);
     dibs__reply_free(exchange.reply);
     return status == DIBS_OK && dibs__redis_confirms(store) ? confirm(store, asking, answer, error) : status;
 }

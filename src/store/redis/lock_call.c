@@ -59,6 +59,9 @@ void dibs__lock_call_free(struct dibs__redis_store *store, void *call)
 
 void dibs__lock_calls_free(struct dibs__redis_store *store)
 {
+    dibs__redis_mutex_lock(&store->mutex);
+    dibs__relocks_free(store->relocks);
+    dibs__redis_mutex_unlock(&store->mutex);
     for (void *spare; (spare = take_spare(store));)
         free(spare);
 }
@@ -118,6 +121,19 @@ dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__l
         deadline = 0;
     }
     call->request = dibs__call_begin(&call->call, store->channels[call->channel], &call->view, deadline, error);
+    return call->request ? DIBS_OK : error->status;
+}
+
+dibs_status dibs__lock_call_send_command(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                         const struct dibs__command *command, int64_t deadline,
+                                         struct dibs__error *error)
+{
+    DIBS__REQUIRE(!call->request);
+    if (!error) {
+        error = &call->error;
+        deadline = 0;
+    }
+    call->request = dibs__channel_send(store->channels[call->channel], call->view.serial, command, deadline, error);
     return call->request ? DIBS_OK : error->status;
 }
 

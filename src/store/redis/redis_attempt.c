@@ -39,6 +39,7 @@ void dibs__redis_attempt_set_back(struct dibs__attempt *attempt)
 
     forget_doubt(store_state);
     store_state->route = 0;
+    store_state->relocked = false;
     attempt->number = 0;
     attempt->proof = 0;
     attempt->in_store = attempt->may_release = false;
@@ -262,6 +263,7 @@ static void settle_doubt(struct dibs__attempt *attempt)
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
 
     attempt->in_store = attempt->in_store || store_state->doubt;
+    store_state->relocked = false;
     forget_doubt(store_state);
 }
 

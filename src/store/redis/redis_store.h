@@ -4,6 +4,7 @@
  *   channels.c     which connection is used for what, and whether the server can be reached
  *   lock_call.c    one script about one lock, on one of those connections
  *   redis_attempt.c    what is known of an attempt, and what the server says of its asks
+ *   relock.c       fences that the process may use again
  *   ask.c, release.c, query.c, walk.c, force.c, renew.c, member.c, examine.c: the operations of store.h
  *   plain.c        commands that are no scripts, on one of those connections
  *   retractions.c  tokens that are deleted in the background; retract_batch.c: their way to the server
@@ -12,7 +13,7 @@
  *   codec.c, keys.c, push.c: the forms of what is sent and received
  *
  * Lock discipline: `mutex` guards which of the exclusive channels are in use,
- * the spare calls, and `restored`. It is a leaf. `reach_mutex` makes one thing of a change of
+ * the spare calls, `relocks` and `restored`. It is a leaf. `reach_mutex` makes one thing of a change of
  * `down` and of telling the listener, so that each change is told, and in
  * order. It is held while the listener is called, which may take a leaf of its
  * own.
@@ -25,6 +26,7 @@
 #include "redis/subscriber.h"
 #include "store/redis/keys.h"
 #include "store/redis/redis.h"
+#include "store/redis/relock.h"
 #include "store/redis/retractions.h"
 #include "store/redis/tracking.h"
 #include "store/store.h"
@@ -65,6 +67,7 @@ struct dibs__redis_store {
         choosy DIBS__GUARDED_BY(dibs__redis_mutex); /* threads that wait for an exclusive channel that is connected */
     struct dibs__spare_call *spare_calls DIBS__GUARDED_BY(dibs__redis_mutex); /* memory of calls that ended */
     unsigned spare_count DIBS__GUARDED_BY(dibs__redis_mutex);                 /* of those */
+    struct dibs__relocks *relocks DIBS__GUARDED_BY(dibs__redis_mutex); /* NULL: nothing was noted yet */
     /* Of what restores leases: the first connection of those from which it may still come, and the last not-after;
        channel NULL: none. */
     struct dibs__route restored DIBS__GUARDED_BY(dibs__redis_mutex);
@@ -219,6 +222,11 @@ dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, c
 dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
                                  struct dibs__error *error);
 
+/* The same with a command that is no script. */
+dibs_status dibs__lock_call_send_command(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                         const struct dibs__command *command, int64_t deadline,
+                                         struct dibs__error *error);
+
 /* As dibs__call_finish. Afterwards nothing is under way. Where the node turned the call away: DIBS_UNAVAILABLE. */
 dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs__lock_call *call,
                                    struct dibs__exchange *exchange);
@@ -232,6 +240,8 @@ struct __attribute__((__may_alias__)) dibs__redis_attempt {
     uint64_t seen_fence;       /* the last fence that seen_server had given */
     struct dibs__route *doubt; /* of an ask whose outcome is unknown; NULL: there is none */
     unsigned route;            /* 1 more than the shared channel that the asks of the token go over; 0: none yet */
+    bool relocked; /* by plain commands (relock.h), and no script has answered since: K may be the token's without a
+                      fence of its own */
 };
 
 static inline struct dibs__redis_attempt *dibs__redis_attempt_of(struct dibs__attempt *attempt)
@@ -247,7 +257,8 @@ struct dibs__sending {
     uint64_t slot_serial;  /* of the slot's subscription, whose channel is named; 0: the runtime's own is */
     char channel[DIBS__SLOT_CHANNEL_MAX]; /* set with slot_serial */
     int64_t not_after;
-    bool leave; /* a lock that is free is left to its owner */
+    bool leave;                 /* a lock that is free is left to its owner */
+    struct dibs__relock relock; /* what plain commands ask for; fence 0: a script asks */
 };
 
 /* The words of the ask on the connection of the call, for the codec: a new ask of the attempt begins. */
@@ -266,6 +277,13 @@ void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sen
 dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dibs__sending *sending,
                                const struct dibs__lock_call *call, const redisReply *reply, bool *decided,
                                struct dibs__answer *answer, struct dibs__error *error);
+
+/* relock.c: the ask by plain commands, and what they said. Not granted: a script is to ask next. */
+dibs_status dibs__sending_relock(struct dibs__redis_store *store, struct dibs__sending *sending,
+                                 struct dibs__lock_call *call, int64_t deadline, struct dibs__error *error);
+dibs_status dibs__sending_read_relock(struct dibs__redis_store *store, const struct dibs__sending *sending,
+                                      const struct dibs__exchange *exchange, bool *decided,
+                                      struct dibs__answer *answer);
 
 /*
  * Nothing is asked for under the token any more, because an ask in doubt can

@@ -95,6 +95,17 @@ static void read_next(struct dibs__redis_store *store, struct releasing *releasi
         dibs__sending_read(store, &releasing->next, &releasing->call, reply, &decided, release->next.answer, &unused);
 }
 
+/* Where nobody else wants the lock, the process may lock it again with the same fence. */
+static void note_given_up(struct dibs__redis_store *store, const struct releasing *releasing)
+{
+    const struct dibs__op *op = releasing->op;
+    struct dibs__relock relock = {op->release.fence, op->release.next_step};
+
+    dibs__redis_mutex_lock(&store->mutex);
+    dibs__relocks_note(&store->relocks, op->name, releasing->call.view.server, relock, op->release.granted_at);
+    dibs__redis_mutex_unlock(&store->mutex);
+}
+
 static dibs_status read_reply(struct dibs__redis_store *store, struct releasing *releasing, const redisReply *reply,
                               struct dibs__error *error)
 {
@@ -104,6 +115,8 @@ static dibs_status read_reply(struct dibs__redis_store *store, struct releasing 
         return dibs__redis_reply_error(store, "releasing", releasing->op->name, reply, error);
     if (said.unfinished)
         dibs__redis_go_on(store, releasing->op->name);
+    if (said.released && !said.unfinished && !releasing->with_next && releasing->op->release.next_step)
+        note_given_up(store, releasing);
     if (releasing->with_next && said.ask)
         read_next(store, releasing, said.ask);
     return said.released ? DIBS_OK : DIBS_NOT_HELD;

@@ -1,0 +1,260 @@
+/*
+ * A name that the process gave up a moment ago is locked again by plain commands (rule 70), where nobody else wanted it. Whether
+ * that happens is a matter of 20 ms, so each test goes on until it has happened.
+ */
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FENCES_A_GRANT 1024
+#define KEY_OF_FENCE "dibs:fence:{lock:x}"
+
+static void pair(dibs_runtime *rt)
+{
+    assert_status(DIBS_OK, dibs_lock(rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+}
+
+/* The scripts that run while the calling thread has one try, which is to end with that status. */
+static long long scripts_of_a_try(fixture *f, dibs_runtime *rt, dibs_status expected)
+{
+    long long before = server_asks(f->server);
+
+    assert_status(expected, dibs_trylock(rt, "x"));
+    return server_asks(f->server) - before;
+}
+
+static void no_script_runs_and_the_fence_rises(void **state)
+{
+    fixture *f = *state;
+    int64_t limit = now_ms() + LIMIT_MS;
+    uint64_t last = 0, fence;
+    bool again = false;
+
+    fixture_open(f, LONG_LEASE_MS);
+    while (!again) {
+        assert_true(now_ms() < limit);
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        last = fence_of(f->rt, "x");
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        again = scripts_of_a_try(f, f->rt, DIBS_OK) == 0;
+        fence = fence_of(f->rt, "x");
+        assert_true(fence > last);
+        assert_true(!again || fence / FENCES_A_GRANT == last / FENCES_A_GRANT);
+        assert_in_range(server_integer(f->server, "PTTL lock:x"), LONG_LEASE_MS / 2, LONG_LEASE_MS);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_false(server_has(f->server, "lock:x"));
+    }
+}
+
+/* Each hold has a larger fence, whoever had the lock before, and though each process uses fences again. */
+static void fences_rise_through_several_processes(void **state)
+{
+    enum { ROUNDS = 600 };
+    fixture *f = *state;
+    uint64_t last = 0;
+    long long scripts;
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    scripts = server_asks(f->server);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        dibs_runtime *rt = i * i % 7 < 3 ? f->rt : other;
+        assert_status(DIBS_OK, dibs_lock(rt, "x"));
+        assert_true(fence_of(rt, "x") > last);
+        last = fence_of(rt, "x");
+        assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    }
+    assert_true(server_asks(f->server) - scripts < 2 * ROUNDS);
+    dibs_close(other);
+}
+
+/* Without the old fence there is a new one, which expires. */
+static void a_fence_that_is_gone_is_replaced(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 20; i++) {
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        uint64_t last = fence_of(f->rt, "x");
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        server_do(f->server, i % 2 ? "FLUSHALL" : "SET " KEY_OF_FENCE " 1 PX 7200000");
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        assert_true(fence_of(f->rt, "x") > last);
+        assert_true(server_integer(f->server, "PTTL " KEY_OF_FENCE) > 3600000);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+}
+
+static void what_a_foreign_client_holds_is_taken(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    pair(f->rt);
+    server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS);
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    char owner[32];
+    assert_true(server_string(f->server, owner, sizeof owner, "GET lock:x"));
+    assert_string_equal(owner, "by-hand");
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+/* The lock is free, but somebody waits, who was not told so: whoever was there first has it. */
+static void who_waits_is_not_passed(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+    int64_t limit = now_ms() + LIMIT_MS;
+    bool given_back = false;
+
+    server_do(f->server, "ACL SETUSER default -client|tracking"); /* so that the waiter is not told of the DEL below */
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    while (!given_back) {
+        assert_true(now_ms() < limit);
+        pair(f->rt);
+        server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS);
+        actor_begin_lock(waiter, other, "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", 1);
+        queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
+        long long requeues = server_calls(f->server, "mget");
+        server_do(f->server, "DEL lock:x");
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        given_back = server_calls(f->server, "mget") > requeues; /* of the scripts that ask only requeue.lua does that */
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_OK, actor_unlock(waiter, other, "x"));
+        await_no_waiters(f->rt, "x");
+    }
+    dibs_close(other);
+    actor_end(waiter);
+}
+
+/* ------------------------------------------------------ broken connections */
+
+typedef struct cutter {
+    fixture *f;
+    script_server *net;
+    dibs_runtime *rt;
+    uint64_t fence; /* of the last hold */
+} cutter;
+
+static bool nobody_holds_or_waits(void *arg)
+{
+    dibs_owner owner;
+
+    return dibs_query(arg, "x", &owner) == DIBS_OK && !owner.held && owner.waiters == 0;
+}
+
+static void expect_larger_fence(cutter *c, dibs_runtime *rt)
+{
+    assert_true(fence_of(rt, "x") > c->fence);
+    c->fence = fence_of(rt, "x");
+}
+
+static void check_hold(cutter *c)
+{
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_check(c->rt, "x"));
+    assert_status(DIBS_OK, dibs_query(c->f->rt, "x", &owner));
+    assert_true(owner.held);
+    expect_larger_fence(c, c->rt);
+    assert_status(DIBS_OK, dibs_unlock(c->rt, "x"));
+}
+
+/* Whatever became of the commands: the lock is held, with a larger fence, or soon free; and so it is for others. */
+static void cut_once(cutter *c, script_rule rule)
+{
+    int64_t limit = now_ms() + LIMIT_MS;
+    unsigned fired = script_server_fired(c->net);
+    dibs_status status = DIBS_OK;
+
+    while (script_server_fired(c->net) == fired) {
+        assert_true(now_ms() < limit);
+        pair(c->rt);
+        script_server_add(c->net, rule);
+        status = dibs_trylock(c->rt, "x");
+        script_server_clear(c->net);
+        script_server_release(c->net);
+        if (status == DIBS_OK)
+            check_hold(c);
+        else
+            assert_status(DIBS_UNAVAILABLE, status);
+    }
+    assert_that(wait_until(nobody_holds_or_waits, c->f->rt, LIMIT_MS), "something is left");
+    assert_status(DIBS_OK, dibs_timedlock(c->f->rt, "x", LIMIT_MS));
+    expect_larger_fence(c, c->f->rt);
+    assert_status(DIBS_OK, dibs_unlock(c->f->rt, "x"));
+}
+
+static const char *const commands[] = {"\r\nEXISTS\r\n", "\r\nSET\r\n$6\r\nlock:x\r\n", "\r\nGET\r\n"};
+
+static cutter cutter_open(fixture *f, uint32_t command_timeout_ms)
+{
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = command_timeout_ms};
+    cutter c = {.f = f, .net = script_server_start(&(script_options){.backend = f->server->socket_path})};
+
+    c.rt = open_url(script_server_url(c.net), &config);
+    fixture_open(f, LONG_LEASE_MS);
+    return c;
+}
+
+static void cutter_close(cutter *c)
+{
+    assert_int_equal(stats_of(c->rt).lost, 0);
+    dibs_close(c->rt);
+    script_server_stop(c->net);
+}
+
+static void cut_at_any_byte(void **state)
+{
+    cutter c = cutter_open(*state, 2000);
+
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        script_rule rule = {.match = commands[i], .nth = 1, .action = SCRIPT_TRUNCATE};
+        do
+            cut_once(&c, rule);
+        while (rule.count++ < script_server_cut_length(c.net));
+        for (rule.action = SCRIPT_CLOSE_BEFORE; rule.action <= SCRIPT_CLOSE_AFTER; rule.action++)
+            cut_once(&c, rule);
+    }
+    cutter_close(&c);
+}
+
+/* The network keeps the commands back, or their replies, for longer than is waited for them. */
+static void commands_that_come_late(void **state)
+{
+    cutter c = cutter_open(*state, 150);
+
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        cut_once(&c, (script_rule){.match = commands[i], .nth = 1, .action = SCRIPT_STALL_REQUEST});
+        cut_once(&c, (script_rule){.match = commands[i], .nth = 1, .action = SCRIPT_STALL_REPLY});
+    }
+    cutter_close(&c);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(no_script_runs_and_the_fence_rises),
+        TEST(fences_rise_through_several_processes),
+        TEST(a_fence_that_is_gone_is_replaced),
+        TEST(what_a_foreign_client_holds_is_taken),
+        TEST(who_waits_is_not_passed),
+        TEST(cut_at_any_byte),
+        TEST(commands_that_come_late),
+    };
+
+    return cmocka_run_group_tests_name("lock_again", tests, NULL, NULL);
+}

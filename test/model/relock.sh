@@ -1,0 +1,33 @@
+# The model of a name that is locked again by plain commands (relock.pml): it is sound, each fault breaks it, and each of its
+# events does happen. A search that finds nothing must have been complete. The server and the other party may do nothing more,
+# so end states are not looked at.
+# Needs: spin
+# Priority: low
+set -u
+. "$DIBS_TOP/test/support/tap.sh"
+. "$DIBS_TOP/test/support/spin.sh"
+model=$DIBS_TOP/test/model/relock.pml memory=1900 options='-E -m1000000 -w24'
+
+# breaks FAULT PROPERTY WHAT
+breaks() {
+    wrong "-DFAULT_$1 -DPROPERTY=$2" "assertion violated.*\\(\\($2!=$2\\)"
+}
+
+# happens EVENT
+happens() {
+    wrong "-DREACH=$1" "assertion violated \\($1!=$1\\)"
+}
+
+tap_plan 11
+tap 'sound: no two holders, fences that rise, nobody passed, nothing left' sound sound ''
+tap 'F is not looked at: a fence falls' breaks NO_LOOK_AT_F 2
+tap 'F is read before K is set: a fence falls' breaks F_BEFORE_K 2
+tap 'the queue is not looked at: who waits is passed' breaks NO_LOOK_AT_Q 3
+tap 'after a break the fence is that of the hold before: it does not rise' breaks OLD_FENCE 2
+tap 'a fence is used at a server that forgot others: it falls' breaks ANY_SERVER 2
+tap 'it happens: the lock is granted again' happens 1
+tap 'it happens: another had the lock since' happens 2
+tap 'it happens: who waits has it back' happens 3
+tap 'it happens: the connection breaks' happens 4
+tap 'it happens: the server comes back with an older fence' happens 5
+tap_end

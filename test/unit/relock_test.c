@@ -1,0 +1,113 @@
+/* Which fences a process may use again for a name that it gave up a moment ago. */
+#include "store/redis/relock.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "support/test.h"
+
+#define FENCE 1700000000000000
+#define SERVER 7
+#define GRANTED 1000
+#define MOMENT (20 * DIBS__NS_PER_MS) /* so long a fence is used again */
+
+static struct dibs__relocks *noted(const char *name, uint32_t step)
+{
+    struct dibs__relocks *relocks = NULL;
+
+    dibs__relocks_note(&relocks, name, SERVER, (struct dibs__relock){FENCE, step}, GRANTED);
+    assert_non_null(relocks);
+    return relocks;
+}
+
+static void expect_step(struct dibs__relocks *relocks, const char *name, uint64_t server, int64_t now, uint32_t step)
+{
+    struct dibs__relock relock = dibs__relocks_take(relocks, name, server, now);
+
+    assert_int_equal(relock.fence, step ? FENCE : 0);
+    assert_int_equal(relock.step, step);
+}
+
+static void what_was_noted_is_had_once(void **state)
+{
+    (void)state;
+    struct dibs__relocks *relocks = noted("a", 1);
+
+    expect_step(NULL, "a", SERVER, GRANTED, 0);
+    expect_step(relocks, "b", SERVER, GRANTED, 0);
+    expect_step(relocks, "a", SERVER, GRANTED, 1);
+    expect_step(relocks, "a", SERVER, GRANTED, 0);
+    dibs__relocks_free(relocks);
+}
+
+static void another_server_may_not_know_the_fence(void **state)
+{
+    (void)state;
+    struct dibs__relocks *relocks = noted("a", 1);
+
+    expect_step(relocks, "a", SERVER + 1, GRANTED, 0);
+    expect_step(relocks, "a", SERVER, GRANTED, 1);
+    dibs__relocks_note(&relocks, "a", SERVER + 1, (struct dibs__relock){FENCE, 2}, GRANTED);
+    expect_step(relocks, "a", SERVER + 1, GRANTED, 0);
+    dibs__relocks_free(relocks);
+}
+
+/* The time counts from the first grant with the fence, however often that is used again. */
+static void a_fence_that_was_given_long_ago_is_not_used(void **state)
+{
+    (void)state;
+    struct dibs__relocks *relocks = noted("a", 1);
+
+    for (uint32_t step = 1; step < 10; step++) {
+        expect_step(relocks, "a", SERVER, GRANTED + MOMENT, step);
+        dibs__relocks_note(&relocks, "a", SERVER, (struct dibs__relock){FENCE, step + 1}, GRANTED + MOMENT);
+    }
+    expect_step(relocks, "a", SERVER, GRANTED + MOMENT + 1, 0);
+    dibs__relocks_free(relocks);
+}
+
+/* Nobody knows when a fence was granted whose name had to make place while the fence was used again. */
+static void what_was_used_again_is_noted_where_its_grant_is_known(void **state)
+{
+    (void)state;
+    struct dibs__relocks *relocks = noted("a", 2);
+
+    expect_step(relocks, "a", SERVER, GRANTED, 0);
+    dibs__relocks_free(relocks);
+}
+
+/* Names that share a place: the newest are kept, and none is taken for another. */
+static void of_many_names_the_newest_are_kept(void **state)
+{
+    enum { NAMES = 10000, NEWEST = 100 };
+    struct dibs__relocks *relocks = NULL;
+    char name[24];
+    int kept = 0;
+
+    (void)state;
+    for (int i = 1; i <= NAMES; i++) {
+        snprintf(name, sizeof name, "name:%d", i);
+        dibs__relocks_note(&relocks, name, SERVER, (struct dibs__relock){(uint64_t)(FENCE + i), 1}, GRANTED);
+    }
+    for (int i = NAMES; i > 0; i--) {
+        snprintf(name, sizeof name, "name:%d", i);
+        struct dibs__relock relock = dibs__relocks_take(relocks, name, SERVER, GRANTED);
+        assert_true(relock.fence == 0 || relock.fence == (uint64_t)(FENCE + i));
+        kept += relock.fence != 0 && i > NAMES - NEWEST;
+    }
+    assert_true(kept > NEWEST * 9 / 10);
+    dibs__relocks_free(relocks);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_noted_is_had_once),
+        cmocka_unit_test(another_server_may_not_know_the_fence),
+        cmocka_unit_test(a_fence_that_was_given_long_ago_is_not_used),
+        cmocka_unit_test(what_was_used_again_is_noted_where_its_grant_is_known),
+        cmocka_unit_test(of_many_names_the_newest_are_kept),
+    };
+
+    return cmocka_run_group_tests_name("relock", tests, NULL, NULL);
+}
