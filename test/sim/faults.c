@@ -47,6 +47,8 @@ static void on_begin(void *arg, uint64_t number)
         return;
     sim_tell("server %d begins again", server->number);
     sim_server_begin(server, (enum sim_data)number);
+    if (number != SIM_KEEPS)
+        sim_judge_took(-1);
 }
 
 /* Of a quorum a majority stays. */
@@ -201,13 +203,16 @@ static void do_flushall(const struct happening *now)
     if (!now->server->alive || !may_forget(now->server))
         return;
     now->server->forgot = true;
+    sim_judge_took(-1);
     sim_server_flush(now->server);
 }
 
 static void do_del(const struct happening *now)
 {
-    if (now->server->alive)
-        sim_server_delete(now->server, key_of(now->fault));
+    if (!now->server->alive)
+        return;
+    sim_judge_took(now->fault->which % plan->names);
+    sim_server_delete(now->server, key_of(now->fault));
 }
 
 static void do_fence_evicted(const struct happening *now)
@@ -255,6 +260,8 @@ static void do_foreign(const struct happening *now)
     struct sim_client nobody = {.server = server};
     struct sim_call call = {server, &nobody, words, 6, &out, false};
     sim_server_call(&call);
+    if (out.bytes[0] == '+')
+        sim_judge_foreign(now->fault->which % plan->names, sim_now + (20 + now->fault->which) * SIM_MS);
 }
 
 static void do_failover(const struct happening *now)
@@ -319,6 +326,7 @@ static void begin_server(int number)
     struct sim_server *server = sim_server_new(number);
 
     server->rate = plan->server_rate;
+    server->offset += plan->skew_most ? sim_between(SIM_FAULTS, 0, plan->skew_most) : 0;
     server->cost = plan->server_cost;
     server->denied = plan->denied;
     if (plan->topology != SIM_REPLICAS)

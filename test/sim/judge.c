@@ -24,8 +24,14 @@ static struct {
     int64_t fence_at;     /* when that was */
     int64_t free_since;   /* since then no server has a key of it, at each look; SIM_NEVER: one has */
     int64_t nobody_since; /* since then the same token has the key, and no thread holds the lock; SIM_NEVER: one does */
-    int64_t two_since;    /* since then two threads believe that they hold it; SIM_NEVER: one does at most */
-    char token[160];      /* that had the key at the last look */
+    int64_t grant_at;     /* when the first of the holds that the newest grant brought began */
+    int64_t taken_at;     /* when somebody took it at the server, at last */
+    int64_t left_at;      /* when a thread gave it up, or did not want it any more, at last */
+    int64_t foreign_until; /* up to then a client without dibs has it */
+    int64_t gone_by;       /* the process that keeps it was killed: up to then its key may be there; 0: it was not */
+    int64_t two_since;     /* since then two threads believe that they hold it; SIM_NEVER: one does at most */
+    char keeper[160];      /* its token */
+    char token[160];       /* that had the key at the last look */
 } names[SIM_NAMES];
 
 void sim_fail(const char *format, ...)
@@ -93,6 +99,90 @@ static dibs_status ask_for(struct sim_worker *worker, int name)
     return status;
 }
 
+static bool has_fault(enum sim_fault_kind kind)
+{
+    for (int i = 0; i < plan->fault_count; i++)
+        if (plan->faults[i].kind == kind)
+            return true;
+    return false;
+}
+
+/* The server that decides; of a quorum, where the others agree. */
+static const char *token_of(int name)
+{
+    char key[16];
+
+    snprintf(key, sizeof key, "lock:%s", sim_name(name));
+    struct sim_server *server = plan->topology == SIM_REPLICAS  ? sim_sentinel_master()
+                                : plan->topology == SIM_CLUSTER ? sim_cluster_owner(key)
+                                                                : sim_servers;
+    const struct sim_object *object = server->alive ? sim_server_find(server, key) : NULL;
+    return object && !object->is_hash ? object->value.bytes : NULL;
+}
+
+static bool is_forcing(void)
+{
+    for (const struct sim_worker *worker = sim_workers; worker; worker = worker->next)
+        if (worker->inside && strcmp(worker->call, "dibs_force_unlock") == 0)
+            return true;
+    return false;
+}
+
+/* Of one server: whether its key is that process's. */
+static bool is_its(const struct sim_proc *proc, int name)
+{
+    const char *token = token_of(name), *host = token ? strstr(token, "host-") : NULL;
+
+    return host && atoi(host + 5) == proc->number;
+}
+
+/* How long a holder may believe that it holds what it has lost, once nothing goes wrong any more. */
+static int64_t learns_within(void)
+{
+    if (plan->is_told || plan->is_quiet)
+        return 1500 * SIM_MS + 10 * (plan->network.delay + plan->network.jitter);
+    return SIM_MS * (2 * plan->lease_ms / 3 + plan->command_timeout_ms + plan->connect_timeout_ms + 2500);
+}
+
+bool sim_judge_is_gone(struct sim_worker *worker, int name)
+{
+    return plan->is_told && plan->topology == SIM_ONE && names[name].taken_at > sim_hold_of(worker, name)->since &&
+           names[name].taken_at + learns_within() < sim_now && !is_its(worker->proc, name);
+}
+
+/* What is granted is there, if nobody took it just before. */
+static void see_to_key(const struct sim_worker *worker, int name, const dibs_hold *hold)
+{
+    int64_t since = plan->is_told || plan->is_quiet ? names[name].taken_at : plan->well_from;
+
+    if (plan->topology != SIM_ONE || hold->shared || hold->remaining_ms == 0 || has_fault(SIM_FAULT_clock_step) ||
+        !sim_servers->alive || is_forcing() || sim_now < since + learns_within() || is_its(worker->proc, name))
+        return;
+    sim_fail("process %d was granted '%s', which the server does not know", worker->proc->number, sim_name(name));
+}
+
+/* A lease is handed over within a process for so long, counted from its grant. */
+static void see_to_handover(const struct sim_worker *worker, int name, const dibs_hold *hold)
+{
+    int64_t most = plan->handoff_ms == DIBS_NO_HANDOFF ? 0 : plan->handoff_ms ? plan->handoff_ms : 10;
+
+    if (hold->fence / SIM_HANDED_OVER > names[name].fence / SIM_HANDED_OVER)
+        names[name].grant_at = sim_now;
+    else if (!hold->shared && (plan->is_calm || plan->is_quiet) && plan->keep_ms == 0 &&
+             sim_now - names[name].grant_at > (most + 50) * SIM_MS)
+        sim_fail("process %d, thread %d has '%s' by a grant that is %.3f s old", worker->proc->number,
+                 worker->thread->number, sim_name(name), (double)(sim_now - names[name].grant_at) / SIM_S);
+}
+
+/* What is lost when it is granted was lost before, unless threads are kept from running. */
+static void see_to_grant(const struct sim_worker *worker, int name)
+{
+    if (plan->topology == SIM_ONE && !plan->loses_data && plan->schedule.stall_chance == 0 &&
+        !has_fault(SIM_FAULT_proc_stop))
+        sim_fail("process %d, thread %d was granted '%s', and had lost it before", worker->proc->number,
+                 worker->thread->number, sim_name(name));
+}
+
 static void see_to_exclusion(struct sim_worker *worker, int name)
 {
     uint32_t sharers = 1, limit = sim_limit(plan, name);
@@ -115,14 +205,6 @@ static void see_to_exclusion(struct sim_worker *worker, int name)
         else if (own->fence == hold->fence && plan->topology != SIM_REPLICAS) /* two masters have two clocks */
             sim_fail("two holders of '%s' have the same fence", sim_name(name));
     }
-}
-
-static bool has_fault(enum sim_fault_kind kind)
-{
-    for (int i = 0; i < plan->fault_count; i++)
-        if (plan->faults[i].kind == kind)
-            return true;
-    return false;
 }
 
 /* Where data is lost, a hold may begin late, with an older fence; but not if it was asked for after the newer one
@@ -175,8 +257,12 @@ void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_opt
                                                             .sure_until = sim_now + hold.remaining_ms * SIM_MS};
     sim_tell("has '%s', fence %llu%s", sim_name(name), (unsigned long long)hold.fence,
              status == DIBS_LOST ? ", and has lost it" : "");
-    if (status != DIBS_OK)
+    if (status != DIBS_OK) {
+        see_to_grant(worker, name);
         return;
+    }
+    see_to_handover(worker, name, &hold);
+    see_to_key(worker, name, &hold);
     uint64_t before = hold.shared ? names[name].alone : names[name].fence;
     if (hold.shared != ((options->flags & DIBS_SHARED) != 0))
         sim_fail("'%s' is not held as it was asked for", sim_name(name));
@@ -224,6 +310,21 @@ static bool a_member_forgets(void)
 void sim_judge_forced(int name)
 {
     names[name].forced_at = sim_now;
+    sim_judge_took(name);
+}
+
+void sim_judge_took(int name)
+{
+    for (int i = 0; i < SIM_NAMES; i++)
+        if (name < 0 || i == name) {
+            names[i].taken_at = sim_now;
+            names[i].foreign_until = 0;
+        }
+}
+
+void sim_judge_foreign(int name, int64_t until)
+{
+    names[name].foreign_until = until;
 }
 
 /* Nothing else can have taken a lock, and nobody forces one just now. */
@@ -232,9 +333,8 @@ static bool only_forces(void)
     for (int i = 0; i < plan->fault_count; i++)
         if (sim_takes_data(plan, plan->faults[i].kind))
             return false;
-    for (const struct sim_worker *worker = sim_workers; worker; worker = worker->next)
-        if (worker->inside && strcmp(worker->call, "dibs_force_unlock") == 0)
-            return false;
+    if (is_forcing())
+        return false;
     return plan->forces > 0 && plan->topology == SIM_ONE && !has_fault(SIM_FAULT_proc_kill);
 }
 
@@ -298,6 +398,7 @@ void sim_judge_released(struct sim_worker *worker, int name, dibs_status status)
     if (--hold->count > 0)
         return;
     sim_counts.releases++;
+    names[name].left_at = sim_now;
     *hold = worker->holds[--worker->hold_count];
 }
 
@@ -348,6 +449,12 @@ void sim_judge_call(struct sim_worker *worker, const char *call, int64_t most_ms
     sim_counts.calls++;
 }
 
+/* Nothing goes wrong, but that slots may move. */
+static bool is_well(void)
+{
+    return plan->is_calm || plan->is_moved;
+}
+
 static bool fits(const struct sim_worker *worker, dibs_status status)
 {
     switch (status) {
@@ -358,11 +465,11 @@ static bool fits(const struct sim_worker *worker, dibs_status status)
     case DIBS_CLOSED:
         return true;
     case DIBS_LOST:
-        return !plan->is_calm || worker->freed || has_fixed(worker);
+        return !is_well() || worker->freed || has_fixed(worker);
     case DIBS_CANCELLED:
         return worker->cancel_begun || worker->freed;
-    case DIBS_UNAVAILABLE:
-        return !plan->is_calm;
+    case DIBS_UNAVAILABLE: /* who has little time may find a slot in two parts for all of it */
+        return !is_well() || (!plan->is_calm && (worker->wants < 0 || worker->limit - worker->began < SIM_S));
     case DIBS_DENIED:
     case DIBS_STORE_ERROR:
         if (plan->denied)
@@ -376,15 +483,39 @@ static bool fits(const struct sim_worker *worker, dibs_status status)
 void sim_judge_return(struct sim_worker *worker, dibs_status status)
 {
     worker->inside = false;
+    bool fitting = fits(worker, status);
     worker->limit = SIM_NEVER;
+    for (int name = 0; name < SIM_NAMES; name++)
+        if (worker->wants == name || worker->several >> name & 1)
+            names[name].left_at = sim_now;
     sim_mix((uint64_t)status + 77);
-    if (!fits(worker, status))
+    if (!fitting)
         sim_fail("%s returned %s: %s", worker->call, worker->proc->api->dibs_status_name(status),
                  worker->proc->api->dibs_last_error());
 }
 
+/* What only a dead process keeps is free soon. In the first 20 ms its lease may still be whole. */
+static void look_for_kept(struct sim_proc *proc)
+{
+    int64_t under_way = 20 * SIM_MS + 4 * (plan->network.delay + plan->network.jitter);
+    int64_t most = (4 * plan->keep_ms > 200 ? 4 * plan->keep_ms : 200) * SIM_MS;
+
+    for (int name = 0; name < plan->names; name++) {
+        bool kept = plan->keep_ms > 0 && plan->is_quiet && plan->topology == SIM_ONE && is_its(proc, name) &&
+                    sim_now - names[name].left_at > under_way;
+        for (struct sim_worker *worker = sim_workers; worker; worker = worker->next)
+            kept = kept && (worker->proc != proc ||
+                            (worker->wants != name && !(worker->several >> name & 1) && !sim_hold_of(worker, name)));
+        if (kept)
+            names[name].gone_by = sim_now + most + under_way;
+        if (kept)
+            snprintf(names[name].keeper, sizeof names[name].keeper, "%s", token_of(name));
+    }
+}
+
 void sim_judge_killed(struct sim_proc *proc)
 {
+    look_for_kept(proc);
     for (struct sim_worker **at = &sim_workers; *at;)
         if ((*at)->proc == proc)
             *at = (*at)->next;
@@ -444,19 +575,6 @@ static void look_at_sleepers(int64_t well_since)
             sim_fail("process %d, thread %d: %s does not return, since %.3f s", worker->proc->number,
                      worker->thread->number, worker->call, (double)worker->began / SIM_S);
     }
-}
-
-/* The server that decides; of a quorum, where the others agree. */
-static const char *token_of(int name)
-{
-    char key[16];
-
-    snprintf(key, sizeof key, "lock:%s", sim_name(name));
-    struct sim_server *server = plan->topology == SIM_REPLICAS  ? sim_sentinel_master()
-                                : plan->topology == SIM_CLUSTER ? sim_cluster_owner(key)
-                                                                : sim_servers;
-    const struct sim_object *object = server->alive ? sim_server_find(server, key) : NULL;
-    return object && !object->is_hash ? object->value.bytes : NULL;
 }
 
 static void count_holders(int name, int *known, int *sure)
@@ -532,12 +650,30 @@ static void look_for_nobodys(int name, int known)
                  token);
 }
 
+static void look_for_dead_keeper(int name)
+{
+    const char *token = names[name].gone_by ? token_of(name) : NULL;
+
+    if (!token || strncmp(token, names[name].keeper, 159) != 0)
+        names[name].gone_by = 0;
+    else if (sim_now > names[name].gone_by)
+        sim_fail("'%s' is kept by a process that was killed: %s", sim_name(name), token);
+}
+
+/* A client without dibs keeps what it has. */
+static void look_for_foreign(int name)
+{
+    const char *token = token_of(name);
+
+    if (plan->topology == SIM_ONE && sim_servers->alive && sim_now + 2 * SAMPLE < names[name].foreign_until &&
+        !is_forcing() && !has_fault(SIM_FAULT_clock_step) && (!token || strcmp(token, "somebody") != 0))
+        sim_fail("'%s' was taken from a client without dibs", sim_name(name));
+}
+
 /* Who has lost a lock is told within a third of the lease, counted from when the server answers again. */
 static void look_for_two(int name, int sure)
 {
     int64_t since = names[name].two_since;
-    int64_t most =
-        plan->is_told ? 1500 : 2 * plan->lease_ms / 3 + plan->command_timeout_ms + plan->connect_timeout_ms + 2500;
 
     if (sure < 2)
         names[name].two_since = SIM_NEVER;
@@ -546,7 +682,7 @@ static void look_for_two(int name, int sure)
     if (sure < 2 || since == SIM_NEVER)
         return;
     since = since < plan->well_from ? plan->well_from : since;
-    if (sim_now - since > most * SIM_MS)
+    if (sim_now - since > learns_within())
         sim_fail("two threads believe since %.3f s that they hold '%s'", (double)names[name].two_since / SIM_S,
                  sim_name(name));
 }
@@ -580,6 +716,10 @@ static void on_sample(void *arg, uint64_t number)
             names[name].free_since = SIM_NEVER;
         else if (names[name].free_since == SIM_NEVER)
             names[name].free_since = sim_now;
+    for (int name = 0; name < plan->names; name++) {
+        look_for_dead_keeper(name);
+        look_for_foreign(name);
+    }
     for (int name = 0; name < plan->names && sim_now > plan->well_from; name++) {
         int known, sure;
         count_holders(name, &known, &sure);

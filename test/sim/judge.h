@@ -59,6 +59,9 @@ struct sim_hold *sim_hold_of(struct sim_worker *worker, int name); /* NULL: it h
 void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_options *options, bool again);
 void sim_judge_forced(int name);
 void sim_judge_grants(void);
+void sim_judge_took(int name); /* somebody took the lock, or all of them (-1), at the server */
+void sim_judge_foreign(int name, int64_t until);
+bool sim_judge_is_gone(struct sim_worker *worker, int name); /* the process must know that by now */
 void sim_judge_sure(struct sim_worker *worker, int name);
 void sim_judge_lost(struct sim_worker *worker, int name);
 void sim_judge_told(struct sim_worker *worker, const dibs_completion *loss);

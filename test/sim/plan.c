@@ -23,6 +23,14 @@ static double often(double chance, double low, double high)
                : 0;
 }
 
+/* From the seed alone: what is drawn is the same as before for all else. */
+static uint64_t hash_of(const struct sim_plan *drawn, uint64_t salt)
+{
+    uint64_t mixed = (drawn->seed + salt * 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
+
+    return (mixed ^ mixed >> 29) * 0x94d049bb133111ebu >> 33;
+}
+
 static void draw_network(struct sim_network *network)
 {
     network->delay = sim_between_log(SIM_FAULTS, 10000, 2 * SIM_MS);
@@ -72,6 +80,8 @@ static bool fits(const struct sim_plan *drawn, enum sim_fault_kind kind)
         return drawn->topology == SIM_CLUSTER;
     if (drawn->is_voting && kind == SIM_FAULT_no_right)
         return false;
+    if (drawn->skew_most > 0 && kind == SIM_FAULT_fence_evicted) /* a fence that one master forgets unnoticed */
+        return false;
     /* Of a quorum's member a deleted lock is not promised to do no harm, nor, without INFO, older data. */
     return drawn->topology != SIM_QUORUM ||
            (kind != SIM_FAULT_del && (kind != SIM_FAULT_server_recall || drawn->is_voting));
@@ -88,17 +98,22 @@ bool sim_harms_a_vote(enum sim_fault_kind kind)
 }
 
 /* A run in which some kinds of trouble come together, which alone seldom do. */
-enum theme { ANY, LATE, IN_TURN, RESTARTS, TOLD, STOPS, CROWD, VOTES, KEPT, FOUNDING, THIN, THEMES };
-static const char *const theme_names[] = {"any",   "late",  "turn", "restarts", "told", "stops",
-                                          "crowd", "votes", "kept", "founding", "thin"};
+enum theme { ANY, LATE, IN_TURN, RESTARTS, TOLD, STOPS, CROWD, VOTES, KEPT, FOUNDING, THIN, RECALLED, MOVED, THEMES };
+static const char *const theme_names[] = {"any",   "late", "turn",     "restarts", "told",     "stops", "crowd",
+                                          "votes", "kept", "founding", "thin",     "recalled", "moved"};
 
-static bool favours(enum theme theme, enum sim_fault_kind kind)
+static bool favours(const struct sim_plan *drawn, enum theme theme, enum sim_fault_kind kind)
 {
     switch (theme) {
     case RESTARTS:
         return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_kill || kind == SIM_FAULT_failover;
     case TOLD:
-        return kind == SIM_FAULT_del || kind == SIM_FAULT_flushall || kind == SIM_FAULT_foreign;
+        return drawn->topology != SIM_QUORUM &&
+               (kind == SIM_FAULT_del || kind == SIM_FAULT_flushall || kind == SIM_FAULT_foreign);
+    case RECALLED:
+        return kind == SIM_FAULT_server_recall || kind == SIM_FAULT_foreign;
+    case MOVED:
+        return kind == SIM_FAULT_slot_move;
     case IN_TURN:
         return kind == SIM_FAULT_proc_kill || kind == SIM_FAULT_no_script;
     case STOPS:
@@ -106,13 +121,16 @@ static bool favours(enum theme theme, enum sim_fault_kind kind)
     case LATE:
         return kind == SIM_FAULT_cut || kind == SIM_FAULT_half_open;
     case KEPT:
+        if (drawn->is_quiet)
+            return kind == (hash_of(drawn, 9) % 2 ? SIM_FAULT_proc_kill : SIM_FAULT_server_lose);
         return kind == SIM_FAULT_proc_stop || kind == SIM_FAULT_proc_kill || kind == SIM_FAULT_deaf ||
                kind == SIM_FAULT_cut || kind == SIM_FAULT_server_kill || kind == SIM_FAULT_failover;
     case VOTES: /* masters that forget, or whose clocks are set, and others that are out of reach of some */
         return sim_harms_a_vote(kind) || kind == SIM_FAULT_cut_off;
     case FOUNDING:
-    case THIN:
         return takes_what_it_knows(kind);
+    case THIN:
+        return takes_what_it_knows(kind) || kind == SIM_FAULT_clock_step;
     default:
         return false;
     }
@@ -162,9 +180,14 @@ static void be_told(struct sim_plan *drawn)
     drawn->hold_least = 200 * SIM_MS;
     drawn->hold_most = 6 * SIM_S;
     drawn->denied = 0;
-    drawn->is_told = drawn->topology == SIM_ONE;
+    drawn->is_told = drawn->topology == SIM_ONE || drawn->topology == SIM_QUORUM;
     drawn->forces = 0.05;
     drawn->fixed = drawn->extends = 0;
+    if (drawn->topology == SIM_ONE && hash_of(drawn, 10) % 2) { /* a change comes while a renewal is under way */
+        drawn->network.delay = SIM_MS;
+        drawn->network.jitter = 20 * SIM_MS;
+        drawn->handoff_ms = DIBS_NO_HANDOFF;
+    }
     drawn->waits = 0.9;
     drawn->end = 10 * SIM_S;
     drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
@@ -234,6 +257,45 @@ static void be_thin(struct sim_plan *drawn)
     drawn->hold_most = (int64_t)drawn->lease_ms * SIM_MS + (sim_chance(SIM_FAULTS, 0.5) ? 2 * SIM_S : 0);
     drawn->pause_most = 20 * SIM_MS;
     drawn->waits = 1;
+    drawn->odd_leases = 0.4;
+}
+
+/* A server comes back with older data, and clients without dibs come before the holders do. */
+static void be_recalled(struct sim_plan *drawn)
+{
+    drawn->topology = SIM_ONE;
+    drawn->is_quiet = true;
+    drawn->names = 1;
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 1000, 10000);
+    drawn->hold_least = 20 * SIM_MS;
+    drawn->hold_most = SIM_S;
+    drawn->pause_most = 500 * SIM_MS;
+    drawn->fair = drawn->fixed = drawn->extends = drawn->forces = 0;
+    drawn->denied = 0;
+    drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
+    drawn->end = 8 * SIM_S;
+}
+
+/* Slots go from node to node, and nothing else happens. */
+static void be_moved(struct sim_plan *drawn)
+{
+    drawn->topology = SIM_CLUSTER;
+    drawn->servers = 3;
+    drawn->sentinels = 0;
+    drawn->min_replicas = 0;
+    drawn->is_quiet = drawn->is_moved = true;
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 4000, 30000);
+    drawn->odd_leases = 0;
+    drawn->outage_ms = 5000;
+    drawn->hold_least = SIM_MS;
+    drawn->hold_most = 100 * SIM_MS;
+    drawn->pause_most = 100 * SIM_MS;
+    drawn->fixed = drawn->extends = drawn->forces = 0;
+    drawn->denied = 0;
+    drawn->handoff_ms = DIBS_NO_HANDOFF;
+    drawn->waits = 0.9;
+    drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
+    drawn->end = 6 * SIM_S;
 }
 
 /* Process and master do not hear each other until the last fault. */
@@ -254,6 +316,7 @@ static void be_kept(struct sim_plan *drawn)
     drawn->sentinels = drawn->topology == SIM_REPLICAS ? 3 : 0;
     drawn->min_replicas = 0;
     drawn->is_calm = sim_chance(SIM_FAULTS, 0.2);
+    drawn->is_quiet = drawn->topology == SIM_ONE && !drawn->is_calm && hash_of(drawn, 11) % 2;
     drawn->procs = (int)sim_between(SIM_FAULTS, 2, 3);
     drawn->threads = (int)sim_between(SIM_FAULTS, 1, 2);
     drawn->keep_ms = (uint32_t)sim_between_log(SIM_FAULTS, 5, 20000);
@@ -266,7 +329,7 @@ static void be_kept(struct sim_plan *drawn)
         drawn->hold_most = drawn->pause_most = SIM_MS / 50;
         drawn->calls_most = 12000;
     }
-    drawn->fair = drawn->fixed = drawn->extends = 0;
+    drawn->fair = drawn->fixed = drawn->extends = drawn->orphans = 0;
     drawn->handoff_ms = 0;
     drawn->waits = 0.9;
     drawn->denied = 0;
@@ -299,7 +362,7 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
     static void (*const themes[THEMES])(struct sim_plan *) = {
         [LATE] = be_late,         [IN_TURN] = be_in_turn, [RESTARTS] = be_restarted, [TOLD] = be_told,
         [STOPS] = be_stopped,     [CROWD] = be_crowded,   [VOTES] = be_voting,       [KEPT] = be_kept,
-        [FOUNDING] = be_founding, [THIN] = be_thin,
+        [FOUNDING] = be_founding, [THIN] = be_thin,       [RECALLED] = be_recalled,  [MOVED] = be_moved,
     };
 
     if (theme == ANY)
@@ -319,9 +382,9 @@ static void draw_faults(struct sim_plan *drawn, enum theme theme)
         bool chosen = sim_chance(SIM_FAULTS, drawn->is_told || drawn->is_quiet ? 0
                                              : theme == ANY                    ? 0.18
                                                                                : 0.03) ||
-                      (favours(theme, (enum sim_fault_kind)kind) && sim_chance(SIM_FAULTS, 0.7));
+                      (favours(drawn, theme, (enum sim_fault_kind)kind) && sim_chance(SIM_FAULTS, 0.7));
         chosen = chosen || (kind == SIM_FAULT_slot_move && sim_chance(SIM_FAULTS, 0.8));
-        int count = (int)sim_between_log(SIM_FAULTS, favours(theme, (enum sim_fault_kind)kind) ? 4 : 1, 16);
+        int count = (int)sim_between_log(SIM_FAULTS, favours(drawn, theme, (enum sim_fault_kind)kind) ? 4 : 1, 16);
         for (int i = 0; i < count; i++) {
             struct sim_fault fault = {.time = sim_between(SIM_FAULTS, 20 * SIM_MS, drawn->last_fault),
                                       .kind = (enum sim_fault_kind)kind,
@@ -335,6 +398,11 @@ static void draw_faults(struct sim_plan *drawn, enum theme theme)
                 fault.time = sim_between_log(SIM_FAULTS, SIM_MS, 400 * SIM_MS);
                 fault.length = sim_between_log(SIM_FAULTS, SIM_MS, 20 * SIM_MS);
             }
+            if (theme == RECALLED && kind == SIM_FAULT_foreign && i < drawn->fault_count) /* before holders are back */
+                fault.time = drawn->faults[i].time + drawn->faults[i].length / 4 +
+                             sim_between_log(SIM_FAULTS, 1000, 20 * SIM_MS);
+            if (theme == MOVED) /* all that lasts as long as a slot is in two parts is over soon */
+                fault.length = sim_between_log(SIM_FAULTS, SIM_MS, 400 * SIM_MS);
             bool is_early = drawn->topology == SIM_QUORUM && sim_harms_a_vote(fault.kind) &&
                             !takes_what_it_knows(fault.kind) && fault.time < SIM_S;
             if (!chosen || is_early || !fits(drawn, fault.kind) || drawn->fault_count == SIM_FAULTS_MOST)
@@ -354,6 +422,7 @@ static void draw_work(struct sim_plan *drawn)
                                                              : sim_between_log(SIM_FAULTS, 100, 1500));
     drawn->end = sim_between_log(SIM_FAULTS, 300 * SIM_MS, 8 * SIM_S);
     drawn->calls_most = 3000;
+    drawn->odd_leases = 0.1;
     drawn->command_timeout_ms = (uint32_t)sim_between_log(SIM_FAULTS, 50, 1000);
     drawn->connect_timeout_ms = (uint32_t)sim_between_log(SIM_FAULTS, 50, 1000);
     drawn->outage_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 5000);
@@ -412,14 +481,6 @@ static bool is_named(const char *only, const char *name)
     return only && strcmp(only, name) == 0;
 }
 
-/* From the seed alone: what is drawn is the same as before for all else. */
-static uint64_t hash_of(const struct sim_plan *drawn, uint64_t salt)
-{
-    uint64_t mixed = (drawn->seed + salt * 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
-
-    return (mixed ^ mixed >> 29) * 0x94d049bb133111ebu >> 33;
-}
-
 uint32_t sim_limit(const struct sim_plan *drawn, int name)
 {
     uint32_t limit = (uint32_t)(hash_of(drawn, (uint64_t)name + 7) % 5);
@@ -446,7 +507,11 @@ static enum theme draw_theme(const struct sim_plan *drawn, const char *only)
     enum theme theme = sim_chance(SIM_FAULTS, 0.3) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, CROWD);
 
     if (drawn->topology == SIM_QUORUM && sim_chance(SIM_FAULTS, 0.5))
-        theme = (enum theme[]){FOUNDING, THIN, VOTES, VOTES}[hash_of(drawn, 8) % 4];
+        theme = (enum theme[]){FOUNDING, THIN, THIN, VOTES}[hash_of(drawn, 8) % 4];
+    else if (drawn->topology == SIM_ONE && hash_of(drawn, 8) % 4 == 0)
+        theme = hash_of(drawn, 12) % 2 ? KEPT : RECALLED;
+    else if (drawn->topology == SIM_CLUSTER && hash_of(drawn, 8) % 2)
+        theme = MOVED;
     for (int i = 0; i < THEMES; i++)
         theme = is_named(only, theme_names[i]) ? (enum theme)i : theme;
     if (theme == CROWD && !only && sim_chance(SIM_FAULTS, 0.85)) /* it takes long */
@@ -459,9 +524,11 @@ static void draw_kinds(struct sim_plan *drawn, enum theme theme)
 {
     if (theme != KEPT && hash_of(drawn, 3) % 8 == 0)
         drawn->keep_ms = (uint32_t)(1 + hash_of(drawn, 4) % 300);
-    if (theme != IN_TURN && hash_of(drawn, 5) % 8 == 0)
+    if (theme != IN_TURN && hash_of(drawn, 5) % (theme == TOLD ? 2 : 8) == 0)
         drawn->several = (double)(1 + hash_of(drawn, 6) % 5) / 10;
-    drawn->shared = theme == KEPT || hash_of(drawn, 1) % 3 > 0 ? 0 : (double)(1 + hash_of(drawn, 2) % 9) / 10;
+    drawn->shared = theme == KEPT || (theme == TOLD && drawn->topology == SIM_QUORUM) || hash_of(drawn, 1) % 3 > 0
+                        ? 0
+                        : (double)(1 + hash_of(drawn, 2) % 9) / 10;
 }
 
 /* Nothing goes wrong. */
@@ -501,8 +568,10 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     draw_schedule(&out->schedule);
     apply_theme(out, theme);
     draw_tasks(out);
-    if (theme == CROWD || out->is_voting) {
-        out->servers = theme == CROWD ? 1 : sim_chance(SIM_FAULTS, 0.8) ? 3 : 5;
+    if (out->is_voting && hash_of(out, 13) % 2)
+        out->skew_most = 20 * SIM_S;
+    if (theme == CROWD || theme == RECALLED || out->is_voting) {
+        out->servers = !out->is_voting ? 1 : sim_chance(SIM_FAULTS, 0.8) ? 3 : 5;
         out->sentinels = 0;
         out->min_replicas = 0;
     }
@@ -521,7 +590,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     if (!out->is_told && !out->is_quiet && sim_chance(SIM_FAULTS, theme == STOPS || theme == LATE ? 0.7 : 0.3))
         out->server_rate = sim_chance(SIM_FAULTS, 0.5) ? 1.009 : 0.991;
     draw_faults(out, theme);
-    out->well_from = out->is_told ? 0 : out->last_fault;
+    out->well_from = out->is_told || theme == MOVED ? 0 : out->last_fault;
     out->loses_data = out->loses_data || out->forces > 0;
 }
 

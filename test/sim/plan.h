@@ -65,6 +65,8 @@ struct sim_plan {
     int64_t hold_least, hold_most, pause_most; /* ns */
     double shared; /* how often a lock is shared; each name has a limit of its own: see sim_limit */
     double fair, fixed, extends, nests, forces, queries, orphans, waits, bursts; /* how often */
+    double odd_leases;             /* how often a lock has another lease than lease_ms */
+    int64_t skew_most;             /* of a server's clock, all the time */
     double several;                /* how often several names are locked in one call */
     double tasks, begins, cancels; /* how often a task owns, a call is begun, and one cancels another */
     struct sim_network network;
@@ -78,7 +80,8 @@ struct sim_plan {
     bool loses_data;   /* exclusion is not promised */
     bool is_voting;    /* of a quorum what its documents say that it bears */
     bool is_calm;      /* nothing goes wrong */
-    bool is_quiet;     /* nothing but that processes are killed */
+    bool is_quiet;     /* nothing but the faults that its theme is about */
+    bool is_moved;     /* nothing but that slots move, quickly */
     bool is_told;      /* nothing but what others do to keys, of which the server tells */
     int64_t well_from; /* from then on delays are short */
 };

@@ -26,6 +26,8 @@
     XX(dibs_extend)                                                                                                    \
     XX(dibs_check)                                                                                                     \
     XX(dibs_hold_of)                                                                                                   \
+    XX(dibs_query_waiters)                                                                                             \
+    XX(dibs_forget)                                                                                                    \
     XX(dibs_query)                                                                                                     \
     XX(dibs_task_new)                                                                                                  \
     XX(dibs_task_enter)                                                                                                \

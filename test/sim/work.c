@@ -243,7 +243,8 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
         options.flags |= DIBS_FAIR;
     if (sim_chance(SIM_WORK, plan->fixed))
         options.flags |= DIBS_FIXED_LEASE;
-    if (plan->bursts == 0 && sim_chance(SIM_WORK, 0.1)) /* a short one has no time for a server that is busy */
+    if (plan->bursts == 0 &&
+        sim_chance(SIM_WORK, plan->odd_leases)) /* a short one has no time for a server that is busy */
         options.lease_ms =
             (uint32_t)sim_between_log(SIM_WORK, 20, plan->lease_ms * 2 < 86400000 ? plan->lease_ms * 2 : 86400000);
     if (options.lease_ms && options.lease_ms < least_lease())
@@ -339,11 +340,18 @@ static void extend(struct sim_worker *worker, int name)
 
 static void force(struct sim_worker *worker, int name)
 {
+    const struct sim_api *api = worker->proc->api;
+    dibs_owner owner;
+
+    /* At a quorum, without a token, it may take a vote of somebody who acquires the lock meanwhile. */
+    bool by_token = plan->topology == SIM_QUORUM;
+    if (by_token && (api->dibs_query(worker->runtime, sim_name(name), &owner) != DIBS_OK || !owner.token[0]))
+        return;
     sim_judge_call(worker, "dibs_force_unlock", plan->command_timeout_ms);
-    dibs_status status = worker->proc->api->dibs_force_unlock(worker->runtime, sim_name(name), NULL);
+    dibs_status status = api->dibs_force_unlock(worker->runtime, sim_name(name), by_token ? owner.token : NULL);
     sim_judge_return(worker, status);
     sim_judge_forced(name);
-    sim_tell("forced '%s': %s", sim_name(name), worker->proc->api->dibs_status_name(status));
+    sim_tell("forced '%s': %s", sim_name(name), api->dibs_status_name(status));
 }
 
 static bool on_listed(const char *name, const dibs_owner *owner, void *arg)
@@ -354,8 +362,42 @@ static bool on_listed(const char *name, const dibs_owner *owner, void *arg)
     return true;
 }
 
+/* Who waits fairly since a while, and has a place of its own in the queue. */
+static int count_waiters(int name, int64_t since)
+{
+    int count = 0;
+
+    for (const struct sim_worker *worker = sim_workers; worker; worker = worker->next)
+        count += worker->inside && worker->wants == name && worker->fair && worker->began < since &&
+                 worker->cancelled_at == SIM_NEVER && !worker->proc->stopped;
+    return count;
+}
+
+/* The queue has all who wait, and a lock for which somebody waits is not forgotten. */
+static void look_at_queue(struct sim_worker *worker, int name)
+{
+    const struct sim_api *api = worker->proc->api;
+    static dibs_waiter waiters[64];
+    int64_t since = sim_now - 200 * SIM_MS - 4 * (plan->network.delay + plan->network.jitter);
+    bool forgets = sim_chance(SIM_WORK, 0.3);
+    size_t count = 0;
+
+    sim_judge_call(worker, forgets ? "dibs_forget" : "dibs_query_waiters", plan->command_timeout_ms);
+    dibs_status status = forgets ? api->dibs_forget(worker->runtime, sim_name(name))
+                                 : api->dibs_query_waiters(worker->runtime, sim_name(name), waiters, 64, &count);
+    sim_judge_return(worker, status);
+    int wait = count_waiters(name, since);
+    bool is_sure = plan->topology == SIM_ONE && (plan->is_calm || plan->is_quiet || plan->is_told);
+    if (is_sure && status == DIBS_OK && wait > (forgets ? 0 : (int)count))
+        sim_fail("%s of '%s' knows of %zu who wait, of %d", worker->call, sim_name(name), count, wait);
+}
+
 static void query(struct sim_worker *worker, int name)
 {
+    if (sim_chance(SIM_WORK, 0.4)) {
+        look_at_queue(worker, name);
+        return;
+    }
     dibs_owner owner;
     int count = 0;
     bool one = sim_chance(SIM_WORK, 0.7);
@@ -368,36 +410,18 @@ static void query(struct sim_worker *worker, int name)
 
 /* --------------------------------------------------------------------- threads */
 
-static void hold(struct sim_worker *worker, int name)
-{
-    int64_t left = sim_between_log(SIM_WORK, plan->hold_least, plan->hold_most);
-
-    while (left > 0 && !worker->freed) {
-        if (sim_chance(SIM_WORK, 0.5))
-            leave_and_check(worker, name);
-        int64_t part = sim_between(SIM_WORK, left / 3, left) + plan->hold_most / 200 + 1;
-        sim_pass(part);
-        left -= part;
-        check(worker, name);
-        if (sim_chance(SIM_WORK, plan->extends))
-            extend(worker, name);
-        if (sim_chance(SIM_WORK, plan->nests) && worker->hold_count < SIM_HOLDS - 1) {
-            int other = draw_name(worker);
-            if (lock(worker, other, sim_between(SIM_WORK, 0, 20)) && other != name && sim_chance(SIM_WORK, 0.5))
-                unlock(worker, other);
-        }
-        if (sim_chance(SIM_WORK, plan->cancels))
-            cancel_somebody(worker);
-    }
-}
-
 /* -------------------------------------------------------------- several names */
 
 #define SEVERAL 4 /* names of a call, at most */
 
-/* They follow each other in a ring of all names, so that every pair comes in both orders. */
+/* They follow each other in a ring of all names, so that every pair comes in both orders; or are held already. */
 static size_t draw_names(const struct sim_worker *worker, int *out, const char **texts)
 {
+    if (worker->hold_count > 0 && sim_chance(SIM_WORK, 0.3)) {
+        out[0] = worker->holds[0].name;
+        texts[0] = sim_name(out[0]);
+        return 1;
+    }
     size_t count = (size_t)sim_between(SIM_WORK, 1, plan->names < SEVERAL ? plan->names : SEVERAL);
     int first = draw_name(worker);
     bool down = sim_chance(SIM_WORK, 0.5);
@@ -422,15 +446,43 @@ static dibs_status call_lock_names(struct sim_worker *worker, const char *const 
     return status == DIBS_OK ? await_done(worker, DIBS_DONE_LOCK) : not_begun(worker, status);
 }
 
-/* All of them, or none. The worker holds nothing before. */
+/* What each name is after a call for all of them, which had the worker's holds before. */
+static void judge_several(struct sim_worker *worker, const int *wanted, size_t count, dibs_status status, bool begun)
+{
+    const dibs_lock_options options = {0};
+
+    for (size_t i = 0; i < count; i++) {
+        bool again = sim_hold_of(worker, wanted[i]) != NULL;
+        if (status == DIBS_OK) {
+            sim_judge_acquired(worker, wanted[i], &options, again);
+            if (!again)
+                sim_hold_of(worker, wanted[i])->begun = begun;
+        } else if (again && status == DIBS_TIMEOUT && sim_judge_is_gone(worker, wanted[i])) {
+            sim_fail("the call for several names does not say that '%s' was lost", sim_name(wanted[i]));
+        } else if (!again && worker->proc->api->dibs_check(worker->runtime, sim_name(wanted[i])) != DIBS_NOT_HELD) {
+            sim_fail("'%s' is held, though the call for several names failed", sim_name(wanted[i]));
+        }
+    }
+}
+
+static bool holds_all(struct sim_worker *worker, const int *wanted, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!sim_hold_of(worker, wanted[i]))
+            return false;
+    return true;
+}
+
+/* All of them, or none. Who holds others waits for a time: else two could wait for each other. */
 static bool lock_several(struct sim_worker *worker)
 {
     int wanted[SEVERAL];
     const char *texts[SEVERAL];
     size_t count = draw_names(worker, wanted, texts);
     dibs_lock_options options = {.flags = sim_chance(SIM_WORK, plan->fair) ? DIBS_FAIR : 0};
-    int64_t wait_ms = draw_wait();
-    bool begun, cancelled = worker->task && worker->cancelled_at <= sim_now;
+    int64_t wait_ms = worker->hold_count > 0 ? sim_between_log(SIM_WORK, 1, 4000) : draw_wait();
+    bool all = holds_all(worker, wanted, count), begun;
+    bool cancelled = worker->task && worker->cancelled_at <= sim_now && worker->hold_count == 0;
 
     sim_tell("locks %zu names from '%s' on, waits %lld ms", count, texts[0], (long long)wait_ms);
     worker->wants = -1;
@@ -449,15 +501,10 @@ static bool lock_several(struct sim_worker *worker)
         sim_fail("locks for a cancelled task returned %s", worker->proc->api->dibs_status_name(status));
     if (worker->freed)
         return false;
+    if (all && status == DIBS_CANCELLED)
+        sim_fail("a cancelled task cannot enter again what it holds");
     enter(worker);
-    for (size_t i = 0; i < count; i++) {
-        if (status == DIBS_OK) {
-            sim_judge_acquired(worker, wanted[i], &options, false);
-            sim_hold_of(worker, wanted[i])->begun = begun;
-        } else if (worker->proc->api->dibs_check(worker->runtime, texts[i]) != DIBS_NOT_HELD) {
-            sim_fail("'%s' is held, though the call for several names failed", texts[i]);
-        }
-    }
+    judge_several(worker, wanted, count, status, begun);
     return status == DIBS_OK;
 }
 
@@ -477,6 +524,31 @@ static void unlock_several(struct sim_worker *worker)
     for (int i = worker->hold_count - 1; i >= 0; i--)
         if (worker->holds[i].count == 1)
             sim_judge_released(worker, worker->holds[i].name, DIBS_OK);
+}
+
+static void hold(struct sim_worker *worker, int name)
+{
+    int64_t left = sim_between_log(SIM_WORK, plan->hold_least, plan->hold_most);
+
+    while (left > 0 && !worker->freed) {
+        if (sim_chance(SIM_WORK, 0.5))
+            leave_and_check(worker, name);
+        int64_t part = sim_between(SIM_WORK, left / 3, left) + plan->hold_most / 200 + 1;
+        sim_pass(part);
+        left -= part;
+        check(worker, name);
+        if (sim_chance(SIM_WORK, plan->extends))
+            extend(worker, name);
+        if (sim_chance(SIM_WORK, plan->nests) && worker->hold_count < SIM_HOLDS - 1) {
+            int other = draw_name(worker);
+            if (plan->several > 0 && worker->hold_count < SIM_HOLDS - SEVERAL && sim_chance(SIM_WORK, 0.6))
+                lock_several(worker);
+            else if (lock(worker, other, sim_between(SIM_WORK, 0, 20)) && other != name && sim_chance(SIM_WORK, 0.5))
+                unlock(worker, other);
+        }
+        if (sim_chance(SIM_WORK, plan->cancels))
+            cancel_somebody(worker);
+    }
 }
 
 /* Many locks, of which nobody else wants one, are let go at once, at best by the end of the thread. */
