@@ -11,6 +11,10 @@ channel = channel ~= '' and channel
 local values, noted = redis.pcall('MGET', K, F), call('HMGET', Q, '', asker)
 -- To MGET, what is no string is nothing; nor is there anything without the right to it.
 local owner, summary, entry, mark = values[1] or redis.pcall('GET', K), noted[1], noted[2], ' '
+-- A token may ask behind itself (rule 70): what it has is given back, but it keeps its place in the queue.
+if leaving == asker and owner ~= asker then
+  leaving = 'dibs:'
+end
 -- @insert clock
 -- @insert queue
 fence_text = values[2]
