@@ -357,10 +357,10 @@ DIBS_API void dibs_shutdown(dibs_runtime *rt);
  * nothing.
  *
  * Other threads, and tasks, need not know of it. A call of theirs that begins during or after
- * dibs_close returns DIBS_CLOSED. If it concerns a lock that its thread held, it returns
- * DIBS_LOST instead: dibs_check and dibs_hold_of as soon as the lock was released,
- * dibs_unlock once for each hold. After that, and for a lock that was not held at all, such
- * calls return DIBS_NOT_HELD, as those of the thread that called dibs_close do at once.
+ * dibs_close returns DIBS_CLOSED, also an acquire of a lock that its thread held. Of such a lock
+ * dibs_check and dibs_hold_of return DIBS_LOST instead, as soon as the lock was released, and
+ * dibs_unlock returns it once for each hold. After that, and for a lock that was not held at all,
+ * these three return DIBS_NOT_HELD, as those of the thread that called dibs_close do at once.
  * dibs_stats_get fills in zeros; dibs_shutdown and a second dibs_close do nothing. To make
  * this possible, the handle itself, some 440 bytes, is never freed. Threads that still had
  * holds may end, and may use other runtimes, without harm.

@@ -19,7 +19,7 @@ extern "C" {
  * VictoriaMetrics), to be sent as the body of an answer to a scrape:
  *
  *   dibs_acquired_total ...              each counter of dibs_stats
- *   dibs_holds, dibs_leases, dibs_tracking, dibs_untaken   gauges
+ *   dibs_holds, dibs_leases, dibs_kept, dibs_tracking, dibs_untaken   gauges
  *   dibs_waiting                         gauge: threads and tasks that wait for a lock now
  *   dibs_wait_seconds                    histogram: the time of each first acquire that succeeded
  *   dibs_hold_seconds                    histogram: from there to the last unlock
