@@ -27,8 +27,8 @@ struct dibs__command {
                        */
     bool asking;    /* ASKING is sent right before it: a node of a cluster is to serve a slot that it is just getting */
     bool untracked; /* CLIENT CACHING NO is sent right before it: the server is not to track what it reads */
-    const struct dibs__command *before; /* commands that are sent right before it, in the same write; each has words alone.
-                                           The server may run commands of other clients in between */
+    const struct dibs__command *before; /* commands that are sent right before it, in the same write; each has words
+                                           alone. The server may run commands of other clients in between */
     unsigned before_count;              /* at most 31; not with asking or untracked */
 };
 

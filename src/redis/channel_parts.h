@@ -59,9 +59,9 @@ struct dibs__request {
     atomic_bool done;                                /* atomic; written under mutex; no longer in flight: answered, or
                                                         failed. Then the request is the waiting thread's alone */
     unsigned before DIBS__GUARDED_BY(channel_mutex); /* so many replies come before its own */
-    uint32_t said_before;         /* the reading thread's until done, then the taker's; as exchange->before */
-    bool tells_first;                                /* read-only once sent; as of the command */
-    bool unknown; /* set before done; failed, and the server may have got the command */
+    uint32_t said_before; /* the reading thread's until done, then the taker's; as exchange->before */
+    bool tells_first;     /* read-only once sent; as of the command */
+    bool unknown;         /* set before done; failed, and the server may have got the command */
     struct dibs__error *error DIBS__GUARDED_BY(channel_mutex); /* the waiting thread's, for the reason of a failure */
     redisReply *reply;            /* the reading thread's until done, then the taker's; NULL: failed */
     struct dibs__sleeper sleeper; /* has its own guard */

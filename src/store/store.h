@@ -123,9 +123,9 @@ enum dibs__why {
 };
 
 struct dibs__answer {
-    uint64_t fence;   /* granted: larger than any before for the name; below 2^53 */
-    uint32_t step;    /* granted: 0; else the process was granted the fence before, nobody was granted the lock since, and
-                         this is the next_step of the release */
+    uint64_t fence; /* granted: larger than any before for the name; below 2^53 */
+    uint32_t step;  /* granted: 0; else the process was granted the fence before, nobody was granted the lock since, and
+                       this is the next_step of the release */
     int64_t again_ms; /* taken: ask again after this time, if the listener says nothing before */
     enum dibs__retirement retired;
     enum dibs__why why;
@@ -223,17 +223,17 @@ struct dibs__ask {
  */
 struct dibs__release {
     const char *token;
-    uint32_t lease_ms;       /* as for retract, which takes over where the store does not answer */
-    uint64_t fence;          /* as for retract */
-    uint32_t next_step;      /* of the steps of that fence, which core counts: the first that no holder had; 0: the fence
-                                is not granted again */
-    int64_t granted_at;      /* with next_step: when the store granted the lock to the token */
-    bool contended;          /* others may wait for the lock: they are to have it soon, if need be before the caller
-                                has its answer */
-    bool quiet;              /* who waits is not told; of a member of a quorum */
-    struct dibs__ask next;   /* the attempt is of the same name, and not fair. A member of a quorum leaves it alone: it
-                                is to ask by itself */
-    bool again;              /* set: the release had to be sent twice, so the first sending may have done it */
+    uint32_t lease_ms;     /* as for retract, which takes over where the store does not answer */
+    uint64_t fence;        /* as for retract */
+    uint32_t next_step;    /* of the steps of that fence, which core counts: the first that no holder had; 0: the fence
+                              is not granted again */
+    int64_t granted_at;    /* with next_step: when the store granted the lock to the token */
+    bool contended;        /* others may wait for the lock: they are to have it soon, if need be before the caller
+                              has its answer */
+    bool quiet;            /* who waits is not told; of a member of a quorum */
+    struct dibs__ask next; /* the attempt is of the same name, and not fair. A member of a quorum leaves it alone: it
+                              is to ask by itself */
+    bool again;            /* set: the release had to be sent twice, so the first sending may have done it */
     dibs_status next_status; /* set with next, as an ask would; the error is the release's alone */
 };
 

@@ -1,6 +1,6 @@
 /*
- * A name that the process gave up a moment ago is locked again by plain commands (rule 70), where nobody else wanted it. Whether
- * that happens is a matter of 20 ms, so each test goes on until it has happened.
+ * A name that the process gave up a moment ago is locked again by plain commands (rule 70), where nobody else wanted
+ * it. Whether that happens is a matter of 20 ms, so each test goes on until it has happened.
  */
 #include <string.h>
 
@@ -129,7 +129,8 @@ static void who_waits_is_not_passed(void **state)
         long long requeues = server_calls(f->server, "mget");
         server_do(f->server, "DEL lock:x");
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
-        given_back = server_calls(f->server, "mget") > requeues; /* of the scripts that ask only requeue.lua does that */
+        given_back =
+            server_calls(f->server, "mget") > requeues; /* of the scripts that ask only requeue.lua does that */
         assert_status(DIBS_OK, actor_result(waiter));
         assert_status(DIBS_OK, actor_unlock(waiter, other, "x"));
         await_no_waiters(f->rt, "x");

@@ -168,8 +168,8 @@ static void see_to_handover(const struct sim_worker *worker, int name, const dib
 
     if (hold->fence / SIM_HANDED_OVER > names[name].fence / SIM_HANDED_OVER)
         names[name].grant_at = sim_now;
-    else if (!hold->shared && !(worker->several >> name & 1) && (plan->is_calm || plan->is_quiet) && plan->keep_ms == 0 &&
-             sim_now - names[name].grant_at > (most + 50) * SIM_MS)
+    else if (!hold->shared && !(worker->several >> name & 1) && (plan->is_calm || plan->is_quiet) &&
+             plan->keep_ms == 0 && sim_now - names[name].grant_at > (most + 50) * SIM_MS)
         sim_fail("process %d, thread %d has '%s' by a grant that is %.3f s old", worker->proc->number,
                  worker->thread->number, sim_name(name), (double)(sim_now - names[name].grant_at) / SIM_S);
 }

@@ -388,7 +388,8 @@ static void look_at_queue(struct sim_worker *worker, int name)
     sim_judge_return(worker, status);
     int wait = count_waiters(name, since);
     bool is_sure = plan->topology == SIM_ONE && (plan->is_calm || plan->is_quiet || plan->is_told);
-    if (is_sure && status == DIBS_OK && wait > (forgets ? 0 : (int)count + 1)) /* one may have the lock, and not know it yet */
+    if (is_sure && status == DIBS_OK &&
+        wait > (forgets ? 0 : (int)count + 1)) /* one may have the lock, and not know it yet */
         sim_fail("%s of '%s' knows of %zu who wait, of %d", worker->call, sim_name(name), count, wait);
 }
 

@@ -67,7 +67,7 @@ struct dibs__redis_store {
         choosy DIBS__GUARDED_BY(dibs__redis_mutex); /* threads that wait for an exclusive channel that is connected */
     struct dibs__spare_call *spare_calls DIBS__GUARDED_BY(dibs__redis_mutex); /* memory of calls that ended */
     unsigned spare_count DIBS__GUARDED_BY(dibs__redis_mutex);                 /* of those */
-    struct dibs__relocks *relocks DIBS__GUARDED_BY(dibs__redis_mutex); /* NULL: nothing was noted yet */
+    struct dibs__relocks *relocks DIBS__GUARDED_BY(dibs__redis_mutex);        /* NULL: nothing was noted yet */
     /* Of what restores leases: the first connection of those from which it may still come, and the last not-after;
        channel NULL: none. */
     struct dibs__route restored DIBS__GUARDED_BY(dibs__redis_mutex);

@@ -16,9 +16,9 @@
 #define QUEUED 2u /* EXISTS Q */
 
 /*
- * So long after the grant its fence may be used again. F lives for an hour at least, dibs_query tells how long a lock has
- * been held by its fence, and a server whose data is taken back without a new connection has to become a replica and a
- * master again in that time.
+ * So long after the grant its fence may be used again. F lives for an hour at least, dibs_query tells how long a lock
+ * has been held by its fence, and a server whose data is taken back without a new connection has to become a replica
+ * and a master again in that time.
  */
 #define MOST (20 * DIBS__NS_PER_MS)
 
@@ -121,8 +121,7 @@ static bool says(const redisReply *reply, uint64_t fence)
 }
 
 dibs_status dibs__sending_read_relock(struct dibs__redis_store *store, const struct dibs__sending *sending,
-                                      const struct dibs__exchange *exchange, bool *decided,
-                                      struct dibs__answer *answer)
+                                      const struct dibs__exchange *exchange, bool *decided, struct dibs__answer *answer)
 {
     struct dibs__attempt *attempt = sending->attempt;
     bool took = exchange->before & TOOK;
