@@ -1102,25 +1102,24 @@ DIBS_API dibs_status dibs_examine(dibs_runtime *rt, dibs_finding_fn *fn, void *a
  */
 DIBS_API dibs_status dibs_admit(dibs_runtime *rt, uint32_t longest_ms, dibs_finding_fn *fn, void *arg);
 
-typedef struct dibs_stats { /* counted since dibs_open; all only grow, except where "now" is said */
-    uint64_t acquired;      /* first acquires that were granted */
-    uint64_t reentered;     /* acquires by a thread or task that already held the lock */
-    uint64_t released;      /* final unlocks */
-    uint64_t busy;          /* single tries that found the lock taken */
-    uint64_t timed_out;     /* waits that ended without the lock */
-    uint64_t contended;     /* acquires that had to wait, whatever their outcome */
-    uint64_t granted;       /* acquires that got the lock by a push from the store */
-    uint64_t handed_off;    /* acquires that got the lock from a thread or task of this process */
-    uint64_t renewed;       /* leases renewed */
-    uint64_t renew_failed;  /* renewals without an answer, or answered by an error; they are repeated */
-    uint64_t lost;          /* leases that ended under their holder */
-    uint64_t orphaned;      /* locks released because their thread ended */
-    uint64_t
-        store_commands;    /* commands sent to the store, for any reason; those that are answered as one count as one */
-    uint64_t store_errors; /* error replies */
-    uint64_t reconnects;   /* connections made in place of broken ones */
-    uint64_t holds;        /* now: locks held by threads and tasks, each counted once */
-    uint64_t leases;       /* now: leases that are kept alive */
+typedef struct dibs_stats {  /* counted since dibs_open; all only grow, except where "now" is said */
+    uint64_t acquired;       /* first acquires that were granted */
+    uint64_t reentered;      /* acquires by a thread or task that already held the lock */
+    uint64_t released;       /* final unlocks */
+    uint64_t busy;           /* single tries that found the lock taken */
+    uint64_t timed_out;      /* waits that ended without the lock */
+    uint64_t contended;      /* acquires that had to wait, whatever their outcome */
+    uint64_t granted;        /* acquires that got the lock by a push from the store */
+    uint64_t handed_off;     /* acquires that got the lock from a thread or task of this process */
+    uint64_t renewed;        /* leases renewed */
+    uint64_t renew_failed;   /* renewals without an answer, or answered by an error; they are repeated */
+    uint64_t lost;           /* leases that ended under their holder */
+    uint64_t orphaned;       /* locks released because their thread ended */
+    uint64_t store_commands; /* commands sent to the store, for any reason; what makes one answer counts once */
+    uint64_t store_errors;   /* error replies */
+    uint64_t reconnects;     /* connections made in place of broken ones */
+    uint64_t holds;          /* now: locks held by threads and tasks, each counted once */
+    uint64_t leases;         /* now: leases that are kept alive */
     uint64_t events_dropped; /* events that did not fit in the queue */
     uint64_t tracking; /* now: 1: the server tells at once of locks that change; 0: it does not, or no lock was held
                           or waited for so long that this was needed */

@@ -1,6 +1,5 @@
 #include "store/redis/relock.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
