@@ -159,7 +159,7 @@ static size_t store_pending(void *context)
 {
     const struct dibs__core *core = context;
 
-    return atomic_load(&core->counters.unconfirmed);
+    return (size_t)atomic_load(&core->counters.unconfirmed);
 }
 
 /* For the workers. */
