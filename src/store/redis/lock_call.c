@@ -120,6 +120,7 @@ dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__l
         error = &call->error;
         deadline = 0;
     }
+    call->is_plain = false;
     call->request = dibs__call_begin(&call->call, store->channels[call->channel], &call->view, deadline, error);
     return call->request ? DIBS_OK : error->status;
 }
@@ -133,6 +134,7 @@ dibs_status dibs__lock_call_send_command(struct dibs__redis_store *store, struct
         error = &call->error;
         deadline = 0;
     }
+    call->is_plain = true;
     call->request = dibs__channel_send(store->channels[call->channel], call->view.serial, command, deadline, error);
     return call->request ? DIBS_OK : error->status;
 }
@@ -144,7 +146,9 @@ dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs_
     struct dibs__request *request = call->request;
 
     call->request = NULL;
-    dibs_status status = dibs__call_finish(&call->call, store->channels[call->channel], &call->view, request, exchange);
+    struct dibs__channel *channel = store->channels[call->channel];
+    dibs_status status = call->is_plain ? dibs__channel_wait(channel, request, exchange)
+                                        : dibs__call_finish(&call->call, channel, &call->view, request, exchange);
     if (status != DIBS_OK || !call->redirect || !dibs__redis_turned_away(store, call->redirect, exchange->reply))
         return status;
     dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s answered: %s", store->endpoint.url.shown,

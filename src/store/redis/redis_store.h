@@ -184,6 +184,7 @@ struct dibs__lock_call {
     unsigned tries;              /* how many had ended to connect that channel when the call waited for it */
     struct dibs__link_view view; /* of the connection that the call goes over */
     struct dibs__call call;
+    bool is_plain;            /* what was sent last is no script, so a refusal of scripts is none of it */
     struct dibs__error error; /* of what is begun, until it is finished */
     struct dibs__key keys[DIBS__KEYS];
 };
