@@ -316,7 +316,7 @@ static void put_back(struct dibs__workers *w, struct dibs__job *jobs)
 
 /*
  * Begins them one by one, up to one that holds back the others: what it has not sent might be sent for the next one.
- * Returns those that are to be finished.
+ * Returns those that the caller must finish.
  */
 static struct dibs__job *begin_some(struct dibs__workers *w, struct dibs__job *batch, bool *hold_back)
 {

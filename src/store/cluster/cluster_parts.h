@@ -153,7 +153,7 @@ dibs_status dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__op
                                   struct dibs__cluster_op **cluster_op, struct dibs__error *error);
 
 /*
- * The operation is DIBS_UNAVAILABLE. True: it is to be repeated, at cluster_op->node.
+ * The operation is DIBS_UNAVAILABLE. True: the caller repeats it at cluster_op->node.
  * may_pause: it may be waited for that a slot has moved.
  */
 bool dibs__cluster_op_goes_on(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,

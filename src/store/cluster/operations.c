@@ -161,7 +161,7 @@ static dibs_status finish_at(struct dibs__cluster *cluster, struct dibs__cluster
     return node->member->ops->finish(node->member, op, error);
 }
 
-/* The operation is DIBS_UNAVAILABLE. True: it is to be repeated, at cluster_op->node. */
+/* The operation is DIBS_UNAVAILABLE. True: the caller repeats it at cluster_op->node. */
 static bool goes_on(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, const struct dibs__op *op)
 {
     bool is_ask = op->kind == DIBS__OP_ASK, waits = is_ask && op->ask.attempt->wait;

@@ -48,7 +48,7 @@ struct dibs__member {
     _Atomic int64_t rests_until; /* atomic: it failed, or is slow; before that time it is asked only where a majority
                                     can't be had without it; 0: it does not rest */
     _Atomic int64_t votes_from;  /* atomic; the master may not vote before; 0: it may */
-    atomic_bool distrusted;      /* atomic; its clock was set: it is to be told not to vote, and is not asked before */
+    atomic_bool distrusted;      /* atomic; its clock was set: it must be told not to vote before it is asked again */
     atomic_bool set_back; /* atomic; its clock was set back, and it has not voted since: what it renews may end early,
                              once the clock is set right, and does not count */
     atomic_bool strange; /* atomic; it is a master of another quorum, or the second name of a server: it is not asked */
