@@ -6,11 +6,12 @@
 #include <stdint.h>
 
 struct dibs__backoff {
-    int64_t first_ms; /* the constant beginning; over 0 */
-    int64_t next_ms;  /* of the next pause, at most; 0: first_ms */
+    uint32_t first_ms; /* the constant beginning; over 0 */
+    uint32_t next_ms;  /* of the next pause, at most; 0: first_ms */
 };
 
-/* The next pause in ms: from half of what is due to all of it. Then doubles that, to no more than last_ms. */
+/* The next pause in ms: from half of what is due to all of it. Then doubles that, to no more than last_ms (below 2^32).
+ */
 int64_t dibs__backoff_next(struct dibs__backoff *backoff, int64_t last_ms);
 
 /* Begins anew: the next pause is the first. */

@@ -86,16 +86,27 @@ static dibs_status for_lack_of_replicas(struct dibs__acquire *acquire, dibs_stat
 
 /* ------------------------------------------------------------------- one ask */
 
-static struct dibs__attempt *attempt_of(const struct dibs__acquire *acquire)
+/* There is an attempt. */
+static struct dibs__asker *asker_of(const struct dibs__acquire *acquire)
 {
     DIBS__REQUIRE(acquire->lease && acquire->lease->asker);
-    return &acquire->lease->asker->attempt;
+    return acquire->lease->asker;
+}
+
+static struct dibs__attempt *attempt_of(const struct dibs__acquire *acquire)
+{
+    return &asker_of(acquire)->attempt;
+}
+
+static struct dibs__answer *answer_of(const struct dibs__acquire *acquire)
+{
+    return &asker_of(acquire)->answer;
 }
 
 /* What the store answered to the ask that another thread made for this attempt, unless that lease is over. */
 static bool has_answer(const struct dibs__acquire *acquire)
 {
-    const struct dibs__asker *asker = acquire->lease->asker;
+    const struct dibs__asker *asker = asker_of(acquire);
 
     return asker->answered &&
            (asker->status != DIBS_OK ||
@@ -105,32 +116,30 @@ static bool has_answer(const struct dibs__acquire *acquire)
 /* What the next ask asks for, and until when. */
 static void prepare_ask(struct dibs__acquire *acquire)
 {
-    struct dibs__attempt *attempt = attempt_of(acquire);
+    struct dibs__asker *asker = asker_of(acquire);
     int64_t now = dibs__core_now(acquire->core);
     int64_t deadline = acquire->limit > 0 ? dibs__after_ms(now, acquire->core->config.settings->command_timeout_ms)
                                           : acquire->try_until;
 
-    acquire->grace = acquire->limit > 0 && acquire->limit != DIBS__NEVER
-                         ? dibs__after_ms(acquire->limit > now ? acquire->limit : now, GRACE_MS)
-                         : DIBS__NEVER;
-    if (acquire->grace >= deadline)
-        acquire->grace = DIBS__NEVER;
-    attempt->wait = acquire->limit > 0;
-    acquire->ask.kind = DIBS__OP_ASK;
-    acquire->ask.name = attempt->name;
-    acquire->ask.deadline = deadline < acquire->grace ? deadline : acquire->grace;
-    acquire->ask.ask = (struct dibs__ask){attempt, &acquire->answer};
+    asker->grace = acquire->limit > 0 && acquire->limit != DIBS__NEVER
+                       ? dibs__after_ms(acquire->limit > now ? acquire->limit : now, GRACE_MS)
+                       : DIBS__NEVER;
+    if (asker->grace >= deadline)
+        asker->grace = DIBS__NEVER;
+    asker->attempt.wait = acquire->limit > 0;
+    asker->ask = dibs__op_ask(&asker->attempt, &asker->answer, deadline < asker->grace ? deadline : asker->grace);
 }
 
 /* What the store said to the ask, which is over. */
 static dibs_status asked(struct dibs__acquire *acquire, dibs_status status)
 {
-    const struct dibs__answer *answer = &acquire->answer;
+    const struct dibs__asker *asker = asker_of(acquire);
+    const struct dibs__answer *answer = &asker->answer;
 
     if (answer->retired)
         dibs__attempt_renew_token(acquire->core, acquire->cell, acquire->lease);
     if (status == DIBS_UNAVAILABLE && !acquire->budget.in_outage && answer->why != DIBS__WHY_TOO_FEW_REPLICAS &&
-        acquire->grace != DIBS__NEVER && dibs__core_now(acquire->core) >= acquire->grace)
+        asker->grace != DIBS__NEVER && dibs__core_now(acquire->core) >= asker->grace)
         return out_of_time(acquire);
     return status;
 }
@@ -138,15 +147,14 @@ static dibs_status asked(struct dibs__acquire *acquire, dibs_status status)
 /* Begins, or goes on with what was begun; or takes the answer to another thread's ask. */
 static dibs_status finish_ask(struct dibs__acquire *acquire)
 {
-    struct dibs__asker *asker = acquire->lease->asker;
+    struct dibs__asker *asker = asker_of(acquire);
     struct dibs__store *store = acquire->core->store;
 
     if (asker->answered) {
         asker->answered = false;
-        acquire->answer = asker->answer;
         return asker->status;
     }
-    return asked(acquire, store->ops->finish(store, &acquire->ask, acquire->error));
+    return asked(acquire, store->ops->finish(store, &asker->ask, acquire->error));
 }
 
 /* The store granted the lease to the last ask: it counts from when that was sent. False: nothing is left of it. */
@@ -175,7 +183,7 @@ static dibs_status take_grant(struct dibs__acquire *acquire)
 {
     struct dibs__core *core = acquire->core;
 
-    if (begin_lease(acquire, acquire->answer.fence, acquire->answer.step))
+    if (begin_lease(acquire, answer_of(acquire)->fence, answer_of(acquire)->step))
         return DIBS_OK;
     core->store->ops->conclude(core->store, attempt_of(acquire), false);
     dibs__attempt_renew_token(core, acquire->cell, acquire->lease);
@@ -198,9 +206,9 @@ static bool ride_out(struct dibs__acquire *acquire, int64_t *until)
 {
     int64_t now = dibs__core_now(acquire->core);
 
-    if (now > dibs__after_ms(acquire->ask.deadline, SUSPENDED_MS)) /* by a stop of the process: that is no outage */
+    if (now > dibs__after_ms(asker_of(acquire)->ask.deadline, SUSPENDED_MS)) /* a stop of the process: no outage */
         dibs__outage_budget_renew(&acquire->budget, now);
-    if (dibs__outage_budget_is_over(&acquire->budget, acquire->error, &acquire->answer, now)) {
+    if (dibs__outage_budget_is_over(&acquire->budget, acquire->error, answer_of(acquire), now)) {
         acquire->learned = DIBS__LEARNED_OUTAGE;
         return false;
     }
@@ -218,7 +226,7 @@ static bool is_told(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
 
-    if (acquire->answer.told_ms == 0 || !store->ops->tell_when_free)
+    if (answer_of(acquire)->told_ms == 0 || !store->ops->tell_when_free)
         return false;
     if (dibs__asker_expect_change(acquire->cell, acquire->lease))
         acquire->told = 0;
@@ -236,7 +244,7 @@ static void change_waiting(const struct dibs__acquire *acquire, int change)
 /* Another has the lock: until when to sleep before the next ask. */
 static int64_t wait_for_release(struct dibs__acquire *acquire)
 {
-    const struct dibs__answer *answer = &acquire->answer;
+    const struct dibs__answer *answer = answer_of(acquire);
 
     if (!acquire->waited) {
         dibs__count(&acquire->core->stats.contended);
@@ -273,7 +281,7 @@ static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
     if (atomic_load(acquire->core->config.closing))
         return end(acquire, closed(acquire));
     if (!has_answer(acquire))
-        acquire->lease->asker->answered = false;
+        asker_of(acquire)->answered = false;
     prepare_ask(acquire);
     return DIBS__ACQUIRE_ASKS;
 }
@@ -284,7 +292,7 @@ static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
  */
 static void note_recall(struct dibs__acquire *acquire)
 {
-    acquire->recalled = acquire->answer.why == DIBS__WHY_KEPT;
+    acquire->recalled = answer_of(acquire)->why == DIBS__WHY_KEPT;
     if (!acquire->recalled || acquire->limit > 0 || acquire->never_rests)
         return;
     acquire->limit = dibs__after_ms(dibs__core_now(acquire->core), DIBS__RECALL_MS);
@@ -298,7 +306,7 @@ static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_st
     if (status == DIBS_OK) {
         status = take_grant(acquire);
         if (status != DIBS_OK) /* a lease that is shorter than the way: each further ask meets the same */
-            acquire->answer.why = DIBS__WHY_TOO_FEW_REPLICAS;
+            answer_of(acquire)->why = DIBS__WHY_TOO_FEW_REPLICAS;
     }
     if (status == DIBS_OK)
         return end(acquire, status);
@@ -542,14 +550,13 @@ void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, 
     acquire->wish = *wish;
     acquire->name = name;
     acquire->name_size = name_size;
-    acquire->outage = outage;
     acquire->began = now;
     acquire->group = dibs__metrics_group(core->metrics, name, name_size);
     acquire->limit = wait_ms < 0 ? DIBS__NEVER : wait_ms == 0 ? 0 : dibs__after_ms(now, wait_ms);
     acquire->try_until = dibs__after_ms(now, core->config.settings->command_timeout_ms);
     acquire->recall.first_ms = 1;
     dibs__wait_event_init(&acquire->wait_event);
-    dibs__outage_budget_begin(&acquire->budget, core, outage, now);
+    dibs__outage_budget_begin(&acquire->budget, core->config.settings->outage_ms, outage, now);
     DIBS__PROBE(acquire__start, name, wait_ms);
 }
 
@@ -603,8 +610,8 @@ enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
 {
     if (acquire->cancelled)
         return end(acquire, cancelled(acquire));
-    if (!acquire->lease->asker->answered)
-        acquire->core->store->ops->begin(acquire->core->store, &acquire->ask);
+    if (!asker_of(acquire)->answered)
+        acquire->core->store->ops->begin(acquire->core->store, &asker_of(acquire)->ask);
     return DIBS__ACQUIRE_ASKS;
 }
 
@@ -612,15 +619,15 @@ bool dibs__acquire_await(struct dibs__acquire *acquire, int64_t until)
 {
     struct dibs__store *store = acquire->core->store;
 
-    return acquire->lease->asker->answered || store->ops->await(store, &acquire->ask, until);
+    return asker_of(acquire)->answered || store->ops->await(store, &asker_of(acquire)->ask, until);
 }
 
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
 
-    return acquire->lease->asker->answered || !store->ops->is_sent ||
-           store->ops->is_sent(store, &acquire->ask) == DIBS__SENT;
+    return asker_of(acquire)->answered || !store->ops->is_sent ||
+           store->ops->is_sent(store, &asker_of(acquire)->ask) == DIBS__SENT;
 }
 
 enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire)

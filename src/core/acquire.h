@@ -56,12 +56,8 @@ struct dibs__acquire {
     int64_t began;     /* when the call began */
     int64_t limit;     /* when the wait ends; 0: one try, that waits for nobody */
     int64_t try_until; /* when one try ends */
-    int64_t grace;     /* when the ask under way has to have returned for the sake of the limit */
     struct dibs__turn turn;
-    struct dibs__op ask;        /* of the lease's attempt: the one under way, or the last */
-    struct dibs__answer answer; /* to that */
     struct dibs__outage_budget budget;
-    struct dibs__outage *outage;        /* room for the outage budget */
     struct dibs__wait_event wait_event; /* with which the acquire is told that it may rest no longer */
     uint64_t told;                      /* what the store returned that tells when a foreign lock is free; 0: nothing */
     int64_t acquired_at;                /* when it succeeded */
@@ -70,11 +66,11 @@ struct dibs__acquire {
     bool cancelled;                     /* the call is to end with DIBS_CANCELLED, unless the lock was granted */
     bool recalled;                      /* the last answer said so: DIBS__WHY_KEPT */
     bool never_rests;                   /* one try of a call that can't let it rest */
-    struct dibs__backoff recall; /* of one try, from one ask to the next while it waits for the answer to a recall */
     bool probes; /* one try of a call that goes on to wait: not counted as one that found the lock taken */
-    enum dibs__learned learned; /* why the acquire fails */
-    dibs_status status;         /* ENDED */
-    struct dibs__error *error;  /* the caller's, who may change it between two steps; filled where it fails */
+    struct dibs__backoff recall; /* of one try, from one ask to the next while it waits for the answer to a recall */
+    enum dibs__learned learned;  /* why the acquire fails */
+    dibs_status status;          /* ENDED */
+    struct dibs__error *error;   /* the caller's, who may change it between two steps; filled where it fails */
 };
 
 /* As dibs_lock_with, for a name that the owner does not hold; within a visit. The error is filled on failure alone. */

@@ -23,9 +23,11 @@ struct dibs__push {
  */
 struct dibs__asker {
     struct dibs__attempt attempt; /* the asking thread's */
-    struct dibs__answer answer;   /* the asking thread's; only where `answered` */
-    dibs_status status;           /* the asking thread's; only where `answered` */
-    bool answered;                /* the asking thread's: the store has answered an ask that another thread made */
+    struct dibs__op ask;          /* the asking thread's: the ask under way, or the last */
+    struct dibs__answer answer;   /* the asking thread's: to that ask, or to the one that another thread made */
+    int64_t grace;      /* the asking thread's: when that ask has to have returned for the sake of the limit */
+    dibs_status status; /* the asking thread's; only where `answered` */
+    bool answered;      /* the asking thread's: the store has answered an ask that another thread made */
     bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread is to ask again at once */
     bool expects DIBS__GUARDED_BY(dibs__shard_mutex);              /* of changes of the lock the thread is to be told */
     bool changed DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread was told of one */

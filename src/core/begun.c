@@ -29,17 +29,17 @@ struct dibs__wanting {
     struct dibs__acquire acquire;   /* the running thread's */
     struct dibs__waiter waiter;     /* as turn.h */
     struct dibs__outage outage;     /* the running thread's, and that of whoever answers the waiter */
+    atomic_uint references;         /* atomic; the job's, that of dibs_task.wanting, and that of a thread that calls:
+                                       each with a visit */
     enum dibs__acquire_state state; /* the running thread's */
     bool asked;                     /* the running thread's; the ask was begun, or those of several names were */
     bool waits;                     /* the running thread's; of several names, `acquire` is for one of them */
     bool has_waited;                /* the running thread's; of several names, `acquire` was for one of them */
+    atomic_bool cancelled;          /* atomic */
+    unsigned generation;            /* read-only; of the process that made it */
     struct dibs__several *several;  /* the running thread's, then of whoever ends the call; NULL: `acquire` is for the
                                        only name */
     struct dibs__done **losses;     /* of a begun call for several names: one for each; of whoever ends it */
-    atomic_bool cancelled;          /* atomic */
-    atomic_uint references;         /* atomic; the job's, that of dibs_task.wanting, and that of a thread that calls:
-                                       each with a visit */
-    unsigned generation;            /* read-only; of the process that made it */
     struct dibs__core *core;        /* read-only */
     dibs_task *task;                /* read-only; with a reference */
     struct dibs__done *done, *loss; /* of a begun call; of whoever ends it; NULL: a thread calls */
@@ -534,7 +534,7 @@ static dibs_status no_memory(struct dibs__error *error)
 
 static int64_t reply_deadline(const struct dibs__wanting *wanting)
 {
-    return runs_several(wanting) ? wanting->several->deadline : wanting->acquire.ask.deadline;
+    return runs_several(wanting) ? wanting->several->deadline : wanting->acquire.lease->asker->ask.deadline;
 }
 
 /* The reply to the ask came. False: the call was cancelled, or there is more to do than to wait: that is a worker's. */

@@ -3,23 +3,18 @@
 #define FIRST_MS 10 /* the first pause before the store is asked again, and the longest */
 #define LAST_MS 200
 
-static int64_t outage_ms(const struct dibs__outage_budget *budget)
+void dibs__outage_budget_begin(struct dibs__outage_budget *budget, uint32_t outage_ms, struct dibs__outage *outage,
+                               int64_t now)
 {
-    return budget->core->config.settings->outage_ms;
-}
-
-void dibs__outage_budget_begin(struct dibs__outage_budget *budget, const struct dibs__core *core,
-                               struct dibs__outage *outage, int64_t now)
-{
-    *budget =
-        (struct dibs__outage_budget){.core = core, .outage = outage, .backoff = {.first_ms = FIRST_MS}, .from = now};
+    *budget = (struct dibs__outage_budget){
+        .outage_ms = outage_ms, .outage = outage, .backoff = {.first_ms = FIRST_MS}, .from = now};
     outage->error.status = DIBS_OK; /* without its sentence: a good acquire writes no more than it needs */
     outage->too_few_replicas = false;
 }
 
 int64_t dibs__outage_budget_until(const struct dibs__outage_budget *budget)
 {
-    return dibs__after_ms(budget->heard_at > budget->from ? budget->heard_at : budget->from, outage_ms(budget));
+    return dibs__after_ms(budget->heard_at > budget->from ? budget->heard_at : budget->from, budget->outage_ms);
 }
 
 void dibs__outage_budget_renew(struct dibs__outage_budget *budget, int64_t now)
@@ -49,7 +44,7 @@ void dibs__outage_budget_take_over(struct dibs__outage_budget *budget, int64_t o
 
 bool dibs__outage_budget_lacks_replicas(const struct dibs__outage_budget *budget, int64_t now)
 {
-    return budget->outage->too_few_replicas && now < dibs__after_ms(budget->too_few_replicas_at, outage_ms(budget));
+    return budget->outage->too_few_replicas && now < dibs__after_ms(budget->too_few_replicas_at, budget->outage_ms);
 }
 
 bool dibs__outage_budget_is_over(struct dibs__outage_budget *budget, const struct dibs__error *error,
@@ -67,7 +62,7 @@ bool dibs__outage_budget_is_over(struct dibs__outage_budget *budget, const struc
     if (too_few_replicas ||
         !dibs__outage_budget_lacks_replicas(budget, now)) /* no other outage hides that grants are taken back */
         *budget->outage = (struct dibs__outage){*error, too_few_replicas};
-    return now >= (too_few_replicas ? dibs__after_ms(budget->too_few_replicas_since, outage_ms(budget))
+    return now >= (too_few_replicas ? dibs__after_ms(budget->too_few_replicas_since, budget->outage_ms)
                                     : dibs__outage_budget_until(budget));
 }
 

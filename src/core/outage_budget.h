@@ -7,23 +7,22 @@
 #define DIBS_CORE_OUTAGE_BUDGET_H
 
 #include "base/backoff.h"
-#include "core/core.h"
 #include "core/turn.h"
 
 struct dibs__outage_budget {
-    const struct dibs__core *core;
     struct dibs__outage *outage; /* the last that this acquire, or another thread for it, met */
     struct dibs__backoff backoff;
-    bool in_outage;   /* the last ask met an outage */
-    int64_t from;     /* from when an outage is ridden out: the acquire began, or woke to ask again */
-    int64_t heard_at; /* when the servers that have the name were heard last, as the last ask told; 0: not known */
+    uint32_t outage_ms; /* the runtime's */
+    bool in_outage;     /* the last ask met an outage */
+    int64_t from;       /* from when an outage is ridden out: the acquire began, or woke to ask again */
+    int64_t heard_at;   /* when the servers that have the name were heard last, as the last ask told; 0: not known */
     int64_t too_few_replicas_since; /* when the first grant was taken back; 0: none was */
     int64_t too_few_replicas_at;    /* when the last grant was taken back */
 };
 
 /* outage: room, which the caller keeps. */
-void dibs__outage_budget_begin(struct dibs__outage_budget *budget, const struct dibs__core *core,
-                               struct dibs__outage *outage, int64_t now);
+void dibs__outage_budget_begin(struct dibs__outage_budget *budget, uint32_t outage_ms, struct dibs__outage *outage,
+                               int64_t now);
 
 /* Until when the acquire rides out a store that can't be reached: outage_ms since what has the name of it was heard
  * last. */

@@ -43,15 +43,15 @@ struct dibs__turn {
     /* What the caller gets. */
     struct dibs__outage *outage; /* what another thread was told: filled where the status is that outage's, and with
                                     the turn where outage_since is set */
+    enum dibs__turn_kind kind;   /* set */
     bool waited;                 /* set: the caller waited for the name */
     bool keeps;                  /* set, with the turn: the process may keep the lease (kept.h) */
     bool retaken;                /* set, HANDED: nobody here used the lease before, the process had kept it */
-    int64_t retaken_at;          /* set, with retaken: when the caller took it */
     bool tells;                  /* set, with retaken: dibs__renewals_kept is to be called */
+    int64_t retaken_at;          /* set, with retaken: when the caller took it */
     struct dibs__lease *unfit;   /* set, with the turn: a lease that was kept and is to be given back first, one
                                     reference, the caller's; NULL: there is none */
     int64_t outage_since;      /* set: since when the threads that had the turn before met an outage; 0: they did not */
-    enum dibs__turn_kind kind; /* set */
     struct dibs__lease *lease; /* set: one reference, the caller's; NULL: there is none */
     struct dibs__cell *cell;   /* set */
 };
