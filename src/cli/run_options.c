@@ -86,21 +86,22 @@ static bool seconds(const struct reading *reading, const char *option, int64_t l
 }
 
 /* Reads a number from 0 to most, which is what is said to be missing otherwise. */
-static bool number(const struct reading *reading, const char *option, const char *what, long most, long *out)
+static bool number(const struct reading *reading, const char *option, const char *what, long least, long most,
+                   long *out)
 {
     char *end;
 
     *out = strtol(optarg, &end, 10);
-    if (*optarg >= '0' && *optarg <= '9' && *end == '\0' && *out <= most)
+    if (*optarg >= '0' && *optarg <= '9' && *end == '\0' && *out >= least && *out <= most)
         return true;
-    cli_usage_error(reading->argv[0], "%s: \"%s\" is not %s from 0 to %ld", option, optarg, what, most);
+    cli_usage_error(reading->argv[0], "%s: \"%s\" is not %s from %ld to %ld", option, optarg, what, least, most);
     return false;
 }
 
 static bool exit_status(const struct reading *reading)
 {
     long status;
-    bool good = number(reading, "-E", "an exit status", 255, &status);
+    bool good = number(reading, "-E", "an exit status", 0, 255, &status);
 
     reading->plan->not_acquired = (int)status;
     return good;
@@ -109,7 +110,7 @@ static bool exit_status(const struct reading *reading)
 static bool min_replicas(const struct reading *reading)
 {
     long replicas;
-    bool good = number(reading, "--min-replicas", "a number", REPLICAS_MOST, &replicas);
+    bool good = number(reading, "--min-replicas", "a number", 0, REPLICAS_MOST, &replicas);
 
     reading->plan->min_replicas = (uint32_t)replicas;
     return good;
@@ -118,13 +119,10 @@ static bool min_replicas(const struct reading *reading)
 static bool while_pid(const struct reading *reading)
 {
     long process;
+    bool good = number(reading, "--while-pid", "a process id", 1, INT32_MAX, &process);
 
-    if (!number(reading, "--while-pid", "a process id", INT32_MAX, &process))
-        return false;
-    if (process == 0)
-        cli_usage_error(reading->argv[0], "--while-pid: 0 is no process id");
     reading->plan->while_pid = (pid_t)process;
-    return process != 0;
+    return good;
 }
 
 static bool also(const struct reading *reading)
@@ -142,12 +140,10 @@ static bool also(const struct reading *reading)
 static bool slots(const struct reading *reading)
 {
     long count;
-    bool good = number(reading, "--slots", "a number", INT32_MAX, &count);
+    bool good = number(reading, "--slots", "a number", 1, INT32_MAX, &count);
 
-    if (good && count == 0)
-        cli_usage_error(reading->argv[0], "--slots: with 0 nobody could ever have the lock");
     reading->plan->slots = (uint32_t)count;
-    return good && count > 0;
+    return good;
 }
 
 static bool take_option(struct reading *reading, int option, const char *help, struct cli_common *common)
@@ -287,7 +283,7 @@ static bool settle_names(const struct reading *reading, const char *name)
         size_t size = strlen(plan->names[i]);
         if (size >= 1 && size <= DIBS_NAME_MAX)
             continue;
-        cli_usage_error(reading->argv[0], "NAME has %zu bytes; from 1 to %d", size, DIBS_NAME_MAX);
+        cli_usage_error(reading->argv[0], "NAME has %zu bytes, but must have 1 to %d", size, DIBS_NAME_MAX);
         return false;
     }
     return true;

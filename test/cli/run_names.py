@@ -69,7 +69,9 @@ def hold():
 @test("a name that is none is refused")
 def refused():
     for name in ("", "n" * 513):
-        equal(dibs("run", "--also", name, "a", "true").status, 64)
+        done = dibs("run", "--also", name, "a", "true")
+        equal(done.status, 64)
+        assert f"NAME has {len(name)} bytes, but must have 1 to 512" in done.err, done.err
 
 
 if __name__ == "__main__":

@@ -74,6 +74,14 @@ def writer_waits():
     equal(Done(late).out, "late\n")
 
 
+@test("a number of slots that lets nobody in is refused, with the numbers that are not")
+def bad_slots():
+    for count in ("-1", "0", "2147483648", "three", ""):
+        done = dibs("run", "--slots", count, "n", "true")
+        equal(done.status, 64)
+        assert f'--slots: "{count}" is not a number from 1 to 2147483647' in done.err, done.err
+
+
 @test("so many as --slots says are inside, and the next is when one has left")
 def slots():
     inside = [hold("--slots", "3") for _ in range(3)]
