@@ -123,9 +123,10 @@ bool dibs__subscriber_hear_changes(struct dibs__subscriber *subscriber, uint64_t
 void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__wait_event *wait_event, int64_t until);
 
 /*
- * Somebody waits for a message whom no thread in listen waits for. Where a
- * thread has left listen, the scheduler's goes on reading a moment later, from
- * now on; else it does so only after a while. Cheap from the second call on.
+ * From now on there are messages that no thread in listen waits for: to a begun
+ * call, or to a holder. Where a thread has left listen, the scheduler's goes on
+ * reading a moment later; else it does so only after a while. Cheap from the
+ * second call on.
  */
 void dibs__subscriber_unheard(struct dibs__subscriber *subscriber);
 

@@ -18,7 +18,7 @@
  *     the end of its wait the thread gives the role to the one that has waited
  *     longest. Where none waits, nobody has the role for some time: most likely
  *     the next thread will wait soon. Then the scheduler's thread takes it. That
- *     time is short where somebody waits who does not listen (`unheard`).
+ *     time is short where somebody has to be told who does not listen (`unheard`).
  *
  *     The scheduler's thread asks for the role where the subscription is to end
  *     or a PING was not answered (`recalled`): the reading thread comes back from
@@ -137,7 +137,7 @@ struct dibs__subscriber {
     atomic_bool recalled;        /* atomic; changed under mutex; the scheduler's thread asks for the reading role */
     atomic_bool broken;          /* atomic; the link is of no use any more: the scheduler is to end the subscription */
     atomic_bool wanted;          /* atomic; there is to be a subscription */
-    atomic_bool unheard;         /* atomic; set under mutex, for good; somebody waits who does not listen */
+    atomic_bool unheard;         /* atomic; set under mutex, for good; somebody has to be told who does not listen */
     atomic_bool awaited;         /* atomic; a thread waits, or has waited since the last subscription stood */
     atomic_uint in_vain;         /* atomic; the scheduler's; subscriptions in a row that nothing confirmed */
     atomic_uint_fast64_t serial; /* atomic; of the subscription that stands and is trusted; 0: none */

@@ -4,7 +4,7 @@
 #include "redis/subscriber_parts.h"
 
 #define IDLE_MS 50   /* for so long nobody reads, after the last thread that waited: the next may be about to wait; */
-#define UNHEARD_MS 2 /* and for so long where somebody waits who does not listen */
+#define UNHEARD_MS 2 /* and for so long where somebody has to be told who does not listen */
 
 /* ------------------------------------------------------------ what is received */
 

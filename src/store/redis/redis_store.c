@@ -174,10 +174,12 @@ static void listen_redis(struct dibs__store *base, const char *name, struct dibs
 
 static void renew(struct dibs__store *base, struct dibs__batch *batch)
 {
-    if (batch->watch)
+    if (batch->watch) {
+        dibs__subscriber_unheard(dibs__redis_of(base)->subscriber);
         dibs__redis_watch(base, batch);
-    else
+    } else {
         dibs__redis_renew(base, batch);
+    }
 }
 
 size_t dibs__redis_unconfirmed(struct dibs__store *base)
