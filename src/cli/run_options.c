@@ -146,14 +146,42 @@ static bool slots(const struct reading *reading)
     return good;
 }
 
-static bool take_option(struct reading *reading, int option, const char *help, struct cli_common *common)
+/* The flag that the option sets; NULL: the option is none that sets one. */
+static bool *flag_of(struct reading *reading, int option)
 {
     struct run_plan *plan = reading->plan;
 
-    common->status = CLI_USAGE;
     switch (option) {
     case 'n':
-        return (reading->once = true);
+        return &reading->once;
+    case OPTION_SHARED:
+        return &plan->shared;
+    case OPTION_FAIR:
+        return &plan->fair;
+    case OPTION_DURABLE:
+        return &plan->durable;
+    case OPTION_NO_REENTRY:
+        return &plan->no_reentry;
+    case OPTION_LEAVE:
+        return &plan->leave;
+    case OPTION_WHILE_STDIN:
+        return &plan->while_stdin;
+    case OPTION_NO_INHERIT:
+        return &plan->no_inherit;
+    default:
+        return NULL;
+    }
+}
+
+static bool take_option(struct reading *reading, int option, const char *help, struct cli_common *common)
+{
+    struct run_plan *plan = reading->plan;
+    bool *flag = flag_of(reading, option);
+
+    common->status = CLI_USAGE;
+    if (flag)
+        return (*flag = true);
+    switch (option) {
     case 'w':
         return seconds(reading, "-w", 0, WAIT_MOST_MS, &plan->wait_ms);
     case 't':
@@ -164,32 +192,18 @@ static bool take_option(struct reading *reading, int option, const char *help, s
         return (reading->shell_command = optarg) != NULL;
     case OPTION_ALSO:
         return also(reading);
-    case OPTION_SHARED:
-        return (plan->shared = true);
     case OPTION_SLOTS:
         return slots(reading);
-    case OPTION_FAIR:
-        return (plan->fair = true);
     case OPTION_GRACE:
         return seconds(reading, "--grace", 0, DAY_MS / 2, &plan->grace_ms);
     case OPTION_OUTAGE:
         return seconds(reading, "--outage", 0, WAIT_MOST_MS, &plan->outage_ms);
     case OPTION_MIN_REPLICAS:
         return min_replicas(reading);
-    case OPTION_DURABLE:
-        return (plan->durable = true);
     case OPTION_AT_LEAST:
         return seconds(reading, "--at-least", 0, DAY_MS, &plan->at_least_ms);
-    case OPTION_NO_REENTRY:
-        return (plan->no_reentry = true);
-    case OPTION_LEAVE:
-        return (plan->leave = true);
     case OPTION_WHILE_PID:
         return while_pid(reading);
-    case OPTION_WHILE_STDIN:
-        return (plan->while_stdin = true);
-    case OPTION_NO_INHERIT:
-        return (plan->no_inherit = true);
     case OPTION_ON_LOST:
         return (plan->on_lost = optarg) != NULL;
     default:

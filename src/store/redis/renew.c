@@ -359,54 +359,53 @@ static void take_renewed(const struct renewal_call *call, struct dibs__renewal *
     see_what_is_sure(call, item, view, server_us);
 }
 
-/*
- * One lease may be refused while the others are renewed. A renewal that came too
- * late is sent again with a time by the clock that the server has now. True: a
- * fence is to be put back.
- */
-static bool take_results(const struct renewal_call *call, const redisReply *reply, int64_t server_us)
+/* A renewal that came too late is sent again with a time by the clock that the server has now. */
+static void take_result(const struct renewal_call *call, struct dibs__renewal *item,
+                        const struct dibs__renew_reply *said, const struct dibs__link_view *view, int64_t server_us)
 {
     struct dibs__redis_store *store = call->renewal->store;
-    struct dibs__link_view view;
-    bool standing = dibs__channel_view(store->background, &view);
     struct dibs__error unused;
-    bool no_fence = false;
+
+    switch (said->code) {
+    case DIBS__RENEW_REFUSED:
+        item->status =
+            dibs__reply_error(&call->renewal->failed, said->error, store->endpoint.url.shown, "restoring leases");
+        break;
+    case DIBS__RENEW_LATE:
+        item->status = dibs__redis_late(store, store->background, call->serial, said->server_us, &unused);
+        break;
+    case DIBS__RENEW_GONE:
+        item->result = DIBS__GONE;
+        break;
+    case DIBS__RENEW_LONGER: /* at a member: because its clock was set back, and may be set forward again (rule 52) */
+        if (!store->config.is_member)
+            take_renewed(call, item, view, server_us);
+        break;
+    case DIBS__RENEW_LOOKED:
+        item->result = DIBS__WATCHED;
+        break;
+    case DIBS__RENEW_WANTED:
+    case DIBS__RENEW_DONE:
+        item->raised = item->use != DIBS__USE_UNTOLD;
+        item->wanted = said->code == DIBS__RENEW_WANTED;
+        /* fallthrough */
+    case DIBS__RENEW_NO_FENCE:
+    case DIBS__RENEW_NOT_RAISED:
+        take_renewed(call, item, view, server_us);
+        break;
+    }
+}
+
+/* One lease may be refused while the others are renewed. True: a fence is to be put back. */
+static bool take_results(const struct renewal_call *call, const redisReply *reply, int64_t server_us)
+{
+    struct dibs__link_view view;
+    bool standing = dibs__channel_view(call->renewal->store->background, &view), no_fence = false;
 
     for (size_t i = 0; i < call->count; i++) {
-        struct dibs__renewal *item = item_of(call, i);
         struct dibs__renew_reply said = dibs__codec_read_renewed(reply, i);
-        switch (said.code) {
-        case DIBS__RENEW_REFUSED:
-            item->status =
-                dibs__reply_error(&call->renewal->failed, said.error, store->endpoint.url.shown, "restoring leases");
-            break;
-        case DIBS__RENEW_LATE:
-            item->status = dibs__redis_late(store, store->background, call->serial, said.server_us, &unused);
-            break;
-        case DIBS__RENEW_GONE:
-            item->result = DIBS__GONE;
-            break;
-        case DIBS__RENEW_LONGER: /* at a member: because its clock was set back, and may be set forward again (rule 52)
-                                  */
-            if (!store->config.is_member)
-                take_renewed(call, item, standing ? &view : NULL, server_us);
-            break;
-        case DIBS__RENEW_LOOKED:
-            item->result = DIBS__WATCHED;
-            break;
-        case DIBS__RENEW_NO_FENCE:
-            no_fence = true;
-            take_renewed(call, item, standing ? &view : NULL, server_us);
-            break;
-        case DIBS__RENEW_WANTED:
-        case DIBS__RENEW_DONE:
-            item->raised = item->use != DIBS__USE_UNTOLD;
-            item->wanted = said.code == DIBS__RENEW_WANTED;
-            /* fallthrough */
-        case DIBS__RENEW_NOT_RAISED:
-            take_renewed(call, item, standing ? &view : NULL, server_us);
-            break;
-        }
+        take_result(call, item_of(call, i), &said, standing ? &view : NULL, server_us);
+        no_fence = no_fence || said.code == DIBS__RENEW_NO_FENCE;
     }
     return no_fence;
 }
