@@ -6,44 +6,8 @@
 #ifndef DIBS_CORE_ASKER_H
 #define DIBS_CORE_ASKER_H
 
-#include "base/backoff.h"
 #include "core/cells.h"
 #include "core/waiters.h"
-
-/* A grant that the store made by itself, as it was pushed to this process. */
-struct dibs__push {
-    uint64_t number, fence; /* fence 0: nothing was pushed */
-    bool confirm;
-};
-
-/*
- * What belongs to the thread that asks the store for a lease. Freed when the
- * lease is granted, or with the lease. Another thread may take over the turn,
- * and with it the attempt: then all of this becomes that thread's.
- */
-struct dibs__asker {
-    struct dibs__attempt attempt; /* the asking thread's */
-    struct dibs__op ask;          /* the asking thread's: the ask under way, or the last */
-    struct dibs__answer answer;   /* the asking thread's: to that ask, or to the one that another thread made */
-    int64_t grace;      /* the asking thread's: when that ask has to have returned for the sake of the limit */
-    dibs_status status; /* the asking thread's; only where `answered` */
-    bool answered;      /* the asking thread's: the store has answered an ask that another thread made */
-    bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread is to ask again at once */
-    bool expects DIBS__GUARDED_BY(dibs__shard_mutex);              /* of changes of the lock the thread is to be told */
-    bool changed DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread was told of one */
-    bool told DIBS__GUARDED_BY(dibs__shard_mutex);                 /* and is to ask again because of that, */
-    int64_t rest_until DIBS__GUARDED_BY(dibs__shard_mutex);        /* but not before this time */
-    struct dibs__backoff rest DIBS__GUARDED_BY(dibs__shard_mutex); /* from one such ask to the next */
-    struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);    /* not looked at yet */
-    struct dibs__wait_event *wait_event DIBS__GUARDED_BY(dibs__shard_mutex); /* of the thread; NULL: it is awake */
-    int64_t ask_by DIBS__GUARDED_BY(dibs__shard_mutex); /* when the thread asks again; only with `wait_event` */
-    struct dibs__lease *chain DIBS__GUARDED_BY(dibs__shard_mutex); /* the next one whose token falls to the same bucket
-                                                                      (tokens.h) */
-    uint16_t token_size;                                           /* read-only; room for the token */
-    char token[];                                                  /* the asking thread's: the text of the token */
-};
-
-void dibs__asker_free(struct dibs__asker *asker); /* lease.c; NULL is fine */
 
 /* The thread with the turn begins to ask for the lease: from now on it hears what the store says of the token. */
 void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease);

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/asker.h"
 #include "core/done.h"
 
 /* -------------------------------------------------------------------- memory */

@@ -18,6 +18,7 @@
 
 #include <stdatomic.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "core/extension.h"
 #include "core/token.h"
@@ -29,8 +30,40 @@
 DIBS__MUTEX_CLASS(dibs__shard_mutex);    /* of a shard of cells (cells.h) */
 DIBS__MUTEX_CLASS(dibs__renewals_mutex); /* of the renewals of a runtime (renewal.c) */
 
-struct dibs__asker;
 struct dibs__done;
+
+/* A grant that the store made by itself, as it was pushed to this process. */
+struct dibs__push {
+    uint64_t number, fence; /* fence 0: nothing was pushed */
+    bool confirm;
+};
+
+/*
+ * What belongs to the thread that asks the store for a lease (asker.h). Freed when
+ * the lease is granted, or with the lease. Another thread may take over the turn,
+ * and with it the attempt: then all of this becomes that thread's.
+ */
+struct dibs__asker {
+    struct dibs__attempt attempt; /* the asking thread's */
+    struct dibs__op ask;          /* the asking thread's: the ask under way, or the last */
+    struct dibs__answer answer;   /* the asking thread's: to that ask, or to the one that another thread made */
+    int64_t grace;      /* the asking thread's: when that ask has to have returned for the sake of the limit */
+    dibs_status status; /* the asking thread's; only where `answered` */
+    bool answered;      /* the asking thread's: the store has answered an ask that another thread made */
+    bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread is to ask again at once */
+    bool expects DIBS__GUARDED_BY(dibs__shard_mutex);              /* of changes of the lock the thread is to be told */
+    bool changed DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread was told of one */
+    bool told DIBS__GUARDED_BY(dibs__shard_mutex);                 /* and is to ask again because of that, */
+    int64_t rest_until DIBS__GUARDED_BY(dibs__shard_mutex);        /* but not before this time */
+    struct dibs__backoff rest DIBS__GUARDED_BY(dibs__shard_mutex); /* from one such ask to the next */
+    struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);    /* not looked at yet */
+    struct dibs__wait_event *wait_event DIBS__GUARDED_BY(dibs__shard_mutex); /* of the thread; NULL: it is awake */
+    int64_t ask_by DIBS__GUARDED_BY(dibs__shard_mutex); /* when the thread asks again; only with `wait_event` */
+    struct dibs__lease *chain DIBS__GUARDED_BY(dibs__shard_mutex); /* the next one whose token falls to the same bucket
+                                                                      (tokens.h) */
+    uint16_t token_size;                                           /* read-only; room for the token */
+    char token[];                                                  /* the asking thread's: the text of the token */
+};
 
 /* Where a lease is listed in its cell while threads of this process ask for it or hold it. */
 struct dibs__listing {
@@ -136,6 +169,9 @@ struct dibs__lease {
 struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t name_size, size_t token_size);
 void dibs__lease_ref(struct dibs__lease *lease);
 void dibs__lease_unref(struct dibs__lease *lease); /* the last one frees the lease; NULL is fine */
+
+/* What dibs__asker_detach took out of a lease. NULL is fine. */
+void dibs__asker_free(struct dibs__asker *asker);
 
 /*
  * From the first on, the calling thread keeps the memory of a lease that it

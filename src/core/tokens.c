@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-#include "core/asker.h"
-
 _Static_assert((DIBS__TOKENS_FEW & (DIBS__TOKENS_FEW - 1)) == 0, "a token falls to a bucket by bits of its sequence");
 
 static size_t bucket_count(const struct dibs__tokens *tokens)
