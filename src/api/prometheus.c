@@ -9,7 +9,7 @@
 
 #include "api/check.h"
 #include "base/utf8.h"
-#include "core/stats.h"
+#include "core/stats_read.h"
 
 /* The fields of dibs_stats that only grow, and what each counts. */
 #define COUNTERS(XX)                                                                                                   \

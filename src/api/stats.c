@@ -1,4 +1,4 @@
-#include "core/stats.h"
+#include "core/stats_read.h"
 
 #include <string.h>
 

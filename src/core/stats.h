@@ -1,12 +1,8 @@
-/* The statistics of a runtime, as dibs_stats_get shows them. */
+/* What a core counts of its own, for the statistics (stats_read.h). */
 #ifndef DIBS_CORE_STATS_H
 #define DIBS_CORE_STATS_H
 
 #include <stdatomic.h>
-
-#include "base/error.h"
-#include "core/metrics.h"
-#include "dibs.h"
 
 /* The counters that the core keeps, each named as its field of dibs_stats. */
 #define DIBS__STATS_MAP(XX)                                                                                            \
@@ -38,11 +34,5 @@ static inline void dibs__count(atomic_uint_fast64_t *counter)
 {
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
-
-/* Fills *out. DIBS_CLOSED, or DIBS_NO_MEMORY after a fork: *out is all zero, and the error is filled. */
-dibs_status dibs__stats_get(dibs_runtime *runtime, dibs_stats *out, struct dibs__error *error);
-
-/* As dibs__metrics_next. False also where the runtime is closed. */
-bool dibs__stats_next_group(dibs_runtime *runtime, unsigned *cursor, struct dibs__metrics_view *out);
 
 #endif

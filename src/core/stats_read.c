@@ -1,9 +1,8 @@
-#include "core/stats.h"
+#include "core/stats_read.h"
 
 #include <string.h>
 
 #include "core/kept.h"
-#include "core/runtime.h"
 
 static uint64_t read_counter(const atomic_uint_fast64_t *counter)
 {
