@@ -1,6 +1,6 @@
 /*
- * The core of a runtime: its parts put together, and what one part tells the
- * others. Made by dibs_open, and anew in a forked child; the handle that the
+ * The core of a runtime: its parts, and what follows from the end of a lease.
+ * Made by dibs_open (assembly.h), and anew in a forked child; the handle that the
  * user has (runtime.h) outlives it.
  */
 #ifndef DIBS_CORE_CORE_H
@@ -40,21 +40,6 @@ struct dibs__core {
     struct dibs__core *abandoned;      /* of the parent process, and so on; guarded by the registry's mutex
                                           (runtime.c) */
 };
-
-/* A status of dibs_open; on failure the error is filled. connect_later: does not connect, nor fail for that. */
-dibs_status dibs__core_new(struct dibs__core **out, const struct dibs__core_config *config, bool connect_later,
-                           struct dibs__error *error);
-
-/*
- * Releases all holds of all threads and ends the core's threads. No thread is inside any more, but on_event may be. The
- * store has until the deadline to confirm the releases, and besides for as long as on_event took.
- */
-void dibs__core_end(struct dibs__core *core, int64_t deadline);
-
-void dibs__core_free(struct dibs__core *core); /* ended */
-
-/* The core whose on_event the calling thread runs; NULL: none. */
-const struct dibs__core *dibs__core_of_callback(void);
 
 /* A new token, for the calling thread. */
 struct dibs__token dibs__core_make_token(struct dibs__core *core);

@@ -27,6 +27,7 @@
 #include "base/spin.h"
 #include "base/thread.h"
 #include "core/asker.h"
+#include "core/assembly.h"
 #include "core/holds.h"
 #include "core/release.h"
 #include "core/task.h"

@@ -1,0 +1,22 @@
+/* A core is put together from its parts, and taken apart: also what the store and the renewals tell the other parts. */
+#ifndef DIBS_CORE_ASSEMBLY_H
+#define DIBS_CORE_ASSEMBLY_H
+
+#include "core/core.h"
+
+/* A status of dibs_open; on failure the error is filled. connect_later: does not connect, nor fail for that. */
+dibs_status dibs__core_new(struct dibs__core **out, const struct dibs__core_config *config, bool connect_later,
+                           struct dibs__error *error);
+
+/*
+ * Releases all holds of all threads and ends the core's threads. No thread is inside any more, but on_event may be. The
+ * store has until the deadline to confirm the releases, and besides for as long as on_event took.
+ */
+void dibs__core_end(struct dibs__core *core, int64_t deadline);
+
+void dibs__core_free(struct dibs__core *core); /* ended */
+
+/* The core whose on_event the calling thread runs; NULL: none. */
+const struct dibs__core *dibs__core_of_callback(void);
+
+#endif
