@@ -1,6 +1,6 @@
 #include "api/check.h"
 #include "core/begin.h"
-#include "core/done.h"
+#include "core/take.h"
 
 dibs_status dibs_queue_new(dibs_queue **out)
 {

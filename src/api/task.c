@@ -15,7 +15,7 @@ dibs_status dibs_task_new(dibs_runtime *rt, dibs_task **out)
         return dibs__fail(DIBS_INVALID, "the runtime is NULL");
     if (atomic_load(&rt->closing))
         return dibs__fail(DIBS_CLOSED, "the runtime is closing");
-    *out = dibs__task_new(rt);
+    *out = dibs__task_new(rt, rt->serial, &rt->untaken);
     return *out ? DIBS_OK : dibs__fail(DIBS_NO_MEMORY, "no memory for a task");
 }
 

@@ -5,7 +5,6 @@
 
 #include "base/order.h"
 #include "core/begun.h"
-#include "core/done.h"
 #include "core/lock_names.h"
 
 static dibs_status no_memory(struct dibs__error *error)
@@ -61,7 +60,17 @@ static dibs_status take_back(dibs_task *task, struct dibs__done *done, dibs_stat
         return status;
     dibs__done_drop(done);
     if (dibs__task_complete(task))
-        dibs__task_give_up(task);
+        dibs__runtime_give_up(task->runtime, &task->holder);
+    return status;
+}
+
+/* The task becomes the call's. DIBS_BUSY: somebody else uses it. */
+static dibs_status take_task(dibs_task *task, struct dibs__error *error)
+{
+    dibs_status status = dibs__task_begin(task, error);
+
+    if (status == DIBS_OK)
+        dibs__losses_drop_taken(task);
     return status;
 }
 
@@ -75,7 +84,7 @@ static struct dibs__done *begin_call(dibs_task *task, struct dibs__visit *visit,
         dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
         return NULL;
     }
-    if (dibs__task_begin(task, error) != DIBS_OK)
+    if (take_task(task, error) != DIBS_OK)
         return NULL;
     struct dibs__done *done = dibs__done_new(DIBS_DONE_LOCK, queue, task, arg, NULL);
     if (!done)
@@ -304,7 +313,7 @@ dibs_status dibs__unlock_begin(dibs_task *task, const char *name, size_t name_si
                                struct dibs__error *error)
 {
     struct dibs__visit visit;
-    dibs_status status = dibs__task_begin(task, error);
+    dibs_status status = take_task(task, error);
 
     if (status != DIBS_OK)
         return status;

@@ -10,7 +10,6 @@
 
 #include "base/fd.h"
 #include "base/order.h"
-#include "core/done.h"
 #include "core/lock_names.h"
 
 #define SLICE_MS 5 /* a cancel ends the wait for the reply to a blocking call's first ask within this time */
@@ -46,32 +45,6 @@ struct dibs__wanting {
     struct caller caller;           /* has its own guards */
     char name[];                    /* read-only */
 };
-
-/* --------------------------------------------------------------------- losses */
-
-void dibs__loss_tell(struct dibs__lease *lease)
-{
-    if (!atomic_load(&lease->loss))
-        return;
-    dibs__done_begin_telling();
-    struct dibs__done *loss = atomic_exchange(&lease->loss, NULL);
-    if (loss) {
-        loss->fence = dibs__lease_fence(lease);
-        dibs__done_push(loss, NULL, NULL);
-    }
-    dibs__done_end_telling();
-}
-
-void dibs__loss_unwatch(struct dibs__lease *lease)
-{
-    struct dibs__done *loss = atomic_load(&lease->loss) ? atomic_exchange(&lease->loss, NULL) : NULL;
-
-    dibs__done_drop(loss);
-    if (!loss && atomic_load(&lease->loss_told)) { /* what is being told arrives before the holder goes on */
-        dibs__done_begin_telling();
-        dibs__done_end_telling();
-    }
-}
 
 /* ---------------------------------------------------------- the end of an acquire */
 
@@ -149,7 +122,7 @@ static void arrive(struct dibs__done *done, struct arrival *arrival)
     for (size_t i = 0; arrival->several && i < arrival->several->several->count; i++)
         tell_late(arrival->several->several->names[i].lease);
     if (arrival->gone)
-        dibs__task_give_up(task);
+        dibs__runtime_give_up(task->runtime, &task->holder);
     dibs__task_unref(task);
 }
 
@@ -267,7 +240,7 @@ static void conclude(struct dibs__wanting *wanting, const struct dibs__error *er
     unref(wanting);
 }
 
-void dibs__wanting_cancel(dibs_task *task)
+static void cancel(dibs_task *task)
 {
     struct dibs__wanting *wanting = atomic_exchange(&task->wanting, NULL);
     char quoted[DIBS__QUOTED_MAX];
@@ -281,6 +254,21 @@ void dibs__wanting_cancel(dibs_task *task)
     fail_call(wanting, &error);
     dibs__workers_post(wanting->core->workers, &wanting->job);
     unref(wanting);
+}
+
+void dibs__task_cancel(dibs_task *task)
+{
+    atomic_store(&task->cancelled, true);
+    cancel(task);
+}
+
+void dibs__task_free(dibs_task *task)
+{
+    dibs__task_cancel(task);
+    if (dibs__task_end(task))
+        dibs__runtime_give_up(task->runtime, &task->holder);
+    dibs__losses_drop_taken(task);
+    dibs__task_unref(task);
 }
 
 /* ------------------------------------------------------------- an acquire's steps */
@@ -508,7 +496,7 @@ static void publish(struct dibs__wanting *wanting)
     DIBS__REQUIRE(!atomic_load(&task->wanting));
     atomic_store(&task->wanting, wanting);
     if (atomic_load(&task->cancelled))
-        dibs__wanting_cancel(task);
+        cancel(task);
 }
 
 /* The calling thread runs the job of a new acquire. */

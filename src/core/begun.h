@@ -1,8 +1,8 @@
 /*
- * Acquires for a task: begun ones, which no thread waits for, and blocking ones,
- * which dibs_task_cancel can end. Both are jobs of the workers (workers.h): a
- * blocking one as soon as it has to wait for more than the reply to its first
- * ask, so that the calling thread can leave at any time.
+ * Acquires for a task: begun ones, which no thread waits for, and blocking ones;
+ * and what ends both, dibs_task_cancel and dibs_task_free. Both are jobs of the
+ * workers (workers.h): a blocking one as soon as it has to wait for more than the
+ * reply to its first ask, so that the calling thread can leave at any time.
  *
  * A wanting is an acquire for a task (`struct dibs__wanting`). It is reached from
  * its job, and from dibs_task.wanting. Whoever takes it out of there decides how
@@ -13,8 +13,9 @@
 #ifndef DIBS_CORE_BEGUN_H
 #define DIBS_CORE_BEGUN_H
 
+#include "core/done.h"
+#include "core/runtime.h"
 #include "core/several.h"
-#include "core/task.h"
 
 /* As dibs_lock_with, of a lock that the task, in which the calling thread is, does not hold; within a visit. */
 dibs_status dibs__task_acquire(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
@@ -42,13 +43,10 @@ bool dibs__wanting_begin_names(dibs_task *task, struct dibs__visit *visit, struc
 /* A begun call that acquired nothing is complete. */
 void dibs__begun_complete(struct dibs__done *done);
 
-/* The acquire of the task that waits, if one does, ends with DIBS_CANCELLED. */
-void dibs__wanting_cancel(dibs_task *task);
+/* As dibs_task_cancel: the acquire of the task that waits, if one does, ends with DIBS_CANCELLED. */
+void dibs__task_cancel(dibs_task *task);
 
-/* The holder of the lease learns that it is lost, if it is to be told by a completion. */
-void dibs__loss_tell(struct dibs__lease *lease);
-
-/* The holder gives the lease up: it is told of no loss any more. */
-void dibs__loss_unwatch(struct dibs__lease *lease);
+/* As dibs_task_free: cancels what waits, and gives up what the task holds, in the background. */
+void dibs__task_free(dibs_task *task);
 
 #endif

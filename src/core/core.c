@@ -2,7 +2,7 @@
 
 #include "base/probe.h"
 #include "base/thread.h"
-#include "core/begun.h"
+#include "core/done.h"
 #include "core/handover.h"
 #include "core/kept.h"
 

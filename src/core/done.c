@@ -4,8 +4,7 @@
  * emptied under it, which never blocks: so the descriptor is readable just while
  * a completion waits. A thread that takes sleeps on `arrived` until
  *     a completion waits, or its time is over.
- * One of them drives the workers of the runtime that was served last (workers.h):
- * it sleeps with `wait_event` instead, as do all that the store tells.
+ * One of them drives workers instead (take.c), and is woken by its wait event.
  *
  * In a forked child a queue is made anew when it is first used: its mutex may be
  * locked for ever, and its completions and its pipe are the parent's.
@@ -22,8 +21,6 @@
 #include "base/once.h"
 #include "base/order.h"
 #include "base/wake.h"
-#include "core/runtime.h"
-#include "core/task.h"
 
 DIBS__MUTEX_CLASS(renewing_mutex);
 DIBS__MUTEX_CLASS(telling_mutex);
@@ -35,11 +32,11 @@ struct dibs_queue {
     struct dibs__done **end DIBS__GUARDED_BY(dibs__queue_mutex);
     struct dibs__wake wake DIBS__GUARDED_BY(dibs__queue_mutex); /* its pipe shows whether a completion waits */
     bool has_fd DIBS__GUARDED_BY(dibs__queue_mutex);
-    bool driving DIBS__GUARDED_BY(dibs__queue_mutex); /* a thread that takes has the wait event */
-    struct dibs__wait_event wait_event;               /* has its own guard */
-    _Atomic(dibs_runtime *) runtime;                  /* atomic; that was served last; never freed; NULL: none was */
-    bool freed DIBS__GUARDED_BY(dibs__queue_mutex);   /* nobody takes any more */
-    atomic_uint references;                           /* atomic; the program's, and one for each completion */
+    struct dibs__wait_event *
+        driver DIBS__GUARDED_BY(dibs__queue_mutex); /* of the thread that drives; NULL: none does */
+    _Atomic(dibs_runtime *) runtime;                /* atomic; that was served last; never freed; NULL: none was */
+    bool freed DIBS__GUARDED_BY(dibs__queue_mutex); /* nobody takes any more */
+    atomic_uint references;                         /* atomic; the program's, and one for each completion */
     atomic_uint generation; /* atomic; of the process that uses it; written under renewing_mutex */
 };
 
@@ -64,12 +61,8 @@ struct dibs__done *dibs__done_new(dibs_done_kind kind, dibs_queue *queue, dibs_t
 
     if (!done)
         return NULL;
-    *done = (struct dibs__done){.queue = queue,
-                                .untaken = dibs__task_untaken(task),
-                                .task = task,
-                                .arg = arg,
-                                .kind = kind,
-                                .status = kind == DIBS_DONE_LOST ? DIBS_LOST : DIBS_OK};
+    *done = (struct dibs__done){
+        .queue = queue, .task = task, .arg = arg, .kind = kind, .status = kind == DIBS_DONE_LOST ? DIBS_LOST : DIBS_OK};
     if (name)
         memcpy(done->text, name, size);
     else
@@ -86,11 +79,6 @@ void dibs__done_drop(struct dibs__done *done)
     unref(done->queue);
     dibs__task_unref(done->task);
     free(done);
-}
-
-void dibs__done_release(struct dibs__done *done)
-{
-    unref(done->queue);
 }
 
 void dibs__done_explain(struct dibs__done *done, const struct dibs__error *error)
@@ -116,7 +104,7 @@ static void write_completion(const struct dibs__done *done, dibs_completion *out
         strcpy(out->detail, done->text);
         return;
     }
-    if (!dibs__task_is_gone(done->task)) /* else nothing could free the text later */
+    if (!dibs__task_is_gone(done->task))
         out->name = done->text;
     snprintf(out->detail, sizeof out->detail, "the lease of %s ended while the task held it",
              dibs__quote(quoted, done->text));
@@ -145,8 +133,8 @@ static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet
 {
     queue->first = NULL;
     queue->end = &queue->first;
-    queue->has_fd = queue->driving = false;
-    dibs__wait_event_init(&queue->wait_event);
+    queue->has_fd = false;
+    queue->driver = NULL;
     atomic_store(&queue->runtime, NULL);
     if (dibs__cond_init(&queue->arrived) != 0)
         return false;
@@ -224,11 +212,11 @@ static bool append(dibs_queue *queue, struct dibs__done *done) DIBS__REQUIRES(di
     done->next = NULL;
     *queue->end = done;
     queue->end = &done->next;
-    atomic_fetch_add_explicit(done->untaken, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(done->task->untaken, 1, memory_order_relaxed);
     if (was_empty && queue->has_fd)
         dibs__wake_ring(&queue->wake);
-    if (queue->driving)
-        dibs__wait_event_wake(&queue->wait_event);
+    if (queue->driver)
+        dibs__wait_event_wake(queue->driver);
     pthread_cond_signal(&queue->arrived);
     return true;
 }
@@ -250,15 +238,81 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
         dibs__done_drop(done);
 }
 
-void dibs__done_begin_telling(void) DIBS__UNANALYSED /* unlocked by dibs__done_end_telling */
+/* ----------------------------------------------------------------------- losses */
+
+/*
+ * A loss is taken out of its lease and pushed between these two calls, which
+ * exclude other threads: so who takes the completion out of the lease later, and
+ * finds none, can wait until it has arrived.
+ */
+static void begin_telling(void) DIBS__UNANALYSED /* unlocked by end_telling */
 {
     telling_mutex_lock(&telling);
 }
 
-void dibs__done_end_telling(void) DIBS__UNANALYSED /* locked by dibs__done_begin_telling */
+static void end_telling(void) DIBS__UNANALYSED /* locked by begin_telling */
 {
     telling_mutex_unlock(&telling);
 }
+
+void dibs__loss_tell(struct dibs__lease *lease)
+{
+    if (!atomic_load(&lease->loss))
+        return;
+    begin_telling();
+    struct dibs__done *loss = atomic_exchange(&lease->loss, NULL);
+    if (loss) {
+        loss->fence = dibs__lease_fence(lease);
+        dibs__done_push(loss, NULL, NULL);
+    }
+    end_telling();
+}
+
+void dibs__loss_unwatch(struct dibs__lease *lease)
+{
+    struct dibs__done *loss = atomic_load(&lease->loss) ? atomic_exchange(&lease->loss, NULL) : NULL;
+
+    dibs__done_drop(loss);
+    if (!loss && atomic_load(&lease->loss_told)) { /* what is being told arrives before the holder goes on */
+        begin_telling();
+        end_telling();
+    }
+}
+
+void dibs__loss_forget(struct dibs__lease *lease)
+{
+    dibs__done_drop(atomic_exchange(&lease->loss, NULL));
+}
+
+void dibs__losses_drop_taken(dibs_task *task) DIBS__UNANALYSED /* `next` of what is in no queue is the task's */
+{
+    struct dibs__done *loss = atomic_exchange(&task->taken_losses, NULL);
+
+    for (struct dibs__done *next; loss; loss = next) {
+        next = loss->next;
+        free(loss);
+    }
+}
+
+/*
+ * The program may look at the name of a loss that it took until the task's next
+ * begun call: so the loss stays with the task, without its references. The task
+ * may have been freed since the name was handed out: whichever is later drops it.
+ */
+static void keep_with_task(struct dibs__done *loss) DIBS__UNANALYSED /* as dibs__losses_drop_taken */
+{
+    dibs_task *task = loss->task;
+
+    unref(loss->queue);
+    loss->next = atomic_load(&task->taken_losses);
+    while (!atomic_compare_exchange_weak(&task->taken_losses, &loss->next, loss))
+        continue;
+    if (dibs__task_is_gone(task))
+        dibs__losses_drop_taken(task);
+    dibs__task_unref(task);
+}
+
+/* ----------------------------------------------------------------------- taking */
 
 /* Up to max of those that wait. */
 static struct dibs__done *take_some(dibs_queue *queue, size_t max) DIBS__REQUIRES(dibs__queue_mutex)
@@ -268,7 +322,7 @@ static struct dibs__done *take_some(dibs_queue *queue, size_t max) DIBS__REQUIRE
     for (size_t count = 0; count < max && queue->first; count++) {
         last = queue->first;
         queue->first = last->next;
-        atomic_fetch_sub_explicit(last->untaken, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(last->task->untaken, 1, memory_order_relaxed);
     }
     if (last)
         last->next = NULL;
@@ -289,7 +343,7 @@ static size_t hand_out(struct dibs__done *taken, dibs_completion *out) DIBS__UNA
         next = taken->next;
         write_completion(taken, &out[count++]);
         if (taken->kind == DIBS_DONE_LOST)
-            dibs__task_keep(taken->task, taken); /* the program may look at the name until the task's next begin */
+            keep_with_task(taken);
         else
             dibs__done_drop(taken);
     }
@@ -302,7 +356,12 @@ void dibs__queue_serves(dibs_queue *queue, dibs_runtime *runtime)
         atomic_store(&queue->runtime, runtime);
 }
 
-static bool has_any(dibs_queue *queue)
+dibs_runtime *dibs__queue_served(dibs_queue *queue)
+{
+    return atomic_load(&queue->runtime);
+}
+
+bool dibs__queue_has_any(dibs_queue *queue)
 {
     dibs__queue_mutex_lock(&queue->mutex);
     bool any = queue->first;
@@ -310,71 +369,41 @@ static bool has_any(dibs_queue *queue)
     return any;
 }
 
-/* Drives the workers until a completion waits, the time is over, or the runtime is closing. */
-static void drive(dibs_queue *queue, struct dibs__visit *visit, int64_t until)
-{
-    struct dibs__core *core = visit->core;
-    int64_t due;
-
-    while (!atomic_load(core->config.closing)) {
-        dibs__wait_event_reset(&queue->wait_event);
-        bool ran = dibs__workers_run_some(core->workers, until, &due);
-        if (has_any(queue) || dibs__now(&dibs__system_clock) >= until)
-            break;
-        if (!ran && !atomic_load(core->config.closing))
-            dibs__store_listen(core->store, &dibs__system_clock, "dibs", &queue->wait_event, due < until ? due : until);
-    }
-}
-
-/* True: the calling thread drove, without the mutex meanwhile, so it is to look again. */
-static bool try_to_drive(dibs_queue *queue, int64_t until) DIBS__REQUIRES(dibs__queue_mutex)
-{
-    dibs_runtime *runtime = atomic_load(&queue->runtime);
-    struct dibs__visit visit;
-    struct dibs__error unused;
-
-    if (!runtime || queue->driving || runtime->clock != &dibs__system_clock || atomic_load(&runtime->closing))
-        return false;
-    queue->driving = true;
-    dibs__queue_mutex_unlock(&queue->mutex);
-    bool drives = false;
-    if (dibs__visit_begin(&visit, runtime, &unused) == DIBS_OK) {
-        drives = dibs__workers_drive(visit.core->workers, &queue->wait_event);
-        if (drives) {
-            drive(queue, &visit, until);
-            dibs__workers_end_drive(visit.core->workers, &queue->wait_event);
-        }
-        dibs__visit_end(&visit);
-    }
-    dibs__queue_mutex_lock(&queue->mutex);
-    queue->driving = false;
-    return drives;
-}
-
-/* Waits until a completion is there, or the time is over. */
-static void wait_for_one(dibs_queue *queue, int64_t until) DIBS__REQUIRES(dibs__queue_mutex)
+void dibs__queue_wait(dibs_queue *queue, int64_t until)
 {
     const struct dibs__clock *clock = &dibs__system_clock;
 
-    while (!queue->first && dibs__now(clock) < until)
-        if (!try_to_drive(queue, until) && !queue->first)
-            clock->wait(clock, &queue->arrived, &queue->mutex, until);
+    dibs__queue_mutex_lock(&queue->mutex);
+    if (!queue->first)
+        clock->wait(clock, &queue->arrived, &queue->mutex, until);
+    dibs__queue_mutex_unlock(&queue->mutex);
 }
 
-size_t dibs__queue_take(dibs_queue *queue, dibs_completion *out, size_t max, int64_t wait_ms)
+bool dibs__queue_begin_drive(dibs_queue *queue, struct dibs__wait_event *wait_event)
 {
-    int cancel_state;
+    dibs__queue_mutex_lock(&queue->mutex);
+    bool begins = !queue->driver;
+    if (begins)
+        queue->driver = wait_event;
+    dibs__queue_mutex_unlock(&queue->mutex);
+    return begins;
+}
 
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+void dibs__queue_end_drive(dibs_queue *queue)
+{
+    dibs__queue_mutex_lock(&queue->mutex);
+    queue->driver = NULL;
+    dibs__queue_mutex_unlock(&queue->mutex);
+}
+
+size_t dibs__queue_take_ready(dibs_queue *queue, dibs_completion *out, size_t max)
+{
     lock(queue);
-    if (wait_ms != 0 && !queue->first)
-        wait_for_one(queue, wait_ms < 0 ? DIBS__NEVER : dibs__after_ms(dibs__now(&dibs__system_clock), wait_ms));
     struct dibs__done *taken = take_some(queue, max);
     dibs__queue_mutex_unlock(&queue->mutex);
     size_t count = hand_out(taken, out);
     if (count > 0)
         dibs__order_acquired((const char *)&queue, sizeof(dibs_queue *));
-    pthread_setcancelstate(cancel_state, NULL);
     return count;
 }
 

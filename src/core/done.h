@@ -1,6 +1,6 @@
 /*
  * Queues of completions (dibs_queue), and how a completion gets there: made
- * when a call is begun, filled in when it has ended, taken by the program.
+ * when a call is begun, filled in when it has ended, taken by the program (take.h).
  */
 #ifndef DIBS_CORE_DONE_H
 #define DIBS_CORE_DONE_H
@@ -8,9 +8,10 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "base/wait_event.h"
 #include "base/error.h"
 #include "base/mutex.h"
+#include "base/wait_event.h"
+#include "core/task.h"
 
 DIBS__MUTEX_CLASS(dibs__queue_mutex);
 
@@ -19,9 +20,8 @@ DIBS__MUTEX_CLASS(dibs__queue_mutex);
 struct dibs__done {
     struct dibs__done *next DIBS__GUARDED_BY(dibs__queue_mutex); /* in the queue */
     dibs_queue *queue;                                           /* read-only; with a reference */
-    atomic_uint_fast64_t *untaken; /* read-only; counts the completion while it lies in the queue; never freed */
-    dibs_task *task;               /* read-only; with a reference until it is dropped */
-    void *arg;                     /* read-only */
+    dibs_task *task;                                             /* read-only; with a reference until it is dropped */
+    void *arg;                                                   /* read-only */
     uint64_t fence;
     dibs_done_kind kind;
     dibs_status status;
@@ -34,9 +34,6 @@ struct dibs__done *dibs__done_new(dibs_done_kind kind, dibs_queue *queue, dibs_t
 /* The completion will not come. NULL is fine. */
 void dibs__done_drop(struct dibs__done *done);
 
-/* The completion was taken, but is kept: it refers to its queue no more. */
-void dibs__done_release(struct dibs__done *done);
-
 /* The detail of a failure. */
 void dibs__done_explain(struct dibs__done *done, const struct dibs__error *error);
 
@@ -47,21 +44,44 @@ void dibs__done_explain(struct dibs__done *done, const struct dibs__error *error
  */
 void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void *context);
 
-/*
- * A loss is taken out of its lease and pushed between these two calls, which
- * exclude other threads: so who takes the completion out of the lease later, and
- * finds none, can wait until it has arrived.
+/* ---------------------------------------------------------------------- losses */
+
+/* The holder of the lease learns that it is lost, if it is to be told by a completion. */
+void dibs__loss_tell(struct dibs__lease *lease);
+
+/* The holder gives the lease up: it is told of no loss any more. */
+void dibs__loss_unwatch(struct dibs__lease *lease);
+
+/* The same in a forked child, for a lease of its parent, whose holder learns of a loss there. */
+void dibs__loss_forget(struct dibs__lease *lease);
+
+/* The task's next call begins, or the task was freed: the program no longer looks at the names of losses that it took.
  */
-void dibs__done_begin_telling(void);
-void dibs__done_end_telling(void);
+void dibs__losses_drop_taken(dibs_task *task);
+
+/* ---------------------------------------------------------------------- queues */
 
 /* As the functions of dibs.h. */
 dibs_queue *dibs__queue_new(void);
 int dibs__queue_fd(dibs_queue *queue);
-size_t dibs__queue_take(dibs_queue *queue, dibs_completion *out, size_t max, int64_t wait_ms);
-
-/* The runtime whose call was begun with the queue last: who waits for completions drives its workers. */
-void dibs__queue_serves(dibs_queue *queue, dibs_runtime *runtime);
 void dibs__queue_close(dibs_queue *queue);
+
+/* The runtime whose call was begun with the queue last: who waits for completions drives its workers. NULL: none was.
+ */
+void dibs__queue_serves(dibs_queue *queue, dibs_runtime *runtime);
+dibs_runtime *dibs__queue_served(dibs_queue *queue);
+
+/* ------------------------------------------------------------------ for take.c */
+
+/* Up to max of the completions that wait, without waiting for one; returns how many. */
+size_t dibs__queue_take_ready(dibs_queue *queue, dibs_completion *out, size_t max);
+bool dibs__queue_has_any(dibs_queue *queue);
+
+/* Sleeps while no completion waits, at most until that time; may wake too early. */
+void dibs__queue_wait(dibs_queue *queue, int64_t until);
+
+/* A completion that arrives also wakes that, until the end. False: another thread drives. */
+bool dibs__queue_begin_drive(dibs_queue *queue, struct dibs__wait_event *wait_event);
+void dibs__queue_end_drive(dibs_queue *queue);
 
 #endif

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/done.h"
-
 /* -------------------------------------------------------------------- memory */
 
 struct block {
@@ -110,8 +108,8 @@ void dibs__lease_unref(struct dibs__lease *lease) DIBS__UNANALYSED
     DIBS__REQUIRE(atomic_load(&lease->references) > 0);
     if (atomic_fetch_sub_explicit(&lease->references, 1, memory_order_acq_rel) != 1)
         return;
+    DIBS__REQUIRE(!atomic_load(&lease->loss));
     dibs__asker_free(lease->asker);
-    dibs__done_drop(atomic_load_explicit(&lease->loss, memory_order_relaxed));
     free(lease->renewal_state.extending);
     leave_block(&spare.lease, lease, lease_size(lease->name_size));
 }

@@ -136,7 +136,7 @@ struct dibs__lease {
     atomic_bool extended;         /* atomic; an extension was sent: the length may be another than asked_ms */
     atomic_bool loss_told;        /* atomic; some thread sees to what follows from the loss */
     _Atomic(struct dibs__done *) loss; /* atomic; the completion that tells the holder of a loss; whoever takes it out
-                                          of here pushes or drops it; NULL: nobody is to be told */
+                                          of here pushes or drops it (done.h); NULL: nobody is to be told */
 
     bool contended;           /* the thread had to wait for the lock; the asking thread's until the grant, then
                                  read-only */

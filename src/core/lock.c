@@ -73,7 +73,7 @@ dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t nam
     if (status != DIBS_OK)
         return status;
     const struct dibs__wish wish = dibs__lock_wish(runtime, wait_ms, options);
-    dibs_task *task = dibs__task_inside(runtime);
+    dibs_task *task = dibs__task_inside(runtime->serial);
     status = task ? dibs__task_acquire(task, &visit, name, name_size, &wish, error)
                   : dibs__acquire(visit.core, name, name_size, &wish, error);
     dibs__visit_end(&visit);

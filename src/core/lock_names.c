@@ -120,7 +120,7 @@ static void drive(struct dibs__several *several)
 static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, const char *const *names, size_t count,
                            int64_t wait_ms, const dibs_lock_options *options, struct dibs__error *error)
 {
-    dibs_task *task = dibs__task_inside(runtime);
+    dibs_task *task = dibs__task_inside(runtime->serial);
     struct dibs__several *several =
         dibs__lock_names_prepare(runtime, visit, NULL, names, count, wait_ms, options, error);
 

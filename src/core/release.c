@@ -2,7 +2,7 @@
 
 #include "base/order.h"
 #include "base/probe.h"
-#include "core/begun.h"
+#include "core/done.h"
 #include "core/attempt.h"
 #include "core/handover.h"
 

@@ -28,9 +28,8 @@
 #include "base/thread.h"
 #include "core/asker.h"
 #include "core/assembly.h"
-#include "core/holds.h"
+#include "core/done.h"
 #include "core/release.h"
-#include "core/task.h"
 
 #define ENDS (1u << 16)
 #define EXIT_MS 500 /* at most so long exit(3) waits until the store has confirmed what is released then */
@@ -109,7 +108,7 @@ void dibs__visit_drop(dibs_runtime *runtime)
     leave(&runtime->visits[0]);
 }
 
-/* ------------------------------------------------------------- a thread's end */
+/* ------------------------------------------------------------ an owner's end */
 
 /* A visit to the runtime of that serial, if it is still open: as long as it is listed, its visits are not closed. */
 static bool visit_serial(struct dibs__visit *visit, uint64_t serial)
@@ -137,6 +136,24 @@ static void on_orphaned(struct dibs__lease *lease)
         dibs__visit_end(&visit);
     }
     dibs__lease_unref(lease);
+}
+
+void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holder *holder)
+{
+    struct dibs__visit visit;
+    struct dibs__error unused;
+    struct dibs__hold *hold = dibs__holder_first(holder);
+    bool inside = hold && dibs__visit_begin(&visit, runtime, &unused) == DIBS_OK;
+
+    for (; hold; hold = dibs__holder_first(holder)) {
+        struct dibs__lease *lease = dibs__holder_remove(holder, hold);
+        dibs__loss_unwatch(lease);
+        if (inside)
+            dibs__release_quietly(visit.core, lease);
+        dibs__lease_unref(lease);
+    }
+    if (inside)
+        dibs__visit_end(&visit);
 }
 
 /* ---------------------------------------------------------- the process's end */
@@ -236,6 +253,13 @@ static void after_fork_in_child(void) DIBS__UNANALYSED /* locked by before_fork 
     dibs__registry_mutex_unlock(&registry_mutex);
 }
 
+/* In a forked child: its parent holds the lease. */
+static void on_forgotten(struct dibs__lease *lease)
+{
+    dibs__loss_forget(lease);
+    dibs__lease_unref(lease);
+}
+
 /*
  * A fork locks last what was registered first. The registry comes first in the
  * order of locks, because revive holds its mutex while it makes a core, so it is
@@ -246,7 +270,7 @@ static void after_fork_in_child(void) DIBS__UNANALYSED /* locked by before_fork 
 static bool set_up(void)
 {
     const struct dibs__holds_hooks hooks = {
-        .orphaned = on_orphaned, .forgotten = dibs__lease_unref, .left = dibs__task_left, .kept = dibs__task_kept};
+        .orphaned = on_orphaned, .forgotten = on_forgotten, .left = dibs__task_left, .kept = dibs__task_kept};
 
     return dibs__fd_watch_forks() && dibs__holds_on_end(&hooks) && dibs__store_watch_forks() &&
            pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;

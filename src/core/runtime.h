@@ -15,6 +15,7 @@
 #define DIBS_CORE_RUNTIME_H
 
 #include "core/core.h"
+#include "core/holds.h"
 
 DIBS__MUTEX_CLASS(dibs__registry_mutex); /* of the lists of runtimes (runtime.c) */
 
@@ -73,5 +74,8 @@ void dibs__visit_end(struct dibs__visit *visit);
 /* Within a visit: dibs_close also waits until dibs__visit_drop was called, by any thread, once for each. */
 void dibs__visit_keep(dibs_runtime *runtime);
 void dibs__visit_drop(dibs_runtime *runtime);
+
+/* The owner of that table, a task, is gone, so nobody uses the table: gives up all holds in it, in the background. */
+void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holder *holder);
 
 #endif

@@ -8,9 +8,6 @@
 #include <stdlib.h>
 
 #include "base/fd.h"
-#include "core/begun.h"
-#include "core/done.h"
-#include "core/release.h"
 
 #define USES 4u
 
@@ -26,44 +23,32 @@ static dibs_task *task_of(struct dibs__holder *holder)
 
 /* ---------------------------------------------------------------- references */
 
+dibs_task *dibs__task_new(dibs_runtime *runtime, uint64_t serial, atomic_uint_fast64_t *untaken)
+{
+    dibs_task *task = calloc(1, sizeof *task);
+
+    if (!task)
+        return NULL;
+    task->holder.runtime = serial;
+    task->runtime = runtime;
+    task->untaken = untaken;
+    atomic_init(&task->references, 1);
+    atomic_init(&task->use, with_generation(DIBS__TASK_FREE));
+    return task;
+}
+
 void dibs__task_ref(dibs_task *task)
 {
     atomic_fetch_add_explicit(&task->references, 1, memory_order_relaxed);
-}
-
-/* Losses that were taken have no reference any more. */
-static void drop_told(dibs_task *task) DIBS__UNANALYSED /* `next` of what is in no queue is the task's */
-{
-    struct dibs__done *loss = atomic_exchange(&task->told, NULL);
-
-    for (struct dibs__done *next; loss; loss = next) {
-        next = loss->next;
-        free(loss);
-    }
 }
 
 void dibs__task_unref(dibs_task *task)
 {
     if (atomic_fetch_sub_explicit(&task->references, 1, memory_order_acq_rel) > 1)
         return;
-    drop_told(task);
-    DIBS__REQUIRE(task->holder.holds.count == 0);
+    DIBS__REQUIRE(task->holder.holds.count == 0 && !atomic_load(&task->taken_losses));
     dibs__holder_shrink(&task->holder);
     free(task);
-}
-
-atomic_uint_fast64_t *dibs__task_untaken(const dibs_task *task)
-{
-    return &task->runtime->untaken;
-}
-
-void dibs__task_keep(dibs_task *task, struct dibs__done *loss) DIBS__UNANALYSED /* as drop_told */
-{
-    dibs__done_release(loss);
-    loss->next = atomic_load(&task->told);
-    while (!atomic_compare_exchange_weak(&task->told, &loss->next, loss))
-        continue;
-    dibs__task_unref(task);
 }
 
 /* ----------------------------------------------------------------------- use */
@@ -137,19 +122,16 @@ bool dibs__task_is_gone(const dibs_task *task)
     return atomic_load(&task->use) % USES == DIBS__TASK_GONE;
 }
 
-dibs_task *dibs__task_inside(const dibs_runtime *runtime)
+dibs_task *dibs__task_inside(uint64_t runtime)
 {
-    struct dibs__holder *holder = dibs__holder_inside(runtime->serial);
+    struct dibs__holder *holder = dibs__holder_inside(runtime);
 
     return holder ? task_of(holder) : NULL;
 }
 
 dibs_status dibs__task_begin(dibs_task *task, struct dibs__error *error)
 {
-    if (!take(task, DIBS__TASK_BEGUN))
-        return busy(error);
-    drop_told(task);
-    return DIBS_OK;
+    return take(task, DIBS__TASK_BEGUN) ? DIBS_OK : busy(error);
 }
 
 bool dibs__task_complete(dibs_task *task)
@@ -159,58 +141,15 @@ bool dibs__task_complete(dibs_task *task)
     return !atomic_compare_exchange_strong(&task->use, &begun, with_generation(DIBS__TASK_FREE));
 }
 
-/* ----------------------------------------------------------------- life and end */
-
-dibs_task *dibs__task_new(dibs_runtime *runtime)
-{
-    dibs_task *task = calloc(1, sizeof *task);
-
-    if (!task)
-        return NULL;
-    task->holder.runtime = runtime->serial;
-    task->runtime = runtime;
-    atomic_init(&task->references, 1);
-    atomic_init(&task->use, with_generation(DIBS__TASK_FREE));
-    return task;
-}
-
-void dibs__task_cancel(dibs_task *task)
-{
-    atomic_store(&task->cancelled, true);
-    dibs__wanting_cancel(task);
-}
-
-void dibs__task_give_up(dibs_task *task)
-{
-    struct dibs__visit visit;
-    struct dibs__error unused;
-    struct dibs__hold *hold = dibs__holder_first(&task->holder);
-    bool inside = hold && dibs__visit_begin(&visit, task->runtime, &unused) == DIBS_OK;
-
-    for (; hold; hold = dibs__holder_first(&task->holder)) {
-        struct dibs__lease *lease = dibs__holder_remove(&task->holder, hold);
-        dibs__loss_unwatch(lease);
-        if (inside)
-            dibs__release_quietly(visit.core, lease);
-        dibs__lease_unref(lease);
-    }
-    if (inside)
-        dibs__visit_end(&visit);
-}
-
-void dibs__task_free(dibs_task *task)
+bool dibs__task_end(dibs_task *task)
 {
     unsigned gone = with_generation(DIBS__TASK_GONE);
 
-    dibs__task_cancel(task);
     dibs__holder_leave_anywhere(&task->holder);
     unsigned before = atomic_exchange(&task->use, gone);
     if (before / USES != gone / USES)
         forget(task, before);
-    else if (before % USES == DIBS__TASK_BEGUN) { /* whoever completes that call finds the task gone */
-        dibs__task_unref(task);
-        return;
-    }
-    dibs__task_give_up(task);
-    dibs__task_unref(task);
+    else if (before % USES == DIBS__TASK_BEGUN) /* whoever completes that call finds the task gone */
+        return false;
+    return true;
 }
