@@ -121,7 +121,7 @@ static void end_at_once(dibs_task *task, struct dibs__several *several, struct d
     if (error->status != DIBS_OK)
         dibs__done_explain(done, error);
     else if (several)
-        dibs__lock_names_hold(several, &task->holder);
+        dibs__several_hold(several, &task->holder);
     dibs__several_free(several);
     dibs__begun_complete(done);
 }

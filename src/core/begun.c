@@ -10,7 +10,6 @@
 
 #include "base/fd.h"
 #include "base/order.h"
-#include "core/lock_names.h"
 
 #define SLICE_MS 5 /* a cancel ends the wait for the reply to a blocking call's first ask within this time */
 
@@ -175,7 +174,7 @@ static void succeed_with_several(struct dibs__wanting *wanting)
         return;
     }
     wanting->done = NULL;
-    dibs__lock_names_hold(wanting->several, &wanting->task->holder);
+    dibs__several_hold(wanting->several, &wanting->task->holder);
     arrive(done, &(struct arrival){.task = wanting->task, .several = wanting});
 }
 
@@ -562,7 +561,7 @@ static dibs_status await_end(struct dibs__wanting *wanting)
         dibs__sleeper_sleep(&caller->sleeper, clock, DIBS__NEVER);
     dibs_status status = caller->status;
     if (status == DIBS_OK && wanting->several) {
-        dibs__lock_names_hold(wanting->several, NULL);
+        dibs__several_hold(wanting->several, NULL);
     } else if (status == DIBS_OK) {
         dibs__holds_add(caller->lease, wanting->acquire.acquired_at);
         dibs__order_acquired(wanting->name, wanting->acquire.name_size);

@@ -22,6 +22,14 @@ struct dibs__hold {            /* the holding thread's */
     int64_t since;             /* when the thread acquired the lock */
 };
 
+/* By the holding thread, which has less than UINT32_MAX of them. */
+static inline void dibs__hold_count_up(struct dibs__hold *hold)
+{
+    hold->count++;
+    uint64_t reentered = atomic_load_explicit(&hold->lease->reentered, memory_order_relaxed);
+    atomic_store_explicit(&hold->lease->reentered, reentered + 1, memory_order_relaxed); /* no other thread writes it */
+}
+
 #define DIBS__HOLDS_FEW 4 /* so many holds need no memory but the table's */
 
 /*

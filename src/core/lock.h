@@ -73,20 +73,13 @@ static inline bool dibs__lock_can_count(const dibs_runtime *runtime, const struc
            !dibs__lock_is_lost(runtime, hold);
 }
 
-static inline void dibs__lock_count_up(struct dibs__hold *hold)
-{
-    hold->count++;
-    uint64_t reentered = atomic_load_explicit(&hold->lease->reentered, memory_order_relaxed);
-    atomic_store_explicit(&hold->lease->reentered, reentered + 1, memory_order_relaxed); /* no other thread writes it */
-}
-
 /* Counts the hold up. False: as dibs__lock_can_count. */
 static inline bool dibs__lock_reenter(const dibs_runtime *runtime, struct dibs__hold *hold)
 {
     bool can = dibs__lock_can_count(runtime, hold);
 
     if (can)
-        dibs__lock_count_up(hold);
+        dibs__hold_count_up(hold);
     return can;
 }
 

@@ -63,24 +63,6 @@ struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dib
     return NULL;
 }
 
-void dibs__lock_names_hold(struct dibs__several *several, struct dibs__holder *holder)
-{
-    for (size_t i = 0; i < several->count; i++) {
-        struct dibs__several_name *name = &several->names[i];
-        struct dibs__lease *lease = name->lease;
-        uint64_t runtime = several->core->config.serial;
-        if (lease)
-            dibs__lease_ref(lease);
-        if (lease && holder)
-            dibs__holder_add(holder, lease, name->acquired_at);
-        else if (lease)
-            dibs__holds_add(lease, name->acquired_at);
-        else
-            dibs__lock_count_up(holder ? dibs__holder_find(holder, name->name, name->size)
-                                       : dibs__holds_find(runtime, name->name, name->size));
-    }
-}
-
 static void wake(struct dibs__several *several)
 {
     dibs__sleeper_wake(several->context);
@@ -132,7 +114,7 @@ static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, con
     dibs_status status = several->error.status;
     if (status == DIBS_OK) {
         dibs__several_count(several);
-        dibs__lock_names_hold(several, NULL);
+        dibs__several_hold(several, NULL);
     } else {
         *error = several->error;
     }

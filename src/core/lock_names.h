@@ -21,7 +21,4 @@ struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dib
                                                int64_t wait_ms, const dibs_lock_options *options,
                                                struct dibs__error *error);
 
-/* The call has ended with DIBS_OK: its owner, as above, holds the names. */
-void dibs__lock_names_hold(struct dibs__several *several, struct dibs__holder *holder);
-
 #endif

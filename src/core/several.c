@@ -502,3 +502,21 @@ void dibs__several_count(const struct dibs__several *several)
         dibs__order_acquired(name->name, name->size);
     }
 }
+
+void dibs__several_hold(struct dibs__several *several, struct dibs__holder *holder)
+{
+    for (size_t i = 0; i < several->count; i++) {
+        struct dibs__several_name *name = &several->names[i];
+        struct dibs__lease *lease = name->lease;
+        uint64_t runtime = several->core->config.serial;
+        if (lease)
+            dibs__lease_ref(lease);
+        if (lease && holder)
+            dibs__holder_add(holder, lease, name->acquired_at);
+        else if (lease)
+            dibs__holds_add(lease, name->acquired_at);
+        else
+            dibs__hold_count_up(holder ? dibs__holder_find(holder, name->name, name->size)
+                                       : dibs__holds_find(runtime, name->name, name->size));
+    }
+}

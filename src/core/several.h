@@ -126,6 +126,9 @@ void dibs__several_undo(struct dibs__several *several);
 /* Ended with DIBS_OK: the leases are counted as acquired, for the calling thread. */
 void dibs__several_count(const struct dibs__several *several);
 
+/* The same: the owner of that table, or the calling thread (NULL), holds the names. It has room for them. */
+void dibs__several_hold(struct dibs__several *several, struct dibs__holder *holder);
+
 /* A failure that concerns one lock names it. */
 void dibs__several_explain(struct dibs__error *error, const char *name);
 
