@@ -4,15 +4,12 @@
 #include <string.h>
 #include <sys/un.h>
 
-#include "redis/socket.h"
-
 bool dibs__endpoint_init(struct dibs__endpoint *endpoint, struct dibs__url *url)
 {
     memset(endpoint, 0, sizeof *endpoint);
     if (dibs__mutex_init(&endpoint->mutex) != 0)
         return false;
     endpoint->url = *url;
-    endpoint->transport = url->tls ? &dibs__tls_transport : &dibs__socket_transport;
     atomic_init(&endpoint->known, url->kind == DIBS__URL_SENTINEL ? DIBS__KNOWN_NOT_YET : DIBS__KNOWN);
     memset(url, 0, sizeof *url);
     return true;

@@ -8,13 +8,14 @@
 
 #include "base/spin.h"
 #include "redis/reader.h"
-#include "redis/tls.h"
 #include "redis/transport.h"
 #include "redis/url.h"
 
 #define DIBS__ADDRESSES_MAX 8
 #define DIBS__HOST_MAX 256   /* bytes of a host name with the NUL */
 #define DIBS__CHANNEL_MAX 64 /* bytes of a channel's name with the NUL */
+
+struct dibs__tls;
 
 struct dibs__address {
     struct sockaddr_storage name;
@@ -48,7 +49,7 @@ DIBS__MUTEX_CLASS(dibs__endpoint_mutex);
 /* The mutex is a leaf; it is not held while the resolver works. */
 struct dibs__endpoint {
     struct dibs__url url;                        /* read-only after init */
-    const struct dibs__transport_ops *transport; /* read-only after init; how the server is reached */
+    const struct dibs__transport_ops *transport; /* read-only once set, after init; how the server is reached */
     const struct dibs__tls *tls;                 /* read-only once set, after init; with a URL of TLS. Outlives this */
     char client_name[64];                        /* read-only after init; what CLIENT LIST shows */
     char channel[DIBS__CHANNEL_MAX];             /* read-only after init; on which this runtime is told of grants */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "redis/scripts.h"
+#include "redis/socket.h"
 #include "support/listener.h"
 #include "support/resp.h"
 #include "support/test.h"
@@ -393,6 +394,7 @@ void fake_redis_endpoint(struct dibs__endpoint *out, const char *url, atomic_uin
 
     assert_status(DIBS_OK, dibs__url_parse(&parts, url, &error));
     dibs__endpoint_init(out, &parts);
+    out->transport = &dibs__socket_transport;
     out->commands = commands;
     out->errors = errors;
     snprintf(out->client_name, sizeof out->client_name, "tester");

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "redis/socket.h"
+#include "redis/tls.h"
 #include "store/redis/push.h"
 #include "store/redis/redis_store.h"
 
@@ -420,6 +422,7 @@ dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *at, 
     store->endpoint.commands = &config->counters->commands;
     store->endpoint.errors = &config->counters->errors;
     dibs__spin_init(&store->endpoint.spin, config->clock, config->spin_us);
+    store->endpoint.transport = store->endpoint.url.tls ? &dibs__tls_transport : &dibs__socket_transport;
     store->endpoint.tls = config->access ? config->access->tls : NULL;
     name_client(&store->endpoint, config->client_name);
     store->key_prefix = strdup(config->key_prefix);
