@@ -2,8 +2,6 @@
  * How the store on Redis has itself told of changes, against a server that pretends, on a clock that the test moves.
  * The test is the scheduler.
  */
-#include "store/redis/tracking.h"
-
 #include <stdio.h>
 #include <string.h>
 

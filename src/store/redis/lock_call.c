@@ -149,7 +149,8 @@ dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs_
     struct dibs__channel *channel = store->channels[call->channel];
     dibs_status status = call->is_plain ? dibs__channel_wait(channel, request, exchange)
                                         : dibs__call_finish(&call->call, channel, &call->view, request, exchange);
-    if (status != DIBS_OK || !call->redirect || !dibs__redis_turned_away(store, call->redirect, exchange->reply))
+    if (status != DIBS_OK || !call->redirect ||
+        !dibs__redis_turned_away(store->config.node, call->redirect, exchange->reply))
         return status;
     dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s answered: %s", store->endpoint.url.shown,
                     exchange->reply->str);

@@ -337,7 +337,7 @@ static bool make_parts(struct dibs__redis_store *store)
         store->channels[store->channel_count] = channel;
     }
     if (store->retractions && config->node)
-        dibs__retractions_of_node(store->retractions, store);
+        dibs__retractions_of_node(store->retractions, store->config.node);
     return store->subscriber && store->retractions && store->background && make_sentinel(store);
 }
 

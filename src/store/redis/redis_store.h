@@ -4,11 +4,11 @@
  *   channels.c     which connection is used for what, and whether the server can be reached
  *   lock_call.c    one script about one lock, on one of those connections
  *   redis_attempt.c    what is known of an attempt, and what the server says of its asks
- *   relock.c       fences that the process may use again
+ *   relocks.c      fences that the process may use again; relock.c: an ask for one of them
  *   ask.c, release.c, query.c, walk.c, force.c, renew.c, member.c, examine.c: the operations of store.h
  *   plain.c        commands that are no scripts, on one of those connections
  *   retractions.c  tokens that are deleted in the background; retract_batch.c: their way to the server
- *   node.c         what a node of a cluster does beside: which slots are where, and operations that it turns away
+ *   node.c         what a node of a cluster does beside: which slots are where; redirect.c: what it turns away
  *   tracking.c     how the server tells that locks have changed
  *   codec.c, keys.c, push.c: the forms of what is sent and received
  *
@@ -26,9 +26,10 @@
 #include "redis/subscriber.h"
 #include "store/redis/keys.h"
 #include "store/redis/redis.h"
-#include "store/redis/relock.h"
+#include "store/redis/redirect.h"
+#include "store/redis/relocks.h"
 #include "store/redis/retractions.h"
-#include "store/redis/tracking.h"
+#include "store/redis/route.h"
 #include "store/store.h"
 
 #define DIBS__SHARED 3    /* with the one of the scheduler and that of the subscriber five connections */
@@ -36,6 +37,41 @@
 
 DIBS__MUTEX_CLASS(dibs__redis_mutex);
 DIBS__MUTEX_CLASS(dibs__reach_mutex);
+DIBS__MUTEX_CLASS(dibs__tracking_mutex);
+
+struct dibs__redis_store;
+
+enum dibs__tracking_state {
+    DIBS__TRACKING_IDLE,    /* not tried yet with the pair, or there is none */
+    DIBS__TRACKING_PROBING, /* the probe was written; the server has not told of it yet */
+    DIBS__TRACKING_ON,
+    DIBS__TRACKING_REFUSED /* it does not work with this pair */
+};
+
+/* A name that a foreign client has, which is to be read. */
+struct dibs__foreign {
+    struct dibs__redis_store *store;
+    struct dibs__foreign *next;
+    char name[];
+};
+
+/* How the server tells of changes (tracking.c). The mutex is a leaf. The fields are the scheduler thread's where
+ * nothing else is said. */
+struct dibs__tracking {
+    atomic_bool wanted; /* atomic; set for good by the first that has something to watch */
+    enum dibs__tracking_state state;
+    uint64_t link, subscription; /* the serials of the pair */
+    unsigned unanswered;         /* of the commands that begin to track */
+    bool enabled;                /* the first of them was accepted: the server tracks */
+    bool refused;                /* one of them was not */
+    int64_t until;               /* when the server must have told of the probe */
+    uint64_t last;               /* of the trackings that were on */
+    atomic_uint_fast64_t on;     /* atomic; which tracking is on; 0: none is */
+    atomic_bool heard;           /* atomic; the server has told of the probe */
+    struct dibs__mutex mutex;
+    struct dibs__key probe DIBS__GUARDED_BY(dibs__tracking_mutex); /* empty: no name is known for it yet */
+    struct dibs__foreign *foreign DIBS__GUARDED_BY(dibs__tracking_mutex);
+};
 
 struct dibs__redis_store {
     struct dibs__store store;                                       /* read-only after open */
@@ -241,7 +277,7 @@ struct __attribute__((__may_alias__)) dibs__redis_attempt {
     uint64_t seen_fence;       /* the last fence that seen_server had given */
     struct dibs__route *doubt; /* of an ask whose outcome is unknown; NULL: there is none */
     unsigned route;            /* 1 more than the shared channel that the asks of the token go over; 0: none yet */
-    bool relocked; /* by plain commands (relock.h), and no script has answered since: K may be the token's without a
+    bool relocked; /* by plain commands (relock.c), and no script has answered since: K may be the token's without a
                       fence of its own */
 };
 
@@ -336,18 +372,6 @@ void dibs__redis_retract(struct dibs__store *base, const char *name, const char 
                          uint64_t fence);
 
 /*
- * node.c: whether a node of a cluster turned a command away, with that reply. Notes so in the redirect, if there is
- * one, and tells the cluster where the slot is.
- */
-bool dibs__redis_turned_away(const struct dibs__redis_store *store, struct dibs__redirect *redirect,
-                             const redisReply *reply);
-
-static inline bool dibs__redirect_is_taken(const struct dibs__redirect *redirect)
-{
-    return redirect && redirect->kind != DIBS__REDIRECT_NONE;
-}
-
-/*
  * query.c: runs a call on a shared channel, again where its connection broke or
  * could not be made though another stands. write: the words, for the connection
  * that the call shows. *repeated: an earlier sending may have been executed.
@@ -371,6 +395,23 @@ struct dibs__query_reply;
 dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
                              const struct dibs__query *query, struct dibs__query_reply *owner,
                              struct dibs__exchange *exchange);
+
+/* ---------------------------------------------------------------- tracking.c */
+
+bool dibs__tracking_init(struct dibs__tracking *tracking); /* false: no mutex is to be had */
+void dibs__tracking_free(struct dibs__tracking *tracking);
+
+/* The scheduler's part. To attend: behind the subscriber and the background connection. */
+int64_t dibs__tracking_deadline(const struct dibs__tracking *tracking);
+void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now);
+
+/* Any thread: the server told that the key was changed; NULL: that all may have been. */
+void dibs__tracking_changed(struct dibs__redis_store *store, const char *key, size_t size);
+
+/* As recalls of store.h: while the server tells of changes, the subscription stands, on which recalls come. */
+bool dibs__redis_recalls(struct dibs__store *base, const char *name);
+void dibs__redis_watch(struct dibs__store *base, struct dibs__batch *batch);
+uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, uint64_t since);
 
 /* walk.c */
 dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);

@@ -1,89 +1,21 @@
-#include "store/redis/relock.h"
-
-#include <stdlib.h>
+/*
+ * Locking a name again that this process gave up a moment ago, by plain commands.
+ *
+ * acquire.lua makes a fence that is larger than all before, which costs the server twice what SET NX costs. Whoever was
+ * granted the lock last needs no new fence: as long as F is what that grant left there, nobody has been granted the
+ * lock since, and the next of the 1,024 steps that a fence has is larger than all before. So one write asks three
+ * things: does nobody wait (EXISTS Q)? Is the lock free (SET K NX PX)? Then it is taken. Was nobody granted it since
+ * (GET F)? The lock is granted where all three are true. What one of them refuses leaves everything as it was, but for
+ * K, which requeue.lua gives back to whoever waits, and asks for with a new fence (rule 70 of PROTOCOL.md).
+ */
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/text.h"
 #include "store/redis/redis_store.h"
-
-#define SETS 256 /* of two names each: 20 KiB */
-#define WAYS 2
 
 /* The commands before GET, in struct dibs__exchange. */
 #define TOOK 1u   /* SET K NX PX */
 #define QUEUED 2u /* EXISTS Q */
-
-/*
- * So long after the grant its fence may be used again. F lives for an hour at least, dibs_query tells how long a lock
- * has been held by its fence, and a server whose data is taken back without a new connection has to become a replica
- * and a master again in that time.
- */
-#define MOST (20 * DIBS__NS_PER_MS)
-
-struct given_up {
-    uint64_t hash; /* of the name */
-    uint64_t server;
-    int64_t granted_at;
-    struct dibs__relock relock; /* fence 0: empty */
-};
-
-struct dibs__relocks {
-    struct given_up names[SETS][WAYS];
-};
-
-void dibs__relocks_free(struct dibs__relocks *relocks)
-{
-    free(relocks);
-}
-
-/* Where the name is; else where it is to be: in place of the older fence. */
-static struct given_up *find(struct dibs__relocks *relocks, uint64_t hash)
-{
-    struct given_up *set = relocks->names[hash % SETS];
-
-    for (size_t i = 0; i < WAYS; i++)
-        if (set[i].relock.fence && set[i].hash == hash)
-            return &set[i];
-    return set[0].relock.fence <= set[1].relock.fence ? &set[0] : &set[1];
-}
-
-static bool is_of(const struct given_up *found, uint64_t hash, uint64_t server)
-{
-    return found->relock.fence && found->hash == hash && found->server == server;
-}
-
-/* What was used again has the time of its grant here. Where that was lost, it is too old. */
-void dibs__relocks_note(struct dibs__relocks **relocks, const char *name, uint64_t server, struct dibs__relock relock,
-                        int64_t granted_at)
-{
-    uint64_t hash = dibs__hash(name, strlen(name));
-
-    DIBS__REQUIRE(relock.fence && relock.step);
-    if (!*relocks)
-        *relocks = calloc(1, sizeof **relocks);
-    if (!*relocks)
-        return;
-    struct given_up *found = find(*relocks, hash);
-    if (is_of(found, hash, server) && found->relock.fence == relock.fence)
-        found->relock.step = relock.step;
-    else if (relock.step == 1)
-        *found = (struct given_up){hash, server, granted_at, relock};
-}
-
-struct dibs__relock dibs__relocks_take(struct dibs__relocks *relocks, const char *name, uint64_t server, int64_t now)
-{
-    uint64_t hash = dibs__hash(name, strlen(name));
-    struct given_up *found = relocks ? find(relocks, hash) : NULL;
-
-    if (!found || !is_of(found, hash, server) || !found->relock.step || now - found->granted_at > MOST)
-        return (struct dibs__relock){.fence = 0};
-    struct dibs__relock relock = found->relock;
-    found->relock.step = 0;
-    return relock;
-}
-
-/* -------------------------------------------------------------- the commands */
 
 static struct dibs__command command_of(int count, const char *const *words, const size_t *sizes)
 {

@@ -426,7 +426,7 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
     if (!reply) {
         renewal->failed = *error;
         note_unanswered(call);
-    } else if (dibs__redis_turned_away(renewal->store, item_of(call, 0)->redirect, reply)) {
+    } else if (dibs__redis_turned_away(renewal->store->config.node, item_of(call, 0)->redirect, reply)) {
         dibs__error_set(&renewal->failed, DIBS_UNAVAILABLE, "renewing leases: %s answered: %s",
                         renewal->store->endpoint.url.shown, reply->str);
     } else if (dibs__codec_read_renew(reply, call->count, &server_us)) {

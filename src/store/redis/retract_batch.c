@@ -7,7 +7,8 @@
 #include "redis/call.h"
 #include "redis/reply.h"
 #include "store/redis/codec.h"
-#include "store/redis/redis_store.h"
+#include "store/redis/keys.h"
+#include "store/redis/redirect.h"
 
 bool dibs__retract_batch_takes_both(const struct dibs__retraction *a, const struct dibs__retraction *b)
 {
@@ -92,7 +93,7 @@ static void on_retracted(void *arg, const redisReply *reply, const struct dibs__
     struct dibs__redirect redirect;
 
     (void)error;
-    if (reply && batch->node && dibs__redis_turned_away(batch->node, &redirect, reply))
+    if (reply && dibs__redis_turned_away(batch->node, &redirect, reply))
         take_redirect(batch, &redirect);
     else
         take_answer(batch, reply);

@@ -7,7 +7,7 @@
 
 #include "base/backoff.h"
 #include "store/redis/redis.h"
-#include "store/redis/retractions.h"
+#include "store/redis/route.h"
 
 #define DIBS__RETRACT_BATCH_MAX 64 /* tokens in one command */
 
@@ -51,11 +51,11 @@ struct dibs__retract_end {
  * takes the answer: see dibs__channel_submit.
  */
 struct dibs__retract_batch {
-    const char *key_prefix;               /* read-only */
-    const struct dibs__redis_store *node; /* read-only; of a cluster; else NULL */
-    struct dibs__channel *carrier;        /* takes the batch where the connection of the asks does not stand */
-    struct dibs__buffer *text;            /* shared by all batches; for the words of the command that is built */
-    bool settled;                         /* where the answer comes, nothing of the asks can arrive behind it */
+    const char *key_prefix;              /* read-only */
+    const struct dibs__node_hooks *node; /* read-only; of a node of a cluster; else NULL */
+    struct dibs__channel *carrier;       /* takes the batch where the connection of the asks does not stand */
+    struct dibs__buffer *text;           /* shared by all batches; for the words of the command that is built */
+    bool settled;                        /* where the answer comes, nothing of the asks can arrive behind it */
     size_t count;
     struct dibs__retraction *entries[DIBS__RETRACT_BATCH_MAX];
     struct dibs__retract_end ends[DIBS__RETRACT_BATCH_MAX]; /* set before on_ended */

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "redis/buffer.h"
-#include "store/redis/redis_store.h"
 #include "store/redis/retract_batch.h"
 
 #define AGAIN_FIRST_MS 20
@@ -45,10 +44,10 @@ struct dibs__retractions {
     int64_t changed_at;                                    /* the scheduler thread's; as at the last attend */
     struct dibs__buffer text;                              /* the scheduler thread's */
     const struct dibs__clock *clock;                       /* read-only */
-    const struct dibs__redis_store *node; /* read-only after of_node; NULL: the server is no node of a cluster */
-    uint32_t command_timeout_ms;          /* read-only */
-    void (*wake)(void *context);          /* read-only */
-    void *context;                        /* read-only */
+    const struct dibs__node_hooks *node; /* read-only after of_node; NULL: the server is no node of a cluster */
+    uint32_t command_timeout_ms;         /* read-only */
+    void (*wake)(void *context);         /* read-only */
+    void *context;                       /* read-only */
 };
 
 /* --------------------------------------------------------------------- lists */
@@ -187,7 +186,6 @@ static struct dibs__retract_batch *take_batch(struct dibs__retractions *all, int
 static void give_away(const struct dibs__retractions *all, const struct dibs__retraction *entry,
                       const struct dibs__redirect *redirect) DIBS__EXCLUDES(retractions_mutex)
 {
-    const struct dibs__node_hooks *hooks = all->node->config.node;
     struct dibs__forwarded_retraction forwarded = {.name = entry->name,
                                                    .token = entry->token,
                                                    .fence = strtoull(entry->fence, NULL, 10),
@@ -196,7 +194,7 @@ static void give_away(const struct dibs__retractions *all, const struct dibs__re
                                                    .asking = redirect->kind == DIBS__REDIRECT_ASK,
                                                    .hops = entry->hops};
 
-    hooks->forward(hooks->context, redirect->to, &forwarded);
+    all->node->forward(all->node->context, redirect->to, &forwarded);
 }
 
 static void end_one(struct dibs__retractions *all, struct dibs__retraction *entry, const struct dibs__retract_end *end)
@@ -418,11 +416,11 @@ struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const st
     return all;
 }
 
-void dibs__retractions_of_node(struct dibs__retractions *all, const struct dibs__redis_store *store)
+void dibs__retractions_of_node(struct dibs__retractions *all, const struct dibs__node_hooks *node)
 {
-    all->node = store;
+    all->node = node;
     for (size_t i = 0; i < BATCHES; i++)
-        all->batches[i].node = store;
+        all->batches[i].node = node;
 }
 
 void dibs__retractions_free(struct dibs__retractions *all)

@@ -8,24 +8,11 @@
 #ifndef DIBS_STORE_REDIS_RETRACTIONS_H
 #define DIBS_STORE_REDIS_RETRACTIONS_H
 
-#include "redis/channel.h"
-
-/*
- * The way that an ask went. While that connection stands, its retraction
- * follows it there. Else it goes over another, and is final only when nothing of
- * the ask can be under way any more: the server has ended that connection, or
- * its clock has passed not_after.
- */
-struct dibs__route {
-    struct dibs__channel *channel; /* NULL: nothing is under way. The background channel: from that serial on */
-    uint64_t serial;
-    struct dibs__link_id link;
-    int64_t not_after;
-};
+#include "store/redis/route.h"
 
 struct dibs__retractions;
 struct dibs__forwarded_retraction;
-struct dibs__redis_store;
+struct dibs__node_hooks;
 
 /*
  * wake(context) is called, from any thread, when there is something new to do. *unconfirmed also counts the retractions
@@ -37,7 +24,7 @@ struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const st
 
 /* At once after new: they are those of a node of a cluster, which go each by itself, since each has a slot of its own.
  */
-void dibs__retractions_of_node(struct dibs__retractions *retractions, const struct dibs__redis_store *store);
+void dibs__retractions_of_node(struct dibs__retractions *retractions, const struct dibs__node_hooks *node);
 void dibs__retractions_free(struct dibs__retractions *retractions); /* its channels are freed already */
 
 /*

@@ -1,5 +1,15 @@
-#include "store/redis/tracking.h"
-
+/*
+ * How the server tells that locks have changed: CLIENT TRACKING, in the form for
+ * RESP2 (Redis' documentation, "Client-side caching in Redis"). The background
+ * connection reads the keys; the server remembers that, and sends one message to
+ * the client of the subscription when such a key is changed next, except by the
+ * background connection itself. After that the key must be read again.
+ *
+ * Tracking belongs to a pair of a connection and a subscription. For each new
+ * pair one key is written, over the background connection, to see whether the
+ * server tells of it: a proxy may swallow the messages. Where it does not work,
+ * it is not tried again with that pair.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -340,7 +350,7 @@ static void on_looked(void *arg, const redisReply *reply, const struct dibs__err
     struct looking *looking = look->looking;
 
     (void)error;
-    if (reply && is_still(looking) && !dibs__redis_turned_away(looking->store, NULL, reply)) {
+    if (reply && is_still(looking) && !dibs__redis_turned_away(looking->store->config.node, NULL, reply)) {
         if (reply->type == REDIS_REPLY_ARRAY && reply->elements == look->count)
             take_look(look, reply);
         else if (reply->type == REDIS_REPLY_ERROR && look->count > 1)

@@ -1,5 +1,5 @@
 /* Which fences a process may use again for a name that it gave up a moment ago. */
-#include "store/redis/relock.h"
+#include "store/redis/relocks.h"
 
 #include <stdio.h>
 

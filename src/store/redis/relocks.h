@@ -1,16 +1,6 @@
-/*
- * Locking a name again that this process gave up a moment ago, by plain commands.
- *
- * acquire.lua makes a fence that is larger than all before, which costs the server twice what SET NX costs. Whoever was
- * granted the lock last needs no new fence: as long as F is what that grant left there, nobody has been granted the
- * lock since, and the next of the 1,024 steps that a fence has is larger than all before. So one write asks three
- * things: EXISTS Q        does nobody wait? SET K NX PX     is the lock free? Then it is taken. GET F           was
- * nobody granted it since? The lock is granted where all three are true. What one of them refuses leaves everything as
- * it was, but for K, which requeue.lua gives back to whoever waits, and asks for with a new fence (rule 70 of
- * PROTOCOL.md).
- */
-#ifndef DIBS_STORE_REDIS_RELOCK_H
-#define DIBS_STORE_REDIS_RELOCK_H
+/* The names that this process gave up a moment ago, and the fences that it may use again for them (relock.c). */
+#ifndef DIBS_STORE_REDIS_RELOCKS_H
+#define DIBS_STORE_REDIS_RELOCKS_H
 
 #include <stdint.h>
 

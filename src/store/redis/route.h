@@ -1,0 +1,20 @@
+/* The way of an ask to the server, by which its retraction can follow it. */
+#ifndef DIBS_STORE_REDIS_ROUTE_H
+#define DIBS_STORE_REDIS_ROUTE_H
+
+#include "redis/channel.h"
+
+/*
+ * The way that an ask went. While that connection stands, its retraction
+ * follows it there. Else it goes over another, and is final only when nothing of
+ * the ask can be under way any more: the server has ended that connection, or
+ * its clock has passed not_after.
+ */
+struct dibs__route {
+    struct dibs__channel *channel; /* NULL: nothing is under way. The background channel: from that serial on */
+    uint64_t serial;
+    struct dibs__link_id link;
+    int64_t not_after;
+};
+
+#endif
