@@ -1,6 +1,6 @@
 #include "store/quorum/quorum_clock.h"
 
-#include "store/quorum/quorum_parts.h"
+#include "base/clock.h"
 
 #define NS_PER_US (DIBS__NS_PER_MS / 1000)
 
@@ -32,35 +32,4 @@ int dibs__clock_bounds_note(struct dibs__clock_bounds *bounds, int64_t sent_at, 
         bounds->most_at = sent_at;
     }
     return step;
-}
-
-/* Who finds bounds that were made anew after a step finds the member distrusted as well. */
-bool dibs__member_note_clock(struct dibs__member *member, int64_t sent_at, int64_t server_us)
-{
-    struct dibs__quorum *q = member->quorum;
-    int64_t now = dibs__quorum_now(q);
-
-    dibs__quorum_mutex_lock(&q->mutex);
-    int step = dibs__clock_bounds_note(&member->clock, sent_at, now, server_us);
-    if (step != 0)
-        atomic_store(&member->distrusted, true);
-    if (step < 0)
-        atomic_store(&member->set_back, true);
-    bool distrusted = atomic_load(&member->distrusted);
-    dibs__quorum_mutex_unlock(&q->mutex);
-    if (step != 0)
-        dibs__vote_want(q, 0);
-    return distrusted;
-}
-
-void dibs__clocks_trust_most(struct dibs__quorum *q)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < q->count; i++)
-        count += atomic_load(&q->members[i].distrusted);
-    for (size_t i = 0; count >= q->majority && i < q->count; i++) {
-        atomic_store(&q->members[i].distrusted, false);
-        atomic_store(&q->members[i].set_back, false);
-    }
 }

@@ -2,7 +2,7 @@
  * What is known of a master's clock, to notice that it was set. An answer that
  * shows the clock bounds how far it is ahead of ours from both sides, however
  * long the request was under way, and however late the answer is read. The
- * bounds outlive connections. Lock discipline: quorum_parts.h.
+ * bounds outlive connections.
  */
 #ifndef DIBS_STORE_QUORUM_QUORUM_CLOCK_H
 #define DIBS_STORE_QUORUM_QUORUM_CLOCK_H
@@ -25,22 +25,5 @@ struct dibs__clock_bounds {
  * clock was set forward, less: back; then only the answer is known.
  */
 int dibs__clock_bounds_note(struct dibs__clock_bounds *bounds, int64_t sent_at, int64_t read_at, int64_t server_us);
-
-struct dibs__member;
-struct dibs__quorum;
-
-/*
- * The same for a member, and now; sent_at is when the request was about to be
- * sent. True: its clock was set, now or before, and its server was not told so
- * yet: what it grants is no vote.
- */
-bool dibs__member_note_clock(struct dibs__member *member, int64_t sent_at, int64_t server_us);
-
-/*
- * Most clocks are right: where those of a majority seem to have been set, it was
- * ours, or this process stood still and its clock with it. Then none is
- * distrusted.
- */
-void dibs__clocks_trust_most(struct dibs__quorum *q);
 
 #endif

@@ -339,6 +339,13 @@ dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64
 /* A master answered that it may not vote, or longer leases are wanted: the scheduler's thread is to look. */
 void dibs__vote_want(struct dibs__quorum *q, uint32_t lease_ms);
 
+/*
+ * An answer of the member showed its clock; sent_at is when the request was about
+ * to be sent. True: the clock was set, now or before, and the member's server was
+ * not told so yet: what it grants is no vote.
+ */
+bool dibs__member_note_clock(struct dibs__member *member, int64_t sent_at, int64_t server_us);
+
 /* The master's clock was set: it is not asked before it was told not to vote. */
 void dibs__vote_distrust(struct dibs__member *member);
 

@@ -215,6 +215,25 @@ dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64
 
 /* ------------------------------------------------------------- the scheduler */
 
+/* Who finds bounds that were made anew after a step finds the member distrusted as well. */
+bool dibs__member_note_clock(struct dibs__member *member, int64_t sent_at, int64_t server_us)
+{
+    struct dibs__quorum *q = member->quorum;
+    int64_t now = dibs__quorum_now(q);
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    int step = dibs__clock_bounds_note(&member->clock, sent_at, now, server_us);
+    if (step != 0)
+        atomic_store(&member->distrusted, true);
+    if (step < 0)
+        atomic_store(&member->set_back, true);
+    bool distrusted = atomic_load(&member->distrusted);
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (step != 0)
+        dibs__vote_want(q, 0);
+    return distrusted;
+}
+
 void dibs__vote_distrust(struct dibs__member *member)
 {
     atomic_store(&member->distrusted, true);
@@ -278,6 +297,23 @@ static uint32_t long_unknown(struct dibs__quorum *q, const struct dibs__look *lo
     return set;
 }
 
+/*
+ * Most clocks are right: where those of a majority seem to have been set, it was
+ * ours, or this process stood still and its clock with it. Then none is
+ * distrusted.
+ */
+static void trust_most_clocks(struct dibs__quorum *q)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < q->count; i++)
+        count += atomic_load(&q->members[i].distrusted);
+    for (size_t i = 0; count >= q->majority && i < q->count; i++) {
+        atomic_store(&q->members[i].distrusted, false);
+        atomic_store(&q->members[i].set_back, false);
+    }
+}
+
 /* Since when each member has waited for its floor. */
 static void note_unfloored(struct dibs__quorum *q, const struct dibs__look *look, int64_t now)
 {
@@ -296,7 +332,7 @@ static bool admits(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
     struct dibs__vote vote;
 
     note_unfloored(q, look, now);
-    dibs__clocks_trust_most(q);
+    trust_most_clocks(q);
     look->deadline = dibs__after_ms(now, q->config.command_timeout_ms);
     if (dibs__look_is_new_quorum(q, look)) {
         if (dibs__look_proves_new(q, look, &q->voting.newness, now))
