@@ -1,6 +1,7 @@
 # The direction of includes in src: api -> core -> store -> redis -> base. A folder may include itself and what stands to
-# its right. cli stands apart: it includes itself and the public header. Of store/redis, only its own files and store/open.c know; of its redis.h, store/cluster does. Each rule is
-# also tried on a copy of the sources that breaks it.
+# its right. cli stands apart: it includes itself and the public header. Of store/redis, only its own files and store/open.c
+# know; of its redis.h, store/cluster does. No files stand in a circle. Each rule is also tried on a copy of the sources
+# that breaks it.
 # Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
@@ -45,31 +46,51 @@ hides_hiredis() {
         END { exit bad || !NR }'
 }
 
-# Removes each header that includes no other that is left, again and again: what stays is a circle.
-has_no_circle() {
-    edges "$1" | awk '
-        $1 ~ /\.h$/ { includes[$1] = includes[$1] " " $2; left[$1] = 1 }
+# Prints a circle of the edges "FROM TO" on standard input, and fails where there is one. Takes out what leads nowhere
+# and what nothing leads to, again and again: from whatever is left, one way after another leads around.
+finds_no_circle() {
+    awk '
+        { to[NR] = $2; from[NR] = $1; left[$1] = left[$2] = 1 }
         END {
             do {
                 taken = 0
-                for (header in left) {
-                    free = 1
-                    count = split(includes[header], next_ones)
-                    for (i = 1; i <= count; i++)
-                        if (next_ones[i] in left)
-                            free = 0
-                    if (free) {
-                        delete left[header]
+                split("", leads)
+                split("", led)
+                for (i = 1; i <= NR; i++)
+                    if (from[i] in left && to[i] in left) {
+                        leads[from[i]] = to[i]
+                        led[to[i]] = 1
+                    }
+                for (one in left)
+                    if (!(one in leads) || !(one in led)) {
+                        delete left[one]
                         taken = 1
                     }
-                }
             } while (taken)
-            for (header in left) {
-                print header " is in a circle, or includes one:" includes[header]
-                bad = 1
+            for (at in left)
+                break
+            while (at in left && !(at in seen)) {
+                seen[at] = 1
+                at = leads[at]
             }
-            exit bad || !NR
+            for (way = first = at; at in seen; way = way " -> " at) {
+                delete seen[at]
+                at = leads[at]
+            }
+            if (first in left)
+                print "a circle: " way
+            exit first in left || !NR
         }'
+}
+
+has_no_circle_of_headers() {
+    edges "$1" | awk '$1 ~ /\.h$/ && $2 ~ /\.h$/' | finds_no_circle
+}
+
+# A module is NAME.c with NAME.h; NAME_parts.h, which the files of NAME share, belongs to it, too. Only together with its
+# circle could a file be read, tested or replaced.
+has_no_circle_of_modules() {
+    edges "$1" | sed -n 's/_parts\.h/.h/g; s/\.[ch] / /; s/\.h$//p' | awk '$1 != $2' | finds_no_circle
 }
 
 # notices RULE FILE INCLUDE...: whether the rule is broken in a copy where those files have those lines as well.
@@ -89,10 +110,11 @@ notices() {
     fi
 }
 
-tap_plan 13
+tap_plan 16
 tap 'no file includes one of a folder to its left' has_one_direction "$DIBS_TOP/src"
 tap 'each file is included by its name from src' names_files_from_the_top "$DIBS_TOP/src"
-tap 'no header includes itself' has_no_circle "$DIBS_TOP/src"
+tap 'no header includes itself' has_no_circle_of_headers "$DIBS_TOP/src"
+tap 'no sources include each other in a circle' has_no_circle_of_modules "$DIBS_TOP/src"
 tap 'store/redis is known to itself and store/open.c alone' hides_the_redis_store "$DIBS_TOP/src"
 tap 'hiredis and OpenSSL are known to redis and store/redis alone' hides_hiredis "$DIBS_TOP/src"
 tap 'an include to the left is noticed' notices has_one_direction base/error.h '"core/lease.h"'
@@ -100,7 +122,10 @@ tap 'so is one of a folder that is not in the row' notices has_one_direction net
 tap 'so is the inside of the library in the command' notices has_one_direction cli/main.c '"core/lease.h"'
 tap 'so is the command in the library' notices has_one_direction core/lease.c '"cli/cli.h"'
 tap 'so is a name that is relative to the file' notices names_files_from_the_top core/lease.h '"tokens.h"'
-tap 'so is a circle' notices has_no_circle base/error.h '"base/circle.h"' base/circle.h '"base/error.h"'
+tap 'so is a circle of headers' notices has_no_circle_of_headers base/error.h '"base/circle.h"' base/circle.h '"base/error.h"'
+tap 'so is one through sources' notices has_no_circle_of_modules core/lease.c '"core/asker.h"'
+tap 'so is one through what the files of a module share' notices has_no_circle_of_modules \
+    store/quorum/quorum_clock.c '"store/quorum/quorum_parts.h"'
 tap 'so is store/redis in the memory store' notices hides_the_redis_store store/memory.c '"store/redis/store.h"'
 tap 'so is hiredis in the memory store' notices hides_hiredis store/memory.c '<hiredis/hiredis.h>'
 tap_end
