@@ -18,7 +18,7 @@
  *
  *   Where work is not one thread from beginning to end (an event loop, coroutines, a pool
  *   whose jobs move between threads), the owner is a task (dibs_task). Whatever is said of
- *   a thread that owns locks is said of a task as well.
+ *   a thread that owns locks applies to tasks, too.
  *
  * An example
  *
@@ -46,7 +46,7 @@
  *   - A store that forgets may give the lock to two threads. It forgets when a key is
  *     deleted by hand, when it restarts without persistence, or when it fails over to a
  *     replica that had not heard of the lock. The old holder learns of it at its next
- *     renewal, a third of a lease later at the most, or within some milliseconds where the
+ *     renewal, at most a third of a lease later, or within some milliseconds where the
  *     server tells of changes (dibs_stats.tracking); until then only the fence protects.
  *     After a restart or a failover the leases are renewed at once, and restored where
  *     nobody else was granted the lock in the meantime.
@@ -54,28 +54,30 @@
  *     by exit(3) or by the return from main, the locks of the thread that called exit are
  *     released, after all handlers of atexit(3), and exit waits up to 500 ms for that.
  *     Locks of other threads stay until their leases end, because these threads may be in
- *     the midst of what their locks are for. So do all locks if the process ends otherwise
- *     (_exit, quick_exit, abort, a signal), if exit was called by the handler of a signal
- *     that came during a call of dibs, if the store is reached by TLS, or if it does not
- *     answer. exit writes what stdio has in its buffers only after the release: where that
- *     matters, call fflush first, or unlock.
+ *     the midst of what their locks are for. All locks of the process stay that long if it
+ *     ends in another way (_exit, quick_exit, abort, a signal), if exit was called by the
+ *     handler of a signal that came during a call of dibs, if the store is reached by TLS,
+ *     or if it does not answer. exit flushes the buffers of stdio only after the release:
+ *     where that matters, call fflush first, or unlock.
  *   - After fork(2) the child holds nothing that its parent holds. The child may use the
  *     runtime at once.
  *   - No function may be called from a signal handler.
  *
- * Unless a function says otherwise: every function may be called from any thread; a NULL
- * runtime or name is DIBS_INVALID; arguments are checked before anything else; strings that
- * are passed in are copied and remain the caller's; no call is a cancellation point,
- * returns early because of a signal, or raises SIGPIPE. Times are in milliseconds.
+ * Unless a function says otherwise:
+ *   - every function may be called from any thread;
+ *   - a NULL runtime or name is DIBS_INVALID, and arguments are checked before anything else;
+ *   - strings that are passed in are copied and remain the caller's;
+ *   - no call is a cancellation point, returns early because of a signal, or raises SIGPIPE;
+ *   - times are in milliseconds.
  *
  * In a program compiled with -fsanitize=thread the library tells ThreadSanitizer of acquires
  * and releases, so it reports no race on data that a lock guards. Link the shared library, and
- * set TSAN_OPTIONS=ignore_noninstrumented_modules=1, because ThreadSanitizer takes the memory
- * of a library that it did not compile for racy.
+ * set TSAN_OPTIONS=ignore_noninstrumented_modules=1, because otherwise ThreadSanitizer
+ * reports false races in a library that was not compiled with it.
  *
  * If the library is built with optimization, a stack of 16 KiB (PTHREAD_STACK_MIN) is
  * enough for every call: a call takes 7 KiB at most, and the rest is for the C library and
- * the caller. Resolving a host name that is not an address needs more, because of
+ * the caller. Resolving a host name (not a numeric address) needs more, because of
  * getaddrinfo(3): a thread that calls dibs_open, or any function that may connect anew,
  * then needs 64 KiB. With TLS every thread that calls needs that much, because of OpenSSL.
  */
@@ -92,7 +94,7 @@
 #define DIBS_API
 #endif
 
-/* Of a function whose result says whether the caller may go on: compilers warn where the result is ignored. */
+/* For functions whose result the caller must check: compilers warn where it is ignored. */
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define DIBS_API_CHECKED [[nodiscard]] DIBS_API
 #elif defined(__GNUC__)

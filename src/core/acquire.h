@@ -3,22 +3,26 @@
  *
  * An acquire is a state machine. dibs__acquire drives one with the calling
  * thread, which blocks. A begun acquire (begun.h) is driven by whoever has a
- * reason to: nothing in the steps below blocks but dibs__acquire_finish.
+ * reason to: of the steps below only dibs__acquire_finish blocks, and
+ * dibs__acquire_await until the time that it is given.
  *
  * | state | event | next |
  * | --- | --- | --- |
- * | (start) | the name is free here, or the lock is to be fair | ASKS |
+ * | (start) | the name is free here, or the lock is wanted fair or shared | ASKS |
  * | (start) | another owner here holds the name or asks for it | WAITS |
- * | (start) | a lease lies here for whoever comes | ENDED: held |
+ * | (start) | the same, it is known to be taken, and there is one try | ENDED |
+ * | (start) | a parked or kept lease that fits is here | ENDED: held |
  * | WAITS | the turn comes | ASKS |
  * | WAITS | a lease is handed over | ENDED: held |
  * | WAITS | the time is over, an outage lasts, closing, cancelled | ENDED |
  * | ASKS | the store grants the lock | ENDED: held |
- * | ASKS | the name is taken, or the store can't be reached | RESTS; ENDED where the time is over or there is one try |
- * | ASKS | the store refuses, or closing, cancelled | ENDED |
+ * | ASKS | the name is taken | RESTS |
+ * | ASKS | the same, and there is one try; but not where the lease is merely kept elsewhere | ENDED |
+ * | ASKS | the store can't be reached | RESTS; ENDED where the outage lasts or there is one try |
+ * | ASKS | the time is over, the store refuses, closing, cancelled | ENDED |
  * | RESTS | the grant is pushed | ENDED: held |
  * | RESTS | the name may be free, or it is time to ask again | ASKS |
- * | RESTS | the time is over, closing, cancelled | ENDED |
+ * | RESTS | the time is over, closing, cancelled | ENDED; in an outage after one short last ask |
  */
 #ifndef DIBS_CORE_ACQUIRE_H
 #define DIBS_CORE_ACQUIRE_H
@@ -27,7 +31,7 @@
 #include "core/core.h"
 #include "core/outage_budget.h"
 
-#define DIBS__RECALL_MS 50 /* so long one try waits for the answer to a recall */
+#define DIBS__RECALL_MS 50 /* how long one try waits for the answer to a recall */
 
 /* What a call asks for, its arguments checked and defaults filled in. */
 struct dibs__wish {
@@ -39,7 +43,7 @@ struct dibs__wish {
 
 enum dibs__acquire_state {
     DIBS__ACQUIRE_WAITS, /* for the turn, or for a lease that is handed over (turn.h) */
-    DIBS__ACQUIRE_ASKS,  /* the store is to be asked, or is being asked */
+    DIBS__ACQUIRE_ASKS,  /* the store must be asked, or is being asked */
     DIBS__ACQUIRE_RESTS, /* until it asks again (asker.h) */
     DIBS__ACQUIRE_ENDED  /* `status` says how */
 };
@@ -52,20 +56,20 @@ struct dibs__acquire {
     size_t name_size;
     struct dibs__cell *cell;
     struct dibs__lease
-        *lease;        /* that is asked for; NULL: there is no attempt yet. Held: with one reference, the caller's */
+        *lease;        /* the lease that is asked for; NULL: none yet. ENDED, held: one reference is the caller's */
     int64_t began;     /* when the call began */
-    int64_t limit;     /* when the wait ends; 0: one try, that waits for nobody */
+    int64_t limit;     /* when the wait ends; 0: one try, which waits for no holder */
     int64_t try_until; /* when one try ends */
     struct dibs__turn turn;
     struct dibs__outage_budget budget;
     struct dibs__wait_event wait_event; /* with which the acquire is told that it may rest no longer */
-    uint64_t told;                      /* what the store returned that tells when a foreign lock is free; 0: nothing */
+    uint64_t told;                      /* what tell_when_free returned last; 0: nothing */
     int64_t acquired_at;                /* when it succeeded */
     uint16_t group;                     /* of the name (metrics.h) */
     bool waited;                        /* it is counted as contended, and among those that wait now */
-    bool cancelled;                     /* the call is to end with DIBS_CANCELLED, unless the lock was granted */
-    bool recalled;                      /* the last answer said so: DIBS__WHY_KEPT */
-    bool never_rests;                   /* one try of a call that can't let it rest */
+    bool cancelled;                     /* the call ends with DIBS_CANCELLED, unless the lock was granted */
+    bool recalled;                      /* the last answer was DIBS__WHY_KEPT */
+    bool never_rests;                   /* one try that must not rest (several.h) */
     bool probes; /* one try of a call that goes on to wait: not counted as one that found the lock taken */
     struct dibs__backoff recall; /* of one try, from one ask to the next while it waits for the answer to a recall */
     enum dibs__learned learned;  /* why the acquire fails */
@@ -96,8 +100,8 @@ enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire, stru
 enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struct dibs__waiter *waiter);
 
 /*
- * ASKS: sends what can be sent without waiting. RESTS is never returned; ENDED:
- * the acquire need not ask any more. ASKS: dibs__acquire_finish is to be called;
+ * ASKS: sends what can be sent without waiting. Returns ENDED where the acquire
+ * was cancelled, else ASKS: dibs__acquire_finish must be called, and
  * dibs__acquire_await says whether that will not wait.
  */
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire);
@@ -105,7 +109,8 @@ bool dibs__acquire_await(struct dibs__acquire *acquire, int64_t until);
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire);
 enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire);
 
-/* RESTS: something may have changed. Until when it rests at most: *until, where it goes on. */
+/* RESTS: something may have changed. Where it goes on resting, *until is when this must be called again at the latest.
+ */
 enum dibs__acquire_state dibs__acquire_rest(struct dibs__acquire *acquire, int64_t *until);
 
 #endif

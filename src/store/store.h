@@ -5,9 +5,10 @@
  *
  * What happens to one lock. An attempt stands for one acquire. It is asked for,
  * perhaps again and again, until the lock is granted: by the answer to an ask, or
- * later by the listener, through which the store tells whatever nobody asked
- * about. Then, or when its caller gives up, the attempt is concluded. The lease is
- * renewed in batches. A release ends it, or a retraction, in the background.
+ * later through the listener, by which the store reports what nobody asked for
+ * just then. Then, or when its caller gives up, the attempt is concluded. The
+ * lease is renewed in batches. It ends by a release, which a caller waits for, or
+ * by a retraction, which runs in the background.
  *
  * Operations. What a thread asks of a store, such as an ask or a release, is a
  * struct dibs__op: the kind says what, and which member of its union counts. Four
@@ -33,8 +34,8 @@
  * without begin does the whole, and is what a caller with one store wants.
  *
  * Calls block at most until their deadline (by the clock given at the opening)
- * and may come from any thread, except those said to be the scheduler's: these
- * never block. A call that fails fills its error, one that succeeds leaves the
+ * and may come from any thread. Those marked "the scheduler's" come only from its
+ * thread, and never block. A call that fails fills its error, one that succeeds leaves the
  * error alone.
  */
 #ifndef DIBS_STORE_STORE_H
@@ -48,7 +49,7 @@
 #include "base/wait_event.h"
 
 #define DIBS__TOKEN_MAX 192    /* with the NUL */
-#define DIBS__TOKEN_SHARED '~' /* behind it a token that shares its lock has the limit, and nothing else */
+#define DIBS__TOKEN_SHARED '~' /* in the token of a shared acquire; the limit follows, and ends the token */
 #define DIBS__TOKEN_KEEPS '!'  /* at the end of a token whose lease its process may keep */
 #define DIBS__LEASE_MAX_MS 86400000
 #define DIBS__PREFIX_MAX 512 /* bytes of a key_prefix */
@@ -58,7 +59,7 @@ struct dibs__redirect;
 /* What a store notes with an attempt. The store's own; zero at first. */
 struct dibs__attempt_store_state {
     uint64_t words[5];
-    uint64_t outer[2]; /* of a store that stands on other stores, where `words` are those of one of them */
+    uint64_t outer[2]; /* of a store that is built on other stores: `words` are those of one of them */
 };
 
 /* What a store notes with a lease. The store's own; it is set with the grant, and with each renewal. */
@@ -77,10 +78,10 @@ struct dibs__cut_store_state {
  * proves it. Used by one thread at a time. Before the first ask all fields from
  * `number` on are zero.
  *
- * A token may be retired, or an attempt concluded as not held. The store then resets
- * the attempt by itself: number, proof, in_store, may_release and lease are zero again, and the
- * store state keeps only what the store knows of the lock. The attempt may go on: the
- * caller only gives it a new token before the next ask.
+ * A token may be retired, or an attempt concluded as not held. The store then
+ * clears all that it sets, from `number` on, and keeps in store_state only what it
+ * knows of the lock. The attempt may go on: the caller only gives it a new token
+ * before the next ask.
  */
 struct dibs__attempt {
     const char *name, *token; /* the token is unique to the attempt */
@@ -91,7 +92,6 @@ struct dibs__attempt {
     bool fair;      /* with wait: the token must join the queue; where it cannot, the ask fails */
     bool hint; /* with wait: who releases the lock gives it to nobody, but tells the first in the queue that the lock
                   may be free: a grant with fence 0 and confirm. With is_member: always */
-    int64_t deadline; /* of the next ask alone */
 
     uint64_t number;  /* set by the store: of the last ask; zero before the first ask of a token */
     int64_t proof;    /* set by the store: when the last ask was about to be sent. A lease that the ask
@@ -108,24 +108,24 @@ struct dibs__attempt {
 enum dibs__retirement {
     DIBS__NOT_RETIRED,
     DIBS__RETIRED, /* the store retracts it: the next ask has a new one */
-    DIBS__STUCK /* of a member: the next ask has a new one. But an ask may still arrive, so the token is retracted only
-                   once its attempt is concluded: until then a renewal may set the lock */
+    DIBS__STUCK /* of a member: the next ask has a new one. An ask under the old token may still arrive, so that token
+                   is retracted only once the attempt is concluded; until then a renewal may set the lock */
 };
 
 /* Why an ask was not granted, where its status does not tell. */
 enum dibs__why {
     DIBS__WHY_UNTOLD,
-    DIBS__WHY_KEPT, /* DIBS_BUSY: a process may only keep the lease, and was just asked to give it back. The others:
-                       DIBS_UNAVAILABLE */
-    DIBS__WHY_TOO_FEW_REPLICAS, /* the lock was granted, but too few replicas acknowledged, or not the disk */
+    DIBS__WHY_KEPT, /* DIBS_BUSY: the holder may merely keep the lease, unused; it has been asked to give it back. All
+                       below come with DIBS_UNAVAILABLE */
+    DIBS__WHY_TOO_FEW_REPLICAS, /* the lock was granted, but replicas, or the disk, did not confirm that in time */
     DIBS__WHY_NO_VOTE,          /* of a member: the master may not vote now, so nothing counts as granted */
     DIBS__WHY_STEPPED           /* the same, because its clock was set: it may have forgotten locks too early */
 };
 
 struct dibs__answer {
-    uint64_t fence; /* granted: larger than any before for the name; below 2^53 */
-    uint32_t step;  /* granted: 0; else the process was granted the fence before, nobody was granted the lock since, and
-                       this is the next_step of the release */
+    uint64_t fence; /* granted: the store's fence, below 2^53; with step 0 larger than any before for the name */
+    uint32_t step; /* granted: 0; else the process was granted that fence before, and nobody was granted the lock since:
+                      this is the next_step of the release, and the two together are larger than any before */
     int64_t again_ms; /* taken: ask again after this time, if the listener says nothing before */
     enum dibs__retirement retired;
     enum dibs__why why;
@@ -139,7 +139,7 @@ struct dibs__answer {
 /* What a vote does beside looking. */
 enum dibs__vote_what {
     DIBS__VOTE_LOOKS,     /* nothing */
-    DIBS__VOTE_ADMITS,    /* a master that does not know may vote from wait_ms on; one that waits longer need not */
+    DIBS__VOTE_ADMITS,    /* a master that does not know may vote after wait_ms; a longer wait is shortened to that */
     DIBS__VOTE_DISTRUSTS, /* a master that may vote now may do so only from wait_ms on */
     DIBS__VOTE_FLOORS,    /* a master whose wait is over may vote, with fences above the floor */
 };
@@ -158,8 +158,8 @@ struct dibs__vote {
                             may vote, or did before it was restarted: the longest that was announced to it */
     int64_t wait_ms;
     uint64_t floor;      /* of a master that is admitted or floored; 0: none yet, so it may not vote */
-    uint64_t mark;       /* a master that does not know is admitted only where it still has this mark; 0: whatever it
-                            has. Set: that of one that does not know, which it has had since it was first looked at and
+    uint64_t mark;       /* a master that does not know is admitted only where it still has this mark; 0: whatever its
+                            mark. Set: that of one that does not know, which it has had since it was first looked at and
                             forgets with the rest; else 0 */
     uint64_t quorum;     /* the number of the quorum, 0: not known; set: that of which the master is a member */
     int64_t server_us;   /* set: the master's clock */
@@ -178,10 +178,10 @@ struct dibs__grant {
     uint64_t number; /* of the ask that proves the grant */
     uint64_t fence;  /* 0: nothing was granted, but the lock may be free (attempt.hint); with number 0: a recall, the
                         token has the lock, and another asks for it */
-    bool confirm;    /* the grant is not enough: the waiter is to ask again */
+    bool confirm;    /* the grant is not enough: the waiter must ask again */
 };
 
-/* The first entries of a lock's queue. Not known of those that a query did not see. */
+/* The first entries of a lock's queue. */
 struct dibs__waiters {
     dibs_waiter *items;
     size_t most, count; /* count: set, also where the query fails */
@@ -209,7 +209,8 @@ enum dibs__op_kind {
 
 /*
  * For an attempt. DIBS_OK: granted; DIBS_BUSY: taken; DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY,
- * DIBS_INVALID. A waiting ask that was taken may be granted by the listener from its begin on.
+ * DIBS_INVALID. An ask with `wait` that finds the lock taken may be granted through the listener at any time after
+ * begin, even before finish returns.
  */
 struct dibs__ask {
     struct dibs__attempt *attempt;
@@ -228,11 +229,11 @@ struct dibs__release {
     uint32_t next_step;    /* of the steps of that fence, which core counts: the first that no holder had; 0: the fence
                               is not granted again */
     int64_t granted_at;    /* with next_step: when the store granted the lock to the token */
-    bool contended;        /* others may wait for the lock: they are to have it soon, if need be before the caller
+    bool contended;        /* others may wait for the lock: they should have it soon, if need be before the caller
                               has its answer */
     bool quiet;            /* who waits is not told; of a member of a quorum */
-    struct dibs__ask next; /* the attempt is of the same name, and not fair. A member of a quorum leaves it alone: it
-                              is to ask by itself */
+    struct dibs__ask next; /* the attempt is of the same name, and not fair. A member of a quorum leaves it alone:
+                              the caller asks by itself */
     bool again;            /* set: the release had to be sent twice, so the first sending may have done it */
     dibs_status next_status; /* set with next, as an ask would; the error is the release's alone */
 };
@@ -260,8 +261,8 @@ struct dibs__raise {
     uint32_t lease_ms;
 };
 
-/* The fields up to the union are the caller's, and so is what the union does not say is set. `state` and `redirect` are
-   zero at first. */
+/* The caller fills in the fields up to the union, and all of the union that is not marked as set or filled by the
+   store. `state` and `redirect` are zero at first. */
 struct dibs__op {
     enum dibs__op_kind kind;
     const char *name; /* of the lock; not of a vote */
@@ -365,20 +366,21 @@ struct dibs__batch {
      * Of renewals by a store of several servers: as done, for some of the items
      * and before done, because no server is to wait for another. `part` has
      * copies of them, and a proof of its own; it is the store's again when
-     * landed returns. done then comes with count 0. The store says of each
-     * batch by itself whether it is divided.
+     * landed returns. After that, done is called with count 0. The store decides
+     * for each batch whether to divide it.
      */
     void (*landed)(struct dibs__batch *batch, struct dibs__batch *part, const struct dibs__error *error);
     void *context;
 };
 
-/* What a store tells. From any thread, also from within its calls; with no lock of the store's held. */
+/* What a store reports. Called by any thread, also within the store's own calls, and with none of its mutexes held, but
+   for `reachable`, which comes under a mutex of its own so that its order is right. */
 struct dibs__listener {
     void *context;
     void (*wake)(void *context);                                     /* call interest again */
-    bool (*granted)(void *context, const struct dibs__grant *grant); /* false: nobody waits for the grant or has it */
-    void (*ask_again)(void *context);      /* grants may have been missed: whoever waits is to ask */
-    void (*server_changed)(void *context); /* the scheduler's: renewals go to another server now; is_unconfirmed is to
+    bool (*granted)(void *context, const struct dibs__grant *grant); /* false: no attempt or lease here has the token */
+    void (*ask_again)(void *context);      /* grants may have been missed: whoever waits must ask */
+    void (*server_changed)(void *context); /* the scheduler's: renewals go to another server now; is_unconfirmed must
                                          be asked again of every lease */
     void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
     void (*wake_by)(void *context, int64_t when); /* interest names that time, or an earlier one, from now on */
@@ -403,28 +405,28 @@ struct dibs__store;
 enum dibs__sent {
     DIBS__SENT,             /* there may be a reply */
     DIBS__UNSENT,           /* no connection stands; one is being made */
-    DIBS__UNSENT_CONNECTED, /* one stands by now: to be begun again. If that is no use, finish has more to do */
+    DIBS__UNSENT_CONNECTED, /* one stands by now: begin again. If that is no use, finish has more to do */
     DIBS__UNSENT_FAILED     /* no connection could be made: finish says why, even after the deadline */
 };
 
 struct dibs__store_ops {
     /*
-     * Connects a store that was opened with connect_later; called twice, or not
-     * at all. First with wait false, which waits for nothing but the resolver, so
-     * that the caller may do something else meanwhile; then, unless that failed,
-     * with wait true, which waits until connect_timeout_ms have passed since the
-     * first call. A status of dibs_open.
+     * Connects a store that was opened with connect_later; called twice or never.
+     * First with wait false, which blocks only for the resolver, so that the
+     * caller may do something else meanwhile; then, unless that failed, with wait
+     * true, which blocks until connect_timeout_ms have passed since the first
+     * call. A status of dibs_open.
      */
     dibs_status (*connect)(struct dibs__store *store, bool wait, struct dibs__error *error);
 
     void (*begin)(struct dibs__store *store, struct dibs__op *op);
 
     /*
-     * Waits for the reply of what was begun, at most until `until` (any time
-     * that is over: looks whether the reply has come). True: finish will not
+     * Waits for the reply of what was begun, at most until `until`; with a time in
+     * the past it only looks whether the reply has come. True: finish will not
      * wait, because the reply is there or the store waits for it no longer.
-     * False: there is none so far. False comes before `until` where nothing was
-     * sent: it is no reason to call again, but to finish.
+     * False: there is none so far. Where nothing was sent, false comes before
+     * `until`: then call finish, not await again.
      */
     bool (*await)(struct dibs__store *store, const struct dibs__op *op, int64_t until);
 
@@ -444,8 +446,8 @@ struct dibs__store_ops {
     void (*conclude)(struct dibs__store *store, struct dibs__attempt *attempt, bool held);
 
     /*
-     * Tells the walk of each name that somebody has held since the call began,
-     * and perhaps of others, some of them twice. DIBS_OK: of all of them;
+     * Tells the walk of each name that somebody held throughout the call, and
+     * perhaps of others, some of them twice. DIBS_OK: of all of them;
      * DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY,
      * DIBS_CLOSED. Each round trip has a command timeout.
      */
@@ -455,12 +457,12 @@ struct dibs__store_ops {
     dibs_status (*examine)(struct dibs__store *store, struct dibs__examination *examination, struct dibs__error *error);
 
     /*
-     * Waits until the wait event is woken, which whoever is told by the listener
-     * may do, at most until the time. Meanwhile the calling thread may be the
-     * one that receives for all what the listener is told, where that name is
-     * kept. wait_event NULL, which does not block: somebody waits for that who
-     * does not listen, so the store receives it by itself, soon. listen NULL: a
-     * thread has nothing to do but sleep (dibs__store_listen).
+     * Waits until the wait event is woken, as a callback of the listener may do, at
+     * most until the time. Meanwhile the calling thread may be the one that reads
+     * for all what the server pushes, on the connection that serves the name.
+     * wait_event NULL, which does not block: somebody waits for a push without
+     * calling listen, so the store must soon read by itself. listen NULL: a thread
+     * has nothing to do but sleep (dibs__store_listen).
      */
     void (*listen)(struct dibs__store *store, const char *name, struct dibs__wait_event *wait_event, int64_t until);
 
@@ -476,35 +478,35 @@ struct dibs__store_ops {
     /*
      * The scheduler's: renews the leases that are still their tokens', in the
      * order of the calls. The store alone decides whether a lease that it may
-     * have forgotten is restored. Where more is left of a lease than is asked
-     * for, that stays; a member of a quorum then says DIBS__UNANSWERED (rule 52).
+     * have forgotten is restored. A renewal never shortens a lease;
+     * where more is left than it asks for, a member of a quorum says
+     * DIBS__UNANSWERED (rule 52).
      *
      * A batch with `watch` has the listener told of changes of the locks instead:
-     * DIBS__WATCHED; DIBS__GONE: the lock looks to be another's, a renewal is to
+     * DIBS__WATCHED; DIBS__GONE: the lock seems to be another's, and a renewal must
      * find out; DIBS__UNANSWERED: that lock is not watched. As long as the
-     * listener was not told that watching is on, nothing is watched; the first
-     * such batch is how the store learns that it is to be.
+     * listener was not told that watching is on, nothing is watched; with the first
+     * such batch the store begins to.
      */
     void (*renew)(struct dibs__store *store, struct dibs__batch *batch);
 
     /*
      * Whether another server answers renewals now than the one that confirmed
-     * the lease last: it may not know the lease, which is to be renewed at once.
+     * the lease last: it may not know the lease, which must be renewed at once.
      * Never blocks, takes no lock, may be called with a lock of the caller's held.
      */
     bool (*is_unconfirmed)(struct dibs__store *store, const struct dibs__lease_store_state *lease);
 
     /*
-     * Any thread; NULL: never. The name is another kind of client's. Not 0: the
-     * listener's changed tells when it is free, or may be; 0: it does not. since:
-     * what the last call for the name returned, or 0. Never blocks.
+     * Any thread; NULL: never. Another kind of client has the lock. Not 0: `changed`
+     * of the listener will say that the lock is free, or may be; 0: it will not.
+     * since: what the last call for the name returned, or 0. Never blocks.
      */
     uint64_t (*tell_when_free)(struct dibs__store *store, const char *name, uint64_t since);
 
     /*
-     * Any thread: whether leases of this store can be kept now: whoever asks for the lock recalls them, and the
-     * listener is told of what changes. Where not, the store sees to it, with that name. Never blocks. NULL: they never
-     * can.
+     * Any thread. Whether leases may be kept now: asks for the lock recall them, and changes are reported. Where not,
+     * the store begins to watch, with that name as its probe. Never blocks. NULL: they never may.
      */
     bool (*recalls)(struct dibs__store *store, const char *name);
 
