@@ -12,7 +12,7 @@
 /* The thread with the turn begins to ask for the lease: from now on it hears what the store says of the token. */
 void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease);
 
-/* The same for a fair lease, for which no thread has the turn. NULL: no memory. */
+/* The same for a fair or shared lease, for which no thread has the turn. NULL: no memory. */
 struct dibs__cell *dibs__asker_begin_fair(struct dibs__cells *cells, struct dibs__lease *lease);
 
 /* The same for `next`, which the holder of `lease` asks for on behalf of the next waiter while it releases `lease`. */
@@ -58,10 +58,10 @@ bool dibs__asker_rests(struct dibs__cells *cells, struct dibs__cell *cell, struc
  */
 bool dibs__asker_expect_change(struct dibs__cell *cell, struct dibs__lease *lease);
 
-/* The store granted a fair lease: nothing is asked any more. */
+/* The store granted a fair or shared lease: nothing is asked any more. */
 void dibs__asker_end_fair(struct dibs__cells *cells, struct dibs__lease *lease);
 
-/* A fair lease is not asked for any more, and was not granted. */
+/* A fair or shared lease is not asked for any more, and was not granted. */
 void dibs__asker_give_up_fair(struct dibs__cell *cell, struct dibs__lease *lease);
 
 /* The lease is granted: its asker, for the caller to free once the mutex is unlocked. NULL: it has none any more. */

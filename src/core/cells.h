@@ -35,7 +35,7 @@ void dibs__cells_free(struct dibs__cells *cells); /* no thread is inside; NULL i
 
 /* ------------------------------------- for the files that work on cells: waiters.c, turn.c, asker.c, handover.c */
 
-/* What the threads of this process do with a name, but for those that ask for a fair lock. */
+/* What the threads of this process do with a name, but for those that ask for a fair or shared lock. */
 enum dibs__cell_state {
     DIBS__CELL_FREE,   /* nothing, and no thread waits for the name */
     DIBS__CELL_ASKED,  /* one thread has the turn */
@@ -61,7 +61,7 @@ struct dibs__cell {
     char name[];                                                          /* read-only; without a NUL */
 };
 
-/* Whether a thread here has the lease, or may take it. A fair lease does not count. */
+/* Whether a thread here has the lease, or may take it. A fair or shared lease does not count. */
 static inline bool dibs__cell_is_held(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
 {
     return cell->state >= DIBS__CELL_HELD;

@@ -184,7 +184,7 @@ void dibs__lease_free_spare(void);
 /* When a lease is over here that the store gave to a request sent at `proof`: 1 % + 2 ms before it is over there. */
 int64_t dibs__lease_deadline(int64_t proof, uint32_t lease_ms);
 
-/* Whether the lease is lost. A lease whose deadline has passed becomes lost by this. */
+/* Whether the lease is lost. Writes: a lease whose deadline has passed becomes lost by this call, for good. */
 static inline bool dibs__lease_is_lost(struct dibs__lease *lease, int64_t now)
 {
     int64_t deadline = atomic_load_explicit(&lease->deadline, memory_order_acquire);
