@@ -63,12 +63,14 @@
  *     runtime at once.
  *   - No function may be called from a signal handler.
  *
- * Unless a function says otherwise:
- *   - every function may be called from any thread;
- *   - a NULL runtime or name is DIBS_INVALID, and arguments are checked before anything else;
- *   - strings that are passed in are copied and remain the caller's;
- *   - no call is a cancellation point, returns early because of a signal, or raises SIGPIPE;
- *   - times are in milliseconds.
+ * What holds of every function, unless it says otherwise
+ *
+ *   - It may be called from any thread.
+ *   - A NULL runtime or name is DIBS_INVALID. Arguments are checked before anything else.
+ *   - Strings that are passed in are copied and remain the caller's.
+ *   - It is no cancellation point, does not return early because of a signal, and raises no
+ *     SIGPIPE.
+ *   - Times are in milliseconds.
  *
  * In a program compiled with -fsanitize=thread the library tells ThreadSanitizer of acquires
  * and releases, so it reports no race on data that a lock guards. Link the shared library, and
