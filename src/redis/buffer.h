@@ -1,4 +1,4 @@
-/* Bytes that are to be sent to a server. */
+/* Bytes to send to a server. */
 #ifndef DIBS_REDIS_BUFFER_H
 #define DIBS_REDIS_BUFFER_H
 

@@ -33,7 +33,7 @@ bool dibs__script_words_single_key(enum dibs__script script, const struct dibs__
 void dibs__script_words_end(const struct dibs__words *words);
 
 /*
- * Whether the reply says that the script is to be sent as text: the server does
+ * Whether the reply says that the script must be sent as text: the server does
  * not have the script, or does not let us use EVALSHA, which is noted.
  */
 bool dibs__script_wants_text(const redisReply *reply, struct dibs__channel *channel);
@@ -80,7 +80,7 @@ dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *cha
                               const struct dibs__link_view *view, struct dibs__request *request,
                               struct dibs__exchange *exchange);
 
-/* What else is to have a write than the server's memory, and for how long that is waited for. */
+/* What else must have a write than the server's memory, and for how long that is waited for. */
 struct dibs__wait {
     bool on_disk;       /* the server's own disk (WAITAOF); else replicas (WAIT) */
     uint32_t count;     /* of those; 0 only asks whether waiting is possible */

@@ -163,7 +163,7 @@ void dibs__channel_gather(void)
         gathered_count = 0;
 }
 
-/* Whether nobody sends what the socket did not take. True: the scheduler is to be told to. */
+/* Whether nobody sends what the socket did not take. True: the caller must tell the scheduler to. */
 static bool leaves_unsent(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
     return dibs__channel_has_unsent(channel) && !channel->writing && !dibs__channel_is_gathered(channel);
@@ -307,7 +307,7 @@ static void await_round(struct dibs__channel *channel, const struct dibs__reques
  * out: it is waited for, once. If the link would be given up for the missing
  * reply, it is waited for as long as there is something to read. A server that
  * is silent keeps nobody here. Lets go of the mutex in between. True: the
- * scheduler is to be told.
+ * caller must tell the scheduler.
  *
  * No other thread is kept from its reply for so long. Whom a round of reading is
  * to wake is in *wakes when that round ends, with the mutex locked; then nobody
@@ -339,7 +339,7 @@ static bool stop_waiting(struct dibs__channel *channel, struct dibs__wakes *wake
     return !channel->reading && dibs__channel_pass_reading_on(channel, wakes);
 }
 
-/* Nobody takes the reply any more. True: the scheduler is to be told. */
+/* Nobody takes the reply any more. True: the caller must tell the scheduler. */
 static bool abandon(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex)
 {
@@ -386,7 +386,7 @@ bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *re
     return over;
 }
 
-/* The time for the reply is over. True: the request is done all the same. False: nobody takes the reply any more. */
+/* The time for the reply is over. True: the request is done nevertheless. False: nobody takes the reply any more. */
 static bool end_in_vain(struct dibs__channel *channel, struct dibs__request *request) DIBS__EXCLUDES(channel_mutex)
 {
     struct dibs__wakes wakes = {.count = 0};

@@ -1,6 +1,6 @@
 /*
  * A link that many threads share, with no thread of its own, and that is made
- * anew when it breaks.
+ * again when it breaks.
  *
  * Commands are pipelined: they run in the order in which they were sent. A
  * thread appends its command, and writes unless another thread does. The first
@@ -23,10 +23,10 @@ struct dibs__command {
     int count;
     const char *const *words;
     const size_t *sizes;
-    bool tells_first; /* what it publishes is to leave the server before its reply does: costs a PING in the same write
+    bool tells_first; /* what it publishes must leave the server before its reply does: costs a PING in the same write
                        */
-    bool asking;    /* ASKING is sent right before it: a node of a cluster is to serve a slot that it is just getting */
-    bool untracked; /* CLIENT CACHING NO is sent right before it: the server is not to track what it reads */
+    bool asking;    /* ASKING is sent right before it: a node of a cluster must serve a slot that it is just getting */
+    bool untracked; /* CLIENT CACHING NO is sent right before it: the server must not track what it reads */
     const struct dibs__command *before; /* commands that are sent right before it, in the same write; each has words
                                            alone. The server may run commands of other clients in between */
     unsigned before_count;              /* at most 31; not with asking or untracked */
@@ -52,7 +52,7 @@ struct dibs__channel_hooks {
     /* No connection could be made. silent: meanwhile the server was heard on no other connection either. */
     void (*failed)(void *context, const struct dibs__error *error, bool silent);
 
-    /* There is something to do that no thread will do: the scheduler is to ask for dibs__channel_interest again. */
+    /* There is something to do that no thread will do: the scheduler must ask for dibs__channel_interest again. */
     void (*unattended)(void *context);
 };
 
@@ -137,14 +137,14 @@ dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, 
 void dibs__channel_set_tracked(struct dibs__channel *channel, uint64_t serial);
 
 /*
- * Sends a command on the connection of that serial. The request is to be given
+ * Sends a command on the connection of that serial. The request must be given
  * to dibs__channel_wait, and until then the error must live. NULL on failure:
  * nothing was sent, and the error is filled (DIBS_UNAVAILABLE: that connection
  * is no more; DIBS_NO_MEMORY).
  *
  * Deadline 0: never blocks, and the scheduler sends what the socket does not
  * take yet. The caller may do something else before it waits for the reply.
- * With any other deadline the caller is to wait at once.
+ * With any other deadline the caller must wait at once.
  */
 struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t serial,
                                          const struct dibs__command *command, int64_t deadline,
@@ -201,7 +201,7 @@ bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *v
 /*
  * The scheduler's. interest: what to poll for (fd -1: nothing) and until when at
  * the latest. attend: goes on after that poll, which answered `ready`, and runs
- * completions; never blocks. keep_open: the channel is to be connected at all
+ * completions; never blocks. keep_open: the channel must be connected at all
  * times.
  */
 void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struct pollfd *fd, int64_t *deadline);
@@ -215,7 +215,7 @@ void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short r
 void dibs__channel_gather(void);
 void dibs__channel_send_gathered(void);
 
-/* The scheduler's: the server answers others, so a try to connect that was put off is to be made at once. */
+/* The scheduler's: the server answers others, so a try to connect that was put off must be made at once. */
 void dibs__channel_hurry(struct dibs__channel *channel);
 
 #endif

@@ -131,7 +131,7 @@ static void write_out(struct dibs__channel *channel, int64_t deadline) DIBS__REQ
 
 /*
  * Where many threads use the channel, some are likely to be about to send as
- * well: replies wake them in batches. The thread that is to write lets those run
+ * well: replies wake them in batches. The thread that will write lets those run
  * first, so one write takes the commands of all. Where other work keeps the
  * processor busy, that takes too long for the commands that it brings, and is
  * not done again for a while.
@@ -241,7 +241,7 @@ static void end_take(struct dibs__channel *channel) DIBS__REQUIRES(reading_role)
     atomic_fetch_add(&channel->takes, 1);
 }
 
-/* Receives. Where it returns anything but 0, end_take is to follow. */
+/* Receives. Where it returns anything but 0, end_take must follow. */
 static long take(struct dibs__channel *channel, struct dibs__link *link, struct dibs__error *error)
     DIBS__REQUIRES(reading_role)
 {

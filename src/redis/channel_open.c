@@ -88,7 +88,7 @@ static dibs_status begin_link(struct dibs__channel *channel, const struct dibs__
     return dibs__connector_step(connector, now, error);
 }
 
-/* Where the server is to be found, only that is begun: the try may lead to a server of no use, and be made anew. */
+/* Where a finder must find the server, only that is begun: a try may lead to a server of no use, and be repeated. */
 dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs__error *error)
 {
     bool found = channel->endpoint->finder.context != NULL;

@@ -27,7 +27,7 @@
  * request that has one adds it to `finished`, and calls for the scheduler.
  *
  * A thread that waits for its reply sleeps by its request's sleeper until
- *     request->done, or it is to read, or its deadline. It looks at `done`
+ *     request->done, or it must read, or its deadline. It looks at `done`
  *     without the mutex: whoever was woken meets no mutex at all.
  * A thread whose time is over while another reads sleeps on `changed` until
  *     what that thread has taken off the socket is handed out, but no longer than
@@ -55,7 +55,7 @@ struct dibs__request {
     uint64_t begin DIBS__GUARDED_BY(channel_mutex);  /* the place of its first byte in all bytes of the link */
     bool waited_for DIBS__GUARDED_BY(channel_mutex); /* a thread takes the reply; false: done_fn does, or nobody */
     bool away DIBS__GUARDED_BY(channel_mutex);       /* that thread does something else, and sleeps for no reply */
-    bool asleep DIBS__GUARDED_BY(channel_mutex);     /* that thread sleeps, or is about to, and is to be woken */
+    bool asleep DIBS__GUARDED_BY(channel_mutex);     /* that thread sleeps, or is about to, and must be woken */
     atomic_bool done;                                /* atomic; written under mutex; no longer in flight: answered, or
                                                         failed. Then the request is the waiting thread's alone */
     unsigned before DIBS__GUARDED_BY(channel_mutex); /* so many replies come before its own */
@@ -69,7 +69,7 @@ struct dibs__request {
     void *arg;                    /* read-only once sent; of done_fn */
 };
 
-/* Threads that are to be woken, with the mutex unlocked. */
+/* Threads to wake, with the mutex unlocked. */
 #define DIBS__WAKES_MAX 66
 struct dibs__wakes {
     size_t count;
@@ -91,7 +91,7 @@ struct dibs__channel {
     struct dibs__mutex mutex;
 
     struct dibs__link *link DIBS__GUARDED_BY(channel_mutex); /* NULL: there is none */
-    bool broken DIBS__GUARDED_BY(channel_mutex);             /* the link is at its end; the roles are to be left */
+    bool broken DIBS__GUARDED_BY(channel_mutex);             /* the link is at its end; the roles must be left */
     bool reading DIBS__GUARDED_BY(channel_mutex);            /* a thread has the reading role */
     bool writing DIBS__GUARDED_BY(channel_mutex);            /* a thread has the writing role */
     int64_t
@@ -112,20 +112,20 @@ struct dibs__channel {
     bool is_spare;                    /* the scheduler thread's; the channel need not be connected at all times */
 
     struct dibs__buffer out DIBS__GUARDED_BY(channel_mutex);     /* commands that the writing role has not taken yet */
-    struct dibs__buffer sending DIBS__GUARDED_BY(channel_mutex); /* the bytes that the writing role is to send */
+    struct dibs__buffer sending DIBS__GUARDED_BY(channel_mutex); /* the bytes that the writing role must send */
     uint64_t queued DIBS__GUARDED_BY(channel_mutex);     /* how many bytes were appended since the link was made */
     uint64_t handed_out DIBS__GUARDED_BY(channel_mutex); /* how many of those were moved to `sending` */
     struct dibs__request *first DIBS__GUARDED_BY(channel_mutex); /* in flight, in the order of the commands */
     struct dibs__request *last DIBS__GUARDED_BY(channel_mutex);
     struct dibs__request *spare DIBS__GUARDED_BY(channel_mutex); /* requests for later commands */
     _Atomic(struct dibs__request *) returned; /* atomic; more of them, by threads without the mutex */
-    struct dibs__request *finished DIBS__GUARDED_BY(channel_mutex); /* those whose done_fn is to be called, in order */
+    struct dibs__request *finished DIBS__GUARDED_BY(channel_mutex); /* those whose done_fn must be called, in order */
     struct dibs__request **finished_end DIBS__GUARDED_BY(channel_mutex);
 
     atomic_uint in_flight;  /* atomic; changed under mutex; requests in flight */
     atomic_uint unattended; /* atomic; changed under mutex; those of them that no thread waits for */
     atomic_bool standing;   /* atomic; changed under mutex; there is a link, and it is not broken */
-    atomic_bool wanted;     /* atomic; the scheduler is to make a try; cleared when one has ended */
+    atomic_bool wanted;     /* atomic; the scheduler must make a try; cleared when one has ended */
     bool
         needed DIBS__GUARDED_BY(channel_mutex); /* wanted, and by a call that waits: the pause between tries is short */
     atomic_uint takes; /* atomic; the reading role's; odd from before each receive until what it took is handed out */
@@ -209,20 +209,19 @@ void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline) DIBS__
  * replies that are complete; again and again until `own` is done, the link
  * breaks, there is something to send or the deadline has passed. own NULL: one
  * round. Lets go of the mutex in between. Requires a link that stands, and that
- * nobody has the reading role. *wakes: to be run by the caller once the mutex is
- * unlocked. True: the scheduler is to be told that it has to read what comes
- * next.
+ * nobody has the reading role. *wakes: the caller must run them once the mutex is
+ * unlocked. True: the caller must tell the scheduler to read what comes next.
  */
 bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
                         struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex);
 
-/* Nobody reads: adds a thread that will to *wakes, if any waits. True: none does, and the scheduler is to be told to.
- */
+/* Nobody reads: adds a thread that will to *wakes, if any waits. True: none does, and the caller must tell the
+ * scheduler to. */
 bool dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex);
 
 #define DIBS__LOOK_AGAIN_MS                                                                                            \
-    5 /* so often it is looked what has become of what another thread is to take or hand out                           \
+    5 /* so often a thread looks what has become of what another thread must take or hand out                          \
        */
 
 /* Whether what a receive took, which a thread began with that count of `takes`, may not be handed out yet. */

@@ -1,6 +1,6 @@
 #include "redis/channel_parts.h"
 
-/* There is no link, and the scheduler is to make one. */
+/* There is no link, and the scheduler must make one. */
 static bool is_missing(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
 {
     return (keep_open || atomic_load(&channel->wanted)) && !channel->link && channel->opener == DIBS__OPENER_NOBODY &&
@@ -29,7 +29,7 @@ static short wants(const struct dibs__channel *channel, bool keep_open) DIBS__RE
 
 /*
  * When the oldest request in flight has to be looked at. A thread that may have
- * taken its reply is not to be kept from the processor by one that asks for it
+ * taken its reply must not be kept from the processor by one that asks for it
  * again and again.
  */
 static int64_t next_look(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
@@ -59,7 +59,7 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
         *deadline = next_try(channel);
     }
     if (channel->finished)
-        *deadline = 0; /* completions are to run */
+        *deadline = 0; /* completions must run */
     channel_mutex_unlock(&channel->mutex);
 }
 

@@ -55,7 +55,7 @@ bool dibs__connector_is_ready(const struct dibs__connector *connector); /* a lin
 
 /*
  * A try has failed with that status. Blocks, at most until the deadline, until
- * a finder was asked again. True: the server is elsewhere, and is to be tried
+ * a finder was asked again. True: the server is elsewhere, and must be tried
  * there.
  */
 bool dibs__connector_is_led_elsewhere(struct dibs__connector *connector, dibs_status failed, int64_t deadline);

@@ -65,7 +65,7 @@ struct dibs__endpoint {
     atomic_uint_fast64_t proved;  /* atomic; the largest number that led to a link which was ready */
     /* what the host name meant when the resolver was asked last */
     struct dibs__address addresses[DIBS__ADDRESSES_MAX] DIBS__GUARDED_BY(dibs__endpoint_mutex);
-    size_t address_count DIBS__GUARDED_BY(dibs__endpoint_mutex); /* 0: the resolver is to be asked */
+    size_t address_count DIBS__GUARDED_BY(dibs__endpoint_mutex); /* 0: the resolver must be asked */
     size_t failures DIBS__GUARDED_BY(dibs__endpoint_mutex);      /* each moves the address to begin with on by one */
     struct dibs__spin spin;                                      /* of the waits for its replies; zero: nobody polls */
     atomic_uint scripts; /* atomic; a hint, one bit for each script that the server has, and DIBS__SCRIPTS_AS_TEXT */
@@ -91,15 +91,15 @@ dibs_status dibs__endpoint_addresses(struct dibs__endpoint *endpoint, struct dib
 
 /*
  * No connection could be made, or the server is a replica. The host name may
- * mean other addresses by now, so it is to be resolved again; and the address
- * that was tried first may be the silent one, so another is to be the first.
+ * mean other addresses by now, so it will be resolved again; and the address
+ * that was tried first may be the silent one, so another will be the first.
  */
 void dibs__endpoint_failed(struct dibs__endpoint *endpoint);
 
 /* The host to which connections are made, as the URL names it, or as it was told. */
 void dibs__endpoint_host(struct dibs__endpoint *endpoint, char out[DIBS__HOST_MAX]);
 
-/* ------------------------------------------- of a server that is to be found */
+/* ------------------------------------------ of a server that a finder finds */
 
 /*
  * Blocks until a number larger than `after` was told, where a finder tells any:
@@ -121,7 +121,7 @@ static inline bool dibs__endpoint_has_moved(struct dibs__endpoint *endpoint, uin
     return told < atomic_load(&endpoint->since);
 }
 
-/* What that number led to was lost, or can't be used: the finder is to find out again. */
+/* What that number led to was lost, or can't be used: the finder must find out again. */
 void dibs__endpoint_doubt(struct dibs__endpoint *endpoint, uint64_t told);
 
 /* A link is ready at the server to which that number led. */

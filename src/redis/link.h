@@ -96,7 +96,7 @@ void dibs__link_free(struct dibs__link *link); /* NULL is fine */
  * Goes on as far as it can without blocking. until: when the whole try is given
  * up; each address has its share of that time. DIBS_OK: look at the state, and
  * while that is not DIBS__LINK_READY, call again as dibs__link_interest says.
- * Any other status: the try failed, and the link is to be freed.
+ * Any other status: the try failed, and the caller must free the link.
  */
 dibs_status dibs__link_step(struct dibs__link *link, int64_t now, int64_t until, struct dibs__error *error);
 
@@ -124,13 +124,13 @@ uint64_t dibs__link_server(const struct dibs__link *link);
 /*
  * Whether a later link can have the server end this one, which proves that
  * nothing that was sent on it can still arrive. Where that is not so, each ask
- * must carry the time after which the server is to ignore it.
+ * must carry the time after which the server must ignore it.
  */
 bool dibs__link_can_be_ended(const struct dibs__link_id *id);
 
 /*
  * Whether the server of the link has been replaced by another since: a finder
- * told so. The link is to be given up, though the server may still answer. Any
+ * told so. The link must be given up, though the server may still answer. Any
  * thread, as long as the link is not freed.
  */
 static inline bool dibs__link_is_outdated(const struct dibs__link *link)

@@ -1,7 +1,7 @@
 /*
  * hiredis' reader of replies, with two changes: an array that claims more
  * elements than any that is asked for is refused, and the memory of integers
- * and short arrays, of which nearly all replies consist, is used again.
+ * and short arrays, which make up nearly all replies, is used again.
  */
 #ifndef DIBS_REDIS_READER_H
 #define DIBS_REDIS_READER_H

@@ -155,7 +155,7 @@ bool dibs__sentinel_hosts_copy(struct dibs__sentinel_hosts *out, const struct di
     return true;
 }
 
-/* ------------------------------------------------------------------ in vain */
+/* ---------------------------------------------------- where none has named it */
 
 static const struct {
     const char *text;

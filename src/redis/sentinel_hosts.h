@@ -1,4 +1,4 @@
-/* The sentinels that are known: those of the URL, and those of which they told. */
+/* The sentinels that are known: those of the URL, and those that they told of. */
 #ifndef DIBS_REDIS_SENTINEL_HOSTS_H
 #define DIBS_REDIS_SENTINEL_HOSTS_H
 
@@ -80,7 +80,7 @@ void dibs__sentinel_hosts_free(struct dibs__sentinel_hosts *hosts);
 /* In the round that begins no sentinel has a fault, has answered, or has told of a switch. */
 void dibs__sentinel_hosts_begin(struct dibs__sentinel_hosts *hosts);
 
-/* A sentinel of which another one tells in that round. Places of the others stay. */
+/* A sentinel that another one names in that round. Places of the others stay. */
 void dibs__sentinel_hosts_learn(struct dibs__sentinel_hosts *hosts, const char *name, unsigned port, uint64_t round);
 
 /* Forgets those that the URL does not name, and that no sentinel has named since that round. */

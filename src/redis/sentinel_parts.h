@@ -79,7 +79,7 @@ size_t dibs__sentinel_poll(struct dibs__sentinel *sentinel, struct pollfd *fds, 
 /* ------------------------------------------------------------ sentinel_vote.c */
 
 struct dibs__sentinel_vote {
-    const struct dibs__sentinel_host *best; /* whose answer is to be believed first; NULL: none names a master */
+    const struct dibs__sentinel_host *best; /* whose answer counts first; NULL: none names a master */
     bool sure;                              /* a majority of the sentinels that are known stands behind it */
 };
 

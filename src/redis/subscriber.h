@@ -1,7 +1,7 @@
 /*
  * The link on which the server tells a runtime what was granted to its waiters:
- * subscribed to one channel of the server, made anew whenever it is lost, and
- * PINGed while it is silent. On a cluster, it is also subscribed to the sharded
+ * subscribed to one channel of the server, connected again whenever it is lost,
+ * and PINGed while it is silent. On a cluster, it is also subscribed to the sharded
  * channels of the slots for which threads wait.
  *
  * A subscriber belongs to the scheduler's event loop, which alone calls
@@ -25,7 +25,7 @@ struct dibs__subscriber_hooks {
 
     /*
      * Messages may have been lost: a subscription stands that did not before, or
-     * the first try to make one anew has failed, or that of a slot was lost. Not
+     * the first try to make another has failed, or that of a slot was lost. Not
      * called for a subscription that follows two which nothing confirmed, since
      * nobody relied on those.
      */
@@ -64,7 +64,7 @@ dibs_status dibs__subscriber_await(struct dibs__subscriber *subscriber, int64_t 
 
 /*
  * The server says that nobody listens: the subscription of that serial is made
- * anew, unless that has happened since. Where nothing confirms the next one
+ * again, unless that has happened since. Where nothing confirms the next one
  * either, the pauses in between grow; that is so where another server serves
  * SUBSCRIBE than the one that runs the scripts.
  */
@@ -82,10 +82,11 @@ void dibs__subscriber_slot_channel(const struct dibs__subscriber *subscriber, un
                                    char out[DIBS__SLOT_CHANNEL_MAX]);
 
 /*
- * Somebody waits for a lock in that slot, and is about to be told for lease_ms /
- * 2 at most: the scheduler subscribes to the channel of the slot. A subscription
- * that nobody has asked about for a while is ended. False: no subscription is to
- * be expected soon, since the last was refused or lost, or there is no memory.
+ * Somebody waits for a lock in that slot, and may be told of its grant for
+ * lease_ms / 2 at most: the scheduler subscribes to the channel of the slot. A
+ * subscription that nobody has asked about for a while is ended. False: no
+ * subscription will come soon, since the last was refused or lost, or there is
+ * no memory.
  */
 bool dibs__subscriber_want_slot(struct dibs__subscriber *subscriber, unsigned slot, uint32_t lease_ms);
 
@@ -99,7 +100,7 @@ uint64_t dibs__subscriber_slot(struct dibs__subscriber *subscriber, unsigned slo
 /*
  * As dibs__subscriber_distrust, but of one slot: everybody is told to ask again,
  * and asks with the subscriber's own channel until the slot's subscription was
- * made anew. Where nothing confirms that one, the pauses in between grow.
+ * made again. Where nothing confirms that one, the pauses in between grow.
  */
 void dibs__subscriber_distrust_slot(struct dibs__subscriber *subscriber, unsigned slot, uint64_t serial);
 
@@ -110,15 +111,15 @@ bool dibs__subscriber_confirm_slot(struct dibs__subscriber *subscriber, unsigned
  * From now on each subscription also hears which keys have changed that the
  * server tracks for this client (CLIENT TRACKING with REDIRECT), where the
  * account may. The scheduler's. True: the subscription that stands does hear
- * that: its serial, and the id of its client, to which the messages are to be
- * redirected.
+ * that: its serial, and the id of its client, to which the server must redirect
+ * the messages.
  */
 bool dibs__subscriber_hear_changes(struct dibs__subscriber *subscriber, uint64_t *serial, int64_t *client);
 
 /*
- * Waits until the wait event is woken, which whoever is told of a message may do,
- * at most until the time. Meanwhile the calling thread may be the one that
- * receives for all, so that a message for it wakes no other thread before.
+ * Waits until the wait event is woken, which the `message` and `changed` hooks
+ * may do, at most until the time. Meanwhile the calling thread may be the one
+ * that receives for all, so that a message for it wakes no other thread before.
  */
 void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__wait_event *wait_event, int64_t until);
 
@@ -134,7 +135,7 @@ void dibs__subscriber_unheard(struct dibs__subscriber *subscriber);
 void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollfd *fd, int64_t *deadline);
 void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, int64_t now);
 
-/* The scheduler's: the server is elsewhere now, so a try that was put off is to be made at once. */
+/* The scheduler's: the server is elsewhere now, so a try that was put off must be made at once. */
 void dibs__subscriber_hurry(struct dibs__subscriber *subscriber);
 
 #endif

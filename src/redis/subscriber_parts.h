@@ -18,9 +18,9 @@
  *     the end of its wait the thread gives the role to the one that has waited
  *     longest. Where none waits, nobody has the role for some time: most likely
  *     the next thread will wait soon. Then the scheduler's thread takes it. That
- *     time is short where somebody has to be told who does not listen (`unheard`).
+ *     time is short where some messages are for no thread in listen (`unheard`).
  *
- *     The scheduler's thread asks for the role where the subscription is to end
+ *     The scheduler's thread asks for the role where the subscription must end
  *     or a PING was not answered (`recalled`): the reading thread comes back from
  *     its poll(2), and leaves the role to the scheduler's.
  *
@@ -94,9 +94,9 @@ struct dibs__slots {
     struct dibs__slot *buckets[DIBS__SLOT_BUCKETS] DIBS__GUARDED_BY(subscriber_mutex); /* by the slot's last bits */
     uint64_t last_serial DIBS__GUARDED_BY(subscriber_mutex);
     atomic_uint count;   /* atomic; changed under mutex; slots in the buckets */
-    _Atomic int64_t due; /* atomic; changed under mutex; when something is to be done about one, or earlier */
+    _Atomic int64_t due; /* atomic; changed under mutex; when something must be done about one, or earlier */
     atomic_bool asked;   /* atomic; the scheduler's; SSUBSCRIBE was sent on this link */
-    atomic_bool lost;    /* atomic; one that stood is lost: the scheduler is to tell that messages may have been */
+    atomic_bool lost;    /* atomic; one that stood is lost: the scheduler must tell that messages may have been */
 };
 
 /* A thread in listen that has not got the reading role. On its stack. */
@@ -120,7 +120,7 @@ struct dibs__subscriber {
     bool asked;                   /* the scheduler thread's; SUBSCRIBE was sent on this link */
     bool standing;                /* the scheduler thread's, and read by the reading role; SUBSCRIBE was confirmed on
                                      this link */
-    bool hears_wanted;            /* the scheduler thread's; changes are to be heard */
+    bool hears_wanted;            /* the scheduler thread's; changes must be heard */
     bool hears_asked;             /* the scheduler thread's; that was asked for on this link */
     bool relied_on;               /* the scheduler thread's; a subscription stood, and no try has failed since */
     uint64_t last_serial;         /* the scheduler thread's, and read by the reading role; of the last subscription
@@ -135,13 +135,13 @@ struct dibs__subscriber {
 
     _Atomic int64_t heard_at;    /* atomic; the reading role's; when something came last */
     atomic_bool recalled;        /* atomic; changed under mutex; the scheduler's thread asks for the reading role */
-    atomic_bool broken;          /* atomic; the link is of no use any more: the scheduler is to end the subscription */
-    atomic_bool wanted;          /* atomic; there is to be a subscription */
-    atomic_bool unheard;         /* atomic; set under mutex, for good; somebody has to be told who does not listen */
+    atomic_bool broken;          /* atomic; the link is of no use any more: the scheduler must end the subscription */
+    atomic_bool wanted;          /* atomic; a subscription is wanted */
+    atomic_bool unheard;         /* atomic; set under mutex, for good; some messages are for no thread in listen */
     atomic_bool awaited;         /* atomic; a thread waits, or has waited since the last subscription stood */
     atomic_uint in_vain;         /* atomic; the scheduler's; subscriptions in a row that nothing confirmed */
     atomic_uint_fast64_t serial; /* atomic; of the subscription that stands and is trusted; 0: none */
-    atomic_uint_fast64_t confirmed; /* atomic; the newest subscription of which it is known that the server had it */
+    atomic_uint_fast64_t confirmed; /* atomic; the newest subscription that the server is known to have had */
     atomic_uint_fast64_t hears;     /* atomic; the newest subscription that hears changes */
     atomic_uint tries;              /* atomic; changed under mutex; how many have ended */
 
@@ -153,10 +153,10 @@ struct dibs__subscriber {
     enum dibs__role_holder role_holder DIBS__GUARDED_BY(subscriber_mutex);
     int64_t idle_until DIBS__GUARDED_BY(subscriber_mutex);            /* only with DIBS__ROLE_HOLDER_NOBODY */
     struct dibs__listening *first DIBS__GUARDED_BY(subscriber_mutex); /* in the order in which they came */
-    struct dibs__listening **end DIBS__GUARDED_BY(subscriber_mutex);  /* where the next is to be entered */
+    struct dibs__listening **end DIBS__GUARDED_BY(subscriber_mutex);  /* where the next is entered */
 };
 
-/* A subscription was made anew because nothing confirmed it, and nothing confirmed the next one either. */
+/* A subscription was replaced because nothing confirmed it, and nothing confirmed the next one either. */
 static inline bool dibs__subscriber_is_deaf(const struct dibs__subscriber *subscriber)
 {
     return atomic_load(&subscriber->in_vain) > 1;
@@ -175,9 +175,9 @@ dibs_status dibs__subscriber_read(struct dibs__subscriber *subscriber, int64_t n
     DIBS__REQUIRES(dibs__reading_role) DIBS__EXCLUDES(subscriber_mutex);
 
 /*
- * The scheduler's: takes the reading role, if it is to be had. False: a thread
- * has it; or nobody has, and nobody needs it yet. need: the scheduler's thread
- * needs it soon, whoever has it now.
+ * The scheduler's: takes the reading role, if it can. False: a thread has it;
+ * or nobody has, and nobody needs it yet. need: the scheduler's thread needs it
+ * soon, whoever has it now.
  */
 bool dibs__subscriber_take_reading(struct dibs__subscriber *subscriber, bool need, int64_t now)
     DIBS__EXCLUDES(subscriber_mutex);

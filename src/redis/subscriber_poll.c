@@ -193,7 +193,7 @@ static dibs_status ping_after_silence(struct dibs__subscriber *subscriber, int64
     return dibs__subscriber_write(subscriber, "PING", NULL, error);
 }
 
-/* Whether the subscription is to end, as far as is known without the reading role. */
+/* Whether the subscription must end, as far as is known without the reading role. */
 static bool is_over(struct dibs__subscriber *subscriber)
 {
     return atomic_load_explicit(&subscriber->serial, memory_order_relaxed) == 0 || atomic_load(&subscriber->broken) ||
@@ -273,7 +273,7 @@ void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, i
         atomic_store(&subscriber->broken, true);
 }
 
-/* When something is to be done about a subscription that stands, whatever its descriptor does. */
+/* When something must be done about a subscription that stands, whatever its descriptor does. */
 static int64_t next_time(struct dibs__subscriber *subscriber)
 {
     int64_t due = atomic_load(&subscriber->slots.due);

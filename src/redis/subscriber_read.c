@@ -4,7 +4,7 @@
 #include "redis/subscriber_parts.h"
 
 #define IDLE_MS 50   /* for so long nobody reads, after the last thread that waited: the next may be about to wait; */
-#define UNHEARD_MS 2 /* and for so long where somebody has to be told who does not listen */
+#define UNHEARD_MS 2 /* and for so long where some messages are for no thread in listen */
 
 /* ------------------------------------------------------------ what is received */
 
@@ -29,7 +29,7 @@ static bool is_event(const struct dibs__subscriber *subscriber, const redisReply
 
 /*
  * On a subscription that stands, only PING is sent, and what concerns changes
- * and slots. That one of these is refused is an answer, too.
+ * and slots. If the server refuses one of these, that is an answer, too.
  */
 static dibs_status take_error(struct dibs__subscriber *subscriber, const redisReply *reply, struct dibs__error *error)
     DIBS__REQUIRES(dibs__reading_role)

@@ -233,7 +233,7 @@ bool dibs__slots_explain(const struct dibs__subscriber *subscriber, const redisR
 
 /* --------------------------------------------------------------- what is sent */
 
-/* *done: the slot is to be forgotten. */
+/* *done: the slot must be forgotten. */
 static dibs_status act(struct dibs__subscriber *subscriber, struct dibs__slot *slot, int64_t now, bool *done,
                        struct dibs__error *error) DIBS__REQUIRES(subscriber_mutex)
 {

@@ -272,7 +272,7 @@ static struct pollfd encrypted_poll(struct dibs__transport *transport, short wan
     return fd;
 }
 
-/* Begins a call that is to move bytes. False: it can't be made any more. */
+/* Begins a call that moves bytes. False: it can't be made any more. */
 static bool may_move(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
 {
     if (dibs__tls_is_over())

@@ -14,7 +14,7 @@
 static BIO_METHOD *method;       /* read-only once made */
 static struct dibs__once making; /* guards itself; runs make_method */
 
-/* In OpenSSL's words: -1 is final, unless it is said that the call is to be made again. */
+/* In OpenSSL's words: -1 is final, unless a flag says that the call must be made again. */
 static int result(BIO *bio, long count, int again)
 {
     if (count == 0)

@@ -49,7 +49,7 @@ struct dibs__transport_ops {
      * What to poll(2) for. want: POLLIN to receive, POLLOUT to send, or both.
      * The events may differ from those: to send, a transport may first have to
      * receive, and the other way round. While the transport connects, want does
-     * not matter. *deadline is lowered to the time when the caller is to go on
+     * not matter. *deadline is lowered to the time when the caller must go on
      * whatever the descriptor does: 0, which is at once, where the caller wants
      * to receive and something is pending.
      */
@@ -74,7 +74,7 @@ struct dibs__transport_ops {
      */
     void (*sleep)(struct dibs__transport *transport);
 
-    /* Whether receive has bytes to give of which poll(2) does not tell, such as decrypted ones. */
+    /* Whether receive has bytes to give that poll(2) does not see, such as decrypted ones. */
     bool (*pending)(struct dibs__transport *transport);
 
     /* Takes nothing. What is pending counts as DIBS__SIGHT_BYTES. */

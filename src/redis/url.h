@@ -32,7 +32,7 @@ struct dibs__url {
 };
 
 /*
- * Takes the text apart into *out, which is to be freed by dibs__url_free.
+ * Takes the text apart into *out, which must be freed by dibs__url_free.
  * DIBS_INVALID: the error names the part at fault, and never shows the password.
  * DIBS_NO_MEMORY. On failure *out is empty.
  */

@@ -137,7 +137,7 @@ static dibs_status ask(struct dibs__store *store, struct dibs__op *op, struct di
     return status;
 }
 
-/* Where memory is short for the ask behind the release, the error is filled, but the lock is released all the same. */
+/* Where memory is short for the ask behind the release, the error is filled, but the lock is still released. */
 static dibs_status release(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     struct memory *memory = of(store);
@@ -148,7 +148,7 @@ static dibs_status release(struct dibs__store *store, struct dibs__op *op, struc
     struct dibs__attempt *next = memory->user.is_member || release->quiet ? NULL : release->next.attempt;
 
     release->again = false;
-    release->next_status = DIBS_BUSY; /* where the next is not asked for, it is to ask at once */
+    release->next_status = DIBS_BUSY; /* where the next is not asked for, it must ask at once */
     if (release->next.attempt)
         *release->next.answer = (struct dibs__answer){0};
     dibs__space_mutex_lock(&space->mutex);

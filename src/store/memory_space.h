@@ -32,7 +32,7 @@ struct dibs__space_waiter {
     struct dibs__space_user *user;
     uint64_t number; /* of its newest ask */
     uint32_t lease_ms;
-    bool hint;   /* it wants to be told when the lock may be free, not to be granted it */
+    bool hint;   /* it wants no grant, only a hint when the lock may be free */
     bool shared; /* it wants to share the lock, with fewer than `limit` others; 0: with any number */
     uint32_t limit;
     uint64_t fence; /* once it was served; 0: of a hint */
@@ -66,7 +66,7 @@ struct dibs__space {
     bool knows_vote DIBS__GUARDED_BY(dibs__space_mutex); /* whether it may vote in a quorum: from votes_from on */
     int64_t votes_from DIBS__GUARDED_BY(dibs__space_mutex);
     bool has_floor DIBS__GUARDED_BY(dibs__space_mutex);      /* its fences are large enough; before it may not vote */
-    uint64_t quorum DIBS__GUARDED_BY(dibs__space_mutex);     /* of which it is a member; 0: not known */
+    uint64_t quorum DIBS__GUARDED_BY(dibs__space_mutex);     /* that it is a member of; 0: not known */
     uint32_t longest_ms DIBS__GUARDED_BY(dibs__space_mutex); /* of the leases that were announced to it */
     struct dibs__space *next DIBS__GUARDED_BY(dibs__spaces_mutex);
     unsigned references DIBS__GUARDED_BY(dibs__spaces_mutex);
@@ -164,7 +164,7 @@ void dibs__space_show_sharers(const struct dibs__space_lock *lock, struct dibs__
  * A free lock goes to the first in the queue; where that wants a hint, it stays
  * free, and is for `me`, who asks. Where the first wants to share it, those behind
  * share it too, up to one who wants it alone, or the limit; and so where it is
- * shared already. Returns all whom dibs__space_push is to tell; NULL: nobody was
+ * shared already. Returns all whom dibs__space_push must tell; NULL: nobody was
  * served but `me`.
  */
 struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct dibs__space_lock *lock, const char *me,
@@ -172,7 +172,7 @@ struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct d
 struct dibs__space_waiter *dibs__space_serve_name(struct dibs__space *space, const char *name, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 
-/* The token waits no longer, nor does it own the lock. True: it was the owner. The caller is to serve the queue. */
+/* The token waits no longer, nor does it own the lock. True: it was the owner. The caller must serve the queue. */
 bool dibs__space_end(struct dibs__space *space, const char *name, const char *token, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 

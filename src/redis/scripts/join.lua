@@ -1,4 +1,4 @@
--- Inserted where the asker is to enter the queue at its end. A token that is in the queue already keeps its place. `mark`
+-- Inserted where the asker enters the queue at its end. A token that is in the queue already keeps its place. `mark`
 -- tells whether the entry wants a grant or a hint (queue.lua). Q lives as
 -- long as the lease of each ask at least, and twice as long as the longest at most. Sets `failed` to the error if memory is out, or
 -- if the account may not use PEXPIRE. An asker that is refused gets no new place: nobody would know of the entry, and yet it

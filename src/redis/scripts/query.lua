@@ -1,7 +1,7 @@
 -- Looks at the lock.
 -- In C (store/redis/codec.h): dibs__codec_read_query
 -- KEYS: see keys.lua
--- ARGV: optionally how many entries of the queue are to be told; and behind that how many sharers
+-- ARGV: optionally how many entries of the queue to list; and behind that how many sharers
 -- Reply: {owner or nil, PTTL, last fence as text or nil, number of waiters, now (us of the server's clock)}; where the lock is
 -- shared, behind these the token and the fence of the newest who shares it, and how many do; where a process keeps it and
 -- nobody uses it, '', '0' and -1; with ARGV then {token, us since its last ask, ...}, from the first entry on; with two in ARGV

@@ -4,7 +4,7 @@
 --            the server's clock)
 --   PLACE -> "NUMBER LEASE SEEN SIZE CHANNELTOKEN": number of the token's last ask, lease in ms, server's time of that ask in
 --            us, length of the channel, then channel and token without anything between. A ? instead of the blank behind
---            SIZE: the entry wants no grant, but a hint: to be told when K may be free (rule 36)
+--            SIZE: the entry wants no grant, only a hint when K may be free (rule 36)
 --   TOKEN -> "PLACE NUMBER"
 --
 -- These scripts are one long run of statements, put together from included parts, with hardly a function in it: in a script

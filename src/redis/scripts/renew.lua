@@ -251,7 +251,7 @@ local function is_elsewhere(F)
   return redis.call('EXISTS', sharers_of(F)) == 0 and redis.call('EXISTS', F) == 1
 end
 
--- A lease of its token is set by set_lease; else what is to be said of it. fence is nil in short.
+-- Sets the lease if the lock is the token's; returns what to say of it. fence is nil in short.
 local function renew(K, F, owner, token, lease, set_by, fence, restore_by, M)
   if redis.single_key and owner ~= token and string.find(token, '~%d+$') and is_elsewhere(F) then
     return redis.error_reply('TRYAGAIN the sharers of the lock are at another node')
@@ -277,7 +277,7 @@ local count, results, done = math.floor(#KEYS / 2), {}, true
 local in_full = #ARGV >= 5 * count
 local owners = redis.call('MGET', unpack(KEYS, 1, count))
 local all = ARGV[1] ~= '' and ARGV[1]
--- What was shared again by one of these tokens, the next of them is to find shared.
+-- What one of these tokens has shared again, the next of them must find shared.
 local shared_again = {}
 for i = 1, count do
   if in_full then

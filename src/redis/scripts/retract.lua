@@ -1,7 +1,7 @@
 -- Retracts many tokens, each as release.lua does. An error about one does not end the others.
 -- In C (store/redis/codec.h): dibs__codec_retract, dibs__codec_read_retract, dibs__codec_read_retracted
 -- KEYS: see keys.lua, three for each lock
--- ARGV: token of each, and behind it '', or, where what waiters leave to it is to end (surpass.lua), its fence, 0 where none
+-- ARGV: token of each, and behind it '', or, where what waiters leave to it must end (surpass.lua), its fence, 0 where none
 -- is known
 -- Reply: {now (us of the server's clock), then for each lock 1: released; 0: nobody held it; -1: another token does; 3 or
 -- 2: as 1 or 0, with more to do: the same retraction goes on with that (release_common.lua); or an error}

@@ -14,7 +14,7 @@
 -- soon as the first of them shares K.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
 -- (rule 4). The push: number of the ask, fence, length of the token, then token and K. A channel that ends in } is the
--- sharded one of a slot (rule 38). NUMSUB comes first all the same: so other channels pay nothing for that. Who listens to the
+-- sharded one of a slot (rule 38). NUMSUB still comes first, so that other channels pay nothing for that. Who listens to the
 -- slot at another server, which it is leaving, is told by a hint on its runtime's own channel, which all servers pass on.
 
 -- One call takes out as many dead entries as `budget` allows, so that a queue of 100,000 does not keep the server from all

@@ -10,7 +10,7 @@
 -- The last two are there for who is the only one, too, and outlive the sharers: so a server that forgot can tell whether somebody
 -- held the lock alone since (renew.lua).
 -- Where S is gone under K, it is not known who shares: nobody is let in before K has expired, so `sharers` stays nil. On a
--- cluster S may be at the node that the slot comes from or goes to, and the client is to ask again.
+-- cluster S may be at the node that the slot comes from or goes to, and the client must ask again.
 
 S = 'dibs:share' .. string.sub(F, 11)
 local dead = redis.pcall('ZRANGEBYSCORE', S, -math.floor(now / 1000), '(0', 'LIMIT', 0, 500)

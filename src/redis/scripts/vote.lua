@@ -13,8 +13,8 @@
 --   QUORUM   the number of the quorum that the server is a member of; 0: not known yet
 -- "new MARK RUN": the server does not know whether it may vote, because it is new, or lost its data; MARK is the time (us) of
 -- the first look at it (rule 67). So it is where M is absent. M lives for 3 days after each look.
--- ARGV: a length of leases in ms, which is announced; what is to be done: 'look'; 'admit': a server that does not know may
--- vote after the wait, one that waits longer need not; 'distrust': one that may vote now is to wait, because its clock has
+-- ARGV: a length of leases in ms, which is announced; what to do: 'look'; 'admit': a server that does not know may
+-- vote after the wait, one that waits longer need not; 'distrust': one that may vote now must wait, because its clock has
 -- stepped; 'floor': one whose wait is over is told its floor; the wait in ms; not after (us of the server's clock; 0: at any
 -- time); RUN; QUORUM; the floor, or -; of an admission to a new quorum the MARK that the server must still have, else -
 -- Reply: {in how many ms the server may vote, 0: now, -1: it does not know, -2: it has the data of an earlier process; the

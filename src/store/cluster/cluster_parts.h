@@ -73,8 +73,8 @@ struct dibs__cluster {
 
     _Atomic unsigned char owners[DIBS__SLOTS]; /* atomic; the places of the nodes that have the slots */
     atomic_bool mapped;                        /* atomic; some node has told who has the slots */
-    atomic_bool map_wanted;                    /* atomic; the map may be wrong: it is to be asked for soon */
-    atomic_bool map_changed;                   /* atomic; slots have other owners, which is to be told */
+    atomic_bool map_wanted;                    /* atomic; the map may be wrong: a node must be asked for it soon */
+    atomic_bool map_changed;                   /* atomic; slots have other owners, which must be told */
     bool map_asked;                            /* the scheduler thread's; a node is being asked */
     int64_t map_at;                            /* the scheduler thread's; not to be asked for before */
     int64_t map_due;                           /* the scheduler thread's; to be asked for then in any case */
@@ -164,8 +164,8 @@ dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot,
 
 /*
  * The operation is DIBS_UNAVAILABLE, and the node did not turn it away. True: another node has the slot now, and the
- * operation is to be repeated there. patient: until the deadline that may become so; else it is only found out whether
- * it became so before.
+ * operation must be repeated there. patient: waits for that until the deadline; else only as long as it takes to
+ * find out whether it is so already.
  */
 bool dibs__cluster_op_finds_heir(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,
                                  bool patient);

@@ -33,7 +33,7 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
     return used;
 }
 
-/* A retraction whose slot another node has now. context: the node that was to send it. */
+/* A retraction whose slot another node has now. context: the node that should have sent it. */
 static bool is_away(void *context, const char *name)
 {
     const struct dibs__node *node = context;
@@ -62,8 +62,8 @@ static void give_strays(struct dibs__node *node)
 }
 
 /*
- * A node that the map does not name is closed when it was not needed for a while. True: there is such a node. What is
- * to be retracted may have come to a node after the map changed, and while the node is away it can't turn it away.
+ * A node that the map does not name is closed when it was not needed for a while. True: there is such a node. A
+ * retraction may have come to a node after the map changed, and while the node is away it can't turn that away.
  */
 static bool retire(struct dibs__node *node, int64_t now)
 {
@@ -93,7 +93,7 @@ static void tidy(struct dibs__cluster *cluster, int64_t now)
     cluster->tidy_at = again ? dibs__after_ms(now, TIDY_MS) : DIBS__NEVER;
 }
 
-/* Slots have other owners: whoever waits is to queue there, and leases are looked at. */
+/* Slots have other owners: whoever waits must queue there, and leases are looked at. */
 static void tell_of_changes(struct dibs__cluster *cluster)
 {
     const struct dibs__listener *listener = &cluster->config.listener;
@@ -233,7 +233,8 @@ static dibs_status no_memory(struct dibs__error *error)
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for the store");
 }
 
-/* The hosts of the URL get the first places. The first is opened, so that it is known how much is to be polled for. */
+/* The hosts of the URL get the first places. The first is opened, so that the number of descriptors to poll is known.
+ */
 static dibs_status add_hosts(struct dibs__cluster *cluster, struct dibs__error *error)
 {
     for (size_t i = 0; i < cluster->url.host_count; i++)

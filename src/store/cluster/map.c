@@ -228,7 +228,7 @@ static bool ask_in_turn(struct dibs__cluster *cluster)
     return asked;
 }
 
-/* Some more nodes are to be connected to, and asked once they are. */
+/* Connects to some more nodes, which are asked once that is done. */
 static void open_more(struct dibs__cluster *cluster)
 {
     unsigned count = atomic_load(&cluster->node_count), opened = 0;

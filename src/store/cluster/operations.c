@@ -245,7 +245,7 @@ void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dib
     }
 }
 
-/* What it returns says which node told so: another one is to be told anew. */
+/* What it returns says which node answered: another one must be asked from the beginning. */
 uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name, uint64_t since)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);

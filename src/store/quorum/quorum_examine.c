@@ -66,7 +66,7 @@ static bool tell_of_clocks(const struct dibs__quorum *q, struct dibs__examinatio
     return dibs__found(
         all, SHOWN, SUBJECT, DIBS_VERDICT_WARN,
         "Have the clocks kept by NTP, and set right in small steps (chrony does so).",
-        "The clocks of the masters are up to %.3f s apart. Fences rise all the same. But a clock that is "
+        "The clocks of the masters are up to %.3f s apart. Fences still rise. But a clock that is "
         "set forward ends the leases at its master early, and that master then does not vote for a while.",
         (double)(most - least) / 1e6);
 }

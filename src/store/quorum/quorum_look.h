@@ -33,7 +33,7 @@ struct dibs__look {
     int64_t began;                       /* when this part began */
     struct dibs__newness newness;        /* of a thread that waits */
     uint64_t highest[DIBS__MEMBERS_MAX]; /* no fence was larger at the master */
-    uint64_t numbers[DIBS__MEMBERS_MAX]; /* of the quorum of which the master is a member; 0: not known */
+    uint64_t numbers[DIBS__MEMBERS_MAX]; /* of the quorum that the master is a member of; 0: not known */
     uint64_t processes[DIBS__MEMBERS_MAX];
     uint64_t marks[DIBS__MEMBERS_MAX]; /* of masters that do not know whether they may vote */
     int64_t votes_in_ms[DIBS__MEMBERS_MAX];
@@ -59,7 +59,7 @@ void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op,
 /* What was heard so far may tell the number of the quorum, and who is strange. */
 void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look);
 
-/* A master does not know of which quorum it is, and one more look can tell it. */
+/* A master does not know which quorum it belongs to, and one more look can tell it. */
 bool dibs__look_lacks_number(const struct dibs__quorum *q, const struct dibs__look *look);
 
 /* Every master was heard. */
@@ -80,7 +80,7 @@ bool dibs__look_proves_new(const struct dibs__quorum *q, const struct dibs__look
                            int64_t now);
 
 /*
- * What is to be done at a member now that the first part of a look is over.
+ * What must be done at a member now that the first part of a look is over.
  * False: nothing. `long_unknown`: members that have said for long enough that
  * they do not know whether they may vote.
  */

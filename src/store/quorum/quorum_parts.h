@@ -5,7 +5,7 @@
  *   quorum_op.c      an operation that was begun at one member, and how a thread waits for several
  *   quorum_detached.c   what no thread waits for any more
  *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_renew.c: the operations of store.h
- *   quorum_watch.c   changes of locks, of which members tell
+ *   quorum_watch.c   changes of locks that members tell of
  *   quorum_vote.c    which masters may vote: looks at them
  *   quorum_admit.c   what follows from a look
  *   quorum_operator.c who may vote because an operator vouches for it
@@ -171,7 +171,7 @@ enum dibs__sent dibs__pending_op_is_sent(const struct dibs__pending_op *op);
 /* Finishes the pending operation, and notes how the member did. */
 dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error);
 
-/* Finishes a raise, a query or a vote of which nobody wants to know any more. */
+/* Finishes a raise, a query or a vote whose outcome nobody wants to know any more. */
 void dibs__pending_op_abandon(struct dibs__pending_op *op);
 
 /* A member that takes much longer than usual rests, as if it had failed. */
@@ -180,8 +180,7 @@ void dibs__pending_op_note_delay(const struct dibs__pending_op *op, int64_t now)
 /* When a detached pending operation is given up. */
 int64_t dibs__pending_op_end(const struct dibs__pending_op *op);
 
-/* The members that are to be asked now: without those that rest or may not vote, where a majority is left. *spared:
-   those that rest. */
+/* The members to ask now: not those that rest or may not vote, where a majority is left. *spared: those that rest. */
 uint32_t dibs__members_to_ask(struct dibs__quorum *q, uint32_t *spared);
 
 /* How one thread waits for pending operations to several members at the same time. */
@@ -316,7 +315,7 @@ struct dibs__newness {
 struct dibs__voting {
     _Atomic uint32_t longest_ms;                /* atomic; of all leases that were wanted so far */
     _Atomic uint32_t announced_ms;              /* atomic; a majority knows that leases may be so long */
-    atomic_bool due;                            /* atomic; the scheduler's thread is to look */
+    atomic_bool due;                            /* atomic; the scheduler's thread must look */
     int64_t next;                               /* the scheduler thread's: when it looks at the latest */
     int64_t last;                               /* the scheduler thread's: when it looked last */
     struct dibs__newness newness;               /* the scheduler thread's */
@@ -336,7 +335,7 @@ void dibs__vote_init(struct dibs__quorum *q);
 dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64_t deadline, unsigned *answered,
                                 struct dibs__error *error);
 
-/* A master answered that it may not vote, or longer leases are wanted: the scheduler's thread is to look. */
+/* A master answered that it may not vote, or longer leases are wanted: the scheduler's thread must look. */
 void dibs__vote_want(struct dibs__quorum *q, uint32_t lease_ms);
 
 /*

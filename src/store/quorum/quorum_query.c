@@ -6,7 +6,7 @@
 #include "base/wait_event.h"
 #include "store/quorum/quorum_parts.h"
 
-#define FORGET_FIRST_MS 2 /* the pauses before what only a minority has is to be forgotten again, */
+#define FORGET_FIRST_MS 2 /* the pauses between tries to forget what only a minority has, */
 #define FORGET_LAST_MS 50 /* up to this */
 
 /* A look that was begun, or is being finished. */
@@ -387,8 +387,8 @@ static uint32_t forget_at(struct dibs__quorum *q, uint32_t set, const struct dib
 }
 
 /*
- * A master that does not answer keeps its fence until that ends by itself: the others forget theirs all the same. What
- * a minority has may be of a lock that was released a moment ago: it is asked again.
+ * A master that does not answer keeps its fence until that ends by itself: the others nevertheless forget theirs.
+ * What a minority has may be of a lock that was released a moment ago: it is asked again.
  */
 dibs_status dibs__quorum_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {

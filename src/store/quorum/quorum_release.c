@@ -26,7 +26,7 @@ struct releasing {
 
 /* ------------------------------------------------------------------ one member */
 
-/* What is to be done about the state of a member when the lock ends. */
+/* What must be done about the state of a member when the lock ends. */
 enum ending {
     LEFT_TO_OP,    /* something is under way: the scheduler's thread clears the state when that is over */
     NOTHING_THERE, /* the token never had anything there, or the member retracts it already */

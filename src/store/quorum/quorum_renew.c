@@ -236,7 +236,7 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
 
 /* ------------------------------------------------------------------ the sending */
 
-/* Whether the lease can be renewed at the member; *top_up: the lock is to be set there, which is a vote. */
+/* Whether the lease can be renewed at the member; *top_up: that would set the lock there, which is a vote. */
 static bool takes_renewal(const struct dibs__member *member, const struct dibs__member_state *state, int64_t now,
                           bool *top_up)
 {

@@ -5,7 +5,7 @@
  * knows better, because then the quorum is new; else after the longest lease that
  * the others know of, and only once it has said so for UNSURE_MS, because another
  * client may be setting up a new quorum right now. It takes two looks to find that
- * a quorum is new (rule 67). Whoever is to use longer leases than a majority knows
+ * a quorum is new (rule 67). Whoever wants to use longer leases than a majority knows
  * of announces that first. quorum_admit.c decides what follows from a look.
  *
  * A look asks all masters. A thread that opens the quorum, or wants a longer
@@ -184,7 +184,7 @@ static unsigned look_until_announced(struct dibs__quorum *q, struct dibs__look *
     }
 }
 
-/* Nothing is left to do: all masters may vote, and know of which quorum they are. */
+/* Nothing is left to do: all masters may vote, and know which quorum they belong to. */
 static bool is_settled(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     return dibs__set_count(look->ready | look->strange) == q->count && !dibs__look_lacks_number(q, look);
@@ -215,7 +215,7 @@ dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64
 
 /* ------------------------------------------------------------- the scheduler */
 
-/* Who finds bounds that were made anew after a step finds the member distrusted as well. */
+/* Whoever finds the bounds that were set after a step finds the member distrusted as well. */
 bool dibs__member_note_clock(struct dibs__member *member, int64_t sent_at, int64_t server_us)
 {
     struct dibs__quorum *q = member->quorum;

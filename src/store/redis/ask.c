@@ -22,7 +22,7 @@ struct asking {
     struct dibs__lock_call call;
     const struct dibs__op *op;
     struct dibs__sending sending;
-    bool has_exclusive; /* the channel of the call is to be given back */
+    bool has_exclusive; /* the channel of the call must be given back */
 };
 
 _Static_assert(sizeof(struct asking) <= DIBS__LOCK_CALL_MAX, "an ask uses the memory of other calls again");
@@ -314,7 +314,7 @@ static bool leaves_channel(struct dibs__redis_store *store, struct asking *askin
     return false;
 }
 
-/* Fair asks that are sent one after the other are to arrive in that order, so they share a connection. */
+/* Fair asks that are sent one after the other must arrive in that order, so they share a connection. */
 static size_t pick(struct dibs__redis_store *store, const struct dibs__attempt *attempt)
 {
     size_t i = 0;

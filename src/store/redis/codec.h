@@ -22,7 +22,7 @@ struct dibs__ask_words {
     const char *token;
     uint64_t number;
     uint32_t lease_ms;
-    const char *channel; /* to be told of a grant; NULL: the token is not to queue */
+    const char *channel; /* on which a grant is told; NULL: the token must not queue */
     int64_t not_after;   /* us of the server's clock; 0: any time */
     bool leave;          /* a lock that is free is left to who had it, unless F is larger than left_fence */
     uint64_t left_fence; /* the last fence of the name when that owner was seen */
@@ -55,7 +55,7 @@ struct dibs__ask_reply {
     int64_t remaining_ms; /* taken: of the owner's lease; -1: the owner's key has no expiry; 0: ask again at once */
     bool by_dibs;         /* taken: the owner is dibs, so the end of the hold is told */
     bool recalled;        /* taken: by a process that may only keep the lease, and was told of this ask */
-    bool listeners_known; /* taken, and the ask was to queue: there is the right to know. Else listeners is 0 */
+    bool listeners_known; /* taken, and the ask wanted to queue: there is the right to know. Else listeners is 0 */
     int64_t listeners;    /* taken: so many subscribe to the channel */
     uint64_t last_fence;  /* taken: the last fence of the name; 0: none is known */
     int64_t server_us;    /* late, and granted by a member of a quorum: the server's clock; else 0 */
@@ -119,7 +119,7 @@ struct dibs__renew_texts {
 void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words *lease,
                        struct dibs__renew_texts *texts);
 
-/* In short: all leases of the call at once, of which each needs nothing but to be renewed or looked at. texts: one for
+/* In short: all leases of the call at once, where each needs nothing but to be renewed or looked at. texts: one for
  * each. */
 void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renewal *leases, size_t count,
                              struct dibs__renew_texts *texts);
@@ -129,11 +129,11 @@ enum dibs__renew_code {
     DIBS__RENEW_LATE,    /* nothing was done */
     DIBS__RENEW_GONE,    /* the lock is no longer the token's */
     DIBS__RENEW_DONE,
-    DIBS__RENEW_NO_FENCE,   /* in short: done, but the fence is to be put back by a renewal in full */
+    DIBS__RENEW_NO_FENCE,   /* in short: done, but a renewal in full must put the fence back */
     DIBS__RENEW_LONGER,     /* nothing was done: the lease lasts longer than asked */
     DIBS__RENEW_WANTED,     /* done, with a use; others wait for the lock */
     DIBS__RENEW_NOT_RAISED, /* done, with a use; but F could not be raised */
-    DIBS__RENEW_LOOKED      /* nothing was to be done: the lock is the token's */
+    DIBS__RENEW_LOOKED      /* there was nothing to do: the lock is the token's */
 };
 
 struct dibs__renew_reply {
@@ -169,7 +169,7 @@ struct dibs__query_reply {
 
 enum dibs__forget_code { DIBS__FORGET_IN_USE, DIBS__FORGET_DONE };
 
-/* How many entries of the queue are to be told, and how many sharers; 0: none. */
+/* How many entries of the queue the reply must list, and how many sharers; 0: none. */
 void dibs__codec_query(struct dibs__call *call, size_t waiters, size_t sharers);
 
 bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *reply);

@@ -46,7 +46,7 @@ bool dibs__examining_ask(struct dibs__examining *e, const struct dibs__command *
 
 /* ---------------------------------------------------------------- the connection */
 
-/* Of a server that is to be found, its present address. */
+/* Of a server that has to be found first, its present address. */
 static void name_server(struct dibs__examining *e)
 {
     struct dibs__endpoint *endpoint = &e->store->endpoint;

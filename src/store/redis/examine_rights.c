@@ -198,7 +198,7 @@ static const struct trial trials[] = {
 };
 #define TRIALS (sizeof trials / sizeof trials[0])
 
-/* Rights to keys and channels, of which each is told once. */
+/* Rights to keys and channels; each that is missing is told once. */
 static const struct trial patterns[] = {
     {"the keys of locks", "~%s*", {NULL}, "no lock can be taken", BAD, ALWAYS, 0},
     {"the keys that begin with dibs:", "~dibs:*", {NULL}, "no lock can be taken", BAD, ALWAYS, 0},

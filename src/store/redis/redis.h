@@ -19,24 +19,23 @@ dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *url,
 enum dibs__redirect_kind {
     DIBS__REDIRECT_NONE,  /* it did something, or can't be reached */
     DIBS__REDIRECT_MOVED, /* another node has the slot */
-    DIBS__REDIRECT_ASK,   /* the slot is moving, and nothing of the lock is here any more: the other node is to be asked
-                           */
+    DIBS__REDIRECT_ASK,   /* the slot is moving, and nothing of the lock is here any more: ask the other node */
     DIBS__REDIRECT_AGAIN  /* the slot is moving, and so is the lock, in parts: later */
 };
 
 /*
  * Of one operation at a node of a cluster; outlives the operation. What a node
- * turned away is DIBS_UNAVAILABLE, has done nothing, and is not gone on with by
- * the store.
+ * turned away is DIBS_UNAVAILABLE, has done nothing, and the store does not go on
+ * with it.
  */
 struct dibs__redirect {
-    bool asking;                   /* another node said that this one is to be asked, though the slot is not here yet */
+    bool asking;                   /* another node named this one by ASK, though the slot is not here yet */
     enum dibs__redirect_kind kind; /* set where the node turned the operation away; zero before */
     void *to;                      /* set with MOVED and ASK: what `redirected` returned */
     bool in_doubt;                 /* set by a release that failed: the node may have done it. Nothing is retracted */
 };
 
-/* A retraction that another node is to go on with. */
+/* A retraction that another node must go on with. */
 struct dibs__forwarded_retraction {
     const char *name, *token;
     uint64_t fence;    /* of the token; 0: not known */
@@ -53,7 +52,7 @@ struct dibs__node_hooks {
     /* The other node has the slot now, or (ask) what this one lacks of it. host "": the host of this node. */
     void *(*redirected)(void *context, bool ask, unsigned slot, const char *host, unsigned port);
 
-    /* What `redirected` returned is to go on with it. */
+    /* What `redirected` returned must go on with it. */
     void (*forward)(void *context, void *to, const struct dibs__forwarded_retraction *forwarded);
 };
 
@@ -82,19 +81,19 @@ uint64_t dibs__redis_lease_server(const struct dibs__lease_store_state *lease);
 /* The slot of a lease moved here with all that was in it: this server knows what the other one knew. */
 void dibs__redis_lease_came(struct dibs__store *store, struct dibs__lease_store_state *lease);
 
-/* Whether an ask of the attempt is in doubt. Then its token is to be concluded where that ask went. */
+/* Whether an ask of the attempt is in doubt. Then its token must be concluded where that ask went. */
 bool dibs__redis_attempt_is_in_doubt(const struct dibs__attempt *attempt);
 
 /* The server that said last who has the lock that the attempt is for; 0: none did. */
 uint64_t dibs__redis_attempt_server(const struct dibs__attempt *attempt);
 
-/* The attempt, of which nothing is in doubt, goes on at this store. knows: its server has what the other one had. */
+/* The attempt, with no ask in doubt, goes on at this store. knows: its server has what the other one had. */
 void dibs__redis_attempt_came(struct dibs__store *store, struct dibs__attempt *attempt, bool knows);
 
 /* Goes on with a retraction of another node. Any thread. */
 void dibs__redis_take_forwarded(struct dibs__store *store, const struct dibs__forwarded_retraction *forwarded);
 
-/* The scheduler's: gives away the retractions of which is_away says so, but those that are under way. */
+/* The scheduler's: gives away the retractions whose names are away, as is_away says, except those under way. */
 void dibs__redis_give_strays(struct dibs__store *store, bool (*is_away)(void *context, const char *name),
                              void (*take)(void *context, const struct dibs__forwarded_retraction *forwarded),
                              void *context);

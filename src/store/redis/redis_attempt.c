@@ -14,9 +14,9 @@
 #define TOLD_MS 10000  /* at most, where a change of the owner is told */
 
 /*
- * After which time a waiter asks once more, to be told by the channel of its
- * slot: while the slot moves, only who is told by that is given a hint by the
- * other server.
+ * After which time a waiter asks once more, so that its grant is told on the
+ * channel of its slot: while the slot moves, the other server gives a hint only
+ * to those who wait with that channel.
  */
 #define SLOT_LEAST_MS 500
 #define SLOT_MOST_MS 1000
@@ -114,7 +114,7 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__attempt *attemp
 /* --------------------------------------------------------------- the sending */
 
 /*
- * On which channel a grant is to be told; NULL: the token does not queue. The
+ * On which channel a grant will be told; NULL: the token does not queue. The
  * channel of the slot where that stands. Else the runtime's own, on which a
  * message goes to all nodes of a cluster.
  */
@@ -209,7 +209,7 @@ static bool trust(struct dibs__redis_store *store, const struct dibs__sending *s
     return dibs__subscriber_confirm(store->subscriber, sending->subscription);
 }
 
-/* How often a waiter asks that will be told of a grant; soon: once more before, to be told by a sharded channel. */
+/* How often a waiter asks that will be told of a grant; soon: once more before, to be told on a sharded channel. */
 static int64_t pushed_ms(const struct dibs__attempt *attempt, bool soon)
 {
     int64_t ms = attempt->lease_ms / 3, soon_ms = soon ? dibs__jitter(SLOT_LEAST_MS, SLOT_MOST_MS) : ms;

@@ -211,7 +211,7 @@ static void close_redis(struct dibs__store *base)
     free(store);
 }
 
-/* Whether the server can wait for what grants are confirmed by. One that can't is to be known from the opening on. */
+/* Whether the server can wait for what grants are confirmed by. One that can't is found when the store is opened. */
 static dibs_status try_to_wait(struct dibs__redis_store *store, uint64_t serial, bool on_disk, int64_t deadline,
                                struct dibs__error *error)
 {

@@ -48,7 +48,7 @@ enum dibs__tracking_state {
     DIBS__TRACKING_REFUSED /* it does not work with this pair */
 };
 
-/* A name that a foreign client has, which is to be read. */
+/* A name that a foreign client has, and whose key must be read. */
 struct dibs__foreign {
     struct dibs__redis_store *store;
     struct dibs__foreign *next;
@@ -89,7 +89,7 @@ struct dibs__redis_store {
     struct dibs__mutex reach_mutex;
     atomic_bool down;                /* written under reach_mutex; the listener was told so */
     atomic_bool doubted;             /* atomic: other connections stand, but the server was silent to a new one, so the
-                                        scheduler is to try them */
+                                        scheduler must try them */
     atomic_bool reopened;            /* atomic: a connection was made, maybe to another server */
     _Atomic uint64_t renewal_server; /* atomic, written by the scheduler's thread: the server that renewals go to; 0:
                                         not known */
@@ -128,7 +128,7 @@ static inline uint64_t dibs__redis_quorum(const struct dibs__redis_store *store)
 
 /* --------------------------------------------------------------- channels.c */
 
-/* DIBS_STORE_ERROR where grants are to be on the server's disk, and nothing reliable tells whether they are. */
+/* DIBS_STORE_ERROR where grants must be on the server's disk, and nothing reliable tells whether they are. */
 dibs_status dibs__redis_check_disk(const struct dibs__redis_store *store, const struct dibs__link_view *view,
                                    struct dibs__error *error);
 
@@ -137,8 +137,8 @@ struct dibs__channel_hooks dibs__redis_hooks(struct dibs__redis_store *store);
 /*
  * The least busy of the shared channels that are connected, the first among
  * equals: so few threads use few connections. Where all of those are busy, one
- * more is connected in the background. Where none is connected, the caller is
- * to connect the one that is returned.
+ * more is connected in the background. Where none is connected, the caller
+ * must connect the one that is returned.
  */
 size_t dibs__redis_pick(struct dibs__redis_store *store);
 
@@ -146,7 +146,7 @@ size_t dibs__redis_pick(struct dibs__redis_store *store);
 bool dibs__redis_another_stands(struct dibs__redis_store *store, size_t channel);
 
 /*
- * An exclusive channel for the caller, to be given back; false where none came
+ * An exclusive channel for the caller, which must give it back; false where none came
  * free until the deadline. One that is connected, if there is a free one, and
  * with `connected` only such a one.
  */
@@ -154,7 +154,7 @@ bool dibs__redis_take_exclusive(struct dibs__redis_store *store, bool connected,
 void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive);
 
 /*
- * An exclusive channel that is not connected is to be, in the background, if there is one that nobody uses. Returns
+ * An exclusive channel that is not connected will be, in the background, if there is one that nobody uses. Returns
  * which, with *tries as of dibs__channel_need; channel_count: none is free.
  */
 size_t dibs__redis_want_exclusive(struct dibs__redis_store *store, unsigned *tries);
@@ -315,7 +315,7 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
                                const struct dibs__lock_call *call, const redisReply *reply, bool *decided,
                                struct dibs__answer *answer, struct dibs__error *error);
 
-/* relock.c: the ask by plain commands, and what they said. Not granted: a script is to ask next. */
+/* relock.c: the ask by plain commands, and what they said. Not granted: a script must ask next. */
 dibs_status dibs__sending_relock(struct dibs__redis_store *store, struct dibs__sending *sending,
                                  struct dibs__lock_call *call, int64_t deadline, struct dibs__error *error);
 dibs_status dibs__sending_read_relock(struct dibs__redis_store *store, const struct dibs__sending *sending,
@@ -398,7 +398,7 @@ dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_
 
 /* ---------------------------------------------------------------- tracking.c */
 
-bool dibs__tracking_init(struct dibs__tracking *tracking); /* false: no mutex is to be had */
+bool dibs__tracking_init(struct dibs__tracking *tracking); /* false: a mutex can't be made */
 void dibs__tracking_free(struct dibs__tracking *tracking);
 
 /* The scheduler's part. To attend: behind the subscriber and the background connection. */
@@ -422,7 +422,7 @@ dibs_status dibs__redis_examine(struct dibs__store *base, struct dibs__examinati
 
 /*
  * plain.c: commands that are no scripts, in one round trip over a shared connection, which *view shows then. Sent again
- * where that broke, so they are to change nothing. DIBS_OK: all have replies, which may be errors and are the caller's
+ * where that broke, so they must change nothing. DIBS_OK: all have replies, which may be errors and are the caller's
  * (dibs__plain_free).
  */
 struct dibs__plain {

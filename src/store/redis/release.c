@@ -38,7 +38,7 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
     struct dibs__attempt *next = alone ? NULL : release->next.attempt;
 
     release->again = false;
-    release->next_status = DIBS_BUSY; /* the next was not asked for: it is to ask at once */
+    release->next_status = DIBS_BUSY; /* the next was not asked for: it must ask at once */
     if (release->next.attempt)
         *release->next.answer = (struct dibs__answer){.again_ms = 0};
     if (!releasing)
@@ -123,8 +123,8 @@ static dibs_status read_reply(struct dibs__redis_store *store, struct releasing 
 }
 
 /*
- * Waits for the reply of what was sent. *unknown: the release may have been
- * done all the same. *decided: so that sending it again would not help.
+ * Waits for the reply of what was sent. *unknown: the release may still
+ * have been done. *decided: so that sending it again would not help.
  */
 static dibs_status take_answer(struct dibs__redis_store *store, struct releasing *releasing, bool *unknown,
                                bool *decided, struct dibs__error *error)

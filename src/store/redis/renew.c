@@ -3,10 +3,10 @@
  * this runs on the scheduler's thread, which alone uses that connection.
  *
  * A renewal that needs nothing else is sent in short: without the fence, whose
- * life it leaves as it is. In full are sent the others, and all that go with
- * them in one script: extensions, what may have to be restored, and what has a
- * fence whose life is to be counted anew, or that is gone; and what is to be
- * topped up.
+ * life it leaves as it is. The others are sent in full, and so are all that go
+ * with them in one script. The others are extensions, leases that may have to be
+ * restored, those with a fence whose life must begin again or that is gone, and
+ * top-ups.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -105,7 +105,7 @@ static void note_restoring(const struct renewal_call *call, const struct dibs__l
     dibs__redis_mutex_unlock(&store->mutex);
 }
 
-/* The life of a fence that was counted anew in an earlier span of time than this one is to be so again. */
+/* The life of a fence begins again once in each span of time: whether it has not done so in this one. */
 static bool fence_is_due(const struct renewal_call *call, struct dibs__renewal *item)
 {
     const int64_t span = FENCE_MS * DIBS__NS_PER_MS;
@@ -396,7 +396,7 @@ static void take_result(const struct renewal_call *call, struct dibs__renewal *i
     }
 }
 
-/* One lease may be refused while the others are renewed. True: a fence is to be put back. */
+/* One lease may be refused while the others are renewed. True: a fence must be put back. */
 static bool take_results(const struct renewal_call *call, const redisReply *reply, int64_t server_us)
 {
     struct dibs__link_view view;

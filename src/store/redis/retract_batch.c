@@ -71,8 +71,8 @@ static void take_answer(struct dibs__retract_batch *batch, const redisReply *rep
 /*
  * The only entry of a batch was turned away. What may still be under way to this
  * node is settled as far as the batch was: the node turns that away, too. A
- * node that was asked though the slot is not there yet may have been so in vain:
- * the slot's own is to say so again.
+ * node that was asked before the slot had moved there may turn the entry away,
+ * too: then the slot's own node must send it there again.
  */
 static void take_redirect(struct dibs__retract_batch *batch, const struct dibs__redirect *redirect)
 {

@@ -21,7 +21,7 @@
 #define BATCHES 4      /* commands under way: with their size, what a renewal may have to wait behind */
 #define HOPS_AT_ONCE 3 /* so often an entry goes on from node to node of a cluster without a pause */
 #define SLACK_MS 1000  /* between the server's clock and ours, while a lease runs out */
-#define ENDS_MS 1000   /* entries that wait in vain end together, at most this late: all that wait are gone through */
+#define ENDS_MS 1000   /* entries whose time is over end together, at most this late: all are gone through */
 
 struct list {
     struct dibs__retraction *first, **end;
@@ -139,7 +139,7 @@ static void make_all_due(struct dibs__retractions *all)
 
 /* ------------------------------------------------------------------- batches */
 
-/* The next entry to be sent; drops those of which nothing can be left by now. NULL: there is none. */
+/* The next entry to be sent; drops those whose tokens can't have left anything by now. NULL: there is none. */
 static struct dibs__retraction *next_ready(struct dibs__retractions *all, int64_t now) DIBS__REQUIRES(retractions_mutex)
 {
     while (all->ready.first && all->ready.first->ends <= now)
@@ -345,7 +345,7 @@ void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__fo
     all->wake(all->context);
 }
 
-/* Moves those of the list of which is_away says so to another list. */
+/* Moves those of the list whose names are away, as is_away says, to another list. */
 static void sort_out(struct list *list, struct list *away, bool (*is_away)(void *context, const char *name),
                      void *context)
 {

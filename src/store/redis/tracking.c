@@ -126,7 +126,7 @@ static void stop(struct dibs__redis_store *store)
     store->config.listener.ask_again(store->config.listener.context);
 }
 
-/* Where the server tracks already, it is to stop: nobody would hear what it tells, or rely on it. */
+/* Where the server tracks already, it must stop: nobody would hear what it tells, or rely on it. */
 static void refuse(struct dibs__redis_store *store)
 {
     static const char *const off[] = {"CLIENT", "TRACKING", "OFF", NULL};
@@ -148,7 +148,7 @@ static void see_to_probe(struct dibs__redis_store *store, int64_t now)
 
 /* ----------------------------------------------------------- foreign locks */
 
-/* A lock that nobody has any more is to be asked for at once. */
+/* Where nobody has the lock any more, its waiters ask for it at once. */
 static void on_foreign(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
     struct dibs__foreign *foreign = arg;
@@ -193,7 +193,7 @@ static void free_foreign(struct dibs__foreign *foreign)
 }
 
 /*
- * The first name that is to be watched gives the probe its key: so the account
+ * The first name that will be watched gives the probe its key: so the account
  * may write it, in the same slot. True: the probe has one.
  */
 static bool choose_probe(struct dibs__redis_store *store, const char *name)

@@ -88,7 +88,7 @@ static dibs_status take_page(struct scan *scan, const redisReply *reply, struct 
     return DIBS_OK;
 }
 
-/* *more: the walk is to go on. */
+/* *more: the walk must go on. */
 static dibs_status read_page(struct scan *scan, const struct dibs__plain *plain, bool *more, struct dibs__error *error)
 {
     const redisReply *reply = plain->replies[0];
