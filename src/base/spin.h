@@ -30,7 +30,7 @@ void dibs__spin_init(struct dibs__spin *spin, const struct dibs__clock *clock, u
 
 /* One wait. The calling thread's. */
 struct dibs__spinning {
-    struct dibs__spin *spin; /* NULL: nothing is to be learned from this wait */
+    struct dibs__spin *spin; /* NULL: nothing is learned from this wait */
     int64_t began;
     int64_t yield; /* when the thread yields; DIBS__NEVER: it has */
     int64_t end;   /* when it gives up polling; the time of the yield does not count */

@@ -1,9 +1,9 @@
 /*
- * How a thread waits to be told something: it sleeps by its sleeper, or in
- * poll(2) where it receives meanwhile what all are told. Whoever tells it need
- * not know which.
+ * How a thread waits until another one wakes it: it sleeps by its sleeper, or in
+ * poll(2) where it receives for all meanwhile. Whoever wakes it need not know
+ * which.
  *
- * What the thread is told is guarded by a mutex of the caller's. Under that
+ * What the thread waits for is guarded by a mutex of the caller's. Under that
  * mutex the thread resets its wait event and then looks; whoever changes something
  * does that, and then wakes the wait event, under the same mutex. So the thread
  * misses nothing when it waits without the mutex, and a wait event that is woken

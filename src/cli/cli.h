@@ -119,7 +119,7 @@ enum {
 int cli_next_option(int argc, char **argv, const char *letters, const struct option *options);
 
 /*
- * Does what an option means that all commands have. Returns false where the command is to end with common->status:
+ * Does what an option means that all commands have. Returns false where the command must end with common->status:
  * after --help, for which the text is printed, and after an option that does not exist or lacks its argument.
  */
 bool cli_common_option(int option, char **argv, const char *help, struct cli_common *common);

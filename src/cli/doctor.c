@@ -20,7 +20,7 @@ static const char help[] =
     "\n"
     "Looks for what in the store endangers locks, goes through the locks that are\n"
     "shared, whose users must give the same limit, and acquires and releases a lock\n"
-    "of a random name, of which nothing is left. Each line says ok, warn or bad;\n"
+    "of a random name, and leaves nothing of it. Each line says ok, warn or bad;\n"
     "behind an arrow stands what to do.\n"
     "\n"
     "With --admit, instead: masters of a quorum that lost their data vote again,\n"
@@ -86,7 +86,7 @@ static void print_server(struct doctor *doctor, const char *server)
     snprintf(doctor->server, sizeof doctor->server, "%s", shown);
 }
 
-/* The rest of a line, of which indent columns are printed; on a terminal in several lines, divided at blanks. */
+/* The rest of a line whose first indent columns are printed; on a terminal in several lines, divided at blanks. */
 static void print_text(const char *text, size_t indent)
 {
     char shown[CLI_SHOWN_MAX];

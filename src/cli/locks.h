@@ -34,8 +34,8 @@ bool cli_column_parse(enum cli_column *out, const char *word);
 #define CLI_COLUMN_WORDS "name, owner, held, left, waiters or sharers"
 
 /*
- * Reads the locks whose names match pattern (NULL: all), and which are held for at least min_held_ms (0: all). *out is
- * to be freed by cli_locks_free, whatever is returned.
+ * Reads the locks whose names match pattern (NULL: all), and which are held for at least min_held_ms (0: all). The
+ * caller must free *out by cli_locks_free, whatever is returned.
  */
 dibs_status cli_locks_read(struct cli_locks *out, dibs_runtime *rt, const char *pattern, int64_t min_held_ms);
 void cli_locks_free(struct cli_locks *locks);

@@ -67,7 +67,7 @@ struct run_plan {
     int64_t outage_ms;   /* how long a wait rides out a store that can't be reached; less than 0: as long as the wait */
     uint32_t min_replicas;
     bool durable;
-    int64_t margin_ms; /* how long KILL may take: COMMAND is to be dead before the lease has less left than 0 */
+    int64_t margin_ms; /* how long KILL may take: COMMAND must be dead before the lease ends */
     int not_acquired;  /* exit status */
     bool no_inherit;   /* of the variables that lead to the store */
     pid_t while_pid;   /* 0: none ("dibs hold") */
@@ -79,7 +79,7 @@ struct run_plan {
     uint32_t slots; /* so many at a time, with this one; 0: any number */
 };
 
-/* Returns false where the process is to end with *status. argv[0] is the command's name. */
+/* Returns false where the process must end with *status. argv[0] is the command's name. */
 bool run_options(int argc, char **argv, const char *help, bool with_command, struct run_plan *plan, int *status);
 
 /* Sets what COMMAND and --on-lost find in the environment. */
@@ -110,7 +110,7 @@ bool run_goes_on(const struct run_plan *plan, int64_t since);
 
 /*
  * Gives the lock up and closes the runtime. With keep_ms more than 0 the lock is left to end by itself, in that time.
- * Returns false if the lease had been lost. The process is to end soon.
+ * Returns false if the lease had been lost. The process must end soon.
  */
 bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms);
 

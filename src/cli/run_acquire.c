@@ -431,8 +431,8 @@ dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms)
 }
 
 /*
- * The lease was at least as long as --at-least from the start, and no renewal made it shorter. So where the store does
- * not answer now, the lock is kept long enough all the same.
+ * The lease was at least as long as --at-least from the start, and no renewal made it shorter. So even where the store
+ * does not answer now, the lock is kept long enough.
  */
 static bool leave(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms)
 {

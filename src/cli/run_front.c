@@ -357,7 +357,7 @@ static int exit_status(struct front *front)
     return WIFEXITED(front->guard_status) ? WEXITSTATUS(front->guard_status) : clean_up(front);
 }
 
-/* Returns the exit status, or -1 where the wait is to begin anew. */
+/* Returns the exit status, or -1 where the wait must begin again. */
 static int run_once(struct front *front)
 {
     int status;

@@ -153,7 +153,7 @@ static void on_lost(struct holder *holder, int64_t now)
         atomic_store(&holder->taken, true); /* the holder was stopped: the lease is over */
 }
 
-/* The front is to beat more often than this; where its process was stopped, signals and the terminal reach nobody. */
+/* The front must beat more often than this; where its process was stopped, signals and the terminal reach nobody. */
 static bool front_is_silent(const struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;
@@ -196,7 +196,7 @@ static void end_what_is_left(struct holder *holder, int64_t kill_ms)
     send_term(holder, kill_ms);
 }
 
-/* What must happen now that COMMAND has ended, or is to end. */
+/* What must happen now that COMMAND has ended, or must end. */
 static void advance(struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;
@@ -369,7 +369,7 @@ static bool is_over(struct holder *holder, int64_t now)
     return true;
 }
 
-/* With --at-least the lease is long at first. Once that time is over it need not be: a crash is to be noticed. */
+/* With --at-least the lease is long at first. Once that time is over it is cut, so that a crash is noticed soon. */
 static void shorten(struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;

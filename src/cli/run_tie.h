@@ -15,7 +15,7 @@
 /* To be called once, before the others. Without what the plan ties to, they do nothing. */
 void run_tie_begin(const struct run_plan *plan);
 
-/* Fills what poll(2) is to watch, with a descriptor of -1 where there is nothing. */
+/* Fills in what poll(2) must watch, with a descriptor of -1 where there is nothing. */
 void run_tie_watch(struct pollfd fds[RUN_TIES]);
 
 /* How long poll(2) may take at most, as what nobody tells has to be looked at; most_ms where there is nothing such. */

@@ -11,7 +11,7 @@
 enum run_word {
     /* The front says */
     RUN_BEAT,   /* that the front is alive; the holder answers by RUN_LIMIT */
-    RUN_SIGNAL, /* number is to be sent to COMMAND's group */
+    RUN_SIGNAL, /* the signal number must be sent to COMMAND's group */
     RUN_PAUSED, /* the front is about to be stopped, on purpose: no RUN_BEAT comes until it goes on */
     /* The holder says */
     RUN_HELD,    /* the lock is held, and COMMAND is about to be started: value is the fence, text the token */
