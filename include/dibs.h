@@ -296,7 +296,7 @@ typedef struct dibs_config {
  *                           the master that these sentinels name; rediss-sentinel://...
  *                           the same over TLS, also to the sentinels
  *       redis-cluster://[user[:password]@]host[:port][,host...]
- *                           a cluster, of which these are some nodes; rediss-cluster://...
+ *                           a cluster, named by some of its nodes; rediss-cluster://...
  *                           the same over TLS
  *       mem: or mem:NAME    a store inside the process, private to the runtime
  *                           or shared by all runtimes that open the same NAME:
@@ -329,7 +329,7 @@ typedef struct dibs_config {
  * before 1.0 and the one that dibs was built with is not, or the other way round, every URL but
  * mem: is DIBS_INVALID, and dibs_last_error() says so.
  *
- * With Sentinel the sentinels of the URL, and those of which they tell, are asked side by
+ * With Sentinel the sentinels of the URL, and those that they tell of, are asked side by
  * side, and a majority of them decides; where only a minority answers, see GUARANTEES.md. The
  * runtime stays subscribed to all of them. When another server becomes the master, or the
  * master is lost, the runtime asks again, gives up its connections to the old master even
@@ -506,7 +506,7 @@ DIBS_API_CHECKED dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, 
  * it still does. Such an unlock is counted in dibs_stats.not_held and brings
  * DIBS_EVENT_NOT_HELD, unless the runtime was closed, or a forked child unlocks before it
  * has used the runtime. DIBS_LOST: the lease had ended, so another thread may have been
- * inside since; the count is one less all the same. DIBS_UNAVAILABLE: the store can't be
+ * inside since; the count is still one less. DIBS_UNAVAILABLE: the store can't be
  * reached; the hold is gone, renewal has stopped, and the runtime goes on deleting the key
  * in the background. DIBS_DENIED, DIBS_STORE_ERROR: as DIBS_UNAVAILABLE, and
  * dibs_last_error() tells why the store refused. DIBS_NO_MEMORY: as DIBS_UNAVAILABLE, for
@@ -592,7 +592,7 @@ DIBS_API_CHECKED dibs_status dibs_lock_names(dibs_runtime *rt, const char *const
  *
  * DIBS_OK. Otherwise the first status other than DIBS_OK, in the order in which the names are
  * given, that dibs_unlock would have returned; dibs_last_error() names that lock, and the
- * others were given up all the same. DIBS_INVALID: an argument is wrong, and nothing was
+ * others were given up nevertheless. DIBS_INVALID: an argument is wrong, and nothing was
  * given up.
  */
 DIBS_API dibs_status dibs_unlock_names(dibs_runtime *rt, const char *const *names, size_t count);
@@ -740,10 +740,10 @@ DIBS_API dibs_status dibs_task_leave(dibs_task *task);
 
 /*
  * First acquires of the task, those that wait now and those that come later, single tries too,
- * return DIBS_CANCELLED, unless the lock was granted before. The call whose ask has no
- * answer yet returns at once all the same, and what it asked for is retracted in the
- * background. A try that is under way may also return what it would have returned without
- * this. The task stays cancelled.
+ * return DIBS_CANCELLED, unless the lock was granted before. A call whose ask has no answer
+ * yet still returns at once, and what it asked for is retracted in the background. A try that
+ * is under way may also return what it would have returned without this. The task stays
+ * cancelled.
  *
  * What the task holds it goes on holding. Unlocks, checks, extensions and re-entries work
  * as before. Renewals, releases and retractions are never cancelled.
@@ -772,7 +772,7 @@ DIBS_API void dibs_task_free(dibs_task *task);
  * them may wait as there is memory for.
  *
  * In a forked child the queue is empty, no begun call of the parent is the child's, and
- * dibs_queue_fd is to be called again.
+ * dibs_queue_fd must be called again.
  */
 typedef struct dibs_queue dibs_queue;
 
@@ -975,7 +975,7 @@ DIBS_API dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const
  * Deletes what the store remembers of the lock of name while nobody holds it: the fence of
  * its newest grant, which otherwise stays for an hour or more. Meant for names that are not
  * used again, such as that of a job with a number. The fence of a later grant is the time of the
- * server's clock, so it is larger all the same, unless that clock is set back meanwhile.
+ * server's clock, so it is still larger, unless that clock is set back meanwhile.
  * Takes one round trip of at most command_timeout_ms; of a quorum, one to each master, and
  * more within that time where only a minority has the lock: it may not know of the release yet.
  *

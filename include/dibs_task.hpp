@@ -116,7 +116,7 @@ struct inbox {
     std::mutex mutex;
     std::uintptr_t last_number = 0;                                        /* guarded by mutex */
     std::unordered_map<std::uintptr_t, std::shared_ptr<begun_lock>> begun; /* guarded by mutex */
-    std::shared_ptr<begun_lock> refused; /* guarded by mutex; a list: to be told of `refusal`, by the next dispatch */
+    std::shared_ptr<begun_lock> refused; /* guarded by mutex; a list: the next dispatch tells these of `refusal` */
 };
 
 /* The inside of a task: what it does, and in which order. Locks that were begun refer to it. */
@@ -144,7 +144,7 @@ struct owner {
     std::mutex mutex;
     dibs_task *task;                   /* guarded by mutex; nullptr once the task has ended */
     bool busy = false;                 /* guarded by mutex: something is begun, and its completion not dispatched */
-    std::shared_ptr<begun_lock> first; /* guarded by mutex: what is to be begun, a list */
+    std::shared_ptr<begun_lock> first; /* guarded by mutex: what must still be begun, a list */
     begun_lock *last = nullptr;        /* guarded by mutex */
 
   private:
@@ -172,7 +172,7 @@ struct begun_lock {
     const dibs_lock_options options;
     std::uintptr_t number = 0;         /* read-only once in the inbox */
     std::uint64_t fence = 0;           /* read-only once granted */
-    bool unlocks = false;              /* guarded by by->mutex: what is to be begun is the unlock */
+    bool unlocks = false;              /* guarded by by->mutex: what must be begun is the unlock */
     std::shared_ptr<begun_lock> next;  /* of by's list: guarded by by->mutex; of in's: by in->mutex */
     bool lost = false;                 /* guarded by in->mutex */
     std::unique_ptr<listener> on_end;  /* guarded by in->mutex: of the lock, then of the unlock; none: nobody cares */
@@ -638,9 +638,8 @@ class task {
     task &operator=(const task &) = delete;
 
     /*
-     * dibs_task_free, which does not block: what waits is cancelled, and each function is
-     * called, and each coroutine resumed, all the same; what is held is given up in the
-     * background.
+     * dibs_task_free, which does not block: what waits is cancelled, but each function is
+     * still called, and each coroutine resumed; what is held is given up in the background.
      */
     ~task()
     {
