@@ -191,7 +191,7 @@ static dibs_status take_grant(struct dibs__acquire *acquire)
                            acquire->wish.lease_ms);
 }
 
-/* A grant by push holds if it names the last ask, and its lease still lasts. Otherwise the store is to be asked. */
+/* A grant by push holds if it names the last ask, and its lease still lasts. Otherwise the store must be asked. */
 static bool take_push(struct dibs__acquire *acquire, const struct dibs__push *push)
 {
     if (push->fence == 0 || push->confirm || push->number != attempt_of(acquire)->number ||
@@ -273,7 +273,7 @@ static struct dibs__sleep sleep_of(struct dibs__acquire *acquire, int64_t until)
 
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status);
 
-/* The lease is listed in its cell, and its attempt is to be asked for. */
+/* The lease is listed in its cell, and the store may be asked for it. */
 static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
 {
     if (acquire->cancelled)

@@ -128,7 +128,7 @@ static void show_asleep(struct dibs__cells *cells, struct dibs__cell *cell, stru
 }
 
 /*
- * The thread asks because of a change. Where it is to ask again soon, somebody
+ * The thread asks because of a change. Where it must ask again soon, somebody
  * may change the lock all the time: it then rests for longer before the next.
  */
 static void begin_rest(struct dibs__asker *asker, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)

@@ -25,13 +25,13 @@ void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, c
 struct dibs__sleep {
     int64_t deadline;
     struct dibs__wait_event *wait_event; /* of the calling thread */
-    struct dibs__store *store;           /* that is to push the grant */
+    struct dibs__store *store;           /* that will push the grant */
     const struct dibs__outage *outage;   /* why the ask failed; NULL: the store said that the name is taken */
 };
 
 /*
  * Sleeps until the deadline, until the store pushes a grant of the lease, until
- * dibs__cells_ask_again, until acquires are to end, or until a third of the
+ * dibs__cells_ask_again, until acquires must end, or until a third of the
  * shortest lease has passed that is wanted by a thread waiting behind this one:
  * so each waits as if it asked by itself. Returns what was pushed, and forgets
  * it. Threads with one try, and those whose time ends meanwhile, are told why
@@ -52,9 +52,9 @@ bool dibs__asker_rests(struct dibs__cells *cells, struct dibs__cell *cell, struc
                        int64_t *until, struct dibs__push *push);
 
 /*
- * The asking thread is to be told of changes of the lock, which a foreign client
- * has: it then asks again, at once if there was no change for a while. True: it
- * was not to be told before, or has been told of one since the last call.
+ * From now on the asking thread is told of changes of the lock, which a foreign
+ * client has: it then asks again, at once if there was no change for a while.
+ * True: it was not told before, or has been told of one since the last call.
  */
 bool dibs__asker_expect_change(struct dibs__cell *cell, struct dibs__lease *lease);
 

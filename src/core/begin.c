@@ -1,4 +1,4 @@
-/* A begun call of which nothing is to be asked completes here; all else is that of a job. */
+/* A begun call for which the store need not be asked completes here; a job sees to all else. */
 #include "core/begin.h"
 
 #include <stdlib.h>

@@ -103,7 +103,7 @@ static void on_arrival(void *context)
     arrival->gone = dibs__task_complete(arrival->task);
 }
 
-/* The lease, if it was lost, was told so before there was anybody to be told. */
+/* If the lease was lost before there was anybody to tell, tells of that now. */
 static void tell_late(struct dibs__lease *lease)
 {
     if (lease && atomic_load(&lease->loss_told))
@@ -196,7 +196,7 @@ static void succeed(struct dibs__wanting *wanting)
     complete(done, loss, lease);
 }
 
-/* The lock was granted to a call that had been cancelled by then. Does not wait for the store: others are to go on. */
+/* The lock was granted to a call that had been cancelled by then. Does not wait for the store: others must go on. */
 static void give_back(struct dibs__wanting *wanting)
 {
     dibs__release_unwanted(wanting->core, wanting->acquire.lease);
@@ -456,7 +456,7 @@ static const struct dibs__job_ops wanting_ops = {.begin = begin_wanting,
 
 /* ----------------------------------------------------------------- a new acquire */
 
-/* wish NULL: the call is for several names, of which this is one. */
+/* wish NULL: the call is for several names, and this is one of them. */
 static struct dibs__wanting *new_wanting(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
                                          const struct dibs__wish *wish)
 {
@@ -649,7 +649,7 @@ bool dibs__wanting_begin(dibs_task *task, struct dibs__visit *visit, const char 
     return true;
 }
 
-/* A completion for the loss of each lock that is to be acquired. False: no memory. */
+/* A completion for the loss of each lock that the call will acquire. False: no memory. */
 static bool make_losses(struct dibs__wanting *wanting)
 {
     const struct dibs__several *several = wanting->several;

@@ -56,7 +56,7 @@ static struct dibs__cell *take_memory(struct dibs__shard *shard, size_t name_siz
 
 static void leave_memory(struct dibs__shard *shard, struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
 {
-#ifdef DIBS_CHECKED /* sanitizers are to notice the use of what was freed */
+#ifdef DIBS_CHECKED /* so that sanitizers notice the use of what was freed */
     free(cell);
     (void)shard;
 #else

@@ -79,7 +79,7 @@ struct dibs__shard {
     size_t bucket_count DIBS__GUARDED_BY(dibs__shard_mutex); /* a power of two, at least DIBS__CELLS_FEW, or 0 */
     size_t count DIBS__GUARDED_BY(dibs__shard_mutex);        /* of cells */
     const atomic_uint *
-        to_wake DIBS__GUARDED_BY(dibs__shard_mutex);                /* on which a thread sleeps that is to be woken as
+        to_wake DIBS__GUARDED_BY(dibs__shard_mutex);                /* on which a thread sleeps that must be woken as
                                                                        soon as the mutex is free (waiters.h); NULL: none */
     struct dibs__tokens tokens DIBS__GUARDED_BY(dibs__shard_mutex); /* of the leases in its cells that have an asker */
     struct dibs__habit *habits DIBS__GUARDED_BY(dibs__shard_mutex); /* of the names that fall to it (kept.h); NULL: no

@@ -6,8 +6,8 @@
  *     a completion waits, or its time is over.
  * One of them drives workers instead (take.c), and is woken by its wait event.
  *
- * In a forked child a queue is made anew when it is first used: its mutex may be
- * locked for ever, and its completions and its pipe are the parent's.
+ * In a forked child a queue is initialised again when it is first used: its mutex
+ * may be locked for ever, and its completions and its pipe are the parent's.
  */
 #include "core/done.h"
 

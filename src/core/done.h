@@ -46,7 +46,7 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
 
 /* ---------------------------------------------------------------------- losses */
 
-/* The holder of the lease learns that it is lost, if it is to be told by a completion. */
+/* The holder of the lease learns that it is lost, if a completion is there to say so. */
 void dibs__loss_tell(struct dibs__lease *lease);
 
 /* The holder gives the lease up: it is told of no loss any more. */

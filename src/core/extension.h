@@ -25,7 +25,7 @@
 
 enum dibs__extension_state {
     DIBS__EXTENSION_NONE,
-    DIBS__EXTENSION_ASKED, /* the next renewal of the lease is to be the extension */
+    DIBS__EXTENSION_ASKED, /* the next renewal of the lease will be the extension */
     DIBS__EXTENSION_SENT,  /* the request is on its way, and its call waits for the answer */
     DIBS__EXTENSION_LEFT,  /* the request is on its way, and its call does not wait any more */
     DIBS__EXTENSION_DONE   /* the status is there for the call */
@@ -56,13 +56,13 @@ void dibs__extension_ask(struct dibs__extension *extension, uint32_t lease_ms);
 /* The extension must have been asked for. */
 void dibs__extension_send(struct dibs__extension *extension);
 
-/* True: the extension is DONE now, and its waiting call is to be woken. One that was not sent stays as it is. */
+/* True: the extension is DONE now, and the caller must wake its waiting call. One that was not sent stays as it is. */
 bool dibs__extension_answer(struct dibs__extension *extension, enum dibs__extension_answer answer, dibs_status status);
 
 /* Its call stops waiting. True: the request was not sent and will not be. */
 bool dibs__extension_leave(struct dibs__extension *extension);
 
-/* The lease is not kept alive any more. True: an extension pended, and its waiting call is to be woken. */
+/* The lease is not kept alive any more. True: an extension pended, and the caller must wake its waiting call. */
 bool dibs__extension_lose(struct dibs__extension *extension);
 
 #endif

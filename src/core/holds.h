@@ -126,9 +126,9 @@ struct dibs__lease *dibs__holds_remove_own(struct dibs__hold *hold);
  * orphaned(lease) for each hold that it still has itself. A forked child, which
  * holds nothing, calls kept(holder) for each table that it is in, and
  * forgotten(lease) for each hold in those and its own. orphaned and forgotten
- * take over the reference. To be called before the first hold is added, and with
+ * take over the reference. Must be called before the first hold is added, and with
  * the same functions each time. False: no memory, or all keys for data of threads
- * are in use; then it is to be called again.
+ * are in use; then it must be called again.
  */
 struct dibs__holds_hooks {
     void (*orphaned)(struct dibs__lease *lease);

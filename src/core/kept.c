@@ -18,7 +18,7 @@
 
 /* ------------------------------------------------------------------------ habits */
 
-/* What the process did with a name, of which there is the hash: another with the same one may be taken for it. */
+/* What the process did with a name. Only its hash is here: another name with the same one may be taken for it. */
 struct dibs__habit {
     uint32_t hash;
     uint8_t in_a_row;   /* locks that nobody elsewhere asked for, up to IN_A_ROW */

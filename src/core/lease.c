@@ -18,7 +18,7 @@ static _Thread_local struct spare {
 
 void dibs__lease_keep_spare(void)
 {
-#ifndef DIBS_CHECKED /* sanitizers are to notice the use of what was freed */
+#ifndef DIBS_CHECKED /* where it is defined, sanitizers must notice the use of what was freed */
     spare.keeps = true;
 #endif
 }

@@ -50,10 +50,10 @@ struct dibs__asker {
     int64_t grace;      /* the asking thread's: when that ask has to have returned for the sake of the limit */
     dibs_status status; /* the asking thread's; only where `answered` */
     bool answered;      /* the asking thread's: the store has answered an ask that another thread made */
-    bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread is to ask again at once */
-    bool expects DIBS__GUARDED_BY(dibs__shard_mutex);              /* of changes of the lock the thread is to be told */
+    bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread must ask again at once */
+    bool expects DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread is told of changes of the lock */
     bool changed DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread was told of one */
-    bool told DIBS__GUARDED_BY(dibs__shard_mutex);                 /* and is to ask again because of that, */
+    bool told DIBS__GUARDED_BY(dibs__shard_mutex);                 /* and must ask again because of that, */
     int64_t rest_until DIBS__GUARDED_BY(dibs__shard_mutex);        /* but not before this time */
     struct dibs__backoff rest DIBS__GUARDED_BY(dibs__shard_mutex); /* from one such ask to the next */
     struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);    /* not looked at yet */
@@ -87,7 +87,7 @@ struct dibs__renewal_state {
                                             arrive */
     bool failed;                         /* a renewal failed since the lease was confirmed last */
     bool in_flight;                      /* a request that renews or looks at the lease is on its way */
-    bool changed;                        /* meanwhile the store told of a change: another is to follow */
+    bool changed;                        /* meanwhile the store told of a change: another must follow */
     bool paced;                          /* counted among those that wait to be looked at because of a change */
     uint32_t lease_ms;                   /* its length from the next renewal on */
     uint32_t place;                      /* 1 + its group's place in the heap, or that it is not the group's leader
@@ -115,7 +115,7 @@ struct dibs__keeping {
     _Atomic int64_t look_at; /* atomic; when to look whether anybody uses the lease; DIBS__NEVER: that is not needed */
     atomic_uint use;         /* atomic; a dibs__use: what the store must know; never UNTOLD */
     atomic_bool raise;       /* atomic; set by who needs more steps, cleared by the renewals: see `steps` */
-    atomic_bool tell;        /* atomic; set by who was asked for the lease, cleared by the renewals: the use is to be
+    atomic_bool tell;        /* atomic; set by who was asked for the lease, cleared by the renewals: the use must be
                                 told again */
     int64_t since DIBS__GUARDED_BY(dibs__shard_mutex); /* while it is kept: when it was used last */
     bool recalled DIBS__GUARDED_BY(dibs__shard_mutex); /* another asked for the lock while the lease was in use */
@@ -136,7 +136,7 @@ struct dibs__lease {
     atomic_bool extended;         /* atomic; an extension was sent: the length may be another than asked_ms */
     atomic_bool loss_told;        /* atomic; some thread sees to what follows from the loss */
     _Atomic(struct dibs__done *) loss; /* atomic; the completion that tells the holder of a loss; whoever takes it out
-                                          of here pushes or drops it (done.h); NULL: nobody is to be told */
+                                          of here pushes or drops it (done.h); NULL: nobody is told */
 
     bool contended;           /* the thread had to wait for the lock; the asking thread's until the grant, then
                                  read-only */

@@ -110,7 +110,7 @@ dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, st
 /*
  * Most often a guard that was moved to another thread, which nobody looks at the
  * status of. A forked child that gives up what its parent holds is no such
- * mistake, and would need a core of its own to be told.
+ * mistake, and to tell of it would need a core of its own.
  */
 dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *owner, const char *name, struct dibs__error *error)
 {

@@ -13,8 +13,8 @@ dibs_status dibs__unlock_names(dibs_runtime *runtime, const char *const *names, 
 
 /*
  * A call for those names, for the owner of that table (NULL: the calling
- * thread), which gets room for them. NULL: nothing is to be asked, as the error says: a
- * hold can't be entered again, or DIBS_NO_MEMORY.
+ * thread), which gets room for them. NULL: the store need not be asked, and the
+ * error says why: a hold can't be entered again, or DIBS_NO_MEMORY.
  */
 struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dibs__visit *visit,
                                                struct dibs__holder *holder, const char *const *names, size_t count,

@@ -14,7 +14,7 @@ struct dibs__turn;
 enum dibs__waiter_state {
     DIBS__WAITER_AWAKE,   /* it looks at the cell, or goes to sleep */
     DIBS__WAITER_ASLEEP,  /* or about to wake by itself */
-    DIBS__WAITER_WOKEN,   /* it is to look at the cell again */
+    DIBS__WAITER_WOKEN,   /* it must look at the cell again */
     DIBS__WAITER_COMPLETE /* it leaves without a look at the cell: it may be gone at once */
 };
 
@@ -24,7 +24,7 @@ struct dibs__waiter {
     struct dibs__waiter *previous DIBS__GUARDED_BY(dibs__shard_mutex); /* of the first: the last */
     struct dibs__queue *queue DIBS__GUARDED_BY(dibs__shard_mutex);     /* in which the thread waits; NULL: in none */
     atomic_uint state;         /* atomic; a dibs__waiter_state. The thread sleeps on this word */
-    dibs_status answer;        /* what the thread is to return, DIBS_OK: what its turn says. Written under the shard's
+    dibs_status answer;        /* what the thread must return, DIBS_OK: what its turn says. Written under the shard's
                                   mutex before COMPLETE, then the thread's */
     struct dibs__shard *shard; /* read-only; of the cell */
     void (*tell)(struct dibs__waiter *waiter); /* read-only; of a begun acquire: called under the shard's mutex instead

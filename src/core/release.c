@@ -62,7 +62,7 @@ static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct
         dibs__attempt_drop(core, next);
 }
 
-/* A lease that may be kept has its fence raised behind its back, and whoever waits elsewhere is to have the lock. */
+/* A lease that may be kept has its fence raised behind its back, and whoever waits elsewhere must get the lock. */
 static uint32_t next_step(const struct dibs__lease *lease)
 {
     unsigned step = atomic_load_explicit(&lease->step, memory_order_relaxed) + 1;

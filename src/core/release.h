@@ -20,8 +20,9 @@ struct dibs__unlocking {
 
 /*
  * The owner of that lease, which its table holds no more, gives it up now. True:
- * dibs__release_finish is to be called, which waits for the store. False: *status
- * is final, and the error is filled unless it is DIBS_OK. Takes the reference.
+ * the caller must call dibs__release_finish, which waits for the store. False:
+ * *status is final, and the error is filled unless it is DIBS_OK. Takes the
+ * reference.
  */
 bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *core, struct dibs__lease *lease,
                          int64_t now, dibs_status *status, struct dibs__error *error);

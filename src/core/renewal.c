@@ -80,7 +80,7 @@ void dibs__renewals_unreserve(struct dibs__renewals *r)
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
-/* Where another server answers now than the one that confirmed the lease, the lease is to be renewed at once. */
+/* Where another server answers now than the one that confirmed the lease, the lease must be renewed at once. */
 static void doubt(const struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     if (r->store->ops->is_unconfirmed(r->store, &lease->renewal_state.store_state))

@@ -67,8 +67,7 @@ void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lea
  */
 bool dibs__renewals_remove(struct dibs__renewals *renewals, struct dibs__lease *lease);
 
-/* What is to become of a lease that may be kept has changed, as its `keeping` says: the store is told soon. Any thread.
- */
+/* What should become of a lease that may be kept has changed (`keeping`): the store is told soon. Any thread. */
 void dibs__renewals_kept(struct dibs__renewals *renewals, struct dibs__lease *lease);
 
 /* Waits while the lease is unconfirmed and being renewed or restored, at most until the deadline. */

@@ -71,14 +71,14 @@ void dibs__renewals_attend(void *context, const struct pollfd *fds, size_t count
 
 /* ---------------------------------------------------------- renewal_watch.c */
 
-/* When the store is first to watch the lock of a lease that was granted at that time; DIBS__NEVER: it is not to. */
+/* When the store should begin to watch the lock of a lease that was granted then; DIBS__NEVER: it should not. */
 int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t granted_at)
     DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* The lease does not wait any longer to be looked at because of a change. */
 void dibs__renewals_unpace(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* The done of a batch that is to be watched. */
+/* The done of a batch of locks to watch. */
 void dibs__renewals_watch_done(struct dibs__batch *batch, const struct dibs__error *error);
 
 #endif

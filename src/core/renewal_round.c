@@ -6,10 +6,10 @@
 
 /* ------------------------------------------------------- rounds of what is due */
 
-/* A lease of which something is to be told, with a reference. */
+/* A lease that has an event to tell, with a reference. */
 struct told {
     struct dibs__lease *lease;
-    bool failed; /* its renewals failed since it was confirmed last: the reason to be told */
+    bool failed; /* its renewals failed since it was confirmed last: that is the reason to tell */
 };
 
 /* A batch with the texts of its tokens, one behind the other. */
@@ -22,10 +22,10 @@ struct sent {
 /* What one round found to do once the mutex is unlocked. */
 struct round {
     struct told lost[DIBS__BATCH_MAX], at_risk[DIBS__BATCH_MAX];
-    struct dibs__lease *kept[DIBS__BATCH_MAX]; /* of which it is time to look whether they are used, with a reference */
+    struct dibs__lease *kept[DIBS__BATCH_MAX]; /* it is time to look whether these are used; with a reference */
     size_t lost_count, risk_count, kept_count;
-    struct sent *sent;          /* what is to be renewed; NULL: nothing */
-    struct sent *watch;         /* what is to be watched; NULL: nothing */
+    struct sent *sent;          /* what to renew; NULL: nothing */
+    struct sent *watch;         /* what to watch; NULL: nothing */
     char why[DIBS__DETAIL_MAX]; /* why renewals failed */
     bool more;
 };
@@ -108,7 +108,7 @@ static struct dibs__lease *last_of(const struct round *round)
     return sent ? sent->batch.items[sent->batch.count - 1].context : NULL;
 }
 
-/* Whether the lease is to be looked at. What is due a little later goes along with what is sent. */
+/* Whether to look at the lease now. What is due a little later goes along with what is sent. */
 static bool is_due(const struct dibs__renewals *r, const struct round *round, const struct dibs__lease *lease,
                    int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {

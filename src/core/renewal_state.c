@@ -36,7 +36,7 @@ static uint32_t pending_extension_ms_of(const struct dibs__lease *lease) DIBS__R
     return lease->renewal_state.extending ? lease->renewal_state.extending->pending_extension_ms : 0;
 }
 
-/* What the store is to know of the use of a lease that may be kept. */
+/* What the store must know of the use of a lease that may be kept. */
 static enum dibs__use use_of(const struct dibs__lease *lease)
 {
     return (enum dibs__use)atomic_load(&lease->keeping.use);
@@ -54,13 +54,13 @@ static uint32_t length_of(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__
     return lease->renewal_state.kept_ms > 0 ? lease->renewal_state.kept_ms : lease->renewal_state.lease_ms;
 }
 
-/* Whether the next renewal of the lease is to be an extension. */
+/* Whether the next renewal of the lease will be an extension. */
 static bool is_to_extend(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     return lease->renewal_state.extending && lease->renewal_state.extending->extension.state == DIBS__EXTENSION_ASKED;
 }
 
-/* When a renewal that failed is tried again: before the deadline, also where an extension was to cut the lease. */
+/* When a renewal that failed is tried again: before the deadline, also where an extension would have cut the lease. */
 static int64_t retry_at(const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     int64_t pause = retry_pause(sure_ms(length_of(lease), pending_extension_ms_of(lease)));
@@ -123,9 +123,8 @@ bool dibs__renewal_state_awaits_hint(const struct dibs__lease *lease)
 }
 
 /*
- * The lock may have changed, and is to be looked at: by a renewal. Not where it
- * is shared: that would change the key, so that the others are told and renew as
- * well, and so on.
+ * The lock may have changed: a renewal looks at it. Not where it is shared: that
+ * would change the key, so that the others are told and renew as well, and so on.
  */
 static void look_at_change(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -207,8 +206,8 @@ static uint32_t cut(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs_
     return lease->renewal_state.kept_ms;
 }
 
-/* What is told of the use of a lease that may be kept, and with it up to which fence its steps are to be sure. To a
- * server that did not confirm the lease yet, all is told anew. */
+/* What is told of the use of a lease that may be kept, and with it the fence up to which its steps must be sure. A
+ * server that did not confirm the lease yet is told all of it again. */
 static void add_use(struct dibs__lease *lease, struct dibs__renewal *item) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     item->fence = dibs__lease_top_fence(lease);
@@ -283,7 +282,7 @@ static bool is_unsure(const struct dibs__renewal *item)
     return item->result == DIBS__RENEWED && sure_ms(item->lease_ms, item->pending_extension_ms) < item->lease_ms;
 }
 
-/* True: the extension is done. Otherwise none was sent, or it is to be sent again. */
+/* True: the extension is done. Otherwise none was sent, or it must be sent again. */
 static bool end_extension(struct dibs__lease *lease, const struct dibs__renewal *item, dibs_status status)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {

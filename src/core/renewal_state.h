@@ -14,35 +14,35 @@ void dibs__renewal_state_begin(struct dibs__lease *lease, uint32_t lease_ms, int
                                const struct dibs__lease_store_state *store_state, uint32_t renew_ms)
     DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* The lease is unconfirmed: it is to be renewed or restored at once. */
+/* The lease is unconfirmed: it must be renewed or restored at once. */
 void dibs__renewal_state_doubt(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* What is to become of the lease, which may be kept, may have changed. kept_ms: how long it is then, at most. */
+/* What should become of the lease, which may be kept, may have changed. kept_ms: how long it is then, at most. */
 void dibs__renewal_state_keep(struct dibs__lease *lease, uint32_t kept_ms) DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* From that time on the store is to watch the lock; DIBS__NEVER: it is not to. */
+/* From that time on the store should watch the lock; DIBS__NEVER: it should not. */
 void dibs__renewal_state_watch(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* Whether a change of the lock has the lease renewed by itself: not where the lock is looked at before it is watched,
  * or a renewal is in flight. */
 bool dibs__renewal_state_awaits_hint(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* The store says that the lock may have changed: the lease is to be renewed at that time at the latest. */
+/* The store says that the lock may have changed: the lease must be renewed at that time at the latest. */
 void dibs__renewal_state_hint(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /*
- * When the renewals are to look at the lease: at its deadline, when it is at
- * risk, or when it is to be renewed; or at `other`, when they look at another
- * lease, where that is a moment sooner: then both are one group of the heap. Or
- * when its lock is to be watched.
+ * When the renewals must look at the lease: at its deadline, when it is at risk,
+ * or when it must be renewed; or at `other`, when they look at another lease,
+ * where that is a moment sooner: then both are one group of the heap. Or
+ * when the store must begin to watch the lock.
  */
 int64_t dibs__renewal_state_plan(const struct dibs__lease *lease, int64_t other) DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* Whether the store is to watch the lock now. */
+/* Whether the store should be asked to watch the lock now. */
 bool dibs__renewal_state_is_to_watch(const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /*
- * Whether the lease, which the renewals look at, is to be renewed now: also
+ * Whether the lease, which the renewals look at, must be renewed now: also
  * where that would be due a little later, so that leases which are due close
  * together cost one request.
  */

@@ -4,12 +4,12 @@
 
 #define WATCH_AGE (20 * DIBS__NS_PER_MS)  /* so old a lease is at least when its lock is watched, */
 #define WATCH_GRID (10 * DIBS__NS_PER_MS) /* from the next multiple of this time on, so that many go together */
-#define PACE DIBS__NS_PER_MS              /* leases of which a change is told are due at multiples of this time, */
+#define PACE DIBS__NS_PER_MS              /* leases with a change to look at are due at multiples of this time, */
 #define PACE_MOST 96                      /* so many more at each */
 #define PACE_LATER 2                      /* and at least so many such times after the change */
 
 /*
- * When a lease is to be looked at because of a change. Not at once: many changes
+ * When to look at a lease because of a change. Not at once: many changes
  * may come together, and a key whose life somebody cut to a millisecond should
  * not be kept alive. So many at a time that other renewals are not delayed: the
  * time is that after all which wait to be looked at. Each of them counts once,
@@ -43,7 +43,7 @@ int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t grant
     return ((granted_at + WATCH_AGE) / WATCH_GRID + 1) * WATCH_GRID;
 }
 
-/* What the store said of a lock that it is to watch. */
+/* What the store said of a lock that it was asked to watch. */
 static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *item, int64_t now)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {

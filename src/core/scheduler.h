@@ -1,7 +1,6 @@
 /*
- * The scheduler: the one thread of a runtime that polls. It runs what is to be
- * done in the background, the store's part and the renewals, without waiting
- * for any of it.
+ * The scheduler: the one thread of a runtime that polls. It runs the work in
+ * the background, the store's part and the renewals, without waiting for any of it.
  *
  * Whatever wants to be polled joins as a struct dibs__polled. The thread asks
  * each for its descriptors and its deadline, sleeps in poll(2), and lets each
@@ -30,7 +29,7 @@ struct dibs__polled {
     /* Does what is due. After every sleep, whatever ended it: the descriptors of interest, with revents. */
     void (*attend)(void *context, const struct pollfd *fds, size_t count);
 
-    /* How much is to be done that dibs__scheduler_drain waits for; any thread. NULL: nothing ever. */
+    /* How much is left to do that dibs__scheduler_drain waits for; any thread. NULL: nothing ever. */
     size_t (*pending)(void *context);
 };
 
@@ -50,12 +49,12 @@ void dibs__scheduler_stop(struct dibs__scheduler *scheduler);
 
 void dibs__scheduler_free(struct dibs__scheduler *scheduler); /* stopped, or never started; NULL is fine */
 
-/* Any thread: interest is to be asked again now, or some milliseconds after the start of the scheduler. */
+/* Any thread: interest must be asked for again now, or some milliseconds after the start of the scheduler. */
 void dibs__scheduler_wake(struct dibs__scheduler *scheduler);
 
 /*
  * Any thread, with or without locks: interest of something that joined names
- * `when`, or an earlier time, from now on. To be called after that was made so.
+ * `when`, or an earlier time, from now on. Call it after that was made so.
  * Costs one atomic load where the thread would be awake by then anyway.
  */
 void dibs__scheduler_wake_by(struct dibs__scheduler *scheduler, int64_t when);

@@ -113,7 +113,7 @@ bool dibs__several_is_held(const struct dibs__several *several)
     return i == several->count;
 }
 
-/* All that was granted to the call is to be given back, then it ends. */
+/* All that was granted to the call must be given back, then it ends. */
 static void fail(struct dibs__several *several)
 {
     DIBS__REQUIRE(several->error.status != DIBS_OK);
@@ -181,8 +181,7 @@ static bool waiting_may_help(dibs_status status)
     return status == DIBS_BUSY || status == DIBS_UNAVAILABLE || status == DIBS_TIMEOUT;
 }
 
-/* The try of that name was in vain. The sentence of the first such name is kept, or of one for which waiting is no use.
- */
+/* The try did not get that name. The sentence of the first such name is kept, or of one for which waiting is no use. */
 static void miss(struct dibs__several *several, struct dibs__several_name *name, dibs_status status)
 {
     size_t number = (size_t)(name - several->names);

@@ -11,7 +11,7 @@
  * each server. If one of them is taken, the call gives back those names after it
  * that it was granted, waits for it, and begins another round for those after it.
  *
- * What is given back is work in vain, for other calls as well. After some rounds
+ * Giving back is wasted work, for other calls as well. After some rounds
  * that met a taken name, a round asks for no more than twice as many names as the
  * one before was granted up to the taken one. So all rounds of a call together
  * ask for a number of names that is proportional to that of its names.
@@ -65,10 +65,9 @@ enum dibs__several_state {
     DIBS__SEVERAL_ENDED
 };
 
-/* What is to be done before dibs__several_go_on is called again. */
+/* What the caller must do before it calls dibs__several_go_on again. */
 enum dibs__several_next {
-    DIBS__SEVERAL_FINISHES, /* dibs__several_finish is to be called; dibs__several_await says whether it will not wait
-                             */
+    DIBS__SEVERAL_FINISHES, /* call dibs__several_finish; dibs__several_await says whether that will not wait */
     DIBS__SEVERAL_RESTS,    /* `tell` is awaited, at most until *until */
     DIBS__SEVERAL_ACQUIRES, /* dibs__several_acquire, then the caller drives that acquire, then dibs__several_acquired
                              */
@@ -83,7 +82,7 @@ struct dibs__several {
     int64_t limit;                               /* when the wait ends; 0: one try, that waits for nobody */
     void (*tell)(struct dibs__several *several); /* read-only; called by any thread, maybe with a shard's mutex held */
     void *context;                               /* read-only; the caller's */
-    bool cancelled;                              /* the call is to end with DIBS_CANCELLED */
+    bool cancelled;                              /* the call must end with DIBS_CANCELLED */
     enum dibs__several_state state;
     bool is_back;               /* BACK: the releases were begun */
     bool has_failed;            /* the call ends without the locks, once all are given back; `error` says why */
@@ -120,7 +119,7 @@ void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *
                            struct dibs__error *error);
 void dibs__several_acquired(struct dibs__several *several, const struct dibs__acquire *acquire);
 
-/* Ended with DIBS_OK: all is given back nevertheless. dibs__several_go_on is to be called again. */
+/* Ended with DIBS_OK: all is given back nevertheless. dibs__several_go_on must be called again. */
 void dibs__several_undo(struct dibs__several *several);
 
 /* Ended with DIBS_OK: the leases are counted as acquired, for the calling thread. */

@@ -20,7 +20,7 @@ static void drive(dibs_queue *queue, struct dibs__core *core, struct dibs__wait_
     }
 }
 
-/* False: the calling thread could not drive, so it is to sleep. */
+/* False: the calling thread could not drive, so it must sleep. */
 static bool try_to_drive(dibs_queue *queue, int64_t until)
 {
     dibs_runtime *runtime = dibs__queue_served(queue);

@@ -1,7 +1,7 @@
 /*
  * The tokens of a runtime, dibs:LABEL:HOST:PID:THREAD:RUNTIME:SEQUENCE. Only the
  * thread and the sequence differ from token to token, so a lease keeps no more
- * than these; the text is written where the store is to have it. The token of a
+ * than these; the text is written where the store must have it. The token of a
  * attempt that wants to share the lock ends in ~LIMIT, so that whoever has the token
  * in hand knows its kind: the queue, a retraction, the holders' list. One whose lease
  * the process may keep ends in !: whoever asks for the lock recalls it.
@@ -17,7 +17,7 @@ struct dibs__token {
     uint64_t thread;   /* that asked for the lease, for administrators */
     uint64_t sequence; /* unique within the runtime */
     uint32_t limit;    /* with shared */
-    bool shared;       /* for a lock that is to be shared */
+    bool shared;       /* the lock is asked for as shared */
     bool keeps;        /* the process may keep the lease; not with shared */
 };
 

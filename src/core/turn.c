@@ -127,7 +127,7 @@ static bool sleep_as(const struct dibs__clock *clock, struct dibs__waiter *waite
     return dibs__waiter_is_complete(waiter);
 }
 
-/* The waiter is to look at the cell: no nudge before this is needed any more. */
+/* The waiter must look at the cell: no nudge before this is needed any more. */
 static void be_awake(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
 {
     if (!dibs__waiter_is_complete(waiter))
@@ -153,7 +153,7 @@ static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *c
     return status;
 }
 
-/* Locks the shard. False: the caller is to wait. True: *status says what it got, or why not. */
+/* Locks the shard. False: the caller must wait. True: *status says what it got, or why not. */
 static bool take_or_fail(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__shard **shard,
                          dibs_status *status) DIBS__ACQUIRES(dibs__shard_mutex)
 {

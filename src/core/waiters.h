@@ -10,7 +10,7 @@
 
 /* What a thread that wanted a name got. */
 enum dibs__turn_kind {
-    DIBS__TURN_TO_ASK, /* the turn: the thread is to ask the store, and goes on with the attempt of `lease` if it is set
+    DIBS__TURN_TO_ASK, /* the turn: the thread must ask the store, and goes on with the attempt of `lease` if it is set
                         */
     DIBS__TURN_HANDED  /* `lease`, which another thread held before */
 };
@@ -47,9 +47,9 @@ struct dibs__turn {
     bool waited;                 /* set: the caller waited for the name */
     bool keeps;                  /* set, with the turn: the process may keep the lease (kept.h) */
     bool retaken;                /* set, HANDED: nobody here used the lease before, the process had kept it */
-    bool tells;                  /* set, with retaken: dibs__renewals_kept is to be called */
+    bool tells;                  /* set, with retaken: the caller must call dibs__renewals_kept */
     int64_t retaken_at;          /* set, with retaken: when the caller took it */
-    struct dibs__lease *unfit;   /* set, with the turn: a lease that was kept and is to be given back first, one
+    struct dibs__lease *unfit;   /* set, with the turn: a lease that was kept and must be given back first, one
                                     reference, the caller's; NULL: there is none */
     int64_t outage_since;      /* set: since when the threads that had the turn before met an outage; 0: they did not */
     struct dibs__lease *lease; /* set: one reference, the caller's; NULL: there is none */

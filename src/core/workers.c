@@ -5,7 +5,7 @@
  *     a job is slow, or jobs are held, or
  *     a job is ready, no other thread is beginning jobs, and none drives or did just now, or
  *     a resting job is due, with the same conditions, or
- *     the workers are to end, and all jobs have ended.
+ *     the workers must end, and all jobs have ended.
  * A thread that adds the first job sleeps on it while another starts a worker.
  *
  * One worker at a time begins jobs, in the order in which they became ready: so
@@ -105,7 +105,7 @@ static bool make_room(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mute
     return true;
 }
 
-/* ------------------------------------------------------------- what is to be run */
+/* ------------------------------------------------------------------ what to run */
 
 /* A thread that drives, or did just now, sees to the jobs. */
 static bool is_driven(const struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
@@ -260,7 +260,7 @@ static void finish(struct dibs__workers *w, struct dibs__job *job)
     dibs__workers_settle(w, job, job->ops->finish(job));
 }
 
-/* The job is to be finished by a worker. */
+/* Leaves the job to a worker, which finishes it. */
 static void leave_slow(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
@@ -367,7 +367,7 @@ static void finish_held(struct dibs__workers *w, struct dibs__job *held)
     end_beginning(w);
 }
 
-/* Begins them. Returns those whose replies are to be waited for, all of them sent. */
+/* Begins them. Returns those whose replies must be waited for, all of them sent. */
 static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *batch, bool may_wait)
 {
     bool hold_back;
@@ -411,7 +411,7 @@ static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_
         w->watched = false;
 }
 
-/* What a worker is to begin; NULL: nothing. */
+/* What a worker must begin; NULL: nothing. */
 static struct dibs__job *take_ready(struct dibs__workers *w, int most) DIBS__REQUIRES(dibs__workers_mutex)
 {
     if (w->beginning)
@@ -491,7 +491,7 @@ void dibs__workers_end_drive(struct dibs__workers *w, const struct dibs__wait_ev
     DIBS__REQUIRE(w->driver == wait_event);
     w->driver = NULL;
     w->driven_until = dibs__after_ms(dibs__now(w->clock), DRIVEN_MS);
-    if (!w->watched && w->idle > 0) /* a worker is to see whether the thread comes back */
+    if (!w->watched && w->idle > 0) /* a worker must see whether the thread comes back */
         pthread_cond_signal(&w->work);
     dibs__workers_mutex_unlock(&w->mutex);
 }

@@ -22,7 +22,7 @@
 
 #define DIBS__WORKERS_MAX 3
 
-/* What a job is to do next. */
+/* What a job does next. */
 enum dibs__job_next {
     DIBS__JOB_RESTS,    /* until it is posted, or `due` */
     DIBS__JOB_GOES_ON,  /* as if it were posted */
@@ -85,7 +85,7 @@ bool dibs__workers_run_some(struct dibs__workers *workers, int64_t until, int64_
 /* Any thread: wakes the one that drives, if one does. */
 void dibs__workers_wake(struct dibs__workers *workers);
 
-/* Any thread, also with the mutex of a shard held: the job is to be run. Not for a job that may be gone. */
+/* Any thread, also with the mutex of a shard held: the job must be run. Not for a job that may be gone. */
 void dibs__workers_post(struct dibs__workers *workers, struct dibs__job *job);
 
 #endif
