@@ -258,21 +258,36 @@ static int64_t next_look(const struct dibs__cells *cells, struct dibs__lease *le
     return lease->keeping.since + cells->keep;
 }
 
+/* A lease that is used again and again is never told to be kept, and whoever asks for it may have recalled it unheard:
+ * from time to time the store is asked whether others wait. */
+static bool ask_whether_wanted(const struct dibs__cells *cells, struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    int64_t pause = dibs__kept_ms((uint32_t)(cells->keep / DIBS__NS_PER_MS)) * DIBS__NS_PER_MS / 2;
+    int64_t last = lease->keeping.asked_at > 0 ? lease->keeping.asked_at : lease->granted_at;
+
+    if (now - last < pause || atomic_load(&lease->keeping.use) != DIBS__USE_HELD)
+        return false;
+    lease->keeping.asked_at = now;
+    atomic_store(&lease->keeping.tell, true);
+    return true;
+}
+
 void dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease, bool *give_back, bool *tells)
 {
     struct dibs__shard *shard;
     struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
-    bool kept = cell && cell->state == DIBS__CELL_KEPT && cell->lease == lease;
-    int64_t next = kept ? next_look(cells, lease, dibs__now(cells->clock)) : DIBS__NEVER;
+    bool its = cell && cell->lease == lease, kept = its && cell->state == DIBS__CELL_KEPT;
+    int64_t now = dibs__now(cells->clock), next = kept ? next_look(cells, lease, now) : DIBS__NEVER;
 
     if (!kept && atomic_exchange(&lease->keeping.look_at, DIBS__NEVER) != DIBS__NEVER)
         shard->looked_at--;
     *give_back = next == 0;
-    *tells = kept && next > 0;
-    if (*tells)
+    if (kept && next > 0)
         atomic_store(&lease->keeping.look_at, next);
+    *tells = (its && !*give_back && ask_whether_wanted(cells, lease, now)) || (kept && next > 0);
     if (*give_back) {
-        note_stretch(cells, cell, lease, dibs__now(cells->clock));
+        note_stretch(cells, cell, lease, now);
         dibs__lease_unref(drop(cell));
         dibs__cell_drop_if_unused(cell);
     }

@@ -117,8 +117,10 @@ struct dibs__keeping {
     atomic_bool raise;       /* atomic; set by who needs more steps, cleared by the renewals: see `steps` */
     atomic_bool tell;        /* atomic; set by who was asked for the lease, cleared by the renewals: the use must be
                                 told again */
-    int64_t since DIBS__GUARDED_BY(dibs__shard_mutex); /* while it is kept: when it was used last */
-    bool recalled DIBS__GUARDED_BY(dibs__shard_mutex); /* another asked for the lock while the lease was in use */
+    int64_t since DIBS__GUARDED_BY(dibs__shard_mutex);    /* while it is kept: when it was used last */
+    int64_t asked_at DIBS__GUARDED_BY(dibs__shard_mutex); /* in use, when the store was last asked whether others wait;
+                                                             0: never */
+    bool recalled DIBS__GUARDED_BY(dibs__shard_mutex);    /* another asked for the lock while the lease was in use */
     atomic_uint retaken; /* atomic; how often it was used again; written by the holding thread alone */
 };
 

@@ -19,7 +19,9 @@ object a line, and answers each with a line, a number; ends with its standard in
                                             at a time, so that what the client sends again comes through. named: only
                                             from clients that said AUTH. until: the piece may pass earlier, shortly
                                             after another about the same lock that contains one of those words
-    {"do": "messages", "how": H, "ms": N}   harms the messages that keys have changed, beside whatever else acts. H:
+    {"do": "messages", "how": H, "ms": N, "of": "recalls"}
+                                            harms the messages that keys have changed, beside whatever else acts; with
+                                            "of", recalls of kept leases instead. H:
         lost                                they are thrown away
         late                                they come so much later, behind whatever came meanwhile
         doubled                             they come twice at once
@@ -46,7 +48,8 @@ PIECE = 65536
 BACKLOG = 1 << 20
 SHORTLY = 0.01  # seconds by which what was held back passes after the piece that it waited for
 LOCK = re.compile(rb"lock:\w+:\w+")
-CHANGES = b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n"
+CHANGES = re.compile(rb"\*3\r\n\$7\r\nmessage\r\n\$20\r\n__redis__:invalidate\r\n")
+RECALL = re.compile(rb"\*3\r\n\$7\r\nmessage\r\n\$\d+\r\ndibs:[^\r]*\r\n\$\d+\r\n0 0 ")
 
 
 def reply_end(data, at):
@@ -265,13 +268,16 @@ class Proxy:
         replies, connection.rest = split_replies(connection.rest + data)
         passing = []
         for reply in replies:
-            passing += self.harm_message(connection, reply) if reply.startswith(CHANGES) else [reply]
+            passing += self.harm_message(connection, reply) if self.is_harmed(reply) else [reply]
         return b"".join(passing)
+
+    def is_harmed(self, reply):
+        if not self.messages:
+            return False
+        return (RECALL if self.messages.get("of") == "recalls" else CHANGES).match(reply)
 
     def harm_message(self, connection, message):
         """What is to pass of the message now."""
-        if not self.messages:
-            return [message]
         self.harmed += 1
         how = self.messages["how"]
         if how in ("late", "again"):

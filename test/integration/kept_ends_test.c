@@ -1,0 +1,179 @@
+/* Kept leases whose processes do not give them back when they are asked for: they ended, or hear of nothing. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "kept_setup.h"
+#include "support/actor.h"
+#include "support/agent.h"
+#include "support/process.h"
+
+enum { KEEP = 2000, BOUND = 4 * KEEP + 100, MANY = 200 /* uses, by which the fence was raised */, LONG_US = 200000 };
+
+/* --------------------------------------------------------------------- keepers that ended */
+
+enum { KEEPERS = 10 };
+
+static bool server_keeps(void *arg)
+{
+    void *const *args = arg;
+
+    assert_string_equal(process_ask(args[0], "cycle %s 4", (const char *)args[2]), "DIBS_OK");
+    return server_has(((fixture *)args[1])->server, args[3]);
+}
+
+static process *start_keeper(fixture *f, const char *name)
+{
+    process *agent = process_start((const char *const[]){program_path("agent"), NULL});
+    char key[24];
+
+    snprintf(key, sizeof key, "lock:%s", name);
+    assert_string_equal(process_ask(agent, "keep %s %d", f->server->url, KEEP), "DIBS_OK");
+    assert_true(wait_until(server_keeps, (void *[]){agent, f, (void *)name, key}, LIMIT_MS));
+    await_shown_kept(f->rt, name);
+    return agent;
+}
+
+static void names_of_keepers_that_ended_are_had_in_time(void **state)
+{
+    fixture *f = *state;
+    process *keepers[KEEPERS];
+    char name[KEEPERS][8];
+
+    fixture_open(f, 0);
+    for (int i = 0; i < KEEPERS; i++) {
+        snprintf(name[i], sizeof name[i], "x%d", i);
+        keepers[i] = start_keeper(f, name[i]);
+    }
+    for (int i = 0; i < KEEPERS; i++) {
+        if (i % 2)
+            process_kill(keepers[i]);
+        else
+            process_pause(keepers[i]);
+    }
+    int64_t since = now_ms();
+    for (int i = 0; i < KEEPERS; i++)
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, name[i], LIMIT_MS));
+    assert_that(now_ms() - since < BOUND + SLACK_MS, "%ld ms", (long)(now_ms() - since));
+    for (int i = 0; i < KEEPERS; i++) {
+        if (i % 2 == 0) {
+            process_resume(keepers[i]);
+            assert_status(DIBS_BUSY, agent_lock(keepers[i], name[i], 0));
+            agent_stop(keepers[i]);
+        } else {
+            process_free(keepers[i]);
+        }
+        assert_status(DIBS_OK, dibs_unlock(f->rt, name[i]));
+    }
+}
+
+/* ----------------------------------------------------------------- recalls that are swallowed */
+
+struct unheard {
+    process *proxy;
+    dibs_runtime *rt; /* keeps, and hears of no recall */
+    atomic_bool over;
+    atomic_uint uses;
+};
+
+static void open_unheard(fixture *f, struct unheard *u)
+{
+    char url[64];
+
+    fixture_open(f, 0);
+    u->proxy = process_start(
+        (const char *const[]){"python3", source_path("test/fault/proxy.py"), f->server->socket_path, NULL});
+    snprintf(url, sizeof url, "redis://127.0.0.1:%s", process_read(u->proxy));
+    u->rt = open_url(url, &(dibs_config){.keep_ms = KEEP, .lease_ms = 120000});
+    process_ask(u->proxy, "{\"do\": \"messages\", \"how\": \"lost\", \"of\": \"recalls\"}");
+    keep(u->rt, "x");
+}
+
+/* Some recalls were swallowed. */
+static void close_unheard(struct unheard *u)
+{
+    assert_true(strtol(process_ask(u->proxy, "{\"do\": \"messages\", \"how\": null}"), NULL, 10) > 0);
+    assert_int_equal(stats_of(u->rt).lost, 0);
+    dibs_close(u->rt);
+    process_free(u->proxy);
+}
+
+static int64_t time_of_lock(fixture *f, dibs_status *status)
+{
+    int64_t since = now_ms();
+
+    *status = dibs_timedlock(f->rt, "x", LIMIT_MS);
+    return now_ms() - since;
+}
+
+static void expect_had_in_time(dibs_status status, int64_t took)
+{
+    assert_status(DIBS_OK, status);
+    assert_that(took < BOUND + SLACK_MS, "%ld ms", (long)took);
+}
+
+static void a_kept_name_is_had_in_time_though_recalls_are_swallowed(void **state)
+{
+    fixture *f = *state;
+    struct unheard u = {.over = false};
+    dibs_status status;
+
+    open_unheard(f, &u);
+    await_shown_kept(f->rt, "x");
+    int64_t took = time_of_lock(f, &status);
+    expect_had_in_time(status, took);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    close_unheard(&u);
+}
+
+static void use_again_and_again(void *arg)
+{
+    struct unheard *u = arg;
+
+    while (!atomic_load(&u->over) && dibs_lock(u->rt, "x") == DIBS_OK) {
+        if (atomic_fetch_add(&u->uses, 1) > MANY)
+            usleep(LONG_US);
+        dibs_unlock(u->rt, "x");
+    }
+}
+
+static bool is_used_much(void *arg)
+{
+    struct unheard *u = arg;
+
+    return atomic_load(&u->uses) > MANY;
+}
+
+/* Between two uses there is no time in which the store would learn that the lease is kept; and the fences are sure. */
+static void a_name_in_use_is_had_in_time_though_recalls_are_swallowed(void **state)
+{
+    fixture *f = *state;
+    struct unheard u = {.over = false};
+    dibs_status status;
+    actor *a = actor_start();
+
+    open_unheard(f, &u);
+    actor_begin(a, use_again_and_again, &u);
+    assert_true(wait_until(is_used_much, &u, LIMIT_MS));
+    int64_t took = time_of_lock(f, &status);
+    atomic_store(&u.over, true);
+    if (status == DIBS_OK) /* or the other thread would wait for it */
+        dibs_unlock(f->rt, "x");
+    actor_finish(a);
+    actor_end(a);
+    expect_had_in_time(status, took);
+    close_unheard(&u);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(names_of_keepers_that_ended_are_had_in_time),
+        TEST(a_kept_name_is_had_in_time_though_recalls_are_swallowed),
+        TEST(a_name_in_use_is_had_in_time_though_recalls_are_swallowed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
