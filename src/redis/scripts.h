@@ -6,7 +6,8 @@
     XX(acquire)                                                                                                        \
     XX(release)                                                                                                        \
     XX(requeue)                                                                                                        \
-    XX(retract) XX(renew) XX(query) XX(force) XX(forget) XX(vote) XX(raise) XX(acquire_member) XX(acquire_shared)
+    XX(retract)                                                                                                        \
+    XX(renew) XX(renew_short) XX(query) XX(force) XX(forget) XX(vote) XX(raise) XX(acquire_member) XX(acquire_shared)
 
 enum dibs__script {
 #define DIBS__SCRIPT_ENUM(name) DIBS__SCRIPT_##name,

@@ -107,11 +107,10 @@ static void answer_script(struct puppet *puppet, const struct resp_words *comman
     case DIBS__SCRIPT_requeue:
         snprintf(out, size, "*2\r\n:1\r\n:%lld\r\n", fence);
         break;
-    case DIBS__SCRIPT_renew: /* in short, or in full: a lock has two keys and five arguments */
-        if ((command->count - 3) % 7 != 0) {
-            snprintf(out, size, ":%lld\r\n", now_us);
-            break;
-        }
+    case DIBS__SCRIPT_renew_short:
+        snprintf(out, size, ":%lld\r\n", now_us);
+        break;
+    case DIBS__SCRIPT_renew: /* a lock has two keys and five arguments */
         at = snprintf(out, size, "*%ld\r\n", (command->count - 3) / 7 + 1);
         for (long i = 0; i < (command->count - 3) / 7; i++)
             at += snprintf(out + at, size - (size_t)at, ":1\r\n");

@@ -18,7 +18,6 @@
 #endif
 #define SHORT_LEASE_MS 600
 #define ROUNDS 3
-#define FULL_RENEWAL "\r\n$0\r\n\r\n$0\r\n\r\n" /* of a lease that is neither extended nor restored */
 
 /* ------------------------------------------------------------ a refused batch */
 
@@ -78,41 +77,6 @@ static void a_right_that_is_away_for_a_while_costs_no_lease(void **state)
         assert_status(DIBS_OK, dibs_check(f->rt, "a"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "b"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
-}
-
-/*
- * The renewal in short is done, and says that the fences are gone. The one in full is refused when a third of the lease
- * has passed, and so are those of each by itself. All the same the leases count from the one that was done.
- */
-static void a_batch_that_is_refused_later_proves_no_more(void **state)
-{
-    enum { LEASE = 2 * SAFE_LEASE_MS };
-    static char url[192];
-    fixture *f = *state;
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-
-    snprintf(url, sizeof url, "unix://u:pw@%s", script_server_url(net) + strlen("unix://"));
-    server_do(f->server, "ACL SETUSER u on >pw &* +@all ~lock:* ~dibs:*");
-    f->urls[0] = url;
-    fixture_open(f, LEASE);
-    lock_both(f);
-    server_do(f->server, "DEL dibs:fence:{lock:a} dibs:fence:{lock:b}");
-    script_server_add(net, (script_rule){.match = FULL_RENEWAL, .nth = 1, .action = SCRIPT_STALL_REQUEST});
-    script_server_await_fired(net, 0);
-    int64_t left = server_integer(f->server, "PTTL lock:a");
-    server_do(f->server, "ACL SETUSER u resetkeys");
-    while (server_integer(f->server, "PTTL lock:a") > left - LEASE / 3)
-        pause_ms(5);
-    script_server_release(net);
-    assert_true(server_wait_gone(f->server, "lock:a", LIMIT_MS));
-    assert_status(DIBS_LOST, dibs_check(f->rt, "a"));
-    assert_true(server_wait_gone(f->server, "lock:b", LIMIT_MS));
-    assert_status(DIBS_LOST, dibs_check(f->rt, "b"));
-    server_do(f->server, "ACL SETUSER u ~lock:* ~dibs:*");
-    assert_status(DIBS_LOST, dibs_unlock_all(f->rt));
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
 }
 
 /* As in a cluster of one server: the keys of "a" and of "b" are in different slots. */
@@ -277,7 +241,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_key_without_rights_costs_no_other_its_lease),
         TEST(a_right_that_is_away_for_a_while_costs_no_lease),
-        TEST(a_batch_that_is_refused_later_proves_no_more),
         cmocka_unit_test(leases_of_two_slots_are_renewed),
         TEST(a_thread_that_ends_with_many_costs_no_other_its_lease),
         TEST(many_unlocks_cost_no_other_its_lease),

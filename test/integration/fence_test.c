@@ -210,37 +210,6 @@ static void its_memory_expires_but_not_soon(void **state)
     freeReplyObject(keys);
 }
 
-struct evicted {
-    server *server;
-    uint64_t fence; /* as the store counts */
-};
-
-static bool is_put_back(void *arg)
-{
-    const struct evicted *evicted = arg;
-    char text[32];
-
-    return server_string(evicted->server, text, sizeof text, "GET dibs:fence:{lock:x}") &&
-           strtoull(text, NULL, 10) == evicted->fence;
-}
-
-/* The server may evict the key of the fence where memory is short: the next renewal of the lock writes it again. */
-static void it_is_put_back_by_the_next_renewal(void **state)
-{
-    fixture *f = *state;
-
-    fixture_open(f, SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-    struct evicted evicted = {f->server, fence_of(f->rt, "x") / 1024};
-    for (int i = 0; i < 2; i++) {
-        server_do(f->server, "DEL dibs:fence:{lock:x}");
-        assert_true(wait_until(is_put_back, &evicted, LIMIT_MS));
-        assert_true(server_integer(f->server, "PTTL dibs:fence:{lock:x}") > 3500000);
-    }
-    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-}
-
 /* What another program wrote into the key is no fence, and keeps nobody from the lock. */
 static void what_is_no_fence_is_as_good_as_none(void **state)
 {
@@ -279,7 +248,6 @@ int main(void)
         TEST(each_name_has_its_own_and_nesting_keeps_it),
         TEST(query_shows_the_holders),
         TEST(its_memory_expires_but_not_soon),
-        TEST(it_is_put_back_by_the_next_renewal),
         TEST(what_is_no_fence_is_as_good_as_none),
     };
 

@@ -120,7 +120,7 @@ static void a_stuck_extension_is_reckoned_with(void **state)
     server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -client +client|id +client|setname");
     open_as_u(f, net, &url, LONG_LEASE_MS, 3000);
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-    script_server_add(net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    script_server_add(net, (script_rule){.match = FULL_RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
     actor_begin(other, cut_when_stuck, &by);
     assert_status(DIBS_OK, dibs_extend(f->rt, "x", CUT_SHORT_MS));
     actor_finish(other);

@@ -1,6 +1,7 @@
 /* What one master of a quorum does, as the contract of the stores has it (src/store/store.h). */
 #define ONE_MASTER_ONLY
 #include "integration/store_setup.h"
+#include "store/redis/redis_store.h"
 
 static struct seat *sit_as_member(struct world *w)
 {
@@ -262,6 +263,26 @@ static void a_forced_unlock_is_not_topped_up(struct world *w)
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__GONE);
     assert_false(look(seat, "x").held);
+}
+
+/* Within a minute: the clock of another master may have made it, so that the next one here may be smaller. */
+static void a_member_puts_back_a_fence_that_is_gone(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__renewal renewal = top_up_of("dibs:held", 5);
+
+    if (w->kind->where == IN_MEMORY)
+        return;
+    admit(seat, 0);
+    seat_renew(seat, &renewal);
+    assert_int_equal(renewal.result, DIBS__RENEWED);
+    renewal.top_up = false;
+    server_do(w->servers[0], "DEL dibs:fence:{lock:x}");
+    dibs__redis_lease_of(&renewal.store_state)->confirmed_at -= 60000 * DIBS__NS_PER_MS;
+    seat_renew(seat, &renewal);
+    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(server_integer(w->servers[0], "INCRBY dibs:fence:{lock:x} 0"), 5);
+    assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
 }
 
 /* What was sent before the retraction comes before it; what is sent behind it is the caller's to avoid. */
@@ -729,6 +750,7 @@ int main(void)
         CASE(a_top_up_minds_no_fence_where_the_lock_was_never_granted),
         CASE(an_ask_that_is_not_granted_proves_no_lease),
         CASE(a_forced_unlock_is_not_topped_up),
+        CASE(a_member_puts_back_a_fence_that_is_gone),
         CASE(a_retraction_wins_over_a_top_up),
         CASE(who_may_not_vote_changes_nothing),
         CASE(who_may_vote_again_grants),

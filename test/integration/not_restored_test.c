@@ -115,7 +115,7 @@ static void what_comes_after_the_unlock_is_undone(void **state)
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS / 4});
 
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
-    script_server_add(net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    script_server_add(net, (script_rule){.match = FULL_RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
     restart(f->server);
     int64_t end = now_ms() + LIMIT_MS;
     while (script_server_fired(net) == 0 && now_ms() < end)
@@ -170,7 +170,7 @@ static void what_comes_over_an_old_connection_is_undone(void **state)
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
     script_server_add(net,
                       (script_rule){.match = "TIME\r\n", .action = SCRIPT_REPLACE, .bytes = time_to_come(f->server)});
-    script_server_add(net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    script_server_add(net, (script_rule){.match = FULL_RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
     restart(f->server);
     await_locks(f->server, 1); /* over the next connection */
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));

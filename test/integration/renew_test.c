@@ -108,6 +108,13 @@ static void lower_life(struct world *w, const char *name)
     server_do(w->server, "PEXPIRE dibs:fence:{lock:%s} 100000", name);
 }
 
+static void renew_after_five_minutes(struct world *w, struct dibs__renewal *lease)
+{
+    dibs__redis_lease_of(&lease->store_state)->confirmed_at -= 300000 * DIBS__NS_PER_MS;
+    seat_renew(&w->seat, lease);
+    assert_int_equal(lease->result, DIBS__RENEWED);
+}
+
 /* The life of the fence is counted anew by a renewal every five minutes. */
 static void the_fence_of_a_held_lock_lives_on(void **state)
 {
@@ -115,10 +122,39 @@ static void the_fence_of_a_held_lock_lives_on(void **state)
     struct dibs__renewal lease = lease_of(&w->seat, "x");
 
     lower_life(w, "x");
-    dibs__redis_lease_of(&lease.store_state)->confirmed_at -= 300000 * DIBS__NS_PER_MS;
-    seat_renew(&w->seat, &lease);
-    assert_int_equal(lease.result, DIBS__RENEWED);
+    renew_after_five_minutes(w, &lease);
     assert_true(server_integer(w->server, "PTTL dibs:fence:{lock:x}") > 3500000);
+}
+
+/* The server may evict the key of the fence where memory is short. */
+static void a_fence_that_is_gone_is_put_back(void **state)
+{
+    struct world *w = *state;
+    struct dibs__renewal lease = lease_of(&w->seat, "x");
+    char fence[32], text[32];
+
+    snprintf(fence, sizeof fence, "%llu", (unsigned long long)lease.fence);
+    for (int i = 0; i < 2; i++) {
+        server_do(w->server, "DEL dibs:fence:{lock:x}");
+        renew_after_five_minutes(w, &lease);
+        assert_true(server_string(w->server, text, sizeof text, "GET dibs:fence:{lock:x}"));
+        assert_string_equal(text, fence);
+        assert_true(server_integer(w->server, "PTTL dibs:fence:{lock:x}") > 3500000);
+    }
+}
+
+/* What is sent each third of a lease names the locks alone: each key of a script costs the server as much as a look. */
+static void a_renewal_in_short_has_one_key(void **state)
+{
+    struct world *w = *state;
+    struct dibs__renewal lease = lease_of(&w->seat, "x");
+
+    lower_life(w, "x");
+    server_do(w->server, "ACL SETUSER default resetkeys ~lock:*");
+    seat_renew(&w->seat, &lease);
+    server_do(w->server, "ACL SETUSER default ~*");
+    assert_int_equal(lease.result, DIBS__RENEWED);
+    assert_true(server_integer(w->server, "PTTL dibs:fence:{lock:x}") <= 100000);
 }
 
 static bool is_persistent(const struct world *w)
@@ -145,6 +181,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_was_confirmed_too_long_ago_is_not_restored, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_restored_counts_from_then_on, setup, teardown),
         cmocka_unit_test_setup_teardown(the_fence_of_a_held_lock_lives_on, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_fence_that_is_gone_is_put_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_renewal_in_short_has_one_key, setup, teardown),
         cmocka_unit_test_setup_teardown(a_renewal_gives_the_key_an_end, setup, teardown),
     };
 

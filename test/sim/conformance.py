@@ -32,7 +32,7 @@ STEP_S = 50
 LEASES = ("20000", "60000", "120000")  # after whole steps none of them is within 10 s of its end
 SLACK = 5  # s
 NAMES = ("a", "b")
-SCRIPTS = ("acquire", "release", "requeue", "retract", "renew", "query", "force", "vote", "raise", "acquire_member")
+SCRIPTS = ("acquire", "release", "requeue", "retract", "renew_short", "query", "force", "vote", "raise", "acquire_member")
 
 
 class Simulated:
@@ -323,7 +323,7 @@ def random_commands(pair, draw, count, clients=(0, 1), ears=(2,), channels=("", 
             "raise": (1, lambda: call("raise", keys, token, "1999000000000000", lease)),
             "vote": (1, lambda: call("vote", ["dibs:vote"], lease, "20000", "0")),
             "acquire_member": (1, lambda: call("acquire_member", keys + ["dibs:vote"], *asks, "0")),
-            "renew": (2, lambda: call("renew", keys, token, lease, *draw.choice(([], ["1"])))),
+            "renew_short": (2, lambda: call("renew_short", keys[:1], lease, token)),
             "write": (1, lambda: pair.ask(client, *draw.choice(writes(keys)))),
             "read": (2, lambda: pair.ask(client, *draw.choice(reads(keys)))),
             "talk": (1, talk),

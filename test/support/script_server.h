@@ -37,10 +37,12 @@ typedef struct script_rule {
 } script_rule;
 
 /*
- * What a renewal and an extension of the lock x have as sent, and nothing else: in renew.lua alone the lock's key comes
- * behind the number of two keys. The key alone would also match what tells the store to watch the lock.
+ * What renewals of the lock x have as sent, and nothing else: in renew.lua alone the lock's key comes behind the number
+ * of two keys, in renew_short.lua alone behind that of one. The key alone would also match what tells the store to
+ * watch the lock. In full are an extension, and what may restore the lease.
  */
-#define RENEWAL_OF_X "\r\n$1\r\n2\r\n$6\r\nlock:x\r\n"
+#define RENEWAL_OF_X "\r\n$1\r\n1\r\n$6\r\nlock:x\r\n"
+#define FULL_RENEWAL_OF_X "\r\n$1\r\n2\r\n$6\r\nlock:x\r\n"
 
 /*
  * What an ask for the lock x and its release have, and nothing else: scripts of three keys. On a machine that is slow

@@ -104,11 +104,11 @@ static void the_others_have_theirs(void **state)
     dibs__codec_renew(
         &call.words, &(struct dibs__renew_words){.token = "u", .lease_ms = 2000, .fence = 1, .set_by = "5"}, &texts[1]);
     expect_words(&call.words, 10, renewed);
-    dibs__call_init(&call, DIBS__SCRIPT_renew, 0);
+    dibs__call_init(&call, DIBS__SCRIPT_renew_short, 0);
     dibs__codec_renew_short(&call.words, leases, 2, texts);
     expect_words(&call.words, 5, in_short);
     leases[1].lease_ms = 1000;
-    dibs__call_init(&call, DIBS__SCRIPT_renew, 0);
+    dibs__call_init(&call, DIBS__SCRIPT_renew_short, 0);
     dibs__codec_renew_short(&call.words, leases, 2, texts);
     expect_words(&call.words, 3, as_short_as_can_be);
     dibs__call_init(&call, DIBS__SCRIPT_retract, 0);
@@ -233,8 +233,8 @@ static void what_is_said_of_a_retraction(void **state)
 static void what_is_said_of_a_renewal(void **state)
 {
     static const enum dibs__renew_code codes[] = {DIBS__RENEW_DONE, DIBS__RENEW_DONE,    DIBS__RENEW_GONE,
-                                                  DIBS__RENEW_LATE, DIBS__RENEW_REFUSED, DIBS__RENEW_NO_FENCE};
-    struct read read = read_of("*7\r\n:1\r\n:2\r\n:0\r\n:-500\r\n-OOM\r\n:3\r\n:1000\r\n");
+                                                  DIBS__RENEW_LATE, DIBS__RENEW_REFUSED, DIBS__RENEW_LONGER};
+    struct read read = read_of("*7\r\n:1\r\n:2\r\n:0\r\n:-500\r\n-OOM\r\n:4\r\n:1000\r\n");
     int64_t server_us;
 
     (void)state;

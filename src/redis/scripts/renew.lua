@@ -1,18 +1,12 @@
--- Renews many leases.
--- In C (store/redis/codec.h): dibs__codec_renew, dibs__codec_renew_short, dibs__codec_read_renew,
--- dibs__codec_read_renewed, DIBS__RENEW_*
--- KEYS: K, K, ... the locks, then F, F, ... their fences; in full at a member of a quorum then M of vote.lua: a lock is
+-- Renews many leases, in full: what renew_short.lua does, and whatever else becomes of a lease.
+-- In C (store/redis/codec.h): dibs__codec_renew, dibs__codec_read_renew, dibs__codec_read_renewed, DIBS__RENEW_*
+-- KEYS: K, K, ... the locks, then F, F, ... their fences; at a member of a quorum then M of vote.lua: a lock is
 -- restored only where the server may vote, since that is a grant (rules 15 and 56)
--- ARGV, in short: the lease in ms of all, or '' and then those of each behind the tokens; the token of each.
--- ARGV, in full: for each lock token, lease in ms, fence, set_by, restore_by; at a member behind these RUN and QUORUM
--- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; 3: done, but F is gone; 4: nothing was done,
--- since the lease lasts longer than asked; 5: the lock is the token's, and was only to be looked at (a lease of 0); negative: too late, nothing was done, and the amount is the server's time (us);
--- an error: the lock could not be looked at, or not be restored.
--- Then that time. In short, where all is done, only that time.
--- In short, nothing but the lease is renewed. In full:
--- set_by is '' for a renewal, which never shortens a lease: one that was stuck on its way must not undo an extension (rule
--- 21). For an extension, which sets the lease to its length, set_by is the time (us of the server's clock; 0: any) after
--- which it is too late.
+-- ARGV: for each lock token, lease in ms, fence, set_by, restore_by; at a member behind these RUN and QUORUM
+-- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; 4: nothing was done, since the lease lasts longer
+-- than asked; 5: the lock is the token's, and was only to be looked at (a lease of 0); negative: too late, nothing was done, and
+-- the amount is the server's time (us); an error: the lock could not be looked at, or not be restored. Then that time.
+-- set_by: see lease.lua.
 -- restore_by is '', or the time after which it is too late to restore the lock. Where it is a time and K is gone, the lock
 -- is restored, unless F tells that another token was granted it since (rule 12). So it is where K is another token of dibs,
 -- and F tells that this one was granted before (rule 54); not at a member of a quorum. Behind a ! K is set whatever F tells
@@ -25,84 +19,13 @@
 -- noted: `*` nobody uses the lease, `-` it is in use and will be released, `+` it is in use. A result of 6 stands for a 1, 2 or 4
 -- where others wait for the lock; 7 where F could not be raised.
 
--- From 7 on PEXPIRE knows GT, and scripts this number.
-local GREATER = redis.REDIS_VERSION_NUM
+-- @insert lease
+
 local HOUR = 3600000
-
-local function now_us()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end
-
-local function is_late(not_after, now)
-  return tonumber(not_after) > 0 and now > tonumber(not_after)
-end
 
 -- As sharers.lua has it.
 local function sharers_of(F)
   return 'dibs:share' .. string.sub(F, 11)
-end
-
-local function keep_longer(key, lease)
-  if GREATER then
-    redis.call('PEXPIRE', key, lease, 'GT')
-  elseif redis.call('PTTL', key) < tonumber(lease) then
-    redis.call('PEXPIRE', key, lease)
-  end
-end
-
--- Where K is shared, the lease of one who shares it. nil: the token does not. ZADD tells of a member without reading, so that
--- the server tracks no more for it.
-local function set_shared(K, F, token, lease, set_by)
-  local S, member, now = sharers_of(F), '+' .. token, now_us()
-  local ends = math.floor(now / 1000) + lease
-  if set_by == '' and GREATER and redis.call('ZADD', S, 'XX', 'LT', 'CH', -ends, member) == 1 then
-    keep_longer(K, lease)
-    return 1
-  end
-  local before = redis.call('ZADD', S, 'XX', 'INCR', 0, member)
-  if not before then
-    return nil
-  end
-  if set_by ~= '' and is_late(set_by, now) then
-    return -now
-  end
-  if set_by ~= '' or ends > -before then
-    redis.call('ZADD', S, -ends, member)
-  end
-  if set_by == '' then
-    keep_longer(K, lease)
-    return -before > ends + 1 and 4 or 1
-  end
-  redis.call('PEXPIRE', K, math.max(1, -redis.call('ZRANGE', S, 0, 0, 'WITHSCORES')[2] - math.floor(now / 1000)))
-  return 1
-end
-
--- Looks whether the token shares K, and changes nothing: K is tracked, so to write it would be told to all others.
-local function look(F, owner, token)
-  if owner == token or (owner == 'dibs:shared' and redis.call('ZADD', sharers_of(F), 'XX', 'INCR', 0, '+' .. token)) then
-    return 5
-  end
-  return 0
-end
-
-local function set_lease(K, lease, set_by)
-  if set_by == '' then
-    if GREATER and redis.call('PEXPIRE', K, lease, 'GT') == 1 then
-      return 1
-    end
-    local left = redis.call('PTTL', K)
-    if left < tonumber(lease) then
-      redis.call('PEXPIRE', K, lease)
-    end
-    return left > lease + 1 and 4 or 1
-  end
-  local now = now_us()
-  if is_late(set_by, now) then
-    return -now
-  end
-  redis.call('PEXPIRE', K, lease)
-  return 1
 end
 
 -- How long F must live at least, in ms. F is set to live an hour longer, counted from the time that the fence stands for.
@@ -246,67 +169,48 @@ local function keep_fence(F, lease)
   end
 end
 
--- Whether it is not known here who shares K, because that has not moved yet with the rest of the lock (single_key.lua).
-local function is_elsewhere(F)
-  return redis.call('EXISTS', sharers_of(F)) == 0 and redis.call('EXISTS', F) == 1
-end
-
--- Sets the lease if the lock is the token's; returns what to say of it. fence is nil in short.
+-- Sets the lease if the lock is the token's; returns what to say of it.
 local function renew(K, F, owner, token, lease, set_by, fence, restore_by, M)
-  if redis.single_key and owner ~= token and string.find(token, '~%d+$') and is_elsewhere(F) then
-    return redis.error_reply('TRYAGAIN the sharers of the lock are at another node')
+  local S = sharers_of(F)
+  if is_elsewhere(F, S, owner, token) then
+    return elsewhere()
   end
   if lease == '0' then
-    return look(F, owner, token)
+    return look(S, owner, token)
   end
-  local result = owner == token and set_lease(K, lease, set_by) or
-    owner == 'dibs:shared' and set_shared(K, F, token, lease, set_by)
+  local result = set_own(K, S, owner, token, lease, set_by)
   if result then
-    if fence then
-      keep_fence(F, lease)
-      if owner ~= token then
-        keep_longer(sharers_of(F), fence_life(lease) + HOUR)
-      end
+    keep_fence(F, lease)
+    if owner ~= token then
+      keep_longer(S, fence_life(lease) + HOUR)
     end
     return result
   end
   return restore_by == '' and 0 or restore(K, F, owner, token, lease, fence, restore_by, M)
 end
 
-local count, results, done = math.floor(#KEYS / 2), {}, true
-local in_full = #ARGV >= 5 * count
+local count, results = math.floor(#KEYS / 2), {}
 local owners = redis.call('MGET', unpack(KEYS, 1, count))
-local all = ARGV[1] ~= '' and ARGV[1]
 -- What one of these tokens has shared again, the next of them must find shared.
 local shared_again = {}
 for i = 1, count do
-  if in_full then
-    local at = 5 * i
-    local owner, mark, fence = shared_again[KEYS[i]] or owners[i], string.match(ARGV[at - 2], '^([+*-]?)(.*)$')
-    results[i] = renew(KEYS[i], KEYS[count + i], owner, ARGV[at - 4], ARGV[at - 3], ARGV[at - 1], fence, ARGV[at],
-      KEYS[2 * count + 1])
-    if mark ~= '' and (results[i] == 1 or results[i] == 2 or results[i] == 4) then
-      results[i] = tell(KEYS[count + i], ARGV[at - 4], ARGV[at - 3], fence, mark)
-    end
-    if results[i] == 2 and string.find(ARGV[at - 4], '~%d+$') then
-      shared_again[KEYS[i]] = 'dibs:shared'
-    end
-  else
-    results[i] = renew(KEYS[i], KEYS[count + i], owners[i], ARGV[1 + i], all or ARGV[1 + count + i], '', nil, '')
+  local at = 5 * i
+  local owner, mark, fence = shared_again[KEYS[i]] or owners[i], string.match(ARGV[at - 2], '^([+*-]?)(.*)$')
+  results[i] = renew(KEYS[i], KEYS[count + i], owner, ARGV[at - 4], ARGV[at - 3], ARGV[at - 1], fence, ARGV[at],
+    KEYS[2 * count + 1])
+  if mark ~= '' and (results[i] == 1 or results[i] == 2 or results[i] == 4) then
+    results[i] = tell(KEYS[count + i], ARGV[at - 4], ARGV[at - 3], fence, mark)
   end
-  done = done and results[i] == 1
+  if results[i] == 2 and string.find(ARGV[at - 4], '~%d+$') then
+    shared_again[KEYS[i]] = 'dibs:shared'
+  end
 end
 if redis.pcall('EXISTS', unpack(KEYS, 1, 2 * count)) ~= 2 * count then
   for i = 1, count do
     if results[i] == 1 and redis.pcall('EXISTS', KEYS[count + i]) ~= 1 then
-      done = false
-      if in_full then
-        set_fence(KEYS[count + i], tonumber(ARGV[5 * i - 2]), now_us(), ARGV[5 * i - 3])
-      else
-        results[i] = 3
-      end
+      set_fence(KEYS[count + i], tonumber(ARGV[5 * i - 2]), now_us(), ARGV[5 * i - 3])
     end
   end
 end
 results[count + 1] = now_us()
-return done and not in_full and results[count + 1] or results
+return results

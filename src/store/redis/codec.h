@@ -93,9 +93,9 @@ enum dibs__retract_code {
 bool dibs__codec_read_retract(const redisReply *reply, size_t count, int64_t *server_us);
 enum dibs__retract_code dibs__codec_read_retracted(const redisReply *reply, size_t i);
 
-/* ------------------------------------------------------------------ renew.lua */
+/* ---------------------------------------------------- renew.lua, renew_short.lua */
 
-#define DIBS__RENEW_KEYS 2 /* of one lock: itself and its fence */
+#define DIBS__RENEW_KEYS 2 /* of one lock: itself and, in full, its fence */
 #define DIBS__RENEW_ARGUMENTS 5
 #define DIBS__RENEW_WORDS(count) (DIBS__SCRIPT_WORDS + (count) * (DIBS__RENEW_KEYS + DIBS__RENEW_ARGUMENTS))
 
@@ -115,12 +115,13 @@ struct dibs__renew_texts {
     char lease_ms[12], fence[24];
 };
 
-/* All locks come before the first fence, and all fences before the first argument. In full: one lease after another. */
+/* In full: all locks come before the first fence, and all fences before the first argument; then one lease after
+ * another. */
 void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words *lease,
                        struct dibs__renew_texts *texts);
 
-/* In short: all leases of the call at once, where each needs nothing but to be renewed or looked at. texts: one for
- * each. */
+/* In short, with the locks alone as keys: all leases of the call at once, where each needs nothing but to be renewed or
+ * looked at. texts: one for each. */
 void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renewal *leases, size_t count,
                              struct dibs__renew_texts *texts);
 
@@ -129,7 +130,6 @@ enum dibs__renew_code {
     DIBS__RENEW_LATE,    /* nothing was done */
     DIBS__RENEW_GONE,    /* the lock is no longer the token's */
     DIBS__RENEW_DONE,
-    DIBS__RENEW_NO_FENCE,   /* in short: done, but a renewal in full must put the fence back */
     DIBS__RENEW_LONGER,     /* nothing was done: the lease lasts longer than asked */
     DIBS__RENEW_WANTED,     /* done, with a use; others wait for the lock */
     DIBS__RENEW_NOT_RAISED, /* done, with a use; but F could not be raised */

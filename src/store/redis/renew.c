@@ -2,11 +2,10 @@
  * Renewals: many leases in one script, over the background connection. All of
  * this runs on the scheduler's thread, which alone uses that connection.
  *
- * A renewal that needs nothing else is sent in short: without the fence, whose
- * life it leaves as it is. The others are sent in full, and so are all that go
- * with them in one script. The others are extensions, leases that may have to be
- * restored, those with a fence whose life must begin again or that is gone, and
- * top-ups.
+ * A renewal that needs nothing else is sent in short: without the fence, which
+ * it leaves as it is. The others are sent in full, and so are all that go with
+ * them in one script. The others are extensions, leases that may have to be
+ * restored, those with a fence that must be seen to again, and top-ups.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,7 +18,11 @@
 
 #define MEMORY_MS 3500000 /* a server knows a fence for an hour at least (fence.lua): less what its clock is off */
 #define MEMBER_WORDS 3    /* at a member of a quorum: its key, the run id, the number of the quorum */
-#define FENCE_MS 300000   /* how often at least the life of a held lock's fence is counted anew */
+
+/* So often at least a held lock's fence is put back if it is gone, and its life begins again. At a member of a quorum
+ * the clock of another may have made it, so that the next one may be smaller where it is gone. */
+#define FENCE_MS 300000
+#define FENCE_AT_MEMBER_MS 60000
 
 _Static_assert(sizeof(struct dibs__redis_lease) <= sizeof(struct dibs__lease_store_state),
                "what is noted fits into the memo");
@@ -105,10 +108,11 @@ static void note_restoring(const struct renewal_call *call, const struct dibs__l
     dibs__redis_mutex_unlock(&store->mutex);
 }
 
-/* The life of a fence begins again once in each span of time: whether it has not done so in this one. */
+/* A fence is seen to once in each span of time: whether it has not been so in this one. */
 static bool fence_is_due(const struct renewal_call *call, struct dibs__renewal *item)
 {
-    const int64_t span = FENCE_MS * DIBS__NS_PER_MS;
+    const bool at_member = call->renewal->store->config.is_member;
+    const int64_t span = (at_member ? FENCE_AT_MEMBER_MS : FENCE_MS) * DIBS__NS_PER_MS;
 
     return call->renewal->batch->proof / span != dibs__redis_lease_of(&item->store_state)->confirmed_at / span;
 }
@@ -144,7 +148,7 @@ static void add_keys(struct renewal_words *words, const struct renewal_call *cal
         dibs__words_add(&words->words, words->keys, size);
         words->keys += size + 1;
     }
-    for (size_t i = 0; i < call->count; i++) {
+    for (size_t i = 0; call->in_full && i < call->count; i++) {
         const char *lock = words->words.words[first + (int)i];
         size_t size = dibs__key_sidecar(words->keys, DIBS__KEY_FENCE, lock, words->words.sizes[first + (int)i]);
         dibs__words_add(&words->words, words->keys, size);
@@ -202,9 +206,10 @@ static void write_words(struct renewal_words *words, struct renewal_call *call, 
     /* Where another server is asked, it may not know the lease, which is then to be restored. */
     for (size_t i = 0; i < call->count; i++)
         item_of(call, i)->look = item_of(call, i)->look && !may_be_forgotten(call, item_of(call, i));
-    call->in_full = call->in_full || needs_full(call);
+    call->in_full = needs_full(call);
     bool at_member = call->in_full && call->renewal->store->config.is_member;
-    dibs__words_begin(&words->words, &words->key_count, call->count * DIBS__RENEW_KEYS + at_member);
+    dibs__words_begin(&words->words, &words->key_count,
+                      call->count * (call->in_full ? DIBS__RENEW_KEYS : 1) + at_member);
     add_keys(words, call);
     if (at_member)
         dibs__words_add(&words->words, DIBS__KEY_MEMBER, sizeof DIBS__KEY_MEMBER - 1);
@@ -220,12 +225,14 @@ static void write_words(struct renewal_words *words, struct renewal_call *call, 
 
 static void on_renewed(void *arg, const redisReply *reply, const struct dibs__error *error);
 
-static bool write_script(const struct renewal_words *words, const struct dibs__link_view *view, bool asking,
-                         bool with_text)
+static bool write_script(const struct renewal_words *words, bool in_full, const struct dibs__link_view *view,
+                         bool asking, bool with_text)
 {
+    enum dibs__script script = in_full ? DIBS__SCRIPT_renew : DIBS__SCRIPT_renew_short;
+
     if (asking)
-        return dibs__script_words_single_key(DIBS__SCRIPT_renew, &words->words);
-    dibs__script_words(DIBS__SCRIPT_renew, view, with_text, &words->words);
+        return dibs__script_words_single_key(script, &words->words);
+    dibs__script_words(script, view, with_text, &words->words);
     return true;
 }
 
@@ -256,7 +263,7 @@ static dibs_status send_call(struct renewal_call *call, bool with_text)
     call->server = view.server;
     call->not_after = dibs__redis_not_after(store, &view, dibs__now(store->config.clock));
     write_words(words, call, &view);
-    bool sent = write_script(words, &view, asking, with_text) && submit(call, words, &view, asking);
+    bool sent = write_script(words, call->in_full, &view, asking, with_text) && submit(call, words, &view, asking);
     if (asking)
         dibs__script_words_end(&words->words);
     free(words);
@@ -264,14 +271,14 @@ static dibs_status send_call(struct renewal_call *call, bool with_text)
 }
 
 /* A call that can't be sent counts as unanswered. */
-static void begin_call(struct renewal *renewal, size_t first, size_t count, bool in_full)
+static void begin_call(struct renewal *renewal, size_t first, size_t count)
 {
     struct renewal_call *call = malloc(sizeof *call);
     dibs_status status = DIBS_NO_MEMORY;
 
     renewal->calls++;
     if (call) {
-        *call = (struct renewal_call){.renewal = renewal, .first = first, .count = count, .in_full = in_full};
+        *call = (struct renewal_call){.renewal = renewal, .first = first, .count = count};
         status = send_call(call, false);
     }
     for (size_t i = first; status == DIBS_OK && i < first + count; i++)
@@ -298,12 +305,12 @@ static void end_one(struct renewal *renewal)
 
 /*
  * One lease may be why the server refuses the whole call: there is no right to its key. At a node of a cluster they
- * always go so, since each has a slot of its own. The proof stays that of the first call, which may have renewed some.
+ * always go so, since each has a slot of its own.
  */
 static void send_one_by_one(struct renewal *renewal, size_t first, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        begin_call(renewal, first + i, 1, false);
+        begin_call(renewal, first + i, 1);
 }
 
 /* ----------------------------------------------------------------- the answers */
@@ -389,25 +396,22 @@ static void take_result(const struct renewal_call *call, struct dibs__renewal *i
         item->raised = item->use != DIBS__USE_UNTOLD;
         item->wanted = said->code == DIBS__RENEW_WANTED;
         /* fallthrough */
-    case DIBS__RENEW_NO_FENCE:
     case DIBS__RENEW_NOT_RAISED:
         take_renewed(call, item, view, server_us);
         break;
     }
 }
 
-/* One lease may be refused while the others are renewed. True: a fence must be put back. */
-static bool take_results(const struct renewal_call *call, const redisReply *reply, int64_t server_us)
+/* One lease may be refused while the others are renewed. */
+static void take_results(const struct renewal_call *call, const redisReply *reply, int64_t server_us)
 {
     struct dibs__link_view view;
-    bool standing = dibs__channel_view(call->renewal->store->background, &view), no_fence = false;
+    bool standing = dibs__channel_view(call->renewal->store->background, &view);
 
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renew_reply said = dibs__codec_read_renewed(reply, i);
         take_result(call, item_of(call, i), &said, standing ? &view : NULL, server_us);
-        no_fence = no_fence || said.code == DIBS__RENEW_NO_FENCE;
     }
-    return no_fence;
 }
 
 static bool is_refusal_of_some(const struct renewal_call *call, const redisReply *reply)
@@ -431,8 +435,7 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
                         renewal->store->endpoint.url.shown, reply->str);
     } else if (dibs__codec_read_renew(reply, call->count, &server_us)) {
         renewal->batch->server_us = server_us;
-        if (take_results(call, reply, server_us))
-            begin_call(renewal, call->first, call->count, true);
+        take_results(call, reply, server_us);
     } else if (is_refusal_of_some(call, reply)) {
         send_one_by_one(renewal, call->first, call->count);
     } else {
@@ -467,7 +470,7 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
     if (store->config.node)
         send_one_by_one(renewal, 0, batch->count);
     else
-        begin_call(renewal, 0, batch->count, false);
+        begin_call(renewal, 0, batch->count);
     end_one(renewal);
 }
 
