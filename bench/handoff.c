@@ -5,6 +5,7 @@
  *   dibs                a thread hands the lease over to the next
  *   DIBS_NO_HANDOFF     each acquire goes through the store
  *   DIBS_FAIR           so it does, in the order of the queue
+ *   in turns            the floor of these two: each thread sleeps until one message, and sends one to the next
  *   FIFO mutex          no store: a queue made of a mutex and condition variables
  */
 #include <dibs.h>
@@ -34,7 +35,7 @@ static const struct figure figures[FIGURES] = {
     [LONGEST] = {"longest wait", "ms"},
 };
 
-enum way { RETRY, HAND_OVER, THROUGH_STORE, FAIR, FIFO, WAYS };
+enum way { RETRY, HAND_OVER, THROUGH_STORE, FAIR, TURNS, FIFO, WAYS };
 
 /* ------------------------------------------------------------------ threads */
 
@@ -44,6 +45,9 @@ struct contender {
     pthread_t thread;
     struct plain plain;
     char token[16];
+    redisContext *turns; /* in turns: hears that its turn has come */
+    bool sent;           /* likewise: the reply to its last message was not read yet */
+    unsigned next;       /* likewise: the contender after it */
 };
 
 static struct contender contenders[THREADS_MOST];
@@ -53,12 +57,53 @@ static struct fifo_lock fifo = FIFO_LOCK_INITIALIZER;
 static atomic_uint ready;
 static atomic_bool measuring, over, inside;
 
+/* ----------------------------------------------------------------- in turns */
+
+static void await_turn(struct contender *contender)
+{
+    freeReplyObject(bench_next_reply(contender->turns));
+}
+
+static void tell_next(struct contender *contender)
+{
+    if (contender->sent)
+        freeReplyObject(bench_next_reply(contender->plain.redis));
+    contender->sent = true;
+    int done = 0;
+    if (redisAppendCommand(contender->plain.redis, "PUBLISH turn:%u now", contender->next) != REDIS_OK)
+        cleanup_fail("no memory");
+    while (!done)
+        if (redisBufferWrite(contender->plain.redis, &done) != REDIS_OK)
+            cleanup_fail("the server is gone");
+}
+
+static void open_turns(struct contender *contender, unsigned number, unsigned threads)
+{
+    contender->next = (number + 1) % threads;
+    contender->turns = bench_connect();
+    if (redisAppendCommand(contender->turns, "SUBSCRIBE turn:%u", number) != REDIS_OK)
+        cleanup_fail("no memory");
+    freeReplyObject(bench_next_reply(contender->turns));
+}
+
+static void begin_turns(void)
+{
+    redisContext *redis = bench_connect();
+
+    freeReplyObject(redisCommand(redis, "PUBLISH turn:0 now"));
+    redisFree(redis);
+}
+
+/* --------------------------------------------------------------- lock, unlock */
+
 static void lock(struct contender *contender)
 {
     const dibs_lock_options fair = {.flags = DIBS_FAIR};
 
     if (way == FIFO)
         fifo_lock(&fifo);
+    else if (way == TURNS)
+        await_turn(contender);
     else if (way == RETRY)
         while (!plain_lock(&contender->plain, "handoff", contender->token))
             pause_us(RETRY_US);
@@ -70,6 +115,8 @@ static void unlock(struct contender *contender)
 {
     if (way == FIFO)
         fifo_unlock(&fifo);
+    else if (way == TURNS)
+        tell_next(contender);
     else if (way != RETRY)
         must(dibs_unlock(runtime, "handoff"));
     else if (!plain_unlock(&contender->plain, "handoff", contender->token))
@@ -82,7 +129,7 @@ static void *contend(void *arg)
     unsigned long acquires = 0;
 
     atomic_fetch_add(&ready, 1);
-    while (!atomic_load_explicit(&over, memory_order_relaxed)) {
+    do { /* whose turn has come once more passes it on: then all end */
         double asked = now_ns();
         lock(contender);
         double waited = now_ns() - asked;
@@ -93,7 +140,7 @@ static void *contend(void *arg)
         if (waited > contender->longest_ns && atomic_load_explicit(&measuring, memory_order_relaxed))
             contender->longest_ns = waited;
         atomic_store_explicit(&contender->acquires, ++acquires, memory_order_relaxed);
-    }
+    } while (!atomic_load_explicit(&over, memory_order_relaxed));
     return NULL;
 }
 
@@ -101,15 +148,19 @@ static void start(unsigned threads)
 {
     uint32_t handoff_ms = way == THROUGH_STORE ? DIBS_NO_HANDOFF : 0;
 
-    runtime = way == RETRY || way == FIFO ? NULL : bench_open(handoff_ms);
+    runtime = way == RETRY || way == TURNS || way == FIFO ? NULL : bench_open(handoff_ms);
     for (unsigned i = 0; i < threads; i++) {
         snprintf(contenders[i].token, sizeof contenders[i].token, "%u", i);
-        if (way == RETRY)
+        if (way == RETRY || way == TURNS)
             plain_open(&contenders[i].plain, false);
+        if (way == TURNS)
+            open_turns(&contenders[i], i, threads);
         contenders[i].thread = bench_thread(contend, &contenders[i]);
     }
     while (atomic_load(&ready) < threads)
         pause_us(POLL_US);
+    if (way == TURNS)
+        begin_turns();
 }
 
 /* Returns the longest wait in ns. */
@@ -121,8 +172,9 @@ static double end(unsigned threads)
     for (unsigned i = 0; i < threads; i++) {
         pthread_join(contenders[i].thread, NULL);
         longest = contenders[i].longest_ns > longest ? contenders[i].longest_ns : longest;
-        if (way == RETRY)
+        if (way == RETRY || way == TURNS)
             plain_close(&contenders[i].plain);
+        redisFree(contenders[i].turns);
     }
     dibs_close(runtime);
     return longest;
@@ -184,6 +236,11 @@ static void measure_fair(const void *threads, double out[])
     measure(FAIR, *(const unsigned *)threads, out);
 }
 
+static void measure_turns(const void *threads, double out[])
+{
+    measure(TURNS, *(const unsigned *)threads, out);
+}
+
 static void measure_fifo(const void *threads, double out[])
 {
     measure(FIFO, *(const unsigned *)threads, out);
@@ -214,6 +271,7 @@ static bool run(void)
                                             [HAND_OVER] = {"dibs", measure_hand_over},
                                             [THROUGH_STORE] = {"DIBS_NO_HANDOFF", measure_through_store},
                                             [FAIR] = {"DIBS_FAIR", measure_fair},
+                                            [TURNS] = {"in turns", measure_turns},
                                             [FIFO] = {"FIFO mutex", measure_fifo}};
     static const struct table table = {"handoff", figures, FIGURES, sides, WAYS};
     static struct grid grid;
