@@ -148,7 +148,7 @@ LIB_OBJECTS   += $(if $(SCRIPTS),$(OBJ)/scripts_lua.o)
 # What demos, benchmarks and tests have in common: how to start a server, to leave in order, clocks, plain locks.
 COMMON        := $(call objects,$(wildcard test/support/common/*.c))
 BENCH_OBJECTS := $(call objects,$(wildcard bench/support/*.c))
-BENCH_PARTS   := $(call objects,$(wildcard $(addprefix bench/,$(addsuffix /*.c,contended calls tasks topologies))))
+BENCH_PARTS   := $(call objects,$(wildcard $(addprefix bench/,$(addsuffix /*.c,contended calls names tasks topologies))))
 TEST_OBJECTS  := $(call objects,$(wildcard test/support/*.c))
 
 CLI           := $(BUILD)/dibs
@@ -281,6 +281,7 @@ $(BENCHES): $(BUILD)/bench/%: $(OBJ)/bench/%.o $(BENCH_OBJECTS) $(COMMON) $(LIB)
 # The parts of a benchmark stand in a folder of its name.
 $(BUILD)/bench/contended: $(filter $(OBJ)/bench/contended/%,$(BENCH_PARTS))
 $(BUILD)/bench/calls: $(filter $(OBJ)/bench/calls/%,$(BENCH_PARTS))
+$(BUILD)/bench/names: $(filter $(OBJ)/bench/names/%,$(BENCH_PARTS))
 $(BUILD)/bench/tasks: $(filter $(OBJ)/bench/tasks/%,$(BENCH_PARTS))
 $(BUILD)/bench/topologies: $(filter $(OBJ)/bench/topologies/%,$(BENCH_PARTS))
 

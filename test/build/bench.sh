@@ -5,7 +5,7 @@ set -u
 . "$DIBS_TOP/test/support/tap.sh"
 cd "$DIBS_TOP" || exit 1
 out=$tmp/out
-tables='pair threads polling handover handoff nested leases losses start calls tasks tasks-enter tasks-waiting tasks-grants load topologies names minority shared shared-readers shared-writer shared-renewal keep keep-once keep-turns keep-recall keep-end'
+tables='pair threads polling handover handoff nested leases losses start calls tasks tasks-enter tasks-waiting tasks-grants load topologies names names-floor minority shared shared-readers shared-writer shared-renewal keep keep-once keep-turns keep-recall keep-end'
 
 all_run() {
     sh bench/run --quick --rounds 1 --out "$out"
