@@ -245,6 +245,7 @@ void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_opt
         return;
     }
     sim_counts.grants++;
+    sim_counts.shared += (options->flags & DIBS_SHARED) != 0;
     dibs_status status = worker->proc->api->dibs_hold_of(worker->runtime, sim_name(name), &hold);
     if (status == DIBS_NOT_HELD)
         sim_fail("'%s' was acquired, and is not held", sim_name(name));

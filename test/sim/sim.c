@@ -347,10 +347,11 @@ static int run_many(void)
         "%ld runs, %ld failures; %.1f s, of a processor %.1f s; simulated %.0f s (%.0f a second of that, %.1f runs)\n",
         done, failures, real_now() - began, took, (double)sum.time / SIM_S, (double)sum.time / SIM_S / took,
         (double)done / took);
-    printf("%ld grants, %ld over kept leases, %ld losses, %ld calls, %ld of them begun, %ld cancels, %" PRIu64
-           " switches; slow %d, cut %d, silent %d, unconnected %d; trace %016" PRIx64 "\n",
-           sum.counts.grants, sum.counts.retaken, sum.counts.losses, sum.counts.calls, sum.counts.begun,
-           sum.counts.cancelled, sum.switches, sum.net[0], sum.net[1], sum.net[2], sum.net[3], sum.hash);
+    printf("%ld grants, %ld of them shared, %ld over kept leases, %ld losses, %ld calls, %ld of them begun, %ld "
+           "cancels, %" PRIu64 " switches; slow %d, cut %d, silent %d, unconnected %d; trace %016" PRIx64 "\n",
+           sum.counts.grants, sum.counts.shared, sum.counts.retaken, sum.counts.losses, sum.counts.calls,
+           sum.counts.begun, sum.counts.cancelled, sum.switches, sum.net[0], sum.net[1], sum.net[2], sum.net[3],
+           sum.hash);
     return failures > 0;
 }
 
