@@ -380,6 +380,41 @@ static void a_fixed_lease_ends_and_the_others_go_on(void **state)
     actor_end(a);
 }
 
+struct couple {
+    fixture *fixture;
+    actor *other;
+};
+
+/* Each of the two comes while the other holds the lock: nobody is the last to leave, nor has the longest lease then. */
+static bool have_taken_the_dead_out(void *arg)
+{
+    const struct couple *couple = arg;
+    dibs_runtime *rt = couple->fixture->rt;
+
+    assert_status(DIBS_OK, actor_lock_with(couple->other, rt, "x", 0, &shared));
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    assert_status(DIBS_OK, share(rt, "x", 0, 0));
+    assert_status(DIBS_OK, actor_unlock(couple->other, rt, "x"));
+    return server_integer(couple->fixture->server, "ZCOUNT dibs:share:{lock:x} -1 -1") == 0;
+}
+
+/* Else what sharers who were killed left would grow as long as the lock is shared without a break. */
+static void those_who_come_and_go_take_the_dead_out(void **state)
+{
+    struct couple couple = {*state, actor_start()};
+    dibs_runtime *rt;
+
+    fixture_open(couple.fixture, LONG_LEASE_MS);
+    rt = couple.fixture->rt;
+    assert_status(DIBS_OK, actor_lock_with(couple.other, rt, "x", 0, &shared));
+    assert_status(DIBS_OK, share(rt, "x", 0, 0));
+    assert_status(DIBS_OK, actor_unlock(couple.other, rt, "x"));
+    server_do(couple.fixture->server, "ZADD dibs:share:{lock:x} -1 +dibs:dead~0 1 -dibs:dead~0");
+    assert_that(wait_until(have_taken_the_dead_out, &couple, LIMIT_MS), "a dead sharer stays");
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    actor_end(couple.other);
+}
+
 static bool has_lost(void *arg)
 {
     return dibs_check(arg, "x") == DIBS_LOST;
@@ -750,6 +785,7 @@ int main(void)
         TEST(a_key_that_was_deleted_takes_its_sharers_along),
         TEST(each_lease_is_renewed_and_extended_by_itself),
         TEST(a_fixed_lease_ends_and_the_others_go_on),
+        TEST(those_who_come_and_go_take_the_dead_out),
         TEST(a_deleted_key_is_told_to_all),
         TEST(a_forced_unlock_of_one_is_told_to_that_one),
         TEST(who_is_told_of_renewals_does_not_renew),

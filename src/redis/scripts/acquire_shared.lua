@@ -1,16 +1,29 @@
 -- As acquire.lua, for a token that wants to share the lock: it ends in ~LIMIT, where 0 stands for any number (sharers.lua).
 -- In C (store/redis/codec.h): dibs__codec_acquire, dibs__codec_read_ask, DIBS__ASK_*
 -- KEYS, ARGV, reply: as acquire.lua. Safe to send again.
--- The most common case comes first, as there: nobody holds the lock or waits, and the last grant was shared, too, in the same
--- hour, so that S lives long enough. ZADD counts up what S has of the newest sharer, as INCRBY does with F.
+-- The most common cases come first, as there: nobody waits, and the last grant was shared, too, in the same hour, so that S
+-- lives long enough. Nobody holds the lock: ZADD counts up what S has of the newest sharer, as INCRBY does with F. Or others
+-- share it, with the asker not more than the limit, where those whose leases are over still count. The first ask of a token is not in
+-- S. One of 16 such asks, by the clock, goes the long way nevertheless, and takes out those whose leases are over (sharers.lua).
 -- @insert keys
 
-if not ARGV[6] and call('EXISTS', K, Q) == 0 then
+local found = not ARGV[6] and call('EXISTS', K, Q)
+local beside = found == 1 and ARGV[2] == '1' and redis.pcall('GET', K) == 'dibs:shared'
+if found == 0 or beside then
   local time, last, not_after, hour = call('TIME'), tonumber(call('GET', F)), tonumber(ARGV[5]), 3600000000
-  local now = time[1] * 1000000 + time[2]
-  if (now <= not_after or not_after == 0) and last and last < now and 2000 * ARGV[3] <= hour and
-    last - last % hour == now - now % hour then
-    local S = 'dibs:share' .. string.sub(F, 11)
+  local now, lease, S = time[1] * 1000000 + time[2], tonumber(ARGV[3]), 'dibs:share' .. string.sub(F, 11)
+  local is_plain = (now <= not_after or not_after == 0) and last and last < now and 2000 * lease <= hour and
+    last - last % hour == now - now % hour
+  if is_plain and beside and now % 16 > 0 then
+    local limit, size = tonumber(string.match(ARGV[1], '%d+$')), tonumber(redis.pcall('ZCARD', S)) or 0
+    if size > 2 and (limit == 0 or size < 2 * limit + 2) and redis.pcall('INCRBY', F, now - last) == now then
+      call('ZADD', S, now, '>', -math.floor(now / 1000) - lease, '+' .. ARGV[1], now, '-' .. ARGV[1])
+      if call('PTTL', K) < lease then
+        call('PEXPIRE', K, lease)
+      end
+      return now
+    end
+  elseif is_plain and not beside then
     local newest = call('ZADD', S, 'XX', 'INCR', now - last, '>')
     if tonumber(newest) == now and redis.pcall('INCRBY', F, now - last) == now then
       call('SET', K, ARGV[1], 'PX', ARGV[3])

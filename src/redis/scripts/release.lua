@@ -4,7 +4,8 @@
 -- ARGV: token; optionally a second: `quiet`, who waits is not told (rule 36), or the fence of the token: what waiters leave
 -- to the token ends (surpass.lua)
 -- Reply: 1: released; 0: nobody held it; -1: another token does; 3 or 2: as 1 or 0, with more to do (release_common.lua)
--- Safe to send again. The case that nobody waits comes first, as in acquire.lua.
+-- Safe to send again. The case that nobody waits comes first, as in acquire.lua; so does that of a sharer while another's lease
+-- lasts as long, so that K stays as it is. Those whose leases are over are left to others (sharers.lua).
 
 -- @insert keys
 
@@ -17,6 +18,12 @@ if not ended and (not summary or ARGV[2]) then
   end
   if owner ~= 'dibs:shared' then
     return owner and -1 or 0
+  end
+  local S = 'dibs:share' .. string.sub(F, 11)
+  local longest = redis.pcall('ZRANGE', S, 0, 1, 'WITHSCORES')
+  if not summary and longest[1] and string.byte(longest[1]) == 43 and
+    (longest[1] ~= '+' .. leaving or longest[2] == longest[4]) then
+    return call('ZREM', S, '+' .. leaving, '-' .. leaving) > 0 and 1 or 0
   end
 end
 

@@ -1,5 +1,5 @@
 -- Inserted where K is held shared by several (queue.lua): takes out the sharers whose leases are over, and counts the others.
--- Where none is left, K is free.
+-- Where none is left, K is free. (Two short ways do without: acquire_shared.lua, release.lua.)
 -- Who shares K as the only one has its own token there, like an owner. The token ends in ~LIMIT, so all others know that K may be
 -- shared; the first that comes makes K the text dibs:shared (split.lua). K then lives as long as the longest lease, until the last
 -- has left, and S is a sorted set, in which a member's score tells:
