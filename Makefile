@@ -180,7 +180,7 @@ REPLAYS       := $(patsubst test/%_fuzz.c,$(BUILD)/test/%_replay,$(FUZZ_SOURCES)
 # The objects with the main functions.
 DEMO_MAINS    := $(call objects,$(wildcard demo/*.c))
 EXAMPLE_MAINS := $(call objects,$(wildcard demo/examples/*.c))
-BENCH_MAINS   := $(call objects,$(wildcard bench/*.c) bench/peers/dibs/main.c)
+BENCH_MAINS   := $(call objects,$(wildcard bench/*.c bench/peers/dibs/*.c))
 TEST_MAINS    := $(call objects,$(wildcard test/unit/*_test.c test/integration/*_test.c))
 PROG_MAINS    := $(call objects,$(wildcard test/support/prog/*.c))
 FAULT_MAIN    := $(OBJ)/test/fault/worker.o
@@ -285,7 +285,7 @@ $(BUILD)/bench/names: $(filter $(OBJ)/bench/names/%,$(BENCH_PARTS))
 $(BUILD)/bench/tasks: $(filter $(OBJ)/bench/tasks/%,$(BENCH_PARTS))
 $(BUILD)/bench/topologies: $(filter $(OBJ)/bench/topologies/%,$(BENCH_PARTS))
 
-$(PEER): $(OBJ)/bench/peers/dibs/main.o $(BENCH_OBJECTS) $(COMMON) $(LIB)/$(STATIC)
+$(PEER): $(call objects,$(wildcard bench/peers/dibs/*.c)) $(BENCH_OBJECTS) $(COMMON) $(LIB)/$(STATIC)
 	$(link)
 
 $(UNIT_TESTS) $(INTEGRATION): $(BUILD)/test/%: $(OBJ)/test/%.o $(TEST_OBJECTS) $(COMMON) $(LIB)/$(STATIC)
@@ -358,6 +358,7 @@ bench: benches
 
 peers: $(PEER)
 	@python3 -B bench/peers/run --build $(BUILD) $(addprefix --into ,$(INTO))
+	@python3 -B bench/peers/shared --build $(BUILD) $(addprefix --into ,$(INTO))
 
 .PHONY: compare-run
 compare-run: cli

@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 
-WAIT_S = 15  # for one answer
+WAIT_S = 15   # for one answer
+START_S = 60  # for the first
 
 
 class Failed(Exception):
@@ -84,7 +85,7 @@ class Program:
         self.process = subprocess.Popen(words + [str(argument) for argument in arguments], cwd=folder,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
                                         preexec_fn=end_with_parent)
-        if self.answer() != "ready":
+        if self.answer(START_S) != "ready":
             raise Failed(f"{peer.name}: it is not ready")
 
     def tell(self, line):

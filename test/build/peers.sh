@@ -1,4 +1,4 @@
-# bench/peers runs every case with dibs alone, for a fraction of a second, and dibs locks as it should in each.
+# bench/peers runs every case with dibs alone, for a fraction of a second, and dibs locks as it should in each. So do its shared locks.
 # Builds: peer
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
@@ -21,8 +21,14 @@ one_row_in_the_table() {
     ! grep -E 'wrong|failed|stuck' "$tmp/peers.md"
 }
 
-tap_plan 3
+shared_locks_too() {
+    python3 -B "$DIBS_TOP/bench/peers/shared" --build "$DIBS_BUILD" --dibs --rounds 1 --seconds 0.2 --lease 1000 >"$tmp/shared.md"
+    grep -E '^\| dibs .*( [0-9.,]+ us \|){4}( [0-9.]+ s \|){4}$' "$tmp/shared.md"
+}
+
+tap_plan 4
 tap 'every case runs' runs_every_case
 tap 'no lock is held twice, lost or stuck' right
 tap 'the table has a row for it' one_row_in_the_table
+tap 'shared locks: four times of a pair, and four waits for a holder that was killed' shared_locks_too
 tap_end

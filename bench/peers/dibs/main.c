@@ -1,4 +1,5 @@
-/* dibs, run as the other locks of this folder are. "run" says what the arguments and the lines of input mean. */
+/* dibs, run as the other locks of this folder are. "run" and "shared" say what the arguments and the lines of input
+ * mean. */
 #include <dibs.h>
 
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "peers/dibs/shared.h"
 #include "support/bench.h"
 #include "support/common/cleanup.h"
 #include "support/common/timing.h"
@@ -153,7 +155,9 @@ static void run_line(char *line, char **argv, bool odd)
 
     if (!name)
         cleanup_fail("a line without a name");
-    if (strcmp(argv[1], "crowd") == 0)
+    if (shared_knows(argv[1]))
+        shared_run(runtime, argv[1], name, path, count, seconds);
+    else if (strcmp(argv[1], "crowd") == 0)
         crowd(name, path, count, seconds);
     else if (strcmp(argv[1], "nested") == 0)
         nested(name, seconds);
@@ -167,7 +171,7 @@ int main(int argc, char **argv)
     char line[LINE_SIZE];
 
     if (argc != 6) {
-        fputs("Usage: dibs crowd|nested|hold URL LEASE_MS COUNT SECONDS\n", stderr);
+        fputs("Usage: dibs crowd|nested|hold|read|write|permit|several URL LEASE_MS COUNT SECONDS\n", stderr);
         return 2;
     }
     const char *urls[] = {argv[2]};
