@@ -61,8 +61,10 @@ static void add(struct batch *batch, int count)
     int size = redisFormatCommandArgv(&command, count, words, NULL);
     char *bytes = size > 0 ? realloc(batch->bytes, batch->size + (size_t)size) : NULL;
 
-    if (!bytes)
+    if (!bytes) {
         cleanup_fail("no memory for commands");
+        return;
+    }
     memcpy(bytes + batch->size, command, (size_t)size);
     batch->bytes = bytes;
     batch->size += (size_t)size;

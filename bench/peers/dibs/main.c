@@ -149,20 +149,20 @@ static void hold(const char *base, unsigned count, bool take)
 
 static void run_line(char *line, char **argv, bool odd)
 {
-    char *rest = NULL, *name = strtok_r(line, " \n", &rest), *path = strtok_r(NULL, " \n", &rest);
+    char *rest = NULL, *first = strtok_r(line, " \n", &rest), *second = strtok_r(NULL, " \n", &rest);
     double seconds = strtod(argv[5], NULL);
     unsigned count = (unsigned)strtoul(argv[4], NULL, 10);
 
-    if (!name)
+    if (!first)
         cleanup_fail("a line without a name");
     if (shared_knows(argv[1]))
-        shared_run(runtime, argv[1], name, path, count, seconds);
+        shared_run(runtime, argv[1], first, second, count, seconds);
     else if (strcmp(argv[1], "crowd") == 0)
-        crowd(name, path, count, seconds);
+        crowd(first, second, count, seconds);
     else if (strcmp(argv[1], "nested") == 0)
-        nested(name, seconds);
+        nested(first, seconds);
     else
-        hold(name, count, odd);
+        hold(first, count, odd);
     fflush(stdout);
 }
 
