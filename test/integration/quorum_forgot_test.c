@@ -342,14 +342,13 @@ static void look_often(masters *m)
 }
 
 /* What is away may know of longer leases; when it comes back, it tells, however long it was missed. */
-static void one_wiped_and_one_down_wait_for_the_longest_lease_of_all(void **state)
+static void wait_for_the_longest_lease_of_all(masters *m, size_t wiped)
 {
-    masters *m = *state;
-
     masters_open_connected(m, LEASE_MS);
     await_ready(m);
     server_pause(m->servers[2]);
-    server_do(m->servers[0], "FLUSHALL");
+    for (size_t i = 0; i < wiped; i++)
+        server_do(m->servers[i], "FLUSHALL");
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(m->rt, "a"));
     assert_true(wait_until(first_waits_for_a_day, m, LIMIT_MS));
     look_often(m);
@@ -357,6 +356,17 @@ static void one_wiped_and_one_down_wait_for_the_longest_lease_of_all(void **stat
     assert_true(wait_until(first_waits_no_longer, m, LIMIT_MS / 2));
     await_ready(m);
     fence_of_next(m->rt, "a");
+}
+
+static void one_wiped_and_one_down_wait_for_the_longest_lease_of_all(void **state)
+{
+    wait_for_the_longest_lease_of_all(*state, 1);
+}
+
+/* To a process that was open before, these are no new quorum. */
+static void two_wiped_and_one_down_wait_for_the_longest_lease_of_all(void **state)
+{
+    wait_for_the_longest_lease_of_all(*state, 2);
 }
 
 /* --------------------------------------------------------------- whose masters they are */
@@ -492,6 +502,8 @@ int main(void)
         THREE_AND_FIVE(what_all_masters_forgot_is_announced_again),
         THREE_AND_FIVE(who_is_admitted_learns_of_the_longest_leases),
         cmocka_unit_test_setup_teardown(one_wiped_and_one_down_wait_for_the_longest_lease_of_all, masters_setup_3,
+                                        masters_teardown),
+        cmocka_unit_test_setup_teardown(two_wiped_and_one_down_wait_for_the_longest_lease_of_all, masters_setup_3,
                                         masters_teardown),
         cmocka_unit_test_setup_teardown(a_master_of_one_quorum_is_none_of_another, masters_setup_5, masters_teardown),
         cmocka_unit_test_setup_teardown(a_look_that_the_deadline_cuts_short_hides_no_reason, masters_setup_5,

@@ -9,12 +9,14 @@
  *   A client that looks hears the masters one after the other. A master that does not know notes a mark when it is looked
  *   at, and forgets that with the rest. The client admits those that do not know: at once where the quorum is new, that is,
  *   where a look and the one before it found the same marks; and only where the mark is still there. Else they wait.
+ *   The client was there before a master forgot, and heard a majority that knows: from then on a quorum is new to it only
+ *   where it heard all masters. Before that it does without one that is silent.
  *   With -DNEW no master knows at first, another client has found all of them new and admits them at any time, and only
  *   master 0 forgets.
  *
  * What is not modelled
- *   Renewals, late requests, clocks: see quorum.pml. Fences: see fence.pml. A master that is silent for longer than it is
- *   given: then it may know that the quorum is not new.
+ *   Renewals, late requests, clocks: see quorum.pml. Fences: see fence.pml. With NEW, a client that comes later than the
+ *   other, and to which a master is silent for longer than it is given: then it may know that the quorum is not new.
  *
  * Time
  *   A wait is over when every hold that was there, or asked for, when it began is over.
@@ -23,7 +25,7 @@
  *
  * Faults, each of which breaks it (-DFAULT_...)
  *   ONE_KNOWS    a quorum is new where a majority does not know, though one that was heard knows.
- *   SILENT       it is new though one was not heard yet.
+ *   SILENT       it is new though one was not heard yet, also to a client that has heard a majority that knows.
  *   ONE_LOOK     it is new after one look, with whatever mark that found (with NEW).
  *   NO_MARK      a master is admitted at once whatever its mark is (with NEW).
  *   NO_WAIT      who is admitted votes at once.
@@ -41,6 +43,7 @@
 #define BEGUN        5 /* a master of a new quorum is admitted at once */
 #define BEGUN_TWICE  6 /* and by another client, too */
 #define UNMARKED     7 /* which finds that one of them has forgotten its mark meanwhile */
+#define LEFT_OUT     8 /* a majority does not know, and the third is silent to a client that knows that there was a quorum */
 
 #ifndef REACH
 #define REACH 0
@@ -68,6 +71,7 @@ byte owner[MASTERS] = NOBODY;
 bool forgot[MASTERS];
 bool since[6]; /* AT(c, m): what c asks for or holds is older than the wait of m */
 bool asks[2], holds[2];
+bool begun; /* the client that looks has heard a majority that knows */
 
 #define votes(c) ((owner[0] == c) + (owner[1] == c) + (owner[2] == c))
 
@@ -148,10 +152,13 @@ inline admit(m, at_once) {
 #else
 #define nobody_knows (count(is_known) == 0)
 #endif
+#define all_heard (count(is_known) + count(is_unknown) == MASTERS)
 #ifdef FAULT_SILENT
 #define all_had_time true
+#elif defined(NEW)
+#define all_had_time all_heard
 #else
-#define all_had_time (count(is_known) + count(is_unknown) == MASTERS)
+#define all_had_time (!begun || all_heard)
 #endif
 #ifdef FAULT_ONE_LOOK
 #define all_are_marked true
@@ -210,11 +217,13 @@ proctype Look() {
         end_look(1);
         end_look(2)
     }
-    :: atomic { count(is_known) > 0 ->
+    :: atomic { count(is_known) > 0 || (begun && count(is_unknown) >= 2) ->
         if
-        :: count(is_unknown) >= 2 -> EVENT(NOT_NEW)
+        :: count(is_known) > 0 && count(is_unknown) >= 2 -> EVENT(NOT_NEW)
+        :: count(is_known) == 0 && !all_heard -> EVENT(LEFT_OUT)
         :: else
         fi;
+        begun = begun || count(is_known) >= 2;
         for (m : 0 .. MASTERS - 1) {
             if
             :: is_unknown(m) && state[m] == unknown -> admit(m, false)
@@ -232,6 +241,12 @@ proctype Look() {
     od
 }
 
+#ifdef NEW
+#define may_forget true
+#else
+#define may_forget begun
+#endif
+
 active [1] proctype World() {
     byte m = 0;
 
@@ -239,7 +254,7 @@ active [1] proctype World() {
     :: atomic {
         select (m : 0 .. LAST_FORGETS);
         if
-        :: !forgot[m] ->
+        :: !forgot[m] && may_forget ->
             forgot[m] = true;
             owner[m] = NOBODY;
             mark[m] = 0;

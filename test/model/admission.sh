@@ -17,10 +17,10 @@ happens() {
     wrong "-DREACH=$1" "assertion violated \\(${1%% *}!=${1%% *}\\)"
 }
 
-tap_plan 18
+tap_plan 19
 tap 'sound: at most one holds the lock' sound admission ''
 tap 'a quorum is new though one that was heard knows it: two are in' lets_two_in ONE_KNOWS
-tap 'a quorum is new though one was not heard: two are in' lets_two_in SILENT
+tap 'a quorum is new though one is silent, to who knows that there was one: two are in' lets_two_in SILENT
 tap 'who is admitted votes at once: two are in' lets_two_in NO_WAIT
 tap 'who came back with older data votes at once: two are in' lets_two_in OLDER_VOTES
 tap 'another application admits a master: two are in' lets_two_in OTHERS_ADMIT
@@ -36,4 +36,5 @@ tap 'it happens: a majority does not know, and the third says that the quorum is
 tap 'it happens: masters of a new quorum are admitted at once' happens '5 -DNEW'
 tap 'it happens: and by another client, too' happens '6 -DNEW'
 tap 'it happens: which finds that one has forgotten its mark' happens '7 -DNEW'
+tap 'it happens: a majority does not know, and the third is silent to who knows that there was a quorum' happens 8
 tap_end

@@ -81,21 +81,39 @@ static bool is_silent(const struct sim_server *server)
     return silent;
 }
 
-/* Of a quorum less than half may have forgotten. One that is new must be heard whole (ARCHITECTURE.md, Known limits).
- */
+static bool has_fault(enum sim_fault_kind kind)
+{
+    for (int i = 0; i < plan->fault_count; i++)
+        if (plan->faults[i].kind == kind)
+            return true;
+    return false;
+}
+
+/* Each process has opened the quorum, and no other will. */
+static bool all_have_opened(void)
+{
+    bool all = !plan->shuts_down && !has_fault(SIM_FAULT_proc_kill);
+
+    for (int i = 0; i < plan->procs; i++)
+        all = all && sim_work_proc(i) && sim_work_proc(i)->runtimes > 0;
+    return all;
+}
+
+/* Of a quorum less than half may have forgotten. Who opens one that is new must hear all of it (ARCHITECTURE.md, Known
+ * limits). */
 static bool may_forget(const struct sim_server *server)
 {
-    bool is_new = false, heard = true;
+    bool is_new = false, silent = false;
     int empty = 1;
 
     if (plan->topology != SIM_QUORUM)
         return true;
     for (struct sim_server *other = sim_servers; other; other = other->next) {
         is_new = is_new || (!knows_vote(other) && !other->forgot);
-        heard = heard && !is_silent(other);
+        silent = silent || is_silent(other);
         empty += other != server && other->forgot && !knows_vote(other);
     }
-    return 2 * empty < plan->servers && (heard || !is_new);
+    return 2 * empty < plan->servers && (!silent || !is_new || all_have_opened());
 }
 
 static void kill_server(const struct sim_fault *fault, enum sim_data data)

@@ -163,10 +163,20 @@ bool dibs__look_is_whole(const struct dibs__quorum *q, const struct dibs__look *
     return dibs__set_count(dibs__look_heard(look) | look->strange) == q->count;
 }
 
-/* One that knows says that the others lost their data, maybe one after the other; or that it belongs to others. */
+/* This process has seen a majority that knows that it may vote. */
+static bool has_begun(const struct dibs__quorum *q)
+{
+    return dibs__vote_is_announced(&q->voting, 1);
+}
+
+/*
+ * One that knows says that the others lost their data, maybe one after the other; or that it belongs to others. Where
+ * the quorum has begun, one that is not heard may know.
+ */
 bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__look *look)
 {
-    return dibs__set_count(look->unknown) >= q->majority && dibs__look_members(look) == 0;
+    return dibs__set_count(look->unknown) >= q->majority && dibs__look_members(look) == 0 &&
+           (!has_begun(q) || dibs__look_is_whole(q, look));
 }
 
 /* Those that said in an earlier look that they do not know. */
