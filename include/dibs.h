@@ -963,7 +963,9 @@ DIBS_API dibs_status dibs_query_sharers(dibs_runtime *rt, const char *name, dibs
  * looks up the holder, so that a request which arrives late never ends the hold of somebody
  * else. Both together take at most command_timeout_ms. Of a quorum: takes the lock on all
  * masters, one after the other; DIBS_OK, DIBS_NOT_HELD and DIBS_UNAVAILABLE are what a majority
- * says.
+ * says. If token is NULL, the holder is who has a majority of the masters: what only a minority
+ * has stays, as it may be of a thread that acquires the lock just then. Where masters that do
+ * not answer may know of a holder, the result is DIBS_UNAVAILABLE.
  *
  * DIBS_OK: the lock was taken away, or was free. DIBS_NOT_HELD: the holder has another
  * token. DIBS_UNAVAILABLE: it is not known whether the lock was taken away. DIBS_DENIED;

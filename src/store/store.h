@@ -191,6 +191,7 @@ struct dibs__waiters {
 struct dibs__sharers {
     dibs_sharer *items;
     size_t most, count; /* count: set by a query that does not fail */
+    bool by_majority;   /* of a quorum: only those whom a majority of the masters name */
 };
 
 /* ------------------------------------------------------------------- operations */
@@ -244,11 +245,14 @@ struct dibs__query {
     struct dibs__waiters *waiters; /* filled by finish; NULL: nobody wants to know. Of a quorum: those of one master */
     struct dibs__sharers *sharers; /* filled by finish; NULL: nobody wants to know. Of a quorum: those of each master */
     bool any_type; /* a key of another type than a lock has is as if there were none; else it is a DIBS_STORE_ERROR */
+    bool
+        unsure; /* set by a quorum: masters that were not heard may know of an owner, or of a sharer, who is not told */
 };
 
 /* As dibs_force_unlock. */
 struct dibs__force {
     const char *token; /* NULL: whoever holds the lock */
+    bool is_shown;     /* the token is as a query shows it: one that is not of dibs may be escaped there */
 };
 
 /*

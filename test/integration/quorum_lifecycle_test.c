@@ -190,6 +190,71 @@ static void a_forced_unlock_takes_the_lock_on_all_masters(void **state)
     masters_await_keys(m, "a", 0);
 }
 
+/* One after the other, beginning at that master; the value lasts for longer than the test. */
+static void set_by_hand(masters *m, size_t first, size_t count, const char *value)
+{
+    for (size_t i = first; i < first + count; i++)
+        server_do(m->servers[i], "SET lock:a %s PX %d", value, 10 * LIMIT_MS);
+}
+
+static void force_beside_a_minority(masters *m, const char *acquires, const char *holds)
+{
+    size_t minority = m->count - m->majority;
+
+    set_by_hand(m, 0, minority, acquires);
+    assert_status(DIBS_OK, dibs_force_unlock(m->rt, "a", NULL)); /* nobody holds it */
+    assert_int_equal(masters_with_value(m, "a", acquires), minority);
+
+    set_by_hand(m, minority, m->majority, holds);
+    assert_status(DIBS_OK, dibs_force_unlock(m->rt, "a", NULL));
+    assert_int_equal(masters_with_value(m, "a", holds), 0);
+    assert_int_equal(masters_with_value(m, "a", acquires), minority);
+
+    server_pause(m->servers[m->count - 1]); /* it may be one more that has the token */
+    set_by_hand(m, 0, m->majority - 1, acquires);
+    assert_status(DIBS_UNAVAILABLE, dibs_force_unlock(m->rt, "a", NULL));
+    assert_int_equal(masters_with_value(m, "a", acquires), m->majority - 1);
+    server_resume(m->servers[m->count - 1]);
+    masters_await_all(m);
+    for (size_t i = 0; i < m->majority - 1; i++)
+        server_do(m->servers[i], "DEL lock:a");
+}
+
+/* It may be the vote of a thread that acquires the lock just then. */
+static void a_forced_unlock_without_a_token_leaves_a_minority_alone(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    force_beside_a_minority(m, "dibs:acquires", "dibs:holds");
+    force_beside_a_minority(m, "dibs:acquires~0", "dibs:holds~0"); /* shared */
+    set_by_hand(m, 0, 1, "dibs:first~0");
+    set_by_hand(m, 1, 1, "dibs:second~0");
+    assert_status(DIBS_OK, dibs_force_unlock(m->rt, "a", NULL));
+    assert_int_equal(masters_with_key(m, "a"), 2);
+    for (size_t i = 0; i < 2; i++)
+        server_do(m->servers[i], "DEL lock:a");
+}
+
+/* A client without dibs may have one that a query escapes. */
+static void a_forced_unlock_without_a_token_ends_whoever_a_majority_names(void **state)
+{
+    static const char *const values[] = {"by-hand", "a\\x01b", "\x01\xff"};
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        char script[128];
+        snprintf(script, sizeof script, "return redis.call('SET', 'lock:a', \"%s\", 'PX', %d)", values[i],
+                 10 * LIMIT_MS);
+        for (size_t at = 0; at < m->majority; at++)
+            server_do(m->servers[at], "EVAL %s 0", script);
+        assert_int_equal(masters_with_key(m, "a"), m->majority);
+        assert_status(DIBS_OK, dibs_force_unlock(m->rt, "a", NULL));
+        assert_int_equal(masters_with_key(m, "a"), 0);
+    }
+}
+
 static bool has_fence(masters *m)
 {
     bool any = false;
@@ -360,6 +425,8 @@ int main(void)
         THREE_AND_FIVE(an_extension_reaches_a_majority),
         THREE_AND_FIVE(a_look_shows_the_majoritys_owner),
         THREE_AND_FIVE(a_forced_unlock_takes_the_lock_on_all_masters),
+        THREE_AND_FIVE(a_forced_unlock_without_a_token_leaves_a_minority_alone),
+        THREE_AND_FIVE(a_forced_unlock_without_a_token_ends_whoever_a_majority_names),
         THREE_AND_FIVE(a_lock_is_forgotten_though_a_minority_has_it_for_a_moment),
         THREE_AND_FIVE(threads_hand_the_lease_over),
         THREE_AND_FIVE(a_forked_child_holds_nothing_and_can_lock),

@@ -343,8 +343,7 @@ static void force(struct sim_worker *worker, int name)
     const struct sim_api *api = worker->proc->api;
     dibs_owner owner;
 
-    /* At a quorum, without a token, it may take a vote of somebody who acquires the lock meanwhile. */
-    bool by_token = plan->topology == SIM_QUORUM;
+    bool by_token = plan->topology == SIM_QUORUM && sim_chance(SIM_WORK, 0.5);
     if (by_token && (api->dibs_query(worker->runtime, sim_name(name), &owner) != DIBS_OK || !owner.token[0]))
         return;
     sim_judge_call(worker, "dibs_force_unlock", plan->command_timeout_ms);

@@ -4,7 +4,7 @@
  *   quorum_table.c   the locks that tokens ask for: what is known of each at each member
  *   quorum_op.c      an operation that was begun at one member, and how a thread waits for several
  *   quorum_detached.c   what no thread waits for any more
- *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_renew.c: the operations of store.h
+ *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_force.c, quorum_renew.c: the operations of store.h
  *   quorum_watch.c   changes of locks that members tell of
  *   quorum_vote.c    which masters may vote: looks at them
  *   quorum_admit.c   what follows from a look
@@ -288,6 +288,14 @@ void dibs__quorum_query_begin(struct dibs__store *base, struct dibs__op *op);
 dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 dibs_status dibs__quorum_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 dibs_status dibs__quorum_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
+
+/* All members; those that rest come last. */
+void dibs__quorum_put_in_order(struct dibs__quorum *q, struct dibs__member *order[DIBS__MEMBERS_MAX]);
+
+/* Does that at one member, which has its share of the time that is left for `count` of them. */
+dibs_status dibs__quorum_finish_at(const struct dibs__member *member, const struct dibs__op *op, size_t count,
+                                   struct dibs__error *error);
+
 dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
 dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examination *examination,
                                  struct dibs__error *error);

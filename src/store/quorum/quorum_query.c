@@ -1,5 +1,4 @@
-/* A look at a lock, the walk over all names, the forced unlock, and what is forgotten. Lock discipline: quorum_parts.h.
- */
+/* A look at a lock, the walk over all names, and what is forgotten. Lock discipline: quorum_parts.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,9 +157,11 @@ static void show_owner(const struct dibs__quorum *q, const struct looking *looki
 }
 
 /* The fence is the largest of the masters' clocks, and most masters are raised to it. */
-static void show(const struct dibs__quorum *q, const struct looking *looking, dibs_owner *owner)
+static void show(const struct dibs__quorum *q, const struct looking *looking, struct dibs__query *query)
 {
     uint32_t most = most_agree(q, looking);
+    unsigned not_seen = (unsigned)q->count - dibs__set_count(looking->seen);
+    dibs_owner *owner = query->owner;
 
     for (size_t i = 0; i < q->count; i++) {
         const dibs_owner *its = &looking->owners[i];
@@ -169,10 +170,10 @@ static void show(const struct dibs__quorum *q, const struct looking *looking, di
     }
     if (dibs__set_count(most) >= q->majority)
         show_owner(q, looking, most, owner);
+    query->unsure = !owner->held && dibs__set_count(most) + not_seen >= q->majority;
 }
 
-static dibs_status look(struct dibs__quorum *q, const struct dibs__op *op, struct looking *looking,
-                        struct dibs__error *error)
+static dibs_status look(struct dibs__quorum *q, struct dibs__op *op, struct looking *looking, struct dibs__error *error)
 {
     struct dibs__fan_out fan_out = {.quorum = q,
                                     .ops = looking->ops,
@@ -189,7 +190,7 @@ static dibs_status look(struct dibs__quorum *q, const struct dibs__op *op, struc
             dibs__pending_op_abandon(&looking->ops[i]);
     if (dibs__set_count(looking->seen) < q->majority)
         return dibs__quorum_no_majority(q, dibs__set_count(looking->seen), error);
-    show(q, looking, op->query.owner);
+    show(q, looking, &op->query);
     return DIBS_OK;
 }
 
@@ -223,7 +224,7 @@ static int newest_first(const void *one, const void *other)
     return a < b ? 1 : a > b ? -1 : 0;
 }
 
-/* What one more master says of those who share. */
+/* What one more master says of those who share. How many masters name each is counted in a reserved field. */
 static void add_sharers(struct dibs__sharers *all, const struct dibs__sharers *its)
 {
     for (size_t i = 0; i < its->count; i++) {
@@ -238,27 +239,62 @@ static void add_sharers(struct dibs__sharers *all, const struct dibs__sharers *i
             all->items[all->count++] = *said;
         known->fence = said->fence > known->fence ? said->fence : known->fence;
         known->remaining_ms = said->remaining_ms > known->remaining_ms ? said->remaining_ms : known->remaining_ms;
+        known->reserved[0]++;
     }
 }
 
-/* Each that a master names: who has a majority is among them, and maybe who is asking for one. */
-static dibs_status ask_who_shares(const struct dibs__quorum *q, const struct dibs__op *op,
-                                  const struct looking *looking, struct dibs__error *error)
+/* Those whom at least so many masters name. */
+static void keep_named(struct dibs__sharers *all, uint64_t least)
 {
-    const struct dibs__query *query = &op->query;
-    struct dibs__sharers its = {.items = calloc(query->sharers->most, sizeof *its.items), .most = query->sharers->most};
+    size_t kept = 0;
+
+    for (size_t i = 0; i < all->count; i++) {
+        bool is_named = all->items[i].reserved[0] >= least;
+        all->items[i].reserved[0] = 0;
+        all->items[kept] = all->items[i];
+        kept += is_named;
+    }
+    memset(&all->items[kept], 0, (all->count - kept) * sizeof all->items[0]);
+    all->count = kept;
+}
+
+/* Adds what one master says. False: it failed. */
+static bool ask_sharers_of(const struct dibs__member *member, const struct dibs__op *op, size_t left,
+                           struct dibs__sharers *its)
+{
+    struct dibs__error unused;
+    dibs_owner owner = {0};
+    struct dibs__op who = {.kind = DIBS__OP_QUERY,
+                           .name = op->name,
+                           .deadline = op->deadline,
+                           .query = {.owner = &owner, .any_type = op->query.any_type, .sharers = its}};
+
+    its->count = 0;
+    if (dibs__quorum_finish_at(member, &who, left + 1, &unused) != DIBS_OK)
+        return false;
+    add_sharers(op->query.sharers, its);
+    return true;
+}
+
+/* Each that a master names: who has a majority is among them, and maybe who is asking for one. */
+static dibs_status ask_who_shares(struct dibs__quorum *q, struct dibs__op *op, const struct looking *looking,
+                                  struct dibs__error *error)
+{
+    struct dibs__sharers *all = op->query.sharers,
+                         its = {.items = calloc(all->most, sizeof *its.items), .most = all->most};
+    struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
 
     if (!its.items)
         return dibs__quorum_no_memory(error);
+    dibs__quorum_put_in_order(q, order);
     for (size_t i = 0; i < q->count; i++) {
-        struct dibs__error unused;
-        dibs_owner owner = {0};
-        const struct dibs__query who = {.owner = &owner, .any_type = query->any_type, .sharers = &its};
-        its.count = 0;
-        if (looking->owners[i].sharers > 0 && query_one(&q->members[i], op, &who, &unused) == DIBS_OK)
-            add_sharers(query->sharers, &its);
+        unsigned at = order[i]->index;
+        bool may_name = looking->owners[at].sharers > 0 || (all->by_majority && !dibs__set_has(looking->seen, at));
+        if (may_name && !ask_sharers_of(order[i], op, q->count - i, &its))
+            op->query.unsure = true;
     }
-    qsort(query->sharers->items, query->sharers->count, sizeof *its.items, newest_first);
+    keep_named(all, all->by_majority ? q->majority : 1);
+    qsort(all->items, all->count, sizeof *its.items, newest_first);
     free(its.items);
     return DIBS_OK;
 }
@@ -288,8 +324,7 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__op 
 
 /* ----------------------------------------------------------------------- walk */
 
-/* All members; those that rest come last. */
-static void put_in_order(struct dibs__quorum *q, struct dibs__member *order[DIBS__MEMBERS_MAX])
+void dibs__quorum_put_in_order(struct dibs__quorum *q, struct dibs__member *order[DIBS__MEMBERS_MAX])
 {
     uint32_t unused, first = dibs__members_to_ask(q, &unused);
     size_t count = 0;
@@ -310,7 +345,7 @@ dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk 
     size_t walked = 0;
 
     error->status = DIBS_OK;
-    put_in_order(q, order);
+    dibs__quorum_put_in_order(q, order);
     for (size_t i = 0; i < q->count && walked < q->majority; i++) {
         struct dibs__error its = {DIBS_OK, ""};
         dibs_status status = order[i]->store->ops->walk(order[i]->store, walk, &its);
@@ -324,45 +359,6 @@ dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk 
     return walked >= q->majority ? DIBS_OK : dibs__quorum_no_majority(q, (unsigned)walked, error);
 }
 
-/* -------------------------------------------------------------- forced unlock */
-
-/* At one member, which has its share of the time that is left for `count` of them. */
-static dibs_status finish_at(const struct dibs__member *member, const struct dibs__op *op, size_t count,
-                             struct dibs__error *error)
-{
-    int64_t now = dibs__quorum_now(member->quorum), left = op->deadline - now;
-    struct dibs__op its = *op;
-
-    if (op->deadline != DIBS__NEVER)
-        its.deadline = now + left / (int64_t)count;
-    return member->store->ops->finish(member->store, &its, error);
-}
-
-/* One after the other. */
-dibs_status dibs__quorum_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
-{
-    struct dibs__quorum *q = dibs__quorum_of(base);
-    struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
-    uint32_t done = 0, not_held = 0;
-
-    error->status = DIBS_OK;
-    put_in_order(q, order);
-    for (size_t i = 0; i < q->count; i++) {
-        uint32_t bit = (uint32_t)1 << order[i]->index;
-        struct dibs__error its = {DIBS_OK, ""};
-        dibs_status status = finish_at(order[i], op, q->count - i, &its);
-        done |= status == DIBS_OK ? bit : 0;
-        not_held |= status == DIBS_NOT_HELD ? bit : 0;
-        if (status != DIBS_NOT_HELD)
-            dibs__error_keep_worst(error, &its);
-    }
-    if (dibs__set_count(done) >= q->majority)
-        return DIBS_OK;
-    if (q->count - dibs__set_count(not_held) < q->majority)
-        return DIBS_NOT_HELD;
-    return dibs__quorum_no_majority(q, dibs__set_count(done | not_held), error);
-}
-
 /* --------------------------------------------------------------------- forget */
 
 /* Once at each of these members. Returns those where somebody has the lock, or waits for it. */
@@ -371,13 +367,13 @@ static uint32_t forget_at(struct dibs__quorum *q, uint32_t set, const struct dib
     struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
     uint32_t in_use = 0, left = set;
 
-    put_in_order(q, order);
+    dibs__quorum_put_in_order(q, order);
     for (size_t i = 0; i < q->count; i++) {
         if (!dibs__set_has(set, order[i]->index))
             continue;
         uint32_t bit = (uint32_t)1 << order[i]->index;
         struct dibs__error its = {DIBS_OK, ""};
-        if (finish_at(order[i], op, dibs__set_count(left), &its) == DIBS_BUSY)
+        if (dibs__quorum_finish_at(order[i], op, dibs__set_count(left), &its) == DIBS_BUSY)
             in_use |= bit;
         else
             dibs__error_keep_worst(error, &its);

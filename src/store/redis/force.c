@@ -60,12 +60,21 @@ static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_c
     return status;
 }
 
+static bool is_shown_as(const struct dibs__query_reply *owner, const char *token)
+{
+    char shown[sizeof((dibs_owner *)NULL)->token];
+
+    dibs__redis_show_token(shown, sizeof shown, owner->owner, owner->owner_size);
+    return strcmp(shown, token) == 0;
+}
+
 /*
  * The holder is found out first: a request that named no token, and was stuck on
- * its way, would end the hold of somebody who came later.
+ * its way, would end the hold of somebody who came later. `shown`: only where a
+ * query shows that token; else NULL.
  */
 static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
-                                int64_t deadline, struct dibs__error *error)
+                                const char *shown, int64_t deadline, struct dibs__error *error)
 {
     dibs_status status;
     bool repeated;
@@ -76,6 +85,10 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
         status = dibs__redis_look(store, call, name, NULL, &owner, &exchange);
         if (status != DIBS_OK)
             return status;
+        if (shown && owner.owner && !is_shown_as(&owner, shown)) {
+            dibs__reply_free(exchange.reply);
+            return DIBS_NOT_HELD;
+        }
         struct target target = {owner.owner, owner.owner_size, owner.newest_fence};
         status = end_hold(store, call, name, &target, deadline, &repeated, error);
         dibs__reply_free(exchange.reply);
@@ -101,8 +114,9 @@ dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, str
 
     if (!call)
         return dibs__lock_call_no_memory(error);
-    dibs_status status = token ? end_hold(store, call, op->name, &target, op->deadline, &repeated, error)
-                               : end_any_hold(store, call, op->name, op->deadline, error);
+    dibs_status status = token && !op->force.is_shown
+                             ? end_hold(store, call, op->name, &target, op->deadline, &repeated, error)
+                             : end_any_hold(store, call, op->name, token, op->deadline, error);
     dibs__lock_call_free(store, call);
     dibs__redis_heard(store, status);
     return status;

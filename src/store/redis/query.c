@@ -92,8 +92,7 @@ dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_
     return status;
 }
 
-/* The token as it is, so that dibs_force_unlock takes it; escaped if it does not print or does not fit. */
-static void show_token(char *out, size_t size, const char *token, size_t token_size)
+void dibs__redis_show_token(char *out, size_t size, const char *token, size_t token_size)
 {
     bool prints = token_size < size;
 
@@ -136,8 +135,8 @@ static void show_owner(dibs_owner *out, const struct dibs__query_reply *owner)
     if (owner->owner) {
         out->held = true;
         out->held_ms = is_by_dibs(owner) ? held_ms(owner->server_us, fence) : -1;
-        show_token(out->token, sizeof out->token, shared ? owner->newest : owner->owner,
-                   shared ? owner->newest_size : owner->owner_size);
+        dibs__redis_show_token(out->token, sizeof out->token, shared ? owner->newest : owner->owner,
+                               shared ? owner->newest_size : owner->owner_size);
         out->remaining_ms = owner->remaining_ms;
     }
     out->sharers = is_only_sharer(owner) ? 1 : owner->sharers;
@@ -156,7 +155,7 @@ static void show_waiters(struct dibs__waiters *waiters, const redisReply *reply)
     waiters->count = 0;
     while (waiters->count < waiters->most && dibs__codec_read_waiter(reply, waiters->count, &token, &asked_us)) {
         dibs_waiter *out = &waiters->items[waiters->count++];
-        show_token(out->token, sizeof out->token, token->str, (size_t)token->len);
+        dibs__redis_show_token(out->token, sizeof out->token, token->str, (size_t)token->len);
         out->asked_ms = asked_us > 0 ? asked_us / 1000 : 0;
     }
 }
@@ -166,7 +165,7 @@ static void show_sharer(struct dibs__sharers *sharers, const char *token, size_t
 {
     dibs_sharer *out = &sharers->items[sharers->count++];
 
-    show_token(out->token, sizeof out->token, token, token_size);
+    dibs__redis_show_token(out->token, sizeof out->token, token, token_size);
     out->remaining_ms = remaining_ms;
     out->fence = fence;
     out->held_ms = held_ms(server_us, fence);

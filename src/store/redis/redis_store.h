@@ -362,6 +362,9 @@ void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__op *op);
 dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 void dibs__redis_raise_begin(struct dibs__store *base, struct dibs__op *op);
 dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
+/* The token as it is, so that dibs_force_unlock takes it; escaped if it does not print or does not fit. */
+void dibs__redis_show_token(char *out, size_t size, const char *token, size_t token_size);
+
 dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 dibs_status dibs__redis_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 

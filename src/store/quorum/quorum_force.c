@@ -1,0 +1,167 @@
+/*
+ * The forced unlock. Where it names no token, a majority says who holds the lock, and that token is forced at all
+ * masters (PROTOCOL.md, rule 22). What a minority has is left alone: it may be the vote of a thread that acquires the
+ * lock just then, and keeps nobody else from having a majority for longer than a lease. Lock discipline:
+ * quorum_parts.h.
+ */
+#include <stdlib.h>
+
+#include "base/backoff.h"
+#include "base/wait_event.h"
+#include "store/quorum/quorum_parts.h"
+
+#define AGAIN_FIRST_MS 2 /* the pauses before the masters are asked again who holds the lock, */
+#define AGAIN_LAST_MS 50 /* up to this */
+
+/* A token that is forced, and how many members did so. */
+struct forced {
+    const char *token;
+    size_t done, not_held;
+};
+
+dibs_status dibs__quorum_finish_at(const struct dibs__member *member, const struct dibs__op *op, size_t count,
+                                   struct dibs__error *error)
+{
+    int64_t now = dibs__quorum_now(member->quorum), left = op->deadline - now;
+    struct dibs__op its = *op;
+
+    if (op->deadline != DIBS__NEVER)
+        its.deadline = now + left / (int64_t)count;
+    return member->store->ops->finish(member->store, &its, error);
+}
+
+/* All of them at one member, unless that fails. */
+static void force_at(const struct dibs__member *member, const struct dibs__op *op, struct forced *forced, size_t count,
+                     struct dibs__error *error)
+{
+    struct dibs__op its = *op;
+    bool failed = false;
+
+    for (size_t i = 0; i < count && !failed; i++) {
+        its.force.token = forced[i].token;
+        dibs_status status = dibs__quorum_finish_at(member, &its, 1, error);
+        forced[i].done += status == DIBS_OK;
+        forced[i].not_held += status == DIBS_NOT_HELD;
+        failed = status != DIBS_OK && status != DIBS_NOT_HELD;
+    }
+}
+
+/* DIBS_NOT_HELD: a majority says so of each. */
+static dibs_status outcome(const struct dibs__quorum *q, const struct forced *forced, size_t count,
+                           struct dibs__error *error)
+{
+    dibs_status status = DIBS_NOT_HELD;
+
+    for (size_t i = 0; i < count; i++) {
+        bool is_done = forced[i].done >= q->majority;
+        if (!is_done && q->count - forced[i].not_held >= q->majority)
+            return dibs__quorum_no_majority(q, (unsigned)(forced[i].done + forced[i].not_held), error);
+        status = is_done ? DIBS_OK : status;
+    }
+    return status;
+}
+
+/* One member after the other. */
+static dibs_status force(struct dibs__quorum *q, const struct dibs__op *op, struct forced *forced, size_t count,
+                         struct dibs__error *error)
+{
+    struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
+
+    error->status = DIBS_OK;
+    dibs__quorum_put_in_order(q, order);
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__error its = {DIBS_OK, ""};
+        struct dibs__op at = *op;
+        int64_t now = dibs__quorum_now(q);
+        if (op->deadline != DIBS__NEVER)
+            at.deadline = now + (op->deadline - now) / (int64_t)(q->count - i);
+        force_at(order[i], &at, forced, count, &its);
+        if (its.status != DIBS_NOT_HELD)
+            dibs__error_keep_worst(error, &its);
+    }
+    return outcome(q, forced, count, error);
+}
+
+static dibs_status look(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__query *query,
+                        struct dibs__error *error)
+{
+    struct dibs__op its = {.kind = DIBS__OP_QUERY, .name = op->name, .deadline = op->deadline, .query = *query};
+    dibs_status status = dibs__quorum_query_finish(&q->store, &its, error);
+
+    query->unsure = its.query.unsure;
+    return status;
+}
+
+/* Those who share the lock by now. DIBS_NOT_HELD: there are more, or nobody knows. */
+static dibs_status force_sharers(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__sharers *sharers,
+                                 struct forced *forced, struct dibs__error *error)
+{
+    dibs_owner owner = {0};
+    struct dibs__query query = {.owner = &owner, .sharers = sharers};
+    dibs_status status = look(q, op, &query, error);
+
+    if (status != DIBS_OK)
+        return status;
+    if (sharers->count == 0)
+        return query.unsure ? DIBS_NOT_HELD : DIBS_OK;
+    for (size_t i = 0; i < sharers->count; i++)
+        forced[i].token = sharers->items[i].token;
+    status = force(q, op, forced, sharers->count, error);
+    return status == DIBS_OK && sharers->count == sharers->most ? DIBS_NOT_HELD : status;
+}
+
+static dibs_status force_shared(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__error *error)
+{
+    struct dibs__sharers sharers = {.most = DIBS_SHARERS_MAX, .by_majority = true};
+    struct forced *forced = calloc(sharers.most, sizeof *forced);
+
+    sharers.items = calloc(sharers.most, sizeof *sharers.items);
+    dibs_status status =
+        sharers.items && forced ? force_sharers(q, op, &sharers, forced, error) : dibs__quorum_no_memory(error);
+    free(sharers.items);
+    free(forced);
+    return status;
+}
+
+/* DIBS_NOT_HELD: the lock is another's by now, or nobody knows. */
+static dibs_status force_holder(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__error *error)
+{
+    dibs_owner owner = {0};
+    struct dibs__query query = {.owner = &owner};
+    dibs_status status = look(q, op, &query, error);
+    struct dibs__op its = *op;
+
+    if (status != DIBS_OK)
+        return status;
+    if (!owner.held)
+        return query.unsure ? DIBS_NOT_HELD : DIBS_OK;
+    if (owner.sharers > 0)
+        return force_shared(q, op, error);
+    its.force.is_shown = true;
+    return force(q, &its, &(struct forced){.token = owner.token}, 1, error);
+}
+
+static dibs_status force_any(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__error *error)
+{
+    struct dibs__backoff backoff = {.first_ms = AGAIN_FIRST_MS};
+    struct dibs__wait_event wait_event;
+    dibs_status status;
+
+    dibs__wait_event_init(&wait_event);
+    while ((status = force_holder(q, op, error)) == DIBS_NOT_HELD) {
+        int64_t at = dibs__after_ms(dibs__quorum_now(q), dibs__backoff_next(&backoff, AGAIN_LAST_MS));
+        if (at >= op->deadline)
+            return dibs__error_set(error, DIBS_UNAVAILABLE, "no majority of the masters says who holds the lock");
+        dibs__wait_event_wait(&wait_event, q->config.clock, at);
+    }
+    return status;
+}
+
+dibs_status dibs__quorum_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+
+    error->status = DIBS_OK;
+    return op->force.token ? force(q, op, &(struct forced){.token = op->force.token}, 1, error)
+                           : force_any(q, op, error);
+}
