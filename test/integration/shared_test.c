@@ -472,6 +472,38 @@ static void a_forced_unlock_of_one_is_told_to_that_one(void **state)
     dibs_close(second);
 }
 
+/* The retraction of a waiter changes the key, of which the server does not tell its own connection. */
+static void who_let_others_in_is_told_as_before(void **state)
+{
+    fixture *f = *state;
+    actor *writer = actor_start(), *reader = actor_start();
+    dibs_runtime *second;
+
+    open_tracking(f, 0);
+    second = open_runtime(f->server, 0);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    await_tracked(f->server, f->rt, 1);
+    actor_begin_lock(writer, f->rt, "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", 1);
+    actor_begin_lock_with(reader, second, "x", DIBS_WAIT_FOREVER, &shared);
+    queue_await(f->server, "x", 2);
+    int64_t since = now_ms();
+    dibs_shutdown(f->rt);
+    assert_status(DIBS_CLOSED, actor_result(writer));
+    assert_status(DIBS_OK, actor_result(reader));
+    await_tracked(f->server, f->rt, 2);
+    assert_true(now_ms() - since < SOON_MS);
+    since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    assert_true(wait_until(has_lost, f->rt, LIMIT_MS));
+    assert_true(now_ms() - since < SOON_MS);
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_LOST, actor_unlock(reader, second, "x"));
+    actor_end(writer);
+    actor_end(reader);
+    dibs_close(second);
+}
+
 /* Renewals change the key, and all who share it are told: they look, and change nothing in turn. */
 static void who_is_told_of_renewals_does_not_renew(void **state)
 {
@@ -788,6 +820,7 @@ int main(void)
         TEST(those_who_come_and_go_take_the_dead_out),
         TEST(a_deleted_key_is_told_to_all),
         TEST(a_forced_unlock_of_one_is_told_to_that_one),
+        TEST(who_let_others_in_is_told_as_before),
         TEST(who_is_told_of_renewals_does_not_renew),
         TEST(sharers_restore_their_leases),
         TEST(who_shared_is_restored_beside_newcomers_who_share),

@@ -44,6 +44,12 @@ static void on_unattended(void *context)
     (void)context;
 }
 
+static void on_changed(void *context, const char *name)
+{
+    (void)context;
+    (void)name;
+}
+
 static void on_wake(void *context)
 {
     struct rig *r = context;
@@ -63,7 +69,7 @@ static int setup(void **state)
     fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
     r->asks = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
     r->background = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
-    r->all = dibs__retractions_new("p:", &r->clock.clock, COMMAND_MS, &r->unconfirmed, on_wake, r);
+    r->all = dibs__retractions_new("p:", &r->clock.clock, COMMAND_MS, &r->unconfirmed, on_wake, on_changed, r);
     assert_true(r->asks && r->background && r->all);
     *state = r;
     return 0;

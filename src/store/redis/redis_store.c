@@ -324,9 +324,9 @@ static bool make_parts(struct dibs__redis_store *store)
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
     store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &subscriber_hooks,
                                              config->connect_timeout_ms, config->command_timeout_ms);
-    store->retractions =
-        dibs__retractions_new(store->key_prefix, config->clock, config->command_timeout_ms,
-                              &config->counters->unconfirmed, config->listener.wake, config->listener.context);
+    store->retractions = dibs__retractions_new(store->key_prefix, config->clock, config->command_timeout_ms,
+                                               &config->counters->unconfirmed, config->listener.wake,
+                                               config->listener.changed, config->listener.context);
     store->background = dibs__channel_new(&store->endpoint, config->clock, &hooks, config->connect_timeout_ms,
                                           config->command_timeout_ms);
     for (; store->channel_count < count; store->channel_count++) {

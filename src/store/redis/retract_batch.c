@@ -175,6 +175,7 @@ static bool send_words(struct dibs__retract_batch *batch, struct dibs__channel *
     if (batch->entries[0]->asking)
         return send_single_key(batch, channel, view, words);
     dibs__script_words(DIBS__SCRIPT_retract, view, batch->entries[0]->with_text, words);
+    batch->untracked = view->tracked;
     return dibs__channel_submit(
         channel, view->serial,
         &(struct dibs__command){

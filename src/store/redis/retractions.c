@@ -47,7 +47,8 @@ struct dibs__retractions {
     const struct dibs__node_hooks *node; /* read-only after of_node; NULL: the server is no node of a cluster */
     uint32_t command_timeout_ms;         /* read-only */
     void (*wake)(void *context);         /* read-only */
-    void *context;                       /* read-only */
+    void (*changed)(void *context, const char *name); /* read-only */
+    void *context;                                    /* read-only */
 };
 
 /* --------------------------------------------------------------------- lists */
@@ -153,6 +154,7 @@ static void fill(struct dibs__retractions *all, struct dibs__retract_batch *batc
     struct dibs__retraction *next;
 
     batch->count = 0;
+    batch->untracked = false;
     while (batch->count < DIBS__RETRACT_BATCH_MAX && (next = next_ready(all, now))) {
         if (batch->count > 0 && !dibs__retract_batch_takes_both(batch->entries[0], next))
             return;
@@ -229,6 +231,8 @@ static void on_ended(struct dibs__retract_batch *batch)
     for (size_t i = 0; i < batch->count; i++)
         if (batch->ends[i].ending == DIBS__RETRACT_ELSEWHERE)
             give_away(all, batch->entries[i], &batch->ends[i].redirect);
+        else if (batch->untracked)
+            all->changed(all->context, batch->entries[i]->name);
     retractions_mutex_lock(&all->mutex);
     for (size_t i = 0; i < batch->count; i++)
         end_one(all, batch->entries[i], &batch->ends[i]);
@@ -389,7 +393,8 @@ void dibs__retractions_give(struct dibs__retractions *all, bool (*is_away)(void 
 
 struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const struct dibs__clock *clock,
                                                 uint32_t command_timeout_ms, atomic_uint_fast64_t *unconfirmed,
-                                                void (*wake)(void *context), void *context)
+                                                void (*wake)(void *context),
+                                                void (*changed)(void *context, const char *name), void *context)
 {
     struct dibs__retractions *all = calloc(1, sizeof *all);
 
@@ -412,6 +417,7 @@ struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const st
     all->command_timeout_ms = command_timeout_ms;
     all->unconfirmed = unconfirmed;
     all->wake = wake;
+    all->changed = changed;
     all->context = context;
     return all;
 }

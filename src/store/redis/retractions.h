@@ -15,12 +15,14 @@ struct dibs__forwarded_retraction;
 struct dibs__node_hooks;
 
 /*
- * wake(context) is called, from any thread, when there is something new to do. *unconfirmed also counts the retractions
- * of others. NULL: no memory.
+ * wake(context) is called, from any thread, when there is something new to do; changed(context, name) by the
+ * scheduler's, with no mutex held, when a retraction may have changed the lock of that name, of which the server does
+ * not tell the connection that it went over. *unconfirmed also counts the retractions of others. NULL: no memory.
  */
 struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const struct dibs__clock *clock,
                                                 uint32_t command_timeout_ms, atomic_uint_fast64_t *unconfirmed,
-                                                void (*wake)(void *context), void *context);
+                                                void (*wake)(void *context),
+                                                void (*changed)(void *context, const char *name), void *context);
 
 /* At once after new: they are those of a node of a cluster, which go each by itself, since each has a slot of its own.
  */
