@@ -71,6 +71,15 @@ static bool knows_vote(struct sim_server *server)
     return noted && (noted->value.size < 4 || memcmp(noted->value.bytes, "new ", 4) != 0);
 }
 
+/* Whoever is reached is heard long before half a command timeout is over. */
+static bool is_quick(void)
+{
+    const struct sim_network *network = &plan->network;
+
+    return network->lost_chance == 0 && network->stuck_chance == 0 && network->silence_chance == 0 &&
+           (network->slow_chance == 0 || network->slow_most < plan->command_timeout_ms * SIM_MS / 4);
+}
+
 /* A process may not hear it now. */
 static bool is_silent(const struct sim_server *server)
 {
@@ -103,7 +112,7 @@ static bool all_have_opened(void)
  * limits). */
 static bool may_forget(const struct sim_server *server)
 {
-    bool is_new = false, silent = false;
+    bool is_new = false, silent = !is_quick();
     int empty = 1;
 
     if (plan->topology != SIM_QUORUM)
@@ -357,6 +366,8 @@ static void begin_server(int number)
 void sim_plan_begin(const struct sim_plan *drawn)
 {
     plan = drawn;
+    if (plan->script_budget)
+        sim_script_look_at(plan->script_budget);
     sim_network = plan->network;
     sim_network.until = plan->last_fault ? plan->last_fault : SIM_NEVER;
     sim_schedule = plan->schedule;

@@ -34,6 +34,19 @@ static struct {
     char token[160];       /* that had the key at the last look */
 } names[SIM_NAMES];
 
+/* When threads of a process wanted a name, or had it, at last. */
+static int64_t *wanted_at(int proc, int name)
+{
+    static int64_t times[64][SIM_NAMES];
+
+    return &times[proc % 64][name];
+}
+
+void sim_judge_wanted(const struct sim_worker *worker, int name)
+{
+    *wanted_at(worker->proc->number, name) = names[name].left_at = sim_now;
+}
+
 void sim_fail(const char *format, ...)
 {
     va_list args;
@@ -99,7 +112,7 @@ static dibs_status ask_for(struct sim_worker *worker, int name)
     return status;
 }
 
-static bool has_fault(enum sim_fault_kind kind)
+bool sim_has_fault(enum sim_fault_kind kind)
 {
     for (int i = 0; i < plan->fault_count; i++)
         if (plan->faults[i].kind == kind)
@@ -140,7 +153,7 @@ static bool is_its(const struct sim_proc *proc, int name)
 static int64_t learns_within(void)
 {
     if (plan->is_told || plan->is_quiet)
-        return 1500 * SIM_MS + 10 * (plan->network.delay + plan->network.jitter);
+        return (plan->is_told ? 300 : 1500) * SIM_MS + 10 * (plan->network.delay + plan->network.jitter);
     return SIM_MS * (2 * plan->lease_ms / 3 + plan->command_timeout_ms + plan->connect_timeout_ms + 2500);
 }
 
@@ -155,10 +168,26 @@ static void see_to_key(const struct sim_worker *worker, int name, const dibs_hol
 {
     int64_t since = plan->is_told || plan->is_quiet ? names[name].taken_at : plan->well_from;
 
-    if (plan->topology != SIM_ONE || hold->shared || hold->remaining_ms == 0 || has_fault(SIM_FAULT_clock_step) ||
+    if (plan->topology != SIM_ONE || hold->shared || hold->remaining_ms == 0 || sim_has_fault(SIM_FAULT_clock_step) ||
         !sim_servers->alive || is_forcing() || sim_now < since + learns_within() || is_its(worker->proc, name))
         return;
     sim_fail("process %d was granted '%s', which the server does not know", worker->proc->number, sim_name(name));
+}
+
+/* Who knows of no server takes no lease again that it has kept: others may have lost it or want it. */
+static void see_to_kept(const struct sim_worker *worker, int name)
+{
+    struct sim_proc *proc = worker->proc;
+    int64_t told = sim_servers->killed_at + 100 * SIM_MS + 4 * (plan->network.delay + plan->network.jitter);
+    dibs_stats stats;
+
+    if (plan->keep_ms == 0 || plan->topology != SIM_ONE || !plan->is_quiet)
+        return;
+    proc->api->dibs_stats_get(worker->runtime, &stats);
+    if (stats.retaken > proc->retaken && !sim_servers->alive && told < sim_now)
+        sim_fail("process %d has taken again '%s', which it kept, though no server is there", proc->number,
+                 sim_name(name));
+    proc->retaken = stats.retaken;
 }
 
 /* A lease is handed over within a process for so long, counted from its grant. */
@@ -177,8 +206,11 @@ static void see_to_handover(const struct sim_worker *worker, int name, const dib
 /* What is lost when it is granted was lost before, unless threads are kept from running. */
 static void see_to_grant(const struct sim_worker *worker, int name)
 {
-    if (plan->topology == SIM_ONE && !plan->loses_data && plan->schedule.stall_chance == 0 &&
-        !has_fault(SIM_FAULT_proc_stop))
+    bool is_known =
+        plan->is_told && names[name].taken_at > worker->began && names[name].taken_at + learns_within() < sim_now;
+
+    if (plan->topology == SIM_ONE && (!plan->loses_data || is_known) && plan->schedule.stall_chance == 0 &&
+        !sim_has_fault(SIM_FAULT_proc_stop))
         sim_fail("process %d, thread %d was granted '%s', and had lost it before", worker->proc->number,
                  worker->thread->number, sim_name(name));
 }
@@ -214,7 +246,7 @@ static bool must_rise(const struct sim_worker *worker, int name)
     if (!plan->loses_data)
         return true;
     return worker->began > names[name].fence_at && (worker->fair || plan->threads == 1) && plan->topology == SIM_ONE &&
-           plan->handoff_ms == DIBS_NO_HANDOFF && !has_fault(SIM_FAULT_clock_step);
+           plan->handoff_ms == DIBS_NO_HANDOFF && !sim_has_fault(SIM_FAULT_clock_step);
 }
 
 /* With DIBS_FAIR who came first is first, if nothing goes wrong, and no lease is handed over within a process. Those
@@ -262,6 +294,7 @@ void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_opt
         see_to_grant(worker, name);
         return;
     }
+    see_to_kept(worker, name);
     see_to_handover(worker, name, &hold);
     see_to_key(worker, name, &hold);
     uint64_t before = hold.shared ? names[name].alone : names[name].fence;
@@ -284,7 +317,8 @@ static bool only_servers_fail(void)
 {
     for (int i = 0; i < plan->fault_count; i++)
         if (plan->faults[i].kind != SIM_FAULT_server_lose && plan->faults[i].kind != SIM_FAULT_server_kill &&
-            plan->faults[i].kind != SIM_FAULT_cut && plan->faults[i].kind != SIM_FAULT_no_script)
+            plan->faults[i].kind != SIM_FAULT_cut && plan->faults[i].kind != SIM_FAULT_no_script &&
+            plan->faults[i].kind != SIM_FAULT_server_recall)
             return false;
     return plan->forces == 0 && plan->topology == SIM_ONE && plan->denied == 0;
 }
@@ -303,8 +337,8 @@ void sim_judge_sure(struct sim_worker *worker, int name)
  */
 static bool a_member_forgets(void)
 {
-    return plan->topology == SIM_QUORUM &&
-           (has_fault(SIM_FAULT_server_lose) || has_fault(SIM_FAULT_flushall) || has_fault(SIM_FAULT_clock_step));
+    return plan->topology == SIM_QUORUM && (sim_has_fault(SIM_FAULT_server_lose) || sim_has_fault(SIM_FAULT_flushall) ||
+                                            sim_has_fault(SIM_FAULT_clock_step));
 }
 
 /* A forced unlock may end the hold that it was meant for, until its call has returned, and no later one. */
@@ -336,7 +370,7 @@ static bool only_forces(void)
             return false;
     if (is_forcing())
         return false;
-    return plan->forces > 0 && plan->topology == SIM_ONE && !has_fault(SIM_FAULT_proc_kill);
+    return plan->forces > 0 && plan->topology == SIM_ONE && !sim_has_fault(SIM_FAULT_proc_kill);
 }
 
 /* What the first server granted last, whether or not anybody was told. Called also before that server forgets. */
@@ -399,7 +433,7 @@ void sim_judge_released(struct sim_worker *worker, int name, dibs_status status)
     if (--hold->count > 0)
         return;
     sim_counts.releases++;
-    names[name].left_at = sim_now;
+    sim_judge_wanted(worker, name);
     *hold = worker->holds[--worker->hold_count];
 }
 
@@ -432,7 +466,7 @@ static void look_for_untold(const struct sim_worker *worker)
 
     for (int i = 0; i < worker->hold_count; i++) {
         const struct sim_hold *hold = &worker->holds[i];
-        if (hold->begun && hold->lost_since && !hold->lost_told && !has_fault(SIM_FAULT_proc_stop) &&
+        if (hold->begun && hold->lost_since && !hold->lost_told && !sim_has_fault(SIM_FAULT_proc_stop) &&
             sim_now - hold->lost_since > most && !worker->inside)
             sim_fail("the loss of '%s', since %.3f s, is told by no completion", sim_name(hold->name),
                      (double)hold->lost_since / SIM_S);
@@ -469,13 +503,15 @@ static bool fits(const struct sim_worker *worker, dibs_status status)
         return !is_well() || worker->freed || has_fixed(worker);
     case DIBS_CANCELLED:
         return worker->cancel_begun || worker->freed;
-    case DIBS_UNAVAILABLE: /* who has little time may find a slot in two parts for all of it */
-        return !is_well() || (!plan->is_calm && (worker->wants < 0 || worker->limit - worker->began < SIM_S));
+    case DIBS_UNAVAILABLE: /* who has little time may find a slot in two parts for all of it; a node that is named is
+                              asked */
+        return !is_well() || (!plan->is_calm && (worker->wants < 0 || worker->limit - worker->began < SIM_S) &&
+                              !strstr(worker->proc->api->dibs_last_error(), "answered: MOVED"));
     case DIBS_DENIED:
     case DIBS_STORE_ERROR:
         if (plan->denied)
             return true;
-        return has_fault(SIM_FAULT_no_right) || has_fault(SIM_FAULT_oom);
+        return sim_has_fault(SIM_FAULT_no_right) || sim_has_fault(SIM_FAULT_oom);
     default:
         return false;
     }
@@ -488,7 +524,7 @@ void sim_judge_return(struct sim_worker *worker, dibs_status status)
     worker->limit = SIM_NEVER;
     for (int name = 0; name < SIM_NAMES; name++)
         if (worker->wants == name || worker->several >> name & 1)
-            names[name].left_at = sim_now;
+            sim_judge_wanted(worker, name);
     sim_mix((uint64_t)status + 77);
     if (!fitting)
         sim_fail("%s returned %s: %s", worker->call, worker->proc->api->dibs_status_name(status),
@@ -552,7 +588,7 @@ static int64_t patience(void)
 
     if (!plan->is_calm)
         ms = 3000 + plan->lease_ms + 2 * (plan->command_timeout_ms + plan->connect_timeout_ms);
-    if (has_fault(SIM_FAULT_clock_step)) /* what was written before one lives longer */
+    if (sim_has_fault(SIM_FAULT_clock_step)) /* what was written before one lives longer */
         ms += 600000;
     return ms * SIM_MS + 4 * plan->schedule.stall_most;
 }
@@ -597,6 +633,22 @@ static void count_holders(int name, int *known, int *sure)
     *sure += shared; /* who share the lock count as one */
 }
 
+/* Who does not want a lock any more is not in its queue, unless its process is dead, or an older state brings it back.
+ */
+void sim_judge_waits(int name, const char *token, int64_t since)
+{
+    const char *host = strstr(token, "host-");
+    bool waits = !host || names[name].left_at > since || sim_has_fault(SIM_FAULT_server_recall), is_alive = false;
+
+    for (const struct sim_proc *proc = sim_procs; proc && host; proc = proc->next)
+        is_alive = is_alive || (proc->number == atoi(host + 5) && proc->alive);
+    for (const struct sim_worker *worker = sim_workers; worker; worker = worker->next)
+        waits = waits || (worker->proc->number == atoi(host + 5) &&
+                          (worker->wants == name || worker->several >> name & 1 || worker->freed));
+    if (!waits && is_alive)
+        sim_fail("'%s' has in its queue who does not wait: %s", sim_name(name), token);
+}
+
 /* Whether the runtime of that token may still be there, and take it back. One that was closed may not have reached the
  * server. */
 static bool is_open(const char *token)
@@ -607,6 +659,21 @@ static bool is_open(const char *token)
         if (proc->number == atoi(host + 5))
             return proc->runtimes == 1;
     return false;
+}
+
+/* A request that comes late is ignored: nobody is granted what no thread of its process has wanted for so long. */
+static void look_for_late(int name, const char *token)
+{
+    const char *host = strstr(token, "host-");
+    int64_t most = (plan->command_timeout_ms + 200) * SIM_MS + 4 * (plan->network.delay + plan->network.jitter);
+    int proc = host ? atoi(host + 5) : 0;
+
+    for (struct sim_worker *worker = sim_workers; worker; worker = worker->next)
+        if (worker->proc->number == proc && (worker->inside || sim_hold_of(worker, name)))
+            return;
+    if (host && is_open(token) && plan->is_late && sim_now - *wanted_at(proc, name) > most)
+        sim_fail("'%s' is granted to who has not wanted it since %.3f s: %s", sim_name(name),
+                 (double)*wanted_at(proc, name) / SIM_S, token);
 }
 
 static bool may_be_had(int name)
@@ -633,18 +700,24 @@ static void look_for_nobodys(int name, int known)
     const char *token = token_of(name);
     int64_t since = names[name].nobody_since;
     int64_t most = plan->is_calm ? patience() : patience() - (int64_t)plan->lease_ms * SIM_MS;
+    bool is_new = plan->is_quiet && since > names[name].taken_at + 3 * SAMPLE &&
+                  since > sim_servers->began_at + 3 * SAMPLE; /* no older state brought it back */
 
     if (known > 0 || may_be_had(name) || (plan->keep_ms > 0 && !is_wanted(name)) || !token ||
         strncmp(token, "dibs:", 5) != 0 || strncmp(token, names[name].token, 159) != 0)
         names[name].nobody_since = SIM_NEVER;
     else if (since == SIM_NEVER)
         names[name].nobody_since = sim_now;
+    if (token && strncmp(token, names[name].token, 159) != 0)
+        look_for_late(name, token);
     snprintf(names[name].token, sizeof names[name].token, "%s", token ? token : "");
     if (since != SIM_NEVER && since < plan->well_from)
         since = plan->well_from;
-    if (plan->is_calm || plan->is_told)
+    if (plan->is_late)
+        most = (int64_t)(1500 + 4 * plan->command_timeout_ms) * SIM_MS;
+    else if (plan->is_calm || plan->is_told)
         most += 300 * SIM_MS;
-    else if ((plan->loses_data || !is_open(token)) && most < (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS)
+    else if (((plan->loses_data && !is_new) || !is_open(token)) && most < (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS)
         most = (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS;
     if (names[name].nobody_since != SIM_NEVER && sim_now - since > most)
         sim_fail("'%s' is left to nobody, since %.3f s: %s", sim_name(name), (double)names[name].nobody_since / SIM_S,
@@ -667,7 +740,7 @@ static void look_for_foreign(int name)
     const char *token = token_of(name);
 
     if (plan->topology == SIM_ONE && sim_servers->alive && sim_now + 2 * SAMPLE < names[name].foreign_until &&
-        !is_forcing() && !has_fault(SIM_FAULT_clock_step) && (!token || strcmp(token, "somebody") != 0))
+        !is_forcing() && !sim_has_fault(SIM_FAULT_clock_step) && (!token || strcmp(token, "somebody") != 0))
         sim_fail("'%s' was taken from a client without dibs", sim_name(name));
 }
 
@@ -758,7 +831,7 @@ void sim_judge_end(void)
         if (sim_server_eternal(server))
             sim_fail("server %d has the key %s, which never expires", server->number, sim_server_eternal(server));
     for (struct sim_server *server = sim_servers; server; server = server->next)
-        if (server->alive && !server->sentinel && !has_fault(SIM_FAULT_clock_step) && /* it lengthens lives */
+        if (server->alive && !server->sentinel && !sim_has_fault(SIM_FAULT_clock_step) && /* it lengthens lives */
             (sim_server_keys(server, "lock:") || sim_server_keys(server, "dibs:queue")))
             sim_fail("server %d has %zu keys of locks and %zu queues left", server->number,
                      sim_server_keys(server, "lock:"), sim_server_keys(server, "dibs:queue"));

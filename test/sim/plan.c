@@ -31,6 +31,12 @@ static uint64_t hash_of(const struct sim_plan *drawn, uint64_t salt)
     return (mixed ^ mixed >> 29) * 0x94d049bb133111ebu >> 33;
 }
 
+/* In half of the runs, so that kept seeds of the others tell the same story as ever. */
+static bool also(const struct sim_plan *drawn, uint64_t salt)
+{
+    return hash_of(drawn, 26) % 2 && hash_of(drawn, salt) % 4;
+}
+
 static void draw_network(struct sim_network *network)
 {
     network->delay = sim_between_log(SIM_FAULTS, 10000, 2 * SIM_MS);
@@ -98,9 +104,25 @@ bool sim_harms_a_vote(enum sim_fault_kind kind)
 }
 
 /* A run in which some kinds of trouble come together, which alone seldom do. */
-enum theme { ANY, LATE, IN_TURN, RESTARTS, TOLD, STOPS, CROWD, VOTES, KEPT, FOUNDING, THIN, RECALLED, MOVED, THEMES };
+enum theme {
+    ANY,
+    LATE,
+    IN_TURN,
+    RESTARTS,
+    TOLD,
+    STOPS,
+    CROWD,
+    VOTES,
+    KEPT,
+    FOUNDING,
+    THIN,
+    RECALLED,
+    MOVED,
+    SEVERAL,
+    THEMES
+};
 static const char *const theme_names[] = {"any",   "late", "turn",     "restarts", "told",     "stops", "crowd",
-                                          "votes", "kept", "founding", "thin",     "recalled", "moved"};
+                                          "votes", "kept", "founding", "thin",     "recalled", "moved", "several"};
 
 static bool favours(const struct sim_plan *drawn, enum theme theme, enum sim_fault_kind kind)
 {
@@ -108,6 +130,7 @@ static bool favours(const struct sim_plan *drawn, enum theme theme, enum sim_fau
     case RESTARTS:
         return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_kill || kind == SIM_FAULT_failover;
     case TOLD:
+    case SEVERAL:
         return drawn->topology != SIM_QUORUM &&
                (kind == SIM_FAULT_del || kind == SIM_FAULT_flushall || kind == SIM_FAULT_foreign);
     case RECALLED:
@@ -119,18 +142,19 @@ static bool favours(const struct sim_plan *drawn, enum theme theme, enum sim_fau
     case STOPS:
         return kind == SIM_FAULT_proc_stop || kind == SIM_FAULT_proc_kill;
     case LATE:
-        return kind == SIM_FAULT_cut || kind == SIM_FAULT_half_open;
+        return !drawn->is_late && (kind == SIM_FAULT_cut || kind == SIM_FAULT_half_open);
     case KEPT:
         if (drawn->is_quiet)
             return kind == (hash_of(drawn, 9) % 2 ? SIM_FAULT_proc_kill : SIM_FAULT_server_lose);
         return kind == SIM_FAULT_proc_stop || kind == SIM_FAULT_proc_kill || kind == SIM_FAULT_deaf ||
                kind == SIM_FAULT_cut || kind == SIM_FAULT_server_kill || kind == SIM_FAULT_failover;
     case VOTES: /* masters that forget, or whose clocks are set, and others that are out of reach of some */
-        return sim_harms_a_vote(kind) || kind == SIM_FAULT_cut_off;
+        return sim_harms_a_vote(kind) || kind == SIM_FAULT_cut_off || (kind == SIM_FAULT_proc_kill && also(drawn, 15));
     case FOUNDING:
         return takes_what_it_knows(kind);
     case THIN:
-        return takes_what_it_knows(kind) || kind == SIM_FAULT_clock_step;
+        return takes_what_it_knows(kind) || kind == SIM_FAULT_clock_step ||
+               (kind == SIM_FAULT_proc_kill && also(drawn, 15));
     default:
         return false;
     }
@@ -152,6 +176,15 @@ static void be_late(struct sim_plan *drawn)
     if (sim_chance(SIM_FAULTS, 0.6))
         drawn->denied = SIM_DENIES_KILL;
     drawn->end = 6 * SIM_S;
+    drawn->is_late = drawn->topology == SIM_ONE && hash_of(drawn, 17) % 2;
+    if (!drawn->is_late)
+        return;
+    /* Nothing but answers that break off, while what was asked for still arrives. */
+    drawn->lease_ms += 5000;
+    drawn->connect_timeout_ms = drawn->command_timeout_ms;
+    drawn->denied = SIM_DENIES_KILL;
+    drawn->forces = drawn->fixed = drawn->extends = 0;
+    drawn->waits = 0.2;
 }
 
 /* All wait fairly, and little goes wrong. */
@@ -170,6 +203,8 @@ static void be_in_turn(struct sim_plan *drawn)
     drawn->hold_least = 5 * SIM_MS;
     drawn->pause_most = 100 * SIM_MS;
     drawn->waits = sim_chance(SIM_FAULTS, 0.5) ? 0.95 : 0.4;
+    drawn->queries = hash_of(drawn, 18) % 2 ? 0.3 : drawn->queries;
+    drawn->script_budget = hash_of(drawn, 19) % 3 ? 0 : 2;
     drawn->end = 4 * SIM_S;
 }
 
@@ -188,9 +223,19 @@ static void be_told(struct sim_plan *drawn)
         drawn->network.jitter = 20 * SIM_MS;
         drawn->handoff_ms = DIBS_NO_HANDOFF;
     }
+    drawn->queries = hash_of(drawn, 18) % 2 ? 0.3 : drawn->queries;
     drawn->waits = 0.9;
     drawn->end = 10 * SIM_S;
     drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
+}
+
+/* The same to who locks several names in one call, for tasks that are cancelled. */
+static void be_several(struct sim_plan *drawn)
+{
+    be_told(drawn);
+    drawn->names = 4;
+    drawn->nests = 0.5;
+    drawn->queries = drawn->orphans = 0;
 }
 
 /* Many locks are let go at once. */
@@ -298,14 +343,22 @@ static void be_moved(struct sim_plan *drawn)
     drawn->end = 6 * SIM_S;
 }
 
-/* Process and master do not hear each other until the last fault. */
+/* Until the last fault each process hears a bare majority of the masters: in some runs those that may forget, and as
+ * few of the others as possible. In some runs the last process hears all. */
 static void draw_thin(struct sim_plan *drawn)
 {
-    for (int proc = 0; drawn->servers == 3 && proc < drawn->procs; proc++)
-        drawn->faults[drawn->fault_count++] = (struct sim_fault){.time = SIM_S / 2,
-                                                                 .kind = SIM_FAULT_cut_off,
-                                                                 .which = proc + drawn->procs * (proc % 3),
-                                                                 .length = drawn->last_fault};
+    int faulty = (drawn->servers - 1) / 2, first = (int)(drawn->seed % (uint64_t)drawn->servers);
+    bool is_shared = also(drawn, 20);
+
+    for (int proc = 0; (drawn->servers == 3 || also(drawn, 25)) && proc < drawn->procs - also(drawn, 24); proc++)
+        for (int i = 0; i < faulty; i++) {
+            int other = is_shared ? first + faulty + (proc + 1 + i) % (drawn->servers - faulty) : proc + i;
+            drawn->faults[drawn->fault_count++] =
+                (struct sim_fault){.time = SIM_S / 2,
+                                   .kind = SIM_FAULT_cut_off,
+                                   .which = proc + drawn->procs * (other % drawn->servers),
+                                   .length = drawn->last_fault};
+        }
 }
 
 /* A process mostly has a name for itself. */
@@ -363,6 +416,7 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
         [LATE] = be_late,         [IN_TURN] = be_in_turn, [RESTARTS] = be_restarted, [TOLD] = be_told,
         [STOPS] = be_stopped,     [CROWD] = be_crowded,   [VOTES] = be_voting,       [KEPT] = be_kept,
         [FOUNDING] = be_founding, [THIN] = be_thin,       [RECALLED] = be_recalled,  [MOVED] = be_moved,
+        [SEVERAL] = be_several,
     };
 
     if (theme == ANY)
@@ -374,35 +428,61 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
     themes[theme](drawn);
 }
 
+/* A step that makes no request late; and each second one sets the clock right again. */
+static void draw_step(const struct sim_plan *drawn, struct sim_fault *step, int number)
+{
+    const struct sim_fault *before =
+        number % 2 && drawn->fault_count > 0 ? &drawn->faults[drawn->fault_count - 1] : NULL;
+
+    step->length = drawn->command_timeout_ms * sim_between(SIM_FAULTS, SIM_MS / 100, SIM_MS / 10);
+    if (!before || before->kind != step->kind)
+        return;
+    step->length = before->length;
+    step->which = before->which - before->which % 2 + 1 - before->which % 2;
+    step->time = before->time + sim_between_log(SIM_FAULTS, SIM_MS, SIM_S);
+}
+
+/* The number-th fault of its kind comes when it does the most harm. */
+static void fit_to_theme(const struct sim_plan *drawn, enum theme theme, struct sim_fault *fault, int number)
+{
+    if (drawn->is_voting && fault->kind == SIM_FAULT_clock_step && also(drawn, 21))
+        draw_step(drawn, fault, number);
+    if (theme == VOTES && fault->kind == SIM_FAULT_cut_off) /* what it asks for meanwhile lacks that vote */
+        fault->length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 2, 3 * SIM_MS);
+    if (theme == STOPS) /* about as long as a lease, so that it ends meanwhile, or just not */
+        fault->length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 2, 3 * SIM_MS / 2);
+    if (theme == FOUNDING && takes_what_it_knows(fault->kind)) {
+        fault->time = sim_between_log(SIM_FAULTS, SIM_MS, 400 * SIM_MS);
+        fault->length = sim_between_log(SIM_FAULTS, SIM_MS, 20 * SIM_MS);
+    }
+    if (theme == RECALLED && fault->kind == SIM_FAULT_foreign &&
+        number < drawn->fault_count) /* before holders are back */
+        fault->time = drawn->faults[number].time + drawn->faults[number].length / 4 +
+                      sim_between_log(SIM_FAULTS, 1000, 20 * SIM_MS);
+    if (theme == MOVED) /* all that lasts as long as a slot is in two parts is over soon */
+        fault->length = sim_between_log(SIM_FAULTS, SIM_MS, 400 * SIM_MS);
+}
+
 static void draw_faults(struct sim_plan *drawn, enum theme theme)
 {
     if (theme == THIN)
         draw_thin(drawn);
     for (int kind = 0; kind < SIM_FAULT_KINDS; kind++) {
-        bool chosen = sim_chance(SIM_FAULTS, drawn->is_told || drawn->is_quiet ? 0
-                                             : theme == ANY                    ? 0.18
-                                                                               : 0.03) ||
+        bool chosen = sim_chance(SIM_FAULTS, drawn->is_told || drawn->is_quiet || drawn->is_late ? 0
+                                             : theme == ANY                                      ? 0.18
+                                                                                                 : 0.03) ||
                       (favours(drawn, theme, (enum sim_fault_kind)kind) && sim_chance(SIM_FAULTS, 0.7));
         chosen = chosen || (kind == SIM_FAULT_slot_move && sim_chance(SIM_FAULTS, 0.8));
         int count = (int)sim_between_log(SIM_FAULTS, favours(drawn, theme, (enum sim_fault_kind)kind) ? 4 : 1, 16);
+        if (sim_harms_a_vote((enum sim_fault_kind)kind) && drawn->is_voting &&
+            also(drawn, 27)) /* so few that who forgot may vote again */
+            count = count > 2 ? 2 : count;
         for (int i = 0; i < count; i++) {
             struct sim_fault fault = {.time = sim_between(SIM_FAULTS, 20 * SIM_MS, drawn->last_fault),
                                       .kind = (enum sim_fault_kind)kind,
                                       .which = (int)sim_between(SIM_FAULTS, 0, 1000),
                                       .length = sim_between_log(SIM_FAULTS, SIM_MS, 5 * SIM_S)};
-            if (theme == VOTES && kind == SIM_FAULT_cut_off) /* what it asks for meanwhile lacks that vote */
-                fault.length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 2, 3 * SIM_MS);
-            if (theme == STOPS) /* about as long as a lease, so that it ends meanwhile, or just not */
-                fault.length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 2, 3 * SIM_MS / 2);
-            if (theme == FOUNDING && takes_what_it_knows(fault.kind)) {
-                fault.time = sim_between_log(SIM_FAULTS, SIM_MS, 400 * SIM_MS);
-                fault.length = sim_between_log(SIM_FAULTS, SIM_MS, 20 * SIM_MS);
-            }
-            if (theme == RECALLED && kind == SIM_FAULT_foreign && i < drawn->fault_count) /* before holders are back */
-                fault.time = drawn->faults[i].time + drawn->faults[i].length / 4 +
-                             sim_between_log(SIM_FAULTS, 1000, 20 * SIM_MS);
-            if (theme == MOVED) /* all that lasts as long as a slot is in two parts is over soon */
-                fault.length = sim_between_log(SIM_FAULTS, SIM_MS, 400 * SIM_MS);
+            fit_to_theme(drawn, theme, &fault, i);
             bool is_early = drawn->topology == SIM_QUORUM && sim_harms_a_vote(fault.kind) &&
                             !takes_what_it_knows(fault.kind) && fault.time < SIM_S;
             if (!chosen || is_early || !fits(drawn, fault.kind) || drawn->fault_count == SIM_FAULTS_MOST)
@@ -447,11 +527,15 @@ static void draw_work(struct sim_plan *drawn)
     drawn->waits = sim_chance(SIM_FAULTS, 0.5) ? 0.9 : 0.2;
 }
 
-static void draw_tasks(struct sim_plan *drawn)
+static void draw_tasks(struct sim_plan *drawn, enum theme theme)
 {
     drawn->tasks = often(0.4, 0.3, 2);
     drawn->begins = often(0.8, 0.1, 1);
     drawn->cancels = drawn->tasks > 0 ? often(0.6, 0.02, 0.3) : 0;
+    if (theme != SEVERAL || drawn->procs % 2)
+        return;
+    drawn->tasks = 1;
+    drawn->cancels = 0.1;
 }
 
 static const struct sim_plan benchmark = {
@@ -479,6 +563,11 @@ static const struct sim_plan benchmark = {
 static bool is_named(const char *only, const char *name)
 {
     return only && strcmp(only, name) == 0;
+}
+
+uint32_t sim_lease_ms(const struct sim_plan *drawn, int proc)
+{
+    return drawn->is_voting && also(drawn, 23) && proc % 2 ? drawn->lease_ms / 4 + 20 : drawn->lease_ms;
 }
 
 uint32_t sim_limit(const struct sim_plan *drawn, int name)
@@ -510,6 +599,8 @@ static enum theme draw_theme(const struct sim_plan *drawn, const char *only)
         theme = (enum theme[]){FOUNDING, THIN, THIN, VOTES}[hash_of(drawn, 8) % 4];
     else if (drawn->topology == SIM_ONE && hash_of(drawn, 8) % 4 == 0)
         theme = hash_of(drawn, 12) % 2 ? KEPT : RECALLED;
+    else if (drawn->topology == SIM_ONE && hash_of(drawn, 14) % 12 == 0)
+        theme = SEVERAL;
     else if (drawn->topology == SIM_CLUSTER && hash_of(drawn, 8) % 2)
         theme = MOVED;
     for (int i = 0; i < THEMES; i++)
@@ -526,6 +617,8 @@ static void draw_kinds(struct sim_plan *drawn, enum theme theme)
         drawn->keep_ms = (uint32_t)(1 + hash_of(drawn, 4) % 300);
     if (theme != IN_TURN && hash_of(drawn, 5) % (theme == TOLD ? 2 : 8) == 0)
         drawn->several = (double)(1 + hash_of(drawn, 6) % 5) / 10;
+    if (theme == SEVERAL)
+        drawn->several = 0.7;
     drawn->shared = theme == KEPT || (theme == TOLD && drawn->topology == SIM_QUORUM) || hash_of(drawn, 1) % 3 > 0
                         ? 0
                         : (double)(1 + hash_of(drawn, 2) % 9) / 10;
@@ -537,13 +630,32 @@ static void calm(struct sim_plan *drawn)
     drawn->network = (struct sim_network){.delay = drawn->network.delay,
                                           .jitter = drawn->network.jitter / 2,
                                           .short_chance = drawn->network.short_chance};
-    drawn->schedule.stall_chance = 0;
     drawn->min_replicas = 0;
     drawn->last_fault = 0;
     drawn->forces = 0;
     drawn->denied = 0;
     drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
     drawn->lease_ms = drawn->lease_ms < 100 ? 100 : drawn->lease_ms;
+    if (hash_of(drawn, 28) % 2)
+        drawn->schedule.stall_chance = 0;
+    else if (drawn->schedule.stall_most >
+             drawn->lease_ms * SIM_MS / 50) /* threads wait for a processor, but not for long */
+        drawn->schedule.stall_most = drawn->lease_ms * SIM_MS / 50;
+}
+
+/* The network of a run in which nothing but certain things goes wrong. */
+static void narrow(struct sim_plan *drawn, enum theme theme)
+{
+    bool is_even = drawn->is_voting && theme != FOUNDING && sim_chance(SIM_FAULTS, 0.6);
+    bool is_stuck = drawn->is_late || (is_even && also(drawn, 22) && !also(drawn, 16));
+
+    if (!drawn->is_told && !drawn->is_quiet && !drawn->is_late && !is_even)
+        return;
+    drawn->network = (struct sim_network){.delay = drawn->network.delay,
+                                          .jitter = drawn->network.jitter / 2,
+                                          .stuck_chance = is_stuck ? 0.05 : 0,
+                                          .stuck_most = is_stuck ? SIM_S : 0};
+    drawn->schedule.stall_chance = 0;
 }
 
 void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
@@ -567,11 +679,13 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     draw_network(&out->network);
     draw_schedule(&out->schedule);
     apply_theme(out, theme);
-    draw_tasks(out);
+    draw_tasks(out, theme);
     if (out->is_voting && hash_of(out, 13) % 2)
         out->skew_most = 20 * SIM_S;
     if (theme == CROWD || theme == RECALLED || out->is_voting) {
         out->servers = !out->is_voting ? 1 : sim_chance(SIM_FAULTS, 0.8) ? 3 : 5;
+        if (theme == THIN && also(out, 25) && !also(out, 29))
+            out->servers = 5;
         out->sentinels = 0;
         out->min_replicas = 0;
     }
@@ -579,18 +693,16 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     if (out->topology == SIM_QUORUM)
         out->fair = 0;
     draw_kinds(out, theme);
-    if (out->is_told || out->is_quiet || (out->is_voting && theme != FOUNDING && sim_chance(SIM_FAULTS, 0.6))) {
-        out->network = (struct sim_network){.delay = out->network.delay, .jitter = out->network.jitter / 2};
-        out->schedule.stall_chance = 0;
-    }
+    narrow(out, theme);
     if (out->is_calm) {
         calm(out);
         return;
     }
-    if (!out->is_told && !out->is_quiet && sim_chance(SIM_FAULTS, theme == STOPS || theme == LATE ? 0.7 : 0.3))
+    if (!out->is_told && !out->is_quiet && !out->is_late &&
+        sim_chance(SIM_FAULTS, theme == STOPS || theme == LATE ? 0.7 : 0.3))
         out->server_rate = sim_chance(SIM_FAULTS, 0.5) ? 1.009 : 0.991;
     draw_faults(out, theme);
-    out->well_from = out->is_told || theme == MOVED ? 0 : out->last_fault;
+    out->well_from = out->is_told || theme == MOVED || out->is_late ? 0 : out->last_fault;
     out->loses_data = out->loses_data || out->forces > 0;
 }
 

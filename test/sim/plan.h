@@ -61,7 +61,8 @@ struct sim_plan {
     int64_t replication_delay;
     uint32_t lease_ms, renew_ms, command_timeout_ms, connect_timeout_ms, outage_ms, handoff_ms, min_replicas;
     uint32_t spin_us;
-    uint32_t keep_ms;                          /* 0: no lease is kept */
+    int script_budget; /* how much of a queue a script goes through, instead of what the library says; 0: just that */
+    uint32_t keep_ms;  /* 0: no lease is kept */
     int64_t hold_least, hold_most, pause_most; /* ns */
     double shared; /* how often a lock is shared; each name has a limit of its own: see sim_limit */
     double fair, fixed, extends, nests, forces, queries, orphans, waits, bursts; /* how often */
@@ -82,6 +83,7 @@ struct sim_plan {
     bool is_calm;      /* nothing goes wrong */
     bool is_quiet;     /* nothing but the faults that its theme is about */
     bool is_moved;     /* nothing but that slots move, quickly */
+    bool is_late;      /* nothing but that connections break, and what was sent over them arrives later */
     bool is_told;      /* nothing but what others do to keys, of which the server tells */
     int64_t well_from; /* from then on delays are short */
 };
@@ -93,6 +95,9 @@ struct sim_cut {
     int64_t end;
     bool quiet_network, quiet_schedule;
 };
+
+/* The leases of that process: in some runs of a quorum each has others. */
+uint32_t sim_lease_ms(const struct sim_plan *plan, int proc);
 
 /* How many may share that name at a time; 0: any number. */
 uint32_t sim_limit(const struct sim_plan *plan, int name);

@@ -68,8 +68,9 @@ struct sim_proc {
     int descriptors; /* that are open */
     unsigned keys;   /* of thread-specific data */
     void (*destructors[SIM_KEYS])(void *);
-    int runtimes; /* that the workload has opened in it */
-    void *user;   /* of the workload */
+    int runtimes;     /* that the workload has opened in it */
+    uint64_t retaken; /* kept leases that the last of them took again */
+    void *user;       /* of the workload */
 };
 
 extern struct sim_proc *sim_procs;

@@ -148,6 +148,7 @@ void sim_server_call(struct sim_call *call);
 
 /* Runs EVAL, EVALSHA and SCRIPT. */
 void sim_script_init(void);
+void sim_script_look_at(int entries); /* of a queue, in one call, instead of 256 */
 void sim_script_eval(struct sim_call *call, bool by_sha);
 void sim_script_command(struct sim_call *call);
 bool sim_script_is_dirty(void); /* the script that runs has written */

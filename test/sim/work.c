@@ -268,6 +268,7 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
     dibs_status status = call_lock(worker, sim_name(name), wait_ms, &options, &begun);
     int64_t took = sim_now - worker->began;
     sim_judge_return(worker, status);
+    sim_judge_wanted(worker, name);
     worker->wants = -1;
     worker->ends = worker->ends || status == DIBS_CLOSED;
     if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED)
@@ -386,10 +387,13 @@ static void look_at_queue(struct sim_worker *worker, int name)
                                  : api->dibs_query_waiters(worker->runtime, sim_name(name), waiters, 64, &count);
     sim_judge_return(worker, status);
     int wait = count_waiters(name, since);
-    bool is_sure = plan->topology == SIM_ONE && (plan->is_calm || plan->is_quiet || plan->is_told);
+    bool is_sure = plan->topology == SIM_ONE && (plan->is_calm || plan->is_quiet || plan->is_told) &&
+                   !sim_has_fault(SIM_FAULT_flushall) && !sim_has_fault(SIM_FAULT_server_lose);
     if (is_sure && status == DIBS_OK &&
         wait > (forgets ? 0 : (int)count + 1)) /* one may have the lock, and not know it yet */
         sim_fail("%s of '%s' knows of %zu who wait, of %d", worker->call, sim_name(name), count, wait);
+    for (size_t i = 0; is_sure && status == DIBS_OK && !forgets && i < count; i++)
+        sim_judge_waits(name, waiters[i].token, since);
 }
 
 static void query(struct sim_worker *worker, int name)
@@ -683,7 +687,7 @@ static dibs_runtime *open_runtime(const struct sim_api *api)
     const char *list[SIM_SERVERS];
     char text[SIM_SERVERS][128];
     dibs_config config = {.urls = list,
-                          .lease_ms = plan->lease_ms,
+                          .lease_ms = sim_lease_ms(plan, sim_current->proc->number),
                           .renew_ms = plan->renew_ms,
                           .command_timeout_ms = plan->command_timeout_ms,
                           .connect_timeout_ms = plan->connect_timeout_ms,
@@ -762,6 +766,7 @@ static void close_runtime(struct sim_worker *last)
 {
     const struct sim_api *api = last->proc->api;
 
+    sim_judge_wanted(last, 0);
     if (last->queue && !plan->shuts_down && sim_chance(SIM_WORK, 0.5)) {
         last->pending = true;
         if (api->dibs_lock_begin(last->task, sim_name(0), DIBS_WAIT_FOREVER, NULL, last->queue, last) != DIBS_OK)
@@ -769,6 +774,7 @@ static void close_runtime(struct sim_worker *last)
         if (sim_chance(SIM_WORK, 0.5))
             sim_pass(sim_between_log(SIM_WORK, 1000, 5 * SIM_MS));
     }
+    sim_judge_wanted(last, 0);
     int64_t began = sim_now;
     api->dibs_close(last->runtime);
     sim_judge_close(began);
@@ -792,6 +798,7 @@ static void *run_process(void *arg)
         sim_tell("has opened a runtime");
         sim_counts.opened++;
         proc->runtimes++;
+        proc->retaken = 0;
         last = (struct sim_worker){.proc = proc, .runtime = runtime};
         begin_takers(&takers, &last);
         for (int i = 0; i < plan->threads; i++) {
