@@ -86,7 +86,7 @@ static bool fits(const struct sim_plan *drawn, enum sim_fault_kind kind)
         return drawn->topology == SIM_CLUSTER;
     if (drawn->is_voting && kind == SIM_FAULT_no_right)
         return false;
-    if (drawn->skew_most > 0 && kind == SIM_FAULT_fence_evicted) /* a fence that one master forgets unnoticed */
+    if (drawn->skew_most > 0 && kind == SIM_FAULT_fence_evicted) /* fences may fall: see doc/GUARANTEES.md */
         return false;
     /* Of a quorum's member a deleted lock is not promised to do no harm, nor, without INFO, older data. */
     return drawn->topology != SIM_QUORUM ||
