@@ -633,22 +633,6 @@ static void count_holders(int name, int *known, int *sure)
     *sure += shared; /* who share the lock count as one */
 }
 
-/* Who does not want a lock any more is not in its queue, unless its process is dead, or an older state brings it back.
- */
-void sim_judge_waits(int name, const char *token, int64_t since)
-{
-    const char *host = strstr(token, "host-");
-    bool waits = !host || names[name].left_at > since || sim_has_fault(SIM_FAULT_server_recall), is_alive = false;
-
-    for (const struct sim_proc *proc = sim_procs; proc && host; proc = proc->next)
-        is_alive = is_alive || (proc->number == atoi(host + 5) && proc->alive);
-    for (const struct sim_worker *worker = sim_workers; worker; worker = worker->next)
-        waits = waits || (worker->proc->number == atoi(host + 5) &&
-                          (worker->wants == name || worker->several >> name & 1 || worker->freed));
-    if (!waits && is_alive)
-        sim_fail("'%s' has in its queue who does not wait: %s", sim_name(name), token);
-}
-
 /* Whether the runtime of that token may still be there, and take it back. One that was closed may not have reached the
  * server. */
 static bool is_open(const char *token)
@@ -700,8 +684,6 @@ static void look_for_nobodys(int name, int known)
     const char *token = token_of(name);
     int64_t since = names[name].nobody_since;
     int64_t most = plan->is_calm ? patience() : patience() - (int64_t)plan->lease_ms * SIM_MS;
-    bool is_new = plan->is_quiet && since > names[name].taken_at + 3 * SAMPLE &&
-                  since > sim_servers->began_at + 3 * SAMPLE; /* no older state brought it back */
 
     if (known > 0 || may_be_had(name) || (plan->keep_ms > 0 && !is_wanted(name)) || !token ||
         strncmp(token, "dibs:", 5) != 0 || strncmp(token, names[name].token, 159) != 0)
@@ -717,7 +699,7 @@ static void look_for_nobodys(int name, int known)
         most = (int64_t)(1500 + 4 * plan->command_timeout_ms) * SIM_MS;
     else if (plan->is_calm || plan->is_told)
         most += 300 * SIM_MS;
-    else if (((plan->loses_data && !is_new) || !is_open(token)) && most < (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS)
+    else if ((plan->loses_data || !is_open(token)) && most < (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS)
         most = (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS;
     if (names[name].nobody_since != SIM_NEVER && sim_now - since > most)
         sim_fail("'%s' is left to nobody, since %.3f s: %s", sim_name(name), (double)names[name].nobody_since / SIM_S,

@@ -63,8 +63,7 @@ void sim_judge_took(int name); /* somebody took the lock, or all of them (-1), a
 void sim_judge_foreign(int name, int64_t until);
 void sim_judge_wanted(const struct sim_worker *worker, int name); /* and does not want it any more */
 bool sim_has_fault(enum sim_fault_kind kind);
-void sim_judge_waits(int name, const char *token, int64_t since); /* it is in the queue */
-bool sim_judge_is_gone(struct sim_worker *worker, int name);      /* the process must know that by now */
+bool sim_judge_is_gone(struct sim_worker *worker, int name); /* the process must know that by now */
 void sim_judge_sure(struct sim_worker *worker, int name);
 void sim_judge_lost(struct sim_worker *worker, int name);
 void sim_judge_told(struct sim_worker *worker, const dibs_completion *loss);

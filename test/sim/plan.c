@@ -630,17 +630,13 @@ static void calm(struct sim_plan *drawn)
     drawn->network = (struct sim_network){.delay = drawn->network.delay,
                                           .jitter = drawn->network.jitter / 2,
                                           .short_chance = drawn->network.short_chance};
+    drawn->schedule.stall_chance = 0;
     drawn->min_replicas = 0;
     drawn->last_fault = 0;
     drawn->forces = 0;
     drawn->denied = 0;
     drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
     drawn->lease_ms = drawn->lease_ms < 100 ? 100 : drawn->lease_ms;
-    if (hash_of(drawn, 28) % 2)
-        drawn->schedule.stall_chance = 0;
-    else if (drawn->schedule.stall_most >
-             drawn->lease_ms * SIM_MS / 50) /* threads wait for a processor, but not for long */
-        drawn->schedule.stall_most = drawn->lease_ms * SIM_MS / 50;
 }
 
 /* The network of a run in which nothing but certain things goes wrong. */

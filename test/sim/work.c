@@ -392,8 +392,6 @@ static void look_at_queue(struct sim_worker *worker, int name)
     if (is_sure && status == DIBS_OK &&
         wait > (forgets ? 0 : (int)count + 1)) /* one may have the lock, and not know it yet */
         sim_fail("%s of '%s' knows of %zu who wait, of %d", worker->call, sim_name(name), count, wait);
-    for (size_t i = 0; is_sure && status == DIBS_OK && !forgets && i < count; i++)
-        sim_judge_waits(name, waiters[i].token, since);
 }
 
 static void query(struct sim_worker *worker, int name)
