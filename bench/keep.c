@@ -553,7 +553,7 @@ static bool run_ends(void)
     static struct grid grid;
     unsigned count = bench_scaled(100);
 
-    if (!rounds_run(&grid, &table, "keepers, 25 at a time", &count))
+    if (!rounds_run(&grid, &table, "25 keepers at a time", &count))
         return false;
     for (unsigned side = 0; side < 2; side++) {
         at_most(sides[side].name, grid_value(&grid, side, END_MOST).high, BOUND_MS, " ms");

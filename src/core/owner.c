@@ -39,7 +39,7 @@ dibs_status dibs__owner_force_unlock(dibs_runtime *runtime, const char *name, co
 
     if (status != DIBS_OK)
         return status;
-    status = finish(&visit, &(struct dibs__op){.kind = DIBS__OP_FORCE, .name = name, .force = {token}}, error);
+    status = finish(&visit, &(struct dibs__op){.kind = DIBS__OP_FORCE, .name = name, .force = {.token = token}}, error);
     if (status == DIBS_NOT_HELD)
         return dibs__error_set(error, status, "another token holds %s", dibs__quote(quoted, name));
     return status;

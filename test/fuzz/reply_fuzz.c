@@ -222,7 +222,7 @@ static void force(struct world *w, const char *token)
     struct dibs__error error = {DIBS_OK, ""};
     int64_t began = w->puppet.time;
     struct dibs__op op = {
-        .kind = DIBS__OP_FORCE, .name = "a", .deadline = dibs__after_ms(began, CALL_MS), .force = {token}};
+        .kind = DIBS__OP_FORCE, .name = "a", .deadline = dibs__after_ms(began, CALL_MS), .force = {.token = token}};
     dibs_status status = w->store->ops->finish(w->store, &op, &error);
 
     check_call(w, began, status, OK | NOT_HELD, &error);

@@ -33,7 +33,7 @@ static inline struct dibs__op store_release_op(const char *name, const char *tok
 static inline dibs_status store_force(struct dibs__store *store, const char *name, const char *token, int64_t deadline)
 {
     return store_do(store,
-                    &(struct dibs__op){.kind = DIBS__OP_FORCE, .name = name, .deadline = deadline, .force = {token}});
+                    &(struct dibs__op){.kind = DIBS__OP_FORCE, .name = name, .deadline = deadline, .force = {.token = token}});
 }
 
 static inline dibs_status store_forget(struct dibs__store *store, const char *name, int64_t deadline)
