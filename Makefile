@@ -225,7 +225,7 @@ $(BUILD)/scripts_lua.c: src/redis/scripts/embed.awk $(SCRIPTS) $(BUILD)/objects
 
 $(LIB_OBJECTS): PRIVATE := -fPIC -fvisibility=hidden -Isrc
 $(CLI_OBJECTS): PRIVATE := -Isrc
-$(COMMON) $(FAULT_OBJECTS) $(FAULT_MAIN): PRIVATE := -Itest
+$(COMMON) $(FAULT_OBJECTS) $(FAULT_MAIN) $(PROG_MAINS): PRIVATE := -Itest
 $(DEMO_OBJECTS) $(DEMO_MAINS): PRIVATE := -Idemo -Itest
 $(OBJ)/demo/examples/fence_sql.o: PRIVATE := $(SQLITE_CFLAGS)
 $(OBJ)/demo/examples/libuv_server.o: PRIVATE := $(LIBUV_CFLAGS)
@@ -291,7 +291,7 @@ $(PEER): $(call objects,$(wildcard bench/peers/dibs/*.c)) $(BENCH_OBJECTS) $(COM
 $(UNIT_TESTS) $(INTEGRATION): $(BUILD)/test/%: $(OBJ)/test/%.o $(TEST_OBJECTS) $(COMMON) $(LIB)/$(STATIC)
 	$(link) $(CMOCKA_LIBS) $(DL_LIBS)
 
-$(TEST_PROGRAMS): $(BUILD)/test/prog/%: $(OBJ)/test/support/prog/%.o $(LIB)/$(STATIC)
+$(TEST_PROGRAMS): $(BUILD)/test/prog/%: $(OBJ)/test/support/prog/%.o $(COMMON) $(LIB)/$(STATIC)
 	$(link)
 
 $(FAULT_WORKER): $(FAULT_MAIN) $(FAULT_OBJECTS) $(COMMON) $(LIB)/$(STATIC)
