@@ -30,6 +30,7 @@ enum { PLAIN, DIBS, SLEEPING };
 static const struct side sides[] = {{"plain hiredis", pairs_plain},
                                     {"dibs", pairs_dibs},
                                     {"dibs without polling", pairs_sleeping},
+                                    {"the least with a fence", pairs_least},
                                     {"nobody", pairs_nobody}};
 
 enum { SIDES = sizeof sides / sizeof *sides };

@@ -4,11 +4,12 @@
 
 #include "support/common/cleanup.h"
 
-const char *const pair_kind_name[] = {"plain hiredis", "dibs", "dibs without polling", "hiredis that polls"};
+const char *const pair_kind_name[] = {"plain hiredis", "dibs", "dibs without polling", "hiredis that polls",
+                                      "the least with a fence"};
 
 static bool is_plain(enum pair_kind kind)
 {
-    return kind == PAIR_PLAIN || kind == PAIR_POLLING;
+    return kind == PAIR_PLAIN || kind == PAIR_POLLING || kind == PAIR_LEAST;
 }
 
 dibs_runtime *pair_runtime(enum pair_kind kind)
@@ -34,10 +35,12 @@ void pair_close(struct pair *pair)
 
 static void run_plain(struct pair *pair)
 {
+    bool fenced = pair->kind == PAIR_LEAST;
+
     snprintf(pair->token, sizeof pair->token, "%u:%lu", pair->number, pair->count);
-    if (!plain_lock(&pair->plain, pair->name, pair->token))
+    if (!(fenced ? plain_lock_fenced : plain_lock)(&pair->plain, pair->name, pair->token))
         cleanup_fail("the lock %s of plain hiredis is not free", pair->name);
-    if (!plain_unlock(&pair->plain, pair->name, pair->token))
+    if (!(fenced ? plain_unlock_fenced : plain_unlock)(&pair->plain, pair->name, pair->token))
         cleanup_fail("the lock %s of plain hiredis was lost", pair->name);
 }
 

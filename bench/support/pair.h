@@ -9,7 +9,8 @@ enum pair_kind {
     PAIR_PLAIN,
     PAIR_DIBS,
     PAIR_SLEEPING, /* dibs that never polls for its replies */
-    PAIR_POLLING   /* plain hiredis that always polls for them first */
+    PAIR_POLLING,  /* plain hiredis that always polls for them first */
+    PAIR_LEAST     /* the least that a lock with a fence and a queue takes, with plain hiredis */
 };
 
 extern const char *const pair_kind_name[];

@@ -119,6 +119,11 @@ void pairs_polling(const void *condition, double out[])
     measure(PAIR_POLLING, condition, out);
 }
 
+void pairs_least(const void *condition, double out[])
+{
+    measure(PAIR_LEAST, condition, out);
+}
+
 void pairs_nobody(const void *condition, double out[])
 {
     struct pairs_condition nobody = *(const struct pairs_condition *)condition;

@@ -30,6 +30,7 @@ struct pairs_condition {
 void pairs_plain(const void *condition, double out[]);
 void pairs_polling(const void *condition, double out[]); /* plain hiredis that polls (support/plain.h) */
 void pairs_dibs(const void *condition, double out[]);
+void pairs_least(const void *condition, double out[]);    /* as PAIR_LEAST */
 void pairs_sleeping(const void *condition, double out[]); /* dibs that never polls */
 void pairs_nobody(const void *condition, double out[]);   /* nobody locks: what the busy loops do then */
 

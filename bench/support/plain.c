@@ -13,6 +13,9 @@
 static const char release[] = "if redis.call('GET', KEYS[1]) == ARGV[1] then "
                               "return redis.call('DEL', KEYS[1]) else return 0 end";
 
+static const char fenced[] = "if redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('EXISTS', KEYS[2]) == 0 then "
+                             "return redis.call('DEL', KEYS[1]) else return 0 end";
+
 /* Looks for the reply without sleeping. What has come goes to the reader of hiredis. */
 static void poll_reply(redisContext *redis)
 {
@@ -30,29 +33,42 @@ static void poll_reply(redisContext *redis)
         redisReaderFeed(redis->reader, bytes, (size_t)size);
 }
 
+static void send_all(const struct plain *plain)
+{
+    int sent = 0;
+
+    while (!sent)
+        if (redisBufferWrite(plain->redis, &sent) != REDIS_OK)
+            cleanup_fail("Redis: %s", plain->redis->errstr);
+}
+
 static redisReply *command(const struct plain *plain, const char *format, ...)
 {
     va_list arguments;
-    int sent = 0;
 
     va_start(arguments, format);
     redisvAppendCommand(plain->redis, format, arguments);
     va_end(arguments);
-    while (!sent)
-        if (redisBufferWrite(plain->redis, &sent) != REDIS_OK)
-            cleanup_fail("Redis: %s", plain->redis->errstr);
+    send_all(plain);
     if (plain->polls)
         poll_reply(plain->redis);
     return bench_next_reply(plain->redis);
+}
+
+static void load(struct plain *plain, const char *script, char sha[48])
+{
+    redisReply *reply = naive_command(plain->redis, "SCRIPT LOAD %s", script);
+
+    snprintf(sha, 48, "%s", reply->str);
+    freeReplyObject(reply);
 }
 
 void plain_open(struct plain *plain, bool polls)
 {
     plain->polls = polls;
     plain->redis = bench_connect();
-    redisReply *reply = naive_command(plain->redis, "SCRIPT LOAD %s", release);
-    snprintf(plain->release, sizeof plain->release, "%s", reply->str);
-    freeReplyObject(reply);
+    load(plain, release, plain->release);
+    load(plain, fenced, plain->fenced);
 }
 
 void plain_close(struct plain *plain)
@@ -72,6 +88,31 @@ bool plain_lock(struct plain *plain, const char *key, const char *token)
 bool plain_unlock(struct plain *plain, const char *key, const char *token)
 {
     redisReply *reply = command(plain, "EVALSHA %s 1 %s %s", plain->release, key, token);
+    bool held = reply->integer == 1;
+
+    freeReplyObject(reply);
+    return held;
+}
+
+bool plain_lock_fenced(struct plain *plain, const char *key, const char *token)
+{
+    bool free = false;
+
+    redisAppendCommand(plain->redis, "EXISTS dibs:queue:{%s}", key);
+    redisAppendCommand(plain->redis, "SET %s %s NX PX %d", key, token, PLAIN_LEASE_MS);
+    redisAppendCommand(plain->redis, "GET dibs:fence:{%s}", key);
+    send_all(plain);
+    for (int i = 0; i < 3; i++) {
+        redisReply *reply = bench_next_reply(plain->redis);
+        free = free || reply->type == REDIS_REPLY_STATUS;
+        freeReplyObject(reply);
+    }
+    return free;
+}
+
+bool plain_unlock_fenced(struct plain *plain, const char *key, const char *token)
+{
+    redisReply *reply = command(plain, "EVALSHA %s 2 %s dibs:queue:{%s} %s", plain->fenced, key, key, token);
     bool held = reply->integer == 1;
 
     freeReplyObject(reply);
