@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/common/redis_connect.h"
 #include "support/common/redis_process.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -175,9 +176,9 @@ static bool has_role(const server *s, const char *role)
     redisReply *reply = NULL;
 
     assert_non_null(context);
-    if (s->options.password && (reply = redisCommand(context, "AUTH %s", s->options.password)))
+    if (s->options.password && (reply = redis_try(context, "AUTH %s", s->options.password)))
         freeReplyObject(reply);
-    reply = context->err ? NULL : redisCommand(context, "ROLE");
+    reply = context->err ? NULL : redis_try(context, "ROLE");
     bool has = reply && reply->elements > 0 && strcmp(reply->element[0]->str, role) == 0;
     if (reply)
         freeReplyObject(reply);

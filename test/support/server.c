@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "support/certificates.h"
+#include "support/common/redis_connect.h"
 #include "support/common/redis_process.h"
 #include "support/document.h"
 #include "support/test.h"
@@ -272,7 +273,7 @@ static redisReply *send_once(server *s, const char *format, va_list arguments)
     if (!s->admin)
         s->admin = connect_admin(s);
     assert_that(s->admin != NULL, "no connection to the server");
-    return redisvCommand(s->admin, format, arguments);
+    return redis_vtry(s->admin, format, arguments);
 }
 
 /* It may do so in between. What it had not read by then is reset, was not carried out, and is sent once more. */

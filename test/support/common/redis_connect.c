@@ -1,6 +1,8 @@
 #include "support/common/redis_connect.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,4 +134,31 @@ redisContext *redis_connect(const char *url)
     if (context)
         redisFree(context);
     return NULL;
+}
+
+redisReply *redis_vtry(redisContext *redis, const char *format, va_list arguments)
+{
+    sigset_t pipe, before, pending;
+    int signal_number;
+
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    redisReply *reply = redisvCommand(redis, format, arguments);
+    int error = errno;
+    if (!reply && sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE))
+        sigwait(&pipe, &signal_number);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return reply;
+}
+
+redisReply *redis_try(redisContext *redis, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    redisReply *reply = redis_vtry(redis, format, arguments);
+    va_end(arguments);
+    return reply;
 }

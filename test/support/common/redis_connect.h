@@ -3,6 +3,7 @@
 #define COMMON_REDIS_CONNECT_H
 
 #include <hiredis/hiredis.h>
+#include <stdarg.h>
 
 /*
  * Understands redis://[user[:password]@]host[:port][/db] and
@@ -11,5 +12,12 @@
  * connection is the caller's, to be given to redisFree.
  */
 redisContext *redis_connect(const char *url);
+
+/*
+ * As redisCommand and redisvCommand, which write with write(2): without the SIGPIPE that comes where the server has
+ * just closed the connection.
+ */
+redisReply *redis_try(redisContext *redis, const char *format, ...);
+redisReply *redis_vtry(redisContext *redis, const char *format, va_list arguments);
 
 #endif
