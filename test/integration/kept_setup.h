@@ -37,7 +37,7 @@ static inline dibs_owner owner_of(dibs_runtime *rt, const char *name)
 struct keeping {
     dibs_runtime *rt;
     const char *name;
-    uint64_t retaken;
+    uint64_t retaken, sent; /* as dibs_stats, before */
 };
 
 static inline bool retakes(void *arg)
@@ -51,7 +51,7 @@ static inline bool retakes(void *arg)
 /* Locks the name until the lease is kept: the server tells of changes by then. */
 static inline void keep(dibs_runtime *rt, const char *name)
 {
-    struct keeping k = {rt, name, stats_of(rt).retaken};
+    struct keeping k = {.rt = rt, .name = name, .retaken = stats_of(rt).retaken};
 
     assert_true(wait_until(retakes, &k, LIMIT_MS));
 }

@@ -192,6 +192,57 @@ static void a_kept_lease_is_short_in_the_store_and_taken_it_is_long(void **state
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
+#define UNSURE_KEEP 500
+#define UNSURE_MS (4 * UNSURE_KEEP) /* what the lease is then cut to */
+
+static bool is_held_for_long(void *arg)
+{
+    return hold_of(((fixture *)arg)->rt, "x").remaining_ms > UNSURE_MS;
+}
+
+static bool has_sent_more(void *arg)
+{
+    struct keeping *k = arg;
+
+    return stats_of(k->rt).store_commands > k->sent;
+}
+
+/* The lease is taken when the server has been told to shorten it, and has not answered. False: that came too late. */
+static bool is_taken_unsure(void *arg)
+{
+    fixture *f = arg;
+    struct keeping k = {.rt = f->rt};
+
+    keep(f->rt, "x");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(wait_until(is_held_for_long, f, LIMIT_MS));
+    server_pause(f->server);
+    k.sent = stats_of(f->rt).store_commands;
+    k.retaken = stats_of(f->rt).retaken;
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_true(wait_until(has_sent_more, &k, LIMIT_MS));
+    dibs_status status = dibs_trylock(f->rt, "x");
+    if (status == DIBS_OK && stats_of(f->rt).retaken > k.retaken)
+        return true;
+    server_resume(f->server);
+    if (status == DIBS_OK)
+        dibs_unlock(f->rt, "x");
+    return false;
+}
+
+/* The server may have done it, so nobody here counts on more. */
+static void a_kept_lease_is_short_before_the_server_has_answered(void **state)
+{
+    fixture *f = *state;
+
+    open_keeping(f, UNSURE_KEEP);
+    assert_true(wait_until(is_taken_unsure, f, LIMIT_MS));
+    assert_true(hold_of(f->rt, "x").remaining_ms <= UNSURE_MS);
+    await_lost(f->rt, "x");
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    server_resume(f->server);
+}
+
 static void what_nobody_uses_is_given_back(void **state)
 {
     fixture *f = *state;
@@ -362,6 +413,7 @@ int main(void)
         TEST(a_kept_lease_is_taken_without_a_command),
         TEST(any_thread_and_any_task_may_take_it),
         TEST(a_kept_lease_is_short_in_the_store_and_taken_it_is_long),
+        TEST(a_kept_lease_is_short_before_the_server_has_answered),
         TEST(what_nobody_uses_is_given_back),
         TEST(an_acquire_that_wants_another_lease_has_it_given_back),
         TEST(a_close_gives_all_back),
