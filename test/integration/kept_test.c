@@ -243,6 +243,29 @@ static void a_kept_lease_is_short_before_the_server_has_answered(void **state)
     server_resume(f->server);
 }
 
+/*
+ * A grant has 1,024 fences. More are the process's own once the server has answered that no other grant will have them:
+ * until then the last one is released, not kept.
+ */
+static void no_fence_is_used_before_the_server_made_it_sure(void **state)
+{
+    fixture *f = *state;
+    dibs_status status = DIBS_OK;
+    unsigned taken = 0;
+
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "x");
+    server_pause(f->server);
+    while (status == DIBS_OK && taken < 3000) {
+        assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+        taken++;
+        status = dibs_unlock(f->rt, "x");
+    }
+    assert_int_equal(status, DIBS_UNAVAILABLE);
+    assert_in_range(taken, 500, 1024);
+    server_resume(f->server);
+}
+
 static void what_nobody_uses_is_given_back(void **state)
 {
     fixture *f = *state;
@@ -414,6 +437,7 @@ int main(void)
         TEST(any_thread_and_any_task_may_take_it),
         TEST(a_kept_lease_is_short_in_the_store_and_taken_it_is_long),
         TEST(a_kept_lease_is_short_before_the_server_has_answered),
+        TEST(no_fence_is_used_before_the_server_made_it_sure),
         TEST(what_nobody_uses_is_given_back),
         TEST(an_acquire_that_wants_another_lease_has_it_given_back),
         TEST(a_close_gives_all_back),
