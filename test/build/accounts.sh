@@ -13,7 +13,7 @@ run() {
 
 # The programs would pass as well if they did not use the account.
 uses_the_account() {
-    DIBS_TEST_ACL='One server' DIBS_ONLY='the_account_of_the_environment' "$DIBS_BUILD/test/integration/rights_test"
+    DIBS_TEST_ACL='One server' DIBS_ONLY='the_environment_names_the_account_of_a_test_server' "$DIBS_BUILD/test/integration/rights_test"
 }
 
 # shellcheck disable=SC2086

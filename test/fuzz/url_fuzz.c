@@ -93,7 +93,7 @@ static char *write_hosts(char *end, const struct dibs__url *url)
 }
 
 /* To be freed. */
-static char *write_anew(const struct dibs__url *url)
+static char *write_from_fields(const struct dibs__url *url)
 {
     static const char *const kinds[] = {"", "-SENTINEL", "-CLUSTER"};
     const char *const texts[] = {url->user, url->password, url->path, url->master_name};
@@ -131,11 +131,11 @@ static void check_same(const char *one, const char *other)
     promise(!one || strcmp(one, other) == 0);
 }
 
-static void check_written_anew(const struct dibs__url *url)
+static void check_written_from_fields(const struct dibs__url *url)
 {
     struct dibs__error error;
     struct dibs__url again;
-    char *text = write_anew(url);
+    char *text = write_from_fields(url);
 
     promise(dibs__url_parse(&again, text, &error) == DIBS_OK);
     check_same(url->user, again.user);
@@ -165,7 +165,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (dibs__url_parse(&url, text, &error) == DIBS_OK) {
         check_fields(&url);
         check_shown(&url);
-        check_written_anew(&url);
+        check_written_from_fields(&url);
         dibs__url_free(&url);
     } else {
         check_refused(&url, &error);

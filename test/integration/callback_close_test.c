@@ -78,12 +78,12 @@ static void close_under_the_callback(fixture *f, bool unlocks)
     dibs_close(c.looker);
 }
 
-static void it_unlocks_what_it_holds(void **state)
+static void a_callback_may_unlock_during_close(void **state)
 {
     close_under_the_callback(*state, true);
 }
 
-static void it_leaves_what_it_holds(void **state)
+static void close_releases_what_a_callback_holds(void **state)
 {
     close_under_the_callback(*state, false);
 }
@@ -93,8 +93,8 @@ static void it_leaves_what_it_holds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(it_unlocks_what_it_holds),
-        TEST(it_leaves_what_it_holds),
+        TEST(a_callback_may_unlock_during_close),
+        TEST(close_releases_what_a_callback_holds),
     };
 
     return cmocka_run_group_tests_name("callback close", tests, NULL, NULL);

@@ -113,7 +113,7 @@ static unsigned tries_that_succeed(dibs_runtime *rt)
     return good;
 }
 
-static void what_stands_is_used_before_what_would_have_to_be_made(void **state)
+static void existing_connections_are_used_before_new_ones_are_made(void **state)
 {
     fixture *f = *state;
 
@@ -135,7 +135,7 @@ static bool all_are_connected(void *arg)
 }
 
 /* Missing connections are made as soon as there is work for them. */
-static void more_are_made_in_the_background_when_those_that_stand_are_busy(void **state)
+static void busy_connections_bring_more_in_the_background(void **state)
 {
     fixture *f = *state;
 
@@ -167,7 +167,7 @@ static bool so_many_downs_came(void *arg)
     return events_count(downs->events, DIBS_EVENT_STORE_DOWN, NULL) >= downs->count;
 }
 
-static void down_is_told_when_nothing_stands_and_up_when_it_does_again(void **state)
+static void down_is_told_when_no_connection_is_left_and_up_when_one_is_back(void **state)
 {
     fixture *f = *state;
 
@@ -186,7 +186,7 @@ static void down_is_told_when_nothing_stands_and_up_when_it_does_again(void **st
     assert_non_null(strstr(events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL).detail, "clients"));
 }
 
-static void a_server_that_is_restarted_under_load(void **state)
+static void a_restart_under_load_loses_nothing(void **state)
 {
     fixture *f = *state;
     struct crowd crowd[THREADS];
@@ -206,7 +206,7 @@ static void a_server_that_is_restarted_under_load(void **state)
 }
 
 /* Idle connections seem to stand, but the server has stopped and answers on none. */
-static void a_server_that_is_silent_is_down_though_idle_connections_stand(void **state)
+static void a_silent_server_is_down_though_idle_connections_are_open(void **state)
 {
     fixture *f = *state;
 
@@ -232,7 +232,7 @@ static bool is_told_down(void *arg)
 }
 
 /* Queries give the scheduler's connection nothing to do; all the same, it asks whether the server is there. */
-static void a_server_that_is_silent_to_questions_is_down(void **state)
+static void a_server_that_leaves_queries_unanswered_is_down(void **state)
 {
     fixture *f = *state;
 
@@ -278,7 +278,7 @@ static void close_with_all(fixture *f, script_server *net)
 }
 
 /* The ask may still be under way, so it is retracted, and the call asks anew over a connection that stands. */
-static void an_ask_in_doubt_goes_on_over_another(void **state)
+static void an_ask_in_doubt_goes_on_over_another_connection(void **state)
 {
     fixture *f = *state;
     script_server *net = open_with_all(f);
@@ -315,7 +315,7 @@ static void a_waiter_whose_connection_is_gone_keeps_its_place(void **state)
     close_with_all(f, net);
 }
 
-static void a_release_is_sent_again_over_another(void **state)
+static void a_release_is_sent_again_over_another_connection(void **state)
 {
     fixture *f = *state;
     script_server *net = open_with_all(f);
@@ -327,7 +327,7 @@ static void a_release_is_sent_again_over_another(void **state)
     close_with_all(f, net);
 }
 
-static void a_question_is_asked_again_over_another(void **state)
+static void a_query_is_sent_again_over_another_connection(void **state)
 {
     fixture *f = *state;
     script_server *net = open_with_all(f);
@@ -349,17 +349,16 @@ static void a_question_is_asked_again_over_another(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_stands_is_used_before_what_would_have_to_be_made),
-        TEST(more_are_made_in_the_background_when_those_that_stand_are_busy),
-        TEST(down_is_told_when_nothing_stands_and_up_when_it_does_again),
-        cmocka_unit_test_setup_teardown(a_server_that_is_restarted_under_load, fixture_setup,
-                                        fixture_teardown_expiring),
-        TEST(a_server_that_is_silent_is_down_though_idle_connections_stand),
-        TEST(a_server_that_is_silent_to_questions_is_down),
-        TEST(an_ask_in_doubt_goes_on_over_another),
+        TEST(existing_connections_are_used_before_new_ones_are_made),
+        TEST(busy_connections_bring_more_in_the_background),
+        TEST(down_is_told_when_no_connection_is_left_and_up_when_one_is_back),
+        cmocka_unit_test_setup_teardown(a_restart_under_load_loses_nothing, fixture_setup, fixture_teardown_expiring),
+        TEST(a_silent_server_is_down_though_idle_connections_are_open),
+        TEST(a_server_that_leaves_queries_unanswered_is_down),
+        TEST(an_ask_in_doubt_goes_on_over_another_connection),
         TEST(a_waiter_whose_connection_is_gone_keeps_its_place),
-        TEST(a_release_is_sent_again_over_another),
-        TEST(a_question_is_asked_again_over_another),
+        TEST(a_release_is_sent_again_over_another_connection),
+        TEST(a_query_is_sent_again_over_another_connection),
     };
 
     return cmocka_run_group_tests_name("channels", tests, NULL, NULL);

@@ -160,13 +160,13 @@ static void close_under_a_crowd(const char *url, int rounds)
         pthread_join(threads[i], NULL);
 }
 
-static void late_calls_at_a_store_in_memory(void **state)
+static void calls_after_close_are_safe_on_a_store_in_memory(void **state)
 {
     (void)state;
     close_under_a_crowd("mem:", 60);
 }
 
-static void late_calls_at_a_server(void **state)
+static void calls_after_close_are_safe_on_a_server(void **state)
 {
     fixture *f = *state;
 
@@ -191,9 +191,9 @@ static void a_closed_quorum_refuses_the_same_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(late_calls_at_a_store_in_memory),
+        cmocka_unit_test(calls_after_close_are_safe_on_a_store_in_memory),
         cmocka_unit_test(a_closed_quorum_refuses_the_same_arguments),
-        cmocka_unit_test_setup_teardown(late_calls_at_a_server, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(calls_after_close_are_safe_on_a_server, fixture_setup, fixture_teardown),
     };
 
     return cmocka_run_group_tests_name("closing", tests, NULL, NULL);

@@ -83,7 +83,7 @@ static dibs_status try_until_heard(dibs_runtime *rt, const char *name)
 }
 
 /* What is held while a master is killed is held still, because its replica knew of it. */
-static void a_master_is_killed_while_threads_lock(void **state)
+static void threads_go_on_locking_when_a_master_is_killed(void **state)
 {
     static struct crowd crowd;
     struct scene *s = *state;
@@ -135,7 +135,7 @@ static void a_master_is_killed_while_threads_lock(void **state)
 }
 
 /* The replica did not hear of the lock: the holder restores it there. */
-static void what_the_new_master_does_not_know_is_restored(void **state)
+static void a_lock_that_the_new_master_does_not_know_is_restored(void **state)
 {
     struct scene *s = *state;
     server *master = s->c->nodes[1], *replica = s->c->nodes[4];
@@ -239,7 +239,7 @@ static bool has_no_client(void *arg)
     return count == 0;
 }
 
-static void a_node_that_is_not_needed_is_left(void **state)
+static void the_replica_of_the_url_is_left_once_the_masters_are_known(void **state)
 {
     struct scene *s = *state;
     server *replica = s->c->nodes[5];
@@ -301,17 +301,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(replicas_acknowledge_at_each_node), /* the first: later these masters are none any more */
-        CASE(a_master_is_killed_while_threads_lock),
-        CASE(a_node_that_is_not_needed_is_left),
-        CASE(what_the_new_master_does_not_know_is_restored),
+        CASE(threads_go_on_locking_when_a_master_is_killed),
+        CASE(the_replica_of_the_url_is_left_once_the_masters_are_known),
+        CASE(a_lock_that_the_new_master_does_not_know_is_restored),
         CASE(an_unlock_is_done_at_the_new_master),
     };
 
 #ifdef DIBS_WITH_TLS
     const struct CMUnitTest tests_tls[] = {
         TLS_CASE(a_node_with_a_wrong_certificate_is_refused_and_the_others_are_used),
-        TLS_CASE(a_master_is_killed_while_threads_lock),
-        TLS_CASE(what_the_new_master_does_not_know_is_restored),
+        TLS_CASE(threads_go_on_locking_when_a_master_is_killed),
+        TLS_CASE(a_lock_that_the_new_master_does_not_know_is_restored),
     };
     if (cmocka_run_group_tests_name("cluster failover with TLS", tests_tls, NULL, stop_cluster) != 0)
         return 1;

@@ -163,7 +163,7 @@ static void one_runtime_waits_at_all_nodes(void **state)
  * What is published is heard by the subscriber of each node. The copies come when the lock is held, or is held again:
  * none of them ends a hold.
  */
-static void a_grant_that_is_heard_at_all_nodes_is_taken_once(void **state)
+static void a_grant_that_arrives_from_all_nodes_is_taken_once(void **state)
 {
     struct scene *s = *state;
     struct waiting w = waiter(s, s->c->nodes[0]), others[2];
@@ -218,7 +218,7 @@ static void a_grant_arrives_after_the_slot_has_moved(void **state)
 }
 
 /* Who is not heard at the new node yet asks by itself, or because it is given a hint. */
-static void a_lock_that_is_released_while_its_slot_moves_is_had(void **state)
+static void a_waiter_gets_a_lock_released_while_its_slot_moves(void **state)
 {
     struct scene *s = *state;
     struct waiting w = waiter(s, s->c->nodes[2]);
@@ -273,9 +273,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(grants_arrive_at_every_node),
         CASE(one_runtime_waits_at_all_nodes),
-        CASE(a_grant_that_is_heard_at_all_nodes_is_taken_once),
+        CASE(a_grant_that_arrives_from_all_nodes_is_taken_once),
         CASE(a_grant_arrives_after_the_slot_has_moved),
-        CASE(a_lock_that_is_released_while_its_slot_moves_is_had),
+        CASE(a_waiter_gets_a_lock_released_while_its_slot_moves),
         CASE(a_grant_arrives_after_a_failover), /* the last: a node is dead then */
     };
 

@@ -43,7 +43,7 @@ static void use_once(struct scene *s, const char *name)
 /* ------------------------------------------------------------------------------ ASK */
 
 /* Nothing of the lock is anywhere: what is new begins at the node that gets the slot. */
-static void a_lock_that_is_new_begins_where_its_slot_goes(void **state)
+static void a_new_lock_begins_where_its_slot_goes(void **state)
 {
     struct scene *s = *state;
     dibs_owner owner;
@@ -67,7 +67,7 @@ static void a_lock_that_is_new_begins_where_its_slot_goes(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, m.name));
 }
 
-static void a_lock_that_has_gone_ahead_is_followed(void **state)
+static void a_lock_that_moved_before_its_slot_is_followed(void **state)
 {
     struct scene *s = *state;
 
@@ -90,7 +90,7 @@ static void a_lock_that_has_gone_ahead_is_followed(void **state)
 }
 
 /* Also of what is retracted: a lock is taken, and its runtime closed, while nothing of it is at its old node. */
-static void what_is_retracted_is_followed(void **state)
+static void a_retraction_follows_its_slot(void **state)
 {
     struct scene *s = *state;
 
@@ -112,7 +112,7 @@ static void what_is_retracted_is_followed(void **state)
 }
 
 /* A lease that came with its slot is known where it came to: if it is gone there, somebody deleted it. */
-static void what_is_deleted_after_a_move_is_not_restored(void **state)
+static void a_lock_that_is_deleted_after_a_move_is_not_restored(void **state)
 {
     struct scene *s = *state;
 
@@ -131,7 +131,7 @@ static void what_is_deleted_after_a_move_is_not_restored(void **state)
 /* ------------------------------------------------------------------------- TRYAGAIN */
 
 /* The fence is there, the key and the queue are not: the node says TRYAGAIN until all is on one side. */
-static void a_lock_that_is_in_two_parts_is_waited_for(void **state)
+static void an_acquire_waits_for_a_lock_in_two_parts(void **state)
 {
     struct scene *s = *state;
     actor *a = actor_start();
@@ -151,7 +151,7 @@ static void a_lock_that_is_in_two_parts_is_waited_for(void **state)
     actor_end(a);
 }
 
-static void a_release_waits_as_well(void **state)
+static void a_release_waits_for_a_lock_in_two_parts(void **state)
 {
     struct scene *s = *state;
     actor *a = actor_start();
@@ -172,7 +172,7 @@ static void a_release_waits_as_well(void **state)
 }
 
 /* After outage_ms it is given up. */
-static void it_is_not_waited_for_longer_than_for_an_outage(void **state)
+static void a_migration_is_waited_for_no_longer_than_an_outage(void **state)
 {
     struct scene *s = *state;
 
@@ -191,7 +191,7 @@ static void it_is_not_waited_for_longer_than_for_an_outage(void **state)
 
 /* ---------------------------------------------------------------------- CLUSTERDOWN */
 
-static void a_slot_that_nobody_has_is_waited_for(void **state)
+static void an_acquire_waits_for_a_slot_without_a_node(void **state)
 {
     struct scene *s = *state;
     actor *a = actor_start();
@@ -356,7 +356,7 @@ static void a_sharer_waits_until_its_part_has_moved(void **state)
 }
 
 /* Nobody may begin to share it beside what the other node still says of sharers. */
-static void who_wants_to_share_waits_until_the_sharers_have_moved(void **state)
+static void a_new_sharer_waits_until_the_sharers_have_moved(void **state)
 {
     struct scene *s = *state;
     actor *reader = actor_start();
@@ -511,18 +511,18 @@ static void slots_move_to_and_fro_while_threads_lock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(a_lock_that_is_new_begins_where_its_slot_goes),
-        CASE(a_lock_that_has_gone_ahead_is_followed),
-        CASE(what_is_retracted_is_followed),
-        CASE(what_is_deleted_after_a_move_is_not_restored),
-        CASE(a_lock_that_is_in_two_parts_is_waited_for),
-        CASE(a_release_waits_as_well),
-        CASE(it_is_not_waited_for_longer_than_for_an_outage),
-        CASE(a_slot_that_nobody_has_is_waited_for),
+        CASE(a_new_lock_begins_where_its_slot_goes),
+        CASE(a_lock_that_moved_before_its_slot_is_followed),
+        CASE(a_retraction_follows_its_slot),
+        CASE(a_lock_that_is_deleted_after_a_move_is_not_restored),
+        CASE(an_acquire_waits_for_a_lock_in_two_parts),
+        CASE(a_release_waits_for_a_lock_in_two_parts),
+        CASE(a_migration_is_waited_for_no_longer_than_an_outage),
+        CASE(an_acquire_waits_for_a_slot_without_a_node),
         CASE(an_ask_in_doubt_moves_with_its_slot),
         CASE(a_sharer_waits_for_the_rest_of_its_lock),
         CASE(a_sharer_waits_until_its_part_has_moved),
-        CASE(who_wants_to_share_waits_until_the_sharers_have_moved),
+        CASE(a_new_sharer_waits_until_the_sharers_have_moved),
         CASE(a_lock_is_released_to_a_reader_when_its_slot_has_moved),
         CASE(a_slot_moves_while_its_lock_is_waited_for),
         CASE(slots_move_to_and_fro_while_threads_lock),

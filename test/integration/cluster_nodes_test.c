@@ -41,7 +41,7 @@ static void one_node_that_answers_is_enough(void **state)
 }
 
 /* Its host takes connections and says nothing. */
-static void a_first_node_that_is_silent_does_not_cost_the_opening(void **state)
+static void a_silent_first_node_does_not_fail_open(void **state)
 {
     struct scene *s = *state;
     dibs_runtime *rt = NULL;
@@ -53,7 +53,7 @@ static void a_first_node_that_is_silent_does_not_cost_the_opening(void **state)
     dibs_close(rt);
 }
 
-static void where_nobody_answers_it_is_said(void **state)
+static void open_fails_where_no_node_answers(void **state)
 {
     struct scene *s = *state;
     server *alone = server_start(&(server_options){.tcp = true});
@@ -77,7 +77,7 @@ static void where_nobody_answers_it_is_said(void **state)
 
 /* ------------------------------------------------------------------ a node that hangs */
 
-static void it_delays_no_other_nodes_leases(void **state)
+static void a_node_that_hangs_delays_no_other_nodes_leases(void **state)
 {
     struct scene *s = *state;
     char names[3][32];
@@ -275,9 +275,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(one_node_that_answers_is_enough),
-        CASE(a_first_node_that_is_silent_does_not_cost_the_opening),
-        CASE(where_nobody_answers_it_is_said),
-        CASE(it_delays_no_other_nodes_leases),
+        CASE(a_silent_first_node_does_not_fail_open),
+        CASE(open_fails_where_no_node_answers),
+        CASE(a_node_that_hangs_delays_no_other_nodes_leases),
         CASE(a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer),
         CASE(nodes_are_not_hammered_for_the_map),
         CASE(the_store_is_down_only_when_no_node_answers),

@@ -91,7 +91,7 @@ static void a_key_whose_sidecars_lie_elsewhere_is_invalid(void **state)
 }
 
 /* The key counts, not the name: a prefix with a tag puts all of them into one slot. */
-static void with_a_tag_in_the_prefix_all_names_are_good(void **state)
+static void a_prefix_with_a_tag_makes_every_name_valid(void **state)
 {
     fixture *f = *state;
 
@@ -112,7 +112,7 @@ static void without_a_prefix_the_name_is_the_key(void **state)
 }
 
 /* Without a cluster there are no slots. */
-static void a_server_without_a_cluster_takes_all_names(void **state)
+static void a_server_outside_a_cluster_takes_all_names(void **state)
 {
     fixture *f = *state;
 
@@ -128,9 +128,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ON_A_CLUSTER(a_key_whose_sidecars_lie_elsewhere_is_invalid),
-        ON_A_CLUSTER(with_a_tag_in_the_prefix_all_names_are_good),
+        ON_A_CLUSTER(a_prefix_with_a_tag_makes_every_name_valid),
         ON_A_CLUSTER(without_a_prefix_the_name_is_the_key),
-        cmocka_unit_test_setup_teardown(a_server_without_a_cluster_takes_all_names, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_server_outside_a_cluster_takes_all_names, fixture_setup, fixture_teardown),
     };
 
     return cmocka_run_group_tests_name("cluster", tests, NULL, NULL);

@@ -66,7 +66,7 @@ static bool short_call_succeeds(void *arg)
 }
 
 /* No single call has the time to connect, but together they have. */
-static void short_calls_get_there_at_last(void **state)
+static void short_calls_connect_in_the_end(void **state)
 {
     fixture *f = *state;
 
@@ -206,7 +206,7 @@ static void a_full_backlog_is_waited_for(void **state)
     server_stop(s);
 }
 
-static void a_backlog_that_stays_full(void **state)
+static void a_backlog_that_stays_full_fails_open_in_time(void **state)
 {
     struct fillers fillers;
     server *s = stand_still(&fillers);
@@ -263,7 +263,7 @@ void freeaddrinfo(struct addrinfo *list)
 }
 
 /* The first address of a name never answers, because its backlog is full. */
-static void the_second_address_has_its_share(void **state)
+static void a_silent_address_leaves_time_for_the_second(void **state)
 {
     server *s = server_start(&(server_options){.tcp = true});
     struct sockaddr_in silent = {.sin_family = AF_INET, .sin_port = htons((uint16_t)s->port)};
@@ -333,11 +333,11 @@ static void a_server_that_hangs_up_in_silence_may_expect_tls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(short_calls_get_there_at_last),
+        TEST(short_calls_connect_in_the_end),
         TEST(a_short_call_does_not_fail_others),
         cmocka_unit_test(a_full_backlog_is_waited_for),
-        cmocka_unit_test(a_backlog_that_stays_full),
-        cmocka_unit_test(the_second_address_has_its_share),
+        cmocka_unit_test(a_backlog_that_stays_full_fails_open_in_time),
+        cmocka_unit_test(a_silent_address_leaves_time_for_the_second),
         TEST(a_server_that_hangs_up_in_silence_may_expect_tls),
     };
 

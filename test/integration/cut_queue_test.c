@@ -134,7 +134,7 @@ static void cut_the_ask_of_one_that_waits(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-static void an_ask_that_queues_cut_at_any_byte(void **state)
+static void an_ask_that_queues_may_be_cut_at_any_byte(void **state)
 {
     scene s = scene_open(*state, 0);
 
@@ -163,7 +163,7 @@ static void cut_the_ask_of_one_that_gives_up(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-static void an_ask_that_queued_and_gave_up_cut_at_any_byte(void **state)
+static void an_ask_that_gives_up_may_be_cut_at_any_byte(void **state)
 {
     scene s = scene_open(*state, 0);
 
@@ -204,7 +204,7 @@ static void cut_the_ask_of_a_fair_one(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-static void a_fair_ask_cut_at_any_byte(void **state)
+static void a_fair_ask_may_be_cut_at_any_byte(void **state)
 {
     scene s = scene_open(*state, 0);
 
@@ -249,7 +249,7 @@ static void cut_the_release_for_another_process(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-static void a_release_for_another_process_cut_at_any_byte(void **state)
+static void a_release_for_another_process_may_be_cut_at_any_byte(void **state)
 {
     scene s = scene_open(*state, 0);
 
@@ -290,7 +290,7 @@ static void cut_the_requeue(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-static void a_release_that_asks_again_cut_at_any_byte(void **state)
+static void a_release_that_asks_again_may_be_cut_at_any_byte(void **state)
 {
     scene s = scene_open(*state, DIBS_NO_HANDOFF);
 
@@ -318,7 +318,7 @@ static void cut_the_requeue_behind_another(scene *s, script_rule rule)
     expect_nothing_left(s);
 }
 
-static void a_release_that_asks_behind_another_cut_at_any_byte(void **state)
+static void a_release_that_asks_behind_another_may_be_cut_at_any_byte(void **state)
 {
     scene s = scene_open(*state, DIBS_NO_HANDOFF);
 
@@ -338,7 +338,7 @@ static void begin_waiting_there(scene *s)
 }
 
 /* The waiter does not hear of its grant; when it listens again, it asks. */
-static void a_message_cut_at_any_byte(void **state)
+static void a_grant_message_may_be_cut_at_any_byte(void **state)
 {
     scene s = scene_open(*state, 0);
     size_t count = 0;
@@ -362,7 +362,7 @@ static void a_message_cut_at_any_byte(void **state)
 }
 
 /* All connections break while a grant is on its way, so the waiter cannot ask over the old one either. */
-static void everything_breaks_while_a_grant_is_on_its_way(void **state)
+static void a_grant_survives_when_every_connection_breaks(void **state)
 {
     scene s = scene_open(*state, 0);
 
@@ -380,7 +380,7 @@ static void everything_breaks_while_a_grant_is_on_its_way(void **state)
 }
 
 /* A waiter gave up while its grant was on its way, and then hears of it, or of a part: the grant is given back. */
-static void a_grant_that_nobody_waits_for_any_more(void **state)
+static void a_grant_that_nobody_waits_for_is_given_back_though_cut(void **state)
 {
     scene s = scene_open(*state, 0);
     unsigned queued = 0;
@@ -417,15 +417,15 @@ static void a_grant_that_nobody_waits_for_any_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(an_ask_that_queues_cut_at_any_byte),
-        TEST(an_ask_that_queued_and_gave_up_cut_at_any_byte),
-        TEST(a_fair_ask_cut_at_any_byte),
-        TEST(a_release_for_another_process_cut_at_any_byte),
-        TEST(a_release_that_asks_again_cut_at_any_byte),
-        TEST(a_release_that_asks_behind_another_cut_at_any_byte),
-        TEST(a_message_cut_at_any_byte),
-        TEST(everything_breaks_while_a_grant_is_on_its_way),
-        TEST(a_grant_that_nobody_waits_for_any_more),
+        TEST(an_ask_that_queues_may_be_cut_at_any_byte),
+        TEST(an_ask_that_gives_up_may_be_cut_at_any_byte),
+        TEST(a_fair_ask_may_be_cut_at_any_byte),
+        TEST(a_release_for_another_process_may_be_cut_at_any_byte),
+        TEST(a_release_that_asks_again_may_be_cut_at_any_byte),
+        TEST(a_release_that_asks_behind_another_may_be_cut_at_any_byte),
+        TEST(a_grant_message_may_be_cut_at_any_byte),
+        TEST(a_grant_survives_when_every_connection_breaks),
+        TEST(a_grant_that_nobody_waits_for_is_given_back_though_cut),
     };
 
     return cmocka_run_group_tests_name("cut queue", tests, NULL, NULL);

@@ -113,18 +113,18 @@ static void cut_everywhere(fixture *f, cut_function *cut)
     script_server_stop(net);
 }
 
-static void an_acquire_cut_at_any_byte(void **state)
+static void an_acquire_may_be_cut_at_any_byte(void **state)
 {
     cut_everywhere(*state, cut_acquire);
 }
 
-static void a_release_cut_at_any_byte(void **state)
+static void a_release_may_be_cut_at_any_byte(void **state)
 {
     cut_everywhere(*state, cut_release);
 }
 
 /* The reply hangs instead: the timeout ends the call. */
-static void replies_that_hang(void **state)
+static void a_reply_that_hangs_ends_at_the_timeout(void **state)
 {
     static const script_action actions[] = {SCRIPT_TRUNCATE_HANG, SCRIPT_STALL_REPLY, SCRIPT_STALL_REQUEST};
     fixture *f = *state;
@@ -181,9 +181,9 @@ static void a_late_ask_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(an_acquire_cut_at_any_byte),
-        TEST(a_release_cut_at_any_byte),
-        TEST(replies_that_hang),
+        TEST(an_acquire_may_be_cut_at_any_byte),
+        TEST(a_release_may_be_cut_at_any_byte),
+        TEST(a_reply_that_hangs_ends_at_the_timeout),
         TEST(a_late_ask_leaves_nothing),
     };
 

@@ -92,7 +92,7 @@ static void each_first_acquire_waits_for_the_disk(void **state)
 }
 
 /* The reply is held back: the lock is in the server, and the call has not returned. */
-static void it_is_not_held_before(void **state)
+static void a_lock_is_not_held_before_it_is_on_the_disk(void **state)
 {
     fixture *f = *state;
     script_server *net = start_answering(f, SAYS_YES);
@@ -122,7 +122,7 @@ static void expect_given_back(fixture *f, dibs_runtime *rt, dibs_status status, 
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-static void what_is_not_on_the_disk_is_given_back(void **state)
+static void a_grant_that_does_not_reach_the_disk_is_given_back(void **state)
 {
     fixture *f = *state;
     script_server *net = start_answering(f, SAYS_YES);
@@ -198,7 +198,7 @@ static void a_fair_grant_waits_for_the_disk(void **state)
 }
 
 /* The fixture's server has no replica. */
-static void replicas_are_waited_for_besides(void **state)
+static void an_acquire_waits_for_replicas_and_the_disk(void **state)
 {
     fixture *f = *state;
     script_server *net = start_answering(f, SAYS_YES);
@@ -281,7 +281,7 @@ static void expect_not_opened(const char *url, dibs_status status, const char *w
 }
 
 /* The server without an append-only file; the one that is too old says so in other words. */
-static void a_server_that_keeps_nothing(void **state)
+static void durable_is_refused_by_a_server_without_an_append_only_file(void **state)
 {
     fixture *f = *state;
 
@@ -289,7 +289,7 @@ static void a_server_that_keeps_nothing(void **state)
                       tells_of_disk(f->server) ? "it has no append-only file" : TOO_OLD);
 }
 
-static void an_account_without_the_right(void **state)
+static void durable_needs_the_right_to_waitaof(void **state)
 {
     fixture *f = *state;
     char url[200];
@@ -304,7 +304,7 @@ static void an_account_without_the_right(void **state)
 }
 
 /* Locks that are held are kept; new ones are not granted. */
-static void a_server_that_does_not_keep_it_any_more(void **state)
+static void durable_ends_when_the_append_only_file_is_switched_off(void **state)
 {
     fixture *f = *state;
     server *s = server_start(&(server_options){.config = APPEND_ONLY});
@@ -394,7 +394,7 @@ static void grant_and_fail(server *s)
     assert_int_equal(told, 'y');
 }
 
-static void what_was_granted_outlives_the_machine(void **state)
+static void a_durable_grant_outlives_its_machine(void **state)
 {
     char shim[4096];
 
@@ -421,16 +421,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(each_first_acquire_waits_for_the_disk),
-        TEST(it_is_not_held_before),
-        TEST(what_is_not_on_the_disk_is_given_back),
+        TEST(a_lock_is_not_held_before_it_is_on_the_disk),
+        TEST(a_grant_that_does_not_reach_the_disk_is_given_back),
         TEST(a_pushed_grant_waits_for_the_disk),
         TEST(a_fair_grant_waits_for_the_disk),
-        TEST(replicas_are_waited_for_besides),
+        TEST(an_acquire_waits_for_replicas_and_the_disk),
         cmocka_unit_test(a_member_votes_only_for_what_is_on_its_disk),
-        TEST(a_server_that_keeps_nothing),
-        TEST(an_account_without_the_right),
-        TEST(a_server_that_does_not_keep_it_any_more),
-        cmocka_unit_test(what_was_granted_outlives_the_machine),
+        TEST(durable_is_refused_by_a_server_without_an_append_only_file),
+        TEST(durable_needs_the_right_to_waitaof),
+        TEST(durable_ends_when_the_append_only_file_is_switched_off),
+        cmocka_unit_test(a_durable_grant_outlives_its_machine),
     };
 
     return cmocka_run_group_tests_name("durable", tests, NULL, NULL);

@@ -25,7 +25,7 @@ static void expect(dibs_runtime *rt, const char *subject, dibs_verdict verdict, 
 
 /* -------------------------------------------------------------------- the order */
 
-static void each_subject_comes_in_its_order(void **state)
+static void examine_reports_subjects_in_order(void **state)
 {
     static const char *const subjects[] = {"connection", "version", "role",     "eviction", "persistence", "replicas",
                                            "clock",      "rights",  "commands", "tracking", "round trip"};
@@ -48,7 +48,7 @@ static void each_subject_comes_in_its_order(void **state)
     expect_works(f, f->rt, "a");
 }
 
-static void wrong_arguments_are_refused(void **state)
+static void examine_refuses_wrong_arguments(void **state)
 {
     fixture *f = *state;
 
@@ -84,7 +84,7 @@ static void stop_using_it(const dibs_finding *finding, void *arg)
         use_it(finding, arg);
 }
 
-static void a_callback_may_use_the_runtime(void **state)
+static void an_examine_callback_may_use_the_runtime(void **state)
 {
     fixture *f = *state;
     struct user user = {.count = 0};
@@ -95,7 +95,7 @@ static void a_callback_may_use_the_runtime(void **state)
     assert_int_equal(user.count, 3);
 }
 
-static void memory_is_examined_too(void **state)
+static void a_store_in_memory_is_examined_too(void **state)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
 
@@ -106,7 +106,7 @@ static void memory_is_examined_too(void **state)
 
 /* --------------------------------------------------------------- the connection */
 
-static void a_server_that_is_away(void **state)
+static void examine_reports_an_absent_server(void **state)
 {
     fixture *f = *state;
 
@@ -120,7 +120,7 @@ static void a_server_that_is_away(void **state)
     expect(f->rt, "connection", OK, "answers");
 }
 
-static void a_connection_that_breaks(void **state)
+static void examine_reports_a_connection_that_breaks(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -132,7 +132,7 @@ static void a_connection_that_breaks(void **state)
     script_server_stop(net);
 }
 
-static void a_server_that_is_silent(void **state)
+static void examine_reports_a_silent_server(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -166,7 +166,7 @@ static void expect_of_info(fixture *f, const char *info, const char *subject, di
     script_server_stop(net);
 }
 
-static void servers_of_all_ages(void **state)
+static void examine_judges_server_versions(void **state)
 {
     static const struct {
         const char *info;
@@ -194,7 +194,7 @@ static void servers_of_all_ages(void **state)
         expect_of_info(f, rows[i].info, "version", rows[i].verdict, rows[i].words);
 }
 
-static void a_disk_that_fails(void **state)
+static void examine_reports_a_failing_disk(void **state)
 {
     fixture *f = *state;
 
@@ -204,7 +204,7 @@ static void a_disk_that_fails(void **state)
     expect_of_info(f, "aof_enabled:0\r\nrdb_last_bgsave_status:err\r\n", "persistence", BAD, "last snapshot failed");
 }
 
-static void a_replica_is_no_master(void **state)
+static void examine_reports_a_replica(void **state)
 {
     fixture *f = *state;
     server *master = server_start(&(server_options){.tcp = true});
@@ -220,7 +220,7 @@ static void a_replica_is_no_master(void **state)
     server_stop(master);
 }
 
-static void what_a_server_evicts(void **state)
+static void examine_reports_eviction(void **state)
 {
     fixture *f = *state;
     char text[32];
@@ -249,7 +249,7 @@ static void keep_nothing(server *s)
     server_do(s, "CONFIG SET save %s", "");
 }
 
-static void what_a_restart_forgets(void **state)
+static void examine_reports_what_a_restart_forgets(void **state)
 {
     fixture *f = *state;
 
@@ -277,7 +277,7 @@ static bool has_replica(void *arg)
     return online;
 }
 
-static void replicas_and_min_replicas(void **state)
+static void examine_compares_replicas_with_min_replicas(void **state)
 {
     server *master = server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"});
     server *replica = server_start(NULL);
@@ -299,7 +299,7 @@ static void replicas_and_min_replicas(void **state)
 
 /* ----------------------------------------------------------- clock, round trip, told */
 
-static void a_clock_that_differs(void **state)
+static void examine_reports_a_clock_that_differs(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -321,7 +321,7 @@ static void a_clock_that_differs(void **state)
     script_server_stop(net);
 }
 
-static void a_server_that_is_far_away(void **state)
+static void examine_reports_a_distant_server(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -344,7 +344,7 @@ static bool tracks(void *arg)
     return stats_of(arg).tracking == 1;
 }
 
-static void being_told_of_changes(void **state)
+static void examine_reports_whether_changes_are_told(void **state)
 {
     fixture *f = *state;
 
@@ -356,7 +356,7 @@ static void being_told_of_changes(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
 }
 
-static void a_proxy_that_swallows_changes(void **state)
+static void examine_notices_a_proxy_that_swallows_changes(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -428,7 +428,7 @@ static bool is_told(server *s, const char *right, bool opens)
 }
 
 /* doc/ACCOUNTS.md: the rule is enough, and each right that is missing is told, with its remedy. */
-static void each_right_that_is_missing_is_told(void **state)
+static void examine_reports_each_missing_right(void **state)
 {
     static document_row rows[ROWS_MOST];
     fixture *f = *state;
@@ -465,7 +465,7 @@ static void findings_are_lines_whatever_they_name(void **state)
     unlink(path);
 }
 
-static void the_smallest_account(void **state)
+static void examine_works_with_the_smallest_account(void **state)
 {
     fixture *f = *state;
     char rule[RULE_SIZE], command[RULE_SIZE + 100], url[200];
@@ -500,7 +500,7 @@ static void the_smallest_account(void **state)
     dibs_close(rt);
 }
 
-static void each_command_that_is_missing_is_told(void **state)
+static void examine_reports_each_missing_command(void **state)
 {
     static const struct {
         const char *command;
@@ -528,27 +528,27 @@ static void each_command_that_is_missing_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(each_subject_comes_in_its_order),
-        TEST(wrong_arguments_are_refused),
-        TEST(a_callback_may_use_the_runtime),
-        cmocka_unit_test(memory_is_examined_too),
-        TEST(a_server_that_is_away),
-        TEST(a_connection_that_breaks),
-        TEST(a_server_that_is_silent),
-        TEST(servers_of_all_ages),
-        TEST(a_disk_that_fails),
-        TEST(a_replica_is_no_master),
-        TEST(what_a_server_evicts),
-        TEST(what_a_restart_forgets),
-        cmocka_unit_test(replicas_and_min_replicas),
-        TEST(a_clock_that_differs),
-        TEST(a_server_that_is_far_away),
-        TEST(being_told_of_changes),
-        TEST(a_proxy_that_swallows_changes),
-        TEST(each_right_that_is_missing_is_told),
+        TEST(examine_reports_subjects_in_order),
+        TEST(examine_refuses_wrong_arguments),
+        TEST(an_examine_callback_may_use_the_runtime),
+        cmocka_unit_test(a_store_in_memory_is_examined_too),
+        TEST(examine_reports_an_absent_server),
+        TEST(examine_reports_a_connection_that_breaks),
+        TEST(examine_reports_a_silent_server),
+        TEST(examine_judges_server_versions),
+        TEST(examine_reports_a_failing_disk),
+        TEST(examine_reports_a_replica),
+        TEST(examine_reports_eviction),
+        TEST(examine_reports_what_a_restart_forgets),
+        cmocka_unit_test(examine_compares_replicas_with_min_replicas),
+        TEST(examine_reports_a_clock_that_differs),
+        TEST(examine_reports_a_distant_server),
+        TEST(examine_reports_whether_changes_are_told),
+        TEST(examine_notices_a_proxy_that_swallows_changes),
+        TEST(examine_reports_each_missing_right),
         TEST(findings_are_lines_whatever_they_name),
-        TEST(the_smallest_account),
-        cmocka_unit_test(each_command_that_is_missing_is_told),
+        TEST(examine_works_with_the_smallest_account),
+        cmocka_unit_test(examine_reports_each_missing_command),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

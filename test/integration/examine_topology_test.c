@@ -33,7 +33,7 @@ static bool take_lock(const char *name, const dibs_owner *owner, void *arg)
 
 /* ------------------------------------------------------------------- sentinels */
 
-static void sentinels_that_agree_and_do_not(void **state)
+static void examine_reports_sentinels_that_disagree(void **state)
 {
     sentinels *s = sentinels_start(NULL);
     dibs_runtime *rt = open_url(s->url, &(dibs_config){.connect_timeout_ms = 3000});
@@ -53,7 +53,7 @@ static void sentinels_that_agree_and_do_not(void **state)
     sentinels_stop(s);
 }
 
-static void a_sentinel_that_names_another(void **state)
+static void examine_reports_a_sentinel_that_names_another_master(void **state)
 {
     sentinels *s = sentinels_start(NULL);
     dibs_runtime *rt = open_url(s->url, &(dibs_config){.connect_timeout_ms = 3000});
@@ -67,7 +67,7 @@ static void a_sentinel_that_names_another(void **state)
     sentinels_stop(s);
 }
 
-static void one_sentinel_alone(void **state)
+static void examine_warns_of_a_single_sentinel(void **state)
 {
     server *master = server_start(&(server_options){.tcp = true}),
            *other = server_start(&(server_options){.tcp = true});
@@ -113,7 +113,7 @@ static void lose_a_slot(cluster *c)
     cluster_await_ok(c);
 }
 
-static void the_nodes_of_a_cluster(void **state)
+static void examine_reports_the_nodes_of_a_cluster(void **state)
 {
     cluster *c = cluster_start(&(cluster_options){.config = "cluster-require-full-coverage no"});
     dibs_runtime *rt = open_url(c->url, NULL);
@@ -157,7 +157,7 @@ static int stop_shared(void **state)
 }
 
 /* Rights that only a cluster has use for. */
-static void the_rights_of_an_account_on_a_cluster(void **state)
+static void examine_reports_missing_rights_on_a_cluster(void **state)
 {
     static const char *const names[] = {"CLUSTER SLOTS", "SPUBLISH", "PUBSUB SHARDNUMSUB", "SSUBSCRIBE"};
     static const char *const rights[] = {"cluster|slots", "spublish", "pubsub|shardnumsub", "ssubscribe"};
@@ -178,7 +178,7 @@ static void the_rights_of_an_account_on_a_cluster(void **state)
     dibs_close(rt);
 }
 
-static void one_master_is_too_few(void **state)
+static void examine_warns_of_a_quorum_of_one(void **state)
 {
     dibs_runtime *rt = open_url(one_master()->url, NULL);
 
@@ -197,7 +197,7 @@ static bool server_lost_its_data(void *arg)
     return findings_find(findings_of(m->rt), "quorum", WARN, "lost its data") != NULL;
 }
 
-static void masters_that_fail(void **state)
+static void examine_reports_masters_that_fail(void **state)
 {
     masters *m = *state;
 
@@ -229,7 +229,7 @@ static bool server_waits_for_its_vote(void *arg)
     return findings_find(findings_of(m->rt), "quorum", WARN, "does not vote for another") != NULL;
 }
 
-static void a_master_that_may_not_vote_yet(void **state)
+static void examine_reports_a_master_without_a_vote(void **state)
 {
     masters *m = *state;
 
@@ -239,7 +239,7 @@ static void a_master_that_may_not_vote_yet(void **state)
     assert_true(wait_until(server_waits_for_its_vote, m, LIMIT_MS));
 }
 
-static void what_a_master_must_not_keep_in_part(void **state)
+static void examine_reports_a_master_that_keeps_data_in_part(void **state)
 {
     masters *m = *state;
 
@@ -255,7 +255,7 @@ static void what_a_master_must_not_keep_in_part(void **state)
     server_do(m->servers[2], "CONFIG SET appendonly no");
 }
 
-static void clocks_that_differ(void **state)
+static void examine_reports_masters_whose_clocks_differ(void **state)
 {
     masters *m = *state;
 
@@ -265,7 +265,7 @@ static void clocks_that_differ(void **state)
     findings_expect(found, "clock", WARN, "this host's");
 }
 
-static void one_server_under_two_names(void **state)
+static void examine_notices_one_server_under_two_names(void **state)
 {
     server *one = server_start(&(server_options){.tcp = true}), *other = server_start(&(server_options){.tcp = true});
     char by_name[64];
@@ -289,7 +289,7 @@ static bool has_number(void *s)
 }
 
 /* The key says that another quorum has that number. */
-static void a_master_of_another_quorum(void **state)
+static void examine_reports_a_master_of_another_quorum(void **state)
 {
     masters *m = *state;
     char noted[256];
@@ -403,18 +403,20 @@ static void a_clone_by_a_copy_of_the_disk_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sentinels_that_agree_and_do_not),
-        cmocka_unit_test(a_sentinel_that_names_another),
-        cmocka_unit_test(one_sentinel_alone),
-        cmocka_unit_test(the_nodes_of_a_cluster),
-        cmocka_unit_test(the_rights_of_an_account_on_a_cluster),
-        cmocka_unit_test(one_master_is_too_few),
-        cmocka_unit_test_setup_teardown(masters_that_fail, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(a_master_that_may_not_vote_yet, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(what_a_master_must_not_keep_in_part, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(clocks_that_differ, masters_setup_5_with_clocks, masters_teardown),
-        cmocka_unit_test(one_server_under_two_names),
-        cmocka_unit_test_setup_teardown(a_master_of_another_quorum, masters_setup_3, masters_teardown),
+        cmocka_unit_test(examine_reports_sentinels_that_disagree),
+        cmocka_unit_test(examine_reports_a_sentinel_that_names_another_master),
+        cmocka_unit_test(examine_warns_of_a_single_sentinel),
+        cmocka_unit_test(examine_reports_the_nodes_of_a_cluster),
+        cmocka_unit_test(examine_reports_missing_rights_on_a_cluster),
+        cmocka_unit_test(examine_warns_of_a_quorum_of_one),
+        cmocka_unit_test_setup_teardown(examine_reports_masters_that_fail, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(examine_reports_a_master_without_a_vote, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(examine_reports_a_master_that_keeps_data_in_part, masters_setup_3,
+                                        masters_teardown),
+        cmocka_unit_test_setup_teardown(examine_reports_masters_whose_clocks_differ, masters_setup_5_with_clocks,
+                                        masters_teardown),
+        cmocka_unit_test(examine_notices_one_server_under_two_names),
+        cmocka_unit_test_setup_teardown(examine_reports_a_master_of_another_quorum, masters_setup_3, masters_teardown),
         cmocka_unit_test(a_clone_by_replication_waits),
         cmocka_unit_test(a_clone_by_a_copy_of_the_disk_waits),
     };

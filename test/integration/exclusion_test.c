@@ -110,7 +110,7 @@ static bool count_has_moved(void *arg)
  * that are left must never be two inside, and must get on: a lock whose holder
  * died is free after its lease, a waiter that died is granted nothing.
  */
-static void killed_processes_neither_break_nor_block_it(void **state)
+static void killed_processes_neither_break_exclusion_nor_block_the_lock(void **state)
 {
     fixture *f = *state;
     process *workers[3];
@@ -139,7 +139,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(processes_and_threads_exclude_each_other, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(killed_processes_neither_break_nor_block_it, fixture_setup,
+        cmocka_unit_test_setup_teardown(killed_processes_neither_break_exclusion_nor_block_the_lock, fixture_setup,
                                         fixture_teardown_expiring),
     };
 

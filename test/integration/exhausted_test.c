@@ -37,7 +37,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return real(thread, attributes, run, arg);
 }
 
-static void a_thread_that_can_not_be_had(void **state)
+static void open_survives_failed_thread_creation(void **state)
 {
     fixture *f = *state;
 
@@ -132,7 +132,7 @@ static int teardown(void **state)
 }
 
 /* Each time one more is left, until there are enough. */
-static void none_left_to_open(void **state)
+static void open_survives_a_lack_of_descriptors(void **state)
 {
     fixture *f = *state;
     dibs_status status = DIBS_NO_MEMORY;
@@ -185,7 +185,7 @@ static void break_connections(fixture *f, uint32_t lease_ms)
 }
 
 /* Nothing is granted, nothing hangs, nothing is lost. */
-static void none_left_to_connect_again(void **state)
+static void reconnecting_survives_a_lack_of_descriptors(void **state)
 {
     fixture *f = *state;
     dibs_owner owner;
@@ -219,7 +219,7 @@ static void none_left_to_connect_again(void **state)
 }
 
 /* Without a connection for the scheduler, a lock counts as lost in time. */
-static void none_left_to_renew(void **state)
+static void a_lease_without_descriptors_is_lost_in_time(void **state)
 {
     fixture *f = *state;
 
@@ -273,7 +273,7 @@ static void expect_push(fixture *f, process *holder, actor *waiter)
  * No descriptor for a subscription, at the first wait and when the subscription of a waiter breaks. As soon as there
  * are some again, the waiter listens.
  */
-static void none_left_to_subscribe(void **state)
+static void a_waiter_without_descriptors_polls(void **state)
 {
     fixture *f = *state;
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
@@ -355,7 +355,7 @@ static void child_never_gets_a_thread(dibs_runtime *rt)
     dibs_close(rt);
 }
 
-static void no_thread_in_a_child(void **state)
+static void a_child_survives_failed_thread_creation(void **state)
 {
     fixture *f = *state;
 
@@ -405,7 +405,7 @@ static void child_gets_descriptors_later(dibs_runtime *rt)
     child_works(rt);
 }
 
-static void no_descriptor_in_a_child(void **state)
+static void a_child_survives_a_lack_of_descriptors(void **state)
 {
     fixture *f = *state;
 
@@ -423,9 +423,10 @@ static void no_descriptor_in_a_child(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_thread_that_can_not_be_had), TEST(none_left_to_open),      TEST(none_left_to_connect_again),
-        TEST(none_left_to_renew),           TEST(none_left_to_subscribe), TEST(no_thread_in_a_child),
-        TEST(no_descriptor_in_a_child),
+        TEST(open_survives_failed_thread_creation),        TEST(open_survives_a_lack_of_descriptors),
+        TEST(reconnecting_survives_a_lack_of_descriptors), TEST(a_lease_without_descriptors_is_lost_in_time),
+        TEST(a_waiter_without_descriptors_polls),          TEST(a_child_survives_failed_thread_creation),
+        TEST(a_child_survives_a_lack_of_descriptors),
     };
     struct rlimit limit;
 

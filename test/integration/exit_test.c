@@ -10,7 +10,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-static void end_in_each_way(void **state)
+static void a_process_may_end_in_each_way(void **state)
 {
     enum { WAYS = 4, TIMES = 4 };
     fixture *f = *state;
@@ -102,7 +102,7 @@ static void exit_releases_what_its_thread_holds(void **state)
     end_and_expect(f, "late", 0); /* closing the runtime releases all */
 }
 
-static void what_does_not_end_in_order_releases_nothing(void **state)
+static void an_end_other_than_exit_releases_nothing(void **state)
 {
     fixture *f = *state;
 
@@ -131,9 +131,9 @@ static void exit_does_not_wait_long_for_the_store(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(end_in_each_way, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_process_may_end_in_each_way, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(exit_releases_what_its_thread_holds, fixture_setup, fixture_teardown_expiring),
-        cmocka_unit_test_setup_teardown(what_does_not_end_in_order_releases_nothing, fixture_setup,
+        cmocka_unit_test_setup_teardown(an_end_other_than_exit_releases_nothing, fixture_setup,
                                         fixture_teardown_expiring),
         cmocka_unit_test_setup_teardown(exit_does_not_wait_long_for_the_store, fixture_setup,
                                         fixture_teardown_expiring),

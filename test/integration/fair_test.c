@@ -149,7 +149,7 @@ static void unlock(void *arg)
 /*
  * The head of the queue has the lock before any other thread can ask for it, even one of the process that released it.
  */
-static void nobody_comes_before_the_head(void **state)
+static void nobody_barges_past_the_head_of_a_fair_queue(void **state)
 {
     fixture *f = *state;
     dibs_runtime *second;
@@ -177,7 +177,7 @@ static void nobody_comes_before_the_head(void **state)
 }
 
 /* A plain waiter stands behind a fair one of the same process: the lease is not handed over past the fair one. */
-static void a_plain_waiter_comes_behind_a_fair_one(void **state)
+static void a_plain_waiter_queues_behind_a_fair_one(void **state)
 {
     fixture *f = *state;
     actor *fairly = actor_start();
@@ -206,7 +206,7 @@ static void a_plain_waiter_comes_behind_a_fair_one(void **state)
 }
 
 /* The key expired instead of being released: the next ask serves the head, and a waiter finds out by itself. */
-static void nobody_comes_before_it_when_a_lease_ends(void **state)
+static void nobody_barges_past_the_head_when_a_lease_ends(void **state)
 {
     static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE, .lease_ms = SAFE_LEASE_MS};
     fixture *f = *state;
@@ -303,9 +303,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(threads_of_processes_are_served_in_order),
         TEST(plain_waiters_of_a_process_are_one_entry),
-        TEST(nobody_comes_before_the_head),
-        TEST(a_plain_waiter_comes_behind_a_fair_one),
-        TEST(nobody_comes_before_it_when_a_lease_ends),
+        TEST(nobody_barges_past_the_head_of_a_fair_queue),
+        TEST(a_plain_waiter_queues_behind_a_fair_one),
+        TEST(nobody_barges_past_the_head_when_a_lease_ends),
         TEST(a_fair_waiter_that_died_is_passed_over),
         TEST(a_fair_waiter_that_gave_up_leaves),
     };

@@ -30,7 +30,7 @@ static void expect_no_open(dibs_status expected, const char *url, const char *wo
 
 /* --------------------------------------------------------- nobody answers */
 
-static void nobody_is_there(void **state)
+static void open_fails_where_no_server_listens(void **state)
 {
     (void)state;
     expect_no_open(DIBS_UNAVAILABLE, "unix:///nonexistent/redis.sock", "/nonexistent/redis.sock");
@@ -38,7 +38,7 @@ static void nobody_is_there(void **state)
     expect_no_open(DIBS_UNAVAILABLE, "redis://nobody.invalid:1", "nobody.invalid");
 }
 
-static void a_server_that_never_answers(void **state)
+static void open_fails_in_time_at_a_silent_server(void **state)
 {
     script_server *mute = script_server_start(&(script_options){.tcp = true});
     int64_t begin = now_ms();
@@ -91,7 +91,7 @@ static const struct stranger {
      NULL},
 };
 
-static void somebody_else_is_there(void **state)
+static void open_fails_at_what_is_no_redis_server(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++) {
@@ -115,7 +115,7 @@ static void somebody_else_is_there(void **state)
 
 /* ---------------------------------------------------------------- refusals */
 
-static void wrong_credentials(void **state)
+static void open_refuses_wrong_credentials(void **state)
 {
     server *s = server_start(&(server_options){
         .tcp = true, .password = "right", .config = "user limited on >limited ~lock:* ~dibs:* &dibs:* +@all"});
@@ -140,7 +140,7 @@ static void wrong_credentials(void **state)
 }
 
 /* A password for a server that has none, or a database that the server does not have. */
-static void unwanted_credentials(void **state)
+static void open_refuses_a_password_or_database_the_server_lacks(void **state)
 {
     fixture *f = *state;
     char url[200];
@@ -167,7 +167,7 @@ static const struct user {
     {"nothing", "~* &* -@all", false},
 };
 
-static void missing_rights(void **state)
+static void an_error_names_the_missing_right(void **state)
 {
     server *s = server_start(NULL);
 
@@ -230,7 +230,7 @@ static void the_documented_rights_suffice(void **state)
     server_stop(s);
 }
 
-static void rights_that_are_taken_away(void **state)
+static void revoked_rights_are_reported(void **state)
 {
     fixture *f = *state;
     dibs_runtime *rt;
@@ -250,7 +250,7 @@ static void rights_that_are_taken_away(void **state)
     dibs_close(rt);
 }
 
-static void out_of_memory_comes_back_at_once(void **state)
+static void an_acquire_on_a_full_server_fails_at_once(void **state)
 {
     fixture *f = *state;
     int64_t begin;
@@ -287,7 +287,7 @@ static void refuse_behind_a_lost_answer(script_server *net)
                                          .bytes = "-NOREPLICAS Not enough good replicas to write.\r\n"});
 }
 
-static void an_ask_that_is_refused_when_it_is_sent_again(void **state)
+static void an_ask_refused_when_sent_again_is_retracted(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -307,7 +307,7 @@ static void an_ask_that_is_refused_when_it_is_sent_again(void **state)
 }
 
 /* As above, for the ask behind a release, on behalf of a thread of this process. */
-static void a_release_with_an_ask_that_is_refused_when_it_is_sent_again(void **state)
+static void a_release_and_ask_refused_when_sent_again_are_retracted(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -380,7 +380,7 @@ static const char *const passing_refusals[] = {
     "-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
 };
 
-static void passing_refusals_are_ridden_out(void **state)
+static void temporary_refusals_are_ridden_out(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -422,7 +422,7 @@ static void a_release_that_is_refused_is_not_sent_again(void **state)
     script_server_stop(net);
 }
 
-static void lasting_refusals_come_back_at_once(void **state)
+static void permanent_refusals_are_reported_at_once(void **state)
 {
     static const struct {
         const char *reply;
@@ -461,21 +461,21 @@ static void lasting_refusals_come_back_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_is_there),
-        cmocka_unit_test(a_server_that_never_answers),
-        cmocka_unit_test(somebody_else_is_there),
-        cmocka_unit_test(wrong_credentials),
-        TEST(unwanted_credentials),
-        cmocka_unit_test(missing_rights),
+        cmocka_unit_test(open_fails_where_no_server_listens),
+        cmocka_unit_test(open_fails_in_time_at_a_silent_server),
+        cmocka_unit_test(open_fails_at_what_is_no_redis_server),
+        cmocka_unit_test(open_refuses_wrong_credentials),
+        TEST(open_refuses_a_password_or_database_the_server_lacks),
+        cmocka_unit_test(an_error_names_the_missing_right),
         cmocka_unit_test(the_documented_rights_suffice),
-        TEST(rights_that_are_taken_away),
-        TEST(out_of_memory_comes_back_at_once),
-        TEST(an_ask_that_is_refused_when_it_is_sent_again),
-        TEST(a_release_with_an_ask_that_is_refused_when_it_is_sent_again),
+        TEST(revoked_rights_are_reported),
+        TEST(an_acquire_on_a_full_server_fails_at_once),
+        TEST(an_ask_refused_when_sent_again_is_retracted),
+        TEST(a_release_and_ask_refused_when_sent_again_are_retracted),
         TEST(a_replica_counts_as_unreachable),
-        TEST(passing_refusals_are_ridden_out),
+        TEST(temporary_refusals_are_ridden_out),
         TEST(a_release_that_is_refused_is_not_sent_again),
-        TEST(lasting_refusals_come_back_at_once),
+        TEST(permanent_refusals_are_reported_at_once),
     };
 
     return cmocka_run_group_tests_name("faults", tests, NULL, NULL);

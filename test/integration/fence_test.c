@@ -27,7 +27,7 @@ static uint64_t next_fence(dibs_runtime *rt, const char *name, uint64_t last)
     return fence;
 }
 
-static void it_rises_with_every_hold(void **state)
+static void a_fence_rises_with_every_hold(void **state)
 {
     fixture *f = *state;
     uint64_t fence = 0;
@@ -37,7 +37,7 @@ static void it_rises_with_every_hold(void **state)
         fence = next_fence(f->rt, "x", fence);
 }
 
-static void it_rises_through_a_flush(void **state)
+static void a_fence_rises_through_a_flush(void **state)
 {
     fixture *f = *state;
     uint64_t fence = 0;
@@ -49,7 +49,7 @@ static void it_rises_through_a_flush(void **state)
     }
 }
 
-static void it_rises_through_a_restart_without_persistence(void **state)
+static void a_fence_rises_through_a_restart_without_persistence(void **state)
 {
     fixture *f = *state;
     uint64_t fence = 0;
@@ -64,7 +64,7 @@ static void it_rises_through_a_restart_without_persistence(void **state)
     next_fence(f->rt, "x", fence);
 }
 
-static void it_rises_over_runtimes_and_processes(void **state)
+static void a_fence_rises_across_runtimes_and_processes(void **state)
 {
     fixture *f = *state;
     process *agent;
@@ -91,7 +91,7 @@ static void it_rises_over_runtimes_and_processes(void **state)
 }
 
 /* In whatever order the waiters of other processes get the lock. */
-static void it_rises_with_grants_to_waiters(void **state)
+static void a_fence_rises_with_grants_to_waiters(void **state)
 {
     enum { AGENTS = 4 };
     fixture *f = *state;
@@ -119,7 +119,7 @@ static void it_rises_with_grants_to_waiters(void **state)
 }
 
 /* From thread to thread inside the process, where the store is not asked each time. */
-static void it_rises_with_handovers(void **state)
+static void a_fence_rises_with_handovers(void **state)
 {
     fixture *f = *state;
     actor *actors[2] = {actor_start(), actor_start()};
@@ -149,7 +149,7 @@ static void it_rises_with_handovers(void **state)
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-static void each_name_has_its_own_and_nesting_keeps_it(void **state)
+static void each_name_has_its_own_fence_and_nesting_keeps_it(void **state)
 {
     fixture *f = *state;
     uint64_t a;
@@ -168,7 +168,7 @@ static void each_name_has_its_own_and_nesting_keeps_it(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
-static void query_shows_the_holders(void **state)
+static void query_shows_the_holders_fence(void **state)
 {
     fixture *f = *state;
     dibs_owner owner;
@@ -193,7 +193,7 @@ static void query_shows_the_holders(void **state)
 }
 
 /* The key of the fence expires, and outlives the lock by an hour. */
-static void its_memory_expires_but_not_soon(void **state)
+static void the_key_of_a_fence_expires_an_hour_after_the_lock(void **state)
 {
     fixture *f = *state;
     redisReply *keys;
@@ -211,7 +211,7 @@ static void its_memory_expires_but_not_soon(void **state)
 }
 
 /* What another program wrote into the key is no fence, and keeps nobody from the lock. */
-static void what_is_no_fence_is_as_good_as_none(void **state)
+static void a_malformed_fence_counts_as_none(void **state)
 {
     static const char *const texts[] = {"inf",  "-inf",  "nan",  "-1",  "9007199254740991",     "9007199254740992",
                                         "1e15", "1e300", "0x7f", "1.5", "18446744073709551615", "text",
@@ -239,16 +239,16 @@ static void what_is_no_fence_is_as_good_as_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(it_rises_with_every_hold),
-        TEST(it_rises_through_a_flush),
-        TEST(it_rises_through_a_restart_without_persistence),
-        TEST(it_rises_over_runtimes_and_processes),
-        TEST(it_rises_with_grants_to_waiters),
-        TEST(it_rises_with_handovers),
-        TEST(each_name_has_its_own_and_nesting_keeps_it),
-        TEST(query_shows_the_holders),
-        TEST(its_memory_expires_but_not_soon),
-        TEST(what_is_no_fence_is_as_good_as_none),
+        TEST(a_fence_rises_with_every_hold),
+        TEST(a_fence_rises_through_a_flush),
+        TEST(a_fence_rises_through_a_restart_without_persistence),
+        TEST(a_fence_rises_across_runtimes_and_processes),
+        TEST(a_fence_rises_with_grants_to_waiters),
+        TEST(a_fence_rises_with_handovers),
+        TEST(each_name_has_its_own_fence_and_nesting_keeps_it),
+        TEST(query_shows_the_holders_fence),
+        TEST(the_key_of_a_fence_expires_an_hour_after_the_lock),
+        TEST(a_malformed_fence_counts_as_none),
     };
 
     return cmocka_run_group_tests_name("fence", tests, NULL, NULL);

@@ -49,7 +49,7 @@ static enum outcome in_a_child(const dibs_config *config, long nth)
     return (enum outcome)WEXITSTATUS(status);
 }
 
-static void a_first_open_that_fails_is_made_good_by_the_next(void **state)
+static void open_succeeds_after_a_failed_first_open(void **state)
 {
     fixture *f = *state;
     long nth = 1;
@@ -66,8 +66,7 @@ static void a_first_open_that_fails_is_made_good_by_the_next(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_first_open_that_fails_is_made_good_by_the_next, fixture_setup,
-                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(open_succeeds_after_a_failed_first_open, fixture_setup, fixture_teardown),
     };
 
     return cmocka_run_group_tests_name("first open", tests, NULL, NULL);

@@ -19,7 +19,7 @@ static void begin_scene(fixture *f, process *agent, dibs_owner *owner)
 }
 
 /* The next waiter has the lock at once. The former holder learns of that by its next renewal or its unlock. */
-static void the_next_gets_it_and_the_holder_learns_of_it(void **state)
+static void a_forced_unlock_serves_the_next_and_the_holder_learns_of_it(void **state)
 {
     fixture *f = *state;
     dibs_runtime *operator;
@@ -57,7 +57,7 @@ static void the_next_gets_it_and_the_holder_learns_of_it(void **state)
 }
 
 /* Forced twice with the token that was shown: the second time the lock is the next owner's, who keeps it. */
-static void a_token_ends_nobody_else(void **state)
+static void a_forced_unlock_by_token_ends_nobody_else(void **state)
 {
     fixture *f = *state;
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
@@ -73,7 +73,7 @@ static void a_token_ends_nobody_else(void **state)
     agent_stop(agent);
 }
 
-static void a_store_without_memory(void **state)
+static void a_forced_unlock_works_on_a_full_server(void **state)
 {
     fixture *f = *state;
     dibs_owner owner;
@@ -100,7 +100,7 @@ static void a_store_without_memory(void **state)
 }
 
 /* A command that could not even be sent is sent again. */
-static void an_idle_connection_that_was_closed(void **state)
+static void a_forced_unlock_survives_a_closed_idle_connection(void **state)
 {
     fixture *f = *state;
 
@@ -114,7 +114,7 @@ static void an_idle_connection_that_was_closed(void **state)
 }
 
 /* Characters of the token that would be escaped elsewhere stay as they are. */
-static void the_token_that_was_shown(void **state)
+static void a_forced_unlock_takes_the_token_as_shown(void **state)
 {
     static const char *const labels[] = {"back\\slash", "\\x41", "\\", "\"quoted\"", "a b%c"};
     fixture *f = *state;
@@ -141,11 +141,11 @@ static void the_token_that_was_shown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_next_gets_it_and_the_holder_learns_of_it),
-        TEST(a_token_ends_nobody_else),
-        TEST(a_store_without_memory),
-        TEST(an_idle_connection_that_was_closed),
-        TEST(the_token_that_was_shown),
+        TEST(a_forced_unlock_serves_the_next_and_the_holder_learns_of_it),
+        TEST(a_forced_unlock_by_token_ends_nobody_else),
+        TEST(a_forced_unlock_works_on_a_full_server),
+        TEST(a_forced_unlock_survives_a_closed_idle_connection),
+        TEST(a_forced_unlock_takes_the_token_as_shown),
     };
 
     return cmocka_run_group_tests_name("force", tests, NULL, NULL);

@@ -135,12 +135,12 @@ static void a_child_may_close_the_runtime(void **state)
     assert_false(server_has(f->server, "lock:y"));
 }
 
-static void a_child_may_close_it_unused(void **state)
+static void a_child_may_close_the_runtime_unused(void **state)
 {
     with_child(*state, child_closes_at_once);
 }
 
-static void a_child_may_leave_it_alone(void **state)
+static void a_child_may_leave_the_runtime_unused(void **state)
 {
     with_child(*state, child_does_nothing);
 }
@@ -283,7 +283,7 @@ static void child_cycles(dibs_runtime *rt)
 }
 
 /* A fork at any moment of another thread's call leaves no mutex locked, and no reply goes astray. */
-static void fork_at_any_moment(void **state)
+static void fork_at_any_moment_leaves_no_mutex_locked(void **state)
 {
     enum { THREADS = 4, FORKS = 40 };
     fixture *f = *state;
@@ -313,7 +313,7 @@ static void fork_at_any_moment(void **state)
 }
 
 /* A thread of the parent waits in the store's queue; the child must not keep that entry alive, nor take its grant. */
-static void fork_while_a_thread_waits(void **state)
+static void a_child_leaves_its_parents_place_in_the_queue_alone(void **state)
 {
     fixture *f = *state;
     actor *waiter = actor_start();
@@ -398,14 +398,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_child_holds_nothing_and_works_at_once),
         TEST(a_child_may_close_the_runtime),
-        TEST(a_child_may_close_it_unused),
-        TEST(a_child_may_leave_it_alone),
+        TEST(a_child_may_close_the_runtime_unused),
+        TEST(a_child_may_leave_the_runtime_unused),
         TEST(a_child_may_fork),
         TEST(a_child_that_ends_holding_blocks_one_lease_at_most),
         TEST(a_childs_runtime_has_its_own_id),
         TEST(parent_and_child_exclude_each_other),
-        TEST(fork_at_any_moment),
-        TEST(fork_while_a_thread_waits),
+        TEST(fork_at_any_moment_leaves_no_mutex_locked),
+        TEST(a_child_leaves_its_parents_place_in_the_queue_alone),
         TEST(a_child_does_not_listen_for_its_parent),
         TEST(exec_inherits_no_descriptor),
     };

@@ -116,7 +116,7 @@ static void child_looks_at_its_sockets(dibs_runtime *rt)
     child_has_no_socket_of_its_parent();
 }
 
-static void it_has_none_of_its_parents_sockets(void **state)
+static void a_child_has_none_of_its_parents_sockets(void **state)
 {
     fixture *f = *state;
     actor *waiter = actor_start();
@@ -148,7 +148,7 @@ static void it_has_none_of_its_parents_sockets(void **state)
 /* ------------------------------------------------------------------- waiting */
 
 /* The network keeps the grant back, so that it is on its way when the process forks. */
-static void with_a_grant_on_its_way(void **state)
+static void a_grant_on_its_way_at_a_fork_is_the_parents(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -184,7 +184,7 @@ static void with_a_grant_on_its_way(void **state)
  * The release, and with it the push, comes at the moment of the fork: the message lies in a socket that both processes
  * have.
  */
-static void with_a_grant_at_the_same_moment(void **state)
+static void a_grant_at_the_moment_of_a_fork_is_the_parents(void **state)
 {
     enum { TIMES = 30 };
     fixture *f = *state;
@@ -230,7 +230,7 @@ static void child_waits_in_order(dibs_runtime *rt)
 }
 
 /* One thread waits fairly, one behind a thread of its process: their places are not the child's. */
-static void with_waiters_of_each_kind(void **state)
+static void waiters_of_each_kind_survive_a_fork(void **state)
 {
     fixture *f = *state;
     actor *local = actor_start();
@@ -262,7 +262,7 @@ static void with_waiters_of_each_kind(void **state)
 }
 
 /* The command is sent and not answered yet: the answer is the parent's. */
-static void while_a_thread_asks(void **state)
+static void an_ask_in_flight_at_a_fork_is_the_parents(void **state)
 {
     fixture *f = *state;
     actor *asker = actor_start();
@@ -377,7 +377,7 @@ static void child_asks(dibs_runtime *rt)
 }
 
 /* The socket took a part of a command when the process forks. All of it arrives, once and in order. */
-static void while_the_scheduler_writes(void **state)
+static void a_fork_while_the_scheduler_writes_loses_no_byte(void **state)
 {
     static child_function *const kinds[] = {child_looks_only, child_closes_at_once, child_does_nothing, child_asks};
     fixture *f = *state;
@@ -472,7 +472,7 @@ static bool took_each_way(void *arg)
  * Threads that hand a lease on, and one that queues fairly, and those of
  * another runtime, whose grants come by push; leases are renewed all the time.
  */
-static void in_a_crowd(void **state)
+static void a_fork_in_a_crowd_loses_no_grant(void **state)
 {
     enum { KEPT = 20 };
     fixture *f = *state;
@@ -536,7 +536,7 @@ static void usual_descriptors(char *out, size_t size)
  * Another program replaces the process: it has none of its descriptors, and the waiter of the former process is passed
  * over.
  */
-static void exec_in_the_place_of_the_process(void **state)
+static void exec_drops_the_descriptors_and_the_waiters_place(void **state)
 {
     fixture *f = *state;
     process *team = process_start((const char *const[]){program_path("team"), NULL});
@@ -574,16 +574,16 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(it_has_none_of_its_parents_sockets),
-        TEST(with_a_grant_on_its_way),
-        TEST(with_a_grant_at_the_same_moment),
-        TEST(with_waiters_of_each_kind),
-        TEST(while_a_thread_asks),
-        TEST(while_the_scheduler_writes),
+        TEST(a_child_has_none_of_its_parents_sockets),
+        TEST(a_grant_on_its_way_at_a_fork_is_the_parents),
+        TEST(a_grant_at_the_moment_of_a_fork_is_the_parents),
+        TEST(waiters_of_each_kind_survive_a_fork),
+        TEST(an_ask_in_flight_at_a_fork_is_the_parents),
+        TEST(a_fork_while_the_scheduler_writes_loses_no_byte),
 #if !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
-        TEST(in_a_crowd),
+        TEST(a_fork_in_a_crowd_loses_no_grant),
 #endif
-        TEST(exec_in_the_place_of_the_process),
+        TEST(exec_drops_the_descriptors_and_the_waiters_place),
     };
 
     *(void **)&real_send = dlsym(RTLD_NEXT, "send");

@@ -193,14 +193,14 @@ static void expect_few_commands(fixture *f, hammer *h, unsigned holds)
     assert_that(stats.store_commands <= allowed, "%" PRIu64 " commands, not %" PRIu64, stats.store_commands, allowed);
 }
 
-static void few_commands_for_short_holds(void **state)
+static void short_holds_cost_few_commands(void **state)
 {
     static hammer h;
 
     expect_few_commands(*state, &h, 2000);
 }
 
-static void few_commands_for_longer_ones(void **state)
+static void longer_holds_cost_few_commands(void **state)
 {
     static hammer h = {.hold_us = 500};
 
@@ -208,7 +208,7 @@ static void few_commands_for_longer_ones(void **state)
 }
 
 /* Two processes hammer on the same lock, and a third wants it now and then. */
-static void processes_take_turns(void **state)
+static void processes_that_hand_over_take_turns(void **state)
 {
     fixture *f = *state;
     static hammer here, there;
@@ -233,7 +233,7 @@ static void processes_take_turns(void **state)
 }
 
 /* Switched off, each hold is a lease of its own. */
-static void it_can_be_switched_off(void **state)
+static void handing_over_can_be_switched_off(void **state)
 {
     fixture *f = *state;
     static hammer h;
@@ -252,11 +252,9 @@ static void it_can_be_switched_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_waiter_elsewhere_is_not_starved),
-        TEST(few_commands_for_short_holds),
-        TEST(few_commands_for_longer_ones),
-        TEST(processes_take_turns),
-        TEST(it_can_be_switched_off),
+        TEST(a_waiter_elsewhere_is_not_starved), TEST(short_holds_cost_few_commands),
+        TEST(longer_holds_cost_few_commands),    TEST(processes_that_hand_over_take_turns),
+        TEST(handing_over_can_be_switched_off),
     };
 
     return cmocka_run_group_tests_name("handoff", tests, NULL, NULL);

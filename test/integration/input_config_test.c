@@ -99,7 +99,7 @@ static void configurations_are_checked(void **state)
 }
 
 /* And in the list of the server's clients, which takes no blanks. */
-static void the_label_is_the_name_of_the_connections(void **state)
+static void the_label_names_the_connections(void **state)
 {
     static const char *const labels[][2] = {{"w", " name=dibs:w "}, {"a b:c d", " name=dibs:a-b:c-d "}};
     fixture *f = *state;
@@ -118,7 +118,7 @@ static void the_label_is_the_name_of_the_connections(void **state)
 }
 
 /* The label is seen in the token, whole. */
-static void the_label_is_shown(void **state)
+static void the_label_is_shown_in_the_token(void **state)
 {
     static const char *const labels[] = {"w", "worker-7", "123456789012345678901234567890123456789012345678"};
     fixture *f = *state;
@@ -392,8 +392,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(configurations_are_checked),
-        TEST(the_label_is_shown),
-        TEST(the_label_is_the_name_of_the_connections),
+        TEST(the_label_is_shown_in_the_token),
+        TEST(the_label_names_the_connections),
         TEST(the_prefix_makes_the_key),
         TEST(bad_urls_are_refused_by_the_part_at_fault),
         TEST(good_urls_are_not_refused),

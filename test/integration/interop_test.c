@@ -100,7 +100,7 @@ static void dibs_gets_it_when_redis_pys_lease_ends(void **state)
 }
 
 /* Both hold in turn, many times, each in a hurry. */
-static void they_take_turns(void **state)
+static void dibs_and_redis_py_take_turns(void **state)
 {
     fixture *f = *state;
     process *python = start_redis_py(f->server);
@@ -167,7 +167,7 @@ static void the_key_is_a_plain_string_with_the_lease(void **state)
 }
 
 /* Every acquire is another token: a release that comes late can't hit a later hold. */
-static void no_token_comes_twice(void **state)
+static void no_token_is_used_twice(void **state)
 {
     enum { ROUNDS = 20 };
     fixture *f = *state;
@@ -226,7 +226,7 @@ static void query_shows_foreign_holders(void **state)
     server_do(f->server, "DEL lock:x");
 }
 
-static void force_unlock_takes_it_from_the_one_it_names(void **state)
+static void force_unlock_ends_only_the_token_it_names(void **state)
 {
     fixture *f = *state;
     dibs_runtime *second;
@@ -289,12 +289,12 @@ int main(void)
         TEST(a_dibs_holder_blocks_redis_py),
         TEST(a_redis_py_holder_blocks_dibs),
         TEST(dibs_gets_it_when_redis_pys_lease_ends),
-        TEST(they_take_turns),
+        TEST(dibs_and_redis_py_take_turns),
         TEST(set_nx_px_by_hand_excludes_and_is_excluded),
         TEST(the_key_is_a_plain_string_with_the_lease),
-        TEST(no_token_comes_twice),
+        TEST(no_token_is_used_twice),
         TEST(query_shows_foreign_holders),
-        TEST(force_unlock_takes_it_from_the_one_it_names),
+        TEST(force_unlock_ends_only_the_token_it_names),
         TEST(a_force_unlocked_holder_learns_by_its_renewal),
     };
 

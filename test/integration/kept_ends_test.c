@@ -34,7 +34,7 @@ static process *start_keeper(fixture *f, const char *name)
     return agent;
 }
 
-static void names_of_keepers_that_ended_are_had_in_time(void **state)
+static void a_name_kept_by_a_process_that_ended_is_free_in_time(void **state)
 {
     fixture *f = *state;
     process *keepers[KEEPERS];
@@ -112,7 +112,7 @@ static void expect_had_in_time(dibs_status status, int64_t took)
     assert_that(took < BOUND + SLACK_MS, "%ld ms", (long)took);
 }
 
-static void a_kept_name_is_had_in_time_though_recalls_are_swallowed(void **state)
+static void a_kept_name_is_free_in_time_though_recalls_are_swallowed(void **state)
 {
     fixture *f = *state;
     struct unheard u = {.over = false};
@@ -145,7 +145,7 @@ static bool is_used_much(void *arg)
 }
 
 /* Between two uses there is no time in which the store would learn that the lease is kept; and the fences are sure. */
-static void a_name_in_use_is_had_in_time_though_recalls_are_swallowed(void **state)
+static void a_name_in_use_is_free_in_time_though_recalls_are_swallowed(void **state)
 {
     fixture *f = *state;
     struct unheard u = {.over = false};
@@ -170,9 +170,9 @@ static void a_name_in_use_is_had_in_time_though_recalls_are_swallowed(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(names_of_keepers_that_ended_are_had_in_time),
-        TEST(a_kept_name_is_had_in_time_though_recalls_are_swallowed),
-        TEST(a_name_in_use_is_had_in_time_though_recalls_are_swallowed),
+        TEST(a_name_kept_by_a_process_that_ended_is_free_in_time),
+        TEST(a_kept_name_is_free_in_time_though_recalls_are_swallowed),
+        TEST(a_name_in_use_is_free_in_time_though_recalls_are_swallowed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

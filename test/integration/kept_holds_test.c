@@ -140,7 +140,7 @@ static void restart_server(void *arg)
     server_restart(arg);
 }
 
-static void holds_over_kept_leases_exclude_each_other_while_processes_and_the_server_are_killed(void **state)
+static void kept_leases_exclude_each_other_while_processes_and_the_server_are_killed(void **state)
 {
     server *s = server_start(&(server_options){.config = "appendonly yes\nappendfsync always"});
     struct scene scene;
@@ -162,7 +162,7 @@ static void fail_over(void *arg)
 }
 
 /* A failover may forget a lease, so that two hold a lock for a while. Their fences tell. */
-static void fences_of_holds_over_kept_leases_rise_through_failovers(void **state)
+static void fences_of_kept_leases_rise_through_failovers(void **state)
 {
     sentinels *s = sentinels_start(NULL);
     struct scene scene;
@@ -178,8 +178,8 @@ static void fences_of_holds_over_kept_leases_rise_through_failovers(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(holds_over_kept_leases_exclude_each_other_while_processes_and_the_server_are_killed),
-        cmocka_unit_test(fences_of_holds_over_kept_leases_rise_through_failovers),
+        cmocka_unit_test(kept_leases_exclude_each_other_while_processes_and_the_server_are_killed),
+        cmocka_unit_test(fences_of_kept_leases_rise_through_failovers),
     };
 
     return cmocka_run_group_tests_name("kept_holds", tests, NULL, NULL);

@@ -12,7 +12,7 @@
 
 /* ----------------------------------------------------------------------------- recalls */
 
-static void who_asks_elsewhere_has_it_at_once(void **state)
+static void a_recalled_name_goes_to_another_process_at_once(void **state)
 {
     fixture *f = *state;
     dibs_runtime *other;
@@ -46,7 +46,7 @@ static void try_once(dibs_runtime *rt, const char *name)
 }
 
 /* Also where it was kept just before, so that the store does not know yet. */
-static void one_try_elsewhere_has_it(void **state)
+static void a_single_try_gets_a_kept_name(void **state)
 {
     enum { NAMES = 50 };
     fixture *f = *state;
@@ -66,7 +66,7 @@ static void one_try_elsewhere_has_it(void **state)
 }
 
 /* A thread was just granted another lock that it waited for; the next that waits would hear the recall for all. */
-static void a_recall_is_heard_though_no_thread_listens(void **state)
+static void a_recall_arrives_though_no_thread_listens(void **state)
 {
     enum { ROUNDS = 10 }; /* a busy machine may be late, but not each time */
     fixture *f = *state;
@@ -96,7 +96,7 @@ static void a_recall_is_heard_though_no_thread_listens(void **state)
     dibs_close(other);
 }
 
-static void one_try_for_several_names_has_them(void **state)
+static void a_single_try_gets_several_kept_names(void **state)
 {
     static const char *const names[] = {"x", "free", "y", "z"};
     fixture *f = *state;
@@ -117,7 +117,7 @@ static void one_try_for_several_names_has_them(void **state)
 }
 
 /* Twice: the second ask is told so by the store, and needs no recall. */
-static void one_try_of_a_lease_in_use_is_busy(void **state)
+static void a_single_try_of_a_lease_in_use_is_busy(void **state)
 {
     fixture *f = *state;
     dibs_runtime *other;
@@ -143,7 +143,7 @@ static void one_try_of_a_lease_in_use_is_busy(void **state)
     dibs_close(other);
 }
 
-static void what_is_asked_for_while_it_is_in_use_is_released(void **state)
+static void a_lease_recalled_while_in_use_is_released(void **state)
 {
     fixture *f = *state;
     dibs_runtime *other;
@@ -254,7 +254,7 @@ static process *start_keeping(fixture *f, unsigned keep_ms)
     return agent;
 }
 
-static void a_keeper_that_was_killed_is_not_in_the_way_for_long(void **state)
+static void a_killed_keeper_blocks_others_only_briefly(void **state)
 {
     enum { KEEP = 400 };
     fixture *f = *state;
@@ -270,7 +270,7 @@ static void a_keeper_that_was_killed_is_not_in_the_way_for_long(void **state)
 }
 
 /* A try does not wait for it longer than it may; and when it goes on, it has nothing. */
-static void a_keeper_that_is_stopped_is_not_in_the_way_for_long(void **state)
+static void a_stopped_keeper_blocks_others_only_briefly(void **state)
 {
     enum { KEEP = 1000 };
     fixture *f = *state;
@@ -331,16 +331,16 @@ static void a_client_without_dibs_finds_the_name_free_in_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(who_asks_elsewhere_has_it_at_once),
-        TEST(one_try_elsewhere_has_it),
-        TEST(a_recall_is_heard_though_no_thread_listens),
-        TEST(one_try_for_several_names_has_them),
-        TEST(one_try_of_a_lease_in_use_is_busy),
-        TEST(what_is_asked_for_while_it_is_in_use_is_released),
+        TEST(a_recalled_name_goes_to_another_process_at_once),
+        TEST(a_single_try_gets_a_kept_name),
+        TEST(a_recall_arrives_though_no_thread_listens),
+        TEST(a_single_try_gets_several_kept_names),
+        TEST(a_single_try_of_a_lease_in_use_is_busy),
+        TEST(a_lease_recalled_while_in_use_is_released),
         TEST(recalls_may_come_late_and_twice),
         TEST(a_lost_recall_costs_time_and_nothing_else),
-        TEST(a_keeper_that_was_killed_is_not_in_the_way_for_long),
-        TEST(a_keeper_that_is_stopped_is_not_in_the_way_for_long),
+        TEST(a_killed_keeper_blocks_others_only_briefly),
+        TEST(a_stopped_keeper_blocks_others_only_briefly),
         TEST(a_client_without_dibs_finds_the_name_free_in_the_end),
     };
 

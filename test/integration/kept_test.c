@@ -29,7 +29,7 @@ static void a_name_that_is_locked_four_times_in_a_row_is_kept(void **state)
     assert_int_equal(stats.acquired, stats.released);
 }
 
-static void nothing_is_kept_unless_it_is_asked_for(void **state)
+static void no_lease_is_kept_unless_configured(void **state)
 {
     fixture *f = *state;
 
@@ -81,7 +81,7 @@ static void an_extended_lease_is_never_kept(void **state)
     assert_int_equal(stats_of(f->rt).kept, 0);
 }
 
-static void where_no_lease_is_handed_over_none_is_kept(void **state)
+static void no_lease_is_kept_where_none_is_handed_over(void **state)
 {
     fixture *f = *state;
 
@@ -135,7 +135,7 @@ static void a_kept_lease_is_taken_without_a_command(void **state)
     dibs_close(other);
 }
 
-static void any_thread_and_any_task_may_take_it(void **state)
+static void any_thread_and_any_task_may_take_a_kept_lease(void **state)
 {
     fixture *f = *state;
     dibs_queue *q = queue_new();
@@ -266,7 +266,7 @@ static void no_fence_is_used_before_the_server_made_it_sure(void **state)
     server_resume(f->server);
 }
 
-static void what_nobody_uses_is_given_back(void **state)
+static void a_kept_lease_that_nobody_uses_is_given_back(void **state)
 {
     fixture *f = *state;
 
@@ -298,7 +298,7 @@ static void expect_given_back_for(fixture *f, const dibs_lock_options *options)
         assert_false(server_has(f->server, "lock:x"));
 }
 
-static void an_acquire_that_wants_another_lease_has_it_given_back(void **state)
+static void an_acquire_with_another_lease_gives_the_kept_one_back(void **state)
 {
     fixture *f = *state;
 
@@ -309,7 +309,7 @@ static void an_acquire_that_wants_another_lease_has_it_given_back(void **state)
     expect_given_back_for(f, &(dibs_lock_options){.flags = DIBS_SHARED});
 }
 
-static void a_close_gives_all_back(void **state)
+static void a_close_gives_all_kept_leases_back(void **state)
 {
     enum { NAMES = 20 };
     fixture *f = *state;
@@ -328,7 +328,7 @@ static void a_close_gives_all_back(void **state)
 }
 
 /* How many are kept has a limit. */
-static void not_all_of_many_names_are_kept(void **state)
+static void the_number_of_kept_names_is_limited(void **state)
 {
     enum { NAMES = 6000, MOST = 4096 };
     fixture *f = *state;
@@ -345,7 +345,7 @@ static void not_all_of_many_names_are_kept(void **state)
     assert_that(kept > MOST / 2 && kept <= MOST, "%lu kept", (unsigned long)kept);
 }
 
-static void when_the_server_ceases_to_tell_all_is_given_back(void **state)
+static void kept_leases_are_given_back_when_tracking_ends(void **state)
 {
     fixture *f = *state;
 
@@ -361,7 +361,7 @@ static void when_the_server_ceases_to_tell_all_is_given_back(void **state)
 
 /* ------------------------------------------------------------------------------ losses */
 
-static void what_is_lost_while_it_is_kept_is_no_loss(void **state)
+static void losing_a_kept_lease_is_not_told_as_a_loss(void **state)
 {
     fixture *f = *state;
     dibs_runtime *other;
@@ -428,22 +428,27 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_name_that_is_locked_four_times_in_a_row_is_kept),
-        TEST(nothing_is_kept_unless_it_is_asked_for),
+        TEST(no_lease_is_kept_unless_configured),
         TEST(fair_fixed_and_shared_locks_are_never_kept),
         TEST(an_extended_lease_is_never_kept),
-        TEST(where_no_lease_is_handed_over_none_is_kept),
+        TEST(no_lease_is_kept_where_none_is_handed_over),
         cmocka_unit_test(a_store_in_memory_works_with_keep_ms),
         TEST(a_kept_lease_is_taken_without_a_command),
-        TEST(any_thread_and_any_task_may_take_it),
+        TEST(any_thread_and_any_task_may_take_a_kept_lease),
         TEST(a_kept_lease_is_short_in_the_store_and_taken_it_is_long),
         TEST(a_kept_lease_is_short_before_the_server_has_answered),
         TEST(no_fence_is_used_before_the_server_made_it_sure),
-        TEST(what_nobody_uses_is_given_back),
         TEST(an_acquire_that_wants_another_lease_has_it_given_back),
         TEST(a_close_gives_all_back),
         TEST(not_all_of_many_names_are_kept),
         TEST(when_the_server_ceases_to_tell_all_is_given_back),
         TEST(what_is_lost_while_it_is_kept_is_no_loss),
+        TEST(a_kept_lease_that_nobody_uses_is_given_back),
+        TEST(an_acquire_with_another_lease_gives_the_kept_one_back),
+        TEST(a_close_gives_all_kept_leases_back),
+        TEST(the_number_of_kept_names_is_limited),
+        TEST(kept_leases_are_given_back_when_tracking_ends),
+        TEST(losing_a_kept_lease_is_not_told_as_a_loss),
         TEST(after_a_restart_no_kept_lease_is_taken),
         TEST(a_forked_child_has_no_kept_lease),
     };

@@ -109,7 +109,7 @@ static void release_when_long(void *arg)
  * The extension is sent again over the next connection, and a longer one after it, before the stuck one arrives in
  * time.
  */
-static void a_stuck_extension_is_reckoned_with(void **state)
+static void a_stuck_extension_is_taken_into_account(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -150,7 +150,7 @@ static void withdraw_and_cut_when_stuck(void *arg)
 }
 
 /* The next connection finds that it can't end the last any more: an ask on its way may still be executed. */
-static void an_ask_is_stuck_when_the_right_to_end_connections_is_withdrawn(void **state)
+static void a_stuck_ask_leaves_nothing_though_the_right_to_kill_is_withdrawn(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -236,7 +236,7 @@ static void a_stuck_ask_leaves_nothing(void **state)
 }
 
 /* The server said 1970 when it was connected to, and says today's time since: everything seems to come too late. */
-static void a_server_whose_clock_jumps_ahead(void **state)
+static void a_server_clock_that_jumps_ahead_stops_no_call(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -310,7 +310,7 @@ static void only_an_extension_shortens(void **state)
     server_do(s, "DEL lock:x");
 }
 
-static void an_extension_has_its_time(void **state)
+static void a_late_extension_is_ignored(void **state)
 {
     fixture *f = *state;
     server *s = f->server;
@@ -345,7 +345,7 @@ static void acquire(server *s, const char *token, const char *not_after, long lo
 }
 
 /* To a server whose clock has jumped ahead, each ask looks like a late one. */
-static void an_ask_has_its_time(void **state)
+static void a_late_ask_is_ignored(void **state)
 {
     fixture *f = *state;
     server *s = f->server;
@@ -387,14 +387,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_stuck_renewal_does_not_undo_an_extension),
-        TEST(a_stuck_extension_is_reckoned_with),
-        TEST(an_ask_is_stuck_when_the_right_to_end_connections_is_withdrawn),
+        TEST(a_stuck_extension_is_taken_into_account),
+        TEST(a_stuck_ask_leaves_nothing_though_the_right_to_kill_is_withdrawn),
         TEST(a_forced_unlock_that_is_stuck_ends_nobody_who_came_since),
         TEST(a_stuck_ask_leaves_nothing),
-        TEST(a_server_whose_clock_jumps_ahead),
+        TEST(a_server_clock_that_jumps_ahead_stops_no_call),
         TEST(only_an_extension_shortens),
-        TEST(an_extension_has_its_time),
-        TEST(an_ask_has_its_time),
+        TEST(a_late_extension_is_ignored),
+        TEST(a_late_ask_is_ignored),
     };
 
     return cmocka_run_group_tests_name("late", tests, NULL, NULL);

@@ -16,7 +16,7 @@ static const dibs_lock_options fixed_second = {.lease_ms = 1000, .flags = DIBS_F
 
 /* ---------------------------------------------------------------- renewal */
 
-static void renewal_holds_it_for_many_leases(void **state)
+static void renewal_keeps_a_lock_for_many_leases(void **state)
 {
     fixture *f = *state;
     dibs_runtime *second;
@@ -134,7 +134,7 @@ static void a_fixed_lease_is_lost_before_the_key_is_gone(void **state)
 }
 
 /* When another client gets in after the end of the lease, the first holder knows of its loss already. */
-static void the_next_one_gets_in_after_the_loss_is_known(void **state)
+static void a_holder_knows_of_its_loss_before_the_next_gets_in(void **state)
 {
     fixture *f = *state;
     dibs_runtime *second;
@@ -194,7 +194,7 @@ static void extend_sets_the_end_of_a_renewed_lease(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void extend_prolongs_a_fixed_lease_this_once(void **state)
+static void extend_prolongs_a_fixed_lease_once(void **state)
 {
     dibs_lock_options minute = {.lease_ms = 60000, .flags = DIBS_FIXED_LEASE};
     fixture *f = *state;
@@ -219,7 +219,7 @@ static void extend_prolongs_a_fixed_lease_this_once(void **state)
 }
 
 /* rslock and redlock-cpp "extend" a key that is gone. */
-static void extend_never_takes_what_is_lost(void **state)
+static void extend_never_takes_back_a_lost_lock(void **state)
 {
     fixture *f = *state;
 
@@ -328,7 +328,7 @@ static void a_lost_key_is_found_out_by_the_next_renewal(void **state)
 }
 
 /* The release itself finds the loss, before any renewal could. */
-static void unlock_finds_out_by_itself(void **state)
+static void unlock_finds_a_lost_key_by_itself(void **state)
 {
     fixture *f = *state;
 
@@ -374,7 +374,7 @@ static void the_loser_does_not_block_the_process(void **state)
 
 /* --------------------------------------------- a holder, or a store, stops */
 
-static void a_stopped_holder_knows_when_it_wakes(void **state)
+static void a_stopped_holder_knows_of_its_loss_when_it_wakes(void **state)
 {
     fixture *f = *state;
     process *holder;
@@ -530,18 +530,18 @@ static void the_late_deletion_spares_a_later_hold(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(renewal_holds_it_for_many_leases),
+        TEST(renewal_keeps_a_lock_for_many_leases),
         TEST(renew_ms_sets_the_pace),
         TEST(many_leases_are_renewed_together),
         TEST(a_fixed_lease_is_lost_before_the_key_is_gone),
-        TEST(the_next_one_gets_in_after_the_loss_is_known),
+        TEST(a_holder_knows_of_its_loss_before_the_next_gets_in),
         TEST(extend_sets_the_end_of_a_renewed_lease),
-        TEST(extend_prolongs_a_fixed_lease_this_once),
-        TEST(extend_never_takes_what_is_lost),
+        TEST(extend_prolongs_a_fixed_lease_once),
+        TEST(extend_never_takes_back_a_lost_lock),
         TEST(a_lost_key_is_found_out_by_the_next_renewal),
-        TEST(unlock_finds_out_by_itself),
+        TEST(unlock_finds_a_lost_key_by_itself),
         TEST(the_loser_does_not_block_the_process),
-        TEST(a_stopped_holder_knows_when_it_wakes),
+        TEST(a_stopped_holder_knows_of_its_loss_when_it_wakes),
         TEST(an_unreachable_store_costs_the_lease_at_its_deadline),
         TEST(an_outage_shorter_than_the_lease_costs_nothing),
         TEST(a_lock_released_while_the_store_hangs_is_deleted_later),

@@ -53,7 +53,7 @@ static bool row_is_right(const document_row *row)
     return is_as_expected(row->cells[0], &found, (const ability_word *)expected);
 }
 
-static void each_row_of_the_table_is_right(void **state)
+static void servers_md_is_right_about_each_missing_command(void **state)
 {
     static document_row rows[ROWS_MOST];
     size_t count = document_table("doc/SERVERS.md", "Commands", rows, ROWS_MOST);
@@ -76,7 +76,7 @@ static void expect_not_opened(const char *url, const dibs_config *config, const 
 }
 
 /* What is asked for, and can't be had, is told when the runtime is opened. */
-static void what_is_asked_for_is_found_out_at_once(void **state)
+static void open_reports_a_missing_command_at_once(void **state)
 {
     server *s = start_without("SELECT WAIT");
     char url[200];
@@ -93,7 +93,7 @@ static void what_is_asked_for_is_found_out_at_once(void **state)
 
 /* -------------------------------------------------------------------------- a proxy */
 
-static void behind_a_proxy_that_passes_on_keys_alone(void **state)
+static void locks_work_behind_a_proxy_that_passes_on_keys_alone(void **state)
 {
     static const char *const kept[] = {"CLIENT", "INFO", "SCRIPT", "PUBSUB", "PUBLISH", "SUBSCRIBE", "PING", "TIME"};
     static const ability_word all[ABILITY_COLUMNS] = {"OK", "OK", "OK", "OK", "yes", "poll", "STORE_ERROR", "no", "no"};
@@ -116,9 +116,10 @@ static void behind_a_proxy_that_passes_on_keys_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_row_of_the_table_is_right),
-        cmocka_unit_test(what_is_asked_for_is_found_out_at_once),
-        cmocka_unit_test_setup_teardown(behind_a_proxy_that_passes_on_keys_alone, fixture_setup, fixture_teardown),
+        cmocka_unit_test(servers_md_is_right_about_each_missing_command),
+        cmocka_unit_test(open_reports_a_missing_command_at_once),
+        cmocka_unit_test_setup_teardown(locks_work_behind_a_proxy_that_passes_on_keys_alone, fixture_setup,
+                                        fixture_teardown),
     };
 
     return cmocka_run_group_tests_name("less", tests, NULL, NULL);

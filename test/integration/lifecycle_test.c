@@ -82,7 +82,7 @@ static void close_releases_every_hold_of_every_thread(void **state)
 }
 
 /* Some wait behind a thread of the process, some behind another client. */
-static void close_sends_the_waiters_home(void **state)
+static void close_ends_local_waiters(void **state)
 {
     enum { WAITERS = 6 };
     fixture *f = *state;
@@ -129,7 +129,7 @@ static void lock_fairly(void *arg)
 }
 
 /* The waiters' places in the store's queue are given up, and so is a grant that comes at the same moment. */
-static void close_with_waiters_in_the_store(void **state)
+static void close_ends_waiters_in_the_store(void **state)
 {
     enum { TIMES = 40 };
     fixture *f = *state;
@@ -236,7 +236,7 @@ static void lock_forever(void *arg)
         dibs_unlock(rt, "storm");
 }
 
-static void shutdown_in_a_storm(void **state)
+static void shutdown_under_load_ends_every_call(void **state)
 {
     fixture *f = *state;
 
@@ -260,7 +260,7 @@ static void shutdown_in_a_storm(void **state)
 
 /* ----------------------------------------------------------------- stats */
 
-static void the_counters_count(void **state)
+static void statistics_count_each_operation(void **state)
 {
     fixture *f = *state;
     actor *other = actor_start();
@@ -490,12 +490,12 @@ int main(void)
         TEST(open_and_close_leave_nothing),
         cmocka_unit_test(open_that_fails_leaves_nothing),
         TEST(close_releases_every_hold_of_every_thread),
-        TEST(close_sends_the_waiters_home),
-        TEST(close_with_waiters_in_the_store),
+        TEST(close_ends_local_waiters),
+        TEST(close_ends_waiters_in_the_store),
         TEST(shutdown_ends_acquires_only),
         TEST(two_runtimes_are_two_owners),
-        TEST(shutdown_in_a_storm),
-        TEST(the_counters_count),
+        TEST(shutdown_under_load_ends_every_call),
+        TEST(statistics_count_each_operation),
         TEST(events_come_in_order_on_one_thread),
         TEST(a_slow_callback_stalls_no_renewal),
         TEST(events_that_do_not_fit_are_counted),

@@ -62,7 +62,7 @@ static void fail_each_allocation(dibs_runtime *rt, call_of *call)
     assert_false(failed);
 }
 
-static void on_one_server(void **state)
+static void each_allocation_of_a_list_on_one_server_fails_once(void **state)
 {
     fixture *f = *state;
     char name[8];
@@ -77,7 +77,7 @@ static void on_one_server(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
-static void in_memory(void **state)
+static void each_allocation_of_a_list_in_memory_fails_once(void **state)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
 
@@ -89,7 +89,7 @@ static void in_memory(void **state)
     dibs_close(rt);
 }
 
-static void on_a_quorum(void **state)
+static void each_allocation_of_a_list_on_a_quorum_fails_once(void **state)
 {
     masters *m = *state;
 
@@ -102,9 +102,11 @@ static void on_a_quorum(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(on_one_server, fixture_setup, fixture_teardown),
-        cmocka_unit_test(in_memory),
-        cmocka_unit_test_setup_teardown(on_a_quorum, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(each_allocation_of_a_list_on_one_server_fails_once, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test(each_allocation_of_a_list_in_memory_fails_once),
+        cmocka_unit_test_setup_teardown(each_allocation_of_a_list_on_a_quorum_fails_once, masters_setup_3,
+                                        masters_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

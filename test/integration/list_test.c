@@ -79,7 +79,7 @@ static void set_many(server *s, const char *name, int count)
 
 /* ------------------------------------------------------------------------ names */
 
-static void the_owners_are_those_of_a_query(void **state)
+static void a_list_shows_the_owners_of_a_query(void **state)
 {
     fixture *f = *state;
 
@@ -122,7 +122,7 @@ static void any_bytes_may_be_in_a_name(void **state)
 }
 
 /* The bytes of a prefix stand for themselves. */
-static void a_pattern_is_one_of_names(void **state)
+static void a_list_pattern_matches_names(void **state)
 {
     static const struct {
         const char *pattern;
@@ -141,7 +141,7 @@ static void a_pattern_is_one_of_names(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
-static void with_an_empty_prefix_what_dibs_keeps_is_no_lock(void **state)
+static void with_an_empty_prefix_the_keys_of_dibs_are_no_locks(void **state)
 {
     fixture *f = *state;
 
@@ -175,7 +175,7 @@ static void locks_of_others_are_listed_and_other_keys_are_not(void **state)
 }
 
 /* A server before Redis 6 knows no TYPE in SCAN; and a key may change its type behind the SCAN. */
-static void a_server_that_chooses_no_type(void **state)
+static void a_list_works_without_the_type_of_scan(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -193,7 +193,7 @@ static void a_server_that_chooses_no_type(void **state)
 }
 
 /* A cursor means nothing to another server. */
-static void a_walk_begins_anew_at_another_server(void **state)
+static void a_list_starts_over_at_another_server(void **state)
 {
     static const char another[] =
         "$71\r\nredis_version:7.0.15\r\nrun_id:0123456789012345678901234567890123456789\r\n\r\n";
@@ -215,7 +215,7 @@ static void a_walk_begins_anew_at_another_server(void **state)
 
 /* -------------------------------------------------------------------- many locks */
 
-static void ten_thousand_locks_take_few_round_trips(void **state)
+static void listing_ten_thousand_locks_takes_few_round_trips(void **state)
 {
     fixture *f = *state;
 
@@ -231,7 +231,7 @@ static void ten_thousand_locks_take_few_round_trips(void **state)
     server_do(f->server, "FLUSHALL");
 }
 
-static void a_callback_may_end_the_list(void **state)
+static void a_list_callback_may_end_the_list(void **state)
 {
     fixture *f = *state;
 
@@ -275,7 +275,7 @@ static bool use_it(const char *name, const dibs_owner *owner, void *arg)
     return true;
 }
 
-static void a_callback_may_use_the_runtime(void **state)
+static void a_list_callback_may_use_the_runtime(void **state)
 {
     fixture *f = *state;
 
@@ -305,7 +305,7 @@ static bool close_it(const char *name, const dibs_owner *owner, void *arg)
     return true;
 }
 
-static void a_callback_may_close_the_runtime(void **state)
+static void a_list_callback_may_close_the_runtime(void **state)
 {
     fixture *f = *state;
     struct closer closer = {.rt = &f->rt};
@@ -336,7 +336,7 @@ static bool fork_once(const char *name, const dibs_owner *owner, void *arg)
     return true;
 }
 
-static void a_callback_may_fork(void **state)
+static void a_list_callback_may_fork(void **state)
 {
     fixture *f = *state;
     struct forker forker = {.child = -1};
@@ -364,7 +364,7 @@ static bool delete_all(const char *name, const dibs_owner *owner, void *arg)
     return true;
 }
 
-static void locks_that_end_meanwhile_are_left_out(void **state)
+static void locks_that_end_during_a_list_are_left_out(void **state)
 {
     fixture *f = *state;
 
@@ -376,7 +376,7 @@ static void locks_that_end_meanwhile_are_left_out(void **state)
 
 /* --------------------------------------------------------------------- failures */
 
-static void wrong_arguments_are_refused(void **state)
+static void list_refuses_wrong_arguments(void **state)
 {
     fixture *f = *state;
     char pattern[DIBS_PATTERN_MAX + 2];
@@ -392,7 +392,7 @@ static void wrong_arguments_are_refused(void **state)
     assert_int_equal(list(f->rt, pattern)->count, 0);
 }
 
-static void what_the_server_refuses_is_told(void **state)
+static void list_reports_what_the_server_refuses(void **state)
 {
     fixture *f = *state;
     char url[200];
@@ -409,7 +409,7 @@ static void what_the_server_refuses_is_told(void **state)
     dibs_close(rt);
 }
 
-static void a_server_that_is_away(void **state)
+static void list_reports_an_absent_server(void **state)
 {
     fixture *f = *state;
 
@@ -444,7 +444,7 @@ static void await_held(dibs_runtime *rt, int64_t ms)
     assert_true(wait_until(is_held_so_long, &(struct held){rt, ms}, LIMIT_MS));
 }
 
-static void the_time_runs_from_the_grant(void **state)
+static void held_ms_counts_from_the_grant(void **state)
 {
     fixture *f = *state;
 
@@ -464,7 +464,7 @@ static void the_time_runs_from_the_grant(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
 }
 
-static void renewals_do_not_change_it(void **state)
+static void renewals_do_not_change_held_ms(void **state)
 {
     fixture *f = *state;
 
@@ -475,7 +475,7 @@ static void renewals_do_not_change_it(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
 }
 
-static void a_fence_that_is_no_time_tells_nothing(void **state)
+static void held_ms_is_unknown_where_the_fence_is_no_time(void **state)
 {
     static const char *const fences[] = {"9007199254740990", "0", "x", "9007199254740993"};
     fixture *f = *state;
@@ -494,7 +494,7 @@ static void a_fence_that_is_no_time_tells_nothing(void **state)
 }
 
 /* The clocks of the masters differ by seconds. */
-static void a_quorum_tells_the_time_by_the_foremost_clock(void **state)
+static void a_quorum_computes_held_ms_by_the_foremost_clock(void **state)
 {
     masters *m = *state;
 
@@ -598,26 +598,26 @@ static void a_lock_that_has_moved_is_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_owners_are_those_of_a_query),
+        TEST(a_list_shows_the_owners_of_a_query),
         TEST(any_bytes_may_be_in_a_name),
-        TEST(a_pattern_is_one_of_names),
-        TEST(with_an_empty_prefix_what_dibs_keeps_is_no_lock),
+        TEST(a_list_pattern_matches_names),
+        TEST(with_an_empty_prefix_the_keys_of_dibs_are_no_locks),
         TEST(locks_of_others_are_listed_and_other_keys_are_not),
-        TEST(a_server_that_chooses_no_type),
-        TEST(a_walk_begins_anew_at_another_server),
-        TEST(ten_thousand_locks_take_few_round_trips),
-        TEST(a_callback_may_end_the_list),
-        TEST(a_callback_may_use_the_runtime),
-        TEST(a_callback_may_close_the_runtime),
-        TEST(a_callback_may_fork),
-        TEST(locks_that_end_meanwhile_are_left_out),
-        TEST(wrong_arguments_are_refused),
-        TEST(what_the_server_refuses_is_told),
-        TEST(a_server_that_is_away),
-        TEST(the_time_runs_from_the_grant),
-        TEST(renewals_do_not_change_it),
-        TEST(a_fence_that_is_no_time_tells_nothing),
-        cmocka_unit_test_setup_teardown(a_quorum_tells_the_time_by_the_foremost_clock, masters_setup_5_with_clocks,
+        TEST(a_list_works_without_the_type_of_scan),
+        TEST(a_list_starts_over_at_another_server),
+        TEST(listing_ten_thousand_locks_takes_few_round_trips),
+        TEST(a_list_callback_may_end_the_list),
+        TEST(a_list_callback_may_use_the_runtime),
+        TEST(a_list_callback_may_close_the_runtime),
+        TEST(a_list_callback_may_fork),
+        TEST(locks_that_end_during_a_list_are_left_out),
+        TEST(list_refuses_wrong_arguments),
+        TEST(list_reports_what_the_server_refuses),
+        TEST(list_reports_an_absent_server),
+        TEST(held_ms_counts_from_the_grant),
+        TEST(renewals_do_not_change_held_ms),
+        TEST(held_ms_is_unknown_where_the_fence_is_no_time),
+        cmocka_unit_test_setup_teardown(a_quorum_computes_held_ms_by_the_foremost_clock, masters_setup_5_with_clocks,
                                         masters_teardown),
         cmocka_unit_test_setup_teardown(a_quorum_lists_what_a_majority_has, masters_setup_3, masters_teardown),
         cmocka_unit_test(a_cluster_lists_the_locks_of_all_masters),

@@ -29,7 +29,7 @@ static long long scripts_of_a_try(fixture *f, dibs_runtime *rt, dibs_status expe
     return server_asks(f->server) - before;
 }
 
-static void no_script_runs_and_the_fence_rises(void **state)
+static void relocking_runs_no_script_and_raises_the_fence(void **state)
 {
     fixture *f = *state;
     int64_t limit = now_ms() + LIMIT_MS;
@@ -53,7 +53,7 @@ static void no_script_runs_and_the_fence_rises(void **state)
 }
 
 /* Each hold has a larger fence, whoever had the lock before, and though each process uses fences again. */
-static void fences_rise_through_several_processes(void **state)
+static void relocking_raises_the_fence_across_processes(void **state)
 {
     enum { ROUNDS = 600 };
     fixture *f = *state;
@@ -75,7 +75,7 @@ static void fences_rise_through_several_processes(void **state)
 }
 
 /* Without the old fence there is a new one, which expires. */
-static void a_fence_that_is_gone_is_replaced(void **state)
+static void relocking_replaces_a_missing_fence(void **state)
 {
     fixture *f = *state;
 
@@ -92,7 +92,7 @@ static void a_fence_that_is_gone_is_replaced(void **state)
     }
 }
 
-static void what_a_foreign_client_holds_is_taken(void **state)
+static void relocking_finds_a_foreign_holder(void **state)
 {
     fixture *f = *state;
 
@@ -109,7 +109,7 @@ static void what_a_foreign_client_holds_is_taken(void **state)
 }
 
 /* The lock is free, but somebody waits, who was not told so: whoever was there first has it. */
-static void who_waits_is_not_passed(void **state)
+static void relocking_passes_no_waiter(void **state)
 {
     fixture *f = *state;
     actor *waiter = actor_start();
@@ -216,7 +216,7 @@ static void cutter_close(cutter *c)
     script_server_stop(c->net);
 }
 
-static void cut_at_any_byte(void **state)
+static void relocking_may_be_cut_at_any_byte(void **state)
 {
     cutter c = cutter_open(*state, 2000);
 
@@ -232,7 +232,7 @@ static void cut_at_any_byte(void **state)
 }
 
 /* The network keeps the commands back, or their replies, for longer than is waited for them. */
-static void commands_that_come_late(void **state)
+static void late_relocking_commands_are_harmless(void **state)
 {
     cutter c = cutter_open(*state, 150);
 
@@ -248,13 +248,13 @@ static void commands_that_come_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(no_script_runs_and_the_fence_rises),
-        TEST(fences_rise_through_several_processes),
-        TEST(a_fence_that_is_gone_is_replaced),
-        TEST(what_a_foreign_client_holds_is_taken),
-        TEST(who_waits_is_not_passed),
-        TEST(cut_at_any_byte),
-        TEST(commands_that_come_late),
+        TEST(relocking_runs_no_script_and_raises_the_fence),
+        TEST(relocking_raises_the_fence_across_processes),
+        TEST(relocking_replaces_a_missing_fence),
+        TEST(relocking_finds_a_foreign_holder),
+        TEST(relocking_passes_no_waiter),
+        TEST(relocking_may_be_cut_at_any_byte),
+        TEST(late_relocking_commands_are_harmless),
     };
 
     return cmocka_run_group_tests_name("lock_again", tests, NULL, NULL);

@@ -92,7 +92,7 @@ static void run_all(dibs_runtime *const *runtimes, size_t count, size_t owners)
     }
 }
 
-static void two_processes(void **state)
+static void two_processes_locking_several_names_never_deadlock(void **state)
 {
     fixture *f = *state;
 
@@ -103,7 +103,7 @@ static void two_processes(void **state)
     dibs_close(runtimes[1]);
 }
 
-static void two_processes_of_two_threads(void **state)
+static void two_processes_of_two_threads_never_deadlock(void **state)
 {
     fixture *f = *state;
 
@@ -117,8 +117,9 @@ static void two_processes_of_two_threads(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(two_processes, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(two_processes_of_two_threads, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(two_processes_locking_several_names_never_deadlock, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(two_processes_of_two_threads_never_deadlock, fixture_setup, fixture_teardown),
     };
 
     if (argc > 1)

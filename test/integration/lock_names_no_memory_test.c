@@ -59,7 +59,7 @@ static void fail_each_allocation(fixture *f, int64_t wait_ms)
     server_assert_no_locks(f->server);
 }
 
-static void of_one_try(void **state)
+static void each_allocation_of_one_try_for_several_names_fails_once(void **state)
 {
     fixture *f = *state;
 
@@ -68,7 +68,7 @@ static void of_one_try(void **state)
     fail_each_allocation(f, 0);
 }
 
-static void of_a_call_that_waits(void **state)
+static void each_allocation_of_a_wait_for_several_names_fails_once(void **state)
 {
     fixture *f = *state;
 
@@ -80,8 +80,10 @@ static void of_a_call_that_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(of_one_try, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(of_a_call_that_waits, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(each_allocation_of_one_try_for_several_names_fails_once, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(each_allocation_of_a_wait_for_several_names_fails_once, fixture_setup,
+                                        fixture_teardown),
     };
 
     return cmocka_run_group_tests_name("lock_names_no_memory", tests, NULL, NULL);

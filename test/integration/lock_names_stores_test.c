@@ -80,7 +80,7 @@ static void expect_all_or_none(dibs_runtime *first, dibs_runtime *second)
 
 /* ------------------------------------------------------------------ the stores */
 
-static void on_one_server(void **state)
+static void several_names_lock_on_one_server(void **state)
 {
     fixture *f = *state;
 
@@ -91,7 +91,7 @@ static void on_one_server(void **state)
 }
 
 /* With replicas that have to acknowledge, each name by itself: the rest holds as well. */
-static void where_grants_are_confirmed(void **state)
+static void several_names_lock_with_min_replicas(void **state)
 {
     fixture *f = *state;
 
@@ -102,7 +102,7 @@ static void where_grants_are_confirmed(void **state)
     assert_status(DIBS_NOT_HELD, dibs_check(f->rt, names[0]));
 }
 
-static void on_a_cluster(void **state)
+static void several_names_lock_on_a_cluster(void **state)
 {
     (void)state;
     cluster *c = cluster_start(NULL);
@@ -119,7 +119,7 @@ static void on_a_cluster(void **state)
     cluster_stop(c);
 }
 
-static void on_a_quorum(void **state)
+static void several_names_lock_on_a_quorum(void **state)
 {
     masters *m = *state;
 
@@ -129,7 +129,7 @@ static void on_a_quorum(void **state)
     dibs_close(other);
 }
 
-static void with_sentinels(void **state)
+static void several_names_lock_with_sentinels(void **state)
 {
     (void)state;
     sentinels *s = sentinels_start(NULL);
@@ -152,7 +152,7 @@ static bool all_wait(void *arg)
 }
 
 /* A call for both names tries them first, and gives the free one back. */
-static void fair_calls_are_granted_in_the_order_of_their_begins(void **state)
+static void fair_calls_on_a_server_are_granted_in_the_order_of_their_begins(void **state)
 {
     static const char *const both[] = {"b", "c"};
     const dibs_lock_options fair = {.flags = DIBS_FAIR};
@@ -185,12 +185,12 @@ static void fair_calls_are_granted_in_the_order_of_their_begins(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(on_one_server, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(where_grants_are_confirmed, fixture_setup, fixture_teardown),
-        cmocka_unit_test(on_a_cluster),
-        cmocka_unit_test_setup_teardown(on_a_quorum, masters_setup_3, masters_teardown),
-        cmocka_unit_test(with_sentinels),
-        cmocka_unit_test_setup_teardown(fair_calls_are_granted_in_the_order_of_their_begins, fixture_setup,
+        cmocka_unit_test_setup_teardown(several_names_lock_on_one_server, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(several_names_lock_with_min_replicas, fixture_setup, fixture_teardown),
+        cmocka_unit_test(several_names_lock_on_a_cluster),
+        cmocka_unit_test_setup_teardown(several_names_lock_on_a_quorum, masters_setup_3, masters_teardown),
+        cmocka_unit_test(several_names_lock_with_sentinels),
+        cmocka_unit_test_setup_teardown(fair_calls_on_a_server_are_granted_in_the_order_of_their_begins, fixture_setup,
                                         fixture_teardown),
     };
 

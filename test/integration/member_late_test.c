@@ -142,7 +142,7 @@ static long long restore(server *s, const char *by)
     return result;
 }
 
-static void a_top_up_has_its_time(void **state)
+static void a_late_top_up_is_ignored(void **state)
 {
     struct play *p = *state;
 
@@ -160,7 +160,7 @@ static void a_top_up_has_its_time(void **state)
 }
 
 /* Else a master that lost its data since could be let vote at once by who looked at it before. */
-static void an_admission_has_its_time(void **state)
+static void a_late_admission_is_ignored(void **state)
 {
     struct play *p = *state;
 
@@ -177,7 +177,7 @@ static void an_admission_has_its_time(void **state)
 }
 
 /* The time of its vote has come, and is not looked at any more. */
-static void who_votes_goes_on_voting(void **state)
+static void a_voting_member_goes_on_voting(void **state)
 {
     struct play *p = *state;
     char noted[256];
@@ -196,7 +196,7 @@ static void who_votes_goes_on_voting(void **state)
 }
 
 /* The connection believes that it is 1970: now is later than the ask may be executed. */
-static void who_finds_that_the_clock_was_set_forward_has_no_vote(void **state)
+static void an_ask_that_finds_the_clock_set_forward_gets_no_vote(void **state)
 {
     struct play *p = *state;
     struct dibs__attempt attempt = {.name = "x", .token = TOKEN, .lease_ms = LEASE_MS};
@@ -225,10 +225,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_top_up_that_is_stuck_is_retracted),
         TEST(a_top_up_on_a_connection_that_broke_is_retracted),
-        TEST(a_top_up_has_its_time),
-        TEST(an_admission_has_its_time),
-        TEST(who_votes_goes_on_voting),
-        TEST(who_finds_that_the_clock_was_set_forward_has_no_vote),
+        TEST(a_late_top_up_is_ignored),
+        TEST(a_late_admission_is_ignored),
+        TEST(a_voting_member_goes_on_voting),
+        TEST(an_ask_that_finds_the_clock_set_forward_gets_no_vote),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

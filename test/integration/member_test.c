@@ -48,7 +48,7 @@ static void a_master_that_is_new_does_not_know_whether_it_may_vote(struct world 
     assert_false(look_at_vote(seat, 1000).known); /* to look changes nothing */
 }
 
-static void who_is_admitted_votes_from_its_time_on(struct world *w)
+static void an_admitted_master_votes_from_its_time_on(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__vote vote = admit(seat, LEASE_MS);
@@ -65,7 +65,7 @@ static bool may_vote(void *arg)
     return look_at_vote(arg, 1000).votes_in_ms == 0;
 }
 
-static void the_time_comes(struct world *w)
+static void a_master_votes_once_its_time_has_come(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
 
@@ -86,7 +86,7 @@ static void the_longest_lease_only_grows(struct world *w)
 }
 
 /* The second finds the master admitted: its time stays. */
-static void of_two_who_admit_at_once_one_does(struct world *w)
+static void of_two_admissions_at_once_one_counts(struct world *w)
 {
     struct seat *seat = sit_as_member(w), *other = sit_as_member(w);
     struct dibs__vote vote = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_ADMITS, .floor = 1}, later = vote;
@@ -150,7 +150,7 @@ static void a_raise_never_lowers(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
-static void only_its_owner_raises_a_fence(struct world *w)
+static void only_the_owner_raises_a_fence(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -191,7 +191,7 @@ static void a_lock_that_is_free_is_topped_up(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", next.token));
 }
 
-static void without_the_wish_nothing_is_topped_up(struct world *w)
+static void a_renewal_without_top_up_sets_nothing(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
@@ -218,7 +218,7 @@ static void a_top_up_leaves_the_lock_of_another_alone(struct world *w)
 }
 
 /* Others had their keys there, with larger fences, and no majority. */
-static void a_top_up_minds_no_fence_where_the_lock_was_never_granted(struct world *w)
+static void a_top_up_ignores_the_fence_where_the_lock_was_never_granted(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
@@ -266,7 +266,7 @@ static void a_forced_unlock_is_not_topped_up(struct world *w)
 }
 
 /* Within a minute: the clock of another master may have made it, so that the next one here may be smaller. */
-static void a_member_puts_back_a_fence_that_is_gone(struct world *w)
+static void a_member_restores_a_missing_fence(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
@@ -326,7 +326,7 @@ static void expect_nothing_in_the_store(struct world *w, struct seat *seat, unsi
         assert_int_equal(server_integer(w->servers[0], "DBSIZE"), keys);
 }
 
-static void who_may_not_vote_changes_nothing(struct world *w)
+static void a_master_without_a_vote_changes_nothing(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__attempt attempt = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true);
@@ -346,7 +346,7 @@ static void who_may_not_vote_changes_nothing(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
-static void who_may_vote_again_grants(struct world *w)
+static void a_master_that_may_vote_again_grants(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__attempt attempt = attempt_for(w, "x", false), second = attempt_for(w, "x", false);
@@ -359,7 +359,7 @@ static void who_may_vote_again_grants(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", second.token));
 }
 
-static void who_lost_its_data_does_not_vote(struct world *w)
+static void a_master_that_lost_its_data_does_not_vote(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__attempt attempt = attempt_for(w, "x", false), next = attempt_for(w, "x", false);
@@ -376,7 +376,7 @@ static void who_lost_its_data_does_not_vote(struct world *w)
 
 /* It may have forgotten a lock since it was looked at: then it has another mark, and is not admitted as one that is
  * new. */
-static void who_is_admitted_as_new_still_has_its_mark(struct world *w)
+static void a_master_that_forgot_since_the_look_is_not_admitted_as_new(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__vote vote = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_ADMITS, .floor = 1};
@@ -397,7 +397,7 @@ static void who_is_admitted_as_new_still_has_its_mark(struct world *w)
 }
 
 /* Somebody who knows better lets it wait. */
-static void who_waits_is_not_admitted_as_new(struct world *w)
+static void a_waiting_master_is_not_admitted_as_new(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__vote vote = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_ADMITS, .floor = 1};
@@ -408,7 +408,7 @@ static void who_waits_is_not_admitted_as_new(struct world *w)
 }
 
 /* The clock has shown a later time. It may be set forward again: then what is granted meanwhile ends early. */
-static void whose_clock_was_set_back_does_not_vote(struct world *w)
+static void a_member_whose_clock_was_set_back_does_not_vote(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -478,7 +478,7 @@ static void a_top_up_needs_a_vote(struct world *w)
     assert_false(look(seat, "x").held);
 }
 
-static void who_is_distrusted_waits_once(struct world *w)
+static void a_distrusted_master_waits_once(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
     struct dibs__vote distrust = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_DISTRUSTS, .wait_ms = LEASE_MS};
@@ -533,7 +533,7 @@ static struct seat *sit_as_voter(struct world *w)
     return seat;
 }
 
-static void a_release_tells_the_first_and_leaves_the_lock_free(struct world *w)
+static void a_release_hints_the_first_and_leaves_the_lock_free(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -557,7 +557,7 @@ static void a_release_tells_the_first_and_leaves_the_lock_free(struct world *w)
     second->store->ops->conclude(second->store, &two, false);
 }
 
-static void who_comes_first_has_the_lock(struct world *w)
+static void the_first_ask_after_a_hint_gets_the_lock(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -577,7 +577,7 @@ static void who_comes_first_has_the_lock(struct world *w)
     seat->store->ops->conclude(seat->store, &passing, true);
 }
 
-static void who_is_gone_is_not_told(struct world *w)
+static void a_waiter_that_is_gone_gets_no_hint(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *second = sit_as_voter(w), *gone = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -612,7 +612,7 @@ static void a_hint_that_nobody_wants_goes_to_the_next(struct world *w)
     second->store->ops->conclude(second->store, &two, false);
 }
 
-static void who_gives_up_has_the_next_told(struct world *w)
+static void a_waiter_that_gives_up_passes_the_hint_on(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -628,7 +628,7 @@ static void who_gives_up_has_the_next_told(struct world *w)
     second->store->ops->conclude(second->store, &two, false);
 }
 
-static void a_quiet_release_tells_nobody(struct world *w)
+static void a_quiet_release_gives_no_hint(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -649,7 +649,7 @@ static void a_quiet_release_tells_nobody(struct world *w)
     first->store->ops->conclude(first->store, &one, false);
 }
 
-static void the_ask_behind_a_release_is_the_members_own(struct world *w)
+static void a_release_at_a_member_asks_for_nobody(struct world *w)
 {
     struct seat *seat = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), next = attempt_for(w, "x", true);
@@ -665,7 +665,7 @@ static void the_ask_behind_a_release_is_the_members_own(struct world *w)
 }
 
 /* Of two that wait, only the first wants a hint: who asks then finds the lock given to the second. */
-static void a_hint_then_a_grant(struct world *w)
+static void an_ask_of_a_hinted_waiter_grants_to_the_next(struct world *w)
 {
     struct seat *seat = sit(w, 0), *hinted = sit(w, 0), *granted = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -687,7 +687,7 @@ static void a_hint_then_a_grant(struct world *w)
     hinted->store->ops->conclude(hinted->store, &one, false);
 }
 
-static void a_grant_then_a_hint(struct world *w)
+static void a_release_hints_the_waiter_behind_a_granted_one(struct world *w)
 {
     struct seat *seat = sit(w, 0), *granted = sit(w, 0), *hinted = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -708,7 +708,7 @@ static void a_grant_then_a_hint(struct world *w)
 }
 
 /* Who asks, and is first itself, has the lock, and its entry is gone. */
-static void who_asks_and_is_first_has_the_lock(struct world *w)
+static void the_head_of_a_members_queue_gets_the_lock_by_asking(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
@@ -737,40 +737,40 @@ int main(void)
 {
     static const struct store_case cases[] = {
         CASE(a_master_that_is_new_does_not_know_whether_it_may_vote),
-        CASE(who_is_admitted_votes_from_its_time_on),
-        CASE(the_time_comes),
+        CASE(an_admitted_master_votes_from_its_time_on),
+        CASE(a_master_votes_once_its_time_has_come),
         CASE(the_longest_lease_only_grows),
-        CASE(of_two_who_admit_at_once_one_does),
+        CASE(of_two_admissions_at_once_one_counts),
         CASE(a_raise_makes_the_next_fence_larger),
         CASE(a_raise_never_lowers),
-        CASE(only_its_owner_raises_a_fence),
+        CASE(only_the_owner_raises_a_fence),
         CASE(a_lock_that_is_free_is_topped_up),
-        CASE(without_the_wish_nothing_is_topped_up),
+        CASE(a_renewal_without_top_up_sets_nothing),
         CASE(a_top_up_leaves_the_lock_of_another_alone),
-        CASE(a_top_up_minds_no_fence_where_the_lock_was_never_granted),
+        CASE(a_top_up_ignores_the_fence_where_the_lock_was_never_granted),
         CASE(an_ask_that_is_not_granted_proves_no_lease),
         CASE(a_forced_unlock_is_not_topped_up),
-        CASE(a_member_puts_back_a_fence_that_is_gone),
+        CASE(a_member_restores_a_missing_fence),
         CASE(a_retraction_wins_over_a_top_up),
-        CASE(who_may_not_vote_changes_nothing),
-        CASE(who_may_vote_again_grants),
-        CASE(who_lost_its_data_does_not_vote),
-        CASE(who_is_admitted_as_new_still_has_its_mark),
-        CASE(who_waits_is_not_admitted_as_new),
-        CASE(whose_clock_was_set_back_does_not_vote),
+        CASE(a_master_without_a_vote_changes_nothing),
+        CASE(a_master_that_may_vote_again_grants),
+        CASE(a_master_that_lost_its_data_does_not_vote),
+        CASE(a_master_that_forgot_since_the_look_is_not_admitted_as_new),
+        CASE(a_waiting_master_is_not_admitted_as_new),
+        CASE(a_member_whose_clock_was_set_back_does_not_vote),
         CASE(a_lease_that_a_clock_made_longer_is_not_renewed),
         CASE(a_top_up_needs_a_vote),
-        CASE(who_is_distrusted_waits_once),
-        CASE(a_release_tells_the_first_and_leaves_the_lock_free),
-        CASE(who_comes_first_has_the_lock),
-        CASE(who_is_gone_is_not_told),
+        CASE(a_distrusted_master_waits_once),
+        CASE(a_release_hints_the_first_and_leaves_the_lock_free),
+        CASE(the_first_ask_after_a_hint_gets_the_lock),
+        CASE(a_waiter_that_is_gone_gets_no_hint),
         CASE(a_hint_that_nobody_wants_goes_to_the_next),
-        CASE(who_gives_up_has_the_next_told),
-        CASE(a_quiet_release_tells_nobody),
-        CASE(the_ask_behind_a_release_is_the_members_own),
-        CASE(a_hint_then_a_grant),
-        CASE(a_grant_then_a_hint),
-        CASE(who_asks_and_is_first_has_the_lock),
+        CASE(a_waiter_that_gives_up_passes_the_hint_on),
+        CASE(a_quiet_release_gives_no_hint),
+        CASE(a_release_at_a_member_asks_for_nobody),
+        CASE(an_ask_of_a_hinted_waiter_grants_to_the_next),
+        CASE(a_release_hints_the_waiter_behind_a_granted_one),
+        CASE(the_head_of_a_members_queue_gets_the_lock_by_asking),
     };
 
     return run_cases(cases, sizeof cases / sizeof cases[0]);

@@ -107,7 +107,7 @@ static dibs_status run_with(fixture *f, long nth, bool *failed, bool *opened)
     return run.status;
 }
 
-static void each_allocation_fails_once(void **state)
+static void each_allocation_of_a_cycle_on_a_server_fails_once(void **state)
 {
     fixture *f = *state;
     bool failed = true, opened;
@@ -278,7 +278,7 @@ static bool has_at_most(void *most)
     return atomic_load(&living) <= *(const long *)most;
 }
 
-static void a_thousand_times_opened_and_closed(void **state)
+static void opening_and_closing_a_thousand_times_leaves_nothing(void **state)
 {
     enum { WARM = 60, TIMES = 1000 };
     fixture *f = *state;
@@ -315,10 +315,10 @@ static void a_thousand_times_opened_and_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(each_allocation_fails_once),
+        TEST(each_allocation_of_a_cycle_on_a_server_fails_once),
         TEST(each_allocation_fails_once_where_others_wait),
         TEST(each_allocation_fails_once_where_each_release_asks_again),
-        TEST(a_thousand_times_opened_and_closed),
+        TEST(opening_and_closing_a_thousand_times_leaves_nothing),
     };
 
     return cmocka_run_group_tests_name("no memory at a server", tests, NULL, NULL);

@@ -36,7 +36,7 @@ static void flush_and_disconnect(server *s)
 }
 
 /* The next renewal, at the same server, finds the lock gone, whether or not the server was restarted before. */
-static void what_is_deleted_is_not_restored(void **state)
+static void a_deleted_lock_is_not_restored(void **state)
 {
     static void (*const accidents[])(server * s) = {delete, flush, delete_and_disconnect, flush_and_disconnect};
     fixture *f = *state;
@@ -62,7 +62,7 @@ static void what_is_deleted_is_not_restored(void **state)
 
 /* ------------------------------------------------------------ it is released */
 
-static void what_was_unlocked_meanwhile_is_not_restored(void **state)
+static void a_lock_unlocked_during_a_restart_is_not_restored(void **state)
 {
     fixture *f = *state;
 
@@ -80,7 +80,7 @@ static void what_was_unlocked_meanwhile_is_not_restored(void **state)
 }
 
 /* Whenever the unlock comes, and whatever it returns, nothing is left. */
-static void an_unlock_while_it_is_restored(void **state)
+static void an_unlock_during_a_restoration_leaves_nothing(void **state)
 {
     enum { ROUNDS = 20, NAMES = 20 };
     fixture *f = *state;
@@ -107,7 +107,7 @@ static void an_unlock_while_it_is_restored(void **state)
 }
 
 /* The restoring renewal is stuck on its way and comes after the release: the retraction comes later still. */
-static void what_comes_after_the_unlock_is_undone(void **state)
+static void a_restoration_after_the_unlock_is_undone(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -157,7 +157,7 @@ static bool has_looked_again(void *arg)
  * renewal was answered. The release has raised the fence, so it restores nothing; it carries its own time limit, and
  * the retraction comes after that.
  */
-static void what_comes_over_an_old_connection_is_undone(void **state)
+static void a_restoration_over_an_old_connection_is_undone(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -189,11 +189,11 @@ static void what_comes_over_an_old_connection_is_undone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_is_deleted_is_not_restored),
-        TEST(what_was_unlocked_meanwhile_is_not_restored),
-        TEST(an_unlock_while_it_is_restored),
-        TEST(what_comes_after_the_unlock_is_undone),
-        TEST(what_comes_over_an_old_connection_is_undone),
+        TEST(a_deleted_lock_is_not_restored),
+        TEST(a_lock_unlocked_during_a_restart_is_not_restored),
+        TEST(an_unlock_during_a_restoration_leaves_nothing),
+        TEST(a_restoration_after_the_unlock_is_undone),
+        TEST(a_restoration_over_an_old_connection_is_undone),
     };
 
     return cmocka_run_group_tests_name("not restored", tests, NULL, NULL);

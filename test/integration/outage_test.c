@@ -33,7 +33,7 @@ static void a_waiting_call_rides_out_an_outage(void **state)
 }
 
 /* As above, for a thread that waits for a lock already. */
-static void an_outage_in_the_middle_of_a_wait(void **state)
+static void an_outage_in_the_middle_of_a_wait_is_ridden_out(void **state)
 {
     fixture *f = *state;
     actor *waiter = actor_start();
@@ -57,7 +57,7 @@ static void an_outage_in_the_middle_of_a_wait(void **state)
 }
 
 /* Nobody holds the lock, and nothing is known of it: both calls say so. */
-static void two_tries_at_a_server_that_is_silent(void **state)
+static void two_tries_at_a_silent_server_are_both_unavailable(void **state)
 {
     fixture *f = *state;
     actor *first = actor_start();
@@ -107,7 +107,7 @@ static void an_outage_that_lasts_ends_the_wait(void **state)
 }
 
 /* A stopped server: its socket accepts, and nothing ever comes. */
-static void one_try_is_bounded(void **state)
+static void one_try_in_an_outage_is_bounded(void **state)
 {
     fixture *f = *state;
     dibs_owner owner;
@@ -153,7 +153,7 @@ static void closing_in_an_outage_is_bounded(void **state)
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-static void down_and_up_are_told(void **state)
+static void an_outage_tells_down_and_up(void **state)
 {
     fixture *f = *state;
     recorded_event down;
@@ -185,7 +185,7 @@ static bool has_passed(void *arg)
 }
 
 /* A server that ends each connection as soon as it is made is not connected to again at once, however often it does. */
-static void an_outage_is_no_storm_of_connections(void **state)
+static void an_outage_causes_no_storm_of_connections(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -212,7 +212,7 @@ static void an_outage_is_no_storm_of_connections(void **state)
 
 /* ------------------------------------------------- what a server may forget */
 
-static void scripts_that_were_flushed(void **state)
+static void flushed_scripts_are_loaded_again(void **state)
 {
     fixture *f = *state;
 
@@ -235,7 +235,7 @@ static void scripts_that_were_flushed(void **state)
     assert_int_equal(stats_of(f->rt).reconnects, 0);
 }
 
-static void a_script_has_the_id_that_the_server_gives_it(void **state)
+static void a_script_has_the_id_that_the_server_computes(void **state)
 {
     fixture *f = *state;
 
@@ -248,7 +248,7 @@ static void a_script_has_the_id_that_the_server_gives_it(void **state)
 }
 
 /* Without one of these rights, a server that never had the scripts gets them in another way. */
-static void each_way_to_give_it_the_scripts_will_do(void **state)
+static void a_server_gets_the_scripts_by_any_command_it_allows(void **state)
 {
     static const char *const rights[] = {"+@all", "+@all -eval", "+@all -script", "+@all -script +script|load"};
     fixture *f = *state;
@@ -271,7 +271,7 @@ static void each_way_to_give_it_the_scripts_will_do(void **state)
     }
 }
 
-static void connections_that_were_killed(void **state)
+static void killed_connections_are_made_again(void **state)
 {
     fixture *f = *state;
 
@@ -287,7 +287,7 @@ static void connections_that_were_killed(void **state)
     assert_true(stats_of(f->rt).reconnects > 0);
 }
 
-static void no_room_for_another_client(void **state)
+static void open_fails_where_the_server_has_no_room_for_clients(void **state)
 {
     fixture *f = *state;
     dibs_runtime *rt;
@@ -311,18 +311,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_waiting_call_rides_out_an_outage),
-        TEST(an_outage_in_the_middle_of_a_wait),
-        TEST(two_tries_at_a_server_that_is_silent),
+        TEST(an_outage_in_the_middle_of_a_wait_is_ridden_out),
+        TEST(two_tries_at_a_silent_server_are_both_unavailable),
         TEST(an_outage_that_lasts_ends_the_wait),
-        TEST(one_try_is_bounded),
+        TEST(one_try_in_an_outage_is_bounded),
         TEST(closing_in_an_outage_is_bounded),
-        TEST(down_and_up_are_told),
-        TEST(scripts_that_were_flushed),
-        TEST(a_script_has_the_id_that_the_server_gives_it),
-        TEST(each_way_to_give_it_the_scripts_will_do),
-        TEST(connections_that_were_killed),
-        TEST(no_room_for_another_client),
-        TEST(an_outage_is_no_storm_of_connections),
+        TEST(an_outage_tells_down_and_up),
+        TEST(flushed_scripts_are_loaded_again),
+        TEST(a_script_has_the_id_that_the_server_computes),
+        TEST(a_server_gets_the_scripts_by_any_command_it_allows),
+        TEST(killed_connections_are_made_again),
+        TEST(open_fails_where_the_server_has_no_room_for_clients),
+        TEST(an_outage_causes_no_storm_of_connections),
     };
 
     return cmocka_run_group_tests_name("outage", tests, NULL, NULL);

@@ -74,7 +74,7 @@ static void a_lone_thread_polls(void **state)
     expect_a_right_count(f->rt, 1);
 }
 
-static void threads_that_poll_and_sleep_by_turns(void **state)
+static void threads_poll_and_sleep_by_turns(void **state)
 {
     fixture *f = *state;
 
@@ -130,7 +130,7 @@ static double seconds(clockid_t clock)
 }
 
 /* A thread that polled through these waits would run for all of their time. */
-static void where_replies_are_slow_the_thread_sleeps(void **state)
+static void a_thread_sleeps_where_replies_are_slow(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -217,7 +217,7 @@ static int work_with_half(fixture *f)
     return atomic_load(&crowd.failed) == 0 && crowd.counter == 2L * ROUNDS ? 0 : 3;
 }
 
-static void half_a_processor_is_enough(void **state)
+static void polling_works_on_half_a_processor(void **state)
 {
     static const char *const parents[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu"};
     fixture *f = *state;
@@ -251,10 +251,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_lone_thread_polls, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(threads_that_poll_and_sleep_by_turns, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(threads_poll_and_sleep_by_turns, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_child_of_polling_threads_polls_for_itself, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(where_replies_are_slow_the_thread_sleeps, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(half_a_processor_is_enough, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_thread_sleeps_where_replies_are_slow, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(polling_works_on_half_a_processor, fixture_setup, fixture_teardown),
     };
 
     return cmocka_run_group_tests_name("polling", tests, NULL, NULL);

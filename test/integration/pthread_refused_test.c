@@ -116,7 +116,7 @@ static void expect_refused(const char *url)
 enum { FORK_GUARDS = 4 };
 
 /* What is set up once for the process goes on where it failed before: no handler is registered twice. */
-static void without_handlers_for_forks(void **state)
+static void open_reports_refused_fork_handlers(void **state)
 {
     dibs_runtime *rt;
 
@@ -170,19 +170,19 @@ static void refuse_each(const char *url)
     expect_good(url);
 }
 
-static void each_call_is_refused_at_a_store_in_memory(void **state)
+static void each_pthread_call_may_fail_on_a_store_in_memory(void **state)
 {
     (void)state;
     refuse_each("mem:");
     refuse_each("mem:named");
 }
 
-static void each_call_is_refused_at_a_server(void **state)
+static void each_pthread_call_may_fail_on_a_server(void **state)
 {
     refuse_each(((fixture *)*state)->server->url);
 }
 #else
-static void it_is_good_where_nothing_is_refused(void **state)
+static void a_cycle_succeeds_where_no_call_is_refused(void **state)
 {
     expect_good("mem:");
     expect_good(((fixture *)*state)->server->url);
@@ -193,11 +193,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #if CAN_FAIL
-        cmocka_unit_test(without_handlers_for_forks), /* must be the first */
-        cmocka_unit_test(each_call_is_refused_at_a_store_in_memory),
-        cmocka_unit_test_setup_teardown(each_call_is_refused_at_a_server, fixture_setup, fixture_teardown),
+        cmocka_unit_test(open_reports_refused_fork_handlers), /* must be the first */
+        cmocka_unit_test(each_pthread_call_may_fail_on_a_store_in_memory),
+        cmocka_unit_test_setup_teardown(each_pthread_call_may_fail_on_a_server, fixture_setup, fixture_teardown),
 #else
-        cmocka_unit_test_setup_teardown(it_is_good_where_nothing_is_refused, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_cycle_succeeds_where_no_call_is_refused, fixture_setup, fixture_teardown),
 #endif
     };
 

@@ -64,7 +64,7 @@ static scene set_long_scene(void **state)
 
 /* ------------------------------------------------------------ script by script */
 
-static void a_release_is_gone_on_with_in_steps(void **state)
+static void a_release_serves_a_long_queue_in_steps(void **state)
 {
     scene c = set_long_scene(state);
 
@@ -78,7 +78,7 @@ static void a_release_is_gone_on_with_in_steps(void **state)
     clear_scene(&c);
 }
 
-static void a_forced_unlock_is_gone_on_with_in_steps(void **state)
+static void a_forced_unlock_serves_a_long_queue_in_steps(void **state)
 {
     scene c = set_long_scene(state);
 
@@ -91,7 +91,7 @@ static void a_forced_unlock_is_gone_on_with_in_steps(void **state)
 }
 
 /* Each ask goes on, too; until the end is reached, whoever asks has a place behind those who came before. */
-static void an_ask_passes_nobody_who_lives(void **state)
+static void an_ask_passes_no_live_waiter(void **state)
 {
     scene c = set_long_scene(state);
     char number[16];
@@ -118,7 +118,7 @@ static void an_ask_passes_nobody_who_lives(void **state)
     clear_scene(&c);
 }
 
-static void who_releases_and_asks_passes_nobody_who_lives(void **state)
+static void a_release_with_an_ask_passes_no_live_waiter(void **state)
 {
     scene c = set_long_scene(state);
     redisReply *reply = server_command(c.s, "EVAL %s 3 " KEYS " holder dibs:a 1 " LEASE " dibs:1 0",
@@ -136,7 +136,7 @@ static void who_releases_and_asks_passes_nobody_who_lives(void **state)
 }
 
 /* Those who left are passed in steps as well, also while memory is out. */
-static void many_gaps_are_passed_in_steps(void **state)
+static void many_gaps_in_a_queue_are_passed_in_steps(void **state)
 {
     scene c = set_scene(state);
     char token[32], summary[64];
@@ -162,7 +162,7 @@ static void many_gaps_are_passed_in_steps(void **state)
 }
 
 /* All retractions of a call share what one script may do; none waits until another lock's queue is served. */
-static void many_retractions_do_no_more_than_one(void **state)
+static void many_retractions_share_the_budget_of_one_script(void **state)
 {
     enum { LOCKS = 3 };
     fixture *f = *state;
@@ -229,18 +229,18 @@ static void who_lives_has_the_lock_soon(fixture *f, bool forced)
     dibs_close(other);
 }
 
-static void who_waits_behind_many_who_died_has_the_lock_soon_after_the_unlock(void **state)
+static void a_waiter_behind_many_dead_gets_the_lock_soon_after_an_unlock(void **state)
 {
     who_lives_has_the_lock_soon(*state, false);
 }
 
-static void who_waits_behind_many_who_died_has_the_lock_soon_after_a_forced_unlock(void **state)
+static void a_waiter_behind_many_dead_gets_the_lock_soon_after_a_forced_unlock(void **state)
 {
     who_lives_has_the_lock_soon(*state, true);
 }
 
 /* As before, a single try gets a lock that is free, and for which nobody waits who lives. */
-static void a_try_has_a_free_lock_for_which_only_the_dead_wait(void **state)
+static void a_try_gets_a_free_lock_with_only_dead_waiters(void **state)
 {
     fixture *f = *state;
 
@@ -257,15 +257,15 @@ static void a_try_has_a_free_lock_for_which_only_the_dead_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_release_is_gone_on_with_in_steps),
-        TEST(a_forced_unlock_is_gone_on_with_in_steps),
-        TEST(an_ask_passes_nobody_who_lives),
-        TEST(who_releases_and_asks_passes_nobody_who_lives),
-        TEST(many_gaps_are_passed_in_steps),
-        TEST(many_retractions_do_no_more_than_one),
-        TEST(who_waits_behind_many_who_died_has_the_lock_soon_after_the_unlock),
-        TEST(who_waits_behind_many_who_died_has_the_lock_soon_after_a_forced_unlock),
-        TEST(a_try_has_a_free_lock_for_which_only_the_dead_wait),
+        TEST(a_release_serves_a_long_queue_in_steps),
+        TEST(a_forced_unlock_serves_a_long_queue_in_steps),
+        TEST(an_ask_passes_no_live_waiter),
+        TEST(a_release_with_an_ask_passes_no_live_waiter),
+        TEST(many_gaps_in_a_queue_are_passed_in_steps),
+        TEST(many_retractions_share_the_budget_of_one_script),
+        TEST(a_waiter_behind_many_dead_gets_the_lock_soon_after_an_unlock),
+        TEST(a_waiter_behind_many_dead_gets_the_lock_soon_after_a_forced_unlock),
+        TEST(a_try_gets_a_free_lock_with_only_dead_waiters),
     };
 
     return cmocka_run_group_tests_name("queue_length", tests, NULL, NULL);

@@ -11,7 +11,7 @@ static void set_memory_out(server *s, bool out)
     server_do(s, "CONFIG SET maxmemory %d", out ? 1 : 0);
 }
 
-static void a_release_grants_though_memory_is_out(void **state)
+static void a_release_grants_on_a_full_server(void **state)
 {
     scene c = set_scene(state);
 
@@ -27,7 +27,7 @@ static void a_release_grants_though_memory_is_out(void **state)
 }
 
 /* There is no key to delete first, as where a lease has ended. */
-static void the_queue_is_served_though_memory_is_out(void **state)
+static void a_full_server_serves_the_queue(void **state)
 {
     scene c = set_scene(state);
 
@@ -43,7 +43,7 @@ static void the_queue_is_served_though_memory_is_out(void **state)
 }
 
 /* The server evicted the queue, or lost its entries: who asks again is let in. */
-static void an_evicted_queue(void **state)
+static void an_evicted_queue_takes_its_waiters_again(void **state)
 {
     scene c = set_scene(state);
 
@@ -66,7 +66,7 @@ static void an_evicted_queue(void **state)
  * A release without the right to publish cannot tell the next: the lock is free then, and no waiter has it without
  * knowing.
  */
-static void a_release_without_the_right_to_publish(void **state)
+static void a_release_without_the_right_to_publish_grants_to_nobody(void **state)
 {
     scene c = set_scene(state);
     redisContext *weak = redisConnectUnix(c.s->socket_path);
@@ -88,7 +88,7 @@ static void a_release_without_the_right_to_publish(void **state)
  * A forced unlock without that right cannot tell the next either: the holder has lost the lock, and nobody has it
  * instead.
  */
-static void a_forced_unlock_without_the_right_to_publish(void **state)
+static void a_forced_unlock_without_the_right_to_publish_grants_to_nobody(void **state)
 {
     fixture *f = *state;
     char url[160];
@@ -126,7 +126,7 @@ static void ask_without_pexpire(server *s, const char *token)
 }
 
 /* Else a release would grant the lock to who was refused; and the queue would never expire. */
-static void who_may_not_let_the_queue_expire_does_not_enter_it(void **state)
+static void an_ask_without_the_right_to_pexpire_does_not_enter_the_queue(void **state)
 {
     scene c = set_scene(state);
     queue_entry last = queue_at(c.s, "x", 1);
@@ -146,7 +146,7 @@ static void who_may_not_let_the_queue_expire_does_not_enter_it(void **state)
 }
 
 /* Who has a place keeps it. The queue does not count as one that lives longer now. */
-static void who_may_no_longer_let_the_queue_expire_keeps_its_place(void **state)
+static void a_waiter_that_loses_the_right_to_pexpire_keeps_its_place(void **state)
 {
     scene c = set_scene(state);
     char before[100], after[100];
@@ -164,7 +164,7 @@ static void who_may_no_longer_let_the_queue_expire_keeps_its_place(void **state)
  * The asker knows from another server that the lock is held, which this one may not know: the holder must have time to
  * restore it.
  */
-static void who_leaves_it_to_its_owner_only_enters(void **state)
+static void an_ask_that_leaves_the_lock_to_its_owner_only_enters(void **state)
 {
     for (int others = 0; others < 2; others++) {
         scene c = set_scene(state);
@@ -188,14 +188,14 @@ static void who_leaves_it_to_its_owner_only_enters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_release_grants_though_memory_is_out),
-        TEST(the_queue_is_served_though_memory_is_out),
-        TEST(an_evicted_queue),
-        TEST(a_release_without_the_right_to_publish),
-        TEST(a_forced_unlock_without_the_right_to_publish),
-        TEST(who_may_not_let_the_queue_expire_does_not_enter_it),
-        TEST(who_may_no_longer_let_the_queue_expire_keeps_its_place),
-        TEST(who_leaves_it_to_its_owner_only_enters),
+        TEST(a_release_grants_on_a_full_server),
+        TEST(a_full_server_serves_the_queue),
+        TEST(an_evicted_queue_takes_its_waiters_again),
+        TEST(a_release_without_the_right_to_publish_grants_to_nobody),
+        TEST(a_forced_unlock_without_the_right_to_publish_grants_to_nobody),
+        TEST(an_ask_without_the_right_to_pexpire_does_not_enter_the_queue),
+        TEST(a_waiter_that_loses_the_right_to_pexpire_keeps_its_place),
+        TEST(an_ask_that_leaves_the_lock_to_its_owner_only_enters),
     };
 
     return cmocka_run_group_tests_name("queue_shortage", tests, NULL, NULL);

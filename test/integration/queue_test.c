@@ -30,7 +30,7 @@ static void expect_fresh_lease(server *s)
 
 /* ----------------------------------------------------------------- the queue */
 
-static void the_ask_that_finds_it_taken_enters(void **state)
+static void an_ask_that_finds_the_lock_taken_enters_the_queue(void **state)
 {
     scene c = set_scene(state);
     long long now = queue_now(c.s);
@@ -63,7 +63,7 @@ static void a_short_lease_takes_no_life_from_the_queue(void **state)
     clear_scene(&c);
 }
 
-static void who_asks_again_keeps_its_place(void **state)
+static void a_waiter_that_asks_again_keeps_its_place(void **state)
 {
     scene c = set_scene(state);
     queue_entry before = queue_at(c.s, "x", 0);
@@ -83,7 +83,7 @@ static void who_asks_again_keeps_its_place(void **state)
  * The order is that of arrival, whatever the server's clock says: each entry comes behind the last, even where all
  * others have left.
  */
-static void the_order_is_that_of_arrival(void **state)
+static void the_queue_is_in_order_of_arrival(void **state)
 {
     scene c = set_scene(state);
     char token[16];
@@ -100,7 +100,7 @@ static void the_order_is_that_of_arrival(void **state)
     clear_scene(&c);
 }
 
-static void it_says_whose_the_lock_is_and_who_listens(void **state)
+static void an_ask_is_told_the_owner_and_who_listens(void **state)
 {
     scene c = set_scene(state);
     answer a = ask(c.s, "dibs:a", "2", "dibs:1");
@@ -141,7 +141,7 @@ static void a_release_grants_the_head_and_tells_it(void **state)
 }
 
 /* Also where somebody listens by a pattern that matches the channel. */
-static void who_does_not_listen_is_passed_over(void **state)
+static void a_waiter_that_does_not_listen_is_passed_over(void **state)
 {
     scene c = set_scene(state);
     redisContext *all = wait_event_open(c.s, "dibs:*", true);
@@ -165,7 +165,7 @@ static void set_seen(server *s, const char *token, const char *channel, long lon
     server_do(s, "HSET dibs:queue:{lock:x} %d %s", strcmp(token, "dibs:a") == 0 ? 1 : 2, entry);
 }
 
-static void who_was_not_seen_for_half_its_lease_is_passed_over(void **state)
+static void a_waiter_silent_for_half_its_lease_is_passed_over(void **state)
 {
     scene c = set_scene(state);
 
@@ -178,7 +178,7 @@ static void who_was_not_seen_for_half_its_lease_is_passed_over(void **state)
     clear_scene(&c);
 }
 
-static void where_nobody_lives_it_is_free(void **state)
+static void a_lock_with_only_dead_waiters_is_free(void **state)
 {
     scene c = set_scene(state);
 
@@ -192,7 +192,7 @@ static void where_nobody_lives_it_is_free(void **state)
 }
 
 /* Those who leave from the middle of the queue, however many, are passed over. */
-static void the_gaps_of_those_who_left_are_passed(void **state)
+static void gaps_in_the_queue_are_passed(void **state)
 {
     scene c = set_scene(state);
     char token[32];
@@ -255,7 +255,7 @@ static void the_head_that_asks_is_granted_without_a_push(void **state)
 }
 
 /* Releases that find nothing to release: of a lease that ended, by a stranger, sent twice. */
-static void any_release_wakes_the_queue_where_the_key_is_gone(void **state)
+static void any_release_serves_the_queue_where_the_key_is_gone(void **state)
 {
     scene c = set_scene(state);
 
@@ -309,7 +309,7 @@ static void a_grant_is_told_on_a_sharded_channel(void **state)
 }
 
 /* A subscriber of the one kind does not hear the other. */
-static void who_does_not_listen_to_its_sharded_channel_is_passed_over(void **state)
+static void a_waiter_deaf_on_its_sharded_channel_is_passed_over(void **state)
 {
     fixture *f = *state;
     redisContext *wait_event = wait_event_open(f->server, "dibs:2", false);
@@ -329,7 +329,7 @@ static void who_does_not_listen_to_its_sharded_channel_is_passed_over(void **sta
 }
 
 /* It may listen at a server that the slot is leaving: the runtime's own channel is heard everywhere. */
-static void who_listens_to_its_sharded_channel_elsewhere_is_given_a_hint(void **state)
+static void a_waiter_that_listens_at_another_node_gets_a_hint(void **state)
 {
     fixture *f = *state;
     redisContext *wait_event = wait_event_open(f->server, "dibs:1", false);
@@ -410,7 +410,7 @@ static void a_release_takes_its_own_entry_out(void **state)
 }
 
 /* A snapshot brought back the queue in which the owner, whose lease was restored, once waited. */
-static void a_release_does_not_grant_to_whom_it_releases(void **state)
+static void a_release_does_not_grant_to_its_own_token(void **state)
 {
     scene c = set_scene(state);
 
@@ -422,7 +422,7 @@ static void a_release_does_not_grant_to_whom_it_releases(void **state)
     clear_scene(&c);
 }
 
-static void an_ask_that_was_overtaken_does_nothing(void **state)
+static void an_overtaken_ask_does_nothing(void **state)
 {
     scene c = set_scene(state);
 
@@ -437,7 +437,7 @@ static void an_ask_that_was_overtaken_does_nothing(void **state)
     clear_scene(&c);
 }
 
-static void an_ask_that_comes_too_late_enters_no_queue(void **state)
+static void a_late_ask_does_not_enter_the_queue(void **state)
 {
     scene c = set_scene(state);
     char past[32];
@@ -452,7 +452,7 @@ static void an_ask_that_comes_too_late_enters_no_queue(void **state)
     clear_scene(&c);
 }
 
-static void who_releases_and_asks_is_behind_those_who_wait(void **state)
+static void a_release_with_an_ask_queues_behind_the_waiters(void **state)
 {
     scene c = set_scene(state);
     long long released;
@@ -470,7 +470,7 @@ static void who_releases_and_asks_is_behind_those_who_wait(void **state)
     clear_scene(&c);
 }
 
-static void who_releases_and_asks_alone_has_it_at_once(void **state)
+static void a_release_with_an_ask_gets_a_lock_without_waiters(void **state)
 {
     fixture *f = *state;
     long long released;
@@ -517,31 +517,31 @@ static void a_forced_unlock_grants_the_head(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_ask_that_finds_it_taken_enters),
+        TEST(an_ask_that_finds_the_lock_taken_enters_the_queue),
         TEST(a_short_lease_takes_no_life_from_the_queue),
-        TEST(who_asks_again_keeps_its_place),
-        TEST(the_order_is_that_of_arrival),
-        TEST(it_says_whose_the_lock_is_and_who_listens),
+        TEST(a_waiter_that_asks_again_keeps_its_place),
+        TEST(the_queue_is_in_order_of_arrival),
+        TEST(an_ask_is_told_the_owner_and_who_listens),
         TEST(a_release_grants_the_head_and_tells_it),
-        TEST(who_does_not_listen_is_passed_over),
+        TEST(a_waiter_that_does_not_listen_is_passed_over),
         TEST(a_grant_is_told_on_a_sharded_channel),
-        TEST(who_does_not_listen_to_its_sharded_channel_is_passed_over),
-        TEST(who_listens_to_its_sharded_channel_elsewhere_is_given_a_hint),
+        TEST(a_waiter_deaf_on_its_sharded_channel_is_passed_over),
+        TEST(a_waiter_that_listens_at_another_node_gets_a_hint),
         TEST(an_ask_that_serves_another_counts_its_own_listeners),
-        TEST(who_was_not_seen_for_half_its_lease_is_passed_over),
-        TEST(where_nobody_lives_it_is_free),
-        TEST(the_gaps_of_those_who_left_are_passed),
+        TEST(a_waiter_silent_for_half_its_lease_is_passed_over),
+        TEST(a_lock_with_only_dead_waiters_is_free),
+        TEST(gaps_in_the_queue_are_passed),
         TEST(a_newcomer_does_not_pass_the_queue),
         TEST(the_head_that_asks_is_granted_without_a_push),
-        TEST(any_release_wakes_the_queue_where_the_key_is_gone),
+        TEST(any_release_serves_the_queue_where_the_key_is_gone),
         TEST(the_owner_that_asks_has_a_whole_lease),
         TEST(a_grant_takes_its_own_entry_out),
         TEST(a_release_takes_its_own_entry_out),
-        TEST(a_release_does_not_grant_to_whom_it_releases),
-        TEST(an_ask_that_was_overtaken_does_nothing),
-        TEST(an_ask_that_comes_too_late_enters_no_queue),
-        TEST(who_releases_and_asks_is_behind_those_who_wait),
-        TEST(who_releases_and_asks_alone_has_it_at_once),
+        TEST(a_release_does_not_grant_to_its_own_token),
+        TEST(an_overtaken_ask_does_nothing),
+        TEST(a_late_ask_does_not_enter_the_queue),
+        TEST(a_release_with_an_ask_queues_behind_the_waiters),
+        TEST(a_release_with_an_ask_gets_a_lock_without_waiters),
         TEST(a_forced_unlock_grants_the_head),
     };
 

@@ -77,7 +77,7 @@ static bool may_not_vote(void *arg)
 }
 
 /* So whoever comes later, and knows nothing of that clock, has no vote there. */
-static void a_process_that_rests_notices_a_step(void **state)
+static void an_idle_process_notices_a_step(void **state)
 {
     static const int64_t steps_ms[] = {700, -700};
 
@@ -92,7 +92,7 @@ static void a_process_that_rests_notices_a_step(void **state)
 }
 
 /* What is known of the clock while nobody asks is in the server too: a process that comes later has no vote there. */
-static void a_clock_that_was_set_back_after_a_rest_is_noticed(void **state)
+static void a_clock_set_back_while_a_process_is_idle_is_noticed(void **state)
 {
     enum { REST_MS = 4000, BACK_MS = 3000 };
 
@@ -159,8 +159,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_CLOCKS(a_step_for_which_no_ask_is_late_is_noticed),
         WITH_CLOCKS(a_step_is_noticed_by_connections_that_are_made_later),
-        WITH_CLOCKS(a_process_that_rests_notices_a_step),
-        WITH_CLOCKS(a_clock_that_was_set_back_after_a_rest_is_noticed),
+        WITH_CLOCKS(an_idle_process_notices_a_step),
+        WITH_CLOCKS(a_clock_set_back_while_a_process_is_idle_is_noticed),
         WITH_CLOCKS(a_renewal_by_a_clock_that_was_set_back_a_little_does_not_count),
         WITH_CLOCKS(a_jump_of_our_own_clock_keeps_nobody_from_voting),
     };

@@ -29,7 +29,7 @@ static bool has_the_lock_at_all(void *arg)
 
 /* A majority is enough to open it. The others are connected all the same, with no renewal that would set a lock there.
  */
-static void who_opens_a_running_quorum_connects_to_all(void **state)
+static void open_connects_to_all_masters_of_a_running_quorum(void **state)
 {
     masters *m = *state;
 
@@ -40,7 +40,7 @@ static void who_opens_a_running_quorum_connects_to_all(void **state)
 }
 
 /* Each in turn: also the one that comes first in the order of the URLs. */
-static void who_opens_does_not_wait_for_a_silent_master(void **state)
+static void open_does_not_wait_for_a_silent_master(void **state)
 {
     masters *m = *state;
 
@@ -59,7 +59,7 @@ static void who_opens_does_not_wait_for_a_silent_master(void **state)
 }
 
 /* One that was away has to be connected, and rests; it is needed because another falls silent, which is connected. */
-static void a_single_try_turns_to_a_master_that_must_be_connected(void **state)
+static void a_single_try_connects_to_the_master_it_needs(void **state)
 {
     masters *m = *state;
     size_t minority = m->count - m->majority;
@@ -87,7 +87,7 @@ static void a_single_try_turns_to_a_master_that_must_be_connected(void **state)
  * What takes many times as long as at the others is one more vote where it matters, and no load where it does not. A
  * round in which the machine made the others slow as well tells nothing.
  */
-static void a_slow_minority_is_asked_seldom(void **state)
+static void a_slow_minority_is_asked_rarely(void **state)
 {
     enum { SLOW_MS = 60, ROUNDS = 20, PAIRS_LEAST = 20 };
     masters *m = *state;
@@ -115,10 +115,10 @@ static void a_slow_minority_is_asked_seldom(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        THREE_AND_FIVE(who_opens_a_running_quorum_connects_to_all),
-        THREE_AND_FIVE(who_opens_does_not_wait_for_a_silent_master),
-        THREE_AND_FIVE(a_single_try_turns_to_a_master_that_must_be_connected),
-        THREE_AND_FIVE(a_slow_minority_is_asked_seldom),
+        THREE_AND_FIVE(open_connects_to_all_masters_of_a_running_quorum),
+        THREE_AND_FIVE(open_does_not_wait_for_a_silent_master),
+        THREE_AND_FIVE(a_single_try_connects_to_the_master_it_needs),
+        THREE_AND_FIVE(a_slow_minority_is_asked_rarely),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

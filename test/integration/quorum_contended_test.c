@@ -92,7 +92,7 @@ static void sixteen_contenders_each_get_the_lock_within_three_seconds(void **sta
     assert_true(worst_ms < PROMISED_MS);
 }
 
-static void they_go_on_taking_turns(void **state)
+static void sixteen_contenders_keep_taking_turns(void **state)
 {
     print_message("the longest wait: %lld ms\n", (long long)run(*state, 6, ROUNDS));
 }
@@ -131,7 +131,7 @@ static bool are_told_soon(void *arg)
  * The waiter is told of the release, so it does not wait until it would ask again by itself. A busy machine may let any
  * thread wait for longer than that, but not each time.
  */
-static void who_waits_is_told_of_the_release(void **state)
+static void a_waiter_on_a_quorum_is_told_of_the_release(void **state)
 {
     masters *m = *state;
 
@@ -147,11 +147,11 @@ static void who_waits_is_told_of_the_release(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_waits_is_told_of_the_release, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(a_waiter_on_a_quorum_is_told_of_the_release, masters_setup_3, masters_teardown),
         cmocka_unit_test_setup_teardown(sixteen_contenders_each_get_the_lock_within_three_seconds, masters_setup_5,
                                         masters_teardown),
-        cmocka_unit_test_setup_teardown(they_go_on_taking_turns, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(they_go_on_taking_turns, masters_setup_5, masters_teardown),
+        cmocka_unit_test_setup_teardown(sixteen_contenders_keep_taking_turns, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(sixteen_contenders_keep_taking_turns, masters_setup_5, masters_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,7 +119,7 @@ static bool second_has_the_thirds_fence(void *arg)
  * Two grant the lock, and one of them loses it. The third grants with a larger fence, which is raised at the second
  * alone; so a fourth is needed, whose own fence is larger still.
  */
-static void a_vote_that_comes_while_fences_are_raised_raises_them_anew(void **state)
+static void a_vote_during_a_raise_raises_the_fences_again(void **state)
 {
     masters *m = *state;
     dibs_hold hold;
@@ -147,7 +147,7 @@ static void a_vote_that_comes_while_fences_are_raised_raises_them_anew(void **st
 }
 
 /* Where the clocks are right, fences stay near them, however often masters are wiped. */
-static void floors_do_not_run_away(void **state)
+static void fence_floors_stay_near_the_clock(void **state)
 {
     masters *m = *state;
     struct noted noted;
@@ -201,7 +201,7 @@ static void a_master_that_comes_back_with_older_data_does_not_vote_before_its_ti
 }
 
 /* All of them at once, with what they knew: they go on after the longest lease. */
-static void masters_that_all_were_restarted_vote_again(void **state)
+static void masters_that_were_all_restarted_vote_again(void **state)
 {
     masters *m = *state;
 
@@ -219,7 +219,7 @@ static void masters_that_all_were_restarted_vote_again(void **state)
 }
 
 /* Of the holder's majority nobody is left but one, who knows: those that forgot are no new quorum. */
-static void who_lose_their_data_one_after_the_other_wait_for_the_longest_lease(void **state)
+static void masters_wiped_one_after_the_other_wait_for_the_longest_lease(void **state)
 {
     masters *m = *state;
 
@@ -277,7 +277,7 @@ static size_t count_that_know(masters *m, long long lease_ms)
 }
 
 /* Who is to use long leases announced them to masters that forgot that since. */
-static void what_all_masters_forgot_is_announced_again(void **state)
+static void a_lease_that_all_masters_forgot_is_announced_again(void **state)
 {
     masters *m = *state;
 
@@ -300,7 +300,7 @@ static bool first_knows_of_the_longest(void *arg)
 }
 
 /* By a client that uses shorter leases than the others. */
-static void who_is_admitted_learns_of_the_longest_leases(void **state)
+static void an_admitted_master_learns_of_the_longest_leases(void **state)
 {
     masters *m = *state;
 
@@ -424,7 +424,7 @@ static void a_master_of_one_quorum_is_none_of_another(void **state)
 }
 
 /* What it says of the reason is what it heard, and not how few answered while its time ran out. */
-static void a_look_that_the_deadline_cuts_short_hides_no_reason(void **state)
+static void a_look_cut_short_by_the_deadline_hides_no_reason(void **state)
 {
     masters *m = *state;
     script_server *between[2];
@@ -453,7 +453,7 @@ static void a_look_that_the_deadline_cuts_short_hides_no_reason(void **state)
 }
 
 /* An operator says that the master belongs to the others. */
-static void whose_key_is_deleted_is_a_master_of_the_others(void **state)
+static void a_master_whose_key_is_deleted_may_join_another_quorum(void **state)
 {
     masters *m = *state;
 
@@ -492,23 +492,23 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_CLOCKS(a_fence_does_not_fall_though_two_of_five_are_faulty),
-        WITH_CLOCKS(a_vote_that_comes_while_fences_are_raised_raises_them_anew),
-        WITH_CLOCKS(floors_do_not_run_away),
+        WITH_CLOCKS(a_vote_during_a_raise_raises_the_fences_again),
+        WITH_CLOCKS(fence_floors_stay_near_the_clock),
         THREE_AND_FIVE(a_master_that_comes_back_with_older_data_does_not_vote_before_its_time),
-        THREE_AND_FIVE(masters_that_all_were_restarted_vote_again),
-        THREE_AND_FIVE(who_lose_their_data_one_after_the_other_wait_for_the_longest_lease),
+        THREE_AND_FIVE(masters_that_were_all_restarted_vote_again),
+        THREE_AND_FIVE(masters_wiped_one_after_the_other_wait_for_the_longest_lease),
         cmocka_unit_test_setup_teardown(a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new,
                                         masters_setup_3, masters_teardown),
-        THREE_AND_FIVE(what_all_masters_forgot_is_announced_again),
-        THREE_AND_FIVE(who_is_admitted_learns_of_the_longest_leases),
+        THREE_AND_FIVE(a_lease_that_all_masters_forgot_is_announced_again),
+        THREE_AND_FIVE(an_admitted_master_learns_of_the_longest_leases),
         cmocka_unit_test_setup_teardown(one_wiped_and_one_down_wait_for_the_longest_lease_of_all, masters_setup_3,
                                         masters_teardown),
         cmocka_unit_test_setup_teardown(two_wiped_and_one_down_wait_for_the_longest_lease_of_all, masters_setup_3,
                                         masters_teardown),
         cmocka_unit_test_setup_teardown(a_master_of_one_quorum_is_none_of_another, masters_setup_5, masters_teardown),
-        cmocka_unit_test_setup_teardown(a_look_that_the_deadline_cuts_short_hides_no_reason, masters_setup_5,
+        cmocka_unit_test_setup_teardown(a_look_cut_short_by_the_deadline_hides_no_reason, masters_setup_5,
                                         masters_teardown),
-        cmocka_unit_test_setup_teardown(whose_key_is_deleted_is_a_master_of_the_others, masters_setup_5,
+        cmocka_unit_test_setup_teardown(a_master_whose_key_is_deleted_may_join_another_quorum, masters_setup_5,
                                         masters_teardown),
         THREE_AND_FIVE(all_masters_agree_on_one_number),
     };

@@ -46,7 +46,7 @@ static void a_lease_is_lost_without_a_majority(void **state)
 }
 
 /* What is deleted at a majority is gone, and what is left of it at the others is retracted. */
-static void what_a_majority_forgot_is_lost(void **state)
+static void a_lock_that_a_majority_forgot_is_lost(void **state)
 {
     masters *m = *state;
 
@@ -237,7 +237,7 @@ static void a_forced_unlock_without_a_token_leaves_a_minority_alone(void **state
 }
 
 /* A client without dibs may have one that a query escapes. */
-static void a_forced_unlock_without_a_token_ends_whoever_a_majority_names(void **state)
+static void a_forced_unlock_without_a_token_ends_the_majoritys_owner(void **state)
 {
     static const char *const values[] = {"by-hand", "a\\x01b", "\x01\xff"};
     masters *m = *state;
@@ -335,7 +335,7 @@ static void a_forked_child_holds_nothing_and_can_lock(void **state)
 }
 
 /* What no master has answered yet ends with the runtime. */
-static void a_close_with_detached_ends(void **state)
+static void a_close_ends_detached_requests(void **state)
 {
     masters *m = *state;
 
@@ -360,7 +360,7 @@ static void a_close_with_detached_ends(void **state)
     }
 }
 
-static void what_is_refused(void **state)
+static void a_quorum_refuses_invalid_urls_and_fair_locks(void **state)
 {
     masters *m = *state;
     dibs_runtime *rt;
@@ -420,18 +420,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         THREE_AND_FIVE(a_lease_is_renewed_by_a_majority),
         THREE_AND_FIVE(a_lease_is_lost_without_a_majority),
-        THREE_AND_FIVE(what_a_majority_forgot_is_lost),
+        THREE_AND_FIVE(a_lock_that_a_majority_forgot_is_lost),
         THREE_AND_FIVE(a_lease_counts_from_before_the_first_sending),
         THREE_AND_FIVE(an_extension_reaches_a_majority),
         THREE_AND_FIVE(a_look_shows_the_majoritys_owner),
         THREE_AND_FIVE(a_forced_unlock_takes_the_lock_on_all_masters),
         THREE_AND_FIVE(a_forced_unlock_without_a_token_leaves_a_minority_alone),
-        THREE_AND_FIVE(a_forced_unlock_without_a_token_ends_whoever_a_majority_names),
+        THREE_AND_FIVE(a_forced_unlock_without_a_token_ends_the_majoritys_owner),
         THREE_AND_FIVE(a_lock_is_forgotten_though_a_minority_has_it_for_a_moment),
         THREE_AND_FIVE(threads_hand_the_lease_over),
         THREE_AND_FIVE(a_forked_child_holds_nothing_and_can_lock),
-        THREE_AND_FIVE(a_close_with_detached_ends),
-        cmocka_unit_test_setup_teardown(what_is_refused, masters_setup_3, masters_teardown),
+        THREE_AND_FIVE(a_close_ends_detached_requests),
+        cmocka_unit_test_setup_teardown(a_quorum_refuses_invalid_urls_and_fair_locks, masters_setup_3,
+                                        masters_teardown),
         cmocka_unit_test_setup_teardown(fences_grow_though_clocks_differ, masters_setup_5_with_clocks,
                                         masters_teardown),
     };

@@ -32,7 +32,7 @@ static void expect_nothing_left(masters *m)
         assert_true(wait_until(is_empty, m->servers[i], LIMIT_MS));
 }
 
-static void who_is_down_from_the_start(void **state)
+static void a_master_down_from_the_start_is_no_obstacle(void **state)
 {
     masters *m = *state;
 
@@ -47,7 +47,7 @@ static void who_is_down_from_the_start(void **state)
     expect_nothing_left(m);
 }
 
-static void who_goes_down(void **state)
+static void a_master_that_goes_down_is_no_obstacle(void **state)
 {
     masters *m = *state;
 
@@ -66,7 +66,7 @@ static void who_goes_down(void **state)
 }
 
 /* The thread waits for what was asked at others, where a majority can't release the lock without them. */
-static void who_goes_down_before_the_others_have_answered(void **state)
+static void a_master_that_fails_before_the_others_answer_is_no_obstacle(void **state)
 {
     masters *m = *state;
     actor *a = actor_start();
@@ -91,7 +91,7 @@ static void who_goes_down_before_the_others_have_answered(void **state)
 }
 
 /* It is asked, but seldom; what it was asked is taken back when it goes on. */
-static void who_is_silent(void **state)
+static void a_silent_master_is_no_obstacle(void **state)
 {
     masters *m = *state;
     long long asked[MASTERS_MAX];
@@ -116,7 +116,7 @@ static void who_is_silent(void **state)
 }
 
 /* No connection stands when the lock is released: the release is made up for as soon as one does. */
-static void who_loses_its_connections(void **state)
+static void a_master_that_loses_its_connections_releases_later(void **state)
 {
     masters *m = *state;
 
@@ -144,7 +144,7 @@ static bool all_have_it(void *arg)
 }
 
 /* Its answers come late: they are one more vote, or given back. */
-static void who_is_slow(void **state)
+static void a_slow_master_is_not_waited_for(void **state)
 {
     masters *m = *state;
 
@@ -162,7 +162,7 @@ static void who_is_slow(void **state)
     }
 }
 
-static void a_foreign_key_at_a_minority(void **state)
+static void a_foreign_key_at_a_minority_is_no_obstacle(void **state)
 {
     masters *m = *state;
 
@@ -178,7 +178,7 @@ static void a_foreign_key_at_a_minority(void **state)
 }
 
 /* The votes that were had are given back at once. */
-static void a_foreign_key_at_a_majority(void **state)
+static void a_foreign_key_at_a_majority_makes_the_lock_busy(void **state)
 {
     masters *m = *state;
 
@@ -205,7 +205,7 @@ static bool is_had(void *rt)
 }
 
 /* Those that come back have lost their data, and wait for the longest lease. */
-static void without_a_majority_nothing_is_had(void **state)
+static void without_a_majority_no_lock_is_granted(void **state)
 {
     masters *m = *state;
 
@@ -227,7 +227,7 @@ static void without_a_majority_nothing_is_had(void **state)
 }
 
 /* Those who answer a look may not vote all the same: who waits gives up when the outage has lasted for its time. */
-static void who_looks_meanwhile_makes_no_outage_longer(void **state)
+static void a_query_does_not_prolong_an_outage(void **state)
 {
     masters *m = *state;
     actor *a = actor_start();
@@ -248,7 +248,7 @@ static void who_looks_meanwhile_makes_no_outage_longer(void **state)
 }
 
 /* It is asked again by the renewals. So another may be lost, and the lock is not. */
-static void who_returns_is_topped_up(void **state)
+static void a_master_that_returns_is_topped_up(void **state)
 {
     masters *m = *state;
 
@@ -269,7 +269,7 @@ static void who_returns_is_topped_up(void **state)
 
 /* The ask that it never answered may still arrive, as far as is known: nothing proves that its connection is at its
  * end. */
-static void who_returns_is_topped_up_though_no_connection_can_be_ended(void **state)
+static void a_master_is_topped_up_though_no_connection_can_be_ended(void **state)
 {
     masters *m = *state;
 
@@ -290,7 +290,7 @@ static void who_returns_is_topped_up_though_no_connection_can_be_ended(void **st
 }
 
 /* A master that lost its data has the lock again after a renewal. */
-static void who_was_wiped_is_topped_up(void **state)
+static void a_wiped_master_is_topped_up(void **state)
 {
     masters *m = *state;
 
@@ -313,19 +313,19 @@ static void who_was_wiped_is_topped_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        THREE_AND_FIVE(who_is_down_from_the_start),
-        THREE_AND_FIVE(who_goes_down),
-        THREE_AND_FIVE(who_goes_down_before_the_others_have_answered),
-        THREE_AND_FIVE(who_is_silent),
-        THREE_AND_FIVE(who_loses_its_connections),
-        THREE_AND_FIVE(who_is_slow),
-        THREE_AND_FIVE(a_foreign_key_at_a_minority),
-        THREE_AND_FIVE(a_foreign_key_at_a_majority),
-        THREE_AND_FIVE(without_a_majority_nothing_is_had),
-        THREE_AND_FIVE(who_looks_meanwhile_makes_no_outage_longer),
-        THREE_AND_FIVE(who_returns_is_topped_up),
-        THREE_AND_FIVE(who_returns_is_topped_up_though_no_connection_can_be_ended),
-        THREE_AND_FIVE(who_was_wiped_is_topped_up),
+        THREE_AND_FIVE(a_master_down_from_the_start_is_no_obstacle),
+        THREE_AND_FIVE(a_master_that_goes_down_is_no_obstacle),
+        THREE_AND_FIVE(a_master_that_fails_before_the_others_answer_is_no_obstacle),
+        THREE_AND_FIVE(a_silent_master_is_no_obstacle),
+        THREE_AND_FIVE(a_master_that_loses_its_connections_releases_later),
+        THREE_AND_FIVE(a_slow_master_is_not_waited_for),
+        THREE_AND_FIVE(a_foreign_key_at_a_minority_is_no_obstacle),
+        THREE_AND_FIVE(a_foreign_key_at_a_majority_makes_the_lock_busy),
+        THREE_AND_FIVE(without_a_majority_no_lock_is_granted),
+        THREE_AND_FIVE(a_query_does_not_prolong_an_outage),
+        THREE_AND_FIVE(a_master_that_returns_is_topped_up),
+        THREE_AND_FIVE(a_master_is_topped_up_though_no_connection_can_be_ended),
+        THREE_AND_FIVE(a_wiped_master_is_topped_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

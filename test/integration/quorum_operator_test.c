@@ -112,7 +112,7 @@ static uint64_t fence_of_next(dibs_runtime *rt, const char *name)
 /* ---------------------------------------------------------------------- tests */
 
 /* The third knows of longer leases, as far as the others can tell; the operator knows better. */
-static void one_wiped_and_one_away_of_three_go_on(void **state)
+static void a_quorum_with_one_wiped_and_one_absent_goes_on_when_admitted(void **state)
 {
     masters *m = *state;
 
@@ -146,7 +146,7 @@ static bool is_refused(void *rt)
 }
 
 /* A majority lost its data, and every process was opened since. What the minority knows is kept. */
-static void who_are_new_believe_a_minority(void **state)
+static void new_processes_believe_a_minority(void **state)
 {
     masters *m = *state;
 
@@ -232,7 +232,7 @@ static void a_master_of_another_quorum_is_not_admitted(void **state)
     dibs_close(rt);
 }
 
-static void who_votes_goes_on_voting(void **state)
+static void admitting_a_voting_master_changes_nothing(void **state)
 {
     masters *m = *state;
 
@@ -262,7 +262,7 @@ static void without_a_majority_nobody_is_admitted(void **state)
     server_restart(m->servers[2]);
 }
 
-static void what_is_no_quorum_has_nobody_to_admit(void **state)
+static void a_store_without_masters_has_nobody_to_admit(void **state)
 {
     masters *m = *state;
     dibs_runtime *rt;
@@ -286,10 +286,14 @@ static void what_is_no_quorum_has_nobody_to_admit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        THREE(one_wiped_and_one_away_of_three_go_on),      THREE_AND_FIVE(who_are_new_believe_a_minority),
-        THREE(the_wait_is_no_shorter_than_a_master_knows), FIVE(masters_of_two_quorums_are_not_mixed),
-        FIVE(a_master_of_another_quorum_is_not_admitted),  THREE_AND_FIVE(who_votes_goes_on_voting),
-        THREE(without_a_majority_nobody_is_admitted),      THREE(what_is_no_quorum_has_nobody_to_admit),
+        THREE(a_quorum_with_one_wiped_and_one_absent_goes_on_when_admitted),
+        THREE_AND_FIVE(new_processes_believe_a_minority),
+        THREE(the_wait_is_no_shorter_than_a_master_knows),
+        FIVE(masters_of_two_quorums_are_not_mixed),
+        FIVE(a_master_of_another_quorum_is_not_admitted),
+        THREE_AND_FIVE(admitting_a_voting_master_changes_nothing),
+        THREE(without_a_majority_nobody_is_admitted),
+        THREE(a_store_without_masters_has_nobody_to_admit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

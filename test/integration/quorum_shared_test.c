@@ -103,7 +103,7 @@ static void crowd_leave(struct crowd *crowd)
 
 /* ------------------------------------------------------- readers and writers */
 
-static void majorities_can_not_count(void **state)
+static void a_quorum_refuses_limits_above_one(void **state)
 {
     masters *m = *state;
     actor *a = actor_start();
@@ -200,7 +200,7 @@ static void readers_without_end_do_not_keep_a_writer_out(void **state)
 }
 
 /* All of them are hinted by one release, and let in: much sooner than one poll after the other would have it. */
-static void what_a_writer_leaves_all_readers_have(void **state)
+static void all_readers_are_let_in_when_a_writer_of_a_quorum_leaves(void **state)
 {
     masters *m = *state;
 
@@ -223,7 +223,7 @@ static void what_a_writer_leaves_all_readers_have(void **state)
 
 /* -------------------------------------------------------- leases and losses */
 
-static void leases_are_renewed_and_a_minority_may_be_down(void **state)
+static void shared_leases_are_renewed_though_a_minority_is_down(void **state)
 {
     masters *m = *state;
 
@@ -250,7 +250,7 @@ static void leases_are_renewed_and_a_minority_may_be_down(void **state)
     dibs_close(other);
 }
 
-static void what_a_minority_loses_is_set_again_and_what_a_majority_loses_is_lost(void **state)
+static void a_share_lost_by_a_minority_is_set_again_and_by_a_majority_is_lost(void **state)
 {
     masters *m = *state;
 
@@ -301,7 +301,7 @@ static void force_until_lost(masters *m, const char *token, const struct crowd *
     assert_int_equal(count_lost(crowd), count);
 }
 
-static void a_forced_unlock_ends_one_or_all(void **state)
+static void a_forced_unlock_on_a_quorum_ends_one_sharer_or_all(void **state)
 {
     masters *m = *state;
 
@@ -324,7 +324,7 @@ static void a_forced_unlock_ends_one_or_all(void **state)
 }
 
 /* Renewals change the key at all masters, and all who share it are told: they look, and change nothing in turn. */
-static void who_is_told_of_renewals_does_not_renew(void **state)
+static void sharers_on_a_quorum_do_not_renew_because_of_renewals(void **state)
 {
     masters *m = *state;
 
@@ -346,7 +346,7 @@ static void who_is_told_of_renewals_does_not_renew(void **state)
 
 /* ---------------------------------------------------------------------- tasks */
 
-static void tasks_share_and_one_that_is_alone_waits_for_all(void **state)
+static void tasks_share_a_lock_of_a_quorum_and_a_writer_waits_for_all(void **state)
 {
     masters *m = *state;
     dibs_task *readers[READERS], *writer;
@@ -371,15 +371,15 @@ static void tasks_share_and_one_that_is_alone_waits_for_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(majorities_can_not_count, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(a_quorum_refuses_limits_above_one, masters_setup_3, masters_teardown),
         THREE_AND_FIVE(readers_share_and_a_writer_has_it_when_all_have_left),
         THREE_AND_FIVE(readers_without_end_do_not_keep_a_writer_out),
-        THREE_AND_FIVE(what_a_writer_leaves_all_readers_have),
-        THREE_AND_FIVE(leases_are_renewed_and_a_minority_may_be_down),
-        THREE_AND_FIVE(what_a_minority_loses_is_set_again_and_what_a_majority_loses_is_lost),
-        THREE_AND_FIVE(a_forced_unlock_ends_one_or_all),
-        THREE_AND_FIVE(who_is_told_of_renewals_does_not_renew),
-        THREE_AND_FIVE(tasks_share_and_one_that_is_alone_waits_for_all),
+        THREE_AND_FIVE(all_readers_are_let_in_when_a_writer_of_a_quorum_leaves),
+        THREE_AND_FIVE(shared_leases_are_renewed_though_a_minority_is_down),
+        THREE_AND_FIVE(a_share_lost_by_a_minority_is_set_again_and_by_a_majority_is_lost),
+        THREE_AND_FIVE(a_forced_unlock_on_a_quorum_ends_one_sharer_or_all),
+        THREE_AND_FIVE(sharers_on_a_quorum_do_not_renew_because_of_renewals),
+        THREE_AND_FIVE(tasks_share_a_lock_of_a_quorum_and_a_writer_waits_for_all),
     };
 
     return cmocka_run_group_tests_name("quorum_shared", tests, NULL, NULL);

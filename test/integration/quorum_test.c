@@ -6,7 +6,7 @@
 #include "support/wait.h"
 
 /* On a busy machine a master may rest when it is to be asked: then the next renewal tops the lock up there. */
-static void a_lock_is_had_at_all_masters(void **state)
+static void a_lock_is_granted_by_all_masters(void **state)
 {
     masters *m = *state;
     dibs_hold hold;
@@ -24,7 +24,7 @@ static void a_lock_is_had_at_all_masters(void **state)
     }
 }
 
-static void another_finds_it_taken(void **state)
+static void another_process_finds_a_lock_of_a_quorum_taken(void **state)
 {
     masters *m = *state;
 
@@ -43,10 +43,12 @@ static void another_finds_it_taken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_lock_is_had_at_all_masters, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(a_lock_is_had_at_all_masters, masters_setup_5, masters_teardown),
-        cmocka_unit_test_setup_teardown(another_finds_it_taken, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(another_finds_it_taken, masters_setup_5, masters_teardown),
+        cmocka_unit_test_setup_teardown(a_lock_is_granted_by_all_masters, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(a_lock_is_granted_by_all_masters, masters_setup_5, masters_teardown),
+        cmocka_unit_test_setup_teardown(another_process_finds_a_lock_of_a_quorum_taken, masters_setup_3,
+                                        masters_teardown),
+        cmocka_unit_test_setup_teardown(another_process_finds_a_lock_of_a_quorum_taken, masters_setup_5,
+                                        masters_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

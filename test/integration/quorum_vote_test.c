@@ -203,7 +203,7 @@ static bool is_looked_at(void *arg)
  * Looks at the masters while a majority is away: the calling thread does, to announce the lease, and then the
  * scheduler's.
  */
-static void look_in_vain(masters *m)
+static void look_and_fail(masters *m)
 {
     struct looked_at twice = {m->servers[m->count - 1], server_asks(m->servers[m->count - 1]) + 2};
     const dibs_lock_options longer = {.lease_ms = 3 * LEASE_MS};
@@ -222,7 +222,7 @@ static void a_majority_that_comes_back_without_data_votes_at_once(void **state)
     masters_open_connected(m, LEASE_MS);
     for (size_t i = 0; i < m->majority; i++)
         server_kill(m->servers[i]);
-    look_in_vain(m);
+    look_and_fail(m);
     for (size_t i = 0; i < m->majority; i++)
         server_restart(m->servers[i]);
     assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
@@ -278,7 +278,7 @@ static void *open_slowly(void *arg)
  * then loses its data. The first client finds three masters that did not know whether they may vote, and yet not a new
  * quorum.
  */
-static void who_looks_while_a_quorum_begins_admits_nobody_at_once(void **state)
+static void a_look_while_a_quorum_begins_admits_nobody_at_once(void **state)
 {
     masters *m = *state;
     script_server *late = script_server_start(&(script_options){.backend = m->servers[2]->socket_path});
@@ -314,7 +314,7 @@ int main(void)
         THREE_AND_FIVE(a_wiped_master_votes_again),
         THREE_AND_FIVE(a_majority_that_comes_back_without_data_votes_at_once),
         THREE_AND_FIVE(longer_leases_are_announced),
-        cmocka_unit_test_setup_teardown(who_looks_while_a_quorum_begins_admits_nobody_at_once, masters_setup_3,
+        cmocka_unit_test_setup_teardown(a_look_while_a_quorum_begins_admits_nobody_at_once, masters_setup_3,
                                         masters_teardown),
     };
 

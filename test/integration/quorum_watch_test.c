@@ -70,7 +70,7 @@ static int64_t have_a_majority(masters *m, const char *command, int64_t pause)
     return since;
 }
 
-static void what_a_majority_deletes_is_told(void **state)
+static void a_key_deleted_at_a_majority_is_noticed(void **state)
 {
     masters *m = *state;
 
@@ -78,7 +78,7 @@ static void what_a_majority_deletes_is_told(void **state)
     expect_told_since(m, have_a_majority(m, "DEL lock:a", 10)); /* a renewal in between does not set it again */
 }
 
-static void what_a_majority_flushes_is_told(void **state)
+static void a_flush_at_a_majority_is_noticed(void **state)
 {
     masters *m = *state;
 
@@ -86,7 +86,7 @@ static void what_a_majority_flushes_is_told(void **state)
     expect_told_since(m, have_a_majority(m, "FLUSHALL", 0));
 }
 
-static void a_forced_unlock_is_told(void **state)
+static void a_forced_unlock_on_a_quorum_is_noticed(void **state)
 {
     masters *m = *state;
 
@@ -101,7 +101,7 @@ static void a_forced_unlock_is_told(void **state)
 }
 
 /* A minority may not tell: of each majority that loses the lock, one master does. */
-static void a_majority_that_tells_is_enough(void **state)
+static void one_tracking_master_in_each_majority_is_enough(void **state)
 {
     masters *m = *state;
 
@@ -114,7 +114,7 @@ static void a_majority_that_tells_is_enough(void **state)
     expect_told_since(m, since);
 }
 
-static void what_a_minority_deletes_is_set_again(void **state)
+static void a_key_deleted_at_a_minority_is_set_again(void **state)
 {
     masters *m = *state;
 
@@ -135,11 +135,11 @@ static void what_a_minority_deletes_is_set_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        THREE_AND_FIVE(what_a_majority_deletes_is_told),
-        THREE_AND_FIVE(what_a_majority_flushes_is_told),
-        THREE_AND_FIVE(a_forced_unlock_is_told),
-        THREE_AND_FIVE(a_majority_that_tells_is_enough),
-        THREE_AND_FIVE(what_a_minority_deletes_is_set_again),
+        THREE_AND_FIVE(a_key_deleted_at_a_majority_is_noticed),
+        THREE_AND_FIVE(a_flush_at_a_majority_is_noticed),
+        THREE_AND_FIVE(a_forced_unlock_on_a_quorum_is_noticed),
+        THREE_AND_FIVE(one_tracking_master_in_each_majority_is_enough),
+        THREE_AND_FIVE(a_key_deleted_at_a_minority_is_set_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,7 +200,7 @@ static void all_asks_of_a_token_go_over_one_connection(void **state)
 }
 
 /* The first ask is sent with the release of the thread before, over the same connection. */
-static void the_ask_behind_a_release_is_the_first_of_them(void **state)
+static void the_ask_behind_a_release_uses_the_connection_of_the_later_asks(void **state)
 {
     fixture *f = *state;
     actor *holder = actor_start();
@@ -272,7 +272,7 @@ static bool has_passed(void *arg)
 }
 
 /* An owner whose lease had a known end and has none any more is asked for no more often than a foreign owner. */
-static void an_owner_that_has_no_end_any_more(void **state)
+static void a_foreign_owner_whose_expiry_was_removed_is_polled_as_before(void **state)
 {
     fixture *f = *state;
     actor *waiter = actor_start();
@@ -302,9 +302,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(all_asks_of_a_token_go_over_one_connection),
-        TEST(the_ask_behind_a_release_is_the_first_of_them),
+        TEST(the_ask_behind_a_release_uses_the_connection_of_the_later_asks),
         TEST(an_unlock_for_another_thread_is_one_command),
-        TEST(an_owner_that_has_no_end_any_more),
+        TEST(a_foreign_owner_whose_expiry_was_removed_is_polled_as_before),
     };
 
     return cmocka_run_group_tests_name("redis_ask", tests, NULL, NULL);

@@ -66,7 +66,7 @@ static bool is_unconfirmed(void *arg)
 }
 
 /* Past the hour another may have had the lock, and the server forgotten that. */
-static void what_was_confirmed_too_long_ago_is_not_restored(void **state)
+static void a_lease_confirmed_too_long_ago_is_not_restored(void **state)
 {
     struct world *w = *state;
     struct dibs__renewal lately = lease_of(&w->seat, "lately"), long_ago = lease_of(&w->seat, "long ago");
@@ -87,7 +87,7 @@ static void what_was_confirmed_too_long_ago_is_not_restored(void **state)
 }
 
 /* Once the new server has confirmed a lease, that lease is as any other: what is deleted there is gone. */
-static void what_was_restored_counts_from_then_on(void **state)
+static void a_restored_lease_counts_as_confirmed(void **state)
 {
     struct world *w = *state;
     struct dibs__renewal lease = lease_of(&w->seat, "x");
@@ -144,7 +144,7 @@ static void a_fence_that_is_gone_is_put_back(void **state)
 }
 
 /* What is sent each third of a lease names the locks alone: each key of a script costs the server as much as a look. */
-static void a_renewal_in_short_has_one_key(void **state)
+static void a_short_renewal_names_one_key(void **state)
 {
     struct world *w = *state;
     struct dibs__renewal lease = lease_of(&w->seat, "x");
@@ -163,7 +163,7 @@ static bool is_persistent(const struct world *w)
 }
 
 /* Somebody took the expiry of the key away: the next renewal sets it. */
-static void a_renewal_gives_the_key_an_end(void **state)
+static void a_renewal_sets_a_missing_expiry(void **state)
 {
     struct world *w = *state;
     struct dibs__renewal lease = lease_of(&w->seat, "x");
@@ -178,12 +178,12 @@ static void a_renewal_gives_the_key_an_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_was_confirmed_too_long_ago_is_not_restored, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_was_restored_counts_from_then_on, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_lease_confirmed_too_long_ago_is_not_restored, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_restored_lease_counts_as_confirmed, setup, teardown),
         cmocka_unit_test_setup_teardown(the_fence_of_a_held_lock_lives_on, setup, teardown),
         cmocka_unit_test_setup_teardown(a_fence_that_is_gone_is_put_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_renewal_in_short_has_one_key, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_renewal_gives_the_key_an_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_short_renewal_names_one_key, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_renewal_sets_a_missing_expiry, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ static void expect_taken_back(fixture *f, dibs_runtime *rt, script_server *net, 
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-static void a_connection_that_breaks_before_the_replicas_answer(void **state)
+static void a_connection_may_break_before_the_replicas_answer(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -46,7 +46,7 @@ static void a_connection_that_breaks_before_the_replicas_answer(void **state)
 }
 
 /* As above, but the server itself stands still, and then is gone. */
-static void a_server_that_dies_meanwhile(void **state)
+static void a_server_may_die_before_the_replicas_answer(void **state)
 {
     fixture *f = *state;
     actor *asker = actor_start();
@@ -127,8 +127,8 @@ static void rivals_without_replicas_give_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_connection_that_breaks_before_the_replicas_answer),
-        TEST(a_server_that_dies_meanwhile),
+        TEST(a_connection_may_break_before_the_replicas_answer),
+        TEST(a_server_may_die_before_the_replicas_answer),
         TEST(a_taken_lock_is_busy_at_once),
         TEST(rivals_without_replicas_give_up),
     };

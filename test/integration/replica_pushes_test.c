@@ -141,18 +141,18 @@ static void expect_passed_on(fixture *f, const dibs_lock_options *options)
     dibs_close(careful);
 }
 
-static void the_next_in_the_queue_gets_it(void **state)
+static void a_lock_that_lacks_replicas_goes_to_the_next_waiter(void **state)
 {
     expect_passed_on(*state, NULL);
 }
 
-static void the_next_in_the_queue_gets_it_fairly(void **state)
+static void a_lock_that_lacks_replicas_goes_to_the_next_fair_waiter(void **state)
 {
     expect_passed_on(*state, &fair);
 }
 
 /* The server refuses WAIT: that is told at once, whatever was granted before is kept, and nothing new stays. */
-static void a_server_that_may_not_be_asked_to_wait(void **state)
+static void an_account_without_the_right_to_wait_is_told(void **state)
 {
     fixture *f = *state;
     dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1};
@@ -184,9 +184,9 @@ int main(void)
         cmocka_unit_test(a_fair_grant_waits_for_its_replicas),
         cmocka_unit_test(the_next_thread_of_the_process_waits_for_its_replicas),
         cmocka_unit_test(a_lease_that_is_handed_over_waits_for_nothing),
-        TEST(the_next_in_the_queue_gets_it),
-        TEST(the_next_in_the_queue_gets_it_fairly),
-        TEST(a_server_that_may_not_be_asked_to_wait),
+        TEST(a_lock_that_lacks_replicas_goes_to_the_next_waiter),
+        TEST(a_lock_that_lacks_replicas_goes_to_the_next_fair_waiter),
+        TEST(an_account_without_the_right_to_wait_is_told),
     };
 
     return cmocka_run_group_tests_name("replica_pushes", tests, NULL, NULL);

@@ -65,7 +65,7 @@ static void try_and_unlock(void *arg)
  * Threads that wait for a replica have a connection each, and there are only so many. A thread that finds all in use
  * gets the next one that is given back, at once, and so asks in time.
  */
-static void more_threads_than_connections(void **state)
+static void more_threads_than_connections_all_get_their_replicas(void **state)
 {
     enum { CONNECTIONS = 8, THREADS = 3 * CONNECTIONS };
     struct pair p = start_pair();
@@ -123,7 +123,7 @@ static void *try_carefully(void *arg)
  * Each call needs a connection of its own for a while. Where no more can be made, the calls take turns on those that
  * stand.
  */
-static void what_stands_is_waited_for_where_no_more_can_be_made(void **state)
+static void calls_share_the_connections_where_no_more_can_be_made(void **state)
 {
     struct pair p = start_pair();
     struct careful all[CAREFUL_THREADS];
@@ -187,7 +187,7 @@ static void a_pushed_grant_waits_for_its_replicas(void **state)
 }
 
 /* Nobody acknowledges the grant: it is given back, and the next waiter gets the lock. */
-static void a_pushed_grant_without_replicas(void **state)
+static void a_pushed_grant_without_replicas_is_given_back(void **state)
 {
     fixture *f = *state;
     dibs_runtime *careful;
@@ -287,7 +287,7 @@ static bool has_more_time(void *arg)
  * The replica is promoted, and the address leads to it, but the connections to the old master, which refuses
  * everything, still stand: they are given up. What is held is renewed in the new master, or restored there.
  */
-static void an_address_that_leads_to_the_new_master(void **state)
+static void an_address_that_moves_to_the_new_master_is_followed(void **state)
 {
     struct pair p = start_pair();
     char folder[64];
@@ -332,13 +332,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_first_acquire_waits_for_its_replicas),
-        cmocka_unit_test(more_threads_than_connections),
-        cmocka_unit_test(what_stands_is_waited_for_where_no_more_can_be_made),
+        cmocka_unit_test(more_threads_than_connections_all_get_their_replicas),
+        cmocka_unit_test(calls_share_the_connections_where_no_more_can_be_made),
         cmocka_unit_test(a_pushed_grant_waits_for_its_replicas),
-        cmocka_unit_test_setup_teardown(a_pushed_grant_without_replicas, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_pushed_grant_without_replicas_is_given_back, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(each_grant_without_replicas_has_a_token_of_its_own, fixture_setup,
                                         fixture_teardown),
-        cmocka_unit_test(an_address_that_leads_to_the_new_master),
+        cmocka_unit_test(an_address_that_moves_to_the_new_master_is_followed),
     };
 
     return cmocka_run_group_tests_name("replicas", tests, NULL, NULL);

@@ -83,7 +83,7 @@ static void expect_no_loss(fixture *f)
 
 /* -------------------------------------------------------- it was forgotten */
 
-static void holders_keep_their_locks(void **state)
+static void holders_keep_their_locks_through_a_restart(void **state)
 {
     fixture *f = *state;
     char token[256];
@@ -116,7 +116,7 @@ static void holders_keep_their_locks(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void many_are_restored(void **state)
+static void many_locks_are_restored(void **state)
 {
     enum { MANY = 300 }; /* more than one batch */
     fixture *f = *state;
@@ -134,7 +134,7 @@ static void many_are_restored(void **state)
     assert_int_equal(locks_in(f->server), 0);
 }
 
-static void each_process_sets_its_own_again(void **state)
+static void each_process_restores_its_own_locks(void **state)
 {
     enum { AGENTS = 3 };
     fixture *f = *state;
@@ -214,7 +214,7 @@ static void an_extended_lease_keeps_its_length(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void an_extension_sets_it_again_too(void **state)
+static void an_extension_restores_a_lock_too(void **state)
 {
     fixture *f = *state;
     dibs_status status;
@@ -234,7 +234,7 @@ static void an_extension_sets_it_again_too(void **state)
 /* ----------------------------------------------------------------- waiters */
 
 /* The holder is slower than the waiter, which has the server to itself meanwhile. */
-static void a_waiter_leaves_it_to_its_holder(void **state)
+static void a_waiter_leaves_a_forgotten_lock_to_its_holder(void **state)
 {
     fixture *f = *state;
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
@@ -262,7 +262,7 @@ static void a_waiter_leaves_it_to_its_holder(void **state)
 }
 
 /* Nobody restores the lock: the waiter gets it when the lease that it saw is over, and not before. */
-static void a_waiter_takes_it_from_a_holder_that_died(void **state)
+static void a_waiter_takes_a_forgotten_lock_of_a_dead_holder(void **state)
 {
     fixture *f = *state;
     process *holder = agent_start(f->server->url, LEASE_MS);
@@ -319,17 +319,17 @@ static void expect_newcomer_keeps_it(fixture *f, bool releases)
     script_server_stop(net);
 }
 
-static void a_newcomer_keeps_it(void **state)
+static void a_newcomer_keeps_a_forgotten_lock(void **state)
 {
     expect_newcomer_keeps_it(*state, false);
 }
 
-static void a_newcomer_had_it(void **state)
+static void a_lock_that_a_newcomer_had_is_not_restored(void **state)
 {
     expect_newcomer_keeps_it(*state, true);
 }
 
-static void a_stopped_process_is_told(void **state)
+static void a_stopped_process_is_told_of_its_loss(void **state)
 {
     fixture *f = *state;
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
@@ -349,7 +349,7 @@ static void a_stopped_process_is_told(void **state)
 }
 
 /* The lock of a foreign client raises no fence, but is seen. */
-static void a_foreign_owner_keeps_it(void **state)
+static void a_foreign_owner_keeps_a_forgotten_lock(void **state)
 {
     fixture *f = *state;
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
@@ -386,7 +386,7 @@ static void a_forced_unlock_is_not_undone(void **state)
 
 /* ---------------------------------------------------------- it was remembered */
 
-static void with_persistence_all_goes_on(void **state)
+static void a_restart_with_persistence_changes_nothing(void **state)
 {
     fixture *f = *state;
     char token[256];
@@ -446,7 +446,7 @@ static void fail_over(server *master, server *replica)
 }
 
 /* Locked before the replica hears no more of the master, and after. */
-static void a_replica_that_was_promoted_gets_what_it_lacks(void **state)
+static void a_promoted_replica_gets_the_locks_it_lacks(void **state)
 {
     server *master = server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"});
     server *replica = start_replica(master);
@@ -489,7 +489,7 @@ static long long renew(server *s, const char *fence, const char *restore_by)
     return result;
 }
 
-static void the_fence_tells_who_was_there_since(void **state)
+static void the_fence_shows_a_later_holder(void **state)
 {
     server *s = ((fixture *)*state)->server;
 
@@ -515,7 +515,7 @@ static void the_fence_tells_who_was_there_since(void **state)
 }
 
 /* The server is out of memory: the locks that it has are renewed all the same. */
-static void one_that_is_refused_costs_no_other(void **state)
+static void one_refused_restoration_costs_no_other_lease(void **state)
 {
     server *s = ((fixture *)*state)->server;
 
@@ -540,24 +540,24 @@ static void one_that_is_refused_costs_no_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(holders_keep_their_locks),
-        TEST(many_are_restored),
-        TEST(each_process_sets_its_own_again),
+        TEST(holders_keep_their_locks_through_a_restart),
+        TEST(many_locks_are_restored),
+        TEST(each_process_restores_its_own_locks),
         TEST(a_lease_that_was_handed_over_is_restored),
         TEST(a_fixed_lease_keeps_its_end),
         TEST(an_extended_lease_keeps_its_length),
-        TEST(an_extension_sets_it_again_too),
-        TEST(a_waiter_leaves_it_to_its_holder),
-        TEST(a_waiter_takes_it_from_a_holder_that_died),
-        TEST(a_newcomer_keeps_it),
-        TEST(a_newcomer_had_it),
-        TEST(a_stopped_process_is_told),
-        TEST(a_foreign_owner_keeps_it),
+        TEST(an_extension_restores_a_lock_too),
+        TEST(a_waiter_leaves_a_forgotten_lock_to_its_holder),
+        TEST(a_waiter_takes_a_forgotten_lock_of_a_dead_holder),
+        TEST(a_newcomer_keeps_a_forgotten_lock),
+        TEST(a_lock_that_a_newcomer_had_is_not_restored),
+        TEST(a_stopped_process_is_told_of_its_loss),
+        TEST(a_foreign_owner_keeps_a_forgotten_lock),
         TEST(a_forced_unlock_is_not_undone),
-        TEST(with_persistence_all_goes_on),
-        cmocka_unit_test(a_replica_that_was_promoted_gets_what_it_lacks),
-        TEST(the_fence_tells_who_was_there_since),
-        TEST(one_that_is_refused_costs_no_other),
+        TEST(a_restart_with_persistence_changes_nothing),
+        cmocka_unit_test(a_promoted_replica_gets_the_locks_it_lacks),
+        TEST(the_fence_shows_a_later_holder),
+        TEST(one_refused_restoration_costs_no_other_lease),
     };
 
     return cmocka_run_group_tests_name("restart", tests, NULL, NULL);

@@ -61,13 +61,13 @@ static void unlocked_while_the_server_was_away(fixture *f)
     end_scene(f, &scene);
 }
 
-static void a_slow_waiter_has_what_was_unlocked_during_a_restart(void **state)
+static void a_slow_waiter_gets_a_lock_unlocked_during_a_restart(void **state)
 {
     set_up_persistent(*state);
     unlocked_while_the_server_was_away(*state);
 }
 
-static void a_slow_waiter_has_what_was_unlocked_while_the_server_forgot(void **state)
+static void a_slow_waiter_gets_a_lock_unlocked_while_the_server_forgot(void **state)
 {
     unlocked_while_the_server_was_away(*state);
 }
@@ -82,13 +82,13 @@ static void unlocked_after_a_restart(fixture *f)
     end_scene(f, &scene);
 }
 
-static void a_slow_waiter_has_what_was_unlocked_after_a_restart(void **state)
+static void a_slow_waiter_gets_a_lock_unlocked_after_a_restart(void **state)
 {
     set_up_persistent(*state);
     unlocked_after_a_restart(*state);
 }
 
-static void a_slow_waiter_has_what_was_restored_and_unlocked(void **state)
+static void a_slow_waiter_gets_a_lock_restored_and_unlocked(void **state)
 {
     unlocked_after_a_restart(*state);
 }
@@ -119,7 +119,7 @@ static process *connected_agent(server *s)
 }
 
 /* Its scheduler's connection, over which leases are renewed, comes to stand only after the restart. */
-static void a_slow_waiter_has_what_was_unlocked_by_a_holder_with_one_connection(void **state)
+static void a_slow_waiter_gets_a_lock_unlocked_by_a_holder_with_one_connection(void **state)
 {
     fixture *f = *state;
 
@@ -143,11 +143,11 @@ static void a_slow_waiter_has_what_was_unlocked_by_a_holder_with_one_connection(
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_slow_waiter_has_what_was_unlocked_during_a_restart),
-        TEST(a_slow_waiter_has_what_was_unlocked_while_the_server_forgot),
-        TEST(a_slow_waiter_has_what_was_unlocked_by_a_holder_with_one_connection),
-        TEST(a_slow_waiter_has_what_was_unlocked_after_a_restart),
-        TEST(a_slow_waiter_has_what_was_restored_and_unlocked),
+        TEST(a_slow_waiter_gets_a_lock_unlocked_during_a_restart),
+        TEST(a_slow_waiter_gets_a_lock_unlocked_while_the_server_forgot),
+        TEST(a_slow_waiter_gets_a_lock_unlocked_by_a_holder_with_one_connection),
+        TEST(a_slow_waiter_gets_a_lock_unlocked_after_a_restart),
+        TEST(a_slow_waiter_gets_a_lock_restored_and_unlocked),
     };
 
     return cmocka_run_group_tests_name("restart_waiters", tests, NULL, NULL);

@@ -28,7 +28,7 @@ static void kill_background(fixture *f)
 }
 
 /* A waiter that gives up leaves the queue, though the connection by which it usually does can't be had. */
-static void waiters_leave_the_queue_over_a_connection_that_stands(void **state)
+static void waiters_leave_the_queue_over_the_remaining_connection(void **state)
 {
     enum { TRIES = 20 };
     fixture *f = *state;
@@ -60,7 +60,7 @@ static dibs_status ask_until_granted(struct dibs__store *store, struct dibs__att
 }
 
 /* A hold that was renewed while a master was away left nothing there: there is nothing to retract once it ends. */
-static void a_master_that_is_away_has_nothing_of_a_renewed_hold(void **state)
+static void an_absent_master_needs_no_retraction_of_a_renewed_hold(void **state)
 {
     enum { HOLDS = 20 };
     masters *m = *state;
@@ -93,9 +93,9 @@ static void a_master_that_is_away_has_nothing_of_a_renewed_hold(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(waiters_leave_the_queue_over_a_connection_that_stands, fixture_setup,
+        cmocka_unit_test_setup_teardown(waiters_leave_the_queue_over_the_remaining_connection, fixture_setup,
                                         fixture_teardown),
-        THREE_AND_FIVE(a_master_that_is_away_has_nothing_of_a_renewed_hold),
+        THREE_AND_FIVE(an_absent_master_needs_no_retraction_of_a_renewed_hold),
     };
 
     return cmocka_run_group_tests_name("retractions_end", tests, NULL, NULL);

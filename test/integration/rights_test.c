@@ -154,7 +154,7 @@ static void expect_all(const char *rule)
     server_stop(s);
 }
 
-static void the_rule_for_one_server_is_enough(void **state)
+static void the_documented_rule_is_enough_for_one_server(void **state)
 {
     char rule[RULE_SIZE], less[RULE_SIZE];
 
@@ -167,7 +167,7 @@ static void the_rule_for_one_server_is_enough(void **state)
 }
 
 /* server_start gives url an account with the rights of $DIBS_TEST_ACL alone. */
-static void the_account_of_the_environment(void **state)
+static void the_environment_names_the_account_of_a_test_server(void **state)
 {
     fixture *f = *state;
     const char *rule = getenv("DIBS_TEST_ACL");
@@ -183,9 +183,10 @@ static void the_account_of_the_environment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_rule_for_one_server_is_enough),
+        cmocka_unit_test(the_documented_rule_is_enough_for_one_server),
         cmocka_unit_test(each_right_of_one_server_is_needed),
-        cmocka_unit_test_setup_teardown(the_account_of_the_environment, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(the_environment_names_the_account_of_a_test_server, fixture_setup,
+                                        fixture_teardown),
     };
 
     return cmocka_run_group_tests_name("rights", tests, NULL, NULL);

@@ -36,7 +36,7 @@ static const char *url_of(const char *socket_url, bool user)
 /* ------------------------------------------------------------ a real server */
 
 /* A server that repeats an unknown command with its arguments. */
-static void a_server_that_knows_no_auth(void **state)
+static void no_error_shows_the_password_where_auth_is_unknown(void **state)
 {
     server *s = server_start(&(server_options){.config = "rename-command AUTH \"\""});
 
@@ -54,7 +54,7 @@ static void a_server_that_knows_no_auth(void **state)
 }
 
 /* The server replaces one that accepted the password. */
-static void a_server_that_forgot_auth(void **state)
+static void no_error_shows_the_password_where_auth_is_forgotten(void **state)
 {
     fixture *f = *state;
     static char url[256];
@@ -153,7 +153,7 @@ static server *server_with_account(void)
     return s;
 }
 
-static void whatever_a_greeting_is_answered(void **state)
+static void no_answer_to_a_greeting_reveals_the_password(void **state)
 {
     server *s = server_with_account();
 
@@ -165,7 +165,7 @@ static void whatever_a_greeting_is_answered(void **state)
 }
 
 /* As above, for a server that has served before, when connections are made anew. */
-static void whatever_a_later_greeting_is_answered(void **state)
+static void no_answer_to_a_later_greeting_reveals_the_password(void **state)
 {
     server *s = server_with_account();
 
@@ -196,7 +196,7 @@ static void whatever_a_later_greeting_is_answered(void **state)
 }
 
 /* The server refuses before it answers AUTH, in words that contain what was sent. */
-static void whatever_comes_before_auth_is_answered(void **state)
+static void no_refusal_before_auth_reveals_the_password(void **state)
 {
     (void)state;
     for (size_t j = 0; j < sizeof answers / sizeof *answers; j++) {
@@ -213,11 +213,12 @@ static void whatever_comes_before_auth_is_answered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_server_that_knows_no_auth),
-        cmocka_unit_test_setup_teardown(a_server_that_forgot_auth, fixture_setup, fixture_teardown_expiring),
-        cmocka_unit_test(whatever_a_greeting_is_answered),
-        cmocka_unit_test(whatever_a_later_greeting_is_answered),
-        cmocka_unit_test(whatever_comes_before_auth_is_answered),
+        cmocka_unit_test(no_error_shows_the_password_where_auth_is_unknown),
+        cmocka_unit_test_setup_teardown(no_error_shows_the_password_where_auth_is_forgotten, fixture_setup,
+                                        fixture_teardown_expiring),
+        cmocka_unit_test(no_answer_to_a_greeting_reveals_the_password),
+        cmocka_unit_test(no_answer_to_a_later_greeting_reveals_the_password),
+        cmocka_unit_test(no_refusal_before_auth_reveals_the_password),
     };
 
     return cmocka_run_group_tests_name("secrets", tests, NULL, NULL);

@@ -204,7 +204,7 @@ static void crowd_end(struct crowd *crowd)
  * What was granted to the threads between the promotion of the replica and the end of the old master may be lost; what
  * was replicated is not.
  */
-static void a_failover_in_order_is_followed(void **state)
+static void a_planned_failover_is_followed(void **state)
 {
     struct scene *scene = *state;
 
@@ -281,7 +281,7 @@ static void stop_replicas(struct scene *scene)
 }
 
 /* What the replicas have not heard of is restored on the new master at once, not at the next renewal. */
-static void a_lease_that_was_lost_is_restored(void **state)
+static void a_lease_that_the_new_master_lacks_is_restored(void **state)
 {
     struct scene *scene = *state;
     server *old = scene->s->data[0];
@@ -378,7 +378,7 @@ static void a_waiter_is_granted_soon_where_the_holder_unlocked_meanwhile(void **
 static const dibs_lock_options shared = {.flags = DIBS_SHARED, .lease_ms = 2 * LIMIT_MS};
 
 /* Two share a lock, somebody waits to have it alone, and somebody to share it. All of them go on at the new master. */
-static void sharers_and_those_who_wait_go_on_after_a_failover(void **state)
+static void sharers_and_waiters_go_on_after_a_failover(void **state)
 {
     struct scene *scene = *state;
     actor *reader = actor_start(), *alone = actor_start(), *late = actor_start();
@@ -427,7 +427,7 @@ static bool has_two_sharers(void *arg)
  * The new master has not heard of the two who share the lock, and they stand still when it takes over: who waits for
  * the lock alone leaves it to them.
  */
-static void sharers_that_were_lost_are_waited_for_and_restored(void **state)
+static void sharers_that_the_new_master_lacks_are_restored(void **state)
 {
     struct scene *scene = *state;
     server *old = scene->s->data[0], *new_one;
@@ -471,7 +471,7 @@ static void sharers_that_were_lost_are_waited_for_and_restored(void **state)
 
 /* ---------------------------------------------------------------- outages */
 
-static void no_master_is_an_outage_in_which_sentinels_are_not_hammered(void **state)
+static void sentinels_are_not_hammered_while_there_is_no_master(void **state)
 {
     enum { SECONDS = 3 };
     struct scene *scene = *state;
@@ -492,7 +492,7 @@ static void no_master_is_an_outage_in_which_sentinels_are_not_hammered(void **st
     crowd_end(crowd);
 }
 
-static void an_outage_has_an_end(void **state)
+static void an_outage_without_a_master_ends(void **state)
 {
     struct scene *scene = *state;
 
@@ -564,20 +564,20 @@ static void a_master_with_a_wrong_certificate_is_not_used(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_failover_in_order_is_followed),
+        TEST(a_planned_failover_is_followed),
         TEST(a_master_that_is_killed_comes_back_as_a_replica),
         TEST(a_master_that_hangs_is_left),
-        TEST(a_lease_that_was_lost_is_restored),
+        TEST(a_lease_that_the_new_master_lacks_is_restored),
         TEST(sentinels_that_the_url_does_not_name_are_learned),
         TEST(replicas_acknowledge_on_the_new_master),
         TEST(a_waiter_is_granted_soon_after_the_election),
         TEST(a_waiter_is_granted_soon_where_the_holder_unlocked_meanwhile),
-        TEST(sharers_and_those_who_wait_go_on_after_a_failover),
-        TEST(sharers_that_were_lost_are_waited_for_and_restored),
-        TEST(no_master_is_an_outage_in_which_sentinels_are_not_hammered),
-        TEST(an_outage_has_an_end),
+        TEST(sharers_and_waiters_go_on_after_a_failover),
+        TEST(sharers_that_the_new_master_lacks_are_restored),
+        TEST(sentinels_are_not_hammered_while_there_is_no_master),
+        TEST(an_outage_without_a_master_ends),
 #ifdef DIBS_WITH_TLS
-        TLS_TEST(a_failover_in_order_is_followed),
+        TLS_TEST(a_planned_failover_is_followed),
         TLS_TEST(a_master_that_is_killed_comes_back_as_a_replica),
         TLS_TEST(a_sentinel_with_a_wrong_certificate_is_passed_over),
         TLS_TEST(a_master_with_a_wrong_certificate_is_not_used),

@@ -45,7 +45,7 @@ static void expect_failure(dibs_status status, const char *url, const dibs_confi
 
 /* ------------------------------------------------------------ the sentinels */
 
-static void the_master_is_found(void **state)
+static void sentinels_lead_to_the_master(void **state)
 {
     dibs_runtime *rt = open_url(shared->url, NULL);
 
@@ -74,7 +74,7 @@ static void sentinels_that_are_down_or_hang_are_passed_over(void **state)
     server_restart(shared->sentinels[0]);
 }
 
-static void a_master_that_nobody_knows(void **state)
+static void open_fails_where_no_sentinel_knows_the_master(void **state)
 {
     char url[160];
 
@@ -84,7 +84,7 @@ static void a_master_that_nobody_knows(void **state)
     expect_failure(DIBS_UNAVAILABLE, url, NULL, "does not know that name");
 }
 
-static void what_is_no_sentinel_is_passed_over(void **state)
+static void a_server_that_is_no_sentinel_is_passed_over(void **state)
 {
     char url[160];
     int port = shared->data[0]->port;
@@ -252,7 +252,7 @@ static void a_master_that_was_replaced_is_left_though_it_answers(void **state)
     fake_sentinel_stop(&s);
 }
 
-static void without_the_right_to_subscribe_it_is_asked_every_second(void **state)
+static void a_sentinel_is_asked_every_second_without_the_right_to_subscribe(void **state)
 {
     server *old = server_start(&(server_options){.tcp = true}), *new_one = server_start(&(server_options){.tcp = true});
     fake_sentinel s;
@@ -281,7 +281,7 @@ static void lock_in_child(dibs_runtime *rt)
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "x"));
 }
 
-static void a_child_asks_by_itself(void **state)
+static void a_child_asks_the_sentinels_by_itself(void **state)
 {
     dibs_runtime *rt = open_url(shared->url, NULL);
 
@@ -295,17 +295,17 @@ static void a_child_asks_by_itself(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_master_is_found),
+        cmocka_unit_test(sentinels_lead_to_the_master),
         cmocka_unit_test(sentinels_that_are_down_or_hang_are_passed_over),
-        cmocka_unit_test(a_master_that_nobody_knows),
-        cmocka_unit_test(what_is_no_sentinel_is_passed_over),
+        cmocka_unit_test(open_fails_where_no_sentinel_knows_the_master),
+        cmocka_unit_test(a_server_that_is_no_sentinel_is_passed_over),
         cmocka_unit_test(sentinels_have_passwords_of_their_own),
         cmocka_unit_test(a_replica_that_is_named_is_never_used),
         cmocka_unit_test(an_answer_that_is_malformed_is_not_used),
         cmocka_unit_test(a_stale_sentinel_that_comes_first_is_outvoted),
         cmocka_unit_test(a_master_that_was_replaced_is_left_though_it_answers),
-        cmocka_unit_test(without_the_right_to_subscribe_it_is_asked_every_second),
-        cmocka_unit_test(a_child_asks_by_itself),
+        cmocka_unit_test(a_sentinel_is_asked_every_second_without_the_right_to_subscribe),
+        cmocka_unit_test(a_child_asks_the_sentinels_by_itself),
     };
 
     return cmocka_run_group_tests(tests, start_shared, stop_shared);

@@ -48,7 +48,7 @@ static void subscribe(fixture *f, dibs_runtime *rt, dibs_runtime *holder)
 
 /* The waiter one ask, the holder one release; nothing behind the push. What a machine is slow to release is watched,
  * too: where a waiter was told of a change of the lock, it asked once more. */
-static void a_contended_lock_costs_one_command_each(void **state)
+static void a_contended_lock_costs_one_ask_and_one_release(void **state)
 {
     fixture *f = *state;
     dibs_runtime *second;
@@ -112,7 +112,7 @@ static void a_grant_counts_from_its_ask(void **state)
 }
 
 /* A lease never counts for longer than the store keeps it, whenever between two asks the push comes. */
-static void it_is_never_believed_in_for_too_long(void **state)
+static void a_pushed_lease_never_outlasts_the_stores(void **state)
 {
     fixture *f = *state;
     process *agent = agent_start(f->server->url, SAFE_LEASE_MS);
@@ -142,7 +142,7 @@ static void it_is_never_believed_in_for_too_long(void **state)
  * The waiter is granted while it stands still. When it goes on, its lease is over and another holds the lock: it reads
  * the push, and waits on.
  */
-static void a_push_that_is_read_after_its_lease(void **state)
+static void a_push_read_after_its_lease_grants_nothing(void **state)
 {
     fixture *f = *state;
     process *agent;
@@ -177,7 +177,7 @@ static void publish_grant(server *s, const queue_entry *to, unsigned long long n
  * The push tells of a lease that the waiter knows to be over, because it has asked since and was told that another
  * holds the lock.
  */
-static void a_push_for_an_older_ask(void **state)
+static void a_push_for_an_older_ask_grants_nothing(void **state)
 {
     fixture *f = *state;
     process *agent;
@@ -197,7 +197,7 @@ static void a_push_for_an_older_ask(void **state)
 }
 
 /* A grant that nobody waits for any more is given back, whether a push has told of it or not. */
-static void a_push_for_a_concluded_attempt(void **state)
+static void a_push_for_a_concluded_attempt_is_given_back(void **state)
 {
     fixture *f = *state;
     queue_entry entry;
@@ -221,7 +221,7 @@ static void a_push_for_a_concluded_attempt(void **state)
     agent_stop(agent);
 }
 
-static void nonsense_on_the_channel(void **state)
+static void nonsense_on_the_channel_changes_nothing(void **state)
 {
     static const char *const texts[] = {"",
                                         " ",
@@ -262,7 +262,7 @@ static void nonsense_on_the_channel(void **state)
 
 /* ------------------------------------------------------ who is passed over */
 
-static void a_waiter_that_was_killed(void **state)
+static void a_killed_waiter_is_passed_over(void **state)
 {
     fixture *f = *state;
     process *agents[3];
@@ -286,7 +286,7 @@ static void a_waiter_that_was_killed(void **state)
  * The waiter's host is gone or stands still, but its connections stand. Half of its lease after its last ask, the
  * waiter is passed over.
  */
-static void a_waiter_that_stands_still(void **state)
+static void a_stopped_waiter_is_passed_over(void **state)
 {
     fixture *f = *state;
     process *still;
@@ -314,7 +314,7 @@ static void a_waiter_that_stands_still(void **state)
 }
 
 /* The waiters wait for the dead holder's lease, not less and not much more; not for a third of their own. */
-static void a_holder_that_was_killed(void **state)
+static void waiters_wait_for_the_lease_of_a_killed_holder(void **state)
 {
     fixture *f = *state;
     process *holder;
@@ -344,7 +344,7 @@ static void a_holder_that_was_killed(void **state)
 /* ------------------------------------------------------------ who did it twice */
 
 /* The release was executed, but its connection was cut before the answer: another has the lock by then. */
-static void a_release_that_is_sent_twice(void **state)
+static void a_release_sent_twice_takes_nothing_from_the_next(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -441,7 +441,7 @@ static bool has_another_token(void *arg)
 }
 
 /* What the waiter has sent may still arrive: so its token is retired, and the entry is removed. */
-static void without_the_right_to_kill_it_has_a_new_token(void **state)
+static void a_cut_waiter_without_the_right_to_kill_gets_a_new_token(void **state)
 {
     fixture *f = *state;
     queue_entry before;
@@ -455,7 +455,7 @@ static void without_the_right_to_kill_it_has_a_new_token(void **state)
     end_cut_waiter(f, &c);
 }
 
-static void a_server_without_memory_grants_all_the_same(void **state)
+static void a_full_server_still_grants(void **state)
 {
     fixture *f = *state;
     process *agents[2];
@@ -515,7 +515,7 @@ static void a_wait_ends_in_time_though_the_store_is_slow(void **state)
     script_server_stop(net);
 }
 
-static void query_counts_who_waits(void **state)
+static void query_counts_the_waiters(void **state)
 {
     fixture *f = *state;
     process *agents[4];
@@ -540,7 +540,7 @@ static void query_counts_who_waits(void **state)
 }
 
 /* All keys of a queue expire, at whatever point everybody dies. */
-static void a_queue_that_was_left(void **state)
+static void an_abandoned_queue_expires(void **state)
 {
     fixture *f = *state;
     process *agents[4];
@@ -564,23 +564,23 @@ static void a_queue_that_was_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_contended_lock_costs_one_command_each),
+        TEST(a_contended_lock_costs_one_ask_and_one_release),
         TEST(a_grant_counts_from_its_ask),
-        TEST(it_is_never_believed_in_for_too_long),
-        TEST(a_push_that_is_read_after_its_lease),
-        TEST(a_push_for_an_older_ask),
-        TEST(a_push_for_a_concluded_attempt),
-        TEST(nonsense_on_the_channel),
-        TEST(a_waiter_that_was_killed),
-        TEST(a_waiter_that_stands_still),
-        TEST(a_holder_that_was_killed),
-        TEST(a_release_that_is_sent_twice),
+        TEST(a_pushed_lease_never_outlasts_the_stores),
+        TEST(a_push_read_after_its_lease_grants_nothing),
+        TEST(a_push_for_an_older_ask_grants_nothing),
+        TEST(a_push_for_a_concluded_attempt_is_given_back),
+        TEST(nonsense_on_the_channel_changes_nothing),
+        TEST(a_killed_waiter_is_passed_over),
+        TEST(a_stopped_waiter_is_passed_over),
+        TEST(waiters_wait_for_the_lease_of_a_killed_holder),
+        TEST(a_release_sent_twice_takes_nothing_from_the_next),
         TEST(a_waiter_whose_ask_was_cut_keeps_its_place),
-        TEST(without_the_right_to_kill_it_has_a_new_token),
-        TEST(a_server_without_memory_grants_all_the_same),
+        TEST(a_cut_waiter_without_the_right_to_kill_gets_a_new_token),
+        TEST(a_full_server_still_grants),
         TEST(a_wait_ends_in_time_though_the_store_is_slow),
-        TEST(query_counts_who_waits),
-        TEST(a_queue_that_was_left),
+        TEST(query_counts_the_waiters),
+        TEST(an_abandoned_queue_expires),
     };
 
     return cmocka_run_group_tests_name("server grants", tests, NULL, NULL);

@@ -180,7 +180,7 @@ static void the_first_grant_of_a_slot_is_published_and_the_next_is_sharded(void 
     dismiss(&w);
 }
 
-static void who_never_waits_subscribes_to_no_slot(void **state)
+static void a_process_that_never_waits_subscribes_to_no_slot(void **state)
 {
     fixture *f = *state;
     long long asked = server_calls(f->server, "ssubscribe");
@@ -227,7 +227,7 @@ static void names_in_one_slot_share_a_channel(void **state)
     dismiss(&a);
 }
 
-static void a_fair_waiter_is_told_on_it_as_well(void **state)
+static void a_fair_waiter_is_told_on_the_sharded_channel(void **state)
 {
     static const dibs_lock_options fair = {.flags = DIBS_FAIR};
     fixture *f = *state;
@@ -307,7 +307,7 @@ static void a_waiter_asks_again_when_the_slot_goes_away(void **state)
     dismiss(&w);
 }
 
-static void a_waiter_whose_connection_breaks_subscribes_anew(void **state)
+static void a_waiter_whose_connection_breaks_subscribes_again(void **state)
 {
     fixture *f = *state;
     struct waiting w = waiter(f, f->server->url, "x");
@@ -324,7 +324,7 @@ static void a_waiter_whose_connection_breaks_subscribes_anew(void **state)
 }
 
 /* The server knows of no subscriber, whatever the waiter believes: until it does, the runtime's own channel serves. */
-static void a_channel_that_the_server_does_not_know(void **state)
+static void a_lost_sharded_channel_is_replaced_by_the_runtimes_own(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -384,7 +384,7 @@ static void with_rights(fixture *f, const struct rights *rights)
     dismiss(&w);
 }
 
-static void what_an_account_may_not_do_is_done_without(void **state)
+static void missing_channel_rights_cost_no_lock(void **state)
 {
     static const struct rights cases[] = {
         {"-spublish", false, true},
@@ -409,14 +409,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_first_grant_of_a_slot_is_published_and_the_next_is_sharded),
-        TEST(who_never_waits_subscribes_to_no_slot),
+        TEST(a_process_that_never_waits_subscribes_to_no_slot),
         TEST(names_in_one_slot_share_a_channel),
-        TEST(a_fair_waiter_is_told_on_it_as_well),
+        TEST(a_fair_waiter_is_told_on_the_sharded_channel),
         TEST(runtimes_that_contend_are_told_on_their_channels),
         TEST(a_waiter_asks_again_when_the_slot_goes_away),
-        TEST(a_waiter_whose_connection_breaks_subscribes_anew),
-        TEST(a_channel_that_the_server_does_not_know),
-        TEST(what_an_account_may_not_do_is_done_without),
+        TEST(a_waiter_whose_connection_breaks_subscribes_again),
+        TEST(a_lost_sharded_channel_is_replaced_by_the_runtimes_own),
+        TEST(missing_channel_rights_cost_no_lock),
     };
 
     return cmocka_run_group_tests(tests, start, stop);

@@ -116,7 +116,7 @@ static void expect_writer_behind(struct scene *s)
 
 /* ---------------------------------------------------------------- nothing is lost */
 
-static void sharers_and_those_who_wait_go_on_after_a_restart(void **state)
+static void sharers_and_waiters_go_on_after_a_restart(void **state)
 {
     struct scene s = begin_scene(state, PERSISTENT);
     uint64_t fences[READERS];
@@ -181,7 +181,7 @@ static void sharers_take_the_place_of_an_owner_of_a_snapshot(void **state)
 }
 
 /* It shows sharers that have left since, one or more. Who holds the lock alone by now goes on to. */
-static void who_is_alone_takes_the_place_of_sharers_of_a_snapshot(void **state)
+static void a_writer_takes_the_place_of_sharers_of_a_snapshot(void **state)
 {
     for (int ghosts = 1; ghosts <= READERS; ghosts++) {
         struct scene s = begin_scene(state, NULL);
@@ -229,9 +229,9 @@ static void a_sharer_of_a_snapshot_stays_no_longer_than_its_lease(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(sharers_and_those_who_wait_go_on_after_a_restart),
+        TEST(sharers_and_waiters_go_on_after_a_restart),
         TEST(sharers_take_the_place_of_an_owner_of_a_snapshot),
-        TEST(who_is_alone_takes_the_place_of_sharers_of_a_snapshot),
+        TEST(a_writer_takes_the_place_of_sharers_of_a_snapshot),
         TEST(a_sharer_of_a_snapshot_stays_no_longer_than_its_lease),
     };
 

@@ -31,7 +31,7 @@ static dibs_owner owner_of(dibs_runtime *rt, const char *name)
 
 /* ----------------------------------------------------------------- arguments */
 
-static void a_limit_is_for_what_is_shared(void **state)
+static void a_limit_needs_dibs_shared(void **state)
 {
     fixture *f = *state;
 
@@ -47,7 +47,7 @@ static void a_limit_is_for_what_is_shared(void **state)
 
 /* ----------------------------------------------------------------- re-entries */
 
-static void who_shares_re_enters_shared_alone(void **state)
+static void a_sharer_re_enters_only_shared(void **state)
 {
     fixture *f = *state;
 
@@ -71,7 +71,7 @@ static void who_shares_re_enters_shared_alone(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void who_is_alone_re_enters_either_way_and_stays_alone(void **state)
+static void a_writer_re_enters_either_way_and_stays_alone(void **state)
 {
     fixture *f = *state;
 
@@ -94,7 +94,7 @@ static void who_is_alone_re_enters_either_way_and_stays_alone(void **state)
 /* ------------------------------------------------------------ tokens, sharers */
 
 /* By it the thread finds itself among others. */
-static void who_holds_a_lock_knows_its_token(void **state)
+static void a_holder_knows_its_token(void **state)
 {
     char token[sizeof((dibs_owner *)0)->token];
     fixture *f = *state;
@@ -133,7 +133,7 @@ static void close_it(void *rt)
     dibs_close(rt);
 }
 
-static void arguments_that_are_wrong_are_refused(void **state)
+static void sharing_refuses_wrong_arguments(void **state)
 {
     char token[sizeof((dibs_owner *)0)->token];
     fixture *f = *state;
@@ -211,7 +211,7 @@ static void readers_share_and_a_writer_waits_for_all(void **state)
 }
 
 /* All of them by one script, and each is told at once: the waits have no limit. */
-static void what_a_writer_leaves_all_readers_have(void **state)
+static void all_readers_are_let_in_when_a_writer_leaves(void **state)
 {
     fixture *f = *state;
     actor *readers[READERS];
@@ -236,7 +236,7 @@ static void what_a_writer_leaves_all_readers_have(void **state)
     dibs_close(second);
 }
 
-static void a_semaphore_has_so_many_permits(void **state)
+static void a_semaphore_grants_no_more_than_its_permits(void **state)
 {
     enum { PERMITS = 3 };
     const dibs_lock_options permit = {.flags = DIBS_SHARED | DIBS_FAIR, .limit = PERMITS};
@@ -262,7 +262,7 @@ static void a_semaphore_has_so_many_permits(void **state)
 }
 
 /* A thread that gives up leaves nothing, and those behind it do not wait for it. */
-static void a_writer_whose_time_is_over_lets_readers_in(void **state)
+static void a_writer_that_gives_up_lets_readers_in(void **state)
 {
     fixture *f = *state;
     actor *writer = actor_start(), *reader = actor_start();
@@ -334,7 +334,7 @@ static void a_key_that_was_deleted_takes_its_sharers_along(void **state)
 
 /* -------------------------------------------------------- leases and losses */
 
-static void each_lease_is_renewed_and_extended_by_itself(void **state)
+static void each_sharers_lease_is_renewed_and_extended_by_itself(void **state)
 {
     fixture *f = *state;
     actor *a = actor_start();
@@ -362,7 +362,7 @@ static bool has_one_sharer(void *arg)
 }
 
 /* The holder counts the lease from before its ask, so it ends there a little sooner than in the store. */
-static void a_fixed_lease_ends_and_the_others_go_on(void **state)
+static void a_sharers_fixed_lease_ends_and_the_others_go_on(void **state)
 {
     fixture *f = *state;
     actor *a = actor_start();
@@ -399,7 +399,7 @@ static bool have_taken_the_dead_out(void *arg)
 }
 
 /* Else what sharers who were killed left would grow as long as the lock is shared without a break. */
-static void those_who_come_and_go_take_the_dead_out(void **state)
+static void newcomers_remove_dead_sharers(void **state)
 {
     struct couple couple = {*state, actor_start()};
     dibs_runtime *rt;
@@ -421,7 +421,7 @@ static bool has_lost(void *arg)
 }
 
 /* All who share are told at once that the key is gone. */
-static void a_deleted_key_is_told_to_all(void **state)
+static void a_deleted_key_is_told_to_all_sharers(void **state)
 {
     fixture *f = *state;
     actor *a = actor_start();
@@ -446,7 +446,7 @@ static void a_deleted_key_is_told_to_all(void **state)
 }
 
 /* The one whom it concerns is told at once, and nobody else loses anything. */
-static void a_forced_unlock_of_one_is_told_to_that_one(void **state)
+static void a_forced_unlock_of_one_sharer_is_told_to_it_alone(void **state)
 {
     fixture *f = *state;
     actor *a = actor_start();
@@ -473,7 +473,7 @@ static void a_forced_unlock_of_one_is_told_to_that_one(void **state)
 }
 
 /* The retraction of a waiter changes the key, of which the server does not tell its own connection. */
-static void who_let_others_in_is_told_as_before(void **state)
+static void a_sharer_that_let_others_in_is_still_told_of_losses(void **state)
 {
     fixture *f = *state;
     actor *writer = actor_start(), *reader = actor_start();
@@ -505,7 +505,7 @@ static void who_let_others_in_is_told_as_before(void **state)
 }
 
 /* Renewals change the key, and all who share it are told: they look, and change nothing in turn. */
-static void who_is_told_of_renewals_does_not_renew(void **state)
+static void sharers_do_not_renew_because_of_renewals(void **state)
 {
     fixture *f = *state;
     actor *a = actor_start();
@@ -594,7 +594,7 @@ static bool has_renewed(void *arg)
 }
 
 /* Nobody was alone with the lock, however many came to share it, and left. */
-static void who_shared_is_restored_beside_newcomers_who_share(void **state)
+static void a_sharer_is_restored_beside_new_sharers(void **state)
 {
     fixture *f = *state;
 
@@ -619,7 +619,7 @@ static void who_shared_is_restored_beside_newcomers_who_share(void **state)
 }
 
 /* Though after the writer another shared the lock, and may still. */
-static void who_shared_is_not_restored_after_a_writer(void **state)
+static void a_sharer_is_not_restored_after_a_writer(void **state)
 {
     fixture *f = *state;
 
@@ -645,7 +645,7 @@ static void who_shared_is_not_restored_after_a_writer(void **state)
 enum { TASKS = 3 };
 
 /* Each task is an owner of its own, also on one thread. */
-static void tasks_share_and_one_that_is_alone_waits_for_all(void **state)
+static void tasks_share_and_a_writer_waits_for_all(void **state)
 {
     fixture *f = *state;
     dibs_task *readers[TASKS], *writer, *late;
@@ -804,28 +804,28 @@ static void a_forked_child_shares_nothing_of_its_parents(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_limit_is_for_what_is_shared),
-        TEST(who_shares_re_enters_shared_alone),
-        TEST(who_is_alone_re_enters_either_way_and_stays_alone),
-        TEST(who_holds_a_lock_knows_its_token),
-        TEST(arguments_that_are_wrong_are_refused),
+        TEST(a_limit_needs_dibs_shared),
+        TEST(a_sharer_re_enters_only_shared),
+        TEST(a_writer_re_enters_either_way_and_stays_alone),
+        TEST(a_holder_knows_its_token),
+        TEST(sharing_refuses_wrong_arguments),
         TEST(readers_share_and_a_writer_waits_for_all),
-        TEST(what_a_writer_leaves_all_readers_have),
-        TEST(a_semaphore_has_so_many_permits),
-        TEST(a_writer_whose_time_is_over_lets_readers_in),
+        TEST(all_readers_are_let_in_when_a_writer_leaves),
+        TEST(a_semaphore_grants_no_more_than_its_permits),
+        TEST(a_writer_that_gives_up_lets_readers_in),
         TEST(a_foreign_client_finds_the_key_as_long_as_anybody_shares),
         TEST(a_key_that_was_deleted_takes_its_sharers_along),
-        TEST(each_lease_is_renewed_and_extended_by_itself),
-        TEST(a_fixed_lease_ends_and_the_others_go_on),
-        TEST(those_who_come_and_go_take_the_dead_out),
-        TEST(a_deleted_key_is_told_to_all),
-        TEST(a_forced_unlock_of_one_is_told_to_that_one),
-        TEST(who_let_others_in_is_told_as_before),
-        TEST(who_is_told_of_renewals_does_not_renew),
+        TEST(each_sharers_lease_is_renewed_and_extended_by_itself),
+        TEST(a_sharers_fixed_lease_ends_and_the_others_go_on),
+        TEST(newcomers_remove_dead_sharers),
+        TEST(a_deleted_key_is_told_to_all_sharers),
+        TEST(a_forced_unlock_of_one_sharer_is_told_to_it_alone),
+        TEST(a_sharer_that_let_others_in_is_still_told_of_losses),
+        TEST(sharers_do_not_renew_because_of_renewals),
         TEST(sharers_restore_their_leases),
-        TEST(who_shared_is_restored_beside_newcomers_who_share),
-        TEST(who_shared_is_not_restored_after_a_writer),
-        TEST(tasks_share_and_one_that_is_alone_waits_for_all),
+        TEST(a_sharer_is_restored_beside_new_sharers),
+        TEST(a_sharer_is_not_restored_after_a_writer),
+        TEST(tasks_share_and_a_writer_waits_for_all),
         TEST(several_names_are_shared_together),
         TEST(a_task_that_is_cancelled_keeps_no_reader_out),
         TEST(a_thread_that_ends_gives_its_permit_back),

@@ -92,7 +92,7 @@ static int calls_under_signals(dibs_runtime *rt, dibs_runtime *second)
     return wrong;
 }
 
-static void eintr_never_shows(void **state)
+static void calls_never_fail_with_eintr(void **state)
 {
     fixture *f = *state;
     dibs_runtime *second;
@@ -159,7 +159,7 @@ static void *lock_in_a_loop(void *arg)
  * Each thread gets a signal every millisecond, while it waits in the process, fairly, or in the store's queue, and
  * while it is granted.
  */
-static void eintr_never_shows_to_those_who_wait(void **state)
+static void waiting_calls_never_fail_with_eintr(void **state)
 {
     fixture *f = *state;
     struct pestered all[PESTERED];
@@ -199,7 +199,7 @@ static void eintr_never_shows_to_those_who_wait(void **state)
 }
 
 /* What the program does about SIGPIPE, and which signals it blocks, stays as it was. */
-static void sigpipe_is_left_as_it_is(void **state)
+static void signal_dispositions_and_masks_stay_unchanged(void **state)
 {
     static void (*const ways[])(int) = {SIG_DFL, SIG_IGN, count_pipe_signal};
     fixture *f = *state;
@@ -234,9 +234,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(broken_connections_raise_no_sigpipe),
-        TEST(eintr_never_shows),
-        TEST(eintr_never_shows_to_those_who_wait),
-        TEST(sigpipe_is_left_as_it_is),
+        TEST(calls_never_fail_with_eintr),
+        TEST(waiting_calls_never_fail_with_eintr),
+        TEST(signal_dispositions_and_masks_stay_unchanged),
     };
 
     return cmocka_run_group_tests_name("signals", tests, NULL, NULL);

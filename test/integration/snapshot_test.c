@@ -65,7 +65,7 @@ static bool another_waits(void *arg)
 /* ---------------------------------------------------------------- a snapshot */
 
 /* It shows another process as the owner, and the holder, if it waited then, in the queue. */
-static void a_released_owner_of_a_snapshot_gives_way(void **state)
+static void an_owner_of_a_snapshot_that_released_since_gives_way(void **state)
 {
     fixture *f = *state;
     process *ghost = agent_start(f->server->url, LONG_LEASE_MS), *holder = agent_start(f->server->url, LONG_LEASE_MS);
@@ -132,7 +132,7 @@ static void an_earlier_hold_of_the_same_process_gives_way(void **state)
 }
 
 /* The server's clock was behind when it granted the lock again: the smaller fence loses, and its holder is told. */
-static void an_owner_with_a_smaller_fence_is_told(void **state)
+static void an_owner_with_a_smaller_fence_is_told_of_its_loss(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -185,7 +185,7 @@ static long long renew(server *s, const struct fact *fact)
     return result;
 }
 
-static void only_an_older_owner_of_dibs_gives_way(void **state)
+static void only_an_older_dibs_owner_gives_way(void **state)
 {
     static const struct fact facts[] = {
         {OLD, "76", "0", NULL, 2},       {OLD, "1", "0", NULL, 2},
@@ -230,10 +230,10 @@ static void only_an_older_owner_of_dibs_gives_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_released_owner_of_a_snapshot_gives_way),
+        TEST(an_owner_of_a_snapshot_that_released_since_gives_way),
         TEST(an_earlier_hold_of_the_same_process_gives_way),
-        TEST(an_owner_with_a_smaller_fence_is_told),
-        TEST(only_an_older_owner_of_dibs_gives_way),
+        TEST(an_owner_with_a_smaller_fence_is_told_of_its_loss),
+        TEST(only_an_older_dibs_owner_gives_way),
     };
 
     return cmocka_run_group_tests_name("snapshot", tests, NULL, NULL);

@@ -177,7 +177,7 @@ static dibs_status examine(struct play *play)
 }
 
 /* Waits for a lock that another holds all the time. */
-static dibs_status wait_in_vain(struct play *play)
+static dibs_status wait_and_fail(struct play *play)
 {
     GOOD(expect(DIBS_BUSY, dibs_trylock(play->rt, play->name)));
     return expect(DIBS_TIMEOUT, dibs_timedlock(play->rt, play->name, 50));
@@ -281,7 +281,7 @@ static void play_all(fixture *f, const char *url)
     perform(&play, list, "list");
     perform(&play, examine, "examine");
     assert_status(DIBS_OK, dibs_lock(play.other, play.name));
-    perform(&play, wait_in_vain, "trylock, timedlock in vain");
+    perform(&play, wait_and_fail, "trylock, timedlock in vain");
     assert_status(DIBS_OK, dibs_unlock(play.other, play.name));
     wait_for_others(&play, play.other, lock_and_unlock, "wait for another process, unlock for the next thread");
     wait_for_others(&play, play.rt, lock_and_unlock, "wait for a thread, unlock for the next");
@@ -292,7 +292,7 @@ static void play_all(fixture *f, const char *url)
     dibs_close(play.other);
 }
 
-static void by_a_unix_socket(void **state)
+static void calls_over_a_unix_socket_fit_the_smallest_stack(void **state)
 {
     fixture *f = *state;
 
@@ -310,7 +310,7 @@ static int setup_tcp(void **state)
     return result;
 }
 
-static void by_the_address_of_a_host(void **state)
+static void calls_over_tcp_fit_the_smallest_stack(void **state)
 {
     fixture *f = *state;
 
@@ -327,8 +327,9 @@ static size_t least_stack(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(by_a_unix_socket, fixture_setup, fixture_teardown_expiring),
-        cmocka_unit_test_setup_teardown(by_the_address_of_a_host, setup_tcp, fixture_teardown_expiring),
+        cmocka_unit_test_setup_teardown(calls_over_a_unix_socket_fit_the_smallest_stack, fixture_setup,
+                                        fixture_teardown_expiring),
+        cmocka_unit_test_setup_teardown(calls_over_tcp_fit_the_smallest_stack, setup_tcp, fixture_teardown_expiring),
     };
 
     stack_size = argc > 1 ? strtoul(argv[1], NULL, 10) : least_stack(); /* a number: to measure what is needed */

@@ -91,7 +91,7 @@ static void await_all_connections(fixture *f, process *team)
 }
 
 /* Many threads share few connections: beside the thread that reads, others wake up with their time over. */
-static void no_call_fails_and_no_connection_is_given_up(void **state)
+static void a_stopped_process_loses_no_call_and_no_connection(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -113,7 +113,8 @@ static void no_call_fails_and_no_connection_is_given_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(no_call_fails_and_no_connection_is_given_up, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_stopped_process_loses_no_call_and_no_connection, fixture_setup,
+                                        fixture_teardown),
     };
 
     return cmocka_run_group_tests_name("stopped", tests, NULL, NULL);

@@ -16,7 +16,7 @@ static void warm_up(struct world *w, struct seat *seat)
 }
 
 /* One thread has three stores work at the same time. */
-static void what_is_begun_at_several_stores_is_finished_at_each(struct world *w)
+static void requests_begun_at_several_stores_finish_at_each(struct world *w)
 {
     struct seat *seats[SEATS] = {sit(w, 0), sit(w, 1), sit(w, 1)};
     static const char *const names[SEATS] = {"x", "x", "y"};
@@ -52,7 +52,7 @@ static void what_is_begun_at_several_stores_is_finished_at_each(struct world *w)
 }
 
 /* Of these kinds finish does the whole, in every store. */
-static void what_sends_nothing_at_first_may_be_begun_too(struct world *w)
+static void an_operation_that_sends_nothing_at_first_may_be_begun(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -68,7 +68,7 @@ static void what_sends_nothing_at_first_may_be_begun_too(struct world *w)
 }
 
 /* Whoever awaited the reply finishes without waiting, also when the deadline is over. */
-static void what_is_awaited_is_finished_past_its_deadline(struct world *w)
+static void an_awaited_reply_is_finished_past_its_deadline(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     const struct dibs__store_ops *ops = seat->store->ops;
@@ -95,7 +95,7 @@ static void what_is_awaited_is_finished_past_its_deadline(struct world *w)
 }
 
 /* Threads on the same connections are not held up by what another has begun and does not wait for. */
-static void what_is_begun_holds_nobody_up(struct world *w)
+static void a_begun_request_holds_nobody_up(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     const struct dibs__store_ops *ops = seat->store->ops;
@@ -152,7 +152,7 @@ static void a_store_that_hangs_costs_no_other_its_reply(struct world *w)
 }
 
 /* begin sends nothing and does not wait; finish connects. */
-static void finish_does_the_whole_where_no_connection_stands(struct world *w)
+static void finish_does_everything_where_no_connection_is_open(struct world *w)
 {
     struct seat *seat = sit_with(w, 0, (struct dibs__store_config){.connect_later = true});
     const struct dibs__store_ops *ops = seat->store->ops;
@@ -167,7 +167,7 @@ static void finish_does_the_whole_where_no_connection_stands(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
-static void what_is_begun_outlives_its_connection(struct world *w)
+static void a_begun_request_outlives_its_connection(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     const struct dibs__store_ops *ops = seat->store->ops;
@@ -200,13 +200,13 @@ static void what_is_begun_outlives_its_connection(struct world *w)
 int main(void)
 {
     static const struct store_case cases[] = {
-        CASE(what_is_begun_at_several_stores_is_finished_at_each),
-        CASE(what_sends_nothing_at_first_may_be_begun_too),
-        CASE(what_is_awaited_is_finished_past_its_deadline),
-        CASE(what_is_begun_holds_nobody_up),
+        CASE(requests_begun_at_several_stores_finish_at_each),
+        CASE(an_operation_that_sends_nothing_at_first_may_be_begun),
+        CASE(an_awaited_reply_is_finished_past_its_deadline),
+        CASE(a_begun_request_holds_nobody_up),
         CASE(a_store_that_hangs_costs_no_other_its_reply),
-        CASE(finish_does_the_whole_where_no_connection_stands),
-        CASE(what_is_begun_outlives_its_connection),
+        CASE(finish_does_everything_where_no_connection_is_open),
+        CASE(a_begun_request_outlives_its_connection),
     };
 
     return run_cases(cases, sizeof cases / sizeof cases[0]);

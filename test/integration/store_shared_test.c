@@ -82,7 +82,7 @@ static void expect_had(struct seat *seat, struct dibs__attempt *attempt)
 
 /* ------------------------------------------------------------------- cases */
 
-static void any_number_shares_a_lock_and_nobody_has_it_alone(struct world *w)
+static void any_number_may_share_and_no_writer_gets_in(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0),
@@ -103,7 +103,7 @@ static void any_number_shares_a_lock_and_nobody_has_it_alone(struct world *w)
     expect_free(seat, "x");
 }
 
-static void every_fence_is_larger_than_that_of_who_was_alone(struct world *w)
+static void a_sharers_fence_is_larger_than_the_last_writers(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt alone = attempt_for(w, "x", false), first = share_for(w, "x", false, 0),
@@ -149,7 +149,7 @@ static void no_more_than_the_limit_share_a_lock(struct world *w)
     expect_free(seat, "x");
 }
 
-static void who_shares_and_asks_again_finds_that_out(struct world *w)
+static void a_sharer_that_asks_again_is_told_so(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = share_for(w, "x", false, 1), other = share_for(w, "x", false, 1);
@@ -165,7 +165,7 @@ static void who_shares_and_asks_again_finds_that_out(struct world *w)
     assert_status(DIBS_NOT_HELD, release(seat, "x", attempt.token));
 }
 
-static void who_shares_passes_nobody_who_waits_for_the_lock_alone(struct world *w)
+static void a_sharer_does_not_pass_a_waiting_writer(struct world *w)
 {
     if (is_quorum(w)) /* there is no common queue */
         return;
@@ -190,7 +190,7 @@ static void who_shares_passes_nobody_who_waits_for_the_lock_alone(struct world *
     give_back(seat, &later);
 }
 
-static void all_who_wait_to_share_are_let_in_together(struct world *w)
+static void all_waiting_sharers_are_let_in_together(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt alone = attempt_for(w, "x", false), sharers[3], last = attempt_for(w, "x", true),
@@ -230,7 +230,7 @@ static void all_who_wait_to_share_are_let_in_together(struct world *w)
     give_back(seat, &behind);
 }
 
-static void who_waits_for_a_permit_has_the_first_that_is_given_back(struct world *w)
+static void a_waiter_gets_the_first_permit_given_back(struct world *w)
 {
     if (is_quorum(w)) /* there is no common queue */
         return;
@@ -257,7 +257,7 @@ static void who_waits_for_a_permit_has_the_first_that_is_given_back(struct world
 }
 
 /* Somebody who wanted the lock alone and gives up was all that those behind waited for. */
-static void when_who_waits_alone_gives_up_those_behind_are_let_in(struct world *w)
+static void a_writer_that_gives_up_lets_the_waiters_behind_it_in(struct world *w)
 {
     if (is_quorum(w)) /* there is no common queue */
         return;
@@ -364,7 +364,7 @@ static bool are_two_seen(void *arg)
     return look(arg, "x").sharers == 2;
 }
 
-static void who_wants_it_alone_has_it_when_a_dead_sharers_lease_is_over(struct world *w)
+static void a_writer_gets_the_lock_when_a_dead_sharers_lease_is_over(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt lives = share_for(w, "x", false, 0), dead = share_for(w, "x", false, 0),
@@ -452,7 +452,7 @@ static void expect_sharer(const struct world *w, const dibs_sharer *sharers, siz
     assert_in_range(sharer->remaining_ms, 1, attempt->lease_ms);
 }
 
-static void those_who_share_are_told_the_newest_first(struct world *w)
+static void sharers_are_listed_newest_first(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempts[3], alone = attempt_for(w, "x", false);
@@ -500,7 +500,7 @@ static bool is_forgotten(void *arg)
     return true;
 }
 
-static void who_died_is_not_among_those_who_share(struct world *w)
+static void a_dead_sharer_is_not_listed(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt lives = share_for(w, "x", false, 0), dead = share_for(w, "x", false, 0),
@@ -567,7 +567,7 @@ static bool goes_on(void *context)
     return true;
 }
 
-static void a_walk_finds_what_is_shared(struct world *w)
+static void a_walk_finds_shared_locks(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = share_for(w, "x", false, 0);
@@ -584,22 +584,22 @@ static void a_walk_finds_what_is_shared(struct world *w)
 int main(void)
 {
     static const struct store_case cases[] = {
-        CASE(any_number_shares_a_lock_and_nobody_has_it_alone),
-        CASE(every_fence_is_larger_than_that_of_who_was_alone),
+        CASE(any_number_may_share_and_no_writer_gets_in),
+        CASE(a_sharers_fence_is_larger_than_the_last_writers),
         CASE(no_more_than_the_limit_share_a_lock),
-        CASE(who_shares_and_asks_again_finds_that_out),
-        CASE(who_shares_passes_nobody_who_waits_for_the_lock_alone),
-        CASE(all_who_wait_to_share_are_let_in_together),
-        CASE(who_waits_for_a_permit_has_the_first_that_is_given_back),
-        CASE(when_who_waits_alone_gives_up_those_behind_are_let_in),
+        CASE(a_sharer_that_asks_again_is_told_so),
+        CASE(a_sharer_does_not_pass_a_waiting_writer),
+        CASE(all_waiting_sharers_are_let_in_together),
+        CASE(a_waiter_gets_the_first_permit_given_back),
+        CASE(a_writer_that_gives_up_lets_the_waiters_behind_it_in),
         CASE(each_sharer_has_a_lease_of_its_own),
         CASE(the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over),
-        CASE(who_wants_it_alone_has_it_when_a_dead_sharers_lease_is_over),
+        CASE(a_writer_gets_the_lock_when_a_dead_sharers_lease_is_over),
         CASE(a_look_shows_the_newest_sharer),
-        CASE(those_who_share_are_told_the_newest_first),
-        CASE(who_died_is_not_among_those_who_share),
+        CASE(sharers_are_listed_newest_first),
+        CASE(a_dead_sharer_is_not_listed),
         CASE(a_forced_unlock_ends_one_sharer_or_all),
-        CASE(a_walk_finds_what_is_shared),
+        CASE(a_walk_finds_shared_locks),
     };
 
     return run_cases(cases, sizeof cases / sizeof cases[0]);

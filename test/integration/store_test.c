@@ -54,7 +54,7 @@ static void a_lock_is_granted_to_one(struct world *w)
     assert_status(DIBS_OK, release(other, "x", second.token));
 }
 
-static void who_asks_again_finds_itself_the_owner(struct world *w)
+static void an_owner_that_asks_again_is_told_so(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -140,7 +140,7 @@ static struct walked walk_with(struct seat *seat, const char *pattern)
     return walked;
 }
 
-static void a_walk_tells_the_names_of_what_is_held(struct world *w)
+static void a_walk_tells_the_names_of_held_locks(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false), odd = attempt_for(w, ODD, false);
@@ -269,7 +269,7 @@ static void a_lease_is_renewed_extended_and_gone(struct world *w)
     assert_int_equal(renewal.result, DIBS__GONE);
 }
 
-static void what_is_retracted_is_gone_when_it_is_confirmed(struct world *w)
+static void a_confirmed_retraction_leaves_nothing(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt attempt = attempt_for(w, "x", false), other = attempt_for(w, "y", false);
@@ -362,7 +362,7 @@ static dibs_status requeue(struct seat *seat, const char *token, struct dibs__at
 }
 
 /* Where replicas are waited for, and in a quorum, the next has to ask by itself. */
-static void the_ask_behind_a_release(struct world *w)
+static void an_ask_rides_along_with_a_release(struct world *w)
 {
     struct seat *seat = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), next = attempt_for(w, "x", true);
@@ -383,7 +383,7 @@ static void the_ask_behind_a_release(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", next.token));
 }
 
-static void the_ask_behind_a_release_comes_behind_who_waits(struct world *w)
+static void an_ask_with_a_release_queues_behind_the_waiters(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true),
@@ -415,7 +415,7 @@ static void have_it_listen(struct world *w, struct seat *seat, struct seat *othe
     assert_status(DIBS_OK, release(seat, "y", waiter.token));
 }
 
-static void the_ask_behind_a_release_is_told_of_its_grant(struct world *w)
+static void an_ask_with_a_release_is_told_of_its_grant(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true),
@@ -437,7 +437,7 @@ static void the_ask_behind_a_release_is_told_of_its_grant(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", next.token));
 }
 
-static void fences_grow_whoever_asks(struct world *w)
+static void fences_grow_for_every_asker(struct world *w)
 {
     uint64_t last = 0;
 
@@ -453,7 +453,7 @@ static void fences_grow_whoever_asks(struct world *w)
 }
 
 /* What it left in the queue is retracted; the attempt goes on under a new token as if it had never asked. */
-static void a_attempt_that_is_concluded_leaves_nothing(struct world *w)
+static void a_concluded_attempt_leaves_nothing_in_the_store(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), waiter = attempt_for(w, "x", true);
@@ -480,23 +480,23 @@ int main(void)
 {
     static const struct store_case cases[] = {
         CASE(a_lock_is_granted_to_one),
-        CASE(who_asks_again_finds_itself_the_owner),
+        CASE(an_owner_that_asks_again_is_told_so),
         CASE(only_its_token_releases_a_lock),
         CASE(a_look_tells_the_owner),
-        CASE(a_walk_tells_the_names_of_what_is_held),
+        CASE(a_walk_tells_the_names_of_held_locks),
         CASE(an_examination_tells_of_each_server),
         CASE(a_lock_can_be_taken_away),
         CASE(a_free_lock_is_forgotten),
         CASE(a_lease_is_renewed_extended_and_gone),
-        CASE(what_is_retracted_is_gone_when_it_is_confirmed),
+        CASE(a_confirmed_retraction_leaves_nothing),
         CASE(a_release_grants_to_the_first_in_the_queue),
         CASE(a_release_hints_the_first_in_the_queue),
         CASE(a_grant_that_nobody_wants_is_given_back),
-        CASE(the_ask_behind_a_release),
-        CASE(the_ask_behind_a_release_comes_behind_who_waits),
-        CASE(the_ask_behind_a_release_is_told_of_its_grant),
-        CASE(fences_grow_whoever_asks),
-        CASE(a_attempt_that_is_concluded_leaves_nothing),
+        CASE(an_ask_rides_along_with_a_release),
+        CASE(an_ask_with_a_release_queues_behind_the_waiters),
+        CASE(an_ask_with_a_release_is_told_of_its_grant),
+        CASE(fences_grow_for_every_asker),
+        CASE(a_concluded_attempt_leaves_nothing_in_the_store),
     };
 
     return run_cases(cases, sizeof cases / sizeof cases[0]);

@@ -66,7 +66,7 @@ static void end(waiting *w)
 /* ------------------------------------------------------------------ broken */
 
 /* When the subscription stands again, the waiter asks again, in its old place, and is granted by push. */
-static void one_that_is_killed(void **state)
+static void a_killed_subscription_costs_its_waiter_no_lock(void **state)
 {
     static const char *const kills[] = {"CLIENT KILL TYPE pubsub", "CLIENT KILL TYPE pubsub SKIPME yes"};
     fixture *f = *state;
@@ -119,7 +119,7 @@ static void await_another(fixture *f, long long old)
 }
 
 /* The lock is granted to the waiter before it listens again, so it is not told. */
-static void one_that_is_killed_with_the_release_behind_it(void **state)
+static void a_subscription_killed_at_the_release_costs_its_waiter_no_lock(void **state)
 {
     fixture *f = *state;
     waiting w = start(f, f->server->url);
@@ -133,7 +133,7 @@ static void one_that_is_killed_with_the_release_behind_it(void **state)
 }
 
 /* More was published than the server keeps for a client that does not read. */
-static void one_that_the_server_drops_for_its_output(void **state)
+static void a_subscription_dropped_for_its_output_is_replaced(void **state)
 {
     static char large[1000000];
     fixture *f = *state;
@@ -154,7 +154,7 @@ static void one_that_the_server_drops_for_its_output(void **state)
 /*
  * The server knows of no subscriber, whatever the waiter believes: the waiter subscribes anew, and is granted by push.
  */
-static void one_that_the_server_does_not_know(void **state)
+static void a_subscription_unknown_to_the_server_is_replaced(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -372,23 +372,23 @@ static void expect_no_storm(fixture *f, unsigned count, unsigned flags)
     server_stop(other);
 }
 
-static void one_waiter_that_is_subscribed_elsewhere(void **state)
+static void a_waiter_subscribed_at_another_server_gets_the_lock(void **state)
 {
     expect_no_storm(*state, 1, 0);
 }
 
-static void many_waiters_that_are_subscribed_elsewhere(void **state)
+static void many_waiters_subscribed_at_another_server_cause_little_load(void **state)
 {
     expect_no_storm(*state, 200, 0);
 }
 
 /* Fair waiters can have no place in the queue without a subscription; each new one is good for one ask. */
-static void fair_waiters_that_are_subscribed_elsewhere(void **state)
+static void fair_waiters_subscribed_at_another_server_cause_little_load(void **state)
 {
     expect_no_storm(*state, 3, DIBS_FAIR);
 }
 
-static bool has_subscribed_in_vain(void *arg)
+static bool has_subscribed_unheard(void *arg)
 {
     return atomic_load(&((struct splitter *)arg)->subscribers) >= 5;
 }
@@ -412,7 +412,7 @@ static bool nobody_asks(void *arg)
 }
 
 /* The proxy is corrected: the next subscription is heard, and the waiter is granted by push. */
-static void one_that_is_subscribed_elsewhere_at_first(void **state)
+static void a_subscription_that_reaches_the_right_server_later_is_used(void **state)
 {
     fixture *f = *state;
     server *other = server_start(NULL);
@@ -422,7 +422,7 @@ static void one_that_is_subscribed_elsewhere_at_first(void **state)
     fixture_open(f, LONG_LEASE_MS);
     dibs_runtime *rt = open_url(split.url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
     struct deaf_waiter *waiters = begin_deaf(f, rt, 1, 0);
-    assert_true(wait_until(has_subscribed_in_vain, &split, LIMIT_MS));
+    assert_true(wait_until(has_subscribed_unheard, &split, LIMIT_MS));
     atomic_store(&split.together, true);
     queue_await(f->server, "deaf-0", 1);
     queue_await_listening(f->server, queue_at(f->server, "deaf-0", 0).channel);
@@ -482,28 +482,28 @@ static void expect_polling(fixture *f, const char *rights, const char *word)
     actor_end(waiter);
 }
 
-static void without_the_channel(void **state)
+static void waiters_poll_without_the_right_to_the_channel(void **state)
 {
     expect_polling(*state, "ACL SETUSER u on >pw ~* resetchannels +@all", "channel");
 }
 
-static void without_subscribe(void **state)
+static void waiters_poll_without_the_right_to_subscribe(void **state)
 {
     expect_polling(*state, "ACL SETUSER u on >pw ~* &* +@all -subscribe", "subscribe");
 }
 
-static void without_pubsub(void **state)
+static void waiters_poll_without_the_right_to_pubsub(void **state)
 {
     expect_polling(*state, "ACL SETUSER u on >pw ~* &* +@all -pubsub", "NUMSUB");
 }
 
-static void without_publish(void **state)
+static void waiters_poll_without_the_right_to_publish(void **state)
 {
     expect_polling(*state, "ACL SETUSER u on >pw ~* &* +@all -publish", "PUBLISH");
 }
 
 /* Exactly what the contract names. */
-static void with_no_more_than_it_needs(void **state)
+static void pushes_need_only_the_documented_rights(void **state)
 {
     static char url[256];
     fixture *f = *state;
@@ -520,7 +520,7 @@ static void with_no_more_than_it_needs(void **state)
 /* ----------------------------------------------------------- who can't push */
 
 /* A foreign holder tells nobody of its release: where the server may not either, a waiter asks every 50 to 100 ms. */
-static void a_foreign_holder_is_polled_without_tracking(void **state)
+static void waiters_poll_a_foreign_holder_without_tracking(void **state)
 {
     enum { ASKS = 20 };
     fixture *f = *state;
@@ -556,20 +556,20 @@ static void a_foreign_holder_is_polled_without_tracking(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(one_that_is_killed),
-        TEST(one_that_is_killed_with_the_release_behind_it),
-        TEST(one_that_the_server_drops_for_its_output),
-        TEST(one_that_the_server_does_not_know),
-        TEST(one_waiter_that_is_subscribed_elsewhere),
-        TEST(many_waiters_that_are_subscribed_elsewhere),
-        TEST(fair_waiters_that_are_subscribed_elsewhere),
-        TEST(one_that_is_subscribed_elsewhere_at_first),
-        TEST(without_the_channel),
-        TEST(without_subscribe),
-        TEST(without_pubsub),
-        TEST(without_publish),
-        TEST(with_no_more_than_it_needs),
-        TEST(a_foreign_holder_is_polled_without_tracking),
+        TEST(a_killed_subscription_costs_its_waiter_no_lock),
+        TEST(a_subscription_killed_at_the_release_costs_its_waiter_no_lock),
+        TEST(a_subscription_dropped_for_its_output_is_replaced),
+        TEST(a_subscription_unknown_to_the_server_is_replaced),
+        TEST(a_waiter_subscribed_at_another_server_gets_the_lock),
+        TEST(many_waiters_subscribed_at_another_server_cause_little_load),
+        TEST(fair_waiters_subscribed_at_another_server_cause_little_load),
+        TEST(a_subscription_that_reaches_the_right_server_later_is_used),
+        TEST(waiters_poll_without_the_right_to_the_channel),
+        TEST(waiters_poll_without_the_right_to_subscribe),
+        TEST(waiters_poll_without_the_right_to_pubsub),
+        TEST(waiters_poll_without_the_right_to_publish),
+        TEST(pushes_need_only_the_documented_rights),
+        TEST(waiters_poll_a_foreign_holder_without_tracking),
     };
 
     return cmocka_run_group_tests_name("subscription", tests, NULL, NULL);

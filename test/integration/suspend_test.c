@@ -74,7 +74,7 @@ static bool scheduler_slept_on(void *last)
  * The scheduler would have slept for a third of the lease, by a clock that stood still meanwhile. (A call that may wait
  * would have it look after a subscription, every few seconds.)
  */
-static void the_scheduler_notices_it(void **state)
+static void the_scheduler_notices_a_suspension(void **state)
 {
     fixture *f = *state;
     long sleeps = -1;
@@ -88,7 +88,7 @@ static void the_scheduler_notices_it(void **state)
 }
 
 /* A call finds the loss at once, by the clock alone; the scheduler finds it when it wakes next. */
-static void what_was_held_is_lost(void **state)
+static void locks_held_before_a_suspension_are_lost(void **state)
 {
     fixture *f = *state;
     dibs_hold hold;
@@ -137,7 +137,7 @@ static void expect_whole_lease(fixture *f, actor *a, uint32_t lease_ms)
 }
 
 /* A push names an ask from before the suspension, and so proves nothing any more. */
-static void who_waited_asks_again(void **state)
+static void a_waiter_asks_again_after_a_suspension(void **state)
 {
     fixture *f = *state;
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
@@ -174,7 +174,7 @@ static void who_waited_asks_again(void **state)
 }
 
 /* A lease that is being handed over, or is reserved for a waiter, is not taken over. */
-static void what_was_handed_over_is_not_believed_in(void **state)
+static void a_lease_handed_over_before_a_suspension_is_not_taken(void **state)
 {
     fixture *f = *state;
     actor *waiter = actor_start();
@@ -198,10 +198,10 @@ static void what_was_handed_over_is_not_believed_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_scheduler_notices_it),
-        TEST(what_was_held_is_lost),
-        TEST(who_waited_asks_again),
-        TEST(what_was_handed_over_is_not_believed_in),
+        TEST(the_scheduler_notices_a_suspension),
+        TEST(locks_held_before_a_suspension_are_lost),
+        TEST(a_waiter_asks_again_after_a_suspension),
+        TEST(a_lease_handed_over_before_a_suspension_is_not_taken),
     };
 
     return cmocka_run_group_tests_name("suspend", tests, NULL, NULL);

@@ -53,7 +53,7 @@ static void still_inside(dibs_runtime *rt)
     dibs_close(rt);
 }
 
-static void a_task_in_which_the_forking_thread_was_is_still_entered(void **state)
+static void a_task_that_the_forking_thread_entered_stays_entered(void **state)
 {
     fixture *f = *state;
 
@@ -95,7 +95,7 @@ static void it_is_freed_at_once(dibs_runtime *rt)
 }
 
 /* The other thread rests there, or waits for a lock. */
-static void a_task_in_which_another_thread_was_is_free(void **state)
+static void a_task_that_another_thread_entered_is_free_in_the_child(void **state)
 {
     fixture *f = *state;
     actor *a = actor_start();
@@ -151,7 +151,7 @@ static void cancels_what_is_its_parents(dibs_runtime *rt)
 }
 
 /* It waits for its turn, or for the server; the second half with a completion that nobody has taken. */
-static void a_begun_call_of_the_parent_is_none_of_the_childs(void **state)
+static void a_child_has_no_begun_call_of_its_parent(void **state)
 {
     fixture *f = *state;
 
@@ -255,7 +255,7 @@ static void exits(dibs_runtime *rt)
 }
 
 /* What the thread itself held is released; what a task holds stays until its lease ends, as with other threads. */
-static void exit_with_begun_calls_under_way(void **state)
+static void exit_may_come_while_calls_are_begun(void **state)
 {
     fixture *f = *state;
     dibs_owner owner;
@@ -276,11 +276,11 @@ static void exit_with_begun_calls_under_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FIXTURE(a_task_in_which_the_forking_thread_was_is_still_entered),
-        FIXTURE(a_task_in_which_another_thread_was_is_free),
-        FIXTURE(a_begun_call_of_the_parent_is_none_of_the_childs),
+        FIXTURE(a_task_that_the_forking_thread_entered_stays_entered),
+        FIXTURE(a_task_that_another_thread_entered_is_free_in_the_child),
+        FIXTURE(a_child_has_no_begun_call_of_its_parent),
         FIXTURE(the_queue_of_a_child_is_its_own),
-        FIXTURE(exit_with_begun_calls_under_way),
+        FIXTURE(exit_may_come_while_calls_are_begun),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

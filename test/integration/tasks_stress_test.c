@@ -496,7 +496,7 @@ static long number_of(const char *variable, long otherwise)
     return text ? strtol(text, NULL, 10) : otherwise;
 }
 
-static void everything_at_once(void **state)
+static void tasks_and_queues_survive_everything_at_once(void **state)
 {
     fixture *f = *state;
     pthread_t threads[THREADS];
@@ -554,7 +554,7 @@ static void everything_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(everything_at_once, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(tasks_and_queues_survive_everything_at_once, fixture_setup, fixture_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -152,7 +152,7 @@ static dibs_completion done_at_once(dibs_queue *q, dibs_done_kind kind, dibs_sta
     return c;
 }
 
-static void what_needs_no_store_is_complete_at_once(const struct place *p)
+static void a_call_that_needs_no_store_completes_at_once(const struct place *p)
 {
     static const dibs_lock_options no_reentry = {.flags = DIBS_NO_REENTRY};
     dibs_runtime *rt = open_at(p);
@@ -538,7 +538,7 @@ static const struct {
     }
     CASE(locks_and_unlocks),
     CASE(a_thread_acts_for_the_innermost_task),
-    CASE(what_needs_no_store_is_complete_at_once),
+    CASE(a_call_that_needs_no_store_completes_at_once),
     CASE(waits_for_another_process),
     CASE(cancels_leave_nothing),
     CASE(a_cancel_strands_no_lock),
@@ -563,13 +563,13 @@ static void run_cases(const struct place *p)
 
 /* -------------------------------------------------------------------------- stores */
 
-static void in_memory(void **state)
+static void tasks_work_in_memory(void **state)
 {
     (void)state;
     run_cases(&(struct place){.urls = {"mem:tasks"}, .url_count = 1, .has_order = true});
 }
 
-static void on_a_server(void **state)
+static void tasks_work_on_a_server(void **state)
 {
     server *s = server_start(NULL);
 
@@ -579,7 +579,7 @@ static void on_a_server(void **state)
     server_stop(s);
 }
 
-static void on_tcp(void **state)
+static void tasks_work_over_tcp(void **state)
 {
     server *s = server_start(&(server_options){.tcp = true});
 
@@ -589,7 +589,7 @@ static void on_tcp(void **state)
     server_stop(s);
 }
 
-static void with_sentinels(void **state)
+static void tasks_work_with_sentinels(void **state)
 {
     sentinels *s = sentinels_start(NULL);
 
@@ -599,7 +599,7 @@ static void with_sentinels(void **state)
     sentinels_stop(s);
 }
 
-static void on_a_cluster(void **state)
+static void tasks_work_on_a_cluster(void **state)
 {
     cluster *c = cluster_start(NULL);
 
@@ -609,7 +609,7 @@ static void on_a_cluster(void **state)
     cluster_stop(c);
 }
 
-static void on_a_quorum(void **state)
+static void tasks_work_on_a_quorum(void **state)
 {
     const masters *m = *state;
     struct place p = {.url_count = m->count};
@@ -621,9 +621,12 @@ static void on_a_quorum(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_memory),    cmocka_unit_test(on_a_server),
-        cmocka_unit_test(on_tcp),       cmocka_unit_test(with_sentinels),
-        cmocka_unit_test(on_a_cluster), cmocka_unit_test_setup_teardown(on_a_quorum, masters_setup_3, masters_teardown),
+        cmocka_unit_test(tasks_work_in_memory),
+        cmocka_unit_test(tasks_work_on_a_server),
+        cmocka_unit_test(tasks_work_over_tcp),
+        cmocka_unit_test(tasks_work_with_sentinels),
+        cmocka_unit_test(tasks_work_on_a_cluster),
+        cmocka_unit_test_setup_teardown(tasks_work_on_a_quorum, masters_setup_3, masters_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,7 @@ static bool nothing_held(void *arg)
     return stats.holds == 0 && stats.leases == 0;
 }
 
-static void a_thread_that_ends_is_released(void **state)
+static void the_lock_of_a_thread_that_ends_is_released(void **state)
 {
     fixture *f = *state;
 
@@ -50,7 +50,7 @@ static void a_thread_that_ends_is_released(void **state)
     assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
 }
 
-static void all_its_names_are_released(void **state)
+static void all_locks_of_a_thread_that_ends_are_released(void **state)
 {
     enum { NAMES = 20 };
     fixture *f = *state;
@@ -77,7 +77,7 @@ static void all_its_names_are_released(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "mine"));
 }
 
-static void what_was_unlocked_is_no_orphan(void **state)
+static void an_unlocked_lock_is_no_orphan(void **state)
 {
     fixture *f = *state;
     actor *a = actor_start();
@@ -113,7 +113,7 @@ static void a_cancel_does_not_break_into_a_wait(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void a_waiting_thread_gets_it(void **state)
+static void a_waiting_thread_gets_the_lock_of_a_thread_that_ends(void **state)
 {
     fixture *f = *state;
 
@@ -139,7 +139,7 @@ static void a_waiting_thread_gets_it(void **state)
     }
 }
 
-static void another_runtime_gets_it(void **state)
+static void another_runtime_gets_the_lock_of_a_thread_that_ends(void **state)
 {
     fixture *f = *state;
     actor *dying = actor_start();
@@ -155,7 +155,7 @@ static void another_runtime_gets_it(void **state)
     dibs_close(second);
 }
 
-static void it_may_end_after_the_runtime(void **state)
+static void a_thread_may_end_after_its_runtime(void **state)
 {
     fixture *f = *state;
 
@@ -180,7 +180,7 @@ static void it_may_end_after_the_runtime(void **state)
     }
 }
 
-static void it_may_end_with_a_lost_lock(void **state)
+static void a_thread_may_end_with_a_lost_lock(void **state)
 {
     fixture *f = *state;
 
@@ -207,7 +207,7 @@ static void it_may_end_with_a_lost_lock(void **state)
 }
 
 /* A program that starts a thread for each task must not grow. */
-static void many_threads_come_and_go(void **state)
+static void many_threads_that_end_leave_nothing(void **state)
 {
     fixture *f = *state;
 
@@ -260,11 +260,16 @@ static void a_release_that_was_refused_is_tried_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_thread_that_ends_is_released), TEST(all_its_names_are_released),
-        TEST(what_was_unlocked_is_no_orphan), TEST(a_cancel_does_not_break_into_a_wait),
-        TEST(a_waiting_thread_gets_it),       TEST(another_runtime_gets_it),
-        TEST(it_may_end_after_the_runtime),   TEST(it_may_end_with_a_lost_lock),
-        TEST(many_threads_come_and_go),       TEST(a_release_that_was_refused_is_tried_again),
+        TEST(the_lock_of_a_thread_that_ends_is_released),
+        TEST(all_locks_of_a_thread_that_ends_are_released),
+        TEST(an_unlocked_lock_is_no_orphan),
+        TEST(a_cancel_does_not_break_into_a_wait),
+        TEST(a_waiting_thread_gets_the_lock_of_a_thread_that_ends),
+        TEST(another_runtime_gets_the_lock_of_a_thread_that_ends),
+        TEST(a_thread_may_end_after_its_runtime),
+        TEST(a_thread_may_end_with_a_lost_lock),
+        TEST(many_threads_that_end_leave_nothing),
+        TEST(a_release_that_was_refused_is_tried_again),
     };
 
     return cmocka_run_group_tests_name("thread_exit", tests, NULL, NULL);

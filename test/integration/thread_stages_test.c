@@ -88,7 +88,7 @@ static actor *begin_waiting_there(fixture *f, int64_t wait_ms)
  * A thread is cancelled in the queue of its process: its call ends at its turn, or at the end of its time, and those
  * around it are served.
  */
-static void in_the_queue_of_the_process(void **state)
+static void a_thread_may_end_in_the_queue_of_its_process(void **state)
 {
     fixture *f = *state;
 
@@ -112,7 +112,7 @@ static void in_the_queue_of_the_process(void **state)
 }
 
 /* A thread is cancelled asleep in the store's queue: its place is its own until its call ends. */
-static void in_the_queue_of_the_store(void **state)
+static void a_thread_may_end_in_the_queue_of_the_store(void **state)
 {
     fixture *f = *state;
     dibs_runtime *holder;
@@ -160,7 +160,7 @@ static void lock_fairly(void *arg)
 }
 
 /* As above, for fair waiters; the waiter behind them in another process is granted. */
-static void in_the_queue_of_the_fair(void **state)
+static void a_thread_may_end_in_a_fair_queue(void **state)
 {
     enum { FAIR = 3 };
     fixture *f = *state;
@@ -196,7 +196,7 @@ static void in_the_queue_of_the_fair(void **state)
 /* --------------------------------------------------------------- while they ask */
 
 /* A server that stands still keeps the threads inside their calls. */
-static void while_they_ask(void **state)
+static void threads_may_end_while_they_ask(void **state)
 {
     fixture *f = *state;
 
@@ -218,7 +218,7 @@ static void while_they_ask(void **state)
 }
 
 /* The call runs out of time: its attempt is retracted. */
-static void while_they_ask_in_vain(void **state)
+static void threads_may_end_while_their_asks_time_out(void **state)
 {
     fixture *f = *state;
     actor *a = actor_start();
@@ -238,7 +238,7 @@ static void while_they_ask_in_vain(void **state)
 
 /* --------------------------------------------------------------- while they unlock */
 
-static void while_they_unlock(void **state)
+static void threads_may_end_while_they_unlock(void **state)
 {
     fixture *f = *state;
     dibs_runtime *second;
@@ -280,7 +280,7 @@ static void while_they_unlock(void **state)
 /* --------------------------------------------------------------- while they hold */
 
 /* The lease was handed over by another thread; the next waiter is of this process, or of another. */
-static void with_a_lease_that_was_handed_over(void **state)
+static void a_thread_may_end_with_a_lease_that_was_handed_over(void **state)
 {
     fixture *f = *state;
     dibs_runtime *second;
@@ -319,7 +319,7 @@ static void with_a_lease_that_was_handed_over(void **state)
 }
 
 /* The next waiter is another fair one, of this process or another, or a plain one. */
-static void with_a_fair_lease(void **state)
+static void a_thread_may_end_with_a_fair_lease(void **state)
 {
     fixture *f = *state;
     dibs_runtime *second;
@@ -351,7 +351,7 @@ static void with_a_fair_lease(void **state)
 /* ------------------------------------------------------------------ at the grant */
 
 /* The cancel and the grant at the same moment, more or less: whichever is first, nothing is left. */
-static void right_at_the_grant(void **state)
+static void a_thread_may_end_right_at_the_grant(void **state)
 {
     enum { TIMES = 60 };
     fixture *f = *state;
@@ -405,7 +405,7 @@ static void *live_and_die(void *arg)
 }
 
 /* Threads of two runtimes that lock, some fairly, and end holding; some are cancelled before. */
-static void a_crowd_that_dies(void **state)
+static void a_crowd_of_threads_may_end_at_any_stage(void **state)
 {
     enum { THREADS = 6, GENERATIONS = 15 };
     fixture *f = *state;
@@ -438,16 +438,16 @@ static void a_crowd_that_dies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(in_the_queue_of_the_process),
-        TEST(in_the_queue_of_the_store),
-        TEST(in_the_queue_of_the_fair),
-        TEST(while_they_ask),
-        TEST(while_they_ask_in_vain),
-        TEST(while_they_unlock),
-        TEST(with_a_lease_that_was_handed_over),
-        TEST(with_a_fair_lease),
-        TEST(right_at_the_grant),
-        TEST(a_crowd_that_dies),
+        TEST(a_thread_may_end_in_the_queue_of_its_process),
+        TEST(a_thread_may_end_in_the_queue_of_the_store),
+        TEST(a_thread_may_end_in_a_fair_queue),
+        TEST(threads_may_end_while_they_ask),
+        TEST(threads_may_end_while_their_asks_time_out),
+        TEST(threads_may_end_while_they_unlock),
+        TEST(a_thread_may_end_with_a_lease_that_was_handed_over),
+        TEST(a_thread_may_end_with_a_fair_lease),
+        TEST(a_thread_may_end_right_at_the_grant),
+        TEST(a_crowd_of_threads_may_end_at_any_stage),
     };
 
     return cmocka_run_group_tests_name("thread stages", tests, NULL, NULL);

@@ -35,7 +35,7 @@ static const char *url_of(int port)
 
 /* ----------------------------------------------------------------- as ever */
 
-static void locks_are_held_renewed_and_granted(void **state)
+static void locks_work_over_tls(void **state)
 {
     fixture *f = *state;
     dibs_runtime *other = open_runtime(f->server, SAFE_LEASE_MS);
@@ -112,7 +112,7 @@ static void crowd_end(struct member *members, size_t count)
     assert_false(atomic_load(&overlapped));
 }
 
-static void many_threads_exclude_each_other(void **state)
+static void many_threads_exclude_each_other_over_tls(void **state)
 {
     fixture *f = *state;
     struct member members[THREADS];
@@ -126,7 +126,7 @@ static void many_threads_exclude_each_other(void **state)
 }
 
 /* A batch of renewals is larger than a record, and than what a socket takes at once. */
-static void long_requests_are_sent_whole(void **state)
+static void long_requests_are_sent_whole_over_tls(void **state)
 {
     fixture *f = *state;
     char name[DIBS_NAME_MAX + 1];
@@ -148,7 +148,7 @@ static void long_requests_are_sent_whole(void **state)
     }
 }
 
-static void an_account_is_used(void **state)
+static void an_account_is_used_over_tls(void **state)
 {
     fixture *f = *state;
     dibs_runtime *rt;
@@ -177,7 +177,7 @@ static bool cluster_serves(void *arg)
 }
 
 /* Which nodes there are is asked for over TLS, so they are known by their ports with TLS. */
-static void a_cluster_is_reached(void **state)
+static void a_cluster_is_reached_over_tls(void **state)
 {
     server *s = server_start(&(server_options){.tcp = true, .config = "databases 1\ncluster-enabled yes"});
     dibs_runtime *rt;
@@ -198,7 +198,7 @@ static void a_cluster_is_reached(void **state)
 /* ------------------------------------------------------- what breaks and ends */
 
 /* SIGPIPE would end this program. */
-static void connections_are_made_anew(void **state)
+static void broken_tls_connections_are_made_again(void **state)
 {
     fixture *f = *state;
     struct member members[4];
@@ -234,7 +234,7 @@ static void child_locks(dibs_runtime *rt)
 
 /* Whatever the other threads have OpenSSL do just then, the child can use it, and says nothing to its parent's server.
  */
-static void a_child_may_be_forked_at_any_moment(void **state)
+static void a_fork_over_tls_may_come_at_any_moment(void **state)
 {
     fixture *f = *state;
     struct member members[4];
@@ -253,7 +253,7 @@ static void a_child_may_be_forked_at_any_moment(void **state)
 }
 
 /* exit(3) ends OpenSSL while other threads use it. */
-static void a_process_may_exit_at_any_moment(void **state)
+static void a_process_with_tls_may_exit_at_any_moment(void **state)
 {
     fixture *f = *state;
 
@@ -282,7 +282,7 @@ static void a_process_may_exit_at_any_moment(void **state)
 
 /* ------------------------------------------------------------ odd networks */
 
-static void records_may_come_in_pieces(void **state)
+static void tls_records_may_come_in_pieces(void **state)
 {
     static const size_t pieces[] = {1, 7, 100};
     fixture *f = *state;
@@ -309,7 +309,7 @@ static void records_may_come_in_pieces(void **state)
 }
 
 /* The server asks for new keys again and again: the client has to send while it receives. */
-static void keys_may_change(void **state)
+static void tls_keys_may_change(void **state)
 {
     fixture *f = *state;
     tls_relay *relay = tls_relay_start(
@@ -323,7 +323,7 @@ static void keys_may_change(void **state)
     tls_relay_stop(relay);
 }
 
-static void an_end_without_a_word_is_noticed(void **state)
+static void a_tls_connection_that_ends_without_a_word_is_noticed(void **state)
 {
     fixture *f = *state;
     tls_relay *relay =
@@ -341,7 +341,7 @@ static void an_end_without_a_word_is_noticed(void **state)
 
 /* ------------------------------------------------------------- other servers */
 
-static void a_silent_server_takes_no_longer_than_is_allowed(void **state)
+static void a_silent_tls_server_fails_open_in_time(void **state)
 {
     tls_relay *relay = tls_relay_start(&(tls_relay_options){0});
     dibs_runtime *rt;
@@ -373,7 +373,7 @@ static void a_server_without_tls_is_refused(void **state)
     server_stop(plain);
 }
 
-static void a_server_with_tls_is_not_spoken_to_without(void **state)
+static void a_server_with_tls_refuses_a_plain_connection(void **state)
 {
     fixture *f = *state;
     dibs_runtime *rt;
@@ -391,20 +391,20 @@ static void a_server_with_tls_is_not_spoken_to_without(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(locks_are_held_renewed_and_granted),
-        TEST(many_threads_exclude_each_other),
-        TEST(long_requests_are_sent_whole),
-        TEST(an_account_is_used),
-        TEST(a_cluster_is_reached),
-        TEST_EXPIRING(connections_are_made_anew),
-        TEST(a_child_may_be_forked_at_any_moment),
-        TEST_EXPIRING(a_process_may_exit_at_any_moment),
-        TEST(records_may_come_in_pieces),
-        TEST(keys_may_change),
-        TEST(an_end_without_a_word_is_noticed),
-        TEST(a_silent_server_takes_no_longer_than_is_allowed),
+        TEST(locks_work_over_tls),
+        TEST(many_threads_exclude_each_other_over_tls),
+        TEST(long_requests_are_sent_whole_over_tls),
+        TEST(an_account_is_used_over_tls),
+        TEST(a_cluster_is_reached_over_tls),
+        TEST_EXPIRING(broken_tls_connections_are_made_again),
+        TEST(a_fork_over_tls_may_come_at_any_moment),
+        TEST_EXPIRING(a_process_with_tls_may_exit_at_any_moment),
+        TEST(tls_records_may_come_in_pieces),
+        TEST(tls_keys_may_change),
+        TEST(a_tls_connection_that_ends_without_a_word_is_noticed),
+        TEST(a_silent_tls_server_fails_open_in_time),
         TEST(a_server_without_tls_is_refused),
-        TEST(a_server_with_tls_is_not_spoken_to_without),
+        TEST(a_server_with_tls_refuses_a_plain_connection),
     };
 
     setenv("DIBS_TEST_TLS", "1", 1); /* the fixtures' servers have TLS */
@@ -413,7 +413,7 @@ int main(void)
 
 #else
 
-static void it_is_refused_where_it_is_not_built_in(void **state)
+static void tls_is_refused_where_it_is_not_built_in(void **state)
 {
     static const char *const urls[] = {"rediss://127.0.0.1", "REDISS://u:s3cr3t@h/3", "rediss-sentinel://h/m"};
     dibs_runtime *rt;
@@ -428,7 +428,7 @@ static void it_is_refused_where_it_is_not_built_in(void **state)
     }
 }
 
-static void a_quorum_with_one_such_url_is_refused(void **state)
+static void a_quorum_with_one_tls_url_is_refused_without_tls(void **state)
 {
     static const char *const urls[] = {"mem:a", "mem:b", "rediss://127.0.0.1"};
     dibs_runtime *rt;
@@ -441,8 +441,8 @@ static void a_quorum_with_one_such_url_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_refused_where_it_is_not_built_in),
-        cmocka_unit_test(a_quorum_with_one_such_url_is_refused),
+        cmocka_unit_test(tls_is_refused_where_it_is_not_built_in),
+        cmocka_unit_test(a_quorum_with_one_tls_url_is_refused_without_tls),
     };
 
     return cmocka_run_group_tests_name("TLS", tests, NULL, NULL);

@@ -144,7 +144,7 @@ static bool server_is_judged_right(const server *backend, size_t i)
     return right;
 }
 
-static void a_server_has_to_prove_its_name(void **state)
+static void a_server_must_prove_its_name(void **state)
 {
     server *backend = server_start(NULL);
     bool right = true;
@@ -157,7 +157,7 @@ static void a_server_has_to_prove_its_name(void **state)
 }
 
 /* The name is not sent where it is an address: that is not allowed in a handshake. */
-static void the_name_is_sent(void **state)
+static void the_server_name_is_sent_in_the_handshake(void **state)
 {
     static const struct {
         const char *host, *server_name, *sent;
@@ -179,7 +179,7 @@ static void the_name_is_sent(void **state)
     server_stop(backend);
 }
 
-static void old_versions_are_not_spoken(void **state)
+static void old_tls_versions_are_refused(void **state)
 {
     static const struct {
         int most;
@@ -200,7 +200,7 @@ static void old_versions_are_not_spoken(void **state)
 
 /* ---------------------------------------------------------- the client's side */
 
-static void a_client_may_need_a_certificate(void **state)
+static void a_server_may_demand_a_client_certificate(void **state)
 {
     static const struct {
         const char *certificate, *key;
@@ -286,7 +286,7 @@ static void write_locked_key(void)
                              "-----END ENCRYPTED PRIVATE KEY-----\n");
 }
 
-static void files_that_are_of_no_use_are_named(void **state)
+static void useless_certificate_files_are_named(void **state)
 {
     bool right = true;
 
@@ -312,7 +312,7 @@ static void files_that_are_of_no_use_are_named(void **state)
 }
 
 /* Whom the system trusts is asked where no file says otherwise. */
-static void the_system_is_asked(void **state)
+static void the_systems_certificates_are_the_default(void **state)
 {
     server *s = server_start(&(server_options){.tls = folder});
 
@@ -329,9 +329,12 @@ static void the_system_is_asked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_server_has_to_prove_its_name),     cmocka_unit_test(the_name_is_sent),
-        cmocka_unit_test(old_versions_are_not_spoken),        cmocka_unit_test(a_client_may_need_a_certificate),
-        cmocka_unit_test(files_that_are_of_no_use_are_named), cmocka_unit_test(the_system_is_asked),
+        cmocka_unit_test(a_server_must_prove_its_name),
+        cmocka_unit_test(the_server_name_is_sent_in_the_handshake),
+        cmocka_unit_test(old_tls_versions_are_refused),
+        cmocka_unit_test(a_server_may_demand_a_client_certificate),
+        cmocka_unit_test(useless_certificate_files_are_named),
+        cmocka_unit_test(the_systems_certificates_are_the_default),
     };
 
     unsetenv("DIBS_TEST_TLS");
@@ -341,7 +344,7 @@ int main(void)
 
 #else
 
-static void its_files_are_for_urls_with_it(void **state)
+static void certificate_files_need_a_tls_url(void **state)
 {
     dibs_runtime *rt;
 
@@ -354,7 +357,7 @@ static void its_files_are_for_urls_with_it(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(its_files_are_for_urls_with_it)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(certificate_files_need_a_tls_url)};
 
     return cmocka_run_group_tests_name("TLS: trust", tests, NULL, NULL);
 }

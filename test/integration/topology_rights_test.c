@@ -172,7 +172,7 @@ static const char *with_account(char out[400], const char *url, const char *acco
 
 /* ---------------------------------------------------------------------------- Sentinel */
 
-static void the_rule_of_sentinels(void **state)
+static void the_documented_rule_is_enough_for_sentinels(void **state)
 {
     server *data = server_start(&(server_options){.tcp = true});
     server *sentinel = sentinel_start(data);
@@ -194,7 +194,7 @@ static void the_rule_of_sentinels(void **state)
 
 /* ----------------------------------------------------------------------------- cluster */
 
-static void the_rule_of_a_cluster(void **state)
+static void the_documented_rule_is_enough_for_a_cluster(void **state)
 {
     cluster *c = cluster_start(NULL);
     char rule[RULE_SIZE], url[400];
@@ -231,7 +231,7 @@ static void the_rule_of_one_server_is_enough_for_a_quorum(void **state)
 
 /* -------------------------------------------------------------------------- one server */
 
-static void replicas_and_databases(void **state)
+static void replicas_and_databases_need_their_rights(void **state)
 {
     fixture *f = *state;
     char one[RULE_SIZE], more[RULE_SIZE + 20], url[400], opens[32], locks[32], waits[32];
@@ -260,9 +260,9 @@ static void replicas_and_databases(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(replicas_and_databases, fixture_setup, fixture_teardown),
-        cmocka_unit_test(the_rule_of_sentinels),
-        cmocka_unit_test(the_rule_of_a_cluster),
+        cmocka_unit_test_setup_teardown(replicas_and_databases_need_their_rights, fixture_setup, fixture_teardown),
+        cmocka_unit_test(the_documented_rule_is_enough_for_sentinels),
+        cmocka_unit_test(the_documented_rule_is_enough_for_a_cluster),
         cmocka_unit_test(the_rule_of_one_server_is_enough_for_a_quorum),
     };
 

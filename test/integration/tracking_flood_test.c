@@ -69,12 +69,12 @@ static void all_at_once(void **state, const char *command)
     expect_works(f, f->rt, "many:1");
 }
 
-static void flushall(void **state)
+static void a_flushall_loses_all_locks_soon(void **state)
 {
     all_at_once(state, "FLUSHALL");
 }
 
-static void flushdb_async(void **state)
+static void a_flushdb_async_loses_all_locks_soon(void **state)
 {
     all_at_once(state, "FLUSHDB ASYNC");
 }
@@ -97,7 +97,7 @@ static bool is_nearly_due(void *arg)
  * A lease that is renewed each third of its length, next while the others are lost: it is never at risk, which it would
  * be if a renewal were late by a sixth of it. Each of the others has a message of its own.
  */
-static void a_renewal_that_is_due_meanwhile(void **state)
+static void a_flood_of_messages_delays_no_renewal(void **state)
 {
     enum { SHORT = 6000, ROUNDS = 2 };
     static const dibs_lock_options brief = {.lease_ms = SHORT};
@@ -127,7 +127,7 @@ static void a_renewal_that_is_due_meanwhile(void **state)
  * The server's table is too small for all: so the server tells of keys that have not changed. Each is looked at, which
  * enters it again: that goes on, but must neither cost a lock nor keep the processor busy.
  */
-static void a_table_that_is_too_small(void **state)
+static void a_tracking_table_that_is_too_small_costs_no_lock(void **state)
 {
     fixture *f = *state;
 
@@ -145,7 +145,7 @@ static void a_table_that_is_too_small(void **state)
 }
 
 /* A client without dibs has the lock, and changes its key all the time: who waits asks as if it were not told. */
-static void a_foreign_key_that_changes_all_the_time(void **state)
+static void a_foreign_key_that_keeps_changing_causes_little_load(void **state)
 {
     enum { STREAM_MS = 1500, REST_LEAST_MS = 50, FIRST = 8 };
     fixture *f = *state;
@@ -178,11 +178,11 @@ static void a_foreign_key_that_changes_all_the_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(flushall),
-        TEST(flushdb_async),
-        TEST(a_renewal_that_is_due_meanwhile),
-        TEST(a_table_that_is_too_small),
-        TEST(a_foreign_key_that_changes_all_the_time),
+        TEST(a_flushall_loses_all_locks_soon),
+        TEST(a_flushdb_async_loses_all_locks_soon),
+        TEST(a_flood_of_messages_delays_no_renewal),
+        TEST(a_tracking_table_that_is_too_small_costs_no_lock),
+        TEST(a_foreign_key_that_keeps_changing_causes_little_load),
     };
 
     return cmocka_run_group_tests_name("tracking_flood", tests, NULL, NULL);

@@ -67,19 +67,18 @@ static void expect_told_of(fixture *f, const char *command)
 }
 
 #define ENDED_BY(name, command)                                                                                        \
-    static void name(void **state)                                                                                     \
+    static void a_foreign_release_by_##name##_is_noticed(void **state)                                                 \
     {                                                                                                                  \
         expect_told_of(*state, command);                                                                               \
     }
 
 ENDED_BY(del, "DEL lock:x")
-ENDED_BY(unlinked, "UNLINK lock:x")
+ENDED_BY(unlink, "UNLINK lock:x")
 ENDED_BY(flushall, "FLUSHALL")
 ENDED_BY(pexpire, "PEXPIRE lock:x 1")
-ENDED_BY(compared_and_deleted,
-         "EVAL if(redis.call('GET',KEYS[1])==ARGV[1])then(redis).call('DEL',KEYS[1])end 1 lock:x by-hand")
+ENDED_BY(a_script, "EVAL if(redis.call('GET',KEYS[1])==ARGV[1])then(redis).call('DEL',KEYS[1])end 1 lock:x by-hand")
 
-static void its_expiry(void **state)
+static void a_waiter_is_told_of_a_foreign_keys_expiry(void **state)
 {
     enum { LIFE_MS = 1500 };
     fixture *f = *state;
@@ -95,7 +94,7 @@ static void its_expiry(void **state)
 }
 
 /* The holder goes on to live, endlessly, and then for a moment: each change is told. */
-static void an_expiry_that_changes(void **state)
+static void a_waiter_is_told_when_a_foreign_keys_expiry_changes(void **state)
 {
     fixture *f = *state;
 
@@ -116,7 +115,7 @@ static void an_expiry_that_changes(void **state)
 
 /* -------------------------------------------------------------- while it waits */
 
-static void it_hardly_asks(void **state)
+static void a_waiter_for_a_foreign_key_rarely_asks(void **state)
 {
     enum { WAIT_MS = 3000 };
     fixture *f = *state;
@@ -141,7 +140,7 @@ static void it_hardly_asks(void **state)
 }
 
 /* That it is told makes no wait longer than it may be. */
-static void its_time_ends(void **state)
+static void a_wait_for_a_foreign_key_ends_in_time(void **state)
 {
     enum { WAIT_MS = 700 };
     fixture *f = *state;
@@ -159,7 +158,7 @@ static void its_time_ends(void **state)
     expect_works(f, f->rt, "x");
 }
 
-static void the_runtime_closes(void **state)
+static void a_close_ends_a_wait_for_a_foreign_key(void **state)
 {
     fixture *f = *state;
 
@@ -227,7 +226,7 @@ static actor *take_done(struct waiters *all, int *place)
     return NULL;
 }
 
-static void several_threads(void **state)
+static void several_threads_wait_for_a_foreign_key(void **state)
 {
     fixture *f = *state;
     int place;
@@ -245,7 +244,7 @@ static void several_threads(void **state)
  * They have waited for longer than the half of a lease, after which who has not asked loses its place: all ask in time,
  * so the lock goes to the first.
  */
-static void fair_threads_keep_their_places(void **state)
+static void fair_waiters_for_a_foreign_key_keep_their_places(void **state)
 {
     enum { WAITER_LEASE_MS = 6000, ROUNDS = 2 };
     fixture *f = *state;
@@ -267,7 +266,7 @@ static void fair_threads_keep_their_places(void **state)
 }
 
 /* Two processes wait: one gets the lock by its own ask, the other by the former's release. */
-static void several_processes(void **state)
+static void several_processes_wait_for_a_foreign_key(void **state)
 {
     enum { AGENTS = 3 };
     fixture *f = *state;
@@ -323,7 +322,7 @@ static void expect_told_of_the_last(fixture *f, const char *const *changes, size
     expect_granted(f, thread, since);
 }
 
-static void another_foreign_holder(void **state)
+static void a_waiter_sees_one_foreign_holder_after_another(void **state)
 {
     static const char *const changes[] = {
         "SET lock:x another%d PX 600000",
@@ -335,7 +334,7 @@ static void another_foreign_holder(void **state)
 }
 
 /* What stands there is no string: nobody has the lock that dibs could tell of, but it is not free either. */
-static void a_key_of_another_type(void **state)
+static void a_key_of_another_type_is_an_error_until_it_is_gone(void **state)
 {
     fixture *f = *state;
 
@@ -350,7 +349,7 @@ static void a_key_of_another_type(void **state)
 }
 
 /* A runtime takes the lock over from the foreign client: the waiter then waits for that, and is granted its release. */
-static void a_holder_of_dibs(void **state)
+static void a_waiter_is_told_when_dibs_takes_a_foreign_lock_over(void **state)
 {
     fixture *f = *state;
     char token[256];
@@ -404,7 +403,7 @@ static void end_late(fixture *f, struct late *late)
 }
 
 /* The holder has released the lock by then, which nobody told: so the read does. */
-static void a_read_after_the_release(void **state)
+static void a_read_after_the_foreign_release_tells_of_it(void **state)
 {
     fixture *f = *state;
     struct late late = begin_late(f);
@@ -418,7 +417,7 @@ static void a_read_after_the_release(void **state)
 }
 
 /* Another foreign client has the lock by then. */
-static void a_read_after_a_change(void **state)
+static void a_read_after_a_foreign_change_tells_of_it(void **state)
 {
     fixture *f = *state;
     struct late late = begin_late(f);
@@ -473,23 +472,23 @@ static void kill_all(server *s)
     server_do(s, "CLIENT KILL TYPE normal SKIPME yes");
 }
 
-static void the_background_connection(void **state)
+static void a_foreign_release_is_noticed_though_the_background_connection_ends(void **state)
 {
     expect_told_in_spite_of(*state, kill_tracker);
 }
 
-static void the_subscription(void **state)
+static void a_foreign_release_is_noticed_though_the_subscription_ends(void **state)
 {
     expect_told_in_spite_of(*state, kill_subscription);
 }
 
-static void all_connections(void **state)
+static void a_foreign_release_is_noticed_though_all_connections_end(void **state)
 {
     expect_told_in_spite_of(*state, kill_all);
 }
 
 /* The holder's key outlives the restart. Until the waiter is told again, it asks. */
-static void a_restart(void **state)
+static void a_foreign_release_is_noticed_after_a_restart(void **state)
 {
     fixture *f = *state;
 
@@ -532,22 +531,22 @@ static void expect_told_of_name(fixture *f, const char *prefix, const char *name
     actor_end(thread);
 }
 
-static void odd_bytes(void **state)
+static void a_foreign_release_is_noticed_for_a_name_of_odd_bytes(void **state)
 {
     expect_told_of_name(*state, NULL, "\x01\xff\r\n{*?[\\]}\" $-1 \x80");
 }
 
-static void an_odd_prefix(void **state)
+static void a_foreign_release_is_noticed_under_an_odd_prefix(void **state)
 {
     expect_told_of_name(*state, "\xff\n{*} ", "\n");
 }
 
-static void no_prefix(void **state)
+static void a_foreign_release_is_noticed_without_a_prefix(void **state)
 {
     expect_told_of_name(*state, "", "x");
 }
 
-static void a_long_name(void **state)
+static void a_foreign_release_is_noticed_for_a_long_name(void **state)
 {
     char name[DIBS_NAME_MAX + 1];
 
@@ -557,7 +556,7 @@ static void a_long_name(void **state)
 }
 
 /* What changes in another database is no end; the server's messages do not tell which it is. */
-static void a_database(void **state)
+static void a_foreign_release_is_noticed_in_another_database(void **state)
 {
     fixture *f = *state;
     char url[200];
@@ -586,33 +585,33 @@ static void a_database(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(del),
-        TEST(unlinked),
-        TEST(flushall),
-        TEST(pexpire),
-        TEST(compared_and_deleted),
-        TEST(its_expiry),
-        TEST(an_expiry_that_changes),
-        TEST(it_hardly_asks),
-        TEST(its_time_ends),
-        TEST(the_runtime_closes),
-        TEST(several_threads),
-        TEST(fair_threads_keep_their_places),
-        TEST(several_processes),
-        TEST(another_foreign_holder),
-        TEST(a_key_of_another_type),
-        TEST(a_holder_of_dibs),
-        TEST(a_read_after_the_release),
-        TEST(a_read_after_a_change),
-        TEST(the_background_connection),
-        TEST(the_subscription),
-        TEST(all_connections),
-        TEST(a_restart),
-        TEST(odd_bytes),
-        TEST(an_odd_prefix),
-        TEST(no_prefix),
-        TEST(a_long_name),
-        TEST(a_database),
+        TEST(a_foreign_release_by_del_is_noticed),
+        TEST(a_foreign_release_by_unlink_is_noticed),
+        TEST(a_foreign_release_by_flushall_is_noticed),
+        TEST(a_foreign_release_by_pexpire_is_noticed),
+        TEST(a_foreign_release_by_a_script_is_noticed),
+        TEST(a_waiter_is_told_of_a_foreign_keys_expiry),
+        TEST(a_waiter_is_told_when_a_foreign_keys_expiry_changes),
+        TEST(a_waiter_for_a_foreign_key_rarely_asks),
+        TEST(a_wait_for_a_foreign_key_ends_in_time),
+        TEST(a_close_ends_a_wait_for_a_foreign_key),
+        TEST(several_threads_wait_for_a_foreign_key),
+        TEST(fair_waiters_for_a_foreign_key_keep_their_places),
+        TEST(several_processes_wait_for_a_foreign_key),
+        TEST(a_waiter_sees_one_foreign_holder_after_another),
+        TEST(a_key_of_another_type_is_an_error_until_it_is_gone),
+        TEST(a_waiter_is_told_when_dibs_takes_a_foreign_lock_over),
+        TEST(a_read_after_the_foreign_release_tells_of_it),
+        TEST(a_read_after_a_foreign_change_tells_of_it),
+        TEST(a_foreign_release_is_noticed_though_the_background_connection_ends),
+        TEST(a_foreign_release_is_noticed_though_the_subscription_ends),
+        TEST(a_foreign_release_is_noticed_though_all_connections_end),
+        TEST(a_foreign_release_is_noticed_after_a_restart),
+        TEST(a_foreign_release_is_noticed_for_a_name_of_odd_bytes),
+        TEST(a_foreign_release_is_noticed_under_an_odd_prefix),
+        TEST(a_foreign_release_is_noticed_without_a_prefix),
+        TEST(a_foreign_release_is_noticed_for_a_long_name),
+        TEST(a_foreign_release_is_noticed_in_another_database),
     };
 
     return cmocka_run_group_tests_name("tracking_foreign", tests, NULL, NULL);

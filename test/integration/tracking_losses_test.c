@@ -37,13 +37,13 @@ static void expect_loss_by(fixture *f, const char *command)
 }
 
 #define ENDED_BY(name, command)                                                                                        \
-    static void name(void **state)                                                                                     \
+    static void a_loss_by_##name##_is_noticed(void **state)                                                            \
     {                                                                                                                  \
         expect_loss_by(*state, command);                                                                               \
     }
 
 ENDED_BY(del, "DEL lock:x")
-ENDED_BY(unlinked, "UNLINK lock:x")
+ENDED_BY(unlink, "UNLINK lock:x")
 ENDED_BY(getdel, "GETDEL lock:x")
 ENDED_BY(flushdb, "FLUSHDB")
 ENDED_BY(flushdb_async, "FLUSHDB ASYNC")
@@ -51,16 +51,15 @@ ENDED_BY(flushall, "FLUSHALL")
 ENDED_BY(set, "SET lock:x another PX 600000")
 ENDED_BY(setex, "SETEX lock:x 600 another")
 ENDED_BY(append, "APPEND lock:x more")
-ENDED_BY(renamed, "RENAME lock:x lock:y")
+ENDED_BY(rename, "RENAME lock:x lock:y")
 ENDED_BY(move, "MOVE lock:x 1")
-ENDED_BY(overwritten_by_rename, "EVAL redis.call('SET','y','another','PX',60000)redis.call('RENAME','y','lock:x') 0")
-ENDED_BY(overwritten_by_copy,
-         "EVAL redis.call('SET','y','another','PX',60000)redis.call('COPY','y','lock:x','REPLACE') 0")
+ENDED_BY(overwriting_rename, "EVAL redis.call('SET','y','another','PX',60000)redis.call('RENAME','y','lock:x') 0")
+ENDED_BY(overwriting_copy, "EVAL redis.call('SET','y','another','PX',60000)redis.call('COPY','y','lock:x','REPLACE') 0")
 ENDED_BY(pexpire, "PEXPIRE lock:x 1")
-ENDED_BY(expired_already, "PEXPIREAT lock:x 1")
-ENDED_BY(script, "EVAL return(redis.call('DEL','lock:x')) 0")
+ENDED_BY(pexpireat, "PEXPIREAT lock:x 1")
+ENDED_BY(a_script, "EVAL return(redis.call('DEL','lock:x')) 0")
 
-static void a_transaction(void **state)
+static void a_loss_in_a_transaction_is_noticed(void **state)
 {
     fixture *f = *state;
 
@@ -76,7 +75,7 @@ static void a_transaction(void **state)
 }
 
 /* The key is the one that was used least recently, and gives way to many others. */
-static void eviction(void **state)
+static void a_loss_by_eviction_is_noticed(void **state)
 {
     enum { MOST = 200000 };
     fixture *f = *state;
@@ -97,7 +96,7 @@ static void eviction(void **state)
     expect_works(f, f->rt, "x");
 }
 
-static void a_forced_unlock(void **state)
+static void a_loss_by_a_forced_unlock_is_noticed(void **state)
 {
     fixture *f = *state;
     dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
@@ -118,7 +117,7 @@ static void a_forced_unlock(void **state)
 }
 
 /* Deleted before the server tracks it: the first look finds that. */
-static void deleted_at_once(void **state)
+static void a_loss_before_tracking_begins_is_noticed(void **state)
 {
     fixture *f = *state;
 
@@ -137,7 +136,7 @@ static void deleted_at_once(void **state)
 }
 
 /* One of many, in the middle of the table, after the connection that tracked them was ended. */
-static void one_of_many(void **state)
+static void the_loss_of_one_of_many_locks_is_noticed(void **state)
 {
     enum { MANY = 500 };
     fixture *f = *state;
@@ -162,7 +161,7 @@ static void one_of_many(void **state)
 }
 
 /* A fixed lease is never renewed: only thus can it be known before its end that it is lost. */
-static void a_fixed_lease(void **state)
+static void the_loss_of_a_fixed_lease_is_noticed(void **state)
 {
     fixture *f = *state;
     const dibs_lock_options fixed = {.lease_ms = LONG_LEASE_MS, .flags = DIBS_FIXED_LEASE};
@@ -208,7 +207,7 @@ static void expect_life_after(fixture *f, const char *command)
 }
 
 /* The other client's time is longer: a renewal never shortens it. */
-static void a_longer_life(void **state)
+static void a_longer_expiry_is_no_loss(void **state)
 {
     fixture *f = *state;
 
@@ -219,7 +218,7 @@ static void a_longer_life(void **state)
 }
 
 /* The lease is given its length again. */
-static void a_shorter_life(void **state)
+static void a_shorter_expiry_is_no_loss(void **state)
 {
     fixture *f = *state;
 
@@ -228,7 +227,7 @@ static void a_shorter_life(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void an_endless_life(void **state)
+static void a_removed_expiry_is_no_loss(void **state)
 {
     fixture *f = *state;
 
@@ -238,7 +237,7 @@ static void an_endless_life(void **state)
 }
 
 /* What the message tells of is undone by the time of the look. */
-static void away_and_back(void **state)
+static void a_key_renamed_and_renamed_back_is_no_loss(void **state)
 {
     fixture *f = *state;
 
@@ -247,7 +246,7 @@ static void away_and_back(void **state)
 }
 
 /* A fixed lease is looked at, but gets no more time by that. */
-static void a_fixed_lease_that_is_touched(void **state)
+static void a_touched_fixed_lease_gets_no_more_time(void **state)
 {
     fixture *f = *state;
     const dibs_lock_options fixed = {.lease_ms = 3000, .flags = DIBS_FIXED_LEASE};
@@ -268,7 +267,7 @@ static void a_fixed_lease_that_is_touched(void **state)
 }
 
 /* The server's messages do not name the database. */
-static void another_database(void **state)
+static void a_change_in_another_database_is_no_loss(void **state)
 {
     fixture *f = *state;
 
@@ -310,7 +309,7 @@ static void expect_told_after(fixture *f, void (*end)(server *s))
     expect_told_of_loss(f, "x", since);
 }
 
-static void the_background_connection(void **state)
+static void a_loss_is_noticed_after_the_background_connection_broke(void **state)
 {
     expect_told_after(*state, kill_tracker);
 }
@@ -326,7 +325,7 @@ static void kill_all(server *s)
     server_do(s, "CLIENT KILL TYPE normal SKIPME yes");
 }
 
-static void all_connections(void **state)
+static void a_loss_is_noticed_after_all_connections_broke(void **state)
 {
     expect_told_after(*state, kill_all);
 }
@@ -336,7 +335,7 @@ struct seen {
     long long calls, looks;
 };
 
-static bool is_looked_at_anew(void *arg)
+static bool is_looked_at_again(void *arg)
 {
     const struct seen *seen = arg;
 
@@ -344,7 +343,7 @@ static bool is_looked_at_anew(void *arg)
 }
 
 /* The background connection stands, so the table has its pair already; a new tracking is what tells that it works. */
-static void the_subscription(void **state)
+static void a_loss_is_noticed_after_the_subscription_broke(void **state)
 {
     fixture *f = *state;
 
@@ -353,7 +352,7 @@ static void the_subscription(void **state)
     for (int i = 0; i < 3; i++) {
         struct seen seen = {f->server, tracking_calls(f->server), server_calls(f->server, "mget")};
         kill_subscription(f->server);
-        assert_that(wait_until(is_looked_at_anew, &seen, LIMIT_MS), "it is not tracked again");
+        assert_that(wait_until(is_looked_at_again, &seen, LIMIT_MS), "it is not tracked again");
         await_tracked(f->server, f->rt, 1);
     }
     int64_t since = now_ms();
@@ -362,7 +361,7 @@ static void the_subscription(void **state)
 }
 
 /* What is lost while nothing is tracked is found by the look when tracking begins again. */
-static void lost_meanwhile(void **state)
+static void a_loss_while_nothing_is_tracked_is_noticed(void **state)
 {
     fixture *f = *state;
 
@@ -395,12 +394,12 @@ static void expect_told_after_restart(fixture *f, const char *config)
     expect_told_of_loss(f, "x", since);
 }
 
-static void a_restart(void **state)
+static void a_loss_is_noticed_after_a_restart(void **state)
 {
     expect_told_after_restart(*state, "appendonly yes\nappendfsync always");
 }
 
-static void a_restart_that_forgets(void **state)
+static void a_loss_is_noticed_after_a_restart_that_forgets(void **state)
 {
     expect_told_after_restart(*state, NULL);
 }
@@ -421,27 +420,27 @@ static void expect_told_of_name(fixture *f, const char *prefix, const char *name
     expect_told_of_loss(f, name, since);
 }
 
-static void odd_bytes(void **state)
+static void a_loss_is_noticed_for_a_name_of_odd_bytes(void **state)
 {
     expect_told_of_name(*state, NULL, "\x01\xff\r\n{*?[\\]}\" $-1 \x80");
 }
 
-static void a_hash_tag(void **state)
+static void a_loss_is_noticed_for_a_name_with_a_hash_tag(void **state)
 {
     expect_told_of_name(*state, "a{b}:", "lock:{x}");
 }
 
-static void an_odd_prefix(void **state)
+static void a_loss_is_noticed_under_an_odd_prefix(void **state)
 {
     expect_told_of_name(*state, "\xff\n *", "\n");
 }
 
-static void no_prefix(void **state)
+static void a_loss_is_noticed_without_a_prefix(void **state)
 {
     expect_told_of_name(*state, "", "x");
 }
 
-static void a_long_name(void **state)
+static void a_loss_is_noticed_for_a_long_name(void **state)
 {
     char name[DIBS_NAME_MAX + 1];
 
@@ -450,7 +449,7 @@ static void a_long_name(void **state)
     expect_told_of_name(*state, NULL, name);
 }
 
-static void a_database(void **state)
+static void a_loss_is_noticed_in_another_database(void **state)
 {
     fixture *f = *state;
     char url[200];
@@ -491,7 +490,7 @@ static bool is_loss_known_early_after_a_blocked_call(fixture *f)
     return early;
 }
 
-static void a_loss_is_known_soon_after_a_thread_blocked(void **state)
+static void a_loss_is_noticed_soon_after_a_thread_blocked(void **state)
 {
     fixture *f = *state;
     int early = 0;
@@ -511,47 +510,47 @@ static void a_loss_is_known_soon_after_a_thread_blocked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(del),
-        TEST(unlinked),
-        TEST(getdel),
-        TEST(flushdb),
-        TEST(flushdb_async),
-        TEST(flushall),
-        TEST(set),
-        TEST(setex),
-        TEST(append),
-        TEST(renamed),
-        TEST(move),
-        TEST(overwritten_by_rename),
-        TEST(overwritten_by_copy),
-        TEST(pexpire),
-        TEST(expired_already),
-        TEST(script),
-        TEST(a_transaction),
-        TEST(eviction),
-        TEST(a_forced_unlock),
-        TEST(deleted_at_once),
-        TEST(one_of_many),
-        TEST(a_fixed_lease),
-        TEST(a_longer_life),
-        TEST(a_shorter_life),
-        TEST(an_endless_life),
-        TEST(away_and_back),
-        TEST(a_fixed_lease_that_is_touched),
-        TEST(another_database),
-        TEST(the_background_connection),
-        TEST(the_subscription),
-        TEST(all_connections),
-        TEST(lost_meanwhile),
-        TEST(a_loss_is_known_soon_after_a_thread_blocked),
-        TEST(a_restart),
-        TEST(a_restart_that_forgets),
-        TEST(odd_bytes),
-        TEST(a_hash_tag),
-        TEST(an_odd_prefix),
-        TEST(no_prefix),
-        TEST(a_long_name),
-        TEST(a_database),
+        TEST(a_loss_by_del_is_noticed),
+        TEST(a_loss_by_unlink_is_noticed),
+        TEST(a_loss_by_getdel_is_noticed),
+        TEST(a_loss_by_flushdb_is_noticed),
+        TEST(a_loss_by_flushdb_async_is_noticed),
+        TEST(a_loss_by_flushall_is_noticed),
+        TEST(a_loss_by_set_is_noticed),
+        TEST(a_loss_by_setex_is_noticed),
+        TEST(a_loss_by_append_is_noticed),
+        TEST(a_loss_by_rename_is_noticed),
+        TEST(a_loss_by_move_is_noticed),
+        TEST(a_loss_by_overwriting_rename_is_noticed),
+        TEST(a_loss_by_overwriting_copy_is_noticed),
+        TEST(a_loss_by_pexpire_is_noticed),
+        TEST(a_loss_by_pexpireat_is_noticed),
+        TEST(a_loss_by_a_script_is_noticed),
+        TEST(a_loss_in_a_transaction_is_noticed),
+        TEST(a_loss_by_eviction_is_noticed),
+        TEST(a_loss_by_a_forced_unlock_is_noticed),
+        TEST(a_loss_before_tracking_begins_is_noticed),
+        TEST(the_loss_of_one_of_many_locks_is_noticed),
+        TEST(the_loss_of_a_fixed_lease_is_noticed),
+        TEST(a_longer_expiry_is_no_loss),
+        TEST(a_shorter_expiry_is_no_loss),
+        TEST(a_removed_expiry_is_no_loss),
+        TEST(a_key_renamed_and_renamed_back_is_no_loss),
+        TEST(a_touched_fixed_lease_gets_no_more_time),
+        TEST(a_change_in_another_database_is_no_loss),
+        TEST(a_loss_is_noticed_after_the_background_connection_broke),
+        TEST(a_loss_is_noticed_after_the_subscription_broke),
+        TEST(a_loss_is_noticed_after_all_connections_broke),
+        TEST(a_loss_while_nothing_is_tracked_is_noticed),
+        TEST(a_loss_is_noticed_soon_after_a_thread_blocked),
+        TEST(a_loss_is_noticed_after_a_restart),
+        TEST(a_loss_is_noticed_after_a_restart_that_forgets),
+        TEST(a_loss_is_noticed_for_a_name_of_odd_bytes),
+        TEST(a_loss_is_noticed_for_a_name_with_a_hash_tag),
+        TEST(a_loss_is_noticed_under_an_odd_prefix),
+        TEST(a_loss_is_noticed_without_a_prefix),
+        TEST(a_loss_is_noticed_for_a_long_name),
+        TEST(a_loss_is_noticed_in_another_database),
     };
 
     return cmocka_run_group_tests_name("tracking_losses", tests, NULL, NULL);

@@ -69,7 +69,7 @@ static void short_locks_are_not_tracked(void **state)
 }
 
 /* Also where long locks were tracked before, and one is now. */
-static void short_locks_beside_a_long_one(void **state)
+static void short_locks_beside_a_long_one_are_not_tracked(void **state)
 {
     enum { PAIRS = 1000, SHORT_MS = 15 };
     fixture *f = *state;
@@ -137,7 +137,7 @@ static void releases_cost_one_command_at_most(void **state)
 }
 
 /* As before, but the lock is released and taken again before the message of its release may have come. */
-static void locks_that_are_taken_again_at_once(void **state)
+static void locks_taken_again_at_once_cost_few_commands(void **state)
 {
     enum { TIMES = 10 };
     fixture *f = *state;
@@ -161,7 +161,7 @@ static void locks_that_are_taken_again_at_once(void **state)
 /* -------------------------------------------------------------------- hand-overs */
 
 /* Within the process, without a command: the key stays the same, and goes on being tracked. */
-static void a_hand_over(void **state)
+static void a_hand_over_keeps_the_lock_tracked(void **state)
 {
     fixture *f = *state;
     actor *other = actor_start();
@@ -201,7 +201,7 @@ static void a_hand_over(void **state)
 }
 
 /* A release and the ask of the next thread here, which waits behind another process. */
-static void a_requeue(void **state)
+static void a_release_with_an_ask_costs_few_commands(void **state)
 {
     fixture *f = *state;
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
@@ -253,7 +253,7 @@ static void pass(fixture *f, const struct side *from, const struct side *to)
     assert_status(DIBS_OK, actor_check(to->thread, to->rt, "x"));
 }
 
-static void a_hand_over_between_runtimes(void **state)
+static void a_lock_that_goes_to_another_runtime_costs_one_command_at_most(void **state)
 {
     enum { TIMES = 4 };
     fixture *f = *state;
@@ -280,7 +280,7 @@ static void a_hand_over_between_runtimes(void **state)
 /* ------------------------------------------------------------- messages out of time */
 
 /* The message tells of a release that is long done when it comes: the lock is held again by then, and tracked. */
-static void a_message_of_an_older_lease(void **state)
+static void a_message_of_an_older_lease_ends_nothing(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -381,7 +381,7 @@ static void a_child_tracks_by_itself(void **state)
  * A fair lock went from one thread to another, and the first one's release is not answered yet: what becomes of the
  * second one's lease is known all the same.
  */
-static void a_change_while_the_release_before_is_not_answered(void **state)
+static void a_change_during_an_unanswered_release_is_noticed(void **state)
 {
     static const dibs_lock_options fair = {.flags = DIBS_FAIR};
     fixture *f = *state;
@@ -421,16 +421,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(short_locks_are_not_tracked),
-        TEST(short_locks_beside_a_long_one),
+        TEST(short_locks_beside_a_long_one_are_not_tracked),
         TEST(renewals_make_no_messages),
         TEST(releases_cost_one_command_at_most),
-        TEST(locks_that_are_taken_again_at_once),
-        TEST(a_hand_over),
-        TEST(a_requeue),
-        TEST(a_hand_over_between_runtimes),
-        TEST(a_message_of_an_older_lease),
+        TEST(locks_taken_again_at_once_cost_few_commands),
+        TEST(a_hand_over_keeps_the_lock_tracked),
+        TEST(a_release_with_an_ask_costs_few_commands),
+        TEST(a_lock_that_goes_to_another_runtime_costs_one_command_at_most),
+        TEST(a_message_of_an_older_lease_ends_nothing),
         TEST(a_child_tracks_by_itself),
-        TEST(a_change_while_the_release_before_is_not_answered),
+        TEST(a_change_during_an_unanswered_release_is_noticed),
     };
 
     return cmocka_run_group_tests_name("tracking_own", tests, NULL, NULL);

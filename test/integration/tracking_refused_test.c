@@ -153,7 +153,7 @@ static void expect_as_before(fixture *f, const char *rules, const char *what)
     assert_int_equal(stats_of(f->rt).tracking, 0);
 }
 
-static void without_client_tracking(void **state)
+static void locks_work_without_the_right_to_client_tracking(void **state)
 {
     fixture *f = *state;
 
@@ -164,7 +164,7 @@ static void without_client_tracking(void **state)
     expect_no_error_of_deleting(f);
 }
 
-static void without_client(void **state)
+static void locks_work_without_the_right_to_client(void **state)
 {
     fixture *f = *state;
 
@@ -173,7 +173,7 @@ static void without_client(void **state)
     expect_untold(f);
 }
 
-static void without_the_channel(void **state)
+static void locks_work_without_the_right_to_the_invalidation_channel(void **state)
 {
     fixture *f = *state;
 
@@ -184,7 +184,7 @@ static void without_the_channel(void **state)
     expect_untold(f);
 }
 
-static void without_any_channel(void **state)
+static void locks_work_without_the_right_to_any_channel(void **state)
 {
     fixture *f = *state;
 
@@ -193,7 +193,7 @@ static void without_any_channel(void **state)
 }
 
 /* The account may write no key but these. */
-static void without_the_key_of_the_probe(void **state)
+static void locks_work_without_the_right_to_the_probes_key(void **state)
 {
     fixture *f = *state;
 
@@ -203,7 +203,7 @@ static void without_the_key_of_the_probe(void **state)
 }
 
 /* What doc/ACCOUNTS.md names. */
-static void with_no_more_than_it_needs(void **state)
+static void tracking_needs_only_the_documented_rights(void **state)
 {
     fixture *f = *state;
 
@@ -229,7 +229,7 @@ static bool is_tracking(void *arg)
 }
 
 /* The right is granted later: from the next connection on it is used. */
-static void a_right_that_comes_later(void **state)
+static void a_tracking_right_granted_later_is_used(void **state)
 {
     fixture *f = *state;
 
@@ -273,7 +273,7 @@ static script_server *start_version(const fixture *f, const char *version, char 
     return net;
 }
 
-static void old_servers(void **state)
+static void old_servers_are_not_tracked(void **state)
 {
     static const char *const versions[] = {"2.8.24", "5.0.14", "6.2.14", "7.0.0", "7.0.4", "?", ""};
     fixture *f = *state;
@@ -299,7 +299,7 @@ static void old_servers(void **state)
     }
 }
 
-static void new_servers(void **state)
+static void new_servers_are_tracked(void **state)
 {
     static const char *const versions[] = {"7.0.5", "7.0.15", "7.2.4", "8.0.0", "10.0.0", "7.1"};
     fixture *f = *state;
@@ -342,19 +342,19 @@ static void expect_found_out(fixture *f, void (*drop)(script_server *net, bool o
     close_through(f, net);
 }
 
-static void a_proxy_that_swallows_changes(void **state)
+static void tracking_is_off_behind_a_proxy_that_swallows_changes(void **state)
 {
     expect_found_out(*state, script_server_drop_changes, true);
 }
 
-static void a_proxy_that_swallows_all_messages(void **state)
+static void tracking_is_off_behind_a_proxy_that_swallows_all_messages(void **state)
 {
     expect_found_out(*state, script_server_drop_pushes, false);
 }
 
 /* As long as the server has not said whether it tells, all is as before; that is no reason to wait at the end, either.
  */
-static void while_it_is_tried(void **state)
+static void locks_work_while_tracking_is_probed(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -373,7 +373,7 @@ static void while_it_is_tried(void **state)
 }
 
 /* Messages get lost when they are relied on: a renewal finds a loss, and a waiter asks after a third of its lease. */
-static void messages_that_get_lost_later(void **state)
+static void lost_tracking_messages_cost_time_and_nothing_else(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -408,19 +408,19 @@ static void messages_that_get_lost_later(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(without_client_tracking),
-        TEST(without_client),
-        TEST(without_the_channel),
-        TEST(without_any_channel),
-        TEST(without_the_key_of_the_probe),
-        TEST(with_no_more_than_it_needs),
-        TEST(a_right_that_comes_later),
-        TEST(old_servers),
-        TEST(new_servers),
-        TEST(a_proxy_that_swallows_changes),
-        TEST(a_proxy_that_swallows_all_messages),
-        TEST(while_it_is_tried),
-        TEST(messages_that_get_lost_later),
+        TEST(locks_work_without_the_right_to_client_tracking),
+        TEST(locks_work_without_the_right_to_client),
+        TEST(locks_work_without_the_right_to_the_invalidation_channel),
+        TEST(locks_work_without_the_right_to_any_channel),
+        TEST(locks_work_without_the_right_to_the_probes_key),
+        TEST(tracking_needs_only_the_documented_rights),
+        TEST(a_tracking_right_granted_later_is_used),
+        TEST(old_servers_are_not_tracked),
+        TEST(new_servers_are_tracked),
+        TEST(tracking_is_off_behind_a_proxy_that_swallows_changes),
+        TEST(tracking_is_off_behind_a_proxy_that_swallows_all_messages),
+        TEST(locks_work_while_tracking_is_probed),
+        TEST(lost_tracking_messages_cost_time_and_nothing_else),
     };
 
     return cmocka_run_group_tests_name("tracking_refused", tests, NULL, NULL);

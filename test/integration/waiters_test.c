@@ -20,7 +20,7 @@ static size_t waiters_of(dibs_runtime *rt, const char *name, dibs_waiter *out, s
     return count;
 }
 
-static void the_entries_are_told_in_their_order(void **state)
+static void waiters_are_listed_in_queue_order(void **state)
 {
     fixture *f = *state;
     scene c = set_scene(state);
@@ -54,7 +54,7 @@ static void a_token_that_does_not_print_is_escaped(void **state)
     server_do(f->server, "FLUSHALL");
 }
 
-static void more_than_a_script_goes_through_are_told_from_the_first_on(void **state)
+static void a_long_queue_is_listed_from_its_head(void **state)
 {
     fixture *f = *state;
     dibs_waiter *out = calloc(DIBS_WAITERS_MAX, sizeof *out);
@@ -121,7 +121,7 @@ static void expect_own_waiter(const char *url, bool asked_known)
     dibs_close(rt);
 }
 
-static void waiters_of_this_process_are_told(void **state)
+static void waiters_of_this_process_are_listed(void **state)
 {
     fixture *f = *state;
 
@@ -129,7 +129,7 @@ static void waiters_of_this_process_are_told(void **state)
     expect_own_waiter("mem:", false);
 }
 
-static void wrong_arguments_are_refused(void **state)
+static void query_waiters_refuses_wrong_arguments(void **state)
 {
     fixture *f = *state;
     dibs_waiter out[ROOM];
@@ -149,12 +149,12 @@ static void wrong_arguments_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_entries_are_told_in_their_order),
+        TEST(waiters_are_listed_in_queue_order),
         TEST(a_token_that_does_not_print_is_escaped),
-        TEST(more_than_a_script_goes_through_are_told_from_the_first_on),
-        TEST(waiters_of_this_process_are_told),
+        TEST(a_long_queue_is_listed_from_its_head),
+        TEST(waiters_of_this_process_are_listed),
         TEST(a_lock_that_somebody_waits_for_is_not_forgotten),
-        TEST(wrong_arguments_are_refused),
+        TEST(query_waiters_refuses_wrong_arguments),
     };
 
     return cmocka_run_group_tests_name("waiters", tests, NULL, NULL);

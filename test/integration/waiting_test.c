@@ -136,7 +136,7 @@ static void one_try_does_not_wait(void **state)
 }
 
 /* Each waits without limit while the other holds, with a lease that would not end in time by itself. */
-static void a_release_in_another_process_wakes_it(void **state)
+static void a_release_in_another_process_wakes_a_waiter(void **state)
 {
     fixture *f = *state;
     process *agent;
@@ -202,7 +202,7 @@ static void a_dead_holder_costs_its_lease(void **state)
     process_free(holder);
 }
 
-static void it_gets_in_when_a_foreign_key_expires(void **state)
+static void a_waiter_gets_in_when_a_foreign_key_expires(void **state)
 {
     fixture *f = *state;
     int64_t begin;
@@ -219,7 +219,7 @@ static void it_gets_in_when_a_foreign_key_expires(void **state)
 }
 
 /* No push tells of the deletion: the waiter finds out by asking again. */
-static void it_gets_in_when_a_foreign_key_is_deleted(void **state)
+static void a_waiter_gets_in_when_a_foreign_key_is_deleted(void **state)
 {
     fixture *f = *state;
     long long asks;
@@ -322,7 +322,7 @@ static void a_waiter_survives_broken_connections(void **state)
 }
 
 /* The waiter gives up just about when it is granted: in the end nobody holds it, or the waiter knows that it does. */
-static void giving_up_and_granting_at_once(void **state)
+static void giving_up_while_granted_leaves_no_lock_behind(void **state)
 {
     fixture *f = *state;
     dibs_runtime *second;
@@ -384,14 +384,14 @@ int main(void)
         TEST(a_timed_wait_among_threads_ends_in_time),
         TEST(a_waiter_has_left_the_queue_when_its_call_returns),
         TEST(one_try_does_not_wait),
-        TEST(a_release_in_another_process_wakes_it),
+        TEST(a_release_in_another_process_wakes_a_waiter),
         TEST(every_waiter_is_served),
         TEST(a_dead_holder_costs_its_lease),
-        TEST(it_gets_in_when_a_foreign_key_expires),
-        TEST(it_gets_in_when_a_foreign_key_is_deleted),
+        TEST(a_waiter_gets_in_when_a_foreign_key_expires),
+        TEST(a_waiter_gets_in_when_a_foreign_key_is_deleted),
         TEST(a_lost_push_costs_time_and_nothing_else),
         TEST(a_waiter_survives_broken_connections),
-        TEST(giving_up_and_granting_at_once),
+        TEST(giving_up_while_granted_leaves_no_lock_behind),
         TEST(a_slow_store_is_not_an_unreachable_one),
     };
 

@@ -431,7 +431,7 @@ static uint64_t tell_when_free(struct dibs__store *base, const char *name, uint6
     pthread_mutex_lock(&faults->mutex);
     uint64_t tells = faults->tells;
     faults->tellings++;
-    faults->told_anew += tells != since;
+    faults->told_again += tells != since;
     pthread_mutex_unlock(&faults->mutex);
     return tells;
 }

@@ -86,7 +86,7 @@ static void expect_nothing_left(stage *s)
 
 /* -------------------------------------------------------------------- order */
 
-static void all_threads_of_all_runtimes_in_the_order_of_arrival(void **state)
+static void fair_threads_of_all_runtimes_are_served_in_order_of_arrival(void **state)
 {
     stage *s = *state;
     dibs_runtime *rts[] = {s->rt, stage_open_another(s, LEASE), stage_open_another(s, LEASE)};
@@ -118,7 +118,7 @@ static void all_threads_of_all_runtimes_in_the_order_of_arrival(void **state)
 }
 
 /* The next in the queue may not run yet; all the same, no other thread gets the lock. */
-static void nobody_passes_those_who_queue(void **state)
+static void nobody_passes_a_fair_queue(void **state)
 {
     stage *s = *state;
     dibs_runtime *second = stage_open_another(s, LEASE);
@@ -178,7 +178,7 @@ static void a_fair_lease_is_not_handed_over(void **state)
  * Within the process a lease is handed over for handoff_ms, even past the place of a fair waiter; then it goes back to
  * the store.
  */
-static void a_fair_one_waits_no_longer_than_handoff_ms(void **state)
+static void a_fair_waiter_waits_no_longer_than_handoff_ms(void **state)
 {
     stage *s = *state;
     struct asker in_order, plain, last;
@@ -208,7 +208,7 @@ static void a_fair_one_waits_no_longer_than_handoff_ms(void **state)
 }
 
 /* In the store's queue all stand in the order in which they came, whether fair or not. */
-static void a_plain_one_has_its_place_among_the_fair(void **state)
+static void a_plain_waiter_keeps_its_place_among_fair_ones(void **state)
 {
     static const dibs_lock_options *const kinds[] = {&fair, NULL, &fair};
     enum { COUNT = sizeof kinds / sizeof kinds[0] };
@@ -233,7 +233,7 @@ static void a_plain_one_has_its_place_among_the_fair(void **state)
 
 /* ------------------------------------------------------------------- how it ends */
 
-static void who_gives_up_leaves_no_place_and_keeps_the_others(void **state)
+static void a_fair_waiter_that_gives_up_leaves_the_others_their_places(void **state)
 {
     stage *s = *state;
     struct asker askers[4];
@@ -258,7 +258,7 @@ static void who_gives_up_leaves_no_place_and_keeps_the_others(void **state)
     expect_nothing_left(s);
 }
 
-static void one_fair_try_is_busy_and_takes_no_place(void **state)
+static void a_single_fair_try_is_busy_and_takes_no_place(void **state)
 {
     stage *s = *state;
     struct asker other;
@@ -278,7 +278,7 @@ static void one_fair_try_is_busy_and_takes_no_place(void **state)
 }
 
 /* A waiter keeps its place if it asks again within half of its lease; it asks at least every third of one. */
-static void who_waits_in_order_asks_at_least_every_third_of_a_lease(void **state)
+static void a_fair_waiter_asks_at_least_every_third_of_a_lease(void **state)
 {
     stage *s = *state;
     dibs_runtime *second = stage_open_another(s, LEASE);
@@ -337,14 +337,14 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(all_threads_of_all_runtimes_in_the_order_of_arrival),
-        TEST(nobody_passes_those_who_queue),
+        TEST(fair_threads_of_all_runtimes_are_served_in_order_of_arrival),
+        TEST(nobody_passes_a_fair_queue),
         TEST(a_fair_lease_is_not_handed_over),
-        TEST(a_fair_one_waits_no_longer_than_handoff_ms),
-        TEST(a_plain_one_has_its_place_among_the_fair),
-        TEST(who_gives_up_leaves_no_place_and_keeps_the_others),
-        TEST(one_fair_try_is_busy_and_takes_no_place),
-        TEST(who_waits_in_order_asks_at_least_every_third_of_a_lease),
+        TEST(a_fair_waiter_waits_no_longer_than_handoff_ms),
+        TEST(a_plain_waiter_keeps_its_place_among_fair_ones),
+        TEST(a_fair_waiter_that_gives_up_leaves_the_others_their_places),
+        TEST(a_single_fair_try_is_busy_and_takes_no_place),
+        TEST(a_fair_waiter_asks_at_least_every_third_of_a_lease),
         TEST(a_fair_lease_that_is_lost_goes_to_the_next),
         TEST(a_thread_that_ends_with_a_fair_lease_leaves_it_to_the_next),
     };

@@ -68,7 +68,7 @@ static void free_it_too_late(stage *s)
  * The grant comes when the asker's time is over: the next waiter of the process gets the lock, or else the store gets
  * it back.
  */
-static void a_grant_that_comes_at_the_end_of_the_wait(void **state)
+static void a_grant_at_the_end_of_the_wait_is_passed_on_or_given_back(void **state)
 {
     stage *s = *state;
 
@@ -169,7 +169,7 @@ static void a_grant_for_a_retired_token_is_not_the_next_tokens(void **state)
  * take the lock from a server that took the place of the first, before its
  * holder could restore the lease there.
  */
-static void what_the_store_notes_outlives_the_token(void **state)
+static void the_stores_state_outlives_the_token(void **state)
 {
     stage *s = *state;
     char first[DIBS__TOKEN_MAX];
@@ -195,7 +195,7 @@ static void what_the_store_notes_outlives_the_token(void **state)
     expect_nothing_left(s);
 }
 
-static void a_grant_of_a_lease_that_is_held_changes_nothing(void **state)
+static void a_grant_of_a_held_lease_changes_nothing(void **state)
 {
     stage *s = *state;
     actor *asker = waiter(s, 1, FOREVER);
@@ -235,7 +235,7 @@ static void a_grant_that_proves_nothing_makes_the_waiter_ask(void **state)
 }
 
 /* The process was stopped meanwhile: the waiter asks, and the store says who has the lock by now. */
-static void a_grant_whose_lease_is_over_by_now_is_none(void **state)
+static void a_grant_whose_lease_is_over_is_refused(void **state)
 {
     stage *s = *state;
     actor *asker = waiter(s, 1, FOREVER);
@@ -311,14 +311,14 @@ int main(void)
         TEST(a_grant_ends_the_wait_without_another_ask),
         TEST(a_granted_lease_counts_from_its_ask),
         TEST(a_grant_may_come_before_its_ask_is_answered),
-        TEST(a_grant_that_comes_at_the_end_of_the_wait),
+        TEST(a_grant_at_the_end_of_the_wait_is_passed_on_or_given_back),
         TEST(a_grant_for_a_concluded_attempt_is_refused),
         TEST(a_grant_for_a_concluded_attempt_is_not_the_next_ones),
         TEST(a_grant_for_a_retired_token_is_not_the_next_tokens),
-        TEST(what_the_store_notes_outlives_the_token),
-        TEST(a_grant_of_a_lease_that_is_held_changes_nothing),
+        TEST(the_stores_state_outlives_the_token),
+        TEST(a_grant_of_a_held_lease_changes_nothing),
         TEST(a_grant_that_proves_nothing_makes_the_waiter_ask),
-        TEST(a_grant_whose_lease_is_over_by_now_is_none),
+        TEST(a_grant_whose_lease_is_over_is_refused),
         TEST(a_grant_that_got_lost_costs_a_third_of_a_lease),
         TEST(a_grant_that_got_lost_is_retracted_with_its_attempt),
         TEST(a_shutdown_retracts_all_attempts),

@@ -6,7 +6,7 @@
  * The place in the store's queue passes to the next waiter of the process; another process that came later stays behind
  * it.
  */
-static void who_runs_out_of_time_leaves_its_place_to_the_next_here(void **state)
+static void a_waiter_out_of_time_leaves_its_place_to_the_next_local_one(void **state)
 {
     stage *s = *state;
     char token[DIBS__TOKEN_MAX];
@@ -49,7 +49,7 @@ static void lock_with(void *arg)
 }
 
 /* The next waiter wants another lease than the place is for: it has to queue at the end. */
-static void a_place_is_left_only_to_who_wants_the_same(void **state)
+static void a_place_is_left_only_to_a_waiter_with_the_same_options(void **state)
 {
     static const dibs_lock_options others[] = {{.lease_ms = 20000}, {.flags = DIBS_FIXED_LEASE}};
     stage *s = *state;
@@ -92,7 +92,7 @@ static void a_place_that_nobody_takes_over_is_given_up(void **state)
 }
 
 /* Where the store refuses the ask, the place is given up, and the next waiter asks anew. */
-static void a_place_is_not_left_by_who_was_refused(void **state)
+static void a_refused_waiter_leaves_no_place(void **state)
 {
     stage *s = *state;
     char token[DIBS__TOKEN_MAX];
@@ -117,7 +117,7 @@ static void a_place_is_not_left_by_who_was_refused(void **state)
  * The grant comes while the place changes hands, and the thread that gets the place does not run yet: it finds the
  * grant as soon as it does.
  */
-static void a_grant_that_comes_while_the_place_changes_hands(void **state)
+static void a_grant_while_the_place_changes_hands_is_not_lost(void **state)
 {
     stage *s = *state;
     actor *asker = waiter(s, 1, 100), *next = waiter(s, 2, FOREVER);
@@ -137,7 +137,7 @@ static void a_grant_that_comes_while_the_place_changes_hands(void **state)
 }
 
 /* As above, but the first thread has left the place already. */
-static void a_grant_that_comes_before_the_place_has_its_new_owner(void **state)
+static void a_grant_before_the_place_has_its_new_owner_is_not_lost(void **state)
 {
     stage *s = *state;
     actor *asker = waiter(s, 1, 100), *next = waiter(s, 2, FOREVER);
@@ -161,12 +161,12 @@ static void a_grant_that_comes_before_the_place_has_its_new_owner(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(who_runs_out_of_time_leaves_its_place_to_the_next_here),
-        TEST(a_place_is_left_only_to_who_wants_the_same),
+        TEST(a_waiter_out_of_time_leaves_its_place_to_the_next_local_one),
+        TEST(a_place_is_left_only_to_a_waiter_with_the_same_options),
         TEST(a_place_that_nobody_takes_over_is_given_up),
-        TEST(a_place_is_not_left_by_who_was_refused),
-        TEST(a_grant_that_comes_while_the_place_changes_hands),
-        TEST(a_grant_that_comes_before_the_place_has_its_new_owner),
+        TEST(a_refused_waiter_leaves_no_place),
+        TEST(a_grant_while_the_place_changes_hands_is_not_lost),
+        TEST(a_grant_before_the_place_has_its_new_owner_is_not_lost),
     };
 
     return cmocka_run_group_tests_name("acquire_place", tests, NULL, NULL);

@@ -3,7 +3,7 @@
 #include "unit/acquire_setup.h"
 
 /* The release by the first thread of s->rt asks for the second; each way in which that may be answered. */
-static void the_ask_behind_a_release(void **state)
+static void a_release_asks_for_the_next_local_waiter(void **state)
 {
     static const struct {
         dibs_status release, ask; /* what the store answers to the release and to the ask */
@@ -48,7 +48,7 @@ static void pass_100_ms(stage *s)
  * The unlock asks for a thread that has left when the answer comes, be it a grant or a place in the queue. The attempt
  * then is concluded: a grant that comes later is refused, so that the store retracts it.
  */
-static void the_ask_behind_a_release_for_one_that_has_left(void **state)
+static void a_grant_to_a_waiter_that_left_is_given_back(void **state)
 {
     stage *s = *state;
 
@@ -75,7 +75,7 @@ static void the_ask_behind_a_release_for_one_that_has_left(void **state)
 }
 
 /* From the release on, the next thread stands in the store's queue behind another process. */
-static void the_ask_behind_a_release_queues(void **state)
+static void an_ask_with_a_release_may_queue(void **state)
 {
     stage *s = *state;
 
@@ -101,9 +101,9 @@ static void the_ask_behind_a_release_queues(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_ask_behind_a_release),
-        TEST(the_ask_behind_a_release_for_one_that_has_left),
-        TEST(the_ask_behind_a_release_queues),
+        TEST(a_release_asks_for_the_next_local_waiter),
+        TEST(a_grant_to_a_waiter_that_left_is_given_back),
+        TEST(an_ask_with_a_release_may_queue),
     };
 
     return cmocka_run_group_tests_name("acquire_requeue", tests, NULL, NULL);

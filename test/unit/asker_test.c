@@ -127,7 +127,7 @@ static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
  * The asker's own lease is long, but for those that wait behind it there must be an ask every third of their short
  * ones.
  */
-static void it_asks_as_often_as_those_behind_it_would(void **state)
+static void the_asker_asks_as_often_as_its_most_impatient_waiter(void **state)
 {
     stage *s = *state;
     struct short_wait w[3];
@@ -171,9 +171,9 @@ static unsigned tellings(stage *s)
     return faults_count(&s->faults, &s->faults.tellings);
 }
 
-static unsigned told_anew(stage *s)
+static unsigned told_again(stage *s)
 {
-    return faults_count(&s->faults, &s->faults.told_anew);
+    return faults_count(&s->faults, &s->faults.told_again);
 }
 
 /* "a" is a foreign client's, and the store tells of changes, or does not (0). */
@@ -218,7 +218,7 @@ static void end_waiting(stage *s, actor *other)
     actor_end(other);
 }
 
-static void who_is_told_of_a_foreign_release_asks_seldom_and_then_at_once(void **state)
+static void an_asker_told_of_a_foreign_release_asks_rarely_and_then_at_once(void **state)
 {
     stage *s = *state;
 
@@ -227,12 +227,12 @@ static void who_is_told_of_a_foreign_release_asks_seldom_and_then_at_once(void *
     expect_ask_after(s, TOLD, 1);
     expect_ask_after(s, TOLD, 1);
     assert_int_equal(tellings(s), 3);
-    assert_int_equal(told_anew(s), 1); /* the store still tells */
+    assert_int_equal(told_again(s), 1); /* the store still tells */
     end_waiting(s, other);
     assert_int_equal(acquires(s), 4);
 }
 
-static void where_the_store_does_not_tell_it_is_asked_often(void **state)
+static void a_store_that_does_not_tell_is_asked_often(void **state)
 {
     stage *s = *state;
 
@@ -254,7 +254,7 @@ static void where_the_store_does_not_tell_it_is_asked_often(void **state)
 }
 
 /* The store tells once of each look: whoever was told has the lock looked at again. */
-static void who_was_told_is_to_be_told_anew(void **state)
+static void an_asker_that_was_told_asks_to_be_told_again(void **state)
 {
     stage *s = *state;
 
@@ -263,7 +263,7 @@ static void who_was_told_is_to_be_told_anew(void **state)
     for (unsigned i = 1; i <= 5; i++) {
         change(s, "a");
         expect_ask_now(s, i);
-        assert_int_equal(told_anew(s), 1 + i);
+        assert_int_equal(told_again(s), 1 + i);
         moved_clock_advance(&s->clock, MS(QUIET));
     }
     stage_await_waiting(s, 1);
@@ -271,7 +271,7 @@ static void who_was_told_is_to_be_told_anew(void **state)
     change(s, "a");
     expect_ask_now(s, 6);
     expect_ask_after(s, TOLD, 1);
-    assert_int_equal(told_anew(s), 7);
+    assert_int_equal(told_again(s), 7);
     end_waiting(s, other);
 }
 
@@ -301,18 +301,18 @@ static void expect_rest(stage *s, const char *changed)
     actor_end(other);
 }
 
-static void who_is_told_all_the_time_asks_more_and_more_seldom(void **state)
+static void an_asker_told_all_the_time_backs_off(void **state)
 {
     expect_rest(*state, "a");
 }
 
-static void who_is_told_of_all_all_the_time_asks_more_and_more_seldom(void **state)
+static void an_asker_told_of_all_locks_all_the_time_backs_off(void **state)
 {
     expect_rest(*state, NULL);
 }
 
 /* Where any lock may have changed, this one may have. */
-static void who_was_told_of_all_is_to_be_told_anew(void **state)
+static void an_asker_told_of_all_locks_asks_to_be_told_again(void **state)
 {
     stage *s = *state;
 
@@ -321,13 +321,13 @@ static void who_was_told_of_all_is_to_be_told_anew(void **state)
     for (unsigned i = 1; i <= 3; i++) {
         change(s, NULL);
         expect_ask_now(s, i);
-        assert_int_equal(told_anew(s), 1 + i);
+        assert_int_equal(told_again(s), 1 + i);
         moved_clock_advance(&s->clock, MS(QUIET));
     }
     end_waiting(s, other);
 }
 
-static void a_message_that_comes_while_it_asks_is_not_lost(void **state)
+static void a_message_during_an_ask_is_not_lost(void **state)
 {
     stage *s = *state;
 
@@ -347,7 +347,7 @@ static void a_message_that_comes_while_it_asks_is_not_lost(void **state)
     end_waiting(s, other);
 }
 
-static void only_who_expects_it_is_woken(void **state)
+static void a_message_wakes_only_an_asker_that_expects_it(void **state)
 {
     stage *s = *state;
 
@@ -395,15 +395,15 @@ int main(void)
         TEST(a_grant_by_the_store_wakes_the_asker_at_once),
         TEST(a_lease_that_ends_elsewhere_is_granted_at_once),
         TEST(a_hint_makes_the_asker_ask_at_once),
-        TEST(it_asks_as_often_as_those_behind_it_would),
-        TEST(who_is_told_of_a_foreign_release_asks_seldom_and_then_at_once),
-        TEST(where_the_store_does_not_tell_it_is_asked_often),
-        TEST(who_was_told_is_to_be_told_anew),
-        TEST(who_was_told_of_all_is_to_be_told_anew),
-        TEST(who_is_told_all_the_time_asks_more_and_more_seldom),
-        TEST(who_is_told_of_all_all_the_time_asks_more_and_more_seldom),
-        TEST(a_message_that_comes_while_it_asks_is_not_lost),
-        TEST(only_who_expects_it_is_woken),
+        TEST(the_asker_asks_as_often_as_its_most_impatient_waiter),
+        TEST(an_asker_told_of_a_foreign_release_asks_rarely_and_then_at_once),
+        TEST(a_store_that_does_not_tell_is_asked_often),
+        TEST(an_asker_that_was_told_asks_to_be_told_again),
+        TEST(an_asker_told_of_all_locks_asks_to_be_told_again),
+        TEST(an_asker_told_all_the_time_backs_off),
+        TEST(an_asker_told_of_all_locks_all_the_time_backs_off),
+        TEST(a_message_during_an_ask_is_not_lost),
+        TEST(a_message_wakes_only_an_asker_that_expects_it),
         TEST(a_message_about_another_name_wakes_nobody),
     };
 

@@ -23,7 +23,7 @@ static void pauses_double_up_to_the_limit(void **state)
     }
 }
 
-static void the_first_pause_comes_after_a_reset(void **state)
+static void a_reset_starts_with_the_first_pause(void **state)
 {
     struct dibs__backoff backoff = {.first_ms = 10};
 
@@ -35,7 +35,7 @@ static void the_first_pause_comes_after_a_reset(void **state)
     assert_drawn_from(dibs__backoff_next(&backoff, 500), 20);
 }
 
-static void a_limit_that_sinks_holds_at_once(void **state)
+static void a_lowered_limit_applies_at_once(void **state)
 {
     struct dibs__backoff backoff = {.first_ms = 10};
 
@@ -65,8 +65,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pauses_double_up_to_the_limit),
-        cmocka_unit_test(the_first_pause_comes_after_a_reset),
-        cmocka_unit_test(a_limit_that_sinks_holds_at_once),
+        cmocka_unit_test(a_reset_starts_with_the_first_pause),
+        cmocka_unit_test(a_lowered_limit_applies_at_once),
         cmocka_unit_test(pauses_are_spread),
     };
 

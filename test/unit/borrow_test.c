@@ -9,7 +9,7 @@
 
 #include "support/test.h"
 
-static void borrowing_and_completing_in_turns_is_fine(void **state)
+static void borrowing_and_completing_may_alternate(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -82,7 +82,7 @@ static void wrong_use_ends_the_process(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(borrowing_and_completing_in_turns_is_fine),
+        cmocka_unit_test(borrowing_and_completing_may_alternate),
 #ifdef DIBS_CHECKED
         cmocka_unit_test(wrong_use_ends_the_process),
 #endif

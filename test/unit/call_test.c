@@ -149,7 +149,7 @@ static void a_refusal_to_wait_is_told(void **state)
     }
 }
 
-static void no_answer_is_no_count(void **state)
+static void a_missing_answer_gives_no_count(void **state)
 {
     struct rig *r = *state;
     struct dibs__error error;
@@ -173,7 +173,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(replicas_that_acknowledge_are_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(the_servers_own_disk_counts, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refusal_to_wait_is_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(no_answer_is_no_count, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_missing_answer_gives_no_count, setup, teardown),
     };
 
     return cmocka_run_group_tests_name("call", tests, NULL, NULL);

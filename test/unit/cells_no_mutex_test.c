@@ -38,7 +38,7 @@ int pthread_mutex_destroy(pthread_mutex_t *mutex)
 #define CAN_FAIL_TO_MAKE 0
 #endif
 
-static void cells_without_all_their_mutexes_are_none(void **state)
+static void cells_are_not_made_without_all_mutexes(void **state)
 {
     stage *s = *state;
     atomic_bool closing = false;
@@ -64,7 +64,7 @@ static void cells_without_all_their_mutexes_are_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(cells_without_all_their_mutexes_are_none),
+        TEST(cells_are_not_made_without_all_mutexes),
     };
 
     return cmocka_run_group_tests_name("cells no mutex", tests, NULL, NULL);

@@ -47,7 +47,7 @@ static bool waiter_is_back(void *arg)
  * The scheduler may find a lease lost before the cell is told of its grant, because the process was stopped there. The
  * cell then is told of the end first, and finds nothing to end. The waiter must get the turn all the same.
  */
-static void a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiting(void **state)
+static void a_lease_lost_before_its_cell_knows_keeps_nobody_waiting(void **state)
 {
     stage *s = *state;
     struct alone alone = {.clock = &s->clock, .status = -1};
@@ -80,7 +80,7 @@ static void a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiti
  * A lease is lost, but the cell was not told: the next thread to come finds that, and a thread that waited before gets
  * the turn. When the end is told later, it no longer concerns the cell.
  */
-static void a_lost_lease_that_nobody_told_of_keeps_nobody_waiting(void **state)
+static void an_unreported_loss_keeps_nobody_waiting(void **state)
 {
     stage *s = *state;
 
@@ -140,7 +140,7 @@ static void cells_come_and_go_with_their_names(void **state)
 }
 
 /* Whatever stands in the struct before. */
-static void a_turn_that_is_free_follows_no_outage(void **state)
+static void a_free_turn_follows_no_outage(void **state)
 {
     stage *s = *state;
     atomic_bool closing = false;
@@ -163,10 +163,10 @@ static void a_turn_that_is_free_follows_no_outage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiting),
-        TEST(a_lost_lease_that_nobody_told_of_keeps_nobody_waiting),
+        TEST(a_lease_lost_before_its_cell_knows_keeps_nobody_waiting),
+        TEST(an_unreported_loss_keeps_nobody_waiting),
         TEST(cells_come_and_go_with_their_names),
-        TEST(a_turn_that_is_free_follows_no_outage),
+        TEST(a_free_turn_follows_no_outage),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

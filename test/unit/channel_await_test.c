@@ -11,7 +11,7 @@ static struct dibs__request *begin_echo(struct rig *r, uint64_t serial, const ch
     return request;
 }
 
-static void what_is_awaited_stays_to_be_waited_for(void **state)
+static void an_awaited_request_can_still_be_waited_for(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = open_now(r);
@@ -30,7 +30,7 @@ static void what_is_awaited_stays_to_be_waited_for(void **state)
 }
 
 /* As the scheduler's thread looks for votes: it would wake itself again and again until the server answers. */
-static void who_only_looks_wakes_nobody(void **state)
+static void a_thread_that_only_looks_wakes_nobody(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = open_now(r);
@@ -49,7 +49,7 @@ static void who_only_looks_wakes_nobody(void **state)
 }
 
 /* Also past the time of its thread, which has waited elsewhere. */
-static void a_reply_that_lies_in_the_socket_is_taken(void **state)
+static void a_reply_in_the_socket_is_taken(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = open_now(r);
@@ -66,7 +66,7 @@ static void a_reply_that_lies_in_the_socket_is_taken(void **state)
     assert_true(stands(r));
 }
 
-static void the_end_of_the_connection_is_worth_coming_for(void **state)
+static void the_end_of_the_connection_ends_an_await(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = open_now(r);
@@ -85,7 +85,7 @@ static void the_end_of_the_connection_is_worth_coming_for(void **state)
 }
 
 /* A quorum goes round and round as long as a request is neither there nor over. */
-static void what_the_command_timeout_has_ended_is_worth_coming_for(void **state)
+static void the_command_timeout_ends_an_await(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = open_now(r);
@@ -129,7 +129,7 @@ static void a_request_that_is_left_keeps_nobody_from_reading(void **state)
 }
 
 /* Who awaited in vain passes the reading on, too. */
-static void who_awaits_in_vain_passes_the_reading_on(void **state)
+static void a_thread_that_awaits_without_result_passes_the_reading_on(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = open_now(r);
@@ -165,7 +165,7 @@ static void *run_awaiter(void *arg)
 }
 
 /* A thread that leaves while the socket is full leaves the rest of its command to the scheduler. */
-static void what_was_not_sent_is_left_to_the_scheduler(void **state)
+static void unsent_bytes_are_left_to_the_scheduler(void **state)
 {
     enum { LARGE = 4 << 20 };
     struct rig *r = *state;
@@ -193,7 +193,7 @@ static void what_was_not_sent_is_left_to_the_scheduler(void **state)
 }
 
 /* The same where the thread gives its command up, and another thread, whose command comes behind it, reads. */
-static void what_was_not_sent_is_not_forgotten_by_who_gives_up(void **state)
+static void unsent_bytes_survive_a_thread_that_gives_up(void **state)
 {
     enum { LARGE = 4 << 20 };
     struct rig *r = *state;
@@ -226,15 +226,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(what_is_awaited_stays_to_be_waited_for),
-        TEST(who_only_looks_wakes_nobody),
-        TEST(a_reply_that_lies_in_the_socket_is_taken),
-        TEST(the_end_of_the_connection_is_worth_coming_for),
-        TEST(what_the_command_timeout_has_ended_is_worth_coming_for),
+        TEST(an_awaited_request_can_still_be_waited_for),
+        TEST(a_thread_that_only_looks_wakes_nobody),
+        TEST(a_reply_in_the_socket_is_taken),
+        TEST(the_end_of_the_connection_ends_an_await),
+        TEST(the_command_timeout_ends_an_await),
         TEST(a_request_that_is_left_keeps_nobody_from_reading),
-        TEST(who_awaits_in_vain_passes_the_reading_on),
-        TEST(what_was_not_sent_is_left_to_the_scheduler),
-        TEST(what_was_not_sent_is_not_forgotten_by_who_gives_up),
+        TEST(a_thread_that_awaits_without_result_passes_the_reading_on),
+        TEST(unsent_bytes_are_left_to_the_scheduler),
+        TEST(unsent_bytes_survive_a_thread_that_gives_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

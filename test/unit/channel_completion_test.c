@@ -107,7 +107,7 @@ static void a_command_that_finds_the_end_completes_nothing(void **state)
 }
 
 /* Many replies come at once, and each completion sends something: none of them runs on the stack of another. */
-static void completions_do_not_run_within_one_another(void **state)
+static void completions_do_not_nest(void **state)
 {
     enum { MANY = 100 };
     struct rig *r = *state;
@@ -126,7 +126,7 @@ static void completions_do_not_run_within_one_another(void **state)
 
 /* A reply that was read before the end of the channel, and completed by nobody, might lead to a use of what is freed.
  */
-static void what_was_not_completed_before_the_end_fails(void **state)
+static void commands_in_flight_at_the_end_fail(void **state)
 {
     struct rig *r = *state;
     struct seen seen = begin_to_see(r);
@@ -163,9 +163,12 @@ static void an_untracked_command_goes_right_behind_caching_no(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_thread_that_reads_for_others_completes_nothing), TEST(a_look_that_finds_the_end_completes_nothing),
-        TEST(a_command_that_finds_the_end_completes_nothing),   TEST(completions_do_not_run_within_one_another),
-        TEST(what_was_not_completed_before_the_end_fails),      TEST(an_untracked_command_goes_right_behind_caching_no),
+        TEST(a_thread_that_reads_for_others_completes_nothing),
+        TEST(a_look_that_finds_the_end_completes_nothing),
+        TEST(a_command_that_finds_the_end_completes_nothing),
+        TEST(completions_do_not_nest),
+        TEST(commands_in_flight_at_the_end_fail),
+        TEST(an_untracked_command_goes_right_behind_caching_no),
     };
 
     return cmocka_run_group_tests_name("channel_completion", tests, NULL, NULL);

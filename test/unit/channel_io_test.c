@@ -4,7 +4,7 @@
 
 /* ------------------------------------------------------------------ breaking */
 
-static void a_request_that_waited_for_all_of_it_ends_the_connection(void **state)
+static void a_request_that_waited_its_full_time_ends_the_connection(void **state)
 {
     struct rig *r = *state;
     struct caller pair[2];
@@ -52,7 +52,7 @@ static void the_scheduler_ends_a_connection_that_does_not_answer(void **state)
     assert_int_equal(broken, 1);
 }
 
-static void what_was_not_handed_to_the_socket_is_known_not_to_have_run(void **state)
+static void an_unsent_command_is_known_not_to_have_run(void **state)
 {
     enum { LARGE = 8 << 20 };
     struct rig *r = *state;
@@ -87,7 +87,7 @@ static bool wants_to_write(struct rig *r)
     return fd.fd >= 0 && (fd.events & POLLOUT);
 }
 
-static void what_did_not_fit_into_the_socket_goes_out_when_it_is_read(void **state)
+static void bytes_that_did_not_fit_are_sent_when_there_is_room(void **state)
 {
     enum { LARGE = 4 << 20 };
     struct rig *r = *state;
@@ -135,7 +135,7 @@ static void *run_sender(void *arg)
 }
 
 /* The sender sleeps until the socket has room: it is found in poll, with nothing to do. */
-static void who_sends_sleeps_while_the_socket_is_full(void **state)
+static void a_sender_sleeps_while_the_socket_is_full(void **state)
 {
     enum { LARGE = 4 << 20 };
     struct rig *r = *state;
@@ -155,7 +155,7 @@ static void who_sends_sleeps_while_the_socket_is_full(void **state)
     test_free(large);
 }
 
-static void nothing_is_sent_on_a_connection_that_is_no_more(void **state)
+static void nothing_is_sent_on_a_closed_connection(void **state)
 {
     struct rig *r = *state;
     uint64_t old = open_now(r);
@@ -179,7 +179,7 @@ static void nothing_is_sent_on_a_connection_that_is_no_more(void **state)
     assert_int_equal(r->reopened, 1);
 }
 
-static void a_reply_that_nobody_asked_for_breaks_it(void **state)
+static void an_unexpected_reply_breaks_the_connection(void **state)
 {
     struct rig *r = *state;
     struct dibs__error error;
@@ -195,7 +195,7 @@ static void a_reply_that_nobody_asked_for_breaks_it(void **state)
     attend_until_broken(r);
 }
 
-static void garbage_fails_who_waits_with_a_store_error(void **state)
+static void garbage_fails_waiting_calls_with_a_store_error(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = open_now(r);
@@ -276,7 +276,7 @@ static bool is_refused(struct rig *r, uint64_t serial)
  * The address may lead to another server by now, so the connection is given up; but not again and again, while the
  * address leads to a replica.
  */
-static void a_server_that_has_become_a_replica_is_left(void **state)
+static void a_server_that_became_a_replica_is_left(void **state)
 {
     struct rig *r = *state;
 
@@ -306,7 +306,7 @@ static void a_server_that_has_become_a_replica_is_left(void **state)
 
 /* By the clock of these tests every wait takes no time, which is less than what is taken for the usual time at first.
  */
-static void a_reply_that_polling_sees_is_paid_in(void **state)
+static void a_reply_seen_by_polling_is_credited(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = open_now(r);
@@ -318,7 +318,7 @@ static void a_reply_that_polling_sees_is_paid_in(void **state)
     assert_true(atomic_load(&r->endpoint.spin.asleep) == usual);
 }
 
-static void a_reply_that_a_thread_slept_for_is_measured(void **state)
+static void a_reply_after_a_sleep_is_measured(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = open_now(r);
@@ -333,20 +333,20 @@ static void a_reply_that_a_thread_slept_for_is_measured(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_request_that_waited_for_all_of_it_ends_the_connection),
+        TEST(a_request_that_waited_its_full_time_ends_the_connection),
         TEST(the_scheduler_ends_a_connection_that_does_not_answer),
-        TEST(what_was_not_handed_to_the_socket_is_known_not_to_have_run),
-        TEST(what_did_not_fit_into_the_socket_goes_out_when_it_is_read),
-        TEST(who_sends_sleeps_while_the_socket_is_full),
-        TEST(nothing_is_sent_on_a_connection_that_is_no_more),
-        TEST(a_reply_that_nobody_asked_for_breaks_it),
-        TEST(garbage_fails_who_waits_with_a_store_error),
+        TEST(an_unsent_command_is_known_not_to_have_run),
+        TEST(bytes_that_did_not_fit_are_sent_when_there_is_room),
+        TEST(a_sender_sleeps_while_the_socket_is_full),
+        TEST(nothing_is_sent_on_a_closed_connection),
+        TEST(an_unexpected_reply_breaks_the_connection),
+        TEST(garbage_fails_waiting_calls_with_a_store_error),
         TEST(a_server_that_hangs_up_fails_all_in_flight),
         TEST(a_look_finds_the_end_of_an_idle_connection),
         TEST(a_look_leaves_replies_alone),
-        TEST(a_server_that_has_become_a_replica_is_left),
-        TEST(a_reply_that_polling_sees_is_paid_in),
-        TEST(a_reply_that_a_thread_slept_for_is_measured),
+        TEST(a_server_that_became_a_replica_is_left),
+        TEST(a_reply_seen_by_polling_is_credited),
+        TEST(a_reply_after_a_sleep_is_measured),
     };
 
     return cmocka_run_group_tests_name("channel_io", tests, NULL, NULL);

@@ -59,7 +59,7 @@ static void all_replies_that_came_in_time_are_taken_late(void **state)
 }
 
 /* The scheduler's poll began before the process was stopped, and saw nothing. */
-static void a_reply_that_nobody_waits_for_is_taken_late_as_well(void **state)
+static void a_reply_that_nobody_waits_for_is_taken_late(void **state)
 {
     struct rig *r = *state;
     struct submits all;
@@ -84,7 +84,7 @@ int main(void)
         TEST(a_reply_that_came_in_time_is_taken_late),
         TEST(a_reply_is_taken_when_only_the_callers_time_is_over),
         TEST(all_replies_that_came_in_time_are_taken_late),
-        TEST(a_reply_that_nobody_waits_for_is_taken_late_as_well),
+        TEST(a_reply_that_nobody_waits_for_is_taken_late),
     };
 
     return cmocka_run_group_tests_name("channel_late", tests, NULL, NULL);

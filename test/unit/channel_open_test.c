@@ -8,7 +8,7 @@
  * A channel that is wanted is connected in the background, once. After a failure, the next try waits as long as for a
  * channel that is kept open.
  */
-static void one_that_is_wanted_is_connected_by_the_scheduler(void **state)
+static void the_scheduler_connects_a_wanted_channel(void **state)
 {
     struct rig *r = *state;
     struct pollfd fd;
@@ -42,7 +42,7 @@ static void one_that_is_wanted_is_connected_by_the_scheduler(void **state)
 }
 
 /* The thread that began it may never come back: who needs the channel leaves the try to the scheduler. */
-static void one_that_was_begun_and_is_needed_is_connected_by_the_scheduler(void **state)
+static void the_scheduler_finishes_a_begun_connection_that_is_needed(void **state)
 {
     struct rig *r = *state;
     struct dibs__error error;
@@ -58,7 +58,7 @@ static void one_that_was_begun_and_is_needed_is_connected_by_the_scheduler(void 
 }
 
 /* The pause after several failures does not hold for a call that waits: that of a first failure does. */
-static void one_that_is_needed_is_tried_again_soon(void **state)
+static void a_needed_channel_is_tried_again_soon(void **state)
 {
     struct rig *r = *state;
     struct pollfd fd;
@@ -87,7 +87,7 @@ static void fail_to_open(struct rig *r)
 }
 
 /* A server that refuses a connection is there; one that says nothing may not be. */
-static void a_failure_tells_whether_the_server_was_heard(void **state)
+static void a_failure_tells_whether_the_server_answered(void **state)
 {
     struct rig *r = *state;
 
@@ -217,7 +217,7 @@ static void *open_in_time(void *arg)
  * The thread that reads the broken connection has not come back yet. A thread that needs a connection gets a new one as
  * soon as the reader has let go of the old one.
  */
-static void who_comes_while_a_broken_connection_is_in_use(void **state)
+static void a_call_waits_while_a_broken_connection_is_in_use(void **state)
 {
     struct rig *r = *state;
     struct gate gate = {.clock = {gated_now, gated_wait, gated_poll}};
@@ -362,13 +362,13 @@ static void a_try_that_fails_is_told_to_all_who_wait_for_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(one_that_is_wanted_is_connected_by_the_scheduler),
-        TEST(one_that_was_begun_and_is_needed_is_connected_by_the_scheduler),
-        TEST(one_that_is_needed_is_tried_again_soon),
-        TEST(a_failure_tells_whether_the_server_was_heard),
+        TEST(the_scheduler_connects_a_wanted_channel),
+        TEST(the_scheduler_finishes_a_begun_connection_that_is_needed),
+        TEST(a_needed_channel_is_tried_again_soon),
+        TEST(a_failure_tells_whether_the_server_answered),
         TEST(a_channel_kept_open_connects_again_later_each_time),
         TEST(a_channel_in_a_hurry_connects_at_once),
-        TEST(who_comes_while_a_broken_connection_is_in_use),
+        TEST(a_call_waits_while_a_broken_connection_is_in_use),
         TEST(a_channel_not_kept_open_stays_closed),
         TEST(an_opener_in_a_hurry_leaves_the_try_to_the_scheduler),
         TEST(the_scheduler_gives_the_try_up_after_the_connect_timeout),

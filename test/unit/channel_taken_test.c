@@ -100,7 +100,7 @@ static void second_waits_for_the_first(struct rig *r, int64_t second_ms)
     moved_clock_await_waiting(&r->clock, 1);
 }
 
-static void a_reply_that_was_taken_in_time_is_waited_for(void **state)
+static void a_reply_being_processed_is_waited_for(void **state)
 {
     struct rig *r = *state;
     struct caller pair[2];
@@ -110,7 +110,7 @@ static void a_reply_that_was_taken_in_time_is_waited_for(void **state)
     expect_both(r, pair);
 }
 
-static void a_caller_with_less_time_waits_for_it_as_well(void **state)
+static void a_caller_out_of_time_waits_for_a_reply_being_processed(void **state)
 {
     struct rig *r = *state;
     struct caller pair[2];
@@ -121,7 +121,7 @@ static void a_caller_with_less_time_waits_for_it_as_well(void **state)
 }
 
 /* Nor does the scheduler give the connection up, or keep the processor to itself. */
-static void the_scheduler_waits_for_it_as_well(void **state)
+static void the_scheduler_waits_for_a_reply_being_processed(void **state)
 {
     struct rig *r = *state;
     struct caller pair[2];
@@ -139,7 +139,7 @@ static void the_scheduler_waits_for_it_as_well(void **state)
 }
 
 /* A thread that does not go on is not waited for without end. */
-static void that_wait_has_an_end(void **state)
+static void the_wait_for_a_reply_being_processed_has_an_end(void **state)
 {
     struct rig *r = *state;
     struct caller pair[2];
@@ -159,10 +159,10 @@ static void that_wait_has_an_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_reply_that_was_taken_in_time_is_waited_for),
-        TEST(a_caller_with_less_time_waits_for_it_as_well),
-        TEST(the_scheduler_waits_for_it_as_well),
-        TEST(that_wait_has_an_end),
+        TEST(a_reply_being_processed_is_waited_for),
+        TEST(a_caller_out_of_time_waits_for_a_reply_being_processed),
+        TEST(the_scheduler_waits_for_a_reply_being_processed),
+        TEST(the_wait_for_a_reply_being_processed_has_an_end),
     };
 
     return cmocka_run_group_tests_name("channel_taken", tests, NULL, NULL);

@@ -57,7 +57,7 @@ static void a_reader_that_leaves_early_passes_the_reading_on(void **state)
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-static void who_does_not_read_may_leave_early_as_well(void **state)
+static void a_thread_that_does_not_read_may_leave_early(void **state)
 {
     struct rig *r = *state;
     struct caller pair[2];
@@ -115,7 +115,7 @@ static void the_scheduler_reads_what_nobody_waits_for(void **state)
 
 /* ----------------------------------------------------------------- scheduler */
 
-static void what_is_submitted_is_answered_once_and_in_order(void **state)
+static void submitted_commands_are_answered_once_and_in_order(void **state)
 {
     struct rig *r = *state;
     struct submits all;
@@ -129,7 +129,7 @@ static void what_is_submitted_is_answered_once_and_in_order(void **state)
     assert_int_equal(dibs__channel_load(r->channel), 0);
 }
 
-static void what_is_submitted_is_told_of_a_break_once_and_in_order(void **state)
+static void submitted_commands_fail_once_and_in_order_when_the_link_breaks(void **state)
 {
     struct rig *r = *state;
     struct submits all;
@@ -146,7 +146,7 @@ static void what_is_submitted_is_told_of_a_break_once_and_in_order(void **state)
     assert_int_equal(all.broken, SUBMITS);
 }
 
-static void the_end_of_the_channel_tells_what_is_in_flight(void **state)
+static void the_end_of_the_channel_fails_what_is_in_flight(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = open_now(r);
@@ -194,7 +194,7 @@ static void a_command_that_tells_first_goes_behind_a_ping(void **state)
 }
 
 /* The connection breaks behind the reply to the PING: whether the command was executed is not known. */
-static void one_whose_ping_alone_is_answered_is_in_doubt(void **state)
+static void a_command_whose_ping_alone_is_answered_is_in_doubt(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = open_now(r);
@@ -240,7 +240,7 @@ static void a_reply_that_is_read_late_sets_no_clock_back(void **state)
     assert_int_equal(view.server_ahead_us, 1000);
 }
 
-static void a_clock_that_is_at_most_so_far_ahead_was_set_back(void **state)
+static void a_server_clocks_bound_can_only_be_lowered(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = open_now(r);
@@ -264,17 +264,17 @@ int main(void)
         TEST(each_of_many_threads_gets_its_own_replies),
         TEST(the_scheduler_reads_beside_many_threads),
         TEST(a_reader_that_leaves_early_passes_the_reading_on),
-        TEST(who_does_not_read_may_leave_early_as_well),
+        TEST(a_thread_that_does_not_read_may_leave_early),
         TEST(a_late_reply_is_not_given_to_the_next),
         TEST(the_scheduler_reads_what_nobody_waits_for),
-        TEST(what_is_submitted_is_answered_once_and_in_order),
-        TEST(what_is_submitted_is_told_of_a_break_once_and_in_order),
-        TEST(the_end_of_the_channel_tells_what_is_in_flight),
+        TEST(submitted_commands_are_answered_once_and_in_order),
+        TEST(submitted_commands_fail_once_and_in_order_when_the_link_breaks),
+        TEST(the_end_of_the_channel_fails_what_is_in_flight),
         TEST(a_command_that_tells_first_goes_behind_a_ping),
-        TEST(one_whose_ping_alone_is_answered_is_in_doubt),
+        TEST(a_command_whose_ping_alone_is_answered_is_in_doubt),
         TEST(the_clock_of_another_connection_is_not_taken),
         TEST(a_reply_that_is_read_late_sets_no_clock_back),
-        TEST(a_clock_that_is_at_most_so_far_ahead_was_set_back),
+        TEST(a_server_clocks_bound_can_only_be_lowered),
     };
 
     return cmocka_run_group_tests_name("channel", tests, NULL, NULL);

@@ -37,7 +37,7 @@ static void adding_ms_never_overflows(void **state)
         assert_int_equal(dibs__after_ms(rows[i].base, rows[i].ms), rows[i].sum);
 }
 
-static void what_is_left_is_rounded_up(void **state)
+static void time_left_is_rounded_up(void **state)
 {
     static const struct {
         int64_t deadline, now, ms;
@@ -51,7 +51,7 @@ static void what_is_left_is_rounded_up(void **state)
         assert_int_equal(dibs__ms_until(rows[i].deadline, rows[i].now), rows[i].ms);
 }
 
-static void it_never_goes_back(void **state)
+static void the_clock_never_goes_back(void **state)
 {
     int64_t last = dibs__now(real);
 
@@ -160,8 +160,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adding_ms_never_overflows),
-        cmocka_unit_test(what_is_left_is_rounded_up),
-        cmocka_unit_test(it_never_goes_back),
+        cmocka_unit_test(time_left_is_rounded_up),
+        cmocka_unit_test(the_clock_never_goes_back),
         cmocka_unit_test(waiting_ends_at_the_deadline_and_not_before),
         cmocka_unit_test(polling_ends_when_something_is_ready_or_at_the_deadline),
 #ifdef __linux__

@@ -68,7 +68,7 @@ static void an_ask_has_its_arguments_in_order(void **state)
     expect_words(&call.words, 6, behind);
 }
 
-static void the_others_have_theirs(void **state)
+static void other_scripts_have_their_arguments_in_order(void **state)
 {
     static const char *const released[] = {"t"};
     static const char *const quietly[] = {"t", "quiet"};
@@ -117,7 +117,7 @@ static void the_others_have_theirs(void **state)
 }
 
 /* The longest that there can be fit into a call. */
-static void the_longest_call_fits(void **state)
+static void the_longest_call_fits_its_buffer(void **state)
 {
     struct dibs__ask_words longest = {"t", UINT64_MAX / 2, UINT32_MAX, "c", INT64_MIN, true, UINT64_MAX / 2, NULL, 0};
     struct dibs__call call;
@@ -142,7 +142,7 @@ static void the_longest_call_fits(void **state)
 
 /* ------------------------------------------------------------------- replies */
 
-static void what_is_said_of_an_ask(void **state)
+static void replies_to_an_ask_are_decoded(void **state)
 {
     static const struct {
         const char *bytes;
@@ -189,7 +189,7 @@ static void what_is_said_of_an_ask(void **state)
     }
 }
 
-static void what_is_said_of_a_release(void **state)
+static void replies_to_a_release_are_decoded(void **state)
 {
     static const struct {
         const char *bytes;
@@ -214,7 +214,7 @@ static void what_is_said_of_a_release(void **state)
     }
 }
 
-static void what_is_said_of_a_retraction(void **state)
+static void replies_to_a_retraction_are_decoded(void **state)
 {
     struct read read = read_of("*5\r\n:1000\r\n:1\r\n:-1\r\n-ERR no\r\n:3\r\n");
     int64_t server_us;
@@ -230,7 +230,7 @@ static void what_is_said_of_a_retraction(void **state)
     done(read);
 }
 
-static void what_is_said_of_a_renewal(void **state)
+static void replies_to_a_renewal_are_decoded(void **state)
 {
     static const enum dibs__renew_code codes[] = {DIBS__RENEW_DONE, DIBS__RENEW_DONE,    DIBS__RENEW_GONE,
                                                   DIBS__RENEW_LATE, DIBS__RENEW_REFUSED, DIBS__RENEW_LONGER};
@@ -252,7 +252,7 @@ static void what_is_said_of_a_renewal(void **state)
 }
 
 /* Where all is done in short, the server's time stands alone. */
-static void what_is_said_of_many_renewals_at_once(void **state)
+static void replies_to_many_renewals_are_decoded(void **state)
 {
     static const struct {
         const char *bytes;
@@ -277,7 +277,7 @@ static void what_is_said_of_many_renewals_at_once(void **state)
     }
 }
 
-static void what_is_said_of_an_owner(void **state)
+static void replies_about_an_owner_are_decoded(void **state)
 {
     struct dibs__query_reply said;
     struct read read = read_of("*5\r\n$5\r\ntoken\r\n:300\r\n$2\r\n41\r\n:2\r\n:77\r\n");
@@ -302,7 +302,7 @@ static void what_is_said_of_an_owner(void **state)
     done(read);
 }
 
-static void what_is_said_of_a_forced_end(void **state)
+static void replies_to_a_forced_unlock_are_decoded(void **state)
 {
     static const struct {
         const char *bytes;
@@ -333,7 +333,7 @@ static void what_is_said_of_a_forced_end(void **state)
 
 /* ------------------------------------------------------- members of a quorum */
 
-static void what_a_vote_takes(void **state)
+static void a_vote_has_its_arguments_in_order(void **state)
 {
     static const char *const looked[] = {"5000", "look", "0", "77", "-", "0", "-", "-"};
     static const char *const admitted[] = {"5000", "admit", "9", "77", "-", "0", "-", "9007199254740990"};
@@ -380,7 +380,7 @@ static void expect_vote(const struct dibs__vote *said, const struct dibs__vote *
     assert_int_equal(said->mark, expected->mark);
 }
 
-static void what_is_said_of_a_vote(void **state)
+static void replies_to_a_vote_are_decoded(void **state)
 {
     static const struct {
         const char *bytes;
@@ -439,17 +439,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_ask_has_its_arguments_in_order),
-        cmocka_unit_test(the_others_have_theirs),
-        cmocka_unit_test(the_longest_call_fits),
-        cmocka_unit_test(what_is_said_of_an_ask),
-        cmocka_unit_test(what_is_said_of_a_release),
-        cmocka_unit_test(what_is_said_of_a_retraction),
-        cmocka_unit_test(what_is_said_of_a_renewal),
-        cmocka_unit_test(what_is_said_of_many_renewals_at_once),
-        cmocka_unit_test(what_is_said_of_an_owner),
-        cmocka_unit_test(what_is_said_of_a_forced_end),
-        cmocka_unit_test(what_a_vote_takes),
-        cmocka_unit_test(what_is_said_of_a_vote),
+        cmocka_unit_test(other_scripts_have_their_arguments_in_order),
+        cmocka_unit_test(the_longest_call_fits_its_buffer),
+        cmocka_unit_test(replies_to_an_ask_are_decoded),
+        cmocka_unit_test(replies_to_a_release_are_decoded),
+        cmocka_unit_test(replies_to_a_retraction_are_decoded),
+        cmocka_unit_test(replies_to_a_renewal_are_decoded),
+        cmocka_unit_test(replies_to_many_renewals_are_decoded),
+        cmocka_unit_test(replies_about_an_owner_are_decoded),
+        cmocka_unit_test(replies_to_a_forced_unlock_are_decoded),
+        cmocka_unit_test(a_vote_has_its_arguments_in_order),
+        cmocka_unit_test(replies_to_a_vote_are_decoded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

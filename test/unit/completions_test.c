@@ -69,7 +69,7 @@ static void a_begun_lock_is_held_once_its_completion_is_taken(void **state)
 }
 
 /* What a blocking call would have returned, in turn. */
-static void each_way_of_failing_is_told(void **state)
+static void each_failure_of_a_begun_call_is_told(void **state)
 {
     stage *s = *state;
 
@@ -109,7 +109,7 @@ static void each_way_of_failing_is_told(void **state)
     dibs_close(other);
 }
 
-static void what_needs_no_store_is_complete_at_once(void **state)
+static void a_call_that_needs_no_store_completes_at_once(void **state)
 {
     stage *s = *state;
 
@@ -183,7 +183,7 @@ static void a_task_does_one_thing_at_a_time(void **state)
     dibs_queue_free(q);
 }
 
-static void wrong_arguments_begin_nothing(void **state)
+static void begun_calls_refuse_wrong_arguments(void **state)
 {
     static const dibs_lock_options short_lease = {.lease_ms = 1}, unknown = {.flags = 1u << 31};
     stage *s = *state;
@@ -265,7 +265,7 @@ static void a_cancelled_wait_completes_at_once_and_leaves_nothing(void **state)
 }
 
 /* The store grants what it was asked for, but too late. */
-static void what_was_asked_for_is_given_back(void **state)
+static void a_grant_after_a_cancel_is_given_back(void **state)
 {
     stage *s = *state;
 
@@ -701,7 +701,7 @@ static void call_all(void *arg)
 }
 
 /* Those that write to the descriptor, empty and close it; also where the runtime is closed. */
-static void nor_are_the_other_calls(void **state)
+static void begun_calls_are_no_cancellation_points(void **state)
 {
     stage *s = *state;
 
@@ -821,7 +821,7 @@ static void one_queue_serves_several_runtimes_and_outlives_them(void **state)
 
 /* ---------------------------------------------------------------- shutdown and close */
 
-static void all_is_complete_before_close_returns(void **state)
+static void begun_calls_complete_before_close_returns(void **state)
 {
     enum { WAITING = 50 };
     stage *s = *state;
@@ -862,7 +862,7 @@ static void all_is_complete_before_close_returns(void **state)
     s->rt = NULL;
 }
 
-static void shutdown_ends_acquires_alone(void **state)
+static void shutdown_ends_begun_acquires_alone(void **state)
 {
     stage *s = *state;
 
@@ -924,12 +924,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STAGE(a_begun_lock_is_held_once_its_completion_is_taken),
-        STAGE(each_way_of_failing_is_told),
-        STAGE(what_needs_no_store_is_complete_at_once),
+        STAGE(each_failure_of_a_begun_call_is_told),
+        STAGE(a_call_that_needs_no_store_completes_at_once),
         STAGE(a_task_does_one_thing_at_a_time),
-        STAGE(wrong_arguments_begin_nothing),
+        STAGE(begun_calls_refuse_wrong_arguments),
         STAGE(a_cancelled_wait_completes_at_once_and_leaves_nothing),
-        STAGE(what_was_asked_for_is_given_back),
+        STAGE(a_grant_after_a_cancel_is_given_back),
         STAGE(a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded),
         STAGE(releases_are_never_cancelled),
         STAGE(the_completion_still_comes_after_the_task_was_freed),
@@ -943,12 +943,12 @@ int main(void)
         STAGE(the_descriptor_is_readable_just_while_a_completion_waits),
         STAGE(take_waits_for_one_completion_and_no_longer_than_its_time),
         STAGE(take_is_no_cancellation_point),
-        STAGE(nor_are_the_other_calls),
+        STAGE(begun_calls_are_no_cancellation_points),
         STAGE(completions_of_a_task_come_in_order),
         STAGE(fair_acquires_reach_the_store_in_order),
         STAGE(one_queue_serves_several_runtimes_and_outlives_them),
-        STAGE(all_is_complete_before_close_returns),
-        STAGE(shutdown_ends_acquires_alone),
+        STAGE(begun_calls_complete_before_close_returns),
+        STAGE(shutdown_ends_begun_acquires_alone),
         STAGE(on_event_may_begin_calls),
     };
 

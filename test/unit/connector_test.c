@@ -58,7 +58,7 @@ static dibs_status step_to_the_end(struct rig *r, struct dibs__connector *connec
 
 /* ------------------------------------------------------------------- one try */
 
-static void a_try_that_is_stepped_makes_a_link(void **state)
+static void a_stepped_try_makes_a_link(void **state)
 {
     struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
@@ -73,7 +73,7 @@ static void a_try_that_is_stepped_makes_a_link(void **state)
 }
 
 /* A caller whose time is over leaves the try as it is; another goes on with the same one. */
-static void a_deadline_does_not_end_a_try(void **state)
+static void a_callers_deadline_does_not_end_a_try(void **state)
 {
     struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
@@ -97,7 +97,7 @@ static void expect_given_up(struct rig *r, const struct dibs__connector *connect
 }
 
 /* The time is over when the clock says so, whatever poll(2) waits for. */
-static void a_try_that_is_stepped_is_given_up_in_time(void **state)
+static void a_stepped_try_is_given_up_in_time(void **state)
 {
     struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
@@ -115,7 +115,7 @@ static void a_try_that_is_stepped_is_given_up_in_time(void **state)
     dibs__connector_free(&connector);
 }
 
-static void a_try_that_is_waited_for_is_given_up_in_time(void **state)
+static void an_awaited_try_is_given_up_in_time(void **state)
 {
     struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, 50);
@@ -129,7 +129,7 @@ static void a_try_that_is_waited_for_is_given_up_in_time(void **state)
 }
 
 /* A link that is ready is not given up for its time, which may have passed on a slow machine. */
-static void a_link_that_is_ready_has_all_the_time(void **state)
+static void a_ready_link_is_not_given_up(void **state)
 {
     struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
@@ -141,7 +141,7 @@ static void a_link_that_is_ready_has_all_the_time(void **state)
     dibs__connector_free(&connector);
 }
 
-static void a_try_that_is_refused_has_ended(void **state)
+static void a_refused_try_has_ended(void **state)
 {
     struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
@@ -208,10 +208,10 @@ static void each_failure_puts_the_next_try_off_for_longer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_try_that_is_stepped_makes_a_link),        TEST(a_deadline_does_not_end_a_try),
-        TEST(a_try_that_is_stepped_is_given_up_in_time), TEST(a_try_that_is_waited_for_is_given_up_in_time),
-        TEST(a_link_that_is_ready_has_all_the_time),     TEST(a_try_that_is_refused_has_ended),
-        TEST(a_connector_is_freed_with_its_try),         TEST(each_failure_puts_the_next_try_off_for_longer),
+        TEST(a_stepped_try_makes_a_link),        TEST(a_callers_deadline_does_not_end_a_try),
+        TEST(a_stepped_try_is_given_up_in_time), TEST(an_awaited_try_is_given_up_in_time),
+        TEST(a_ready_link_is_not_given_up),      TEST(a_refused_try_has_ended),
+        TEST(a_connector_is_freed_with_its_try), TEST(each_failure_puts_the_next_try_off_for_longer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,7 +50,7 @@ static void tokens_name_the_host(void **state)
     expect_host("localhost");
 }
 
-static void what_would_not_be_one_word_is_replaced(void **state)
+static void odd_characters_of_a_host_name_are_replaced(void **state)
 {
     (void)state;
     host = "a b:c\x7f"
@@ -58,7 +58,7 @@ static void what_would_not_be_one_word_is_replaced(void **state)
     expect_host("a-b-c-d!~");
 }
 
-static void a_long_name_is_cut(void **state)
+static void a_long_host_name_is_cut(void **state)
 {
     static char name[HOST_MOST + 20];
 
@@ -79,8 +79,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_name_the_host),
-        cmocka_unit_test(what_would_not_be_one_word_is_replaced),
-        cmocka_unit_test(a_long_name_is_cut),
+        cmocka_unit_test(odd_characters_of_a_host_name_are_replaced),
+        cmocka_unit_test(a_long_host_name_is_cut),
     };
 
     return cmocka_run_group_tests_name("core", tests, NULL, NULL);

@@ -143,7 +143,7 @@ static void a_name_that_is_unknown_is_asked_for_again(void **state)
     expect(*state, "12", 4);
 }
 
-static void more_addresses_than_there_is_room(void **state)
+static void addresses_beyond_the_room_are_left_out(void **state)
 {
     answer = "1234567891";
     expect(*state, "12345678", 1);
@@ -156,9 +156,11 @@ static void more_addresses_than_there_is_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_resolver_is_asked_once),        TEST(a_failure_asks_again_and_rotates),
-        TEST(a_name_that_moves_is_followed),     TEST(a_name_that_is_unknown_is_asked_for_again),
-        TEST(more_addresses_than_there_is_room),
+        TEST(the_resolver_is_asked_once),
+        TEST(a_failure_asks_again_and_rotates),
+        TEST(a_name_that_moves_is_followed),
+        TEST(a_name_that_is_unknown_is_asked_for_again),
+        TEST(addresses_beyond_the_room_are_left_out),
     };
 
     return cmocka_run_group_tests_name("endpoint", tests, NULL, NULL);

@@ -31,7 +31,7 @@ static void a_long_sentence_is_cut(void **state)
     assert_int_equal(strlen(dibs_last_error()), DIBS__DETAIL_MAX - 1);
 }
 
-static void an_error_of_another_place_becomes_the_last(void **state)
+static void an_error_can_be_made_the_last_one(void **state)
 {
     struct dibs__error error = {DIBS_BUSY, "busy there"};
 
@@ -53,7 +53,7 @@ static void fail_elsewhere(void *arg)
     strcpy(seen[1], dibs_last_error());
 }
 
-static void each_thread_has_its_own(void **state)
+static void each_thread_has_its_own_last_error(void **state)
 {
     actor *other = actor_start();
 
@@ -66,7 +66,7 @@ static void each_thread_has_its_own(void **state)
     assert_string_equal(dibs_last_error(), "here");
 }
 
-static void names_are_quoted(void **state)
+static void names_in_errors_are_quoted(void **state)
 {
     static const struct {
         const char *name, *quoted;
@@ -111,12 +111,9 @@ static void escaping_never_cuts_within_an_escape(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sentence_stays_one_line),
-        cmocka_unit_test(a_long_sentence_is_cut),
-        cmocka_unit_test(an_error_of_another_place_becomes_the_last),
-        cmocka_unit_test(each_thread_has_its_own),
-        cmocka_unit_test(names_are_quoted),
-        cmocka_unit_test(escaping_never_cuts_within_an_escape),
+        cmocka_unit_test(a_sentence_stays_one_line),         cmocka_unit_test(a_long_sentence_is_cut),
+        cmocka_unit_test(an_error_can_be_made_the_last_one), cmocka_unit_test(each_thread_has_its_own_last_error),
+        cmocka_unit_test(names_in_errors_are_quoted),        cmocka_unit_test(escaping_never_cuts_within_an_escape),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,7 +72,7 @@ static void emit(struct dibs__events *queue, uint64_t number)
     dibs__events_emit(queue, DIBS_EVENT_LOST, "a", number, "number %d", (int)number);
 }
 
-static void they_come_in_order_on_one_thread(void **state)
+static void events_are_delivered_in_order_on_one_thread(void **state)
 {
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
@@ -98,7 +98,7 @@ static void they_come_in_order_on_one_thread(void **state)
     gate_destroy(&gate);
 }
 
-static void what_came_before_the_start_is_told_after_it_or_not_at_all(void **state)
+static void events_before_the_start_come_after_it_or_never(void **state)
 {
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
@@ -117,7 +117,7 @@ static void what_came_before_the_start_is_told_after_it_or_not_at_all(void **sta
     gate_destroy(&gate);
 }
 
-static void what_does_not_fit_is_counted_and_the_order_kept(void **state)
+static void dropped_events_are_counted_and_the_order_is_kept(void **state)
 {
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
@@ -139,7 +139,7 @@ static void what_does_not_fit_is_counted_and_the_order_kept(void **state)
     gate_destroy(&gate);
 }
 
-static void without_a_listener_nothing_happens(void **state)
+static void events_without_a_listener_do_nothing(void **state)
 {
     (void)state;
     emit(NULL, 1);
@@ -158,7 +158,7 @@ static void copy_event(const dibs_event *event, void *arg)
     snprintf(seen_name, sizeof seen_name, "%s", event->name ? event->name : "(null)");
 }
 
-static void the_strings_are_copies_and_whole(void **state)
+static void an_events_strings_are_whole_copies(void **state)
 {
     atomic_uint_fast64_t dropped = 0;
     char name[DIBS_NAME_MAX + 1], text[1000];
@@ -220,7 +220,7 @@ static bool was_called(void *arg)
     return atomic_load(&((struct user *)arg)->calls) > 0;
 }
 
-static void a_callback_may_use_the_runtime(void **state)
+static void an_event_callback_may_use_the_runtime(void **state)
 {
     stage *s = *state;
     struct user user = {.status = -1};
@@ -238,7 +238,7 @@ static void a_callback_may_use_the_runtime(void **state)
 }
 
 /* The queue fills while the callback stands still; locks, losses and the scheduler go on all the same. */
-static void a_callback_that_stands_still_holds_up_nobody(void **state)
+static void a_blocked_callback_holds_up_nobody(void **state)
 {
     stage *s = *state;
     static struct gate gate;
@@ -271,13 +271,13 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(they_come_in_order_on_one_thread),
-        cmocka_unit_test(what_came_before_the_start_is_told_after_it_or_not_at_all),
-        cmocka_unit_test(what_does_not_fit_is_counted_and_the_order_kept),
-        cmocka_unit_test(without_a_listener_nothing_happens),
-        cmocka_unit_test(the_strings_are_copies_and_whole),
-        TEST(a_callback_may_use_the_runtime),
-        TEST(a_callback_that_stands_still_holds_up_nobody),
+        cmocka_unit_test(events_are_delivered_in_order_on_one_thread),
+        cmocka_unit_test(events_before_the_start_come_after_it_or_never),
+        cmocka_unit_test(dropped_events_are_counted_and_the_order_is_kept),
+        cmocka_unit_test(events_without_a_listener_do_nothing),
+        cmocka_unit_test(an_events_strings_are_whole_copies),
+        TEST(an_event_callback_may_use_the_runtime),
+        TEST(a_blocked_callback_holds_up_nobody),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

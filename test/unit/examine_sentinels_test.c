@@ -87,7 +87,7 @@ static void expect(struct rig *r, unsigned count, dibs_verdict verdict, const ch
     assert_int_equal(r->count, count);
 }
 
-static void sentinels_in_use_can_not_be_asked(void **state)
+static void busy_sentinels_are_reported_as_unasked(void **state)
 {
     struct rig *r = *state;
 
@@ -98,7 +98,7 @@ static void sentinels_in_use_can_not_be_asked(void **state)
     dibs__sentinel_leave(r->store.sentinel);
 }
 
-static void those_that_name_no_master_are_told_one_by_one(void **state)
+static void sentinels_without_a_master_are_reported_one_by_one(void **state)
 {
     struct rig *r = *state;
 
@@ -106,7 +106,7 @@ static void those_that_name_no_master_are_told_one_by_one(void **state)
     assert_non_null(strstr(r->text, "does not know that name"));
 }
 
-static void one_that_names_another_master_is_told(void **state)
+static void a_sentinel_that_names_another_master_is_reported(void **state)
 {
     struct rig *r = *state;
 
@@ -120,9 +120,9 @@ static void one_that_names_another_master_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(sentinels_in_use_can_not_be_asked),
-        TEST(those_that_name_no_master_are_told_one_by_one),
-        TEST(one_that_names_another_master_is_told),
+        TEST(busy_sentinels_are_reported_as_unasked),
+        TEST(sentinels_without_a_master_are_reported_one_by_one),
+        TEST(a_sentinel_that_names_another_master_is_reported),
     };
 
     return cmocka_run_group_tests_name("examine_sentinels", tests, NULL, NULL);

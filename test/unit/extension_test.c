@@ -56,7 +56,7 @@ static const struct row {
     {DIBS__EXTENSION_DONE, LOSE, DIBS__EXTENSION_DONE, false, DIBS_OK},
 };
 
-static void each_event_leads_where_the_table_says(void **state)
+static void extension_events_follow_the_state_table(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -75,7 +75,7 @@ static void each_event_leads_where_the_table_says(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_event_leads_where_the_table_says),
+        cmocka_unit_test(extension_events_follow_the_state_table),
     };
 
     return cmocka_run_group_tests_name("extension", tests, NULL, NULL);

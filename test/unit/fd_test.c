@@ -66,7 +66,7 @@ static int ask_while_handlers_are_refused(void **state)
     return 0;
 }
 
-static void nothing_is_opened_where_a_fork_would_not_be_noticed(void **state)
+static void no_descriptor_is_opened_without_fork_handlers(void **state)
 {
     (void)state;
     if (!CAN_REFUSE)
@@ -92,7 +92,7 @@ static void descriptors_do_not_block_and_close_on_exec(void **state)
     assert_false(is_open(sock) || is_open(ends[0]) || is_open(ends[1]));
 }
 
-static void only_its_own_are_closed(void **state)
+static void only_descriptors_of_the_library_are_closed(void **state)
 {
     int foreign = open("/dev/null", O_RDONLY), sock = dibs__fd_socket(AF_UNIX);
 
@@ -117,7 +117,7 @@ static void an_impossible_socket_is_an_error(void **state)
     assert_int_not_equal(errno, 0);
 }
 
-static void a_child_has_none_of_its_parents(void **state)
+static void a_child_has_none_of_its_parents_descriptors(void **state)
 {
     enum { MANY = 100 };
     int fds[MANY];
@@ -161,7 +161,7 @@ static int closed_in_a_child(const int *fds, int count)
  * The child may use the numbers of the parent's descriptors for its own files, and those are open in its own child,
  * too.
  */
-static void what_a_child_opens_is_not_closed_in_its_child(void **state)
+static void a_grandchild_keeps_the_files_its_parent_opened(void **state)
 {
     enum { MANY = 20 };
     int fds[MANY];
@@ -193,7 +193,7 @@ static bool is_ready(const struct dibs__wake *wake)
     return poll(&fd, 1, 0) == 1;
 }
 
-static void a_ring_wakes_once_and_may_come_again(void **state)
+static void a_bell_wakes_once_and_may_ring_again(void **state)
 {
     struct dibs__wake wake;
 
@@ -228,7 +228,7 @@ static void *give(void *arg)
 }
 
 /* In whatever order the threads run: after the last ring, either a wake-up is still to come, or all has been seen. */
-static void no_ring_is_lost(void **state)
+static void no_ring_of_a_bell_is_lost(void **state)
 {
     struct counted counted = {.given = 0};
     pthread_t givers[2];
@@ -324,14 +324,14 @@ static void random_bytes_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_opened_where_a_fork_would_not_be_noticed),
+        cmocka_unit_test(no_descriptor_is_opened_without_fork_handlers),
         cmocka_unit_test(descriptors_do_not_block_and_close_on_exec),
-        cmocka_unit_test(only_its_own_are_closed),
+        cmocka_unit_test(only_descriptors_of_the_library_are_closed),
         cmocka_unit_test(an_impossible_socket_is_an_error),
-        cmocka_unit_test(a_child_has_none_of_its_parents),
-        cmocka_unit_test(what_a_child_opens_is_not_closed_in_its_child),
-        cmocka_unit_test(a_ring_wakes_once_and_may_come_again),
-        cmocka_unit_test(no_ring_is_lost),
+        cmocka_unit_test(a_child_has_none_of_its_parents_descriptors),
+        cmocka_unit_test(a_grandchild_keeps_the_files_its_parent_opened),
+        cmocka_unit_test(a_bell_wakes_once_and_may_ring_again),
+        cmocka_unit_test(no_ring_of_a_bell_is_lost),
         cmocka_unit_test(threads_block_all_signals_and_the_starter_does_not),
         cmocka_unit_test(a_forked_thread_has_a_number_of_its_own),
         cmocka_unit_test(jitter_stays_within_its_bounds_and_reaches_them),

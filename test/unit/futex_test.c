@@ -9,7 +9,7 @@ enum { ROUNDS = 20000 };
 
 static const struct dibs__clock *const real = &dibs__system_clock;
 
-static void a_word_that_was_changed_lets_nobody_sleep(void **state)
+static void a_changed_word_lets_nobody_sleep(void **state)
 {
     atomic_uint word = 1;
 
@@ -18,7 +18,7 @@ static void a_word_that_was_changed_lets_nobody_sleep(void **state)
     real->sleep(real, &word, 0, DIBS__NEVER);
 }
 
-static void a_sleep_ends_at_its_deadline(void **state)
+static void a_futex_sleep_ends_at_its_deadline(void **state)
 {
     atomic_uint word = 0;
     int64_t begin = dibs__now(real), deadline = begin + 20 * DIBS__NS_PER_MS;
@@ -84,8 +84,8 @@ static void a_wake_for_nobody_does_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_word_that_was_changed_lets_nobody_sleep),
-        cmocka_unit_test(a_sleep_ends_at_its_deadline),
+        cmocka_unit_test(a_changed_word_lets_nobody_sleep),
+        cmocka_unit_test(a_futex_sleep_ends_at_its_deadline),
         cmocka_unit_test(no_wake_is_lost),
         cmocka_unit_test(a_wake_for_nobody_does_nothing),
     };

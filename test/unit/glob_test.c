@@ -2,7 +2,7 @@
 #include "base/glob.h"
 #include "support/test.h"
 
-static void what_a_pattern_matches(void **state)
+static void a_pattern_matches_as_in_redis(void **state)
 {
     static const struct {
         const char *pattern, *text;
@@ -53,7 +53,7 @@ static void what_a_pattern_matches(void **state)
                     rows[i].pattern, rows[i].text);
 }
 
-static void what_is_escaped_means_itself(void **state)
+static void an_escaped_character_means_itself(void **state)
 {
     static const char text[] = "a*b?c[d]e\\f^-g h\n\xff";
     char pattern[2 * sizeof text];
@@ -69,8 +69,8 @@ static void what_is_escaped_means_itself(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_pattern_matches),
-        cmocka_unit_test(what_is_escaped_means_itself),
+        cmocka_unit_test(a_pattern_matches_as_in_redis),
+        cmocka_unit_test(an_escaped_character_means_itself),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

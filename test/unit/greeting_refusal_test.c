@@ -16,7 +16,7 @@ static void expect_refused(struct rig *r, const char *prefix, const char *reply,
 
 /* ------------------------------------------------------------------ refusals */
 
-static void rights_that_are_good_to_have_may_be_missing(void **state)
+static void optional_rights_may_be_missing(void **state)
 {
     static const char *const commands[] = {"CLIENT", "INFO", "TIME", "SCRIPT"};
     struct rig *r = *state;
@@ -44,7 +44,7 @@ static void eval_may_be_forbidden_where_the_scripts_are_loaded(void **state)
     expect_refused(r, "SCRIPT LOAD", ":1\r\n", DIBS_STORE_ERROR);
 }
 
-static void who_is_not_let_in_gets_no_connection(void **state)
+static void refused_credentials_give_no_connection(void **state)
 {
     struct rig *r = *state;
     char url[96];
@@ -57,7 +57,7 @@ static void who_is_not_let_in_gets_no_connection(void **state)
     assert_null(strstr(r->error.detail, "secret"));
 }
 
-static void a_server_that_takes_no_scripts_is_of_no_use(void **state)
+static void a_server_without_scripts_is_refused(void **state)
 {
     struct rig *r = *state;
 
@@ -72,7 +72,7 @@ static void a_server_that_takes_no_scripts_is_of_no_use(void **state)
  * Each detail says which command failed, and why, in the library's own words: those of the server might repeat a
  * password.
  */
-static void a_refusal_is_told_in_our_words(void **state)
+static void a_refusal_does_not_quote_the_server(void **state)
 {
     static const struct {
         const char *prefix, *reply;
@@ -120,7 +120,7 @@ static void a_right_that_is_missing_is_named(void **state)
 
 /* --------------------------------------------------------------- odd answers */
 
-static void odd_answers_are_as_good_as_none(void **state)
+static void odd_answers_to_a_greeting_count_as_none(void **state)
 {
     static const char *const times[] = {
         "*2\r\n:1\r\n:2\r\n", "*2\r\n$1\r\n1\r\n:2\r\n",  "*2\r\n:1\r\n$1\r\n2\r\n", "*2\r\n$2\r\n-1\r\n$1\r\n2\r\n",
@@ -145,13 +145,10 @@ static void odd_answers_are_as_good_as_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(rights_that_are_good_to_have_may_be_missing),
-        TEST(eval_may_be_forbidden_where_the_scripts_are_loaded),
-        TEST(who_is_not_let_in_gets_no_connection),
-        TEST(a_server_that_takes_no_scripts_is_of_no_use),
-        TEST(a_refusal_is_told_in_our_words),
-        TEST(a_right_that_is_missing_is_named),
-        TEST(odd_answers_are_as_good_as_none),
+        TEST(optional_rights_may_be_missing),          TEST(eval_may_be_forbidden_where_the_scripts_are_loaded),
+        TEST(refused_credentials_give_no_connection),  TEST(a_server_without_scripts_is_refused),
+        TEST(a_refusal_does_not_quote_the_server),     TEST(a_right_that_is_missing_is_named),
+        TEST(odd_answers_to_a_greeting_count_as_none),
     };
 
     return cmocka_run_group_tests_name("greeting_refusal", tests, NULL, NULL);

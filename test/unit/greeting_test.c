@@ -16,7 +16,7 @@ static void expect_in_order(struct rig *r, const char *const *prefixes, size_t c
 
 /* ------------------------------------------------------------------ greeting */
 
-static void it_greets_in_order(void **state)
+static void a_greeting_sends_its_commands_in_order(void **state)
 {
     static const char *const order[] = {"CLIENT SETNAME tester",
                                         "CLIENT ID",
@@ -77,7 +77,7 @@ static void only_without_eval_the_scripts_are_loaded(void **state)
     assert_int_equal(r->endpoint.scripts, (1u << DIBS__SCRIPT_COUNT) - 1);
 }
 
-static void it_is_let_in_first(void **state)
+static void a_greeting_authenticates_first(void **state)
 {
     static const char *const order[] = {"AUTH user secret", "SELECT 3", "CLIENT SETNAME", "CLIENT ID"};
     struct rig *r = *state;
@@ -103,7 +103,7 @@ static void a_password_alone_needs_no_user(void **state)
 }
 
 /* It is asked all that the next link needs in order to end this one. */
-static void for_subscriptions_it_is_only_let_in(void **state)
+static void a_subscriber_only_authenticates(void **state)
 {
     static const char *const order[] = {"AUTH user secret", "CLIENT SETNAME tester", "CLIENT ID", "INFO server",
                                         "CLIENT KILL ID 9223372036854775807"};
@@ -124,7 +124,7 @@ static void for_subscriptions_it_is_only_let_in(void **state)
 
 /* ----------------------------------------------------------- the link before */
 
-static void the_link_before_is_ended(void **state)
+static void the_previous_link_is_ended(void **state)
 {
     struct rig *r = *state;
     struct dibs__link_id first = connect_and_leave(r, NULL);
@@ -148,7 +148,7 @@ static void expect_not_killed(struct rig *r, struct dibs__link_id before)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 9223372036854775807"), kills + 1);
 }
 
-static void the_link_before_of_another_server_is_let_be(void **state)
+static void the_previous_link_of_another_server_is_left_alone(void **state)
 {
     struct rig *r = *state;
     struct dibs__link_id first = connect_and_leave(r, NULL);
@@ -157,7 +157,7 @@ static void the_link_before_of_another_server_is_let_be(void **state)
     expect_not_killed(r, first);
 }
 
-static void a_link_before_that_cannot_be_named_is_let_be(void **state)
+static void a_previous_link_without_an_id_is_left_alone(void **state)
 {
     struct rig *r = *state;
     const struct dibs__link_id first = connect_and_leave(r, NULL);
@@ -324,15 +324,15 @@ static void a_server_tells_of_its_disk_in_some_versions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(it_greets_in_order),
+        TEST(a_greeting_sends_its_commands_in_order),
         TEST(a_server_says_which_scripts_it_has),
         TEST(only_without_eval_the_scripts_are_loaded),
-        TEST(it_is_let_in_first),
+        TEST(a_greeting_authenticates_first),
         TEST(a_password_alone_needs_no_user),
-        TEST(for_subscriptions_it_is_only_let_in),
-        TEST(the_link_before_is_ended),
-        TEST(the_link_before_of_another_server_is_let_be),
-        TEST(a_link_before_that_cannot_be_named_is_let_be),
+        TEST(a_subscriber_only_authenticates),
+        TEST(the_previous_link_is_ended),
+        TEST(the_previous_link_of_another_server_is_left_alone),
+        TEST(a_previous_link_without_an_id_is_left_alone),
         TEST(a_server_says_whether_it_is_in_a_cluster),
         TEST(a_server_says_whether_it_has_sharded_channels),
         TEST(a_server_tracks_keys_from_a_version_on),

@@ -70,7 +70,7 @@ static void a_guard_unlocks_when_its_block_is_left(void **state)
     assert_int_equal(0, count_of(*state, "a") + count_of(*state, "b") + count_of(*state, "c"));
 }
 
-static void a_guard_that_got_nothing_unlocks_nothing(void **state)
+static void a_guard_that_got_no_lock_unlocks_nothing(void **state)
 {
     dibs_runtime *rt = *state;
 
@@ -159,7 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ROW(a_guard_unlocks_at_the_end_of_its_block),
         ROW(a_guard_unlocks_when_its_block_is_left),
-        ROW(a_guard_that_got_nothing_unlocks_nothing),
+        ROW(a_guard_that_got_no_lock_unlocks_nothing),
         ROW(a_guard_keeps_the_name_that_it_locked),
         ROW(a_guard_may_be_ended_once),
         ROW(a_guard_that_is_ended_tells_of_a_loss),

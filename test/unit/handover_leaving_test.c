@@ -3,7 +3,7 @@
 #include "unit/handover_setup.h"
 
 /* The lease is reserved for the first waiter, whose time ends before its thread runs. */
-static void who_runs_out_of_time_as_the_lease_waits_for_it_has_it(void **state)
+static void a_waiter_out_of_time_takes_a_lease_parked_for_it(void **state)
 {
     stage *s = *state;
 
@@ -31,7 +31,7 @@ static void who_runs_out_of_time_as_the_lease_waits_for_it_has_it(void **state)
  * A running thread takes the lease that is reserved for the first waiter, which then runs out of time. The second
  * waiter gets the lease next, or else the store.
  */
-static void who_runs_out_of_time_leaves_it_to_the_next(void **state)
+static void a_waiter_out_of_time_leaves_the_lease_to_the_next(void **state)
 {
     stage *s = *state;
 
@@ -132,7 +132,7 @@ static actor *one_that_was_asked_for(stage *s)
     return first;
 }
 
-static void a_shutdown_before_a_waiter_hears_what_was_asked_for_it(void **state)
+static void a_shutdown_gives_back_what_was_asked_for_a_waiter(void **state)
 {
     stage *s = *state;
     actor *first = one_that_was_asked_for(s);
@@ -145,7 +145,7 @@ static void a_shutdown_before_a_waiter_hears_what_was_asked_for_it(void **state)
 }
 
 /* The lease that was granted is over by then, and the store was not heard for that long: that is no outage. */
-static void a_waiter_that_runs_too_late_for_what_was_asked_for_it_asks_anew(void **state)
+static void a_waiter_too_late_for_what_was_asked_for_it_asks_again(void **state)
 {
     stage *s = *state;
     actor *first = one_that_was_asked_for(s);
@@ -163,12 +163,12 @@ static void a_waiter_that_runs_too_late_for_what_was_asked_for_it_asks_anew(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(who_runs_out_of_time_as_the_lease_waits_for_it_has_it),
-        TEST(who_runs_out_of_time_leaves_it_to_the_next),
+        TEST(a_waiter_out_of_time_takes_a_lease_parked_for_it),
+        TEST(a_waiter_out_of_time_leaves_the_lease_to_the_next),
         TEST(a_shutdown_as_the_lease_is_handed_over_strands_nothing),
         TEST(a_close_as_the_lease_is_handed_over_strands_nothing),
-        TEST(a_shutdown_before_a_waiter_hears_what_was_asked_for_it),
-        TEST(a_waiter_that_runs_too_late_for_what_was_asked_for_it_asks_anew),
+        TEST(a_shutdown_gives_back_what_was_asked_for_a_waiter),
+        TEST(a_waiter_too_late_for_what_was_asked_for_it_asks_again),
     };
 
     return cmocka_run_group_tests_name("cell_handover_leaving", tests, NULL, NULL);

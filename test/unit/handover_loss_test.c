@@ -2,7 +2,7 @@
 #include "support/test.h"
 #include "unit/handover_setup.h"
 
-static void a_loss_after_the_hand_over_is_the_new_holders(void **state)
+static void a_loss_after_the_hand_over_is_told_to_the_new_holder(void **state)
 {
     stage *s = *state;
 
@@ -35,7 +35,7 @@ static void a_loss_after_the_hand_over_is_the_new_holders(void **state)
 }
 
 /* The lease is lost while it is reserved for a waiter that does not run: no thread is told that it holds the lock. */
-static void a_loss_before_the_next_has_it_is_nobodys(void **state)
+static void a_loss_while_the_lease_is_parked_is_told_to_nobody(void **state)
 {
     stage *s = *state;
 
@@ -92,7 +92,7 @@ static void a_lease_that_was_lost_before_its_new_holder_ran_is_not_held(void **s
 }
 
 /* The clock jumps past the deadline of the lease, and the waiter runs at the same time as the scheduler. */
-static void a_machine_that_was_stopped_between_unlock_and_lock(void **state)
+static void a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken(void **state)
 {
     static const int64_t waits[] = {0, LONG};
     stage *s = *state;
@@ -149,10 +149,10 @@ static void a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_loss_after_the_hand_over_is_the_new_holders),
-        TEST(a_loss_before_the_next_has_it_is_nobodys),
+        TEST(a_loss_after_the_hand_over_is_told_to_the_new_holder),
+        TEST(a_loss_while_the_lease_is_parked_is_told_to_nobody),
         TEST(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held),
-        TEST(a_machine_that_was_stopped_between_unlock_and_lock),
+        TEST(a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken),
         TEST(a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan),
     };
 

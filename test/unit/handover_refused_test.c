@@ -41,7 +41,7 @@ static void expect_not_handed_over(stage *s, const dibs_lock_options *wanted, bo
     expect_nothing_left(s);
 }
 
-static void a_lease_that_is_not_what_the_waiter_wants(void **state)
+static void a_lease_with_other_options_is_not_handed_over(void **state)
 {
     static const dibs_lock_options the_default = {.lease_ms = LEASE},
                                    fixed_fair = {.flags = DIBS_FIXED_LEASE | DIBS_FAIR};
@@ -73,7 +73,7 @@ static void a_lease_that_is_not_what_the_waiter_wants(void **state)
     unlock_and_end(next, s->rt);
 }
 
-static void nothing_where_it_is_switched_off(void **state)
+static void no_lease_is_handed_over_where_that_is_switched_off(void **state)
 {
     stage *s = *state;
 
@@ -83,7 +83,7 @@ static void nothing_where_it_is_switched_off(void **state)
     expect_not_handed_over(s, NULL, false);
 }
 
-static void an_extended_lease(void **state)
+static void an_extended_lease_is_not_handed_over(void **state)
 {
     static const uint32_t leases[] = {60000, LEASE, 29000};
     stage *s = *state;
@@ -105,7 +105,7 @@ static void extend_in_actor(void *arg)
 }
 
 /* The answer to the extension could make the lease longer or shorter than its next holder wants. */
-static void a_lease_whose_extension_may_still_be_answered(void **state)
+static void a_lease_with_an_extension_in_flight_is_not_handed_over(void **state)
 {
     stage *s = *state;
     struct call_with call = {NULL, NULL, DIBS_CLOSED};
@@ -135,7 +135,7 @@ static void a_lease_whose_extension_may_still_be_answered(void **state)
 }
 
 /* Renewals get no answer: half of a lease is enough for handing over, less is not. */
-static void a_lease_with_less_than_half_of_it_left(void **state)
+static void a_lease_more_than_half_over_is_not_handed_over(void **state)
 {
     stage *s = *state;
     int64_t half = believed(LEASE) - MS(LEASE) / 2;
@@ -157,7 +157,7 @@ static void a_lease_with_less_than_half_of_it_left(void **state)
     expect_nothing_left(s);
 }
 
-static void a_lease_that_is_renewed_is_handed_over_for_as_long_as_is_wanted(void **state)
+static void a_renewed_lease_is_handed_over_as_often_as_wanted(void **state)
 {
     stage *s = *state;
 
@@ -183,12 +183,12 @@ static void a_lease_that_is_renewed_is_handed_over_for_as_long_as_is_wanted(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_lease_that_is_not_what_the_waiter_wants),
-        TEST(nothing_where_it_is_switched_off),
-        TEST(an_extended_lease),
-        TEST(a_lease_whose_extension_may_still_be_answered),
-        TEST(a_lease_with_less_than_half_of_it_left),
-        TEST(a_lease_that_is_renewed_is_handed_over_for_as_long_as_is_wanted),
+        TEST(a_lease_with_other_options_is_not_handed_over),
+        TEST(no_lease_is_handed_over_where_that_is_switched_off),
+        TEST(an_extended_lease_is_not_handed_over),
+        TEST(a_lease_with_an_extension_in_flight_is_not_handed_over),
+        TEST(a_lease_more_than_half_over_is_not_handed_over),
+        TEST(a_renewed_lease_is_handed_over_as_often_as_wanted),
     };
 
     return cmocka_run_group_tests_name("cell_handover_refused", tests, NULL, NULL);

@@ -43,7 +43,7 @@ static void an_unlock_for_a_waiter_here_does_not_touch_the_store(void **state)
 }
 
 /* All waiters get the lease in the order in which they came, each with the next fence. */
-static void it_goes_through_the_whole_line(void **state)
+static void a_lease_is_handed_through_the_whole_line(void **state)
 {
     enum { CROWD = 8 };
     stage *s = *state;
@@ -68,7 +68,7 @@ static void it_goes_through_the_whole_line(void **state)
     expect_nothing_left(s);
 }
 
-static void who_waited_for_long_has_it_before_a_running_thread(void **state)
+static void a_long_waiter_comes_before_a_running_thread(void **state)
 {
     stage *s = *state;
 
@@ -88,7 +88,7 @@ static void who_waited_for_long_has_it_before_a_running_thread(void **state)
     expect_nothing_left(s);
 }
 
-static void a_running_thread_has_it_before_who_just_came(void **state)
+static void a_running_thread_comes_before_a_new_waiter(void **state)
 {
     stage *s = *state;
 
@@ -118,7 +118,7 @@ static void a_running_thread_has_it_before_who_just_came(void **state)
     expect_nothing_left(s);
 }
 
-static void what_was_left_for_one_is_not_for_those_who_want_another(void **state)
+static void a_parked_lease_is_not_for_waiters_with_other_options(void **state)
 {
     stage *s = *state;
 
@@ -351,7 +351,7 @@ static void expect_all_kinds_of_outcomes(dibs_runtime *rt, uint64_t *acquired)
     assert_int_equal(stats.lost, 0);
 }
 
-static void many_threads_with_little_patience(void **state)
+static void many_threads_with_short_waits_strand_no_lease(void **state)
 {
     const char *url = "mem:contest";
     const dibs_config config = {.urls = &url, .url_count = 1, .handoff_ms = 2, .lease_ms = LONG_LEASE_MS};
@@ -390,14 +390,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(an_unlock_for_a_waiter_here_does_not_touch_the_store),
-        TEST(it_goes_through_the_whole_line),
-        TEST(who_waited_for_long_has_it_before_a_running_thread),
-        TEST(a_running_thread_has_it_before_who_just_came),
-        TEST(what_was_left_for_one_is_not_for_those_who_want_another),
+        TEST(a_lease_is_handed_through_the_whole_line),
+        TEST(a_long_waiter_comes_before_a_running_thread),
+        TEST(a_running_thread_comes_before_a_new_waiter),
+        TEST(a_parked_lease_is_not_for_waiters_with_other_options),
         TEST(after_handoff_ms_the_unlock_goes_through_the_store),
         TEST(others_wait_for_handoff_ms_and_one_critical_section),
         TEST(a_grant_is_good_for_1023_hand_overs),
-        cmocka_unit_test(many_threads_with_little_patience),
+        cmocka_unit_test(many_threads_with_short_waits_strand_no_lease),
     };
 
     return cmocka_run_group_tests_name("cell_handover", tests, NULL, NULL);

@@ -38,7 +38,7 @@ static unsigned most_at_one_place(size_t size, size_t at, unsigned shift)
 }
 
 /* Of 10,000 balls in 32,768 bins the fullest has five or six; ten would come once in ten million times. */
-static void names_that_differ_in_a_few_bytes_fall_to_different_places(void **state)
+static void similar_names_have_different_hashes(void **state)
 {
     static const size_t sizes[] = {6, 7, 8, 9, 11, 12, 15, 16, 17, 24, 31, 64, 100, 512};
 
@@ -67,7 +67,7 @@ static void every_bit_of_a_name_counts(void **state)
         }
 }
 
-static void the_size_counts(void **state)
+static void the_size_of_a_name_counts(void **state)
 {
     static const char zeros[64];
 
@@ -78,7 +78,7 @@ static void the_size_counts(void **state)
 }
 
 /* In memory that ends with the bytes, so that AddressSanitizer and valgrind notice what is read behind them. */
-static void bytes_are_the_same_if_none_differs(void **state)
+static void equal_bytes_compare_equal(void **state)
 {
     (void)state;
     for (size_t size = 0; size <= 80; size++) {
@@ -101,10 +101,10 @@ static void bytes_are_the_same_if_none_differs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_that_differ_in_a_few_bytes_fall_to_different_places),
+        cmocka_unit_test(similar_names_have_different_hashes),
         cmocka_unit_test(every_bit_of_a_name_counts),
-        cmocka_unit_test(the_size_counts),
-        cmocka_unit_test(bytes_are_the_same_if_none_differs),
+        cmocka_unit_test(the_size_of_a_name_counts),
+        cmocka_unit_test(equal_bytes_compare_equal),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,7 +55,7 @@ static void fill(struct dibs__heap *heap, unsigned *seed)
     }
 }
 
-static void the_earliest_comes_first(void **state)
+static void the_heap_gives_the_earliest_first(void **state)
 {
     struct dibs__heap heap = {0};
     unsigned seed = 1;
@@ -97,7 +97,7 @@ static void any_lease_may_be_removed(void **state)
 }
 
 /* Leases that are due at the same time and are told so take one place in the heap, and come out in the same order. */
-static void what_is_due_together_is_one_entry(void **state)
+static void leases_due_together_are_one_entry(void **state)
 {
     struct dibs__heap heap = {0};
 
@@ -136,7 +136,7 @@ static void a_lease_may_go_from_group_to_group(void **state)
     dibs__heap_free(&heap);
 }
 
-static void all_come_out_at_once_in_order_and_may_go_back(void **state)
+static void all_leases_come_out_in_order_and_may_go_back(void **state)
 {
     struct dibs__heap heap = {0};
     unsigned seed = 5;
@@ -163,9 +163,9 @@ static void all_come_out_at_once_in_order_and_may_go_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_earliest_comes_first),           TEST(a_lease_may_become_due_at_another_time),
-        TEST(any_lease_may_be_removed),           TEST(what_is_due_together_is_one_entry),
-        TEST(a_lease_may_go_from_group_to_group), TEST(all_come_out_at_once_in_order_and_may_go_back),
+        TEST(the_heap_gives_the_earliest_first),  TEST(a_lease_may_become_due_at_another_time),
+        TEST(any_lease_may_be_removed),           TEST(leases_due_together_are_one_entry),
+        TEST(a_lease_may_go_from_group_to_group), TEST(all_leases_come_out_in_order_and_may_go_back),
     };
 
     return cmocka_run_group_tests_name("heap", tests, NULL, NULL);

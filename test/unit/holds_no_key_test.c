@@ -9,7 +9,7 @@
 #include "support/fixture.h"
 #include "support/test.h"
 
-static void no_key_is_left_for_it(void **state)
+static void holds_report_that_no_thread_key_is_left(void **state)
 {
     enum { MOST = 4096 };
     static pthread_key_t keys[MOST];
@@ -43,7 +43,7 @@ static void no_key_is_left_for_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_key_is_left_for_it),
+        cmocka_unit_test(holds_report_that_no_thread_key_is_left),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,7 +213,7 @@ static void compare_with_model(const bool *held, unsigned names)
     }
 }
 
-static void it_agrees_with_a_model_in_random_order(void **state)
+static void the_table_agrees_with_a_model_in_random_order(void **state)
 {
     static const unsigned sizes[] = {3,  8,   9,   16,
                                      17, 100, 1000}; /* around the sizes at which the index is made and freed */
@@ -286,7 +286,7 @@ static size_t memory_in_use(void)
     return info.uordblks + info.hblkhd;
 }
 
-static void the_memory_goes_with_the_holds(void **state)
+static void the_memory_of_holds_is_freed_with_them(void **state)
 {
     size_t before = memory_in_use();
     char name[16];
@@ -322,7 +322,7 @@ static void hold_three(void *arg)
     add(2, "a");
 }
 
-static void what_a_thread_holds_at_its_end_is_orphaned(void **state)
+static void the_holds_of_a_thread_that_ends_are_orphaned(void **state)
 {
     unsigned before = atomic_load(&orphaned_count);
     actor *thread = actor_start();
@@ -363,7 +363,7 @@ static void reserve_only(void *arg)
 /*
  * A thread that tried a lock in vain and ended must leave nothing behind: a leak would grow with the number of threads.
  */
-static void a_thread_that_reserved_and_got_nothing_leaves_no_memory(void **state)
+static void a_thread_that_reserved_without_a_hold_leaves_no_memory(void **state)
 {
     (void)state;
 #ifdef CAN_MEASURE_MEMORY
@@ -392,14 +392,14 @@ int main(void)
         cmocka_unit_test(a_walk_looks_at_each_hold_once),
         cmocka_unit_test(the_last_hold_is_found_by_its_name_alone),
         cmocka_unit_test(the_last_hold_is_right_while_the_table_grows_and_shrinks),
-        cmocka_unit_test(it_agrees_with_a_model_in_random_order),
+        cmocka_unit_test(the_table_agrees_with_a_model_in_random_order),
         cmocka_unit_test(ten_thousand_holds_come_and_go),
 #ifdef CAN_MEASURE_MEMORY
-        cmocka_unit_test(the_memory_goes_with_the_holds),
+        cmocka_unit_test(the_memory_of_holds_is_freed_with_them),
 #endif
-        cmocka_unit_test(what_a_thread_holds_at_its_end_is_orphaned),
+        cmocka_unit_test(the_holds_of_a_thread_that_ends_are_orphaned),
         cmocka_unit_test(a_thread_that_holds_nothing_orphans_nothing),
-        cmocka_unit_test(a_thread_that_reserved_and_got_nothing_leaves_no_memory),
+        cmocka_unit_test(a_thread_that_reserved_without_a_hold_leaves_no_memory),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);

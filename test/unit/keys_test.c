@@ -65,7 +65,7 @@ static void the_slot_function_is_that_of_redis(void **state)
     assert_true(slot_of("{}foo", 5) != 12182);
 }
 
-static void names_that_the_contract_speaks_of(void **state)
+static void documented_names_have_documented_keys(void **state)
 {
     static const struct {
         const char *name;
@@ -128,7 +128,7 @@ static const char *some_text(char out[16])
 }
 
 /* Two keys may have the same slot by chance: one pair in 16,384. */
-static void it_is_said_exactly_of_those_whose_keys_lie_apart(void **state)
+static void names_whose_keys_are_in_two_slots_are_recognised(void **state)
 {
     enum { NAMES = 100000 };
     unsigned apart = 0, by_chance = 0;
@@ -154,10 +154,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_slot_function_is_that_of_redis),
-        cmocka_unit_test(names_that_the_contract_speaks_of),
+        cmocka_unit_test(documented_names_have_documented_keys),
         cmocka_unit_test(the_prefix_is_part_of_the_key),
         cmocka_unit_test(the_probe_has_a_key_of_its_own),
-        cmocka_unit_test(it_is_said_exactly_of_those_whose_keys_lie_apart),
+        cmocka_unit_test(names_whose_keys_are_in_two_slots_are_recognised),
     };
 
     return cmocka_run_group_tests_name("keys", tests, NULL, NULL);

@@ -52,7 +52,7 @@ static void the_deadline_is_one_percent_and_two_ms_early(void **state)
         assert_int_equal(dibs__lease_deadline(START, rows[i].lease_ms) - START, rows[i].believed);
 }
 
-static void it_is_lost_at_its_deadline_and_for_ever(void **state)
+static void a_lease_is_lost_at_its_deadline_for_ever(void **state)
 {
     struct dibs__lease *lease = lease_until(START);
 
@@ -66,7 +66,7 @@ static void it_is_lost_at_its_deadline_and_for_ever(void **state)
     dibs__lease_unref(lease);
 }
 
-static void losing_it_needs_no_deadline(void **state)
+static void a_lease_may_be_lost_before_its_deadline(void **state)
 {
     struct dibs__lease *lease = lease_until(START);
 
@@ -77,7 +77,7 @@ static void losing_it_needs_no_deadline(void **state)
     dibs__lease_unref(lease);
 }
 
-static void moving_it(void **state)
+static void a_lease_can_be_moved_to_a_later_deadline(void **state)
 {
     static const struct {
         int64_t to;
@@ -102,7 +102,7 @@ static void moving_it(void **state)
     }
 }
 
-static void what_remains_is_rounded_down(void **state)
+static void the_remaining_time_is_rounded_down(void **state)
 {
     static const struct {
         int64_t before; /* ns before the deadline */
@@ -153,7 +153,7 @@ static void *look(void *arg)
 }
 
 /* A fence is below 2^63 as long as the store's is below 2^53, and rises with each hand-over and each grant. */
-static void a_fence_is_the_grant_and_the_hand_over_in_it(void **state)
+static void a_fence_combines_grant_and_hand_over(void **state)
 {
     static const uint64_t grants[] = {1, 1700000000000000, (UINT64_C(1) << 53) - 1};
     struct dibs__lease *lease = lease_until(START);
@@ -211,7 +211,7 @@ static void *use_and_drop(void *arg)
     return NULL;
 }
 
-static void the_last_reference_frees_it(void **state)
+static void the_last_reference_frees_a_lease(void **state)
 {
     struct dibs__lease *lease = lease_until(START);
     pthread_t threads[4];
@@ -231,13 +231,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_lease_is_not_granted),
         cmocka_unit_test(the_deadline_is_one_percent_and_two_ms_early),
-        cmocka_unit_test(it_is_lost_at_its_deadline_and_for_ever),
-        cmocka_unit_test(losing_it_needs_no_deadline),
-        cmocka_unit_test(moving_it),
-        cmocka_unit_test(what_remains_is_rounded_down),
-        cmocka_unit_test(a_fence_is_the_grant_and_the_hand_over_in_it),
+        cmocka_unit_test(a_lease_is_lost_at_its_deadline_for_ever),
+        cmocka_unit_test(a_lease_may_be_lost_before_its_deadline),
+        cmocka_unit_test(a_lease_can_be_moved_to_a_later_deadline),
+        cmocka_unit_test(the_remaining_time_is_rounded_down),
+        cmocka_unit_test(a_fence_combines_grant_and_hand_over),
         cmocka_unit_test(a_renewal_races_with_the_deadline),
-        cmocka_unit_test(the_last_reference_frees_it),
+        cmocka_unit_test(the_last_reference_frees_a_lease),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 
 /* ------------------------------------------------------------------- driving */
 
-static void it_goes_on_after_a_deadline(void **state)
+static void a_link_goes_on_after_a_deadline(void **state)
 {
     struct rig *r = *state;
     int64_t until = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
@@ -24,7 +24,7 @@ static void it_goes_on_after_a_deadline(void **state)
 }
 
 /* Whoever sleeps for bytes leaves them in the socket: until it says so, it has taken nothing. */
-static void who_sleeps_takes_nothing(void **state)
+static void a_sleeping_reader_takes_nothing(void **state)
 {
     struct rig *r = *state;
     struct dibs__link *link = connected(r, NULL);
@@ -111,14 +111,14 @@ static void a_huge_array_is_not_allocated(void **state)
     expect_no_reply(r, "TIME", "*4097\r\n");
 }
 
-static void a_server_of_another_kind_is_told(void **state)
+static void a_server_of_another_kind_is_reported(void **state)
 {
     struct rig *r = *state;
 
     expect_no_reply(r, "CLIENT", "HTTP/1.1 400 Bad Request\r\n");
 }
 
-static void a_server_that_hangs_up_is_not_there(void **state)
+static void a_server_that_hangs_up_counts_as_absent(void **state)
 {
     struct rig *r = *state;
 
@@ -132,10 +132,10 @@ static void a_server_that_hangs_up_is_not_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(it_goes_on_after_a_deadline),         TEST(who_sleeps_takes_nothing),
-        TEST(another_server_has_another_number),   TEST(a_server_that_is_not_known_has_no_number),
-        TEST(a_huge_array_is_not_allocated),       TEST(a_server_of_another_kind_is_told),
-        TEST(a_server_that_hangs_up_is_not_there),
+        TEST(a_link_goes_on_after_a_deadline),         TEST(a_sleeping_reader_takes_nothing),
+        TEST(another_server_has_another_number),       TEST(a_server_that_is_not_known_has_no_number),
+        TEST(a_huge_array_is_not_allocated),           TEST(a_server_of_another_kind_is_reported),
+        TEST(a_server_that_hangs_up_counts_as_absent),
     };
 
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);

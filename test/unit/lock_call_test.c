@@ -48,7 +48,7 @@ static void a_query_that_is_begun_is_sent(void **state)
 }
 
 #if CAN_FAIL
-static void no_memory_for_a_call_is_said(void **state)
+static void a_call_without_memory_says_so(void **state)
 {
     struct scene *scene = *state;
     struct dibs__store *store = scene->seat.store;
@@ -78,7 +78,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_query_that_is_begun_is_sent, setup, teardown),
 #if CAN_FAIL
-        cmocka_unit_test_setup_teardown(no_memory_for_a_call_is_said, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_call_without_memory_says_so, setup, teardown),
 #endif
     };
 

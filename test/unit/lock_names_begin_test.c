@@ -121,7 +121,7 @@ static void unlock_all(struct scene *s)
     assert_status(DIBS_OK, dibs_task_leave(s->task));
 }
 
-static void one_completion_for_all(void **state)
+static void several_names_have_one_completion(void **state)
 {
     struct scene *s = *state;
 
@@ -147,7 +147,7 @@ static void one_completion_for_all(void **state)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
-static void arguments_and_use(void **state)
+static void beginning_several_names_checks_its_arguments(void **state)
 {
     static const char *const null[] = {NULL};
     struct scene *s = *state;
@@ -164,7 +164,7 @@ static void arguments_and_use(void **state)
     expect_no_more(s);
 }
 
-static void a_taken_name_leaves_none(void **state)
+static void a_taken_name_leaves_none_of_several_held(void **state)
 {
     struct scene *s = *state;
 
@@ -191,7 +191,7 @@ static void a_taken_name_leaves_none(void **state)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
-static void a_cancel_comes_at_once(void **state)
+static void a_cancel_completes_several_names_at_once(void **state)
 {
     struct scene *s = *state;
 
@@ -208,7 +208,7 @@ static void a_cancel_comes_at_once(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
 }
 
-static void a_task_that_is_freed_completes(void **state)
+static void freeing_a_task_completes_its_call_for_several_names(void **state)
 {
     struct scene *s = *state;
     dibs_task *task;
@@ -229,7 +229,7 @@ static void a_task_that_is_freed_completes(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
 }
 
-static void close_completes(void **state)
+static void close_completes_a_call_for_several_names(void **state)
 {
     struct scene *s = *state;
 
@@ -249,7 +249,7 @@ static int digit(const dibs_completion *done)
 }
 
 /* Each name brings its loss, and one that was given up brings none. */
-static void each_loss_is_told(void **state)
+static void the_loss_of_each_of_several_names_is_told(void **state)
 {
     const dibs_lock_options brief = {.lease_ms = 300, .flags = DIBS_FIXED_LEASE};
     struct scene *s = *state;
@@ -312,13 +312,13 @@ static void fair_calls_are_granted_in_the_order_of_their_begins(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_SCENE(one_completion_for_all),
-        WITH_SCENE(arguments_and_use),
-        WITH_SCENE(a_taken_name_leaves_none),
-        WITH_SCENE(a_cancel_comes_at_once),
-        WITH_SCENE(a_task_that_is_freed_completes),
-        WITH_SCENE(close_completes),
-        WITH_SCENE(each_loss_is_told),
+        WITH_SCENE(several_names_have_one_completion),
+        WITH_SCENE(beginning_several_names_checks_its_arguments),
+        WITH_SCENE(a_taken_name_leaves_none_of_several_held),
+        WITH_SCENE(a_cancel_completes_several_names_at_once),
+        WITH_SCENE(freeing_a_task_completes_its_call_for_several_names),
+        WITH_SCENE(close_completes_a_call_for_several_names),
+        WITH_SCENE(the_loss_of_each_of_several_names_is_told),
         WITH_SCENE(fair_calls_are_granted_in_the_order_of_their_begins),
     };
 

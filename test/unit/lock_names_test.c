@@ -128,7 +128,7 @@ static void run_unlock(void *arg)
 
 /* ------------------------------------------------------------------- threads */
 
-static void all_are_held_each_by_itself(void **state)
+static void each_of_several_names_is_held_by_itself(void **state)
 {
     static const char *const given[] = {"c", "a", "c", "b", "a"}, *const back[] = {"b", "c", "b", "a"};
     struct pair *p = *state;
@@ -152,7 +152,7 @@ static void all_are_held_each_by_itself(void **state)
     assert_int_equal(stats_of(p->rt).not_held, 0);
 }
 
-static void no_names_are_no_work(void **state)
+static void locking_no_names_does_nothing(void **state)
 {
     struct pair *p = *state;
 
@@ -160,7 +160,7 @@ static void no_names_are_no_work(void **state)
     assert_status(DIBS_OK, dibs_unlock_names(p->rt, NULL, 0));
 }
 
-static void arguments_are_checked_first(void **state)
+static void locking_several_names_checks_its_arguments_first(void **state)
 {
     static const char *const good[] = {"a"}, *const null[] = {"a", NULL}, *const empty[] = {"a", ""};
     static const char *many[DIBS_NAMES_MAX + 1];
@@ -185,7 +185,7 @@ static void arguments_are_checked_first(void **state)
     assert_status(DIBS_NOT_HELD, dibs_check(p->rt, "a"));
 }
 
-static void one_that_is_taken_leaves_none(void **state)
+static void one_taken_name_leaves_none_of_them_held(void **state)
 {
     static const char *const names[] = {"c", "b", "a"};
     struct pair *p = *state;
@@ -207,7 +207,7 @@ static void one_that_is_taken_leaves_none(void **state)
 }
 
 /* While the call waits for a name it holds those before it, and nothing of those behind it. */
-static void who_waits_holds_only_what_comes_before(void **state)
+static void a_waiting_call_holds_only_the_names_before(void **state)
 {
     static const char *const names[] = {"d", "c", "b", "a"};
     struct pair *p = *state;
@@ -236,7 +236,7 @@ static void who_waits_holds_only_what_comes_before(void **state)
     actor_end(a);
 }
 
-static void what_is_held_is_entered_again(void **state)
+static void names_already_held_are_entered_again(void **state)
 {
     static const char *const names[] = {"a", "b", "c"};
     struct pair *p = *state;
@@ -255,7 +255,7 @@ static void what_is_held_is_entered_again(void **state)
 }
 
 /* What was held before a call that fails is held as often as before. */
-static void a_failure_leaves_what_was_held(void **state)
+static void a_failure_leaves_earlier_holds(void **state)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options once = {.flags = DIBS_NO_REENTRY};
@@ -295,7 +295,7 @@ static void a_lost_hold_fails_at_once(void **state)
 }
 
 /* A name that was granted first is lost while the last is waited for. */
-static void a_loss_before_the_end_fails(void **state)
+static void a_loss_before_the_end_fails_the_call(void **state)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options brief = {.lease_ms = 40, .flags = DIBS_FIXED_LEASE};
@@ -318,7 +318,7 @@ static void a_loss_before_the_end_fails(void **state)
 }
 
 /* The time is over, or one try finds a name taken: the loss is what the caller has to know. */
-static void a_loss_goes_before_other_reasons(void **state)
+static void a_loss_is_reported_before_other_reasons(void **state)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options brief = {.lease_ms = 100, .flags = DIBS_FIXED_LEASE};
@@ -337,7 +337,7 @@ static void a_loss_goes_before_other_reasons(void **state)
 }
 
 /* A hold from before the call counts as well. */
-static void a_loss_of_what_was_held_fails(void **state)
+static void a_loss_of_an_earlier_hold_fails_the_call(void **state)
 {
     static const char *const names[] = {"a", "b"};
     const dibs_lock_options brief = {.lease_ms = 150, .flags = DIBS_FIXED_LEASE};
@@ -359,7 +359,7 @@ static void a_loss_of_what_was_held_fails(void **state)
 }
 
 /* The first status in the order given, and all are given up. */
-static void unlock_tells_the_first_that_failed(void **state)
+static void unlocking_several_names_reports_the_first_failure(void **state)
 {
     static const char *const names[] = {"d", "x", "b", "y", "a"}, *const held[] = {"a", "b", "d"};
     struct pair *p = *state;
@@ -393,7 +393,7 @@ static void a_name_twice_is_not_held_once(void **state)
     assert_status(DIBS_OK, dibs_unlock(p->rt, "a"));
 }
 
-static void behind_shutdown_nothing_is_acquired(void **state)
+static void no_names_are_acquired_after_shutdown(void **state)
 {
     static const char *const names[] = {"a", "b"};
     struct pair *p = *state;
@@ -412,7 +412,7 @@ static void behind_shutdown_nothing_is_acquired(void **state)
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
 }
 
-static void close_forgets_what_is_held(void **state)
+static void close_ends_holds_of_several_names(void **state)
 {
     static const char *const names[] = {"a", "b"};
     struct pair *p = *state;
@@ -434,7 +434,7 @@ static void close_forgets_what_is_held(void **state)
 }
 
 /* Fair acquires that fail leave nothing, and get what is free. */
-static void fair_ones_as_well(void **state)
+static void several_names_may_be_locked_fairly(void **state)
 {
     static const char *const names[] = {"a", "b", "c"};
     const dibs_lock_options fair = {.flags = DIBS_FAIR};
@@ -457,7 +457,7 @@ static void fair_ones_as_well(void **state)
 }
 
 /* Two calls of one process: the second waits for what the first has, without the store. */
-static void threads_of_a_process_exclude_each_other(void **state)
+static void threads_locking_several_names_exclude_each_other(void **state)
 {
     static const char *const names[] = {"a", "b", "c"};
     struct pair *p = *state;
@@ -484,7 +484,7 @@ static void threads_of_a_process_exclude_each_other(void **state)
 
 /* --------------------------------------------------------------------- tasks */
 
-static void a_task_that_is_entered_holds_them(void **state)
+static void an_entered_task_holds_several_names(void **state)
 {
     static const char *const names[] = {"a", "b", "c"};
     struct pair *p = *state;
@@ -507,7 +507,7 @@ static void a_task_that_is_entered_holds_them(void **state)
         await_free(p->other, names[i]);
 }
 
-static void a_cancel_ends_the_call(void **state)
+static void a_cancel_ends_a_call_for_several_names(void **state)
 {
     static const char *const names[] = {"a", "b", "c"};
     struct pair *p = *state;
@@ -535,7 +535,7 @@ static void a_cancel_ends_the_call(void **state)
 }
 
 /* A re-entry is no first acquire. */
-static void a_cancelled_task_enters_again(void **state)
+static void a_cancelled_task_may_re_enter_several_names(void **state)
 {
     static const char *const names[] = {"b", "a"}, *const more[] = {"a", "c"};
     struct pair *p = *state;
@@ -557,7 +557,7 @@ static void a_cancelled_task_enters_again(void **state)
     expect_free(p->other, "c");
 }
 
-static void a_task_waits_as_a_thread_does(void **state)
+static void a_task_waits_for_several_names(void **state)
 {
     static const char *const names[] = {"d", "c", "b", "a"};
     struct pair *p = *state;
@@ -593,27 +593,27 @@ static void a_task_waits_as_a_thread_does(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_PAIR(all_are_held_each_by_itself),
-        WITH_PAIR(no_names_are_no_work),
-        WITH_PAIR(arguments_are_checked_first),
-        WITH_PAIR(one_that_is_taken_leaves_none),
-        WITH_PAIR(who_waits_holds_only_what_comes_before),
-        WITH_PAIR(what_is_held_is_entered_again),
-        WITH_PAIR(a_failure_leaves_what_was_held),
+        WITH_PAIR(each_of_several_names_is_held_by_itself),
+        WITH_PAIR(locking_no_names_does_nothing),
+        WITH_PAIR(locking_several_names_checks_its_arguments_first),
+        WITH_PAIR(one_taken_name_leaves_none_of_them_held),
+        WITH_PAIR(a_waiting_call_holds_only_the_names_before),
+        WITH_PAIR(names_already_held_are_entered_again),
+        WITH_PAIR(a_failure_leaves_earlier_holds),
         WITH_PAIR(a_lost_hold_fails_at_once),
-        WITH_PAIR(a_loss_before_the_end_fails),
-        WITH_PAIR(a_loss_goes_before_other_reasons),
-        WITH_PAIR(a_loss_of_what_was_held_fails),
-        WITH_PAIR(unlock_tells_the_first_that_failed),
+        WITH_PAIR(a_loss_before_the_end_fails_the_call),
+        WITH_PAIR(a_loss_is_reported_before_other_reasons),
+        WITH_PAIR(a_loss_of_an_earlier_hold_fails_the_call),
+        WITH_PAIR(unlocking_several_names_reports_the_first_failure),
         WITH_PAIR(a_name_twice_is_not_held_once),
-        WITH_PAIR(behind_shutdown_nothing_is_acquired),
-        WITH_PAIR(close_forgets_what_is_held),
-        WITH_PAIR(fair_ones_as_well),
-        WITH_PAIR(threads_of_a_process_exclude_each_other),
-        WITH_PAIR(a_task_that_is_entered_holds_them),
-        WITH_PAIR(a_cancel_ends_the_call),
-        WITH_PAIR(a_cancelled_task_enters_again),
-        WITH_PAIR(a_task_waits_as_a_thread_does),
+        WITH_PAIR(no_names_are_acquired_after_shutdown),
+        WITH_PAIR(close_ends_holds_of_several_names),
+        WITH_PAIR(several_names_may_be_locked_fairly),
+        WITH_PAIR(threads_locking_several_names_exclude_each_other),
+        WITH_PAIR(an_entered_task_holds_several_names),
+        WITH_PAIR(a_cancel_ends_a_call_for_several_names),
+        WITH_PAIR(a_cancelled_task_may_re_enter_several_names),
+        WITH_PAIR(a_task_waits_for_several_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -265,7 +265,7 @@ static void an_unlock_by_another_thread_is_told(void **state)
     assert_int_equal(stats_of(s->rt).not_held, 1);
 }
 
-static void unlock_all_gives_up_everything_and_says_the_first_trouble(void **state)
+static void unlock_all_releases_everything_and_reports_the_first_failure(void **state)
 {
     stage *s = *state;
     actor *other = actor_start();
@@ -366,7 +366,7 @@ static void a_lease_is_extended_longer_and_shorter(void **state)
     }
 }
 
-static void a_fixed_lease_is_extended_this_once(void **state)
+static void a_fixed_lease_is_extended_once(void **state)
 {
     stage *s = *state;
 
@@ -421,7 +421,7 @@ static actor *begin_extension(stage *s, struct extension *e, uint32_t lease_ms)
     return a;
 }
 
-static void an_extension_that_is_not_answered_in_time(void **state)
+static void an_extension_not_answered_in_time_says_so(void **state)
 {
     static const struct {
         uint32_t lease_ms;
@@ -517,7 +517,7 @@ static void an_extension_while_a_renewal_is_in_flight_comes_after_it(void **stat
 }
 
 /* The answer comes in the round in which the lease ends: what dibs_extend says, dibs_check must say too. */
-static void an_extension_answered_after_the_deadline_is_not_called_good(void **state)
+static void an_extension_answered_after_the_deadline_fails(void **state)
 {
     stage *s = *state;
     struct extension e;
@@ -605,15 +605,15 @@ int main(void)
         TEST(a_lost_lock_keeps_no_thread_of_the_process_waiting),
         TEST(an_unlock_says_what_the_store_says),
         TEST(an_unlock_by_another_thread_is_told),
-        TEST(unlock_all_gives_up_everything_and_says_the_first_trouble),
+        TEST(unlock_all_releases_everything_and_reports_the_first_failure),
         TEST(arguments_are_checked_before_anything_else),
         TEST(a_lease_is_extended_longer_and_shorter),
-        TEST(a_fixed_lease_is_extended_this_once),
-        TEST(an_extension_that_is_not_answered_in_time),
+        TEST(a_fixed_lease_is_extended_once),
+        TEST(an_extension_not_answered_in_time_says_so),
         TEST(an_extension_that_failed_is_tried_again_until_its_time_is_over),
         TEST(an_extension_that_is_refused_says_so_at_once),
         TEST(an_extension_while_a_renewal_is_in_flight_comes_after_it),
-        TEST(an_extension_answered_after_the_deadline_is_not_called_good),
+        TEST(an_extension_answered_after_the_deadline_fails),
 #ifdef ALLOW
         cmocka_unit_test(a_nested_pair_makes_no_system_call),
 #endif

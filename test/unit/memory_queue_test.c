@@ -34,7 +34,7 @@ static void waiters_are_served_in_the_order_of_arrival(void **state)
     close_user(&other);
 }
 
-static void who_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask(void **state)
+static void a_waiter_that_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask(void **state)
 {
     struct user user;
     struct dibs__answer answer;
@@ -124,7 +124,7 @@ static void the_owner_that_asks_is_granted_again(void **state)
     }
 }
 
-static void who_was_granted_by_a_push_and_asks_owns_it(void **state)
+static void a_waiter_granted_by_a_push_owns_the_lock_when_it_asks(void **state)
 {
     struct user user;
     struct dibs__answer answer;
@@ -143,7 +143,7 @@ static void who_was_granted_by_a_push_and_asks_owns_it(void **state)
     close_user(&user);
 }
 
-static void the_time_to_ask_again(void **state)
+static void a_waiter_is_told_when_to_ask_again(void **state)
 {
     static const struct {
         uint32_t owners_ms, elapsed_ms, askers_ms;
@@ -168,7 +168,7 @@ static void the_time_to_ask_again(void **state)
 
 /* ------------------------------------------- releases, retractions, the rest */
 
-static void the_ask_behind_a_release_comes_behind_the_queue(void **state)
+static void an_ask_with_a_release_comes_behind_the_queue(void **state)
 {
     struct user user;
     struct dibs__attempt one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
@@ -195,7 +195,7 @@ static void the_ask_behind_a_release_comes_behind_the_queue(void **state)
     close_user(&user);
 }
 
-static void the_ask_behind_a_release_that_waited_already_keeps_its_place(void **state)
+static void an_ask_with_a_release_keeps_an_earlier_place(void **state)
 {
     struct user user;
     struct dibs__attempt one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
@@ -211,7 +211,7 @@ static void the_ask_behind_a_release_that_waited_already_keeps_its_place(void **
     close_user(&user);
 }
 
-static void a_release_of_what_is_not_held(void **state)
+static void releasing_what_is_not_held_changes_nothing(void **state)
 {
     struct user user;
     struct dibs__answer answer;
@@ -233,7 +233,7 @@ static void a_release_of_what_is_not_held(void **state)
     close_user(&user);
 }
 
-static void retractions_of_who_waits_and_of_who_was_granted(void **state)
+static void waiting_and_granted_attempts_may_be_retracted(void **state)
 {
     struct user user;
     struct dibs__answer answer;
@@ -258,7 +258,7 @@ static void retractions_of_who_waits_and_of_who_was_granted(void **state)
     close_user(&user);
 }
 
-static void a_concluded_attempt_leaves_nothing_but_what_it_holds(void **state)
+static void a_concluded_attempt_leaves_only_its_hold(void **state)
 {
     struct user user;
     struct dibs__attempt owner = waiting("owner", 1000), waiter = waiting("waiter", 1000), last = waiting("last", 1000);
@@ -338,17 +338,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(waiters_are_served_in_the_order_of_arrival),
-        TEST(who_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask),
+        TEST(a_waiter_that_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask),
         TEST(nobody_passes_the_queue_when_a_lease_ends),
         TEST(one_try_of_the_head_gets_the_lock),
         TEST(the_owner_that_asks_is_granted_again),
-        TEST(who_was_granted_by_a_push_and_asks_owns_it),
-        TEST(the_time_to_ask_again),
-        TEST(the_ask_behind_a_release_comes_behind_the_queue),
-        TEST(the_ask_behind_a_release_that_waited_already_keeps_its_place),
-        TEST(a_release_of_what_is_not_held),
-        TEST(retractions_of_who_waits_and_of_who_was_granted),
-        TEST(a_concluded_attempt_leaves_nothing_but_what_it_holds),
+        TEST(a_waiter_granted_by_a_push_owns_the_lock_when_it_asks),
+        TEST(a_waiter_is_told_when_to_ask_again),
+        TEST(an_ask_with_a_release_comes_behind_the_queue),
+        TEST(an_ask_with_a_release_keeps_an_earlier_place),
+        TEST(releasing_what_is_not_held_changes_nothing),
+        TEST(waiting_and_granted_attempts_may_be_retracted),
+        TEST(a_concluded_attempt_leaves_only_its_hold),
         TEST(a_grant_that_nobody_waits_for_goes_to_the_next),
         TEST(force_unlock_serves_the_queue),
     };

@@ -6,7 +6,7 @@
 #include "support/wait.h"
 #include "unit/memory_setup.h"
 
-static void who_closes_waits_no_longer(void **state)
+static void a_store_that_closes_leaves_the_queues(void **state)
 {
     struct user one, other;
     struct dibs__answer answer;
@@ -65,7 +65,7 @@ static bool granted_while_closing(void *context, const struct dibs__grant *grant
     return false;
 }
 
-static void who_is_being_told_is_not_freed(void **state)
+static void a_store_is_not_freed_while_it_is_being_told(void **state)
 {
     static struct closer closer;
     struct user user;
@@ -156,7 +156,7 @@ static void *take_turns(void *arg)
     return NULL;
 }
 
-static void threads_take_turns(void **state)
+static void users_of_one_space_take_turns(void **state)
 {
     static struct member members[MEMBERS];
     unsigned turns = 0;
@@ -182,7 +182,7 @@ static void threads_take_turns(void **state)
     close_user(&user);
 }
 
-static void names_of_spaces(void **state)
+static void names_choose_the_space(void **state)
 {
     static const struct {
         const char *one, *other;
@@ -230,8 +230,11 @@ static void a_space_ends_with_its_last_user(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(names_of_spaces),    TEST(who_closes_waits_no_longer),      TEST(who_is_being_told_is_not_freed),
-        TEST(threads_take_turns), TEST(a_space_ends_with_its_last_user),
+        TEST(names_choose_the_space),
+        TEST(a_store_that_closes_leaves_the_queues),
+        TEST(a_store_is_not_freed_while_it_is_being_told),
+        TEST(users_of_one_space_take_turns),
+        TEST(a_space_ends_with_its_last_user),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

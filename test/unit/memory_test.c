@@ -109,7 +109,7 @@ static void on_done(struct dibs__batch *batch, const struct dibs__error *error)
     done_count++;
 }
 
-static void a_renewal_prolongs_what_still_is_the_tokens(void **state)
+static void a_renewal_prolongs_only_the_tokens_own_lease(void **state)
 {
     static struct dibs__batch batch;
     struct user user;
@@ -161,7 +161,7 @@ static void only_an_extension_shortens(void **state)
     close_user(&user);
 }
 
-static void each_call_is_a_command(void **state)
+static void calls_to_a_store_in_memory_count_as_commands(void **state)
 {
     static struct dibs__batch batch = {.done = on_done};
     struct user user;
@@ -180,7 +180,7 @@ static void each_call_is_a_command(void **state)
     close_user(&user);
 }
 
-static void it_has_no_replicas(void **state)
+static void a_store_in_memory_has_no_replicas(void **state)
 {
     struct moved_clock *clock = *state;
     struct dibs__store *store;
@@ -204,10 +204,10 @@ int main(void)
         TEST(a_retraction_takes_away_only_its_own_token),
         TEST(query_tells_the_owner),
         TEST(force_unlock_takes_it_from_a_token_or_from_any),
-        TEST(a_renewal_prolongs_what_still_is_the_tokens),
+        TEST(a_renewal_prolongs_only_the_tokens_own_lease),
         TEST(only_an_extension_shortens),
-        TEST(each_call_is_a_command),
-        TEST(it_has_no_replicas),
+        TEST(calls_to_a_store_in_memory_count_as_commands),
+        TEST(a_store_in_memory_has_no_replicas),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,7 @@ static uint16_t group(struct dibs__metrics *m, const char *name)
     return dibs__metrics_group(m, name, strlen(name));
 }
 
-static void bounds_rise_by_half_and_by_a_third(void **state)
+static void bucket_bounds_rise_by_half_and_by_a_third(void **state)
 {
     (void)state;
     assert_int_equal(dibs__metrics_bound(0), 1000);
@@ -61,7 +61,7 @@ static void a_time_is_in_the_bucket_of_the_next_bound(void **state)
     dibs__metrics_free(m);
 }
 
-static void a_group_is_what_stands_before_the_first_colon(void **state)
+static void a_group_is_the_text_before_the_first_colon(void **state)
 {
     struct dibs__metrics *m = dibs__metrics_new();
     char name[DIBS_NAME_MAX + 1], cut[DIBS__METRICS_GROUP_NAME_MAX];
@@ -80,7 +80,7 @@ static void a_group_is_what_stands_before_the_first_colon(void **state)
     dibs__metrics_free(m);
 }
 
-static void what_has_no_room_is_counted_with_the_rest(void **state)
+static void groups_without_room_are_counted_with_the_rest(void **state)
 {
     struct dibs__metrics *m = dibs__metrics_new();
     struct dibs__metrics_view view;
@@ -138,10 +138,10 @@ static void threads_make_each_group_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bounds_rise_by_half_and_by_a_third),
+        cmocka_unit_test(bucket_bounds_rise_by_half_and_by_a_third),
         cmocka_unit_test(a_time_is_in_the_bucket_of_the_next_bound),
-        cmocka_unit_test(a_group_is_what_stands_before_the_first_colon),
-        cmocka_unit_test(what_has_no_room_is_counted_with_the_rest),
+        cmocka_unit_test(a_group_is_the_text_before_the_first_colon),
+        cmocka_unit_test(groups_without_room_are_counted_with_the_rest),
         cmocka_unit_test(threads_make_each_group_once),
     };
     return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);

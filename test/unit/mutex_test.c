@@ -52,7 +52,7 @@ static void *tell(void *arg)
     return arg;
 }
 
-static void a_waiting_thread_lets_go(void **state)
+static void a_waiting_thread_releases_the_mutex(void **state)
 {
     pthread_t thread;
 
@@ -135,7 +135,7 @@ static void misuse_ends_a_test_build(void **state)
     assert_aborts(require_without_it);
 }
 #else
-static void nothing_is_checked_otherwise(void **state)
+static void an_ordinary_build_checks_no_mutex_use(void **state)
 {
     struct dibs__mutex free_one = DIBS__MUTEX_INITIALIZER;
 
@@ -149,11 +149,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_exclude_each_other),
-        cmocka_unit_test(a_waiting_thread_lets_go),
+        cmocka_unit_test(a_waiting_thread_releases_the_mutex),
 #ifdef DIBS_CHECKED
         cmocka_unit_test(misuse_ends_a_test_build),
 #else
-        cmocka_unit_test(nothing_is_checked_otherwise),
+        cmocka_unit_test(an_ordinary_build_checks_no_mutex_use),
 #endif
     };
 

@@ -4,7 +4,7 @@
 #include "core/names.h"
 #include "support/test.h"
 
-static void each_name_is_in_it_once(void **state)
+static void a_set_has_each_name_once(void **state)
 {
     struct dibs__names names = {.count = 0};
     char name[32];
@@ -23,7 +23,7 @@ static void each_name_is_in_it_once(void **state)
     dibs__names_free(&names);
 }
 
-static void an_empty_one_can_be_freed(void **state)
+static void an_empty_set_of_names_can_be_freed(void **state)
 {
     struct dibs__names names = {.count = 0};
 
@@ -34,8 +34,8 @@ static void an_empty_one_can_be_freed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_name_is_in_it_once),
-        cmocka_unit_test(an_empty_one_can_be_freed),
+        cmocka_unit_test(a_set_has_each_name_once),
+        cmocka_unit_test(an_empty_set_of_names_can_be_freed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,7 +71,7 @@ static void a_thread_that_holds_the_lock_is_refused(void **state)
 }
 
 /* Whatever flags a hold was acquired with, the flags of the second call decide. */
-static void the_flag_speaks_of_its_own_call(void **state)
+static void no_reentry_concerns_its_own_call(void **state)
 {
     stage *s = *state;
 
@@ -87,7 +87,7 @@ static void the_flag_speaks_of_its_own_call(void **state)
     }
 }
 
-static void a_full_count_is_refused_too(void **state)
+static void no_reentry_refuses_at_a_full_count_too(void **state)
 {
     stage *s = *state;
 
@@ -100,7 +100,7 @@ static void a_full_count_is_refused_too(void **state)
 }
 
 /* As without the flag: the thread must learn of the loss, and unlock. */
-static void a_lost_hold_is_lost(void **state)
+static void no_reentry_reports_a_lost_hold_as_lost(void **state)
 {
     stage *s = *state;
 
@@ -120,7 +120,7 @@ static void a_lost_hold_is_lost(void **state)
     assert_int_equal(hold_of(s->rt, "a").count, 1);
 }
 
-static void a_closing_runtime_says_so(void **state)
+static void no_reentry_reports_a_closing_runtime(void **state)
 {
     stage *s = *state;
 
@@ -133,7 +133,7 @@ static void a_closing_runtime_says_so(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
 }
 
-static void arguments_are_checked_first(void **state)
+static void no_reentry_checks_arguments_first(void **state)
 {
     stage *s = *state;
 
@@ -144,7 +144,7 @@ static void arguments_are_checked_first(void **state)
     assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){0, DIBS_NO_REENTRY | 16, 0}));
 }
 
-static void another_owner_is_somebody_else(void **state)
+static void no_reentry_does_not_concern_another_owner(void **state)
 {
     stage *s = *state;
 
@@ -179,7 +179,7 @@ static void lock_forever(void *arg)
 }
 
 /* A thread with the flag waits for another thread's hold, and gets the lease handed over, as without the flag. */
-static void a_thread_waits_for_another(void **state)
+static void no_reentry_waits_for_another_thread(void **state)
 {
     static const dibs_lock_options *const options[] = {&once, &once_fair};
     stage *s = *state;
@@ -211,14 +211,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(a_thread_that_holds_the_lock_is_refused),
-        TEST(the_flag_speaks_of_its_own_call),
-        TEST(a_full_count_is_refused_too),
-        TEST(a_lost_hold_is_lost),
-        TEST(a_closing_runtime_says_so),
-        TEST(arguments_are_checked_first),
-        TEST(another_owner_is_somebody_else),
-        TEST(a_thread_waits_for_another),
+        TEST(a_thread_that_holds_the_lock_is_refused),   TEST(no_reentry_concerns_its_own_call),
+        TEST(no_reentry_refuses_at_a_full_count_too),    TEST(no_reentry_reports_a_lost_hold_as_lost),
+        TEST(no_reentry_reports_a_closing_runtime),      TEST(no_reentry_checks_arguments_first),
+        TEST(no_reentry_does_not_concern_another_owner), TEST(no_reentry_waits_for_another_thread),
     };
 
     return cmocka_run_group_tests_name("no_reentry", tests, NULL, NULL);

@@ -37,7 +37,7 @@ static int setup(void **state)
     return 0;
 }
 
-static void it_is_done_again_until_it_succeeds(void **state)
+static void a_failed_once_is_tried_again(void **state)
 {
     struct dibs__once once = {0};
 
@@ -64,7 +64,7 @@ static bool runs(void *arg)
     return atomic_load(&work.runs) > 0;
 }
 
-static void many_threads_do_it_once_and_wait_for_it(void **state)
+static void many_threads_do_once_and_wait(void **state)
 {
     enum { THREADS = 8 };
     static struct dibs__once once;
@@ -85,7 +85,7 @@ static void many_threads_do_it_once_and_wait_for_it(void **state)
 }
 
 /* The thread that did the work does not exist in the child, so the child does not wait for it. */
-static void a_child_does_not_wait_for_a_thread_of_its_parent(void **state)
+static void a_childs_once_does_not_wait_for_its_parents_thread(void **state)
 {
     static struct dibs__once once;
     pthread_t thread;
@@ -114,9 +114,9 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
-        TEST(it_is_done_again_until_it_succeeds),
-        TEST(many_threads_do_it_once_and_wait_for_it),
-        TEST(a_child_does_not_wait_for_a_thread_of_its_parent),
+        TEST(a_failed_once_is_tried_again),
+        TEST(many_threads_do_once_and_wait),
+        TEST(a_childs_once_does_not_wait_for_its_parents_thread),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,7 @@ static const struct {
     BAD("keep_ms", .keep_ms = 60001),
 };
 
-static void what_is_wrong_is_named(void **state)
+static void open_names_the_wrong_field(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof bads / sizeof bads[0]; i++) {
@@ -66,7 +66,7 @@ static void what_is_wrong_is_named(void **state)
     assert_status(DIBS_INVALID, dibs_open(NULL, NULL));
 }
 
-static void the_limits_themselves_are_allowed(void **state)
+static void open_allows_the_limits_themselves(void **state)
 {
     static const dibs_config goods[] = {
         {.urls = mem, .url_count = 1, .lease_ms = 20, .renew_ms = 10},
@@ -95,7 +95,7 @@ static void the_limits_themselves_are_allowed(void **state)
     dibs_shutdown(NULL);
 }
 
-static void zero_is_the_default(void **state)
+static void zero_selects_the_default(void **state)
 {
     dibs_runtime *rt;
 
@@ -114,7 +114,7 @@ static void zero_is_the_default(void **state)
     dibs_close(rt);
 }
 
-static void the_environment_says_where(void **state)
+static void open_reads_the_url_from_the_environment(void **state)
 {
     static const struct {
         const char *value;
@@ -140,7 +140,7 @@ static void the_environment_says_where(void **state)
     unsetenv("DIBS_URL");
 }
 
-static void strings_are_copied(void **state)
+static void open_copies_its_strings(void **state)
 {
     char url[] = "mem:copied", prefix[] = "p:", label[] = "label";
     const char *urls[] = {url};
@@ -171,7 +171,7 @@ static void the_version_is_that_of_the_header(void **state)
 
 /* --------------------------------------------------------- owner and stats */
 
-static void the_owner_and_force_unlock(void **state)
+static void query_and_force_unlock_use_the_token(void **state)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_owner owner;
@@ -214,7 +214,7 @@ static void each_attempt_has_a_token_of_its_own(void **state)
     dibs_close(rt);
 }
 
-static void the_numbers_are_right(void **state)
+static void statistics_of_the_core_are_right(void **state)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_stats stats;
@@ -245,11 +245,15 @@ static void the_numbers_are_right(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_wrong_is_named),     cmocka_unit_test(the_limits_themselves_are_allowed),
-        cmocka_unit_test(zero_is_the_default),        cmocka_unit_test(the_environment_says_where),
-        cmocka_unit_test(strings_are_copied),         cmocka_unit_test(the_version_is_that_of_the_header),
-        cmocka_unit_test(the_owner_and_force_unlock), cmocka_unit_test(each_attempt_has_a_token_of_its_own),
-        cmocka_unit_test(the_numbers_are_right),
+        cmocka_unit_test(open_names_the_wrong_field),
+        cmocka_unit_test(open_allows_the_limits_themselves),
+        cmocka_unit_test(zero_selects_the_default),
+        cmocka_unit_test(open_reads_the_url_from_the_environment),
+        cmocka_unit_test(open_copies_its_strings),
+        cmocka_unit_test(the_version_is_that_of_the_header),
+        cmocka_unit_test(query_and_force_unlock_use_the_token),
+        cmocka_unit_test(each_attempt_has_a_token_of_its_own),
+        cmocka_unit_test(statistics_of_the_core_are_right),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ static actor *asker_in_an_outage(stage *s)
     return asker;
 }
 
-static void who_does_not_wait_is_told_of_it(void **state)
+static void a_single_try_is_told_of_an_outage(void **state)
 {
     stage *s = *state;
     actor *asker = asker_in_an_outage(s);
@@ -38,7 +38,7 @@ static void who_does_not_wait_is_told_of_it(void **state)
     actor_end(asker);
 }
 
-static void who_waits_in_line_is_told_of_it(void **state)
+static void a_thread_in_line_is_told_of_an_outage(void **state)
 {
     stage *s = *state;
     actor *crowd[CROWD];
@@ -87,7 +87,7 @@ static void the_end_of_an_outage_is_noticed(void **state)
 }
 
 /* The machine was suspended while the thread asked: a failure after that may be the first moment of an outage. */
-static void who_was_suspended_in_an_ask_rides_it_out_from_then_on(void **state)
+static void a_thread_suspended_in_an_ask_has_its_whole_outage_budget(void **state)
 {
     stage *s = *state;
     actor *asker = actor_start();
@@ -108,7 +108,7 @@ static void who_was_suspended_in_an_ask_rides_it_out_from_then_on(void **state)
 }
 
 /* The thread had not heard from the store for longer than outage_ms, because it was told to wait: that is no outage. */
-static void who_slept_for_long_rides_it_out_from_then_on(void **state)
+static void a_thread_that_slept_for_long_has_its_whole_outage_budget(void **state)
 {
     stage *s = *state;
     actor *asker = actor_start();
@@ -150,7 +150,7 @@ static void begin_behind_a_thread(stage *s, actor *waiters[CROWD], int64_t wait_
  * The waiters waited for a thread of this process, whose release cannot reach the store: their outage budget begins
  * only then.
  */
-static void who_waited_behind_a_thread_here_rides_it_out(void **state)
+static void a_thread_in_line_rides_an_outage_out(void **state)
 {
     stage *s = *state;
     actor *waiters[CROWD];
@@ -187,7 +187,7 @@ static bool has_asked(void *arg)
 }
 
 /* All leave at once when the outage budget is over, not one after the other. */
-static void who_waited_behind_a_thread_here_leaves_with_the_first(void **state)
+static void a_thread_in_line_gives_up_with_the_first(void **state)
 {
     stage *s = *state;
     actor *waiters[CROWD];
@@ -217,7 +217,7 @@ static void who_waited_behind_a_thread_here_leaves_with_the_first(void **state)
 }
 
 /* The waiter's own time is over before the command's is: nobody knows whether the store can be reached. */
-static void who_has_less_time_than_the_store_runs_out_of_it(void **state)
+static void a_wait_shorter_than_a_command_times_out(void **state)
 {
     static const struct {
         int64_t answered; /* ns after the wait began, which was for 5 ms */
@@ -267,7 +267,7 @@ static actor *asker_without_replicas(stage *s, int64_t wait_ms)
     return asker;
 }
 
-static void a_rival_does_not_keep_alive_who_has_no_replicas(void **state)
+static void a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas(void **state)
 {
     stage *s = *state;
     actor *asker = asker_without_replicas(s, DIBS_WAIT_FOREVER);
@@ -338,7 +338,7 @@ static actor *begin_told(struct told *told, dibs_runtime *rt, int64_t wait_ms)
  * DIBS_UNAVAILABLE is told to each: to the first asker, to the thread behind it, to the last asker, and to a single
  * try.
  */
-static void the_end_of_a_wait_without_replicas_is_due_to_them(void **state)
+static void a_wait_without_replicas_ends_with_that_reason(void **state)
 {
     stage *s = *state;
     struct told told[CROWD];
@@ -370,7 +370,7 @@ static void the_end_of_a_wait_without_replicas_is_due_to_them(void **state)
 }
 
 /* Not one after the other, each with an outage budget of its own. */
-static void all_who_have_no_replicas_give_up_together(void **state)
+static void all_waiters_without_replicas_give_up_together(void **state)
 {
     stage *s = *state;
     actor *crowd[CROWD] = {asker_without_replicas(s, DIBS_WAIT_FOREVER)};
@@ -392,7 +392,7 @@ static void all_who_have_no_replicas_give_up_together(void **state)
 
 /* The thread has its own outage budget, which counts from when it came, even before it meets a grant without replicas.
  */
-static void who_comes_later_to_wait_without_replicas_has_outage_budget_left(void **state)
+static void a_later_waiter_without_replicas_has_budget_left(void **state)
 {
     stage *s = *state;
     actor *early = asker_without_replicas(s, DIBS_WAIT_FOREVER), *late = actor_start();
@@ -419,19 +419,19 @@ static void who_comes_later_to_wait_without_replicas_has_outage_budget_left(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(who_does_not_wait_is_told_of_it),
-        TEST(who_waits_in_line_is_told_of_it),
+        TEST(a_single_try_is_told_of_an_outage),
+        TEST(a_thread_in_line_is_told_of_an_outage),
         TEST(the_end_of_an_outage_is_noticed),
-        TEST(who_was_suspended_in_an_ask_rides_it_out_from_then_on),
-        TEST(who_slept_for_long_rides_it_out_from_then_on),
-        TEST(who_waited_behind_a_thread_here_rides_it_out),
-        TEST(who_waited_behind_a_thread_here_leaves_with_the_first),
-        TEST(who_has_less_time_than_the_store_runs_out_of_it),
-        TEST(a_rival_does_not_keep_alive_who_has_no_replicas),
+        TEST(a_thread_suspended_in_an_ask_has_its_whole_outage_budget),
+        TEST(a_thread_that_slept_for_long_has_its_whole_outage_budget),
+        TEST(a_thread_in_line_rides_an_outage_out),
+        TEST(a_thread_in_line_gives_up_with_the_first),
+        TEST(a_wait_shorter_than_a_command_times_out),
+        TEST(a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas),
         TEST(grants_without_replicas_are_forgotten),
-        TEST(the_end_of_a_wait_without_replicas_is_due_to_them),
-        TEST(all_who_have_no_replicas_give_up_together),
-        TEST(who_comes_later_to_wait_without_replicas_has_outage_budget_left),
+        TEST(a_wait_without_replicas_ends_with_that_reason),
+        TEST(all_waiters_without_replicas_give_up_together),
+        TEST(a_later_waiter_without_replicas_has_budget_left),
     };
 
     return cmocka_run_group_tests_name("patience queue", tests, NULL, NULL);

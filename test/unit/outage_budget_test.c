@@ -94,7 +94,7 @@ static void an_outage_that_spends_every_token_lasts_no_longer(void **state)
     actor_end(other);
 }
 
-static void the_outage_counts_from_when_the_store_was_heard_last(void **state)
+static void an_outage_counts_from_the_stores_last_reply(void **state)
 {
     stage *s = *state;
     actor *other = actor_start();
@@ -116,7 +116,7 @@ static void the_outage_counts_from_when_the_store_was_heard_last(void **state)
     actor_end(other);
 }
 
-static void all_who_waited_out_an_outage_give_up_together(void **state)
+static void all_waiters_of_an_outage_give_up_together(void **state)
 {
     stage *s = *state;
     actor *crowd[CROWD];
@@ -138,7 +138,7 @@ static void all_who_waited_out_an_outage_give_up_together(void **state)
  * The others do not ask once more when the asker has found that the outage budget is over: each ask may take the
  * command timeout.
  */
-static void who_gives_up_with_another_does_not_ask_before(void **state)
+static void a_waiter_that_gives_up_with_another_does_not_ask_before(void **state)
 {
     stage *s = *state;
     actor *crowd[CROWD];
@@ -163,7 +163,7 @@ static void who_gives_up_with_another_does_not_ask_before(void **state)
 }
 
 /* A thread that came later than those which gave up has outage budget left, and asks on in their place. */
-static void who_came_later_has_outage_budget_left(void **state)
+static void a_later_waiter_has_outage_budget_left(void **state)
 {
     stage *s = *state;
     actor *early = actor_start(), *late = actor_start();
@@ -190,7 +190,7 @@ static void who_came_later_has_outage_budget_left(void **state)
 }
 
 /* What waiting cannot mend is told to the asker at once; the next thread asks for itself. */
-static void a_refusal_comes_back_at_once(void **state)
+static void a_refusal_is_reported_at_once(void **state)
 {
     static const dibs_status refusals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
     stage *s = *state;
@@ -210,7 +210,7 @@ static void a_refusal_comes_back_at_once(void **state)
     actor_end(other);
 }
 
-static void a_grant_that_comes_when_its_lease_is_over_is_none(void **state)
+static void a_grant_that_comes_after_its_lease_is_refused(void **state)
 {
     stage *s = *state;
     dibs_owner owner;
@@ -248,12 +248,12 @@ int main(void)
         TEST(one_try_does_not_ride_out_anything),
         TEST(an_outage_is_ridden_out_for_outage_ms),
         TEST(an_outage_that_spends_every_token_lasts_no_longer),
-        TEST(the_outage_counts_from_when_the_store_was_heard_last),
-        TEST(all_who_waited_out_an_outage_give_up_together),
-        TEST(who_gives_up_with_another_does_not_ask_before),
-        TEST(who_came_later_has_outage_budget_left),
-        TEST(a_refusal_comes_back_at_once),
-        TEST(a_grant_that_comes_when_its_lease_is_over_is_none),
+        TEST(an_outage_counts_from_the_stores_last_reply),
+        TEST(all_waiters_of_an_outage_give_up_together),
+        TEST(a_waiter_that_gives_up_with_another_does_not_ask_before),
+        TEST(a_later_waiter_has_outage_budget_left),
+        TEST(a_refusal_is_reported_at_once),
+        TEST(a_grant_that_comes_after_its_lease_is_refused),
         TEST(an_acquire_without_an_answer_leaves_nothing_behind),
     };
 

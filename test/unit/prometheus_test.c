@@ -87,14 +87,14 @@ static void threads_that_wait_are_counted_while_they_wait(void **state)
     expect_line(s->rt, "dibs_waiting 0");
     expect_line(s->rt, "dibs_wait_seconds_sum 0.02");
     expect_line(s->rt, "dibs_hold_seconds_sum 0.02");
-    actor *in_vain = waiter(s, 1, 100);
+    actor *unlucky = waiter(s, 1, 100);
     expect_line(s->rt, "dibs_waiting 1");
     moved_clock_advance(&s->clock, MS(200));
-    assert_status(DIBS_TIMEOUT, actor_result(in_vain));
+    assert_status(DIBS_TIMEOUT, actor_result(unlucky));
     expect_line(s->rt, "dibs_waiting 0");
     expect_line(s->rt, "dibs_wait_seconds_count 2"); /* of those that got it */
     expect_line(s->rt, "dibs_timed_out_total 1");
-    actor_end(in_vain);
+    actor_end(unlucky);
     unlock_and_end(next, s->rt);
     expect_line(s->rt, "dibs_hold_seconds_sum 0.22");
 }
@@ -131,7 +131,7 @@ static void the_hold_of_a_thread_that_ended_is_no_hold(void **state)
     expect_line(s->rt, "dibs_released_total 0");
 }
 
-static void odd_groups_are_written_as_text(void **state)
+static void odd_group_names_are_escaped(void **state)
 {
     stage *s = *state;
 
@@ -144,7 +144,7 @@ static void odd_groups_are_written_as_text(void **state)
     expect_line(s->rt, "dibs_group_waiting{group=\"\\\\xFF\\\\xC3\"} 0");
 }
 
-static void what_is_no_character_is_written_as_bytes(void **state)
+static void bytes_that_are_no_character_are_escaped(void **state)
 {
     static const char *const rows[][2] = {
         {"\xc0\xaf", "\\\\xC0\\\\xAF"}, /* overlong */
@@ -257,7 +257,7 @@ static void each_group_has_a_label_of_its_own(void **state)
 }
 
 /* More groups than a runtime tells apart, one of which is named like the group of the rest. */
-static void the_rest_shares_no_label(void **state)
+static void the_rest_shares_no_label_with_a_group(void **state)
 {
     stage *s = *state;
     char name[32];
@@ -273,7 +273,7 @@ static void the_rest_shares_no_label(void **state)
 }
 
 /* Each metric is declared once, before its lines, which stand together; the buckets of a histogram rise. */
-static void the_text_keeps_to_the_format(void **state)
+static void the_metrics_text_keeps_to_the_format(void **state)
 {
     static char seen[64][64];
     stage *s = *state;
@@ -302,7 +302,7 @@ static void the_text_keeps_to_the_format(void **state)
     assert_true(families > 20);
 }
 
-static void bad_arguments_and_a_closing_runtime(void **state)
+static void metrics_refuse_bad_arguments_and_a_closing_runtime(void **state)
 {
     stage *s = *state;
 
@@ -327,7 +327,7 @@ static void bad_arguments_and_a_closing_runtime(void **state)
 }
 
 /* An acquire of a cancelled task is complete when its begin returns. */
-static void begun_calls_are_counted(void **state)
+static void begun_calls_are_counted_in_metrics(void **state)
 {
     stage *s = *state;
     dibs_queue *queue;
@@ -362,13 +362,13 @@ int main(void)
         TEST(threads_that_wait_are_counted_while_they_wait),
         TEST(a_thread_that_waits_for_the_store_is_counted),
         TEST(the_hold_of_a_thread_that_ended_is_no_hold),
-        TEST(begun_calls_are_counted),
-        TEST(odd_groups_are_written_as_text),
-        TEST(what_is_no_character_is_written_as_bytes),
+        TEST(begun_calls_are_counted_in_metrics),
+        TEST(odd_group_names_are_escaped),
+        TEST(bytes_that_are_no_character_are_escaped),
         TEST(each_group_has_a_label_of_its_own),
-        TEST(the_rest_shares_no_label),
-        TEST(the_text_keeps_to_the_format),
-        TEST(bad_arguments_and_a_closing_runtime),
+        TEST(the_rest_shares_no_label_with_a_group),
+        TEST(the_metrics_text_keeps_to_the_format),
+        TEST(metrics_refuse_bad_arguments_and_a_closing_runtime),
     };
     return cmocka_run_group_tests_name("prometheus", tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ static bool read_push(struct dibs__pushed *out, const char *prefix, const char *
     return dibs__push_read(out, prefix, text, strlen(text));
 }
 
-static void a_grant_is_read(void **state)
+static void a_pushed_grant_is_parsed(void **state)
 {
     struct dibs__pushed pushed;
 
@@ -32,7 +32,7 @@ static void a_grant_is_read(void **state)
     assert_int_equal(pushed.grant.fence, 0);
 }
 
-static void what_is_none_is_not(void **state)
+static void a_message_that_is_no_push_is_refused(void **state)
 {
     static const char *const texts[] = {
         "",
@@ -70,7 +70,7 @@ static void what_is_none_is_not(void **state)
         assert_that(!read_push(&pushed, "lock:", texts[i]), "%s", texts[i]);
 }
 
-static void a_nul_is_in_none(void **state)
+static void a_push_with_a_nul_is_refused(void **state)
 {
     static const char text[] = "1 2 1 tlock:a\0b";
     struct dibs__pushed pushed;
@@ -81,7 +81,7 @@ static void a_nul_is_in_none(void **state)
 }
 
 /* The longest name and token fit, one byte more does not. */
-static void at_the_limits(void **state)
+static void pushes_at_the_limits_are_parsed(void **state)
 {
     char text[1024];
     struct dibs__pushed pushed;
@@ -100,10 +100,10 @@ static void at_the_limits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_grant_is_read),
-        cmocka_unit_test(what_is_none_is_not),
-        cmocka_unit_test(a_nul_is_in_none),
-        cmocka_unit_test(at_the_limits),
+        cmocka_unit_test(a_pushed_grant_is_parsed),
+        cmocka_unit_test(a_message_that_is_no_push_is_refused),
+        cmocka_unit_test(a_push_with_a_nul_is_refused),
+        cmocka_unit_test(pushes_at_the_limits_are_parsed),
     };
 
     return cmocka_run_group_tests_name("push", tests, NULL, NULL);

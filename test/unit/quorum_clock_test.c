@@ -13,7 +13,7 @@ static int note(struct dibs__clock_bounds *bounds, double sent, double shown, do
     return dibs__clock_bounds_note(bounds, MS(sent), MS(read), AHEAD_US + (int64_t)((shown + more) * 1000));
 }
 
-static void a_clock_that_runs_on_was_not_set(void **state)
+static void a_steady_clock_was_not_set(void **state)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -22,7 +22,7 @@ static void a_clock_that_runs_on_was_not_set(void **state)
         assert_int_equal(note(&bounds, i * 10, i * 10 + i % 7 * 0.3, i * 10 + 2, 0), 0);
 }
 
-static void the_first_answer_only_tells(void **state)
+static void the_first_answer_shows_no_step(void **state)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -32,7 +32,7 @@ static void the_first_answer_only_tells(void **state)
 }
 
 /* However long an answer was on its way, or unread. */
-static void an_answer_that_took_long_is_no_step(void **state)
+static void a_slow_answer_shows_no_step(void **state)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -68,7 +68,7 @@ static void the_bound_grows_with_the_time_since(void **state)
     assert_int_equal(note(&bounds, 2010, 2010, 2010, 31.5), 1);
 }
 
-static void a_pace_that_differs_by_a_hundredth_is_no_step(void **state)
+static void a_clock_off_by_a_hundredth_shows_no_step(void **state)
 {
     struct dibs__clock_bounds fast = {0}, slow = {0};
 
@@ -93,7 +93,7 @@ static void small_steps_add_up(void **state)
 }
 
 /* A slow answer, which tells little, does not take the place of one that told more. */
-static void what_is_known_better_stays_known(void **state)
+static void a_better_bound_of_a_clock_is_kept(void **state)
 {
     struct dibs__clock_bounds bounds = {0};
 
@@ -106,14 +106,14 @@ static void what_is_known_better_stays_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_clock_that_runs_on_was_not_set),
-        cmocka_unit_test(the_first_answer_only_tells),
-        cmocka_unit_test(an_answer_that_took_long_is_no_step),
+        cmocka_unit_test(a_steady_clock_was_not_set),
+        cmocka_unit_test(the_first_answer_shows_no_step),
+        cmocka_unit_test(a_slow_answer_shows_no_step),
         cmocka_unit_test(a_step_of_more_than_the_bound_is_noticed_once),
         cmocka_unit_test(the_bound_grows_with_the_time_since),
-        cmocka_unit_test(a_pace_that_differs_by_a_hundredth_is_no_step),
+        cmocka_unit_test(a_clock_off_by_a_hundredth_shows_no_step),
         cmocka_unit_test(small_steps_add_up),
-        cmocka_unit_test(what_is_known_better_stays_known),
+        cmocka_unit_test(a_better_bound_of_a_clock_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,7 +44,7 @@ static void another_hiredis_is_refused(void **state)
     expect_refused(sentinel, 1);
 }
 
-static void a_store_in_memory_needs_none(void **state)
+static void a_store_in_memory_needs_no_hiredis(void **state)
 {
     static const char *const urls[] = {"mem:"};
 
@@ -56,7 +56,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_hiredis_is_refused),
-        cmocka_unit_test(a_store_in_memory_needs_none),
+        cmocka_unit_test(a_store_in_memory_needs_no_hiredis),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

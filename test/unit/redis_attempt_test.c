@@ -9,7 +9,7 @@
 #include "support/test.h"
 
 /* The owner that was seen still has its time: the attempt under its new token must leave the lock to it. */
-static void what_is_known_of_the_lock_outlives_the_token(void **state)
+static void knowledge_of_the_lock_outlives_the_token(void **state)
 {
     struct dibs__attempt attempt = {
         .name = "a", .token = "t", .lease_ms = 1000, .number = 3, .proof = 4, .in_store = true};
@@ -78,7 +78,7 @@ static void at_a_member_a_doubt_ends_with_the_attempt(void **state)
 }
 
 /* Asks go on under the token only where the next connection of the same channel can prove the end of this one. */
-static void a_doubt_that_cannot_be_settled_spends_the_token(void **state)
+static void an_unresolvable_doubt_retires_the_token(void **state)
 {
     static const struct {
         size_t channel;
@@ -143,10 +143,10 @@ static void an_answer_settles_the_asks_before_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_known_of_the_lock_outlives_the_token),
+        cmocka_unit_test(knowledge_of_the_lock_outlives_the_token),
         cmocka_unit_test(only_an_ask_in_doubt_may_be_overtaken),
         cmocka_unit_test(at_a_member_a_doubt_ends_with_the_attempt),
-        cmocka_unit_test(a_doubt_that_cannot_be_settled_spends_the_token),
+        cmocka_unit_test(an_unresolvable_doubt_retires_the_token),
         cmocka_unit_test(an_answer_settles_the_asks_before_it),
     };
 

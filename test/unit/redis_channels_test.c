@@ -40,7 +40,7 @@ static void connect_channel(struct scene *scene, size_t channel)
     assert_status(DIBS_OK, dibs__channel_open(scene->store->channels[channel], seat_deadline(), &view, &error));
 }
 
-static void a_shared_channel_is_no_other_than_itself(void **state)
+static void a_shared_channel_does_not_count_as_another_of_itself(void **state)
 {
     struct scene *scene = *state;
 
@@ -99,7 +99,7 @@ static void expect_what_is_heard(struct dibs__redis_store *store, const unsigned
 }
 
 /* Without a scheduler: nobody looks at a connection that stands, until another cannot be made. */
-static void a_connection_that_ended_unseen_does_not_stand(void **state)
+static void an_unnoticed_end_leaves_the_channel_disconnected(void **state)
 {
     static struct dibs__counters counters;
     unsigned changes[2] = {0, 0};
@@ -202,9 +202,9 @@ static void a_command_is_sent_again_twice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_shared_channel_is_no_other_than_itself, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_shared_channel_does_not_count_as_another_of_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(only_channels_of_its_kind_count, setup, teardown),
-        cmocka_unit_test(a_connection_that_ended_unseen_does_not_stand),
+        cmocka_unit_test(an_unnoticed_end_leaves_the_channel_disconnected),
         cmocka_unit_test(a_shared_channel_carries_retractions_where_the_background_is_missing),
         cmocka_unit_test(a_command_is_sent_again_twice),
     };

@@ -28,7 +28,7 @@ static void expect_step(struct dibs__relocks *relocks, const char *name, uint64_
     assert_int_equal(relock.step, step);
 }
 
-static void what_was_noted_is_had_once(void **state)
+static void a_noted_fence_is_used_once(void **state)
 {
     (void)state;
     struct dibs__relocks *relocks = noted("a", 1);
@@ -40,7 +40,7 @@ static void what_was_noted_is_had_once(void **state)
     dibs__relocks_free(relocks);
 }
 
-static void another_server_may_not_know_the_fence(void **state)
+static void a_noted_fence_is_not_used_at_another_server(void **state)
 {
     (void)state;
     struct dibs__relocks *relocks = noted("a", 1);
@@ -53,7 +53,7 @@ static void another_server_may_not_know_the_fence(void **state)
 }
 
 /* The time counts from the first grant with the fence, however often that is used again. */
-static void a_fence_that_was_given_long_ago_is_not_used(void **state)
+static void an_old_noted_fence_is_not_used(void **state)
 {
     (void)state;
     struct dibs__relocks *relocks = noted("a", 1);
@@ -67,7 +67,7 @@ static void a_fence_that_was_given_long_ago_is_not_used(void **state)
 }
 
 /* Nobody knows when a fence was granted whose name had to make place while the fence was used again. */
-static void what_was_used_again_is_noted_where_its_grant_is_known(void **state)
+static void a_reused_fence_is_noted_where_its_grant_is_known(void **state)
 {
     (void)state;
     struct dibs__relocks *relocks = noted("a", 2);
@@ -77,7 +77,7 @@ static void what_was_used_again_is_noted_where_its_grant_is_known(void **state)
 }
 
 /* Names that share a place: the newest are kept, and none is taken for another. */
-static void of_many_names_the_newest_are_kept(void **state)
+static void the_newest_of_many_noted_names_are_kept(void **state)
 {
     enum { NAMES = 10000, NEWEST = 100 };
     struct dibs__relocks *relocks = NULL;
@@ -102,11 +102,11 @@ static void of_many_names_the_newest_are_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_noted_is_had_once),
-        cmocka_unit_test(another_server_may_not_know_the_fence),
-        cmocka_unit_test(a_fence_that_was_given_long_ago_is_not_used),
-        cmocka_unit_test(what_was_used_again_is_noted_where_its_grant_is_known),
-        cmocka_unit_test(of_many_names_the_newest_are_kept),
+        cmocka_unit_test(a_noted_fence_is_used_once),
+        cmocka_unit_test(a_noted_fence_is_not_used_at_another_server),
+        cmocka_unit_test(an_old_noted_fence_is_not_used),
+        cmocka_unit_test(a_reused_fence_is_noted_where_its_grant_is_known),
+        cmocka_unit_test(the_newest_of_many_noted_names_are_kept),
     };
 
     return cmocka_run_group_tests_name("relock", tests, NULL, NULL);

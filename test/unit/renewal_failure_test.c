@@ -25,7 +25,7 @@ static void a_batch_that_failed_is_tried_again(void **state)
 }
 
 /* In whatever way the store refuses, the lease lasts until its deadline, and not a nanosecond longer. */
-static void what_can_not_be_renewed_is_lost_at_its_deadline(void **state)
+static void a_lease_that_cannot_be_renewed_is_lost_at_its_deadline(void **state)
 {
     static const dibs_status refusals[] = {DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
     stage *s = *state;
@@ -69,7 +69,7 @@ static void an_old_failure_is_not_the_reason_of_a_new_loss(void **state)
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }
 
-static void what_the_store_says_is_gone_is_lost_at_once(void **state)
+static void a_lease_that_the_store_says_is_gone_is_lost_at_once(void **state)
 {
     stage *s = *state;
 
@@ -200,7 +200,7 @@ static void an_answer_for_a_lock_that_was_released_is_thrown_away(void **state)
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
-static void closing_while_a_renewal_is_in_flight(void **state)
+static void closing_with_a_renewal_in_flight_is_safe(void **state)
 {
     stage *s = *state;
 
@@ -219,16 +219,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_batch_that_failed_is_tried_again),
-        TEST(what_can_not_be_renewed_is_lost_at_its_deadline),
+        TEST(a_lease_that_cannot_be_renewed_is_lost_at_its_deadline),
         TEST(an_old_failure_is_not_the_reason_of_a_new_loss),
-        TEST(what_the_store_says_is_gone_is_lost_at_once),
+        TEST(a_lease_that_the_store_says_is_gone_is_lost_at_once),
         TEST(a_key_taken_by_another_hand_is_found_gone),
         TEST(at_risk_is_told_once_at_half_of_the_lease),
         TEST(at_risk_is_told_again_after_a_renewal_that_succeeded),
         TEST(an_answer_counts_from_when_its_request_was_sent),
         TEST(an_answer_after_the_deadline_undoes_no_loss),
         TEST(an_answer_for_a_lock_that_was_released_is_thrown_away),
-        TEST(closing_while_a_renewal_is_in_flight),
+        TEST(closing_with_a_renewal_in_flight_is_safe),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,7 +130,7 @@ static void extend_to_a_minute(void *arg)
 }
 
 /* The caller of the extension has left, and was told that its outcome is in doubt: the extension is not sent again. */
-static void an_extension_that_was_left_is_not_repeated(void **state)
+static void an_abandoned_extension_is_not_repeated(void **state)
 {
     stage *s = *state;
     actor *other = actor_start();
@@ -204,7 +204,7 @@ static void an_unlock_waits_for_the_answer_of_another_server(void **state)
 }
 
 /* An unlock waits for half of its time. Then it releases the lease, and retracts what is still under way. */
-static void an_unlock_waits_only_so_long_for_another_server(void **state)
+static void an_unlock_waits_for_another_server_only_for_a_limited_time(void **state)
 {
     stage *s = *state;
     actor *holder = actor_start();
@@ -299,7 +299,7 @@ static void a_lease_that_another_server_granted_is_renewed_at_once(void **state)
 /*
  * The store notes which server granted the lease: where that is the server which renewals go to, the lease is proven.
  */
-static void a_lease_of_the_server_that_is_asked_has_its_time(void **state)
+static void a_lease_of_the_server_being_asked_is_renewed_in_its_time(void **state)
 {
     static const struct {
         uint64_t server;
@@ -333,14 +333,14 @@ int main(void)
         TEST(another_server_is_asked_for_all_leases_at_once),
         TEST(a_fixed_lease_keeps_its_end_at_another_server),
         TEST(a_fixed_lease_is_unconfirmed_until_its_renewal_is_answered),
-        TEST(an_extension_that_was_left_is_not_repeated),
+        TEST(an_abandoned_extension_is_not_repeated),
         TEST(an_unlock_waits_for_the_answer_of_another_server),
-        TEST(an_unlock_waits_only_so_long_for_another_server),
+        TEST(an_unlock_waits_for_another_server_only_for_a_limited_time),
         TEST(an_unlock_stops_waiting_when_its_lease_is_lost),
         TEST(an_unlock_is_retracted_behind_a_request_without_an_answer),
         TEST(an_unlock_waits_for_no_other_renewal),
         TEST(a_lease_that_another_server_granted_is_renewed_at_once),
-        TEST(a_lease_of_the_server_that_is_asked_has_its_time),
+        TEST(a_lease_of_the_server_being_asked_is_renewed_in_its_time),
         TEST(an_extension_that_is_refused_costs_no_lease),
     };
 

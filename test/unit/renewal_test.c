@@ -17,7 +17,7 @@ static const struct pace {
     {86400000, 0, MS(28800000)}, {86400000, 1, MS(1)},
 };
 
-static void renewal_comes_exactly_at_its_time(void **state)
+static void a_renewal_comes_exactly_at_its_time(void **state)
 {
     stage *s = *state;
 
@@ -105,7 +105,7 @@ static void many_leases_are_renewed_once_a_period_in_few_batches(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-static void six_that_are_due_make_six(void **state)
+static void six_due_leases_make_six_renewals(void **state)
 {
     stage *s = *state;
 
@@ -121,7 +121,7 @@ static void six_that_are_due_make_six(void **state)
  * requests a second, and none waits longer than a third. Once they go together
  * none is renewed more often than once a third.
  */
-static void what_is_due_soon_goes_along(void **state)
+static void leases_due_soon_join_the_batch(void **state)
 {
     const dibs_lock_options options = {.lease_ms = 6000};
     stage *s = *state;
@@ -146,7 +146,7 @@ static void what_is_due_soon_goes_along(void **state)
 }
 
 /* A retry has its own pace, whatever else is sent. */
-static void what_failed_does_not_go_along(void **state)
+static void failed_renewals_do_not_join_the_batch(void **state)
 {
     stage *s = *state;
 
@@ -242,14 +242,14 @@ static void after_hours_of_suspend_everything_is_lost_and_nothing_renewed(void *
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(renewal_comes_exactly_at_its_time),
+        TEST(a_renewal_comes_exactly_at_its_time),
         TEST(a_lease_of_its_own_is_renewed_at_its_own_third),
         TEST(a_nested_acquire_with_a_shorter_lease_shortens_nothing),
         TEST(nothing_is_renewed_after_the_unlock),
         TEST(many_leases_are_renewed_once_a_period_in_few_batches),
-        TEST(six_that_are_due_make_six),
-        TEST(what_is_due_soon_goes_along),
-        TEST(what_failed_does_not_go_along),
+        TEST(six_due_leases_make_six_renewals),
+        TEST(leases_due_soon_join_the_batch),
+        TEST(failed_renewals_do_not_join_the_batch),
         TEST(the_earliest_is_renewed_first),
         TEST(the_longest_extension_is_known),
         TEST(a_fixed_lease_is_never_renewed_and_ends_on_time),

@@ -67,7 +67,7 @@ static void errors_have_statuses(void **state)
         assert_that(dibs__reply_status(rows[i].text) == rows[i].status, "%s", rows[i].text);
 }
 
-static void a_reply_that_is_no_error_is_called_strange(void **state)
+static void an_unexpected_reply_is_a_store_error(void **state)
 {
     struct dibs__error error;
     redisReply *wrong = parsed("-NOPERM you\r\n"), *strange = parsed("+OK\r\n");
@@ -265,7 +265,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_have_statuses),
-        cmocka_unit_test(a_reply_that_is_no_error_is_called_strange),
+        cmocka_unit_test(an_unexpected_reply_is_a_store_error),
         cmocka_unit_test(integers_are_taken_only_from_where_they_are),
         cmocka_unit_test(a_buffer_keeps_what_it_is_given_in_order),
         cmocka_unit_test(a_command_is_written_as_redis_wants_it),

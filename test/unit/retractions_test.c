@@ -183,7 +183,7 @@ static void move_to_deadline(struct rig *r)
 
 /* ------------------------------------------------------------------- tests */
 
-static void on_the_connection_of_the_ask_while_it_stands(void **state)
+static void a_retraction_uses_the_asks_connection_while_it_is_open(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 1000);
@@ -203,7 +203,7 @@ static void on_the_connection_of_the_ask_while_it_stands(void **state)
     assert_int_equal(r->wakes, 1);
 }
 
-static void the_keys_and_the_token_are_sent_as_they_are(void **state)
+static void a_retraction_sends_keys_and_token_unchanged(void **state)
 {
     struct rig *r = *state;
     char expected[256];
@@ -217,7 +217,7 @@ static void the_keys_and_the_token_are_sent_as_they_are(void **state)
     assert_int_equal(fake_redis_count(r->fake, expected), 1);
 }
 
-static void else_that_connection_is_ended_first(void **state)
+static void a_retraction_ends_the_asks_connection_before_using_another(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 1000);
@@ -232,7 +232,7 @@ static void else_that_connection_is_ended_first(void **state)
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) < fake_redis_place(r->fake, "EVALSHA", 1));
 }
 
-static void a_later_connection_of_the_channel_is_not_the_one_of_the_ask(void **state)
+static void a_later_connection_is_not_the_asks(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
@@ -247,7 +247,7 @@ static void a_later_connection_of_the_channel_is_not_the_one_of_the_ask(void **s
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 2) < fake_redis_place(r->fake, "EVALSHA", 1));
 }
 
-static void another_server_never_had_the_connection(void **state)
+static void at_another_server_no_connection_need_be_ended(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 1000);
@@ -262,7 +262,7 @@ static void another_server_never_had_the_connection(void **state)
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
 }
 
-static void what_was_never_sent_needs_nothing_ended(void **state)
+static void an_ask_never_sent_needs_no_connection_ended(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = {.channel = NULL};
@@ -274,7 +274,7 @@ static void what_was_never_sent_needs_nothing_ended(void **state)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1);
 }
 
-static void where_no_connection_can_be_ended_only_the_servers_clock_is_final(void **state)
+static void without_the_right_to_kill_only_the_servers_clock_is_final(void **state)
 {
     struct rig *r = *state;
 
@@ -302,7 +302,7 @@ static void where_no_connection_can_be_ended_only_the_servers_clock_is_final(voi
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
 }
 
-static void a_refused_kill_settles_nothing(void **state)
+static void a_refused_kill_proves_nothing(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
@@ -336,7 +336,7 @@ static void a_lost_script_is_sent_again_with_its_text(void **state)
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-static void a_refusal_is_asked_again_later_each_time(void **state)
+static void a_refused_retraction_is_sent_again_with_growing_pauses(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
@@ -355,7 +355,7 @@ static void a_refusal_is_asked_again_later_each_time(void **state)
     attend_until_left(r, 0);
 }
 
-static void what_got_no_reply_is_sent_again_on_the_next_connection(void **state)
+static void an_unanswered_retraction_is_sent_again_on_the_next_connection(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
@@ -379,7 +379,7 @@ static void what_got_no_reply_is_sent_again_on_the_next_connection(void **state)
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) < fake_redis_place(r->fake, "EVALSHA", 2));
 }
 
-static void what_got_no_reply_over_the_background_is_ended_again(void **state)
+static void an_unanswered_background_retraction_ends_the_connection_again(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
@@ -436,7 +436,7 @@ static void connections_that_end_at_once_lead_each_to_its_own_retraction(void **
                          place_of_retraction(r, names[i], tokens[i]));
 }
 
-static void many_fall_to_none(void **state)
+static void many_retractions_come_to_an_end(void **state)
 {
     enum { MANY = 150 }; /* more than are sent at once */
     struct rig *r = *state;
@@ -480,7 +480,7 @@ static void add_many(struct rig *r, unsigned count, const struct dibs__route *ro
     }
 }
 
-static void many_go_in_batches_and_few_at_a_time(void **state)
+static void many_retractions_go_in_few_batches_at_a_time(void **state)
 {
     enum { BATCHES = 10 };
     struct rig *r = *state;
@@ -501,7 +501,7 @@ static void many_go_in_batches_and_few_at_a_time(void **state)
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), BATCHES);
 }
 
-static void one_that_the_server_refuses_keeps_back_no_other(void **state)
+static void a_refused_retraction_delays_no_other(void **state)
 {
     struct rig *r = *state;
     struct dibs__route nowhere = {.channel = NULL};
@@ -518,7 +518,7 @@ static void one_that_the_server_refuses_keeps_back_no_other(void **state)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
 }
 
-static void a_batch_that_is_refused_is_sent_one_by_one(void **state)
+static void a_refused_batch_of_retractions_is_sent_one_by_one(void **state)
 {
     struct rig *r = *state;
     struct dibs__route nowhere = {.channel = NULL};
@@ -535,7 +535,7 @@ static void a_batch_that_is_refused_is_sent_one_by_one(void **state)
     assert_int_equal(fake_redis_count(r->fake, of_one), 3);
 }
 
-static void what_is_refused_for_ever_ends_with_its_lease(void **state)
+static void a_retraction_refused_for_ever_ends_with_its_lease(void **state)
 {
     struct rig *r = *state;
     struct dibs__route nowhere = {.channel = NULL};
@@ -555,7 +555,7 @@ static void what_is_refused_for_ever_ends_with_its_lease(void **state)
 }
 
 /* Rule 25 holds without a connection as well: what can be sent to nobody is not kept for ever. */
-static void what_waits_for_a_connection_ends_with_its_lease(void **state)
+static void a_retraction_without_a_connection_ends_with_its_lease(void **state)
 {
     enum { ROUNDS = 200, EACH = 50, EVERY_MS = 1000, SHORT_MS = 10000, LONGER_MS = 30000 };
     struct rig *r = *state;
@@ -580,7 +580,7 @@ static void what_waits_for_a_connection_ends_with_its_lease(void **state)
 }
 
 /* What had to wait because one connection was missing goes over the other as soon as that is offered. */
-static void another_connection_takes_what_waited_for_the_first(void **state)
+static void another_connection_takes_waiting_retractions(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0), nowhere = {.channel = NULL};
@@ -614,7 +614,7 @@ static void take_none(void *context, const struct dibs__forwarded_retraction *fo
 }
 
 /* As where a slot of a cluster moves: the scheduler would go round and round until what is under way is answered. */
-static void what_was_given_away_is_not_due_any_more(void **state)
+static void a_retraction_given_away_is_no_longer_due(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
@@ -633,7 +633,7 @@ static void what_was_given_away_is_not_due_any_more(void **state)
     assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
 }
 
-static void the_end_takes_what_is_under_way_and_what_is_not(void **state)
+static void the_end_drops_all_retractions(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
@@ -650,28 +650,28 @@ static void the_end_takes_what_is_under_way_and_what_is_not(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(on_the_connection_of_the_ask_while_it_stands),
-        TEST(the_keys_and_the_token_are_sent_as_they_are),
-        TEST(else_that_connection_is_ended_first),
-        TEST(a_later_connection_of_the_channel_is_not_the_one_of_the_ask),
-        TEST(another_server_never_had_the_connection),
-        TEST(what_was_never_sent_needs_nothing_ended),
-        TEST(where_no_connection_can_be_ended_only_the_servers_clock_is_final),
-        TEST(a_refused_kill_settles_nothing),
+        TEST(a_retraction_uses_the_asks_connection_while_it_is_open),
+        TEST(a_retraction_sends_keys_and_token_unchanged),
+        TEST(a_retraction_ends_the_asks_connection_before_using_another),
+        TEST(a_later_connection_is_not_the_asks),
+        TEST(at_another_server_no_connection_need_be_ended),
+        TEST(an_ask_never_sent_needs_no_connection_ended),
+        TEST(without_the_right_to_kill_only_the_servers_clock_is_final),
+        TEST(a_refused_kill_proves_nothing),
         TEST(a_lost_script_is_sent_again_with_its_text),
-        TEST(a_refusal_is_asked_again_later_each_time),
-        TEST(what_got_no_reply_is_sent_again_on_the_next_connection),
-        TEST(what_got_no_reply_over_the_background_is_ended_again),
+        TEST(a_refused_retraction_is_sent_again_with_growing_pauses),
+        TEST(an_unanswered_retraction_is_sent_again_on_the_next_connection),
+        TEST(an_unanswered_background_retraction_ends_the_connection_again),
         TEST(connections_that_end_at_once_lead_each_to_its_own_retraction),
-        TEST(many_fall_to_none),
-        TEST(many_go_in_batches_and_few_at_a_time),
-        TEST(one_that_the_server_refuses_keeps_back_no_other),
-        TEST(a_batch_that_is_refused_is_sent_one_by_one),
-        TEST(what_is_refused_for_ever_ends_with_its_lease),
-        TEST(what_waits_for_a_connection_ends_with_its_lease),
-        TEST(another_connection_takes_what_waited_for_the_first),
-        TEST(what_was_given_away_is_not_due_any_more),
-        TEST(the_end_takes_what_is_under_way_and_what_is_not),
+        TEST(many_retractions_come_to_an_end),
+        TEST(many_retractions_go_in_few_batches_at_a_time),
+        TEST(a_refused_retraction_delays_no_other),
+        TEST(a_refused_batch_of_retractions_is_sent_one_by_one),
+        TEST(a_retraction_refused_for_ever_ends_with_its_lease),
+        TEST(a_retraction_without_a_connection_ends_with_its_lease),
+        TEST(another_connection_takes_waiting_retractions),
+        TEST(a_retraction_given_away_is_no_longer_due),
+        TEST(the_end_drops_all_retractions),
     };
 
     return cmocka_run_group_tests_name("retractions", tests, NULL, NULL);

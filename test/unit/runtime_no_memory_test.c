@@ -91,7 +91,7 @@ static struct run try_with(long nth)
     return a;
 }
 
-static void each_allocation_fails_once(void **state)
+static void each_allocation_of_a_cycle_fails_once(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) /* so that the C library has allocated what it allocates only once */
@@ -237,7 +237,7 @@ static void a_nested_pair_asks_for_no_memory(void **state)
 }
 
 /* Room that was reserved for a lease, and given up, is used for the next lease. */
-static void what_is_reserved_and_given_up_is_used_again(void **state)
+static void reserved_memory_given_up_is_used_again(void **state)
 {
     atomic_uint_fast64_t counter = 0;
     const struct dibs__renewal_config config = {.clock = &dibs__system_clock,
@@ -264,7 +264,7 @@ static void what_is_reserved_and_given_up_is_used_again(void **state)
 }
 
 /* A thread that finds the store out of reach has no memory to note that for the others: to them nothing is known. */
-static void an_outage_that_can_not_be_noted(void **state)
+static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **state)
 {
     atomic_bool closing = true; /* so that nobody sleeps */
     struct dibs__cells *cells = dibs__cells_new(&dibs__system_clock, &closing, 0);
@@ -302,12 +302,12 @@ static void an_outage_that_can_not_be_noted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_allocation_fails_once),
+        cmocka_unit_test(each_allocation_of_a_cycle_fails_once),
         cmocka_unit_test(an_unlock_for_another_needs_no_memory),
         cmocka_unit_test(names_that_come_and_go_leave_nothing),
         cmocka_unit_test(a_nested_pair_asks_for_no_memory),
-        cmocka_unit_test(what_is_reserved_and_given_up_is_used_again),
-        cmocka_unit_test(an_outage_that_can_not_be_noted),
+        cmocka_unit_test(reserved_memory_given_up_is_used_again),
+        cmocka_unit_test(an_outage_without_memory_to_note_it_stays_unknown_to_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

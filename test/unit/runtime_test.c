@@ -21,7 +21,7 @@ static unsigned acquires(stage *s)
 
 /* ------------------------------------------------------------------ opening */
 
-static void what_cannot_be_opened_leaves_nothing(void **state)
+static void a_failed_open_leaves_nothing(void **state)
 {
     static const char *const urls[] = {"redis://", "nonsense", "unix://relative", "redis://127.0.0.1:1"};
     static const dibs_status statuses[] = {DIBS_INVALID, DIBS_INVALID, DIBS_INVALID, DIBS_UNAVAILABLE};
@@ -101,7 +101,7 @@ static void a_grant_in_flight_at_the_shutdown_is_kept_or_closed(void **state)
  * A close makes its leases lost for every thread that still looks at them: before the close has returned, another
  * process may own the key.
  */
-static void what_a_close_releases_is_lost(void **state)
+static void locks_released_by_close_are_lost(void **state)
 {
     stage *s = *state;
 
@@ -247,7 +247,7 @@ static void close_in_actor(void *arg)
 }
 
 /* Releases that the store did not confirm: closing waits for them, connect_timeout + command_timeout at most. */
-static void closing_waits_for_retractions_and_not_for_ever(void **state)
+static void closing_waits_for_retractions_for_a_limited_time(void **state)
 {
     static const bool confirms[] = {true, false};
     stage *s = *state;
@@ -275,7 +275,7 @@ static void closing_waits_for_retractions_and_not_for_ever(void **state)
     actor_end(closer);
 }
 
-static void closing_waits_for_a_call_that_is_inside(void **state)
+static void closing_waits_for_a_call_in_progress(void **state)
 {
     stage *s = *state;
     actor *asker = actor_start(), *closer = actor_start();
@@ -428,7 +428,7 @@ static void a_child_holds_nothing_and_has_a_store_of_its_own(void **state)
 }
 
 /* A close in the child waits for the child's threads alone. */
-static void a_child_closes_what_its_parent_is_inside_of(void **state)
+static void a_child_may_close_a_runtime_that_its_parent_uses(void **state)
 {
     const char *url = "mem:";
     const dibs_config config = {.urls = &url, .url_count = 1};
@@ -533,7 +533,7 @@ static int revive_and_fork(dibs_runtime *rt)
     return good ? 0 : 3;
 }
 
-static void a_fork_while_a_child_revives_its_runtime(void **state)
+static void a_fork_may_come_while_a_child_revives_its_runtime(void **state)
 {
     struct dibs__error error;
     struct dibs__settings settings = {.lease_ms = LEASE, .command_timeout_ms = 1000, .open_store = open_between};
@@ -586,20 +586,20 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
     const struct CMUnitTest tests[] = {
 #ifdef CAN_FORK
-        cmocka_unit_test(a_fork_while_a_child_revives_its_runtime), /* must be the first */
+        cmocka_unit_test(a_fork_may_come_while_a_child_revives_its_runtime), /* must be the first */
         cmocka_unit_test(a_child_holds_nothing_and_has_a_store_of_its_own),
-        cmocka_unit_test(a_child_closes_what_its_parent_is_inside_of),
+        cmocka_unit_test(a_child_may_close_a_runtime_that_its_parent_uses),
 #endif
-        TEST(what_cannot_be_opened_leaves_nothing),
+        TEST(a_failed_open_leaves_nothing),
         TEST(shutdown_ends_all_waits_and_nothing_else),
         TEST(a_grant_in_flight_at_the_shutdown_is_kept_or_closed),
-        TEST(what_a_close_releases_is_lost),
+        TEST(locks_released_by_close_are_lost),
         TEST(closing_releases_what_other_threads_hold),
         TEST(a_new_runtime_is_not_the_old_one),
         TEST(a_closed_runtime_says_so_for_ever),
         TEST(a_lease_is_lost_before_the_close_lets_the_store_delete_its_key),
-        TEST(closing_waits_for_retractions_and_not_for_ever),
-        TEST(closing_waits_for_a_call_that_is_inside),
+        TEST(closing_waits_for_retractions_for_a_limited_time),
+        TEST(closing_waits_for_a_call_in_progress),
         TEST(closing_waits_once_for_calls_and_the_store_together),
         TEST(a_thread_that_ends_gives_up_its_locks),
         TEST(a_thread_that_ends_with_a_lost_lock_orphans_nothing),

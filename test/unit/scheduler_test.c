@@ -95,7 +95,7 @@ static unsigned read_count(struct part *part, const unsigned *count)
 
 /* ----------------------------------------------------------------- by the clock */
 
-static void work_is_attended_to_at_its_time(void **state)
+static void scheduled_work_is_done_at_its_time(void **state)
 {
     struct moved_clock clock;
     struct part part;
@@ -173,7 +173,7 @@ static void work_that_comes_and_goes_does_not_wake_it_each_time(void **state)
 
 /* A loop of lock and unlock that outlasts the times for which it brings work: each of them is waited for once, and none
  * rung. */
-static void work_that_comes_and_goes_for_long_is_not_rung_for(void **state)
+static void work_that_keeps_coming_and_going_rings_no_bell(void **state)
 {
     struct moved_clock clock;
     struct part part;
@@ -258,7 +258,7 @@ static void *bring_work(void *arg)
     return NULL;
 }
 
-static void no_deadline_is_slept_over(void **state)
+static void the_scheduler_oversleeps_no_deadline(void **state)
 {
     struct part part;
     struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
@@ -279,12 +279,12 @@ static void no_deadline_is_slept_over(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(work_is_attended_to_at_its_time),
+        cmocka_unit_test(scheduled_work_is_done_at_its_time),
         cmocka_unit_test(work_that_comes_just_before_the_sleep_is_not_slept_over),
         cmocka_unit_test(work_that_comes_and_goes_does_not_wake_it_each_time),
-        cmocka_unit_test(work_that_comes_and_goes_for_long_is_not_rung_for),
+        cmocka_unit_test(work_that_keeps_coming_and_going_rings_no_bell),
         cmocka_unit_test(draining_ends_when_nothing_is_pending_or_at_its_deadline),
-        cmocka_unit_test(no_deadline_is_slept_over),
+        cmocka_unit_test(the_scheduler_oversleeps_no_deadline),
     };
 
     return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);

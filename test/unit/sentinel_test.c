@@ -107,7 +107,7 @@ static void await_told(struct rig *r, uint64_t number)
     assert_that(wait_until(was_told, &(struct number_at){r, number}, LIMIT_MS), "nothing is told");
 }
 
-static bool was_in_vain(void *arg)
+static bool was_fruitless(void *arg)
 {
     struct rig *r = arg;
 
@@ -180,7 +180,7 @@ static bool leads_to(struct rig *r, unsigned port)
 
 /* ------------------------------------------------------------------- rounds */
 
-static void those_that_name_no_master_are_passed_over(void **state)
+static void sentinels_without_a_master_are_passed_over(void **state)
 {
     struct rig *r = *state;
 
@@ -196,7 +196,7 @@ static void those_that_name_no_master_are_passed_over(void **state)
     assert_true(dibs__endpoint_has_moved(&r->master, 0) && !dibs__endpoint_has_moved(&r->master, 1));
 }
 
-static void one_that_is_silent_has_its_share_of_the_time(void **state)
+static void a_silent_sentinel_has_its_share_of_the_time(void **state)
 {
     struct rig *r = *state;
 
@@ -238,7 +238,7 @@ static void a_doubted_server_counts_only_when_all_name_it(void **state)
     assert_true(leads_to(r, 8) && dibs__endpoint_has_moved(&r->master, 2));
 }
 
-static void rounds_that_lead_nowhere_come_ever_more_seldom(void **state)
+static void fruitless_rounds_back_off(void **state)
 {
     struct rig *r = *state;
     unsigned rounds = 0;
@@ -262,7 +262,7 @@ static void rounds_that_lead_nowhere_come_ever_more_seldom(void **state)
     await_told(r, told + 1);
 }
 
-static void a_round_in_vain_is_told_with_the_reasons(void **state)
+static void a_fruitless_round_is_reported_with_its_reasons(void **state)
 {
     struct rig *r = *state;
     struct dibs__address addresses[DIBS__ADDRESSES_MAX];
@@ -273,7 +273,7 @@ static void a_round_in_vain_is_told_with_the_reasons(void **state)
     fake_redis_answer(r->fakes[1].redis, "SENTINEL GET-MASTER-ADDR-BY-NAME", "-NOPERM no right\r\n");
     start(r, 3, CONNECT_MS);
     assert_status(DIBS_UNAVAILABLE, dibs__endpoint_addresses(&r->master, addresses, &count, &error));
-    assert_that(wait_until(was_in_vain, r, LIMIT_MS), "the round does not end");
+    assert_that(wait_until(was_fruitless, r, LIMIT_MS), "the round does not end");
     assert_status(DIBS_DENIED, dibs__endpoint_addresses(&r->master, addresses, &count, &error));
     assert_that(strstr(error.detail, "can't be reached") && strstr(error.detail, "refused the credentials") &&
                     strstr(error.detail, "does not know that name"),
@@ -309,7 +309,7 @@ static void a_switch_of_that_master_alone_is_a_reason_to_ask(void **state)
     assert_int_equal(fake_redis_count(r->fakes[0].redis, "UNSUBSCRIBE +switch-master"), 2);
 }
 
-static void silence_is_broken_by_asking(void **state)
+static void a_silent_sentinel_is_asked(void **state)
 {
     struct rig *r = *state;
 
@@ -328,7 +328,7 @@ static void silence_is_broken_by_asking(void **state)
     settle_but(r, 1);
     assert_int_equal(atomic_load(&r->master.known), DIBS__KNOWN);
     r->now += MS(1001); /* its share: it hangs */
-    assert_that(wait_until(was_in_vain, r, LIMIT_MS), "the round does not end");
+    assert_that(wait_until(was_fruitless, r, LIMIT_MS), "the round does not end");
 }
 
 static bool was_accepted_twice(void *arg)
@@ -339,7 +339,7 @@ static bool was_accepted_twice(void *arg)
     return fake_redis_accepted(r->fakes[0].redis) >= 2;
 }
 
-static void one_that_is_lost_is_connected_to_again(void **state)
+static void a_lost_sentinel_is_connected_to_again(void **state)
 {
     struct rig *r = *state;
 
@@ -356,7 +356,7 @@ static void one_that_is_lost_is_connected_to_again(void **state)
     assert_int_equal(atomic_load(&r->master.told), 1); /* links stand */
 }
 
-static void those_of_which_they_tell_are_asked_too(void **state)
+static void sentinels_learned_from_others_are_asked_too(void **state)
 {
     struct rig *r = *state;
 
@@ -410,7 +410,7 @@ static void lose_one(struct rig *r, size_t at)
 }
 
 /* The others are held back, so that the first has answered all before they say anything. */
-static void the_first_that_answers_is_not_believed(void **state)
+static void the_first_answer_is_not_believed_alone(void **state)
 {
     struct rig *r = *state;
 
@@ -442,7 +442,7 @@ static void sentinels_that_are_learned_outvote_the_one_of_the_url(void **state)
     assert_true(leads_to(r, 8));
 }
 
-static void one_that_is_silent_is_not_waited_for(void **state)
+static void a_round_does_not_wait_for_a_silent_sentinel(void **state)
 {
     struct rig *r = *state;
 
@@ -454,7 +454,7 @@ static void one_that_is_silent_is_not_waited_for(void **state)
     assert_true(leads_to(r, 7));
 }
 
-static void the_last_does_not_outvote_those_before_it(void **state)
+static void the_last_sentinel_does_not_outvote_the_others(void **state)
 {
     struct rig *r = *state;
 
@@ -483,12 +483,12 @@ static void the_larger_epoch_is_believed(void **state)
     switch_at_one(*state, 2);
 }
 
-static void the_larger_epoch_is_believed_of_the_first_as_well(void **state)
+static void the_larger_epoch_is_believed_when_it_comes_first(void **state)
 {
     switch_at_one(*state, 0);
 }
 
-static void without_epochs_votes_count(void **state)
+static void votes_count_where_there_are_no_epochs(void **state)
 {
     struct rig *r = *state;
 
@@ -566,7 +566,7 @@ static void two_names_of_one_sentinel_count_once(void **state)
 
 /* ------------------------------------------------------------------ threads */
 
-static void a_thread_that_waits_asks_by_itself(void **state)
+static void a_waiting_thread_asks_the_sentinels_by_itself(void **state)
 {
     struct rig *r = *state;
     struct dibs__error error = {DIBS_OK, ""};
@@ -593,7 +593,7 @@ static void *await_the_master(void *arg)
     return dibs__endpoint_await(&r->master, 0, deadline, &error) == DIBS_OK ? r : NULL;
 }
 
-static void many_threads_ask_once(void **state)
+static void many_threads_ask_the_sentinels_once(void **state)
 {
     enum { THREADS = 8 };
     struct rig *r = *state;
@@ -619,27 +619,27 @@ static void many_threads_ask_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(those_that_name_no_master_are_passed_over),
-        TEST(one_that_is_silent_has_its_share_of_the_time),
+        TEST(sentinels_without_a_master_are_passed_over),
+        TEST(a_silent_sentinel_has_its_share_of_the_time),
         TEST(a_doubted_server_counts_only_when_all_name_it),
-        TEST(rounds_that_lead_nowhere_come_ever_more_seldom),
-        TEST(a_round_in_vain_is_told_with_the_reasons),
+        TEST(fruitless_rounds_back_off),
+        TEST(a_fruitless_round_is_reported_with_its_reasons),
         TEST(a_switch_of_that_master_alone_is_a_reason_to_ask),
-        TEST(silence_is_broken_by_asking),
-        TEST(one_that_is_lost_is_connected_to_again),
-        TEST(those_of_which_they_tell_are_asked_too),
-        TEST(the_first_that_answers_is_not_believed),
+        TEST(a_silent_sentinel_is_asked),
+        TEST(a_lost_sentinel_is_connected_to_again),
+        TEST(sentinels_learned_from_others_are_asked_too),
+        TEST(the_first_answer_is_not_believed_alone),
         TEST(sentinels_that_are_learned_outvote_the_one_of_the_url),
-        TEST(one_that_is_silent_is_not_waited_for),
-        TEST(the_last_does_not_outvote_those_before_it),
+        TEST(a_round_does_not_wait_for_a_silent_sentinel),
+        TEST(the_last_sentinel_does_not_outvote_the_others),
         TEST(the_larger_epoch_is_believed),
-        TEST(the_larger_epoch_is_believed_of_the_first_as_well),
-        TEST(without_epochs_votes_count),
+        TEST(the_larger_epoch_is_believed_when_it_comes_first),
+        TEST(votes_count_where_there_are_no_epochs),
         TEST(a_minority_moves_nobody_from_a_master_that_serves),
         TEST(a_minority_leads_nobody_back_to_a_smaller_epoch),
         TEST(two_names_of_one_sentinel_count_once),
-        TEST(a_thread_that_waits_asks_by_itself),
-        TEST(many_threads_ask_once),
+        TEST(a_waiting_thread_asks_the_sentinels_by_itself),
+        TEST(many_threads_ask_the_sentinels_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,7 +80,7 @@ static int teardown(void **state)
     return stage_teardown(state);
 }
 
-static void all_are_asked_for_before_one_is_waited_for(void **state)
+static void all_names_are_asked_for_before_one_is_waited_for(void **state)
 {
     stage *s = *state;
 
@@ -100,7 +100,7 @@ static bool has_waiter(void *arg)
 }
 
 /* Every second name is taken when the call begins: what it asks for in vain stays in proportion. */
-static void what_is_asked_in_vain_stays_in_proportion(void **state)
+static void wasted_asks_stay_in_proportion(void **state)
 {
     stage *s = *state;
     dibs_completion done;
@@ -134,7 +134,7 @@ static void expect_nothing_held(stage *s)
     }
 }
 
-static void an_ask_that_is_refused_fails_the_call(void **state)
+static void a_refused_ask_fails_a_call_for_several_names(void **state)
 {
     stage *s = *state;
 
@@ -148,7 +148,7 @@ static void an_ask_that_is_refused_fails_the_call(void **state)
     expect_nothing_held(s);
 }
 
-static void an_outage_is_ridden_out(void **state)
+static void a_call_for_several_names_rides_out_an_outage(void **state)
 {
     stage *s = *state;
 
@@ -159,7 +159,7 @@ static void an_outage_is_ridden_out(void **state)
     expect_nothing_held(s);
 }
 
-static void a_release_that_fails_is_told(void **state)
+static void a_failed_release_of_several_names_is_told(void **state)
 {
     stage *s = *state;
 
@@ -176,11 +176,11 @@ static void a_release_that_fails_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON_STAGE(all_are_asked_for_before_one_is_waited_for),
-        ON_STAGE(what_is_asked_in_vain_stays_in_proportion),
-        ON_STAGE(an_ask_that_is_refused_fails_the_call),
-        ON_STAGE(an_outage_is_ridden_out),
-        ON_STAGE(a_release_that_fails_is_told),
+        ON_STAGE(all_names_are_asked_for_before_one_is_waited_for),
+        ON_STAGE(wasted_asks_stay_in_proportion),
+        ON_STAGE(a_refused_ask_fails_a_call_for_several_names),
+        ON_STAGE(a_call_for_several_names_rides_out_an_outage),
+        ON_STAGE(a_failed_release_of_several_names_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,7 @@ static void *sleep_for_a_second(void *arg)
     return NULL;
 }
 
-static void a_wake_ends_the_sleep(void **state)
+static void a_wake_ends_a_sleepers_sleep(void **state)
 {
     struct rig *r = *state;
     pthread_t thread;
@@ -52,7 +52,7 @@ static void a_wake_ends_the_sleep(void **state)
     assert_true(atomic_load(&r->slept));
 }
 
-static void the_deadline_ends_the_sleep(void **state)
+static void a_deadline_ends_a_sleepers_sleep(void **state)
 {
     struct rig *r = *state;
     pthread_t thread;
@@ -105,7 +105,7 @@ static void *play_there(void *arg)
 }
 
 /* Without a deadline a single lost wake would stop both for ever. */
-static void two_threads_that_wake_each_other_never_stop(void **state)
+static void two_threads_wake_each_other_without_end(void **state)
 {
     struct pair pair;
     pthread_t thread;
@@ -123,10 +123,10 @@ static void two_threads_that_wake_each_other_never_stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_wake_ends_the_sleep, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_deadline_ends_the_sleep, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_wake_ends_a_sleepers_sleep, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_deadline_ends_a_sleepers_sleep, setup, teardown),
         cmocka_unit_test_setup_teardown(a_wake_before_the_sleep_is_not_lost_and_counts_once, setup, teardown),
-        cmocka_unit_test(two_threads_that_wake_each_other_never_stop),
+        cmocka_unit_test(two_threads_wake_each_other_without_end),
     };
 
     return cmocka_run_group_tests_name("sleeper", tests, NULL, NULL);

@@ -58,7 +58,7 @@ static bool are_so_many(void *arg)
     return open_descriptors() == *(unsigned *)arg;
 }
 
-static void the_next_address_is_tried(void **state)
+static void the_next_address_is_tried_after_a_failure(void **state)
 {
     struct rig *r = *state;
     int keeper;
@@ -157,7 +157,7 @@ static void a_silent_address_has_its_share_of_the_time(void **state)
     end_silent(&silent[1]);
 }
 
-static void all_addresses_fail(void **state)
+static void connect_fails_when_all_addresses_fail(void **state)
 {
     struct rig *r = *state;
     int keeper;
@@ -178,9 +178,9 @@ static void all_addresses_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_next_address_is_tried),
+        TEST(the_next_address_is_tried_after_a_failure),
         TEST(a_silent_address_has_its_share_of_the_time),
-        TEST(all_addresses_fail),
+        TEST(connect_fails_when_all_addresses_fail),
     };
 
     return cmocka_run_group_tests_name("socket", tests, NULL, NULL);

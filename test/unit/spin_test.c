@@ -124,7 +124,7 @@ static int64_t wait_often(int count, int64_t reply)
 
 /* -------------------------------------------------------- where polling pays */
 
-static void where_polling_pays_threads_poll(void **state)
+static void threads_poll_where_polling_pays(void **state)
 {
     (void)state;
     assert_in_range(wait_often(WAITS, FAST), WAITS * FAST, WAITS * (FAST + US(1)));
@@ -132,7 +132,7 @@ static void where_polling_pays_threads_poll(void **state)
 }
 
 /* So it is known what a wait takes without polling. */
-static void one_wait_in_some_hundred_sleeps_all_the_same(void **state)
+static void one_wait_in_some_hundred_still_sleeps(void **state)
 {
     (void)state;
     wait_often(WAITS, FAST);
@@ -140,7 +140,7 @@ static void one_wait_in_some_hundred_sleeps_all_the_same(void **state)
 }
 
 /* One wait in twenty that outlasts the polling costs less than the others save. */
-static void a_slow_answer_now_and_then_changes_nothing(void **state)
+static void an_occasional_slow_answer_does_not_stop_polling(void **state)
 {
     (void)state;
     for (int i = 0; i < WAITS; i++)
@@ -148,7 +148,7 @@ static void a_slow_answer_now_and_then_changes_nothing(void **state)
     assert_in_range(rig.polled, WAITS * 98 / 100, WAITS);
 }
 
-static void being_put_off_once_changes_nothing(void **state)
+static void one_preemption_does_not_stop_polling(void **state)
 {
     (void)state;
     wait_often(WAITS, FAST);
@@ -165,7 +165,7 @@ static void being_put_off_once_changes_nothing(void **state)
  * That others want the processors is no reason to sleep where a thread that sleeps is late as often. Of 39 waits each
  * saves 30 us; with all of its 3 ms one that is late would cost more.
  */
-static void where_sleepers_are_late_as_well_threads_poll(void **state)
+static void threads_poll_where_sleepers_are_late_as_well(void **state)
 {
     (void)state;
     rig.crowded = true;
@@ -174,7 +174,7 @@ static void where_sleepers_are_late_as_well_threads_poll(void **state)
 }
 
 /* Other work has the processor during the yield: the thread was not put off while it polled, and the reply is there. */
-static void the_time_of_the_own_yield_is_not_polling(void **state)
+static void time_in_yield_does_not_count_as_polling(void **state)
 {
     struct dibs__spinning wait;
 
@@ -194,14 +194,14 @@ static void the_time_of_the_own_yield_is_not_polling(void **state)
 /* ------------------------------------------------- where polling does not pay */
 
 /* A poll in vain takes 100 us; 10,000 waits may have one in a hundred of them. */
-static void where_replies_are_slow_threads_sleep(void **state)
+static void threads_sleep_where_replies_are_slow(void **state)
 {
     (void)state;
     wait_often(WAITS, MS(1));
     assert_in_range(rig.polling, US(1), US(MOST) * WAITS / 100);
 }
 
-static void where_replies_are_a_little_slower_than_a_long_bound_threads_sleep(void **state)
+static void threads_sleep_where_replies_are_just_beyond_the_bound(void **state)
 {
     (void)state;
     open_spin(10000);
@@ -219,7 +219,7 @@ static void no_more_than_the_account_is_lost_when_replies_become_slow(void **sta
     assert_in_range(rig.polling, US(1), MS(6));
 }
 
-static void no_wait_is_polled_beyond_the_bound(void **state)
+static void no_wait_polls_beyond_the_bound(void **state)
 {
     (void)state;
     assert_true(wait_for(MS(1)));
@@ -227,7 +227,7 @@ static void no_wait_is_polled_beyond_the_bound(void **state)
 }
 
 /* Each wait that polls is put off: of 3 ms it is charged 100 us, which 13 ms of other waits pay in. */
-static void where_each_poll_is_late_polling_is_tried_every_13_ms(void **state)
+static void polling_is_tried_every_13_ms_where_each_poll_is_late(void **state)
 {
     (void)state;
     rig.busy = true;
@@ -237,7 +237,7 @@ static void where_each_poll_is_late_polling_is_tried_every_13_ms(void **state)
 }
 
 /* On one processor the server runs when the thread sleeps or yields, and to sleep is quicker. */
-static void where_the_server_wants_the_processor_threads_sleep(void **state)
+static void threads_sleep_where_the_server_wants_the_processor(void **state)
 {
     (void)state;
     rig.shared = true;
@@ -258,14 +258,14 @@ static int64_t until_polling(void)
     return rig.now - began;
 }
 
-static void after_slow_replies_polling_is_back_within_milliseconds(void **state)
+static void polling_is_back_within_milliseconds_after_slow_replies(void **state)
 {
     (void)state;
     wait_often(WAITS, MS(1));
     assert_in_range(until_polling(), 0, MS(20));
 }
 
-static void after_other_work_polling_is_back_soon(void **state)
+static void polling_is_back_soon_after_other_work(void **state)
 {
     (void)state;
     rig.busy = true;
@@ -274,7 +274,7 @@ static void after_other_work_polling_is_back_soon(void **state)
     assert_in_range(until_polling(), 0, MS(20));
 }
 
-static void after_a_processor_with_the_server_polling_is_back_soon(void **state)
+static void polling_is_back_soon_after_sharing_a_processor_with_the_server(void **state)
 {
     (void)state;
     rig.shared = true;
@@ -317,7 +317,7 @@ static void a_thread_that_gave_up_polls_no_more(void **state)
 }
 
 /* A wait whose end did not come, and one that is none of spin's, teach nothing. */
-static void from_other_waits_nothing_is_learned(void **state)
+static void polling_learns_nothing_from_other_waits(void **state)
 {
     struct dibs__spinning wait;
 
@@ -354,7 +354,7 @@ static void polling_can_be_switched_off(void **state)
 }
 
 /* A clock that stands still would never end the polling. */
-static void by_a_clock_that_is_moved_nobody_polls(void **state)
+static void nobody_polls_by_a_simulated_clock(void **state)
 {
     (void)state;
     dibs__spin_init(&rig.spin, &rig.clock, MOST);
@@ -363,7 +363,7 @@ static void by_a_clock_that_is_moved_nobody_polls(void **state)
 
 #ifdef __linux__
 /* The server may run elsewhere. Where it does not, polling is measured not to pay. */
-static void in_a_process_with_one_processor_one_thread_may_poll(void **state)
+static void one_thread_may_poll_in_a_process_with_one_processor(void **state)
 {
     cpu_set_t before, one;
 
@@ -383,29 +383,29 @@ static void in_a_process_with_one_processor_one_thread_may_poll(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(where_polling_pays_threads_poll, setup),
-        cmocka_unit_test_setup(one_wait_in_some_hundred_sleeps_all_the_same, setup),
-        cmocka_unit_test_setup(a_slow_answer_now_and_then_changes_nothing, setup),
-        cmocka_unit_test_setup(being_put_off_once_changes_nothing, setup),
-        cmocka_unit_test_setup(where_sleepers_are_late_as_well_threads_poll, setup),
-        cmocka_unit_test_setup(the_time_of_the_own_yield_is_not_polling, setup),
-        cmocka_unit_test_setup(where_replies_are_slow_threads_sleep, setup),
-        cmocka_unit_test_setup(where_replies_are_a_little_slower_than_a_long_bound_threads_sleep, setup),
+        cmocka_unit_test_setup(threads_poll_where_polling_pays, setup),
+        cmocka_unit_test_setup(one_wait_in_some_hundred_still_sleeps, setup),
+        cmocka_unit_test_setup(an_occasional_slow_answer_does_not_stop_polling, setup),
+        cmocka_unit_test_setup(one_preemption_does_not_stop_polling, setup),
+        cmocka_unit_test_setup(threads_poll_where_sleepers_are_late_as_well, setup),
+        cmocka_unit_test_setup(time_in_yield_does_not_count_as_polling, setup),
+        cmocka_unit_test_setup(threads_sleep_where_replies_are_slow, setup),
+        cmocka_unit_test_setup(threads_sleep_where_replies_are_just_beyond_the_bound, setup),
         cmocka_unit_test_setup(no_more_than_the_account_is_lost_when_replies_become_slow, setup),
-        cmocka_unit_test_setup(no_wait_is_polled_beyond_the_bound, setup),
-        cmocka_unit_test_setup(where_each_poll_is_late_polling_is_tried_every_13_ms, setup),
-        cmocka_unit_test_setup(where_the_server_wants_the_processor_threads_sleep, setup),
-        cmocka_unit_test_setup(after_slow_replies_polling_is_back_within_milliseconds, setup),
-        cmocka_unit_test_setup(after_other_work_polling_is_back_soon, setup),
-        cmocka_unit_test_setup(after_a_processor_with_the_server_polling_is_back_soon, setup),
+        cmocka_unit_test_setup(no_wait_polls_beyond_the_bound, setup),
+        cmocka_unit_test_setup(polling_is_tried_every_13_ms_where_each_poll_is_late, setup),
+        cmocka_unit_test_setup(threads_sleep_where_the_server_wants_the_processor, setup),
+        cmocka_unit_test_setup(polling_is_back_within_milliseconds_after_slow_replies, setup),
+        cmocka_unit_test_setup(polling_is_back_soon_after_other_work, setup),
+        cmocka_unit_test_setup(polling_is_back_soon_after_sharing_a_processor_with_the_server, setup),
         cmocka_unit_test_setup(one_processor_stays_free_of_polling, setup),
         cmocka_unit_test_setup(a_thread_that_gave_up_polls_no_more, setup),
-        cmocka_unit_test_setup(from_other_waits_nothing_is_learned, setup),
+        cmocka_unit_test_setup(polling_learns_nothing_from_other_waits, setup),
         cmocka_unit_test_setup(a_child_begins_with_nobody_polling, setup),
         cmocka_unit_test_setup(polling_can_be_switched_off, setup),
-        cmocka_unit_test_setup(by_a_clock_that_is_moved_nobody_polls, setup),
+        cmocka_unit_test_setup(nobody_polls_by_a_simulated_clock, setup),
 #ifdef __linux__
-        cmocka_unit_test_setup(in_a_process_with_one_processor_one_thread_may_poll, setup),
+        cmocka_unit_test_setup(one_thread_may_poll_in_a_process_with_one_processor, setup),
 #endif
     };
 

@@ -26,7 +26,7 @@ static const struct {
 
 enum { COUNT = sizeof rows / sizeof rows[0] };
 
-static void each_has_its_number_and_name(void **state)
+static void each_status_has_its_number_and_name(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT; i++) {
@@ -35,7 +35,7 @@ static void each_has_its_number_and_name(void **state)
     }
 }
 
-static void each_text_is_one_sentence_of_its_own(void **state)
+static void each_status_text_is_one_sentence_of_its_own(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT; i++) {
@@ -46,7 +46,7 @@ static void each_text_is_one_sentence_of_its_own(void **state)
     }
 }
 
-static void what_is_no_status_has_a_name_too(void **state)
+static void an_unknown_status_has_a_name_too(void **state)
 {
     static const int numbers[] = {COUNT, COUNT + 1, 1000, 0x7fffffff, -1};
 
@@ -60,9 +60,9 @@ static void what_is_no_status_has_a_name_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_has_its_number_and_name),
-        cmocka_unit_test(each_text_is_one_sentence_of_its_own),
-        cmocka_unit_test(what_is_no_status_has_a_name_too),
+        cmocka_unit_test(each_status_has_its_number_and_name),
+        cmocka_unit_test(each_status_text_is_one_sentence_of_its_own),
+        cmocka_unit_test(an_unknown_status_has_a_name_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

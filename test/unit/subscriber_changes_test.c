@@ -62,7 +62,7 @@ static void changes_are_asked_for_only_where_wanted(void **state)
     assert_int_equal(asked(r), 0);
 }
 
-static void nothing_is_heard_where_no_subscription_stands(void **state)
+static void no_change_arrives_without_a_subscription(void **state)
 {
     struct rig *r = *state;
     struct heard heard = hear(r);
@@ -72,7 +72,7 @@ static void nothing_is_heard_where_no_subscription_stands(void **state)
     assert_int_equal(asked(r), 0);
 }
 
-static void what_is_confirmed_is_heard_under_its_serial_and_client(void **state)
+static void a_confirmed_subscription_has_a_serial_and_a_client(void **state)
 {
     struct rig *r = *state;
 
@@ -94,7 +94,7 @@ static void what_is_confirmed_is_heard_under_its_serial_and_client(void **state)
 }
 
 /* Whoever wants it before there is a subscription: it is asked for behind the own channel. */
-static void what_was_wanted_before_is_asked_for_once_it_stands(void **state)
+static void changes_wanted_earlier_are_asked_for_once_subscribed(void **state)
 {
     struct rig *r = *state;
 
@@ -106,7 +106,7 @@ static void what_was_wanted_before_is_asked_for_once_it_stands(void **state)
     assert_true(fake_redis_place(r->fake, SUBSCRIBE_CHANGES, 1) > fake_redis_place(r->fake, "SUBSCRIBE dibs:test", 1));
 }
 
-static void where_it_is_not_allowed_all_is_as_before(void **state)
+static void a_subscription_works_where_changes_are_not_allowed(void **state)
 {
     struct rig *r = *state;
 
@@ -127,7 +127,7 @@ static void where_it_is_not_allowed_all_is_as_before(void **state)
     assert_int_equal(r->change_count, 0);
 }
 
-static void where_its_client_is_not_known_nothing_is_heard(void **state)
+static void no_change_is_trusted_without_a_client_id(void **state)
 {
     struct rig *r = *state;
 
@@ -140,7 +140,7 @@ static void where_its_client_is_not_known_nothing_is_heard(void **state)
     assert_false(hear(r).hears);
 }
 
-static void each_subscription_asks_anew(void **state)
+static void each_new_subscription_asks_for_changes(void **state)
 {
     struct rig *r = *state;
     uint64_t first = hearing(r);
@@ -159,7 +159,7 @@ static void each_subscription_asks_anew(void **state)
 }
 
 /* A subscription that is distrusted is not relied on, though it still stands. */
-static void one_that_is_distrusted_is_not_heard(void **state)
+static void a_distrusted_subscription_tells_no_change(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = hearing(r);
@@ -248,7 +248,7 @@ static void a_message_of_another_shape_tells_of_nothing(void **state)
     close(server);
 }
 
-static void both_channels_are_heard(void **state)
+static void grants_and_changes_arrive_on_one_connection(void **state)
 {
     struct rig *r = *state;
 
@@ -261,7 +261,7 @@ static void both_channels_are_heard(void **state)
 }
 
 /* Before the own channel is confirmed, what the server says of the other counts for nothing. */
-static void what_comes_too_early_is_not_taken(void **state)
+static void a_change_before_the_confirmation_is_ignored(void **state)
 {
     struct rig *r = *state;
 
@@ -278,19 +278,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(changes_are_asked_for_only_where_wanted),
-        TEST(nothing_is_heard_where_no_subscription_stands),
-        TEST(what_is_confirmed_is_heard_under_its_serial_and_client),
-        TEST(what_was_wanted_before_is_asked_for_once_it_stands),
-        TEST(where_it_is_not_allowed_all_is_as_before),
-        TEST(where_its_client_is_not_known_nothing_is_heard),
-        TEST(each_subscription_asks_anew),
-        TEST(one_that_is_distrusted_is_not_heard),
+        TEST(no_change_arrives_without_a_subscription),
+        TEST(a_confirmed_subscription_has_a_serial_and_a_client),
+        TEST(changes_wanted_earlier_are_asked_for_once_subscribed),
+        TEST(a_subscription_works_where_changes_are_not_allowed),
+        TEST(no_change_is_trusted_without_a_client_id),
+        TEST(each_new_subscription_asks_for_changes),
+        TEST(a_distrusted_subscription_tells_no_change),
         TEST(the_keys_of_a_message_are_told_one_by_one),
         TEST(a_message_without_keys_tells_of_all),
         TEST(an_empty_list_tells_of_nothing),
         TEST(a_message_of_another_shape_tells_of_nothing),
-        TEST(both_channels_are_heard),
-        TEST(what_comes_too_early_is_not_taken),
+        TEST(grants_and_changes_arrive_on_one_connection),
+        TEST(a_change_before_the_confirmation_is_ignored),
     };
 
     return cmocka_run_group_tests_name("subscriber_changes", tests, NULL, NULL);

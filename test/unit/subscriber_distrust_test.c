@@ -2,7 +2,7 @@
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
-static void one_that_is_distrusted_is_made_anew(void **state)
+static void a_distrusted_subscription_is_replaced(void **state)
 {
     struct rig *r = *state;
     uint64_t first = subscribed(r);
@@ -22,7 +22,7 @@ static void one_that_is_distrusted_is_made_anew(void **state)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
 }
 
-static void distrust_of_another_one_does_nothing(void **state)
+static void distrusting_another_subscription_does_nothing(void **state)
 {
     struct rig *r = *state;
     uint64_t first = subscribed(r);
@@ -43,7 +43,7 @@ static void distrust_of_another_one_does_nothing(void **state)
     assert_int_equal(fake_redis_accepted(r->fake), 2);
 }
 
-static void it_may_be_distrusted_as_soon_as_it_stands(void **state)
+static void a_subscription_may_be_distrusted_at_once(void **state)
 {
     struct rig *r = *state;
 
@@ -71,7 +71,7 @@ static int64_t distrust_at_once(struct rig *r, unsigned *hints)
 /*
  * Nothing ever confirms that the server knows a listener: subscribing anew does not help, and is done ever more seldom.
  */
-static void one_that_is_deaf_like_the_one_before_is_put_off(void **state)
+static void replacing_deaf_subscriptions_backs_off(void **state)
 {
     static const int64_t longest[] = {10, 10, 20, 40, 80, 160, 320, 640, 1280, 2000, 2000};
     struct rig *r = *state;
@@ -115,7 +115,7 @@ static void deafen(struct rig *r)
         distrust_at_once(r, &hints);
 }
 
-static void one_that_is_confirmed_is_trusted_again(void **state)
+static void a_confirmed_subscription_is_trusted_again(void **state)
 {
     struct rig *r = *state;
 
@@ -126,7 +126,7 @@ static void one_that_is_confirmed_is_trusted_again(void **state)
     expect_trusted_again(r, serial);
 }
 
-static void a_message_confirms_it_too(void **state)
+static void a_message_confirms_a_subscription(void **state)
 {
     struct rig *r = *state;
 
@@ -138,7 +138,7 @@ static void a_message_confirms_it_too(void **state)
 }
 
 /* What is known of one subscription says nothing about the next. */
-static void to_confirm_another_one_does_nothing(void **state)
+static void confirming_another_subscription_does_nothing(void **state)
 {
     struct rig *r = *state;
     unsigned hints;
@@ -152,7 +152,7 @@ static void to_confirm_another_one_does_nothing(void **state)
 }
 
 /* Each subscription had been confirmed before it broke. */
-static void one_that_breaks_is_made_anew_and_told(void **state)
+static void a_broken_subscription_is_replaced_and_told(void **state)
 {
     struct rig *r = *state;
 
@@ -166,7 +166,7 @@ static void one_that_breaks_is_made_anew_and_told(void **state)
 }
 
 /* A server that takes each SUBSCRIBE and hangs up. */
-static void one_that_breaks_again_and_again_is_put_off_too(void **state)
+static void replacing_breaking_subscriptions_backs_off(void **state)
 {
     struct rig *r = *state;
     int64_t pause = 0;
@@ -182,7 +182,7 @@ static void one_that_breaks_again_and_again_is_put_off_too(void **state)
 }
 
 /* A thread that waits for a subscription gets one sooner. */
-static void one_that_is_awaited_is_not_put_off_for_long(void **state)
+static void an_awaited_subscription_is_not_put_off_for_long(void **state)
 {
     struct rig *r = *state;
     struct waiter w;
@@ -205,7 +205,7 @@ static void one_that_is_awaited_is_not_put_off_for_long(void **state)
 }
 
 /* The subscription may be sound, and the distrust wrong. */
-static void one_that_is_distrusted_still_tells(void **state)
+static void a_distrusted_subscription_still_tells_of_grants(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = subscribed(r);
@@ -223,17 +223,12 @@ static void one_that_is_distrusted_still_tells(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(one_that_is_distrusted_is_made_anew),
-        TEST(distrust_of_another_one_does_nothing),
-        TEST(it_may_be_distrusted_as_soon_as_it_stands),
-        TEST(one_that_is_deaf_like_the_one_before_is_put_off),
-        TEST(one_that_is_confirmed_is_trusted_again),
-        TEST(a_message_confirms_it_too),
-        TEST(to_confirm_another_one_does_nothing),
-        TEST(one_that_breaks_is_made_anew_and_told),
-        TEST(one_that_breaks_again_and_again_is_put_off_too),
-        TEST(one_that_is_awaited_is_not_put_off_for_long),
-        TEST(one_that_is_distrusted_still_tells),
+        TEST(a_distrusted_subscription_is_replaced),           TEST(distrusting_another_subscription_does_nothing),
+        TEST(a_subscription_may_be_distrusted_at_once),        TEST(replacing_deaf_subscriptions_backs_off),
+        TEST(a_confirmed_subscription_is_trusted_again),       TEST(a_message_confirms_a_subscription),
+        TEST(confirming_another_subscription_does_nothing),    TEST(a_broken_subscription_is_replaced_and_told),
+        TEST(replacing_breaking_subscriptions_backs_off),      TEST(an_awaited_subscription_is_not_put_off_for_long),
+        TEST(a_distrusted_subscription_still_tells_of_grants),
     };
 
     return cmocka_run_group_tests_name("subscriber_distrust", tests, NULL, NULL);

@@ -2,7 +2,7 @@
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
-static void who_may_not_use_the_channel_is_told_so(void **state)
+static void a_waiter_without_the_channel_right_is_told_so(void **state)
 {
     struct rig *r = *state;
     struct waiter w;
@@ -22,7 +22,7 @@ static void who_may_not_use_the_channel_is_told_so(void **state)
     assert_int_equal(r->subscribed, 1);
 }
 
-static void each_try_that_fails_makes_the_next_wait_longer(void **state)
+static void each_failed_subscription_makes_the_next_wait_longer(void **state)
 {
     static const int64_t longest[] = {10, 20, 40, 80, 160, 320, 500, 500};
     struct rig *r = *state;
@@ -48,7 +48,7 @@ static void each_try_that_fails_makes_the_next_wait_longer(void **state)
  * Those who rely on the subscription are told at the first failure, and when it stands again. Before it has ever stood,
  * nobody relies on it.
  */
-static void who_relies_on_it_is_told_when_it_can_not_be_made_anew(void **state)
+static void users_are_told_when_a_subscription_cannot_be_replaced(void **state)
 {
     struct rig *r = *state;
 
@@ -97,12 +97,12 @@ static void expect_given_up_in_time(struct rig *r, const char *prefix)
     subscribed(r);
 }
 
-static void a_try_is_given_up_after_the_connect_timeout(void **state)
+static void a_subscription_gives_up_connecting_after_the_timeout(void **state)
 {
     expect_given_up_in_time(*state, "CLIENT KILL ID 9223372036854775807");
 }
 
-static void a_try_that_is_not_confirmed_is_given_up_as_well(void **state)
+static void an_unconfirmed_subscription_is_given_up(void **state)
 {
     struct rig *r = *state;
     struct waiter w;
@@ -125,11 +125,11 @@ static void a_try_that_is_not_confirmed_is_given_up_as_well(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(who_may_not_use_the_channel_is_told_so),
-        TEST(each_try_that_fails_makes_the_next_wait_longer),
-        TEST(who_relies_on_it_is_told_when_it_can_not_be_made_anew),
-        TEST(a_try_is_given_up_after_the_connect_timeout),
-        TEST(a_try_that_is_not_confirmed_is_given_up_as_well),
+        TEST(a_waiter_without_the_channel_right_is_told_so),
+        TEST(each_failed_subscription_makes_the_next_wait_longer),
+        TEST(users_are_told_when_a_subscription_cannot_be_replaced),
+        TEST(a_subscription_gives_up_connecting_after_the_timeout),
+        TEST(an_unconfirmed_subscription_is_given_up),
     };
 
     return cmocka_run_group_tests_name("subscriber_failure", tests, NULL, NULL);

@@ -149,7 +149,7 @@ static bool polls_for_it(struct rig *r)
 
 /* ---------------------------------------------------------------- the reading role */
 
-static void who_listens_reads_without_the_scheduler(void **state)
+static void a_listening_thread_reads_without_the_scheduler(void **state)
 {
     struct rig *r = *state;
     unsigned woken = r->woken;
@@ -180,7 +180,7 @@ static void a_message_for_another_wakes_that_one_alone(void **state)
     expect_told(0);
 }
 
-static void the_role_goes_to_who_has_waited_longest(void **state)
+static void the_reading_role_goes_to_the_longest_waiter(void **state)
 {
     struct rig *r = *state;
 
@@ -195,7 +195,7 @@ static void the_role_goes_to_who_has_waited_longest(void **state)
     assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
 }
 
-static void a_reader_whose_time_is_over_passes_it_on(void **state)
+static void a_reader_whose_time_is_over_passes_the_role_on(void **state)
 {
     struct rig *r = *state;
 
@@ -208,7 +208,7 @@ static void a_reader_whose_time_is_over_passes_it_on(void **state)
     expect_told(1);
 }
 
-static void who_is_listed_leaves_at_its_time(void **state)
+static void a_listed_thread_leaves_at_its_deadline(void **state)
 {
     struct rig *r = *state;
 
@@ -224,7 +224,7 @@ static void who_is_listed_leaves_at_its_time(void **state)
 }
 
 /* So a thread learns that the runtime closes. */
-static void who_is_woken_by_another_thread_comes_back(void **state)
+static void a_listener_woken_by_another_thread_returns(void **state)
 {
     struct rig *r = *state;
 
@@ -237,7 +237,7 @@ static void who_is_woken_by_another_thread_comes_back(void **state)
     assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
 }
 
-static void nobody_reads_for_a_while_and_then_the_scheduler(void **state)
+static void the_scheduler_reads_after_nobody_has_for_a_while(void **state)
 {
     struct rig *r = *state;
 
@@ -274,7 +274,7 @@ static void expect_idle_for(struct rig *r, int64_t ms)
 }
 
 /* A begun acquire waits, which is told whoever reads: it must not wait until the next thread listens. */
-static void who_does_not_listen_is_heard_soon(void **state)
+static void a_message_for_a_thread_that_does_not_listen_arrives_soon(void **state)
 {
     struct rig *r = *state;
 
@@ -314,7 +314,7 @@ static void await_another(struct rig *r, uint64_t old)
     attend_all(r);
 }
 
-static void a_subscription_that_is_lost_while_a_thread_reads(void **state)
+static void a_subscription_may_be_lost_while_a_thread_reads(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = serial_of(r);
@@ -331,7 +331,7 @@ static void a_subscription_that_is_lost_while_a_thread_reads(void **state)
     expect_told(1);
 }
 
-static void one_that_is_distrusted_while_a_thread_reads(void **state)
+static void a_subscription_may_be_distrusted_while_a_thread_reads(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = serial_of(r);
@@ -343,7 +343,7 @@ static void one_that_is_distrusted_while_a_thread_reads(void **state)
     expect_told(0);
 }
 
-static void garbage_that_a_thread_reads(void **state)
+static void garbage_read_by_a_listener_ends_the_subscription(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = serial_of(r);
@@ -355,7 +355,7 @@ static void garbage_that_a_thread_reads(void **state)
     expect_told(0);
 }
 
-static void what_a_thread_reads_answers_a_ping(void **state)
+static void a_listeners_reading_answers_a_ping(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = serial_of(r);
@@ -373,7 +373,7 @@ static void what_a_thread_reads_answers_a_ping(void **state)
     expect_told(0);
 }
 
-static void no_answer_to_a_ping_while_a_thread_reads(void **state)
+static void an_unanswered_ping_ends_the_subscription_of_a_listener(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = serial_of(r);
@@ -391,7 +391,7 @@ static void no_answer_to_a_ping_while_a_thread_reads(void **state)
 }
 
 /* A thread that listens where no subscription stands reads the next one. */
-static void who_listens_before_there_is_one(void **state)
+static void a_thread_may_listen_before_there_is_a_subscription(void **state)
 {
     struct rig *r = *state;
 
@@ -419,7 +419,7 @@ static bool all_are_done(void)
 }
 
 /* Each is told again and again, while the connection breaks, is distrusted, and is silent. */
-static void a_crowd_while_all_goes_wrong(void **state)
+static void a_crowd_of_listeners_survives_every_fault(void **state)
 {
     struct rig *r = *state;
 
@@ -445,21 +445,21 @@ static void a_crowd_while_all_goes_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(who_listens_reads_without_the_scheduler),
+        TEST(a_listening_thread_reads_without_the_scheduler),
         TEST(a_message_for_another_wakes_that_one_alone),
-        TEST(the_role_goes_to_who_has_waited_longest),
-        TEST(a_reader_whose_time_is_over_passes_it_on),
-        TEST(who_is_listed_leaves_at_its_time),
-        TEST(who_is_woken_by_another_thread_comes_back),
-        TEST(nobody_reads_for_a_while_and_then_the_scheduler),
-        TEST(who_does_not_listen_is_heard_soon),
-        TEST(a_subscription_that_is_lost_while_a_thread_reads),
-        TEST(one_that_is_distrusted_while_a_thread_reads),
-        TEST(garbage_that_a_thread_reads),
-        TEST(what_a_thread_reads_answers_a_ping),
-        TEST(no_answer_to_a_ping_while_a_thread_reads),
-        TEST(who_listens_before_there_is_one),
-        TEST(a_crowd_while_all_goes_wrong),
+        TEST(the_reading_role_goes_to_the_longest_waiter),
+        TEST(a_reader_whose_time_is_over_passes_the_role_on),
+        TEST(a_listed_thread_leaves_at_its_deadline),
+        TEST(a_listener_woken_by_another_thread_returns),
+        TEST(the_scheduler_reads_after_nobody_has_for_a_while),
+        TEST(a_message_for_a_thread_that_does_not_listen_arrives_soon),
+        TEST(a_subscription_may_be_lost_while_a_thread_reads),
+        TEST(a_subscription_may_be_distrusted_while_a_thread_reads),
+        TEST(garbage_read_by_a_listener_ends_the_subscription),
+        TEST(a_listeners_reading_answers_a_ping),
+        TEST(an_unanswered_ping_ends_the_subscription_of_a_listener),
+        TEST(a_thread_may_listen_before_there_is_a_subscription),
+        TEST(a_crowd_of_listeners_survives_every_fault),
     };
 
     return cmocka_run_group_tests_name("subscriber listen", tests, NULL, NULL);

@@ -99,7 +99,7 @@ static void more_than_is_read_at_once_arrives_whole(void **state)
     close(server);
 }
 
-static void what_is_no_message_is_not_passed_on(void **state)
+static void other_replies_are_not_passed_on(void **state)
 {
     static const char *const others[] = {
         PONG,
@@ -144,7 +144,7 @@ static void what_is_no_message_is_not_passed_on(void **state)
 }
 
 /* What came before it in the same packet is good. */
-static void what_tells_that_it_is_broken_ends_it(void **state)
+static void a_malformed_reply_ends_the_subscription(void **state)
 {
     static const char *const ends[] = {
         MESSAGE(1, "a") "-ERR what is that\r\n",
@@ -165,7 +165,7 @@ static void what_tells_that_it_is_broken_ends_it(void **state)
 }
 
 /* In the packet that confirms it: then there was a subscription, and it is lost. */
-static void one_that_breaks_at_once_stood_all_the_same(void **state)
+static void a_subscription_that_breaks_at_once_was_still_made(void **state)
 {
     struct rig *r = *state;
     struct dibs__error error;
@@ -193,9 +193,9 @@ int main(void)
         TEST(a_message_may_come_in_pieces),
         TEST(a_message_may_hold_any_bytes),
         TEST(more_than_is_read_at_once_arrives_whole),
-        TEST(what_is_no_message_is_not_passed_on),
-        TEST(what_tells_that_it_is_broken_ends_it),
-        TEST(one_that_breaks_at_once_stood_all_the_same),
+        TEST(other_replies_are_not_passed_on),
+        TEST(a_malformed_reply_ends_the_subscription),
+        TEST(a_subscription_that_breaks_at_once_was_still_made),
     };
 
     return cmocka_run_group_tests_name("subscriber_messages", tests, NULL, NULL);

@@ -2,7 +2,7 @@
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
-static void silence_is_broken_by_a_ping(void **state)
+static void a_silent_subscription_is_pinged(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = subscribed(r);
@@ -25,7 +25,7 @@ static void silence_is_broken_by_a_ping(void **state)
     assert_int_equal(r->message_count, 0);
 }
 
-static void who_talks_is_not_pinged(void **state)
+static void a_talking_server_is_not_pinged(void **state)
 {
     struct rig *r = *state;
 
@@ -39,7 +39,7 @@ static void who_talks_is_not_pinged(void **state)
 }
 
 /* Sends a PING that the server does not answer. */
-static uint64_t ping_in_vain(struct rig *r)
+static uint64_t ping_unanswered(struct rig *r)
 {
     uint64_t serial = subscribed(r);
 
@@ -55,10 +55,10 @@ static uint64_t ping_in_vain(struct rig *r)
     return serial;
 }
 
-static void no_answer_to_a_ping_ends_it(void **state)
+static void an_unanswered_ping_ends_the_subscription(void **state)
 {
     struct rig *r = *state;
-    uint64_t serial = ping_in_vain(r);
+    uint64_t serial = ping_unanswered(r);
 
     moved_clock_advance(&r->clock, 1);
     attend(r);
@@ -73,7 +73,7 @@ static void no_answer_to_a_ping_ends_it(void **state)
 static void anything_answers_a_ping(void **state)
 {
     struct rig *r = *state;
-    uint64_t serial = ping_in_vain(r);
+    uint64_t serial = ping_unanswered(r);
 
     int server = take_over(r);
     feed(server, ":7\r\n", 4);
@@ -96,12 +96,12 @@ static void expect_ping_to_be_answered(struct rig *r, const char *refusal)
     assert_int_equal(serial_of(r), serial);
 }
 
-static void who_has_no_right_to_ping_is_answered_too(void **state)
+static void a_refused_ping_counts_as_an_answer(void **state)
 {
     expect_ping_to_be_answered(*state, "-NOPERM this user has no permissions to run the 'ping' command\r\n");
 }
 
-static void a_server_that_knows_no_ping_answers_too(void **state)
+static void an_unknown_ping_counts_as_an_answer(void **state)
 {
     expect_ping_to_be_answered(*state, "-ERR unknown command 'PING', with args beginning with: \r\n");
 }
@@ -138,12 +138,9 @@ static void a_ping_waits_for_room_in_the_socket(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(silence_is_broken_by_a_ping),
-        TEST(who_talks_is_not_pinged),
-        TEST(no_answer_to_a_ping_ends_it),
-        TEST(anything_answers_a_ping),
-        TEST(who_has_no_right_to_ping_is_answered_too),
-        TEST(a_server_that_knows_no_ping_answers_too),
+        TEST(a_silent_subscription_is_pinged),          TEST(a_talking_server_is_not_pinged),
+        TEST(an_unanswered_ping_ends_the_subscription), TEST(anything_answers_a_ping),
+        TEST(a_refused_ping_counts_as_an_answer),       TEST(an_unknown_ping_counts_as_an_answer),
         TEST(a_ping_waits_for_room_in_the_socket),
     };
 

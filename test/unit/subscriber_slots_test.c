@@ -96,7 +96,7 @@ static void a_slot_is_subscribed_to_once_it_is_wanted(void **state)
     assert_int_equal(r->subscribed, 1); /* nobody relied on it before: nobody is to ask again */
 }
 
-static void several_stand_side_by_side(void **state)
+static void several_slots_are_subscribed_side_by_side(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = standing(r);
@@ -111,7 +111,7 @@ static void several_stand_side_by_side(void **state)
     assert_true(slot_of(r, SLOT) == serial);
 }
 
-static void its_messages_are_heard(void **state)
+static void messages_of_a_slot_arrive(void **state)
 {
     struct rig *r = *state;
 
@@ -126,7 +126,7 @@ static void its_messages_are_heard(void **state)
 }
 
 /* The slot has moved, or the server became a replica. */
-static void where_the_server_ends_it_all_are_told(void **state)
+static void all_users_are_told_when_the_server_ends_a_slot(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = standing(r);
@@ -144,7 +144,7 @@ static void where_the_server_ends_it_all_are_told(void **state)
 }
 
 /* It may have come back, so it is asked for again after a pause, but not for ever. */
-static void what_was_ended_is_asked_for_again_as_long_as_somebody_may_want_it(void **state)
+static void an_ended_slot_is_subscribed_again_while_it_may_be_wanted(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = standing(r);
@@ -164,7 +164,7 @@ static void what_was_ended_is_asked_for_again_as_long_as_somebody_may_want_it(vo
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-static void what_nobody_wants_is_not_asked_for_for_ever(void **state)
+static void an_unwanted_slot_is_not_subscribed_for_ever(void **state)
 {
     struct rig *r = *state;
 
@@ -180,7 +180,7 @@ static void what_nobody_wants_is_not_asked_for_for_ever(void **state)
     ATTEND_UNTIL(r, asked(r) == times + 1);
 }
 
-static void what_nobody_has_asked_about_is_ended(void **state)
+static void an_unused_slot_is_unsubscribed(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = standing(r);
@@ -201,7 +201,7 @@ static void what_nobody_has_asked_about_is_ended(void **state)
 }
 
 /* Half of a lease is how long an entry of the queue counts. */
-static void it_is_kept_for_half_of_a_long_lease(void **state)
+static void a_slot_is_kept_for_half_of_a_long_lease(void **state)
 {
     struct rig *r = *state;
 
@@ -213,7 +213,7 @@ static void it_is_kept_for_half_of_a_long_lease(void **state)
     ATTEND_UNTIL(r, fake_redis_count(r->fake, "SUNSUBSCRIBE") == 1);
 }
 
-static void what_is_wanted_while_it_ends_is_made_anew(void **state)
+static void a_slot_wanted_while_it_ends_is_subscribed_again(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = standing(r);
@@ -229,7 +229,7 @@ static void what_is_wanted_while_it_ends_is_made_anew(void **state)
     assert_int_equal(asked(r), 2);
 }
 
-static void a_new_link_subscribes_anew(void **state)
+static void a_new_link_subscribes_its_slots_again(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = standing(r);
@@ -243,7 +243,7 @@ static void a_new_link_subscribes_anew(void **state)
     assert_false(dibs__subscriber_confirm_slot(r->subscriber, SLOT, serial));
 }
 
-static void what_is_distrusted_is_made_anew_after_a_pause_that_grows(void **state)
+static void a_distrusted_slot_is_replaced_after_growing_pauses(void **state)
 {
     struct rig *r = *state;
     uint64_t serial = standing(r);
@@ -272,7 +272,7 @@ static void what_is_distrusted_is_made_anew_after_a_pause_that_grows(void **stat
 }
 
 /* Whatever the server says of a slot, the link stands; what it says of nothing that was asked, ends the link. */
-static void a_refusal_costs_the_slot_alone(void **state)
+static void a_refused_slot_leaves_the_others(void **state)
 {
     static const char *const refusals[] = {
         MOVED, "-ASK 5259 127.0.0.1:7000\r\n", "-CLUSTERDOWN Hash slot not served\r\n",
@@ -293,7 +293,7 @@ static void a_refusal_costs_the_slot_alone(void **state)
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-static void without_slots_such_an_error_ends_the_link(void **state)
+static void an_error_without_slots_ends_the_link(void **state)
 {
     struct rig *r = *state;
 
@@ -334,18 +334,18 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(each_slot_has_a_channel_in_it),
         TEST(a_slot_is_subscribed_to_once_it_is_wanted),
-        TEST(several_stand_side_by_side),
-        TEST(its_messages_are_heard),
-        TEST(where_the_server_ends_it_all_are_told),
-        TEST(what_was_ended_is_asked_for_again_as_long_as_somebody_may_want_it),
-        TEST(what_nobody_wants_is_not_asked_for_for_ever),
-        TEST(what_nobody_has_asked_about_is_ended),
-        TEST(it_is_kept_for_half_of_a_long_lease),
-        TEST(what_is_wanted_while_it_ends_is_made_anew),
-        TEST(a_new_link_subscribes_anew),
-        TEST(what_is_distrusted_is_made_anew_after_a_pause_that_grows),
-        TEST(a_refusal_costs_the_slot_alone),
-        TEST(without_slots_such_an_error_ends_the_link),
+        TEST(several_slots_are_subscribed_side_by_side),
+        TEST(messages_of_a_slot_arrive),
+        TEST(all_users_are_told_when_the_server_ends_a_slot),
+        TEST(an_ended_slot_is_subscribed_again_while_it_may_be_wanted),
+        TEST(an_unwanted_slot_is_not_subscribed_for_ever),
+        TEST(an_unused_slot_is_unsubscribed),
+        TEST(a_slot_is_kept_for_half_of_a_long_lease),
+        TEST(a_slot_wanted_while_it_ends_is_subscribed_again),
+        TEST(a_new_link_subscribes_its_slots_again),
+        TEST(a_distrusted_slot_is_replaced_after_growing_pauses),
+        TEST(a_refused_slot_leaves_the_others),
+        TEST(an_error_without_slots_ends_the_link),
         TEST(nonsense_about_slots_changes_nothing),
     };
 

@@ -4,7 +4,7 @@
 
 /* --------------------------------------------------------------- subscribing */
 
-static void it_subscribes_when_wanted_and_not_before(void **state)
+static void a_subscriber_connects_only_when_wanted(void **state)
 {
     static const char *const order[] = {"CLIENT SETNAME tester", "CLIENT ID", "INFO server",
                                         "CLIENT KILL ID 9223372036854775807", "SUBSCRIBE dibs:test"};
@@ -30,7 +30,7 @@ static void it_subscribes_when_wanted_and_not_before(void **state)
     assert_int_equal(r->commands, 5);
 }
 
-static void it_stands_only_when_that_is_confirmed(void **state)
+static void a_subscription_counts_only_once_confirmed(void **state)
 {
     struct rig *r = *state;
 
@@ -46,7 +46,7 @@ static void it_stands_only_when_that_is_confirmed(void **state)
     assert_int_equal(fake_redis_count(r->fake, "SUBSCRIBE"), 1);
 }
 
-static void a_confirmation_in_the_last_moment_is_in_time(void **state)
+static void a_confirmation_at_the_last_moment_is_in_time(void **state)
 {
     struct rig *r = *state;
 
@@ -62,7 +62,7 @@ static void a_confirmation_in_the_last_moment_is_in_time(void **state)
     close(server);
 }
 
-static void it_subscribes_again_when_the_connection_breaks(void **state)
+static void a_broken_subscription_is_made_again(void **state)
 {
     struct rig *r = *state;
     uint64_t first = subscribed(r);
@@ -77,7 +77,7 @@ static void it_subscribes_again_when_the_connection_breaks(void **state)
 }
 
 /* A server that ends each at once is not overrun. */
-static void it_is_not_made_anew_too_soon(void **state)
+static void a_broken_subscription_is_not_replaced_too_soon(void **state)
 {
     struct rig *r = *state;
 
@@ -92,7 +92,7 @@ static void it_is_not_made_anew_too_soon(void **state)
     assert_int_equal(pass_pause(r), 0);
 }
 
-static void it_ends_its_predecessor_before_it_subscribes(void **state)
+static void a_subscription_ends_its_predecessor_first(void **state)
 {
     struct rig *r = *state;
 
@@ -122,7 +122,7 @@ static void the_predecessor_of_a_failed_try_is_ended_too(void **state)
 }
 
 /* The server may have subscribed it all the same. */
-static void one_that_was_never_confirmed_is_ended_too(void **state)
+static void an_unconfirmed_predecessor_is_ended_too(void **state)
 {
     struct rig *r = *state;
 
@@ -140,7 +140,7 @@ static void one_that_was_never_confirmed_is_ended_too(void **state)
 
 /* ------------------------------------------------------------------- waiting */
 
-static void who_waits_is_woken_when_it_stands(void **state)
+static void a_confirmed_subscription_wakes_its_waiters(void **state)
 {
     struct rig *r = *state;
     struct dibs__error error;
@@ -157,7 +157,7 @@ static void who_waits_is_woken_when_it_stands(void **state)
     assert_int_equal(again, serial);
 }
 
-static void who_waits_for_the_next_gets_the_next(void **state)
+static void a_waiter_for_the_next_subscription_gets_the_next(void **state)
 {
     struct rig *r = *state;
     struct waiter w;
@@ -171,7 +171,7 @@ static void who_waits_for_the_next_gets_the_next(void **state)
     assert_int_equal(w.serial, second);
 }
 
-static void who_waits_leaves_at_the_deadline(void **state)
+static void a_wait_for_a_subscription_ends_at_its_deadline(void **state)
 {
     struct rig *r = *state;
     struct waiter w;
@@ -183,7 +183,7 @@ static void who_waits_leaves_at_the_deadline(void **state)
     expect_failed(&w, DIBS_UNAVAILABLE);
 }
 
-static void who_waits_is_told_when_a_try_fails(void **state)
+static void a_failed_subscription_is_told_to_its_waiters(void **state)
 {
     struct rig *r = *state;
     struct waiter w;
@@ -195,7 +195,7 @@ static void who_waits_is_told_when_a_try_fails(void **state)
 }
 
 /* A try that failed before the call says nothing of now; the next try does, or the deadline. */
-static void a_failure_before_the_call_is_told_at_the_deadline_only(void **state)
+static void an_earlier_failure_is_told_only_at_the_deadline(void **state)
 {
     struct rig *r = *state;
     struct waiter w;
@@ -217,7 +217,7 @@ static void a_failure_before_the_call_is_told_at_the_deadline_only(void **state)
 }
 
 /* The next try is seconds away: nobody waits for it. */
-static void a_right_that_was_denied_is_told_at_once(void **state)
+static void a_denied_channel_right_is_told_at_once(void **state)
 {
     struct rig *r = *state;
     struct dibs__error error;
@@ -256,7 +256,7 @@ static void *run_crowd(void *arg)
     return NULL;
 }
 
-static void many_threads_may_wait_and_distrust(void **state)
+static void many_threads_may_wait_for_and_distrust_a_subscription(void **state)
 {
     struct rig *r = *state;
     struct crowd crowd = {.r = r, .left = THREADS};
@@ -281,21 +281,21 @@ static void many_threads_may_wait_and_distrust(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(it_subscribes_when_wanted_and_not_before),
-        TEST(it_stands_only_when_that_is_confirmed),
-        TEST(a_confirmation_in_the_last_moment_is_in_time),
-        TEST(it_subscribes_again_when_the_connection_breaks),
-        TEST(it_is_not_made_anew_too_soon),
-        TEST(it_ends_its_predecessor_before_it_subscribes),
+        TEST(a_subscriber_connects_only_when_wanted),
+        TEST(a_subscription_counts_only_once_confirmed),
+        TEST(a_confirmation_at_the_last_moment_is_in_time),
+        TEST(a_broken_subscription_is_made_again),
+        TEST(a_broken_subscription_is_not_replaced_too_soon),
+        TEST(a_subscription_ends_its_predecessor_first),
         TEST(the_predecessor_of_a_failed_try_is_ended_too),
-        TEST(one_that_was_never_confirmed_is_ended_too),
-        TEST(who_waits_is_woken_when_it_stands),
-        TEST(who_waits_for_the_next_gets_the_next),
-        TEST(who_waits_leaves_at_the_deadline),
-        TEST(who_waits_is_told_when_a_try_fails),
-        TEST(a_failure_before_the_call_is_told_at_the_deadline_only),
-        TEST(a_right_that_was_denied_is_told_at_once),
-        TEST(many_threads_may_wait_and_distrust),
+        TEST(an_unconfirmed_predecessor_is_ended_too),
+        TEST(a_confirmed_subscription_wakes_its_waiters),
+        TEST(a_waiter_for_the_next_subscription_gets_the_next),
+        TEST(a_wait_for_a_subscription_ends_at_its_deadline),
+        TEST(a_failed_subscription_is_told_to_its_waiters),
+        TEST(an_earlier_failure_is_told_only_at_the_deadline),
+        TEST(a_denied_channel_right_is_told_at_once),
+        TEST(many_threads_may_wait_for_and_distrust_a_subscription),
     };
 
     return cmocka_run_group_tests_name("subscriber", tests, NULL, NULL);

@@ -139,7 +139,7 @@ static bool leaves_nothing(long nth)
     return true;
 }
 
-static void each_allocation_fails_once(void **state)
+static void each_allocation_of_a_tasks_cycle_fails_once(void **state)
 {
     long nth = 1;
 
@@ -203,7 +203,7 @@ static bool completes_with(dibs_runtime *rt, long nth)
     return failed;
 }
 
-static void what_was_begun_completes_without_memory(void **state)
+static void begun_calls_complete_without_memory(void **state)
 {
     dibs_runtime *rt = open_one();
     int in_row = 0;
@@ -238,7 +238,7 @@ static void enter_and_leave(void *arg)
 }
 
 /* Also on a thread that has never called dibs before. */
-static void entering_asks_for_no_memory(void **state)
+static void entering_a_task_needs_no_memory(void **state)
 {
     dibs_runtime *rt = open_one();
     struct visit v = {.task = task_of_runtime(rt)};
@@ -255,9 +255,9 @@ static void entering_asks_for_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_allocation_fails_once),
-        cmocka_unit_test(what_was_begun_completes_without_memory),
-        cmocka_unit_test(entering_asks_for_no_memory),
+        cmocka_unit_test(each_allocation_of_a_tasks_cycle_fails_once),
+        cmocka_unit_test(begun_calls_complete_without_memory),
+        cmocka_unit_test(entering_a_task_needs_no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

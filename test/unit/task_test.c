@@ -131,7 +131,7 @@ static void a_call_concerns_the_innermost_task_of_its_runtime(void **state)
 
 /* -------------------------------------------------------------------- entering */
 
-static void a_task_that_somebody_is_in_is_busy(void **state)
+static void an_entered_task_is_busy(void **state)
 {
     stage *s = *state;
     actor *other = actor_start();
@@ -293,7 +293,7 @@ static bool is_contended(void *arg)
 }
 
 /* Behind a thread of this process, for its turn; behind another process, in the store's queue; fairly. */
-static void a_wait_ends_at_once(void **state)
+static void a_cancel_ends_a_tasks_wait_at_once(void **state)
 {
     static const struct {
         bool elsewhere;
@@ -328,7 +328,7 @@ static void a_wait_ends_at_once(void **state)
 }
 
 /* Who waits behind a cancelled one, here, gets the lock all the same. */
-static void the_others_go_on_waiting(void **state)
+static void a_cancelled_tasks_rivals_go_on_waiting(void **state)
 {
     enum { CROWD = 8 };
     stage *s = *state;
@@ -372,7 +372,7 @@ static bool nothing_is_left(void *arg)
     return stats.holds == 0 && stats.leases == 0;
 }
 
-static void free_gives_up_every_hold(void **state)
+static void freeing_a_task_releases_every_hold(void **state)
 {
     stage *s = *state;
     char name[16];
@@ -396,7 +396,7 @@ static void free_gives_up_every_hold(void **state)
     assert_int_equal(stats_of(s->rt).orphaned, 0);
 }
 
-static void free_leaves_the_task_wherever_it_is_nested(void **state)
+static void freeing_a_task_leaves_it_wherever_it_is_nested(void **state)
 {
     enum { DEPTH = 3 };
 
@@ -424,7 +424,7 @@ static void free_leaves_the_task_wherever_it_is_nested(void **state)
     }
 }
 
-static void free_after_close_is_fine(void **state)
+static void a_task_may_be_freed_after_close(void **state)
 {
     stage *s = *state;
 
@@ -443,7 +443,7 @@ static void free_after_close_is_fine(void **state)
 }
 
 /* The store does not answer; dibs_task_free does not wait for it, and the name is free in the end. */
-static void free_does_not_wait_for_the_store(void **state)
+static void freeing_a_task_does_not_wait_for_the_store(void **state)
 {
     stage *s = *state;
 
@@ -462,7 +462,7 @@ static void free_does_not_wait_for_the_store(void **state)
 
 /* --------------------------------------------------------------------- as threads */
 
-static void a_loss_is_told_as_an_event(void **state)
+static void a_tasks_loss_is_told_as_an_event(void **state)
 {
     stage *s = *state;
     static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
@@ -511,7 +511,7 @@ static void a_lease_is_handed_from_task_to_task(void **state)
     actor_end(waiter);
 }
 
-static void null_is_refused_or_does_nothing(void **state)
+static void task_calls_refuse_null_or_do_nothing(void **state)
 {
     stage *s = *state;
     dibs_task *task = (dibs_task *)s;
@@ -527,7 +527,7 @@ static void null_is_refused_or_does_nothing(void **state)
     dibs_task_free(NULL);
 }
 
-static void the_new_status_stands_at_the_end(void **state)
+static void the_cancelled_status_is_numbered_last(void **state)
 {
     (void)state;
     assert_int_equal(DIBS_CANCELLED, DIBS_OVERFLOW + 1);
@@ -545,21 +545,21 @@ int main(void)
         STAGE(a_task_moves_from_thread_to_thread_with_its_holds),
         STAGE(the_holds_of_the_thread_are_untouched),
         STAGE(a_call_concerns_the_innermost_task_of_its_runtime),
-        STAGE(a_task_that_somebody_is_in_is_busy),
+        STAGE(an_entered_task_is_busy),
         STAGE(tasks_are_left_in_the_opposite_order),
         STAGE(a_thread_that_ends_leaves_its_tasks_whose_holds_stay),
         STAGE(entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read),
         STAGE(a_cancelled_task_keeps_what_it_holds_and_acquires_no_more),
-        STAGE(a_wait_ends_at_once),
-        STAGE(the_others_go_on_waiting),
-        STAGE(free_gives_up_every_hold),
-        STAGE(free_leaves_the_task_wherever_it_is_nested),
-        STAGE(free_after_close_is_fine),
-        STAGE(free_does_not_wait_for_the_store),
-        STAGE(a_loss_is_told_as_an_event),
+        STAGE(a_cancel_ends_a_tasks_wait_at_once),
+        STAGE(a_cancelled_tasks_rivals_go_on_waiting),
+        STAGE(freeing_a_task_releases_every_hold),
+        STAGE(freeing_a_task_leaves_it_wherever_it_is_nested),
+        STAGE(a_task_may_be_freed_after_close),
+        STAGE(freeing_a_task_does_not_wait_for_the_store),
+        STAGE(a_tasks_loss_is_told_as_an_event),
         STAGE(a_lease_is_handed_from_task_to_task),
-        STAGE(null_is_refused_or_does_nothing),
-        cmocka_unit_test(the_new_status_stands_at_the_end),
+        STAGE(task_calls_refuse_null_or_do_nothing),
+        cmocka_unit_test(the_cancelled_status_is_numbered_last),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
 
 #define RUNTIME "0123456789abcdef0123456789abcdef"
 
-static void it_names_all_that_an_administrator_asks_for(void **state)
+static void a_token_names_host_process_label_and_thread(void **state)
 {
     static const struct {
         struct dibs__token token;
@@ -40,7 +40,7 @@ static void it_names_all_that_an_administrator_asks_for(void **state)
 }
 
 /* A label of 48 bytes, a host of 45 and the longest numbers. */
-static void the_longest_fits(void **state)
+static void the_longest_token_fits(void **state)
 {
     const struct dibs__token longest = {UINT64_MAX, UINT64_MAX, UINT32_MAX, true, false};
     struct dibs__token_form form;
@@ -55,7 +55,7 @@ static void the_longest_fits(void **state)
     assert_int_equal(strlen(text) + 1, form.most);
 }
 
-static void what_has_no_sequence_is_none_of_ours(void **state)
+static void a_token_without_a_sequence_is_foreign(void **state)
 {
     static const char *const texts[] = {"", "abc", ":", "dibs:", "a:g", "a:1 ", "a:-1", "a:0x1", "a:12345678901234567"};
     uint64_t sequence = 5;
@@ -69,9 +69,9 @@ static void what_has_no_sequence_is_none_of_ours(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_names_all_that_an_administrator_asks_for),
-        cmocka_unit_test(the_longest_fits),
-        cmocka_unit_test(what_has_no_sequence_is_none_of_ours),
+        cmocka_unit_test(a_token_names_host_process_label_and_thread),
+        cmocka_unit_test(the_longest_token_fits),
+        cmocka_unit_test(a_token_without_a_sequence_is_foreign),
     };
 
     return cmocka_run_group_tests_name("token", tests, NULL, NULL);

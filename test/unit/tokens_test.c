@@ -72,7 +72,7 @@ static void take_all_out(struct dibs__tokens *tokens)
     }
 }
 
-static void each_is_found_until_it_is_taken_out(void **state)
+static void each_token_is_found_until_removed(void **state)
 {
     struct dibs__tokens tokens = {.count = 0};
     long before = atomic_load(&living);
@@ -111,7 +111,7 @@ static void a_token_may_change(void **state)
 }
 
 /* Taking out and putting in need no memory: the table keeps its size. */
-static void no_memory_is_needed(void **state)
+static void the_table_of_tokens_needs_no_memory(void **state)
 {
     struct dibs__tokens tokens = {.count = 0};
 
@@ -142,9 +142,9 @@ static void no_memory_is_needed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(each_is_found_until_it_is_taken_out),
+        TEST(each_token_is_found_until_removed),
         TEST(a_token_may_change),
-        TEST(no_memory_is_needed),
+        TEST(the_table_of_tokens_needs_no_memory),
     };
 
     return cmocka_run_group_tests_name("tokens", tests, NULL, NULL);

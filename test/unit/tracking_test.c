@@ -302,7 +302,7 @@ static void a_probe_may_be_told_of_before_it_is_answered(void **state)
 }
 
 /* Of another key, or of all. */
-static void another_message_is_not_the_probes(void **state)
+static void a_message_of_another_key_does_not_confirm_the_probe(void **state)
 {
     struct scene *s = *state;
 
@@ -316,7 +316,7 @@ static void another_message_is_not_the_probes(void **state)
 }
 
 /* A proxy may swallow the messages. */
-static void without_a_message_in_time_nothing_is_relied_on(void **state)
+static void without_a_message_in_time_tracking_is_not_relied_on(void **state)
 {
     struct scene *s = *state;
     struct pollfd fds[FDS_MOST];
@@ -351,7 +351,7 @@ static void each_command_of_the_probe_may_be_refused(void **state)
     }
 }
 
-static void an_old_server_is_not_asked(void **state)
+static void an_old_server_is_not_asked_to_track(void **state)
 {
     struct scene *s = *state;
 
@@ -378,7 +378,7 @@ static void without_the_right_to_hear_nothing_is_tracked(void **state)
 
 /* ------------------------------------------------------------------- looks */
 
-static void a_look_tells_whose_the_locks_are(void **state)
+static void a_look_tells_which_locks_are_still_held(void **state)
 {
     struct scene *s = *state;
 
@@ -390,7 +390,7 @@ static void a_look_tells_whose_the_locks_are(void **state)
     assert_int_equal(asked(s, "MGET"), 1);
 }
 
-static void a_reply_of_another_shape_tells_nothing(void **state)
+static void a_malformed_reply_to_a_look_tells_nothing(void **state)
 {
     static const char *const replies[] = {"*2\r\n$2\r\nta\r\n$2\r\ntb\r\n",
                                           "*4\r\n$2\r\nta\r\n$2\r\ntb\r\n$2\r\ntc\r\n$2\r\ntd\r\n",
@@ -412,7 +412,7 @@ static void a_reply_of_another_shape_tells_nothing(void **state)
     assert_int_equal(s->turned_off, 0);
 }
 
-static void what_is_refused_for_many_is_looked_at_one_by_one(void **state)
+static void locks_of_a_refused_look_are_looked_at_one_by_one(void **state)
 {
     struct scene *s = *state;
 
@@ -461,7 +461,7 @@ static void a_look_for_an_older_subscription_counts_for_nothing(void **state)
 
 /* --------------------------------------------------------------- a new pair */
 
-static void a_new_connection_is_probed_anew(void **state)
+static void a_new_connection_is_probed_again(void **state)
 {
     struct scene *s = *state;
 
@@ -485,7 +485,7 @@ static void a_new_connection_is_probed_anew(void **state)
     assert_true(s->base->ops->tell_when_free(s->base, "a", on) > on);
 }
 
-static void a_refusal_holds_for_its_connection_alone(void **state)
+static void a_refused_probe_concerns_its_connection_alone(void **state)
 {
     struct scene *s = *state;
 
@@ -558,7 +558,7 @@ static void a_foreign_lock_may_be_read_when_the_link_breaks(void **state)
 
 /* ---------------------------------------------------------------- messages */
 
-static void names_are_told_and_other_keys_are_not(void **state)
+static void changes_of_lock_names_are_told_and_of_other_keys_are_not(void **state)
 {
     static const char with_nul[] = "lock:a\0b";
     char longest[5 + DIBS_NAME_MAX + 2] = "lock:";
@@ -628,22 +628,22 @@ int main(void)
         TEST(nothing_is_tracked_before_it_is_wanted),
         TEST(a_probe_is_written_and_must_be_told_of),
         TEST(a_probe_may_be_told_of_before_it_is_answered),
-        TEST(another_message_is_not_the_probes),
-        TEST(without_a_message_in_time_nothing_is_relied_on),
+        TEST(a_message_of_another_key_does_not_confirm_the_probe),
+        TEST(without_a_message_in_time_tracking_is_not_relied_on),
         TEST(each_command_of_the_probe_may_be_refused),
-        TEST(an_old_server_is_not_asked),
+        TEST(an_old_server_is_not_asked_to_track),
         TEST(without_the_right_to_hear_nothing_is_tracked),
-        TEST(a_look_tells_whose_the_locks_are),
-        TEST(a_reply_of_another_shape_tells_nothing),
-        TEST(what_is_refused_for_many_is_looked_at_one_by_one),
+        TEST(a_look_tells_which_locks_are_still_held),
+        TEST(a_malformed_reply_to_a_look_tells_nothing),
+        TEST(locks_of_a_refused_look_are_looked_at_one_by_one),
         TEST(a_look_whose_link_breaks_is_not_answered),
         TEST(a_look_for_an_older_subscription_counts_for_nothing),
-        TEST(a_new_connection_is_probed_anew),
-        TEST(a_refusal_holds_for_its_connection_alone),
+        TEST(a_new_connection_is_probed_again),
+        TEST(a_refused_probe_concerns_its_connection_alone),
         TEST(a_foreign_lock_is_read_once_and_told_when_free),
         TEST(a_foreign_lock_that_is_read_and_free_is_told_at_once),
         TEST(a_foreign_lock_may_be_read_when_the_link_breaks),
-        TEST(names_are_told_and_other_keys_are_not),
+        TEST(changes_of_lock_names_are_told_and_of_other_keys_are_not),
         TEST(without_memory_a_look_ends_without_an_answer),
         TEST(without_memory_nobody_is_told_of_a_foreign_lock),
     };

@@ -20,12 +20,12 @@ static void attend_kept_open(struct rig *r)
 }
 
 /* The scheduler sends what the transport did not take at once. */
-static void threads_get_their_replies(void **state)
+static void threads_get_their_replies_over_an_odd_transport(void **state)
 {
     let_threads_echo(*state, THREADS, ROUNDS, "a text that takes more than one piece: ", attend_kept_open);
 }
 
-static void the_scheduler_connects_and_gets_its_replies(void **state)
+static void the_scheduler_connects_over_an_odd_transport(void **state)
 {
     struct rig *r = *state;
     struct dibs__link_view view;
@@ -41,7 +41,7 @@ static void the_scheduler_connects_and_gets_its_replies(void **state)
 }
 
 /* The reply lies in the socket, then in the transport: neither is late. */
-static void a_reply_that_came_in_time_is_found(void **state)
+static void a_reply_in_time_is_found_over_an_odd_transport(void **state)
 {
     struct rig *r = *state;
     struct dibs__error error;
@@ -58,7 +58,7 @@ static void a_reply_that_came_in_time_is_found(void **state)
     assert_true(stands(r));
 }
 
-static void the_end_is_noticed(void **state)
+static void the_end_of_an_odd_transport_is_noticed(void **state)
 {
     struct rig *r = *state;
 
@@ -73,10 +73,10 @@ static void the_end_is_noticed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(threads_get_their_replies),
-        TEST(the_scheduler_connects_and_gets_its_replies),
-        TEST(a_reply_that_came_in_time_is_found),
-        TEST(the_end_is_noticed),
+        TEST(threads_get_their_replies_over_an_odd_transport),
+        TEST(the_scheduler_connects_over_an_odd_transport),
+        TEST(a_reply_in_time_is_found_over_an_odd_transport),
+        TEST(the_end_of_an_odd_transport_is_noticed),
     };
 
     return cmocka_run_group_tests_name("transport", tests, NULL, NULL);

@@ -163,13 +163,13 @@ static void expect_linear(sized_work *work)
     assert_linear(&c.times);
 }
 
-static void time_outs_of_a_crowd(void **state)
+static void time_outs_in_a_crowd_strand_no_turn(void **state)
 {
     (void)state;
     expect_linear(time_of_time_outs);
 }
 
-static void pushes_to_a_crowd(void **state)
+static void pushes_to_a_crowd_strand_no_grant(void **state)
 {
     (void)state;
     expect_linear(time_of_pushes);
@@ -178,8 +178,8 @@ static void pushes_to_a_crowd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(time_outs_of_a_crowd),
-        cmocka_unit_test(pushes_to_a_crowd),
+        cmocka_unit_test(time_outs_in_a_crowd_strand_no_turn),
+        cmocka_unit_test(pushes_to_a_crowd_strand_no_grant),
     };
 
     return cmocka_run_group_tests_name("turn crowd", tests, NULL, NULL);

@@ -62,7 +62,7 @@ static void a_wait_ends_at_its_limit_and_not_before(void **state)
     actor_end(other);
 }
 
-static void for_ever_is_longer_than_a_year(void **state)
+static void an_endless_wait_is_longer_than_a_year(void **state)
 {
     stage *s = *state;
     actor *other = actor_start();
@@ -82,7 +82,7 @@ static void for_ever_is_longer_than_a_year(void **state)
 
 /* --------------------------------------------------------------------- order */
 
-static void local_waiters_get_it_in_the_order_in_which_they_came(void **state)
+static void local_waiters_get_the_turn_in_order_of_arrival(void **state)
 {
     stage *s = *state;
     actor *crowd[CROWD];
@@ -102,7 +102,7 @@ static void local_waiters_get_it_in_the_order_in_which_they_came(void **state)
     end_crowd(crowd);
 }
 
-static void who_gives_up_leaves_the_order_of_the_others_alone(void **state)
+static void a_local_waiter_that_gives_up_keeps_the_others_order(void **state)
 {
     static const int64_t waits[] = {5000, FOREVER, 5000, FOREVER, 5000};
     enum { COUNT = sizeof waits / sizeof waits[0] };
@@ -152,7 +152,7 @@ static void one_thread_at_a_time_asks_for_a_name(void **state)
     end_crowd(crowd);
 }
 
-static void other_names_do_not_wait_for_it(void **state)
+static void other_names_do_not_wait_for_a_turn(void **state)
 {
     stage *s = *state;
     actor *asker = actor_start();
@@ -203,7 +203,7 @@ static void contend(void *arg)
 }
 
 /* On the real clock: threads exclude each other, and each fence is larger than the one before. */
-static void threads_exclude_each_other(void **state)
+static void threads_taking_turns_exclude_each_other(void **state)
 {
     const char *url = "mem:contest";
     const dibs_config config = {.urls = &url, .url_count = 1};
@@ -234,12 +234,12 @@ int main(void)
         TEST(one_try_is_busy_and_asks_nobody_where_the_process_holds_it),
         TEST(one_try_is_busy_where_another_process_holds_it),
         TEST(a_wait_ends_at_its_limit_and_not_before),
-        TEST(for_ever_is_longer_than_a_year),
-        TEST(local_waiters_get_it_in_the_order_in_which_they_came),
-        TEST(who_gives_up_leaves_the_order_of_the_others_alone),
+        TEST(an_endless_wait_is_longer_than_a_year),
+        TEST(local_waiters_get_the_turn_in_order_of_arrival),
+        TEST(a_local_waiter_that_gives_up_keeps_the_others_order),
         TEST(one_thread_at_a_time_asks_for_a_name),
-        TEST(other_names_do_not_wait_for_it),
-        cmocka_unit_test(threads_exclude_each_other),
+        TEST(other_names_do_not_wait_for_a_turn),
+        cmocka_unit_test(threads_taking_turns_exclude_each_other),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,7 +78,7 @@ static void begin_beside_silence(stage *s, struct asker *first, int64_t wait_ms,
 }
 
 /* All are told at once, without an ask of their own, and with the store's detail. */
-static void they_are_told_what_the_asker_is_told(void **state)
+static void single_tries_get_the_askers_answer(void **state)
 {
     static const struct {
         dibs_status answer, told;
@@ -112,7 +112,7 @@ static void they_are_told_what_the_asker_is_told(void **state)
 }
 
 /* The asker goes on waiting, because it has been told that the lock is taken. */
-static void they_do_not_wait_for_more_than_the_first_answer(void **state)
+static void single_tries_wait_only_for_the_first_answer(void **state)
 {
     static const dibs_status answers[] = {DIBS_BUSY, DIBS_UNAVAILABLE};
     stage *s = *state;
@@ -132,7 +132,7 @@ static void they_do_not_wait_for_more_than_the_first_answer(void **state)
 }
 
 /* They are not told that somebody else holds the lock: nobody does. */
-static void their_own_time_ends_after_that_of_one_command(void **state)
+static void a_single_try_ends_after_the_time_of_one_command(void **state)
 {
     stage *s = *state;
     struct asker first, other;
@@ -157,7 +157,7 @@ static void their_own_time_ends_after_that_of_one_command(void **state)
 }
 
 /* The asker leaves without an answer: one of the others asks, and the rest are told what that one is told. */
-static void they_ask_when_the_asker_has_left_without_an_answer(void **state)
+static void single_tries_ask_when_the_asker_left_without_an_answer(void **state)
 {
     stage *s = *state;
     struct asker first, others[CROWD];
@@ -179,7 +179,7 @@ static void they_ask_when_the_asker_has_left_without_an_answer(void **state)
 }
 
 /* The thread that asks in their place has only the time that it had left. */
-static void who_asks_in_the_end_has_the_time_of_one_try(void **state)
+static void a_single_try_that_asks_has_the_time_of_one_try(void **state)
 {
     stage *s = *state;
     struct asker first, other;
@@ -194,7 +194,7 @@ static void who_asks_in_the_end_has_the_time_of_one_try(void **state)
     assert_int_equal(s->faults.last_deadline, moved_clock_now(&s->clock) - MS(903) + MS(1000));
 }
 
-static void a_shutdown_ends_them(void **state)
+static void a_shutdown_ends_single_tries(void **state)
 {
     stage *s = *state;
     struct asker first, others[CROWD];
@@ -213,7 +213,7 @@ static void a_shutdown_ends_them(void **state)
 /* ------------------------------------------------------------------- what is known */
 
 /* The asker was told that the lock is taken, and asks again. */
-static void what_the_asker_was_told_is_known_while_it_asks_again(void **state)
+static void a_single_try_knows_the_askers_last_answer_while_it_asks_again(void **state)
 {
     stage *s = *state;
     struct asker first;
@@ -233,7 +233,7 @@ static void what_the_asker_was_told_is_known_while_it_asks_again(void **state)
 }
 
 /* The same is known where the next thread asks, if that was the last answer to the one before. */
-static void what_the_asker_was_told_is_known_to_the_next(void **state)
+static void a_single_try_knows_the_last_askers_answer(void **state)
 {
     stage *s = *state;
     struct asker first, next;
@@ -257,7 +257,7 @@ static void what_the_asker_was_told_is_known_to_the_next(void **state)
  * What was known ends when the store no longer answers: threads with little time follow each other, and nothing is
  * known to any.
  */
-static void what_was_known_ends_with_an_ask_that_is_not_answered(void **state)
+static void an_unanswered_ask_ends_the_known_answer(void **state)
 {
     stage *s = *state;
     struct asker first, next, other;
@@ -288,7 +288,7 @@ static void what_was_known_ends_with_an_ask_that_is_not_answered(void **state)
  * An outage is not known any more when the threads that met it have left, even where a fair thread still waits for the
  * name.
  */
-static void an_old_outage_is_not_known(void **state)
+static void an_old_outage_does_not_answer_a_single_try(void **state)
 {
     stage *s = *state;
     struct asker first, other;
@@ -322,7 +322,7 @@ static void an_old_outage_is_not_known(void **state)
 }
 
 /* The lock was released in this process, and the next asker has not been answered yet. */
-static void what_was_known_of_a_lock_ends_with_its_hold(void **state)
+static void a_hold_ends_the_known_answer(void **state)
 {
     stage *s = *state;
     struct asker next, other;
@@ -376,17 +376,17 @@ static void a_wait_that_ends_while_nothing_is_known_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(they_are_told_what_the_asker_is_told),
-        TEST(they_do_not_wait_for_more_than_the_first_answer),
-        TEST(their_own_time_ends_after_that_of_one_command),
-        TEST(they_ask_when_the_asker_has_left_without_an_answer),
-        TEST(who_asks_in_the_end_has_the_time_of_one_try),
-        TEST(a_shutdown_ends_them),
-        TEST(what_the_asker_was_told_is_known_while_it_asks_again),
-        TEST(what_the_asker_was_told_is_known_to_the_next),
-        TEST(what_was_known_ends_with_an_ask_that_is_not_answered),
-        TEST(an_old_outage_is_not_known),
-        TEST(what_was_known_of_a_lock_ends_with_its_hold),
+        TEST(single_tries_get_the_askers_answer),
+        TEST(single_tries_wait_only_for_the_first_answer),
+        TEST(a_single_try_ends_after_the_time_of_one_command),
+        TEST(single_tries_ask_when_the_asker_left_without_an_answer),
+        TEST(a_single_try_that_asks_has_the_time_of_one_try),
+        TEST(a_shutdown_ends_single_tries),
+        TEST(a_single_try_knows_the_askers_last_answer_while_it_asks_again),
+        TEST(a_single_try_knows_the_last_askers_answer),
+        TEST(an_unanswered_ask_ends_the_known_answer),
+        TEST(an_old_outage_does_not_answer_a_single_try),
+        TEST(a_hold_ends_the_known_answer),
         TEST(a_wait_that_ends_while_nothing_is_known_says_so),
     };
 

@@ -43,7 +43,7 @@ static void assert_same(const char *expected, const char *actual)
         assert_null(actual);
 }
 
-static void good_urls(void **state)
+static void valid_urls_are_parsed(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof goods / sizeof goods[0]; i++) {
@@ -176,7 +176,7 @@ static const struct {
     {"rediss-cluster://", "host is missing"},
 };
 
-static void bad_urls_name_the_part_at_fault_and_no_password(void **state)
+static void errors_of_bad_urls_name_the_part_and_no_password(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof bads / sizeof bads[0]; i++) {
@@ -233,9 +233,9 @@ static void a_long_host_is_cut_only_where_it_is_shown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_urls),
+        cmocka_unit_test(valid_urls_are_parsed),
         cmocka_unit_test(each_kind_has_its_hosts),
-        cmocka_unit_test(bad_urls_name_the_part_at_fault_and_no_password),
+        cmocka_unit_test(errors_of_bad_urls_name_the_part_and_no_password),
         cmocka_unit_test(mutilated_urls_do_no_harm),
         cmocka_unit_test(a_long_host_is_cut_only_where_it_is_shown),
     };

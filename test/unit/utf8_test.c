@@ -20,7 +20,7 @@ static size_t encode(uint32_t character, char out[5])
     return size;
 }
 
-static void each_character_is_one(void **state)
+static void each_valid_character_is_recognised(void **state)
 {
     char bytes[5];
 
@@ -51,7 +51,7 @@ static unsigned long count_characters(size_t size)
     return count;
 }
 
-static void nothing_else_is_a_character(void **state)
+static void invalid_bytes_are_no_character(void **state)
 {
     (void)state;
     assert_int_equal(count_characters(1), 127UL * 255 * 36);
@@ -62,7 +62,7 @@ static void nothing_else_is_a_character(void **state)
     assert_int_equal(dibs__utf8_size("\xe2\x82"), 0);
 }
 
-static void a_line_has_no_controls(void **state)
+static void a_printed_line_has_no_control_characters(void **state)
 {
     static const char *const rows[][2] = {
         {"plain", "plain"},
@@ -87,9 +87,9 @@ static void a_line_has_no_controls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_character_is_one),
-        cmocka_unit_test(nothing_else_is_a_character),
-        cmocka_unit_test(a_line_has_no_controls),
+        cmocka_unit_test(each_valid_character_is_recognised),
+        cmocka_unit_test(invalid_bytes_are_no_character),
+        cmocka_unit_test(a_printed_line_has_no_control_characters),
     };
 
     return cmocka_run_group_tests_name("utf8", tests, NULL, NULL);

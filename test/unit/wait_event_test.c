@@ -74,7 +74,7 @@ static pthread_t begin(struct rig *r, bool polls)
     return thread;
 }
 
-static void it_is_woken(void **state)
+static void a_wait_event_is_woken(void **state)
 {
     struct rig *r = *state;
 
@@ -88,7 +88,7 @@ static void it_is_woken(void **state)
     }
 }
 
-static void one_that_is_woken_waits_only_once_it_is_reset(void **state)
+static void a_woken_wait_event_waits_again_only_after_a_reset(void **state)
 {
     struct rig *r = *state;
 
@@ -105,7 +105,7 @@ static void one_that_is_woken_waits_only_once_it_is_reset(void **state)
     }
 }
 
-static void a_descriptor_ends_the_poll(void **state)
+static void a_readable_descriptor_ends_the_poll(void **state)
 {
     struct rig *r = *state;
     pthread_t thread = begin(r, true);
@@ -117,7 +117,7 @@ static void a_descriptor_ends_the_poll(void **state)
 }
 
 /* The next poll is not ended by what the last one was ended by. */
-static void the_bell_ends_one_poll(void **state)
+static void a_rung_bell_ends_one_poll(void **state)
 {
     struct rig *r = *state;
     pthread_t thread = begin(r, true);
@@ -148,7 +148,7 @@ static void *hear_all(void *arg)
     return NULL;
 }
 
-static void it_misses_nothing(void **state)
+static void a_wait_event_misses_no_wake(void **state)
 {
     struct rig *r = *state;
     pthread_t thread;
@@ -170,11 +170,11 @@ static void it_misses_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(it_is_woken),
-        TEST(one_that_is_woken_waits_only_once_it_is_reset),
-        TEST(a_descriptor_ends_the_poll),
-        TEST(the_bell_ends_one_poll),
-        TEST(it_misses_nothing),
+        TEST(a_wait_event_is_woken),
+        TEST(a_woken_wait_event_waits_again_only_after_a_reset),
+        TEST(a_readable_descriptor_ends_the_poll),
+        TEST(a_rung_bell_ends_one_poll),
+        TEST(a_wait_event_misses_no_wake),
     };
 
     return cmocka_run_group_tests_name("ear", tests, NULL, NULL);

@@ -122,7 +122,7 @@ static void a_short_lock_is_never_looked_at(void **state)
 
 /* The first look is how the store learns that locks are to be watched. Until the store says that it does, no other is
  * made. */
-static void until_the_store_watches_one_look_is_made(void **state)
+static void one_look_is_made_until_the_store_watches(void **state)
 {
     stage *s = *state;
 
@@ -145,7 +145,7 @@ static void until_the_store_watches_one_look_is_made(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-static void what_is_watched_is_not_looked_at_again(void **state)
+static void a_watched_lock_is_not_looked_at_again(void **state)
 {
     stage *s = *state;
 
@@ -155,7 +155,7 @@ static void what_is_watched_is_not_looked_at_again(void **state)
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
 }
 
-static void when_the_store_watches_anew_all_are_looked_at_in_batches(void **state)
+static void all_locks_are_looked_at_in_batches_when_watching_restarts(void **state)
 {
     stage *s = *state;
 
@@ -184,7 +184,7 @@ static void when_the_store_watches_anew_all_are_looked_at_in_batches(void **stat
 }
 
 /* A young lease waits until it is old enough. */
-static void when_the_store_watches_anew_a_young_lease_has_time(void **state)
+static void a_young_lease_may_wait_when_watching_restarts(void **state)
 {
     stage *s = *state;
 
@@ -261,7 +261,7 @@ static void a_look_waits_for_the_renewal_in_flight(void **state)
 
 /* ---------------------------------------------------- what a look finds */
 
-static void what_a_look_finds_gone_is_renewed_and_not_lost_by_itself(void **state)
+static void a_lock_that_a_look_finds_gone_is_renewed_first(void **state)
 {
     stage *s = *state;
 
@@ -323,7 +323,7 @@ static void a_lease_may_be_lost_while_its_look_is_out(void **state)
 }
 
 /* Closing ends a look without an answer. */
-static void a_look_may_be_out_when_all_is_closed(void **state)
+static void a_runtime_may_close_while_a_look_is_out(void **state)
 {
     stage *s = *state;
 
@@ -410,7 +410,7 @@ static void a_message_for_an_older_lease_only_renews_the_present_one(void **stat
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
-static void a_lost_message_is_made_good_by_the_renewal(void **state)
+static void a_renewal_makes_up_for_a_lost_message(void **state)
 {
     stage *s = *state;
 
@@ -556,7 +556,7 @@ static void a_fixed_lease_is_asked_for_until_there_is_an_answer(void **state)
 
 /* ------------------------------------------------------- very many at once */
 
-static void when_all_may_have_changed_all_are_renewed_in_batches(void **state)
+static void all_leases_are_renewed_in_batches_when_all_may_have_changed(void **state)
 {
     stage *s = *state;
 
@@ -580,7 +580,7 @@ static void when_all_may_have_changed_all_are_renewed_in_batches(void **state)
 }
 
 /* However many are to be renewed because of a message. */
-static void when_all_may_have_changed_a_due_renewal_is_not_late(void **state)
+static void a_due_renewal_is_not_late_when_all_may_have_changed(void **state)
 {
     const dibs_lock_options short_lease = {.lease_ms = 150};
     stage *s = *state;
@@ -652,29 +652,29 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(the_first_look_is_on_the_grid),
         TEST(a_short_lock_is_never_looked_at),
-        TEST(until_the_store_watches_one_look_is_made),
-        TEST(what_is_watched_is_not_looked_at_again),
-        TEST(when_the_store_watches_anew_all_are_looked_at_in_batches),
-        TEST(when_the_store_watches_anew_a_young_lease_has_time),
+        TEST(one_look_is_made_until_the_store_watches),
+        TEST(a_watched_lock_is_not_looked_at_again),
+        TEST(all_locks_are_looked_at_in_batches_when_watching_restarts),
+        TEST(a_young_lease_may_wait_when_watching_restarts),
         TEST(a_look_that_fails_is_made_again_only_while_the_store_watches),
         TEST(a_look_for_which_there_is_no_memory_is_made_again),
         TEST(a_look_waits_for_the_renewal_in_flight),
-        TEST(what_a_look_finds_gone_is_renewed_and_not_lost_by_itself),
+        TEST(a_lock_that_a_look_finds_gone_is_renewed_first),
         TEST(a_lease_may_be_released_while_its_look_is_out),
         TEST(a_lease_may_be_lost_while_its_look_is_out),
-        TEST(a_look_may_be_out_when_all_is_closed),
+        TEST(a_runtime_may_close_while_a_look_is_out),
         TEST(a_message_makes_a_renewal_due_shortly_after),
         TEST(a_loss_is_known_once_the_renewal_is_answered),
         TEST(messages_that_mean_nothing_change_nothing),
         TEST(a_message_for_an_older_lease_only_renews_the_present_one),
-        TEST(a_lost_message_is_made_good_by_the_renewal),
+        TEST(a_renewal_makes_up_for_a_lost_message),
         TEST(a_message_during_a_renewal_brings_another),
         TEST(a_message_during_a_renewal_that_fails_brings_another),
         TEST(a_message_during_an_extension_brings_a_renewal),
         TEST(a_fixed_lease_is_asked_for_and_not_prolonged),
         TEST(a_fixed_lease_is_asked_for_until_there_is_an_answer),
-        TEST(when_all_may_have_changed_all_are_renewed_in_batches),
-        TEST(when_all_may_have_changed_a_due_renewal_is_not_late),
+        TEST(all_leases_are_renewed_in_batches_when_all_may_have_changed),
+        TEST(a_due_renewal_is_not_late_when_all_may_have_changed),
         TEST(a_stream_of_messages_does_not_starve_anybody),
         TEST(a_flood_of_messages_does_not_put_off_what_comes_later),
     };

@@ -268,7 +268,7 @@ static void workers_take_over_from_a_thread_that_leaves(void **state)
 }
 
 /* A fair ask could not be sent, so no later job may begin; but the thread that drives has its own time. */
-static void a_thread_that_drives_does_not_wait_for_what_holds_back(void **state)
+static void a_driving_thread_does_not_wait_for_a_blocking_job(void **state)
 {
     struct dibs__wait_event wait_event;
     struct work fair, later;
@@ -296,7 +296,7 @@ static void a_thread_that_drives_does_not_wait_for_what_holds_back(void **state)
 }
 
 /* Of one batch: what could not be sent for the first might be sent for the second, a moment later. */
-static void nothing_begins_behind_what_holds_back_in_one_batch(void **state)
+static void no_job_begins_behind_a_blocking_one_in_a_batch(void **state)
 {
     enum { JOBS = 6 };
     static struct work w[JOBS];
@@ -484,8 +484,8 @@ int main(void)
         WORKERS(jobs_that_are_held_up_do_not_hold_up_others),
         WORKERS(a_thread_that_drives_runs_what_is_ready),
         WORKERS(workers_take_over_from_a_thread_that_leaves),
-        WORKERS(a_thread_that_drives_does_not_wait_for_what_holds_back),
-        WORKERS(nothing_begins_behind_what_holds_back_in_one_batch),
+        WORKERS(a_driving_thread_does_not_wait_for_a_blocking_job),
+        WORKERS(no_job_begins_behind_a_blocking_one_in_a_batch),
         WORKERS(each_job_of_many_threads_ends_once),
 #ifdef CAN_START_LATE
         cmocka_unit_test(the_end_comes_after_a_thread_that_is_being_started),
