@@ -468,7 +468,7 @@ static bool keeps_one(dibs_runtime *rt)
     return stats.kept == 1;
 }
 
-/* Keeps a name, and ends itself at some time from when the store must know of that until the lease is given back. */
+/* Keeps a name, and ends itself at some time between the store's learning of it and the return of the lease. */
 static void keep_and_end(unsigned number, void *memory)
 {
     struct ends *ends = memory;

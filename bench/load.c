@@ -1,6 +1,6 @@
 /*
  * How long a lock and unlock takes under load: threads with a name each begin pairs at fixed times, which they do not
- * put off when a earlier pair was slow, so that together they make half of the pairs that the same side makes at its
+ * put off when an earlier pair was slow, so that together they make half of the pairs that the same side makes at its
  * fastest. The time of a pair counts from when it was to begin.
  */
 #include <dibs.h>
@@ -123,7 +123,7 @@ static double run_fastest(struct worker *workers)
     return (double)made / (now_ns() - begin) * 1e9;
 }
 
-/* All the times, of which there are *count, the caller's to free. */
+/* All the times, *count of them, for the caller to free. */
 static double *take_times(struct worker *workers, size_t *count)
 {
     *count = 0;

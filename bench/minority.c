@@ -1,5 +1,5 @@
 /*
- * What an uncontended lock costs on five masters of which one is not well, against five that are: the first, the one in
+ * What an uncontended lock costs on five masters, one of them not well, against five that are: the first, the one in
  * the middle or the last in the order of the URLs
  *
  *   refuses       its server was killed: connections are refused
@@ -52,7 +52,7 @@ static const struct figure figures[FIGURES] = {
 
 /* Of the process that measures one side. */
 static struct private_redis masters[MASTERS];
-static struct wire wire; /* to the master that is to be slow */
+static struct wire wire; /* to the slow master */
 static char urls[MASTERS][sizeof wire.url];
 
 static int start_master(struct private_redis *master)
@@ -103,7 +103,7 @@ static void stop_masters(const struct condition *condition)
 
 /* --------------------------------------------------------------------- calls */
 
-/* In us. */
+/* Times in us. */
 static double locks[CALLS_MOST], unlocks[2 * CALLS_MOST], tries[CALLS_MOST];
 
 static double timed(dibs_status (*call)(dibs_runtime *runtime, const char *name), dibs_runtime *runtime,
@@ -254,7 +254,7 @@ static bool run(void)
 static int usage(FILE *out, int status)
 {
     fputs("Usage: minority [OPTION...]\n"
-          "Measures locks that nobody else wants on five masters of which one is not well.\n\n"
+          "Measures locks that nobody else wants on five masters, one of them not well.\n\n"
           "  --only TEXT           the cells whose names contain the text, such as silent, or "
           "first\n" BENCH_OPTIONS_USAGE,
           out);

@@ -50,7 +50,7 @@ static noreturn void usage(int status)
         "  --chance PCT    and how likely that is (85)\n"
         "  --seed N        make chance repeatable (the time)\n"
         "  --rounds N      repeat each race (3), and each scene (1)\n"
-        "  --forced        run scenes instead of races: they make happen what chance seldom shows\n"
+        "  --forced        run scenes instead of races: they make happen what chance rarely shows\n"
         "  --gallery       run both\n"
         "  --svg FILE      draw the first round of each race\n"
         "  --results FILE  write all numbers, and the times of one round of each race and scene\n"

@@ -169,7 +169,7 @@ static double time_usual(struct player *player, unsigned round)
     return player->page->returned_at - start;
 }
 
-/* The ways to hand over, each first as often as the others. */
+/* The ways to hand over; each comes first as often as the others. */
 static enum way nth_way(unsigned round, unsigned i)
 {
     return (enum way)((i + round / 2) % HANDING);

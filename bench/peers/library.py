@@ -53,7 +53,7 @@ PEERS = [
 
 
 def fingerprint(peer):
-    """Of the peer's folder: what was installed for another one is installed anew."""
+    """Of the peer's folder: what was installed for another one is installed again."""
     digest = hashlib.sha256()
     for path in sorted((HERE / peer.folder).rglob("*")):
         if path.is_file():

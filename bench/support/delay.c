@@ -30,7 +30,7 @@
 #include "support/team.h"
 
 enum { SEATS = 256, CHUNKS = 64, CHUNK = 4096, BACKLOG = 64 };
-enum { EARLY_NS = 100000 }; /* so long before something is due the process no longer sleeps: to be woken takes time */
+enum { EARLY_NS = 100000 }; /* for so long before something is due the process no longer sleeps: waking up takes time */
 
 struct chunk {
     double due_ns;
@@ -42,7 +42,7 @@ struct seat {
     int fd;                /* -1: free */
     bool is_silent;        /* nothing more comes from fd */
     double late_ns;        /* so late the last chunk was sent to fd; what comes back makes up for it */
-    unsigned first, count; /* of the chunks that are to be sent to fd: a ring */
+    unsigned first, count; /* of the chunks to send to fd: a ring */
     struct chunk *chunks;  /* in the order in which they are due; NULL: the seat was never taken */
 };
 

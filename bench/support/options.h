@@ -44,11 +44,10 @@ bool bench_option(int option, const char *argument);
 /* For programs with no other options and no arguments: reads them, or says how the program is used, and ends it. */
 void bench_read_options(int argc, char **argv, const char *usage);
 
-/* Starts the server, calls run() for each transport that is to be measured, and exits: with 1 where one returned false.
- */
+/* Starts the server, calls run() for each transport to measure, and exits: with 1 where one returned false. */
 noreturn void bench_run(bool (*run)(void));
 
-/* So many, or a hundredth of them, but some, where all is to be quick. */
+/* So many, or a hundredth of them (at least one) in a quick run. */
 unsigned bench_scaled(unsigned count);
 
 /* A whole number from least to most, else false. */

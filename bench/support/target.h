@@ -1,4 +1,4 @@
-/* Targets: figures that a table should reach. One that is missed is said, and nothing more: times are no failures. */
+/* Targets: figures that a table should reach. A missed target is only reported: times are no failures. */
 #ifndef BENCH_TARGET_H
 #define BENCH_TARGET_H
 

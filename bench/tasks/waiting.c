@@ -114,7 +114,10 @@ static double threads(void)
     return count;
 }
 
-/* Until neither this process nor the server has had anything to do for REST_LOOKS looks: all that were begun wait. */
+/*
+ * Waits until neither this process nor the server has had anything to do for REST_LOOKS looks: then all begun calls
+ * wait.
+ */
 static void await_rest(void)
 {
     double limit = now_ns() + LIMIT_S * 1e9;

@@ -1,6 +1,6 @@
 /*
- * Cancel a wait: a thread waits for a lock, in a call that blocks, until it has the lock or another thread says that it
- * shall wait no longer.
+ * Cancel a wait: a thread waits for a lock, in a call that blocks, until it has the lock or another thread cancels the
+ * wait.
  *
  *     cc cancel_wait.c -o cancel_wait -pthread $(pkg-config --cflags --libs dibs)
  *     DIBS_URL=redis://127.0.0.1 ./cancel_wait 500

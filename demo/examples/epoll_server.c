@@ -86,7 +86,7 @@ static void listen_to(struct client *client)
 
 static void on_client(struct client *client)
 {
-    if (client->waits) { /* who has left needs no lock; the completion comes all the same, and ends the client */
+    if (client->waits) { /* a client that has left needs no lock; the completion still comes, and ends the client */
         client->gone = true;
         dibs_task_cancel(client->task);
         return;

@@ -1,5 +1,5 @@
 /*
- * Give the fence to a file: whoever lost the lock without knowing cannot put an old state in the place of a newer one.
+ * Give the fence to a file: a process that lost the lock without knowing cannot replace a newer state by an old one.
  *
  *     cc fence_file.c -o fence_file $(pkg-config --cflags --libs dibs)
  *     DIBS_URL=redis://127.0.0.1 ./fence_file FOLDER 'the new state'

@@ -1,5 +1,5 @@
 /*
- * Give the fence to a Redis key: a script refuses whoever lost the lock without knowing.
+ * Give the fence to a Redis key: a script refuses a process that lost the lock without knowing.
  *
  *     cc fence_redis.c -o fence_redis $(pkg-config --cflags --libs dibs hiredis)
  *     DIBS_URL=redis://127.0.0.1 ./fence_redis 127.0.0.1 6379 stock 41

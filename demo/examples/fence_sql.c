@@ -1,11 +1,11 @@
 /*
- * Give the fence to an SQL database, which then refuses whoever lost the lock without knowing.
+ * Give the fence to an SQL database, which then refuses a process that lost the lock without knowing.
  *
  *     cc fence_sql.c -o fence_sql $(pkg-config --cflags --libs dibs sqlite3)
  *     DIBS_URL=redis://127.0.0.1 ./fence_sql shop.db alice 10
  *
  * The guard is a column and a condition. Both statements are the same in PostgreSQL and SQLite; elsewhere write ? for
- * $n. What a row was changed under is compared and kept in the statement that changes it, so no time lies in between.
+ * $n. The statement that changes a row also compares and stores its fence, so nothing can happen in between.
  */
 #include <dibs.h>
 #include <sqlite3.h>

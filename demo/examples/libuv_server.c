@@ -79,7 +79,7 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buffer)
     if (size < 0) {
         uv_read_stop(stream);
         client->gone = true;
-        if (client->waits) /* the completion comes all the same, and ends the client */
+        if (client->waits) /* the completion still comes, and ends the client */
             dibs_task_cancel(client->task);
         else
             end(client);

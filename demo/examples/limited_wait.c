@@ -1,5 +1,5 @@
 /*
- * Wait for a limited time: somebody waits for the answer, so the lock must be ours soon or not at all.
+ * Wait for a limited time: a user waits for the answer, so the lock must be ours soon or not at all.
  *
  *     cc limited_wait.c -o limited_wait $(pkg-config --cflags --libs dibs)
  *     DIBS_URL=redis://127.0.0.1 ./limited_wait 500

@@ -1,6 +1,6 @@
 /*
- * A cache with many readers and one writer at a time: the value lies in a file. Readers share the lock. Whoever finds
- * no value takes the lock alone, looks again, because another may have been faster, and makes the value.
+ * A cache with many readers and one writer at a time: the value lies in a file. Readers share the lock. A reader that
+ * finds no value takes the lock exclusively, looks again, because another may have been faster, and makes the value.
  *
  *     cc readers.c -o readers $(pkg-config --cflags --libs dibs)
  *     DIBS_URL=redis://127.0.0.1 ./readers cached-value
@@ -43,7 +43,7 @@ static int make_value(const char *path)
     return 0;
 }
 
-/* Who shares the lock can't take it alone as well: so the reader unlocks first. */
+/* A thread that shares the lock can't take it exclusively as well: so the reader unlocks first. */
 static int write_value(dibs_runtime *rt, const char *path)
 {
     int result = 0;

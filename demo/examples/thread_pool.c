@@ -1,6 +1,6 @@
 /*
  * A thread pool: a task that forgets to unlock must not leave its locks to the next task of the same thread, because
- * locks are the thread's. So the pool gives up whatever a task left.
+ * locks are the thread's. So the pool releases whatever a task left.
  *
  *     cc thread_pool.c -o thread_pool -pthread $(pkg-config --cflags --libs dibs)
  *     DIBS_URL=redis://127.0.0.1 ./thread_pool
@@ -63,7 +63,7 @@ int main(void)
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     dibs_stats_get(rt, &stats);
-    printf("%d tasks, of which %d forgot a lock; now %d locks are held\n", next_task, forgotten, (int)stats.holds);
+    printf("%d tasks; %d forgot a lock; now %d locks are held\n", next_task, forgotten, (int)stats.holds);
     dibs_close(rt);
     return 0;
 }

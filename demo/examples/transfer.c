@@ -1,6 +1,6 @@
 /*
- * Lock two at once: a transfer between two accounts, each of which is a file. Whoever moves money the other way at the
- * same time waits, and neither waits for the other for ever.
+ * Lock two at once: a transfer between two accounts, which are files. A transfer the other way at the same time waits,
+ * and the two never wait for each other for ever.
  *
  *     cc transfer.c -o transfer $(pkg-config --cflags --libs dibs)
  *     DIBS_URL=redis://127.0.0.1 ./transfer alice bob 10

@@ -1,5 +1,5 @@
 /*
- * Try and skip: a job that every host starts, and one host is to do. Whoever comes while it runs goes home.
+ * Try and skip: a job that every host starts, and one host does. The others skip it while it runs.
  *
  *     cc try_and_skip.c -o try_and_skip $(pkg-config --cflags --libs dibs)
  *     DIBS_URL=redis://127.0.0.1 ./try_and_skip

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* -------------------------------------------------------- what is to be tested */
+/* ---------------------------------------------------------------- what to test */
 
 static int stock = 1;
 

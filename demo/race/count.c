@@ -8,7 +8,7 @@
 struct hold {
     uint64_t arrived, begin, end;
     unsigned item;
-    bool lapsed; /* its holder died, or was told that the lock was gone: when the lock became free is not known */
+    bool lapsed; /* its holder died, or was told that the lock was gone: it is not known when the lock became free */
 };
 
 /* ------------------------------------------------------------------- holds */
@@ -98,8 +98,8 @@ static struct hold *holds_of(const struct race *race, size_t *count)
 /* ------------------------------------------------------------------- counts */
 
 /*
- * Of those that want the same lock. A pair is one too many inside. Whoever was told of the loss before it did anything
- * was not inside.
+ * Of those that want the same lock. A pair is one too many inside. A racer that was told of its loss before it did
+ * anything was not inside.
  */
 static void count_overlaps(struct tally *tally, const struct hold *holds, size_t count, unsigned room)
 {
@@ -267,7 +267,10 @@ bool tally_idle(const struct tally *tally, const struct race *race)
     return limit && tally->idle_ns >= limit;
 }
 
-/* By chance, whoever was told that the lock can't be had safely, or is lost, may be missing from the count. */
+/*
+ * In a race by chance, a racer that was told that the lock can't be had safely, or is lost, may be missing from the
+ * count.
+ */
 static bool miscounted(const struct tally *tally, const struct race *race, long long count)
 {
     unsigned excused = race->scene ? 0 : tally->denied + tally->noticed;

@@ -16,7 +16,7 @@ struct tally {
     unsigned limit;
     unsigned racers;      /* that wanted the lock, or what the way has instead */
     unsigned holds;       /* how often the lock was got */
-    unsigned gave_up;     /* how often a racer waited in vain */
+    unsigned gave_up;     /* how often a racer waited and did not get the lock */
     unsigned denied;      /* how often a racer was told that the lock can't be had safely at present */
     unsigned left;        /* locks that stayed behind for ever */
     unsigned most;        /* inside at once */

@@ -34,7 +34,7 @@ void failover_cut(const struct race *race, unsigned replica)
     freeReplyObject(tell(race, replica, "REPLICAOF 127.0.0.1 %d", NOBODY));
 }
 
-/* How much the replica has heard of its master. */
+/* How much the replica has got from its master. */
 static long long offset_of(const struct race *race, unsigned replica)
 {
     static const char field[] = "slave_repl_offset:";

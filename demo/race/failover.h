@@ -4,12 +4,12 @@
 
 #include "race/race.h"
 
-/* The replica of that number keeps its data, and hears no more of its master. */
+/* The replica of that number keeps its data, and gets no more from its master. */
 void failover_cut(const struct race *race, unsigned replica);
 
 /*
- * The replica that has heard most of the master becomes the master, as Sentinel would choose it: the other replicas
- * follow it, and the address leads to it.
+ * The replica that has got most from the master becomes the master, as Sentinel would choose: the other replicas follow
+ * it, and the address leads to it.
  */
 void failover_promote(const struct race *race);
 

@@ -36,7 +36,7 @@ static bool was_inside(const struct page_hold *hold)
     return hold->arrived >= 0;
 }
 
-/* A racer that only waited in vain, or died before it got the lock, has a lane without a bar. */
+/* A racer that never got the lock, or died before it did, has a lane without a bar. */
 static void add_lanes_of_marks(struct lanes *l)
 {
     for (size_t i = 0; i < l->run->mark_count; i++) {

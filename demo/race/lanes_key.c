@@ -1,4 +1,4 @@
-/* The signs in the lanes, what they mean, and how they look. */
+/* The signs in the lanes, their meaning, and their shape. */
 #include <string.h>
 
 #include "race/lanes.h"

@@ -99,7 +99,7 @@ void page_write(FILE *out, const struct page *page, const char *top)
     fprintf(out,
             "<header><h1>Ways to lock, and what goes wrong with them</h1>\n"
             "<p>Every thread gets into a lock once, to raise a counter that must stop at its limit. First chance alone "
-            "holds threads up, in a race that is the same for all; then what chance seldom shows is made to happen. "
+            "holds threads up, in a race that is the same for all; then what chance rarely shows is made to happen. "
             "Everything is counted from outside the lock. All figures and pictures are of one run, %s, on Redis "
             "%s.</p></header>\n"
             "<nav aria-label=\"This page\"><ul><li><a href=\"#overview\">All ways at a glance</a></li>"

@@ -79,7 +79,7 @@ static void showed(FILE *out, const struct page_way *way)
     if (flaws & FLAW_OVERLAP)
         find_too_many(&f, way);
     if (flaws & FLAW_LEFT)
-        find(&f, most_of(way, "left") > 0 ? "locked for ever" : "waited in vain");
+        find(&f, most_of(way, "left") > 0 ? "locked for ever" : "never got the lock");
     if (flaws & FLAW_DELETED)
         find(&f, "another's lock deleted");
     if (flaws & FLAW_ORDER)

@@ -22,7 +22,7 @@ enum happening {
     HAPPENED_LEAVE,    /* before unlock */
     HAPPENED_LEFT,     /* behind it; where the way has a race of its own, at the end of that */
     HAPPENED_ANOTHERS, /* deleted the lock of another */
-    HAPPENED_UNKNOWN,  /* deleted a lock; whose, is to be seen from who was inside */
+    HAPPENED_UNKNOWN,  /* deleted a lock; whose it was shows from who was inside */
     HAPPENED_LOST,     /* the way said that the lock was lost */
     HAPPENED_REFUSED,  /* the counter refused the fence */
     HAPPENED_STOP,     /* its process is about to be stopped */

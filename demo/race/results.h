@@ -44,13 +44,13 @@
 #include "race/count.h"
 #include "race/race.h"
 
-/* Each may be called with no file (NULL), and does nothing then. */
+/* Each function does nothing where the file is NULL. */
 void results_head(FILE *out, struct race *race, uint64_t seed);
 void results_way(FILE *out, const struct way *way);
 void results_missing(FILE *out, const char *why); /* behind results_way */
 
 /*
- * A run's lanes are those of the round whose records the race has now: results_begin is to be called behind the round
+ * A run's lanes are those of the round whose records the race has now: results_begin must be called after the round
  * that is shown, and results_end with the numbers of all.
  */
 void results_begin(FILE *out, const struct race *race);

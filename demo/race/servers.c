@@ -32,7 +32,7 @@ static bool runs(struct private_redis *server)
     return server->pid > 0;
 }
 
-/* A server that is told to end waits for its replicas, in vain: nothing of it is needed any more. */
+/* A server that is told to end would wait for its replicas: nothing of it is needed any more. */
 static void stop(struct private_redis *server)
 {
     if (server->pid > 0)
@@ -120,9 +120,8 @@ static bool start_replicated(struct race *race, unsigned replicas)
 }
 
 /*
- * Where a scene killed one of several masters all begin anew: one that comes back
- * with no data has no vote in a quorum whose others have theirs still, until the
- * leases that it may have granted are over.
+ * Where a scene killed one of several masters, all are started again: one that comes back with no data has no vote in a
+ * quorum whose others have theirs still, until the leases that it may have granted are over.
  */
 static bool start_masters(struct race *race, unsigned masters)
 {

@@ -6,12 +6,12 @@
 
 #include "race/race.h"
 
-/* The server of that URL is to be used where one is enough. NULL: all are private. The text must stay. */
+/* The server of that URL is used where one is enough. NULL: all are private. The text must stay valid. */
 void servers_given(const char *url);
 
 /*
- * Makes so many masters run and names them in the race; where there are to be replicas, behind them the address of one
- * more master, and its replicas, which have caught up. False after a line on stderr.
+ * Makes so many masters run and names them in the race; where replicas are wanted, behind them the address of one more
+ * master, and its replicas, which have caught up. False after a line on stderr.
  */
 bool servers_ready(struct race *race, unsigned masters, unsigned replicas);
 

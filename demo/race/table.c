@@ -116,7 +116,7 @@ static void extra_lines(const struct race *race, const struct tally *tally)
             printf("%5s%s: %s%llu%s\n", "", race->way->extras[i], race->way->extras_are_good[i] ? "" : RED,
                    (unsigned long long)tally->extras[i], PLAIN);
     if (tally->gave_up)
-        printf("%5sracers that waited in vain: %s%u%s\n", "", RED, tally->gave_up, PLAIN);
+        printf("%5sracers that never got the lock: %s%u%s\n", "", RED, tally->gave_up, PLAIN);
     if (tally->noticed)
         printf("%5sleases that were lost, and the holder was told: %u\n", "", tally->noticed);
     if (tally->denied)
@@ -150,7 +150,7 @@ void table_row(const struct race *race, struct tally *tally)
 
 void table_scenes_head(unsigned rounds)
 {
-    printf("What chance seldom shows is made to happen, %u %s each.\n", rounds, rounds == 1 ? "time" : "times");
+    printf("What chance rarely shows is made to happen, %u %s each.\n", rounds, rounds == 1 ? "time" : "times");
 }
 
 void table_scene_way(const struct way *way)
@@ -184,7 +184,7 @@ void table_words(const struct race *race, const struct tally *tally, char *out, 
     if (tally->left)
         add(out, size, "%u locked for ever", tally->left);
     if (tally->gave_up)
-        add(out, size, "%u waited in vain", tally->gave_up);
+        add(out, size, "%u never got the lock", tally->gave_up);
     if (tally->inverted && !race->way->run)
         add(out, size, "%llu out of order", (unsigned long long)tally->inverted);
     if (tally_idle(tally, race))

@@ -44,7 +44,7 @@ const struct way way_owner_value = {
     .name = "owner-value",
     .title = "the owner as value, DEL unchecked",
     .text = "The value names the owner, so a log can tell whose lock was deleted. "
-            "It is deleted all the same, and so on down the line.",
+            "It is deleted anyway, and so on down the line.",
     .source = __FILE__,
     .lock = lock,
     .unlock = unlock,

@@ -33,7 +33,7 @@ static void run(struct racer *me)
 }
 
 static const struct scene scenes[] = {
-    {.title = "a slow one and a quick one: what the slow one did is thrown away, and it begins anew",
+    {.title = "a slow one and a quick one: what the slow one did is thrown away, and it starts over",
      .racers = 2,
      .limit = 2,
      .lease_ms = 100,
@@ -48,7 +48,7 @@ const struct way way_watch = {
     .title = "no lock: WATCH, MULTI, EXEC",
     .text = "Everybody works at once, and EXEC refuses all but the first of those that read the same value. "
             "That is right, and quick where few meet; where many do, most of the work is thrown away, and it helps "
-            "only if all that is to be guarded lies in Redis.",
+            "only if everything to protect lies in Redis.",
     .source = __FILE__,
     .sound = true,
     .counts = true,

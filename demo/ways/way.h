@@ -30,7 +30,7 @@ struct racer;
 /* ------------------------------------------------------------------ scenes */
 
 /*
- * A scene makes a flaw show that chance seldom shows: few racers, each in a process of its own, and cues, which say
+ * A scene makes a flaw show that chance rarely shows: few racers, each in a process of its own, and cues, which say
  * what happens to a racer when it comes to a named point. Racers have numbers from 0.
  *
  * The harness's points, in this order: "arrive" (before lock), "enter" (inside), "work" (has read the counter), "check"
@@ -43,7 +43,7 @@ enum cue_kind {
     CUE_DIE,      /* its process is killed, as by kill -9 */
     CUE_STOP,     /* its process is stopped (SIGSTOP), and goes on when racer `whom` has come to `passes` */
     CUE_FELL,     /* the server number `whom` is killed */
-    CUE_CUT,      /* the replica number `whom` hears no more of its master */
+    CUE_CUT,      /* the replica number `whom` gets no more from its master */
     CUE_PROMOTE,  /* the replica that heard most becomes the master: the address leads to it, the others follow it */
 };
 
@@ -56,12 +56,12 @@ struct cue {
     unsigned ms;
 };
 
-/* What can be wrong with a race, as its numbers say. */
+/* What can be wrong with a race, according to its numbers. */
 enum flaw {
     FLAW_COUNT = 1u,    /* the counter did not end at its limit */
     FLAW_OVERLAP = 2u,  /* two were inside at once */
     FLAW_DELETED = 4u,  /* a release deleted the lock of another */
-    FLAW_LEFT = 8u,     /* a lock was left behind for ever, or racers waited for one in vain */
+    FLAW_LEFT = 8u,     /* a lock was left behind for ever, or racers waited for one and never got it */
     FLAW_ORDER = 16u,   /* (scenes only) one who came later was in earlier */
     FLAW_IDLE = 32u,    /* (scenes only) the lock was free for idle_ms or more, though somebody waited */
     FLAW_EXTRA = 64u,   /* the first of the way's own numbers is not 0 */
@@ -217,7 +217,7 @@ void way_commands(struct crew *crew, uint64_t commands);
 /* Ends the race, with a message. */
 noreturn void way_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The lease was set anew, for so long from now: for the picture. */
+/* The lease was set again, for so long from now: for the picture. */
 void way_leased(struct racer *me, unsigned ms);
 
 /* The way told the racer that its lock was lost. */

@@ -10,7 +10,7 @@ extern const size_t way_count;
 /* Whether the text is the way's name or number. A number may have several ways. */
 bool way_is(const struct way *way, const char *text);
 
-/* The first way of which the text is the name or number; NULL: there is none. */
+/* The first way with that name or number; NULL: there is none. */
 const struct way *way_named(const char *text);
 
 #endif

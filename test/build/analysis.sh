@@ -43,8 +43,8 @@ checks() {
         --suppressions-list="$tmp/suppressions" --error-exitcode=1 -D_GNU_SOURCE -DDIBS_CHECKED $includes "$@"
 }
 
-# Versions of clang-format differ about tables of initializers, of which the tests are full: the tests are checked only
-# by the version that they were formatted with.
+# Versions of clang-format differ about tables of initializers, and the tests are full of those: the tests are checked
+# only by the version that they were formatted with.
 formatted() {
     folders='include src demo bench test/support/common'
     case $(clang-format --version) in *' version 14.'*) folders="$folders test" ;; esac

@@ -133,7 +133,7 @@ for compiler in g++ clang++; do
 done
 for compiler in gcc clang; do
     tap "$compiler: an ignored lock is warned of" ignored_lock_warns "$compiler" c11 c
-    tap "$compiler: a guard's status is to be looked at" guard_warns "$compiler"
+    tap "$compiler: a guard's status must be looked at" guard_warns "$compiler"
     tap "$compiler: a guard without braces is an error" guard_wants_braces "$compiler" c
 done
 tap_end

@@ -111,7 +111,7 @@ redis() {
 }
 
 pool() {
-    [ "$(example thread_pool)" = '40 tasks, of which 10 forgot a lock; now 0 locks are held' ]
+    [ "$(example thread_pool)" = '40 tasks; 10 forgot a lock; now 0 locks are held' ]
     [ "$(server_cli keys 'lock:customer*')" = '' ]
 }
 

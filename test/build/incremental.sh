@@ -25,7 +25,7 @@ nothing_twice() {
     build | grep 'Nothing to be done'
 }
 
-# rebuilds FILE RESULT: after a change of FILE, make builds RESULT anew, and a second make does nothing.
+# rebuilds FILE RESULT: after a change of FILE, make builds RESULT again, and a second make does nothing.
 rebuilds() {
     touch "$copy/$1"
     if build -q; then return 1; fi

@@ -13,7 +13,7 @@ give_up() {
     exit 1
 }
 
-# The root folders are not made anew while this script holds the lock.
+# Nobody makes the root folders again while this script holds the lock.
 root_choose full
 root_need
 

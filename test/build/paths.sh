@@ -1,7 +1,7 @@
-# How much code a call runs through: distinct functions, the files that they stand in, and mutexes that are locked, each as
-# the median of several calls, with a library that reports each function which it enters (-finstrument-functions). Functions
-# of headers count in the header; macros and libc do not count. doc/ARCHITECTURE.md has the table; where a path has grown
-# longer than that says, or much shorter, the table is to be mended.
+# How much code a call runs through: distinct functions, the files that they stand in, and mutexes that are locked, each
+# as the median of several calls, with a library that reports each function which it enters (-finstrument-functions).
+# Functions of headers count in the header; macros and libc do not count. doc/ARCHITECTURE.md has the table; where a
+# path has grown longer than that says, or much shorter, the table must be corrected.
 # Needs: gcc
 # Priority: low
 set -u

@@ -100,7 +100,7 @@ def a_quorum_without_one_master():
 
 
 def begin(quorum):
-    """All masters vote, and know of which quorum they are: a program that runs for a moment tells them."""
+    """All masters vote, and know which quorum they belong to: a program that runs for a moment tells them."""
     def all_vote():
         expect_status(dibs(quorum.url, "run", "--lease", "2", "job", "--", "sleep", "0.5"), OK)
         notes = [(server.call("GET", "dibs:vote") or b"").split() for server in quorum.servers]

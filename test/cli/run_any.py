@@ -31,7 +31,7 @@ COMMANDS = {
     "answers": f"trap 'exit 9' INT TERM HUP QUIT USR1 USR2; sleep 71 & echo ready; {LOOP}",
     "deaf": f"trap '' INT TERM HUP QUIT USR1 USR2; (setsid sleep 71 &); sleep 72 & echo ready; {LOOP}",
 }
-# Runs dibs in its own place, as the parent of others, of which one has a child.
+# Execs dibs, as the parent of other processes; one of these has a child.
 BESIDE = """DIBS_TEST_MARK=$1 sleep 75 &
 DIBS_TEST_MARK=$1 sh -c 'sleep 76 & wait' &
 shift; exec "$@" """
@@ -132,7 +132,7 @@ class Run:
         return {self.of(role, number) for role, number in acts} - {None}
 
     def is_open(self):
-        """Whether none of them is certain: a SIGTSTP ends a wait, which begins anew, so others may be lost."""
+        """Whether none of them is certain: a SIGTSTP ends a wait, which starts over, so other signals may be lost."""
         anew = self.kind == "waits" and ("front", signal.SIGTSTP) in self.acts
         orphan = ("dibs-holder", signal.SIGSTOP) in self.acts and ("lock-guard", signal.SIGKILL) in self.acts
         return anew or orphan or self.kind == "early"

@@ -195,7 +195,7 @@ def is_alive_beside(pair):
     return any(pid not in own for pid in processes_with(pair.mark))
 
 
-@test("a server that was killed, and started anew without its data")
+@test("a server that was killed, and restarted without its data")
 def server_killed():
     own = Server()
     with folder() as files:

@@ -56,7 +56,7 @@ assert len(page.ids) == len(set(page.ids)), page.ids
 for link in page.links:
     assert link == 'data:,' or link[0] == '#' and link[1:] in page.ids, link
 for way in open(sys.argv[2]).read().split():
-    # ZooKeeper is seldom there: its way is shown all the same. With WATCH nobody is ever inside.
+    # ZooKeeper is rarely installed: its way is shown nevertheless. With WATCH nobody is ever inside.
     shown = {'zookeeper': (), 'zookeeper-fence': (), 'watch': ('dl',)}.get(way, ('figure', 'dl'))
     for part in ('h3', 'p', 'details') + shown:
         assert part in page.parts[way], (way, part)

@@ -79,7 +79,7 @@ is_not_run_without_one() {
     DIBS_ZOOKEEPER=127.0.0.1:1 says 'ZooKeeper at 127.0.0.1:1 does not answer' "$race" 17
 }
 
-# So many clients, of which the one that asks is one, are connected within 20 s.
+# So many clients, including the one that asks, are connected within 20 s.
 has_clients() {
     for _ in $(seq 40); do
         clients=$(zookeeper_java org.apache.zookeeper.client.FourLetterWordMain 127.0.0.1 "${DIBS_ZOOKEEPER#*:}" srvr |

@@ -1,9 +1,9 @@
 """Decides from the judge's log of one phase whether the library kept its promises.
 
-What is exact is exact: dibs_check was called at a time t and said DIBS_OK, so the hold was valid at some instant from t
-on, and it is valid without a break from its acquire to its loss. So a hold claims all instants from the return of its
-acquire to the *begin* of its last check that said DIBS_OK, or of its last unlock if that said DIBS_OK. Only the bounds
-on time have slack, because a machine may be slow; where the rig saw that it was, they have more.
+The judgement is exact: if dibs_check was called at a time t and said DIBS_OK, the hold was valid at some instant from t
+on, and a hold is valid without a break from its acquire to its loss. So a hold claims all instants from the return of
+its acquire to the *begin* of its last check that said DIBS_OK, or of its last unlock if that said DIBS_OK. Only the
+bounds on time have slack, because a machine may be slow; where the rig saw that it was, they have more.
 
 A pair of holds is excused (class 2) if the server lost locks between the grant of the first and that of the second.
 The first is the one that was seen to hold first; its fence is the smaller one, but where came_late() says otherwise.
@@ -424,7 +424,7 @@ class NameCheck:
     # -------------------------------------------------------------- 5: sleepers
 
     def free_times(self):
-        """When the key was not there, by the samples and by the log."""
+        """When the key did not exist, by the samples and by the log."""
         run = None
         for begin, end, there in self.about.samples:
             if there is None or there[self.name] or (run and begin - run[1] > 300 * MS):

@@ -68,7 +68,7 @@ KINDS = {
     "worker_exit": Kind("process"),
     # what the server tells of locks that changed
     "messages": Kind("messages"),
-    # nothing is harmed, but there is much to do
+    # nothing is harmed, but there is much work
     "burst": Kind("burst"),
     # one master of a quorum; never more than a minority of them at a time
     "master_stop": Kind("master"),
@@ -136,7 +136,7 @@ def draw_length(rng, kind):
     if kind == "cut_after":
         return round(rng.uniform(0.1, 0.4), 3)
     if kind == "stuck":
-        return round(rng.uniform(0.8, 1.6), 3)  # there is not always somebody who extends a lease
+        return round(rng.uniform(0.8, 1.6), 3)  # not every worker extends a lease
     if kind in ("worker_kill", "worker_exit", "pexpire_key", "restart_kept", "master_restart_kept"):
         return round(rng.uniform(0.0, 0.3), 3)
     if kind in ("promotion", "restart_lost", "master_restart_lost"):

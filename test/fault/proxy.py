@@ -139,7 +139,7 @@ class Flow:
             self.allowance_at = now + count / self.rate
 
     def is_cut(self):
-        """Whether the rest of a piece is not to be passed on any more."""
+        """Whether the rest of a piece must not be passed on any more."""
         return self.cut_after == 0 and bool(self.queue)
 
     def calm(self):
@@ -154,7 +154,7 @@ class Connection:
         self.up, self.down = Flow(client, server), Flow(server, client)
         self.flows = {client: self.up, server: self.down}
         self.watched = {}
-        self.sticks = False  # a piece of this connection is to be held back
+        self.sticks = False  # a piece of this connection must be held back
         self.named = False  # its client said AUTH
         self.hears = False  # its client subscribed to the changes of keys
         self.rest = b""  # of it: what came last, and is no whole reply yet
@@ -174,7 +174,7 @@ class Proxy:
         self.stuck_until = 0.0  # for what is held back, and the locks that this is about
         self.stuck, self.stuck_locks, self.until = None, set(), []
         self.messages, self.harmed = None, 0  # the order that harms messages, and how many it has
-        self.later = []  # messages that are to come: when, for which connection
+        self.later = []  # messages still to be passed on: when, for which connection
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, None)
@@ -262,7 +262,7 @@ class Proxy:
 
     def harm_messages(self, connection, data):
         """
-        What is to pass of the data. Of a connection that hears changes only whole replies pass, so that between any two
+        What may pass of the data. Of a connection that hears changes only whole replies pass, so that between any two
         pieces there may come another.
         """
         replies, connection.rest = split_replies(connection.rest + data)
@@ -277,7 +277,7 @@ class Proxy:
         return (RECALL if self.messages.get("of") == "recalls" else CHANGES).match(reply)
 
     def harm_message(self, connection, message):
-        """What is to pass of the message now."""
+        """What may pass of the message now."""
         self.harmed += 1
         how = self.messages["how"]
         if how in ("late", "again"):

@@ -1,4 +1,4 @@
-"""The fault rig on a quorum: five masters, of which never more than a minority is harmed at a time.
+"""The fault rig on a quorum: five masters, and never more than a minority of them harmed at a time.
 
 A master counts as harmed from the begin of its fault until it votes again, and until one lease is over since the fault:
 what GUARANTEES.md promises of a quorum is promised as long as less than half of the masters are harmed within one lease.
@@ -17,7 +17,7 @@ from checker import MS, Act, outlives_locks
 
 MINORITY = (plans.MASTERS - 1) // 2
 VOTE_SECONDS = 20  # within which a master votes again after its fault
-SHARED = 4  # the master that the second application uses. It never forgets of which quorum it is
+SHARED = 4  # the master that the second application uses. It never forgets which quorum it belongs to
 FORGET = ("master_wipe", "master_restart_lost", "master_del_vote")
 DELETE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 now = time.monotonic_ns

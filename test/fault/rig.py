@@ -808,7 +808,7 @@ class Rig:
         return {key.decode(): self.server.call("PTTL", key) for key in self.scan()}
 
     def leftovers(self):
-        """The keys that are to be gone a while after the last worker: all but the fences, which live an hour."""
+        """The keys that must be gone a while after the last worker: all but the fences, which live an hour."""
         return {key: left for key, left in self.keys().items() if not checker.outlives_locks(key)}
 
     def end_workers(self):

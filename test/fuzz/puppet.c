@@ -281,7 +281,7 @@ static struct puppet *puppet_of(const struct dibs__clock *clock)
     return (struct puppet *)(uintptr_t)clock;
 }
 
-/* Lets the server and the scheduler do their part. Returns until when the scheduler has nothing to do. */
+/* Runs the server and the scheduler. Returns until when the scheduler has nothing to do. */
 static int64_t others_go_on(struct puppet *puppet)
 {
     serve(puppet);

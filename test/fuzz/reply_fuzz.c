@@ -277,7 +277,7 @@ static void step(struct world *w, char what)
 
 /* -------------------------------------------------------------------- a whole */
 
-/* The scheduler's part, without the threads that it would wake. */
+/* The scheduler's work, without the threads that it would wake. */
 static int64_t attend(void *arg)
 {
     struct world *w = arg;

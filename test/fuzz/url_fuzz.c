@@ -1,8 +1,7 @@
 /*
- * The URLs of servers. What parses has its fields within bounds and its shown
- * form made of no more than host, port and path; written anew from the fields
- * it parses to the same. What does not parse leaves nothing behind, and a
- * sentence that repeats no byte of the URL, which might be the password's.
+ * The URLs of servers. What parses has its fields within bounds and its shown form made of no more than host, port and
+ * path; written again from the fields it parses to the same. What does not parse leaves nothing behind, and a sentence
+ * that repeats no byte of the URL, which might be the password's.
  */
 #include <limits.h>
 #include <string.h>
@@ -66,7 +65,7 @@ static void check_fields(const struct dibs__url *url)
     }
 }
 
-/* ------------------------------------------------------------- written anew */
+/* -------------------------------------------------- written from the fields */
 
 /* Every byte of text percent-encoded, at the end of out. */
 static char *encode(char *out, const char *text)

@@ -35,7 +35,7 @@ static void lock_both(fixture *f)
     assert_status(DIBS_OK, dibs_lock(f->rt, "b"));
 }
 
-/* Under an account whose rights the test changes. */
+/* Opens the runtime under an account whose rights the test changes. */
 static void lock_both_as_u(fixture *f, uint32_t lease_ms)
 {
     static char url[192];
@@ -63,7 +63,7 @@ static void a_key_without_rights_costs_no_other_its_lease(void **state)
     assert_true(server_wait_gone(f->server, "lock:b", LIMIT_MS));
 }
 
-/* A renewal that may not look at the keys has not found them gone. */
+/* A renewal that the server refuses must not take the keys for gone. */
 static void a_right_that_is_away_for_a_while_costs_no_lease(void **state)
 {
     fixture *f = *state;
@@ -164,13 +164,13 @@ static bool outlives_a_burst(fixture *f)
     for (int i = 0; i < 2; i++)
         actor_end(holders[i]);
     for (int64_t limit = now_ms() + LIMIT_MS; !as_few_are_left(f, keys) && now_ms() < limit; pause_ms(2))
-        kept = kept && dibs_check(f->rt, "brief") == DIBS_OK; /* once it is lost, it stays lost */
+        kept = kept && dibs_check(f->rt, "brief") == DIBS_OK; /* a lost lease stays lost */
     kept = dibs_unlock(f->rt, "brief") == DIBS_OK && kept;
     assert_true(none_is_left(f));
     return kept;
 }
 
-/* A machine that stands still for a moment may cost the lease too, but not at each of several tries. */
+/* A machine that stalls for a moment may cost the lease too, but not at each of several tries. */
 static void a_thread_that_ends_with_many_costs_no_other_its_lease(void **state)
 {
     fixture *f = *state;

@@ -1,4 +1,4 @@
-/* Begun acquires that wait, beside threads that block: who waits without a thread is told of grants all the same. */
+/* Begun acquires that wait beside threads that block: an acquire without a thread is told of its grant as well. */
 #include <poll.h>
 
 #include "support/fixture.h"
@@ -8,9 +8,9 @@
 #include "support/wait.h"
 
 /*
- * A thread that blocked has just stopped to read what the server tells, and leaves that to the next one that blocks for
- * 50 ms, if nobody waits without a thread: a grant that arrives earlier was read by another. A busy machine is slow by
- * itself, so that some rounds are enough.
+ * A thread that blocked has just stopped reading the messages of the server, and leaves them to the next thread that
+ * blocks within 50 ms, unless an acquire waits without a thread. A grant that arrives sooner was read by another
+ * thread. A busy machine is slow by itself, so that some rounds are enough.
  */
 enum { EARLY_MS = 35, ROUNDS = 100, EARLY_ROUNDS = 5 };
 

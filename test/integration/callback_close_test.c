@@ -41,7 +41,7 @@ static void hold_during_the_close(const dibs_event *event, void *arg)
     c->locked = dibs_lock(rt, "callback");
     atomic_store(&c->holds, true);
     c->closing = wait_until(is_closing, rt, LIMIT_MS) ? DIBS_CLOSED : DIBS_OK;
-    c->gone = wait_until(is_gone, c->looker, 300); /* must not happen: dibs_close would have released it */
+    c->gone = wait_until(is_gone, c->looker, 300); /* must not happen: dibs_close would have released the lock */
     c->checked = dibs_check(rt, "callback");
     c->queried = dibs_query(rt, "callback", &owner);
     c->unlocked = c->unlocks ? dibs_unlock(rt, "callback") : DIBS_OK;
@@ -73,7 +73,7 @@ static void close_under_the_callback(fixture *f, bool unlocks)
     assert_status(DIBS_OK, c.checked);
     assert_status(DIBS_OK, c.queried);
     assert_status(DIBS_OK, c.unlocked);
-    /* dibs_close released what was left, the callback's as well as ours. */
+    /* dibs_close released the remaining locks, those of the callback and of the test. */
     server_assert_no_locks(f->server);
     dibs_close(c.looker);
 }

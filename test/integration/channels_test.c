@@ -1,6 +1,7 @@
 /*
- * A server that takes no more connections, or is away: what stands is used before anything new is needed, and the
- * application hears that the store can't be reached only when nothing stands, and each time that it is back.
+ * A server that takes no more connections, or is away: open connections are used before new ones are needed. The
+ * application is told DIBS_EVENT_STORE_DOWN only when no connection is left, and DIBS_EVENT_STORE_UP each time that the
+ * store is back.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -15,7 +16,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-/* Connections that stand stay, but leave no room when they end. */
+/* Open connections stay, but there is no room for new ones when they end. */
 static void take_no_more_clients(fixture *f)
 {
     server_do(f->server, "CONFIG SET maxclients 1");
@@ -134,7 +135,7 @@ static bool all_are_connected(void *arg)
     return server_clients(f->server) == 4; /* with the scheduler's connection */
 }
 
-/* Missing connections are made as soon as there is work for them. */
+/* A missing connection is made as soon as there is work for it. */
 static void busy_connections_bring_more_in_the_background(void **state)
 {
     fixture *f = *state;
@@ -205,7 +206,7 @@ static void a_restart_under_load_loses_nothing(void **state)
     }
 }
 
-/* Idle connections seem to stand, but the server has stopped and answers on none. */
+/* Idle connections seem to be open, but the server has stopped and answers on none. */
 static void a_silent_server_is_down_though_idle_connections_are_open(void **state)
 {
     fixture *f = *state;
@@ -231,7 +232,7 @@ static bool is_told_down(void *arg)
     return events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL) > 0;
 }
 
-/* Queries give the scheduler's connection nothing to do; all the same, it asks whether the server is there. */
+/* Queries give the scheduler's connection nothing to do; the scheduler asks over it whether the server is there. */
 static void a_server_that_leaves_queries_unanswered_is_down(void **state)
 {
     fixture *f = *state;
@@ -246,7 +247,7 @@ static void a_server_that_leaves_queries_unanswered_is_down(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-/* -------------------------------------------------- one that can't be made anew */
+/* ------------------------------------------ a connection that can't be replaced */
 
 /* Opens a runtime through a script server, with all its shared connections. After that no new ones can be made. */
 static script_server *open_with_all(fixture *f)
@@ -277,7 +278,7 @@ static void close_with_all(fixture *f, script_server *net)
     script_server_stop(net);
 }
 
-/* The ask may still be under way, so it is retracted, and the call asks anew over a connection that stands. */
+/* The ask may still be under way, so it is retracted, and the call asks again over a connection that is open. */
 static void an_ask_in_doubt_goes_on_over_another_connection(void **state)
 {
     fixture *f = *state;
@@ -292,7 +293,7 @@ static void an_ask_in_doubt_goes_on_over_another_connection(void **state)
     close_with_all(f, net);
 }
 
-/* A waiter has its place in the queue, and keeps it although its next ask goes over another connection. */
+/* A waiter keeps its place in the queue although its next ask goes over another connection. */
 static void a_waiter_whose_connection_is_gone_keeps_its_place(void **state)
 {
     fixture *f = *state;

@@ -1,7 +1,7 @@
 /*
- * Calls that come too late: threads use a runtime as hard as they can while another thread closes it, and go on
- * afterwards. Each call succeeds, or says that the runtime is closed or that the lock is lost; none reads memory that
- * was freed.
+ * Calls during and after dibs_close: threads use a runtime as hard as they can while another thread closes it, and go
+ * on afterwards. Each call succeeds, or says that the runtime is closed or that the lock is lost; none reads memory
+ * that was freed.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,7 +30,9 @@ struct worker {
     int number;
 };
 
-/* A call that began after dibs_close had returned has only some answers; one that began before may have any. */
+/*
+ * A call that began after dibs_close had returned may return only some statuses; one that began before may return any.
+ */
 static dibs_status judge(struct crowd *c, const char *call, bool late, unsigned good, unsigned good_late,
                          dibs_status status)
 {
@@ -143,7 +145,7 @@ static void play_round(struct crowd *c, int round, const dibs_config *config, co
 static void close_under_a_crowd(const char *url, int rounds)
 {
     const dibs_config config = {.connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS};
-    static struct crowd c; /* static, because the threads go on where the test fails */
+    static struct crowd c; /* static, because the threads go on when the test fails */
     static struct worker workers[WORKERS];
     pthread_t threads[WORKERS];
 
@@ -174,7 +176,7 @@ static void calls_after_close_are_safe_on_a_server(void **state)
     server_assert_no_locks(f->server);
 }
 
-/* Arguments are checked before anything else, by what dibs_open was told: dibs_close changes nothing of that. */
+/* Arguments are checked first, against what dibs_open was given: dibs_close does not change that. */
 static void a_closed_quorum_refuses_the_same_arguments(void **state)
 {
     static const char *const urls[] = {"mem:one", "mem:two", "mem:three"};

@@ -71,7 +71,7 @@ static bool has_replicated(void *arg)
     return server_integer(arg, "WAIT 1 100") == 1;
 }
 
-/* A runtime that has not heard of the failover may say that the store can't be reached, but not for long. */
+/* A runtime that does not know of the failover yet may report that the store can't be reached, but not for long. */
 static dibs_status try_until_heard(dibs_runtime *rt, const char *name)
 {
     int64_t end = now_ms() + LIMIT_MS;
@@ -82,7 +82,7 @@ static dibs_status try_until_heard(dibs_runtime *rt, const char *name)
     return status;
 }
 
-/* What is held while a master is killed is held still, because its replica knew of it. */
+/* A lock that is held while a master is killed stays held, because the replica knew of it. */
 static void threads_go_on_locking_when_a_master_is_killed(void **state)
 {
     static struct crowd crowd;
@@ -110,7 +110,7 @@ static void threads_go_on_locking_when_a_master_is_killed(void **state)
     server *heir = cluster_await_failover(s->c, 0, s->c->nodes[0]);
     assert_ptr_equal(heir, s->c->nodes[3]);
     const char *name = new_name(s, heir);
-    assert_status(DIBS_OK, dibs_timedlock(s->rt, name, LIMIT_MS)); /* by now it is known */
+    assert_status(DIBS_OK, dibs_timedlock(s->rt, name, LIMIT_MS)); /* by now the runtime knows the new master */
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
     pause_ms(500);
     atomic_store(&crowd.ending, true);
@@ -134,7 +134,7 @@ static void threads_go_on_locking_when_a_master_is_killed(void **state)
     cluster_await_ok(s->c);
 }
 
-/* The replica did not hear of the lock: the holder restores it there. */
+/* The lock never reached the replica: the holder restores it there. */
 static void a_lock_that_the_new_master_does_not_know_is_restored(void **state)
 {
     struct scene *s = *state;
@@ -165,7 +165,7 @@ static void a_lock_that_the_new_master_does_not_know_is_restored(void **state)
     cluster_await_ok(s->c);
 }
 
-/* Each node waits for its own replica, also after a slot has moved there. */
+/* A grant waits for a replica of its own node, also after the slot has moved to another node. */
 static void replicas_acknowledge_at_each_node(void **state)
 {
     struct scene *s = *state;
@@ -178,7 +178,7 @@ static void replicas_acknowledge_at_each_node(void **state)
         snprintf(names[i], sizeof names[i], "%s", new_name(s, s->c->nodes[i]));
         long long waits = server_calls(s->c->nodes[i], "wait");
         assert_status(DIBS_OK, dibs_timedlock(s->rt, names[i], LIMIT_MS));
-        assert_true(has_lock(s->c->nodes[i + 3], names[i])); /* that is what OK says */
+        assert_true(has_lock(s->c->nodes[i + 3], names[i])); /* that is what DIBS_OK means */
         assert_true(server_calls(s->c->nodes[i], "wait") > waits);
         assert_status(DIBS_OK, dibs_unlock(s->rt, names[i]));
     }
@@ -197,7 +197,7 @@ static void replicas_acknowledge_at_each_node(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, names[0]));
 }
 
-/* The runtime has not heard of the failover, and there is none yet. */
+/* There is no failover yet, and the runtime still asks the old master. */
 static void an_unlock_is_done_at_the_new_master(void **state)
 {
     struct scene *s = *state;
@@ -220,7 +220,7 @@ static void an_unlock_is_done_at_the_new_master(void **state)
     cluster_await_ok(s->c);
 }
 
-/* A URL that names a replica: it tells where the masters are, and is not needed any more. */
+/* The URL names a replica. The replica tells where the masters are, and is not needed any more. */
 static void clients_of(server *node, long long *count)
 {
     redisReply *reply = server_command(node, "CLIENT LIST");
@@ -259,7 +259,7 @@ static void the_replica_of_the_url_is_left_once_the_masters_are_known(void **sta
 #ifdef DIBS_WITH_TLS
 /* ---------------------------------------------------------------------- certificates */
 
-/* One node is not who its certificate says, but the other nodes take it. */
+/* The certificate of one node names another host, but the other nodes accept it. */
 static void a_node_with_a_wrong_certificate_is_refused_and_the_others_are_used(void **state)
 {
     struct scene *s = *state;

@@ -68,7 +68,7 @@ static void begin(struct waiting *w)
     actor_begin_lock(w->actor, w->rt, w->name, DIBS_WAIT_FOREVER);
 }
 
-/* The waiter is in the queue at the node, and is heard there. */
+/* The waiter is in the queue at the node, and listens there. */
 static void await_told(struct waiting *w, server *node)
 {
     assert_that(wait_until(can_be_told, &(struct wanted){node, w->name, false}, LIMIT_MS), "%s can't be told", w->name);
@@ -96,7 +96,7 @@ static void finish_by_push(struct waiting *w)
     assert_int_equal(stats_of(w->rt).granted, granted + 1);
 }
 
-/* As finish_by_push, where the waiter may just ask by itself, because of what has happened: then once more. */
+/* As finish_by_push, where the waiter may have got the lock by an ask of its own: then once more. */
 static void finish_by_push_at_last(struct waiting *w, server *node)
 {
     uint64_t granted = stats_of(w->rt).granted;
@@ -160,8 +160,8 @@ static void one_runtime_waits_at_all_nodes(void **state)
 }
 
 /*
- * What is published is heard by the subscriber of each node. The copies come when the lock is held, or is held again:
- * none of them ends a hold.
+ * The subscriber of each node receives what is published. The copies arrive when the lock is already held, or held
+ * again: none of them ends a hold.
  */
 static void a_grant_that_arrives_from_all_nodes_is_taken_once(void **state)
 {
@@ -197,7 +197,7 @@ static server *other_than(const struct scene *s, const server *node)
     return s->c->nodes[node == s->c->nodes[0] ? 1 : 0];
 }
 
-/* The lease is long: without being told, the waiter would ask again after minutes. */
+/* The lease is long: without a message, the waiter would ask again only after minutes. */
 static void a_grant_arrives_after_the_slot_has_moved(void **state)
 {
     struct scene *s = *state;
@@ -217,7 +217,7 @@ static void a_grant_arrives_after_the_slot_has_moved(void **state)
     dismiss(&w);
 }
 
-/* Who is not heard at the new node yet asks by itself, or because it is given a hint. */
+/* A waiter that does not listen at the new node yet asks by itself, or because of a hint. */
 static void a_waiter_gets_a_lock_released_while_its_slot_moves(void **state)
 {
     struct scene *s = *state;
@@ -242,7 +242,7 @@ static void a_waiter_gets_a_lock_released_while_its_slot_moves(void **state)
 
 /* --------------------------------------------------------------------- failover */
 
-/* The waiter's subscriptions are lost with the node. They are made anew at the replica that takes its place. */
+/* The waiter's subscriptions are lost with the node. They are made again at the replica that takes its place. */
 static void a_grant_arrives_after_a_failover(void **state)
 {
     struct scene *s = *state;

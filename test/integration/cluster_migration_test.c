@@ -42,7 +42,7 @@ static void use_once(struct scene *s, const char *name)
 
 /* ------------------------------------------------------------------------------ ASK */
 
-/* Nothing of the lock is anywhere: what is new begins at the node that gets the slot. */
+/* No node has a key of the lock: a new lock begins at the node that gets the slot. */
 static void a_new_lock_begins_where_its_slot_goes(void **state)
 {
     struct scene *s = *state;
@@ -89,7 +89,7 @@ static void a_lock_that_moved_before_its_slot_is_followed(void **state)
     use_once(s, m.name);
 }
 
-/* Also of what is retracted: a lock is taken, and its runtime closed, while nothing of it is at its old node. */
+/* A retraction follows, too: a lock is taken, and its runtime closed, while the old node has no key of the lock. */
 static void a_retraction_follows_its_slot(void **state)
 {
     struct scene *s = *state;
@@ -111,7 +111,7 @@ static void a_retraction_follows_its_slot(void **state)
     assert_false(has_lock(m.from, m.name));
 }
 
-/* A lease that came with its slot is known where it came to: if it is gone there, somebody deleted it. */
+/* The new node knows a lease that moved with its slot: if the key is gone there, somebody deleted it. */
 static void a_lock_that_is_deleted_after_a_move_is_not_restored(void **state)
 {
     struct scene *s = *state;
@@ -227,8 +227,8 @@ static bool is_there(void *arg)
 
 /*
  * A node stands still until the connection is given up because of another ask, whose time is over. Then it executes the
- * ask that is not too late, whose thread can't know that. No connection to the node can be made meanwhile, and the lock
- * of nobody moves along with its slot.
+ * ask, which is not too late, and the asking thread can't know that. No connection to the node can be made meanwhile,
+ * and the lock of nobody moves along with its slot.
  */
 static void an_ask_in_doubt_moves_with_its_slot(void **state)
 {
@@ -275,7 +275,7 @@ static void move_sharers(struct scene *s, const struct moving *m)
     cluster_move_key(s->c, key, m->to);
 }
 
-/* Two share the lock, and one waits for it alone. */
+/* Two clients share the lock, and one waits for it exclusively. */
 struct sharing {
     actor *readers[2], *writer;
 };
@@ -304,7 +304,7 @@ static void end_sharing(struct scene *s, const char *name, struct sharing *shari
     actor_end(sharing->writer);
 }
 
-/* Who shares the lock is known at the other node already: the node that has the rest can't say. */
+/* The other node already knows the sharers; the node that has the remaining keys does not. */
 static void a_sharer_waits_for_the_rest_of_its_lock(void **state)
 {
     struct scene *s = *state;
@@ -355,7 +355,7 @@ static void a_sharer_waits_until_its_part_has_moved(void **state)
     end_sharing(s, m.name, &sharing);
 }
 
-/* Nobody may begin to share it beside what the other node still says of sharers. */
+/* Nobody may begin to share the lock while the other node still has its sharers. */
 static void a_new_sharer_waits_until_the_sharers_have_moved(void **state)
 {
     struct scene *s = *state;
@@ -382,7 +382,7 @@ static void a_new_sharer_waits_until_the_sharers_have_moved(void **state)
     actor_end(reader);
 }
 
-/* Nobody ever shared the lock: neither node can know that before the slot has moved. */
+/* The lock was never shared, but neither node can know that before the slot has moved. */
 static void a_lock_is_released_to_a_reader_when_its_slot_has_moved(void **state)
 {
     struct scene *s = *state;
@@ -409,7 +409,7 @@ static void a_lock_is_released_to_a_reader_when_its_slot_has_moved(void **state)
 
 /* ---------------------------------------------------------------- while slots move */
 
-/* Whoever waits is granted the lock behind the move. */
+/* A waiter is granted the lock after the move. */
 static void a_slot_moves_while_its_lock_is_waited_for(void **state)
 {
     struct scene *s = *state;

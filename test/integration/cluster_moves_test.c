@@ -70,7 +70,7 @@ static void a_name_whose_sidecars_lie_elsewhere_is_refused(void **state)
 
 /* -------------------------------------------------------------- slots that have moved */
 
-/* That of the calls, and the scheduler's: each of them begins with a script. */
+/* The connection of the calls and the scheduler's: each begins with a script. */
 static bool both_connections_stand(void *arg)
 {
     return server_clients(arg) >= 2;

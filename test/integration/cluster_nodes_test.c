@@ -8,7 +8,7 @@
 
 #define SHORT_MS 400 /* of leases that are to end while a node is away */
 
-/* The others go on where one is away; nobody takes it for dead. */
+/* The other nodes go on while one is away; they do not take it for dead. */
 static int setup(void **state)
 {
     return setup_with(state,
@@ -40,7 +40,7 @@ static void one_node_that_answers_is_enough(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
 }
 
-/* Its host takes connections and says nothing. */
+/* The host of that node accepts connections and sends nothing. */
 static void a_silent_first_node_does_not_fail_open(void **state)
 {
     struct scene *s = *state;
@@ -64,7 +64,7 @@ static void open_fails_where_no_node_answers(void **state)
     snprintf(url, sizeof url, "%s://127.0.0.1:%d", scheme_of(s), alone->port);
     assert_status(DIBS_STORE_ERROR, open_status(url, NULL, &rt));
     assert_non_null(strstr(dibs_last_error(), "not part of a cluster"));
-    for (int first = 0; first < 2; first++) { /* what a server says is worth more than that another is not there */
+    for (int first = 0; first < 2; first++) { /* the answer of one server counts for more than the absence of another */
         if (first)
             snprintf(url, sizeof url, "%s://127.0.0.1:%d,127.0.0.1:1", scheme_of(s), alone->port);
         else
@@ -137,7 +137,9 @@ static void a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer(void **s
 
 /* ---------------------------------------------------------------------- the counting */
 
-/* Not more than some commands a second (one in 125 to 250 ms), however many calls fail; in peace only now and then. */
+/*
+ * No more than a few commands a second (one in 125 to 250 ms), however many calls fail; rarely any while all is well.
+ */
 static void nodes_are_not_hammered_for_the_map(void **state)
 {
     struct scene *s = *state;
@@ -165,7 +167,7 @@ static void nodes_are_not_hammered_for_the_map(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
 }
 
-/* As they may for good after a failover of which one has not heard. */
+/* Nodes may name each other for good after a failover that one of them has not heard of. */
 static void two_nodes_that_each_name_the_other_are_asked_a_few_times(void **state)
 {
     fake_redis *one = fake_redis_start(true), *other = fake_redis_start(true);
@@ -226,7 +228,7 @@ static bool came(void *arg)
     return events_count(t->events, t->kind, NULL) >= t->wanted;
 }
 
-/* Whichever it is, and though nobody calls. */
+/* This holds for each node, and without any call. */
 static void the_store_is_up_again_when_one_node_answers(void **state)
 {
     struct scene *s = *state;

@@ -64,7 +64,7 @@ static inline int stop_cluster(void **state)
     return 0;
 }
 
-/* For URLs of some of the nodes. */
+/* The scheme for URLs that name only some of the nodes. */
 static inline const char *scheme_of(const struct scene *s)
 {
     return s->c->nodes[0]->options.tls ? "rediss-cluster" : "redis-cluster";

@@ -30,8 +30,8 @@ static bool is_extended(void *arg)
 }
 
 /*
- * Opens a runtime that holds "held", and breaks all its connections at once; new ones take long. None is broken while
- * it is being made, which would be an outage.
+ * Opens a runtime that holds "held", and breaks all its connections at once; new ones take long. No connection is
+ * broken while it is being made: that would be an outage.
  */
 static script_server *open_and_cut(fixture *f)
 {
@@ -102,7 +102,7 @@ static bool some_calls_were_made(void *arg)
     return atomic_load(&((struct hurry *)arg)->calls) >= 2;
 }
 
-/* The time of one call is over, but that of others which wait for the same connection is not. */
+/* The time of one call is over, but not that of the others that wait for the same connection. */
 static void a_short_call_does_not_fail_others(void **state)
 {
     fixture *f = *state;
@@ -306,7 +306,7 @@ static void open_at_one_that_hangs_up(bool tcp)
     script_server_stop(silent);
 }
 
-/* As one does that expects TLS, unless it has answered before, or is at a Unix socket. */
+/* A server that expects TLS hangs up like this, unless it has answered before, or listens on a Unix socket. */
 static void a_server_that_hangs_up_in_silence_may_expect_tls(void **state)
 {
     fixture *f = *state;

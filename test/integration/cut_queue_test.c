@@ -50,7 +50,7 @@ static void scene_close(scene *s)
     script_server_stop(s->net);
 }
 
-/* Notes that all is in order now, which it could not be before `since`. */
+/* Notes that everything is in order now; it cannot have been before `since`. */
 static void note_time(scene *s, int64_t since)
 {
     int64_t back = script_server_back_at(s->net);
@@ -78,7 +78,7 @@ static void expect_nothing_left(scene *s)
     queue_assert_gone(s->f->server, "cut");
 }
 
-/* Expects that the actor has got the lock, alone and with a larger fence than all before; then releases it. */
+/* Expects that the actor has the lock exclusively and with a larger fence than all before; then releases it. */
 static void expect_held_by(scene *s, actor *a, dibs_runtime *rt)
 {
     dibs_hold hold;
@@ -214,7 +214,7 @@ static void a_fair_ask_may_be_cut_at_any_byte(void **state)
 
 /* ----------------------------------------------------- a release that others wait behind */
 
-/* An unlock whose answer got lost may have been done or not, but never says that it came too late. */
+/* An unlock whose answer got lost may have been executed or not, but never reports that the lease was lost. */
 static void unlock_and_cut(scene *s, script_rule rule)
 {
     unsigned fired = script_server_fired(s->net);
@@ -337,7 +337,7 @@ static void begin_waiting_there(scene *s)
     queue_await_listening(s->f->server, queue_at(s->f->server, "cut", 0).channel);
 }
 
-/* The waiter does not hear of its grant; when it listens again, it asks. */
+/* The push does not reach the waiter; when it listens again, it asks. */
 static void a_grant_message_may_be_cut_at_any_byte(void **state)
 {
     scene s = scene_open(*state, 0);
@@ -379,7 +379,9 @@ static void a_grant_survives_when_every_connection_breaks(void **state)
     scene_close(&s);
 }
 
-/* A waiter gave up while its grant was on its way, and then hears of it, or of a part: the grant is given back. */
+/*
+ * A waiter gave up while its grant was on its way, and then receives all or part of the push: the grant is given back.
+ */
 static void a_grant_that_nobody_waits_for_is_given_back_though_cut(void **state)
 {
     scene s = scene_open(*state, 0);

@@ -1,4 +1,7 @@
-/* Replies that break off, hang, or are for a command that comes too late: whatever became of it, nothing is left. */
+/*
+ * Replies that break off, hang, or answer a command that arrives too late: whatever became of the command, nothing is
+ * left.
+ */
 #include <string.h>
 
 #include "support/delays.h"
@@ -80,7 +83,7 @@ static void cut_release(fixture *f, dibs_runtime *rt, script_server *net, script
     ended = now_ms();
     assert_true(script_server_fired(net) > fired);
     script_server_clear(net);
-    /* Whether it was done or not: never LOST, which would mean that another may have been inside. */
+    /* Whether the release was executed or not: never DIBS_LOST, which would mean that another may have been inside. */
     assert_true(status == DIBS_OK || status == DIBS_UNAVAILABLE);
     assert_status(DIBS_NOT_HELD, dibs_check(rt, "cut"));
     expect_nothing_left(f, net, ended);

@@ -1,6 +1,6 @@
 /*
- * durable: a first acquire is on the server's disk, or is given back; so is a grant by push. What a server that can't
- * tell, which is every one before Redis 7.2, makes of it.
+ * durable: a first acquire, or a grant by push, is on the server's disk or is given back. What happens at a server that
+ * can't confirm this, as before Redis 7.2.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -91,7 +91,7 @@ static void each_first_acquire_waits_for_the_disk(void **state)
     script_server_stop(net);
 }
 
-/* The reply is held back: the lock is in the server, and the call has not returned. */
+/* The reply is held back: the server has granted the lock, and the call has not returned. */
 static void a_lock_is_not_held_before_it_is_on_the_disk(void **state)
 {
     fixture *f = *state;
@@ -106,7 +106,7 @@ static void a_lock_is_not_held_before_it_is_on_the_disk(void **state)
     script_server_await_fired(net, fired);
     assert_true(server_has(f->server, "lock:x"));
     assert_true(actor_busy(thread));
-    script_server_release(net); /* to a server that refuses it, or has it on the disk no sooner than it can */
+    script_server_release(net); /* for a server that refuses the command, or has not written the lock to disk yet */
     if (actor_result(thread) == DIBS_OK)
         assert_status(DIBS_OK, actor_unlock(thread, rt, "x"));
     actor_end(thread);
@@ -152,7 +152,7 @@ static void a_grant_that_does_not_reach_the_disk_is_given_back(void **state)
     script_server_stop(net);
 }
 
-/* The grant was made by another's release, which waits for nothing. */
+/* The release of another client made the grant, and that release waits for nothing. */
 static void expect_pushed_grant_on_disk(fixture *f, uint32_t flags)
 {
     script_server *net = start_answering(f, SAYS_YES);
@@ -235,7 +235,7 @@ static void answer_as_member(script_server *net, size_t i, const char *answer)
     script_server_add(net, (script_rule){.match = "WAITAOF\r\n", .action = SCRIPT_REPLACE, .bytes = answer});
 }
 
-/* One whose disk does not keep up costs nothing but its vote; two of three are too many. */
+/* A master whose disk does not keep up costs only its vote; two of three are too many. */
 static void a_member_votes_only_for_what_is_on_its_disk(void **state)
 {
     server *servers[MEMBERS];
@@ -280,7 +280,7 @@ static void expect_not_opened(const char *url, dibs_status status, const char *w
     assert_that(strstr(dibs_last_error(), words), "%s", dibs_last_error());
 }
 
-/* The server without an append-only file; the one that is too old says so in other words. */
+/* A server without an append-only file, or one that is too old, which is reported in other words. */
 static void durable_is_refused_by_a_server_without_an_append_only_file(void **state)
 {
     fixture *f = *state;
@@ -303,7 +303,7 @@ static void durable_needs_the_right_to_waitaof(void **state)
     }
 }
 
-/* Locks that are held are kept; new ones are not granted. */
+/* Existing holds are kept; new ones are not granted. */
 static void durable_ends_when_the_append_only_file_is_switched_off(void **state)
 {
     fixture *f = *state;
@@ -368,8 +368,8 @@ static bool lock_all(const char *url)
 }
 
 /*
- * The server's machine fails as soon as the locks are granted, and their process with it: what was not on the disk by
- * then is gone.
+ * The server's machine fails as soon as the locks are granted, and takes their process with it: everything that is not
+ * on the disk by then is gone.
  */
 static void grant_and_fail(server *s)
 {

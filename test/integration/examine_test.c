@@ -405,7 +405,7 @@ static void set_account(server *s, const char *rule)
     server_do(s, command);
 }
 
-/* What dibs can't do without that right is bad where that is to take, to release or to keep a lock. */
+/* A missing right is a bad finding if dibs can't take, release or keep locks without it. */
 static bool is_told(server *s, const char *right, bool opens)
 {
     char url[200], words[100];
@@ -427,7 +427,7 @@ static bool is_told(server *s, const char *right, bool opens)
     return good;
 }
 
-/* doc/ACCOUNTS.md: the rule is enough, and each right that is missing is told, with its remedy. */
+/* doc/ACCOUNTS.md: the rule is enough, and each missing right is reported with its remedy. */
 static void examine_reports_each_missing_right(void **state)
 {
     static document_row rows[ROWS_MOST];

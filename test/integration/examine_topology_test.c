@@ -16,7 +16,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-/* The lease that a clone does not know of: longer than it takes to open a quorum and look at it. */
+/* The lease that a clone does not know: it is longer than opening and examining a quorum takes. */
 #define CLONED_MS 6000
 
 #define OK DIBS_VERDICT_OK
@@ -101,7 +101,7 @@ static bool have_no_link_to_the_first(void *arg)
     return true;
 }
 
-/* Its node is killed meanwhile: each message that it sent before gives the slot back to it. */
+/* The node of the slot is killed first: each message that it has sent would give the slot back to it. */
 static void lose_a_slot(cluster *c)
 {
     server_do(c->nodes[0], "CLUSTER DELSLOTS 100");
@@ -288,7 +288,7 @@ static bool has_number(void *s)
            strcmp(strrchr(noted, ' '), " 0") != 0;
 }
 
-/* The key says that another quorum has that number. */
+/* The key assigns that number to another quorum. */
 static void examine_reports_a_master_of_another_quorum(void **state)
 {
     masters *m = *state;
@@ -303,7 +303,7 @@ static void examine_reports_a_master_of_another_quorum(void **state)
     findings_expect(findings_of(m->rt), "quorum", BAD, "Number 2 of the URLs is a master of another quorum");
 }
 
-/* Another server with all that the master has, as after REPLICAOF. */
+/* Another server with a copy of the master's data, as after REPLICAOF. */
 static server *clone_by_replication(server *master)
 {
     server *clone = server_start(NULL);

@@ -1,4 +1,4 @@
-/* What a lock is for: never are two inside, whichever threads they are and in whatever way they got in. */
+/* Mutual exclusion: never are two threads inside at once, whatever their process and however each got the lock. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,9 +106,9 @@ static bool count_has_moved(void *arg)
 }
 
 /*
- * One process after another is killed, wherever it is at that moment. Those
- * that are left must never be two inside, and must get on: a lock whose holder
- * died is free after its lease, a waiter that died is granted nothing.
+ * One process after another is killed, wherever it is at that moment. The remaining processes must still exclude each
+ * other, and must make progress: a lock whose holder died is free after its lease, and a dead waiter is granted
+ * nothing.
  */
 static void killed_processes_neither_break_exclusion_nor_block_the_lock(void **state)
 {

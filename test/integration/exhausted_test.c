@@ -1,6 +1,6 @@
 /*
- * A process that has no descriptor left, or gets no thread: a call that needs one says so and leaves nothing, the
- * others go on, and when there are some again, all is well.
+ * A process that has no descriptor left, or gets no thread: a call that needs one reports it and leaves nothing behind,
+ * the others go on, and everything works again once there are some.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -200,7 +200,7 @@ static void reconnecting_survives_a_lack_of_descriptors(void **state)
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_NO_MEMORY, dibs_trylock(f->rt, "z"));
         assert_that(strstr(dibs_last_error(), "descriptor"), "%s", dibs_last_error());
-        assert_status(DIBS_NO_MEMORY, dibs_timedlock(f->rt, "z", LIMIT_MS)); /* waiting can't mend it */
+        assert_status(DIBS_NO_MEMORY, dibs_timedlock(f->rt, "z", LIMIT_MS)); /* waiting would not help */
         assert_status(DIBS_NO_MEMORY, dibs_query(f->rt, "x", &owner));
         assert_status(DIBS_NO_MEMORY, dibs_force_unlock(f->rt, "x", NULL));
         assert_status(DIBS_OK, dibs_check(f->rt, "kept"));
@@ -233,7 +233,7 @@ static void a_lease_without_descriptors_is_lost_in_time(void **state)
     assert_true(wait_until(works, f->rt, LIMIT_MS));
 }
 
-/* Nobody can tell the waiter of a grant: it asks now and then, and gets the lock. */
+/* Nobody can tell the waiter of a grant: it polls, and gets the lock. */
 static void expect_polling(fixture *f, process *holder, actor *waiter)
 {
     uint64_t granted = stats_of(f->rt).granted;
@@ -326,7 +326,7 @@ static void child_works(dibs_runtime *rt)
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "own"));
 }
 
-/* Making the runtime anew in the child fails, and the next call tries again. */
+/* Restarting the runtime in the child fails, and the next call tries again. */
 static void child_gets_no_thread(dibs_runtime *rt)
 {
     int before = descriptors();

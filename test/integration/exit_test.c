@@ -72,7 +72,7 @@ static bool has_no_told(void *arg)
     return !is_left(arg, "told");
 }
 
-/* What leases of ten minutes keep is there for good; what is released at the end may be so a moment later. */
+/* Leases of ten minutes outlive the test; a release at the end of the process may take effect a moment later. */
 static void end_and_expect(fixture *f, const char *how, unsigned kept)
 {
     process *p = process_start((const char *const[]){program_path("quitter"), f->server->url, how, NULL});
@@ -114,7 +114,7 @@ static void an_end_other_than_exit_releases_nothing(void **state)
 #endif
 }
 
-/* The store does not answer: the process ends all the same, though the command timeout is a second. */
+/* The store does not answer: the process ends nevertheless, though the command timeout is a second. */
 static void exit_does_not_wait_long_for_the_store(void **state)
 {
     fixture *f = *state;

@@ -57,7 +57,7 @@ static void expect_next(process *const *teams, size_t next, int member)
         assert_that(!process_try_read(teams[i]), "two hold it: %s", teams[i]->line);
 }
 
-/* Each thread has its own entry, and they are granted in that order, whichever process they are of. */
+/* Each thread has its own entry, and the entries are granted in order, whatever their process. */
 static void threads_of_processes_are_served_in_order(void **state)
 {
     fixture *f = *state;
@@ -100,7 +100,7 @@ static bool all_contend(void *arg)
     return stats_of(c->rt).contended >= c->count;
 }
 
-/* However many there are, the plain waiters of a process wait among themselves, and one of them in the store. */
+/* However many plain waiters a process has, only one of them waits in the store; the others wait locally. */
 static void plain_waiters_of_a_process_are_one_entry(void **state)
 {
     fixture *f = *state;
@@ -221,7 +221,7 @@ static void nobody_barges_past_the_head_when_a_lease_ends(void **state)
         queue_await(f->server, "x", 1);
         if (i == 1)
             server_do(f->server, "DEL lock:x");
-        do { /* as a thread would that hopes to get in between */
+        do { /* like a thread that tries to barge in */
             dibs_runtime *newcomer = open_runtime(f->server, LONG_LEASE_MS);
             status = dibs_trylock(newcomer, "x");
             dibs_close(newcomer);
@@ -236,7 +236,7 @@ static void nobody_barges_past_the_head_when_a_lease_ends(void **state)
     agent_stop(agent);
 }
 
-/* -------------------------------------------------------------- who is gone */
+/* ---------------------------------------------------- waiters that are gone */
 
 static void a_fair_waiter_that_died_is_passed_over(void **state)
 {

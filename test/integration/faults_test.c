@@ -1,7 +1,4 @@
-/*
- * Everything that a store may answer instead of what it should: each call has the right status, in time, and leaves
- * nothing behind.
- */
+/* Every wrong answer that a store may give: each call returns the right status in time, and leaves nothing behind. */
 #include <string.h>
 
 #include "support/actor.h"
@@ -28,7 +25,7 @@ static void expect_no_open(dibs_status expected, const char *url, const char *wo
     assert_null(strchr(dibs_last_error(), '\r'));
 }
 
-/* --------------------------------------------------------- nobody answers */
+/* ------------------------------------------------------ no server answers */
 
 static void open_fails_where_no_server_listens(void **state)
 {
@@ -152,7 +149,7 @@ static void open_refuses_a_password_or_database_the_server_lacks(void **state)
     expect_no_open(DIBS_STORE_ERROR, url, NULL);
 }
 
-/* Users that lack a right that the scripts need; the error says which. */
+/* Users that lack a right that the scripts need; the error names the right. */
 static const struct user {
     const char *what;
     const char *rights;
@@ -266,7 +263,7 @@ static void an_acquire_on_a_full_server_fails_at_once(void **state)
     assert_true(now_ms() - begin < SLACK_MS);
     assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "x"));
     assert_false(server_has(f->server, "lock:x"));
-    /* What is held is renewed, and can be released. */
+    /* A held lock is renewed, and can be released. */
     pause_ms(2 * SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_check(f->rt, "held"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
@@ -276,8 +273,8 @@ static void an_acquire_on_a_full_server_fails_at_once(void **state)
 }
 
 /*
- * The first answer is lost with its connection, and the second says that the server takes no writes any more. What the
- * first may have done must not be forgotten.
+ * The first answer is lost with its connection, and the second says that the server takes no writes any more. The
+ * possible effect of the first must not be forgotten.
  */
 static void refuse_behind_a_lost_answer(script_server *net)
 {
@@ -330,7 +327,7 @@ static void a_release_and_ask_refused_when_sent_again_are_retracted(void **state
     script_server_stop(net);
 }
 
-/* -------------------------------------------------- for now it can't serve */
+/* ------------------------------------------------------ temporary refusals */
 
 /* Lets the server refuse writes as a replica does, without saying where its master is. */
 static void demote(server *s)

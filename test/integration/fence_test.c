@@ -1,4 +1,4 @@
-/* The fence: larger for every later hold of a name, by whichever thread and after whatever happened. */
+/* The fence: larger for every later hold of a name, by any thread and after any fault. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,7 +118,7 @@ static void a_fence_rises_with_grants_to_waiters(void **state)
         agent_stop(agents[i]);
 }
 
-/* From thread to thread inside the process, where the store is not asked each time. */
+/* From thread to thread inside the process, without a request to the store each time. */
 static void a_fence_rises_with_handovers(void **state)
 {
     fixture *f = *state;
@@ -140,7 +140,7 @@ static void a_fence_rises_with_handovers(void **state)
         fence = hold.fence;
         actor_begin_lock(next, f->rt, "x", DIBS_WAIT_FOREVER);
         if (i % 100 == 0)
-            actor_await_asleep(next); /* otherwise chance decides whether the waiter is there in time */
+            actor_await_asleep(next); /* otherwise the waiter may not be there in time */
         assert_status(DIBS_OK, actor_unlock(holder, f->rt, "x"));
         assert_status(DIBS_OK, actor_result(next));
     }
@@ -180,8 +180,8 @@ static void query_shows_the_holders_fence(void **state)
         fence = fence_of(f->rt, "x");
         assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
         /*
-         * The fence of the same grant. A holder's own fence may be ahead by the hand-overs inside its process, of which
-         * there were none.
+         * The fence of the same grant. A holder's own fence may be ahead by the hand-overs inside its process; there
+         * were none here.
          */
         assert_int_equal(owner.fence / 1024, fence / 1024);
         assert_true(owner.fence <= fence);
@@ -210,7 +210,7 @@ static void the_key_of_a_fence_expires_an_hour_after_the_lock(void **state)
     freeReplyObject(keys);
 }
 
-/* What another program wrote into the key is no fence, and keeps nobody from the lock. */
+/* A value that another program wrote into the key is no fence, and prevents no grant. */
 static void a_malformed_fence_counts_as_none(void **state)
 {
     static const char *const texts[] = {"inf",  "-inf",  "nan",  "-1",  "9007199254740991",     "9007199254740992",

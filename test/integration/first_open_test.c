@@ -25,7 +25,7 @@ static enum outcome open_twice(const dibs_config *config, long nth)
     dibs_status status = dibs_open(&first, config);
     bool failed = nth > 0 && atomic_load(&fail_at) <= 0;
     atomic_store(&fails_elsewhere, false);
-    /* A connection whose answer could not be read is given up. */
+    /* The library gives up a connection whose answer it could not read. */
     if (status != DIBS_OK && status != DIBS_NO_MEMORY && status != DIBS_UNAVAILABLE)
         return FIRST_IS_WRONG;
     if (dibs_open(&second, config) != DIBS_OK || dibs_lock(second, "x") != DIBS_OK ||

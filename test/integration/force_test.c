@@ -1,6 +1,6 @@
 /*
- * dibs_force_unlock: what becomes of the holder and of the waiters; in a store that is out of memory, over connections
- * that were closed, with the token that was shown.
+ * dibs_force_unlock: its effect on the holder and on the waiters; in a store that is out of memory, over connections
+ * that were closed, with the token as shown.
  */
 #include <string.h>
 
@@ -36,7 +36,7 @@ static void a_forced_unlock_serves_the_next_and_the_holder_learns_of_it(void **s
         assert_status(DIBS_NOT_HELD, dibs_force_unlock(operator, "x", queue_at(f->server, "x", 0).token));
         assert_int_equal(queue_size(f->server, "x"), 1);
         assert_status(DIBS_OK, dibs_force_unlock(operator, "x", i % 2 ? owner.token : NULL));
-        assert_status(DIBS_BUSY, dibs_trylock(operator, "x")); /* the lock is the next waiter's by now */
+        assert_status(DIBS_BUSY, dibs_trylock(operator, "x")); /* the next waiter has the lock by now */
         assert_status(DIBS_OK, agent_result(agent));
         assert_true(agent_fence(agent, "x") > fence);
         if (i < 2) {
@@ -99,7 +99,7 @@ static void a_forced_unlock_works_on_a_full_server(void **state)
     expect_works(f, f->rt, "x");
 }
 
-/* A command that could not even be sent is sent again. */
+/* A command that was not sent at all is sent again. */
 static void a_forced_unlock_survives_a_closed_idle_connection(void **state)
 {
     fixture *f = *state;

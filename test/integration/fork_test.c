@@ -1,4 +1,4 @@
-/* After fork the child holds nothing of its parent's, works at once, and does its parent no harm. */
+/* After fork the child holds none of its parent's locks, can use the library at once, and does not harm its parent. */
 #include <stdlib.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -217,7 +217,7 @@ static void a_childs_runtime_has_its_own_id(void **state)
     assert_int_equal(read(pipes[0], its.token, sizeof its.token), sizeof its.token);
     close(pipes[0]);
     close(pipes[1]);
-    /* 128 random bits, in whatever hexadecimal form: the same in one runtime, another in the child. */
+    /* 128 random bits as hexadecimal digits: the same for all tokens of one runtime, different in the child. */
     assert_true(share_a_long_word(mine.token, again.token));
     assert_false(share_a_long_word(mine.token, its.token));
     run_child(token_of_child, f->rt);

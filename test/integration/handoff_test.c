@@ -1,4 +1,7 @@
-/* A lease that threads of a process pass on among themselves: few commands, and nobody elsewhere waits for long. */
+/*
+ * A lease that the threads of a process hand over among themselves: few commands, and other processes do not wait for
+ * long.
+ */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -147,8 +150,8 @@ struct window {
 
 /*
  * Whether few commands went to the store while there were so many holds: two, for a release and an ask, for each 10 ms
- * or 1,024 holds, and for three leases more at the ends of the window. That is so where a thread waits at each unlock.
- * The system runs threads as it likes, so the test looks at one small window after the other.
+ * or 1,024 holds, and for three leases more at the ends of the window. This requires that a thread waits at each
+ * unlock. The system schedules threads as it likes, so the test looks at one small window after the other.
  */
 static bool is_quiet(void *arg)
 {
@@ -171,9 +174,9 @@ static void expect_quiet(hammer *h, unsigned holds)
 }
 
 /*
- * A lease that the store grants costs a command that asks for it and one that releases it, whoever ran when. What else
- * is sent: the first commands of connections, and what a lease costs that grew old because its thread was kept from
- * running.
+ * A lease that the store grants costs one command to ask and one to release, however the threads are scheduled. What
+ * else is sent: the first commands of connections, and what a lease costs that grew old because its thread was kept
+ * from running.
  */
 static void expect_few_commands(fixture *f, hammer *h, unsigned holds)
 {

@@ -1,5 +1,4 @@
-/* Configurations and URLs: what is wrong is refused before anything else, what is odd but right reaches a real server.
- */
+/* Configurations and URLs: invalid ones are refused before anything else; odd but valid ones reach a real server. */
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,7 +148,7 @@ static void the_prefix_makes_the_key(void **state)
     fixture_open(f, 0);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_true(server_has(f->server, "x"));
-    /* A key among the sidecars could be mistaken for one. */
+    /* A lock whose key begins like a sidecar could be mistaken for one. */
     assert_status(DIBS_INVALID, dibs_lock(f->rt, "dibs:x"));
     assert_status(DIBS_INVALID, dibs_lock(f->rt, "dibs:"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "dibs"));

@@ -1,4 +1,4 @@
-/* Names, lengths of time and flags: what is wrong is refused before anything else, what is odd but right works. */
+/* Names, times and flags: invalid ones are refused before anything else; odd but valid ones work. */
 #include <stdio.h>
 #include <string.h>
 
@@ -111,7 +111,7 @@ static void check_key(fixture *f, const char *name)
     assert_true(server_integer(f->server, "PTTL lock:%s", name) > 0);
 }
 
-/* All are held at the same time, each with a waiter: none is taken for another, and their keys do not collide. */
+/* All names are held at the same time, each with a waiter: none is taken for another, and their keys do not collide. */
 static void odd_names_are_names_like_any(void **state)
 {
     fixture *f = *state;

@@ -8,7 +8,7 @@
 
 /* ---------------------------------------------------------------- redis-py */
 
-/* The first Python that has redis-py. There must be one: to skip this would be to claim it. */
+/* The first Python that has redis-py. There must be one: a skipped test would prove nothing. */
 static const char *find_python(void)
 {
     static const char *const pythons[] = {"python3", "/usr/bin/python3", "/usr/local/bin/python3"};
@@ -68,7 +68,7 @@ static void a_redis_py_holder_blocks_dibs(void **state)
     assert_string_equal(process_ask(python, "acquire lock:x 600 0"), "True");
     assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
     assert_status(DIBS_TIMEOUT, dibs_timedlock(f->rt, "x", 300));
-    /* Neither took the other's token, nor its time. */
+    /* Neither changed the other's token or expiry. */
     assert_string_equal(process_ask(python, "owned lock:x"), "True");
     assert_true(server_integer(f->server, "PTTL lock:x") > 300000);
     assert_string_equal(process_ask(python, "extend lock:x 60"), "ok");
@@ -99,7 +99,7 @@ static void dibs_gets_it_when_redis_pys_lease_ends(void **state)
     end_redis_py(python);
 }
 
-/* Both hold in turn, many times, each in a hurry. */
+/* Both hold the lock in turn, many times, as fast as they can. */
 static void dibs_and_redis_py_take_turns(void **state)
 {
     fixture *f = *state;
@@ -166,7 +166,7 @@ static void the_key_is_a_plain_string_with_the_lease(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-/* Every acquire is another token: a release that comes late can't hit a later hold. */
+/* Every acquire has a new token: a late release can't end a later hold. */
 static void no_token_is_used_twice(void **state)
 {
     enum { ROUNDS = 20 };

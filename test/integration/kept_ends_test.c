@@ -1,4 +1,4 @@
-/* Kept leases whose processes do not give them back when they are asked for: they ended, or hear of nothing. */
+/* Kept leases whose processes do not give them back when recalled, because they have ended or do not get the recall. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -71,7 +71,7 @@ static void a_name_kept_by_a_process_that_ended_is_free_in_time(void **state)
 
 struct unheard {
     process *proxy;
-    dibs_runtime *rt; /* keeps, and hears of no recall */
+    dibs_runtime *rt; /* keeps leases, and gets no recall */
     atomic_bool over;
     atomic_uint uses;
 };
@@ -144,7 +144,7 @@ static bool is_used_much(void *arg)
     return atomic_load(&u->uses) > MANY;
 }
 
-/* Between two uses there is no time in which the store would learn that the lease is kept; and the fences are sure. */
+/* The time between two uses is too short to tell the store that the lease is kept, and the fences are sure. */
 static void a_name_in_use_is_free_in_time_though_recalls_are_swallowed(void **state)
 {
     fixture *f = *state;

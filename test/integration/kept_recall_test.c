@@ -1,5 +1,7 @@
-/* Kept leases that somebody else asks for: recalls that come, early, late, twice or never, and keepers that do not
- * answer. */
+/*
+ * Kept leases that another client asks for: recalls that arrive in time, early, late, twice or never, and keepers that
+ * do not answer.
+ */
 #include <stdlib.h>
 
 #include "kept_setup.h"
@@ -45,7 +47,7 @@ static void try_once(dibs_runtime *rt, const char *name)
         assert_status(DIBS_OK, dibs_unlock(rt, name));
 }
 
-/* Also where it was kept just before, so that the store does not know yet. */
+/* This also works just after the unlock, when the store does not know yet that the lease is kept. */
 static void a_single_try_gets_a_kept_name(void **state)
 {
     enum { NAMES = 50 };
@@ -65,7 +67,10 @@ static void a_single_try_gets_a_kept_name(void **state)
     dibs_close(other);
 }
 
-/* A thread was just granted another lock that it waited for; the next that waits would hear the recall for all. */
+/*
+ * A thread was just granted another lock that it waited for, and no longer reads; the next waiter would read the recall
+ * for all.
+ */
 static void a_recall_arrives_though_no_thread_listens(void **state)
 {
     enum { ROUNDS = 10 }; /* a busy machine may be late, but not each time */
@@ -80,7 +85,7 @@ static void a_recall_arrives_though_no_thread_listens(void **state)
     for (int i = 0; i < ROUNDS; i++) {
         snprintf(name, sizeof name, "x%d", i);
         keep(f->rt, name);
-        await_shown_kept(other, name); /* nothing is said to the store any more which it would answer with the recall */
+        await_shown_kept(other, name); /* no further request reaches the store that it would answer with the recall */
         assert_status(DIBS_OK, dibs_lock(other, "taken"));
         actor_begin_lock(a, f->rt, "taken", DIBS_WAIT_FOREVER);
         queue_await(f->server, "taken", 1);
@@ -116,7 +121,7 @@ static void a_single_try_gets_several_kept_names(void **state)
     dibs_close(other);
 }
 
-/* Twice: the second ask is told so by the store, and needs no recall. */
+/* Twice: the store answers the second ask without a recall. */
 static void a_single_try_of_a_lease_in_use_is_busy(void **state)
 {
     fixture *f = *state;
@@ -136,7 +141,7 @@ static void a_single_try_of_a_lease_in_use_is_busy(void **state)
     assert_false(wait_event_heard_anything(wait_event));
     wait_event_close(wait_event);
     assert_int_equal(queue_size(f->server, "x"), 0);
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x")); /* it was asked for: it is not kept */
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x")); /* another client asked for the lock: it is not kept */
     assert_int_equal(stats_of(f->rt).kept, 0);
     assert_status(DIBS_OK, dibs_trylock(other, "x"));
     assert_status(DIBS_OK, dibs_unlock(other, "x"));
@@ -158,7 +163,7 @@ static void a_lease_recalled_while_in_use_is_released(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, actor_result(a));
     assert_status(DIBS_OK, actor_unlock(a, other, "x"));
-    for (int i = 0; i < IN_A_ROW; i++) /* nor is the next of the name kept, for a while */
+    for (int i = 0; i < IN_A_ROW; i++) /* nor is the next lease of this name kept, for a while */
         lock_and_unlock(f->rt, "x");
     assert_int_equal(stats_of(f->rt).kept, 0);
     keep(f->rt, "x");
@@ -198,7 +203,7 @@ static void recalls_may_come_late_and_twice(void **state)
 
 /* ---------------------------------------------------------------------- recalls that get lost */
 
-/* An account that may not publish: nothing of what its scripts tell comes. */
+/* An account that may not publish: no message of its scripts arrives. */
 static dibs_runtime *open_mute(fixture *f)
 {
     char url[200];
@@ -208,7 +213,10 @@ static dibs_runtime *open_mute(fixture *f)
     return open_url(url, NULL);
 }
 
-/* Who waits is found when the store is told that the lease is kept, or at the latest when it is given back. */
+/*
+ * The keeper finds the waiter when it tells the store that the lease is kept, or at the latest when it gives the lease
+ * back.
+ */
 static void a_lost_recall_costs_time_and_nothing_else(void **state)
 {
     fixture *f = *state;
@@ -269,7 +277,7 @@ static void a_killed_keeper_blocks_others_only_briefly(void **state)
     process_free(agent);
 }
 
-/* A try does not wait for it longer than it may; and when it goes on, it has nothing. */
+/* A try waits for the keeper only for a limited time; and when the keeper goes on, it has lost the lease. */
 static void a_stopped_keeper_blocks_others_only_briefly(void **state)
 {
     enum { KEEP = 1000 };
@@ -308,7 +316,7 @@ static bool takes_it(void *arg)
     return taken;
 }
 
-/* A loop that keeps the name lets go of it after a stretch, and then keeps none for a while. */
+/* A loop that keeps the name gives it back after a while, and then keeps it no more for some time. */
 static void a_client_without_dibs_finds_the_name_free_in_the_end(void **state)
 {
     enum { KEEP = 20 };

@@ -10,7 +10,7 @@
 #include "support/tracking.h"
 #include "support/wait.h"
 
-#define KEEP_LONG_MS 60000 /* nothing is given back while a test runs because nobody uses it */
+#define KEEP_LONG_MS 60000 /* no unused lease is given back while a test runs */
 #define IN_A_ROW 4
 
 /* f->rt keeps leases for so long. */

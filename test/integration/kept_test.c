@@ -122,7 +122,7 @@ static void a_kept_lease_is_taken_without_a_command(void **state)
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     }
     dibs_stats stats = stats_of(f->rt);
-    /* All but those for which a raise was awaited, and the times at which the loop stood still. */
+    /* All but those that waited for a raise, and those during which the loop was stalled. */
     assert_that(stats.retaken - before.retaken > PAIRS / 2, "%lu retaken", (unsigned long)stats.retaken);
     assert_int_equal(stats.acquired - before.acquired, PAIRS);
     assert_int_equal(stats.released - before.released, PAIRS);
@@ -156,7 +156,7 @@ static void any_thread_and_any_task_may_take_a_kept_lease(void **state)
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     keep(f->rt, "x");
     assert_status(DIBS_OK, actor_lock(a, f->rt, "x", 0));
-    actor_exit(a); /* a lease that a thread leaves behind is released, and kept by nobody */
+    actor_exit(a); /* a lease that a thread leaves behind is released, not kept */
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     dibs_queue_free(q);
 }
@@ -276,7 +276,7 @@ static void a_kept_lease_that_nobody_uses_is_given_back(void **state)
     await_none_kept(f->rt);
     assert_int_equal(stats_of(f->rt).lost, 0);
     assert_int_equal(stats_of(f->rt).leases, 0);
-    keep(f->rt, "x"); /* that is no reason not to keep it again */
+    keep(f->rt, "x"); /* this does not prevent keeping it again */
 }
 
 /* -------------------------------------------------------------- what it is given back for */
@@ -327,7 +327,7 @@ static void a_close_gives_all_kept_leases_back(void **state)
     assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
 }
 
-/* How many are kept has a limit. */
+/* The number of kept leases has a limit. */
 static void the_number_of_kept_names_is_limited(void **state)
 {
     enum { NAMES = 6000, MOST = 4096 };
@@ -402,7 +402,7 @@ static void child_has_no_kept_lease(dibs_runtime *rt)
 {
     dibs_stats stats;
 
-    CHILD_WANTS(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS)); /* it recalls its parent's */
+    CHILD_WANTS(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS)); /* the child recalls the lease of its parent */
     dibs_stats_get(rt, &stats);
     if (stats.retaken > 0 || stats.kept > 0)
         _exit(1);

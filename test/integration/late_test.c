@@ -1,4 +1,5 @@
-/* What reaches the store late: a renewal that was stuck, an ask or an extension whose time is over. It changes nothing.
+/*
+ * Requests that reach the store late: a stuck renewal, an ask or an extension whose time is over. They change nothing.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -71,14 +72,14 @@ static void a_stuck_renewal_does_not_undo_an_extension(void **state)
     script_server_stop(net);
 }
 
-#define CUT_SHORT_MS 2000 /* what the stuck extension would leave */
+#define CUT_SHORT_MS 2000 /* the expiry that the stuck extension would set */
 
 struct bystander {
     fixture *f;
     script_server *net;
 };
 
-/* What is stuck stays on its way while its connection breaks towards the client. */
+/* The stuck request stays on its way although its connection breaks towards the client. */
 static void cut_when_stuck(void *arg)
 {
     struct bystander *by = arg;
@@ -125,7 +126,10 @@ static void a_stuck_extension_is_taken_into_account(void **state)
     assert_status(DIBS_OK, dibs_extend(f->rt, "x", CUT_SHORT_MS));
     actor_finish(other);
     actor_begin(other, release_when_long, &by);
-    /* It is sure once the stuck one's time is over, hardly sooner than its own: a slow machine needs another. */
+    /*
+     * The extension is sure once the time of the stuck one is over, which is hardly sooner than its own time: a slow
+     * machine needs another.
+     */
     assert_that(wait_until(is_extended, f->rt, LIMIT_MS), "%s", dibs_last_error());
     actor_finish(other);
     int64_t believed_ms = hold_of(f->rt, "x").remaining_ms;
@@ -235,7 +239,10 @@ static void a_stuck_ask_leaves_nothing(void **state)
     script_server_stop(net);
 }
 
-/* The server said 1970 when it was connected to, and says today's time since: everything seems to come too late. */
+/*
+ * The server reported 1970 when the connection was made, and today's time since: every request seems to arrive too
+ * late.
+ */
 static void a_server_clock_that_jumps_ahead_stops_no_call(void **state)
 {
     fixture *f = *state;

@@ -1,4 +1,4 @@
-/* A lease: renewed while it is held, ended in time, and never lost without a word. */
+/* A lease: renewed while it is held, ended in time, and never lost without notice. */
 #include <stdio.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static void renewal_keeps_a_lock_for_many_leases(void **state)
     }
     assert_true(stats_of(f->rt).renewed >= 5);
     assert_int_equal(stats_of(f->rt).lost, 0);
-    /* No more than it takes: every third of a lease, once. redis++ made 1,137 where 6 were due. */
+    /* No more renewals than needed: one every third of a lease. redis++ made 1,137 where 6 were due. */
     assert_true(stats_of(f->rt).renewed <= 30);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_trylock(second, "x"));
@@ -93,8 +93,8 @@ static void many_leases_are_renewed_together(void **state)
 /* ------------------------------------------------------------ fixed leases */
 
 /*
- * The order of the two questions matters: the store is asked first. Once it
- * says "gone", LOST must be what the holder was told at any later moment.
+ * The order of the two queries matters: the store is asked first. Once it says that the key is gone, every later check
+ * of the holder must say DIBS_LOST.
  */
 static void a_fixed_lease_is_lost_before_the_key_is_gone(void **state)
 {
@@ -188,7 +188,7 @@ static void extend_sets_the_end_of_a_renewed_lease(void **state)
     }
     assert_int_equal(hold_of(f->rt, "x").count, 1);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    /* The extension was for the hold, not for the name. */
+    /* The extension concerned that hold, not later holds of the name. */
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_true(server_integer(f->server, "PTTL lock:x") > SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -252,7 +252,7 @@ static void overwrite_key(server *s)
     server_do(s, "SET lock:x somebody PX 600000");
 }
 
-/* bsm matches tokens by prefix: a longer and a shorter one are others. */
+/* bsm matches tokens by prefix: here a longer and a shorter token are different tokens. */
 static void lengthen_token(server *s)
 {
     server_do(s, "APPEND lock:x 0");
@@ -418,7 +418,7 @@ static void an_unreachable_store_costs_the_lease_at_its_deadline(void **state)
         status = dibs_check(f->rt, "x");
         pause_ms(5);
     } while (status == DIBS_OK && asked < stopped + 2 * SAFE_LEASE_MS);
-    /* Nothing that was renewed before the stop lasts longer than a lease after it. */
+    /* No renewal from before the stop lasts longer than one lease after it. */
     assert_status(DIBS_LOST, status);
     events_await(&f->events, DIBS_EVENT_LOST, "x");
     events_await(&f->events, DIBS_EVENT_AT_RISK, "x");
@@ -503,7 +503,7 @@ static void a_lock_released_while_the_network_is_cut_is_deleted_later(void **sta
     script_server_stop(net);
 }
 
-/* Only the token of the old hold is retracted, never that of a later one. */
+/* Only the token of the old hold is retracted, never that of a later hold. */
 static void the_late_deletion_spares_a_later_hold(void **state)
 {
     fixture *f = *state;

@@ -75,7 +75,7 @@ static void expect_not_opened(const char *url, const dibs_config *config, const 
     assert_that(strstr(dibs_last_error(), words), "%s", dibs_last_error());
 }
 
-/* What is asked for, and can't be had, is told when the runtime is opened. */
+/* dibs_open reports an option that needs a missing command. */
 static void open_reports_a_missing_command_at_once(void **state)
 {
     server *s = start_without("SELECT WAIT");

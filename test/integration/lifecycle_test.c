@@ -18,7 +18,7 @@ static void open_and_close_leave_nothing(void **state)
     fixture *f = *state;
     struct self before;
 
-    /* Once for what the C library keeps. */
+    /* A first round, for what the C library keeps. */
     fixture_open(f, 0);
     dibs_close(f->rt);
     server_do(f->server, "PING");
@@ -106,7 +106,7 @@ static void close_ends_local_waiters(void **state)
     assert_false(server_has(f->server, "lock:local"));
     assert_true(server_has(f->server, "lock:foreign"));
     server_do(f->server, "DEL lock:foreign");
-    /* Nobody is left in the queue. */
+    /* The queue is empty. */
     fixture_open(f, 0);
     await_no_waiters(f->rt, "foreign");
 }
@@ -196,7 +196,7 @@ static void shutdown_ends_acquires_only(void **state)
     assert_status(DIBS_CLOSED, dibs_trylock(f->rt, "y"));
     assert_status(DIBS_CLOSED, dibs_lock(f->rt, "y"));
     assert_status(DIBS_CLOSED, dibs_timedlock(f->rt, "y", 100));
-    /* What is held goes on: it is checked, renewed and unlocked. */
+    /* Existing holds go on: they can be checked, renewed and unlocked. */
     renewed = stats_of(f->rt).renewed;
     assert_true(wait_until(renewed_again, (void *[]){f->rt, &renewed}, LIMIT_MS));
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
@@ -227,7 +227,7 @@ static void two_runtimes_are_two_owners(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-/* Closed as soon as its threads are inside: whichever comes first, every call ends and no key is left. */
+/* The runtime is closed as soon as its threads are inside: every call ends and no key is left, whatever comes first. */
 static void lock_forever(void *arg)
 {
     dibs_runtime *rt = arg;
@@ -394,7 +394,7 @@ static void init_callback(fixture *f, struct callback *c, dibs_event_fn *functio
     f->config.on_event_arg = c;
 }
 
-/* The lease is so long that no busy machine ends it: what counts is that it is renewed while the callback is inside. */
+/* The lease is so long that no busy machine ends it: the test looks whether it is renewed while the callback runs. */
 static void a_slow_callback_stalls_no_renewal(void **state)
 {
     fixture *f = *state;
@@ -420,7 +420,7 @@ static void a_slow_callback_stalls_no_renewal(void **state)
     f->rt = NULL;
 }
 
-/* Not more events are told than the queue holds; the others are counted, and nothing waits for room. */
+/* No more events are delivered than the queue holds; the others are counted, and nothing waits for room. */
 static void events_that_do_not_fit_are_counted(void **state)
 {
     enum { MANY = 5000 };
@@ -465,7 +465,7 @@ static void a_callback_may_lock(void **state)
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "lost"));
 }
 
-/* redis++: unlock inside the callback that tells of the loss deadlocks. Here the holder unlocks meanwhile. */
+/* In redis++, an unlock inside the callback of a loss deadlocks. Here the holder unlocks meanwhile. */
 static void close_waits_for_a_callback_that_runs(void **state)
 {
     fixture *f = *state;

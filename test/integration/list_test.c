@@ -69,7 +69,7 @@ static dibs_owner look(dibs_runtime *rt, const char *name)
     return owner;
 }
 
-/* Locks of nobody in particular: "NAME0"... of dibs, without a fence. */
+/* Sets the keys of many locks, "NAME0"..., by hand and without fences. */
 static void set_many(server *s, const char *name, int count)
 {
     server_do(s, "EVAL %s 0 %s %d",
@@ -121,7 +121,7 @@ static void any_bytes_may_be_in_a_name(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
-/* The bytes of a prefix stand for themselves. */
+/* The bytes of a prefix are literal, not a pattern. */
 static void a_list_pattern_matches_names(void **state)
 {
     static const struct {
@@ -319,7 +319,7 @@ static void a_list_callback_may_close_the_runtime(void **state)
     server_do(f->server, "FLUSHALL");
 }
 
-/* In the first callback a child is made, which goes on with the list. */
+/* The first callback forks a child, which goes on with the list. */
 struct forker {
     pid_t child; /* 0: in the child */
     size_t count;

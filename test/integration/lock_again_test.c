@@ -1,6 +1,6 @@
 /*
- * A name that the process gave up a moment ago is locked again by plain commands (rule 70), where nobody else wanted
- * it. Whether that happens is a matter of 20 ms, so each test goes on until it has happened.
+ * A name that the process released a moment ago is locked again by plain commands (rule 70), if nobody else wanted it.
+ * This works only within 20 ms, so each test goes on until it has happened.
  */
 #include <string.h>
 
@@ -52,7 +52,7 @@ static void relocking_runs_no_script_and_raises_the_fence(void **state)
     }
 }
 
-/* Each hold has a larger fence, whoever had the lock before, and though each process uses fences again. */
+/* Each hold has a larger fence, whichever process had the lock before, although each process reuses fences. */
 static void relocking_raises_the_fence_across_processes(void **state)
 {
     enum { ROUNDS = 600 };
@@ -108,7 +108,7 @@ static void relocking_finds_a_foreign_holder(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-/* The lock is free, but somebody waits, who was not told so: whoever was there first has it. */
+/* The lock is free, but a waiter has not been told so: the waiter was first and gets it. */
 static void relocking_passes_no_waiter(void **state)
 {
     fixture *f = *state;
@@ -172,7 +172,7 @@ static void check_hold(cutter *c)
     assert_status(DIBS_OK, dibs_unlock(c->rt, "x"));
 }
 
-/* Whatever became of the commands: the lock is held, with a larger fence, or soon free; and so it is for others. */
+/* Whatever became of the commands: the lock is held, with a larger fence, or soon free, also as seen by others. */
 static void cut_once(cutter *c, script_rule rule)
 {
     int64_t limit = now_ms() + LIMIT_MS;
@@ -231,7 +231,7 @@ static void relocking_may_be_cut_at_any_byte(void **state)
     cutter_close(&c);
 }
 
-/* The network keeps the commands back, or their replies, for longer than is waited for them. */
+/* The network delays the commands, or their replies, for longer than the command timeout. */
 static void late_relocking_commands_are_harmless(void **state)
 {
     cutter c = cutter_open(*state, 150);

@@ -1,7 +1,6 @@
 /*
- * Two processes, as far as the store knows, lock 8 of 16 names in random order,
- * again and again: each comes to its end, and nobody else is ever inside. With an
- * argument: that many times each.
+ * Two processes, as far as the store knows, lock 8 of 16 names in random order, again and again: every call ends, and
+ * no two holders are ever inside at once. With an argument: that many times each.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -70,7 +69,7 @@ static void run_owner(void *arg)
     }
 }
 
-/* Runs owners, of which each has one of the runtimes in turn. */
+/* Runs the owners. Each uses one of the runtimes, in turn. */
 static void run_all(dibs_runtime *const *runtimes, size_t count, size_t owners)
 {
     struct owner all[OWNERS];

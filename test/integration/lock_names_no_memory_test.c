@@ -52,7 +52,7 @@ static void fail_each_allocation(fixture *f, int64_t wait_ms)
         assert_that(status == DIBS_OK || status == DIBS_NO_MEMORY || status == DIBS_UNAVAILABLE, "allocation %ld: %s",
                     nth, dibs_status_name(status));
         has_all_or_none(f, status, nth);
-        lock_and_unlock(f, LIMIT_MS); /* what was given up may be on its way back */
+        lock_and_unlock(f, LIMIT_MS); /* the release of what was given up may be under way */
     }
     assert_false(failed);
     print_message("# %ld allocations\n", nth - 1);

@@ -90,7 +90,7 @@ static void several_names_lock_on_one_server(void **state)
     dibs_close(other);
 }
 
-/* With replicas that have to acknowledge, each name by itself: the rest holds as well. */
+/* With replicas that must acknowledge each name by itself; all else is the same. */
 static void several_names_lock_with_min_replicas(void **state)
 {
     fixture *f = *state;

@@ -1,4 +1,4 @@
-/* What a member of a quorum is sent, and gets late: top-ups and votes. */
+/* Requests that reach a member of a quorum late: top-ups and votes. */
 #include <stdlib.h>
 
 #include "redis/scripts.h"
@@ -71,7 +71,7 @@ static void settle(struct play *p)
     assert_false(server_has(p->server, "lock:x"));
 }
 
-/* The connections that follow can end none. */
+/* The connections made from now on can't end earlier ones. */
 static void refuse_kill(struct play *p)
 {
     script_server_add(
@@ -159,7 +159,7 @@ static void a_late_top_up_is_ignored(void **state)
     server_do(p->server, "DEL lock:x");
 }
 
-/* Else a master that lost its data since could be let vote at once by who looked at it before. */
+/* Otherwise a client that looked at a master before the master lost its data could admit it at once. */
 static void a_late_admission_is_ignored(void **state)
 {
     struct play *p = *state;
@@ -176,7 +176,7 @@ static void a_late_admission_is_ignored(void **state)
     assert_false(master_knows(p->server));
 }
 
-/* The time of its vote has come, and is not looked at any more. */
+/* The master already votes, so its time is not looked at any more. */
 static void a_voting_member_goes_on_voting(void **state)
 {
     struct play *p = *state;

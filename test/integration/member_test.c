@@ -10,7 +10,7 @@ static struct seat *sit_as_member(struct world *w)
 
 /* ------------------------------------------------------------------- voting */
 
-/* Begun first where `begun`, and waited for. */
+/* Votes as a begun operation where `begun`, and waits for the reply. */
 static struct dibs__vote vote_as(struct seat *seat, struct dibs__vote vote, bool begun)
 {
     struct dibs__error error = {DIBS_OK, ""};
@@ -217,7 +217,7 @@ static void a_top_up_leaves_the_lock_of_another_alone(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
-/* Others had their keys there, with larger fences, and no majority. */
+/* Other clients had their keys there, with larger fences, but without a majority. */
 static void a_top_up_ignores_the_fence_where_the_lock_was_never_granted(struct world *w)
 {
     struct seat *seat = sit(w, 0);
@@ -265,7 +265,7 @@ static void a_forced_unlock_is_not_topped_up(struct world *w)
     assert_false(look(seat, "x").held);
 }
 
-/* Within a minute: the clock of another master may have made it, so that the next one here may be smaller. */
+/* Within a minute: the fence may come from the clock of another master, so the next fence here may be smaller. */
 static void a_member_restores_a_missing_fence(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
@@ -285,7 +285,7 @@ static void a_member_restores_a_missing_fence(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
 }
 
-/* What was sent before the retraction comes before it; what is sent behind it is the caller's to avoid. */
+/* A request sent before the retraction arrives before it; the caller must not send one behind it. */
 static void a_retraction_wins_over_a_top_up(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
@@ -342,7 +342,7 @@ static void a_master_without_a_vote_changes_nothing(struct world *w)
     seat->store->ops->conclude(seat->store, &waiter, false);
     assert_int_equal(atomic_load(&seat->counters.unconfirmed), 0);
     assert_status(DIBS_NOT_HELD, release(seat, "x", attempt.token));
-    assert_status(DIBS_OK, ask(sit(w, 0), &attempt, &answer)); /* where it is no member, nobody minds */
+    assert_status(DIBS_OK, ask(sit(w, 0), &attempt, &answer)); /* a store that is no member grants without a vote */
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
@@ -374,8 +374,7 @@ static void a_master_that_lost_its_data_does_not_vote(struct world *w)
     assert_false(look_at_vote(seat, 1000).known);
 }
 
-/* It may have forgotten a lock since it was looked at: then it has another mark, and is not admitted as one that is
- * new. */
+/* A master may have forgotten a lock since the look: then it has another mark, and is not admitted as new. */
 static void a_master_that_forgot_since_the_look_is_not_admitted_as_new(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
@@ -396,7 +395,7 @@ static void a_master_that_forgot_since_the_look_is_not_admitted_as_new(struct wo
     assert_true(admitted.ready && admitted.mark == 0);
 }
 
-/* Somebody who knows better lets it wait. */
+/* A client that knows better makes the master wait. */
 static void a_waiting_master_is_not_admitted_as_new(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
@@ -428,7 +427,7 @@ static void a_member_whose_clock_was_set_back_does_not_vote(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
-/* What is granted there was granted before: it ends when it would have, if the clock is set forward again. */
+/* The lease was granted before the step: it must end when it would have, in case the clock is set forward again. */
 static void a_lease_that_a_clock_made_longer_is_not_renewed(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
@@ -454,7 +453,7 @@ static void a_lease_that_a_clock_made_longer_is_not_renewed(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
 }
 
-/* To top up is to grant. What is granted already is renewed. */
+/* Topping up is granting, and needs a vote. A lease that was granted already is renewed. */
 static void a_top_up_needs_a_vote(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
@@ -645,7 +644,7 @@ static void a_quiet_release_gives_no_hint(struct world *w)
     assert_int_equal(look(seat, "x").waiters, 1);
     get(seat, &again);
     assert_status(DIBS_OK, release(seat, "x", again.token));
-    expect_told(first, 1, &one, true); /* the first that it hears of */
+    expect_told(first, 1, &one, true); /* the first message that it gets */
     first->store->ops->conclude(first->store, &one, false);
 }
 
@@ -664,7 +663,7 @@ static void a_release_at_a_member_asks_for_nobody(struct world *w)
     assert_false(look(seat, "x").held);
 }
 
-/* Of two that wait, only the first wants a hint: who asks then finds the lock given to the second. */
+/* Of two waiters, only the first wants a hint: when it asks, the lock goes to the second. */
 static void an_ask_of_a_hinted_waiter_grants_to_the_next(struct world *w)
 {
     struct seat *seat = sit(w, 0), *hinted = sit(w, 0), *granted = sit(w, 0);
@@ -707,7 +706,7 @@ static void a_release_hints_the_waiter_behind_a_granted_one(struct world *w)
     hinted->store->ops->conclude(hinted->store, &two, false);
 }
 
-/* Who asks, and is first itself, has the lock, and its entry is gone. */
+/* The head of the queue asks and gets the lock, and its entry is removed. */
 static void the_head_of_a_members_queue_gets_the_lock_by_asking(struct world *w)
 {
     struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);

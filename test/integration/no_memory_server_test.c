@@ -1,7 +1,7 @@
 /*
  * Memory that runs out in any thread of the library while it talks to a server: each allocation of a cycle fails once,
  * alone and with others that wait. Every call comes back, the store is left with nothing, no lease is lost, and the
- * next cycle is a good one. And what a runtime that is opened and closed a thousand times leaves.
+ * next cycle is a good one. Also what a runtime leaves that is opened and closed a thousand times.
  *
  * Where a sanitizer has its own allocator, the cycles go without failures.
  */
@@ -92,7 +92,7 @@ static void open_and_use(void *arg)
     dibs_close(rt);
 }
 
-/* One cycle, on a thread that ends, so that the memory which the thread kept for itself is freed, too. */
+/* One cycle, on a thread that ends afterwards, so that thread-local memory is freed, too. */
 static dibs_status run_with(fixture *f, long nth, bool *failed, bool *opened)
 {
     struct run run = {.f = f};
@@ -135,7 +135,7 @@ static void each_allocation_of_a_cycle_on_a_server_fails_once(void **state)
 
 /* ---------------------------------------------------------- where others wait */
 
-enum { WAITERS = 3 }; /* two of which hand the lease on, one fair */
+enum { WAITERS = 3 }; /* two hand the lease on, one is fair */
 
 struct waiter {
     actor *actor;
@@ -173,7 +173,7 @@ static bool has_begun(void *arg)
     return stats_of(b->rt).contended > b->contended || !actor_busy(b->actor);
 }
 
-/* All waiters get the lock, one after the other; one that could not wait has said DIBS_NO_MEMORY. */
+/* All waiters get the lock, one after the other; one that could not wait returned DIBS_NO_MEMORY. */
 static bool contend(fixture *f, dibs_runtime *holder, long nth)
 {
     struct waiter waiters[WAITERS];

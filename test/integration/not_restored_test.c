@@ -11,7 +11,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-/* ----------------------------------------------------- it was taken away */
+/* --------------------------------------------------------------- deleted */
 
 static void delete (server *s)
 {
@@ -60,7 +60,7 @@ static void a_deleted_lock_is_not_restored(void **state)
     }
 }
 
-/* ------------------------------------------------------------ it is released */
+/* ------------------------------------------------------------------ released */
 
 static void a_lock_unlocked_during_a_restart_is_not_restored(void **state)
 {
@@ -79,7 +79,7 @@ static void a_lock_unlocked_during_a_restart_is_not_restored(void **state)
     }
 }
 
-/* Whenever the unlock comes, and whatever it returns, nothing is left. */
+/* Nothing is left, whenever the unlock comes and whatever it returns. */
 static void an_unlock_during_a_restoration_leaves_nothing(void **state)
 {
     enum { ROUNDS = 20, NAMES = 20 };
@@ -106,7 +106,7 @@ static void an_unlock_during_a_restoration_leaves_nothing(void **state)
     }
 }
 
-/* The restoring renewal is stuck on its way and comes after the release: the retraction comes later still. */
+/* The restoring renewal is stuck on its way and arrives after the release: the retraction arrives even later. */
 static void a_restoration_after_the_unlock_is_undone(void **state)
 {
     fixture *f = *state;

@@ -1,4 +1,6 @@
-/* A store that is away, or has forgotten everything: the outage is ridden out for outage_ms, and then work goes on. */
+/*
+ * A store that can't be reached, or has lost its data: the outage is ridden out for outage_ms, and then work goes on.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -49,14 +51,14 @@ static void an_outage_in_the_middle_of_a_wait_is_ridden_out(void **state)
     pause_ms(200);
     assert_true(actor_busy(waiter));
     server_restart(f->server);
-    /* Perhaps only when the lease that the waiter saw would have ended, had the store kept it; but then at once. */
+    /* The waiter may get the lock only when the lease that it saw would have ended, but then at once. */
     assert_status(DIBS_OK, actor_result(waiter));
     assert_true(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
     actor_end(waiter);
 }
 
-/* Nobody holds the lock, and nothing is known of it: both calls say so. */
+/* Nobody holds the lock, and nothing is known of it: both calls return DIBS_UNAVAILABLE. */
 static void two_tries_at_a_silent_server_are_both_unavailable(void **state)
 {
     fixture *f = *state;
@@ -129,7 +131,7 @@ static void one_try_in_an_outage_is_bounded(void **state)
     assert_status(DIBS_UNAVAILABLE, dibs_extend(f->rt, "held", LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_check(f->rt, "held"));
     server_resume(f->server);
-    /* The server received the asks while it stood still, and did them when it went on: they are retracted. */
+    /* The server received the asks while it was stopped, and executed them when it went on: they are retracted. */
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
@@ -224,7 +226,7 @@ static void flushed_scripts_are_loaded_again(void **state)
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         assert_false(server_has(f->server, "lock:x"));
     }
-    /* Renewals find the server again, too. */
+    /* Renewals reach the server again, too. */
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     for (int i = 0; i < 8; i++) {
         server_do(f->server, "SCRIPT FLUSH");
@@ -247,7 +249,7 @@ static void a_script_has_the_id_that_the_server_computes(void **state)
     }
 }
 
-/* Without one of these rights, a server that never had the scripts gets them in another way. */
+/* Without one of these rights, the scripts reach the server by another command. */
 static void a_server_gets_the_scripts_by_any_command_it_allows(void **state)
 {
     static const char *const rights[] = {"+@all", "+@all -eval", "+@all -script", "+@all -script +script|load"};

@@ -93,7 +93,7 @@ static void *lock_until_told(void *arg)
     return NULL;
 }
 
-/* The child has none of the parent's threads, some of which were polling when it was forked. */
+/* The child has none of the parent's threads. Some of them were polling at the fork. */
 static void a_child_of_polling_threads_polls_for_itself(void **state)
 {
     fixture *f = *state;
@@ -136,7 +136,7 @@ static void a_thread_sleeps_where_replies_are_slow(void **state)
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
 
     f->urls[0] = script_server_url(net);
-    f->config.spin_us = 10000; /* as long as the replies take, so the thread tries it for a while */
+    f->config.spin_us = 10000; /* as long as the replies take, so the thread polls for a while */
     fixture_open_connected(f, LONG_LEASE_MS);
     script_server_delay(net, DELAY_MS);
     double wall = seconds(CLOCK_MONOTONIC), ran = seconds(CLOCK_THREAD_CPUTIME_ID);

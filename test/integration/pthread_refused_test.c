@@ -42,7 +42,7 @@ static void expect_good(const char *url)
 }
 
 #if CAN_FAIL
-static atomic_long refuse_at;  /* the call that is to be refused, counted from now; 0: none */
+static atomic_long refuse_at;  /* the call to refuse, counted from now; 0: none */
 static atomic_int fork_guards; /* handlers that were registered */
 
 static bool is_refused(void)

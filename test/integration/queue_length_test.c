@@ -1,4 +1,4 @@
-/* Long queues: one script takes out a part of those who died, the next goes on, and who lives is not passed over. */
+/* Long queues: one script removes some of the dead waiters, the next goes on, and no live waiter is passed over. */
 #include <pthread.h>
 
 #include "integration/queue_setup.h"
@@ -8,11 +8,11 @@
 
 enum {
     DEAD = 100000,
-    STEP = 256 + 4,   /* dead entries that one script may take out, and what another lock may do besides */
-    PASSED = 101 * 30 /* places of those who left that one script may pass */
+    STEP = 256 + 4,   /* dead entries that one script may remove, and how many more for another lock */
+    PASSED = 101 * 30 /* gaps that one script may pass */
 };
 
-/* So many that asked long ago wait for that lock, behind those who left so many places before. */
+/* Puts so many waiters that asked long ago into the queue of the lock, behind so many gaps. */
 static void add_dead(server *s, const char *name, int left, int count)
 {
     server_do(s, "EVAL %s 1 dibs:queue:{lock:%s} %d %d",
@@ -90,7 +90,7 @@ static void a_forced_unlock_serves_a_long_queue_in_steps(void **state)
     clear_scene(&c);
 }
 
-/* Each ask goes on, too; until the end is reached, whoever asks has a place behind those who came before. */
+/* Each ask goes on, too; until the end is reached, a new ask gets a place behind the earlier ones. */
 static void an_ask_passes_no_live_waiter(void **state)
 {
     scene c = set_long_scene(state);
@@ -135,7 +135,7 @@ static void a_release_with_an_ask_passes_no_live_waiter(void **state)
     clear_scene(&c);
 }
 
-/* Those who left are passed in steps as well, also while memory is out. */
+/* Gaps are passed in steps as well, also while memory is out. */
 static void many_gaps_in_a_queue_are_passed_in_steps(void **state)
 {
     scene c = set_scene(state);
@@ -161,7 +161,7 @@ static void many_gaps_in_a_queue_are_passed_in_steps(void **state)
     clear_scene(&c);
 }
 
-/* All retractions of a call share what one script may do; none waits until another lock's queue is served. */
+/* All retractions of a call share the limit of one script; none waits until the queue of another lock is served. */
 static void many_retractions_share_the_budget_of_one_script(void **state)
 {
     enum { LOCKS = 3 };
@@ -189,7 +189,9 @@ static void many_retractions_share_the_budget_of_one_script(void **state)
 
 /* ---------------------------------------------------------------- the library */
 
-/* A waiter asks again only after a third of so long a lease: that it has the lock before shows that somebody went on.
+/*
+ * The lease is so long that a waiter would ask again much later: getting the lock before that shows that another script
+ * went on.
  */
 enum { WAITERS_LEASE_MS = 100 * LIMIT_MS };
 
@@ -239,7 +241,7 @@ static void a_waiter_behind_many_dead_gets_the_lock_soon_after_a_forced_unlock(v
     who_lives_has_the_lock_soon(*state, true);
 }
 
-/* As before, a single try gets a lock that is free, and for which nobody waits who lives. */
+/* A single try still gets a free lock whose waiters are all dead. */
 static void a_try_gets_a_free_lock_with_only_dead_waiters(void **state)
 {
     fixture *f = *state;

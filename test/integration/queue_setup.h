@@ -26,7 +26,7 @@ static inline long long field(const redisReply *reply, size_t i)
     return reply->element[i]->integer;
 }
 
-/* To an ask. The fence: granted. */
+/* The answer to an ask; where it was granted, with the fence. */
 static inline answer read_answer(const redisReply *reply)
 {
     if (reply->type == REDIS_REPLY_INTEGER)
@@ -56,7 +56,7 @@ static inline long long release(server *s, const char *token)
     return server_integer(s, "EVAL %s 3 " KEYS " %s", dibs__script_text(DIBS__SCRIPT_release), token);
 }
 
-/* token NULL: whoever holds the lock. */
+/* token NULL: ends any holder. */
 static inline long long force(server *s, const char *token)
 {
     char owner[192];

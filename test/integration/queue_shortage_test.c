@@ -42,7 +42,7 @@ static void a_full_server_serves_the_queue(void **state)
     clear_scene(&c);
 }
 
-/* The server evicted the queue, or lost its entries: who asks again is let in. */
+/* The server evicted the queue, or lost its entries: a waiter that asks again enters it again. */
 static void an_evicted_queue_takes_its_waiters_again(void **state)
 {
     scene c = set_scene(state);
@@ -63,8 +63,8 @@ static void an_evicted_queue_takes_its_waiters_again(void **state)
 }
 
 /*
- * A release without the right to publish cannot tell the next: the lock is free then, and no waiter has it without
- * knowing.
+ * A release without the right to publish cannot notify the next waiter: then the lock is free, and no waiter owns it
+ * without knowing.
  */
 static void a_release_without_the_right_to_publish_grants_to_nobody(void **state)
 {
@@ -85,8 +85,8 @@ static void a_release_without_the_right_to_publish_grants_to_nobody(void **state
 }
 
 /*
- * A forced unlock without that right cannot tell the next either: the holder has lost the lock, and nobody has it
- * instead.
+ * A forced unlock without that right cannot notify the next waiter either: the holder has lost the lock, and no waiter
+ * owns it.
  */
 static void a_forced_unlock_without_the_right_to_publish_grants_to_nobody(void **state)
 {
@@ -125,7 +125,7 @@ static void ask_without_pexpire(server *s, const char *token)
     redisFree(weak);
 }
 
-/* Else a release would grant the lock to who was refused; and the queue would never expire. */
+/* Otherwise a release would grant the lock to the refused client, and the queue would never expire. */
 static void an_ask_without_the_right_to_pexpire_does_not_enter_the_queue(void **state)
 {
     scene c = set_scene(state);
@@ -145,7 +145,7 @@ static void an_ask_without_the_right_to_pexpire_does_not_enter_the_queue(void **
     clear_scene(&c);
 }
 
-/* Who has a place keeps it. The queue does not count as one that lives longer now. */
+/* A waiter keeps its place, but the recorded expiry of the queue does not grow. */
 static void a_waiter_that_loses_the_right_to_pexpire_keeps_its_place(void **state)
 {
     scene c = set_scene(state);
@@ -161,8 +161,8 @@ static void a_waiter_that_loses_the_right_to_pexpire_keeps_its_place(void **stat
 }
 
 /*
- * The asker knows from another server that the lock is held, which this one may not know: the holder must have time to
- * restore it.
+ * The asker knows from another server that the lock is held, and this server may not know: the holder must have time to
+ * restore the lock.
  */
 static void an_ask_that_leaves_the_lock_to_its_owner_only_enters(void **state)
 {

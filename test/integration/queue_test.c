@@ -1,4 +1,7 @@
-/* The queue in Redis, script by script: who is let in, who is granted and told, who is passed over. */
+/*
+ * The queue in Redis, script by script: which asks enter it, which waiters are granted the lock and notified, and which
+ * are passed over.
+ */
 #include "integration/queue_setup.h"
 #include "support/queue.h"
 #include "support/test.h"
@@ -44,14 +47,14 @@ static void an_ask_that_finds_the_lock_taken_enters_the_queue(void **state)
     assert_true(a.seen <= now && a.seen > now - 1000LL * LIMIT_MS);
     assert_true(b.order == a.order + 1);
     assert_true(server_integer(c.s, "PTTL dibs:queue:{lock:x}") > 1100000);
-    /* A single try leaves nothing. */
+    /* A single try leaves no entry. */
     expect_taken(ask(c.s, "dibs:c", "1", ""));
     assert_int_equal(queue_size(c.s, "x"), 2);
     assert_int_equal(server_integer(c.s, "HLEN dibs:queue:{lock:x}"), 5);
     clear_scene(&c);
 }
 
-/* What is noted of the queue's life is in whole seconds, and rounded down: the queue may live longer than that. */
+/* The recorded expiry of the queue is in whole seconds, rounded down: the queue may live longer. */
 static void a_short_lease_takes_no_life_from_the_queue(void **state)
 {
     scene c = set_scene(state);
@@ -191,7 +194,7 @@ static void a_lock_with_only_dead_waiters_is_free(void **state)
     clear_scene(&c);
 }
 
-/* Those who leave from the middle of the queue, however many, are passed over. */
+/* Waiters that left the middle of the queue, however many, are passed over. */
 static void gaps_in_the_queue_are_passed(void **state)
 {
     scene c = set_scene(state);
@@ -246,7 +249,7 @@ static void the_head_that_asks_is_granted_without_a_push(void **state)
     expect_fresh_lease(c.s);
     assert_int_equal(queue_size(c.s, "x"), 1);
     assert_false(wait_event_heard_anything(c.a));
-    /* A waiter that was away for long and is back: its new ask counts, not the time before. */
+    /* A waiter returns after a long time: its new ask counts, not the time before. */
     set_seen(c.s, "dibs:b", "dibs:2", 300001000);
     server_do(c.s, "DEL lock:x");
     assert_int_equal(ask(c.s, "dibs:b", "2", "dibs:2").code, 1);
@@ -254,7 +257,7 @@ static void the_head_that_asks_is_granted_without_a_push(void **state)
     clear_scene(&c);
 }
 
-/* Releases that find nothing to release: of a lease that ended, by a stranger, sent twice. */
+/* Releases that find nothing to release: after the lease ended, by another client, or sent twice. */
 static void any_release_serves_the_queue_where_the_key_is_gone(void **state)
 {
     scene c = set_scene(state);
@@ -308,7 +311,7 @@ static void a_grant_is_told_on_a_sharded_channel(void **state)
     wait_event_close(plain);
 }
 
-/* A subscriber of the one kind does not hear the other. */
+/* A subscriber of one kind of channel does not receive messages of the other. */
 static void a_waiter_deaf_on_its_sharded_channel_is_passed_over(void **state)
 {
     fixture *f = *state;
@@ -328,7 +331,10 @@ static void a_waiter_deaf_on_its_sharded_channel_is_passed_over(void **state)
     wait_event_close(wait_event);
 }
 
-/* It may listen at a server that the slot is leaving: the runtime's own channel is heard everywhere. */
+/*
+ * The waiter may listen at a server that the slot is leaving: a message on the runtime's own channel arrives
+ * everywhere.
+ */
 static void a_waiter_that_listens_at_another_node_gets_a_hint(void **state)
 {
     fixture *f = *state;
@@ -344,7 +350,7 @@ static void a_waiter_that_listens_at_another_node_gets_a_hint(void **state)
     wait_event_close(wait_event);
 }
 
-/* While the head is served, the asker's own channel is counted, of whichever kind it is. */
+/* While the head is served, the listeners of the asker's own channel are counted, whether it is sharded or not. */
 static void an_ask_that_serves_another_counts_its_own_listeners(void **state)
 {
     static const char *const channels[] = {SHARDED, "dibs:2", "dibs:3", "dibs:3:{lock:x}"};
@@ -368,7 +374,7 @@ static void an_ask_that_serves_another_counts_its_own_listeners(void **state)
     wait_event_close(plain);
 }
 
-/* ----------------------------------------------- what is asked or done twice */
+/* ------------------------------------------------ repeated asks and releases */
 
 static void the_owner_that_asks_has_a_whole_lease(void **state)
 {

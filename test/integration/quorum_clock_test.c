@@ -1,4 +1,4 @@
-/* Clocks of masters that are set by less than any ask is late for, between connections, or while nobody asks. */
+/* Clocks of masters that are set by less than makes an ask late, between connections, or while no client asks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -38,20 +38,20 @@ static void resume_two(masters *m)
 }
 
 /*
- * A holder has three masters. The clock of the first is set forward by so much; `anew`: then it closes all connections.
- * With the two others the first would be a majority for another, as soon as its key is over.
+ * A holder has three masters. The clock of the first is set forward by so much; `cut`: then it closes all connections.
+ * As soon as its key has expired, the first and the two others could form a majority for another client.
  */
-static void step_under_a_holder(masters *m, int64_t by_ms, bool anew)
+static void step_under_a_holder(masters *m, int64_t by_ms, bool cut)
 {
-    for (size_t i = 0; i < m->count; i++) /* else the holder is told of the key that is over, and may set it first */
+    for (size_t i = 0; i < m->count; i++) /* otherwise the holder is told of the expired key, and may set it first */
         server_do(m->servers[i], "ACL SETUSER default -client|tracking");
-    masters_open_connected(m, LONG_MS); /* whose lease is that long, looks seldom: so it is the grant that tells */
+    masters_open_connected(m, LONG_MS); /* a process with so long a lease rarely looks: so the grant shows the step */
     pause_two(m);
     dibs_runtime *holder = masters_open_another(m, LEASE_MS);
     int64_t granted = now_ms(); /* or later */
     assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
     masters_step_clock(m, 0, by_ms);
-    if (anew)
+    if (cut)
         server_do(m->servers[0], "CLIENT KILL TYPE normal");
     resume_two(m);
     assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
@@ -76,7 +76,7 @@ static bool may_not_vote(void *arg)
     return first_masters(arg, VOTES_FROM) > 0;
 }
 
-/* So whoever comes later, and knows nothing of that clock, has no vote there. */
+/* So a later client that does not know that clock gets no vote there. */
 static void an_idle_process_notices_a_step(void **state)
 {
     static const int64_t steps_ms[] = {700, -700};
@@ -91,7 +91,7 @@ static void an_idle_process_notices_a_step(void **state)
     }
 }
 
-/* What is known of the clock while nobody asks is in the server too: a process that comes later has no vote there. */
+/* The server also records the clock while no client asks: a later process gets no vote there. */
 static void a_clock_set_back_while_a_process_is_idle_is_noticed(void **state)
 {
     enum { REST_MS = 4000, BACK_MS = 3000 };
@@ -108,7 +108,7 @@ static void a_clock_set_back_while_a_process_is_idle_is_noticed(void **state)
     pause_two(m);
     int64_t stepped = now_ms();
     masters_step_clock(m, 0, -BACK_MS);
-    dibs_close(m->rt); /* it would notice, too */
+    dibs_close(m->rt); /* it would notice the step, too */
     m->rt = NULL;
     dibs_runtime *holder = masters_open_another(m, LEASE_MS);
     dibs_status status = dibs_lock_with(holder, "a", LEASE_MS / 4, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE});
@@ -124,7 +124,7 @@ static void a_clock_set_back_while_a_process_is_idle_is_noticed(void **state)
     dibs_close(holder);
 }
 
-/* The key lasts no longer than asked, so the server alone does not tell that its clock is behind. */
+/* The key does not outlast its lease, so nothing at the server shows that its clock is behind. */
 static void a_renewal_by_a_clock_that_was_set_back_a_little_does_not_count(void **state)
 {
     masters *m = *state;
@@ -138,7 +138,7 @@ static void a_renewal_by_a_clock_that_was_set_back_a_little_does_not_count(void 
     resume_two(m);
 }
 
-/* Most clocks are right, so it was ours that was set: nobody waits for a lease. */
+/* Most clocks agree, so the local one was set: no master has to wait for a lease. */
 static void a_jump_of_our_own_clock_keeps_nobody_from_voting(void **state)
 {
     masters *m = *state;

@@ -1,4 +1,4 @@
-/* How a quorum is connected: to all of its masters, and no call waits for one that others make up for. */
+/* How a quorum is connected: to all of its masters, and no call waits for a master that it does not need. */
 #include "support/masters.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -27,8 +27,7 @@ static bool has_the_lock_at_all(void *arg)
     return count == client->m->count;
 }
 
-/* A majority is enough to open it. The others are connected all the same, with no renewal that would set a lock there.
- */
+/* A majority is enough to open a quorum. The others are connected as well, although no renewal sets a lock there. */
 static void open_connects_to_all_masters_of_a_running_quorum(void **state)
 {
     masters *m = *state;
@@ -39,7 +38,7 @@ static void open_connects_to_all_masters_of_a_running_quorum(void **state)
     dibs_close(client.rt);
 }
 
-/* Each in turn: also the one that comes first in the order of the URLs. */
+/* Each master in turn, also the first of the URLs. */
 static void open_does_not_wait_for_a_silent_master(void **state)
 {
     masters *m = *state;
@@ -58,7 +57,7 @@ static void open_does_not_wait_for_a_silent_master(void **state)
     }
 }
 
-/* One that was away has to be connected, and rests; it is needed because another falls silent, which is connected. */
+/* A master that was away rests and is not connected yet; it is needed because a connected one falls silent. */
 static void a_single_try_connects_to_the_master_it_needs(void **state)
 {
     masters *m = *state;
@@ -84,8 +83,8 @@ static void a_single_try_connects_to_the_master_it_needs(void **state)
 }
 
 /*
- * What takes many times as long as at the others is one more vote where it matters, and no load where it does not. A
- * round in which the machine made the others slow as well tells nothing.
+ * A master that takes many times as long as the others gives a vote where it is needed, and causes no load where it is
+ * not. A round in which the machine made the others slow as well tells nothing.
  */
 static void a_slow_minority_is_asked_rarely(void **state)
 {

@@ -103,7 +103,7 @@ struct told {
     int64_t mean_ms;
 };
 
-/* Whether ten waiters in a row, each of which slept, had the lock soon after its release. */
+/* Whether ten sleeping waiters in a row had the lock soon after its release. */
 static bool are_told_soon(void *arg)
 {
     enum { TIMES = 10, SOON_MS = 25 };
@@ -128,8 +128,8 @@ static bool are_told_soon(void *arg)
 }
 
 /*
- * The waiter is told of the release, so it does not wait until it would ask again by itself. A busy machine may let any
- * thread wait for longer than that, but not each time.
+ * A message tells the waiter of the release, so it does not sleep until its next ask. A busy machine may let any thread
+ * wait for longer than that, but not each time.
  */
 static void a_waiter_on_a_quorum_is_told_of_the_release(void **state)
 {

@@ -1,4 +1,7 @@
-/* What the masters of a quorum forget: fences, their last grants, how long leases are, and whose masters they are. */
+/*
+ * What the masters of a quorum may forget: fences, their last grants, the longest lease, and which quorum they belong
+ * to.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +15,7 @@
 
 #define LEASE_MS 2000
 #define AHEAD_MS 120000
-#define UNSURE_MS 2500 /* longer than a master says that it does not know, before it is admitted */
+#define UNSURE_MS 2500 /* longer than a master takes to be admitted */
 #define RIGHT_MS                                                                                                       \
     5000 /* the fence of a clock that is right is not that much ahead of it, however slow the machine is               \
           */
@@ -76,9 +79,8 @@ static void unblock(masters *m, size_t i)
 }
 
 /*
- * The clock of the first is ahead, and its fence was raised at two others. The
- * first dies and the second is wiped: of the masters that the next holder has,
- * none knows that fence, but the one that is the third's.
+ * The clock of the first is ahead, and its fence was raised at two others. The first dies and the second is wiped: of
+ * the next holder's masters, none knows that fence but the third.
  */
 static void a_fence_does_not_fall_though_two_of_five_are_faulty(void **state)
 {
@@ -167,7 +169,9 @@ static void fence_floors_stay_near_the_clock(void **state)
     assert_true(read_noted(m->servers[0], &noted) && noted.high < now_us + RIGHT_MS * 1000);
 }
 
-/* Its data are of a time before the holder's grant. With a master that was silent it would be a majority for another.
+/*
+ * Its data are older than the holder's grant. Together with a silent master it would form a majority for another
+ * client.
  */
 static void a_master_that_comes_back_with_older_data_does_not_vote_before_its_time(void **state)
 {
@@ -200,7 +204,7 @@ static void a_master_that_comes_back_with_older_data_does_not_vote_before_its_ti
     dibs_close(holder);
 }
 
-/* All of them at once, with what they knew: they go on after the longest lease. */
+/* All masters are restarted at once and keep their data: they vote again after the longest lease. */
 static void masters_that_were_all_restarted_vote_again(void **state)
 {
     masters *m = *state;
@@ -218,7 +222,7 @@ static void masters_that_were_all_restarted_vote_again(void **state)
     assert_true(fence_of_next(m->rt, "a") > fence);
 }
 
-/* Of the holder's majority nobody is left but one, who knows: those that forgot are no new quorum. */
+/* Only one master of the holder's majority is left, and it knows: those that forgot are no new quorum. */
 static void masters_wiped_one_after_the_other_wait_for_the_longest_lease(void **state)
 {
     masters *m = *state;
@@ -257,13 +261,13 @@ static void a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new(void
     dibs_runtime *other = masters_open_another(m, LEASE_MS);
     assert_false(master_knows(m->servers[0]) || master_knows(m->servers[1]));
     server_resume(m->servers[2]);
-    (void)!dibs_trylock(m->rt, "a"); /* it is told that they may not vote */
+    (void)!dibs_trylock(m->rt, "a"); /* it learns that they may not vote */
     assert_true(wait_until(master_knows, m->servers[0], LIMIT_MS));
     assert_true(read_noted(m->servers[0], &noted) && noted.from > 0);
     dibs_close(other);
 }
 
-/* ------------------------------------------------------------ how long leases are */
+/* -------------------------------------------------------------- the longest lease */
 
 static size_t count_that_know(masters *m, long long lease_ms)
 {
@@ -276,7 +280,7 @@ static size_t count_that_know(masters *m, long long lease_ms)
     return count;
 }
 
-/* Who is to use long leases announced them to masters that forgot that since. */
+/* A client announced long leases, and the masters have forgotten that since. */
 static void a_lease_that_all_masters_forgot_is_announced_again(void **state)
 {
     masters *m = *state;
@@ -299,7 +303,7 @@ static bool first_knows_of_the_longest(void *arg)
     return read_noted(m->servers[0], &noted) && noted.longest >= 30 * LEASE_MS;
 }
 
-/* By a client that uses shorter leases than the others. */
+/* The master is admitted by a client that uses shorter leases than the others. */
 static void an_admitted_master_learns_of_the_longest_leases(void **state)
 {
     masters *m = *state;
@@ -329,7 +333,7 @@ static bool first_waits_no_longer(void *arg)
     return read_noted(m->servers[0], &noted) && noted.from / 1000 < clock_ms_of(m->servers[0]) + LIMIT_MS;
 }
 
-/* Looks at the masters again and again; one of them is not heard. */
+/* Looks at the masters repeatedly; one of them does not answer. */
 static void look_often(masters *m)
 {
     long long asks = server_asks(m->servers[1]) + 30;
@@ -341,7 +345,7 @@ static void look_often(masters *m)
     }
 }
 
-/* What is away may know of longer leases; when it comes back, it tells, however long it was missed. */
+/* An absent master may know of longer leases; it counts again when it comes back, however late. */
 static void wait_for_the_longest_lease_of_all(masters *m, size_t wiped)
 {
     masters_open_connected(m, LEASE_MS);
@@ -363,13 +367,13 @@ static void one_wiped_and_one_down_wait_for_the_longest_lease_of_all(void **stat
     wait_for_the_longest_lease_of_all(*state, 1);
 }
 
-/* To a process that was open before, these are no new quorum. */
+/* For a process that was open before, these masters are no new quorum. */
 static void two_wiped_and_one_down_wait_for_the_longest_lease_of_all(void **state)
 {
     wait_for_the_longest_lease_of_all(*state, 2);
 }
 
-/* --------------------------------------------------------------- whose masters they are */
+/* ----------------------------------------------------- which quorum a master belongs to */
 
 static dibs_runtime *open_three(masters *m, size_t first, size_t second, size_t third)
 {
@@ -389,14 +393,14 @@ static bool are_ready(masters *m, size_t first, size_t count)
     return ready;
 }
 
-/* The sentence comes once a majority was heard. */
+/* The error names the reason once a majority has answered. */
 static bool is_refused(void *rt)
 {
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "a"));
     return strstr(dibs_last_error(), "urls[0] is a master of a quorum that the others do not know") != NULL;
 }
 
-/* It was admitted by one, and would be again by the other, after that one's longest lease. */
+/* One quorum admitted the master, and the other would admit it again after its own longest lease. */
 static void a_master_of_one_quorum_is_none_of_another(void **state)
 {
     masters *m = *state;
@@ -423,7 +427,7 @@ static void a_master_of_one_quorum_is_none_of_another(void **state)
     dibs_close(one);
 }
 
-/* What it says of the reason is what it heard, and not how few answered while its time ran out. */
+/* The error gives the reason that masters reported, not how few answered before the deadline. */
 static void a_look_cut_short_by_the_deadline_hides_no_reason(void **state)
 {
     masters *m = *state;
@@ -452,7 +456,7 @@ static void a_look_cut_short_by_the_deadline_hides_no_reason(void **state)
         script_server_stop(between[i]);
 }
 
-/* An operator says that the master belongs to the others. */
+/* An operator deletes the key, and so gives the master to the other quorum. */
 static void a_master_whose_key_is_deleted_may_join_another_quorum(void **state)
 {
     masters *m = *state;
@@ -467,7 +471,7 @@ static void a_master_whose_key_is_deleted_may_join_another_quorum(void **state)
     dibs_close(other);
 }
 
-/* Many find that the quorum is new, at the same time. */
+/* Many processes find at the same time that the quorum is new. */
 static void all_masters_agree_on_one_number(void **state)
 {
     masters *m = *state;

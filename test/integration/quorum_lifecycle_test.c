@@ -27,7 +27,7 @@ static void a_lease_is_renewed_by_a_majority(void **state)
     masters_await_keys(m, "a", 0);
 }
 
-/* A majority can't be had before the deadline. */
+/* No majority answers before the deadline. */
 static void a_lease_is_lost_without_a_majority(void **state)
 {
     masters *m = *state;
@@ -45,7 +45,7 @@ static void a_lease_is_lost_without_a_majority(void **state)
     masters_await_keys(m, "a", 0);
 }
 
-/* What is deleted at a majority is gone, and what is left of it at the others is retracted. */
+/* A lock that is deleted at a majority is lost, and its keys at the others are retracted. */
 static void a_lock_that_a_majority_forgot_is_lost(void **state)
 {
     masters *m = *state;
@@ -60,7 +60,7 @@ static void a_lock_that_a_majority_forgot_is_lost(void **state)
     assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
 }
 
-/* The masters take their time, and it is not known for how much of that they have the lock. */
+/* The masters are slow, and it is not known when during that time they granted the lock. */
 static void a_lease_counts_from_before_the_first_sending(void **state)
 {
     enum { SLOW_MS = 300, LEASE_MS = 10 * SLOW_MS }; /* so long that the margin does not hide it */
@@ -84,7 +84,7 @@ struct extending {
     long long least_ms;
 };
 
-/* The store may be slow to answer on a machine that is busy: then it is not known whether the lease was extended. */
+/* On a busy machine the store may be slow to answer: then it is not known whether the lease was extended. */
 static bool is_extended(void *arg)
 {
     const struct extending *extending = arg;
@@ -134,7 +134,7 @@ static void an_extension_reaches_a_majority(void **state)
     masters_await_keys(m, "a", 0);
 }
 
-/* ----------------------------------------------------------------- who sees what */
+/* ---------------------------------------------------- queries and forced unlocks */
 
 static void a_look_shows_the_majoritys_owner(void **state)
 {
@@ -210,7 +210,7 @@ static void force_beside_a_minority(masters *m, const char *acquires, const char
     assert_int_equal(masters_with_value(m, "a", holds), 0);
     assert_int_equal(masters_with_value(m, "a", acquires), minority);
 
-    server_pause(m->servers[m->count - 1]); /* it may be one more that has the token */
+    server_pause(m->servers[m->count - 1]); /* one more master may have the token */
     set_by_hand(m, 0, m->majority - 1, acquires);
     assert_status(DIBS_UNAVAILABLE, dibs_force_unlock(m->rt, "a", NULL));
     assert_int_equal(masters_with_value(m, "a", acquires), m->majority - 1);
@@ -220,7 +220,7 @@ static void force_beside_a_minority(masters *m, const char *acquires, const char
         server_do(m->servers[i], "DEL lock:a");
 }
 
-/* It may be the vote of a thread that acquires the lock just then. */
+/* The key may be the vote of a thread that is just acquiring the lock. */
 static void a_forced_unlock_without_a_token_leaves_a_minority_alone(void **state)
 {
     masters *m = *state;
@@ -236,7 +236,7 @@ static void a_forced_unlock_without_a_token_leaves_a_minority_alone(void **state
         server_do(m->servers[i], "DEL lock:a");
 }
 
-/* A client without dibs may have one that a query escapes. */
+/* A client without dibs may have a token that a query would escape. */
 static void a_forced_unlock_without_a_token_ends_the_majoritys_owner(void **state)
 {
     static const char *const values[] = {"by-hand", "a\\x01b", "\x01\xff"};
@@ -328,13 +328,13 @@ static void a_forked_child_holds_nothing_and_can_lock(void **state)
     assert_int_equal(waitpid(child, &code, 0), child);
     assert_int_equal(code, 0);
     for (size_t i = 0; i < m->count; i++)
-        server_do(m->servers[i], "DEL lock:b"); /* the child has told a majority of its release, not all */
+        server_do(m->servers[i], "DEL lock:b"); /* a majority has the release of the child, but not all masters */
     assert_status(DIBS_OK, dibs_check(m->rt, "a"));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     masters_await_keys(m, "a", 0);
 }
 
-/* What no master has answered yet ends with the runtime. */
+/* Requests without an answer end with the runtime. */
 static void a_close_ends_detached_requests(void **state)
 {
     masters *m = *state;
@@ -354,7 +354,7 @@ static void a_close_ends_detached_requests(void **state)
         dibs_unlock(rt, "b");
         for (size_t at = 1; at < m->count; at++)
             assert_true(server_wait_gone(m->servers[at], "lock:b", LIMIT_MS));
-        server_do(m->servers[0], "DEL lock:a lock:b"); /* what it was sent may have been read after the close */
+        server_do(m->servers[0], "DEL lock:a lock:b"); /* the server may have read what was sent only after the close */
         pause_ms(50);
         server_do(m->servers[0], "DEL lock:a lock:b");
     }
@@ -393,7 +393,7 @@ static void a_quorum_refuses_invalid_urls_and_fair_locks(void **state)
 
 /* --------------------------------------------------------------------- fences */
 
-/* The masters' clocks are seconds apart, so their fences are; a holder's majority is another each time. */
+/* The masters' clocks, and so their fences, are seconds apart; each holder has another majority. */
 static void fences_grow_though_clocks_differ(void **state)
 {
     masters *m = *state;

@@ -1,4 +1,5 @@
-/* A minority of the masters is down, silent, slow, wiped or foreign: that stands in nobody's way, and leaves nothing.
+/*
+ * A minority of the masters is down, silent, slow, wiped or has a foreign key: this blocks no call, and leaves nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +66,7 @@ static void a_master_that_goes_down_is_no_obstacle(void **state)
     expect_nothing_left(m);
 }
 
-/* The thread waits for what was asked at others, where a majority can't release the lock without them. */
+/* The thread waits for the asks at the other masters if no majority can release the lock without them. */
 static void a_master_that_fails_before_the_others_answer_is_no_obstacle(void **state)
 {
     masters *m = *state;
@@ -90,7 +91,7 @@ static void a_master_that_fails_before_the_others_answer_is_no_obstacle(void **s
         server_restart(m->servers[i]);
 }
 
-/* It is asked, but seldom; what it was asked is taken back when it goes on. */
+/* The silent master is asked, but rarely, and its asks are retracted when it goes on. */
 static void a_silent_master_is_no_obstacle(void **state)
 {
     masters *m = *state;
@@ -115,7 +116,7 @@ static void a_silent_master_is_no_obstacle(void **state)
     }
 }
 
-/* No connection stands when the lock is released: the release is made up for as soon as one does. */
+/* No connection is open when the lock is released: the release follows as soon as one is. */
 static void a_master_that_loses_its_connections_releases_later(void **state)
 {
     masters *m = *state;
@@ -127,7 +128,7 @@ static void a_master_that_loses_its_connections_releases_later(void **state)
         server_do(m->servers[i], "CONFIG SET maxclients 1");
         server_do(m->servers[i], "CLIENT KILL TYPE normal SKIPME yes");
     }
-    pause_ms(100); /* so that they are known to be broken: else the release is sent, and its failure is seen */
+    pause_ms(100); /* so that the library knows that they are broken: otherwise it would send the release */
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     assert_int_equal(masters_with_key(m, "a"), minority(m));
     for (size_t i = 0; i < minority(m); i++)
@@ -135,7 +136,7 @@ static void a_master_that_loses_its_connections_releases_later(void **state)
     masters_await_keys(m, "a", 0);
 }
 
-/* A slow master that rests just now was not asked, and gets its key by the extension. */
+/* A slow master that was resting was not asked, and gets its key by the extension. */
 static bool all_have_it(void *arg)
 {
     masters *m = arg;
@@ -143,7 +144,7 @@ static bool all_have_it(void *arg)
     return dibs_extend(m->rt, "a", LONG_LEASE_MS) == DIBS_OK && masters_with_key(m, "a") == m->count;
 }
 
-/* Its answers come late: they are one more vote, or given back. */
+/* Answers of a slow master come late: they count as one more vote, or are given back. */
 static void a_slow_master_is_not_waited_for(void **state)
 {
     masters *m = *state;
@@ -177,7 +178,7 @@ static void a_foreign_key_at_a_minority_is_no_obstacle(void **state)
     expect_nothing_left(m);
 }
 
-/* The votes that were had are given back at once. */
+/* The votes that were granted are given back at once. */
 static void a_foreign_key_at_a_majority_makes_the_lock_busy(void **state)
 {
     masters *m = *state;
@@ -204,7 +205,7 @@ static bool is_had(void *rt)
     return status == DIBS_OK;
 }
 
-/* Those that come back have lost their data, and wait for the longest lease. */
+/* Masters that come back have lost their data, and wait for the longest lease. */
 static void without_a_majority_no_lock_is_granted(void **state)
 {
     masters *m = *state;
@@ -226,7 +227,7 @@ static void without_a_majority_no_lock_is_granted(void **state)
     expect_nothing_left(m);
 }
 
-/* Those who answer a look may not vote all the same: who waits gives up when the outage has lasted for its time. */
+/* A master that answers a look may still have no vote: a waiter gives up when the outage has lasted for outage_ms. */
 static void a_query_does_not_prolong_an_outage(void **state)
 {
     masters *m = *state;
@@ -247,7 +248,7 @@ static void a_query_does_not_prolong_an_outage(void **state)
     server_restart(m->servers[m->count - 1]);
 }
 
-/* It is asked again by the renewals. So another may be lost, and the lock is not. */
+/* Renewals reach the master again. So another master may fail without a loss of the lock. */
 static void a_master_that_returns_is_topped_up(void **state)
 {
     masters *m = *state;
@@ -267,8 +268,7 @@ static void a_master_that_returns_is_topped_up(void **state)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
-/* The ask that it never answered may still arrive, as far as is known: nothing proves that its connection is at its
- * end. */
+/* The unanswered ask may still arrive: nothing proves that its connection has ended. */
 static void a_master_is_topped_up_though_no_connection_can_be_ended(void **state)
 {
     masters *m = *state;

@@ -1,4 +1,4 @@
-/* What an operator vouches for: masters vote again where nobody else knows enough. */
+/* dibs_admit: an operator vouches for masters, which then vote again where no client knows enough. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #define LEASE_MS 2000
 #define DAY_MS 80000000 /* nearly */
-#define FLOOR_MS 10000  /* so long a floor is waited for that a majority knows */
+#define FLOOR_MS 10000  /* for so long a master waits for a floor that a majority knows */
 #define TOLD_MOST 16
 
 /* ------------------------------------------------------------- what is told */
@@ -56,7 +56,7 @@ static void expect_told_wait(size_t i, long long lease_ms)
 
 /* ---------------------------------------------------------------- the masters */
 
-/* In how many ms that master may vote; -1: it does not know. */
+/* In how many ms the master may vote; -1: the master does not know. */
 static long long votes_in_ms(server *s)
 {
     char text[256];
@@ -74,7 +74,7 @@ static bool waits_for_a_day(void *s)
     return votes_in_ms(s) > DAY_MS;
 }
 
-/* And it knows of which quorum it is. */
+/* The master also knows which quorum it belongs to. */
 static bool votes(void *s)
 {
     char text[256];
@@ -145,7 +145,7 @@ static bool is_refused(void *rt)
     return strstr(dibs_last_error(), "is a master of a quorum that the others do not know") != NULL;
 }
 
-/* A majority lost its data, and every process was opened since. What the minority knows is kept. */
+/* A majority lost its data, and every process was opened later. What the minority knows still counts. */
 static void new_processes_believe_a_minority(void **state)
 {
     masters *m = *state;
@@ -166,7 +166,7 @@ static void new_processes_believe_a_minority(void **state)
             expect_told_wait(i, LEASE_MS);
         else
             expect_told(i, DIBS_VERDICT_OK, "votes.");
-    dibs_runtime *third = masters_open_another(m, LEASE_MS); /* to which the operator said nothing */
+    dibs_runtime *third = masters_open_another(m, LEASE_MS); /* for which no operator called dibs_admit */
     assert_true(fence_of_next(third, "a") > fence);
     assert_true(now_ms() >= began + LEASE_MS);
     fence_of_next(other, "a");
@@ -174,7 +174,7 @@ static void new_processes_believe_a_minority(void **state)
     dibs_close(other);
 }
 
-/* What a master knows counts where the operator says less. */
+/* What a master knows counts if the operator gives less. */
 static void the_wait_is_no_shorter_than_a_master_knows(void **state)
 {
     masters *m = *state;

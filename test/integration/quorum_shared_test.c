@@ -69,7 +69,7 @@ static bool is_told_of_sharers(void *arg)
     return owner_of(told->rt).sharers == told->sharers;
 }
 
-/* The number that a majority has: of three readers, each may have the votes of another two masters for a while. */
+/* How many sharers a majority has: each of three readers may have the votes of two other masters for a while. */
 static void await_told(dibs_runtime *rt, uint32_t sharers)
 {
     assert_that(wait_until(is_told_of_sharers, &(struct told){rt, sharers}, LIMIT_MS),
@@ -175,7 +175,7 @@ static bool waits_at_all(void *arg)
     return waits;
 }
 
-/* There is no common queue; but nobody is let in beside readers at a master where a writer is known to wait. */
+/* There is no common queue, but a master that knows of a waiting writer lets no more readers in. */
 static void readers_without_end_do_not_keep_a_writer_out(void **state)
 {
     masters *m = *state;
@@ -199,7 +199,7 @@ static void readers_without_end_do_not_keep_a_writer_out(void **state)
     dibs_close(other);
 }
 
-/* All of them are hinted by one release, and let in: much sooner than one poll after the other would have it. */
+/* One release hints all of them, and all are let in: much sooner than by one poll after the other. */
 static void all_readers_are_let_in_when_a_writer_of_a_quorum_leaves(void **state)
 {
     masters *m = *state;
@@ -230,7 +230,7 @@ static void shared_leases_are_renewed_though_a_minority_is_down(void **state)
     masters_open_connected(m, SAFE_LEASE_MS);
     dibs_runtime *other = masters_open_another(m, SAFE_LEASE_MS);
     struct crowd crowd = crowd_share(m, other);
-    await_sharers(m, READERS, m->count); /* who was slow has them with the next renewal */
+    await_sharers(m, READERS, m->count); /* a slow master has them after the next renewal */
     for (size_t i = 0; i < m->count - m->majority; i++)
         server_pause(m->servers[i]);
     uint64_t renewed = stats_of(other).renewed;
@@ -323,7 +323,7 @@ static void a_forced_unlock_on_a_quorum_ends_one_sharer_or_all(void **state)
     dibs_close(other);
 }
 
-/* Renewals change the key at all masters, and all who share it are told: they look, and change nothing in turn. */
+/* Renewals change the key at all masters, and all sharers are told: they look, and change nothing in turn. */
 static void sharers_on_a_quorum_do_not_renew_because_of_renewals(void **state)
 {
     masters *m = *state;

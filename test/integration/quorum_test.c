@@ -1,11 +1,11 @@
-/* A quorum of masters: what is granted, renewed and released while all are well, or a minority is not. */
+/* A quorum of masters: grants, renewals and releases while all masters are well, or a minority is not. */
 #include <string.h>
 
 #include "support/masters.h"
 #include "support/test.h"
 #include "support/wait.h"
 
-/* On a busy machine a master may rest when it is to be asked: then the next renewal tops the lock up there. */
+/* On a busy machine a master may rest at the time of the ask: then the next renewal tops the lock up there. */
 static void a_lock_is_granted_by_all_masters(void **state)
 {
     masters *m = *state;

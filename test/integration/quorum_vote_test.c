@@ -48,7 +48,7 @@ static void a_new_quorum_is_used_at_once_by_many(void **state)
         assert_true(master_knows(m->servers[i]));
 }
 
-/* The holder's majority is that master and others: until its lease is over, no other majority may come about. */
+/* The holder's majority is that master and others: until its lease is over, there must be no other majority. */
 static void a_wiped_master_does_not_vote_before_the_longest_lease_is_over(void **state)
 {
     masters *m = *state;
@@ -77,7 +77,7 @@ static void a_wiped_master_does_not_vote_before_the_longest_lease_is_over(void *
     dibs_close(holder);
 }
 
-/* It was looked at, and nobody has admitted it. */
+/* The master was looked at, but no client has admitted it. */
 static bool has_mark(void *arg)
 {
     return server_has(arg, "dibs:vote") && !master_knows(arg);
@@ -92,8 +92,7 @@ static bool may_not_vote(void *arg)
            votes_from > 0;
 }
 
-/* Its keys are over before the time that their holder was told. With two others that are free it would be a majority.
- */
+/* Its keys expire before the time that their holder knows. With two free masters it would form a majority. */
 static void a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is_over(void **state)
 {
     masters *m = *state;
@@ -116,7 +115,7 @@ static void a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is
                     dibs_last_error());
         waits = waits || may_not_vote(m->servers[0]);
     }
-    assert_true(waits || now_ms() >= granted + LEASE_MS); /* nor for others */
+    assert_true(waits || now_ms() >= granted + LEASE_MS); /* nor for other clients */
     assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
     assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
@@ -130,7 +129,9 @@ static void set_right_again(masters *m)
     server_resume(m->servers[4]);
 }
 
-/* What it granted would end early once the clock is set right again: with those two it would be a majority for another.
+/*
+ * Its grants would end early once the clock is corrected: with two other masters it would form a majority for another
+ * client.
  */
 static void a_master_whose_clock_was_set_back_does_not_vote(void **state)
 {
@@ -149,7 +150,7 @@ static void a_master_whose_clock_was_set_back_does_not_vote(void **state)
     dibs_close(other);
 }
 
-/* What was granted before lasts no longer than then, if the clock is set right again: no renewal there counts. */
+/* Earlier grants end early if the clock is corrected: no renewal there counts. */
 static void a_master_whose_clock_was_set_back_renews_nothing(void **state)
 {
     masters *m = *state;
@@ -168,7 +169,7 @@ static void a_master_whose_clock_was_set_back_renews_nothing(void **state)
     dibs_close(other);
 }
 
-/* In the end it is one like the others again. */
+/* In the end the master votes like the others again. */
 static void a_wiped_master_votes_again(void **state)
 {
     masters *m = *state;
@@ -212,12 +213,12 @@ static void look_and_fail(masters *m)
     assert_true(wait_until(is_looked_at, &twice, LIMIT_MS));
 }
 
-/* A look does not wait for masters that are not connected: those that come back meanwhile would not be heard before. */
+/* A look does not wait for masters that are not connected: it would miss those that come back meanwhile. */
 static void a_majority_that_comes_back_without_data_votes_at_once(void **state)
 {
     masters *m = *state;
 
-    m->config.command_timeout_ms = LIMIT_MS; /* so long a look may take, and less is left for what comes after it */
+    m->config.command_timeout_ms = LIMIT_MS; /* a look may take so long, and leave less time for what follows */
     m->config.outage_ms = LIMIT_MS / 4;
     masters_open_connected(m, LEASE_MS);
     for (size_t i = 0; i < m->majority; i++)

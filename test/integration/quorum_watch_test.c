@@ -1,6 +1,6 @@
 /*
- * Changes at the masters of a quorum are told: a lock that a majority has lost is known to be lost at once, long before
- * its lease of 30 s would be renewed; one that a minority has lost is renewed, and set there again.
+ * Masters of a quorum tell of changes: the loss of a lock at a majority is noticed at once, long before its lease of 30
+ * s would be renewed; a lock that a minority has lost is renewed, and set there again.
  */
 #include <stdio.h>
 #include <string.h>
@@ -53,8 +53,8 @@ static void await_watched_again(masters *m)
 }
 
 /*
- * At a majority, one shortly after the other. Where that takes longer, or is noticed later, as on a slow machine, the
- * first may have its key again by then, and nothing be lost: then all once more. Returns since when.
+ * Runs the command at a majority, one master after the other. On a slow machine the first may have its key again before
+ * the last loses it, so that no lock is lost: then all once more. Returns since when.
  */
 static int64_t have_a_majority(masters *m, const char *command, int64_t pause)
 {
@@ -75,7 +75,7 @@ static void a_key_deleted_at_a_majority_is_noticed(void **state)
     masters *m = *state;
 
     hold(m, m->count);
-    expect_told_since(m, have_a_majority(m, "DEL lock:a", 10)); /* a renewal in between does not set it again */
+    expect_told_since(m, have_a_majority(m, "DEL lock:a", 10)); /* no renewal in between sets it again */
 }
 
 static void a_flush_at_a_majority_is_noticed(void **state)
@@ -120,7 +120,7 @@ static void a_key_deleted_at_a_minority_is_set_again(void **state)
 
     m->config.renew_ms = SOON_MS / 2;
     hold(m, m->count);
-    for (int round = 0; round < 2; round++) { /* what was told once is told again */
+    for (int round = 0; round < 2; round++) { /* a second change is told as well */
         uint64_t invalidations = stats_of(m->rt).invalidations;
         for (size_t i = 0; i < m->count - m->majority; i++)
             server_do(m->servers[i], "DEL lock:a");

@@ -1,7 +1,7 @@
 /*
  * The connection of an ask: all asks of one token go over the same one, so that they reach the server in the order in
- * which they were sent, however busy it is. The server says by MONITOR over which connection each came. And how often
- * it is asked.
+ * which they were sent, however busy it is. MONITOR shows which connection each came over. Also how often the store is
+ * asked.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 
 /* ------------------------------------------------------- what the server saw */
 
-/* Tells all commands that the server runs. */
+/* A connection on which the server reports all commands that it runs. */
 static redisContext *monitor_open(server *s)
 {
     redisContext *monitor = redisConnectUnix(s->socket_path);
@@ -48,7 +48,7 @@ static bool read_sender(const char *line, char sender[64])
 
 /* ------------------------------------------------------------------ the scene */
 
-/* A foreign client will have "x", and the server may not tell of that: so a waiter asks again and again. */
+/* A foreign client will have "x", and the server may not tell of changes: so a waiter asks repeatedly. */
 static void open_scene(fixture *f)
 {
     server_stop(f->server);
@@ -102,7 +102,7 @@ static void make_two_calls(fixture *f)
 
 /*
  * While the server is silent, another call takes the connection that an idle runtime would use; then the waiter asks.
- * Where the waiter had asked just before, this is done once more.
+ * If the waiter had asked just before, this is repeated.
  */
 static void have_it_asked_beside_another_call(fixture *f, actor *other)
 {
@@ -232,11 +232,10 @@ static void the_ask_behind_a_release_uses_the_connection_of_the_later_asks(void 
     actor_end(other);
 }
 
-/* --------------------------------------------------------- how often it asks */
+/* --------------------------------------------------- how often a waiter asks */
 
 /*
- * The release and the ask for the next thread are one script: the waiter has the lock from that, without an ask of its
- * own.
+ * The release and the ask for the next thread are one script: it gives the waiter the lock, without an ask of its own.
  */
 static void an_unlock_for_another_thread_is_one_command(void **state)
 {
@@ -271,7 +270,7 @@ static bool has_passed(void *arg)
     return now_ms() >= *until;
 }
 
-/* An owner whose lease had a known end and has none any more is asked for no more often than a foreign owner. */
+/* An owner whose key had an expiry and has none any more: a waiter asks no more often than for any foreign owner. */
 static void a_foreign_owner_whose_expiry_was_removed_is_polled_as_before(void **state)
 {
     fixture *f = *state;

@@ -189,13 +189,13 @@ static void unlock_all_gives_up_every_hold(void **state)
         assert_status(DIBS_NOT_HELD, dibs_check(f->rt, one));
         assert_int_equal(server_integer(f->server, "EXISTS lock:%s", one), 0);
     }
-    /* Those of another runtime are another owner's. */
+    /* Holds of another runtime belong to another owner. */
     assert_status(DIBS_OK, dibs_check(second, "d"));
     assert_status(DIBS_OK, dibs_unlock_all(second));
     dibs_close(second);
 }
 
-/* Redisson's accident: the inner acquire's shorter lease becomes the outer one's. */
+/* In Redisson the outer lease is cut down to the inner acquire's shorter one. */
 static void a_nested_acquire_never_shortens_the_lease(void **state)
 {
     static const dibs_lock_options inner[] = {
@@ -216,7 +216,7 @@ static void a_nested_acquire_never_shortens_the_lease(void **state)
     assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "x"));
 }
 
-/* And it does not leak into the next acquire either. */
+/* The option does not leak into the next acquire either. */
 static void options_last_for_one_hold(void **state)
 {
     fixture *f = *state;

@@ -65,7 +65,7 @@ static bool is_unconfirmed(void *arg)
     return unconfirmed->seat->store->ops->is_unconfirmed(unconfirmed->seat->store, unconfirmed->store_state);
 }
 
-/* Past the hour another may have had the lock, and the server forgotten that. */
+/* After an hour another client may have had the lock, and the server may have forgotten that. */
 static void a_lease_confirmed_too_long_ago_is_not_restored(void **state)
 {
     struct world *w = *state;
@@ -86,7 +86,10 @@ static void a_lease_confirmed_too_long_ago_is_not_restored(void **state)
     assert_false(server_has(w->server, "lock:long ago"));
 }
 
-/* Once the new server has confirmed a lease, that lease is as any other: what is deleted there is gone. */
+/*
+ * Once the new server has confirmed a lease, it is a lease like any other: if the key is deleted there, the lease is
+ * lost.
+ */
 static void a_restored_lease_counts_as_confirmed(void **state)
 {
     struct world *w = *state;
@@ -115,7 +118,7 @@ static void renew_after_five_minutes(struct world *w, struct dibs__renewal *leas
     assert_int_equal(lease->result, DIBS__RENEWED);
 }
 
-/* The life of the fence is counted anew by a renewal every five minutes. */
+/* A renewal restarts the expiry of the fence every five minutes. */
 static void the_fence_of_a_held_lock_lives_on(void **state)
 {
     struct world *w = *state;
@@ -143,7 +146,10 @@ static void a_fence_that_is_gone_is_put_back(void **state)
     }
 }
 
-/* What is sent each third of a lease names the locks alone: each key of a script costs the server as much as a look. */
+/*
+ * The renewal that is sent each third of a lease names only the keys of the locks: each key of a script costs the
+ * server as much as a look.
+ */
 static void a_short_renewal_names_one_key(void **state)
 {
     struct world *w = *state;
@@ -162,7 +168,7 @@ static bool is_persistent(const struct world *w)
     return server_integer(w->server, "PTTL lock:x") == -1;
 }
 
-/* Somebody took the expiry of the key away: the next renewal sets it. */
+/* Another client removed the expiry of the key: the next renewal sets it. */
 static void a_renewal_sets_a_missing_expiry(void **state)
 {
     struct world *w = *state;

@@ -33,7 +33,7 @@ static void a_connection_may_break_before_the_replicas_answer(void **state)
         /* At first, the outcome of the ask is in doubt. */
         expect_taken_back(f, rt, net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
         expect_taken_back(f, rt, net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_BEFORE});
-        /* The whole grant comes, and the connection is gone when WAIT is to be sent; or when it has been. */
+        /* The whole grant arrives, and the connection is gone just before WAIT is sent, or just after. */
         expect_taken_back(f, rt, net,
                           (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_TRUNCATE, .count = 1000});
         expect_taken_back(f, rt, net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_CLOSE_BEFORE});
@@ -45,7 +45,7 @@ static void a_connection_may_break_before_the_replicas_answer(void **state)
     script_server_stop(net);
 }
 
-/* As above, but the server itself stands still, and then is gone. */
+/* As above, but the server itself is stopped, and then killed. */
 static void a_server_may_die_before_the_replicas_answer(void **state)
 {
     fixture *f = *state;
@@ -91,8 +91,8 @@ static void a_taken_lock_is_busy_at_once(void **state)
 #define RIVALS 2
 
 /*
- * What one runtime is granted, the other finds taken for a moment. That neither restarts its outage budget nor is told
- * as the reason in the end. Each runtime stands for a process.
+ * When one runtime is granted the lock, the other finds it taken for a moment. This neither restarts the outage budget
+ * of the other nor is its reason in the end. Each runtime stands for a process.
  */
 static void rivals_without_replicas_give_up(void **state)
 {

@@ -20,7 +20,7 @@ static void expect_replicated(struct pair p)
     assert_string_equal(copy, token);
 }
 
-/* The waiter is granted the lock by the holder's release, and the replica has not heard of that yet. */
+/* The holder's release grants the lock to the waiter, and the replica has not got that write yet. */
 static void expect_to_wait_for_the_replica(struct pair p, dibs_runtime *rt, actor *waiter)
 {
     await_info(p.master, "clients", "blocked_clients:1");
@@ -108,8 +108,8 @@ static void a_lease_that_is_handed_over_waits_for_nothing(void **state)
 /* ----------------------------------------------------------------- too few replicas */
 
 /*
- * The head of the queue is granted the lock, and too few replicas acknowledge: the lock goes to the next in the queue,
- * who wants none.
+ * The head of the queue is granted the lock, and too few replicas acknowledge: the lock goes to the next waiter, which
+ * needs no replicas.
  */
 static void expect_passed_on(fixture *f, const dibs_lock_options *options)
 {
@@ -151,7 +151,7 @@ static void a_lock_that_lacks_replicas_goes_to_the_next_fair_waiter(void **state
     expect_passed_on(*state, &fair);
 }
 
-/* The server refuses WAIT: that is told at once, whatever was granted before is kept, and nothing new stays. */
+/* The server refuses WAIT: the call reports that at once, and no new grant stays. */
 static void an_account_without_the_right_to_wait_is_told(void **state)
 {
     fixture *f = *state;

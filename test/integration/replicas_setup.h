@@ -42,7 +42,7 @@ static inline struct pair start_pair(void)
     return p;
 }
 
-/* Of all that was written. */
+/* Waits until the replica has acknowledged all that was written. */
 static inline void await_acknowledgement(server *master)
 {
     server_do(master, "SET written before PX %d", LIMIT_MS);

@@ -27,7 +27,7 @@ static void a_first_acquire_waits_for_its_replicas(void **state)
     hasty = open_url(p.master->url, &config);
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_trylock(patient, "x"));
-        assert_true(server_has(p.replica, "lock:x")); /* that is what OK says */
+        assert_true(server_has(p.replica, "lock:x")); /* that is what DIBS_OK means */
         assert_status(DIBS_OK, dibs_lock(patient, "x"));
         assert_status(DIBS_OK, dibs_unlock(patient, "x"));
         assert_status(DIBS_OK, dibs_unlock(patient, "x"));
@@ -62,8 +62,8 @@ static void try_and_unlock(void *arg)
 }
 
 /*
- * Threads that wait for a replica have a connection each, and there are only so many. A thread that finds all in use
- * gets the next one that is given back, at once, and so asks in time.
+ * Threads that wait for a replica have a connection each, and there are only so many. A thread that finds all
+ * connections in use gets the next free one at once, and so asks in time.
  */
 static void more_threads_than_connections_all_get_their_replicas(void **state)
 {
@@ -120,8 +120,8 @@ static void *try_carefully(void *arg)
 }
 
 /*
- * Each call needs a connection of its own for a while. Where no more can be made, the calls take turns on those that
- * stand.
+ * Each call needs a connection of its own for a while. Where no more can be made, the calls take turns on the open
+ * ones.
  */
 static void calls_share_the_connections_where_no_more_can_be_made(void **state)
 {
@@ -149,7 +149,7 @@ static void calls_share_the_connections_where_no_more_can_be_made(void **state)
     stop_pair(p);
 }
 
-/* The grant was made by another's release, which waits for no replica. */
+/* The release of another client made the grant, and that release waits for no replica. */
 static void a_pushed_grant_waits_for_its_replicas(void **state)
 {
     struct pair p = start_pair();
@@ -170,7 +170,7 @@ static void a_pushed_grant_waits_for_its_replicas(void **state)
         await_acknowledgement(p.master); /* so that nothing but the grant is waited for */
         server_pause(p.replica);
         assert_status(DIBS_OK, dibs_unlock(holder, "x"));
-        await_info(p.master, "clients", "blocked_clients:1"); /* it is granted, and not acknowledged */
+        await_info(p.master, "clients", "blocked_clients:1"); /* granted, and not acknowledged */
         assert_true(actor_busy(waiter));
         assert_status(DIBS_BUSY, dibs_trylock(holder, "x"));
         server_resume(p.replica);
@@ -186,7 +186,7 @@ static void a_pushed_grant_waits_for_its_replicas(void **state)
     stop_pair(p);
 }
 
-/* Nobody acknowledges the grant: it is given back, and the next waiter gets the lock. */
+/* No replica acknowledges the grant: it is given back, and the next waiter gets the lock. */
 static void a_pushed_grant_without_replicas_is_given_back(void **state)
 {
     fixture *f = *state;
@@ -258,7 +258,8 @@ static void each_grant_without_replicas_has_a_token_of_its_own(void **state)
     }
     redisFree(monitor);
     assert_that(waits > 2, "%u", waits);
-    assert_that(count >= waits, "%u tokens, %u waits", count, waits); /* who is granted it too late does not wait */
+    assert_that(count >= waits, "%u tokens, %u waits", count,
+                waits); /* one granted too late does not wait for replicas */
 }
 
 /* One address, which leads to one server after the other. */

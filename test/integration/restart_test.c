@@ -59,7 +59,7 @@ static bool one_waits(void *arg)
     return dibs_query(arg, "x", &owner) == DIBS_OK && owner.waiters == 1;
 }
 
-/* Waits until the store shows a waiter; asked by a runtime that only looks on. */
+/* Waits until the store shows a waiter to a runtime that only queries. */
 static void await_waiter(dibs_runtime *rt)
 {
     assert_that(wait_until(one_waits, rt, LIMIT_MS), "nobody waits");
@@ -81,7 +81,7 @@ static void expect_no_loss(fixture *f)
     assert_int_equal(stats_of(f->rt).lost, 0);
 }
 
-/* -------------------------------------------------------- it was forgotten */
+/* --------------------------------------------- the server forgot the locks */
 
 static void holders_keep_their_locks_through_a_restart(void **state)
 {
@@ -233,7 +233,7 @@ static void an_extension_restores_a_lock_too(void **state)
 
 /* ----------------------------------------------------------------- waiters */
 
-/* The holder is slower than the waiter, which has the server to itself meanwhile. */
+/* The holder is slower than the waiter, which alone talks to the server meanwhile. */
 static void a_waiter_leaves_a_forgotten_lock_to_its_holder(void **state)
 {
     fixture *f = *state;
@@ -261,7 +261,7 @@ static void a_waiter_leaves_a_forgotten_lock_to_its_holder(void **state)
     agent_stop(waiter);
 }
 
-/* Nobody restores the lock: the waiter gets it when the lease that it saw is over, and not before. */
+/* No holder restores the lock: the waiter gets it when the lease that it saw is over, and not before. */
 static void a_waiter_takes_a_forgotten_lock_of_a_dead_holder(void **state)
 {
     fixture *f = *state;
@@ -284,7 +284,7 @@ static void a_waiter_takes_a_forgotten_lock_of_a_dead_holder(void **state)
     agent_stop(waiter);
 }
 
-/* ------------------------------------------------ another was granted since */
+/* -------------------------------- another client was granted the lock since */
 
 static void expect_told(fixture *f, dibs_runtime *rt, uint64_t fence)
 {
@@ -348,7 +348,7 @@ static void a_stopped_process_is_told_of_its_loss(void **state)
     agent_stop(holder);
 }
 
-/* The lock of a foreign client raises no fence, but is seen. */
+/* A foreign client raises no fence, but its lock is seen. */
 static void a_foreign_owner_keeps_a_forgotten_lock(void **state)
 {
     fixture *f = *state;
@@ -384,7 +384,7 @@ static void a_forced_unlock_is_not_undone(void **state)
     dibs_close(administrator);
 }
 
-/* ---------------------------------------------------------- it was remembered */
+/* -------------------------------------------------- the server kept the locks */
 
 static void a_restart_with_persistence_changes_nothing(void **state)
 {
@@ -514,7 +514,7 @@ static void the_fence_shows_a_later_holder(void **state)
     server_do(s, "DEL lock:x");
 }
 
-/* The server is out of memory: the locks that it has are renewed all the same. */
+/* The server is out of memory: the locks that it has are still renewed. */
 static void one_refused_restoration_costs_no_other_lease(void **state)
 {
     server *s = ((fixture *)*state)->server;

@@ -26,7 +26,7 @@ static bool one_waits(void *arg)
 
 struct scene {
     dibs_runtime *holder;
-    process *waiter; /* has seen the holder, and is paused */
+    process *waiter; /* the waiter has seen the holder, and is paused */
 };
 
 static struct scene begin_scene(fixture *f)
@@ -40,7 +40,7 @@ static struct scene begin_scene(fixture *f)
     return scene;
 }
 
-/* Closing waits until the release is confirmed. The waiter would else sleep for the rest of the hour. */
+/* Closing waits until the release is confirmed. Otherwise the waiter would sleep for the rest of the hour. */
 static void end_scene(fixture *f, struct scene *scene)
 {
     dibs_close(scene->holder);

@@ -1,5 +1,4 @@
-/* What is retracted comes to an end where a connection, or a whole master, is missing: memory does not grow for ever.
- */
+/* Retractions come to an end where a connection, or a whole master, is missing: memory does not grow for ever. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * doc/ACCOUNTS.md: its rules are enough, and each right is needed: without it alone, what its row says happens, and the
- * server has refused it.
+ * doc/ACCOUNTS.md: its rules are enough, and each right is needed: if it alone is missing, the effect is the one in its
+ * row, and the server has refused it.
  */
 #include <ctype.h>
 #include <stdio.h>

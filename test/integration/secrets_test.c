@@ -1,4 +1,4 @@
-/* A password is never told, whatever a server answers to it: in no error and in no event. */
+/* No error and no event contains a password, whatever a server answers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -74,7 +74,7 @@ static void no_error_shows_the_password_where_auth_is_forgotten(void **state)
     expect_all_kept(&f->events);
 }
 
-/* --------------------------------------------------------- any answer at all */
+/* ---------------------------------------------------------------- any answer */
 
 #define ECHOED USER " " PASSWORD
 
@@ -164,7 +164,7 @@ static void no_answer_to_a_greeting_reveals_the_password(void **state)
     server_stop(s);
 }
 
-/* As above, for a server that has served before, when connections are made anew. */
+/* As above, for a server that has served before, when connections are replaced. */
 static void no_answer_to_a_later_greeting_reveals_the_password(void **state)
 {
     server *s = server_with_account();

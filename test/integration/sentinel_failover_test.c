@@ -201,8 +201,8 @@ static void crowd_end(struct crowd *crowd)
 /* --------------------------------------------------------------- failovers */
 
 /*
- * What was granted to the threads between the promotion of the replica and the end of the old master may be lost; what
- * was replicated is not.
+ * Locks granted between the promotion of the replica and the end of the old master may be lost; replicated ones are
+ * not.
  */
 static void a_planned_failover_is_followed(void **state)
 {
@@ -228,7 +228,7 @@ static void a_planned_failover_is_followed(void **state)
     assert_int_equal(events_count(&scene->events, DIBS_EVENT_LOST, "held"), 0);
 }
 
-/* How long the sentinels take is theirs: on a busy machine it may be longer than a lease of LEASE_MS. */
+/* The sentinels may take longer than a lease of LEASE_MS on a busy machine. */
 static void a_master_that_is_killed_comes_back_as_a_replica(void **state)
 {
     struct scene *scene = *state;
@@ -266,13 +266,15 @@ static void a_master_that_hangs_is_left(void **state)
     crowd_await(crowd, 100);
     crowd_end(crowd);
     expect_works_at(scene->rt, new_one, "other");
-    server_resume(old); /* for a moment it believes that it is a master */
+    server_resume(old); /* for a moment the old master still acts as one */
     expect_works_at(scene->rt, new_one, "other");
     sentinels_await_replicas(scene->s, 2);
     expect_works_at(scene->rt, new_one, "other");
 }
 
-/* What the master does from now on they will not hear: what was sent to who stands still would be read afterwards. */
+/*
+ * The replicas will not get what the master does from now on: a stopped replica would read later what was sent to it.
+ */
 static void stop_replicas(struct scene *scene)
 {
     server_pause(scene->s->data[1]);
@@ -280,7 +282,7 @@ static void stop_replicas(struct scene *scene)
     server_do(scene->s->data[0], "CLIENT KILL TYPE replica");
 }
 
-/* What the replicas have not heard of is restored on the new master at once, not at the next renewal. */
+/* A lock that the replicas do not have is restored on the new master at once, not at the next renewal. */
 static void a_lease_that_the_new_master_lacks_is_restored(void **state)
 {
     struct scene *scene = *state;
@@ -306,7 +308,7 @@ static void a_lease_that_the_new_master_lacks_is_restored(void **state)
     assert_status(DIBS_OK, dibs_unlock(scene->rt, "held"));
 }
 
-/* The sentinel that would tell is gone, and so are all that the URL names. */
+/* The sentinel that would announce the failover is gone, and so are all that the URL names. */
 static void sentinels_that_the_url_does_not_name_are_learned(void **state)
 {
     struct scene *scene = *state;
@@ -377,7 +379,7 @@ static void a_waiter_is_granted_soon_where_the_holder_unlocked_meanwhile(void **
 
 static const dibs_lock_options shared = {.flags = DIBS_SHARED, .lease_ms = 2 * LIMIT_MS};
 
-/* Two share a lock, somebody waits to have it alone, and somebody to share it. All of them go on at the new master. */
+/* Two clients share a lock, one waits for it exclusively, and one to share it. All of them go on at the new master. */
 static void sharers_and_waiters_go_on_after_a_failover(void **state)
 {
     struct scene *scene = *state;
@@ -424,8 +426,8 @@ static bool has_two_sharers(void *arg)
 }
 
 /*
- * The new master has not heard of the two who share the lock, and they stand still when it takes over: who waits for
- * the lock alone leaves it to them.
+ * The new master does not know the two sharers, and they are stopped when it takes over: the client that waits for the
+ * lock exclusively leaves it to them.
  */
 static void sharers_that_the_new_master_lacks_are_restored(void **state)
 {
@@ -512,7 +514,7 @@ static void an_outage_without_a_master_ends(void **state)
 #ifdef DIBS_WITH_TLS
 /* ------------------------------------------------------------ certificates */
 
-/* A sentinel and a replica are not who their certificates say, but the other servers take them. */
+/* The certificates of a sentinel and of a replica name other hosts, but the other servers accept them. */
 static void a_sentinel_with_a_wrong_certificate_is_passed_over(void **state)
 {
     struct scene *scene = *state;
@@ -533,7 +535,7 @@ static void a_sentinel_with_a_wrong_certificate_is_passed_over(void **state)
     expect_works_at(scene->rt, sentinels_failover(s), "x");
 }
 
-/* It is promoted, and named by all. */
+/* That replica is promoted, and all sentinels name it. */
 static void a_master_with_a_wrong_certificate_is_not_used(void **state)
 {
     struct scene *scene = *state;

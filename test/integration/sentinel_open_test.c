@@ -1,4 +1,4 @@
-/* redis-sentinel://: how the master is found, and what is told where it is not. */
+/* redis-sentinel://: how the master is found, and what is reported where it is not. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,7 +122,7 @@ static void sentinels_have_passwords_of_their_own(void **state)
     sentinels_stop(s);
 }
 
-/* ------------------------------------------------------------ what they say */
+/* ------------------------------------------------------------ their answers */
 
 static void url_of_both(char *out, size_t size, const fake_sentinel *first, int second)
 {
@@ -181,7 +181,7 @@ static void an_answer_that_is_malformed_is_not_used(void **state)
     fake_sentinel_stop(&odd);
 }
 
-/* The first of the URL was left behind with the old master, which says itself that it is one. */
+/* The first sentinel of the URL was left behind with the old master, which still claims to be a master. */
 static void a_stale_sentinel_that_comes_first_is_outvoted(void **state)
 {
     server *old = server_start(&(server_options){.tcp = true}), *new_one = server_start(&(server_options){.tcp = true});
@@ -222,7 +222,7 @@ static bool has_held(void *arg)
     return server_has(arg, "lock:held");
 }
 
-/* As one that was partitioned away: it does not know that it is replaced. */
+/* Like a master that was partitioned away: it does not know that it is replaced. */
 static void a_master_that_was_replaced_is_left_though_it_answers(void **state)
 {
     server *old = server_start(&(server_options){.tcp = true}), *new_one = server_start(&(server_options){.tcp = true});

@@ -1,4 +1,7 @@
-/* Grants that the server makes by itself and tells of: what they cost, how long they last, and who is not believed. */
+/*
+ * Grants that the server makes by itself and publishes: what they cost, how long they last, and which messages are not
+ * believed.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,8 +49,10 @@ static void subscribe(fixture *f, dibs_runtime *rt, dibs_runtime *holder)
 
 /* ------------------------------------------------------------ what it costs */
 
-/* The waiter one ask, the holder one release; nothing behind the push. What a machine is slow to release is watched,
- * too: where a waiter was told of a change of the lock, it asked once more. */
+/*
+ * The waiter sends one ask, the holder one release, and nothing follows the push. On a slow machine a lock may be held
+ * long enough to be watched: a waiter that was told of a change of the lock asked once more.
+ */
 static void a_contended_lock_costs_one_ask_and_one_release(void **state)
 {
     fixture *f = *state;
@@ -163,7 +168,7 @@ static void a_push_read_after_its_lease_grants_nothing(void **state)
     agent_has_it(f, agent);
 }
 
-/* ---------------------------------------------------------- who is not believed */
+/* ----------------------------------------------- messages that are not believed */
 
 static void publish_grant(server *s, const queue_entry *to, unsigned long long number)
 {
@@ -174,7 +179,7 @@ static void publish_grant(server *s, const queue_entry *to, unsigned long long n
 }
 
 /*
- * The push tells of a lease that the waiter knows to be over, because it has asked since and was told that another
+ * The push grants a lease that the waiter knows to be over, because it has asked since and was told that another client
  * holds the lock.
  */
 static void a_push_for_an_older_ask_grants_nothing(void **state)
@@ -196,7 +201,7 @@ static void a_push_for_an_older_ask_grants_nothing(void **state)
     agent_has_it(f, agent);
 }
 
-/* A grant that nobody waits for any more is given back, whether a push has told of it or not. */
+/* A grant whose waiter has left is given back, whether a push announced it or not. */
 static void a_push_for_a_concluded_attempt_is_given_back(void **state)
 {
     fixture *f = *state;
@@ -260,7 +265,7 @@ static void nonsense_on_the_channel_changes_nothing(void **state)
     agent_has_it(f, agent);
 }
 
-/* ------------------------------------------------------ who is passed over */
+/* -------------------------------------------- waiters that are passed over */
 
 static void a_killed_waiter_is_passed_over(void **state)
 {
@@ -283,8 +288,8 @@ static void a_killed_waiter_is_passed_over(void **state)
 }
 
 /*
- * The waiter's host is gone or stands still, but its connections stand. Half of its lease after its last ask, the
- * waiter is passed over.
+ * The waiter's host is gone or stopped, but its connections are open. Half of its lease after its last ask, the waiter
+ * is passed over.
  */
 static void a_stopped_waiter_is_passed_over(void **state)
 {
@@ -341,7 +346,7 @@ static void waiters_wait_for_the_lease_of_a_killed_holder(void **state)
     process_free(holder);
 }
 
-/* ------------------------------------------------------------ who did it twice */
+/* ----------------------------------------------- requests that were sent twice */
 
 /* The release was executed, but its connection was cut before the answer: another has the lock by then. */
 static void a_release_sent_twice_takes_nothing_from_the_next(void **state)
@@ -480,8 +485,8 @@ static void a_full_server_still_grants(void **state)
 /* ------------------------------------------------------------------- bounds */
 
 /*
- * A store that is far away: the wait ends in time, and nothing stays in the queue. The way is narrow, too: a greeting
- * takes seconds, so a connection that broke under the load needs that time to be made anew.
+ * A distant store: the wait ends in time, and nothing stays in the queue. The link is slow, too: a greeting takes
+ * seconds, and so does replacing a connection that broke under the load.
  */
 static void a_wait_ends_in_time_though_the_store_is_slow(void **state)
 {
@@ -501,7 +506,7 @@ static void a_wait_ends_in_time_though_the_store_is_slow(void **state)
 
         dibs_status status = dibs_timedlock(far, "x", wait_ms);
         late = now_ms() - begin - wait_ms;
-        if (status != DIBS_UNAVAILABLE) /* where it had to connect, it may not have heard of it at all */
+        if (status != DIBS_UNAVAILABLE) /* where it had to connect, it may have had no reply at all */
             assert_status(DIBS_TIMEOUT, status);
         assert_in_range(late + 1, 0, SLACK_MS);
         worst = late > worst ? late : worst;
@@ -539,7 +544,7 @@ static void query_counts_the_waiters(void **state)
     queue_assert_gone(f->server, "x");
 }
 
-/* All keys of a queue expire, at whatever point everybody dies. */
+/* All keys of a queue expire, at whatever point all its clients die. */
 static void an_abandoned_queue_expires(void **state)
 {
     fixture *f = *state;

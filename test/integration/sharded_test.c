@@ -132,7 +132,7 @@ static bool has_so_many(void *arg)
     return so_many;
 }
 
-/* Sharded channels of which the server has subscribers. */
+/* The sharded channels that have a subscriber at the server. */
 static void await_channels(server *s, size_t count)
 {
     assert_that(wait_until(has_so_many, &(struct channels){s, count}, LIMIT_MS), "never %zu sharded channels", count);
@@ -323,7 +323,7 @@ static void a_waiter_whose_connection_breaks_subscribes_again(void **state)
     dismiss(&w);
 }
 
-/* The server knows of no subscriber, whatever the waiter believes: until it does, the runtime's own channel serves. */
+/* The server knows of no subscriber, whatever the waiter believes: until it does, the runtime's own channel is used. */
 static void a_lost_sharded_channel_is_replaced_by_the_runtimes_own(void **state)
 {
     fixture *f = *state;
@@ -355,7 +355,7 @@ struct rights {
     bool pushed;        /* they are pushed to that of the runtime */
 };
 
-/* Whatever is missing: the lock is had. */
+/* The waiter gets the lock, whatever right is missing. */
 static void with_rights(fixture *f, const struct rights *rights)
 {
     char url[160], rest[128];

@@ -1,4 +1,4 @@
-/* DIBS_SHARED, while the server is restarted: with all its data, and with what it knew some time before. */
+/* DIBS_SHARED, while the server is restarted: with all its data, or with those of some time before. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,10 @@ enum { READERS = 2 };
 
 static const dibs_lock_options shared = {.flags = DIBS_SHARED};
 
-/* Each reader is a thread with a runtime of its own; so is who wants the lock alone, and who comes last. */
+/*
+ * Each client is a thread with a runtime of its own: the readers, the one that wants the lock exclusively, and the one
+ * that comes last.
+ */
 struct scene {
     fixture *f;
     dibs_runtime *readers_rt[READERS], *alone_rt;
@@ -94,7 +97,7 @@ static uint64_t reader_fence(struct scene *s, int i)
     return hold.fence;
 }
 
-/* Both readers go, and no sooner is the lock somebody's alone. */
+/* Both readers leave, and only then is the lock held exclusively. */
 static void readers_leave(struct scene *s)
 {
     for (int i = 0; i < READERS; i++) {
@@ -104,7 +107,7 @@ static void readers_leave(struct scene *s)
     }
 }
 
-/* Who wants it alone waits until the readers have left. */
+/* The writer waits until the readers have left. */
 static void expect_writer_behind(struct scene *s)
 {
     actor_begin_lock(s->alone, s->alone_rt, "x", DIBS_WAIT_FOREVER);
@@ -130,7 +133,7 @@ static void sharers_and_waiters_go_on_after_a_restart(void **state)
     queue_await(s.f->server, "x", 1);
     unsigned long long asks = queue_at(s.f->server, "x", 0).number;
     restart(s.f->server);
-    queue_await_ask(s.f->server, "x", asks); /* before, nobody listens for it: it would be passed over */
+    queue_await_ask(s.f->server, "x", asks); /* before, it does not listen and would be passed over */
     actor_begin_lock_with(s.late, s.f->rt, "x", DIBS_WAIT_FOREVER, &shared);
     queue_await(s.f->server, "x", 2);
     await_sharers(s.f->rt, READERS, fences[READERS - 1]);
@@ -151,8 +154,8 @@ static void sharers_and_waiters_go_on_after_a_restart(void **state)
 /* -------------------------------------------------------------------- a snapshot */
 
 /*
- * It shows another as the owner, and the readers in the queue. They have the lock since: their leases take the owner's
- * place. Then somebody serves the queue, which is not to let them in once more, nor to take back what they hold.
+ * The snapshot shows another owner, and the readers in the queue. The readers have the lock by now: their leases take
+ * the owner's place. Then an ask serves the queue, which must neither let them in once more, nor end what they hold.
  */
 static void sharers_take_the_place_of_an_owner_of_a_snapshot(void **state)
 {
@@ -180,7 +183,7 @@ static void sharers_take_the_place_of_an_owner_of_a_snapshot(void **state)
     end_scene(&s);
 }
 
-/* It shows sharers that have left since, one or more. Who holds the lock alone by now goes on to. */
+/* The snapshot shows sharers that have left since, one or more. The exclusive holder keeps the lock. */
 static void a_writer_takes_the_place_of_sharers_of_a_snapshot(void **state)
 {
     for (int ghosts = 1; ghosts <= READERS; ghosts++) {
@@ -206,7 +209,7 @@ static void a_writer_takes_the_place_of_sharers_of_a_snapshot(void **state)
     }
 }
 
-/* It shows one that has left since, with a short lease, beside others, and not yet who came last. */
+/* The snapshot shows a sharer with a short lease that has left since, beside others, but not the one that came last. */
 static void a_sharer_of_a_snapshot_stays_no_longer_than_its_lease(void **state)
 {
     const dibs_lock_options brief = {.flags = DIBS_SHARED, .lease_ms = SAFE_LEASE_MS};

@@ -93,7 +93,7 @@ static void a_writer_re_enters_either_way_and_stays_alone(void **state)
 
 /* ------------------------------------------------------------ tokens, sharers */
 
-/* By it the thread finds itself among others. */
+/* By its token the thread finds itself among others. */
 static void a_holder_knows_its_token(void **state)
 {
     char token[sizeof((dibs_owner *)0)->token];
@@ -167,7 +167,7 @@ static void sharing_refuses_wrong_arguments(void **state)
 
 enum { READERS = 4 };
 
-/* Of one process and of two. */
+/* The readers belong to one process and to two. */
 static void readers_share_and_a_writer_waits_for_all(void **state)
 {
     fixture *f = *state;
@@ -210,7 +210,7 @@ static void readers_share_and_a_writer_waits_for_all(void **state)
     dibs_close(second);
 }
 
-/* All of them by one script, and each is told at once: the waits have no limit. */
+/* One script lets all of them in, and each is told at once: the waits have no limit. */
 static void all_readers_are_let_in_when_a_writer_leaves(void **state)
 {
     fixture *f = *state;
@@ -314,7 +314,7 @@ static void a_foreign_client_finds_the_key_as_long_as_anybody_shares(void **stat
     actor_end(a);
 }
 
-/* What others left under the key when somebody deleted it is nobody's any more. */
+/* Sharers whose key was deleted have no part in the lock any more. */
 static void a_key_that_was_deleted_takes_its_sharers_along(void **state)
 {
     fixture *f = *state;
@@ -361,7 +361,7 @@ static bool has_one_sharer(void *arg)
     return owner_of(arg, "x").sharers == 1;
 }
 
-/* The holder counts the lease from before its ask, so it ends there a little sooner than in the store. */
+/* The holder counts the lease from before its ask, so it ends a little sooner than in the store. */
 static void a_sharers_fixed_lease_ends_and_the_others_go_on(void **state)
 {
     fixture *f = *state;
@@ -385,7 +385,10 @@ struct couple {
     actor *other;
 };
 
-/* Each of the two comes while the other holds the lock: nobody is the last to leave, nor has the longest lease then. */
+/*
+ * Each of the two comes while the other holds the lock, so neither is ever the last to leave, nor the one with the
+ * longest lease.
+ */
 static bool have_taken_the_dead_out(void *arg)
 {
     const struct couple *couple = arg;
@@ -398,7 +401,7 @@ static bool have_taken_the_dead_out(void *arg)
     return server_integer(couple->fixture->server, "ZCOUNT dibs:share:{lock:x} -1 -1") == 0;
 }
 
-/* Else what sharers who were killed left would grow as long as the lock is shared without a break. */
+/* Otherwise the entries of killed sharers would accumulate as long as the lock is shared without a break. */
 static void newcomers_remove_dead_sharers(void **state)
 {
     struct couple couple = {*state, actor_start()};
@@ -445,7 +448,7 @@ static void a_deleted_key_is_told_to_all_sharers(void **state)
     dibs_close(second);
 }
 
-/* The one whom it concerns is told at once, and nobody else loses anything. */
+/* The sharer that is forced out is told at once, and no other loses its lock. */
 static void a_forced_unlock_of_one_sharer_is_told_to_it_alone(void **state)
 {
     fixture *f = *state;
@@ -472,7 +475,7 @@ static void a_forced_unlock_of_one_sharer_is_told_to_it_alone(void **state)
     dibs_close(second);
 }
 
-/* The retraction of a waiter changes the key, of which the server does not tell its own connection. */
+/* The retraction of a waiter changes the key, and the server does not tell the connection that did it. */
 static void a_sharer_that_let_others_in_is_still_told_of_losses(void **state)
 {
     fixture *f = *state;
@@ -504,7 +507,7 @@ static void a_sharer_that_let_others_in_is_still_told_of_losses(void **state)
     dibs_close(second);
 }
 
-/* Renewals change the key, and all who share it are told: they look, and change nothing in turn. */
+/* Renewals change the key, and all sharers are told: they look, and change nothing in turn. */
 static void sharers_do_not_renew_because_of_renewals(void **state)
 {
     fixture *f = *state;
@@ -540,7 +543,7 @@ static bool has_sharers(void *arg)
     return dibs_query(arg, "x", &owner) == DIBS_OK && owner.sharers == READERS;
 }
 
-/* The server forgets all, twice; then everything is as before. */
+/* The server forgets everything, twice; then all is as before. */
 static void sharers_restore_their_leases(void **state)
 {
     fixture *f = *state;
@@ -571,7 +574,7 @@ static void sharers_restore_their_leases(void **state)
     dibs_close(second);
 }
 
-/* A process that shares x, and stands still while the server forgets that. */
+/* A process that shares x, and is stopped while the server loses its data. */
 static process *share_and_stop(fixture *f)
 {
     process *team = process_start((const char *const[]){program_path("team"), NULL});
@@ -593,7 +596,7 @@ static bool has_renewed(void *arg)
     return server_calls(arg, "mget") > 0;
 }
 
-/* Nobody was alone with the lock, however many came to share it, and left. */
+/* No client held the lock exclusively meanwhile, however many shared it and left. */
 static void a_sharer_is_restored_beside_new_sharers(void **state)
 {
     fixture *f = *state;
@@ -618,7 +621,7 @@ static void a_sharer_is_restored_beside_new_sharers(void **state)
     }
 }
 
-/* Though after the writer another shared the lock, and may still. */
+/* This holds although after the writer another client shared the lock, and may still do so. */
 static void a_sharer_is_not_restored_after_a_writer(void **state)
 {
     fixture *f = *state;

@@ -50,7 +50,7 @@ static void broken_connections_raise_no_sigpipe(void **state)
         (void)(dibs_trylock(rt, "y") == DIBS_OK);
         script_server_set_down(net, false);
         assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
-        /* Waits until the store is heard again, because an outage counts from when it was heard last. */
+        /* Waits for a new reply of the store, because an outage counts from its last reply. */
         while (dibs_trylock(rt, "y") != DIBS_OK)
             pause_ms(5);
         assert_status(DIBS_OK, dibs_unlock(rt, "y"));
@@ -125,7 +125,7 @@ static void calls_never_fail_with_eintr(void **state)
     assert_int_equal(stats_of(f->rt).reconnects, 0);
 }
 
-/* ----------------------------------------------------- threads that are pestered */
+/* --------------------------------------------- threads under a stream of signals */
 
 enum { PESTERED = 5 };
 

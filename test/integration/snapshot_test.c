@@ -1,6 +1,6 @@
 /*
- * The server is restarted with an older state: it knows an owner that released the lock since. The holder's lease takes
- * that owner's place.
+ * The server is restarted with an older state that shows an owner which has released the lock since. The holder's lease
+ * takes that owner's place.
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,7 +50,10 @@ static bool is_told(void *arg)
     return agent_check(arg, "x") == DIBS_LOST;
 }
 
-/* The entry of the owner itself, which a snapshot brought back, may still be in the queue, or was taken out already. */
+/*
+ * An entry of the owner itself, which the snapshot brought back, may still be in the queue, or may have been removed
+ * already.
+ */
 static bool another_waits(void *arg)
 {
     const struct value_at *owner = arg;
@@ -64,7 +67,7 @@ static bool another_waits(void *arg)
 
 /* ---------------------------------------------------------------- a snapshot */
 
-/* It shows another process as the owner, and the holder, if it waited then, in the queue. */
+/* The snapshot shows another process as the owner, and the holder, if it waited then, in the queue. */
 static void an_owner_of_a_snapshot_that_released_since_gives_way(void **state)
 {
     fixture *f = *state;
@@ -120,7 +123,7 @@ static void an_earlier_hold_of_the_same_process_gives_way(void **state)
         fence = agent_fence(holder, "x");
         assert_true(fence > earlier);
         strcpy(token, value_of(f->server, "lock:x"));
-        if (fence / 1024 != earlier / 1024) /* that took too long */
+        if (fence / 1024 != earlier / 1024) /* the renewal took too long */
             assert_status(DIBS_OK, agent_unlock(holder, "x"));
     } while (fence / 1024 != earlier / 1024);
     restart(f->server);
@@ -196,7 +199,7 @@ static void only_an_older_dibs_owner_gives_way(void **state)
         {"foreign", "76", "0", NULL, 0}, {"dibs", "76", "0", NULL, 0},
         {OLD, "76", "", NULL, 0},   /* this server confirmed the lease: somebody took the lock away */
         {OLD, "76", "1", NULL, -1}, /* too late */
-        {OLD, "78", "1", NULL, 0},  /* no use in coming sooner */
+        {OLD, "78", "1", NULL, 0},  /* asking sooner would not help */
         {OLD, "76", "0", VOTES, 0}, /* at a member of a quorum the owner's key is a vote */
         {OLD, "76", "!0", VOTES, 0},     {NULL, "76", "0", VOTES, 2},
     };

@@ -226,7 +226,7 @@ static void lose_connections(struct play *play)
     server_do(play->f->server, "CLIENT KILL TYPE normal SKIPME yes");
 }
 
-/* A name and a prefix as long as they may be. */
+/* A name and a prefix of the greatest length. */
 static void prepare(struct play *play, fixture *f, const char *url)
 {
     static char prefix[513];
@@ -281,7 +281,7 @@ static void play_all(fixture *f, const char *url)
     perform(&play, list, "list");
     perform(&play, examine, "examine");
     assert_status(DIBS_OK, dibs_lock(play.other, play.name));
-    perform(&play, wait_and_fail, "trylock, timedlock in vain");
+    perform(&play, wait_and_fail, "trylock, timedlock that fail");
     assert_status(DIBS_OK, dibs_unlock(play.other, play.name));
     wait_for_others(&play, play.other, lock_and_unlock, "wait for another process, unlock for the next thread");
     wait_for_others(&play, play.rt, lock_and_unlock, "wait for a thread, unlock for the next");

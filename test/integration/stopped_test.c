@@ -43,7 +43,10 @@ static bool all_have_asked(void *arg)
     return server_asks(asked->server) >= asked->count;
 }
 
-/* When all threads have sent their commands and none has its reply, the process is stopped while the replies come. */
+/*
+ * When all threads have sent their commands and none has its reply, the process is stopped, and the replies arrive
+ * meanwhile.
+ */
 static void stop_in_between(fixture *f, process *team, script_server *net, const char *command)
 {
     struct asked asked = {f->server, server_asks(f->server) + THREADS};
@@ -70,8 +73,8 @@ static void all_lock_and_unlock(process *team)
 }
 
 /*
- * A connection is made when it is missed: the shared ones when those that stand are busy, the subscription when
- * somebody waits for a grant, or holds a lock for long, as on a busy machine.
+ * A connection is made when it is missing: a shared one when the open ones are busy, the subscription when a thread
+ * waits for a grant, or holds a lock for long, as on a busy machine.
  */
 static void await_all_connections(fixture *f, process *team)
 {
@@ -90,7 +93,7 @@ static void await_all_connections(fixture *f, process *team)
     f->rt = NULL;
 }
 
-/* Many threads share few connections: beside the thread that reads, others wake up with their time over. */
+/* Many threads share few connections: besides the thread that reads, others wake up after their deadline. */
 static void a_stopped_process_loses_no_call_and_no_connection(void **state)
 {
     fixture *f = *state;

@@ -1,12 +1,9 @@
-/*
- * The contract of all stores: what is begun, awaited and finished. So one
- * thread has several stores work at the same time.
- */
+/* The contract of all stores: begin, await and finish, by which one thread has several stores work at the same time. */
 #include "integration/store_setup.h"
 
 #define HANG_MS 300 /* so long a store that hangs is waited for */
 
-/* The connections that asks go over stand from now on: with replicas, asks have connections of their own. */
+/* Opens the connections for asks: with replicas, asks have connections of their own. */
 static void warm_up(struct world *w, struct seat *seat)
 {
     struct dibs__attempt attempt = attempt_for(w, "x", false);
@@ -51,7 +48,7 @@ static void requests_begun_at_several_stores_finish_at_each(struct world *w)
     }
 }
 
-/* Of these kinds finish does the whole, in every store. */
+/* For operations of these kinds, finish does everything, in every store. */
 static void an_operation_that_sends_nothing_at_first_may_be_begun(struct world *w)
 {
     struct seat *seat = sit(w, 0);
@@ -67,7 +64,7 @@ static void an_operation_that_sends_nothing_at_first_may_be_begun(struct world *
     expect_look(seat, "x", !owner.held && owner.fence == 0);
 }
 
-/* Whoever awaited the reply finishes without waiting, also when the deadline is over. */
+/* A thread that awaited the reply finishes without waiting, also when the deadline is over. */
 static void an_awaited_reply_is_finished_past_its_deadline(struct world *w)
 {
     struct seat *seat = sit(w, 0);
@@ -94,7 +91,7 @@ static void an_awaited_reply_is_finished_past_its_deadline(struct world *w)
     assert_false(end.release.again);
 }
 
-/* Threads on the same connections are not held up by what another has begun and does not wait for. */
+/* Requests that one thread has begun and does not wait for do not hold up other threads on the same connections. */
 static void a_begun_request_holds_nobody_up(struct world *w)
 {
     struct seat *seat = sit(w, 0);
@@ -118,7 +115,10 @@ static void a_begun_request_holds_nobody_up(struct world *w)
     }
 }
 
-/* The time of the common deadline goes by at the first; the reply of the second lies there and is taken. */
+/*
+ * The common deadline passes while the thread waits for the first store; the reply of the second has arrived and is
+ * taken.
+ */
 static void a_store_that_hangs_costs_no_other_its_reply(struct world *w)
 {
     struct seat *hangs = sit(w, 0), *serves = sit(w, 1);
@@ -183,7 +183,7 @@ static void a_begun_request_outlives_its_connection(struct world *w)
     for (int other = 0; other < MEMBERS - 1 && w->others[0][other]; other++)
         server_do(w->others[0][other], "CLIENT KILL TYPE normal SKIPME yes");
     dibs_status status = store_do(seat->store, &ask);
-    if (status == DIBS_UNAVAILABLE && answer.retired) { /* with replicas nothing settles what was sent */
+    if (status == DIBS_UNAVAILABLE && answer.retired) { /* with replicas the outcome stays in doubt */
         assert_true(w->kind->min_replicas > 0);
         assert_int_equal(attempt.number, 0);
         return;

@@ -64,7 +64,7 @@ static const struct kind {
 struct world;
 typedef void test_case(struct world *w);
 
-/* What a case has: up to three seats at the first of two servers, or at both. */
+/* The world of a case: up to three seats at the first of two servers, or at both. */
 struct world {
     const struct kind *kind;
     test_case *run;
@@ -86,7 +86,7 @@ static inline bool has_replica(void *arg)
     return online;
 }
 
-/* Who trusts the servers with TLS. */
+/* The configuration that trusts the servers with TLS. */
 static inline struct dibs__access *trust(void)
 {
     struct dibs__access *access = calloc(1, sizeof *access);
@@ -96,7 +96,7 @@ static inline struct dibs__access *trust(void)
     return access;
 }
 
-/* Those of all cases, which are slow to start. */
+/* The servers that all cases share, because they are slow to start. */
 static cluster *clusters[2];
 
 static inline int stop_clusters(void **state)
@@ -215,14 +215,14 @@ static inline dibs_status ask(struct seat *seat, struct dibs__attempt *attempt, 
     dibs_status status = store_ask(seat->store, attempt, seat_deadline(), answer, &error);
     assert_that(status == DIBS_OK || status == DIBS_BUSY, "an ask: %s", error.detail);
     assert_false(answer->retired);
-    /* A single try goes on while nothing is left of the lease that is in its way. */
+    /* A single try may be repeated while nothing is left of the lease in its way. */
     assert_true(attempt->number == number + 1 || (!attempt->wait && attempt->number > number));
     return status;
 }
 
 /*
- * A lock that is free, granted; returns the fence. Of a quorum only the majority of the masters has carried out what
- * went before: where others than those are the first to answer, the lock is free a moment later.
+ * Acquires a free lock; returns the fence. In a quorum only a majority of the masters has carried out an earlier
+ * release: where the other masters answer first, the lock is free a moment later.
  */
 static inline uint64_t get(struct seat *seat, struct dibs__attempt *attempt)
 {
@@ -270,7 +270,7 @@ static inline dibs_owner look(struct seat *seat, const char *name)
                     owner.remaining_ms);                                                                               \
     } while (0)
 
-/* That many share the name and wait for it. */
+/* Expects that so many share the name and so many wait for it. */
 static inline void expect_seen(struct seat *seat, const char *name, uint32_t sharers, uint32_t waiters)
 {
     expect_look(seat, name, owner.sharers == sharers && owner.waiters == waiters);

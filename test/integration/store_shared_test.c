@@ -1,4 +1,4 @@
-/* Locks that are shared, as all stores keep them: a table of cases. */
+/* Shared locks in all stores: a table of cases. */
 #include "integration/store_setup.h"
 
 #define SHARED_TOKENS 16
@@ -62,7 +62,9 @@ static void expect_taken(struct seat *seat, struct dibs__attempt *attempt)
     assert_in_range(answer.again_ms, 1, LEASE_MS);
 }
 
-/* So many grants were told in all; the last is of one of the two attempts, whose asks before are proof of it. */
+/*
+ * Expects so many grants in all for the seat. With replicas, and in a quorum, an ask must still confirm the last one.
+ */
 static void expect_told(struct world *w, struct seat *seat, unsigned count)
 {
     struct seat_grant grant = seat_await_grant(seat, count);
@@ -71,7 +73,7 @@ static void expect_told(struct world *w, struct seat *seat, unsigned count)
     assert_true(is_quorum(w) || grant.fence > 0); /* of a quorum a hint */
 }
 
-/* The attempt was granted by a push: the store says so to who asks. */
+/* The attempt was granted by a push: when it asks, the store confirms it. */
 static void expect_had(struct seat *seat, struct dibs__attempt *attempt)
 {
     struct dibs__answer answer;
@@ -206,7 +208,7 @@ static void all_waiting_sharers_are_let_in_together(struct world *w)
     expect_seen(seat, "x", 0, 5);
     give_back(seat, &alone);
     expect_told(w, other, 3);
-    if (is_quorum(w)) { /* there is no common queue: a master that was slow has another order, and who is told asks */
+    if (is_quorum(w)) { /* there is no common queue: a slow master has another order, and a hinted waiter asks */
         for (int i = 0; i < 3; i++)
             assert_true(wait_until(has_it, &(struct queueing){other, &sharers[i]}, LIMIT_MS));
         expect_seen(seat, "x", 3, 2);
@@ -256,7 +258,7 @@ static void a_waiter_gets_the_first_permit_given_back(struct world *w)
     give_back(other, &fourth);
 }
 
-/* Somebody who wanted the lock alone and gives up was all that those behind waited for. */
+/* The waiters behind waited only for the writer, which gives up. */
 static void a_writer_that_gives_up_lets_the_waiters_behind_it_in(struct world *w)
 {
     if (is_quorum(w)) /* there is no common queue */
@@ -333,7 +335,7 @@ static bool is_granted(void *arg)
     return ask(waiting->seat, waiting->attempt, &answer) == DIBS_OK;
 }
 
-/* However long the others renew theirs. */
+/* This holds although the others renew theirs. */
 static void the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over(struct world *w)
 {
     if (is_quorum(w)) /* majorities can't count */

@@ -16,7 +16,7 @@ static bool stands_in_queue(void *arg)
     return queueing->attempt->in_store;
 }
 
-/* Asks for a lock that is taken until the attempt stands in the queue: what tells of grants may not stand at first. */
+/* Asks for a lock that is taken until the attempt is in the queue: the subscription may not be ready at first. */
 static void queue_up(struct seat *seat, struct dibs__attempt *attempt)
 {
     assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the bid does not queue");
@@ -99,7 +99,7 @@ static void a_look_tells_the_owner(struct world *w)
     expect_look(seat, "x", !owner.held && owner.waiters == 0);
 }
 
-/* How often a walk told of the name x, and of the name with odd bytes; and whether it may go on. */
+/* How often a walk found the name x, and the name with odd bytes; and whether it may go on. */
 struct walked {
     unsigned x, odd, others;
     bool ends;
@@ -163,7 +163,7 @@ static void a_walk_tells_the_names_of_held_locks(struct world *w)
     assert_status(DIBS_OK, release(seat, ODD, odd.token));
 }
 
-/* What an examination told, and after how many findings there is no memory for more. */
+/* What an examination found, and after how many findings memory runs out. */
 struct examined {
     unsigned findings, connections, most;
 };
@@ -217,7 +217,7 @@ static void a_lock_can_be_taken_away(struct world *w)
     expect_free(seat, "x");
 }
 
-/* Not while somebody holds it. The next fence is larger all the same. */
+/* Not while somebody holds the lock. The next fence is larger nevertheless. */
 static void a_free_lock_is_forgotten(struct world *w)
 {
     struct seat *seat = sit(w, 0);
@@ -284,7 +284,7 @@ static void a_confirmed_retraction_leaves_nothing(struct world *w)
     assert_status(DIBS_OK, release(seat, "y", other.token));
 }
 
-/* In a quorum the first in the queue is told that the lock may be free. */
+/* A quorum hints the first in the queue that the lock may be free. */
 static void a_release_hints_the_first_in_the_queue(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);
@@ -320,7 +320,7 @@ static void a_release_grants_to_the_first_in_the_queue(struct world *w)
     expect_grant(w, other, 1, &first);
     assert_true(seat_last_grant(other).fence > fence);
     assert_int_equal(seat_last_grant(seat).count, 0);
-    assert_status(DIBS_OK, ask(other, &first, &answer)); /* and finds itself the owner */
+    assert_status(DIBS_OK, ask(other, &first, &answer)); /* and is told that it owns the lock */
     assert_int_equal(answer.fence, seat_last_grant(other).fence);
     other->store->ops->conclude(other->store, &first, true);
     assert_status(DIBS_OK, release(other, "x", first.token));
@@ -402,7 +402,7 @@ static void an_ask_with_a_release_queues_behind_the_waiters(struct world *w)
     assert_status(DIBS_OK, release(other, "x", waiter.token));
 }
 
-/* Returns once the store tells the seat of grants. */
+/* Returns once grants reach the seat. */
 static void have_it_listen(struct world *w, struct seat *seat, struct seat *other)
 {
     struct dibs__attempt owner = attempt_for(w, "y", false), waiter = attempt_for(w, "y", true);
@@ -452,7 +452,7 @@ static void fences_grow_for_every_asker(struct world *w)
     }
 }
 
-/* What it left in the queue is retracted; the attempt goes on under a new token as if it had never asked. */
+/* Its entry in the queue is retracted; the attempt goes on under a new token as if it had never asked. */
 static void a_concluded_attempt_leaves_nothing_in_the_store(struct world *w)
 {
     struct seat *seat = sit(w, 0), *other = sit(w, 0);

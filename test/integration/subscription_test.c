@@ -1,4 +1,4 @@
-/* A waiter whose subscription is broken, deaf, or not allowed: it costs time, never the lock, and no entry is left. */
+/* A waiter whose subscription is broken, deaf, or not allowed: that costs time, never the lock, and leaves no entry. */
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
@@ -118,7 +118,7 @@ static void await_another(fixture *f, long long old)
     assert_that(wait_until(is_another, &(struct subscriber){f->server, old}, LIMIT_MS), "the same subscriber");
 }
 
-/* The lock is granted to the waiter before it listens again, so it is not told. */
+/* The lock is granted to the waiter before it listens again, so the push does not reach it. */
 static void a_subscription_killed_at_the_release_costs_its_waiter_no_lock(void **state)
 {
     fixture *f = *state;
@@ -152,7 +152,7 @@ static void a_subscription_dropped_for_its_output_is_replaced(void **state)
 /* -------------------------------------------------------------------- deaf */
 
 /*
- * The server knows of no subscriber, whatever the waiter believes: the waiter subscribes anew, and is granted by push.
+ * The server knows of no subscriber, whatever the waiter believes: the waiter subscribes again, and is granted by push.
  */
 static void a_subscription_unknown_to_the_server_is_replaced(void **state)
 {
@@ -341,8 +341,8 @@ static void end_deaf(fixture *f, struct deaf_waiter *waiters, unsigned count)
 }
 
 /*
- * What they cost in three seconds: the subscriptions double their distance (ten in five seconds), and each waiter asks
- * every 50 to 100 ms, as without a right to subscribe. A machine that is slow makes both less.
+ * The cost in three seconds: the pauses between subscriptions double (ten in five seconds), and each waiter asks every
+ * 50 to 100 ms, as without the right to subscribe. On a slow machine both are fewer.
  */
 static void expect_no_storm(fixture *f, unsigned count, unsigned flags)
 {
@@ -411,7 +411,7 @@ static bool nobody_asks(void *arg)
     return now_ms() - rest->since >= RESTS_MS;
 }
 
-/* The proxy is corrected: the next subscription is heard, and the waiter is granted by push. */
+/* The proxy is corrected: the next subscription works, and the waiter is granted by push. */
 static void a_subscription_that_reaches_the_right_server_later_is_used(void **state)
 {
     fixture *f = *state;
@@ -517,9 +517,9 @@ static void pushes_need_only_the_documented_rights(void **state)
     end(&w);
 }
 
-/* ----------------------------------------------------------- who can't push */
+/* -------------------------------------------------- holders that can't push */
 
-/* A foreign holder tells nobody of its release: where the server may not either, a waiter asks every 50 to 100 ms. */
+/* A foreign holder announces no release: where the server may not either, a waiter asks every 50 to 100 ms. */
 static void waiters_poll_a_foreign_holder_without_tracking(void **state)
 {
     enum { ASKS = 20 };

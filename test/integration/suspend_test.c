@@ -1,6 +1,6 @@
 /*
  * A machine that was suspended for an hour: the clock that runs through suspend has jumped, the one that threads sleep
- * by has not. Nothing that was held is believed in, whoever waits gets the lock with a whole lease, and nobody twice.
+ * by has not. All earlier holds are lost, and a waiter gets the lock once, with a whole lease.
  *
  * The clock is the function below, in front of the C library's.
  */
@@ -72,7 +72,7 @@ static bool scheduler_slept_on(void *last)
 
 /*
  * The scheduler would have slept for a third of the lease, by a clock that stood still meanwhile. (A call that may wait
- * would have it look after a subscription, every few seconds.)
+ * would make the scheduler attend to a subscription, every few seconds.)
  */
 static void the_scheduler_notices_a_suspension(void **state)
 {
@@ -136,7 +136,7 @@ static void expect_whole_lease(fixture *f, actor *a, uint32_t lease_ms)
     assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
 }
 
-/* A push names an ask from before the suspension, and so proves nothing any more. */
+/* A push that names an ask from before the suspension proves nothing. */
 static void a_waiter_asks_again_after_a_suspension(void **state)
 {
     fixture *f = *state;

@@ -9,7 +9,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-/* What the test's own thread leaves for the child; written before the fork alone. */
+/* What the test's own thread leaves for the child; written only before the fork. */
 static dibs_task *task, *second;
 static dibs_queue *queue;
 
@@ -150,7 +150,7 @@ static void cancels_what_is_its_parents(dibs_runtime *rt)
     dibs_queue_free(queue);
 }
 
-/* It waits for its turn, or for the server; the second half with a completion that nobody has taken. */
+/* The begun call waits for its turn, or for the server; in the second half a completion has not been taken. */
 static void a_child_has_no_begun_call_of_its_parent(void **state)
 {
     fixture *f = *state;

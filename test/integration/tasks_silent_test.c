@@ -16,7 +16,7 @@ static bool is_free(void *arg)
            a.waiters == 0 && b.waiters == 0;
 }
 
-/* The call that asks returns at once all the same, and what it asked for is retracted. */
+/* The call that asks still returns at once, and its ask is retracted. */
 static void a_cancel_does_not_wait_for_a_silent_server(void **state)
 {
     fixture *f = *state;
@@ -84,7 +84,7 @@ static void take_keeps_its_time_while_the_server_is_silent(void **state)
     dibs_queue_free(q);
 }
 
-/* Nobody acknowledges: the grant is given back, also where the call was cancelled meanwhile. */
+/* No replica acknowledges: the grant is given back, also where the call was cancelled meanwhile. */
 static void a_grant_without_replicas_is_given_back(void **state)
 {
     fixture *f = *state;

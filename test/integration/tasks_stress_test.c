@@ -1,7 +1,7 @@
 /*
  * All calls of tasks and queues at once: 8 threads, 64 tasks, 4 queues, with cancels, frees, closes and forks, while
- * connections are cut and the server is stopped. Never are two inside; each begun call has one completion, or one at
- * most if its queue was freed; and nothing is left. DIBS_STRESS_SECONDS=10; DIBS_STRESS_SEED=1.
+ * connections are cut and the server is stopped. No two are ever inside at once; each begun call has one completion, or
+ * one at most if its queue was freed; and nothing is left. DIBS_STRESS_SECONDS=10; DIBS_STRESS_SEED=1.
  *
  * Locks, in this order: `running` (read by whoever makes a call, written by the thread that is about to close), a
  * queue's `life`, a slot's `mutex`, a slot's `life` (read by whoever uses the task, written to make or free it).
@@ -36,7 +36,7 @@ struct call { /* a begun call */
     struct life *queue;
 };
 
-struct life { /* a queue that is made anew now and then */
+struct life { /* a queue that is replaced now and then */
     pthread_rwlock_t life;
     dibs_queue *queue;
     atomic_uint generation;
@@ -302,7 +302,7 @@ static void cancel(unsigned *seed)
     dibs_task_cancel(slot->task);
     pthread_rwlock_unlock(&slot->life);
     if (pthread_mutex_trylock(&slot->mutex) == 0) {
-        slot->cancelled = true; /* or the task is another by now; then that is freed a little sooner */
+        slot->cancelled = true; /* or the slot has another task by now; then that one is freed a little sooner */
         pthread_mutex_unlock(&slot->mutex);
     }
 }
@@ -443,7 +443,7 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-/* On a busy machine the threads draw less in the same time, and what is seldom may not have been drawn. */
+/* On a busy machine the threads draw fewer actions in the same time, and may not have drawn a rare one. */
 static bool had_all(void)
 {
     return counts[GRANTED] > 100 && counts[CANCELLED] > 10 && counts[CLOSED] > 0 && counts[FORKED] > 0;

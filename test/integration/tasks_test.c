@@ -34,7 +34,7 @@ static dibs_runtime *open_at(const struct place *p)
     return rt;
 }
 
-/* What another process asked for just before may still be on its way to a quorum's masters, and splits the votes. */
+/* Asks of another process from just before may still be on their way to a quorum's masters, and split the votes. */
 static int64_t patience_of(const struct place *p)
 {
     return p->url_count > 1 ? LIMIT_MS : 0;
@@ -106,7 +106,7 @@ static void locks_and_unlocks(const struct place *p)
     dibs_close(rt);
 }
 
-/* Whoever is in a task acts for it, not for the thread, nor for the task around it. */
+/* A thread in a task acts for that task, not for itself, nor for the task around it. */
 static void a_thread_acts_for_the_innermost_task(const struct place *p)
 {
     dibs_runtime *rt = open_at(p);

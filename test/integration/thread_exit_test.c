@@ -1,4 +1,4 @@
-/* A thread that ends while holding: its locks are released, and somebody is told. */
+/* A thread that ends while it holds locks: they are released, and an event tells of it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -206,7 +206,7 @@ static void a_thread_may_end_with_a_lost_lock(void **state)
     assert_true(wait_until(nothing_held, f->rt, LIMIT_MS));
 }
 
-/* A program that starts a thread for each task must not grow. */
+/* The memory of a program that starts a thread for each task must not grow. */
 static void many_threads_that_end_leave_nothing(void **state)
 {
     fixture *f = *state;

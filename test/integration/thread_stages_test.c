@@ -1,7 +1,7 @@
 /*
  * Threads that end at every stage of a lock: while they wait here or in the store's queue, while they ask, at the
  * grant, with a lease that was handed to them, with a fair one, while they unlock. No call is a cancellation point, so
- * one that is cancelled inside comes out with what it got, and ends then: it leaves nothing, and whoever is next is
+ * a thread that is cancelled inside returns with its result, and ends then: it leaves nothing, and the next waiter is
  * served.
  */
 #include <pthread.h>
@@ -247,7 +247,7 @@ static void threads_may_end_while_they_unlock(void **state)
     f->config.handoff_ms = DIBS_NO_HANDOFF;
     fixture_open(f, LONG_LEASE_MS);
     second = open_runtime(f->server, LONG_LEASE_MS);
-    for (int i = 0; i < 6; i++) { /* nobody waits; one here, for whom it asks again; one elsewhere */
+    for (int i = 0; i < 6; i++) { /* no waiter; a local one, for which the release asks again; one in another process */
         actor *a = actor_start();
         actor *next = actor_start();
         dibs_runtime *rt = i % 3 == 1 ? f->rt : second;
@@ -350,7 +350,7 @@ static void a_thread_may_end_with_a_fair_lease(void **state)
 
 /* ------------------------------------------------------------------ at the grant */
 
-/* The cancel and the grant at the same moment, more or less: whichever is first, nothing is left. */
+/* The cancel and the grant come at about the same moment: whichever is first, nothing is left. */
 static void a_thread_may_end_right_at_the_grant(void **state)
 {
     enum { TIMES = 60 };

@@ -1,8 +1,8 @@
 /*
  * Locks over TLS: they work as over a plain connection, also where records come in pieces, keys change, connections
- * break, processes fork and the server is slow or no server at all. Whom the library trusts: tls_trust_test.c.
+ * break, processes fork and the server is slow or speaks no TLS. For what the library trusts see tls_trust_test.c.
  *
- * Where TLS is not built in: it is refused, and the refusal says why.
+ * Without TLS in the build, its URLs are refused, and the error says why.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -33,7 +33,7 @@ static const char *url_of(int port)
     return url;
 }
 
-/* ----------------------------------------------------------------- as ever */
+/* ------------------------------------------------------------ ordinary use */
 
 static void locks_work_over_tls(void **state)
 {

@@ -1,7 +1,6 @@
 /*
- * Whom the library trusts, and with what it is let in: certificates that are right and wrong on either side, names,
- * versions of TLS, and the files of the configuration. Where TLS is not built in, there is nothing to trust: see
- * tls_test.c.
+ * Which servers the library trusts, and which clients a server accepts: right and wrong certificates on either side,
+ * names, versions of TLS, and the files of the configuration. For builds without TLS see tls_test.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -277,7 +276,7 @@ static const struct {
     {"ca.crt", "client.crt", "locked.key", "tls_key_file", "locked.key", ""},
 };
 
-/* A key that is kept with a password is of no use: nobody is asked for that. */
+/* A key with a password can't be used: dibs has no way to ask for one. */
 static void write_locked_key(void)
 {
     write_file("locked.key", "-----BEGIN ENCRYPTED PRIVATE KEY-----\n"
@@ -311,7 +310,7 @@ static void useless_certificate_files_are_named(void **state)
     assert_true(right);
 }
 
-/* Whom the system trusts is asked where no file says otherwise. */
+/* The system's certificates count where no file is configured. */
 static void the_systems_certificates_are_the_default(void **state)
 {
     server *s = server_start(&(server_options){.tls = folder});

@@ -1,6 +1,6 @@
 /*
- * doc/ACCOUNTS.md, beyond one server: each rule is enough, and of what it has more than the rule for one server, each
- * right is used.
+ * doc/ACCOUNTS.md, beyond one server: each rule is enough, and each right that it has beyond the rule for one server is
+ * used.
  */
 #include <ctype.h>
 #include <stdio.h>

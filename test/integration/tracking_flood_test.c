@@ -1,4 +1,4 @@
-/* Very many messages at once: all are worked off soon, and what is due meanwhile is not late. */
+/* Very many messages at once: all are processed soon, and nothing that is due meanwhile is late. */
 #include <stdio.h>
 
 #include "support/actor.h"
@@ -124,8 +124,8 @@ static void a_flood_of_messages_delays_no_renewal(void **state)
 }
 
 /*
- * The server's table is too small for all: so the server tells of keys that have not changed. Each is looked at, which
- * enters it again: that goes on, but must neither cost a lock nor keep the processor busy.
+ * The server's table is too small for all keys, so the server tells of keys that have not changed. Each look enters its
+ * key again: this goes on, but must neither cost a lock nor keep the processor busy.
  */
 static void a_tracking_table_that_is_too_small_costs_no_lock(void **state)
 {
@@ -144,7 +144,7 @@ static void a_tracking_table_that_is_too_small_costs_no_lock(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
-/* A client without dibs has the lock, and changes its key all the time: who waits asks as if it were not told. */
+/* A client without dibs has the lock, and keeps changing its key: the waiter asks as often as without messages. */
 static void a_foreign_key_that_keeps_changing_causes_little_load(void **state)
 {
     enum { STREAM_MS = 1500, REST_LEAST_MS = 50, FIRST = 8 };

@@ -1,6 +1,4 @@
-/*
- * A client that knows nothing of dibs has the lock: those who wait are told when it is free, and hardly ask meanwhile.
- */
+/* A client that does not use dibs has the lock: waiters are told when it is free, and rarely ask meanwhile. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +25,7 @@ static void take_by_hand(fixture *f, const char *value)
     server_do(f->server, "SET lock:x %s PX 600000", value);
 }
 
-/* A thread waits, and the server is to tell of the lock. */
+/* A thread waits, and the server tracks the lock for it. */
 static actor *begin_waiting(fixture *f)
 {
     actor *thread = actor_start();
@@ -93,7 +91,7 @@ static void a_waiter_is_told_of_a_foreign_keys_expiry(void **state)
     actor_end(thread);
 }
 
-/* The holder goes on to live, endlessly, and then for a moment: each change is told. */
+/* The key loses its expiry, gets a long one, and then a short one: each change is told. */
 static void a_waiter_is_told_when_a_foreign_keys_expiry_changes(void **state)
 {
     fixture *f = *state;
@@ -139,7 +137,7 @@ static void a_waiter_for_a_foreign_key_rarely_asks(void **state)
     expect_granted(f, thread, since);
 }
 
-/* That it is told makes no wait longer than it may be. */
+/* Messages do not prolong a wait beyond its limit. */
 static void a_wait_for_a_foreign_key_ends_in_time(void **state)
 {
     enum { WAIT_MS = 700 };
@@ -241,8 +239,8 @@ static void several_threads_wait_for_a_foreign_key(void **state)
 }
 
 /*
- * They have waited for longer than the half of a lease, after which who has not asked loses its place: all ask in time,
- * so the lock goes to the first.
+ * The threads have waited for more than half of a lease. After that time a waiter that has not asked loses its place:
+ * all ask in time, so the lock goes to the first.
  */
 static void fair_waiters_for_a_foreign_key_keep_their_places(void **state)
 {
@@ -265,7 +263,7 @@ static void fair_waiters_for_a_foreign_key_keep_their_places(void **state)
     }
 }
 
-/* Two processes wait: one gets the lock by its own ask, the other by the former's release. */
+/* Several processes wait: one gets the lock by its own ask, the next ones by a release. */
 static void several_processes_wait_for_a_foreign_key(void **state)
 {
     enum { AGENTS = 3 };
@@ -333,7 +331,7 @@ static void a_waiter_sees_one_foreign_holder_after_another(void **state)
     expect_told_of_the_last(*state, changes, sizeof changes / sizeof *changes);
 }
 
-/* What stands there is no string: nobody has the lock that dibs could tell of, but it is not free either. */
+/* The key is no string: it shows no holder, but the lock is not free either. */
 static void a_key_of_another_type_is_an_error_until_it_is_gone(void **state)
 {
     fixture *f = *state;
@@ -348,7 +346,10 @@ static void a_key_of_another_type_is_an_error_until_it_is_gone(void **state)
     expect_works(f, f->rt, "x");
 }
 
-/* A runtime takes the lock over from the foreign client: the waiter then waits for that, and is granted its release. */
+/*
+ * A runtime takes the lock over from the foreign client: the waiter then waits for that runtime, and its release grants
+ * the lock.
+ */
 static void a_waiter_is_told_when_dibs_takes_a_foreign_lock_over(void **state)
 {
     fixture *f = *state;
@@ -379,7 +380,7 @@ struct late {
     actor *thread;
 };
 
-/* A thread waits; the read that is to make the server tell of the lock is on its way. */
+/* A thread waits; the read that makes the server track the lock is on its way. */
 static struct late begin_late(fixture *f)
 {
     struct late late = {script_server_start(&(script_options){.backend = f->server->socket_path}), actor_start()};
@@ -402,7 +403,7 @@ static void end_late(fixture *f, struct late *late)
     script_server_stop(late->net);
 }
 
-/* The holder has released the lock by then, which nobody told: so the read does. */
+/* The holder has released the lock by then without a message: the read shows it. */
 static void a_read_after_the_foreign_release_tells_of_it(void **state)
 {
     fixture *f = *state;
@@ -555,7 +556,7 @@ static void a_foreign_release_is_noticed_for_a_long_name(void **state)
     expect_told_of_name(*state, NULL, name);
 }
 
-/* What changes in another database is no end; the server's messages do not tell which it is. */
+/* A change in another database is no release; the server's messages do not name the database. */
 static void a_foreign_release_is_noticed_in_another_database(void **state)
 {
     fixture *f = *state;

@@ -1,5 +1,5 @@
 /*
- * A lock that is deleted, overwritten or taken away is known to be lost at once: long before its lease would be
+ * The holder of a lock that is deleted, overwritten or taken away learns of it at once, long before its lease would be
  * renewed, which here takes 10 s and more.
  */
 #include <stdio.h>
@@ -111,12 +111,12 @@ static void a_loss_by_a_forced_unlock_is_noticed(void **state)
         expect_told_of_loss(f, "x", since);
         events_destroy(&f->events);
         events_init(&f->events);
-        server_do(f->server, "FLUSHALL"); /* the fence was read too: the table is to be empty */
+        server_do(f->server, "FLUSHALL"); /* the fence was read too: this empties the table */
     }
     dibs_close(other);
 }
 
-/* Deleted before the server tracks it: the first look finds that. */
+/* The lock is deleted before the server tracks it: the first look finds that. */
 static void a_loss_before_tracking_begins_is_noticed(void **state)
 {
     fixture *f = *state;
@@ -160,7 +160,7 @@ static void the_loss_of_one_of_many_locks_is_noticed(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
-/* A fixed lease is never renewed: only thus can it be known before its end that it is lost. */
+/* A fixed lease is never renewed: only tracking can show before its end that it is lost. */
 static void the_loss_of_a_fixed_lease_is_noticed(void **state)
 {
     fixture *f = *state;
@@ -236,7 +236,7 @@ static void a_removed_expiry_is_no_loss(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-/* What the message tells of is undone by the time of the look. */
+/* By the time of the look, the change that the message tells of is undone. */
 static void a_key_renamed_and_renamed_back_is_no_loss(void **state)
 {
     fixture *f = *state;
@@ -360,7 +360,7 @@ static void a_loss_is_noticed_after_the_subscription_broke(void **state)
     expect_told_of_loss(f, "x", since);
 }
 
-/* What is lost while nothing is tracked is found by the look when tracking begins again. */
+/* A loss while nothing is tracked is found by the look when tracking begins again. */
 static void a_loss_while_nothing_is_tracked_is_noticed(void **state)
 {
     fixture *f = *state;
@@ -466,9 +466,9 @@ static void a_loss_is_noticed_in_another_database(void **state)
 }
 
 /*
- * The thread that blocked has just stopped to read what the server tells, and leaves that to the next one that blocks
- * for 50 ms, if none here holds a lock: a loss that is known earlier was read by another. A busy machine is slow by
- * itself, so that some rounds are enough.
+ * The thread that blocked has just stopped reading the messages of the server, and leaves them to the next thread that
+ * blocks within 50 ms, unless this process holds a lock. A loss that is noticed sooner was read by another thread. A
+ * busy machine is slow by itself, so that some rounds are enough.
  */
 enum { EARLY_MS = 35, ROUNDS = 100, EARLY_ROUNDS = 5 };
 

@@ -1,6 +1,6 @@
 /*
- * What dibs does itself to the locks that are tracked: short locks are never tracked, and a message about a renewal, a
- * release or a hand-over costs one command at most and ends nothing.
+ * What dibs itself does to tracked locks: short locks are never tracked, and a message about a renewal, a release or a
+ * hand-over costs one command at most and ends nothing.
  */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static void expect_tracked_still(fixture *f, const char *name)
 
 /* ----------------------------------------------------------------- short locks */
 
-/* Where the machine keeps the thread from running, a lock is not short: as many may be looked at as were not. */
+/* Where the machine keeps the thread from running, a lock is not short, and may be looked at. */
 static void short_locks_are_not_tracked(void **state)
 {
     enum { PAIRS = 1000, SHORT_MS = 15 };
@@ -279,7 +279,7 @@ static void a_lock_that_goes_to_another_runtime_costs_one_command_at_most(void *
 
 /* ------------------------------------------------------------- messages out of time */
 
-/* The message tells of a release that is long done when it comes: the lock is held again by then, and tracked. */
+/* The message tells of an old release: the lock is held again by then, and tracked. */
 static void a_message_of_an_older_lease_ends_nothing(void **state)
 {
     fixture *f = *state;
@@ -378,8 +378,8 @@ static void a_child_tracks_by_itself(void **state)
 }
 
 /*
- * A fair lock went from one thread to another, and the first one's release is not answered yet: what becomes of the
- * second one's lease is known all the same.
+ * A fair lock went from one thread to another, and the first one's release is not answered yet: a loss of the second
+ * one's lease is noticed nevertheless.
  */
 static void a_change_during_an_unanswered_release_is_noticed(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * Where the server may not or cannot tell of changes, or what it tells gets lost, all is as it was without that: losses
- * are known by the next renewal, and waiters ask a foreign holder's key every 50 to 100 ms.
+ * If the server may not or cannot tell of changes, or its messages get lost, the library works without them: the next
+ * renewal finds losses, and waiters poll a foreign holder's key every 50 to 100 ms.
  */
 #include <stdio.h>
 #include <string.h>
@@ -142,7 +142,7 @@ static void await_refused(server *s, const char *what)
     assert_that(wait_until(is_refused, &(struct refusal){s, what}, LIMIT_MS), "%s is not refused", what);
 }
 
-/* what: the command, channel or key that the rules forbid. */
+/* `what` is the command, channel or key that the rules forbid. */
 static void expect_as_before(fixture *f, const char *rules, const char *what)
 {
     open_as(f, rules);
@@ -323,7 +323,7 @@ static bool is_begun(void *arg)
     return tracking_calls(arg) >= 2;
 }
 
-/* None ever comes: that is found out within the time of a command, and tracking is not relied on. */
+/* No message ever arrives: the library finds that out within a command timeout, and does not rely on tracking. */
 static void expect_found_out(fixture *f, void (*drop)(script_server *net, bool on), bool pushes)
 {
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -352,7 +352,9 @@ static void tracking_is_off_behind_a_proxy_that_swallows_all_messages(void **sta
     expect_found_out(*state, script_server_drop_pushes, false);
 }
 
-/* As long as the server has not said whether it tells, all is as before; that is no reason to wait at the end, either.
+/*
+ * Until the server has answered the probe, the library works without tracking; the close does not wait for the answer
+ * either.
  */
 static void locks_work_while_tracking_is_probed(void **state)
 {
@@ -372,7 +374,9 @@ static void locks_work_while_tracking_is_probed(void **state)
     assert_in_range(now_ms() - since, 0, SOON_MS);
 }
 
-/* Messages get lost when they are relied on: a renewal finds a loss, and a waiter asks after a third of its lease. */
+/*
+ * Messages get lost after tracking was confirmed: a renewal finds a loss, and a waiter asks after a third of its lease.
+ */
 static void lost_tracking_messages_cost_time_and_nothing_else(void **state)
 {
     fixture *f = *state;

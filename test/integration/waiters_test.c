@@ -1,4 +1,4 @@
-/* Who waits for a lock: what dibs_query_waiters tells of its queue. */
+/* The waiters of a lock: what dibs_query_waiters tells of its queue. */
 #include "integration/queue_setup.h"
 #include "support/actor.h"
 #include "support/queue.h"
@@ -40,7 +40,7 @@ static void waiters_are_listed_in_queue_order(void **state)
     clear_scene(&c);
 }
 
-/* As one of a client that names itself so: it can't drive a terminal. */
+/* The token of a client with such a label can't control a terminal. */
 static void a_token_that_does_not_print_is_escaped(void **state)
 {
     fixture *f = *state;
@@ -98,7 +98,7 @@ static bool somebody_waits(void *arg)
     return dibs_query(arg, "mine", &owner) == DIBS_OK && owner.waiters > 0;
 }
 
-/* In memory it is not known when an entry asked last. */
+/* A store in memory does not know when an entry asked last. */
 static void expect_own_waiter(const char *url, bool asked_known)
 {
     dibs_runtime *rt = open_url(url, NULL);

@@ -1,4 +1,4 @@
-/* Waiting: as long as asked, no longer than needed. */
+/* Waiting: as long as requested, no longer than needed. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +66,7 @@ static void stall_retractions(script_server *net)
                       (script_rule){.match = dibs__script_sha(DIBS__SCRIPT_retract), .action = SCRIPT_STALL_REQUEST});
 }
 
-/* Until nobody is in the queue any more. */
+/* Lets the retractions reach the server, and waits until the queue is empty. */
 static void let_retractions_through(server *s, script_server *net)
 {
     script_server_clear(net);
@@ -76,8 +76,8 @@ static void let_retractions_through(server *s, script_server *net)
 }
 
 /*
- * What the runtime retracts in the background does not reach the server here. Only of calls that the machine ran in
- * time, of which there must be some: the others may leave the queue a moment later.
+ * Retractions in the background do not reach the server here. This concerns only calls that the machine ran in time,
+ * and there must be some: the others may leave the queue a moment later.
  */
 static void a_waiter_has_left_the_queue_when_its_call_returns(void **state)
 {
@@ -279,7 +279,7 @@ static void a_lost_push_costs_time_and_nothing_else(void **state)
         actor_begin_lock(waiter, deaf, "x", DIBS_WAIT_FOREVER);
         queue_await(f->server, "x", 1);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        assert_int_equal(queue_size(f->server, "x"), 0); /* the waiter has been granted, and does not know */
+        assert_int_equal(queue_size(f->server, "x"), 0); /* the waiter owns the lock, and does not know it */
         server_string(f->server, token, sizeof token, "GET lock:x");
         assert_status(DIBS_OK, actor_result(waiter));
         believed = now_ms();
@@ -349,7 +349,7 @@ static void giving_up_while_granted_leaves_no_lock_behind(void **state)
     dibs_close(second);
 }
 
-/* A store far away: each answer takes 40 ms. It was heard, and it said that the lock is taken: no outage. */
+/* A distant store: each answer takes 40 ms. It did answer that the lock is taken, so this is no outage. */
 static void a_slow_store_is_not_an_unreachable_one(void **state)
 {
     fixture *f = *state;

@@ -23,7 +23,7 @@
  *
  * Property: at most one client holds the lock.
  *
- * Faults, each of which breaks it (-DFAULT_...)
+ * Faults; each breaks it (-DFAULT_...)
  *   ONE_KNOWS    a quorum is new where a majority does not know, though one that was heard knows.
  *   SILENT       it is new though one was not heard yet, also to a client that has heard a majority that knows.
  *   ONE_LOOK     it is new after one look, with whatever mark that found (with NEW).

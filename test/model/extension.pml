@@ -22,7 +22,7 @@
  * Property
  *   OWNED  who believes that it holds is the owner of K, and K lives at least as long as the belief.
  *
- * Faults, each of which breaks that property (-DFAULT_...)
+ * Faults; each breaks that property (-DFAULT_...)
  *   NO_BOUND     the rule is left out. The short extension is stuck, is sent again and answered, a long one is
  *                answered; then the stuck one arrives.
  *   NO_TIME      an extension has no time after which it does nothing, though the rule takes it to have one.

@@ -1,5 +1,5 @@
 /*
- * The fences of a quorum of five masters, of which two may fail at a time.
+ * The fences of a quorum of five masters. Two of them may fail at a time.
  *
  * What is modelled
  *   One name. Each master keeps F, its last fence. A fence is the master's clock, or one more than the last, or than the
@@ -12,12 +12,12 @@
  *   floor is read at three masters that may vote, one after the other, and it may vote.
  *
  * What is not modelled
- *   Time: see quorum.pml. Raises that arrive late: they make F larger, and nobody holds by them. Older data: they are a loss
- *   of which less is lost.
+ *   Time: see quorum.pml. Raises that arrive late: they make F larger, and nobody holds by them. Older data: that is a
+ *   smaller loss than all data.
  *
  * Property: every hold has a larger fence than the hold before.
  *
- * Faults, each of which breaks it (-DFAULT_...)
+ * Faults; each breaks it (-DFAULT_...)
  *   NO_FLOOR    who lost its data votes with whatever its clock shows.
  *   CLOCKS      the floor is what the clocks show of those that can be reached.
  *   TOO_SOON    the floor is read before the wait is over.

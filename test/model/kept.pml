@@ -27,7 +27,7 @@
  *              a keeper that dies is in the way.
  *   SOON       (PROMPT) the other does not wait longer than: for one tick, where no recall is lost; for STRETCH + KEEP ticks.
  *
- * Faults, each of which breaks the property behind it (-DFAULT_...)
+ * Faults; each breaks the property behind it (-DFAULT_...)
  *   DEADLINE_LATER  EXCLUSION  a lease is shortened in the store before the keeper's own deadline is
  *   TAKEN_LATE      EXCLUSION  a kept lease is taken again without a look at its deadline: after its loss
  *   TAKEN_RECALLED  EXCLUSION  a kept lease is taken again while its retraction is under way

@@ -41,7 +41,7 @@
  *   No client is stuck: the only end states are those where all is done. With ONCE each client makes one bid, so that
  *   there is an end; with TROUBLES, a client that is stuck can't always give up or die.
  *
- * Faults, each of which breaks the property behind it (-DFAULT_...)
+ * Faults; each breaks the property behind it (-DFAULT_...)
  *   NON_ATOMIC_POP  EXCLUSION  other scripts may run between a release's choice of the head and its grant and pop. The
  *                              release frees K and chooses B; meanwhile A's ask gets K, as B's subscriber is broken
  *                              just then; then the release overwrites K with B, and B is told.
@@ -635,7 +635,7 @@ proctype Other_party() {
 #define in_time(c) (!due(c) || !client[c].overdue)
 #endif
 
-/* A tick that would change nothing does not come, so a client that waits in vain is stuck in an end state. */
+/* A tick that would change nothing does not come, so a client that waits for ever is stuck in an end state. */
 #define grows(c) \
     ((ages(c) && client[c].age < LEASE) || \
      (entry[c].place > 0 && entry[c].seen < HALF))

@@ -1,5 +1,5 @@
 /*
- * A quorum: a lock on a majority of three independent masters, of which one may fail.
+ * A quorum: a lock on a majority of three independent masters. One of them may fail.
  *
  * What is modelled
  *   Three masters. Each keeps whose the lock's key is, and the fence. A script is one step. A fence is the master's
@@ -10,11 +10,11 @@
  *   behind is retracted. One request of a client at each master is under way at a time.
  *   Master 0 fails, again and again: it loses all its data (WIPE: a crash without a disk, or FLUSHALL), or its clock
  *   steps forward, so that the key expires early (STEP). A step that is so small that nobody notices it is within the
- *   margin of the leases that count then; a second one makes a step with it that is noticed, because what is known of a
- *   clock is not known anew with each answer. A master that is stopped is one that requests arrive at late.
+ *   margin of the leases that count then; a second one makes a step with it that is noticed, because an answer does not
+ *   replace what is known of a clock by earlier ones. A master that is stopped is one that requests arrive at late.
  *   After a WIPE the master must not vote until it was admitted, and the longest lease is over since, and its clock has
- *   passed what the others showed then. After a STEP, who asks and knows the clock of before is refused as too late, or is
- *   granted what it does not count and retracts; and the master must not vote for the longest lease.
+ *   passed what the others showed then. After a STEP, who asks and knows the clock of before is refused as too late, or
+ *   is granted what it does not count and retracts; and the master must not vote for the longest lease.
  *
  * What is not modelled
  *   Waiters and hints, which decide nothing. Drift within the margin. A client that is started after a STEP: it does not
@@ -30,7 +30,7 @@
  *   MUTEX  at most one client believes that it holds the lock. Any number of bids, without fences.
  *   FENCE  every hold has a larger fence than the hold before. With BIDS bids, and WIPES losses of data, in all.
  *
- * Faults, each of which breaks the property behind it (-DFAULT_...)
+ * Faults; each breaks the property behind it (-DFAULT_...)
  *   MINORITY       MUTEX  one master is enough.
  *   FROM_ANSWERS   MUTEX  a lease counts from the last answer: no key is sure.
  *   VOTES_AT_ONCE  MUTEX  a master that lost its data votes at once.
@@ -235,7 +235,7 @@ inline take_raise(c, m) {
 #endif
 }
 
-/* To top up is to be granted the lock, and needs the right to vote. */
+/* Topping up grants the lock, so it needs the right to vote. */
 #ifdef FAULT_TOPS_UP_FREELY
 #define may_top_up(c, m) true
 #else

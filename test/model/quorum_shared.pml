@@ -1,6 +1,6 @@
 /*
- * A lock on a quorum that may be shared: some clients share it, others want it alone, on a majority of three independent
- * masters, of which one may lose its data.
+ * A lock on a quorum that may be shared: some clients share it, others want it alone, on a majority of three
+ * independent masters. One of them may lose its data.
  *
  * What is modelled
  *   Three masters. Each keeps who has the lock there: one token that has it alone, or any number that share it, each with
@@ -29,7 +29,7 @@
  *          for with MUTEX.
  *   FENCE  a hold alone has a larger fence than all holds before it, a shared one than all holds alone before it.
  *
- * Faults, each of which breaks the property behind it (-DFAULT_...)
+ * Faults; each breaks the property behind it (-DFAULT_...)
  *   MINORITY        MUTEX  one master is enough.
  *   LEAVES_ALL      MUTEX  a sharer that leaves takes out all who share the lock at that master.
  *   NEWEST_LIFE     MUTEX  a master keeps the lock as long as the lease of the sharer that came or renewed last.
@@ -121,7 +121,7 @@ bool wiped = false; /* it lost its data before */
 bool retracts[ALL] = false;
 #endif
 #ifdef FAULT_FINAL_EARLY
-bool left[ALL] = false; /* a request is under way of which nobody thinks any more */
+bool left[ALL] = false; /* a request is under way whose client has forgotten it */
 #endif
 #ifdef BIDS
 byte bids = 0;
@@ -305,7 +305,7 @@ inline take_raise(c, m) {
 #endif
 }
 
-/* To top up is to be let in, and needs the right to vote. */
+/* Topping up lets the client in, so it needs the right to vote. */
 #ifdef FAULT_TOPS_UP_FREELY
 #define may_top_up(c, m) is_free(c, m)
 #else

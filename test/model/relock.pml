@@ -19,7 +19,7 @@
  *   ORDER      a client that waits is not passed by one that asks later.
  *   OVER       where all is done, K is free.
  *
- * Faults, each of which breaks the property behind it (-DFAULT_...)
+ * Faults; each breaks the property behind it (-DFAULT_...)
  *   NO_LOOK_AT_F    FENCE      the fence is used again though another was granted the lock since.
  *   F_BEFORE_K      FENCE      F is read before K is set: another has the lock in between.
  *   NO_LOOK_AT_Q    ORDER      K is kept though somebody waited.

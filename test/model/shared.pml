@@ -21,7 +21,7 @@
  *   SERVED     when a script ends, a live head of the queue does not fit.
  *   GONE       a dead one's place is nobody's once its lease is over: when a script has looked at the sharers.
  *
- * Faults, each of which breaks the property behind it (-DFAULT_...)
+ * Faults; each breaks the property behind it (-DFAULT_...)
  *   PASSED_WRITER  ORDER   an ask to share does not look at the queue
  *   UNSERVED       SERVED  who gives up leaves the queue without serving it
  *   DEAD_KEPT      GONE    who counts the sharers does not take out the dead

@@ -26,7 +26,7 @@
  *   TOLD       (without TROUBLE) where nothing is under way or due, no holder whose lock was looked at since the
  *              connection was made believes in a lease whose lock was taken.
  *
- * Faults, each of which breaks the property behind it (-DFAULT_...)
+ * Faults; each breaks the property behind it (-DFAULT_...)
  *   MESSAGE_DECIDES  TRUE_LOSS  a message makes the lease lost. It is one for an older lease.
  *   PROLONGS         BOUNDED    a message makes the lease last longer.
  *   FORGOTTEN        TOLD       a message that comes while a renewal is in flight is forgotten. The renewal ran before.
@@ -80,7 +80,7 @@ bool holds = true;     /* the process believes in its lease */
 byte age = 0;          /* ticks since the sending of what proves the lease was */
 byte sent_age = 0;     /* ticks since the sending of the renewal in flight */
 bool watched = false;  /* the look at K was sent on this connection */
-bool due = false;      /* K is to be renewed at once */
+bool due = false;      /* K must be renewed at once */
 bool hinted = false;   /* because of a message; else because of a look */
 bool changed = false;  /* a message came while a renewal was in flight */
 mtype look = none;

@@ -30,7 +30,7 @@ tap 'it happens: a message comes twice' happens DOUBLED_MESSAGE 2
 tap 'it happens: a message is for an older lease' happens OLD_MESSAGE 3
 tap 'it happens: a message is for what the process did itself' happens OWN_MESSAGE 4
 tap 'it happens: a message comes during a renewal' happens IN_FLIGHT 5
-tap 'it happens: the connection is made anew' happens RECONNECT 6
+tap 'it happens: the connection is made again' happens RECONNECT 6
 tap 'it happens: a loss is known by a message' happens LOSS_BY_MESSAGE 7
 tap 'it happens: a loss is known by a look' happens LOSS_BY_LOOK 8
 tap_end

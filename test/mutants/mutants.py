@@ -146,7 +146,7 @@ class Compiler:
         return out
 
     def make(self, slip, text, folder):
-        """The objects, {source: file}, and what they say; None where it is to be drawn again."""
+        """The objects, {source: file}, and what they say; None where another must be drawn."""
         os.makedirs(folder, exist_ok=True)
         changed = slips.mutated(text, slip)
         if slip.path.endswith(".lua"):
@@ -247,7 +247,7 @@ def again(tree, args, results):
 
 
 def programs_for(slip, known):
-    """The names of the programs that run the slip's statement, in the order in which they are to be run."""
+    """The names of the programs that run the slip's statement, in the order in which to run them."""
     name = re.sub(r"\.\w+$", "", os.path.basename(slip.path))
 
     def reaches(lines):

@@ -106,7 +106,7 @@ def spread(jobs, work, todo, tell):
 
 
 def end_in_order(*_):
-    """On SIGTERM: through all that is to be cleaned up."""
+    """On SIGTERM: through all the clean-up."""
     sys.exit(1)
 
 
@@ -405,7 +405,7 @@ def lines_of_c(tree, folder):
 
 
 def count_lines(tree, jobs):
-    """What each program runs, by its name: kept in a file, and found anew only where something changed."""
+    """What each program runs, by its name: kept in a file, and measured again only where something changed."""
     path = os.path.join(tree.work, "counted.json")
     known = {name: Known(**value) for name, value in json.loads(read(path)).items()} if os.path.exists(path) else {}
     keys = {program: tree.key(program) for program in tree.programs()}

@@ -1,4 +1,4 @@
-"""Small slips of a programmer, found in C and Lua sources: each is a piece of the text and what stands there instead.
+"""Small slips of a programmer, made in C and Lua sources: each is a piece of the text and its replacement.
 
 Mutated is what runs: the bodies of functions in C, the statements in Lua. Comments, strings, preprocessor lines, tables
 of constants, declarations without a value and preconditions (DIBS__REQUIRE, _Static_assert) are left alone. No slip

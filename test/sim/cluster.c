@@ -1,4 +1,6 @@
-/* A cluster: which node has which slot, as each of them knows it; what a node turns away; and slots that move. */
+/*
+ * A cluster: which node has which slot, as each of them knows it; which commands a node redirects; and slots that move.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,9 +8,9 @@
 #include "commands.h"
 #include "redis/slot.h"
 
-#define NODE_TIMEOUT (1 * SIM_S)   /* one that is away for so long makes all others refuse: some slots are not served */
-#define SETTLES_FOR (200 * SIM_MS) /* one that was begun anew refuses so long */
-#define GOSSIP_MOST (500 * SIM_MS) /* so long it takes until the other nodes know */
+#define NODE_TIMEOUT (1 * SIM_S)   /* a node that is away for longer makes all others refuse: slots are not served */
+#define SETTLES_FOR (200 * SIM_MS) /* a node that was started again refuses for so long */
+#define GOSSIP_MOST (500 * SIM_MS) /* for so long the other nodes do not know */
 
 struct sim_cluster {
     unsigned char owner[DIBS__SLOTS], to[DIBS__SLOTS], from[DIBS__SLOTS]; /* numbers of servers; 0: none */
@@ -163,7 +165,7 @@ bool sim_cluster_move_key(struct sim_server *from, struct sim_server *to, unsign
     return key != NULL;
 }
 
-/* The node learns whose the slot is. */
+/* The node learns which node owns the slot. */
 void sim_cluster_own(struct sim_server *server, unsigned slot, int owner)
 {
     struct sim_cluster *cluster = server->cluster;
@@ -238,7 +240,7 @@ void sim_cluster_move(const char *key, int which, int64_t pause, int64_t until)
         move->to = move->to->next ? move->to->next : sim_servers;
     for (struct sim_server *server = sim_servers; server; server = server->next)
         if (server->cluster->owner[slot] != from->number || moving[slot])
-            return; /* it moves, or not all know of its last move */
+            return; /* it moves, or not all nodes know of its last move */
     moving[slot] = true;
     sim_tell("slot %u, of %s, goes from server %d to server %d", slot, key, from->number, move->to->number);
     sim_at(sim_now, on_move, move, 0);

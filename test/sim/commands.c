@@ -145,7 +145,7 @@ static bool forget_tracked(struct sim_client *client, const struct sim_text *key
     return false;
 }
 
-/* by: whose command it was; NULL: time has passed. */
+/* by: the client that sent the command; NULL: the key expired. */
 static void tell_all(struct sim_server *server, const struct sim_client *by, const struct sim_text *key)
 {
     for (struct sim_client *client = server->clients; client; client = client->next)
@@ -231,7 +231,7 @@ void sim_track(struct sim_client *client, const struct sim_text *key)
     client->tracked[client->tracked_count++] = (char *)(uintptr_t)sim_copy_text(key->bytes, key->size).bytes;
 }
 
-/* What has expired is not there. */
+/* An expired key does not exist. */
 static struct sim_object *look_up(const struct sim_call *call, const struct sim_text *key)
 {
     struct sim_object *object = sim_find(&call->server->keys, key);
@@ -248,7 +248,7 @@ static const struct sim_text *key_of(const struct sim_call *call)
     return &call->words[1];
 }
 
-/* Of that type, or none. False: it is of the other, which was answered. */
+/* True: the key has that type, or does not exist. False: it has another type, and the error was sent. */
 static bool find(const struct sim_call *call, bool is_hash, struct sim_object **out)
 {
     *out = look_up(call, key_of(call));
@@ -596,7 +596,7 @@ static void do_unsubscribe(struct sim_call *call)
     }
 }
 
-/* Of a cluster, the other nodes hear of it. */
+/* In a cluster, the other nodes get the message. */
 static void do_publish(struct sim_call *call)
 {
     put_int(call, publish(call->server, 'c', &call->words[1], &call->words[2]));

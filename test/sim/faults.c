@@ -32,7 +32,7 @@ static struct sim_server *server_of(const struct sim_fault *fault)
     if (plan->topology == SIM_CLUSTER && takes_a_key(fault->kind))
         return sim_cluster_owner(key_of(fault));
 
-    if (plan->topology == SIM_QUORUM && sim_harms_a_vote(fault->kind)) /* a minority, the same all the time */
+    if (plan->topology == SIM_QUORUM && sim_harms_a_vote(fault->kind)) /* the same minority all the time */
         at = (int)(plan->seed + (uint64_t)(fault->which % ((plan->servers - 1) / 2))) % plan->servers;
     while (at-- > 0)
         server = server->next;
@@ -51,7 +51,7 @@ static void on_begin(void *arg, uint64_t number)
         sim_judge_took(-1);
 }
 
-/* Of a quorum a majority stays. */
+/* In a quorum a majority stays up. */
 static bool may_fall(const struct sim_server *server)
 {
     int down = 0;
@@ -63,7 +63,7 @@ static bool may_fall(const struct sim_server *server)
     return server->alive && 2 * (down + 1) < plan->servers;
 }
 
-/* Of a quorum: its master knows whether it may vote. */
+/* In a quorum: whether the master knows if it may vote. */
 static bool knows_vote(struct sim_server *server)
 {
     const struct sim_object *noted = sim_server_find(server, "dibs:vote");
@@ -71,7 +71,7 @@ static bool knows_vote(struct sim_server *server)
     return noted && (noted->value.size < 4 || memcmp(noted->value.bytes, "new ", 4) != 0);
 }
 
-/* Whoever is reached is heard long before half a command timeout is over. */
+/* A master that can be reached answers long before half a command timeout is over. */
 static bool is_quick(void)
 {
     const struct sim_network *network = &plan->network;
@@ -80,7 +80,7 @@ static bool is_quick(void)
            (network->slow_chance == 0 || network->slow_most < plan->command_timeout_ms * SIM_MS / 4);
 }
 
-/* A process may not hear it now. */
+/* A process may not reach the master now. */
 static bool is_silent(const struct sim_server *server)
 {
     bool silent = !server->alive || server->stopped_until > sim_now;
@@ -108,8 +108,10 @@ static bool all_have_opened(void)
     return all;
 }
 
-/* Of a quorum less than half may have forgotten. Who opens one that is new must hear all of it (ARCHITECTURE.md, Known
- * limits). */
+/*
+ * Less than half of a quorum may have forgotten. A process that opens a new quorum must reach all of it
+ * (ARCHITECTURE.md, Known limits).
+ */
 static bool may_forget(const struct sim_server *server)
 {
     bool is_new = false, silent = !is_quick();
@@ -325,7 +327,7 @@ static void on_fault(void *arg, uint64_t number)
     effects[fault->kind](&(struct happening){fault, server_of(fault), sim_work_proc(fault->which), end});
 }
 
-/* After the last fault all is well: what lasts is ended. */
+/* After the last fault all is well: faults that last are ended. */
 static void on_last(void *arg, uint64_t number)
 {
     (void)arg;

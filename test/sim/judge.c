@@ -9,7 +9,7 @@
 
 #define SAMPLE (50 * SIM_MS)
 #define SIM_HANDED_OVER                                                                                                \
-    1024 /* so many fences belong to one grant of a server: one for each hold of the lease within a process */
+    1024 /* the number of fences of one grant of a server: one for each hold of the lease within a process */
 
 char sim_failure[256];
 struct sim_counts sim_counts;
@@ -67,7 +67,7 @@ void sim_fail_unknown(const struct sim_text *command)
     sim_fail("unknown command %.*s: test/sim/commands.c does not have it", (int)command->size, command->bytes);
 }
 
-/* MIGRATE would fail. */
+/* Whether MIGRATE would fail. */
 void sim_judge_twice(const struct sim_text *key)
 {
     if (plan && !plan->loses_data)
@@ -91,7 +91,7 @@ struct sim_hold *sim_hold_of(struct sim_worker *worker, int name)
     return NULL;
 }
 
-/* What dibs_check would tell that thread, or its task, now. */
+/* The present result of dibs_check for that thread, or its task. */
 static dibs_status ask_for(struct sim_worker *worker, int name)
 {
     const struct sim_api *api = worker->proc->api;
@@ -149,7 +149,7 @@ static bool is_its(const struct sim_proc *proc, int name)
     return host && atoi(host + 5) == proc->number;
 }
 
-/* How long a holder may believe that it holds what it has lost, once nothing goes wrong any more. */
+/* How long a holder may still believe in a lost lock, once nothing goes wrong any more. */
 static int64_t learns_within(void)
 {
     if (plan->is_told || plan->is_quiet)
@@ -163,7 +163,7 @@ bool sim_judge_is_gone(struct sim_worker *worker, int name)
            names[name].taken_at + learns_within() < sim_now && !is_its(worker->proc, name);
 }
 
-/* What is granted is there, if nobody took it just before. */
+/* A granted lock has its key, unless a client has just taken it away. */
 static void see_to_key(const struct sim_worker *worker, int name, const dibs_hold *hold)
 {
     int64_t since = plan->is_told || plan->is_quiet ? names[name].taken_at : plan->well_from;
@@ -174,7 +174,7 @@ static void see_to_key(const struct sim_worker *worker, int name, const dibs_hol
     sim_fail("process %d was granted '%s', which the server does not know", worker->proc->number, sim_name(name));
 }
 
-/* Who knows of no server takes no lease again that it has kept: others may have lost it or want it. */
+/* A process that reaches no server must not retake a kept lease: the lease may be lost or recalled. */
 static void see_to_kept(const struct sim_worker *worker, int name)
 {
     struct sim_proc *proc = worker->proc;
@@ -203,7 +203,7 @@ static void see_to_handover(const struct sim_worker *worker, int name, const dib
                  worker->thread->number, sim_name(name), (double)(sim_now - names[name].grant_at) / SIM_S);
 }
 
-/* What is lost when it is granted was lost before, unless threads are kept from running. */
+/* A lease that is lost at its grant was lost before, unless threads are kept from running. */
 static void see_to_grant(const struct sim_worker *worker, int name)
 {
     bool is_known =
@@ -249,8 +249,10 @@ static bool must_rise(const struct sim_worker *worker, int name)
            plan->handoff_ms == DIBS_NO_HANDOFF && !sim_has_fault(SIM_FAULT_clock_step);
 }
 
-/* With DIBS_FAIR who came first is first, if nothing goes wrong, and no lease is handed over within a process. Those
- * who share are let in together, and may be told in any order. */
+/*
+ * With DIBS_FAIR the first to ask is the first to get the lock, if nothing goes wrong, and no lease is handed over
+ * within a process. Sharers are let in together, and may be told in any order.
+ */
 static void see_to_order(const struct sim_worker *worker, int name)
 {
     if (!(plan->is_calm || plan->is_quiet) || plan->topology != SIM_ONE || plan->handoff_ms != DIBS_NO_HANDOFF ||
@@ -323,7 +325,7 @@ static bool only_servers_fail(void)
     return plan->forces == 0 && plan->topology == SIM_ONE && plan->denied == 0;
 }
 
-/* It said that it holds the lock for so long. */
+/* Notes for how long the holder is sure of the lock (dibs_hold_of). */
 void sim_judge_sure(struct sim_worker *worker, int name)
 {
     struct sim_hold *own = sim_hold_of(worker, name);
@@ -373,7 +375,9 @@ static bool only_forces(void)
     return plan->forces > 0 && plan->topology == SIM_ONE && !sim_has_fault(SIM_FAULT_proc_kill);
 }
 
-/* What the first server granted last, whether or not anybody was told. Called also before that server forgets. */
+/*
+ * Notes the last grant of the first server, whether or not a client was told. Called also before that server forgets.
+ */
 void sim_judge_grants(void)
 {
     char key[40];
@@ -392,8 +396,10 @@ static bool others_had_it(const struct sim_hold *hold)
     return names[hold->name].granted > hold->fence / SIM_HANDED_OVER || names[hold->name].fence != hold->fence;
 }
 
-/* Nothing takes a lock before its time is over; what a restart forgot is restored, unless others have had it. A lease
- * that was handed over within a process may have been taken by force before. */
+/*
+ * No lock is lost before its lease is over; a lock that a restart forgot is restored, unless another client has had it
+ * since. A lease that was handed over within a process may have been forced out before.
+ */
 void sim_judge_lost(struct sim_worker *worker, int name)
 {
     struct sim_hold *own = sim_hold_of(worker, name);
@@ -408,7 +414,7 @@ void sim_judge_lost(struct sim_worker *worker, int name)
                  (unsigned long long)own->fence, (double)(own->sure_until - sim_now) / SIM_S);
 }
 
-/* A fixed lease ends by itself. */
+/* Whether a fixed lease has ended by itself. */
 static bool has_fixed(const struct sim_worker *worker)
 {
     for (int i = 0; i < worker->hold_count; i++)
@@ -484,7 +490,7 @@ void sim_judge_call(struct sim_worker *worker, const char *call, int64_t most_ms
     sim_counts.calls++;
 }
 
-/* Nothing goes wrong, but that slots may move. */
+/* Whether nothing goes wrong, except that slots may move. */
 static bool is_well(void)
 {
     return plan->is_calm || plan->is_moved;
@@ -503,8 +509,8 @@ static bool fits(const struct sim_worker *worker, dibs_status status)
         return !is_well() || worker->freed || has_fixed(worker);
     case DIBS_CANCELLED:
         return worker->cancel_begun || worker->freed;
-    case DIBS_UNAVAILABLE: /* who has little time may find a slot in two parts for all of it; a node that is named is
-                              asked */
+    case DIBS_UNAVAILABLE: /* a short call may find a slot in two parts all the time; a redirect costs another request
+                            */
         return !is_well() || (!plan->is_calm && (worker->wants < 0 || worker->limit - worker->began < SIM_S) &&
                               !strstr(worker->proc->api->dibs_last_error(), "answered: MOVED"));
     case DIBS_DENIED:
@@ -531,7 +537,7 @@ void sim_judge_return(struct sim_worker *worker, dibs_status status)
                  worker->proc->api->dibs_last_error());
 }
 
-/* What only a dead process keeps is free soon. In the first 20 ms its lease may still be whole. */
+/* A lease that only a dead process keeps ends soon. In the first 20 ms it may still have its full length. */
 static void look_for_kept(struct sim_proc *proc)
 {
     int64_t under_way = 20 * SIM_MS + 4 * (plan->network.delay + plan->network.jitter);
@@ -564,7 +570,7 @@ void sim_judge_closed(struct sim_proc *proc, int runtimes)
 {
     if (proc->descriptors > 0)
         sim_fail("process %d has %d descriptors left", proc->number, proc->descriptors);
-    if (sim_proc_blocks(proc) > 20 + 2 * (size_t)runtimes) /* handles are kept, and what a process has once */
+    if (sim_proc_blocks(proc) > 20 + 2 * (size_t)runtimes) /* handles stay, and so does what a process allocates once */
         sim_fail("process %d has %zu blocks of memory left", proc->number, sim_proc_blocks(proc));
 }
 
@@ -581,7 +587,7 @@ static bool is_free(int name)
     return true;
 }
 
-/* How long a waiter may sleep beside a free lock, once nothing goes wrong any more. */
+/* How long a waiter may sleep although the lock is free, once nothing goes wrong any more. */
 static int64_t patience(void)
 {
     int64_t ms = plan->bursts > 0 ? 1500 : 400;
@@ -630,11 +636,13 @@ static void count_holders(int name, int *known, int *sure)
         shared = shared || (is_sure && hold->shared);
         *sure += is_sure && !hold->shared;
     }
-    *sure += shared; /* who share the lock count as one */
+    *sure += shared; /* sharers count as one */
 }
 
-/* Whether the runtime of that token may still be there, and take it back. One that was closed may not have reached the
- * server. */
+/*
+ * Whether the runtime of that token may still exist, and restore the lock. The requests of a closed one may not have
+ * reached the server.
+ */
 static bool is_open(const char *token)
 {
     const char *host = token ? strstr(token, "host-") : NULL;
@@ -645,7 +653,7 @@ static bool is_open(const char *token)
     return false;
 }
 
-/* A request that comes late is ignored: nobody is granted what no thread of its process has wanted for so long. */
+/* Late requests are ignored: no process is granted a lock that none of its threads has wanted for so long. */
 static void look_for_late(int name, const char *token)
 {
     const char *host = strstr(token, "host-");
@@ -676,7 +684,8 @@ static bool is_wanted(int name)
     return false;
 }
 
-/* A lock that is left to nobody keeps all others out. One that is kept is given back when somebody wants it. What an
+/*
+ * An abandoned lock would keep all others out. A kept lease is given back when another client wants it. A lock that an
  * older state of a server brings back ends with its lease.
  */
 static void look_for_nobodys(int name, int known)
@@ -716,7 +725,7 @@ static void look_for_dead_keeper(int name)
         sim_fail("'%s' is kept by a process that was killed: %s", sim_name(name), token);
 }
 
-/* A client without dibs keeps what it has. */
+/* A client without dibs keeps its lock. */
 static void look_for_foreign(int name)
 {
     const char *token = token_of(name);
@@ -726,7 +735,7 @@ static void look_for_foreign(int name)
         sim_fail("'%s' was taken from a client without dibs", sim_name(name));
 }
 
-/* Who has lost a lock is told within a third of the lease, counted from when the server answers again. */
+/* A holder that has lost its lock is told within a third of the lease, counted from when the server answers again. */
 static void look_for_two(int name, int sure)
 {
     int64_t since = names[name].two_since;
@@ -743,7 +752,7 @@ static void look_for_two(int name, int sure)
                  sim_name(name));
 }
 
-/* A thread that looks at the clock again and again, instead of sleeping, makes time pass. */
+/* A thread that reads the clock repeatedly, instead of sleeping, makes time pass. */
 static void look_for_spinning(void)
 {
     sim_clock_reads = 0;
@@ -798,7 +807,7 @@ void sim_judge_begin(const struct sim_plan *drawn)
     sim_at(SAMPLE, on_sample, NULL, 0);
 }
 
-/* As long as the documents say, if all is well: stops of the process and of its threads come on top. */
+/* As long as the documents say, if all is well, plus the stops of the process and of its threads. */
 void sim_judge_close(int64_t began)
 {
     int64_t most = plan->connect_timeout_ms + plan->command_timeout_ms + (plan->is_calm ? 50 : 200);
@@ -813,7 +822,7 @@ void sim_judge_end(void)
         if (sim_server_eternal(server))
             sim_fail("server %d has the key %s, which never expires", server->number, sim_server_eternal(server));
     for (struct sim_server *server = sim_servers; server; server = server->next)
-        if (server->alive && !server->sentinel && !sim_has_fault(SIM_FAULT_clock_step) && /* it lengthens lives */
+        if (server->alive && !server->sentinel && !sim_has_fault(SIM_FAULT_clock_step) && /* it lengthens expiries */
             (sim_server_keys(server, "lock:") || sim_server_keys(server, "dibs:queue")))
             sim_fail("server %d has %zu keys of locks and %zu queues left", server->number,
                      sim_server_keys(server, "lock:"), sim_server_keys(server, "dibs:queue"));

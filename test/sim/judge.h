@@ -20,7 +20,7 @@ struct sim_hold {
     int64_t lost_since; /* dibs_check has said so; 0: not yet */
     bool lost_told;     /* the completion came */
     int64_t since;      /* the call that acquired it began */
-    int64_t sure_until; /* said dibs_hold_of */
+    int64_t sure_until; /* as dibs_hold_of said */
 };
 
 /* One thread of the workload, and the task that owns in its place. */
@@ -59,9 +59,9 @@ struct sim_hold *sim_hold_of(struct sim_worker *worker, int name); /* NULL: it h
 void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_options *options, bool again);
 void sim_judge_forced(int name);
 void sim_judge_grants(void);
-void sim_judge_took(int name); /* somebody took the lock, or all of them (-1), at the server */
+void sim_judge_took(int name); /* another client took the lock, or all of them (-1), at the server */
 void sim_judge_foreign(int name, int64_t until);
-void sim_judge_wanted(const struct sim_worker *worker, int name); /* and does not want it any more */
+void sim_judge_wanted(const struct sim_worker *worker, int name); /* and does not want the lock any more */
 bool sim_has_fault(enum sim_fault_kind kind);
 bool sim_judge_is_gone(struct sim_worker *worker, int name); /* the process must know that by now */
 void sim_judge_sure(struct sim_worker *worker, int name);
@@ -72,11 +72,11 @@ void sim_judge_released(struct sim_worker *worker, int name, dibs_status status)
 void sim_judge_call(struct sim_worker *worker, const char *call, int64_t most_ms); /* begins */
 void sim_judge_return(struct sim_worker *worker, dibs_status status);
 void sim_judge_killed(struct sim_proc *proc);
-void sim_judge_closed(struct sim_proc *proc, int runtimes); /* all that it had is to be gone */
+void sim_judge_closed(struct sim_proc *proc, int runtimes); /* all that it had must be gone */
 void sim_judge_close(int64_t began);                        /* dibs_close, which returned */
 void sim_judge_end(void);
 
-/* From now on the run is a failure. */
+/* Makes the run a failure. */
 void sim_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern char sim_failure[256]; /* "": none */
 

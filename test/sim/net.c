@@ -23,7 +23,7 @@ int sim_net_counts[4];
 static struct file {
     enum { FREE, PIPE_READ, PIPE_WRITE, SOCKET } kind;
     struct sim_proc *proc;
-    size_t bytes;       /* in a pipe, of which the reading end */
+    size_t bytes;       /* in a pipe, at its reading end */
     struct file *other; /* end of a pipe; NULL: closed */
     struct sim_conn *conn;
 } files[FDS];
@@ -141,7 +141,7 @@ static int64_t draw_delay(void)
     return sim_now + ns > sim_network.until && sim_now < sim_network.until ? sim_network.until - sim_now : ns;
 }
 
-/* When what is sent now arrives: behind all that was sent before in this direction. */
+/* When bytes sent now arrive: after all that was sent before in this direction. */
 static int64_t arrival(struct sim_way *way)
 {
     int64_t time = sim_now + draw_delay();
@@ -208,7 +208,7 @@ static void tell_process(struct sim_conn *conn)
         sim_wake_fd(conn->proc, conn->fd);
 }
 
-/* A fault that ends the connection within a message: what lies before that byte arrives. */
+/* A fault that ends the connection within a message: the bytes before that one arrive. */
 static bool is_cut(const struct sim_conn *conn, const struct sim_packet *packet, size_t *size)
 {
     if (packet->size == 0 || sim_network.cut_chance == 0 || !sim_chance(SIM_NETWORK, sim_network.cut_chance))
@@ -269,7 +269,7 @@ static void on_packet_out(void *arg, uint64_t number)
         else if (packet->ends && conn->client)
             sim_server_gone(conn->client);
     } else if (!packet->ends && conn->fd >= 0 && conn->state == SIM_OPEN) {
-        post(conn, false, NULL, 0, true, true); /* as a host answers to bytes of a connection that it does not know */
+        post(conn, false, NULL, 0, true, true); /* as a host answers to bytes of an unknown connection */
     }
     free(packet);
 }
@@ -361,7 +361,7 @@ static void on_connect(void *arg, uint64_t number)
     struct sim_conn *conn = arg;
 
     if (conn->fd < 0 || conn->state != SIM_CONNECTING || (number == 0 && !can_reach(conn)))
-        return; /* what cuts the process off swallows it */
+        return; /* the fault that cuts the process off swallows the message */
     if (conn->server->alive && number == 0)
         conn->client = sim_server_accept(conn->server, conn);
     sim_at(sim_now + draw_delay(), on_connected, conn, 0);
@@ -432,7 +432,7 @@ static void on_broken(void *arg, uint64_t number)
     tell_process(conn);
 }
 
-/* What is sent next arrives late, and the process does not see that: to it the connection breaks. */
+/* The next request arrives late, and the process does not see that: for it the connection breaks. */
 static void get_stuck(struct sim_conn *conn)
 {
     int64_t ns = sim_between_log(SIM_NETWORK, SIM_MS, sim_network.stuck_most);

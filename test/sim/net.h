@@ -33,7 +33,7 @@ struct sim_network {
     double slow_chance;    /* that a message takes long, */
     int64_t slow_most;     /* up to so long */
     double cut_chance;     /* that the connection ends within a message */
-    double silence_chance; /* that a direction says nothing any more for a while */
+    double silence_chance; /* that a direction is silent for a while */
     int64_t silence_most;
     double stuck_chance; /* that the process sees the connection break, while what it sent is still on its way */
     int64_t stuck_most;
@@ -50,7 +50,7 @@ void sim_conn_end(struct sim_conn *conn, bool reset);
 
 void sim_conn_cut(struct sim_conn *conn);                                              /* both sides see a reset */
 void sim_net_cut_all(struct sim_server *server, struct sim_proc *proc, double chance); /* NULL: of all */
-void sim_net_forget(struct sim_server *server, double chance); /* as a firewall does that forgets connections */
+void sim_net_forget(struct sim_server *server, double chance); /* like a firewall that forgets connections */
 void sim_net_close_all(struct sim_proc *proc);
 
 #endif

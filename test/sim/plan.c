@@ -31,7 +31,7 @@ static uint64_t hash_of(const struct sim_plan *drawn, uint64_t salt)
     return (mixed ^ mixed >> 29) * 0x94d049bb133111ebu >> 33;
 }
 
-/* In half of the runs, so that kept seeds of the others tell the same story as ever. */
+/* In half of the runs, so that recorded seeds of the other half still give the same runs. */
 static bool also(const struct sim_plan *drawn, uint64_t salt)
 {
     return hash_of(drawn, 26) % 2 && hash_of(drawn, salt) % 4;
@@ -70,7 +70,7 @@ bool sim_takes_data(const struct sim_plan *drawn, enum sim_fault_kind kind)
     case SIM_FAULT_del:
     case SIM_FAULT_fence_evicted:
     case SIM_FAULT_foreign:
-        return drawn->topology != SIM_QUORUM; /* there it is a minority's */
+        return drawn->topology != SIM_QUORUM; /* there a minority has it */
     case SIM_FAULT_failover:
         return true;
     default:
@@ -103,7 +103,7 @@ bool sim_harms_a_vote(enum sim_fault_kind kind)
     return takes_what_it_knows(kind) || kind == SIM_FAULT_clock_step || kind == SIM_FAULT_fence_evicted;
 }
 
-/* A run in which some kinds of trouble come together, which alone seldom do. */
+/* A run in which some kinds of trouble come together, which rarely happens by chance. */
 enum theme {
     ANY,
     LATE,
@@ -160,7 +160,7 @@ static bool favours(const struct sim_plan *drawn, enum theme theme, enum sim_fau
     }
 }
 
-/* Answers that come after they were waited for. */
+/* Answers that arrive after the command timeout. */
 static void be_late(struct sim_plan *drawn)
 {
     drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 150, sim_chance(SIM_FAULTS, 0.5) ? 800 : 15000);
@@ -179,7 +179,7 @@ static void be_late(struct sim_plan *drawn)
     drawn->is_late = drawn->topology == SIM_ONE && hash_of(drawn, 17) % 2;
     if (!drawn->is_late)
         return;
-    /* Nothing but answers that break off, while what was asked for still arrives. */
+    /* Only answers that break off, while the requests still arrive. */
     drawn->lease_ms += 5000;
     drawn->connect_timeout_ms = drawn->command_timeout_ms;
     drawn->denied = SIM_DENIES_KILL;
@@ -187,7 +187,7 @@ static void be_late(struct sim_plan *drawn)
     drawn->waits = 0.2;
 }
 
-/* All wait fairly, and little goes wrong. */
+/* All waits are fair, and little goes wrong. */
 static void be_in_turn(struct sim_plan *drawn)
 {
     drawn->is_calm = sim_chance(SIM_FAULTS, 0.5);
@@ -208,7 +208,7 @@ static void be_in_turn(struct sim_plan *drawn)
     drawn->end = 4 * SIM_S;
 }
 
-/* Others take and delete locks, of which the server tells. */
+/* Others take and delete locks, and the server tells of it. */
 static void be_told(struct sim_plan *drawn)
 {
     drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 8000, 30000);
@@ -229,7 +229,7 @@ static void be_told(struct sim_plan *drawn)
     drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
 }
 
-/* The same to who locks several names in one call, for tasks that are cancelled. */
+/* The same for calls that lock several names, by tasks that are cancelled. */
 static void be_several(struct sim_plan *drawn)
 {
     be_told(drawn);
@@ -238,7 +238,7 @@ static void be_several(struct sim_plan *drawn)
     drawn->queries = drawn->orphans = 0;
 }
 
-/* Many locks are let go at once. */
+/* Many locks are released at once. */
 static void be_crowded(struct sim_plan *drawn)
 {
     drawn->topology = SIM_ONE;
@@ -276,7 +276,7 @@ static void be_voting(struct sim_plan *drawn)
     drawn->end = 4 * SIM_S + (int64_t)drawn->lease_ms * SIM_MS;
 }
 
-/* Masters that are new, and forget while some processes believe that they still are. */
+/* New masters that forget while some processes still take the quorum for new. */
 static void be_founding(struct sim_plan *drawn)
 {
     be_voting(drawn);
@@ -343,8 +343,10 @@ static void be_moved(struct sim_plan *drawn)
     drawn->end = 6 * SIM_S;
 }
 
-/* Until the last fault each process hears a bare majority of the masters: in some runs those that may forget, and as
- * few of the others as possible. In some runs the last process hears all. */
+/*
+ * Until the last fault each process reaches a bare majority of the masters: in some runs those that may forget, and as
+ * few of the others as possible. In some runs the last process reaches all.
+ */
 static void draw_thin(struct sim_plan *drawn)
 {
     int faulty = (drawn->servers - 1) / 2, first = (int)(drawn->seed % (uint64_t)drawn->servers);
@@ -389,7 +391,7 @@ static void be_kept(struct sim_plan *drawn)
     drawn->end = 6 * SIM_S;
 }
 
-/* Leases that are short, and servers that begin again. */
+/* Short leases, and servers that restart. */
 static void be_restarted(struct sim_plan *drawn)
 {
     drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 1500);
@@ -398,7 +400,7 @@ static void be_restarted(struct sim_plan *drawn)
     drawn->denied = 0;
 }
 
-/* Processes stand still. */
+/* Processes are stopped. */
 static void be_stopped(struct sim_plan *drawn)
 {
     be_restarted(drawn);
@@ -447,7 +449,7 @@ static void fit_to_theme(const struct sim_plan *drawn, enum theme theme, struct 
 {
     if (drawn->is_voting && fault->kind == SIM_FAULT_clock_step && also(drawn, 21))
         draw_step(drawn, fault, number);
-    if (theme == VOTES && fault->kind == SIM_FAULT_cut_off) /* what it asks for meanwhile lacks that vote */
+    if (theme == VOTES && fault->kind == SIM_FAULT_cut_off) /* an ask of the process lacks that vote meanwhile */
         fault->length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 2, 3 * SIM_MS);
     if (theme == STOPS) /* about as long as a lease, so that it ends meanwhile, or just not */
         fault->length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 2, 3 * SIM_MS / 2);
@@ -459,7 +461,7 @@ static void fit_to_theme(const struct sim_plan *drawn, enum theme theme, struct 
         number < drawn->fault_count) /* before holders are back */
         fault->time = drawn->faults[number].time + drawn->faults[number].length / 4 +
                       sim_between_log(SIM_FAULTS, 1000, 20 * SIM_MS);
-    if (theme == MOVED) /* all that lasts as long as a slot is in two parts is over soon */
+    if (theme == MOVED) /* any state in which a slot is in two parts is over soon */
         fault->length = sim_between_log(SIM_FAULTS, SIM_MS, 400 * SIM_MS);
 }
 
@@ -475,7 +477,7 @@ static void draw_faults(struct sim_plan *drawn, enum theme theme)
         chosen = chosen || (kind == SIM_FAULT_slot_move && sim_chance(SIM_FAULTS, 0.8));
         int count = (int)sim_between_log(SIM_FAULTS, favours(drawn, theme, (enum sim_fault_kind)kind) ? 4 : 1, 16);
         if (sim_harms_a_vote((enum sim_fault_kind)kind) && drawn->is_voting &&
-            also(drawn, 27)) /* so few that who forgot may vote again */
+            also(drawn, 27)) /* so few that masters that forgot may vote again */
             count = count > 2 ? 2 : count;
         for (int i = 0; i < count; i++) {
             struct sim_fault fault = {.time = sim_between(SIM_FAULTS, 20 * SIM_MS, drawn->last_fault),
@@ -624,7 +626,7 @@ static void draw_kinds(struct sim_plan *drawn, enum theme theme)
                         : (double)(1 + hash_of(drawn, 2) % 9) / 10;
 }
 
-/* Nothing goes wrong. */
+/* A run in which nothing goes wrong. */
 static void calm(struct sim_plan *drawn)
 {
     drawn->network = (struct sim_network){.delay = drawn->network.delay,
@@ -639,7 +641,7 @@ static void calm(struct sim_plan *drawn)
     drawn->lease_ms = drawn->lease_ms < 100 ? 100 : drawn->lease_ms;
 }
 
-/* The network of a run in which nothing but certain things goes wrong. */
+/* The network of a run in which only certain things go wrong. */
 static void narrow(struct sim_plan *drawn, enum theme theme)
 {
     bool is_even = drawn->is_voting && theme != FOUNDING && sim_chance(SIM_FAULTS, 0.6);

@@ -17,16 +17,16 @@ enum sim_topology { SIM_ONE, SIM_REPLICAS, SIM_QUORUM, SIM_CLUSTER };
 #define SIM_FAULT_MAP(XX)                                                                                              \
     XX(cut)           /* connections are reset */                                                                      \
     XX(half_open)     /* the server loses connections, and nobody tells the processes */                               \
-    XX(server_stop)   /* a server says nothing for a while */                                                          \
-    XX(server_kill)   /* killed, and begun again with all data */                                                      \
-    XX(server_lose)   /* killed, and begun again with none */                                                          \
-    XX(server_recall) /* killed, and begun again with older data */                                                    \
-    XX(cut_off)       /* a process and a server do not hear each other */                                              \
-    XX(deaf)          /* what a server sends to a process does not come */                                             \
-    XX(proc_stop)     /* a process stands still */                                                                     \
-    XX(proc_kill)     /* a process is killed, and begins again */                                                      \
-    XX(flushall)      /* somebody deletes all keys */                                                                  \
-    XX(del)           /* somebody deletes a lock */                                                                    \
+    XX(server_stop)   /* a server does not answer for a while */                                                       \
+    XX(server_kill)   /* killed, and restarted with all data */                                                        \
+    XX(server_lose)   /* killed, and restarted without data */                                                         \
+    XX(server_recall) /* killed, and restarted with older data */                                                      \
+    XX(cut_off)       /* a process and a server do not reach each other */                                             \
+    XX(deaf)          /* what a server sends to a process does not arrive */                                           \
+    XX(proc_stop)     /* a process is stopped */                                                                       \
+    XX(proc_kill)     /* a process is killed, and starts again */                                                      \
+    XX(flushall)      /* a client deletes all keys */                                                                  \
+    XX(del)           /* a client deletes a lock */                                                                    \
     XX(fence_evicted) /* the server drops a fence */                                                                   \
     XX(no_script)     /* SCRIPT FLUSH */                                                                               \
     XX(oom)           /* no memory for a while */                                                                      \
@@ -79,16 +79,16 @@ struct sim_plan {
     struct sim_fault faults[SIM_FAULTS_MOST];
     int fault_count;
     bool loses_data;   /* exclusion is not promised */
-    bool is_voting;    /* of a quorum what its documents say that it bears */
+    bool is_voting;    /* only what the documents say that a quorum tolerates */
     bool is_calm;      /* nothing goes wrong */
-    bool is_quiet;     /* nothing but the faults that its theme is about */
-    bool is_moved;     /* nothing but that slots move, quickly */
-    bool is_late;      /* nothing but that connections break, and what was sent over them arrives later */
-    bool is_told;      /* nothing but what others do to keys, of which the server tells */
+    bool is_quiet;     /* only the faults of its theme */
+    bool is_moved;     /* only slots that move, quickly */
+    bool is_late;      /* only connections that break, whose requests arrive later */
+    bool is_told;      /* nothing but changes of keys by others, which the server tells */
     int64_t well_from; /* from then on delays are short */
 };
 
-/* For a run to be made shorter: faults that are left out, and how much is left of other things. */
+/* How a run is shortened: the faults that are left out, and how much is left of other things. */
 struct sim_cut {
     uint64_t without; /* a bit for each fault of the plan */
     int threads, procs, names;
@@ -106,13 +106,13 @@ void sim_plan_draw(struct sim_plan *plan, uint64_t seed,
                    const char *only); /* only: a topology, or a benchmark's name */
 bool sim_takes_data(const struct sim_plan *plan, enum sim_fault_kind kind);
 
-/* A member of a quorum that has one of these may not count for a lease. */
+/* A member of a quorum that has one of these faults may not count for a lease. */
 bool sim_harms_a_vote(enum sim_fault_kind kind);
 
 void sim_plan_cut(struct sim_plan *plan, const struct sim_cut *cut);
 void sim_plan_print(const struct sim_plan *plan);
 
-/* Begins what the plan says happens by itself. */
+/* Starts the planned faults that happen by themselves. */
 void sim_plan_begin(const struct sim_plan *plan);
 
 #endif

@@ -1,7 +1,6 @@
 /*
- * What the library calls of the C library about threads, time and chance, as
- * the simulation has it. seams.txt has the names: they are put into the objects
- * of the library after they were compiled.
+ * The functions of the C library for threads, time and random numbers that the library calls, as the simulation has
+ * them. seams.txt has the names, which are renamed in the compiled objects of the library.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -25,7 +24,7 @@ void sim_point(void)
 
 /* ---------------------------------------------------------------------- time */
 
-/* A processor takes its time: so a thread that looks at the clock again and again comes to an end. */
+/* Code takes time to run: so a thread that reads the clock repeatedly comes to an end. */
 int sim_clock_gettime(clockid_t id, struct timespec *out)
 {
     (void)id;
@@ -44,7 +43,7 @@ static int64_t ns_of(const struct timespec *time)
     return (int64_t)time->tv_sec * SIM_S + time->tv_nsec;
 }
 
-/* So much of the calling process's clock, in the simulation's time. */
+/* Converts a time of the calling process's clock to the simulation's time. */
 static int64_t after(int64_t ns)
 {
     return ns < 0 ? sim_now : sim_now + (int64_t)((double)ns / sim_current->proc->rate) + 1;

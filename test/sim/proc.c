@@ -61,7 +61,10 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *arg)
     return found;
 }
 
-/* Of each copy of the file the loader makes a library of its own, as long as no two have one name: so it stays open. */
+/*
+ * The loader makes a separate library of each copy of the file, as long as no two have the same name: so the file stays
+ * open.
+ */
 static void load(struct sim_copy *copy, const char *bytes, size_t size)
 {
     char path[64];
@@ -153,7 +156,7 @@ void *sim_malloc(size_t size)
     }
     block->class = class;
     memory->blocks++;
-    memset(block + 1, 0xa5, size < 256 ? size : 256); /* what is not set is noticed, and always the same */
+    memset(block + 1, 0xa5, size < 256 ? size : 256); /* uninitialised memory is noticed, and is always the same */
     return block + 1;
 }
 

@@ -1,5 +1,6 @@
 # The simulation: 200 seeds that are always the same, each run twice, so that a seed is seen to give one trace; 200 that
-# are drawn anew, 60 more in which leases are kept, and 200 in which masters of a new quorum forget; and the seeds of test/sim/seeds.txt, which once showed a defect.
+# are drawn each time, 60 more in which leases are kept, and 200 in which masters of a new quorum forget; and the seeds
+# of test/sim/seeds.txt, which once showed a defect.
 # Builds: sim-build
 set -u
 

@@ -10,7 +10,7 @@
 #include "proc.h"
 
 #define STACK (128 * 1024)
-#define GREEDY 200000 /* a thread that passes so many points without a sleep lets others run */
+#define GREEDY 200000 /* a thread that passes so many points without sleeping lets others run */
 
 int64_t sim_now;
 struct sim_thread *sim_current;
@@ -76,7 +76,7 @@ bool sim_chance(enum sim_stream stream, double probability)
 
 struct event {
     int64_t time;
-    uint64_t order; /* of two of one time the one that was made first comes first */
+    uint64_t order; /* of two events at the same time, the one created first comes first */
     sim_event_fn *fn;
     void *arg;
     uint64_t number;
@@ -224,7 +224,7 @@ void sim_wake_thread(struct sim_thread *thread)
         make_ready(thread);
 }
 
-/* One of several: whoever has the largest priority, which is as good as any. */
+/* Chooses one of several: the one with the largest priority, which is as good as any. */
 void sim_wake(struct sim_proc *proc, const void *address, bool all)
 {
     struct sim_thread *best = NULL;

@@ -1,7 +1,6 @@
 /*
- * The scheduler of the simulation: threads that take turns, a clock that
- * stands still while one of them can run, and events that come at their time.
- * Whatever is left to chance is drawn from the seed of the run.
+ * The scheduler of the simulation: threads that take turns, a clock that stands still while one of them can run, and
+ * events that come at their time. Every random choice is drawn from the seed of the run.
  */
 #ifndef SIM_SCHED_H
 #define SIM_SCHED_H
@@ -18,7 +17,7 @@
 
 /* ------------------------------------------------------------------- chance */
 
-/* What is drawn for one purpose does not depend on how much was drawn for others, so that a run can be made shorter. */
+/* The numbers drawn for one purpose do not depend on how many were drawn for others, so that a run can be shortened. */
 enum sim_stream { SIM_SCHEDULE, SIM_NETWORK, SIM_FAULTS, SIM_WORK, SIM_ENTROPY, SIM_STREAMS };
 
 void sim_seed(uint64_t seed);
@@ -48,7 +47,7 @@ struct sim_thread {
     const void *address; /* what it sleeps on: a mutex, a condition variable, a word; NULL: on descriptors */
     const struct pollfd *fds;
     size_t fd_count;
-    uint64_t sleeps; /* how often it slept: the end of a earlier sleep is none of this one */
+    uint64_t sleeps; /* how often it slept: the end of an earlier sleep does not end this one */
     bool timed_out;  /* the last sleep was ended by its deadline */
     long points;     /* that it passed since it slept last */
     int64_t stalled; /* until then it does not run, though it could */
@@ -88,7 +87,7 @@ static inline void sim_maybe(void)
         sim_slow_point();
 }
 
-/* Runs threads and events until `is_over`, or until the time. False: nothing will ever happen any more. */
+/* Runs threads and events until `is_over`, or until the time. False: no event is left. */
 bool sim_run(bool (*is_over)(void), int64_t until);
 
 /* ------------------------------------------------------------------ the trace */

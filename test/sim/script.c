@@ -34,7 +34,7 @@ void sim_script_wrote(void)
     wrote = true;
 }
 
-/* Then all keys of the script count as read, at that moment. */
+/* From that moment on, all keys of the script count as read. */
 void sim_script_read(void)
 {
     for (int i = 0; i < running_keys && running->client->tracking; i++)
@@ -82,7 +82,7 @@ static const char *push_reply(const char *at, const char *end)
 
 /* --------------------------------------------------------------------- calling */
 
-/* "%.17g", of which most numbers are whole. */
+/* "%.17g"; most numbers are whole. */
 static void push_number(lua_State *state, double number)
 {
     char text[40], *at;
@@ -285,7 +285,7 @@ static void name_text(char out[41], const char *text, size_t size)
     snprintf(out, 41, "%08x%08x%08x%08x%08x", hash[0], hash[1], hash[2], hash[3], hash[4]);
 }
 
-/* As the script is, but that a run may have it look at less of a queue: long queues are not drawn. */
+/* The script itself, except that in some runs it looks at less of a queue: long queues are not drawn. */
 static int compile(const char *text, size_t size)
 {
     static const char usual[] = "KEYS[3], 256\n", drawn[] = "KEYS[3], BUDGET\n";

@@ -52,7 +52,7 @@ static void on_told(void *arg, uint64_t number)
     (void)number;
     if (server->alive)
         believe(server, server->sentinel->told, server->sentinel->told_epoch);
-    else /* it hears of that once it is back */
+    else /* it learns of that once it is back */
         sim_at(sim_now + 500 * SIM_MS, on_told, server, 0);
 }
 
@@ -130,7 +130,7 @@ static void do_sentinel(struct sim_call *call)
     }
 }
 
-/* False: it is a command like that of other servers. */
+/* False: it is a command that all servers have. */
 bool sim_sentinel_call(struct sim_call *call)
 {
     if (!sim_is(&call->words[0], "SENTINEL"))

@@ -9,7 +9,7 @@
 
 #define PORT 6379
 #define EPOCH_NS (INT64_C(1790000000) * SIM_S)
-#define CYCLE (100 * SIM_MS) /* what has expired is cleared away so often */
+#define CYCLE (100 * SIM_MS) /* how often expired keys are removed */
 
 struct sim_server *sim_servers;
 
@@ -89,7 +89,7 @@ static void forget(struct sim_client *client)
         at = &(*at)->next;
     if (*at)
         *at = client->next;
-    client->ended = true; /* whoever has it still may look at that: it is not freed as long as the run lasts */
+    client->ended = true; /* others may still refer to it: it is not freed as long as the run lasts */
 }
 
 /* The process has closed it. */
@@ -125,7 +125,7 @@ static void flush(struct sim_server *server)
 
 enum { WORDS = 8192 };
 
-/* How many bytes the first request takes; 0: it has not come as a whole. */
+/* How many bytes the first request takes; 0: it has not arrived completely. */
 static size_t read_request(const struct sim_buffer *in, size_t at, struct sim_text *words, int *count)
 {
     const char *byte = in->bytes + at, *end = in->bytes + in->used, *line;

@@ -72,7 +72,7 @@ struct sim_server {
     bool alive;
     bool forgot; /* it has lost its data, or what it learned last */
     int64_t stopped_until;
-    int64_t cut_off_until[SIM_CUT_OFF]; /* no connection, and nothing on those that stand: from the process, */
+    int64_t cut_off_until[SIM_CUT_OFF]; /* no new connection, and nothing on the open ones: from the process, */
     int64_t silent_until[SIM_CUT_OFF];  /* and to it */
     double rate;                        /* of its clock */
     int64_t offset;                     /* of its clock, ns */
@@ -86,7 +86,7 @@ struct sim_server {
     int64_t busy_until;          /* and when it is done with those that have come */
     unsigned denied;             /* rights that its account lacks: SIM_DENIES_... */
     struct sim_server *master;   /* NULL: it is one */
-    bool linked;                 /* of a replica: it hears of its master's changes */
+    bool linked;                 /* of a replica: it gets its master's changes */
     int64_t changes;             /* how many there were */
     int64_t heard, acknowledged; /* of a replica: up to which change */
     int64_t last_effect;         /* when the last one comes */
@@ -121,12 +121,12 @@ void sim_server_kill(struct sim_server *server);
 enum sim_data { SIM_KEEPS, SIM_FORGETS, SIM_RECALLS };
 void sim_server_begin(struct sim_server *server, enum sim_data data);
 void sim_server_save(struct sim_server *server);
-void sim_server_flush(struct sim_server *server); /* FLUSHALL of somebody */
+void sim_server_flush(struct sim_server *server); /* FLUSHALL by another client */
 bool sim_server_delete(struct sim_server *server, const char *key);
 void sim_server_end_clients(struct sim_server *server);
 void sim_server_follow(struct sim_server *server, struct sim_server *master); /* NULL: becomes a master */
 
-/* The judge's. What has expired is not there. */
+/* For the judge. Expired keys do not exist. */
 struct sim_object *sim_server_look(struct sim_server *server, const struct sim_text *key);
 struct sim_object *sim_server_find(struct sim_server *server, const char *key);
 size_t sim_server_keys(struct sim_server *server, const char *prefix);

@@ -6,8 +6,8 @@
  *   sim LIBRARY --shrink N [--only WHAT]                             leaves out of it what is not needed to fail
  *   sim LIBRARY --commands N              commands to a server, or to N nodes of a cluster, from standard input
  *
- * The library is the one that was linked for this: see seams.txt. Each run is
- * a process of its own, so what one leaves behind concerns no other.
+ * The library is the one that was linked for this: see seams.txt. Each run is a process of its own, so nothing that one
+ * leaves behind affects another.
  */
 #include <execinfo.h>
 #include <inttypes.h>
@@ -25,7 +25,7 @@
 #include "commands.h"
 #include "work.h"
 
-#define LIMIT_S 60 /* of a processor, for a run: what else the machine does counts for nothing */
+#define LIMIT_S 60 /* CPU time, for a run: other work of the machine does not count */
 
 struct result {
     uint64_t hash;
@@ -55,7 +55,7 @@ static double real_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Of the runs that are over. What else the machine does counts for nothing. */
+/* The CPU time of the finished runs. Other work of the machine does not count. */
 static double processor_time(void)
 {
     struct rusage usage;
@@ -158,7 +158,7 @@ static struct result run_apart(uint64_t seed)
 
 /* ------------------------------------------------------------------- shrinking */
 
-/* Whether the run still fails, in the same way as far as the first words tell. */
+/* Whether the run still fails with an error that begins with the same words. */
 static bool still_fails(const struct sim_cut *cut, const char *failure)
 {
     options.cut = *cut;
@@ -173,7 +173,7 @@ static bool try_cut(struct sim_cut *best, struct sim_cut cut, const char *failur
     return true;
 }
 
-/* Leaves out of a failing run what can be left out, one thing after the other, until nothing more can. */
+/* Shortens a failing run, by one thing after the other, as long as it still fails. */
 static int shrink(void)
 {
     struct sim_cut best = {0};

@@ -1,6 +1,6 @@
 /*
- * Sorted sets, as the scripts use them: kept as hashes whose values are the scores, which are whole numbers. What they
- * would refuse as a command of another type they do not.
+ * Sorted sets, as the scripts use them: kept as hashes whose values are the scores, which are whole numbers. Commands
+ * on a key of another type are not refused.
  */
 #include "commands.h"
 #include "keys.h"

@@ -49,7 +49,7 @@ static void free_task(struct sim_worker *worker)
     sim_tell("has freed its task");
 }
 
-/* False: none can be had any more. */
+/* False: no more locks can be acquired. */
 static bool new_task(struct sim_worker *worker)
 {
     worker->freed = worker->cancel_begun = false;
@@ -57,7 +57,7 @@ static bool new_task(struct sim_worker *worker)
     return worker->proc->api->dibs_task_new(worker->runtime, &worker->task) == DIBS_OK;
 }
 
-/* Of one who waits, at best. Its call returns soon. */
+/* Cancels a task, at best one that waits. Its call returns soon. */
 static void cancel_somebody(const struct sim_worker *self)
 {
     struct sim_worker *chosen = NULL;
@@ -79,7 +79,7 @@ static void cancel_somebody(const struct sim_worker *self)
     sim_counts.cancelled++;
 }
 
-/* The task of what is complete may be used by any thread at once. */
+/* Any thread may use the task of a completed call at once. */
 static void take_one(const dibs_completion *done)
 {
     struct sim_worker *worker = done->arg;
@@ -105,7 +105,7 @@ static void take_one(const dibs_completion *done)
     sim_wake(worker->proc, &worker->pending, true);
 }
 
-/* The threads of a process that take what its queue has, until each has taken a completion that is nobody's. */
+/* The threads that take from a process's queue, until each has taken a completion that belongs to no call. */
 struct takers {
     dibs_queue *queue;
     int going;
@@ -146,7 +146,7 @@ static void *take(void *arg)
     return NULL;
 }
 
-/* The call was begun. Meanwhile the task may be freed: the completion comes all the same. */
+/* The call was begun. Meanwhile the task may be freed: the completion still comes. */
 static dibs_status await_done(struct sim_worker *worker, dibs_done_kind kind)
 {
     if (sim_chance(SIM_WORK, plan->cancels / 4)) {
@@ -204,7 +204,7 @@ static dibs_status call_unlock(struct sim_worker *worker, const char *name)
     return status == DIBS_OK ? await_done(worker, DIBS_DONE_UNLOCK) : not_begun(worker, status);
 }
 
-/* Where leases are kept, mostly one that is the process's own. */
+/* Where leases are kept, mostly a name of the process's own. */
 static int draw_name(const struct sim_worker *worker)
 {
     if (plan->keep_ms > 0 && sim_chance(SIM_WORK, 0.85))
@@ -230,7 +230,7 @@ static uint32_t least_lease(void)
     bool is_tight = plan->is_calm && plan->topology == SIM_QUORUM;
 
     if (plan->shared > 0 &&
-        (plan->is_calm || plan->is_quiet)) /* a queue that is served often passes who asks too seldom */
+        (plan->is_calm || plan->is_quiet)) /* a queue that is served often passes over a waiter that asks too rarely */
         return 200;
     return 20 + (is_tight ? (uint32_t)(20 * (plan->network.delay + plan->network.jitter) / SIM_MS) : 0);
 }
@@ -362,7 +362,7 @@ static bool on_listed(const char *name, const dibs_owner *owner, void *arg)
     return true;
 }
 
-/* Who waits fairly since a while, and has a place of its own in the queue. */
+/* A thread that has been waiting fairly for a while, with a place of its own in the queue. */
 static int count_waiters(int name, int64_t since)
 {
     int count = 0;
@@ -373,7 +373,7 @@ static int count_waiters(int name, int64_t since)
     return count;
 }
 
-/* The queue has all who wait, and a lock for which somebody waits is not forgotten. */
+/* The queue contains all waiters, and a lock with a waiter is not forgotten. */
 static void look_at_queue(struct sim_worker *worker, int name)
 {
     const struct sim_api *api = worker->proc->api;
@@ -390,7 +390,7 @@ static void look_at_queue(struct sim_worker *worker, int name)
     bool is_sure = plan->topology == SIM_ONE && (plan->is_calm || plan->is_quiet || plan->is_told) &&
                    !sim_has_fault(SIM_FAULT_flushall) && !sim_has_fault(SIM_FAULT_server_lose);
     if (is_sure && status == DIBS_OK &&
-        wait > (forgets ? 0 : (int)count + 1)) /* one may have the lock, and not know it yet */
+        wait > (forgets ? 0 : (int)count + 1)) /* one waiter may have the lock, and not know it yet */
         sim_fail("%s of '%s' knows of %zu who wait, of %d", worker->call, sim_name(name), count, wait);
 }
 
@@ -416,7 +416,10 @@ static void query(struct sim_worker *worker, int name)
 
 #define SEVERAL 4 /* names of a call, at most */
 
-/* They follow each other in a ring of all names, so that every pair comes in both orders; or are held already. */
+/*
+ * The names follow each other in a ring of all names, so that every pair occurs in both orders; or they are held
+ * already.
+ */
 static size_t draw_names(const struct sim_worker *worker, int *out, const char **texts)
 {
     if (worker->hold_count > 0 && sim_chance(SIM_WORK, 0.3)) {
@@ -475,7 +478,10 @@ static bool holds_all(struct sim_worker *worker, const int *wanted, size_t count
     return true;
 }
 
-/* All of them, or none. Who holds others waits for a time: else two could wait for each other. */
+/*
+ * Locks all names, or none. A thread that holds others waits for a limited time: otherwise two could wait for each
+ * other.
+ */
 static bool lock_several(struct sim_worker *worker)
 {
     int wanted[SEVERAL];
@@ -489,7 +495,7 @@ static bool lock_several(struct sim_worker *worker)
     sim_tell("locks %zu names from '%s' on, waits %lld ms", count, texts[0], (long long)wait_ms);
     worker->wants = -1;
     worker->fair = worker->shares = false;
-    /* What was granted, and is not had, is given back before the call returns. */
+    /* Names that were granted to a failed call are given back before it returns. */
     sim_judge_call(worker, "dibs_lock_names", wait_ms < 0 ? -1 : limit_of(wait_ms) + plan->command_timeout_ms);
     for (size_t i = 0; i < count; i++)
         worker->several |= 1u << wanted[i];
@@ -555,7 +561,7 @@ static void hold(struct sim_worker *worker, int name)
     }
 }
 
-/* Many locks, of which nobody else wants one, are let go at once, at best by the end of the thread. */
+/* Many locks that nobody else wants are released at once, at best by the end of the thread. */
 static void burst(struct sim_worker *worker)
 {
     const dibs_lock_options options = {.lease_ms = 20000};
@@ -710,7 +716,7 @@ static dibs_runtime *open_runtime(const struct sim_api *api)
     }
 }
 
-/* Where nothing goes wrong, no connection breaks, and no renewal fails. */
+/* In a run where nothing goes wrong, no connection breaks, and no renewal fails. */
 static void judge_stats(const struct sim_api *api, dibs_runtime *runtime)
 {
     dibs_stats stats;
@@ -718,7 +724,7 @@ static void judge_stats(const struct sim_api *api, dibs_runtime *runtime)
     api->dibs_stats_get(runtime, &stats);
     sim_counts.retaken += (long)stats.retaken;
     if (plan->is_calm && (stats.reconnects > 0 || (stats.renew_failed > 0 && plan->topology != SIM_QUORUM)))
-        sim_fail("%llu connections were made anew and %llu renewals failed, though nothing went wrong",
+        sim_fail("%llu connections were replaced and %llu renewals failed, though nothing went wrong",
                  (unsigned long long)stats.reconnects, (unsigned long long)stats.renew_failed);
     if (stats.holds > 0 && plan->orphans == 0 && plan->bursts == 0)
         sim_fail("%llu holds are left, of threads that have ended", (unsigned long long)stats.holds);

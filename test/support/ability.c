@@ -1,4 +1,4 @@
-/* What of the library works on a server under some account. */
+/* Which parts of the library work on a server under some account. */
 #include "support/ability.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-enum { RENEW_MS = 100, NEVER_MS = 600 /* so long what is not expected has to happen all the same */ };
+enum { RENEW_MS = 100, NEVER_MS = 600 /* for so long it is checked that something unexpected does not happen */ };
 
 const ability_word ability_full[ABILITY_COLUMNS] = {"OK", "OK", "OK", "OK", "yes", "push", "push", "yes", "yes"};
 

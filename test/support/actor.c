@@ -141,7 +141,7 @@ static bool is_asleep(void *arg)
 
 void actor_await_asleep(actor *a)
 {
-    /* Several times in a row: the thread may also sleep for a moment before it gets to its wait. */
+    /* Checks several times in a row: the thread may also sleep for a moment before it gets to its wait. */
     for (int in_a_row = 0; in_a_row < 5; in_a_row++) {
         assert_that(wait_until(is_asleep, a, LIMIT_MS), "the actor does not wait");
         pause_ms(2);

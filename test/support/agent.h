@@ -34,7 +34,7 @@ void agent_begin_fair(process *agent, const char *name, int64_t wait_ms);
 void agent_begin_check(process *agent, const char *name);
 dibs_status agent_result(process *agent);
 
-/* Of several agents that wait for one lock: the first whose call ends, which must be with DIBS_OK. */
+/* Of several agents that wait for one lock: the first whose call ends; it must end with DIBS_OK. */
 process *agent_granted(process *const *agents, size_t count);
 
 #endif

@@ -12,7 +12,7 @@ struct certificate {
     bool expired;       /* since an hour */
 };
 
-/* What goes wrong fails the test. */
+/* An error fails the test. */
 void certificate_make(const char *folder, const struct certificate *certificate);
 
 /*

@@ -16,7 +16,7 @@ static bool runs(const server *node)
     return node && node->pid != 0 && !node->paused;
 }
 
-/* Any that can be asked. */
+/* Any node that can be asked. */
 static server *any_node(const cluster *c)
 {
     for (size_t i = 0; i < c->count; i++)
@@ -190,8 +190,9 @@ void cluster_move_keys(cluster *c, unsigned slot, server *to)
 }
 
 /*
- * The new owner is told first: nobody else may believe that it is. Then all other masters: what nodes tell one another
- * of the slot may be refused, because the epoch that the new owner gave itself is that of another by chance.
+ * The new owner is told first, since no other node may take it for the owner before. Then all other masters: nodes may
+ * reject each other's news of the slot, because the epoch that the new owner gave itself may by chance be that of
+ * another node.
  */
 static void tell_owner(cluster *c, unsigned slot, server *to)
 {
@@ -199,7 +200,7 @@ static void tell_owner(cluster *c, unsigned slot, server *to)
 
     id_of(to, id);
     server_do(to, "CLUSTER SETSLOT %u NODE %s", slot, id);
-    for (size_t i = 0; i < c->count; i++) /* who has a key that was written meanwhile refuses, and believes the epoch */
+    for (size_t i = 0; i < c->count; i++) /* a node that has a key written meanwhile refuses, and relies on the epoch */
         if (c->nodes[i] != to && runs(c->nodes[i]) && info_has(c->nodes[i], "INFO replication", "role:master"))
             freeReplyObject(server_try(c->nodes[i], "CLUSTER SETSLOT %u NODE %s", slot, id));
 }
@@ -231,9 +232,9 @@ static bool know_one_epoch(void *arg)
 }
 
 /*
- * By that chance the new owner may also have believed the old one by the time that one was told: then each names the
- * other. It gets the largest epoch of all, and is told again. At the end all know of its epoch, so that none who
- * becomes an owner next gives itself the same.
+ * By the same chance the new owner may meanwhile have accepted the old one as the owner: then each names the other. The
+ * new owner gets the largest epoch of all, and is told again. In the end all nodes know its epoch, so that no later
+ * owner gives itself the same.
  */
 void cluster_close_slot(cluster *c, unsigned slot, server *to)
 {
@@ -249,7 +250,7 @@ void cluster_close_slot(cluster *c, unsigned slot, server *to)
     cluster_await_owner(c, slot, to);
 }
 
-/* What was written meanwhile, to a key that had not moved yet, moves as well. */
+/* Keys that were written before they moved are moved as well. */
 void cluster_move_slot(cluster *c, unsigned slot, server *to)
 {
     cluster_open_slot(c, slot, to);

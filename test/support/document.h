@@ -1,5 +1,4 @@
-/* What tests read from the documents in doc, so that what stands there is what holds. What is missing fails the test.
- */
+/* What tests read from the documents in doc, so that the documents are tested. A missing part fails the test. */
 #ifndef DIBS_TEST_DOCUMENT_H
 #define DIBS_TEST_DOCUMENT_H
 

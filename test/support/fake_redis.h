@@ -1,7 +1,6 @@
 /*
- * A server that only pretends: it lets every connection in as Redis does, runs
- * ECHO, says +OK to the rest, and keeps a list of all that it was asked. A
- * test changes single answers, holds answers back, and breaks connections.
+ * A fake server: it accepts every connection as Redis does, runs ECHO, answers +OK to the rest, and keeps a list of all
+ * commands. A test changes single answers, holds answers back, and breaks connections.
  *
  * It runs on a thread of its own. All functions may be called from any thread
  * and take effect before they return. What goes wrong fails the test.
@@ -54,7 +53,7 @@ void fake_redis_refuse(fake_redis *f, bool refuse);
 unsigned fake_redis_accepted(fake_redis *f);
 unsigned fake_redis_count(fake_redis *f, const char *prefix);
 
-/* Waits until it has read and answered all that was written to it so far. */
+/* Waits until the server has read and answered all that was written to it so far. */
 void fake_redis_settle(fake_redis *f);
 
 /* Waits until that many commands have come that begin with the prefix, at most LIMIT_MS. From the test's thread. */

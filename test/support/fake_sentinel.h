@@ -1,4 +1,4 @@
-/* A sentinel that only pretends, and names what a test tells it to: a fake_redis with the answers of a sentinel. */
+/* A fake sentinel, which names the master that a test chooses: a fake_redis with the answers of a sentinel. */
 #ifndef DIBS_TEST_FAKE_SENTINEL_H
 #define DIBS_TEST_FAKE_SENTINEL_H
 

@@ -1,6 +1,6 @@
 /*
- * What a faulty_store is to do wrong, and what it counts. There is one struct
- * faults at a time, and all runtimes that are open then share it.
+ * The faults of a faulty_store, and what it counts. There is one struct faults at a time, and all runtimes that are
+ * open then share it.
  */
 #ifndef DIBS_TEST_FAULTS_H
 #define DIBS_TEST_FAULTS_H
@@ -36,8 +36,8 @@ struct faults {
     bool too_few_replicas;  /* asks are done and retracted, because no replica acknowledged them */
     bool late_proof;        /* an answer comes when the lease that it grants is over already */
     bool pushes_lost;       /* nobody hears of the grants that the store makes by itself */
-    bool blocked, blocking; /* asks are to wait in the store; one waits */
-    bool one_goes;          /* one ask may go on although asks are to wait */
+    bool blocked, blocking; /* asks wait in the store; one waits */
+    bool one_goes;          /* one ask may go on although asks wait */
     pthread_cond_t unblocked;
     bool held_back;                /* answers to renewals are not told */
     bool looks_held_back;          /* nor are answers to looks */
@@ -54,7 +54,7 @@ struct faults {
     unsigned look_batches;        /* in so many batches */
     unsigned tellings;            /* how often the store was asked to tell when a lock is free, ... */
     unsigned told_again;          /* ... and how often with another `since` than what it had returned */
-    unsigned pushes;              /* grants that the store made by itself, with those that were lost */
+    unsigned pushes;              /* grants that the store made by itself, including lost ones */
     unsigned inside, inside_most; /* asks that are in the store now, and the most at any time */
     int64_t last_deadline;        /* of the last ask that was not sent with a release */
     struct renewal_record records[RENEWALS_MAX];

@@ -140,7 +140,7 @@ static dibs_status ask(struct faulty_store *store, struct dibs__op *op, struct d
     return status;
 }
 
-/* What is to become of a release, and of the ask behind it. */
+/* What the faults do to a release, and to the ask behind it. */
 struct plan {
     dibs_status status, next;
     bool sent_twice;
@@ -206,7 +206,7 @@ static void retract(struct dibs__store *base, const char *name, const char *toke
     store->inner->ops->retract(store->inner, name, token, lease_ms, fence);
 }
 
-/* Nothing has to be waited for: finish does the whole. */
+/* There is nothing to wait for: finish does everything. */
 static void begin(struct dibs__store *base, struct dibs__op *op)
 {
     of(base)->inner->ops->begin(of(base)->inner, op);

@@ -59,7 +59,7 @@ void expect_works(fixture *f, dibs_runtime *rt, const char *name);
 uint64_t fence_of(dibs_runtime *rt, const char *name);
 dibs_hold hold_of(dibs_runtime *rt, const char *name);
 
-/* Waits until the store shows nobody in the queue of name, at most LIMIT_MS. */
+/* Waits until the store shows an empty queue for the name, at most LIMIT_MS. */
 void await_no_waiters(dibs_runtime *rt, const char *name);
 
 /* Waits until dibs_check by this thread says LOST, at most LIMIT_MS. */

@@ -1,4 +1,4 @@
-/* Whether a piece of work takes a time that grows with its size, and not with the square of that. */
+/* Whether the time for a piece of work grows with its size, and not with the square of the size. */
 #ifndef DIBS_TEST_LINEAR_H
 #define DIBS_TEST_LINEAR_H
 

@@ -1,6 +1,6 @@
 /*
- * The base of the servers that tests pretend: a listening socket, one thread with a poll loop, and a mutex that guards
- * all that the server has. What a server does with its connections is in its struct listener_ops.
+ * The base of the fake servers: a listening socket, one thread with a poll loop, and a mutex that guards the state of
+ * the server. Its struct listener_ops says what a server does with its connections.
  */
 #ifndef DIBS_TEST_LISTENER_H
 #define DIBS_TEST_LISTENER_H
@@ -42,7 +42,7 @@ void listener_start(struct listener *l, const struct listener_ops *ops, void *se
 /* Ends the thread and the socket; connections are the server's to close, before or after. */
 void listener_stop(struct listener *l);
 
-/* Makes the loop go round. With or without the mutex. */
+/* Makes the loop run once. With or without the mutex. */
 void listener_wake(struct listener *l);
 
 void listener_lock(struct listener *l);

@@ -43,7 +43,7 @@ void masters_open(masters *m, uint32_t lease_ms);
 /* As masters_open. On return, connections to all masters stand. */
 void masters_open_connected(masters *m, uint32_t lease_ms);
 
-/* Waits until m->rt is connected to all masters, and none rests. */
+/* Waits until m->rt is connected to all masters, and none of them rests. */
 void masters_await_all(masters *m);
 
 /*

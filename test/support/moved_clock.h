@@ -54,8 +54,7 @@ void moved_clock_await_standing(struct moved_clock *clock, size_t count);
 
 /*
  * Waits until that many threads sleep in poll() with nothing to do: none of their descriptors is ready, and their
- * deadlines are to come. Unless another thread is inside the library, the schedulers then have done all that there was
- * to do.
+ * deadlines are to come. Unless another thread is inside the library, the schedulers then have no work left.
  */
 void moved_clock_settle(struct moved_clock *clock, size_t schedulers);
 

@@ -1,6 +1,6 @@
 /*
  * A hiredis of another kind than the one that is installed: with the readers of 0.14 and before, or of 1.0 and later.
- * Its readers can be made and freed; what else is called ends the program. To be included by one file of a program: it
+ * Its readers can be created and freed; any other call ends the program. To be included by one file of a program: it
  * defines hiredis' functions for all of it.
  */
 #ifndef DIBS_TEST_OTHER_HIREDIS_H

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* All zero at first; data is to be freed. */
+/* All zero at first. The owner frees data. */
 struct bytes {
     char *data; /* followed by a NUL that is not counted, once anything was added */
     size_t length, room;

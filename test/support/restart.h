@@ -1,4 +1,4 @@
-/* A server that is restarted and has lost all, and what the tests of that wait for. */
+/* A server that is restarted without its data, and what the tests of that wait for. */
 #ifndef DIBS_TEST_RESTART_H
 #define DIBS_TEST_RESTART_H
 

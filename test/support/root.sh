@@ -70,7 +70,7 @@ root_mirror() {
     fi
 }
 
-# The bare root folder is made of the packages that the full one left in the cache folder, and is made anew with it.
+# The bare root folder is made of the packages that the full one left in the cache folder, and is remade with it.
 root_options() {
     [ -z "$root_list" ] || echo "--include=$root_list"
     [ "$root_kind" != i386 ] || echo --arch=i386

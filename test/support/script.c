@@ -1,4 +1,4 @@
-/* What becomes of commands and replies: by the rules, else they pass. */
+/* Applies the rules to commands and replies; all others pass. */
 #include "support/script.h"
 
 #include <stdio.h>
@@ -271,7 +271,7 @@ static bool give_message(struct script *s, connection *c, size_t length)
     return true;
 }
 
-/* On a subscribed connection: passes on whatever has come whole. */
+/* On a subscribed connection: passes on whole messages. */
 static void give_pushes(struct script *s, connection *c)
 {
     size_t length;

@@ -38,15 +38,15 @@ typedef struct script_rule {
 
 /*
  * What renewals of the lock x have as sent, and nothing else: in renew.lua alone the lock's key comes behind the number
- * of two keys, in renew_short.lua alone behind that of one. The key alone would also match what tells the store to
- * watch the lock. In full are an extension, and what may restore the lease.
+ * of two keys, in renew_short.lua alone behind that of one. The key alone would also match the command that makes the
+ * store watch the lock. In full are an extension, and what may restore the lease.
  */
 #define RENEWAL_OF_X "\r\n$1\r\n1\r\n$6\r\nlock:x\r\n"
 #define FULL_RENEWAL_OF_X "\r\n$1\r\n2\r\n$6\r\nlock:x\r\n"
 
 /*
- * What an ask for the lock x and its release have, and nothing else: scripts of three keys. On a machine that is slow
- * the lock may be watched at any time.
+ * What an ask for the lock x and its release have, and nothing else: scripts of three keys. On a slow machine the lock
+ * may be watched at any time.
  */
 #define ASK_OR_RELEASE_OF_X "\r\n$1\r\n3\r\n$6\r\nlock:x\r\n"
 
@@ -72,8 +72,9 @@ void script_server_clear(script_server *s);
 /* Lets go what is stalled, on all connections; rules stay. */
 void script_server_release(script_server *s);
 
-/* Whether all that was asked for has been answered, but for subscriptions: nothing is held back, or on its way to the
- * backend or from there.
+/*
+ * Whether all commands have been answered, except subscriptions: nothing is held back, or on its way to the backend or
+ * from there.
  */
 bool script_server_has_answered(script_server *s);
 

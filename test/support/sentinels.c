@@ -10,7 +10,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-#define DOWN_AFTER_MS 600000 /* a machine that lets servers wait is to bring no failover about */
+#define DOWN_AFTER_MS 600000 /* a slow machine must not cause a failover */
 #define HASTY_DOWN_AFTER_MS 600
 
 /*
@@ -169,7 +169,9 @@ server *sentinels_named_by(sentinels *s, size_t sentinel)
     return named;
 }
 
-/* On a connection for that alone, which may be ended: a sentinel ends all of a server whose role it changes. */
+/*
+ * On a connection of its own, which may be closed: a sentinel closes all connections of a server whose role it changes.
+ */
 static bool has_role(const server *s, const char *role)
 {
     redisContext *context = redisConnectUnixWithTimeout(s->socket_path, (struct timeval){.tv_sec = LIMIT_MS / 1000});

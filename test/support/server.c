@@ -196,7 +196,7 @@ static void end(server *s, int signal, int64_t limit_ms)
     drop_admin(s);
     if (s->pid == 0)
         return;
-    if (s->paused && signal != SIGKILL) /* SIGKILL ends a paused server as well, and must not let it do anything more */
+    if (s->paused && signal != SIGKILL) /* SIGKILL ends a paused server as well, before it can do anything more */
         kill(s->pid, SIGCONT);
     s->paused = false;
     kill(s->pid, signal);
@@ -276,7 +276,7 @@ static redisReply *send_once(server *s, const char *format, va_list arguments)
     return redis_vtry(s->admin, format, arguments);
 }
 
-/* It may do so in between. What it had not read by then is reset, was not carried out, and is sent once more. */
+/* The server may do so in between. A command that it had not read by then was not executed, and is sent once more. */
 static bool was_not_read(const server *s)
 {
     return s->admin->err == REDIS_ERR_IO && (errno == ECONNRESET || errno == EPIPE);
@@ -447,7 +447,7 @@ void server_await_ask(server *s, long long before)
 
 /* ------------------------------------------------------------------ clean? */
 
-/* A key that is gone by now (-2) was not left behind. */
+/* A key that no longer exists (-2) was not left behind. */
 static bool check_expiry(server *s, int database, const redisReply *key)
 {
     long long left = server_integer(s, "PTTL %b", key->str, key->len);
@@ -470,7 +470,8 @@ static bool is_no_more(void *arg)
     return server_integer(left->s, "EXISTS %b", left->key->str, left->key->len) == 0;
 }
 
-/* What was sent to a slow server just before the client ended is still to be done. That the lease ends does not count.
+/*
+ * A slow server may not have executed the client's last commands yet. The end of the lease does not count as a release.
  */
 static bool check_lock(server *s, int database, const redisReply *key)
 {

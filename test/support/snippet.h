@@ -1,4 +1,4 @@
-/* What the pieces of code in documents may take for granted: see snippets.py. Nothing of it is ever linked. */
+/* Declarations for the pieces of code in documents: see snippets.py. They are only compiled, never linked. */
 #ifndef DIBS_TEST_SNIPPET_H
 #define DIBS_TEST_SNIPPET_H
 

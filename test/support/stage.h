@@ -37,8 +37,8 @@ void stage_open(stage *s, uint32_t lease_ms);
 dibs_runtime *stage_open_another(stage *s, uint32_t lease_ms);
 
 /*
- * Waits until the scheduler of s->rt has done what is due; stage_advance moves the clock before. Requires that no other
- * runtime is open.
+ * Waits until the scheduler of s->rt has done all work that is due; stage_advance moves the clock first. Requires that
+ * no other runtime is open.
  */
 void stage_settle(stage *s);
 void stage_advance(stage *s, int64_t ns);

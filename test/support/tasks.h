@@ -12,7 +12,7 @@ dibs_queue *queue_new(void);
 /* The next completion; the test fails where none comes within LIMIT_MS. */
 dibs_completion next_done(dibs_queue *q);
 
-/* Expects that the next completion is of that kind, status and task, and that what goes with them is in order. */
+/* Expects that the next completion is of that kind, status and task, and that its other fields are right. */
 dibs_completion expect_done(dibs_queue *q, dibs_done_kind kind, dibs_status status, const dibs_task *task);
 
 /* Expects that no completion waits. */
@@ -31,7 +31,7 @@ dibs_status task_unlock(dibs_task *task, const char *name, dibs_queue *q);
 void begin_lock(dibs_task *task, const char *name, int64_t wait_ms, const dibs_lock_options *options, dibs_queue *q);
 void begin_unlock(dibs_task *task, const char *name, dibs_queue *q);
 
-/* What a thread in the task is told by dibs_check. Enters and leaves. */
+/* The result of dibs_check for a thread in the task. Enters and leaves. */
 dibs_status task_check(dibs_task *task, dibs_runtime *rt, const char *name);
 
 /* The actor enters the task, makes a call and leaves; `result` waits for that and returns the call's status. */

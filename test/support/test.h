@@ -26,8 +26,8 @@
 #endif
 
 /*
- * A lease that is renewed and must survive. A thread that the machine keeps from running for two thirds of its lease
- * rightly loses the lock; so the lease is long, and longer where sanitizers slow everything down.
+ * A lease that is renewed and must survive. A thread that cannot run for two thirds of its lease rightly loses the
+ * lock; so the lease is long, and longer where sanitizers slow everything down.
  */
 #if defined(TEST_UNDER_TSAN) || defined(TEST_UNDER_ASAN)
 #define SAFE_LEASE_MS 3000

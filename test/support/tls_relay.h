@@ -19,7 +19,7 @@ typedef struct tls_relay_options {
     const char *folder;      /* with backend: of certificates.h */
     const char *certificate; /* NULL: "server"; another `file` in that folder */
     int most;                /* with backend: the newest version to be spoken, as OpenSSL calls it; 0: any */
-    unsigned new_keys_every; /* with backend: after so many replies, both sides are to change their keys; 0: never */
+    unsigned new_keys_every; /* with backend: after so many replies, both sides must change their keys; 0: never */
     size_t piece;            /* with backend_port: so many bytes at a time; 0: as they come */
 } tls_relay_options;
 

@@ -1,6 +1,6 @@
 """Servers for tests in Python: one, a quorum, one with sentinels, a cluster. They die with the test.
 
-Each class has url, which is for $DIBS_URL, and servers, all of which keep locks.
+Each class has url, which is for $DIBS_URL, and servers; all of these keep locks.
 """
 
 import atexit

@@ -13,7 +13,7 @@
 /* Within this time a change must be known; the renewals of the default lease are five times as far apart. */
 #define SOON_MS (LIMIT_MS / 30)
 
-/* As fixture_open, but even where the machine is slow the server's first message does not come too late. */
+/* As fixture_open, but the server's first message is not too late even on a slow machine. */
 void open_tracking(fixture *f, uint32_t lease_ms);
 
 /* A number of INFO, by its name; 0: INFO does not name it. */
@@ -40,12 +40,12 @@ void await_invalidations(dibs_runtime *rt, uint64_t count);
 void await_renewed(dibs_runtime *rt, uint64_t count);
 
 /*
- * The calling thread holds the name, and something just ended that, not before `since` (now_ms): the loss is known
- * SOON. Unlocks the name.
+ * The calling thread held the name until something ended the hold, not before `since` (now_ms): expects that the loss
+ * is known SOON. Unlocks the name.
  */
 void expect_told_of_loss(fixture *f, const char *name, int64_t since);
 
-/* Nobody lost a lock, and no renewal came late. */
+/* Expects that no lock was lost, and that no renewal came late. */
 void expect_no_loss(fixture *f);
 
 #endif

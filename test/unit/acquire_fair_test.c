@@ -10,7 +10,7 @@
 
 static const dibs_lock_options fair = {.flags = DIBS_FAIR};
 
-/* A store that two runtimes see, and the longest handoff_ms: what is not handed over then, must not be. */
+/* A store that two runtimes share, and the longest handoff_ms: a lease that is not handed over then must never be. */
 static int setup(void **state)
 {
     int status = stage_setup(state);
@@ -117,7 +117,7 @@ static void fair_threads_of_all_runtimes_are_served_in_order_of_arrival(void **s
     dibs_close(rts[2]);
 }
 
-/* The next in the queue may not run yet; all the same, no other thread gets the lock. */
+/* The next in the queue may not run yet, but no other thread gets the lock. */
 static void nobody_passes_a_fair_queue(void **state)
 {
     stage *s = *state;
@@ -207,7 +207,7 @@ static void a_fair_waiter_waits_no_longer_than_handoff_ms(void **state)
     expect_nothing_left(s);
 }
 
-/* In the store's queue all stand in the order in which they came, whether fair or not. */
+/* In the store's queue all waiters are in order of arrival, whether fair or not. */
 static void a_plain_waiter_keeps_its_place_among_fair_ones(void **state)
 {
     static const dibs_lock_options *const kinds[] = {&fair, NULL, &fair};
@@ -268,7 +268,7 @@ static void a_single_fair_try_is_busy_and_takes_no_place(void **state)
     actor_begin(other.actor, lock, &other);
     expect(&other, DIBS_BUSY);
     assert_int_equal(in_queue(s), 0);
-    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fair)); /* for its holder the acquire is nested */
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fair)); /* the acquire of the holder is nested */
     assert_int_equal(hold_of(s->rt, "a").count, 2);
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
     actor_begin(other.actor, lock, &other);

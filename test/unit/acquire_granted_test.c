@@ -110,7 +110,7 @@ static void a_grant_for_a_concluded_attempt_is_refused(void **state)
     actor_end(asker);
 }
 
-/* Also where other threads wait for the name: only the token counts. */
+/* This holds also where other threads wait for the name: only the token counts. */
 static void a_grant_for_a_concluded_attempt_is_not_the_next_ones(void **state)
 {
     stage *s = *state;
@@ -138,7 +138,7 @@ static void push_it(stage *s)
     push(s, spy.token, spy.number, false);
 }
 
-/* Nor does it count for the next token of the same attempt, whose asks have the same numbers. */
+/* The grant does not count for the next token of the same attempt either, whose asks have the same numbers. */
 static void a_grant_for_a_retired_token_is_not_the_next_tokens(void **state)
 {
     stage *s = *state;
@@ -164,10 +164,9 @@ static void a_grant_for_a_retired_token_is_not_the_next_tokens(void **state)
 }
 
 /*
- * A store may note with an attempt until when the lock is another's: so long the
- * attempt leaves the lock to that one, also under a new token. Else the attempt might
- * take the lock from a server that took the place of the first, before its
- * holder could restore the lease there.
+ * A store may note with an attempt until when another client owns the lock: until then the attempt leaves the lock to
+ * that client, also under a new token. Otherwise the attempt might get the lock from a replacement server before the
+ * holder could restore its lease there.
  */
 static void the_stores_state_outlives_the_token(void **state)
 {
@@ -204,7 +203,7 @@ static void a_grant_of_a_held_lease_changes_nothing(void **state)
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     assert_status(DIBS_OK, actor_result(asker));
     assert_status(DIBS_OK, actor_hold(asker, s->rt, "a", &before));
-    assert_true(push(s, spy.token, spy.number, false)); /* as after a connection that broke: the grant is not refused */
+    assert_true(push(s, spy.token, spy.number, false)); /* as after a broken connection: the grant is not refused */
     assert_status(DIBS_OK, actor_hold(asker, s->rt, "a", &after));
     assert_int_equal(after.fence, before.fence);
     assert_int_equal(after.remaining_ms, before.remaining_ms);
@@ -234,7 +233,7 @@ static void a_grant_that_proves_nothing_makes_the_waiter_ask(void **state)
     expect_nothing_left(s);
 }
 
-/* The process was stopped meanwhile: the waiter asks, and the store says who has the lock by now. */
+/* The process was stopped meanwhile: the waiter asks, and the store tells who owns the lock by now. */
 static void a_grant_whose_lease_is_over_is_refused(void **state)
 {
     stage *s = *state;
@@ -275,7 +274,7 @@ static void a_grant_that_got_lost_costs_a_third_of_a_lease(void **state)
     expect_nothing_left(s);
 }
 
-/* Where the waiter has left, nobody has the grant: it is retracted with the attempt. */
+/* Where the waiter has left, the grant is retracted with the attempt. */
 static void a_grant_that_got_lost_is_retracted_with_its_attempt(void **state)
 {
     stage *s = *state;

@@ -91,7 +91,7 @@ static void a_place_that_nobody_takes_over_is_given_up(void **state)
     expect_nothing_left(s);
 }
 
-/* Where the store refuses the ask, the place is given up, and the next waiter asks anew. */
+/* Where the store refuses the ask, the place is given up, and the next waiter asks under a new token. */
 static void a_refused_waiter_leaves_no_place(void **state)
 {
     stage *s = *state;
@@ -115,7 +115,7 @@ static void a_refused_waiter_leaves_no_place(void **state)
 
 /*
  * The grant comes while the place changes hands, and the thread that gets the place does not run yet: it finds the
- * grant as soon as it does.
+ * grant as soon as it runs.
  */
 static void a_grant_while_the_place_changes_hands_is_not_lost(void **state)
 {
@@ -126,7 +126,7 @@ static void a_grant_while_the_place_changes_hands_is_not_lost(void **state)
     moved_clock_advance(&s->clock, MS(100));
     moved_clock_await_standing(&s->clock, 1);
     assert_status(DIBS_OK,
-                  dibs_unlock(spy.second, "a")); /* granted to a thread that is about to give up, and looks once more */
+                  dibs_unlock(spy.second, "a")); /* granted to a thread that is about to give up and looks once more */
     moved_clock_let_the_woken_go(&s->clock);
     assert_status(DIBS_OK, actor_result(asker));
     assert_status(DIBS_OK, actor_unlock(asker, s->rt, "a"));

@@ -27,7 +27,7 @@ static void a_release_asks_for_the_next_local_waiter(void **state)
         assert_status(rows[i].unlock, dibs_unlock(s->rt, "a"));
         faults_set(&s->faults, &s->faults.unanswered, false);
         faults_confirm(&s->faults);
-        for (int ms = 0; ms < 1000 && actor_busy(next); ms++) { /* the second thread may ride out that its ask failed */
+        for (int ms = 0; ms < 1000 && actor_busy(next); ms++) { /* the second thread rides out a failed ask */
             moved_clock_advance(&s->clock, MS(1));
             pause_ms(1);
         }

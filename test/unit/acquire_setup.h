@@ -17,7 +17,7 @@
 #define OWNER UINT64_C(77)
 
 /*
- * The faulty store, with a look at its asks and releases. The fields are set while no thread asks, and otherwise belong
+ * The faulty store, with a spy on its asks and releases. The fields are set while no thread asks, and otherwise belong
  * to the one thread that asks. token and number are those of the last ask that was not granted; after it, and before
  * the asker learns of the answer, `taken` is called.
  */
@@ -89,7 +89,7 @@ static inline dibs_status spied_open(struct dibs__store **out, const struct dibs
     return status;
 }
 
-/* s->rt is spied upon. The test's own thread holds "a" by spy.second. */
+/* Sets up s->rt, whose asks and releases are recorded. The test's own thread holds "a" by spy.second. */
 static inline int setup(void **state)
 {
     int status = stage_setup(state);

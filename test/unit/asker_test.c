@@ -58,7 +58,7 @@ static void a_hint_makes_the_asker_ask_at_once(void **state)
     actor *crowd[CROWD];
 
     stage_open(s, LEASE);
-    faults_acquire(&s->faults, DIBS_BUSY, 1); /* in no queue, so nobody tells it when the lock is free */
+    faults_acquire(&s->faults, DIBS_BUSY, 1); /* in no queue, so no message tells it when the lock is free */
     begin_crowd(s, crowd, 0, FOREVER);
     dibs__cells_ask_again(s->rt->core->cells);
     assert_status(DIBS_OK, actor_result(crowd[0])); /* the clock has not moved */
@@ -176,7 +176,7 @@ static unsigned told_again(stage *s)
     return faults_count(&s->faults, &s->faults.told_again);
 }
 
-/* "a" is a foreign client's, and the store tells of changes, or does not (0). */
+/* A foreign client holds "a", and the store tells of changes, or does not (0). */
 static void open_foreign(stage *s, uint64_t tells)
 {
     s->faults.watches = true;
@@ -201,7 +201,7 @@ static actor *begin_waiting(stage *s)
     return other;
 }
 
-/* Expects one more ask because of what has just been told, though no time has passed. */
+/* Expects one more ask because of the message, though no time has passed. */
 static void expect_ask_now(stage *s, unsigned before)
 {
     assert_true(wait_until(has_asked, &(struct asked){s, before}, LIMIT_MS));
@@ -253,7 +253,7 @@ static void a_store_that_does_not_tell_is_asked_often(void **state)
     end_waiting(s, other);
 }
 
-/* The store tells once of each look: whoever was told has the lock looked at again. */
+/* The store tells once after each look: after a message, the asker has the lock looked at again. */
 static void an_asker_that_was_told_asks_to_be_told_again(void **state)
 {
     stage *s = *state;
@@ -275,13 +275,10 @@ static void an_asker_that_was_told_asks_to_be_told_again(void **state)
     end_waiting(s, other);
 }
 
-/*
- * Somebody changes the lock all the time: the store is asked at once, and then no more often than by who is not told of
- * changes.
- */
+/* The lock keeps changing: the store is asked at once, and then no more often than by an asker without messages. */
 static void expect_rest(stage *s, const char *changed)
 {
-    enum { STREAM_MS = 2000, REST_LEAST_MS = 50, FIRST = 8 }; /* so many until it rests for so long */
+    enum { STREAM_MS = 2000, REST_LEAST_MS = 50, FIRST = 8 }; /* so many asks until it rests for that long */
 
     open_foreign(s, 7);
     actor *other = begin_waiting(s);
@@ -294,7 +291,7 @@ static void expect_rest(stage *s, const char *changed)
     }
     assert_true(acquires(s) <= FIRST + STREAM_MS / REST_LEAST_MS);
     faults_acquire(&s->faults, DIBS_OK, 0);
-    change(s, changed); /* while it rests: that is not forgotten */
+    change(s, changed); /* while it rests: the message is not forgotten */
     moved_clock_advance(&s->clock, MS(100));
     assert_status(DIBS_OK, actor_result(other));
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
@@ -311,7 +308,7 @@ static void an_asker_told_of_all_locks_all_the_time_backs_off(void **state)
     expect_rest(*state, NULL);
 }
 
-/* Where any lock may have changed, this one may have. */
+/* A message that any lock may have changed concerns this one. */
 static void an_asker_told_of_all_locks_asks_to_be_told_again(void **state)
 {
     stage *s = *state;
@@ -360,7 +357,7 @@ static void a_message_wakes_only_an_asker_that_expects_it(void **state)
     assert_status(DIBS_OK, dibs_lock(second, "a"));
     actor_begin_lock(other, s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
-    change(s, "a"); /* the holder is no foreign one: the store grants the lock by itself */
+    change(s, "a"); /* the holder uses dibs: the store grants the lock by itself */
     change(s, "b");
     pause_ms(20);
     stage_await_waiting(s, 1);

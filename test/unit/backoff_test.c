@@ -46,7 +46,7 @@ static void a_lowered_limit_applies_at_once(void **state)
         assert_drawn_from(dibs__backoff_next(&backoff, 50), 50);
 }
 
-/* Many that begin together must not go on together. */
+/* Clients that begin together must not stay in step. */
 static void pauses_are_spread(void **state)
 {
     int64_t least = INT64_MAX, most = 0;

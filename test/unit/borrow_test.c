@@ -1,4 +1,6 @@
-/* Test builds end the process where a completion would run while its thread has borrowed something, or within another.
+/*
+ * Test builds end the process where a completion would run while its thread has borrowed something, or inside another
+ * completion.
  */
 #include "base/borrow.h"
 

@@ -10,7 +10,7 @@ struct asked {
     struct dibs__call call;
     struct dibs__error error;
     struct dibs__request *request;
-    unsigned texts; /* scripts that had been sent as text before, by the greeting */
+    unsigned texts; /* scripts that the greeting sent as text */
 };
 
 /* Sends the query of key "k" with the argument 42, and comes back when the reply is there. */
@@ -113,7 +113,7 @@ static void replicas_that_acknowledge_are_counted(void **state)
     expect_count(*state, &two_replicas, ":-1\r\n", 0);
 }
 
-/* What replicas have on their disks does not count. */
+/* The disks of replicas do not count. */
 static void the_servers_own_disk_counts(void **state)
 {
     expect_count(*state, &disk, "*2\r\n:1\r\n:0\r\n", 1);

@@ -1,4 +1,4 @@
-/* The cells alone: how they come and go, and a lease that is lost before its cell hears of that. */
+/* The cells alone: how they come and go, and a lease that is lost before its cell knows. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -45,7 +45,7 @@ static bool waiter_is_back(void *arg)
 
 /*
  * The scheduler may find a lease lost before the cell is told of its grant, because the process was stopped there. The
- * cell then is told of the end first, and finds nothing to end. The waiter must get the turn all the same.
+ * cell then is told of the end first, and finds nothing to end. The waiter must still get the turn.
  */
 static void a_lease_lost_before_its_cell_knows_keeps_nobody_waiting(void **state)
 {
@@ -77,8 +77,8 @@ static void a_lease_lost_before_its_cell_knows_keeps_nobody_waiting(void **state
 }
 
 /*
- * A lease is lost, but the cell was not told: the next thread to come finds that, and a thread that waited before gets
- * the turn. When the end is told later, it no longer concerns the cell.
+ * A lease is lost, but the cell was not told: the next thread finds that out, and a waiting thread gets the turn. When
+ * the cell is told of the end later, it no longer matters.
  */
 static void an_unreported_loss_keeps_nobody_waiting(void **state)
 {
@@ -139,7 +139,7 @@ static void cells_come_and_go_with_their_names(void **state)
     free(all);
 }
 
-/* Whatever stands in the struct before. */
+/* Whatever the struct held before. */
 static void a_free_turn_follows_no_outage(void **state)
 {
     stage *s = *state;

@@ -1,4 +1,4 @@
-/* A thread sends, does something else, and comes for the reply when it likes. */
+/* A thread sends, does something else, and collects the reply later. */
 #include "support/test.h"
 #include "unit/channel_setup.h"
 
@@ -25,11 +25,13 @@ static void an_awaited_request_can_still_be_waited_for(void **state)
     fake_redis_hold(r->fake, false);
     assert_true(dibs__channel_await(r->channel, request, after(r, COMMAND_MS / 2)));
     assert_int_equal(dibs__channel_load(r->channel), 0);
-    assert_true(dibs__channel_await(r->channel, request, 0)); /* as often as one likes */
+    assert_true(dibs__channel_await(r->channel, request, 0)); /* any number of times */
     assert_true(wait_echo(r, request, "later"));
 }
 
-/* As the scheduler's thread looks for votes: it would wake itself again and again until the server answers. */
+/*
+ * The scheduler's thread looks for votes like this: it would otherwise wake itself repeatedly until the server answers.
+ */
 static void a_thread_that_only_looks_wakes_nobody(void **state)
 {
     struct rig *r = *state;
@@ -48,7 +50,7 @@ static void a_thread_that_only_looks_wakes_nobody(void **state)
     assert_true(wait_echo(r, request, "later"));
 }
 
-/* Also past the time of its thread, which has waited elsewhere. */
+/* This works also after the deadline of the thread, which has waited elsewhere. */
 static void a_reply_in_the_socket_is_taken(void **state)
 {
     struct rig *r = *state;
@@ -84,7 +86,7 @@ static void the_end_of_the_connection_ends_an_await(void **state)
     assert_true(why.detail[0]);
 }
 
-/* A quorum goes round and round as long as a request is neither there nor over. */
+/* A quorum polls as long as a request has neither its reply nor timed out. */
 static void the_command_timeout_ends_an_await(void **state)
 {
     struct rig *r = *state;
@@ -103,7 +105,7 @@ static void the_command_timeout_ends_an_await(void **state)
     assert_true(unknown);
 }
 
-/* Nobody sleeps for it, so the reading goes to a thread behind it. */
+/* No thread sleeps for that reply, so the reading goes to a thread with a later request. */
 static void a_request_that_is_left_keeps_nobody_from_reading(void **state)
 {
     struct rig *r = *state;
@@ -128,7 +130,7 @@ static void a_request_that_is_left_keeps_nobody_from_reading(void **state)
     assert_true(wait_echo(r, left, "left"));
 }
 
-/* Who awaited in vain passes the reading on, too. */
+/* A thread that awaited without a result passes the reading on, too. */
 static void a_thread_that_awaits_without_result_passes_the_reading_on(void **state)
 {
     struct rig *r = *state;

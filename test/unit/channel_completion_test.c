@@ -1,6 +1,6 @@
 /*
- * Completions, which say that a submitted command is finished, run where the scheduler attends and nowhere else: so
- * whoever sends, waits or looks may hold pointers to what they change.
+ * Completions, which report that a submitted command is finished, run only where the scheduler attends: so a thread
+ * that sends, waits or looks may hold pointers to what they change.
  */
 #include "support/test.h"
 #include "unit/channel_setup.h"
@@ -11,7 +11,7 @@ struct seen {
     uint64_t serial;
     atomic_uint done, failed;
     unsigned depth, deepest; /* completions that run now, one within the other; the most so far */
-    unsigned more;           /* so many of them are to submit another command */
+    unsigned more;           /* so many of them submit another command */
 };
 
 static void on_done(void *arg, const redisReply *reply, const struct dibs__error *error)
@@ -42,7 +42,7 @@ static struct seen begin_to_see(struct rig *r)
     return (struct seen){.r = r, .serial = open_now(r)};
 }
 
-/* Nothing has been completed so far, and the scheduler is not to sleep before it is. */
+/* Nothing has been completed so far, and the scheduler must not sleep before it is. */
 static void expect_left_to_scheduler(struct rig *r, const struct seen *seen, unsigned count)
 {
     struct pollfd fd;
@@ -86,7 +86,7 @@ static void a_look_that_finds_the_end_completes_nothing(void **state)
     assert_int_equal(seen.failed, 1);
 }
 
-/* The socket is closed: the second command finds that out, and fails what the first left. */
+/* The socket is closed: the second command finds that out, and the first one fails. */
 static void a_command_that_finds_the_end_completes_nothing(void **state)
 {
     struct rig *r = *state;
@@ -124,8 +124,7 @@ static void completions_do_not_nest(void **state)
     assert_int_equal(seen.failed, 0);
 }
 
-/* A reply that was read before the end of the channel, and completed by nobody, might lead to a use of what is freed.
- */
+/* A reply that was read before the end of the channel, and not completed, might lead to a use of freed memory. */
 static void commands_in_flight_at_the_end_fail(void **state)
 {
     struct rig *r = *state;
@@ -139,7 +138,7 @@ static void commands_in_flight_at_the_end_fail(void **state)
     assert_int_equal(seen.failed, 1);
 }
 
-/* Whatever else is sent comes before both or behind both. */
+/* Any other command is sent before both or after both. */
 static void an_untracked_command_goes_right_behind_caching_no(void **state)
 {
     struct rig *r = *state;

@@ -12,7 +12,7 @@ struct crowd {
     const char *text;       /* what each echo begins with */
     unsigned number;        /* of the thread */
     unsigned rounds, right; /* echoes, and those that were answered rightly */
-    atomic_uint *at_work;   /* how many threads are at work still */
+    atomic_uint *at_work;   /* how many threads still work */
 };
 
 static inline void *run_crowd(void *arg)

@@ -1,4 +1,4 @@
-/* How a channel sends and receives, and what ends its connection: what those are told who wait for replies. */
+/* How a channel sends and receives, what ends its connection, and what waiting threads are told then. */
 #include "support/test.h"
 #include "unit/channel_setup.h"
 
@@ -68,7 +68,7 @@ static void an_unsent_command_is_known_not_to_have_run(void **state)
     struct dibs__request *first = send_echo(r, serial, large, &first_error);
     struct dibs__request *second = send_echo(r, serial, "second", &second_error);
     assert_true(first && second);
-    assert_true(r->unattended > 0); /* somebody is to write the rest */
+    assert_true(r->unattended > 0); /* the rest must still be written */
     fake_redis_cut(r->fake);
     unknown = true;
     assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, second, after(r, 1), &reply, &unknown, &second_error));
@@ -228,7 +228,7 @@ static bool is_found_ended(void *arg)
     return !dibs__channel_look(r->channel);
 }
 
-/* Nobody uses the connection, so only a look finds its end. */
+/* No thread uses the connection, so only a look finds its end. */
 static void a_look_finds_the_end_of_an_idle_connection(void **state)
 {
     struct rig *r = *state;
@@ -243,7 +243,7 @@ static void a_look_finds_the_end_of_an_idle_connection(void **state)
     assert_true(open_now(r) > 0);
 }
 
-/* Bytes that wait to be read may be a good reply. */
+/* Unread bytes may be a good reply. */
 static void a_look_leaves_replies_alone(void **state)
 {
     struct rig *r = *state;
@@ -273,8 +273,8 @@ static bool is_refused(struct rig *r, uint64_t serial)
 }
 
 /*
- * The address may lead to another server by now, so the connection is given up; but not again and again, while the
- * address leads to a replica.
+ * The address may lead to another server by now, so the connection is given up, but not repeatedly while the address
+ * leads to a replica.
  */
 static void a_server_that_became_a_replica_is_left(void **state)
 {
@@ -304,8 +304,7 @@ static void a_server_that_became_a_replica_is_left(void **state)
 
 /* ------------------------------------------------------------------- polling */
 
-/* By the clock of these tests every wait takes no time, which is less than what is taken for the usual time at first.
- */
+/* By the clock of these tests no wait takes any time, which is less than the usual time assumed at first. */
 static void a_reply_seen_by_polling_is_credited(void **state)
 {
     struct rig *r = *state;

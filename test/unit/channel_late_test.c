@@ -18,7 +18,7 @@ static void a_reply_that_came_in_time_is_taken_late(void **state)
     assert_int_equal(dibs__channel_load(r->channel), 0);
 }
 
-/* Also where the caller's time was shorter than the command's: the outcome is not in doubt then. */
+/* Also where the caller's time was shorter than the command timeout: then the outcome is not in doubt. */
 static void a_reply_is_taken_when_only_the_callers_time_is_over(void **state)
 {
     struct rig *r = *state;

@@ -5,7 +5,7 @@
 /* ----------------------------------------------------- wanted, and looked at */
 
 /*
- * A channel that is wanted is connected in the background, once. After a failure, the next try waits as long as for a
+ * A channel that is wanted is connected once, in the background. After a failure, the next try waits as long as for a
  * channel that is kept open.
  */
 static void the_scheduler_connects_a_wanted_channel(void **state)
@@ -41,7 +41,9 @@ static void the_scheduler_connects_a_wanted_channel(void **state)
     assert_true(deadline == DIBS__NEVER);
 }
 
-/* The thread that began it may never come back: who needs the channel leaves the try to the scheduler. */
+/*
+ * The thread that began the try may never come back: a thread that needs the channel leaves the try to the scheduler.
+ */
 static void the_scheduler_finishes_a_begun_connection_that_is_needed(void **state)
 {
     struct rig *r = *state;
@@ -57,7 +59,7 @@ static void the_scheduler_finishes_a_begun_connection_that_is_needed(void **stat
     assert_false(dibs__channel_has_failed(r->channel, tries));
 }
 
-/* The pause after several failures does not hold for a call that waits: that of a first failure does. */
+/* For a waiting call the pause is that after a first failure, even after several failures. */
 static void a_needed_channel_is_tried_again_soon(void **state)
 {
     struct rig *r = *state;
@@ -101,7 +103,7 @@ static void a_failure_tells_whether_the_server_answered(void **state)
     assert_int_equal(r->silent, 1);
 }
 
-/* For how long the scheduler is to wait before the next try. */
+/* How long the scheduler must wait before the next try. */
 static int64_t pause_before_next(struct rig *r)
 {
     struct pollfd fd;
@@ -148,7 +150,7 @@ static void a_channel_kept_open_connects_again_later_each_time(void **state)
     assert_true(stands(r));
 }
 
-/* Another connection stands, so the server answers: the try that was put off is made now. */
+/* Another connection is open, so the server answers: the try that was put off is made now. */
 static void a_channel_in_a_hurry_connects_at_once(void **state)
 {
     struct rig *r = *state;
@@ -292,7 +294,7 @@ static void *run_opener(void *arg)
     return NULL;
 }
 
-/* Two threads open; the first makes the try, which isn't answered, and leaves. */
+/* Two threads open the channel; the first makes the try, gets no answer, and leaves. */
 static void begin_openers(struct rig *r, struct opener pair[2])
 {
     fake_redis_hold(r->fake, true);

@@ -128,7 +128,7 @@ static inline struct dibs__request *send_echo(struct rig *r, uint64_t serial, co
     return dibs__channel_send(r->channel, serial, echo_of(&echo, text), moved_clock_now(&r->clock), error);
 }
 
-/* dibs__channel_wait, with its results apart. */
+/* dibs__channel_wait, with its results as separate arguments. */
 static inline dibs_status wait_for(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline,
                                    redisReply **reply, bool *unknown, struct dibs__error *error)
 {

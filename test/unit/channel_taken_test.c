@@ -1,4 +1,4 @@
-/* A thread that reads is put off the processor between taking replies off the socket and handing them out. */
+/* A thread that reads loses the processor between taking replies off the socket and handing them out. */
 #include <sys/socket.h>
 
 #include "redis/socket.h"
@@ -6,7 +6,7 @@
 #include "unit/channel_setup.h"
 
 static struct dibs__transport_ops holding;   /* of a plain socket, but for receive */
-static atomic_bool holds, has_taken, may_go; /* whether receive is to be held up, where it is, and when it goes on */
+static atomic_bool holds, has_taken, may_go; /* whether to hold receive up, where it is, and when it goes on */
 static atomic_bool has_begun;                /* a thread reads */
 
 static struct dibs__transport *open_holding(struct dibs__endpoint *endpoint, struct dibs__error *error)
@@ -69,7 +69,7 @@ static void begin_held(struct rig *r, struct caller pair[2], int64_t second_ms)
     fake_redis_hold(r->fake, true);
     begin(&pair[0]);
     fake_redis_await(r->fake, "ECHO first", 1);
-    assert_true(wait_until(is_set, &has_begun, LIMIT_MS)); /* else the second may come before it */
+    assert_true(wait_until(is_set, &has_begun, LIMIT_MS)); /* otherwise the second may come before it */
     begin(&pair[1]);
     fake_redis_await(r->fake, "ECHO second", 1);
     moved_clock_await_waiting(&r->clock, 1);
@@ -89,7 +89,7 @@ static void expect_both(struct rig *r, struct caller pair[2])
     atomic_store(&holds, false);
 }
 
-/* The time of the second is over, and it looks again and again what has become of the bytes. */
+/* The second is past its deadline, and looks repeatedly what has become of the bytes. */
 static void second_waits_for_the_first(struct rig *r, int64_t second_ms)
 {
     moved_clock_advance(&r->clock, MS(second_ms));
@@ -120,7 +120,7 @@ static void a_caller_out_of_time_waits_for_a_reply_being_processed(void **state)
     expect_both(r, pair);
 }
 
-/* Nor does the scheduler give the connection up, or keep the processor to itself. */
+/* The scheduler neither gives the connection up nor keeps the processor busy. */
 static void the_scheduler_waits_for_a_reply_being_processed(void **state)
 {
     struct rig *r = *state;
@@ -138,7 +138,7 @@ static void the_scheduler_waits_for_a_reply_being_processed(void **state)
     expect_both(r, pair);
 }
 
-/* A thread that does not go on is not waited for without end. */
+/* The wait for a thread that does not go on has an end. */
 static void the_wait_for_a_reply_being_processed_has_an_end(void **state)
 {
     struct rig *r = *state;

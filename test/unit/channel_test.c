@@ -172,7 +172,7 @@ static struct dibs__request *send_telling_first(struct rig *r, uint64_t serial, 
     return dibs__channel_send(r->channel, serial, &echo.command, moved_clock_now(&r->clock), error);
 }
 
-/* The reply to the PING is nobody's, whatever it says. */
+/* The reply to the PING is dropped, whatever it says. */
 static void a_command_that_tells_first_goes_behind_a_ping(void **state)
 {
     static const char *const answers[] = {"+PONG\r\n", "-NOPERM no right to PING\r\n"};
@@ -227,7 +227,10 @@ static void the_clock_of_another_connection_is_not_taken(void **state)
     assert_int_equal(view.id.client, 1);
 }
 
-/* A reply that is read late tells a time that has passed. Who believed it would send what is too late at once. */
+/*
+ * A reply that is read late shows a time that has passed. A client that relied on it would send requests that are
+ * already too late.
+ */
 static void a_reply_that_is_read_late_sets_no_clock_back(void **state)
 {
     struct rig *r = *state;

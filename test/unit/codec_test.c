@@ -116,7 +116,7 @@ static void other_scripts_have_their_arguments_in_order(void **state)
     expect_words(&call.words, 2, surpassed);
 }
 
-/* The longest that there can be fit into a call. */
+/* The longest possible calls fit. */
 static void the_longest_call_fits_its_buffer(void **state)
 {
     struct dibs__ask_words longest = {"t", UINT64_MAX / 2, UINT32_MAX, "c", INT64_MIN, true, UINT64_MAX / 2, NULL, 0};
@@ -251,7 +251,7 @@ static void replies_to_a_renewal_are_decoded(void **state)
     done(read);
 }
 
-/* Where all is done in short, the server's time stands alone. */
+/* Where all renewals are short ones, the reply is the server's time alone. */
 static void replies_to_many_renewals_are_decoded(void **state)
 {
     static const struct {

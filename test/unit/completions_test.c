@@ -68,7 +68,7 @@ static void a_begun_lock_is_held_once_its_completion_is_taken(void **state)
     dibs_queue_free(q);
 }
 
-/* What a blocking call would have returned, in turn. */
+/* Each failure of a blocking call, in turn. */
 static void each_failure_of_a_begun_call_is_told(void **state)
 {
     stage *s = *state;
@@ -216,14 +216,14 @@ static void begun_calls_refuse_wrong_arguments(void **state)
     dibs_queue_free(NULL);
     expect_none(q);
     assert_int_equal(stats_of(s->rt).begun, 0);
-    assert_status(DIBS_OK, task_lock(task, "a", 0, q)); /* the task is free, and its queue whole */
+    assert_status(DIBS_OK, task_lock(task, "a", 0, q)); /* the task is free, and its queue unchanged */
     dibs_task_free(task);
     dibs_queue_free(q);
 }
 
 /* ------------------------------------------------------------------------ cancel */
 
-/* Waiting for the turn; resting in the store's queue; fairly. */
+/* A wait for the turn, one in the store's queue, and a fair one. */
 static void a_cancelled_wait_completes_at_once_and_leaves_nothing(void **state)
 {
     static const struct {
@@ -264,7 +264,7 @@ static void a_cancelled_wait_completes_at_once_and_leaves_nothing(void **state)
     }
 }
 
-/* The store grants what it was asked for, but too late. */
+/* The store grants the lock, but too late. */
 static void a_grant_after_a_cancel_is_given_back(void **state)
 {
     stage *s = *state;
@@ -288,7 +288,7 @@ static void a_grant_after_a_cancel_is_given_back(void **state)
         assert_status(DIBS_OK, dibs_unlock(other, "a"));
         assert_true(wait_until(no_lease, s->rt, LIMIT_MS));
         expect_none(q);
-        assert_status(DIBS_OK, task_lock(task, "a", FOREVER, q)); /* nor is the name stuck here */
+        assert_status(DIBS_OK, task_lock(task, "a", FOREVER, q)); /* nor is the name blocked in this process */
         assert_status(DIBS_OK, task_unlock(task, "a", q));
         dibs_task_free(next);
     }
@@ -298,7 +298,10 @@ static void a_grant_after_a_cancel_is_given_back(void **state)
     dibs_close(other);
 }
 
-/* A grant and a cancel at the same moment: one of both, and in either case the lock goes on. */
+/*
+ * A grant and a cancel at the same moment: the call ends with one of both, and in either case the lock can be acquired
+ * again.
+ */
 static void a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded(void **state)
 {
     enum { ROUNDS = 400 };
@@ -381,7 +384,7 @@ static void the_completion_still_comes_after_the_task_was_freed(void **state)
     dibs_queue_free(q);
 }
 
-/* Freed at the moment in which the lock is granted: it is given up, whatever the completion says. */
+/* The task is freed while the lock is granted: the lock is released, whatever the completion says. */
 static void a_lock_for_a_freed_task_is_given_up(void **state)
 {
     enum { ROUNDS = 300 };
@@ -424,7 +427,7 @@ static void begun_calls_go_on_without_their_queue(void **state)
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
     assert_status(DIBS_OK, dibs_task_leave(task));
     assert_int_equal(stats_of(s->rt).untaken, 0);
-    stage_advance(s, MS(LEASE) / 2); /* it is renewed, and its loss has nowhere to be told */
+    stage_advance(s, MS(LEASE) / 2); /* the lease is renewed, and there is no queue to tell its loss to */
     faults_renewal_gone(&s->faults, "a");
     stage_advance(s, MS(LEASE) / 2);
     events_await(&s->events, DIBS_EVENT_LOST, "a");
@@ -477,7 +480,7 @@ static void a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire(void **sta
     dibs_queue_free(other);
 }
 
-/* Nested unlocks do not end the hold; the one that does may block, and may find the loss itself. */
+/* Nested unlocks do not end the hold; the last one may block, and may find the loss itself. */
 static void no_loss_is_told_once_the_last_unlock_has_begun(void **state)
 {
     stage *s = *state;
@@ -526,7 +529,7 @@ static void no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_fre
     dibs_queue_free(q);
 }
 
-/* A loss and the unlock at the same moment: never the loss behind the unlock, whatever became of both. */
+/* A loss and the unlock at the same moment: the loss never comes after the unlock, whatever their results. */
 static void a_loss_never_comes_behind_its_unlock(void **state)
 {
     enum { ROUNDS = 300 };
@@ -654,7 +657,7 @@ static void take_waits_for_one_completion_and_no_longer_than_its_time(void **sta
     dibs_queue_free(q);
 }
 
-/* Neither does the thread end inside, nor is the queue locked for ever. */
+/* The thread does not end inside, and the queue does not stay locked. */
 static void take_is_no_cancellation_point(void **state)
 {
     stage *s = *state;
@@ -700,7 +703,7 @@ static void call_all(void *arg)
     c->done++;
 }
 
-/* Those that write to the descriptor, empty and close it; also where the runtime is closed. */
+/* The calls that write to the descriptor, empty it and close it; also where the runtime is closed. */
 static void begun_calls_are_no_cancellation_points(void **state)
 {
     stage *s = *state;

@@ -1,10 +1,10 @@
-/* A connector: a try has its time and ends with that, and each failure makes the pause before the next try longer. */
+/* A connector: a try ends when its time is over, and each failure makes the pause before the next try longer. */
 #include "redis/connector.h"
 
 #include "support/test.h"
 #include "unit/link_setup.h"
 
-#define LONG_MS 60000 /* the time of a try that is not to be given up */
+#define LONG_MS 60000 /* the time of a try that must not be given up */
 
 /* A connector for the rig's endpoint whose tries have so much time. */
 static struct dibs__connector connector_for(struct rig *r, uint32_t timeout_ms)
@@ -29,7 +29,7 @@ static void begin(struct rig *r, struct dibs__connector *connector)
     assert_null(dibs__connector_take(connector));
 }
 
-/* Takes the link, which answers for itself, and frees it. */
+/* Takes the link, checks it, and frees it. */
 static void expect_link(struct dibs__connector *connector)
 {
     assert_true(dibs__connector_is_ready(connector));
@@ -72,7 +72,7 @@ static void a_stepped_try_makes_a_link(void **state)
     dibs__connector_free(&connector);
 }
 
-/* A caller whose time is over leaves the try as it is; another goes on with the same one. */
+/* A caller past its deadline leaves the try as it is; another goes on with it. */
 static void a_callers_deadline_does_not_end_a_try(void **state)
 {
     struct rig *r = *state;
@@ -96,7 +96,7 @@ static void expect_given_up(struct rig *r, const struct dibs__connector *connect
     assert_null(connector->link);
 }
 
-/* The time is over when the clock says so, whatever poll(2) waits for. */
+/* The time ends by the clock, whatever poll(2) waits for. */
 static void a_stepped_try_is_given_up_in_time(void **state)
 {
     struct rig *r = *state;
@@ -128,7 +128,7 @@ static void an_awaited_try_is_given_up_in_time(void **state)
     dibs__connector_free(&connector);
 }
 
-/* A link that is ready is not given up for its time, which may have passed on a slow machine. */
+/* A ready link is not given up even if its time has passed, as may happen on a slow machine. */
 static void a_ready_link_is_not_given_up(void **state)
 {
     struct rig *r = *state;
@@ -190,7 +190,7 @@ static void each_failure_puts_the_next_try_off_for_longer(void **state)
     static const int64_t most[] = {10, 20, 40, 80, 160, 320, 500, 500};
 
     assert_int_equal(connector.next_at, 0);
-    for (int round = 0; round < 2; round++) { /* a success has them begin anew */
+    for (int round = 0; round < 2; round++) { /* a success resets them */
         for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {
             dibs__connector_failed(&connector, FAILED_AT, DIBS__RECONNECT_LAST_MS);
             assert_in_range(pause_of(&connector, FAILED_AT), most[i] / 2, most[i]);

@@ -1,4 +1,4 @@
-/* What a host's name means: asked once, again after each failure, and then begun with another address. */
+/* Resolving a host name: once, again after each failure, and then beginning with another address. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ int getaddrinfo(const char *restrict name, const char *restrict port, const stru
     return 0;
 }
 
-/* What becomes of an empty list is not said by POSIX, and not the same everywhere. */
+/* POSIX does not say what freeing an empty list does, and systems differ. */
 void freeaddrinfo(struct addrinfo *list)
 {
     assert_non_null(list);

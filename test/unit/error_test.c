@@ -80,7 +80,7 @@ static void names_in_errors_are_quoted(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_string_equal(dibs__quote(out, rows[i].name), rows[i].quoted);
-    for (int c = 1; c < 256; c++) { /* whatever byte, however long: it fits, and is closed */
+    for (int c = 1; c < 256; c++) { /* for every byte and length the text fits, and its quotes are closed */
         for (size_t size = 1; size <= DIBS_NAME_MAX; size = size * 3 - 1) {
             memset(name, c, size);
             name[size] = '\0';

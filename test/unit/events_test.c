@@ -191,7 +191,7 @@ struct user {
     atomic_int status, calls;
 };
 
-/* Unlocks, locks and asks inside the callback of a loss, where other libraries may stop for ever. */
+/* Unlocks, locks and asks inside the callback of a loss, where other libraries may deadlock. */
 static void use_dibs(const dibs_event *event, void *arg)
 {
     struct user *user = arg;
@@ -237,7 +237,7 @@ static void an_event_callback_may_use_the_runtime(void **state)
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }
 
-/* The queue fills while the callback stands still; locks, losses and the scheduler go on all the same. */
+/* The queue fills while the callback is blocked; locks, losses and the scheduler go on nevertheless. */
 static void a_blocked_callback_holds_up_nobody(void **state)
 {
     stage *s = *state;

@@ -12,7 +12,7 @@
 
 struct rig {
     fake_sentinel fakes[FAKES];
-    struct dibs__redis_store store; /* as much of it as an examination of the sentinels needs */
+    struct dibs__redis_store store; /* the parts that an examination of the sentinels needs */
     atomic_uint_fast64_t commands, errors;
     struct dibs__examination examination;
     unsigned count; /* of the findings */

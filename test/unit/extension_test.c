@@ -1,4 +1,4 @@
-/* The states of an extension: each transition of the table in extension.h, and none beside them. */
+/* The states of an extension: exactly the transitions of the table in extension.h. */
 #include "core/extension.h"
 #include "support/test.h"
 
@@ -47,7 +47,7 @@ static const struct row {
     {DIBS__EXTENSION_ASKED, LOSE, DIBS__EXTENSION_DONE, true, DIBS_LOST},
     {DIBS__EXTENSION_SENT, LOSE, DIBS__EXTENSION_DONE, true, DIBS_LOST},
     {DIBS__EXTENSION_LEFT, LOSE, DIBS__EXTENSION_DONE, true, DIBS_LOST},
-    /* A renewal that was in flight is answered: the extension is not concerned. */
+    /* A renewal that was in flight is answered: this does not affect the extension. */
     {DIBS__EXTENSION_NONE, ANSWERED, DIBS__EXTENSION_NONE, false, DIBS_OK},
     {DIBS__EXTENSION_ASKED, ANSWERED, DIBS__EXTENSION_ASKED, false, DIBS_OK},
     {DIBS__EXTENSION_ASKED, UNANSWERED, DIBS__EXTENSION_ASKED, false, DIBS_OK},

@@ -26,7 +26,7 @@ static void assert_flags(int fd)
     assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
 }
 
-/* What came of a pipe and a socket that were asked for while no handlers for forks could be registered. */
+/* The results of opening a pipe and a socket while no fork handlers could be registered. */
 static struct {
     int pipe, pipe_errno, socket, socket_errno;
 } refused;
@@ -47,7 +47,7 @@ int pthread_atfork(void (*before)(void), void (*in_parent)(void), void (*in_chil
 static bool refuses;
 #endif
 
-/* Handlers are registered once, with the first descriptor: what comes of a refusal is found out before all tests. */
+/* Fork handlers are registered once, with the first descriptor: so the refusal is tried before all tests. */
 static int ask_while_handlers_are_refused(void **state)
 {
     int ends[2];
@@ -227,7 +227,7 @@ static void *give(void *arg)
     return NULL;
 }
 
-/* In whatever order the threads run: after the last ring, either a wake-up is still to come, or all has been seen. */
+/* In every order of the threads, after the last ring either a wake-up is still to come, or all rings have been seen. */
 static void no_ring_of_a_bell_is_lost(void **state)
 {
     struct counted counted = {.given = 0};

@@ -1,4 +1,4 @@
-/* Sleeping until a word is changed: no wake is lost, and nobody sleeps on a word that was changed before. */
+/* Sleeping until a word is changed: no wake is lost, and no thread sleeps on a word that has changed before. */
 #include <stdatomic.h>
 
 #include "base/clock.h"

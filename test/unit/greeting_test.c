@@ -1,4 +1,4 @@
-/* What is said on a new link, what its answers tell, and the end of the link before. */
+/* The greeting of a new link, what its answers show, and the end of the previous link. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -102,7 +102,7 @@ static void a_password_alone_needs_no_user(void **state)
     assert_int_equal(fake_redis_count(r->fake, "SELECT"), 0);
 }
 
-/* It is asked all that the next link needs in order to end this one. */
+/* The greeting asks for all that the next link needs in order to end this one. */
 static void a_subscriber_only_authenticates(void **state)
 {
     static const char *const order[] = {"AUTH user secret", "CLIENT SETNAME tester", "CLIENT ID", "INFO server",
@@ -131,7 +131,7 @@ static void the_previous_link_is_ended(void **state)
 
     connect_and_leave(r, &first);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
-    /* behind what the second link is asked at first, and before what it is asked later */
+    /* after the first commands of the second link, and before the later ones */
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) > fake_redis_place(r->fake, "EVAL return 1", 2));
     fake_redis_answer(r->fake, "EVAL return 1", "-NOPERM no right\r\n");
     connect_and_leave(r, &first);
@@ -171,7 +171,7 @@ static void a_previous_link_without_an_id_is_left_alone(void **state)
     changed = first;
     changed.run_id[0] = 0;
     expect_not_killed(r, changed);
-    fake_redis_answer(r->fake, "INFO", "-NOPERM no right\r\n"); /* nothing tells whether it is the same server */
+    fake_redis_answer(r->fake, "INFO", "-NOPERM no right\r\n"); /* nothing shows whether it is the same server */
     expect_not_killed(r, first);
 }
 

@@ -58,7 +58,7 @@ static void a_waiter_out_of_time_leaves_the_lease_to_the_next(void **state)
     }
 }
 
-/* A lease that was given to a thread is that thread's, even where the runtime is closed before the thread runs. */
+/* A lease that was handed to a thread belongs to it, even if the runtime is closed before the thread runs. */
 static void a_shutdown_as_the_lease_is_handed_over_strands_nothing(void **state)
 {
     static const int64_t waits[] = {0, LONG};
@@ -117,7 +117,7 @@ static void a_close_as_the_lease_is_handed_over_strands_nothing(void **state)
     }
 }
 
-/* A waiter that does not run yet, for which an unlock has asked the store and got the lock. */
+/* A waiter that does not run yet; an unlock has asked the store on its behalf and got the lock. */
 static actor *one_that_was_asked_for(stage *s)
 {
     stage_open(s, LEASE);
@@ -144,7 +144,7 @@ static void a_shutdown_gives_back_what_was_asked_for_a_waiter(void **state)
     expect_nothing_left(s);
 }
 
-/* The lease that was granted is over by then, and the store was not heard for that long: that is no outage. */
+/* The granted lease is over by then, and the store has not answered for that long: this is no outage. */
 static void a_waiter_too_late_for_what_was_asked_for_it_asks_again(void **state)
 {
     stage *s = *state;

@@ -140,7 +140,7 @@ static void a_parked_lease_is_not_for_waiters_with_other_options(void **state)
 
 /* ------------------------------------------------------------ after the time */
 
-/* Counted from when the lease came from the store, not from the last hand-over. */
+/* handoff_ms counts from the grant by the store, not from the last hand-over. */
 static void after_handoff_ms_the_unlock_goes_through_the_store(void **state)
 {
     stage *s = *state;
@@ -318,7 +318,7 @@ static bool is_alone_inside(dibs_runtime *rt)
     return good;
 }
 
-/* Waits of 0 to 3 ms, and some without end: the latter would show a wake-up that was lost. */
+/* Waits of 0 to 3 ms, and some without end: these would show a lost wake-up. */
 static void contend(void *arg)
 {
     static const dibs_lock_options kinds[] = {

@@ -1,4 +1,4 @@
-/* The hash of names and tokens: similar ones fall to different places; and the comparison of bytes without a call. */
+/* The hash of names and tokens, which differs for similar ones, and the comparison of bytes without a call. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

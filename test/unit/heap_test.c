@@ -96,7 +96,7 @@ static void any_lease_may_be_removed(void **state)
     dibs__heap_free(&heap);
 }
 
-/* Leases that are due at the same time and are told so take one place in the heap, and come out in the same order. */
+/* Leases that are added as due together take one place in the heap, and come out in the same order. */
 static void leases_due_together_are_one_entry(void **state)
 {
     struct dibs__heap heap = {0};

@@ -90,7 +90,7 @@ static void a_hold_is_found_by_runtime_and_name(void **state)
 
 /* ---------------------------------------------------------- the last one used */
 
-/* Not inline: gcc would warn of what is not read of a short constant. */
+/* Not inline: gcc would warn about bytes of a short constant that are never read. */
 static __attribute__((noinline)) struct dibs__hold *find_last(uint64_t runtime, const char *name)
 {
     return dibs__holds_find_last(runtime, name);
@@ -244,7 +244,7 @@ static void the_table_agrees_with_a_model_in_random_order(void **state)
 
 /* --------------------------------------------------------------------- many */
 
-/* Forwards, backwards, from the middle: each leaves another trail of gaps in the index. */
+/* Forwards, backwards, from the middle: each order leaves different gaps in the index. */
 static unsigned place_of(unsigned order, unsigned i)
 {
     switch (order) {
@@ -330,7 +330,7 @@ static void the_holds_of_a_thread_that_ends_are_orphaned(void **state)
     (void)state;
     actor_begin(thread, hold_three, NULL);
     actor_finish(thread);
-    assert_null(find(1, "a")); /* the hold is the other thread's */
+    assert_null(find(1, "a")); /* the hold belongs to the other thread */
     assert_int_equal(atomic_load(&orphaned_count), before);
     actor_end(thread);
     assert_int_equal(atomic_load(&orphaned_count), before + 3);
@@ -361,7 +361,8 @@ static void reserve_only(void *arg)
 }
 
 /*
- * A thread that tried a lock in vain and ended must leave nothing behind: a leak would grow with the number of threads.
+ * A thread that tried a lock, did not get it and ended must leave nothing behind: a leak would grow with the number of
+ * threads.
  */
 static void a_thread_that_reserved_without_a_hold_leaves_no_memory(void **state)
 {

@@ -12,7 +12,7 @@ static void a_link_goes_on_after_a_deadline(void **state)
     fake_redis_hold(r->fake, true);
     struct dibs__link *link = dibs__link_start(&r->endpoint, DIBS__LINK_COMMANDS, NULL, &r->error);
     assert_non_null(link);
-    /* nothing is answered by the deadline, but the try may go on */
+    /* no answer has come by the deadline, but the try may go on */
     assert_int_equal(dibs__link_finish(link, &dibs__system_clock, 0, until, &r->error), DIBS_TIMEOUT);
     while (fake_redis_count(r->fake, "EVAL return 1") == 0)
         assert_int_equal(dibs__link_finish(link, &dibs__system_clock, 0, until, &r->error), DIBS_TIMEOUT);
@@ -23,7 +23,7 @@ static void a_link_goes_on_after_a_deadline(void **state)
     dibs__link_free(link);
 }
 
-/* Whoever sleeps for bytes leaves them in the socket: until it says so, it has taken nothing. */
+/* A thread that sleeps for bytes leaves them in the socket until it takes them. */
 static void a_sleeping_reader_takes_nothing(void **state)
 {
     struct rig *r = *state;

@@ -248,7 +248,7 @@ static int digit(const dibs_completion *done)
     return done->name[0] - 'a';
 }
 
-/* Each name brings its loss, and one that was given up brings none. */
+/* Each name has its loss told, and one that was released has none. */
 static void the_loss_of_each_of_several_names_is_told(void **state)
 {
     const dibs_lock_options brief = {.lease_ms = 300, .flags = DIBS_FIXED_LEASE};

@@ -206,7 +206,7 @@ static void one_taken_name_leaves_none_of_them_held(void **state)
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
 }
 
-/* While the call waits for a name it holds those before it, and nothing of those behind it. */
+/* While the call waits for a name it holds the names before it, and none after it. */
 static void a_waiting_call_holds_only_the_names_before(void **state)
 {
     static const char *const names[] = {"d", "c", "b", "a"};
@@ -254,7 +254,7 @@ static void names_already_held_are_entered_again(void **state)
     assert_status(DIBS_OK, dibs_unlock(p->rt, "b"));
 }
 
-/* What was held before a call that fails is held as often as before. */
+/* Earlier holds keep their counts when the call fails. */
 static void a_failure_leaves_earlier_holds(void **state)
 {
     static const char *const names[] = {"a", "b", "c"};
@@ -317,7 +317,7 @@ static void a_loss_before_the_end_fails_the_call(void **state)
     assert_int_equal(stats_of(p->rt).holds, 0);
 }
 
-/* The time is over, or one try finds a name taken: the loss is what the caller has to know. */
+/* The time is over, or one try finds a name taken: the loss is the more important reason. */
 static void a_loss_is_reported_before_other_reasons(void **state)
 {
     static const char *const names[] = {"a", "b", "c"};
@@ -378,7 +378,7 @@ static void unlocking_several_names_reports_the_first_failure(void **state)
     assert_int_equal(stats_of(p->rt).leases, 0);
 }
 
-/* Given up once, and missed once. */
+/* The name is unlocked once, and not held the second time. */
 static void a_name_twice_is_not_held_once(void **state)
 {
     static const char *const names[] = {"x", "a", "x", "y", "a", "x"};

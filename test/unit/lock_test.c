@@ -1,4 +1,4 @@
-/* Acquire, unlock, extend and check, as one thread sees them for one lock. */
+/* Acquire, unlock, extend and check, for one lock of one thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -210,7 +210,7 @@ static const struct {
     {DIBS_DENIED, DIBS_DENIED, false, false},
     {DIBS_STORE_ERROR, DIBS_STORE_ERROR, false, false},
     {DIBS_NOT_HELD, DIBS_LOST, false, true},
-    {DIBS_NOT_HELD, DIBS_OK, true, false}, /* sent twice: the first sending did it */
+    {DIBS_NOT_HELD, DIBS_OK, true, false}, /* sent twice: the first one released the lock */
 };
 
 static void an_unlock_says_what_the_store_says(void **state)
@@ -516,7 +516,7 @@ static void an_extension_while_a_renewal_is_in_flight_comes_after_it(void **stat
     actor_end(a);
 }
 
-/* The answer comes in the round in which the lease ends: what dibs_extend says, dibs_check must say too. */
+/* The answer comes in the round in which the lease ends: dibs_extend and dibs_check must agree. */
 static void an_extension_answered_after_the_deadline_fails(void **state)
 {
     stage *s = *state;

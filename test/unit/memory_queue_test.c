@@ -1,4 +1,5 @@
-/* The memory store's queue: who is granted next, and what releases, retractions and the end of an attempt leave behind.
+/*
+ * The memory store's queue: the order of grants, and what releases, retractions and the end of an attempt leave behind.
  */
 #include "support/test.h"
 #include "unit/memory_setup.h"
@@ -49,7 +50,7 @@ static void a_waiter_that_asks_again_keeps_its_place_and_is_granted_by_the_newes
     assert_status(DIBS_BUSY, ask(&user, &first));
     assert_int_equal(first.number, 2);
     assert_int_equal(first.proof, moved_clock_now(user.clock));
-    first.wait = false; /* its last try: it stays in the queue all the same, until it concludes */
+    first.wait = false; /* its last try: it still stays in the queue until it concludes */
     assert_status(DIBS_BUSY, ask(&user, &first));
     assert_owner(&user, "owner", 2);
     assert_status(DIBS_OK, release(&user, "a", "owner"));
@@ -225,7 +226,7 @@ static void releasing_what_is_not_held_changes_nothing(void **state)
     assert_status(DIBS_NOT_HELD, release(&user, "a", "stranger"));
     assert_owner(&user, "owner", 2);
     moved_clock_advance(user.clock, MS(100));
-    assert_status(DIBS_NOT_HELD, release(&user, "a", "owner")); /* too late; the queue goes on all the same */
+    assert_status(DIBS_NOT_HELD, release(&user, "a", "owner")); /* too late; the queue is served nevertheless */
     assert_told(&user, 1, "first", 1);
     assert_status(DIBS_NOT_HELD, release_with(&user, "a", "second", &third, DIBS_BUSY)); /* "second" waits no longer */
     assert_owner(&user, "first", 1);

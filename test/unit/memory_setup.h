@@ -24,7 +24,7 @@ struct user {
     struct dibs__counters counters;
     struct told told[TOLD_MAX];
     unsigned told_count;
-    unsigned refusals; /* so many of the next grants find no waiter */
+    unsigned refusals; /* for so many of the next grants there is no waiter */
 };
 
 static inline void wake(void *context)
@@ -173,7 +173,7 @@ static inline dibs_owner query(struct user *user, const char *name)
     return owner;
 }
 
-/* Expects that this token owns "a" ("": none does), and that so many wait for it. */
+/* Expects that this token owns "a" ("": no token), and that so many wait for it. */
 static inline void assert_owner(struct user *user, const char *token, uint32_t waiters)
 {
     dibs_owner owner = query(user, "a");

@@ -1,4 +1,4 @@
-/* Several users of one memory store: which of them share a name, and one that closes while others are served. */
+/* Several users of one memory store: which of them share locks, and one that closes while others are served. */
 #include <stdio.h>
 #include <stdlib.h>
 

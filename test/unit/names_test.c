@@ -1,4 +1,4 @@
-/* A set of names. */
+/* dibs__names, a set of names. */
 #include <stdio.h>
 
 #include "core/names.h"

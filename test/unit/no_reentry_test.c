@@ -99,7 +99,7 @@ static void no_reentry_refuses_at_a_full_count_too(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-/* As without the flag: the thread must learn of the loss, and unlock. */
+/* As without the flag, the thread must learn of the loss, and unlock. */
 static void no_reentry_reports_a_lost_hold_as_lost(void **state)
 {
     stage *s = *state;

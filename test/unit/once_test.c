@@ -1,4 +1,4 @@
-/* What is done once: by one of many threads, again where it failed, and by a child that was forked meanwhile. */
+/* Work that is done once: by one of many threads, again where it failed, and by a child that was forked meanwhile. */
 #include <pthread.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-/* dibs_open: what it takes and refuses; the owner and the numbers that a runtime shows. */
+/* dibs_open: what it accepts and refuses; the owner and the statistics that a runtime shows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* A local queue while the store can't be reached: nobody is told that somebody else holds the lock. */
+/* A local queue while the store can't be reached: no call reports that somebody else holds the lock. */
 #include <string.h>
 
 #include "support/actor.h"
@@ -9,7 +9,7 @@
 
 #define CROWD 4
 
-/* A thread that asks in vain, and rides the outage out. */
+/* A thread that asks without success, and rides the outage out. */
 static actor *asker_in_an_outage(stage *s)
 {
     actor *asker = actor_start();
@@ -107,7 +107,7 @@ static void a_thread_suspended_in_an_ask_has_its_whole_outage_budget(void **stat
     actor_end(asker);
 }
 
-/* The thread had not heard from the store for longer than outage_ms, because it was told to wait: that is no outage. */
+/* The thread had no reply from the store for longer than outage_ms because it was told to wait: that is no outage. */
 static void a_thread_that_slept_for_long_has_its_whole_outage_budget(void **state)
 {
     stage *s = *state;
@@ -186,7 +186,7 @@ static bool has_asked(void *arg)
     return faults_count(&asked->s->faults, &asked->s->faults.acquires) > asked->count;
 }
 
-/* All leave at once when the outage budget is over, not one after the other. */
+/* All waiters leave at once when the outage budget is over, not one after the other. */
 static void a_thread_in_line_gives_up_with_the_first(void **state)
 {
     stage *s = *state;
@@ -242,10 +242,7 @@ static void a_wait_shorter_than_a_command_times_out(void **state)
 
 /* ------------------------------------------- grants that too few replicas acknowledge */
 
-/*
- * The store answers, and between two grants without replicas another process has the lock for a moment, which shows as
- * a grant, too.
- */
+/* The store answers, and between two grants without replicas another process holds the lock for a moment. */
 static void meet_a_rival(stage *s, size_t waiting)
 {
     stage_await_waiting(s, waiting);
@@ -281,7 +278,7 @@ static void a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas(void 
     actor_end(asker);
 }
 
-/* Then others have the lock for long: now it is known to be taken, and what comes later is a new outage. */
+/* Then another client holds the lock for long: now it is known to be taken, and a later failure is a new outage. */
 static void grants_without_replicas_are_forgotten(void **state)
 {
     stage *s = *state;
@@ -334,10 +331,7 @@ static actor *begin_told(struct told *told, dibs_runtime *rt, int64_t wait_ms)
     return a;
 }
 
-/*
- * DIBS_UNAVAILABLE is told to each: to the first asker, to the thread behind it, to the last asker, and to a single
- * try.
- */
+/* All get DIBS_UNAVAILABLE: the first asker, the thread behind it, the last asker, and a single try. */
 static void a_wait_without_replicas_ends_with_that_reason(void **state)
 {
     stage *s = *state;
@@ -369,7 +363,7 @@ static void a_wait_without_replicas_ends_with_that_reason(void **state)
     assert_int_equal(stats_of(s->rt).timed_out, 0);
 }
 
-/* Not one after the other, each with an outage budget of its own. */
+/* The waiters leave together, not one after the other with an outage budget each. */
 static void all_waiters_without_replicas_give_up_together(void **state)
 {
     stage *s = *state;

@@ -1,4 +1,6 @@
-/* An outage of the store: an acquire rides it out for outage_ms. What waiting cannot mend comes back at once. */
+/*
+ * An outage of the store: an acquire rides it out for outage_ms. An error that waiting cannot mend is returned at once.
+ */
 #include "support/fixture.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -76,7 +78,7 @@ static void an_outage_is_ridden_out_for_outage_ms(void **state)
     actor_end(other);
 }
 
-/* Each ask goes out under a new token. What the store sets back with a retired one is not taken for a suspend. */
+/* Each ask goes out under a new token. State that the store resets with a retired token is not taken for a suspend. */
 static void an_outage_that_spends_every_token_lasts_no_longer(void **state)
 {
     stage *s = *state;
@@ -107,7 +109,7 @@ static void an_outage_counts_from_the_stores_last_reply(void **state)
         stage_await_waiting(s, 1);
         moved_clock_advance(&s->clock, MS(500));
         dibs_owner owner;
-        assert_status(DIBS_OK, dibs_query(s->rt, "b", &owner)); /* the store is heard */
+        assert_status(DIBS_OK, dibs_query(s->rt, "b", &owner)); /* the store answers */
     }
     stage_await_waiting(s, 1);
     int64_t time = ride(s, other, 1);
@@ -189,7 +191,7 @@ static void a_later_waiter_has_outage_budget_left(void **state)
     actor_end(late);
 }
 
-/* What waiting cannot mend is told to the asker at once; the next thread asks for itself. */
+/* The asker gets an error that waiting cannot mend at once; the next thread asks for itself. */
 static void a_refusal_is_reported_at_once(void **state)
 {
     static const dibs_status refusals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};

@@ -8,7 +8,7 @@
 #include "support/wait.h"
 #include "unit/handover_setup.h"
 
-/* What is written now; freed with the next call. */
+/* The metrics as text; freed by the next call. */
 static const char *scrape(dibs_runtime *rt)
 {
     static char *text;
@@ -196,7 +196,7 @@ static void read_label(const char *at, char *name)
 
 enum { ODD_GROUPS = 62 }; /* with the two that are always there, as many as a runtime tells apart */
 
-/* Short names out of the pieces that an escape could be taken for, so that many are nearly alike. */
+/* Short names made of pieces that look like parts of an escape, so that many are nearly alike. */
 static void make_odd_name(char *name, unsigned *seed)
 {
     static const char *const pieces[] = {"\\",       "x",     "\\x", "F",    "5C",   "\xff",     "\xc3",
@@ -256,7 +256,7 @@ static void each_group_has_a_label_of_its_own(void **state)
     }
 }
 
-/* More groups than a runtime tells apart, one of which is named like the group of the rest. */
+/* More groups than a runtime tells apart; one is named like the group of the rest. */
 static void the_rest_shares_no_label_with_a_group(void **state)
 {
     stage *s = *state;

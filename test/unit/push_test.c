@@ -1,4 +1,4 @@
-/* Messages about grants: what is understood, and what is thrown away. */
+/* Messages about grants: which are parsed, and which are thrown away. */
 #include <stdio.h>
 #include <string.h>
 

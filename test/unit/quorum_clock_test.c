@@ -1,4 +1,4 @@
-/* Whether a clock was set: what each answer shows of it, times in ms. */
+/* Whether a clock was set, as far as each answer shows; times in ms. */
 #include "store/quorum/quorum_clock.h"
 
 #include "support/test.h"
@@ -31,7 +31,7 @@ static void the_first_answer_shows_no_step(void **state)
     assert_int_equal(note(&bounds, 4, 5, 6, 100), 1);
 }
 
-/* However long an answer was on its way, or unread. */
+/* This holds however long an answer was under way, or unread. */
 static void a_slow_answer_shows_no_step(void **state)
 {
     struct dibs__clock_bounds bounds = {0};
@@ -92,7 +92,7 @@ static void small_steps_add_up(void **state)
     }
 }
 
-/* A slow answer, which tells little, does not take the place of one that told more. */
+/* A slow answer, which shows little, does not replace one that showed more. */
 static void a_better_bound_of_a_clock_is_kept(void **state)
 {
     struct dibs__clock_bounds bounds = {0};

@@ -8,7 +8,10 @@
 #include "support/seat.h"
 #include "support/test.h"
 
-/* The owner that was seen still has its time: the attempt under its new token must leave the lock to it. */
+/*
+ * The owner that was seen still has time to restore its lease: the attempt under its new token must leave the lock to
+ * it.
+ */
 static void knowledge_of_the_lock_outlives_the_token(void **state)
 {
     struct dibs__attempt attempt = {
@@ -50,7 +53,7 @@ static void only_an_ask_in_doubt_may_be_overtaken(void **state)
     }
 }
 
-/* At a member it goes with its attempt: until then the token may hold the lock at the others. */
+/* At a member the doubt ends with its attempt: until then the token may hold the lock at the other members. */
 static void at_a_member_a_doubt_ends_with_the_attempt(void **state)
 {
     fake_redis *fake = fake_redis_start(false);
@@ -111,7 +114,7 @@ static void an_unresolvable_doubt_retires_the_token(void **state)
     fake_redis_stop(fake);
 }
 
-/* What a server says of an ask whose lock is another's, and that does not queue. */
+/* What a server answers to an ask that finds the lock taken and does not queue. */
 static void an_answer_settles_the_asks_before_it(void **state)
 {
     static const struct {

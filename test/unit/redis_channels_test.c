@@ -1,4 +1,4 @@
-/* The connections of a store on Redis: which of them count as another one that stands, and when none does. */
+/* The connections of a store on Redis: which of them count as another open one, and when none is open. */
 #include "store/redis/redis_store.h"
 #include "support/fake_redis.h"
 #include "support/seat.h"
@@ -80,7 +80,7 @@ static void count_changes(void *context, bool up, const char *detail)
     changes[up]++;
 }
 
-/* Of a store that was told to be down: it is back once the server has served, and not each time anew. */
+/* A store that was reported down is reported up once, when the server has served again, and not with each reply. */
 static void expect_what_is_heard(struct dibs__redis_store *store, const unsigned *changes)
 {
     static const struct {
@@ -98,7 +98,7 @@ static void expect_what_is_heard(struct dibs__redis_store *store, const unsigned
     }
 }
 
-/* Without a scheduler: nobody looks at a connection that stands, until another cannot be made. */
+/* Without a scheduler, an open connection is not looked at until another cannot be made. */
 static void an_unnoticed_end_leaves_the_channel_disconnected(void **state)
 {
     static struct dibs__counters counters;
@@ -124,7 +124,7 @@ static void an_unnoticed_end_leaves_the_channel_disconnected(void **state)
     struct dibs__channel **channels = dibs__redis_of(store)->channels;
     fake_redis_refuse(fake, true);
     assert_status(DIBS_UNAVAILABLE, dibs__channel_open(channels[1], seat_deadline(), &view, &error));
-    assert_int_equal(changes[false], 0); /* the first connection stands */
+    assert_int_equal(changes[false], 0); /* the first connection is open */
     fake_redis_cut(fake);
     assert_status(DIBS_UNAVAILABLE, dibs__channel_open(channels[2], seat_deadline(), &view, &error));
     assert_int_equal(changes[false], 1);
@@ -146,7 +146,7 @@ static void attend(struct dibs__store *store)
     store->ops->attend(store, fds, count);
 }
 
-/* The server takes no more clients, so the background channel can't be had: a shared one that stands will do. */
+/* The server takes no more clients, so there is no background channel: an open shared one is used. */
 static void a_shared_channel_carries_retractions_where_the_background_is_missing(void **state)
 {
     static struct dibs__counters counters;

@@ -66,7 +66,7 @@ static void an_old_noted_fence_is_not_used(void **state)
     dibs__relocks_free(relocks);
 }
 
-/* Nobody knows when a fence was granted whose name had to make place while the fence was used again. */
+/* The grant time of a fence is unknown if its name was displaced while the fence was reused. */
 static void a_reused_fence_is_noted_where_its_grant_is_known(void **state)
 {
     (void)state;
@@ -76,7 +76,7 @@ static void a_reused_fence_is_noted_where_its_grant_is_known(void **state)
     dibs__relocks_free(relocks);
 }
 
-/* Names that share a place: the newest are kept, and none is taken for another. */
+/* Names that share a slot of the table: the newest are kept, and none is taken for another. */
 static void the_newest_of_many_noted_names_are_kept(void **state)
 {
     enum { NAMES = 10000, NEWEST = 100 };

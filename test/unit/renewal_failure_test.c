@@ -1,4 +1,4 @@
-/* Renewals that fail or are answered late: when a lease is at risk, when it is lost, and who is told. */
+/* Renewals that fail or are answered late: when a lease is at risk, when it is lost, and which events tell of it. */
 #include <string.h>
 
 #include "support/fixture.h"
@@ -24,7 +24,7 @@ static void a_batch_that_failed_is_tried_again(void **state)
     assert_int_equal(hold_of(s->rt, "many-0").remaining_ms / 10, believed(LEASE) / MS(10));
 }
 
-/* In whatever way the store refuses, the lease lasts until its deadline, and not a nanosecond longer. */
+/* Whatever the refusal of the store, the lease lasts until its deadline, and not a nanosecond longer. */
 static void a_lease_that_cannot_be_renewed_is_lost_at_its_deadline(void **state)
 {
     static const dibs_status refusals[] = {DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
@@ -160,7 +160,10 @@ static void an_answer_counts_from_when_its_request_was_sent(void **state)
     assert_int_equal(renewals(s), 2); /* the next third had passed meanwhile */
 }
 
-/* The request reached the store in time and its answer did not: the holder was told LOST, and stays told. */
+/*
+ * The request reached the store in time, and its answer came too late: the holder was told DIBS_LOST, and that is
+ * final.
+ */
 static void an_answer_after_the_deadline_undoes_no_loss(void **state)
 {
     stage *s = *state;

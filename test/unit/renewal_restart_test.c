@@ -1,4 +1,4 @@
-/* Another server answers than the one that granted the leases: all of them are renewed at once. */
+/* The server that answers is not the one that granted the leases: all of them are renewed at once. */
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/test.h"
@@ -46,7 +46,7 @@ static void another_server_is_asked_for_all_leases_at_once(void **state)
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
-/* Fixed leases are renewed as well, for the time that they have left: they end when they would have ended. */
+/* Fixed leases are renewed as well, for their remaining time: they end when they would have ended. */
 static void a_fixed_lease_keeps_its_end_at_another_server(void **state)
 {
     stage *s = *state;

@@ -32,7 +32,7 @@ static void a_lease_is_looked_at_when_another_is_due_a_moment_sooner(void **stat
     dibs__lease_unref(lease);
 }
 
-/* Otherwise what is looked at a moment sooner would have to be looked at again. */
+/* Otherwise a lease that is looked at a moment sooner would have to be looked at again. */
 static void a_lease_that_is_looked_at_a_little_sooner_is_renewed_at_once(void **state)
 {
     struct dibs__lease *lease = new_lease();

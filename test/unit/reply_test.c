@@ -163,7 +163,7 @@ static void keys_are_in_the_slot_of_the_lock(void **state)
         {"", "a", {"a", "dibs:fence:{a}", "dibs:queue:{a}"}},
         {"lock:", "{u}a", {"lock:{u}a", "dibs:fencet:lock:{u}a", "dibs:queuet:lock:{u}a"}},
         {"{p}:", "a", {"{p}:a", "dibs:fencet:{p}:a", "dibs:queuet:{p}:a"}},
-        /* an empty tag does not count */
+        /* an empty hash tag does not count */
         {"lock:", "{}a", {"lock:{}a", "dibs:fence:{lock:{}a}", "dibs:queue:{lock:{}a}"}},
         {"", "{}{u}", {"{}{u}", "dibs:fence:{{}{u}}", "dibs:queue:{{}{u}}"}},
         {"lock:", "a{", {"lock:a{", "dibs:fence:{lock:a{}", "dibs:queue:{lock:a{}"}},

@@ -1,4 +1,4 @@
-/* A token is deleted again and again until nothing of its ask can be under way any more. */
+/* A token is deleted repeatedly until none of its asks can be under way any more. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #define LEASE_MS 86400000 /* longer than any test takes, by its clock */
 #define GONE_AT_500_US "*2\r\n:500\r\n:0\r\n"
 
-/* Two channels to one server. The test takes the scheduler's part, and alone moves the clock. */
+/* Two channels to one server. The test plays the scheduler, and alone moves the clock. */
 struct rig {
     fake_redis *fake;
     struct moved_clock clock;
@@ -100,7 +100,7 @@ static struct dibs__link_view open_channel(struct rig *r, struct dibs__channel *
     return view;
 }
 
-/* What an ask on the present connection keeps of that connection. */
+/* The route that an ask on the present connection keeps. */
 static struct dibs__route route_of_ask(struct rig *r, int64_t not_after)
 {
     struct dibs__link_view view = open_channel(r, r->asks);
@@ -408,7 +408,7 @@ static int place_of_retraction(struct rig *r, const char *name, const char *text
     return fake_redis_place(r->fake, command, 1);
 }
 
-/* The server says of several connections at once that they are ended: what follows for one is not sent for another. */
+/* The server confirms the end of several connections at once: each leads to its own retraction only. */
 static void connections_that_end_at_once_lead_each_to_its_own_retraction(void **state)
 {
     enum { ASKS = 3 };
@@ -431,7 +431,7 @@ static void connections_that_end_at_once_lead_each_to_its_own_retraction(void **
     fake_redis_await(r->fake, "CLIENT KILL ID", greeted + ASKS);
     fake_redis_hold(r->fake, false);
     attend_until_left(r, 0);
-    for (unsigned i = 0; i < ASKS; i++) /* what the script reads is not to be tracked, and nothing else is to be so */
+    for (unsigned i = 0; i < ASKS; i++) /* only what the script reads must not be tracked */
         assert_int_equal(fake_redis_place(r->fake, "CLIENT CACHING NO", i + 1) + 1,
                          place_of_retraction(r, names[i], tokens[i]));
 }
@@ -459,7 +459,7 @@ static void many_retractions_come_to_an_end(void **state)
 #define BATCH 64 /* tokens in a command, commands under way: as retractions.c has them */
 #define FLIGHTS 4
 
-/* What retract.lua answers to `count` tokens, of which the one at `odd` (from 0) gets another answer. */
+/* What retract.lua answers to `count` tokens; the one at `odd` (from 0) gets another answer. */
 static const char *answer_of(size_t count, size_t odd, const char *other)
 {
     static char text[4096];
@@ -554,7 +554,7 @@ static void a_retraction_refused_for_ever_ends_with_its_lease(void **state)
     assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
 }
 
-/* Rule 25 holds without a connection as well: what can be sent to nobody is not kept for ever. */
+/* Rule 25 applies without a connection as well: a retraction that can't be sent is not kept for ever. */
 static void a_retraction_without_a_connection_ends_with_its_lease(void **state)
 {
     enum { ROUNDS = 200, EACH = 50, EVERY_MS = 1000, SHORT_MS = 10000, LONGER_MS = 30000 };
@@ -579,7 +579,7 @@ static void a_retraction_without_a_connection_ends_with_its_lease(void **state)
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 0);
 }
 
-/* What had to wait because one connection was missing goes over the other as soon as that is offered. */
+/* Retractions that waited for a missing connection go over another as soon as that is offered. */
 static void another_connection_takes_waiting_retractions(void **state)
 {
     struct rig *r = *state;
@@ -613,7 +613,7 @@ static void take_none(void *context, const struct dibs__forwarded_retraction *fo
     (void)forwarded;
 }
 
-/* As where a slot of a cluster moves: the scheduler would go round and round until what is under way is answered. */
+/* This happens when a slot of a cluster moves: the scheduler would spin until the request under way is answered. */
 static void a_retraction_given_away_is_no_longer_due(void **state)
 {
     struct rig *r = *state;

@@ -263,7 +263,7 @@ static void reserved_memory_given_up_is_used_again(void **state)
     dibs__renewals_free(r);
 }
 
-/* A thread that finds the store out of reach has no memory to note that for the others: to them nothing is known. */
+/* A thread that can't reach the store has no memory to note that for the others: they know nothing of the outage. */
 static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **state)
 {
     atomic_bool closing = true; /* so that nobody sleeps */

@@ -54,7 +54,7 @@ static void shutdown_ends_all_waits_and_nothing_else(void **state)
     assert_status(DIBS_OK, dibs_lock(s->rt, "held"));
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
     for (size_t i = 0; i < CROWD;
-         i++) { /* of each name one thread asks and one waits for that; and two wait for a holder of this process */
+         i++) { /* for each name one thread asks and one waits for it; two more wait for a holder of this process */
         crowd[i] = actor_start();
         actor_begin_lock(crowd[i], s->rt, i < 4 ? (i % 2 ? "a" : "b") : "held", DIBS_WAIT_FOREVER);
         stage_await_waiting(s, i + 1);
@@ -64,7 +64,7 @@ static void shutdown_ends_all_waits_and_nothing_else(void **state)
         assert_status(DIBS_CLOSED, actor_result(crowd[i]));
     unsigned asked = acquires(s);
     assert_status(DIBS_CLOSED, actor_lock(crowd[0], s->rt, "c", 0));
-    assert_status(DIBS_CLOSED, actor_lock(crowd[0], s->rt, "held", 0)); /* though that is taken */
+    assert_status(DIBS_CLOSED, actor_lock(crowd[0], s->rt, "held", 0)); /* although that name is taken */
     assert_status(DIBS_CLOSED, dibs_lock(s->rt, "held"));               /* a nested acquire is refused, too */
     assert_int_equal(acquires(s), asked);
     assert_status(DIBS_OK, dibs_check(s->rt, "held"));
@@ -155,7 +155,7 @@ static void a_new_runtime_is_not_the_old_one(void **state)
     }
 }
 
-/* Also to other threads, which could not know that the runtime was closed. */
+/* The closed runtime says so to other threads as well, which could not know. */
 static void a_closed_runtime_says_so_for_ever(void **state)
 {
     stage *s = *state;
@@ -466,9 +466,8 @@ static void a_child_may_close_a_runtime_that_its_parent_uses(void **state)
 }
 
 /*
- * In a child the first use of a runtime makes it anew, with the list of
- * runtimes locked. A fork by another thread at that moment locks all of the
- * library's lists: in the same order, or both threads stop for ever.
+ * In a child the first use of a runtime restarts it, with the list of runtimes locked. A fork by another thread at that
+ * moment locks all of the library's lists: in the same order, or both threads stop for ever.
  *
  * The opener of the store is the place to stand between the two. Handlers
  * before a fork run the last registered first. The one that the opener

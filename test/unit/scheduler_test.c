@@ -1,4 +1,4 @@
-/* The event loop: what ends its sleep, and that no deadline is slept over. */
+/* The event loop: what ends its sleep, and that it oversleeps no deadline. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-/* Something that is polled: it has work at one time. */
+/* A part that the scheduler polls: it has work at one time. */
 struct part {
     struct dibs__mutex mutex;
     int64_t due;        /* guarded by mutex; DIBS__NEVER: no work */
@@ -171,8 +171,10 @@ static void work_that_comes_and_goes_does_not_wake_it_each_time(void **state)
     moved_clock_destroy(&clock);
 }
 
-/* A loop of lock and unlock that outlasts the times for which it brings work: each of them is waited for once, and none
- * rung. */
+/*
+ * A loop of lock and unlock that outlasts the times at which it has work: the scheduler waits for each of them once,
+ * and no bell is rung.
+ */
 static void work_that_keeps_coming_and_going_rings_no_bell(void **state)
 {
     struct moved_clock clock;
@@ -231,7 +233,7 @@ struct reached {
     int64_t due;
 };
 
-/* The work of that time is done, or work of another thread took its place and its time. */
+/* Whether the work of that time is done, or other work has replaced it. */
 static bool is_past(void *arg)
 {
     const struct reached *reached = arg;

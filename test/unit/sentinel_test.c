@@ -1,6 +1,6 @@
 /*
- * The sentinels: who is asked when, and what their answers lead to. The test does the scheduler's part, by a time of
- * its own.
+ * The sentinels: which are asked when, and what their answers lead to. The test plays the scheduler, with a time of its
+ * own.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #define FAKES 3
 #define FDS 32 /* room for all sentinels that could be learned */
 #define MS(n) ((n) * (int64_t)DIBS__NS_PER_MS)
-#define CONNECT_MS LIMIT_MS /* nothing here takes so long, unless a test wants it to */
+#define CONNECT_MS LIMIT_MS /* nothing takes so long, unless a test wants it to */
 
 struct rig {
     fake_sentinel fakes[FAKES];
@@ -136,7 +136,7 @@ struct still {
     size_t silent;
 };
 
-/* No more than that many sentinels still have to answer, or to be connected to; where none has to, no round goes on. */
+/* At most so many sentinels have not answered, or are not connected; if there are none, no round goes on. */
 static bool is_still(void *arg)
 {
     const struct still *still = arg;
@@ -191,7 +191,7 @@ static void sentinels_without_a_master_are_passed_over(void **state)
     await_told(r, 1);
     assert_true(leads_to(r, 7));
     assert_false(dibs__endpoint_is_awaited(&r->master));
-    assert_int_equal(fake_sentinel_asked(&r->fakes[1]), 1); /* which does not know the master */
+    assert_int_equal(fake_sentinel_asked(&r->fakes[1]), 1); /* that sentinel does not know the master */
     assert_int_equal(fake_sentinel_asked(&r->fakes[2]), 1);
     assert_true(dibs__endpoint_has_moved(&r->master, 0) && !dibs__endpoint_has_moved(&r->master, 1));
 }
@@ -224,13 +224,13 @@ static void a_doubted_server_counts_only_when_all_name_it(void **state)
     r->now += MS(1000);
     dibs__endpoint_doubt(&r->master, 1);
     assert_true(atomic_load(&r->woken) > 0);
-    await_told(r, 2);  /* all say the same, and a majority is enough */
+    await_told(r, 2);  /* all answer the same, and a majority is enough */
     await_asked(r, 4); /* two of the three in each round; the third may come late to either */
     assert_false(dibs__endpoint_has_moved(&r->master, 1));
     fake_sentinel_name(&r->fakes[1], 8);
     fake_sentinel_name(&r->fakes[2], 8);
     r->now += MS(1000);
-    dibs__endpoint_doubt(&r->master, 1); /* it is known already that this was told before */
+    dibs__endpoint_doubt(&r->master, 1); /* the subscription already brought this answer */
     settle(r);
     assert_int_equal(atomic_load(&r->master.told), 2);
     dibs__endpoint_doubt(&r->master, 2);
@@ -254,7 +254,7 @@ static void fruitless_rounds_back_off(void **state)
         rounds += atomic_load(&r->master.told) != told;
     }
     assert_in_range(rounds, 4, 12); /* after 100, 200, 400, 800, 1000, 1000 ms, or half of that */
-    /* One that led to a link is followed by another soon, though not at once. */
+    /* A round that led to a link is followed by another soon, though not at once. */
     uint64_t told = atomic_load(&r->master.told);
     dibs__endpoint_prove(&r->master, told);
     dibs__endpoint_doubt(&r->master, told);
@@ -409,7 +409,7 @@ static void lose_one(struct rig *r, size_t at)
     fake_redis_cut(r->fakes[at].redis);
 }
 
-/* The others are held back, so that the first has answered all before they say anything. */
+/* The others are held back, so that the first has answered everything before they answer. */
 static void the_first_answer_is_not_believed_alone(void **state)
 {
     struct rig *r = *state;
@@ -466,7 +466,7 @@ static void the_last_sentinel_does_not_outvote_the_others(void **state)
     assert_true(leads_to(r, 8));
 }
 
-/* The other two were not told yet of the switch that this one has made. */
+/* The other two do not know yet of the switch that this one has made. */
 static void switch_at_one(struct rig *r, size_t at)
 {
     for (size_t i = 0; i < FAKES; i++)
@@ -581,7 +581,7 @@ static void a_waiting_thread_asks_the_sentinels_by_itself(void **state)
     assert_int_equal(fake_sentinel_asked(&r->fakes[0]), 1);
     deadline = dibs__after_ms(dibs__now(&dibs__system_clock), 20);
     assert_status(DIBS_TIMEOUT, dibs__endpoint_await(&r->master, 1, deadline, &error));
-    assert_int_equal(fake_sentinel_asked(&r->fakes[0]), 1); /* nobody doubts it */
+    assert_int_equal(fake_sentinel_asked(&r->fakes[0]), 1); /* no client doubts the master */
 }
 
 static void *await_the_master(void *arg)

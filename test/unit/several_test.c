@@ -1,4 +1,4 @@
-/* How a call for several names asks the store: for all before it waits for one; and what it makes of failures. */
+/* How a call for several names asks the store: for all before it waits for one; and how it handles failures. */
 #include <stdio.h>
 #include <string.h>
 
@@ -99,7 +99,7 @@ static bool has_waiter(void *arg)
     return dibs_query(other, arg, &owner) == DIBS_OK && owner.waiters > 0;
 }
 
-/* Every second name is taken when the call begins: what it asks for in vain stays in proportion. */
+/* Every second name is taken when the call begins: the number of its wasted asks stays in proportion. */
 static void wasted_asks_stay_in_proportion(void **state)
 {
     stage *s = *state;
@@ -118,7 +118,7 @@ static void wasted_asks_stay_in_proportion(void **state)
     }
     assert_int_equal(dibs_queue_take(queue, &done, 1, LIMIT_MS), 1);
     assert_int_equal(done.status, DIBS_OK);
-    assert_in_range(spy.asks, NAMES, 12 * NAMES); /* without a bound they would be some 25 * NAMES */
+    assert_in_range(spy.asks, NAMES, 12 * NAMES); /* without a bound there would be some 25 * NAMES asks */
     dibs_task_free(task);
     dibs_queue_free(queue);
 }

@@ -65,7 +65,7 @@ static void a_deadline_ends_a_sleepers_sleep(void **state)
     pthread_join(thread, NULL);
 }
 
-/* On a clock that stands still, a sleep that was not spared would never end. */
+/* On a stopped clock, an unnecessary sleep would never end. */
 static void a_wake_before_the_sleep_is_not_lost_and_counts_once(void **state)
 {
     struct rig *r = *state;

@@ -49,10 +49,7 @@ static unsigned open_descriptors(void)
     return count;
 }
 
-/*
- * Whether as many descriptors are open as before: the pretended server, in this process, closes its ends a little
- * later.
- */
+/* Whether as many descriptors are open as before: the fake server, in this process, closes its ends a little later. */
 static bool are_so_many(void *arg)
 {
     return open_descriptors() == *(unsigned *)arg;
@@ -122,7 +119,7 @@ static void end_silent(struct silent *silent)
     close(silent->listener);
 }
 
-/* Each address has its share of the time that is left, by the time that the caller names. */
+/* Each address has its share of the time left until the caller's deadline. */
 static void a_silent_address_has_its_share_of_the_time(void **state)
 {
     static const struct {
@@ -169,7 +166,7 @@ static void connect_fails_when_all_addresses_fail(void **state)
     assert_int_equal(r->error.status, DIBS_UNAVAILABLE);
     assert_that(strncmp(r->error.detail, "can't connect to 127.0.0.1:", 27) == 0, "%s", r->error.detail);
     assert_int_equal(r->endpoint.failures, 1);
-    assert_int_equal(r->endpoint.address_count, 0); /* the name is to be resolved again */
+    assert_int_equal(r->endpoint.address_count, 0); /* the name must be resolved again */
     close(keeper);
 }
 

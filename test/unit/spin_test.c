@@ -10,8 +10,8 @@
 #define WAITS 10000
 #define FAST US(25)   /* such a reply comes well before a thread that sleeps has been woken */
 #define WAKING US(30) /* so much longer a wait takes in which the thread sleeps */
-#define PUT_OFF MS(3) /* so long a thread does not run when others have its processor */
-#define RUNS US(20)   /* after so much polling others have it */
+#define PUT_OFF MS(3) /* for so long a thread does not run when others have its processor */
+#define RUNS US(20)   /* after so much polling others get it */
 
 struct rig {
     struct dibs__clock clock;
@@ -24,7 +24,7 @@ struct rig {
     uint64_t dice;
     /* What the waits came to. */
     int64_t polled, slept; /* how many of them polled, and how many slept at once */
-    int64_t polling;       /* how long threads polled in vain */
+    int64_t polling;       /* how long threads polled without a reply */
 };
 
 static struct rig rig;
@@ -131,7 +131,7 @@ static void threads_poll_where_polling_pays(void **state)
     assert_in_range(rig.polled, WAITS * 98 / 100, WAITS);
 }
 
-/* So it is known what a wait takes without polling. */
+/* This shows how long a wait takes without polling. */
 static void one_wait_in_some_hundred_still_sleeps(void **state)
 {
     (void)state;
@@ -162,8 +162,8 @@ static void one_preemption_does_not_stop_polling(void **state)
 }
 
 /*
- * That others want the processors is no reason to sleep where a thread that sleeps is late as often. Of 39 waits each
- * saves 30 us; with all of its 3 ms one that is late would cost more.
+ * Other work on the processors is no reason to sleep if a sleeping thread is late as often. 39 waits save 30 us each;
+ * one late wait would cost more if all of its 3 ms counted.
  */
 static void threads_poll_where_sleepers_are_late_as_well(void **state)
 {
@@ -193,7 +193,7 @@ static void time_in_yield_does_not_count_as_polling(void **state)
 
 /* ------------------------------------------------- where polling does not pay */
 
-/* A poll in vain takes 100 us; 10,000 waits may have one in a hundred of them. */
+/* A poll without a reply takes 100 us; 10,000 waits may have one in a hundred of them. */
 static void threads_sleep_where_replies_are_slow(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void threads_sleep_where_replies_are_just_beyond_the_bound(void **state)
     assert_in_range(rig.polling, US(1), MS(10) * WAITS / 100);
 }
 
-/* However long polling paid before. */
+/* This holds however long polling has paid before. */
 static void no_more_than_the_account_is_lost_when_replies_become_slow(void **state)
 {
     (void)state;
@@ -316,7 +316,7 @@ static void a_thread_that_gave_up_polls_no_more(void **state)
     dibs__spin_end(&first, true, &rig.clock);
 }
 
-/* A wait whose end did not come, and one that is none of spin's, teach nothing. */
+/* Polling learns nothing from a wait that timed out, or from one that has no account. */
 static void polling_learns_nothing_from_other_waits(void **state)
 {
     struct dibs__spinning wait;
@@ -362,7 +362,7 @@ static void nobody_polls_by_a_simulated_clock(void **state)
 }
 
 #ifdef __linux__
-/* The server may run elsewhere. Where it does not, polling is measured not to pay. */
+/* The server may run on another machine. If not, the measurements show that polling does not pay. */
 static void one_thread_may_poll_in_a_process_with_one_processor(void **state)
 {
     cpu_set_t before, one;

@@ -1,4 +1,4 @@
-/* A subscriber that hears which keys have changed: when it asks for that, and what becomes of the messages. */
+/* A subscriber that is told of changed keys: when it asks for that, and what becomes of the messages. */
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
@@ -28,7 +28,7 @@ static unsigned asked(struct rig *r)
     return fake_redis_count(r->fake, SUBSCRIBE_CHANGES);
 }
 
-/* The subscription stands and hears changes. */
+/* The subscription is confirmed and gets messages of changes. */
 static uint64_t hearing(struct rig *r)
 {
     fake_redis_answer(r->fake, SUBSCRIBE_CHANGES, HEARD);
@@ -93,7 +93,7 @@ static void a_confirmed_subscription_has_a_serial_and_a_client(void **state)
     assert_int_equal(r->subscribed, 1);
 }
 
-/* Whoever wants it before there is a subscription: it is asked for behind the own channel. */
+/* Where changes are wanted before there is a subscription, they are asked for after the own channel. */
 static void changes_wanted_earlier_are_asked_for_once_subscribed(void **state)
 {
     struct rig *r = *state;
@@ -158,7 +158,7 @@ static void each_new_subscription_asks_for_changes(void **state)
     assert_int_equal(asked(r), 2);
 }
 
-/* A subscription that is distrusted is not relied on, though it still stands. */
+/* A distrusted subscription is not relied on, though it still exists. */
 static void a_distrusted_subscription_tells_no_change(void **state)
 {
     struct rig *r = *state;
@@ -260,7 +260,7 @@ static void grants_and_changes_arrive_on_one_connection(void **state)
     expect_key(r, 0, "a");
 }
 
-/* Before the own channel is confirmed, what the server says of the other counts for nothing. */
+/* Messages of the invalidation channel are ignored until the own channel is confirmed. */
 static void a_change_before_the_confirmation_is_ignored(void **state)
 {
     struct rig *r = *state;

@@ -1,4 +1,6 @@
-/* A subscription that is distrusted: it is made anew, put off when that is in vain, and trusted again. */
+/*
+ * A subscription that is distrusted: it is replaced, with growing pauses where that does not help, and trusted again.
+ */
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
@@ -55,8 +57,8 @@ static void a_subscription_may_be_distrusted_at_once(void **state)
 }
 
 /*
- * Distrusts the subscription as soon as it stands. Returns for how long the next one is put off; *hints: how many hints
- * that gave.
+ * Distrusts the subscription as soon as it is confirmed. Returns for how long the next one is put off; *hints: how many
+ * hints that gave.
  */
 static int64_t distrust_at_once(struct rig *r, unsigned *hints)
 {
@@ -68,9 +70,7 @@ static int64_t distrust_at_once(struct rig *r, unsigned *hints)
     return pass_pause(r);
 }
 
-/*
- * Nothing ever confirms that the server knows a listener: subscribing anew does not help, and is done ever more seldom.
- */
+/* Nothing ever confirms that the server knows a listener: subscribing again does not help, and backs off. */
 static void replacing_deaf_subscriptions_backs_off(void **state)
 {
     static const int64_t longest[] = {10, 10, 20, 40, 80, 160, 320, 640, 1280, 2000, 2000};
@@ -82,13 +82,13 @@ static void replacing_deaf_subscriptions_backs_off(void **state)
         int64_t pause = distrust_at_once(r, &hints);
         assert_that(pause >= MS(longest[i]) / 2 && pause <= MS(longest[i]), "%u: %lld", i, (long long)pause);
         assert_that(hints == (i < 2), "%u: %u hints", i,
-                    hints); /* no waiter relied on the subscription and would have to be told */
+                    hints); /* no waiter relied on the subscription, so none need be told */
     }
 }
 
 /*
- * When the subscription is lost, it is made anew at once, and so is the next; both are told: the pauses begin from the
- * start.
+ * When the subscription is lost, it is replaced at once, and so is the next; both losses are told, and the pauses start
+ * over.
  */
 static void expect_trusted_again(struct rig *r, uint64_t serial)
 {
@@ -137,7 +137,7 @@ static void a_message_confirms_a_subscription(void **state)
     expect_trusted_again(r, serial);
 }
 
-/* What is known of one subscription says nothing about the next. */
+/* A confirmation of one subscription says nothing about another. */
 static void confirming_another_subscription_does_nothing(void **state)
 {
     struct rig *r = *state;
@@ -148,7 +148,7 @@ static void confirming_another_subscription_does_nothing(void **state)
     assert_false(dibs__subscriber_confirm(r->subscriber, serial - 1));
     assert_true(distrust_at_once(r, &hints) >= MS(500));
     assert_int_equal(hints, 0);
-    assert_false(dibs__subscriber_confirm(r->subscriber, serial)); /* too late: it stands no more */
+    assert_false(dibs__subscriber_confirm(r->subscriber, serial)); /* too late: that subscription is over */
 }
 
 /* Each subscription had been confirmed before it broke. */

@@ -1,4 +1,4 @@
-/* Tries to subscribe that fail: who is told, and when the next one is made. */
+/* Failed subscriptions: which threads are told, and when the next try is made. */
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
@@ -45,8 +45,8 @@ static void each_failed_subscription_makes_the_next_wait_longer(void **state)
 }
 
 /*
- * Those who rely on the subscription are told at the first failure, and when it stands again. Before it has ever stood,
- * nobody relies on it.
+ * Users of the subscription are told at the first failure, and when there is a new one. Before the first subscription
+ * there is nobody to tell.
  */
 static void users_are_told_when_a_subscription_cannot_be_replaced(void **state)
 {

@@ -1,4 +1,4 @@
-/* Threads that wait for messages: one reads for all, and passes that on. */
+/* Threads that wait for messages: one reads for all, and passes the reading on. */
 #include "redis/subscriber_parts.h"
 #include "unit/subscriber_setup.h"
 
@@ -98,7 +98,7 @@ static void begin_rounds(struct rig *r, unsigned number, int64_t until, unsigned
     assert_int_equal(pthread_create(&l->thread, NULL, run_listener, l), 0);
 }
 
-/* The first that listens reads when this returns, any other is on the list. */
+/* When this returns, the first listener reads, and any other is on the list. */
 static void listen_in_thread(struct rig *r, unsigned number, int64_t until)
 {
     unsigned before = listed(r);
@@ -223,7 +223,7 @@ static void a_listed_thread_leaves_at_its_deadline(void **state)
     expect_told(2);
 }
 
-/* So a thread learns that the runtime closes. */
+/* In this way a thread learns that the runtime closes. */
 static void a_listener_woken_by_another_thread_returns(void **state)
 {
     struct rig *r = *state;
@@ -273,7 +273,7 @@ static void expect_idle_for(struct rig *r, int64_t ms)
     assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_POLL);
 }
 
-/* A begun acquire waits, which is told whoever reads: it must not wait until the next thread listens. */
+/* A begun acquire waits without a thread: its message must not lie unread until the next thread listens. */
 static void a_message_for_a_thread_that_does_not_listen_arrives_soon(void **state)
 {
     struct rig *r = *state;
@@ -390,7 +390,7 @@ static void an_unanswered_ping_ends_the_subscription_of_a_listener(void **state)
     expect_told(0);
 }
 
-/* A thread that listens where no subscription stands reads the next one. */
+/* A thread that listens before there is a subscription reads the next one. */
 static void a_thread_may_listen_before_there_is_a_subscription(void **state)
 {
     struct rig *r = *state;
@@ -418,7 +418,7 @@ static bool all_are_done(void)
     return done;
 }
 
-/* Each is told again and again, while the connection breaks, is distrusted, and is silent. */
+/* Each listener is told repeatedly, while the connection breaks, is distrusted, and is silent. */
 static void a_crowd_of_listeners_survives_every_fault(void **state)
 {
     struct rig *r = *state;

@@ -164,7 +164,7 @@ static void a_malformed_reply_ends_the_subscription(void **state)
     assert_int_equal(r->errors, 1);
 }
 
-/* In the packet that confirms it: then there was a subscription, and it is lost. */
+/* It breaks in the packet that confirms it: then there was a subscription, and it is lost. */
 static void a_subscription_that_breaks_at_once_was_still_made(void **state)
 {
     struct rig *r = *state;

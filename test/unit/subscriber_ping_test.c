@@ -69,7 +69,7 @@ static void an_unanswered_ping_ends_the_subscription(void **state)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
 }
 
-/* Also an answer that is noticed in the last moment, because the scheduler's poll had not seen it. */
+/* An answer counts also if it is noticed at the last moment, because the scheduler's poll had not seen it. */
 static void anything_answers_a_ping(void **state)
 {
     struct rig *r = *state;

@@ -31,7 +31,7 @@ struct message {
     char bytes[16]; /* its first ones */
 };
 
-/* The test is the scheduler, on a clock that only it moves. */
+/* The test plays the scheduler, on a clock that only it moves. */
 struct rig {
     fake_redis *fake;
     struct moved_clock clock;
@@ -188,7 +188,7 @@ static inline int64_t deadline_of(struct rig *r)
     return deadline;
 }
 
-/* How long the scheduler is to wait until it begins again, and does; then that time has passed. */
+/* Lets the time pass that the scheduler must wait before it tries again, and returns it. */
 static inline int64_t pass_pause(struct rig *r)
 {
     struct pollfd fd;
@@ -236,7 +236,7 @@ static inline void expect_failed_try(struct rig *r, unsigned number)
     ATTEND_UNTIL(r, !is_connected(r));
 }
 
-/* Puts the test in the place of the server: what is written to the socket that is returned, the subscriber reads. */
+/* Puts the test in the place of the server: the subscriber reads what is written to the returned socket. */
 static inline int take_over(struct rig *r)
 {
     struct pollfd fd;

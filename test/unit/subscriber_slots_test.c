@@ -1,4 +1,4 @@
-/* A subscriber's subscriptions of slots: when they are made, kept, made anew and ended, and what is told of them. */
+/* A subscriber's subscriptions of slots: when they are made, kept, replaced and ended, and what is told of them. */
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
@@ -42,7 +42,7 @@ static unsigned asked(struct rig *r)
     return fake_redis_count(r->fake, "SSUBSCRIBE");
 }
 
-/* The slot's subscription stands. */
+/* The slot's subscription is confirmed. */
 static uint64_t standing(struct rig *r)
 {
     fake_redis_answer(r->fake, "SSUBSCRIBE " CHANNEL, SUBSCRIBED(CHANNEL));
@@ -93,7 +93,7 @@ static void a_slot_is_subscribed_to_once_it_is_wanted(void **state)
     assert_int_equal(asked(r), 1);
     assert_true(slot_of(r, SLOT) == serial);
     assert_int_equal(slot_of(r, OTHER), 0);
-    assert_int_equal(r->subscribed, 1); /* nobody relied on it before: nobody is to ask again */
+    assert_int_equal(r->subscribed, 1); /* nobody relied on the slot before: nobody need ask again */
 }
 
 static void several_slots_are_subscribed_side_by_side(void **state)
@@ -143,7 +143,7 @@ static void all_users_are_told_when_the_server_ends_a_slot(void **state)
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
-/* It may have come back, so it is asked for again after a pause, but not for ever. */
+/* The slot may have come back, so it is subscribed again after a pause, but not for ever. */
 static void an_ended_slot_is_subscribed_again_while_it_may_be_wanted(void **state)
 {
     struct rig *r = *state;
@@ -200,7 +200,7 @@ static void an_unused_slot_is_unsubscribed(void **state)
     ATTEND_UNTIL(r, slot_of(r, SLOT) > serial);
 }
 
-/* Half of a lease is how long an entry of the queue counts. */
+/* An entry of the queue counts for half of a lease. */
 static void a_slot_is_kept_for_half_of_a_long_lease(void **state)
 {
     struct rig *r = *state;
@@ -271,7 +271,7 @@ static void a_distrusted_slot_is_replaced_after_growing_pauses(void **state)
     assert_true(moved_clock_now(&r->clock) - began <= MS(PAUSE_MOST_MS + 200));
 }
 
-/* Whatever the server says of a slot, the link stands; what it says of nothing that was asked, ends the link. */
+/* No answer about a slot ends the link; an answer to nothing that was asked does. */
 static void a_refused_slot_leaves_the_others(void **state)
 {
     static const char *const refusals[] = {

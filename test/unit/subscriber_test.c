@@ -1,4 +1,4 @@
-/* The subscriber subscribes, subscribes again when its connection breaks, and wakes those who wait for that. */
+/* The subscriber subscribes, subscribes again when its connection breaks, and wakes the threads that wait for that. */
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
@@ -104,7 +104,7 @@ static void a_subscription_ends_its_predecessor_first(void **state)
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) < fake_redis_place(r->fake, "SUBSCRIBE", 2));
 }
 
-/* The tries that failed since then do not make the subscriber forget it. */
+/* Failed tries since then do not make the subscriber forget its predecessor. */
 static void the_predecessor_of_a_failed_try_is_ended_too(void **state)
 {
     struct rig *r = *state;
@@ -121,7 +121,7 @@ static void the_predecessor_of_a_failed_try_is_ended_too(void **state)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
 }
 
-/* The server may have subscribed it all the same. */
+/* The server may have subscribed it nevertheless. */
 static void an_unconfirmed_predecessor_is_ended_too(void **state)
 {
     struct rig *r = *state;
@@ -194,7 +194,7 @@ static void a_failed_subscription_is_told_to_its_waiters(void **state)
     expect_failed(&w, DIBS_UNAVAILABLE);
 }
 
-/* A try that failed before the call says nothing of now; the next try does, or the deadline. */
+/* An earlier failure says nothing about the present; the next try does, or the deadline ends the wait. */
 static void an_earlier_failure_is_told_only_at_the_deadline(void **state)
 {
     struct rig *r = *state;
@@ -216,7 +216,7 @@ static void an_earlier_failure_is_told_only_at_the_deadline(void **state)
     assert_status(DIBS_UNAVAILABLE, dibs__subscriber_await(r->subscriber, 0, &serial, &w.error));
 }
 
-/* The next try is seconds away: nobody waits for it. */
+/* The next try is seconds away: no thread waits for it. */
 static void a_denied_channel_right_is_told_at_once(void **state)
 {
     struct rig *r = *state;

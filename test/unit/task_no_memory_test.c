@@ -1,6 +1,6 @@
 /*
  * Tasks and begun calls where memory runs out: each allocation of a run fails once, a begin says DIBS_NO_MEMORY, or its
- * completion does, and nothing is left behind. What was begun completes whatever fails from then on.
+ * completion does, and nothing is left behind. A begun call completes whatever fails from then on.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -153,7 +153,7 @@ static void each_allocation_of_a_tasks_cycle_fails_once(void **state)
 
 /* ------------------------------------------------- memory is set aside at the begin */
 
-/* From the begin on an allocation fails, of whichever thread: exactly one completion comes all the same. */
+/* From the begin on an allocation fails, in any thread: exactly one completion still comes. */
 static bool completes_with(dibs_runtime *rt, long nth)
 {
     static const char *const names[] = {"free", "taken", "cancelled", "held"};

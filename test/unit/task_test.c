@@ -1,4 +1,4 @@
-/* Tasks: who is in one, what each call concerns then, and what cancel and free do. With threads that wait. */
+/* Tasks: entering and leaving, what each call concerns inside, and what cancel and free do. With threads that wait. */
 #include <stdio.h>
 #include <string.h>
 
@@ -292,7 +292,10 @@ static bool is_contended(void *arg)
     return stats_of(arg).contended > 0;
 }
 
-/* Behind a thread of this process, for its turn; behind another process, in the store's queue; fairly. */
+/*
+ * The task waits behind a thread of this process, for its turn; behind another process, in the store's queue; or
+ * fairly.
+ */
 static void a_cancel_ends_a_tasks_wait_at_once(void **state)
 {
     static const struct {
@@ -327,7 +330,7 @@ static void a_cancel_ends_a_tasks_wait_at_once(void **state)
     }
 }
 
-/* Who waits behind a cancelled one, here, gets the lock all the same. */
+/* A waiter of this process behind a cancelled one still gets the lock. */
 static void a_cancelled_tasks_rivals_go_on_waiting(void **state)
 {
     enum { CROWD = 8 };

@@ -1,6 +1,6 @@
 /*
- * How the store on Redis has itself told of changes, against a server that pretends, on a clock that the test moves.
- * The test is the scheduler.
+ * How the store on Redis gets messages of changes, against a fake server, on a clock that the test moves. The test
+ * plays the scheduler.
  */
 #include <stdio.h>
 #include <string.h>
@@ -151,7 +151,7 @@ static void attend(struct scene *s)
     for (int64_t limit = now_ms() + LIMIT_MS; !(condition); attend(s))                                                 \
     assert_that(now_ms() < limit, "never: %s", #condition)
 
-/* For what is not to happen. */
+/* Attends for a while, to see that something does not happen. */
 static void attend_a_while(struct scene *s)
 {
     for (int64_t end = now_ms() + 30; now_ms() < end;)
@@ -301,7 +301,7 @@ static void a_probe_may_be_told_of_before_it_is_answered(void **state)
     ATTEND_UNTIL(s, s->turned_on == 1);
 }
 
-/* Of another key, or of all. */
+/* Messages of another key, or of all keys. */
 static void a_message_of_another_key_does_not_confirm_the_probe(void **state)
 {
     struct scene *s = *state;
@@ -441,7 +441,7 @@ static void a_look_whose_link_breaks_is_not_answered(void **state)
     ATTEND_UNTIL(s, s->turned_off == 1);
 }
 
-/* What was read for an older subscription will be told of to nobody. */
+/* A key read for an older subscription will bring no message. */
 static void a_look_for_an_older_subscription_counts_for_nothing(void **state)
 {
     struct scene *s = *state;
@@ -527,7 +527,7 @@ static void a_foreign_lock_is_read_once_and_told_when_free(void **state)
     assert_string_equal(s->changes[0], "a");
 }
 
-/* It may have been released before it was read: then no message comes. */
+/* The lock may have been released before it was read: then no message comes. */
 static void a_foreign_lock_that_is_read_and_free_is_told_at_once(void **state)
 {
     struct scene *s = *state;
@@ -584,7 +584,7 @@ static void changes_of_lock_names_are_told_and_of_other_keys_are_not(void **stat
 
 /* ------------------------------------------------------------------ memory */
 
-/* The nth allocation of a look fails: the look ends all the same, and no lock counts as watched. */
+/* The nth allocation of a look fails: the look still ends, and no lock counts as watched. */
 static void without_memory_a_look_ends_without_an_answer(void **state)
 {
     struct scene *s = *state;

@@ -1,6 +1,6 @@
 /*
- * What a crowd of waiters for one name costs: as much for each waiter, however many there are. Compared is the CPU time
- * for a crowd and for one of 8 times the size.
+ * The cost of a crowd of waiters for one name: the same for each waiter, however many there are. The test compares the
+ * CPU time of a crowd with that of one 8 times as large.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -71,7 +71,7 @@ static void open_cells(struct crowd *crowd, size_t size)
     require(crowd->cells != NULL);
 }
 
-/* All wait for a thread that asks, and their time is over at once: the last to come leaves first. */
+/* All wait for a thread that asks, and time out together: the last to come leaves first. */
 static int64_t time_of_time_outs(void *arg, size_t size)
 {
     (void)arg;
@@ -135,7 +135,7 @@ struct comparison {
     struct sized_times times;
 };
 
-/* What the sanitizers do for each wait is not linear, so no times are compared there. */
+/* The work of the sanitizers for each wait is not linear, so no times are compared there. */
 static void *compare(void *arg)
 {
     struct comparison *c = arg;

@@ -1,4 +1,4 @@
-/* The turn: which thread of the process may ask the store, who gets the lock next, and when a wait ends. */
+/* The turn: which thread of the process may ask the store, which one gets the lock next, and when a wait ends. */
 #include "support/fixture.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -32,7 +32,7 @@ static void one_try_is_busy_where_another_process_holds_it(void **state)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
-/* Where this process holds it, and where another does. */
+/* Where this process holds the lock, and where another does. */
 static void a_wait_ends_at_its_limit_and_not_before(void **state)
 {
     static const int64_t limits[] = {1, 10, 999, 5000, 3600000};

@@ -1,6 +1,6 @@
 /*
- * One try beside another thread of the process that asks for the same name: what is known of the name, and what is
- * said while nothing is known.
+ * One try beside another thread of the process that asks for the same name: what is known of the name, and what the try
+ * returns while nothing is known.
  */
 #include <stdio.h>
 #include <string.h>
@@ -131,7 +131,7 @@ static void single_tries_wait_only_for_the_first_answer(void **state)
     }
 }
 
-/* They are not told that somebody else holds the lock: nobody does. */
+/* The tries do not report that somebody else holds the lock: nobody does. */
 static void a_single_try_ends_after_the_time_of_one_command(void **state)
 {
     stage *s = *state;
@@ -156,7 +156,7 @@ static void a_single_try_ends_after_the_time_of_one_command(void **state)
     expect(&first, DIBS_OK);
 }
 
-/* The asker leaves without an answer: one of the others asks, and the rest are told what that one is told. */
+/* The asker leaves without an answer: one of the others asks, and the rest get its answer. */
 static void single_tries_ask_when_the_asker_left_without_an_answer(void **state)
 {
     stage *s = *state;
@@ -254,8 +254,8 @@ static void a_single_try_knows_the_last_askers_answer(void **state)
 }
 
 /*
- * What was known ends when the store no longer answers: threads with little time follow each other, and nothing is
- * known to any.
+ * The known answer expires when the store no longer answers: threads with short waits follow each other, and none knows
+ * anything.
  */
 static void an_unanswered_ask_ends_the_known_answer(void **state)
 {

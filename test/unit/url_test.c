@@ -192,7 +192,7 @@ static void errors_of_bad_urls_name_the_part_and_no_password(void **state)
     }
 }
 
-/* Whatever is cut off or put in: no crash, and nothing is left behind on failure. */
+/* A URL with any part cut off or inserted causes no crash, and a failure leaves nothing behind. */
 static void mutilated_urls_do_no_harm(void **state)
 {
     static const char odd[] = "%@:/?#[]\x01 0\xff";

@@ -32,7 +32,7 @@ static void each_valid_character_is_recognised(void **state)
     }
 }
 
-/* Of all texts of so many bytes, where the last two are among those at which something changes. */
+/* Checks all texts of so many bytes whose last two bytes are at the limits of a range. */
 static unsigned long count_characters(size_t size)
 {
     static const unsigned char ends[] = {0x01, 0x7f, 0x80, 0xbf, 0xc0, 0xff};

@@ -1,4 +1,4 @@
-/* How a thread waits to be told something: asleep, or in poll(2). */
+/* How a thread waits for an event: asleep, or in poll(2). */
 #include <unistd.h>
 
 #include "base/wait_event.h"
@@ -116,7 +116,7 @@ static void a_readable_descriptor_ends_the_poll(void **state)
     assert_false(dibs__wait_event_is_woken(&r->wait_event));
 }
 
-/* The next poll is not ended by what the last one was ended by. */
+/* The ring that ended one poll does not end the next. */
 static void a_rung_bell_ends_one_poll(void **state)
 {
     struct rig *r = *state;

@@ -10,7 +10,7 @@
 #include "support/test.h"
 #include "unit/renewal_setup.h"
 
-#define SOON MS(3)       /* from a message, or from the store watching again, at a full ms, to what it brings about */
+#define SOON MS(3)       /* from a message, or from the start of watching, at a full ms, to its effect */
 #define PACED 96         /* so many at a time, and as many in each ms that follows */
 #define WATCH_AGAIN 1000 /* ms until a look that failed is made again */
 #define MANY 1000
@@ -120,8 +120,10 @@ static void a_short_lock_is_never_looked_at(void **state)
     assert_int_equal(looks(s), 0);
 }
 
-/* The first look is how the store learns that locks are to be watched. Until the store says that it does, no other is
- * made. */
+/*
+ * By the first look the store learns that it should watch locks. Until the store says that it does, there is no other
+ * look.
+ */
 static void one_look_is_made_until_the_store_watches(void **state)
 {
     stage *s = *state;
@@ -369,7 +371,7 @@ static void a_loss_is_known_once_the_renewal_is_answered(void **state)
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, "a"), 1);
 }
 
-/* Late messages, doubled ones, and those that the process brought about itself, are harmless. */
+/* Late messages, duplicates, and those that the process itself caused are harmless. */
 static void messages_that_mean_nothing_change_nothing(void **state)
 {
     stage *s = *state;
@@ -445,7 +447,7 @@ static void a_message_during_a_renewal_brings_another(void **state)
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
 }
 
-/* The message is not forgotten where the renewal that it came during fails. */
+/* A message during a renewal is not forgotten if the renewal fails. */
 static void a_message_during_a_renewal_that_fails_brings_another(void **state)
 {
     stage *s = *state;
@@ -533,7 +535,7 @@ static void a_fixed_lease_is_asked_for_and_not_prolonged(void **state)
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
 }
 
-/* What the message asked for is not forgotten where the answer is not to be had at once. */
+/* The renewal that the message asked for is repeated until it is answered. */
 static void a_fixed_lease_is_asked_for_until_there_is_an_answer(void **state)
 {
     stage *s = *state;
@@ -570,7 +572,7 @@ static void all_leases_are_renewed_in_batches_when_all_may_have_changed(void **s
     pass(s, 3 + BATCHES(MANY));
     assert_int_equal(renewals(s), MANY);
     assert_in_range(batches(s), MANY / DIBS__BATCH_MAX, BATCHES(MANY));
-    for (unsigned i = 0; i < MANY; i++) { /* what is due a little later may go along */
+    for (unsigned i = 0; i < MANY; i++) { /* a renewal that is due a little later may join the batch */
         int64_t after = s->faults.records[i].at - start;
         assert_true(after >= SOON + MS(i / DIBS__BATCH_MAX) && after <= SOON + MS(i / PACED));
     }
@@ -579,7 +581,7 @@ static void all_leases_are_renewed_in_batches_when_all_may_have_changed(void **s
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-/* However many are to be renewed because of a message. */
+/* However many leases one message makes due for renewal. */
 static void a_due_renewal_is_not_late_when_all_may_have_changed(void **state)
 {
     const dibs_lock_options short_lease = {.lease_ms = 150};
@@ -606,7 +608,7 @@ static void a_due_renewal_is_not_late_when_all_may_have_changed(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }
 
-/* Message upon message does not put off the renewal that the first one asks for. */
+/* A stream of messages does not put off the renewal that the first one asks for. */
 static void a_stream_of_messages_does_not_starve_anybody(void **state)
 {
     stage *s = *state;
@@ -621,8 +623,8 @@ static void a_stream_of_messages_does_not_starve_anybody(void **state)
 }
 
 /*
- * Whatever is told meanwhile, a change is known once all leases have been looked at: redis-server also says that all
- * may have changed when another database is flushed.
+ * Whatever messages come meanwhile, a change is known once all leases have been looked at: redis-server also reports
+ * that all keys may have changed when another database is flushed.
  */
 static void a_flood_of_messages_does_not_put_off_what_comes_later(void **state)
 {

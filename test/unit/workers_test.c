@@ -1,4 +1,4 @@
-/* Workers: who runs a job when, and that nobody forgets one. */
+/* Workers: which thread runs a job when, and that no job is forgotten. */
 #include "core/workers.h"
 
 #include <dlfcn.h>
@@ -13,8 +13,8 @@
 struct work {
     struct dibs__job job; /* first */
     struct dibs__workers *workers;
-    enum dibs__job_next begins, finishes; /* what the job says */
-    bool answered, held_back;             /* what await and holds_back say */
+    enum dibs__job_next begins, finishes; /* what the job returns */
+    bool answered, held_back;             /* what await and holds_back return */
     atomic_bool stuck;                    /* finish waits until this is false */
     atomic_uint began, finished, ended;
     atomic_uint *order; /* counts the begins of all */
@@ -178,7 +178,7 @@ static void jobs_begin_in_the_order_in_which_they_became_ready(void **state)
         assert_int_equal(w[i].place, i);
 }
 
-/* As many as there can be without the last worker: the others go on. */
+/* All workers but one are held up: the other jobs go on. */
 static void jobs_that_are_held_up_do_not_hold_up_others(void **state)
 {
     struct work stuck[DIBS__WORKERS_MAX - 1], w;
@@ -229,8 +229,8 @@ static void a_thread_that_drives_runs_what_is_ready(void **state)
 }
 
 /*
- * A worker came back from a slow job while the thread drove. When that leaves,
- * and never comes back, the workers see to what is ready and to what is due.
+ * A worker came back from a slow job while the thread was driving. When that thread leaves, and never comes back, the
+ * workers run the jobs that are ready or due.
  */
 static void workers_take_over_from_a_thread_that_leaves(void **state)
 {
@@ -267,7 +267,7 @@ static void workers_take_over_from_a_thread_that_leaves(void **state)
     }
 }
 
-/* A fair ask could not be sent, so no later job may begin; but the thread that drives has its own time. */
+/* A fair ask could not be sent, so no later job may begin; but the driving thread must not wait for it. */
 static void a_driving_thread_does_not_wait_for_a_blocking_job(void **state)
 {
     struct dibs__wait_event wait_event;
@@ -295,7 +295,7 @@ static void a_driving_thread_does_not_wait_for_a_blocking_job(void **state)
     dibs__workers_end_drive(*state, &wait_event);
 }
 
-/* Of one batch: what could not be sent for the first might be sent for the second, a moment later. */
+/* In one batch: an ask that could not be sent for the first job might be sent for the second, a moment later. */
 static void no_job_begins_behind_a_blocking_one_in_a_batch(void **state)
 {
     enum { JOBS = 6 };
@@ -376,7 +376,7 @@ static void drive_for_a_while(void *arg)
     }
 }
 
-/* Also the first of all jobs come from several threads at once. */
+/* Several threads may also post the very first jobs at once. */
 static void each_job_of_many_threads_ends_once(void **state)
 {
     struct adder adders[ADDERS];
@@ -413,7 +413,7 @@ static void each_job_of_many_threads_ends_once(void **state)
 #if defined(__GLIBC__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
 #define CAN_START_LATE 1
 
-static atomic_bool starts_late; /* who starts a thread is slow to go on, and so is that thread */
+static atomic_bool starts_late; /* both the starter of a thread and that thread are slow */
 static atomic_int late;         /* threads that were started so, and have not ended */
 
 struct start {

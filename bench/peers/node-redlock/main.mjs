@@ -62,7 +62,7 @@ async function crowd(name, path) {
   if (file !== undefined) fs.closeSync(file);
 }
 
-// Holding is to be inside of `using`: its routine waits for a promise that letting go resolves.
+// Holding means being inside of `using`: its routine waits for a promise that the release resolves.
 let letGo;
 let held = [];
 

@@ -1,4 +1,4 @@
-/* A burst: many locks are taken and let go of all at once, beside a lease that this might cost. */
+/* A burst: many locks are taken and all released at once, beside a lease that might be lost by that. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -62,7 +62,7 @@ static bool some_hold_renewed(worker *w)
     return holds;
 }
 
-#define BESIDE_MS 5000 /* for so long the burst waits for a lease that it might cost */
+#define BESIDE_MS 5000 /* for so long the burst waits for a lease that it might endanger */
 
 /* The time now, at a moment when a lease of the process is held; after BESIDE_MS, at any moment. */
 static uint64_t time_beside_a_lease(worker *w)

@@ -171,7 +171,7 @@ static void work(worker_thread *t, const char *name, hold_record *r, unsigned *d
 
 /* ------------------------------------------------------------ first and last calls, maybe begun for a task */
 
-/* Losses are told by the calls as well. */
+/* The calls report losses as well. */
 static dibs_status next_end(worker_thread *t, int64_t patience_ms)
 {
     dibs_completion c = {.kind = DIBS_DONE_LOST};
@@ -256,7 +256,7 @@ static void draw_lease(worker_thread *t, hold_record *r)
     r->flags = chance(t, 25) && t->worker->url_count == 1 ? DIBS_FAIR : 0; /* a quorum has no order */
     if (chance(t, 15))
         r->flags |= DIBS_FIXED_LEASE;
-    /* All who share a lock give one limit; a quorum has none. */
+    /* All sharers of a lock give the same limit; a quorum has none. */
     if (chance(t, (unsigned)t->worker->judge->shared))
         r->flags |= DIBS_SHARED | (t->worker->url_count == 1 && r->name % 3 == 2 ? SHARERS_MAX << HOLD_LIMIT : 0);
 }
@@ -309,7 +309,7 @@ void work_round(worker_thread *t, uint64_t phase)
         draw_lease(t, r);
     }
     draw_wait(t, r);
-    /* beside a burst there are threads alone: what that costs is another matter */
+    /* beside a burst there are only threads, no tasks: their cost would be another matter */
     bool as_task = !t->worker->holds && chance(t, 30) && dibs_task_new(t->worker->rt, &t->task) == DIBS_OK;
     if (as_task && dibs_task_enter(t->task) != DIBS_OK)
         abort();

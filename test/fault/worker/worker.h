@@ -23,7 +23,7 @@ typedef struct worker {
     uint32_t lease_ms, timeout_ms;
     dibs_runtime *rt;
     _Atomic(dibs_runtime *) opened; /* `rt` for on_event, which may be called before dibs_open returns */
-    _Atomic uint64_t events;        /* heard by on_event */
+    _Atomic uint64_t events;        /* the fact that on_event was told */
     uint64_t holds;                 /* of the burst; 0: there is none */
     bool closes;                    /* the burst has a runtime of its own, which is closed */
 } worker;
@@ -33,7 +33,7 @@ typedef struct worker_thread {
     worker *worker;
     judge_slot *slot;
     dibs_queue *queue;
-    dibs_task *task; /* that the thread is in, and that owns its locks; NULL: the thread itself does */
+    dibs_task *task; /* the task that the thread has entered, which owns its locks; NULL: the thread owns them itself */
     uint64_t random; /* never 0 */
 } worker_thread;
 
@@ -44,8 +44,10 @@ judge_head *judge_open(const char *path);
 
 judge_slot *slot_of(judge_head *judge, unsigned process, unsigned thread);
 
-/* The resource that the locks protect: it takes a write, or a read of who shares, unless it has seen a write with a
- * larger fence. */
+/*
+ * The resource that the locks protect: it accepts a write, or the read of a sharer, unless it has seen a write with a
+ * larger fence.
+ */
 bool judge_accepts(judge_head *judge, const hold_record *r);
 
 /* The next record of the thread, cleared. Waits while the rig has not taken the oldest. */
@@ -54,12 +56,12 @@ void publish_record(worker_thread *t, hold_record *r);
 
 /* ------------------------------------------------------- hold.c: single holds */
 
-/* Takes a lock that is drawn, works under it and lets go of it. */
+/* Acquires a lock that is drawn, works under it and releases it. */
 void work_round(worker_thread *t, uint64_t phase);
 
 /* --------------------------------------------- burst.c: many releases at once */
 
-/* Takes w->holds locks and lets go of all of them at once. */
+/* Acquires w->holds locks and releases all of them at once. */
 void make_burst(worker *w);
 
 /* ---------------------------------------------------------- worker.c, random.c */

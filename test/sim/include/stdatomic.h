@@ -1,4 +1,4 @@
-/* Comes before the compiler's header in the simulation's build: at each atomic operation another thread may run. */
+/* Replaces the compiler's header in the simulation's build: at each atomic operation another thread may run. */
 #include_next <stdatomic.h>
 
 #ifndef SIM_STDATOMIC_H

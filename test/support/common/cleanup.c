@@ -77,7 +77,7 @@ noreturn void cleanup_exit(int status)
     leave(status);
 }
 
-/* Says nothing where the program is ending already: what fails then, fails because of that. */
+/* Prints nothing when the program is already ending: that is the reason for the failure. */
 noreturn void cleanup_fail(const char *format, ...)
 {
     va_list arguments;

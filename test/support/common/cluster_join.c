@@ -26,7 +26,7 @@ unsigned cluster_first_slot(size_t master, size_t masters)
     return (unsigned)(master * CLUSTER_SLOTS / masters);
 }
 
-/* Each meets all, so that nobody waits for gossip. */
+/* Each node meets all others, so that none waits for gossip. */
 static bool meet(const struct cluster_server *servers, size_t count)
 {
     for (size_t i = 0; i < count; i++)

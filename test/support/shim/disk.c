@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define FILES 1024 /* descriptors from there on are let be */
+#define FILES 1024 /* descriptors from there on are left alone */
 
 static struct kept {
     char *bytes;

@@ -86,7 +86,7 @@ fn now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_nanos()
 }
 
-/// Holding is to be inside of `using`: its routine waits until the sender is dropped.
+/// Holding means being inside of `using`: its routine waits until the sender is dropped.
 async fn take(locks: &LockManager, lease: Duration, count: usize, name: &str) -> (watch::Sender<()>, Vec<JoinHandle<()>>) {
     let (sender, gone) = watch::channel(());
     let (entered, mut entries) = mpsc::channel(count);
