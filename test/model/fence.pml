@@ -5,11 +5,12 @@
  *   One name. Each master keeps F, its last fence. A fence is the master's clock, or one more than the last, or than the
  *   master's floor, whichever is largest; the clock of master 0 is ahead of the others by more than all fences that are
  *   given here. A script is one step.
- *   One client bids after another: the lock itself is the model's quorum.pml. A client asks all masters. Where a majority
- *   granted the lock, it raises the fence on a majority, one master after the other, and holds. It may give up at any time.
- *   Masters fail, at most two at a time: one is away for a while (KILLS), or loses its data (WIPES). Who lost its data does
- *   not vote before the bid that was under way then is over: each lease that the master granted is over by then. Then its
- *   floor is read at three masters that may vote, one after the other, and it may vote.
+ *   One client makes an attempt after the other: the lock itself is the model's quorum.pml. A client asks all masters.
+ *   Where a majority granted the lock, it raises the fence on a majority, one master after the other, and holds. It may
+ *   give up at any time. Masters fail, at most two at a time: one is away for a while (KILLS), or loses its data
+ *   (WIPES). Who lost its data does not vote before the attempt that was under way then is over: each lease that the
+ *   master granted is over by then. Then its floor is read at three masters that may vote, one after the other, and it
+ *   may vote.
  *
  * What is not modelled
  *   Time: see quorum.pml. Raises that arrive late: they make F larger, and nobody holds by them. Older data: that is a
@@ -26,15 +27,15 @@
  *
  *   Two masters with right clocks can be wiped, and the one that is ahead: the others are like them.
  *
- * Switches: BIDS, WIPES, KILLS: how many in all. FAULT_..., and REACH=event: an error where the event happens, to see that it does.
+ * Switches: ATTEMPTS, WIPES, KILLS: how many in all. FAULT_..., and REACH=event: an error where the event happens, to see that it does.
  */
 
 #define FLOORED  1 /* a master that lost its data has a vote in a hold */
 #define TWO_LOST 2 /* two masters wait at the same time */
 #define CUT      3 /* a master loses its data while a fence is raised */
 
-#ifndef BIDS
-#define BIDS 2
+#ifndef ATTEMPTS
+#define ATTEMPTS 2
 #endif
 #ifndef WIPES
 #define WIPES 1
@@ -62,18 +63,18 @@
 byte F[MASTERS], floor[MASTERS];
 bool away[MASTERS];
 bool votes[MASTERS] = true;
-bool waits[MASTERS]; /* it lost its data, and the bid that was under way is not over */
+bool waits[MASTERS]; /* it lost its data, and the attempt that was under way is not over */
 byte asked[MASTERS]; /* so many sources of its floor were read */
 byte read_at[MASTERS]; /* the set of those */
 byte highest[MASTERS]; /* what they told */
-bool owns[MASTERS];  /* the key is there, of the bid that is under way */
+bool owns[MASTERS];  /* the key is there, of the attempt that is under way */
 byte got[MASTERS];   /* the fence that the client knows the master to have; 0: not granted */
 #if REACH == FLOORED
 bool lost[MASTERS];
 #endif
 
-bool bidding, raising;
-byte fence, last, bids, wipes, kills;
+bool attempting, raising;
+byte fence, last, attempts, wipes, kills;
 
 #define granted ((got[0] > 0) + (got[1] > 0) + (got[2] > 0) + (got[3] > 0) + (got[4] > 0))
 #define has(m) (got[m] >= fence)
@@ -81,14 +82,14 @@ byte fence, last, bids, wipes, kills;
 #define is_faulty(m) (away[m] || !votes[m])
 #define faulty (is_faulty(0) + is_faulty(1) + is_faulty(2) + is_faulty(3) + is_faulty(4))
 
-inline end_bid() {
+inline end_attempt() {
     for (m : 0 .. MASTERS - 1) {
         owns[m] = false;
         got[m] = 0;
         waits[m] = false
     }
     m = 0;
-    bidding = false;
+    attempting = false;
     raising = false;
     fence = 0
 }
@@ -97,8 +98,8 @@ active proctype Client() {
     byte m = 0;
 
     do
-    :: atomic { !bidding && bids < BIDS -> bids++; bidding = true }
-    :: atomic { bidding && !raising && granted >= MAJORITY ->
+    :: atomic { !attempting && attempts < ATTEMPTS -> attempts++; attempting = true }
+    :: atomic { attempting && !raising && granted >= MAJORITY ->
         raising = true;
         for (m : 0 .. MASTERS - 1) {
             fence = MAX(fence, got[m])
@@ -117,16 +118,16 @@ active proctype Client() {
 #endif
         assert(fence > last);
         last = fence;
-        end_bid()
+        end_attempt()
     }
-    :: atomic { bidding -> end_bid() }
+    :: atomic { attempting -> end_attempt() }
     od
 }
 
 /* A master, as a client meets it. */
 proctype Master(byte m) {
     do
-    :: atomic { bidding && !raising && got[m] == 0 && !away[m] && votes[m] ->
+    :: atomic { attempting && !raising && got[m] == 0 && !away[m] && votes[m] ->
         F[m] = MAX(MAX(F[m] + 1, floor[m] + 1), clock(m));
         got[m] = F[m];
         owns[m] = true
@@ -155,7 +156,7 @@ proctype World(byte m) {
         floor[m] = 0;
         owns[m] = false;
         votes[m] = false;
-        waits[m] = bidding;
+        waits[m] = attempting;
         asked[m] = 0;
         read_at[m] = 0;
         highest[m] = 0;

@@ -4,7 +4,7 @@ set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/spin.sh"
 model=$DIBS_TOP/test/model/fence.pml memory=1500
-options='-E -m1000000' # -E: where all bids are over, nothing happens any more
+options='-E -m1000000' # -E: where all attempts are over, nothing happens any more
 
 falls() {
     wrong "-DFAULT_$1" 'assertion violated \(fence>last\)'

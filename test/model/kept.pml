@@ -1,5 +1,5 @@
 /*
- * Leases that a process keeps after the last unlock: taken again without the store, recalled by whoever else asks.
+ * Leases that a process keeps after the last unlock: taken again without the store, recalled when another client asks.
  *
  * What is modelled
  *   The store: whose K is, the rest of its lease, F, and whether the other client is in the queue. A script is one step.

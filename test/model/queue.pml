@@ -6,8 +6,8 @@
  *   client's newest ask and how long ago that ask came. A script is one step. A grant by release, or by an ask that
  *   finds K gone, goes to the head of the queue that can be served: one with a subscriber and an ask younger than
  *   half a lease. With SWEEP a script may stop once it has skipped one: then it leaves K free, and an ask enters the
- *   queue; whoever asks, releases or retracts next goes on.
- *   CLIENTS clients, each with one bid (one token) at a time, bid after bid. An ask is three steps: it is sent, it
+ *   queue; the next ask, release or retraction goes on.
+ *   CLIENTS clients, each with one attempt (one token) at a time, attempt after attempt. An ask is three steps: it is sent, it
  *   runs in the store, its reply is read. The connection may break before the ask ran or before its reply was read;
  *   then the client asks again. An ask whose connection broke may still run, but only before the client's next ask
  *   runs, because a new connection first ends the old one. Pushes are delivered in any order, at any time, or never.
@@ -38,7 +38,7 @@
  *   heard      (LTL, LIVENESS and PROMPT, weak fairness) a live client that goes on waiting holds in the end, though
  *              nobody else need come; trouble (a death, a break, a lost push, a head skipped, a waiter that gives up,
  *              the other party) comes TROUBLES times.
- *   No client is stuck: the only end states are those where all is done. With ONCE each client makes one bid, so that
+ *   No client is stuck: the only end states are those where all is done. With ONCE each client makes one attempt, so that
  *   there is an end; with TROUBLES, a client that is stuck can't always give up or die.
  *
  * Faults; each breaks the property behind it (-DFAULT_...)
@@ -444,7 +444,7 @@ inline clear() {
 #endif
 #endif
 
-/* Were there bids that take no time, time might stand still for ever. */
+/* Were there attempts that take no time, time might stand still for ever. */
 #ifdef LIVENESS
 #define RESTED (my.age > 0)
 #define ages(c) (client[c].phase == waiting || client[c].phase == holding || client[c].phase == idle)
@@ -454,12 +454,12 @@ inline clear() {
 #endif
 
 #ifdef ONCE
-#define END_OF_BID done
+#define END_OF_ATTEMPT done
 #else
-#define END_OF_BID idle
+#define END_OF_ATTEMPT idle
 #endif
 
-proctype Bids(byte me) {
+proctype Attempts(byte me) {
     byte head = NOBODY;
     mtype:call answer = none;
 
@@ -564,7 +564,7 @@ proctype Bids(byte me) {
         fi;
         my.call = none;
         my.late = false;
-        my.phase = END_OF_BID;
+        my.phase = END_OF_ATTEMPT;
         begin_release(me);
         GAP
         end_release()
@@ -696,10 +696,10 @@ proctype Clock() {
 
 init {
     atomic {
-        run Bids(0);
-        run Bids(1);
+        run Attempts(0);
+        run Attempts(1);
 #if CLIENTS == 3
-        run Bids(2);
+        run Attempts(2);
 #endif
         run Other_party();
         run Clock()

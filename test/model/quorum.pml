@@ -27,8 +27,8 @@
  *   before.
  *
  * Properties (PROPERTY=...; MUTEX where nothing is said)
- *   MUTEX  at most one client believes that it holds the lock. Any number of bids, without fences.
- *   FENCE  every hold has a larger fence than the hold before. With BIDS bids, and WIPES losses of data, in all.
+ *   MUTEX  at most one client believes that it holds the lock. Any number of attempts, without fences.
+ *   FENCE  every hold has a larger fence than the hold before. With ATTEMPTS attempts, and WIPES losses of data, in all.
  *
  * Faults; each breaks the property behind it (-DFAULT_...)
  *   MINORITY       MUTEX  one master is enough.
@@ -64,8 +64,8 @@
 #ifndef PROPERTY
 #define PROPERTY MUTEX
 #endif
-#ifndef BIDS
-#define BIDS 2
+#ifndef ATTEMPTS
+#define ATTEMPTS 2
 #endif
 #ifndef WIPES
 #define WIPES 1
@@ -89,7 +89,7 @@
 
 #define MASTERS 3
 #define NOBODY  2
-#define LEFT    3 /* a bid that is over: the key ends by itself, or is retracted */
+#define LEFT    3 /* an attempt that is over: the key ends by itself, or is retracted */
 #define AT(c, m) ((c) * MASTERS + (m))
 #define EACH(m)  m : 0 .. 2
 
@@ -122,7 +122,7 @@ byte clock[MASTERS] = 0;
 byte got[6] = 0; /* the fence that the master is known to have */
 byte fence[2] = 0;
 byte last = 0;   /* the fence of the last hold */
-byte bids = 0;
+byte attempts = 0;
 byte wipes = 0;
 #endif
 
@@ -312,7 +312,7 @@ proctype Client(byte c) {
     :: atomic {
         phase[c] == idle &&
 #if PROPERTY == FENCE
-        bids < BIDS -> bids++;
+        attempts < ATTEMPTS -> attempts++;
 #else
         true ->
 #endif

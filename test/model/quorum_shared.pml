@@ -44,8 +44,8 @@
  *   NO_FLOOR        FENCE  a master that lost its data votes before it knows which fences the others have given.
  *   EARLY_FLOOR     FENCE  it learns that before the longest lease is over.
  *
- * Switches: CLIENTS, ALONE; BIDS, WIPES: how many bids, and losses of data, there are in all (any number where nothing is
- * said); ONCE: each client bids once; RENEW: 0: nobody renews, 1: sharers alone; FAULT_...; REACH=event: an error where the
+ * Switches: CLIENTS, ALONE; ATTEMPTS, WIPES: how many attempts, and losses of data, there are in all (any number where nothing is
+ * said); ONCE: each client makes one attempt; RENEW: 0: nobody renews, 1: sharers alone; FAULT_...; REACH=event: an error where the
  * event happens, to see that it does.
  */
 
@@ -123,8 +123,8 @@ bool retracts[ALL] = false;
 #ifdef FAULT_FINAL_EARLY
 bool left[ALL] = false; /* a request is under way whose client has forgotten it */
 #endif
-#ifdef BIDS
-byte bids = 0;
+#ifdef ATTEMPTS
+byte attempts = 0;
 #endif
 #ifdef ONCE
 bool did[CLIENTS] = false;
@@ -411,8 +411,8 @@ proctype Client(byte c) {
         phase[c] == idle &&
 #ifdef ONCE
         !did[c] -> did[c] = true;
-#elif defined(BIDS)
-        bids < BIDS -> bids++;
+#elif defined(ATTEMPTS)
+        attempts < ATTEMPTS -> attempts++;
 #else
         true ->
 #endif

@@ -6,7 +6,7 @@ set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/spin.sh"
 model=$DIBS_TOP/test/model/quorum_shared.pml memory=1500
-options='-E -m2000000 -w22' # -E: where all bids are over, nothing happens any more
+options='-E -m2000000 -w22' # -E: where all attempts are over, nothing happens any more
 three='-DCLIENTS=3 -DONCE -DRENEW=0'
 fences='-DPROPERTY=FENCE -DRENEW=0 -DWIPES=1'
 
@@ -20,7 +20,7 @@ leaves_behind() {
 }
 
 makes_a_fence_fall() {
-    wrong "$fences -DBIDS=3 -DFAULT_$1" 'assertion violated \(\(2!=2\)\|\|'
+    wrong "$fences -DATTEMPTS=3 -DFAULT_$1" 'assertion violated \(\(2!=2\)\|\|'
 }
 
 # happens EVENT SWITCHES
@@ -34,7 +34,7 @@ tap 'sound: two sharers, and a client that wants the lock alone' sound sharers "
 tap 'sound: two sharers that renew, and a client that wants the lock alone' \
     sound renewals '-DCLIENTS=3 -DONCE -DRENEW=1 -DWIPES=0'
 tap 'sound: a sharer, and two clients that want the lock alone' sound writers "$three -DALONE=2 -DWIPES=0"
-tap 'sound: fences of three bids' sound fences "$fences -DBIDS=3"
+tap 'sound: fences of three attempts' sound fences "$fences -DATTEMPTS=3"
 tap 'sound: fences, with two sharers' sound shared_fences "$fences -DCLIENTS=3 -DONCE"
 tap 'one master is enough: a sharer is in beside a holder' lets_in MINORITY
 tap 'a sharer that leaves takes out the others' lets_in LEAVES_ALL "$three -DWIPES=0"

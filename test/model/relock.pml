@@ -48,8 +48,8 @@
 #define BROKEN        4
 #define OLDER         5
 
-#ifndef BIDS
-#define BIDS 3
+#ifndef ATTEMPTS
+#define ATTEMPTS 3
 #endif
 #define NOBODY 2
 
@@ -62,7 +62,7 @@ bool holds[2];
 byte fence[2], step[2]; /* of the newest hold */
 byte noted[2], noted_step[2], noted_at[2]; /* that may be used again; 0: none */
 byte last, last_step;   /* of the newest hold of all */
-byte bids[2];           /* that have begun */
+byte attempts[2];       /* that have begun */
 byte snapshot;          /* an earlier F */
 
 #define other (1 - me)
@@ -127,8 +127,8 @@ proctype Client(byte me) {
     byte f, s, on;
 
     do
-    :: atomic { bids[me] < BIDS && !holds[me] && !waits[me] && !granted[me] ->
-        bids[me]++;
+    :: atomic { attempts[me] < ATTEMPTS && !holds[me] && !waits[me] && !granted[me] ->
+        attempts[me]++;
         answer = false;
         on = server;
         f = noted[me];
@@ -217,7 +217,7 @@ proctype Client(byte me) {
         release()
        }
     :: atomic { waits[me] && K == NOBODY -> ask(); if :: answer -> hold(F, 0) :: else fi } /* it asks now and then */
-    :: atomic { bids[me] == BIDS && !holds[me] && !waits[me] && !granted[me] -> break }
+    :: atomic { attempts[me] == ATTEMPTS && !holds[me] && !waits[me] && !granted[me] -> break }
     od
 }
 

@@ -16,7 +16,7 @@
  *
  * Properties
  *   EXCLUSION  who has the lock alone has it alone.
- *   LIMIT      whoever is let in to share finds fewer than its own limit.
+ *   LIMIT      a client that is let in to share finds fewer sharers than its own limit.
  *   ORDER      nobody is let in to share while somebody waits who came before and wants the lock alone, and lives.
  *   SERVED     when a script ends, a live head of the queue does not fit.
  *   GONE       a dead one's place is nobody's once its lease is over: when a script has looked at the sharers.
