@@ -1,7 +1,7 @@
 /*
- * What it costs to lock and unlock a name that the thread holds already: on one of the names again and again, and on
- * all of them in turn; beside two readings of the clock and a recursive mutex. That needs no store: the runtime has one
- * in memory.
+ * What it costs to lock and unlock a name that the thread holds already: on one of the names repeatedly, and on all of
+ * them in turn; beside two readings of the clock and a recursive mutex. That needs no store: the runtime has one in
+ * memory.
  */
 #include <dibs.h>
 

@@ -1,4 +1,4 @@
-/* What stands where: servers of each topology, and the URLs that lead to them, directly or over wires with a delay. */
+/* The places: servers of each topology, and the URLs that lead to them, directly or over wires with a delay. */
 #ifndef BENCH_TOPOLOGIES_PLACES_H
 #define BENCH_TOPOLOGIES_PLACES_H
 

@@ -242,8 +242,10 @@ static long long number_of(redisReply *reply)
     return number;
 }
 
-/* Whether somebody stands in the queue of a way that has one. Of another type, the queue is an error, which is no
- * number. */
+/*
+ * Whether a racer is in the queue of a way that has one. A key of another type gives an error reply, which is no
+ * number.
+ */
 static bool is_queued_for(redisContext *redis, const char *key)
 {
     return number_of(redisCommand(redis, "LLEN %s:queue", key)) > 0 ||

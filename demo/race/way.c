@@ -150,7 +150,7 @@ bool way_get(struct racer *me, char *out, size_t size, const char *format, ...)
 
 enum owner { OWNER_NONE, OWNER_MINE, OWNER_ANOTHER };
 
-/* Runs the command that was made ready, and tells what stood there just before. */
+/* Runs the prepared command, and tells what the key held just before. */
 static enum owner run_blindly(struct racer *me, const char *key, const char *mine, const char *command, int length)
 {
     redisContext *link = link_to(me, 0);

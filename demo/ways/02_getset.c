@@ -20,7 +20,7 @@ static bool try_lock(struct racer *me)
     way_point(me, "behind GETSET");
     if (strcmp(old, seen) == 0)
         return true;
-    way_extra(me, 0, 1); /* nobody knows: it was too late, and yet its time stands there now */
+    way_extra(me, 0, 1); /* nobody knows: it was too late, and yet its time is the value now */
     return false;
 }
 

@@ -18,7 +18,7 @@ static const struct scene scenes[] = {
     {.title = "work outlasts the lease",
      .racers = 3,
      .limit = 1,
-     .lease_ms = 600, /* the second one's lease stands when the first one deletes, on a busy machine too */
+     .lease_ms = 600, /* the second one's lease lasts until the first one deletes, on a busy machine too */
      .work_ms = 1,
      .cues = {{1, "arrive", CUE_WAIT, 0, "enter", 0},
               {0, "work", CUE_WAIT, 1, "work", 0},

@@ -48,7 +48,7 @@ const struct way way_sleep_retry = {
     .name = "sleep-retry",
     .title = "sleep 200 ms, and call again",
     .text = "Whoever finds the lock taken sleeps for 200 ms and calls the function again. "
-            "The lock stands free meanwhile, whoever comes at the right moment is first, and the stack grows.",
+            "The lock is free meanwhile, any thread that comes at the right moment is first, and the stack grows.",
     .source = __FILE__,
     .lock = lock,
     .unlock = unlock,

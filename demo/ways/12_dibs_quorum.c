@@ -25,7 +25,7 @@ static const struct scene scenes[] = {
      .cues = {{0, "work", CUE_FELL, 4, NULL, 0},
               {1, "arrive", CUE_WAIT, 0, "check", 0},
               {0, "write", CUE_WAIT, 1, "arrive", 20}}},
-    {.title = "three of five masters are killed: whoever wants the lock is told that no majority can be reached",
+    {.title = "three of five masters are killed: an acquire reports that no majority can be reached",
      .racers = 2,
      .limit = 1,
      .lease_ms = 80,

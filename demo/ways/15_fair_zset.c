@@ -15,7 +15,7 @@ static bool is_first(struct racer *me)
     return first;
 }
 
-/* Whoever came first, by the clients' clocks, is first. */
+/* The first, by the clients' clocks, gets the lock. */
 static bool lock(struct racer *me)
 {
     way_ask(me, "ZADD %s:queue %llu %s", me->key, (unsigned long long)way_time_ms(me), me->token);

@@ -11,7 +11,7 @@ static bool is_first(struct racer *me)
     return first;
 }
 
-/* The server numbers the entries, so no client's clock has a say. Whoever's entry is the first has the lock. */
+/* The server numbers the entries, so no client's clock matters. The owner of the first entry has the lock. */
 static bool lock(struct racer *me)
 {
     way_get(me, me->text, sizeof me->text, "XADD %s:queue * who %s", me->key, me->token);

@@ -151,9 +151,9 @@ struct crew {
 struct racer {
     const struct way *way; /* read-only */
     struct crew *crew;     /* read-only */
-    const char *key;       /* read-only: where the lock stands in Redis */
+    const char *key;       /* read-only: the key of the lock in Redis */
     const char *name;      /* read-only: of the lock; key is "lock:" and the name */
-    const char *counter;   /* read-only: where the counter stands in Redis */
+    const char *counter;   /* read-only: the key of the counter in Redis */
     unsigned limit;        /* read-only: of the counter */
     unsigned number;       /* read-only: among all */
     unsigned lease_ms;     /* read-only */
@@ -196,7 +196,7 @@ long long way_ask_at(struct racer *me, unsigned server, const char *format, ...)
 const char *way_url(const struct crew *crew, unsigned server);
 
 /*
- * DEL. Tells the harness whose lock that was: `mine` is the value that the racer believes stands there (a GET in the
+ * DEL. Tells the harness whose lock that was: `mine` is the value that the racer believes to be there (a GET in the
  * same transaction looks); NULL: the lock belongs to the one who got in last.
  */
 void way_delete(struct racer *me, const char *key, const char *mine);

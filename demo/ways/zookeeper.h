@@ -1,6 +1,6 @@
 /*
  * What the ways over ZooKeeper need besides the recipe: one session a process, requests that wait for their answer, and
- * waiting until a node is gone. The lock is a node that stands for as long as the race, each racer's node is below it.
+ * waiting until a node is gone. The lock is a node that exists as long as the race, each racer's node is below it.
  *
  * A request is sent again where the connection broke. Where the session has ended, all its nodes are gone, and the
  * request goes on in a new session. Where no server answers for 5 s, the race ends with a message.

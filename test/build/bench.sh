@@ -64,7 +64,7 @@ does_without_gnuplot() {
     [ "$(wc -l <"$tmp/line")" = 1 ]
 }
 
-# Deletes the lock of plain hiredis again and again while it is measured.
+# Deletes the lock of plain hiredis repeatedly while it is measured.
 fails_on_a_wrong_result() {
     mkdir "$tmp/server"
     TMPDIR=$tmp/server "$DIBS_BUILD/bench/pairs" --threads 1 --transport unix --rounds 1 --round-ms 5000 &

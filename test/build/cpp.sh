@@ -93,7 +93,8 @@ guard_warns() {
     if "$1" -std=c11 $warnings -fsyntax-only "-I$DIBS_TOP/include" "$tmp/guard.c"; then return 1; fi
 }
 
-# ignored_lock_warns COMPILER STANDARD LANGUAGE: whoever locks, opens or checks, and does not look whether it worked, is warned.
+# ignored_lock_warns COMPILER STANDARD LANGUAGE: the compiler warns where the result of locking, opening or checking is
+# ignored.
 ignored_lock_warns() {
     for call in 'dibs_lock(rt, "a")' 'dibs_trylock(rt, "a")' 'dibs_timedlock(rt, "a", 1)' 'dibs_lock_with(rt, "a", 1, 0)' \
         'dibs_open(&rt, 0)' 'dibs_check(rt, "a")' 'dibs_task_enter((dibs_task *)(void *)rt)' \

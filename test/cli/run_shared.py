@@ -99,7 +99,7 @@ def slots():
     equal(server().owner("n"), None)
 
 
-@test("never more than --slots says, whoever comes")
+@test("never more than --slots says, however many come")
 def never_more():
     with folder() as files:
         script = f'mkdir {files.path}/$$; ls {files.path} | wc -l; sleep 0.1; rmdir {files.path}/$$'

@@ -376,7 +376,7 @@ void a_runtime_closes()
     CHECK_THROWS(dibs::errc::closed, task.begin_lock(queue, "closes", to.function()));
 }
 
-/* Tasks on one name, driven by threads that dispatch; each takes its turn again and again. */
+/* Tasks on one name, driven by threads that dispatch; each takes many turns. */
 struct worker {
     worker(dibs::runtime &rt, dibs::queue &q, int &counter) : queue(q), task(rt), sum(counter)
     {

@@ -1,8 +1,8 @@
 /*
  * For LD_PRELOAD under a redis-server: its wall clock is off by what a file says, its other clocks are not.
  *
- * $DIBS_CLOCK_FILE holds one 64-bit number, the nanoseconds to add; whoever writes to it steps the clock at once. The
- * server dies with the process that started it.
+ * $DIBS_CLOCK_FILE holds one 64-bit number, the nanoseconds to add; writing to it steps the clock at once. The server
+ * dies with the process that started it.
  */
 #include <fcntl.h>
 #include <signal.h>

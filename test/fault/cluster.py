@@ -59,7 +59,7 @@ class Cluster:
         servers.await_that(lambda: all(node.serves() for node in self.nodes), "the cluster serves")
         servers.await_that(lambda: all(self.is_in_step(node) for node in self.nodes), "the replicas are in step")
         self.server = self.nodes[0]
-        self.away = None  # the node that is killed or stands still
+        self.away = None  # the node that is killed or stopped
         self.known = self.owners()
 
     @staticmethod
@@ -204,7 +204,7 @@ class Cluster:
         return self.PENDING
 
     def do_node_stop(self, fault):
-        """A master stands still until it is replaced, and when it goes on, takes itself for the master for a moment."""
+        """A master is stopped until it is replaced, and when it goes on, takes itself for the master for a moment."""
         old = self.draw_master(fault)
         begin, names, self.away = now(), self.owned_by(old), old
         old.pause()

@@ -1,7 +1,7 @@
 /*
  * The judge: a file that all workers map. It accepts a write to a name only with a fence at least as large as any
- * before it for that name, and so with a read, of whoever shares the lock; and keeps a log of every hold, which
- * outlives a worker that is killed.
+ * before it for that name, and likewise a sharer's read; and keeps a log of every hold, which outlives a worker that is
+ * killed.
  *
  * Each thread of a worker has a slot: a ring of records that only it writes. The rig takes what is done (or what a dead
  * worker left) and moves `tail`; a full ring makes the thread wait, so that nothing is lost. judge.py reads the same

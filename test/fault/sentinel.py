@@ -130,7 +130,7 @@ class Sentinel:
         return self.PENDING
 
     def do_failover_stop(self, fault):
-        """The master stands still, and when it goes on, it takes itself for the master for a moment."""
+        """The master is stopped, and when it goes on, it takes itself for the master for a moment."""
         begin, old = now(), self.server
         old.pause()
         self.after(fault.length, self.end_failover, fault, begin, old, old.resume)

@@ -109,7 +109,7 @@ static void finish_by_push_at_last(struct waiting *w, server *node)
     }
 }
 
-/* Until the sharded channel of the slot stands, the runtime's own is named. */
+/* Until the sharded channel of the slot is subscribed, entries name the runtime's own. */
 static void begin_sharded(struct waiting *w, server *node)
 {
     struct wanted wanted = {node, w->name, true};

@@ -226,7 +226,7 @@ static bool is_there(void *arg)
 }
 
 /*
- * A node stands still until the connection is given up because of another ask, whose time is over. Then it executes the
+ * A node is stopped until the connection is given up because of another ask, whose time is over. Then it executes the
  * ask, which is not too late, and the asking thread can't know that. No connection to the node can be made meanwhile,
  * and the lock of nobody moves along with its slot.
  */

@@ -42,7 +42,7 @@ static script_server *open_and_cut(fixture *f)
     f->config.command_timeout_ms = LIMIT_MS;
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
-    assert_true(wait_until(is_extended, f->rt, LIMIT_MS)); /* the scheduler's connection stands as well */
+    assert_true(wait_until(is_extended, f->rt, LIMIT_MS)); /* the scheduler's connection is open as well */
     script_server_delay(net, DELAY_MS);
     script_server_cut(net);
     return net;
@@ -156,7 +156,7 @@ static void empty(struct fillers *fillers)
         close(fillers->fds[--fillers->count]);
 }
 
-/* A Unix server that stands still, with no room for another connection. */
+/* A Unix server that is stopped, with no room for another connection. */
 static server *stand_still(struct fillers *fillers)
 {
     server *s = server_start(&(server_options){.config = "tcp-backlog 2"});

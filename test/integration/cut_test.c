@@ -143,7 +143,7 @@ static void a_reply_that_hangs_ends_at_the_timeout(void **state)
         cut_acquire(f, rt, net, rule);
         cut_release(f, rt, net, rule);
         assert_true(now_ms() - begin < LIMIT_MS);
-        /* A command that the network kept back reaches the server at last, long after it was given up. */
+        /* A command that the network kept back reaches the server long after it was given up. */
         script_server_release(net);
         assert_that(wait_until(nobody_holds_or_waits, f->rt, LIMIT_MS), "something is left");
         expect_works(f, rt, "cut");

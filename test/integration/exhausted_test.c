@@ -120,7 +120,7 @@ static int setup(void **state)
 {
     int result = fixture_setup(state);
 
-    server_do(((fixture *)*state)->server, "PING"); /* so that the test's own connection stands */
+    server_do(((fixture *)*state)->server, "PING"); /* so that the test's own connection is open */
     return result;
 }
 
@@ -162,7 +162,7 @@ static void open_survives_a_lack_of_descriptors(void **state)
     }
     print_message("# opened with %zu\n", left);
     assert_in_range(left, 2, 10);
-    /* The connections that stand are enough for the rest. */
+    /* The open connections are enough for the rest. */
     expect_works(f, f->rt, "x");
     give_descriptors_back();
     expect_works(f, f->rt, "x");
@@ -280,7 +280,7 @@ static void a_waiter_without_descriptors_polls(void **state)
     actor *waiter = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
-    assert_true(works(f->rt)); /* its connection stands, and it has not waited yet */
+    assert_true(works(f->rt)); /* its connection is open, and it has not waited yet */
     for (int i = 0; i < 3; i++) {
         if (i == 0) {
             atomic_store(&no_sockets, true);

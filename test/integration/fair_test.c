@@ -176,7 +176,7 @@ static void nobody_barges_past_the_head_of_a_fair_queue(void **state)
     dibs_close(second);
 }
 
-/* A plain waiter stands behind a fair one of the same process: the lease is not handed over past the fair one. */
+/* A plain waiter queues behind a fair one of the same process: the lease is not handed over past the fair one. */
 static void a_plain_waiter_queues_behind_a_fair_one(void **state)
 {
     fixture *f = *state;

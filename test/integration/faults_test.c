@@ -184,7 +184,7 @@ static void an_error_names_the_missing_right(void **state)
             assert_true(users[i].may_open);
             status = dibs_trylock(rt, "x");
             assert_status(DIBS_DENIED, status);
-            assert_status(DIBS_DENIED, dibs_lock(rt, "x")); /* waiting can't mend it */
+            assert_status(DIBS_DENIED, dibs_lock(rt, "x")); /* waiting would not help */
         }
         assert_status(DIBS_DENIED, status);
         /* Redis says "no permissions", or of a command inside a script "can't run this command". */

@@ -484,7 +484,7 @@ static void a_fork_in_a_crowd_loses_no_grant(void **state)
     dibs_stats stats;
 
     f->config.renew_ms = 5;
-    f->config.command_timeout_ms = LIMIT_MS;  /* no reconnect because the machine stands still */
+    f->config.command_timeout_ms = LIMIT_MS;  /* no reconnect because the machine stalls */
     fixture_open_connected(f, LONG_LEASE_MS); /* a renewal that is due before that fails for want of a connection */
     uint64_t failed = stats_of(f->rt).renew_failed;
     second = open_runtime(f->server, LONG_LEASE_MS);

@@ -1,6 +1,6 @@
 /*
- * Two processes, as far as the store knows, lock 8 of 16 names in random order, again and again: every call ends, and
- * no two holders are ever inside at once. With an argument: that many times each.
+ * Two processes, as far as the store knows, lock 8 of 16 names in random order, many times: every call ends, and no two
+ * holders are ever inside at once. With an argument: that many times each.
  */
 #include <stdatomic.h>
 #include <stdio.h>

@@ -86,7 +86,7 @@ static void a_top_up_that_is_stuck_is_retracted(void **state)
     struct dibs__renewal first = top_up_of("first"), renewal = top_up_of("x");
 
     vote(p, true);
-    seat_renew(&p->seat, &first); /* the connection stands, and the server knows the script */
+    seat_renew(&p->seat, &first); /* the connection is open, and the server knows the script */
     script_server_add(p->net, (script_rule){.match = TOP_UP_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
     seat_begin_renewal(&p->seat, &renewal);
     script_server_await_fired(p->net, 0);

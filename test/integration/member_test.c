@@ -291,7 +291,7 @@ static void a_retraction_wins_over_a_top_up(struct world *w)
     struct seat *seat = sit_as_member(w);
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
 
-    seat_renew(seat, &renewal); /* the connection stands, and the script is known */
+    seat_renew(seat, &renewal); /* the connection is open, and the server knows the script */
     for (int i = 0; i < 20; i++) {
         seat_begin_renewal(seat, &renewal);
         seat_end_renewal(seat, &renewal);
@@ -509,7 +509,7 @@ static bool stands_in_queue(void *arg)
 
 static void queue_up(struct seat *seat, struct dibs__attempt *attempt)
 {
-    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the bid does not queue");
+    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the attempt does not queue");
 }
 
 static void expect_told(struct seat *seat, unsigned count, const struct dibs__attempt *attempt, bool hint)

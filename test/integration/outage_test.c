@@ -195,7 +195,7 @@ static void an_outage_causes_no_storm_of_connections(void **state)
     f->urls[0] = script_server_url(net);
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_extend(f->rt, "x", LONG_LEASE_MS)); /* the scheduler's connection stands, too */
+    assert_status(DIBS_OK, dibs_extend(f->rt, "x", LONG_LEASE_MS)); /* the scheduler's connection is open, too */
     script_server_set_down(net, true);
     script_server_cut(net);
     events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL);

@@ -55,7 +55,7 @@ static void a_server_may_die_before_the_replicas_answer(void **state)
     f->config.outage_ms = LIMIT_MS;
     f->config.command_timeout_ms = LIMIT_MS;
     fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x")); /* that connection stands */
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x")); /* that connection is open */
     server_pause(f->server);
     actor_begin_lock(asker, f->rt, "x", 0);
     actor_await_asleep(asker);

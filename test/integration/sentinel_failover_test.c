@@ -27,7 +27,7 @@ struct crowd {
     atomic_bool stop;
     atomic_uint rounds;
     char failures[THREADS][400];     /* each thread's own; read when it has ended; "": none */
-    atomic_uint_fast64_t last_fence; /* of "shared", by whoever holds it */
+    atomic_uint_fast64_t last_fence; /* of "shared", written by its holder */
     pthread_t threads[THREADS];
     struct member {
         struct crowd *crowd;

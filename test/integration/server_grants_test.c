@@ -144,8 +144,8 @@ static void a_pushed_lease_never_outlasts_the_stores(void **state)
 }
 
 /*
- * The waiter is granted while it stands still. When it goes on, its lease is over and another holds the lock: it reads
- * the push, and waits on.
+ * The waiter is granted the lock while it is stopped. When it goes on, its lease is over and another holds the lock: it
+ * reads the push, and waits on.
  */
 static void a_push_read_after_its_lease_grants_nothing(void **state)
 {

@@ -146,7 +146,10 @@ static void wait_once(struct waiting *w, size_t channels)
     finish(w);
 }
 
-/* Until the waiter has told the server that the sharded channel stands, an entry names the runtime's own channel. */
+/*
+ * Until the waiter has told the server that it subscribes to the sharded channel, an entry names the runtime's own
+ * channel.
+ */
 static queue_entry begin_sharded(struct waiting *w)
 {
     queue_entry entry = begin(w);
@@ -165,7 +168,7 @@ static void the_first_grant_of_a_slot_is_published_and_the_next_is_sharded(void 
     fixture *f = *state;
     struct waiting w = waiter(f, f->server->url, "other");
 
-    wait_once(&w, 1); /* from now on the runtime's own channel stands */
+    wait_once(&w, 1); /* from now on the runtime's own channel is subscribed */
     w.name = "x";
     queue_entry entry = begin(&w);
     assert_string_equal(entry.channel, queue_channel_of(entry.token));

@@ -46,7 +46,7 @@ static bool has_it(void *arg)
 
 static void queue_up(struct seat *seat, struct dibs__attempt *attempt)
 {
-    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the bid does not queue");
+    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the attempt does not queue");
 }
 
 static void give_back(struct seat *seat, const struct dibs__attempt *attempt)

@@ -19,7 +19,7 @@ static bool stands_in_queue(void *arg)
 /* Asks for a lock that is taken until the attempt is in the queue: the subscription may not be ready at first. */
 static void queue_up(struct seat *seat, struct dibs__attempt *attempt)
 {
-    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the bid does not queue");
+    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the attempt does not queue");
 }
 
 static void expect_grant(struct world *w, struct seat *seat, unsigned count, const struct dibs__attempt *attempt)

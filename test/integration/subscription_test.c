@@ -65,7 +65,7 @@ static void end(waiting *w)
 
 /* ------------------------------------------------------------------ broken */
 
-/* When the subscription stands again, the waiter asks again, in its old place, and is granted by push. */
+/* When there is a new subscription, the waiter asks again, in its old place, and is granted by push. */
 static void a_killed_subscription_costs_its_waiter_no_lock(void **state)
 {
     static const char *const kills[] = {"CLIENT KILL TYPE pubsub", "CLIENT KILL TYPE pubsub SKIPME yes"};
@@ -426,7 +426,7 @@ static void a_subscription_that_reaches_the_right_server_later_is_used(void **st
     atomic_store(&split.together, true);
     queue_await(f->server, "deaf-0", 1);
     queue_await_listening(f->server, queue_at(f->server, "deaf-0", 0).channel);
-    struct rest rest = {.server = f->server}; /* it asks once more when it is told that the subscription stands */
+    struct rest rest = {.server = f->server}; /* it asks once more when there is a subscription */
     assert_that(wait_until(nobody_asks, &rest, LIMIT_MS), "it goes on asking");
     end_deaf(f, waiters, 1);
     assert_int_equal(stats_of(rt).granted, 1);

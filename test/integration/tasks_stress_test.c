@@ -3,8 +3,9 @@
  * connections are cut and the server is stopped. No two are ever inside at once; each begun call has one completion, or
  * one at most if its queue was freed; and nothing is left. DIBS_STRESS_SECONDS=10; DIBS_STRESS_SEED=1.
  *
- * Locks, in this order: `running` (read by whoever makes a call, written by the thread that is about to close), a
- * queue's `life`, a slot's `mutex`, a slot's `life` (read by whoever uses the task, written to make or free it).
+ * Locks, in this order: `running` (read by each thread that makes a call, written by the thread that is about to
+ * close), a queue's `life`, a slot's `mutex`, a slot's `life` (read by each user of the task, written to make or free
+ * it).
  */
 #include <pthread.h>
 #include <signal.h>

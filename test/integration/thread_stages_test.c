@@ -195,7 +195,7 @@ static void a_thread_may_end_in_a_fair_queue(void **state)
 
 /* --------------------------------------------------------------- while they ask */
 
-/* A server that stands still keeps the threads inside their calls. */
+/* A stopped server keeps the threads inside their calls. */
 static void threads_may_end_while_they_ask(void **state)
 {
     fixture *f = *state;

@@ -308,7 +308,7 @@ static void tls_records_may_come_in_pieces(void **state)
     }
 }
 
-/* The server asks for new keys again and again: the client has to send while it receives. */
+/* The server asks for new keys repeatedly: the client must send while it receives. */
 static void tls_keys_may_change(void **state)
 {
     fixture *f = *state;

@@ -435,7 +435,7 @@ static void a_read_after_a_foreign_change_tells_of_it(void **state)
 
 /* ------------------------------------------------------------- connections that end */
 
-/* The lock is released together with the end of a connection, and again when that is mended. */
+/* The lock is released together with the end of a connection, and again when there is a new connection. */
 static void expect_told_in_spite_of(fixture *f, void (*end)(server *s))
 {
     open_tracking(f, 0);

@@ -342,7 +342,9 @@ static bool is_looked_at_again(void *arg)
     return tracking_calls(seen->server) >= seen->calls + 2 && server_calls(seen->server, "mget") > seen->looks;
 }
 
-/* The background connection stands, so the table has its pair already; a new tracking is what tells that it works. */
+/*
+ * The background connection is open, so the table has its pair already; only a new CLIENT TRACKING shows that it works.
+ */
 static void a_loss_is_noticed_after_the_subscription_broke(void **state)
 {
     fixture *f = *state;

@@ -50,7 +50,7 @@ static void put_push(struct sim_client *client, const char *kind, const struct s
     sim_put_bulk(&client->out, channel->bytes, channel->size);
 }
 
-/* Where its subscription stands, of that kind ('s': sharded); NULL: it has none. */
+/* Its place in the list of subscriptions of that kind ('s': sharded); NULL: it has none. */
 static char **subscription(const struct sim_client *client, char kind, const struct sim_text *channel)
 {
     for (size_t i = 0; i < client->channel_count; i++)

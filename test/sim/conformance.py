@@ -294,7 +294,7 @@ def cluster_commands(pair, draw, count):
     random_commands(pair, draw, count, (0, 1, 2), (3, 4, 5), channels, before)
 
 
-def random_commands(pair, draw, count, clients=(0, 1), ears=(2,), channels=("", "ear", "ear2", "nobody"), before=None):
+def random_commands(pair, draw, count, clients=(0, 1), listeners=(2,), channels=("", "ear", "ear2", "nobody"), before=None):
     scripts = {name: Script(name) for name in SCRIPTS}
 
     def call(script, keys, *argv):
@@ -338,8 +338,8 @@ def random_commands(pair, draw, count, clients=(0, 1), ears=(2,), channels=("", 
         elif client == 1 and draw.random() < 0.5:
             pair.ask(1, "CLIENT", "CACHING", "NO")
         draw.choices([run for _, run in actions.values()], [weight for weight, _ in actions.values()])[0]()
-        for ear in ears:
-            pair.ask(ear, "PING")  # what was pushed comes before the answer
+        for listener in listeners:
+            pair.ask(listener, "PING")  # what was pushed comes before the answer
 
 
 def give_up(*_):

@@ -25,8 +25,8 @@ static struct {
     int64_t free_since;   /* since then no server has a key of it, at each look; SIM_NEVER: one has */
     int64_t nobody_since; /* since then the same token has the key, and no thread holds the lock; SIM_NEVER: one does */
     int64_t grant_at;     /* when the first of the holds that the newest grant brought began */
-    int64_t taken_at;     /* when somebody took it at the server, at last */
-    int64_t left_at;      /* when a thread gave it up, or did not want it any more, at last */
+    int64_t taken_at;     /* when it was last taken away at the server */
+    int64_t left_at;      /* when a thread last gave it up, or stopped wanting it */
     int64_t foreign_until; /* up to then a client without dibs has it */
     int64_t gone_by;       /* the process that keeps it was killed: up to then its key may be there; 0: it was not */
     int64_t two_since;     /* since then two threads believe that they hold it; SIM_NEVER: one does at most */
@@ -34,7 +34,7 @@ static struct {
     char token[160];       /* that had the key at the last look */
 } names[SIM_NAMES];
 
-/* When threads of a process wanted a name, or had it, at last. */
+/* When threads of a process last wanted a name, or held it. */
 static int64_t *wanted_at(int proc, int name)
 {
     static int64_t times[64][SIM_NAMES];

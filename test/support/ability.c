@@ -190,7 +190,10 @@ static void copy_error(void *arg)
     note(arg, DIBS_UNAVAILABLE);
 }
 
-/* A fair acquire, even of a free lock, returns only once the subscription stands or is known not to be had. */
+/*
+ * A fair acquire, even of a free lock, returns only once there is a subscription, or it is known that there can't be
+ * one.
+ */
 static void await_subscription(struct trial *t)
 {
     const dibs_lock_options fairly = {.flags = DIBS_FAIR};

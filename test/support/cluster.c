@@ -306,7 +306,7 @@ static void join(cluster *c)
     struct joining joining = {.count = c->count};
 
     for (size_t i = 0; i < c->count; i++) {
-        id_of(c->nodes[i], c->ids[i]); /* and the test's own connection stands */
+        id_of(c->nodes[i], c->ids[i]); /* and the test's own connection is open */
         joining.servers[i] = (struct cluster_server){c->nodes[i]->admin, c->nodes[i]->port};
     }
     assert_that(cluster_join(joining.servers, c->count, c->masters), "the servers do not become a cluster");

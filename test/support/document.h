@@ -18,8 +18,8 @@ typedef struct document_row {
 size_t document_table(const char *file, const char *heading, document_row *rows, size_t most);
 
 /*
- * The first block of code below that heading whose text begins with `start`: what stands behind `start`, in one line,
- * each run of blanks and line ends one blank. A \ at a line's end is none of it.
+ * The first block of code below that heading whose text begins with `start`: the text after `start`, in one line, each
+ * run of blanks and line ends one blank. A \ at a line's end is none of it.
  */
 void document_block(const char *file, const char *heading, const char *start, char *out, size_t size);
 

@@ -67,9 +67,9 @@ void faults_destroy(struct faults *faults); /* requires that all runtimes are cl
 /*
  * The next `count` calls of that kind are not done, and answered with that status; DIBS_OK ends the fault. A release
  * that is refused stays unconfirmed until faults_confirm. DIBS_NOT_HELD is the answer to a release whose key is gone,
- * and then the key is deleted. An ask that is answered DIBS_BUSY in this way stands in no queue. An ask that is sent
- * with a release counts as an ask, and is refused with the release. A call of faults_renewal or faults_look is a batch.
- * Where the store tells when a lock is free, an ask that is answered DIBS_BUSY in this way found a foreign holder.
+ * and then the key is deleted. An ask that is answered DIBS_BUSY in this way is in no queue. An ask that is sent with a
+ * release counts as an ask, and is refused with the release. A call of faults_renewal or faults_look is a batch. Where
+ * the store tells when a lock is free, an ask that is answered DIBS_BUSY in this way found a foreign holder.
  */
 void faults_acquire(struct faults *faults, dibs_status status, unsigned count);
 void faults_release(struct faults *faults, dibs_status status, unsigned count);

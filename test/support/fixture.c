@@ -50,7 +50,7 @@ void fixture_open(fixture *f, uint32_t lease_ms)
     assert_status(DIBS_OK, dibs_open(&f->rt, &f->config));
 }
 
-/* An extension goes over the scheduler's connection: when it is answered, that connection stands. */
+/* An extension goes over the scheduler's connection: when it is answered, that connection is open. */
 static bool is_extended(void *arg)
 {
     const fixture *f = arg;

@@ -14,7 +14,7 @@ typedef struct process {
     int in;    /* its standard input, -1 once closed */
     int out;   /* its standard output */
     bool paused;
-    size_t length; /* of what stands in buffer: read, but no whole line yet */
+    size_t length; /* of the text in buffer: read, but not a whole line yet */
     char buffer[4096];
     char line[4096]; /* the last line read, without its newline */
 } process;

@@ -94,7 +94,8 @@ root_make() {
     mv "$root.new" "$root"
 }
 
-# Whoever uses a root folder holds a shared lock on the cache folder, whoever makes one the exclusive one.
+# A script that uses a root folder holds a shared lock on the cache folder, one that makes a root folder the exclusive
+# lock.
 root_have() {
     root_is_able
     mkdir -p "$root_cache" && exec 8>"$root_cache/lock" || give_up "no folder $root_cache"

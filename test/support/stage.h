@@ -46,7 +46,7 @@ void stage_advance(stage *s, int64_t ns);
 /* For how long, in ns, a lease counts as held: its length less 1 % and 2 ms. */
 int64_t believed(uint32_t lease_ms);
 
-/* Waits until exactly that many threads wait for a lock, or ask for one again and again, in s->rt. */
+/* Waits until exactly that many threads wait for a lock, or poll for one, in s->rt. */
 void stage_await_waiting(stage *s, size_t count);
 
 #endif

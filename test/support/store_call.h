@@ -29,11 +29,11 @@ static inline struct dibs__op store_release_op(const char *name, const char *tok
                              .release = {.token = token, .lease_ms = lease_ms}};
 }
 
-/* token NULL: whoever holds the lock. */
+/* token NULL: any holder. */
 static inline dibs_status store_force(struct dibs__store *store, const char *name, const char *token, int64_t deadline)
 {
-    return store_do(store,
-                    &(struct dibs__op){.kind = DIBS__OP_FORCE, .name = name, .deadline = deadline, .force = {.token = token}});
+    return store_do(store, &(struct dibs__op){
+                               .kind = DIBS__OP_FORCE, .name = name, .deadline = deadline, .force = {.token = token}});
 }
 
 static inline dibs_status store_forget(struct dibs__store *store, const char *name, int64_t deadline)

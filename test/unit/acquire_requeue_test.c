@@ -74,7 +74,7 @@ static void a_grant_to_a_waiter_that_left_is_given_back(void **state)
     }
 }
 
-/* From the release on, the next thread stands in the store's queue behind another process. */
+/* From the release on, the next thread is in the store's queue, behind another process. */
 static void an_ask_with_a_release_may_queue(void **state)
 {
     stage *s = *state;

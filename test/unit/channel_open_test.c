@@ -217,7 +217,7 @@ static void *open_in_time(void *arg)
 
 /*
  * The thread that reads the broken connection has not come back yet. A thread that needs a connection gets a new one as
- * soon as the reader has let go of the old one.
+ * soon as the reader has released the old one.
  */
 static void a_call_waits_while_a_broken_connection_is_in_use(void **state)
 {

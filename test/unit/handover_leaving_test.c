@@ -171,5 +171,5 @@ int main(void)
         TEST(a_waiter_too_late_for_what_was_asked_for_it_asks_again),
     };
 
-    return cmocka_run_group_tests_name("cell_handover_leaving", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("handover leaving", tests, NULL, NULL);
 }

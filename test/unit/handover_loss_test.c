@@ -156,5 +156,5 @@ int main(void)
         TEST(a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan),
     };
 
-    return cmocka_run_group_tests_name("cell_handover_loss", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("handover loss", tests, NULL, NULL);
 }

@@ -191,5 +191,5 @@ int main(void)
         TEST(a_renewed_lease_is_handed_over_as_often_as_wanted),
     };
 
-    return cmocka_run_group_tests_name("cell_handover_refused", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("handover refused", tests, NULL, NULL);
 }

@@ -219,7 +219,7 @@ static void others_wait_for_handoff_ms_and_one_critical_section(void **state)
     assert_that(delay > MS(HANDOFF) && delay <= MS(HANDOFF + SECTION), "%ld ns", (long)delay);
     assert_int_equal(stats_of(s->rt).handed_off, (HANDOFF - 1) / SECTION);
     assert_int_equal(stats_of(second).granted, 1);
-    /* The next waiter of this process has stood behind the stranger in the store's queue since the unlock. */
+    /* The next waiter of this process has been behind the stranger in the store's queue since the unlock. */
     struct asked before = asked(s);
     unlock_and_end(stranger, second);
     assert_status(DIBS_OK, actor_result(crowd[(holder + 1) % CROWD]));
@@ -400,5 +400,5 @@ int main(void)
         cmocka_unit_test(many_threads_with_short_waits_strand_no_lease),
     };
 
-    return cmocka_run_group_tests_name("cell_handover", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("handover", tests, NULL, NULL);
 }

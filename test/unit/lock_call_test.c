@@ -1,4 +1,4 @@
-/* A script about one lock: begun at once where a connection stands, and refused where there is no memory for it. */
+/* A script about one lock: begun at once where a connection is open, and refused where there is no memory for it. */
 #include "store/redis/redis_store.h"
 #include "support/failing_malloc.h"
 #include "support/fake_redis.h"

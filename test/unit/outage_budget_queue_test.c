@@ -428,5 +428,5 @@ int main(void)
         TEST(a_later_waiter_without_replicas_has_budget_left),
     };
 
-    return cmocka_run_group_tests_name("patience queue", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("outage budget queue", tests, NULL, NULL);
 }

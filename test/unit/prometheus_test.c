@@ -99,7 +99,7 @@ static void threads_that_wait_are_counted_while_they_wait(void **state)
     expect_line(s->rt, "dibs_hold_seconds_sum 0.22");
 }
 
-/* Another runtime has the lock, so the thread asks the store again and again. */
+/* Another runtime has the lock, so the thread asks the store repeatedly. */
 static void a_thread_that_waits_for_the_store_is_counted(void **state)
 {
     stage *s = *state;

@@ -109,5 +109,5 @@ int main(void)
         cmocka_unit_test(the_newest_of_many_noted_names_are_kept),
     };
 
-    return cmocka_run_group_tests_name("relock", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("relocks", tests, NULL, NULL);
 }

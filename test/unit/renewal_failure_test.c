@@ -51,7 +51,7 @@ static void a_lease_that_cannot_be_renewed_is_lost_at_its_deadline(void **state)
     }
 }
 
-/* The lease was renewed after the failure; then everything stood still for longer than the lease. */
+/* The lease was renewed after the failure; then everything stalled for longer than the lease. */
 static void an_old_failure_is_not_the_reason_of_a_new_loss(void **state)
 {
     stage *s = *state;

@@ -54,5 +54,5 @@ int main(void)
         cmocka_unit_test(a_lease_that_is_looked_at_a_little_sooner_is_renewed_at_once),
     };
 
-    return cmocka_run_group_tests_name("upkeep", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("renewal state", tests, NULL, NULL);
 }

@@ -303,7 +303,7 @@ static void pass_time(struct rig *r, int64_t most_ms)
         moved_clock_set(&r->clock, deadline);
 }
 
-/* Goes on as the scheduler, through all pauses, until a later subscription stands. */
+/* Goes on as the scheduler, through all pauses, until there is a later subscription. */
 static void await_another(struct rig *r, uint64_t old)
 {
     for (int64_t limit = now_ms() + LIMIT_MS; serial_of(r) == 0 || serial_of(r) == old;) {

@@ -48,7 +48,7 @@ struct rig {
     size_t change_count;
 };
 
-/* The hooks ask the subscriber something: with its mutex held, that would never return where none stands. */
+/* The hooks call the subscriber: with its mutex held, such a call would never return. */
 static inline void ask_back(struct rig *r)
 {
     struct dibs__error error;

@@ -177,5 +177,5 @@ int main(void)
         TEST(a_wait_event_misses_no_wake),
     };
 
-    return cmocka_run_group_tests_name("ear", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("wait event", tests, NULL, NULL);
 }

@@ -64,7 +64,7 @@ static bool is_victim(int64_t who)
     return found;
 }
 
-/* Reads, adds, writes: whoever else does it at the same time spoils the sum. */
+/* Reads, adds, writes: another thread that does it at the same time spoils the sum. */
 static void count_up(const char *name, size_t place)
 {
     char path[512];
