@@ -29,7 +29,7 @@ static bool try_raise(struct racer *me)
 static void run(struct racer *me)
 {
     while (!try_raise(me))
-        way_point(me, "in vain");
+        way_point(me, "again");
 }
 
 static const struct scene scenes[] = {

@@ -72,13 +72,13 @@ passes() {
 
 tap_plan 5
 tap 'the same sources make the same tarball' is_the_same_each_time
-tap 'it unpacks to a folder of its name' unpacks
-tap 'it holds what the repository has' holds_what_the_repository_has
-tap 'it builds' builds
+tap 'the tarball unpacks to a folder of its name' unpacks
+tap 'the tarball holds what the repository has' holds_what_the_repository_has
+tap 'the tarball builds' builds
 if has_32_bits; then
-    tap 'it passes its unit tests, in 32 bits' passes unit_tests_in_32_bits
+    tap 'the tarball passes its unit tests, in 32 bits' passes unit_tests_in_32_bits
 else
     sed 's/^/# no 32 bits: /' "$tmp/why"
-    tap 'it passes its unit tests' passes unit_tests
+    tap 'the tarball passes its unit tests' passes unit_tests
 fi
 tap_end

@@ -98,9 +98,9 @@ can_need_the_shared_one() {
 tap_plan 9
 server_start || exit 1
 tap 'the program and the stand-in compile' compiles
-tap 'libdibs.so has a hiredis inside, which nobody else sees' sees_its_own_alone
-tap 'so has the command' command_needs_none
-tap 'or needs the shared one, where that is wanted' can_need_the_shared_one
+tap 'libdibs.so has a hiredis inside that no other code sees' sees_its_own_alone
+tap 'the command has a hiredis inside, too' command_needs_none
+tap 'libdibs.so needs the shared hiredis where that is wanted' can_need_the_shared_one
 tap 'a program with another hiredis inside, and libdibs.so' works "$lib" "$other_inside" "-L$lib" -ldibs
 tap 'a program with another shared hiredis, and libdibs.so' works "$lib" "-L$tmp" -lother "-L$lib" -ldibs
 tap 'a program with another hiredis inside, and libdibs.a: refused' is_refused "$lib" "$other_inside" "$lib/libdibs.a" $hiredis_libs

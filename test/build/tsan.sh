@@ -88,6 +88,6 @@ race() {
 tap_plan 3
 server_start || exit 1
 tap 'a program with the shared library compiles' compiles "-L$DIBS_TOP/lib" -ldibs
-tap 'what a lock guards is no race' no_race
-tap 'what two locks guard is one' race
+tap 'data that one lock guards is no race' no_race
+tap 'data that two locks guard is a race' race
 tap_end

@@ -68,5 +68,5 @@ runs() {
 
 tap_plan 2
 tap 'the program compiles' compiles
-tap 'a thread ends well after the library was let go of' runs
+tap 'a thread ends well after the library was unloaded' runs
 tap_end

@@ -18,7 +18,7 @@ def holder(*options, **more):
     return process
 
 
-@test("says that it holds the lock, and holds it until one of the signals arrives")
+@test("dibs hold says that it holds the lock, and holds it until one of the signals arrives")
 def until_a_signal():
     fence = 0
     for number in PASSED:
@@ -31,7 +31,7 @@ def until_a_signal():
         equal((Done(process).status, server().owner("n")), (0, None))
 
 
-@test("renews its lease")
+@test("dibs hold renews its lease")
 def renews():
     process = holder("-t", "4")
     token = server().owner("n")
@@ -42,7 +42,7 @@ def renews():
     equal(Done(process).status, 0)
 
 
-@test("exit statuses: taken, a signal during the wait, no store, wrong usage")
+@test("exit statuses of dibs hold: taken, a signal during the wait, no store, wrong usage")
 def statuses():
     process = holder()
     equal(dibs("hold", "-n", "n").status, 1)
@@ -61,7 +61,7 @@ def statuses():
         equal(dibs("hold", *arguments).status, 64)
 
 
-@test("76 if the lease was lost, or can't be renewed; then the end comes before that of the lease")
+@test("dibs hold exits with 76 if the lease was lost, or can't be renewed, and then before the lease ends")
 def lost():
     process = holder()
     server().ask("DEL", "lock:n")
@@ -78,7 +78,7 @@ def lost():
     own.close()
 
 
-@test("stopped by SIGSTOP for longer than its lease: 76")
+@test("dibs hold exits with 76 if it was stopped by SIGSTOP for longer than its lease")
 def stopped():
     process = holder("-t", "0.5")
     process.send_signal(signal.SIGSTOP)
@@ -103,7 +103,7 @@ def states(manager, until):
     return lines
 
 
-@test("tells systemd when it is ready, and when it stops; COMMAND of dibs run may tell by itself")
+@test("dibs hold tells systemd when it is ready, and when it stops; COMMAND of dibs run may tell by itself")
 def notifies():
     with folder() as files:
         for name in (files.file("notify"), f"@dibs-test-{os.getpid()}"):
@@ -147,7 +147,7 @@ def tied():
         equal(dibs("hold", "--while-pid", wrong, "n").status, 64)
 
 
-@test("and so during the wait, with a message, and the status of a lock that was not acquired")
+@test("they end the wait as well, with a message, and the status of a lock that was not acquired")
 def tied_while_waiting():
     first = holder()
     for end_of_it, options in (("process", ()), ("standard input", ("--fair", "-E", "9"))):
@@ -174,7 +174,7 @@ def tied_while_waiting():
     equal(server().owner("n"), None)
 
 
-@test("a standard output that nobody reads is no reason to end")
+@test("dibs hold does not end because its standard output is not read")
 def closed_output():
     process = start("hold", "n")
     process.stdout.close()

@@ -133,9 +133,9 @@ class Run:
 
     def is_open(self):
         """Whether none of them is certain: a SIGTSTP ends a wait, which starts over, so other signals may be lost."""
-        anew = self.kind == "waits" and ("front", signal.SIGTSTP) in self.acts
+        starts_over = self.kind == "waits" and ("front", signal.SIGTSTP) in self.acts
         orphan = ("dibs-holder", signal.SIGSTOP) in self.acts and ("lock-guard", signal.SIGKILL) in self.acts
-        return anew or orphan or self.kind == "early"
+        return starts_over or orphan or self.kind == "early"
 
     def expected(self):
         last = {"answers": 9, "deaf": 128 + signal.SIGKILL}.get(self.command, 128 + signal.SIGTERM)

@@ -8,7 +8,7 @@ from command import *  # noqa: F403
 SHOW = 'echo "$DIBS_NAME $DIBS_FENCE $DIBS_TOKEN"'
 
 
-@test("the same name inside is entered, at any depth, and stays the outer one's")
+@test("dibs run inside dibs run enters the same name, at any depth, and the outer one keeps it")
 def entered():
     for inner in (f"{DIBS} run n", f"{DIBS} run -n n", f"{DIBS} run m {DIBS} run n", f"{DIBS} run n {DIBS} run n"):
         script = f"{SHOW}; {inner} sh -c '{SHOW}'; echo $?; exec sleep 60"
@@ -33,7 +33,7 @@ def refused():
     assert "inside" in done.err, done.err
 
 
-@test("the store decides: a lock that has ended, or is another's, is acquired as usual")
+@test("the store decides: a lock that has ended, or that another client has, is acquired as usual")
 def checked():
     old = dibs("run", "n", "sh", "-c", SHOW).out.split()
     env = {"DIBS_NAME": "n", "DIBS_FENCE": old[1], "DIBS_TOKEN": old[2]}
@@ -54,7 +54,7 @@ def left_behind():
     equal(dibs("run", "-q", "--grace", "0.2", "n", "sh", "-c", leave).err, "")
 
 
-@test("--leave leaves it, says so, and frees the lock")
+@test("--leave leaves what COMMAND started running, says so, and frees the lock")
 def left_alive():
     mark = f"DIBS_TEST_MARK=leave-{os.getpid()}"
     script = "setsid sleep 61 >/dev/null 2>&1 & exit 3"

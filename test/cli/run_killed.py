@@ -105,17 +105,17 @@ def beside_a_killed_holder():
     run_beside("adopts not", lambda job: os.kill(job.holder, signal.SIGKILL))
 
 
-@test("also where dibs adopts all orphans, as process 1 of a container does")
+@test("the same where dibs adopts all orphans, as process 1 of a container does")
 def beside_as_the_first_process():
     run_beside("adopts", lambda job: os.kill(job.holder, signal.SIGKILL))
 
 
-@test("and a holder that is stopped for longer than its lease")
+@test("what the shell started before dibs survives a holder that is stopped for longer than its lease")
 def beside_a_stopped_holder():
     run_beside("adopts", lambda job: os.kill(job.holder, signal.SIGSTOP))
 
 
-@test("and a guard and a front that are killed")
+@test("what the shell started before dibs survives a guard and a front that are killed")
 def beside_two_killed():
     def harm(job):
         os.kill(job.guard, signal.SIGKILL)

@@ -113,7 +113,7 @@ def deleted_stubborn():
         pair.check_order()
 
 
-@test("a lock that another has got: COMMAND is killed at once")
+@test("a lock that another client has got: COMMAND is killed at once")
 def given_away():
     with folder() as files:
         pair = Pair(server(), files, "--grace", "40", lease="120")

@@ -19,7 +19,7 @@ def all_of_them():
     equal(owners("a", "b", "c", "d"), [None] * 4)
 
 
-@test("one that is taken leaves none locked, and is told")
+@test("a taken name leaves none of several locked, and is reported")
 def none_of_them():
     holder = start("hold", "b")
     holder.stdout.readline()
@@ -34,20 +34,20 @@ def none_of_them():
     equal(Done(holder).status, 0)
 
 
-@test("two that want the same names in another order do not wait for each other for ever")
+@test("two jobs that want the same names in another order never wait for each other for ever")
 def in_any_order():
     pairs = [start("run", "--also", second, first, "true") for _ in range(10) for first, second in ("ab", "ba")]
     equal([Done(process).status for process in pairs], [0] * len(pairs))
 
 
-@test("COMMAND may name any of them again: the outer one has it")
+@test("COMMAND may name any of the names again: it enters the outer lock")
 def inside():
     script = f"{DIBS} run -n b echo b; {DIBS} run -n --also c --also b a echo abc; {DIBS} run -n --no-reentry b echo no"
     done = dibs("run", "--also", "b", "a", "sh", "-c", script)
     equal((done.out, done.status), ("b\nabc\n", 1))
 
 
-@test("if one of them is lost, COMMAND is ended")
+@test("if one of several names is lost, COMMAND is ended")
 def lost():
     process = start("run", "--also", "b", "a", "sh", "-c", "echo ready; exec sleep 60")
     equal(process.stdout.readline(), "ready\n")
@@ -56,7 +56,7 @@ def lost():
     equal(owners("a", "b"), [None, None])
 
 
-@test("dibs hold")
+@test("dibs hold holds and releases several names")
 def hold():
     process = start("hold", "--also", "b", "a")
     assert process.stdout.readline().startswith("a and 1 more held, fence ")
@@ -66,7 +66,7 @@ def hold():
     equal(owners("a", "b"), [None, None])
 
 
-@test("a name that is none is refused")
+@test("an invalid name of --also is refused")
 def refused():
     for name in ("", "n" * 513):
         done = dibs("run", "--also", name, "a", "true")

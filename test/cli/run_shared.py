@@ -42,7 +42,7 @@ def end(*processes, status=0):
     equal([Done(process).status for process in processes], [status] * len(processes))
 
 
-@test("readers are inside together, and nobody beside them who does not share")
+@test("readers are inside together, and no exclusive holder beside them")
 def readers():
     first, fence, token = run("--shared")
     second, later, other = run("--shared")
@@ -60,7 +60,7 @@ def readers():
     equal(server().owner("n"), None)
 
 
-@test("a writer that waits is passed by no reader, and waits for those inside alone")
+@test("no reader passes a waiting writer, and the writer waits only for the readers inside")
 def writer_waits():
     reader = hold("--shared")
     writer = start("run", "n", *SLEEP)
@@ -74,7 +74,7 @@ def writer_waits():
     equal(Done(late).out, "late\n")
 
 
-@test("a number of slots that lets nobody in is refused, with the numbers that are not")
+@test("a number of slots that lets nobody in is refused, and the error names the valid ones")
 def bad_slots():
     for count in ("-1", "0", "2147483648", "three", ""):
         done = dibs("run", "--slots", count, "n", "true")
@@ -82,7 +82,7 @@ def bad_slots():
         assert f'--slots: "{count}" is not a number from 1 to 2147483647' in done.err, done.err
 
 
-@test("so many as --slots says are inside, and the next is when one has left")
+@test("as many as --slots says are inside, and the next gets in when one has left")
 def slots():
     inside = [hold("--slots", "3") for _ in range(3)]
     done = dibs("run", "-v", "-n", "-E", "9", "--slots", "3", "n", "echo", "ran")
@@ -108,7 +108,7 @@ def never_more():
         assert max(counts) <= 3, counts
 
 
-@test("each is renewed, and one that was killed keeps its slot no longer than its lease")
+@test("each slot is renewed, and a killed job keeps its slot no longer than its lease")
 def renewed():
     inside = [hold("--slots", "2", "-t", "3") for _ in range(2)]
     waits = start("run", "-w", "30", "--slots", "2", "n", "echo", "ran")
@@ -122,7 +122,7 @@ def renewed():
     end(inside[1])
 
 
-@test("what is taken away from one is that one's alone")
+@test("a slot that is forced away from one job costs no other its slot")
 def broken():
     first, _, token = run("--shared")
     second, _, _ = run("--shared")
@@ -152,7 +152,7 @@ def grace():
     end(other)
 
 
-@test("one that lost its slot to another is killed at once")
+@test("a job that lost its slot to another is killed at once")
 def killed():
     script = f"trap '' TERM; {SHOW}; while :; do sleep 0.05; done"
     other = hold("--slots", "2")
@@ -181,7 +181,7 @@ def nested(outer, inner, newer):
     return outside, done
 
 
-@test("who shares is entered by who shares, also behind a writer, and whatever the limit")
+@test("a shared lock is entered by dibs run --shared inside, also when others came to share it, and with any limit")
 def entered():
     for outer, newer in ((["--shared"], ["--shared"]), (["--slots", "3"], ["--slots", "3"]), (["--slots", "1"], None)):
         for inner in ("--shared", "--slots 1", "--slots 3"):
@@ -189,7 +189,7 @@ def entered():
             equal(done.out, outside + "0\n", inner)
 
 
-@test("who shares is entered also while another waits to be alone")
+@test("a shared lock is entered inside also while another client waits for it exclusively")
 def entered_before_a_writer():
     script = f"{SHOW}; read go; {DIBS} run --shared n echo in"
     process = start("run", "--shared", "n", "sh", "-c", script, stdin=subprocess.PIPE)
@@ -202,7 +202,7 @@ def entered_before_a_writer():
     equal(Done(writer).out, "alone\n")
 
 
-@test("who is alone is entered either way, and stays alone")
+@test("an exclusive lock is entered either way, and stays exclusive")
 def entered_alone():
     for inner in ("--shared", "--slots 2", ""):
         outside, done = nested([], inner, None)
@@ -211,7 +211,7 @@ def entered_alone():
     equal(dibs("run", "n", "sh", "-c", f"{DIBS} run --shared n {stranger}").status, 1)
 
 
-@test("who shares and would be alone inside fails at once, instead of waiting for itself")
+@test("dibs run that wants a shared outer lock exclusively fails at once, instead of waiting for itself")
 def upgraded():
     for newer in (None, ["--shared"]):
         _, done = nested(["--shared"], "-E 9", newer)
@@ -221,7 +221,7 @@ def upgraded():
     equal(done.out, "8\n")
 
 
-@test("a token of a lock that has ended is none inside: the lock is acquired as usual")
+@test("the token of a lock that has ended does not count inside: the lock is acquired as usual")
 def ended():
     old = dibs("run", "--shared", "n", "sh", "-c", SHOW).out.split()
     others = [hold("--slots", "2") for _ in range(2)]
@@ -287,7 +287,7 @@ def limits():
     return [(finding["verdict"], finding["text"]) for finding in findings if finding["subject"] == "limits"]
 
 
-@test("doctor finds those who give different limits, also one that waits")
+@test("doctor finds clients that give different limits, also a waiting one")
 def different():
     equal(limits(), [])
     inside = [hold("--slots", "3"), hold("--slots", "3")]
@@ -305,7 +305,7 @@ def different():
     end(reader, slot)
 
 
-@test("values that are none")
+@test("invalid values of --shared and --slots are refused")
 def refused():
     for value in ("0", "-1", "", "three", "3x", "99999999999"):
         done = dibs("run", "--slots", value, "n", "true")

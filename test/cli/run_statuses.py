@@ -31,13 +31,13 @@ def status_of_command():
         equal(dibs("run", "n", "sh", "-c", f"exit {status}").status, status)
 
 
-@test("or 128 and the signal that ended COMMAND")
+@test("the exit status is 128 and the signal that ended COMMAND")
 def status_of_signal():
     for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGINT):
         equal(dibs("run", "n", "sh", "-c", f"kill -{int(number)} $$").status, 128 + number)
 
 
-@test("or 1, or that of -E, where the lock is taken")
+@test("the exit status is 1, or that of -E, where the lock is taken")
 def status_taken():
     with_lock = holder("taken")
     for options, status in (
@@ -66,7 +66,7 @@ def waits():
     end(with_lock)
 
 
-@test("69 where the store can't be reached, or refuses")
+@test("the exit status is 69 where the store can't be reached, or refuses")
 def status_unreachable():
     for url in ("unix:///nonexistent/socket", "redis://127.0.0.1:1", server().url.replace("unix://", "unix://u:p@")):
         done = dibs("run", "-w", "0.3", "n", "true", env={"DIBS_URL": url})
@@ -75,7 +75,7 @@ def status_unreachable():
         equal(dibs("run", "-qn", "--url", url, "n", "true").err, "")
 
 
-@test("69 where the store stops answering during the wait")
+@test("the exit status is 69 where the store stops answering during the wait")
 def status_silent_store():
     own = Server()
     with_lock = start("run", "-t", "60", "n", "sleep", "60", env={"DIBS_URL": own.url})
@@ -89,7 +89,7 @@ def status_silent_store():
     own.close()
 
 
-@test("64 for wrong usage, with a message that names it")
+@test("the exit status is 64 for wrong usage, with a message that names it")
 def status_usage():
     for arguments, word in (
         ([], "NAME"),
@@ -194,7 +194,7 @@ def no_inherit():
     equal(Done(process).out, "none none none n\n")
 
 
-@test("126 where COMMAND can't be run, 127 where there is none; the lock is free then")
+@test("the exit status is 126 where COMMAND can't be run, 127 where there is none; the lock is free then")
 def status_exec():
     with folder() as files:
         path = files.file("plain")
@@ -304,7 +304,7 @@ def signals_are_passed():
         equal(Done(process).status, 128 + number)
 
 
-@test("a COMMAND that was stopped goes on to obey a signal that asks it to end")
+@test("a stopped COMMAND goes on to obey a signal that asks it to end")
 def signals_to_what_is_stopped():
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         process = start("run", "n", "sh", "-c", "trap 'exit 7' TERM HUP INT QUIT; echo $$; while :; do sleep 0.01; done")

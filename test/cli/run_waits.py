@@ -36,7 +36,7 @@ def outage_while_queued():
     own.close()
 
 
-@test("nor is one that was started while the store is away")
+@test("a job that was started while the store is away is not lost either")
 def outage_at_the_start():
     own = Server()
     own.kill()
@@ -52,7 +52,7 @@ def outage_at_the_start():
     own.close()
 
 
-@test("--outage and -w end that with 69, and -n does not begin it")
+@test("--outage and -w end the wait for a store with 69, and -n does not wait for one")
 def outage_limits():
     own = Server()
     own.kill()
@@ -86,7 +86,7 @@ def kept_safe():
     equal(dibs("run", "--min-replicas", "0", "n", "echo", "ran").out, "ran\n")
 
 
-@test("-v says at once that it waits, and who holds the lock since when")
+@test("-v says at once that dibs waits, and who has held the lock since when")
 def says_that_it_waits():
     holder = start("run", "n", "sh", "-c", "echo ready; exec sleep 60")
     equal(holder.stdout.readline(), "ready\n")
@@ -106,7 +106,7 @@ def says_that_it_waits():
     holder.communicate()
 
 
-@test("on a terminal it says so after a second")
+@test("on a terminal dibs says after a second that it waits")
 def says_so_on_a_terminal():
     holder = start("run", "n", "sh", "-c", "echo ready; exec sleep 60")
     equal(holder.stdout.readline(), "ready\n")
@@ -128,7 +128,7 @@ def says_so_on_a_terminal():
     holder.communicate()
 
 
-@test("also where the owner is a process of another host that has the same number, as in containers")
+@test("the same where the owner is a process of another host with the same number, as in containers")
 def says_so_of_a_twin():
     holder = start("run", "n", "sh", "-c", "echo ready; exec sleep 60")
     equal(holder.stdout.readline(), "ready\n")
@@ -147,7 +147,7 @@ def says_so_of_a_twin():
     holder.communicate()
 
 
-@test("71 where there is no descriptor for a connection")
+@test("the exit status is 71 where there is no descriptor for a connection")
 def no_descriptors():
     for limit in range(4, 30):
         done = subprocess.run(

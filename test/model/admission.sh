@@ -20,9 +20,9 @@ happens() {
 tap_plan 19
 tap 'sound: at most one holds the lock' sound admission ''
 tap 'a quorum is new though one that was heard knows it: two are in' lets_two_in ONE_KNOWS
-tap 'a quorum is new though one is silent, to who knows that there was one: two are in' lets_two_in SILENT
-tap 'who is admitted votes at once: two are in' lets_two_in NO_WAIT
-tap 'who came back with older data votes at once: two are in' lets_two_in OLDER_VOTES
+tap 'a quorum is new though one is silent, to a client that knows that there was one: two are in' lets_two_in SILENT
+tap 'an admitted master votes at once: two are in' lets_two_in NO_WAIT
+tap 'a master that came back with older data votes at once: two are in' lets_two_in OLDER_VOTES
 tap 'another application admits a master: two are in' lets_two_in OTHERS_ADMIT
 tap 'a key alone is deleted: two are in' lets_two_in KEY_DELETED
 tap 'sound: nor while the quorum is new' sound new -DNEW
@@ -31,10 +31,10 @@ tap 'a master is admitted without its mark: two are in' lets_two_in 'NO_MARK -DN
 tap 'a new quorum is new though one was not heard: two are in' lets_two_in 'SILENT -DNEW'
 tap 'it happens: two of three do not know' happens 1
 tap 'it happens: a master that forgot has a vote' happens 2
-tap 'it happens: both that forgot have' happens 3
+tap 'it happens: both masters that forgot have a vote' happens 3
 tap 'it happens: a majority does not know, and the third says that the quorum is not new' happens 4
 tap 'it happens: masters of a new quorum are admitted at once' happens '5 -DNEW'
-tap 'it happens: and by another client, too' happens '6 -DNEW'
-tap 'it happens: which finds that one has forgotten its mark' happens '7 -DNEW'
-tap 'it happens: a majority does not know, and the third is silent to who knows that there was a quorum' happens 8
+tap 'it happens: another client admits masters of a new quorum, too' happens '6 -DNEW'
+tap 'it happens: the other client finds that a master has forgotten its mark' happens '7 -DNEW'
+tap 'it happens: a majority does not know, and the third is silent to a client that knows that there was a quorum' happens 8
 tap_end

@@ -42,7 +42,7 @@ happens() {
 }
 
 tap_plan 8
-tap 'sound: who believes that it holds owns the lock for as long' sound
+tap 'sound: a client that believes that it holds owns the lock for as long' sound
 tap 'an extension that was never answered is forgotten: nobody owns what is held' breaks NO_BOUND
 tap 'an extension may arrive at any time: nobody owns what is held' breaks NO_TIME
 tap 'an extension that is sent does not bound the belief: nobody owns what is held' breaks NOT_EARLIER

@@ -71,10 +71,10 @@ tap 'sound: scripts that stop before the queue is served to its end' safe sweep 
 tap 'no lost wake-up: two clients in time' safe prompt '-DPROMPT=1 -DLEASE=6' '' 1000000
 tap 'no lost wake-up: three clients in time, two troubles' \
     safe prompt3 '-DPROMPT=0 -DCLIENTS=3 -DLEASE=3 -DTROUBLES=2' -DCOLLAPSE 1000000
-tap 'who goes on waiting is granted: two clients, three troubles' live live '-DPROMPT=1 -DTROUBLES=3'
-tap 'who goes on waiting is granted: three clients, one trouble' \
+tap 'a patient waiter is granted: two clients, three troubles' live live '-DPROMPT=1 -DTROUBLES=3'
+tap 'a patient waiter is granted: three clients, one trouble' \
     live live3 '-DPROMPT=0 -DCLIENTS=3 -DLEASE=3 -DTROUBLES=1'
-tap 'who goes on waiting is granted: scripts stop, three clients, one trouble' \
+tap 'a patient waiter is granted: scripts stop, three clients, one trouble' \
     live live_sweep '-DSWEEP -DPROMPT=0 -DCLIENTS=3 -DLEASE=3 -DTROUBLES=1'
 tap 'no deadlock: an attempt each of two clients' safe once '-DONCE -DTROUBLES=2' '' 1000000
 tap 'no deadlock: an attempt each of three clients in time' \

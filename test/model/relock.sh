@@ -22,12 +22,12 @@ tap_plan 11
 tap 'sound: no two holders, fences that rise, nobody passed, nothing left' sound sound ''
 tap 'F is not looked at: a fence falls' breaks NO_LOOK_AT_F 2
 tap 'F is read before K is set: a fence falls' breaks F_BEFORE_K 2
-tap 'the queue is not looked at: who waits is passed' breaks NO_LOOK_AT_Q 3
+tap 'the queue is not looked at: a waiter is passed' breaks NO_LOOK_AT_Q 3
 tap 'after a break the fence is that of the hold before: it does not rise' breaks OLD_FENCE 2
 tap 'a fence is used at a server that forgot others: it falls' breaks ANY_SERVER 2
 tap 'it happens: the lock is granted again' happens 1
-tap 'it happens: another had the lock since' happens 2
-tap 'it happens: who waits has it back' happens 3
+tap 'it happens: another client had the lock since' happens 2
+tap 'it happens: the waiter gets the lock back' happens 3
 tap 'it happens: the connection breaks' happens 4
 tap 'it happens: the server comes back with an older fence' happens 5
 tap_end

@@ -21,14 +21,14 @@ tap_plan 14
 tap 'sound: a writer among readers' sound readers -DLIMIT=0
 tap 'sound: two writers among readers' sound writers '-DLIMIT=0 -DALONE=2'
 tap 'sound: a semaphore' sound semaphore '-DALONE=0 -DLIMIT=2'
-tap 'sound: limits that differ, and one who wants the lock alone' sound differ '-DLIMIT=1 -DDIFFER'
+tap 'sound: limits that differ, and a writer' sound differ '-DLIMIT=1 -DDIFFER'
 tap 'a reader does not look at the queue: it passes a writer' breaks PASSED_WRITER ORDER 3
-tap 'who gives up does not serve the queue: others wait for nobody' breaks UNSERVED SERVED 4
+tap 'a waiter that gives up does not serve the queue: others wait for nobody' breaks UNSERVED SERVED 4
 tap 'the dead are not taken out: their places are never free' breaks DEAD_KEPT GONE 5
 tap 'a late renewal puts a sharer back: there is one too many' breaks REVIVED AT_MOST 2
-tap 'it happens: two are let in together' happens TOGETHER 1
+tap 'it happens: two sharers are let in together' happens TOGETHER 1
 tap 'it happens: a push is lost' happens LOST_PUSH 2
-tap 'it happens: who gives up lets others in' happens LEFT_QUEUE 3
+tap 'it happens: a waiter that gives up lets others in' happens LEFT_QUEUE 3
 tap 'it happens: the head of the queue is dead' happens DEAD_HEAD 4
 tap 'it happens: a dead sharer is taken out beside another' happens FREED 5
 tap 'it happens: a renewal comes late' happens LATE 6

@@ -28,7 +28,7 @@ struct faulty_store {
     void (*done)(struct dibs__batch *batch,
                  const struct dibs__error *error); /* the library's `done` of the batch that is renewed now */
     void *done_context;
-    atomic_int watching; /* atomic; what the scheduler is to be told: 1: on; -1: off; 0: nothing */
+    atomic_int watching; /* atomic; what to tell the scheduler: 1: on; -1: off; 0: nothing */
 };
 
 static struct faulty_store *of(struct dibs__store *store)
