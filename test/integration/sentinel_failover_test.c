@@ -443,8 +443,9 @@ static void sharers_that_the_new_master_lacks_are_restored(void **state)
     assert_string_equal(process_ask(readers, "open %s %d", scene->s->url, 2 * LIMIT_MS), "DIBS_OK ");
     for (int i = 0; i < 2; i++)
         process_ask(readers, "lock %d held 0 %u", i, DIBS_SHARED);
-    actor_begin_lock(alone, scene->rt, "held", 2LL * LIMIT_MS);
+    actor_begin_lock_with(alone, scene->rt, "held", 2LL * LIMIT_MS, &(dibs_lock_options){.lease_ms = SAFE_LEASE_MS});
     queue_await(old, "held", 1);
+    queue_await_ask(old, "held", queue_at(old, "held", 0).number); /* it has read the first answer, and knows of them */
     process_pause(readers);
     server_kill(old);
     server_resume(scene->s->data[1]);
