@@ -52,7 +52,8 @@
  *     nobody else was granted the lock in the meantime.
  *   - When a thread ends, its locks are released in the background. When the process ends,
  *     by exit(3) or by the return from main, the locks of the thread that called exit are
- *     released, after all handlers of atexit(3), and exit waits up to 500 ms for that.
+ *     released, and leases that are kept while nobody uses them (keep_ms), after all handlers
+ *     of atexit(3), and exit waits up to 500 ms for that.
  *     Locks of other threads stay until their leases end, because these threads may be in
  *     the midst of what their locks are for. All locks of the process stay that long if it
  *     ends in another way (_exit, quick_exit, abort, a signal), if exit was called by the

@@ -29,6 +29,7 @@
 #include "core/asker.h"
 #include "core/assembly.h"
 #include "core/done.h"
+#include "core/keeper.h"
 #include "core/release.h"
 
 #define ENDS (1u << 16)
@@ -158,15 +159,22 @@ void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holder *holder)
 
 /* ---------------------------------------------------------- the process's end */
 
+/* Whether this process may keep leases there, which nobody uses. A forked child keeps none of its parent's. */
+static bool keeps(const dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
+{
+    return atomic_load(&runtime->generation) == dibs__fork_generation() && runtime->core->cells->keep > 0;
+}
+
 /*
- * Whether what the calling thread holds there can be released now. OpenSSL has
- * ended by the time of destructors. A clock that a test moves stands still.
+ * Whether what the calling thread holds there, and what is kept, can be
+ * released now. OpenSSL has ended by the time of destructors. A clock that a
+ * test moves stands still.
  */
-static bool can_release_at_exit(const dibs_runtime *runtime)
+static bool can_release_at_exit(const dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
 {
     uint32_t cursor = DIBS__HOLDS_ALL;
 
-    if (runtime->clock != &dibs__system_clock || !dibs__holds_next_own(runtime->serial, &cursor))
+    if (runtime->clock != &dibs__system_clock || (!keeps(runtime) && !dibs__holds_next_own(runtime->serial, &cursor)))
         return false;
     for (size_t i = 0; i < runtime->settings.url_count; i++)
         if (strncasecmp(runtime->settings.urls[i], "rediss", strlen("rediss")) == 0)
@@ -174,7 +182,7 @@ static bool can_release_at_exit(const dibs_runtime *runtime)
     return true;
 }
 
-/* A visit to the newest of the runtimes in which the calling thread holds locks, with a smaller serial than *before. */
+/* A visit to the newest of the runtimes in which there is something to release, with a smaller serial than *before. */
 static bool visit_next(struct dibs__visit *visit, uint64_t *before)
 {
     dibs_runtime *runtime;
@@ -208,8 +216,8 @@ static void release_own_holds(struct dibs__core *core)
 }
 
 /*
- * exit(3), or the return from main: releases what the calling thread holds.
- * What other threads hold stays, because they run on until the process is gone,
+ * exit(3), or the return from main: releases what the calling thread holds,
+ * and what is kept. What other threads hold stays, because they run on until the process is gone,
  * maybe in the midst of what the lock is for. A destructor comes behind all
  * handlers of atexit(3) and the destructors of C++ objects, which may still need
  * the lock. Nothing is done where a signal handler called exit in the midst of a
@@ -226,6 +234,7 @@ static void on_exit_of_process(void)
         return;
     while (visit_next(&visit, &before)) {
         release_own_holds(visit.core);
+        dibs__keeper_give_back_all(visit.core);
         dibs__scheduler_drain(visit.core->scheduler, deadline);
         dibs__visit_end(&visit);
     }

@@ -102,6 +102,34 @@ static void exit_releases_what_its_thread_holds(void **state)
     end_and_expect(f, "late", 0); /* closing the runtime releases all */
 }
 
+static bool is_not_kept(void *arg)
+{
+    return !is_left(arg, "kept");
+}
+
+static void keep_and_end(fixture *f, const char *how)
+{
+    process *p = process_start((const char *const[]){program_path("quitter"), f->server->url, how, NULL});
+
+    assert_string_equal(process_read(p), "ready");
+    assert_true(is_left(f, "kept"));
+    process_write(p, "go");
+    assert_int_equal(process_wait(p, LIMIT_MS), 0);
+    process_free(p);
+}
+
+/* Nobody uses it: to leave it to the end of its lease, ten minutes, would help nobody. */
+static void exit_gives_back_what_the_process_keeps(void **state)
+{
+    fixture *f = *state;
+
+    keep_and_end(f, "kept");
+    assert_true(wait_until(is_not_kept, f, LIMIT_MS));
+    keep_and_end(f, "kept child");
+    assert_true(is_left(f, "kept"));
+    server_do(f->server, "FLUSHALL");
+}
+
 static void an_end_other_than_exit_releases_nothing(void **state)
 {
     fixture *f = *state;
@@ -133,6 +161,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_process_may_end_in_each_way, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(exit_releases_what_its_thread_holds, fixture_setup, fixture_teardown_expiring),
+        cmocka_unit_test_setup_teardown(exit_gives_back_what_the_process_keeps, fixture_setup,
+                                        fixture_teardown_expiring),
         cmocka_unit_test_setup_teardown(an_end_other_than_exit_releases_nothing, fixture_setup,
                                         fixture_teardown_expiring),
         cmocka_unit_test_setup_teardown(exit_does_not_wait_long_for_the_store, fixture_setup,

@@ -14,6 +14,11 @@
  *     child       a forked child calls exit, then main calls _exit
  *     signal      a handler of a signal calls exit while main waits for "held"
  *     late        a destructor that comes behind dibs' own asks for locks and closes the runtime
+ *
+ * With one of these HOW nothing is held, and the process keeps the lease of "kept":
+ *
+ *     kept        main returns
+ *     kept child  a forked child calls exit, then main calls _exit
  */
 #include <dibs.h>
 #include <pthread.h>
@@ -121,6 +126,23 @@ static bool hold_all(const char *url)
     return true;
 }
 
+/* Until the server tells of changes, nothing is kept. */
+static bool keep_one(const char *url)
+{
+    const dibs_config config = {.urls = &url, .url_count = 1, .lease_ms = 600000, .keep_ms = 60000};
+    dibs_stats stats = {0};
+
+    if (dibs_open(&rt, &config) != DIBS_OK)
+        return false;
+    for (int i = 0; i < 10000 && stats.kept == 0; i++) {
+        if (dibs_lock(rt, "kept") != DIBS_OK || dibs_unlock(rt, "kept") != DIBS_OK)
+            return false;
+        usleep(1000);
+        dibs_stats_get(rt, &stats);
+    }
+    return stats.kept == 1;
+}
+
 /* AddressSanitizer asks: its search for leaks would wait for locks of threads that a forked child does not have. */
 int __lsan_is_turned_off(void);
 static bool is_child;
@@ -154,7 +176,8 @@ int main(int argc, char **argv)
     char line[16];
 
     how = argc == 3 ? argv[2] : "";
-    if (argc != 3 || atexit(on_exit_of_program) != 0 || !hold_all(argv[1]))
+    bool is_kept = strncmp(how, "kept", strlen("kept")) == 0;
+    if (argc != 3 || atexit(on_exit_of_program) != 0 || !(is_kept ? keep_one(argv[1]) : hold_all(argv[1])))
         return 2;
     printf("ready\n");
     fflush(stdout);
@@ -166,7 +189,7 @@ int main(int argc, char **argv)
         _exit(0);
     if (ends("elsewhere") || ends("callback"))
         tell_other_to_end();
-    if (ends("child"))
+    if (ends("child") || ends("kept child"))
         leave_child();
     if (ends("signal"))
         wait_until_signalled();
