@@ -982,8 +982,8 @@ DIBS_API dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const
  * Takes one round trip of at most command_timeout_ms; of a quorum, one to each master, and
  * more within that time where only a minority has the lock: it may not know of the release yet.
  *
- * DIBS_OK: nothing is left of the lock. DIBS_BUSY: somebody holds the lock, or waits for it:
- * nothing was done, on a quorum at the masters where that is so. DIBS_UNAVAILABLE: the store,
+ * DIBS_OK: nothing is left of the lock. DIBS_BUSY: somebody holds the lock, keeps it, or waits for
+ * it: nothing was done, on a quorum at the masters where that is so. DIBS_UNAVAILABLE: the store,
  * or a master of a quorum, did not answer. DIBS_DENIED; DIBS_STORE_ERROR; DIBS_INVALID (see
  * dibs_lock_with); DIBS_NO_MEMORY; DIBS_CLOSED.
  */

@@ -422,6 +422,27 @@ static void a_forked_child_has_no_kept_lease(void **state)
     assert_int_equal(stats_of(f->rt).lost, 0);
 }
 
+/* The note that nobody uses the lock outlives it, unless the keeper took the lease again just before. */
+static void dibs_forget_deletes_the_note_of_a_kept_lease(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *other;
+
+    open_keeping(f, KEEP_LONG_MS);
+    other = open_runtime(f->server, 0);
+    keep(f->rt, "x");
+    await_shown_kept(other, "x");
+    assert_status(DIBS_BUSY, dibs_forget(other, "x"));
+    assert_status(DIBS_OK, dibs_timedlock(other, "x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(other, "x"));
+    dibs_close(f->rt);
+    server_do(f->server, "SET dibs:kept:{lock:x} dibs:anybody PX 600000");
+    assert_status(DIBS_OK, dibs_forget(other, "x"));
+    assert_false(server_has(f->server, "dibs:kept:{lock:x}"));
+    assert_false(server_has(f->server, "dibs:fence:{lock:x}"));
+    f->rt = other;
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -441,6 +462,7 @@ int main(void)
         TEST(a_kept_lease_that_nobody_uses_is_given_back),
         TEST(an_acquire_with_another_lease_gives_the_kept_one_back),
         TEST(a_close_gives_all_kept_leases_back),
+        TEST(dibs_forget_deletes_the_note_of_a_kept_lease),
         TEST(the_number_of_kept_names_is_limited),
         TEST(kept_leases_are_given_back_when_tracking_ends),
         TEST(losing_a_kept_lease_is_not_told_as_a_loss),

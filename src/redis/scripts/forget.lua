@@ -1,4 +1,5 @@
--- Deletes the last fence of a lock that nobody holds, and for which nobody waits, and what is kept of those who shared it.
+-- Deletes the last fence of a lock that nobody holds, and for which nobody waits, what is kept of those who shared it, and what a
+-- process noted that kept its lease.
 -- In C (store/redis/codec.h): DIBS__FORGET_*
 -- KEYS: see keys.lua
 -- Reply: 1: nothing is left of the lock; 0: somebody holds it, or waits
@@ -9,4 +10,5 @@ if call('GET', K) or call('HLEN', Q) > 0 then
 end
 call('DEL', F)
 redis.pcall('DEL', 'dibs:share' .. string.sub(F, 11))
+redis.pcall('DEL', 'dibs:kept' .. string.sub(F, 11))
 return 1
