@@ -453,16 +453,21 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * by nobody who comes later to share it, not even by a single try. When the lock becomes free,
  * all who wait to share it are granted it together, up to the first behind them that wants it
  * alone, or up to the limit. A re-entry never waits. A hand-over inside a process may pass
- * those who wait, as above; what is shared is never handed over. A thread that holds the lock
- * shared may acquire it again with DIBS_SHARED, whatever the limit. Without the flag the call
- * returns DIBS_BUSY at once, whatever wait_ms is, because waiting for the lock alone while
- * sharing it could only end in a deadlock; this is not counted in dibs_stats. A thread that
- * holds the lock alone may acquire it again with or without the flag, and goes on holding it
- * alone. DIBS_SHARED with DIBS_FAIR: as DIBS_SHARED, and DIBS_DENIED where the waiter can't be
- * told of its turn, or DIBS_INVALID on a quorum. On a quorum the limit may be 1 at most,
- * because majorities can't count: a larger one is DIBS_INVALID. Nor is there an order; but a
- * master at which somebody waits for the lock alone lets nobody in beside those who share it,
- * so readers without end do not keep a writer out for ever.
+ * those who wait, as above; what is shared is never handed over. While a thread of its process
+ * holds the lock alone, a waiter that wants it alone, too, has no place in the store's queue
+ * unless it gives DIBS_FAIR: where the lease is not handed over to it, it comes behind those who
+ * asked to share the lock meanwhile.
+ *
+ * A thread that holds the lock shared may acquire it again with DIBS_SHARED, whatever the
+ * limit. Without the flag the call returns DIBS_BUSY at once, whatever wait_ms is, because
+ * waiting for the lock alone while sharing it could only end in a deadlock; this is not counted
+ * in dibs_stats. A thread that holds the lock alone may acquire it again with or without the
+ * flag, and goes on holding it alone. DIBS_SHARED with DIBS_FAIR: as DIBS_SHARED, and
+ * DIBS_DENIED where the waiter can't be told of its turn, or DIBS_INVALID on a quorum. On a
+ * quorum the limit may be 1 at most, because majorities can't count: a larger one is
+ * DIBS_INVALID. Nor is there an order; but a master at which somebody waits for the lock alone
+ * lets nobody in beside those who share it, so readers without end do not keep a writer out for
+ * ever.
  *
  * A waiter that died is passed over once it has not asked for half of its lease, but nobody is
  * told of that: those who could share the lock behind it are let in when one of them asks
