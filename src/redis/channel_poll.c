@@ -28,18 +28,17 @@ static short wants(const struct dibs__channel *channel, bool keep_open) DIBS__RE
 }
 
 /*
- * When the oldest request in flight has to be looked at. A thread that may have
- * taken its reply must not be kept from the processor by one that asks for it
- * again and again.
+ * When the oldest request in flight has to be looked at. A thread that reads may
+ * have been put off the processor with its reply in the socket, or taken: it must
+ * not be kept from there by one that asks for that reply again and again.
  */
 static int64_t next_look(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
-    int64_t expires = channel->first->expires, soon;
+    int64_t expires = channel->first->expires, now;
 
-    if (!dibs__channel_is_taking(atomic_load(&channel->takes)))
+    if (!channel->reading || (now = dibs__now(channel->clock)) < expires)
         return expires;
-    soon = dibs__after_ms(dibs__now(channel->clock), DIBS__LOOK_AGAIN_MS);
-    return expires > soon ? expires : soon;
+    return dibs__after_ms(now, DIBS__LOOK_AGAIN_MS);
 }
 
 void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struct pollfd *fd, int64_t *deadline)

@@ -1,4 +1,4 @@
-/* A thread that reads loses the processor between taking replies off the socket and handing them out. */
+/* A thread that reads loses the processor before it takes replies off the socket, or before it hands them out. */
 #include <sys/socket.h>
 
 #include "redis/socket.h"
@@ -138,6 +138,61 @@ static void the_scheduler_waits_for_a_reply_being_processed(void **state)
     expect_both(r, pair);
 }
 
+/* The rig's clock, but a thread that poll has woken goes on only when it may. */
+static const struct dibs__clock *rig_clock;
+
+static int64_t now_of_rig(const struct dibs__clock *clock)
+{
+    (void)clock;
+    return dibs__now(rig_clock);
+}
+
+static int poll_and_hold(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
+{
+    int ready = rig_clock->poll(rig_clock, fds, count, deadline);
+
+    (void)clock;
+    if (!atomic_load(&holds))
+        return ready;
+    atomic_store(&has_begun, true);
+    for (int64_t limit = now_ms() + 2 * LIMIT_MS; !atomic_load(&may_go); pause_ms(1))
+        assert_true(now_ms() < limit);
+    return ready;
+}
+
+/* Poll has woken the reader, which has taken nothing yet. The scheduler does not keep the processor busy meanwhile. */
+static void the_scheduler_pauses_while_a_reader_has_lost_the_processor(void **state)
+{
+    struct rig *r = *state;
+    const struct dibs__clock held = {.now = now_of_rig, .poll = poll_and_hold};
+    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
+    struct pollfd fd;
+    int64_t deadline;
+
+    rig_clock = &r->clock.clock;
+    dibs__channel_free(r->channel);
+    r->channel = dibs__channel_new(&r->endpoint, &held, &hooks, CONNECT_MS, COMMAND_MS);
+    struct caller c = {.r = r, .text = "held", .serial = open_now(r), .deadline = after(r, 10 * COMMAND_MS)};
+    atomic_store(&has_begun, false);
+    atomic_store(&may_go, false);
+    atomic_store(&holds, true);
+    begin(&c);
+    assert_true(wait_until(is_set, &has_begun, LIMIT_MS));
+    moved_clock_advance(&r->clock, MS(COMMAND_MS));
+    dibs__channel_attend(r->channel, true, 0, moved_clock_now(&r->clock));
+    assert_true(stands(r));
+    dibs__channel_interest(r->channel, true, &fd, &deadline);
+    assert_true(deadline > moved_clock_now(&r->clock));
+    assert_true(deadline <= after(r, 100));
+    atomic_store(&may_go, true);
+    pthread_join(c.thread, NULL);
+    assert_status(DIBS_OK, c.status);
+    assert_true(c.right && stands(r));
+    atomic_store(&holds, false);
+    dibs__channel_free(r->channel);
+    r->channel = NULL;
+}
+
 /* The wait for a thread that does not go on has an end. */
 static void the_wait_for_a_reply_being_processed_has_an_end(void **state)
 {
@@ -162,6 +217,7 @@ int main(void)
         TEST(a_reply_being_processed_is_waited_for),
         TEST(a_caller_out_of_time_waits_for_a_reply_being_processed),
         TEST(the_scheduler_waits_for_a_reply_being_processed),
+        TEST(the_scheduler_pauses_while_a_reader_has_lost_the_processor),
         TEST(the_wait_for_a_reply_being_processed_has_an_end),
     };
 
