@@ -120,17 +120,39 @@ bool sim_has_fault(enum sim_fault_kind kind)
     return false;
 }
 
-/* The server that decides; of a quorum, where the others agree. */
-static const char *token_of(int name)
+/* A key of the name at the server that decides; of a quorum, where the others agree. */
+static const struct sim_object *key_of(int name, const char *before, const char *behind)
 {
-    char key[16];
+    char key[16], sidecar[40];
 
     snprintf(key, sizeof key, "lock:%s", sim_name(name));
     struct sim_server *server = plan->topology == SIM_REPLICAS  ? sim_sentinel_master()
                                 : plan->topology == SIM_CLUSTER ? sim_cluster_owner(key)
                                                                 : sim_servers;
-    const struct sim_object *object = server->alive ? sim_server_find(server, key) : NULL;
+    snprintf(sidecar, sizeof sidecar, "%s%s%s", before, key, behind);
+    return server->alive ? sim_server_find(server, sidecar) : NULL;
+}
+
+static const char *token_of(int name)
+{
+    const struct sim_object *object = key_of(name, "", "");
+
     return object && !object->is_hash ? object->value.bytes : NULL;
+}
+
+/* Where several share the lock, the token of who has shared it for longest. */
+static const char *first_token_of(int name)
+{
+    const char *token = token_of(name);
+    const struct sim_object *sharers =
+        token && strcmp(token, "dibs:shared") == 0 ? key_of(name, "dibs:share:{", "}") : NULL;
+    const struct sim_field *first = NULL;
+
+    for (size_t i = 0; sharers && i < sharers->count; i++)
+        if (sharers->fields[i].name.bytes[0] == '-' &&
+            (!first || strtoll(sharers->fields[i].value.bytes, NULL, 10) < strtoll(first->value.bytes, NULL, 10)))
+            first = &sharers->fields[i];
+    return first ? first->name.bytes + 1 : token;
 }
 
 static bool is_forcing(void)
@@ -685,12 +707,13 @@ static bool is_wanted(int name)
 }
 
 /*
- * An abandoned lock would keep all others out. A kept lease is given back when another client wants it. A lock that an
- * older state of a server brings back ends with its lease.
+ * An abandoned lock would keep all others out. Of a shared lock the first sharer counts: others may come and go beside
+ * it. A kept lease is given back when another client wants it. A lock that an older state of a server brings back ends
+ * with its lease.
  */
 static void look_for_nobodys(int name, int known)
 {
-    const char *token = token_of(name);
+    const char *token = first_token_of(name);
     int64_t since = names[name].nobody_since;
     int64_t most = plan->is_calm ? patience() : patience() - (int64_t)plan->lease_ms * SIM_MS;
 
