@@ -5,7 +5,7 @@
  *   dibs                a thread hands the lease over to the next
  *   DIBS_NO_HANDOFF     each acquire goes through the store
  *   DIBS_FAIR           so it does, in the order of the queue
- *   in turns            the floor of these two: each thread sleeps until one message, and sends one to the next
+ *   fair floor          the least that a fair lock in a store takes: see there
  *   FIFO mutex          no store: a queue made of a mutex and condition variables
  */
 #include <dibs.h>
@@ -17,6 +17,7 @@
 
 #include "support/bench.h"
 #include "support/common/cleanup.h"
+#include "support/common/naive_lock.h"
 #include "support/common/timing.h"
 #include "support/fifo_lock.h"
 #include "support/options.h"
@@ -35,7 +36,7 @@ static const struct figure figures[FIGURES] = {
     [LONGEST] = {"longest wait", "ms"},
 };
 
-enum way { RETRY, HAND_OVER, THROUGH_STORE, FAIR, TURNS, FIFO, WAYS };
+enum way { RETRY, HAND_OVER, THROUGH_STORE, FAIR, FLOOR, FIFO, WAYS };
 
 /* ------------------------------------------------------------------ threads */
 
@@ -45,9 +46,7 @@ struct contender {
     pthread_t thread;
     struct plain plain;
     char token[16];
-    redisContext *turns; /* in turns: hears that its turn has come */
-    bool sent;           /* likewise: the reply to its last message was not read yet */
-    unsigned next;       /* likewise: the contender after it */
+    redisContext *ear; /* of the floor: hears that the lock was granted */
 };
 
 static struct contender contenders[THREADS_MOST];
@@ -57,41 +56,69 @@ static struct fifo_lock fifo = FIFO_LOCK_INITIALIZER;
 static atomic_uint ready;
 static atomic_bool measuring, over, inside;
 
-/* ----------------------------------------------------------------- in turns */
+/* -------------------------------------------------------------------- floor */
 
-static void await_turn(struct contender *contender)
+/*
+ * Who wants the lock enters a queue in the store, by a script that grants the lock
+ * where it is free; who gives it back grants it to the first in the queue that
+ * still listens. A thread is told of the grant by a message, which it sleeps for.
+ * With a lease and a fence, and without all else that a waiter may need: nobody
+ * leaves the queue, asks again, or is passed over because it stands still.
+ */
+static const char enter_text[] = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 30000) then "
+                                 "return redis.call('PUBLISH', 'handoff:' .. ARGV[1], redis.call('INCR', KEYS[3])) end "
+                                 "return redis.call('RPUSH', KEYS[2], ARGV[1])";
+static const char leave_text[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end "
+                                 "local next repeat next = redis.call('LPOP', KEYS[2]) "
+                                 "until not next or redis.call('PUBSUB', 'NUMSUB', 'handoff:' .. next)[2] > 0 "
+                                 "if not next then return redis.call('DEL', KEYS[1]) end "
+                                 "redis.call('SET', KEYS[1], next, 'PX', 30000) "
+                                 "redis.call('PUBLISH', 'handoff:' .. next, redis.call('INCR', KEYS[3])) return 1";
+static char enter_sha[48], leave_sha[48]; /* read-only while threads contend */
+
+static void load(const char *text, char sha[48])
 {
-    freeReplyObject(bench_next_reply(contender->turns));
+    redisContext *redis = bench_connect();
+    redisReply *reply = naive_command(redis, "SCRIPT LOAD %s", text);
+
+    snprintf(sha, 48, "%s", reply->str);
+    freeReplyObject(reply);
+    redisFree(redis);
 }
 
-static void tell_next(struct contender *contender)
+static void append(struct contender *contender, const char *sha)
 {
-    if (contender->sent)
-        freeReplyObject(bench_next_reply(contender->plain.redis));
-    contender->sent = true;
-    int done = 0;
-    if (redisAppendCommand(contender->plain.redis, "PUBLISH turn:%u now", contender->next) != REDIS_OK)
+    if (redisAppendCommand(contender->plain.redis, "EVALSHA %s 3 {floor} {floor}:queue {floor}:fence %s", sha,
+                           contender->token) != REDIS_OK)
         cleanup_fail("no memory");
+}
+
+/* The answer tells nothing that the thread must know: it is read before that of the release. */
+static void floor_lock(struct contender *contender)
+{
+    int done = 0;
+
+    append(contender, enter_sha);
     while (!done)
         if (redisBufferWrite(contender->plain.redis, &done) != REDIS_OK)
             cleanup_fail("the server is gone");
+    freeReplyObject(bench_next_reply(contender->ear));
 }
 
-static void open_turns(struct contender *contender, unsigned number, unsigned threads)
+static void floor_unlock(struct contender *contender)
 {
-    contender->next = (number + 1) % threads;
-    contender->turns = bench_connect();
-    if (redisAppendCommand(contender->turns, "SUBSCRIBE turn:%u", number) != REDIS_OK)
-        cleanup_fail("no memory");
-    freeReplyObject(bench_next_reply(contender->turns));
+    append(contender, leave_sha);
+    freeReplyObject(bench_next_reply(contender->plain.redis));
+    redisReply *reply = bench_next_reply(contender->plain.redis);
+    if (reply->integer != 1)
+        cleanup_fail("the lock of the floor was lost");
+    freeReplyObject(reply);
 }
 
-static void begin_turns(void)
+static void open_ear(struct contender *contender)
 {
-    redisContext *redis = bench_connect();
-
-    freeReplyObject(redisCommand(redis, "PUBLISH turn:0 now"));
-    redisFree(redis);
+    contender->ear = bench_connect();
+    freeReplyObject(naive_command(contender->ear, "SUBSCRIBE handoff:%s", contender->token));
 }
 
 /* --------------------------------------------------------------- lock, unlock */
@@ -102,8 +129,8 @@ static void lock(struct contender *contender)
 
     if (way == FIFO)
         fifo_lock(&fifo);
-    else if (way == TURNS)
-        await_turn(contender);
+    else if (way == FLOOR)
+        floor_lock(contender);
     else if (way == RETRY)
         while (!plain_lock(&contender->plain, "handoff", contender->token))
             pause_us(RETRY_US);
@@ -115,8 +142,8 @@ static void unlock(struct contender *contender)
 {
     if (way == FIFO)
         fifo_unlock(&fifo);
-    else if (way == TURNS)
-        tell_next(contender);
+    else if (way == FLOOR)
+        floor_unlock(contender);
     else if (way != RETRY)
         must(dibs_unlock(runtime, "handoff"));
     else if (!plain_unlock(&contender->plain, "handoff", contender->token))
@@ -129,7 +156,7 @@ static void *contend(void *arg)
     unsigned long acquires = 0;
 
     atomic_fetch_add(&ready, 1);
-    do { /* whose turn has come once more passes it on: then all end */
+    do {
         double asked = now_ns();
         lock(contender);
         double waited = now_ns() - asked;
@@ -148,19 +175,21 @@ static void start(unsigned threads)
 {
     uint32_t handoff_ms = way == THROUGH_STORE ? DIBS_NO_HANDOFF : 0;
 
-    runtime = way == RETRY || way == TURNS || way == FIFO ? NULL : bench_open(handoff_ms);
+    runtime = way == RETRY || way == FLOOR || way == FIFO ? NULL : bench_open(handoff_ms);
+    if (way == FLOOR) {
+        load(enter_text, enter_sha);
+        load(leave_text, leave_sha);
+    }
     for (unsigned i = 0; i < threads; i++) {
         snprintf(contenders[i].token, sizeof contenders[i].token, "%u", i);
-        if (way == RETRY || way == TURNS)
+        if (way == RETRY || way == FLOOR)
             plain_open(&contenders[i].plain, false);
-        if (way == TURNS)
-            open_turns(&contenders[i], i, threads);
+        if (way == FLOOR)
+            open_ear(&contenders[i]);
         contenders[i].thread = bench_thread(contend, &contenders[i]);
     }
     while (atomic_load(&ready) < threads)
         pause_us(POLL_US);
-    if (way == TURNS)
-        begin_turns();
 }
 
 /* Returns the longest wait in ns. */
@@ -172,9 +201,9 @@ static double end(unsigned threads)
     for (unsigned i = 0; i < threads; i++) {
         pthread_join(contenders[i].thread, NULL);
         longest = contenders[i].longest_ns > longest ? contenders[i].longest_ns : longest;
-        if (way == RETRY || way == TURNS)
+        if (way == RETRY || way == FLOOR)
             plain_close(&contenders[i].plain);
-        redisFree(contenders[i].turns);
+        redisFree(contenders[i].ear);
     }
     dibs_close(runtime);
     return longest;
@@ -236,9 +265,9 @@ static void measure_fair(const void *threads, double out[])
     measure(FAIR, *(const unsigned *)threads, out);
 }
 
-static void measure_turns(const void *threads, double out[])
+static void measure_floor(const void *threads, double out[])
 {
-    measure(TURNS, *(const unsigned *)threads, out);
+    measure(FLOOR, *(const unsigned *)threads, out);
 }
 
 static void measure_fifo(const void *threads, double out[])
@@ -271,7 +300,7 @@ static bool run(void)
                                             [HAND_OVER] = {"dibs", measure_hand_over},
                                             [THROUGH_STORE] = {"DIBS_NO_HANDOFF", measure_through_store},
                                             [FAIR] = {"DIBS_FAIR", measure_fair},
-                                            [TURNS] = {"in turns", measure_turns},
+                                            [FLOOR] = {"fair floor", measure_floor},
                                             [FIFO] = {"FIFO mutex", measure_fifo}};
     static const struct table table = {"handoff", figures, FIGURES, sides, WAYS};
     static struct grid grid;
