@@ -64,6 +64,7 @@ static void take_view(const struct dibs__channel *channel, struct dibs__link_vie
     view->sharded = channel->link->sharded;
     view->tracks_keys = channel->link->tracks_keys;
     view->tells_of_disk = channel->link->tells_of_disk;
+    view->deletes_if = channel->link->deletes_if;
     view->tracked = channel->link->tracked;
     view->server = dibs__link_server(channel->link);
     view->scripts = &channel->endpoint->scripts;

@@ -107,6 +107,7 @@ struct dibs__link_view {
     bool sharded;
     bool tracks_keys;
     bool tells_of_disk;
+    enum dibs__delete_if deletes_if;
     bool tracked;
     uint64_t server;      /* see dibs__link_server */
     atomic_uint *scripts; /* of the endpoint */

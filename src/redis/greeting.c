@@ -181,13 +181,21 @@ static bool tells_of_disk(const char *redis, const char *valkey)
     return is_since(redis, 7, 2, 0) && !early;
 }
 
+static enum dibs__delete_if deletes_if(const char *redis, const char *valkey)
+{
+    if (is_since(valkey, 9, 0, 0))
+        return DIBS__DELETE_IF_EQ;
+    return is_since(redis, 8, 4, 0) && !valkey ? DIBS__DELETE_IF_EX : DIBS__DELETE_IF_NONE;
+}
+
 static bool take_server(struct dibs__link *link, const redisReply *reply)
 {
-    const char *redis = info_of(reply, "redis_version:");
+    const char *redis = info_of(reply, "redis_version:"), *valkey = info_of(reply, "valkey_version:");
 
     take_id(link->id.run_id, reply, "run_id:");
     link->tracks_keys = is_since(redis, 7, 0, 5); /* before, a client is told of what its own scripts change */
-    link->tells_of_disk = tells_of_disk(redis, info_of(reply, "valkey_version:"));
+    link->tells_of_disk = tells_of_disk(redis, valkey);
+    link->deletes_if = deletes_if(redis, valkey);
     link->ended_before = knows_servers(link) && strcmp(link->before.run_id, link->id.run_id) != 0;
     return true;
 }

@@ -41,6 +41,13 @@ enum dibs__link_state {
     DIBS__LINK_READY,      /* the link can be used */
 };
 
+/* The command of the server that deletes a key if it has a certain value. */
+enum dibs__delete_if {
+    DIBS__DELETE_IF_NONE, /* or its version is not known */
+    DIBS__DELETE_IF_EX,   /* DELEX key IFEQ value: Redis since 8.4 */
+    DIBS__DELETE_IF_EQ,   /* DELIFEQ key value: Valkey since 9.0 */
+};
+
 /* What is known of the part that a server plays in its replication. */
 enum dibs__role {
     DIBS__ROLE_UNKNOWN, /* the account may not ask */
@@ -77,6 +84,7 @@ struct dibs__link {
     bool sharded;                          /* where it is: there are sharded channels, and the right to use them */
     bool tracks_keys;                      /* CLIENT TRACKING does what is needed here */
     bool tells_of_disk;                    /* what WAITAOF answers is so */
+    enum dibs__delete_if deletes_if;       /* which command deletes a key by its value */
     char replication_id[DIBS__RUN_ID + 1]; /* of the server's data; "": not known */
     int64_t server_ahead_us; /* the server's clock minus ours, by one round trip too large at most; guarded by the
                                 channel's mutex once ready */

@@ -237,11 +237,11 @@ static void revoked_rights_are_reported(void **state)
     snprintf(url, sizeof url, "unix://w:pw@%s", f->server->socket_path);
     rt = open_url(url, NULL);
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
-    server_do(f->server, "ACL SETUSER w -evalsha -eval");
+    server_do(f->server, "ACL SETUSER w -@scripting -@write");
     assert_status(DIBS_DENIED, dibs_lock(rt, "y"));
     assert_status(DIBS_DENIED, dibs_unlock(rt, "x"));
     assert_status(DIBS_NOT_HELD, dibs_check(rt, "x"));
-    server_do(f->server, "ACL SETUSER w +evalsha +eval");
+    server_do(f->server, "ACL SETUSER w +@all");
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     expect_works(f, rt, "y");
     dibs_close(rt);
@@ -409,7 +409,8 @@ static void a_release_that_is_refused_is_not_sent_again(void **state)
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
 
-    assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
+    /* A fair one, which is always released by a script (rule 71). */
+    assert_status(DIBS_OK, dibs_lock_with(rt, "x", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FAIR}));
     script_server_add(
         net,
         (script_rule){.match = ASK_OR_RELEASE_OF_X, .nth = 1, .action = SCRIPT_REPLACE, .bytes = passing_refusals[0]});

@@ -360,6 +360,19 @@ static void do_del(struct sim_call *call)
     put_int(call, count);
 }
 
+/* Of Valkey from 9.0 on. */
+static void do_delifeq(struct sim_call *call)
+{
+    struct sim_object *object;
+
+    if (!find(call, false, &object))
+        return;
+    bool equal = object && sim_same(&object->value, &call->words[2]);
+    if (equal && sim_remove(&call->server->keys, key_of(call)))
+        changed(call, key_of(call));
+    put_int(call, equal);
+}
+
 static void do_exists(struct sim_call *call)
 {
     int count = 0;
@@ -816,6 +829,7 @@ static const struct command {
     {"SET", 3, WRITES | ADDS, 0, do_set},
     {"INCRBY", -3, WRITES | ADDS, 0, do_incrby},
     {"DEL", 2, WRITES | MANY, 0, do_del},
+    {"DELIFEQ", -3, WRITES, 0, do_delifeq},
     {"EXISTS", 2, READS | MANY, 0, do_exists},
     {"PTTL", -2, READS, 0, do_pttl},
     {"PEXPIRE", 3, WRITES, 0, do_pexpire},

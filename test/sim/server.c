@@ -11,6 +11,7 @@
 #define EPOCH_NS (INT64_C(1790000000) * SIM_S)
 #define CYCLE (100 * SIM_MS) /* how often expired keys are removed */
 
+const char *sim_version = "7.0.15";
 struct sim_server *sim_servers;
 
 static int64_t last_client = 2;
@@ -40,7 +41,7 @@ struct sim_server *sim_server_new(int number)
                                   .alive = true,
                                   .rate = 1,
                                   .offset = EPOCH_NS,
-                                  .version = "7.0.15",
+                                  .version = sim_version,
                                   .linked = true,
                                   .replication_delay = SIM_MS};
     draw_id(server->run_id);

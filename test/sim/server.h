@@ -104,6 +104,7 @@ enum {
     SIM_DENIES_SUBSCRIBE = 16
 };
 
+extern const char *sim_version; /* of all servers: what INFO shows behind redis_version */
 extern struct sim_server *sim_servers;
 
 struct sim_server *sim_server_new(int number);

@@ -319,6 +319,30 @@ static void a_server_tells_of_its_disk_in_some_versions(void **state)
     assert_false(tells_of_disk(r, NULL));
 }
 
+/* A command that deletes a key by its value came with Valkey 9.0 and Redis 8.4, under two names. */
+static void a_server_deletes_by_value_in_some_versions(void **state)
+{
+    static const struct {
+        const char *version;
+        enum dibs__delete_if expected;
+    } cases[] = {{"7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.0.0", DIBS__DELETE_IF_EQ},
+                 {"7.2.4\r\nserver_name:valkey\r\nvalkey_version:10.1.0", DIBS__DELETE_IF_EQ},
+                 {"7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.9", DIBS__DELETE_IF_NONE},
+                 {"8.4.0\r\nserver_name:valkey\r\nvalkey_version:8.1.9", DIBS__DELETE_IF_NONE},
+                 {"8.4.0", DIBS__DELETE_IF_EX},
+                 {"9.0.1", DIBS__DELETE_IF_EX},
+                 {"8.2.9", DIBS__DELETE_IF_NONE},
+                 {"7.0.15", DIBS__DELETE_IF_NONE},
+                 {NULL, DIBS__DELETE_IF_NONE}};
+    struct rig *r = *state;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dibs__link *link = connected_to_version(r, cases[i].version);
+        assert_that(link->deletes_if == cases[i].expected, "%s", cases[i].version ? cases[i].version : "unknown");
+        dibs__link_free(link);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -337,6 +361,7 @@ int main(void)
         TEST(a_server_says_whether_it_has_sharded_channels),
         TEST(a_server_tracks_keys_from_a_version_on),
         TEST(a_server_tells_of_its_disk_in_some_versions),
+        TEST(a_server_deletes_by_value_in_some_versions),
         TEST(a_server_that_does_not_say_its_version_tracks_nothing),
     };
 

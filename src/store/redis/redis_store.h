@@ -94,6 +94,8 @@ struct dibs__redis_store {
     _Atomic uint64_t renewal_server; /* atomic, written by the scheduler's thread: the server that renewals go to; 0:
                                         not known */
     _Atomic uint64_t first_server;   /* atomic: the one that gave the first answer to an ask; 0: none did */
+    _Atomic uint64_t no_delete_if;   /* atomic: the server that does not let us delete a key by its value (rule 71); 0:
+                                        none is known */
     _Atomic int64_t heard_at;   /* atomic: when the server last gave an answer other than that it can't serve now */
     _Atomic int64_t changed_at; /* atomic, written by the scheduler's thread: when that was another server last */
     struct dibs__mutex mutex;

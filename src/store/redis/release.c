@@ -1,5 +1,6 @@
 /* Releases, alone or with an ask behind them in the same round trip, and what is released in the background. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "store/redis/codec.h"
 #include "store/redis/push.h"
@@ -19,6 +20,8 @@ struct releasing {
     struct dibs__release *release; /* of that */
     struct dibs__sending next;     /* the ask behind the release; attempt NULL: there is none */
     bool with_next;                /* the ask was part of the last sending */
+    bool plain;                    /* the last sending was by plain commands */
+    bool refused;                  /* they did not delete the key */
 };
 
 _Static_assert(sizeof(struct releasing) <= DIBS__LOCK_CALL_MAX, "a release uses the memory of other calls again");
@@ -47,12 +50,48 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
     releasing->op = op;
     releasing->release = release;
     releasing->next = (struct dibs__sending){.attempt = next};
-    releasing->with_next = false;
+    releasing->with_next = releasing->plain = releasing->refused = false;
     if (next) {
         release->next_status = DIBS_UNAVAILABLE;
         releasing->next.subscription = next->wait ? dibs__subscriber_serial(store->subscriber) : 0;
     }
     return releasing;
+}
+
+/*
+ * Whether the lock is released by plain commands: one that nobody is known to wait for is deleted by its value, which
+ * costs the server a fifth of what a script does. What they leave undone the script does (rule 71 of PROTOCOL.md).
+ */
+static bool may_be_plain(struct dibs__redis_store *store, const struct releasing *releasing)
+{
+    const struct dibs__release *release = releasing->release;
+    const struct dibs__link_view *view = &releasing->call.view;
+
+    return view->deletes_if != DIBS__DELETE_IF_NONE && release->next_step && !release->again && !releasing->refused &&
+           !releasing->next.attempt && !store->config.is_member && !view->cluster && !dibs__redis_confirms(store) &&
+           atomic_load_explicit(&store->no_delete_if, memory_order_relaxed) != view->server &&
+           !dibs__redis_changed_within(store, view->server, release->lease_ms);
+}
+
+/* Deletes K where it is the token's, and behind that looks whether anybody waits. */
+static dibs_status send_plain(struct dibs__redis_store *store, struct releasing *releasing, struct dibs__error *error)
+{
+    struct dibs__lock_call *call = &releasing->call;
+    const struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK], *queue = &call->keys[DIBS__KEY_QUEUE];
+    const char *token = releasing->release->token;
+    const char *const delex[] = {"DELEX", lock->bytes, "IFEQ", token}, *const delifeq[] = {"DELIFEQ", lock->bytes,
+                                                                                           token};
+    const size_t delex_sizes[] = {5, lock->size, 4, strlen(token)}, delifeq_sizes[] = {7, lock->size, strlen(token)};
+    const char *const exists[] = {"EXISTS", queue->bytes};
+    const size_t exists_sizes[] = {6, queue->size};
+    const struct dibs__command delete =
+        call->view.deletes_if == DIBS__DELETE_IF_EX
+            ? (struct dibs__command){.count = 4, .words = delex, .sizes = delex_sizes}
+            : (struct dibs__command){.count = 3, .words = delifeq, .sizes = delifeq_sizes};
+    struct dibs__command command = {
+        .count = 2, .words = exists, .sizes = exists_sizes, .before = &delete, .before_count = 1};
+
+    return dibs__lock_call_send_command(store, call, &command, releasing->op->deadline, error);
 }
 
 /* Sends the release on the connection that the call shows. error NULL: begins, and never blocks. */
@@ -62,6 +101,9 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
     struct dibs__release *release = releasing->release;
 
     releasing->with_next = releasing->next.attempt && !release->next.answer->retired;
+    releasing->plain = may_be_plain(store, releasing);
+    if (releasing->plain)
+        return send_plain(store, releasing, error);
     dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release);
     if (releasing->with_next) {
         struct dibs__ask_words ask = dibs__sending_begin(store, &releasing->next, call);
@@ -115,11 +157,31 @@ static dibs_status read_reply(struct dibs__redis_store *store, struct releasing 
         return dibs__redis_reply_error(store, "releasing", releasing->op->name, reply, error);
     if (said.unfinished)
         dibs__redis_go_on(store, releasing->op->name);
+    if (said.released && releasing->refused) /* the token had K: the server refuses that command to us */
+        atomic_store_explicit(&store->no_delete_if, releasing->call.view.server, memory_order_relaxed);
     if (said.released && !said.unfinished && !releasing->with_next && releasing->op->release.next_step)
         note_given_up(store, releasing);
     if (releasing->with_next && said.ask)
         read_next(store, releasing, said.ask);
     return said.released ? DIBS_OK : DIBS_NOT_HELD;
+}
+
+/* *decided: nothing is left to do. Else the script is sent next; it serves the queue, or says who has the lock. */
+static dibs_status read_plain(struct dibs__redis_store *store, struct releasing *releasing,
+                              const struct dibs__exchange *exchange, bool *decided)
+{
+    struct dibs__release *release = releasing->release;
+    bool deleted = exchange->before & 1u;
+
+    *decided = deleted && exchange->reply->type == REDIS_REPLY_INTEGER && exchange->reply->integer == 0;
+    if (*decided) {
+        note_given_up(store, releasing);
+        return DIBS_OK;
+    }
+    releasing->refused = !deleted;
+    release->again = deleted; /* that the script finds the lock gone, or with another, is no loss */
+    return dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s: the release is not done yet",
+                           store->endpoint.url.shown);
 }
 
 /*
@@ -139,7 +201,8 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct releasing
     *decided = status == DIBS_OK;
     if (!*decided)
         return status;
-    status = read_reply(store, releasing, exchange.reply, error);
+    status = releasing->plain ? read_plain(store, releasing, &exchange, decided)
+                              : read_reply(store, releasing, exchange.reply, error);
     dibs__reply_free(exchange.reply);
     return status;
 }

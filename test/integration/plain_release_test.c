@@ -1,0 +1,291 @@
+/*
+ * A lock that nobody is known to wait for is released by plain commands (rule 71), where the server has one that
+ * deletes a key by its value. What stands between the library and the server says that it has one, and answers it,
+ * where the test's server has none.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define INFO_OF_SERVER "\r\nINFO\r\n$6\r\nserver\r\n"
+#define DELIFEQ "\r\nDELIFEQ\r\n$6\r\nlock:x\r\n"
+#define DELEX "\r\nDELEX\r\n$6\r\nlock:x\r\n$4\r\nIFEQ\r\n"
+#define VALKEY_9 "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.0.0"
+#define REDIS_8_4 "redis_version:8.4.0"
+
+/* A runtime on a server that seems to be of that version. */
+typedef struct rig {
+    fixture *f;
+    script_server *net;
+    dibs_runtime *rt;
+    char info[256];
+} rig;
+
+static void seem(rig *r)
+{
+    script_server_add(
+        r->net, (script_rule){.match = INFO_OF_SERVER, .action = SCRIPT_REPLACE, .bytes = r->info, .uncounted = true});
+}
+
+static void rig_open(rig *r, fixture *f, const char *version, uint32_t command_timeout_ms)
+{
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = command_timeout_ms};
+    char info[200];
+
+    snprintf(info, sizeof info, "# Server\r\n%s\r\nrun_id:0123456789abcdef0123456789abcdef01234567\r\n", version);
+    snprintf(r->info, sizeof r->info, "$%zu\r\n%s\r\n", strlen(info), info);
+    r->f = f;
+    r->net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    seem(r);
+    r->rt = open_url(script_server_url(r->net), &config);
+    if (!f->rt)
+        fixture_open(f, LONG_LEASE_MS);
+}
+
+static void rig_close(rig *r)
+{
+    dibs_close(r->rt);
+    script_server_stop(r->net);
+}
+
+/* From now on, only this rule counts, and what the server seems to be. */
+static void rule(rig *r, script_rule rule)
+{
+    script_server_clear(r->net);
+    script_server_add(r->net, rule);
+    seem(r);
+}
+
+static void answer(rig *r, const char *command, const char *reply)
+{
+    rule(r, (script_rule){.match = command, .action = SCRIPT_REPLACE, .bytes = reply});
+}
+
+/* How often the rule fires while the name is locked and unlocked. */
+static unsigned fired_in_a_pair(rig *r)
+{
+    unsigned before = script_server_fired(r->net);
+
+    assert_status(DIBS_OK, dibs_timedlock(r->rt, "x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(r->rt, "x"));
+    return script_server_fired(r->net) - before;
+}
+
+/* The answer says that K is deleted, but it is not: so one sees that no script runs. */
+static void where_nobody_waits_no_script_runs(void **state)
+{
+    static const char *const versions[] = {VALKEY_9, REDIS_8_4}, *const commands[] = {DELIFEQ, DELEX};
+    fixture *f = *state;
+    rig r;
+
+    for (int i = 0; i < 2; i++) {
+        rig_open(&r, f, versions[i], 0);
+        answer(&r, commands[i], ":1\r\n");
+        assert_int_equal(fired_in_a_pair(&r), 1);
+        assert_true(server_has(f->server, "lock:x"));
+        server_do(f->server, "DEL lock:x");
+        rig_close(&r);
+    }
+}
+
+static void other_servers_are_not_asked(void **state)
+{
+    static const char *const versions[] = {"redis_version:8.2.9", "redis_version:7.2.4\r\nvalkey_version:8.1.1"};
+    fixture *f = *state;
+    rig r;
+
+    for (int i = 0; i < 2; i++) {
+        rig_open(&r, f, versions[i], 0);
+        answer(&r, "\r\nDEL", "-ERR\r\n");
+        assert_int_equal(fired_in_a_pair(&r), 0);
+        assert_false(server_has(f->server, "lock:x"));
+        rig_close(&r);
+    }
+}
+
+/* Whoever waits is seen behind the deletion, and is granted the lock by the script. */
+static void who_waits_is_served(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+    rig r;
+
+    rig_open(&r, f, VALKEY_9, 0);
+    answer(&r, DELIFEQ, ":1\r\n");
+    assert_status(DIBS_OK, dibs_lock(r.rt, "x"));
+    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", 1);
+    assert_status(DIBS_OK, dibs_unlock(r.rt, "x"));
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_int_equal(script_server_fired(r.net), 1);
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_end(waiter);
+    rig_close(&r);
+}
+
+/* As before, but K is gone, or another's, by the time the script comes: that is no loss. */
+static void what_was_deleted_is_no_loss(void **state)
+{
+    static const char *const meanwhile[] = {"DEL lock:x", "SET lock:x by-hand PX 600000"};
+    fixture *f = *state;
+    rig r;
+
+    server_do(f->server, "ACL SETUSER default -client|tracking"); /* else the holder may be told first */
+    rig_open(&r, f, VALKEY_9, 0);
+    answer(&r, DELIFEQ, ":1\r\n");
+    for (int i = 0; i < 2; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(r.rt, "x", LIMIT_MS));
+        server_do(f->server, "HSET dibs:queue:{lock:x} dibs:nobody 1:1:1:1:x");
+        server_do(f->server, meanwhile[i]);
+        assert_status(DIBS_OK, dibs_unlock(r.rt, "x"));
+        server_do(f->server, "DEL lock:x dibs:queue:{lock:x}");
+    }
+    rig_close(&r);
+}
+
+/* The script says what has become of the lock. That the key was not the token's is no reason to ask for scripts only.
+ */
+static void what_is_not_deleted_the_script_tells(void **state)
+{
+    static const char *const meanwhile[] = {"DEL lock:x", "SET lock:x by-hand PX 600000"};
+    fixture *f = *state;
+    rig r;
+
+    server_do(f->server, "ACL SETUSER default -client|tracking"); /* else the holder may be told first */
+    rig_open(&r, f, VALKEY_9, 0);
+    answer(&r, DELIFEQ, ":0\r\n");
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned before = script_server_fired(r.net);
+        assert_status(DIBS_OK, dibs_timedlock(r.rt, "x", LIMIT_MS));
+        server_do(f->server, meanwhile[i]);
+        assert_status(DIBS_LOST, dibs_unlock(r.rt, "x"));
+        assert_int_equal(script_server_fired(r.net) - before, 1);
+        server_do(f->server, "DEL lock:x");
+    }
+    rig_close(&r);
+}
+
+/* A server that does not let us use the command is not asked again: each time the script must do it. */
+static void a_command_that_is_refused_is_not_sent_again(void **state)
+{
+    static const char *const refusals[] = {"-NOPERM no right\r\n", "-ERR unknown command 'DELIFEQ'\r\n"};
+    fixture *f = *state;
+    rig r;
+
+    for (int i = 0; i < 2; i++) {
+        rig_open(&r, f, VALKEY_9, 0);
+        answer(&r, DELIFEQ, refusals[i]);
+        assert_int_equal(fired_in_a_pair(&r), 1);
+        assert_false(server_has(f->server, "lock:x"));
+        assert_int_equal(fired_in_a_pair(&r), 0);
+        assert_false(server_has(f->server, "lock:x"));
+        rig_close(&r);
+    }
+}
+
+/* ------------------------------------------------------ broken connections */
+
+static bool nobody_holds_or_waits(void *arg)
+{
+    dibs_owner owner;
+
+    return dibs_query(arg, "x", &owner) == DIBS_OK && !owner.held && owner.waiters == 0;
+}
+
+/* Whatever became of the commands, the lock is free, and that is no loss. */
+static void cut_once(rig *r, script_rule cut)
+{
+    unsigned fired = script_server_fired(r->net);
+
+    assert_status(DIBS_OK, dibs_timedlock(r->rt, "x", LIMIT_MS));
+    rule(r, cut);
+    dibs_status status = dibs_unlock(r->rt, "x");
+    assert_true(script_server_fired(r->net) > fired);
+    script_server_clear(r->net);
+    seem(r);
+    script_server_release(r->net);
+    assert_true(status == DIBS_OK || status == DIBS_UNAVAILABLE);
+    assert_that(wait_until(nobody_holds_or_waits, r->f->rt, LIMIT_MS), "something is left");
+    assert_int_equal(stats_of(r->rt).lost, 0);
+}
+
+static const char *const commands[] = {DELIFEQ, "\r\nEXISTS\r\n"};
+
+static void cut_at_any_byte(void **state)
+{
+    rig r;
+
+    for (int i = 0; i < 2; i++) {
+        script_rule cut = {.match = commands[i], .nth = 1, .action = SCRIPT_TRUNCATE};
+        rig_open(&r, *state, VALKEY_9, 2000);
+        do
+            cut_once(&r, cut);
+        while (++cut.count < script_server_cut_length(r.net));
+        for (cut.action = SCRIPT_CLOSE_BEFORE; cut.action <= SCRIPT_CLOSE_AFTER; cut.action++)
+            cut_once(&r, cut);
+        rig_close(&r);
+    }
+}
+
+/* The network keeps the commands back, or their replies, for longer than is waited for them. */
+static void commands_that_come_late(void **state)
+{
+    rig r;
+
+    rig_open(&r, *state, VALKEY_9, 150);
+    for (int i = 0; i < 2; i++) {
+        cut_once(&r, (script_rule){.match = commands[i], .nth = 1, .action = SCRIPT_STALL_REQUEST});
+        cut_once(&r, (script_rule){.match = commands[i], .nth = 1, .action = SCRIPT_STALL_REPLY});
+    }
+    rig_close(&r);
+}
+
+/* ------------------------------------------------ a server that has the command */
+
+/* A server that refuses to delete a key by its value has no such command. */
+static void a_server_that_deletes_by_value_runs_no_script(void **state)
+{
+    enum { PAIRS = 100 };
+    fixture *f = *state;
+    redisReply *reply = server_try(f->server, "DELIFEQ nothing x");
+    bool has = reply && reply->type == REDIS_REPLY_INTEGER;
+    freeReplyObject(reply);
+    if (!has) {
+        print_message("# NOT RUN: this server has no DELIFEQ\n");
+        return;
+    }
+    fixture_open(f, LONG_LEASE_MS);
+    long long deleted = server_calls(f->server, "delifeq");
+    for (int i = 0; i < PAIRS; i++) {
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_false(server_has(f->server, "lock:x"));
+    }
+    assert_int_equal(server_calls(f->server, "delifeq") - deleted, PAIRS);
+    assert_int_equal(server_calls(f->server, "del"), 0); /* what release.lua does */
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(where_nobody_waits_no_script_runs),
+        TEST(other_servers_are_not_asked),
+        TEST(who_waits_is_served),
+        TEST(what_was_deleted_is_no_loss),
+        TEST(what_is_not_deleted_the_script_tells),
+        TEST(a_command_that_is_refused_is_not_sent_again),
+        TEST(cut_at_any_byte),
+        TEST(commands_that_come_late),
+        TEST(a_server_that_deletes_by_value_runs_no_script),
+    };
+
+    return cmocka_run_group_tests_name("plain_release", tests, NULL, NULL);
+}
