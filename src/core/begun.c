@@ -266,6 +266,8 @@ void dibs__task_free(dibs_task *task)
     dibs__task_cancel(task);
     if (dibs__task_end(task))
         dibs__runtime_give_up(task->runtime, &task->holder);
+    else
+        dibs__losses_await(); /* of what the task holds until its begun call is complete: none comes from now on */
     dibs__losses_drop_taken(task);
     dibs__task_unref(task);
 }

@@ -261,10 +261,19 @@ void dibs__loss_tell(struct dibs__lease *lease)
         return;
     begin_telling();
     struct dibs__done *loss = atomic_exchange(&lease->loss, NULL);
-    if (loss) {
+    bool gone = loss && dibs__task_is_gone(loss->task);
+    if (loss && !gone) {
         loss->fence = dibs__lease_fence(lease);
         dibs__done_push(loss, NULL, NULL);
     }
+    end_telling();
+    if (gone) /* what a freed task still holds is given up when its begun call is complete */
+        dibs__done_drop(loss);
+}
+
+void dibs__losses_await(void)
+{
+    begin_telling();
     end_telling();
 }
 
@@ -273,10 +282,8 @@ void dibs__loss_unwatch(struct dibs__lease *lease)
     struct dibs__done *loss = atomic_load(&lease->loss) ? atomic_exchange(&lease->loss, NULL) : NULL;
 
     dibs__done_drop(loss);
-    if (!loss && atomic_load(&lease->loss_told)) { /* what is being told arrives before the holder goes on */
-        begin_telling();
-        end_telling();
-    }
+    if (!loss && atomic_load(&lease->loss_told))
+        dibs__losses_await(); /* before the holder goes on */
 }
 
 void dibs__loss_forget(struct dibs__lease *lease)

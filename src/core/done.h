@@ -46,8 +46,12 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
 
 /* ---------------------------------------------------------------------- losses */
 
-/* The holder of the lease learns that it is lost, if a completion is there to say so. */
+/* The holder of the lease learns that it is lost, if a completion is there to say so. A task that was freed does not.
+ */
 void dibs__loss_tell(struct dibs__lease *lease);
+
+/* What is being told when this is called has arrived when it returns. */
+void dibs__losses_await(void);
 
 /* The holder gives the lease up: it is told of no loss any more. */
 void dibs__loss_unwatch(struct dibs__lease *lease);

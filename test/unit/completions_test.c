@@ -529,6 +529,35 @@ static void no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_fre
     dibs_queue_free(q);
 }
 
+/* Before that unlock is complete, the task has not given up the rest of what it held. */
+static void no_loss_is_told_of_a_task_that_was_freed_during_an_unlock(void **state)
+{
+    static const dibs_lock_options soon = {.flags = DIBS_FIXED_LEASE, .lease_ms = 300};
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *freed = task_of_runtime(s->rt), *asking = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, task_lock_with(freed, "a", 0, &soon, q));
+    assert_status(DIBS_OK, task_lock(freed, "b", 0, q));
+    faults_block_acquires(&s->faults);
+    begin_lock(asking, "c", FOREVER, &fair, q); /* nothing that is begun later comes before it */
+    faults_await_blocked(&s->faults);
+    begin_unlock(freed, "b", q);
+    dibs_task_free(freed);
+    stage_advance(s, believed(soon.lease_ms));
+    events_await(&s->events, DIBS_EVENT_LOST, "a");
+    stage_settle(s); /* a loss is told behind its event */
+    bool any = is_readable(q);
+    faults_unblock_acquires(&s->faults);
+    assert_false(any);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_OK, asking);
+    expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, freed);
+    expect_none(q);
+    dibs_task_free(asking);
+    dibs_queue_free(q);
+}
+
 /* A loss and the unlock at the same moment: the loss never comes after the unlock, whatever their results. */
 static void a_loss_never_comes_behind_its_unlock(void **state)
 {
@@ -957,3 +986,4 @@ int main(void)
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+        STAGE(no_loss_is_told_of_a_task_that_was_freed_during_an_unlock),
