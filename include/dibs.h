@@ -795,7 +795,8 @@ typedef struct dibs_completion {
     void *arg;          /* given when the call was begun; of DIBS_DONE_LOST: when the lock was */
     uint64_t fence;     /* of the hold, also if it can't be entered again; of an unlock: of the hold that was given up;
                            0: there is none, or the call is for several */
-    const char *name;   /* of DIBS_DONE_LOST: which lock; valid until the task's next begin or its end; else NULL */
+    const char *name;   /* of DIBS_DONE_LOST: which lock; valid until the task's next begin returns, or its end; else
+                           NULL */
     char detail[256];   /* as dibs_last_error() would tell it; "" with DIBS_OK */
     uint64_t reserved[3];
 } dibs_completion;

@@ -64,19 +64,24 @@ static dibs_status take_back(dibs_task *task, struct dibs__done *done, dibs_stat
     return status;
 }
 
-/* The task becomes the call's. DIBS_BUSY: somebody else uses it. */
-static dibs_status take_task(dibs_task *task, struct dibs__error *error)
+/*
+ * The task becomes the call's. DIBS_BUSY: somebody else uses it. *losses must be
+ * freed at the end: the call's own names may be those that came with them.
+ */
+static dibs_status take_task(dibs_task *task, struct dibs__done **losses, struct dibs__error *error)
 {
     dibs_status status = dibs__task_begin(task, error);
 
-    if (status == DIBS_OK)
-        dibs__losses_drop_taken(task);
+    *losses = status == DIBS_OK ? dibs__losses_take_back(task) : NULL;
     return status;
 }
 
-/* The task becomes the call's, and *visit is begun. Its completion, to be filled in; NULL: the error says why not. */
+/*
+ * The task becomes the call's, and *visit is begun. Its completion, to be filled
+ * in, with *losses as of take_task; NULL: the error says why not.
+ */
 static struct dibs__done *begin_call(dibs_task *task, struct dibs__visit *visit, dibs_queue *queue, void *arg,
-                                     struct dibs__error *error)
+                                     struct dibs__done **losses, struct dibs__error *error)
 {
     dibs_runtime *runtime = task->runtime;
 
@@ -84,13 +89,14 @@ static struct dibs__done *begin_call(dibs_task *task, struct dibs__visit *visit,
         dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
         return NULL;
     }
-    if (take_task(task, error) != DIBS_OK)
+    if (take_task(task, losses, error) != DIBS_OK)
         return NULL;
     struct dibs__done *done = dibs__done_new(DIBS_DONE_LOCK, queue, task, arg, NULL);
     if (!done)
         no_memory(error);
     if (!done || dibs__visit_begin(visit, runtime, error) != DIBS_OK) {
         take_back(task, done, error->status);
+        dibs__losses_free(*losses);
         return NULL;
     }
     dibs__count(&visit->core->stats.begun);
@@ -102,13 +108,14 @@ dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size
                              const dibs_lock_options *options, dibs_queue *queue, void *arg, struct dibs__error *error)
 {
     struct dibs__visit visit;
-    struct dibs__done *done = begin_call(task, &visit, queue, arg, error);
+    struct dibs__done *losses, *done = begin_call(task, &visit, queue, arg, &losses, error);
 
     if (!done)
         return error->status;
     dibs_status status =
         take_back(task, done, begin_lock(task, &visit, name, name_size, wait_ms, options, done, error));
     dibs__visit_end(&visit);
+    dibs__losses_free(losses);
     return status;
 }
 
@@ -158,12 +165,13 @@ dibs_status dibs__lock_names_begin(dibs_task *task, const char *const *names, si
                                    struct dibs__error *error)
 {
     struct dibs__visit visit;
-    struct dibs__done *done = begin_call(task, &visit, queue, arg, error);
+    struct dibs__done *losses, *done = begin_call(task, &visit, queue, arg, &losses, error);
 
     if (!done)
         return error->status;
     dibs_status status = take_back(task, done, begin_names(task, &visit, names, count, wait_ms, options, done, error));
     dibs__visit_end(&visit);
+    dibs__losses_free(losses);
     return status;
 }
 
@@ -309,18 +317,16 @@ static dibs_status begin_the_unlock(dibs_task *task, struct dibs__visit *visit, 
     return DIBS_OK;
 }
 
-dibs_status dibs__unlock_begin(dibs_task *task, const char *name, size_t name_size, dibs_queue *queue, void *arg,
-                               struct dibs__error *error)
+/* As dibs__unlock_begin, of a task that is the call's. */
+static dibs_status begin_unlock_call(dibs_task *task, const char *name, size_t name_size, dibs_queue *queue, void *arg,
+                                     struct dibs__error *error)
 {
     struct dibs__visit visit;
-    dibs_status status = take_task(task, error);
-
-    if (status != DIBS_OK)
-        return status;
     struct dibs__done *done = dibs__done_new(DIBS_DONE_UNLOCK, queue, task, arg, NULL);
+
     if (!done)
         return take_back(task, done, no_memory(error));
-    status = dibs__visit_begin(&visit, task->runtime, error);
+    dibs_status status = dibs__visit_begin(&visit, task->runtime, error);
     if (status != DIBS_OK && status != DIBS_CLOSED)
         return take_back(task, done, status);
     bool inside = status == DIBS_OK;
@@ -329,5 +335,17 @@ dibs_status dibs__unlock_begin(dibs_task *task, const char *name, size_t name_si
     status = take_back(task, done, begin_the_unlock(task, &visit, inside, name, name_size, done, error));
     if (inside)
         dibs__visit_end(&visit);
+    return status;
+}
+
+dibs_status dibs__unlock_begin(dibs_task *task, const char *name, size_t name_size, dibs_queue *queue, void *arg,
+                               struct dibs__error *error)
+{
+    struct dibs__done *losses;
+    dibs_status status = take_task(task, &losses, error);
+
+    if (status == DIBS_OK)
+        status = begin_unlock_call(task, name, name_size, queue, arg, error);
+    dibs__losses_free(losses);
     return status;
 }

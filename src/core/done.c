@@ -291,14 +291,22 @@ void dibs__loss_forget(struct dibs__lease *lease)
     dibs__done_drop(atomic_exchange(&lease->loss, NULL));
 }
 
-void dibs__losses_drop_taken(dibs_task *task) DIBS__UNANALYSED /* `next` of what is in no queue is the task's */
+struct dibs__done *dibs__losses_take_back(dibs_task *task)
 {
-    struct dibs__done *loss = atomic_exchange(&task->taken_losses, NULL);
+    return atomic_exchange(&task->taken_losses, NULL);
+}
 
-    for (struct dibs__done *next; loss; loss = next) {
-        next = loss->next;
-        free(loss);
+void dibs__losses_free(struct dibs__done *losses) DIBS__UNANALYSED /* `next` of what is in no queue is the caller's */
+{
+    for (struct dibs__done *next; losses; losses = next) {
+        next = losses->next;
+        free(losses);
     }
+}
+
+void dibs__losses_drop_taken(dibs_task *task)
+{
+    dibs__losses_free(dibs__losses_take_back(task));
 }
 
 /*
@@ -306,7 +314,7 @@ void dibs__losses_drop_taken(dibs_task *task) DIBS__UNANALYSED /* `next` of what
  * begun call: so the loss stays with the task, without its references. The task
  * may have been freed since the name was handed out: whichever is later drops it.
  */
-static void keep_with_task(struct dibs__done *loss) DIBS__UNANALYSED /* as dibs__losses_drop_taken */
+static void keep_with_task(struct dibs__done *loss) DIBS__UNANALYSED /* as dibs__losses_free */
 {
     dibs_task *task = loss->task;
 

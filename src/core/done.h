@@ -59,8 +59,15 @@ void dibs__loss_unwatch(struct dibs__lease *lease);
 /* The same in a forked child, for a lease of its parent, whose holder learns of a loss there. */
 void dibs__loss_forget(struct dibs__lease *lease);
 
-/* The task's next call begins, or the task was freed: the program no longer looks at the names of losses that it took.
+/*
+ * The losses of the task that the program took, whose names it may look at until
+ * the task's next call begins: they become the caller's, which frees them once
+ * it needs no name that the program gave it.
  */
+struct dibs__done *dibs__losses_take_back(dibs_task *task);
+void dibs__losses_free(struct dibs__done *losses);
+
+/* The task was freed: the program no longer looks at those names. */
 void dibs__losses_drop_taken(dibs_task *task);
 
 /* ---------------------------------------------------------------------- queues */
