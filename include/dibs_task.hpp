@@ -117,6 +117,7 @@ struct inbox {
     std::uintptr_t last_number = 0;                                        /* guarded by mutex */
     std::unordered_map<std::uintptr_t, std::shared_ptr<begun_lock>> begun; /* guarded by mutex */
     std::shared_ptr<begun_lock> refused; /* guarded by mutex; a list: the next dispatch tells these of `refusal` */
+    bool ended = false;                  /* guarded by mutex: the queue's object has ended, so nobody is told */
 };
 
 /* The inside of a task: what it does, and in which order. Locks that were begun refer to it. */
@@ -125,7 +126,10 @@ struct owner {
     {
     }
 
-    /* Begins the lock or the unlock, or puts it behind what is under way. If that fails, nothing has changed. */
+    /*
+     * Begins the lock or the unlock, or puts it behind what is under way. If that fails, nothing has changed.
+     * DIBS_NOT_HELD: the task has ended.
+     */
     dibs_status begin(const std::shared_ptr<begun_lock> &what, bool unlocks) noexcept;
 
     /* An unlock that stays in the list if it can't be begun, because a thread is in the task or for lack of memory. */
@@ -136,7 +140,7 @@ struct owner {
 
     dibs_status enter() noexcept;
     void leave() noexcept;
-    dibs_status check(const char *name) noexcept;
+    void check(const char *name);
     void cancel() noexcept;
     void free_task() noexcept;
 
@@ -184,6 +188,16 @@ struct begun_lock {
         const std::lock_guard held(in->mutex);
 
         gone = std::move(on_end);
+    }
+
+    /* The queue has ended. What has no listener may be freed while a mutex is held. */
+    void drop_listeners() noexcept
+    {
+        std::unique_ptr<listener> end, lost; /* as in drop_listener */
+        const std::lock_guard held(in->mutex);
+
+        end = std::move(on_end);
+        lost = std::move(on_lost);
     }
 
     dibs_status refusal = DIBS_OK;                  /* guarded by in->mutex: why it is in in->refused */
@@ -320,16 +334,22 @@ inline void owner::leave() noexcept
         begin_waiting();
 }
 
-inline dibs_status owner::check(const char *name) noexcept
+/* dibs_last_error() knows nothing of that: no function of dibs was called. */
+[[noreturn]] inline void fail_without_task()
+{
+    fail(errc::not_held, "the task has ended, and what it held was given up");
+}
+
+inline void owner::check(const char *name)
 {
     const std::lock_guard held(mutex);
-    dibs_status status = task ? dibs_task_enter(task) : DIBS_NOT_HELD;
 
-    if (status == DIBS_OK) {
-        status = dibs_check(rt, name);
-        dibs_task_leave(task);
-    }
-    return status;
+    if (!task)
+        fail_without_task();
+    expect_ok(dibs_task_enter(task));
+    const dibs_status status = dibs_check(rt, name);
+    dibs_task_leave(task);
+    expect_ok(status);
 }
 
 inline void owner::cancel() noexcept
@@ -345,6 +365,8 @@ inline void owner::refuse(std::shared_ptr<begun_lock> what, dibs_status status, 
     const std::lock_guard held(in.mutex);
     std::shared_ptr<begun_lock> *end = &in.refused;
 
+    if (in.ended)
+        return; /* what the inbox had would keep the inbox */
     what->refusal = status;
     std::snprintf(what->why, sizeof what->why, "%s", why);
     while (*end)
@@ -387,11 +409,16 @@ class queue {
     ~queue()
     {
         std::unordered_map<std::uintptr_t, std::shared_ptr<detail::begun_lock>> begun;
-        std::shared_ptr<detail::begun_lock> refused;
-        const std::lock_guard held(in_->mutex); /* ends before what it guarded does */
+        std::shared_ptr<detail::begun_lock> refused; /* ends behind the mutex */
 
-        begun.swap(in_->begun);
-        refused.swap(in_->refused);
+        {
+            const std::lock_guard held(in_->mutex);
+            in_->ended = true;
+            begun.swap(in_->begun);
+            refused.swap(in_->refused);
+        }
+        for (const auto &it : begun)
+            it.second->drop_listeners();
     }
 
     /* Readable while there is something to dispatch, for poll and its like alone. -1: see dibs_queue_fd. */
@@ -528,7 +555,7 @@ class task_guard {
         {
             const std::lock_guard locked(what->in->mutex);
             lost = what->lost;
-            if (!lost)
+            if (!lost && !what->in->ended)
                 what->on_lost.swap(listener);
         }
         if (lost)
@@ -544,7 +571,7 @@ class task_guard {
     {
         const std::shared_ptr<detail::begun_lock> what = held();
 
-        detail::expect_ok(what->by->check(what->name.c_str()));
+        what->by->check(what->name.c_str());
     }
 
     /* The fence of the hold, for the resource that the lock protects: see dibs_hold. 0 where the guard is empty. */
@@ -841,7 +868,8 @@ inline void task_guard::begin_release_for(std::unique_ptr<detail::listener> list
 
     {
         const std::lock_guard locked(what->in->mutex);
-        what->on_end = std::move(listener);
+        if (!what->in->ended)
+            what->on_end = std::move(listener);
     }
     what_.reset(); /* once that is begun, the function may run on another thread, and end this guard */
     const dibs_status status = what->by->begin(what, true);
@@ -849,6 +877,8 @@ inline void task_guard::begin_release_for(std::unique_ptr<detail::listener> list
         return;
     what_ = what;
     what->drop_listener();
+    if (status == DIBS_NOT_HELD)
+        detail::fail_without_task();
     detail::fail(status);
 }
 

@@ -309,6 +309,10 @@ void a_task_ends(dibs::runtime &rt)
     CHECK(becomes([&] { return !taken(rt, "kept"); }));
     CHECK_THROWS(dibs::errc::not_held, kept.lock.check());
     CHECK_THROWS(dibs::errc::not_held, kept.lock.begin_release([](const dibs_completion &) {}));
+    const char *const why = "the task has ended"; /* not what the thread's last failure was */
+    CHECK(error_of([&] { kept.lock.check(); }).what.find(why) != std::string::npos);
+    CHECK(error_of([&] { kept.lock.begin_release([](const dibs_completion &) {}); }).what.find(why) !=
+          std::string::npos);
     kept.lock.unlock();
     held.lock.unlock();
     CHECK(becomes([&] { return !taken(rt, "task ends"); }));
@@ -317,16 +321,19 @@ void a_task_ends(dibs::runtime &rt)
 void a_queue_ends(dibs::runtime &rt)
 {
     auto queue = std::make_optional<dibs::queue>();
-    told held, to;
+    const auto kept = std::make_shared<int>();
+    auto tells = [kept](const dibs_completion &, const dibs::task_guard &) { CHECK(false); };
+    told held;
     {
         dibs::task holder(rt), task(rt);
         CHECK(lock_now(*queue, holder, "queue ends", held));
-        task.begin_lock(*queue, "queue ends", to.function());
-        task.begin_lock(*queue, "more", to.function());
+        task.begin_lock(*queue, "queue ends", tells);
+        task.begin_lock(*queue, "more", tells); /* waits in the task */
+        CHECK(kept.use_count() == 4);
         queue.reset();
+        CHECK(kept.use_count() == 2); /* what is never called is not kept */
         held.lock.unlock();
     }
-    CHECK(to.times == 0);
     CHECK(becomes([&] { return !taken(rt, "queue ends"); }));
 }
 
