@@ -193,11 +193,11 @@ struct begun_lock {
     /* The queue has ended. What has no listener may be freed while a mutex is held. */
     void drop_listeners() noexcept
     {
-        std::unique_ptr<listener> end, lost; /* as in drop_listener */
+        std::unique_ptr<listener> of_end, of_loss; /* as in drop_listener */
         const std::lock_guard held(in->mutex);
 
-        end = std::move(on_end);
-        lost = std::move(on_lost);
+        of_end = std::move(on_end);
+        of_loss = std::move(on_lost);
     }
 
     dibs_status refusal = DIBS_OK;                  /* guarded by in->mutex: why it is in in->refused */
