@@ -76,13 +76,12 @@ static const char leave_text[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then 
                                  "redis.call('PUBLISH', 'handoff:' .. next, redis.call('INCR', KEYS[3])) return 1";
 static char enter_sha[48], leave_sha[48]; /* read-only while threads contend */
 
-static void load(const char *text, char sha[48])
+static void load_scripts(void)
 {
     redisContext *redis = bench_connect();
-    redisReply *reply = naive_command(redis, "SCRIPT LOAD %s", text);
 
-    snprintf(sha, 48, "%s", reply->str);
-    freeReplyObject(reply);
+    bench_load_script(redis, enter_text, enter_sha);
+    bench_load_script(redis, leave_text, leave_sha);
     redisFree(redis);
 }
 
@@ -176,10 +175,8 @@ static void start(unsigned threads)
     uint32_t handoff_ms = way == THROUGH_STORE ? DIBS_NO_HANDOFF : 0;
 
     runtime = way == RETRY || way == FLOOR || way == FIFO ? NULL : bench_open(handoff_ms);
-    if (way == FLOOR) {
-        load(enter_text, enter_sha);
-        load(leave_text, leave_sha);
-    }
+    if (way == FLOOR)
+        load_scripts();
     for (unsigned i = 0; i < threads; i++) {
         snprintf(contenders[i].token, sizeof contenders[i].token, "%u", i);
         if (way == RETRY || way == FLOOR)

@@ -6,7 +6,6 @@
 
 #include "support/bench.h"
 #include "support/common/cleanup.h"
-#include "support/common/naive_lock.h"
 #include "support/common/timing.h"
 #include "support/options.h"
 
@@ -113,10 +112,8 @@ static void make_relocks(struct batch *batch, int count)
 static const char *load(const struct batch *batch, const char *text)
 {
     static char sha[48];
-    redisReply *reply = naive_command(batch->redis, "SCRIPT LOAD %s", text);
 
-    snprintf(sha, sizeof sha, "%s", reply->str);
-    freeReplyObject(reply);
+    bench_load_script(batch->redis, text, sha);
     return sha;
 }
 

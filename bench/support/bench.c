@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "support/common/cleanup.h"
+#include "support/common/naive_lock.h"
 #include "support/common/redis_connect.h"
 #include "support/common/redis_process.h"
 #include "support/team.h"
@@ -117,6 +118,14 @@ redisReply *bench_next_reply(redisContext *redis)
     if (redisGetReply(redis, &reply) != REDIS_OK || ((redisReply *)reply)->type == REDIS_REPLY_ERROR)
         cleanup_fail("Redis: a reply could not be read");
     return reply;
+}
+
+void bench_load_script(redisContext *redis, const char *script, char sha[48])
+{
+    redisReply *reply = naive_command(redis, "SCRIPT LOAD %s", script);
+
+    snprintf(sha, 48, "%s", reply->str);
+    freeReplyObject(reply);
 }
 
 /* ----------------------------------------------------------------- program */

@@ -48,6 +48,9 @@ redisContext *bench_connect(void);
 /* The next reply of such a connection, the caller's to free. An error reply ends the program. */
 redisReply *bench_next_reply(redisContext *redis);
 
+/* Has the server load the script, and writes its SHA-1. */
+void bench_load_script(redisContext *redis, const char *script, char sha[48]);
+
 /* A thread with a small stack, so that a thousand are no matter. */
 pthread_t bench_thread(void *(*work)(void *arg), void *arg);
 

@@ -2,12 +2,10 @@
 
 #include <sched.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <sys/socket.h>
 
 #include "support/bench.h"
 #include "support/common/cleanup.h"
-#include "support/common/naive_lock.h"
 #include "support/common/timing.h"
 
 static const char release[] = "if redis.call('GET', KEYS[1]) == ARGV[1] then "
@@ -55,20 +53,12 @@ static redisReply *command(const struct plain *plain, const char *format, ...)
     return bench_next_reply(plain->redis);
 }
 
-static void load(struct plain *plain, const char *script, char sha[48])
-{
-    redisReply *reply = naive_command(plain->redis, "SCRIPT LOAD %s", script);
-
-    snprintf(sha, 48, "%s", reply->str);
-    freeReplyObject(reply);
-}
-
 void plain_open(struct plain *plain, bool polls)
 {
     plain->polls = polls;
     plain->redis = bench_connect();
-    load(plain, release, plain->release);
-    load(plain, fenced, plain->fenced);
+    bench_load_script(plain->redis, release, plain->release);
+    bench_load_script(plain->redis, fenced, plain->fenced);
 }
 
 void plain_close(struct plain *plain)

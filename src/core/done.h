@@ -46,7 +46,7 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
 
 /* ---------------------------------------------------------------------- losses */
 
-/* The holder of the lease learns that it is lost, if a completion is there to say so. A task that was freed does not.
+/* The holder of the lease, unless it is a task that was freed, learns of the loss if a completion is there to say so.
  */
 void dibs__loss_tell(struct dibs__lease *lease);
 
@@ -61,7 +61,7 @@ void dibs__loss_forget(struct dibs__lease *lease);
 
 /*
  * The losses of the task that the program took, whose names it may look at until
- * the task's next call begins: they become the caller's, which frees them once
+ * the task's next call has begun: they become the caller's, which frees them once
  * it needs no name that the program gave it.
  */
 struct dibs__done *dibs__losses_take_back(dibs_task *task);

@@ -216,11 +216,11 @@ static void release_own_holds(struct dibs__core *core)
 }
 
 /*
- * exit(3), or the return from main: releases what the calling thread holds,
- * and what is kept. What other threads hold stays, because they run on until the process is gone,
- * maybe in the midst of what the lock is for. A destructor comes behind all
- * handlers of atexit(3) and the destructors of C++ objects, which may still need
- * the lock. Nothing is done where a signal handler called exit in the midst of a
+ * exit(3), or the return from main: releases what the calling thread holds, and
+ * what is kept. What other threads hold stays, because they run on until the
+ * process is gone, maybe in the midst of what the lock is for. A destructor comes
+ * behind all handlers of atexit(3) and the destructors of C++ objects, which may
+ * still need the lock. Nothing is done where a signal handler called exit in the midst of a
  * call of dibs, which may have locked anything. Afterwards the thread is refused
  * what it asks: its own lock would never be handed over to it.
  */
