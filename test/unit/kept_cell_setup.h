@@ -1,0 +1,200 @@
+/* Cells with leases that the process keeps, without a store: shared by the tests of core/kept.c. */
+#ifndef DIBS_TEST_KEPT_CELL_SETUP_H
+#define DIBS_TEST_KEPT_CELL_SETUP_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/asker.h"
+#include "core/handover.h"
+#include "core/kept.h"
+#include "core/turn.h"
+#include "support/moved_clock.h"
+#include "support/test.h"
+
+#define KEEP_MS 100
+#define LEASE_MS 30000
+#define SHORT_MS (4 * KEEP_MS) /* the length of a lease while it is kept */
+#define IN_A_ROW 3             /* locks of a name before a lease of it is kept */
+#define HABITS 64              /* names of a shard that are remembered, by their hashes */
+
+static const struct dibs__leaving told_nothing = {.learned = DIBS__LEARNED_NOTHING};
+
+struct keeping {
+    struct moved_clock clock;
+    atomic_bool closing;
+    struct dibs__cells *cells;
+    struct dibs__turn turn;    /* of the lock that was taken last */
+    struct dibs__wanted after; /* of the unlock that came last */
+    uint64_t sequence;
+};
+
+static inline int setup(void **state)
+{
+    struct keeping *k = calloc(1, sizeof *k);
+
+    moved_clock_init(&k->clock);
+    k->cells = dibs__cells_new(&k->clock.clock, &k->closing, 1000);
+    if (!k->cells || !dibs__kept_begin(k->cells, KEEP_MS))
+        return -1;
+    atomic_store(&k->cells->recallable, true);
+    *state = k;
+    return 0;
+}
+
+static inline int teardown(void **state)
+{
+    struct keeping *k = *state;
+
+    dibs__cells_free(k->cells);
+    moved_clock_destroy(&k->clock);
+    free(k);
+    return 0;
+}
+
+static inline void take(struct keeping *k, const char *name, uint32_t lease_ms)
+{
+    k->turn = (struct dibs__turn){.name = name, .name_size = strlen(name), .lease_ms = lease_ms, .one_try = true};
+    assert_status(DIBS_OK, dibs__turn_take(k->cells, &k->turn));
+}
+
+static inline struct dibs__lease *new_lease(struct keeping *k, const char *name, uint32_t lease_ms, bool keeps)
+{
+    struct dibs__lease *lease = dibs__lease_new(1, name, strlen(name), DIBS__TOKEN_MAX);
+
+    lease->token = (struct dibs__token){.sequence = ++k->sequence, .keeps = keeps};
+    lease->asked_ms = lease_ms;
+    lease->granted_at = moved_clock_now(&k->clock);
+    atomic_store(&lease->deadline, dibs__lease_deadline(lease->granted_at, lease_ms));
+    return lease;
+}
+
+/* The store grants a lease to the turn that k->turn has. The reference is the caller's. */
+static inline struct dibs__lease *grant(struct keeping *k, bool contended)
+{
+    struct dibs__lease *lease = new_lease(k, k->turn.name, k->turn.lease_ms, k->turn.keeps);
+
+    lease->contended = contended;
+    dibs__asker_begin(k->turn.cell, lease);
+    dibs__turn_granted(k->turn.cell, lease);
+    return lease;
+}
+
+/* Gives the lease up, with the caller's reference. True: it is kept. */
+static inline bool unlock(struct keeping *k, struct dibs__lease *lease)
+{
+    k->after = (struct dibs__wanted){0};
+    enum dibs__parting parting = dibs__handover_part(k->cells, lease, moved_clock_now(&k->clock), &k->after);
+
+    assert_true(parting == DIBS__PART_KEPT || parting == DIBS__PART_RELEASE);
+    if (parting == DIBS__PART_RELEASE)
+        dibs__handover_end(k->cells, lease, NULL);
+    dibs__lease_unref(lease);
+    return parting == DIBS__PART_KEPT;
+}
+
+/* A lock and an unlock. True: its lease is kept. */
+static inline bool use_as(struct keeping *k, const char *name, uint32_t lease_ms, bool contended)
+{
+    take(k, name, lease_ms);
+    assert_int_equal(k->turn.kind, DIBS__TURN_TO_ASK);
+    assert_null(k->turn.unfit);
+    return unlock(k, grant(k, contended));
+}
+
+static inline bool use(struct keeping *k, const char *name)
+{
+    return use_as(k, name, LEASE_MS, false);
+}
+
+/* From here on the leases of the name are kept. */
+static inline void make_a_habit(struct keeping *k, const char *name)
+{
+    for (unsigned i = 0; i < IN_A_ROW; i++)
+        assert_false(use(k, name));
+}
+
+/* Locks a name that is a habit, by a lease that may be kept. */
+static inline struct dibs__lease *hold_again(struct keeping *k, const char *name)
+{
+    take(k, name, LEASE_MS);
+    assert_true(k->turn.keeps);
+    return grant(k, false);
+}
+
+static inline struct dibs__lease *hold(struct keeping *k, const char *name)
+{
+    make_a_habit(k, name);
+    return hold_again(k, name);
+}
+
+/* Locks and unlocks the name until its lease is kept. That is borrowed: it stands in its cell. */
+static inline struct dibs__lease *keep(struct keeping *k, const char *name)
+{
+    struct dibs__lease *lease = hold(k, name);
+
+    assert_true(unlock(k, lease));
+    return lease;
+}
+
+static inline void drop(struct keeping *k, const char *name)
+{
+    struct dibs__lease *lease = dibs__kept_drop(k->cells, name, strlen(name));
+
+    assert_non_null(lease);
+    dibs__lease_unref(lease);
+}
+
+/* The time has come at which the lease must be looked at. True: it was given back. */
+static inline bool look(struct keeping *k, struct dibs__lease *lease, bool *tells)
+{
+    bool give_back;
+
+    moved_clock_set(&k->clock, atomic_load(&lease->keeping.look_at));
+    dibs__kept_look(k->cells, lease, &give_back, tells);
+    return give_back;
+}
+
+/* The kept lease is too old to be taken again, or is another one: the calling thread must ask the store. */
+static inline void find_unfit(struct keeping *k, const struct dibs__lease *lease, uint32_t lease_ms)
+{
+    take(k, "a", lease_ms);
+    assert_int_equal(k->turn.kind, DIBS__TURN_TO_ASK);
+    assert_ptr_equal(k->turn.unfit, lease);
+    assert_int_equal(dibs__kept_count(k->cells), 0);
+    dibs__lease_unref(k->turn.unfit);
+    dibs__turn_give_up(k->cells, k->turn.cell, NULL, &told_nothing);
+}
+
+/* The next name whose cell is in the shard of that name, and whose hash falls to the same place, if that matters. */
+static inline void find_name_beside(struct keeping *k, const char *first, bool same_place, unsigned *number,
+                                    char name[16])
+{
+    uint64_t hash, its;
+    struct dibs__shard *shard = dibs__cells_lock_shard(k->cells, first, strlen(first), &hash), *other;
+
+    dibs__shard_mutex_unlock(&shard->mutex);
+    do {
+        snprintf(name, 16, "n%u", (*number)++);
+        other = dibs__cells_lock_shard(k->cells, name, strlen(name), &its);
+        dibs__shard_mutex_unlock(&other->mutex);
+    } while (other != shard || (same_place && its % HABITS != hash % HABITS));
+}
+
+/* Another process asks for the lock of that lease. True: the lease was kept, and was given back. */
+static inline bool recall(struct keeping *k, const struct dibs__lease *lease, bool *tells)
+{
+    const struct dibs__token_form form = {.tail = ":", .tail_size = 1};
+    char token[DIBS__TOKEN_MAX], name[DIBS_NAME_MAX + 1];
+    bool give_back;
+
+    dibs__token_write(&form, &lease->token, token);
+    strcpy(name, lease->name);
+    struct dibs__lease *found = dibs__kept_recall(k->cells, name, token, &give_back, tells);
+    assert_ptr_equal(found, lease);
+    dibs__lease_unref(found);
+    return give_back;
+}
+
+#endif

@@ -1,0 +1,202 @@
+/* Kept leases in their cells, without a store: who may take them again, and when they are given back. */
+#include "unit/kept_cell_setup.h"
+
+#define STEPS_BEFORE_RAISE 64
+
+/* -------------------------------------------------------------------------- taken again */
+
+static void a_kept_lease_is_taken_again_with_the_next_fence(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+    uint64_t fence = dibs__lease_fence(lease);
+
+    for (unsigned i = 1; i <= 10; i++) {
+        moved_clock_advance(&k->clock, MS(1));
+        take(k, "a", LEASE_MS);
+        assert_int_equal(k->turn.kind, DIBS__TURN_HANDED);
+        assert_true(k->turn.retaken);
+        assert_ptr_equal(k->turn.lease, lease);
+        assert_int_equal(k->turn.retaken_at, moved_clock_now(&k->clock));
+        assert_int_equal(dibs__lease_fence(lease), fence + i);
+        assert_true(unlock(k, lease));
+    }
+    drop(k, "a");
+}
+
+static void a_kept_lease_that_does_not_fit_is_given_back(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+
+    find_unfit(k, lease, LEASE_MS + 1);
+}
+
+static void a_kept_lease_of_which_less_than_half_is_left_is_given_back(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+
+    atomic_store(&lease->deadline, moved_clock_now(&k->clock) + MS(SHORT_MS) / 2);
+    take(k, "a", LEASE_MS);
+    assert_ptr_equal(k->turn.lease, lease);
+    assert_true(unlock(k, lease));
+    moved_clock_advance(&k->clock, 1);
+    find_unfit(k, lease, LEASE_MS);
+}
+
+/* So that a client which only looks now and then finds the lock free. */
+
+static void a_lease_is_not_kept_beyond_twenty_times_keep(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+
+    moved_clock_advance(&k->clock, 19 * MS(KEEP_MS) - 1);
+    take(k, "a", LEASE_MS);
+    assert_ptr_equal(k->turn.lease, lease);
+    moved_clock_advance(&k->clock, 1);
+    assert_false(unlock(k, lease));
+    for (unsigned i = 0; i < 2 * IN_A_ROW; i++)
+        assert_false(use(k, "a"));
+    moved_clock_advance(&k->clock, 5 * MS(KEEP_MS) - 1);
+    assert_false(use(k, "a"));
+    moved_clock_advance(&k->clock, 1);
+    assert_true(use(k, "a"));
+    drop(k, "a");
+}
+
+static void the_next_user_says_so_where_the_store_was_told_that_nobody_uses_the_lease(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+    bool tells;
+
+    assert_false(look(k, lease, &tells));
+    assert_int_equal(atomic_load(&lease->keeping.use), DIBS__USE_KEPT);
+    take(k, "a", LEASE_MS);
+    assert_true(k->turn.tells);
+    assert_int_equal(atomic_load(&lease->keeping.use), DIBS__USE_HELD);
+    assert_true(unlock(k, lease));
+    take(k, "a", LEASE_MS);
+    assert_false(k->turn.tells);
+    assert_true(unlock(k, lease));
+    drop(k, "a");
+}
+
+static void more_fences_are_asked_for_before_they_are_used_up(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+
+    for (unsigned step = 1; step < 2 * STEPS_BEFORE_RAISE; step++) {
+        take(k, "a", LEASE_MS);
+        assert_true(unlock(k, lease));
+        assert_int_equal(atomic_load(&lease->keeping.raise), step >= STEPS_BEFORE_RAISE);
+        assert_int_equal(k->after.tells, step == STEPS_BEFORE_RAISE);
+    }
+    atomic_store(&lease->keeping.raise, false);
+    atomic_store(&lease->steps, UINT32_MAX - 1);
+    atomic_store(&lease->step, UINT32_MAX - 3);
+    take(k, "a", LEASE_MS);
+    assert_true(unlock(k, lease));
+    assert_false(atomic_load(&lease->keeping.raise)); /* there are no more */
+    atomic_store(&lease->step, UINT32_MAX - 1);
+    find_unfit(k, lease, LEASE_MS);
+}
+
+/* -------------------------------------------------------------------------- given back */
+
+static void an_unused_lease_is_told_to_be_kept_and_then_given_back(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+    bool tells;
+
+    assert_true(k->after.tells);
+    assert_int_equal(atomic_load(&lease->keeping.look_at), lease->granted_at + MS(5));
+    assert_false(look(k, lease, &tells));
+    assert_true(tells);
+    assert_int_equal(atomic_load(&lease->keeping.use), DIBS__USE_KEPT);
+    assert_int_equal(atomic_load(&lease->keeping.look_at), lease->granted_at + MS(KEEP_MS));
+    dibs__lease_ref(lease);
+    assert_true(look(k, lease, &tells));
+    assert_int_equal(dibs__kept_count(k->cells), 0);
+    assert_true(atomic_load(&lease->loss_told));
+    dibs__lease_unref(lease);
+}
+
+static void a_lease_that_is_kept_for_less_than_five_ms_is_looked_at_then(void **state)
+{
+    struct keeping *k = *state;
+    bool tells;
+
+    k->cells->keep = MS(3);
+    struct dibs__lease *lease = keep(k, "a");
+    assert_int_equal(atomic_load(&lease->keeping.look_at), lease->granted_at + MS(3));
+    dibs__lease_ref(lease);
+    assert_true(look(k, lease, &tells));
+    dibs__lease_unref(lease);
+}
+
+/* Whoever asks for it may have recalled it unheard. */
+
+static void the_store_is_asked_now_and_then_whether_others_want_a_lease_that_is_used_again_and_again(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+    unsigned asked = 0;
+
+    for (int64_t end = lease->granted_at + MS(10) * SHORT_MS / 4; moved_clock_now(&k->clock) < end;) {
+        bool tells = false, looked = moved_clock_now(&k->clock) >= atomic_load(&lease->keeping.look_at);
+        if (looked)
+            assert_false(look(k, lease, &tells));
+        asked += atomic_exchange(&lease->keeping.tell, false);
+        take(k, "a", LEASE_MS);
+        assert_ptr_equal(k->turn.lease, lease);
+        assert_true(unlock(k, lease));
+        moved_clock_advance(&k->clock, MS(1));
+    }
+    assert_in_range(asked, 4, 5); /* in 1,000 ms, each 200 ms */
+    atomic_store(&lease->keeping.use, DIBS__USE_WANTED);
+    moved_clock_advance(&k->clock, MS(SHORT_MS) / 2);
+    take(k, "a", LEASE_MS);
+    bool tells;
+    dibs__kept_look(k->cells, lease, &(bool){false}, &tells);
+    assert_false(tells); /* the store has said so already */
+    unlock(k, lease);
+    drop(k, "a");
+}
+
+static void a_lost_lease_is_not_kept_any_more(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+
+    dibs__lease_ref(lease);
+    dibs__lease_lose(lease);
+    assert_true(dibs__kept_end(k->cells, lease));
+    assert_false(dibs__kept_end(k->cells, lease));
+    assert_int_equal(dibs__kept_count(k->cells), 0);
+    dibs__lease_unref(lease);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_kept_lease_is_taken_again_with_the_next_fence),
+        TEST(a_kept_lease_that_does_not_fit_is_given_back),
+        TEST(a_kept_lease_of_which_less_than_half_is_left_is_given_back),
+        TEST(a_lease_is_not_kept_beyond_twenty_times_keep),
+        TEST(the_next_user_says_so_where_the_store_was_told_that_nobody_uses_the_lease),
+        TEST(more_fences_are_asked_for_before_they_are_used_up),
+        TEST(an_unused_lease_is_told_to_be_kept_and_then_given_back),
+        TEST(a_lease_that_is_kept_for_less_than_five_ms_is_looked_at_then),
+        TEST(the_store_is_asked_now_and_then_whether_others_want_a_lease_that_is_used_again_and_again),
+        TEST(a_lost_lease_is_not_kept_any_more),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

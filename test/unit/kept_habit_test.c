@@ -1,0 +1,266 @@
+/* Which leases are kept: what a process did with a name before, how much is left of the lease, and what a recall
+ * changes. */
+#include "unit/kept_cell_setup.h"
+
+#define MOST 64 /* leases of a shard that are kept */
+
+/* -------------------------------------------------------------------------- what is kept */
+
+static void the_lease_of_the_fourth_lock_in_a_row_is_kept(void **state)
+{
+    struct keeping *k = *state;
+
+    make_a_habit(k, "a");
+    assert_true(use(k, "a"));
+    assert_int_equal(dibs__kept_count(k->cells), 1);
+    assert_false(use(k, "b"));
+    drop(k, "a");
+}
+
+static void a_lock_that_had_to_be_waited_for_ends_the_row(void **state)
+{
+    struct keeping *k = *state;
+
+    make_a_habit(k, "a");
+    assert_false(use_as(k, "a", LEASE_MS, true)); /* though its token says that it may be kept */
+    make_a_habit(k, "a");
+    assert_true(use(k, "a"));
+    drop(k, "a");
+}
+
+static void an_extended_lease_is_not_kept(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = hold(k, "a");
+
+    atomic_store(&lease->extended, true);
+    assert_false(unlock(k, lease));
+}
+
+static void no_lease_is_kept_while_the_store_recalls_none(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = hold(k, "a");
+
+    atomic_store(&k->cells->recallable, false);
+    assert_false(unlock(k, lease));
+    atomic_store(&k->cells->recallable, true);
+    lease = hold_again(k, "a");
+    assert_true(unlock(k, lease));
+    atomic_store(&k->cells->recallable, false);
+    find_unfit(k, lease, LEASE_MS);
+}
+
+/* Of the length that it has while it is kept. */
+static void a_lease_of_which_less_than_half_is_left_is_not_kept(void **state)
+{
+    static const struct {
+        uint32_t lease_ms, half_ms;
+    } cases[] = {{LEASE_MS, SHORT_MS / 2}, {120, 60}};
+    struct keeping *k = *state;
+
+    make_a_habit(k, "a");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int short_of_it = 0; short_of_it < 2; short_of_it++) {
+            take(k, "a", cases[i].lease_ms);
+            struct dibs__lease *lease = grant(k, false);
+            int64_t now = moved_clock_now(&k->clock);
+            atomic_store(&lease->deadline, now + MS(cases[i].half_ms) - short_of_it);
+            assert_int_equal(unlock(k, lease), !short_of_it);
+            if (!short_of_it)
+                drop(k, "a");
+        }
+}
+
+static void names_are_remembered_each_for_itself(void **state)
+{
+    struct keeping *k = *state;
+
+    assert_false(use(k, "a"));
+    assert_false(use(k, "b"));
+    assert_false(use(k, "a"));
+    assert_false(use(k, "b"));
+    assert_false(use(k, "a"));
+    assert_false(use(k, "b"));
+    assert_true(use(k, "a"));
+    assert_true(use(k, "b"));
+    assert_int_equal(dibs__kept_count(k->cells), 2);
+    drop(k, "a");
+    assert_int_equal(dibs__kept_count(k->cells), 1);
+    drop(k, "b");
+}
+
+/* Where two names fall to the same place, the one that was recalled is the one to remember. */
+static void a_recalled_name_is_not_forgotten_for_another(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+    unsigned number = 0;
+    char other[16];
+    bool tells;
+
+    find_name_beside(k, "a", true, &number, other);
+    dibs__lease_ref(lease);
+    assert_true(recall(k, lease, &tells));
+    dibs__lease_unref(lease);
+    for (unsigned i = 0; i < 2 * IN_A_ROW; i++)
+        assert_false(use(k, other));
+    make_a_habit(k, "a");
+    assert_false(use(k, "a"));
+    moved_clock_advance(&k->clock, MS(100));
+    assert_true(use(k, "a"));
+    drop(k, "a");
+}
+
+static void sixty_four_leases_of_a_shard_are_kept(void **state)
+{
+    struct keeping *k = *state;
+    char names[MOST + 1][16], first[16];
+    unsigned number = 0;
+    bool tells;
+
+    find_name_beside(k, "a", false, &number, first);
+    for (size_t i = 0; i <= MOST; i++) {
+        find_name_beside(k, "a", false, &number, names[i]);
+        make_a_habit(k, names[i]);
+        assert_int_equal(use(k, names[i]), i < MOST);
+    }
+    take(k, names[0], LEASE_MS);
+    struct dibs__lease *in_use = k->turn.lease;
+    assert_false(look(k, in_use, &tells)); /* it is not looked at any more: another may be kept */
+    make_a_habit(k, first);
+    assert_true(use(k, first));
+    assert_int_equal(dibs__kept_count(k->cells), MOST);
+    assert_false(unlock(k, in_use));
+}
+
+/* -------------------------------------------------------------------------- what is not kept for a while */
+
+static void a_name_whose_lease_was_found_too_old_is_not_kept_for_a_while(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+
+    moved_clock_advance(&k->clock, 19 * MS(KEEP_MS));
+    find_unfit(k, lease, LEASE_MS);
+    make_a_habit(k, "a");
+    moved_clock_advance(&k->clock, 5 * MS(KEEP_MS) - 1);
+    assert_false(use(k, "a"));
+    moved_clock_advance(&k->clock, 1);
+    assert_true(use(k, "a"));
+    drop(k, "a");
+}
+
+static void the_longer_of_two_pauses_counts(void **state)
+{
+    struct keeping *k = *state;
+    bool tells;
+
+    k->cells->keep = MS(10);
+    struct dibs__lease *lease = hold(k, "a");
+    moved_clock_advance(&k->clock, 19 * MS(10));
+    assert_false(recall(k, lease, &tells));
+    assert_false(unlock(k, lease)); /* of 50 ms */
+    make_a_habit(k, "a");
+    moved_clock_advance(&k->clock, MS(100) - 1);
+    assert_false(use(k, "a"));
+    moved_clock_advance(&k->clock, 1);
+    assert_true(use(k, "a"));
+    drop(k, "a");
+}
+
+static void a_recalled_name_is_not_kept_for_a_while_that_doubles(void **state)
+{
+    static const int pauses_ms[] = {100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000};
+    struct keeping *k = *state;
+
+    make_a_habit(k, "a");
+    for (size_t i = 0; i < sizeof pauses_ms / sizeof pauses_ms[0]; i++) {
+        struct dibs__lease *lease = hold_again(k, "a");
+        bool tells;
+        dibs__lease_ref(lease);
+        assert_true(unlock(k, lease));
+        assert_true(recall(k, lease, &tells));
+        assert_false(tells);
+        dibs__lease_unref(lease);
+        make_a_habit(k, "a");
+        moved_clock_advance(&k->clock, MS(pauses_ms[i]) - 1);
+        assert_false(use(k, "a"));
+        moved_clock_advance(&k->clock, 1);
+    }
+    assert_true(use(k, "a"));
+    drop(k, "a");
+}
+
+static void a_recalled_lease_in_use_is_not_kept_afterwards(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = hold(k, "a");
+    bool tells;
+
+    assert_false(recall(k, lease, &tells));
+    assert_true(tells);
+    assert_int_equal(atomic_load(&lease->keeping.use), DIBS__USE_WANTED);
+    assert_true(atomic_load(&lease->keeping.tell));
+    moved_clock_advance(&k->clock, MS(100)); /* the pause is over, but not the lease that was recalled */
+    assert_false(unlock(k, lease));
+    make_a_habit(k, "a");
+    assert_true(use(k, "a"));
+    drop(k, "a");
+}
+
+static void a_recall_that_comes_twice_is_one(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = hold(k, "a");
+    bool tells;
+
+    assert_false(recall(k, lease, &tells));
+    moved_clock_advance(&k->clock, MS(99));
+    assert_false(recall(k, lease, &tells));
+    assert_false(unlock(k, lease));
+    make_a_habit(k, "a");
+    assert_false(use(k, "a"));
+    moved_clock_advance(&k->clock, MS(1));
+    assert_true(use(k, "a"));
+    drop(k, "a");
+}
+
+static void a_recall_ends_the_row(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+    bool tells;
+
+    dibs__lease_ref(lease);
+    assert_true(recall(k, lease, &tells));
+    dibs__lease_unref(lease);
+    moved_clock_advance(&k->clock, MS(100));
+    make_a_habit(k, "a");
+    assert_true(use(k, "a"));
+    drop(k, "a");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_lease_of_the_fourth_lock_in_a_row_is_kept),
+        TEST(a_lock_that_had_to_be_waited_for_ends_the_row),
+        TEST(an_extended_lease_is_not_kept),
+        TEST(no_lease_is_kept_while_the_store_recalls_none),
+        TEST(a_lease_of_which_less_than_half_is_left_is_not_kept),
+        TEST(names_are_remembered_each_for_itself),
+        TEST(a_recalled_name_is_not_forgotten_for_another),
+        TEST(sixty_four_leases_of_a_shard_are_kept),
+        TEST(a_name_whose_lease_was_found_too_old_is_not_kept_for_a_while),
+        TEST(the_longer_of_two_pauses_counts),
+        TEST(a_recalled_name_is_not_kept_for_a_while_that_doubles),
+        TEST(a_recalled_lease_in_use_is_not_kept_afterwards),
+        TEST(a_recall_that_comes_twice_is_one),
+        TEST(a_recall_ends_the_row),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
