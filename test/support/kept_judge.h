@@ -22,8 +22,10 @@ typedef struct kept_judge {
     _Atomic uint64_t lost;           /* holds that were lost before they ended */
     _Atomic uint64_t unavailable;    /* acquires that failed because of the store */
     _Atomic uint64_t together;       /* holds whose lease was good when somebody else had come in */
-    _Atomic uint64_t fallen;         /* holds whose lease was good, and whose fence was no larger than one before */
-    _Atomic uint64_t odd;            /* calls that returned what they must not */
+    _Atomic uint64_t fallen;    /* holds of a new lease that was good, and whose fence was no larger than one before */
+    _Atomic uint64_t overtaken; /* the same, of the lease that the process had of the name before: another was granted
+                                   the lock meanwhile */
+    _Atomic uint64_t odd;       /* calls that returned what they must not */
     kept_place places[KEPT_NAMES];
 } kept_judge;
 

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <signal.h>
@@ -39,6 +40,7 @@ static unsigned process;
 static uint64_t lease_ms;
 static atomic_bool stop;
 static char names[KEPT_NAMES][16];
+static _Atomic uint64_t leases[KEPT_NAMES]; /* the number of the lease under which each name was held here last */
 
 static uint64_t draw(struct thread *t)
 {
@@ -71,6 +73,30 @@ static void take_time(struct thread *t)
         pause_us(draw(t) % 2000);
 }
 
+/* The number that no other lease of this process has. */
+static uint64_t number_of_lease(unsigned name)
+{
+    char token[192] = ":0";
+
+    if (dibs_token_of(rt, names[name], token) == DIBS_NOT_HELD)
+        complain(&judge->odd, names[name], "dibs_token_of");
+    return strtoull(strrchr(token, ':') + 1, NULL, 10);
+}
+
+/* A lease that the process uses again has fences from before another was granted the lock. */
+static void judge_fence(unsigned name, uint64_t fence)
+{
+    uint64_t most = raise_to(&judge->places[name].fence, fence), lease = number_of_lease(name);
+    bool again = atomic_exchange(&leases[name], lease) == lease;
+
+    if (fence > most || dibs_check(rt, names[name]) != DIBS_OK)
+        return;
+    if (again)
+        complain(&judge->overtaken, names[name], "the lease was overtaken");
+    else
+        complain(&judge->fallen, names[name], "the fence does not rise");
+}
+
 /*
  * Whether the lease is good is asked after what looks wrong was seen: a holder that was stopped for longer than its
  * lease has lost it.
@@ -84,8 +110,7 @@ static void be_inside(struct thread *t, unsigned name, bool takes_time)
     atomic_store(&place->inside, me);
     if (dibs_hold_of(rt, names[name], &hold) == DIBS_NOT_HELD)
         complain(&judge->odd, names[name], "dibs_hold_of");
-    if (hold.fence <= raise_to(&place->fence, hold.fence) && dibs_check(rt, names[name]) == DIBS_OK)
-        complain(&judge->fallen, names[name], "the fence does not rise");
+    judge_fence(name, hold.fence);
     if (takes_time || draw(t) % SLOW_OF == 0)
         take_time(t);
     if (!atomic_compare_exchange_strong(&place->inside, &me, 0) && dibs_check(rt, names[name]) == DIBS_OK)
