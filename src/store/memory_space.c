@@ -540,7 +540,7 @@ void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock
         struct dibs__space_user *user = served->user;
         struct dibs__space_waiter *next = served->next, **end = &next;
         const struct dibs__grant news = {name, served->token, served->number, served->fence, served->fence == 0};
-        bool wanted = user->listener.granted(user->listener.context, &news);
+        bool wanted = user->listener.granted(user->listener.source, &news);
 
         dibs__space_mutex_lock(&space->mutex);
         if (--user->pushes == 0)

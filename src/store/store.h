@@ -377,23 +377,30 @@ struct dibs__batch {
     void *context;
 };
 
-/* What a store reports. Called by any thread, also within the store's own calls, and with none of its mutexes held, but
-   for `reachable`, which comes under a mutex of its own so that its order is right. */
+/*
+ * What a store reports. Called by any thread, also within the store's own calls, and with none of its mutexes held, but
+ * for `reachable`, which comes under a mutex so that its order is right.
+ *
+ * What means the same whichever store reports it has `context`: a store that stands on others gives its own context and
+ * functions to each of them, and has no part in these reports. The others it hears itself: `source` says of which store.
+ */
 struct dibs__listener {
     void *context;
-    void (*wake)(void *context);                                     /* call interest again */
-    bool (*granted)(void *context, const struct dibs__grant *grant); /* false: no attempt or lease here has the token */
-    void (*ask_again)(void *context);      /* grants may have been missed: whoever waits must ask */
-    void (*server_changed)(void *context); /* the scheduler's: renewals go to another server now; is_unconfirmed must
-                                         be asked again of every lease */
-    void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
+    void (*wake)(void *context);                  /* call interest again */
     void (*wake_by)(void *context, int64_t when); /* interest names that time, or an earlier one, from now on */
+    void (*ask_again)(void *context);             /* grants may have been missed: whoever waits must ask */
 
     /* Only of a store that watches. A hint: the lock that was watched may be gone or another's; NULL: any lock. It may
      * come late, twice, or for what this process did itself. */
     void (*changed)(void *context, const char *name);
-    void (*watching)(void *context, bool on); /* the scheduler's: true: what is watched is told from now on; false:
-                                                 nothing is watched any more */
+
+    void *source;
+    bool (*granted)(void *source, const struct dibs__grant *grant); /* false: no attempt or lease here has the token */
+    void (*server_changed)(void *source); /* the scheduler's: renewals go to another server now; is_unconfirmed must be
+                                             asked again of every lease */
+    void (*reachable)(void *source, bool up, const char *detail); /* only when it changes */
+    void (*watching)(void *source, bool on); /* only of a store that watches; the scheduler's: true: what is watched is
+                                                told from now on; false: nothing is watched any more */
 };
 
 struct dibs__counters {

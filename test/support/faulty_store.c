@@ -247,75 +247,30 @@ static dibs_status examine(struct dibs__store *base, struct dibs__examination *e
 
 /* ------------------------------------------------------------- the listener */
 
-static void on_wake(void *context)
+static bool on_granted(void *source, const struct dibs__grant *grant)
 {
-    struct faulty_store *store = context;
-
-    store->listener.wake(store->listener.context);
-}
-
-static void on_wake_by(void *context, int64_t when)
-{
-    struct faulty_store *store = context;
-
-    store->listener.wake_by(store->listener.context, when);
-}
-
-static bool on_granted(void *context, const struct dibs__grant *grant)
-{
-    struct faulty_store *store = context;
+    struct faulty_store *store = source;
 
     pthread_mutex_lock(&store->faults->mutex);
     store->faults->pushes++;
     bool lost = store->faults->pushes_lost;
     pthread_mutex_unlock(&store->faults->mutex);
-    return lost || store->listener.granted(store->listener.context, grant);
-}
-
-static void on_ask_again(void *context)
-{
-    struct faulty_store *store = context;
-
-    store->listener.ask_again(store->listener.context);
-}
-
-static void on_server_changed(void *context)
-{
-    struct faulty_store *store = context;
-
-    store->listener.server_changed(store->listener.context);
-}
-
-static void on_reachable(void *context, bool up, const char *detail)
-{
-    struct faulty_store *store = context;
-
-    store->listener.reachable(store->listener.context, up, detail);
-}
-
-static void on_changed(void *context, const char *name)
-{
-    struct faulty_store *store = context;
-
-    store->listener.changed(store->listener.context, name);
-}
-
-static void on_watching(void *context, bool on)
-{
-    struct faulty_store *store = context;
-
-    store->listener.watching(store->listener.context, on);
+    return lost || store->listener.granted(store->listener.source, grant);
 }
 
 void faulty_store_change(struct dibs__store *base, const char *name)
 {
-    on_changed(of(base), name);
+    const struct dibs__listener *listener = &of(base)->listener;
+
+    listener->changed(listener->context, name);
 }
 
 void faulty_store_watching(struct dibs__store *base, bool on)
 {
     atomic_store(&of(base)->watching, on ? 1 : -1);
-    on_wake(of(base));
+    const struct dibs__listener *listener = &of(base)->listener;
+
+    listener->wake(listener->context);
 }
 
 /* ------------------------------------------------------------ the scheduler */
@@ -475,7 +430,7 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     int watching = atomic_exchange(&store->watching, 0);
 
     if (watching != 0)
-        on_watching(store, watching > 0);
+        store->listener.watching(store->listener.source, watching > 0);
     while ((kept = take_kept(store, false))) {
         kept->batch->done(kept->batch, &kept->error);
         free(kept);
@@ -534,8 +489,8 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
     store->faults = faults_current();
     store->listener = config->listener;
     store->counters = config->counters;
-    inner.listener = (struct dibs__listener){store,        on_wake,    on_granted, on_ask_again, on_server_changed,
-                                             on_reachable, on_wake_by, on_changed, on_watching};
+    inner.listener.source = store;
+    inner.listener.granted = on_granted;
     if (dibs__store_open(&store->inner, &inner, error) != DIBS_OK) {
         free(store);
         return error->status;

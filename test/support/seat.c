@@ -121,8 +121,14 @@ void seat_open(struct seat *seat, const struct dibs__store_config *config)
     full.command_timeout_ms = full.command_timeout_ms ? full.command_timeout_ms : LIMIT_MS;
     full.access = seat->access = config->access ? config->access : calloc(1, sizeof *seat->access);
     full.clock = &dibs__system_clock;
-    full.listener =
-        (struct dibs__listener){seat, on_wake, on_granted, ignore, ignore, on_reachable, on_wake_by, NULL, NULL};
+    full.listener = (struct dibs__listener){.context = seat,
+                                            .wake = on_wake,
+                                            .wake_by = on_wake_by,
+                                            .ask_again = ignore,
+                                            .source = seat,
+                                            .granted = on_granted,
+                                            .server_changed = ignore,
+                                            .reachable = on_reachable};
     full.counters = &seat->counters;
     pthread_mutex_init(&seat->mutex, NULL);
     assert_true(dibs__wake_init(&seat->wake));

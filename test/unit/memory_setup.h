@@ -68,6 +68,17 @@ static inline void reachable(void *context, bool up, const char *detail)
     (void)detail;
 }
 
+static inline struct dibs__listener listener_for(void *user,
+                                                 bool (*user_granted)(void *user, const struct dibs__grant *grant))
+{
+    return (struct dibs__listener){.wake = wake,
+                                   .ask_again = ask_again,
+                                   .source = user,
+                                   .granted = user_granted,
+                                   .server_changed = server_changed,
+                                   .reachable = reachable};
+}
+
 static inline void open_store(struct dibs__store **store, struct moved_clock *clock, const char *url,
                               struct dibs__counters *counters, const struct dibs__listener *listener)
 {
@@ -87,8 +98,7 @@ static inline void open_store(struct dibs__store **store, struct moved_clock *cl
 
 static inline void open_user(struct user *user, struct moved_clock *clock, const char *url)
 {
-    const struct dibs__listener listener = {user,      wake, granted, ask_again, server_changed,
-                                            reachable, NULL, NULL,    NULL};
+    const struct dibs__listener listener = listener_for(user, granted);
 
     memset(user, 0, sizeof *user);
     user->clock = clock;

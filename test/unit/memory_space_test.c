@@ -72,8 +72,7 @@ static void a_store_is_not_freed_while_it_is_being_told(void **state)
     struct dibs__error error;
     struct dibs__answer answer;
     struct dibs__attempt first = waiting("first", 1000), second = waiting("second", 1000);
-    const struct dibs__listener listener = {
-        &closer, wake, granted_while_closing, ask_again, server_changed, reachable, NULL, NULL, NULL};
+    const struct dibs__listener listener = listener_for(&closer, granted_while_closing);
 
     memset(&closer, 0, sizeof closer);
     open_user(&user, *state, "mem:x");
@@ -165,8 +164,7 @@ static void users_of_one_space_take_turns(void **state)
     memset(members, 0, sizeof members);
     open_user(&user, *state, "mem:x");
     for (size_t i = 0; i < MEMBERS; i++) {
-        const struct dibs__listener listener = {
-            &members[i], wake, granted_to_member, ask_again, server_changed, reachable, NULL, NULL, NULL};
+        const struct dibs__listener listener = listener_for(&members[i], granted_to_member);
         members[i].letter = (char)('a' + i);
         members[i].turns = &turns;
         open_store(&members[i].store, *state, "mem:x", &members[i].counters, &listener);

@@ -112,7 +112,11 @@ static void an_unnoticed_end_leaves_the_channel_disconnected(void **state)
         .connect_timeout_ms = LIMIT_MS,
         .command_timeout_ms = LIMIT_MS,
         .clock = &dibs__system_clock,
-        .listener = {changes, ignore, NULL, ignore, ignore, count_changes, NULL, NULL, NULL},
+        .listener = {.wake = ignore,
+                     .ask_again = ignore,
+                     .source = changes,
+                     .server_changed = ignore,
+                     .reachable = count_changes},
         .counters = &counters,
     };
     struct dibs__store *store;
@@ -160,7 +164,11 @@ static void a_shared_channel_carries_retractions_where_the_background_is_missing
         .connect_timeout_ms = LIMIT_MS,
         .command_timeout_ms = LIMIT_MS,
         .clock = &dibs__system_clock,
-        .listener = {changes, ignore, NULL, ignore, ignore, count_changes, NULL, NULL, NULL},
+        .listener = {.wake = ignore,
+                     .ask_again = ignore,
+                     .source = changes,
+                     .server_changed = ignore,
+                     .reachable = count_changes},
         .counters = &counters,
     };
     struct dibs__store *store;

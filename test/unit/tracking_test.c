@@ -114,8 +114,16 @@ static int setup(void **state)
         .command_timeout_ms = COMMAND_MS,
         .connect_later = true,
         .clock = &s->clock.clock,
-        .listener = {s, on_wake, on_granted, on_ask_again, on_server_changed, on_reachable, on_wake_by, on_changed,
-                     on_watching},
+        .listener = {.context = s,
+                     .wake = on_wake,
+                     .wake_by = on_wake_by,
+                     .ask_again = on_ask_again,
+                     .changed = on_changed,
+                     .source = s,
+                     .granted = on_granted,
+                     .server_changed = on_server_changed,
+                     .reachable = on_reachable,
+                     .watching = on_watching},
         .counters = &s->counters,
     };
     assert_status(DIBS_OK, dibs__store_open(&s->base, &config, &error));

@@ -105,7 +105,7 @@ static void tell_of_changes(struct dibs__cluster *cluster)
         if (dibs__node_is_open(&cluster->nodes[i]))
             give_strays(&cluster->nodes[i]);
     listener->ask_again(listener->context);
-    listener->server_changed(listener->context);
+    listener->server_changed(listener->source);
 }
 
 static void attend(struct dibs__store *base, const struct pollfd *fds, size_t fd_count)

@@ -1,39 +1,9 @@
 /* What the nodes tell: grants, changes, where slots are, and whether they can be reached. */
 #include "store/cluster/cluster_parts.h"
 
-/* ------------------------------------------------------------------------ passed on */
-
 static const struct dibs__listener *listener_of(const struct dibs__node *node)
 {
     return &node->cluster->config.listener;
-}
-
-static void on_wake(void *context)
-{
-    const struct dibs__listener *listener = listener_of(context);
-
-    listener->wake(listener->context);
-}
-
-static void on_wake_by(void *context, int64_t when)
-{
-    const struct dibs__listener *listener = listener_of(context);
-
-    listener->wake_by(listener->context, when);
-}
-
-static void on_ask_again(void *context)
-{
-    const struct dibs__listener *listener = listener_of(context);
-
-    listener->ask_again(listener->context);
-}
-
-static void on_changed(void *context, const char *name)
-{
-    const struct dibs__listener *listener = listener_of(context);
-
-    listener->changed(listener->context, name);
 }
 
 /*
@@ -41,26 +11,26 @@ static void on_changed(void *context, const char *name)
  * comes several times, which does no harm to who has the lock already. Where
  * nobody wants it any more it is given back, by the node that has the slot.
  */
-static bool on_granted(void *context, const struct dibs__grant *grant)
+static bool on_granted(void *source, const struct dibs__grant *grant)
 {
-    struct dibs__node *node = context;
+    struct dibs__node *node = source;
     struct dibs__cluster *cluster = node->cluster;
     const struct dibs__listener *listener = listener_of(node);
 
-    if (!listener->granted(listener->context, grant))
+    if (!listener->granted(listener->source, grant))
         dibs__cluster_retract(&cluster->store, grant->name, grant->token, DIBS__LEASE_MAX_MS, grant->fence);
     return true;
 }
 
 /* Another server answers at the node now, or the first one. */
-static void on_server_changed(void *context)
+static void on_server_changed(void *source)
 {
-    struct dibs__node *node = context;
+    struct dibs__node *node = source;
     const struct dibs__listener *listener = listener_of(node);
 
     atomic_store(&node->server, dibs__redis_server(node->member));
     node->cluster->map_at = 0; /* a node that can be asked */
-    listener->server_changed(listener->context);
+    listener->server_changed(listener->source);
 }
 
 /* ------------------------------------------------------------------------- tracking */
@@ -70,9 +40,9 @@ static void on_server_changed(void *context)
  * those of others. One that ceases to is not missed as long as another goes on:
  * what it does not watch is tried again from time to time.
  */
-static void on_watching(void *context, bool on)
+static void on_watching(void *source, bool on)
 {
-    struct dibs__node *node = context;
+    struct dibs__node *node = source;
     struct dibs__cluster *cluster = node->cluster;
     const struct dibs__listener *listener = listener_of(node);
     unsigned count = atomic_load(&cluster->node_count);
@@ -83,7 +53,7 @@ static void on_watching(void *context, bool on)
         any = any || cluster->nodes[i].watching;
     atomic_store_explicit(&cluster->config.counters->tracking, any, memory_order_relaxed);
     if (on || !any)
-        listener->watching(listener->context, on);
+        listener->watching(listener->source, on);
 }
 
 /* ---------------------------------------------------------------------- reachability */
@@ -114,14 +84,14 @@ void dibs__cluster_see_reach(struct dibs__cluster *cluster, const char *detail)
     bool down = unserved >= 0 || are_all_away(cluster);
     if (down != atomic_load(&cluster->down) && (!down || detail)) {
         atomic_store(&cluster->down, down);
-        listener->reachable(listener->context, !down, down ? detail : cluster->url.shown);
+        listener->reachable(listener->source, !down, down ? detail : cluster->url.shown);
     }
     dibs__cluster_reach_mutex_unlock(&cluster->reach_mutex);
 }
 
-static void on_reachable(void *context, bool up, const char *detail)
+static void on_reachable(void *source, bool up, const char *detail)
 {
-    struct dibs__node *node = context;
+    struct dibs__node *node = source;
 
     atomic_store(&node->down, !up);
     if (!up)
@@ -171,15 +141,14 @@ void dibs__cluster_take_forwarded(void *context, const struct dibs__forwarded_re
 
 struct dibs__listener dibs__node_listener(struct dibs__node *node)
 {
-    return (struct dibs__listener){.context = node,
-                                   .wake = on_wake,
-                                   .granted = on_granted,
-                                   .ask_again = on_ask_again,
-                                   .server_changed = on_server_changed,
-                                   .reachable = on_reachable,
-                                   .wake_by = on_wake_by,
-                                   .changed = on_changed,
-                                   .watching = on_watching};
+    struct dibs__listener listener = node->cluster->config.listener;
+
+    listener.source = node;
+    listener.granted = on_granted;
+    listener.server_changed = on_server_changed;
+    listener.reachable = on_reachable;
+    listener.watching = on_watching;
+    return listener;
 }
 
 struct dibs__node_hooks dibs__node_hooks_of(struct dibs__node *node)

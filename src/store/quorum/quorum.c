@@ -32,29 +32,10 @@ dibs_status dibs__quorum_no_majority(const struct dibs__quorum *q, unsigned answ
 
 /* --------------------------------------------------------- what members tell */
 
-static struct dibs__quorum *of_member(void *context)
-{
-    return ((struct dibs__member *)context)->quorum;
-}
-
-static void on_wake(void *context)
-{
-    struct dibs__quorum *q = of_member(context);
-
-    q->config.listener.wake(q->config.listener.context);
-}
-
-static void on_wake_by(void *context, int64_t when)
-{
-    struct dibs__quorum *q = of_member(context);
-
-    q->config.listener.wake_by(q->config.listener.context, when);
-}
-
 /* A hint: the lock may be free at this master. Who holds it by now has it at a majority, and tops it up here. */
-static bool on_granted(void *context, const struct dibs__grant *grant)
+static bool on_granted(void *source, const struct dibs__grant *grant)
 {
-    struct dibs__quorum *q = of_member(context);
+    struct dibs__quorum *q = ((struct dibs__member *)source)->quorum;
     struct dibs__quorum_lock *lock = dibs__quorum_lock_find(q, grant->token);
     bool held = false;
 
@@ -65,20 +46,13 @@ static bool on_granted(void *context, const struct dibs__grant *grant)
         dibs__quorum_lock_unref(q, lock);
     }
     const struct dibs__grant hint = {.name = grant->name, .token = grant->token, .confirm = true};
-    return held || q->config.listener.granted(q->config.listener.context, &hint);
-}
-
-static void on_ask_again(void *context)
-{
-    struct dibs__quorum *q = of_member(context);
-
-    q->config.listener.ask_again(q->config.listener.context);
+    return held || q->config.listener.granted(q->config.listener.source, &hint);
 }
 
 /* The first time, the leases so far were granted by that server. */
-static void on_server_changed(void *context)
+static void on_server_changed(void *source)
 {
-    struct dibs__member *member = context;
+    struct dibs__member *member = source;
     struct dibs__quorum *q = member->quorum;
     bool was_known = member->is_known;
 
@@ -87,12 +61,12 @@ static void on_server_changed(void *context)
         return;
     atomic_fetch_add(&q->generation, 1);
     dibs__vote_want(q, 0);
-    q->config.listener.server_changed(q->config.listener.context);
+    q->config.listener.server_changed(q->config.listener.source);
 }
 
-static void on_reachable(void *context, bool up, const char *detail)
+static void on_reachable(void *source, bool up, const char *detail)
 {
-    struct dibs__member *member = context;
+    struct dibs__member *member = source;
     struct dibs__quorum *q = member->quorum;
     char text[DIBS__DETAIL_MAX];
 
@@ -107,10 +81,29 @@ static void on_reachable(void *context, bool up, const char *detail)
     else
         snprintf(text, sizeof text, "a majority of %zu masters", q->count);
     if (is_down != was_down)
-        q->config.listener.reachable(q->config.listener.context, !is_down, text);
+        q->config.listener.reachable(q->config.listener.source, !is_down, text);
     dibs__quorum_reach_mutex_unlock(&q->reach_mutex);
     if (up)
         atomic_store(&member->rests_until, 0);
+}
+
+/*
+ * All leases are looked at anew when one more member tells of changes. No loss
+ * remains untold where a majority does: too few masters are left for it.
+ */
+static void on_watching(void *source, bool on)
+{
+    struct dibs__member *member = source;
+    struct dibs__quorum *q = member->quorum;
+    const struct dibs__listener *listener = &q->config.listener;
+    size_t count = 0;
+
+    member->is_watching = on;
+    for (size_t i = 0; i < q->count; i++)
+        count += q->members[i].is_watching;
+    atomic_store_explicit(&q->config.counters->tracking, count >= q->majority, memory_order_relaxed);
+    if (on || count == 0)
+        listener->watching(listener->source, on);
 }
 
 /* -------------------------------------------------------------- the scheduler */
@@ -298,9 +291,11 @@ static dibs_status open_member(struct dibs__quorum *q, size_t i, struct dibs__er
     config.url_count = 1;
     config.is_member = config.connect_later = true;
     config.quorum = &q->number;
-    config.listener =
-        (struct dibs__listener){member,       on_wake,    on_granted,           on_ask_again,         on_server_changed,
-                                on_reachable, on_wake_by, dibs__quorum_changed, dibs__quorum_watching};
+    config.listener.source = member;
+    config.listener.granted = on_granted;
+    config.listener.server_changed = on_server_changed;
+    config.listener.reachable = on_reachable;
+    config.listener.watching = on_watching;
     if (dibs__store_open(&member->store, &config, &its) == DIBS_OK)
         return DIBS_OK;
     if (its.status == DIBS_INVALID)

@@ -305,10 +305,6 @@ dibs_status dibs__quorum_admit(struct dibs__quorum *q, struct dibs__examination 
 void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch);
 void dibs__quorum_watch(struct dibs__store *base, struct dibs__batch *batch);
 
-/* What a member tells; the context is the member. */
-void dibs__quorum_changed(void *context, const char *name);
-void dibs__quorum_watching(void *context, bool on);
-
 /* -------------------------------------------------------------------- votes */
 
 /* What looks before this one say of a quorum that seems to be new. Zero: it did not. */

@@ -102,31 +102,3 @@ void dibs__quorum_watch(struct dibs__store *base, struct dibs__batch *batch)
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): each look is freed when its member has done it */
     end_one(watching);
 }
-
-/* ------------------------------------------------------------ what members tell */
-
-void dibs__quorum_changed(void *context, const char *name)
-{
-    const struct dibs__listener *listener = &((const struct dibs__member *)context)->quorum->config.listener;
-
-    listener->changed(listener->context, name);
-}
-
-/*
- * All leases are looked at anew when one more member tells of changes. No loss
- * remains untold where a majority does: too few masters are left for it.
- */
-void dibs__quorum_watching(void *context, bool on)
-{
-    struct dibs__member *member = context;
-    struct dibs__quorum *q = member->quorum;
-    const struct dibs__listener *listener = &q->config.listener;
-    size_t count = 0;
-
-    member->is_watching = on;
-    for (size_t i = 0; i < q->count; i++)
-        count += q->members[i].is_watching;
-    atomic_store_explicit(&q->config.counters->tracking, count >= q->majority, memory_order_relaxed);
-    if (on || count == 0)
-        listener->watching(listener->context, on);
-}

@@ -13,7 +13,7 @@ static void set_reachable(struct dibs__redis_store *store)
     dibs__reach_mutex_lock(&store->reach_mutex);
     if (atomic_load(&store->down)) {
         atomic_store(&store->down, false);
-        store->config.listener.reachable(store->config.listener.context, true, store->endpoint.url.shown);
+        store->config.listener.reachable(store->config.listener.source, true, store->endpoint.url.shown);
     }
     dibs__reach_mutex_unlock(&store->reach_mutex);
 }
@@ -56,7 +56,7 @@ static void hook_failed(void *context, const struct dibs__error *error, bool sil
     bool stands = any_stands(store);
     if (!stands && !atomic_load(&store->down)) {
         atomic_store(&store->down, true);
-        store->config.listener.reachable(store->config.listener.context, false, error->detail);
+        store->config.listener.reachable(store->config.listener.source, false, error->detail);
     }
     dibs__reach_mutex_unlock(&store->reach_mutex);
     if (stands && silent && !atomic_exchange(&store->doubted, true))

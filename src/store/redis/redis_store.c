@@ -21,7 +21,7 @@ static void on_push(void *context, const char *bytes, size_t size)
     if (!dibs__push_read(&pushed, store->key_prefix, bytes, size))
         return;
     pushed.grant.confirm = dibs__redis_confirms(store) || pushed.grant.fence == 0;
-    if (!store->config.listener.granted(store->config.listener.context, &pushed.grant))
+    if (!store->config.listener.granted(store->config.listener.source, &pushed.grant))
         dibs__redis_retract(&store->store, pushed.name, pushed.token, DIBS__LEASE_MAX_MS,
                             pushed.grant.fence); /* no lease known here */
 }
@@ -102,7 +102,7 @@ static void look_for_another_server(struct dibs__redis_store *store)
     dibs__redis_mutex_lock(&store->mutex);
     store->restored.channel = NULL; /* nothing that went to the other server comes here */
     dibs__redis_mutex_unlock(&store->mutex);
-    store->config.listener.server_changed(store->config.listener.context);
+    store->config.listener.server_changed(store->config.listener.source);
 }
 
 static void try_if_idle(struct dibs__channel *channel)

@@ -102,7 +102,7 @@ static void tell_watching(const struct dibs__redis_store *store, bool on)
 {
     if (!store->config.is_member)
         atomic_store_explicit(&store->config.counters->tracking, on, memory_order_relaxed);
-    store->config.listener.watching(store->config.listener.context, on);
+    store->config.listener.watching(store->config.listener.source, on);
 }
 
 static void turn_on(struct dibs__redis_store *store)
