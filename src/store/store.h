@@ -381,8 +381,8 @@ struct dibs__batch {
  * What a store reports. Called by any thread, also within the store's own calls, and with none of its mutexes held, but
  * for `reachable`, which comes under a mutex so that its order is right.
  *
- * What means the same whichever store reports it has `context`: a store that stands on others gives its own context and
- * functions to each of them, and has no part in these reports. The others it hears itself: `source` says of which store.
+ * What means the same whichever store reports it has `context`: a store that stands on others gives its own context
+ * and functions to each of them, and has no part in these reports. The rest it hears itself: `source` says from which.
  */
 struct dibs__listener {
     void *context;

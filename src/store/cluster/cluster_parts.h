@@ -12,8 +12,8 @@
  *
  * Lock discipline: `mutex` guards what the nodes are and which are opened. It is
  * not held while a node is asked anything, but while one is opened, which only
- * takes memory. `reach_mutex` makes one thing of a change of `down` and of
- * telling the listener.
+ * takes memory. It also makes one thing of a change of `down` and of telling the
+ * listener. A node tells of that while its own mutex is held.
  *
  * The stores of the nodes. A node is opened by the first who needs it, and closed
  * by the scheduler's thread, when the map does not name it and nobody uses it.
@@ -40,7 +40,6 @@
 _Static_assert(DIBS__NODES_MAX <= DIBS__NO_NODE, "a node's place fits into a byte");
 
 DIBS__MUTEX_CLASS(dibs__cluster_mutex);
-DIBS__MUTEX_CLASS(dibs__cluster_reach_mutex);
 
 struct dibs__cluster;
 
@@ -82,8 +81,7 @@ struct dibs__cluster {
     unsigned map_turn;                         /* the scheduler thread's; the place of the node to be asked next */
     int64_t tidy_at;                           /* the scheduler thread's; when to look for nodes to be closed */
 
-    struct dibs__mutex reach_mutex;
-    atomic_bool down;    /* written under reach_mutex; the listener was told so */
+    atomic_bool down;    /* written under mutex; the listener was told so */
     atomic_int unserved; /* atomic; a slot that was asked for, and that nobody has; -1: none */
 };
 

@@ -136,7 +136,6 @@ static void close_cluster(struct dibs__store *base)
     struct dibs__cluster *cluster = dibs__cluster_of(base);
 
     dibs__nodes_free(cluster);
-    dibs__mutex_destroy(&cluster->reach_mutex);
     dibs__mutex_destroy(&cluster->mutex);
     dibs__url_free(&cluster->url);
     free(cluster->key_prefix);
@@ -190,8 +189,6 @@ static struct dibs__cluster *cluster_new(struct dibs__url *url)
         return NULL;
     if (dibs__mutex_init(&cluster->mutex) != 0)
         goto no_mutex;
-    if (dibs__mutex_init(&cluster->reach_mutex) != 0)
-        goto no_reach_mutex;
     cluster->url = *url;
     memset(url, 0, sizeof *url);
     for (unsigned i = 0; i < DIBS__NODES_MAX; i++) {
@@ -206,8 +203,6 @@ static struct dibs__cluster *cluster_new(struct dibs__url *url)
     atomic_init(&cluster->unserved, -1);
     cluster->map_backoff.first_ms = DIBS__MAP_FIRST_MS;
     return cluster;
-no_reach_mutex:
-    dibs__mutex_destroy(&cluster->mutex);
 no_mutex:
     free(cluster);
     return NULL;

@@ -80,13 +80,13 @@ void dibs__cluster_see_reach(struct dibs__cluster *cluster, const char *detail)
         atomic_store(&cluster->unserved, unserved = -1);
     if (!detail && !atomic_load(&cluster->down))
         return;
-    dibs__cluster_reach_mutex_lock(&cluster->reach_mutex);
+    dibs__cluster_mutex_lock(&cluster->mutex);
     bool down = unserved >= 0 || are_all_away(cluster);
     if (down != atomic_load(&cluster->down) && (!down || detail)) {
         atomic_store(&cluster->down, down);
         listener->reachable(listener->source, !down, down ? detail : cluster->url.shown);
     }
-    dibs__cluster_reach_mutex_unlock(&cluster->reach_mutex);
+    dibs__cluster_mutex_unlock(&cluster->mutex);
 }
 
 static void on_reachable(void *source, bool up, const char *detail)

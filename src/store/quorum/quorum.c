@@ -70,7 +70,7 @@ static void on_reachable(void *source, bool up, const char *detail)
     struct dibs__quorum *q = member->quorum;
     char text[DIBS__DETAIL_MAX];
 
-    dibs__quorum_reach_mutex_lock(&q->reach_mutex);
+    dibs__quorum_mutex_lock(&q->mutex);
     size_t most = q->count - q->majority;
     bool was_down = q->down_count > most;
     q->down_count += (size_t)(!up) - (size_t)member->down;
@@ -82,7 +82,7 @@ static void on_reachable(void *source, bool up, const char *detail)
         snprintf(text, sizeof text, "a majority of %zu masters", q->count);
     if (is_down != was_down)
         q->config.listener.reachable(q->config.listener.source, !is_down, text);
-    dibs__quorum_reach_mutex_unlock(&q->reach_mutex);
+    dibs__quorum_mutex_unlock(&q->mutex);
     if (up)
         atomic_store(&member->rests_until, 0);
 }
@@ -242,7 +242,6 @@ static void close_quorum(struct dibs__store *base)
         if (q->members[i].store)
             q->members[i].store->ops->close(q->members[i].store);
     dibs__quorum_locks_free(q);
-    dibs__mutex_destroy(&q->reach_mutex);
     dibs__mutex_destroy(&q->mutex);
     free(q->members);
     free(q);
@@ -317,15 +316,11 @@ static struct dibs__quorum *new_quorum(const struct dibs__store_config *config)
         goto no_members;
     if (dibs__mutex_init(&q->mutex) != 0)
         goto no_mutex;
-    if (dibs__mutex_init(&q->reach_mutex) != 0)
-        goto no_reach_mutex;
     q->config = *config;
     q->count = config->url_count;
     q->majority = q->count / 2 + 1;
     dibs__vote_init(q);
     return q;
-no_reach_mutex:
-    dibs__mutex_destroy(&q->mutex);
 no_mutex:
     free(q->members);
 no_members:

@@ -13,11 +13,10 @@
  *   quorum_urls.c    whether each URL is one master, and comes once
  *
  * Lock discipline: `mutex` guards the table of locks, the states of each lock,
- * the list of detached operations, and how long a member rests. `reach_mutex` makes
- * one thing of a change of how many members can be reached and of telling the
- * listener. It is taken by what a member tells, so while that member's
- * dibs__reach_mutex is held, and the listener may take a leaf of its own
- * (events_mutex). Neither mutex of the quorum is held in a call of a member.
+ * the list of detached operations, and how long a member rests. It also makes one
+ * thing of a change of how many members can be reached and of telling the listener,
+ * which may take a leaf of its own (events_mutex). A member tells of that while its
+ * own mutex is held, so the quorum's is not held in a call of a member.
  *
  * What was begun at a member is a pending operation. It belongs to one thread at a
  * time: to the thread that began it, or, while it is detached, to the scheduler's.
@@ -35,7 +34,6 @@
 #define DIBS__MEMBERS_MAX 15 /* a set of members fits into 32 bits */
 
 DIBS__MUTEX_CLASS(dibs__quorum_mutex);
-DIBS__MUTEX_CLASS(dibs__quorum_reach_mutex);
 
 struct dibs__quorum;
 
@@ -54,10 +52,10 @@ struct dibs__member {
     atomic_bool strange; /* atomic; it is a master of another quorum, or the second name of a server: it is not asked */
     struct dibs__clock_bounds clock DIBS__GUARDED_BY(dibs__quorum_mutex);
     struct dibs__backoff rest DIBS__GUARDED_BY(dibs__quorum_mutex);
-    bool down DIBS__GUARDED_BY(dibs__quorum_reach_mutex); /* it told so */
-    bool is_known;    /* the scheduler thread's: it told which server renewals go to */
-    bool is_watching; /* the scheduler thread's: it tells of changes */
-    size_t fd_count;  /* the scheduler thread's: descriptors in the last interest */
+    bool down DIBS__GUARDED_BY(dibs__quorum_mutex); /* it told so */
+    bool is_known;                                  /* the scheduler thread's: it told which server renewals go to */
+    bool is_watching;                               /* the scheduler thread's: it tells of changes */
+    size_t fd_count;                                /* the scheduler thread's: descriptors in the last interest */
 };
 
 /* -------------------------------------------------------------------- locks */
@@ -377,9 +375,8 @@ struct dibs__quorum {
     _Atomic uint64_t generation; /* atomic: how often renewals went to another server, at any member */
     struct dibs__voting voting;  /* its fields name their guards */
     _Atomic uint64_t number;     /* atomic; set once: of the quorum, as its masters know it; 0: not known */
-    struct dibs__mutex reach_mutex;
-    size_t down_count DIBS__GUARDED_BY(dibs__quorum_reach_mutex); /* members that told they can't be reached */
     struct dibs__mutex mutex;
+    size_t down_count DIBS__GUARDED_BY(dibs__quorum_mutex); /* members that told they can't be reached */
     struct dibs__quorum_lock **buckets DIBS__GUARDED_BY(dibs__quorum_mutex); /* the table, by token */
     size_t bucket_count DIBS__GUARDED_BY(dibs__quorum_mutex);
     size_t lock_count DIBS__GUARDED_BY(dibs__quorum_mutex);

@@ -10,12 +10,12 @@
 /* The listener hears of each change once, and in the order in which they came. */
 static void set_reachable(struct dibs__redis_store *store)
 {
-    dibs__reach_mutex_lock(&store->reach_mutex);
+    dibs__redis_mutex_lock(&store->mutex);
     if (atomic_load(&store->down)) {
         atomic_store(&store->down, false);
         store->config.listener.reachable(store->config.listener.source, true, store->endpoint.url.shown);
     }
-    dibs__reach_mutex_unlock(&store->reach_mutex);
+    dibs__redis_mutex_unlock(&store->mutex);
 }
 
 static void hook_opened(void *context, bool again)
@@ -52,13 +52,13 @@ static void hook_failed(void *context, const struct dibs__error *error, bool sil
         return;
     for (size_t i = 0; i < store->channel_count; i++)
         dibs__channel_look(store->channels[i]);
-    dibs__reach_mutex_lock(&store->reach_mutex);
+    dibs__redis_mutex_lock(&store->mutex);
     bool stands = any_stands(store);
     if (!stands && !atomic_load(&store->down)) {
         atomic_store(&store->down, true);
         store->config.listener.reachable(store->config.listener.source, false, error->detail);
     }
-    dibs__reach_mutex_unlock(&store->reach_mutex);
+    dibs__redis_mutex_unlock(&store->mutex);
     if (stands && silent && !atomic_exchange(&store->doubted, true))
         store->config.listener.wake(store->config.listener.context);
 }

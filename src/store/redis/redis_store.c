@@ -201,11 +201,10 @@ static void close_redis(struct dibs__store *base)
     dibs__channel_free(store->background);
     dibs__retractions_free(store->retractions);
     dibs__lock_calls_free(store);
-    dibs__tracking_free(&store->tracking);
+    dibs__tracking_free(store);
     dibs__sentinel_free(store->sentinel);
     dibs__endpoint_free(&store->endpoint);
     pthread_cond_destroy(&store->exclusive_freed);
-    dibs__mutex_destroy(&store->reach_mutex);
     dibs__mutex_destroy(&store->mutex);
     free(store->key_prefix);
     free(store);
@@ -358,22 +357,14 @@ static struct dibs__redis_store *store_new(struct dibs__url *url)
         return NULL;
     if (dibs__mutex_init(&store->mutex) != 0)
         goto no_mutex;
-    if (dibs__mutex_init(&store->reach_mutex) != 0)
-        goto no_reach_mutex;
     if (dibs__cond_init(&store->exclusive_freed) != 0)
         goto no_cond;
-    if (!dibs__tracking_init(&store->tracking))
-        goto no_tracking;
     if (!dibs__endpoint_init(&store->endpoint, url))
         goto no_endpoint;
     return store;
 no_endpoint:
-    dibs__tracking_free(&store->tracking);
-no_tracking:
     pthread_cond_destroy(&store->exclusive_freed);
 no_cond:
-    dibs__mutex_destroy(&store->reach_mutex);
-no_reach_mutex:
     dibs__mutex_destroy(&store->mutex);
 no_mutex:
     free(store);

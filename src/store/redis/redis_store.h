@@ -13,10 +13,9 @@
  *   codec.c, keys.c, push.c: the forms of what is sent and received
  *
  * Lock discipline: `mutex` guards which of the exclusive channels are in use,
- * the spare calls, `relocks` and `restored`. It is a leaf. `reach_mutex` makes one thing of a change of
- * `down` and of telling the listener, so that each change is told, and in
- * order. It is held while the listener is called, which may take a leaf of its
- * own.
+ * the spare calls, `relocks`, `restored`, and what tracking.c shares. It also makes one
+ * thing of a change of `down` and of telling the listener, so that each change is
+ * told, and in order: that call alone is made while it is held.
  */
 #ifndef DIBS_STORE_REDIS_STORE_H
 #define DIBS_STORE_REDIS_STORE_H
@@ -36,8 +35,6 @@
 #define DIBS__EXCLUSIVE 8 /* only where grants are confirmed: see dibs__redis_confirms */
 
 DIBS__MUTEX_CLASS(dibs__redis_mutex);
-DIBS__MUTEX_CLASS(dibs__reach_mutex);
-DIBS__MUTEX_CLASS(dibs__tracking_mutex);
 
 struct dibs__redis_store;
 
@@ -55,22 +52,20 @@ struct dibs__foreign {
     char name[];
 };
 
-/* How the server tells of changes (tracking.c). The mutex is a leaf. The fields are the scheduler thread's where
- * nothing else is said. */
+/* How the server tells of changes (tracking.c). The fields are the scheduler thread's where nothing else is said. */
 struct dibs__tracking {
     atomic_bool wanted; /* atomic; set for good by the first that has something to watch */
     enum dibs__tracking_state state;
-    uint64_t link, subscription; /* the serials of the pair */
-    unsigned unanswered;         /* of the commands that begin to track */
-    bool enabled;                /* the first of them was accepted: the server tracks */
-    bool refused;                /* one of them was not */
-    int64_t until;               /* when the server must have told of the probe */
-    uint64_t last;               /* of the trackings that were on */
-    atomic_uint_fast64_t on;     /* atomic; which tracking is on; 0: none is */
-    atomic_bool heard;           /* atomic; the server has told of the probe */
-    struct dibs__mutex mutex;
-    struct dibs__key probe DIBS__GUARDED_BY(dibs__tracking_mutex); /* empty: no name is known for it yet */
-    struct dibs__foreign *foreign DIBS__GUARDED_BY(dibs__tracking_mutex);
+    uint64_t link, subscription;                                /* the serials of the pair */
+    unsigned unanswered;                                        /* of the commands that begin to track */
+    bool enabled;                                               /* the first of them was accepted: the server tracks */
+    bool refused;                                               /* one of them was not */
+    int64_t until;                                              /* when the server must have told of the probe */
+    uint64_t last;                                              /* of the trackings that were on */
+    atomic_uint_fast64_t on;                                    /* atomic; which tracking is on; 0: none is */
+    atomic_bool heard;                                          /* atomic; the server has told of the probe */
+    struct dibs__key probe DIBS__GUARDED_BY(dibs__redis_mutex); /* empty: no name is known for it yet */
+    struct dibs__foreign *foreign DIBS__GUARDED_BY(dibs__redis_mutex);
 };
 
 struct dibs__redis_store {
@@ -86,8 +81,7 @@ struct dibs__redis_store {
     struct dibs__sentinel *sentinel;       /* read-only after open; NULL: the URL has the address of the server */
     uint64_t told;                         /* the scheduler thread's; what the sentinels had told when it looked last */
     struct dibs__tracking tracking;        /* has its own guards */
-    struct dibs__mutex reach_mutex;
-    atomic_bool down;                /* written under reach_mutex; the listener was told so */
+    atomic_bool down;                      /* written under the mutex; the listener was told so */
     atomic_bool doubted;             /* atomic: other connections stand, but the server was silent to a new one, so the
                                         scheduler must try them */
     atomic_bool reopened;            /* atomic: a connection was made, maybe to another server */
@@ -403,8 +397,7 @@ dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_
 
 /* ---------------------------------------------------------------- tracking.c */
 
-bool dibs__tracking_init(struct dibs__tracking *tracking); /* false: a mutex can't be made */
-void dibs__tracking_free(struct dibs__tracking *tracking);
+void dibs__tracking_free(struct dibs__redis_store *store);
 
 /* The scheduler's part. To attend: behind the subscriber and the background connection. */
 int64_t dibs__tracking_deadline(const struct dibs__tracking *tracking);

@@ -74,9 +74,9 @@ static void begin(struct dibs__redis_store *store, int64_t client, int64_t now)
     struct dibs__key probe;
     char id[24];
 
-    dibs__tracking_mutex_lock(&tracking->mutex);
+    dibs__redis_mutex_lock(&store->mutex);
     probe = tracking->probe;
-    dibs__tracking_mutex_unlock(&tracking->mutex);
+    dibs__redis_mutex_unlock(&store->mutex);
     snprintf(id, sizeof id, "%" PRId64, client);
     const char *const commands[][8] = {
         {"CLIENT", "TRACKING", "ON", "REDIRECT", id, "OPTOUT"},
@@ -160,19 +160,19 @@ static void on_foreign(void *arg, const redisReply *reply, const struct dibs__er
     free(foreign);
 }
 
-static struct dibs__foreign *take_foreign(struct dibs__tracking *tracking)
+static struct dibs__foreign *take_foreign(struct dibs__redis_store *store)
 {
-    dibs__tracking_mutex_lock(&tracking->mutex);
-    struct dibs__foreign *first = tracking->foreign;
-    tracking->foreign = NULL;
-    dibs__tracking_mutex_unlock(&tracking->mutex);
+    dibs__redis_mutex_lock(&store->mutex);
+    struct dibs__foreign *first = store->tracking.foreign;
+    store->tracking.foreign = NULL;
+    dibs__redis_mutex_unlock(&store->mutex);
     return first;
 }
 
 /* Where a name can't be read, the connection is broken: then all are told to ask again. */
 static void read_foreign(struct dibs__redis_store *store)
 {
-    struct dibs__foreign *foreign = take_foreign(&store->tracking);
+    struct dibs__foreign *foreign = take_foreign(store);
     struct dibs__key key;
 
     for (struct dibs__foreign *next; foreign; foreign = next) {
@@ -200,13 +200,13 @@ static bool choose_probe(struct dibs__redis_store *store, const char *name)
 {
     struct dibs__tracking *tracking = &store->tracking;
 
-    dibs__tracking_mutex_lock(&tracking->mutex);
+    dibs__redis_mutex_lock(&store->mutex);
     if (!name && tracking->foreign)
         name = tracking->foreign->name;
     if (tracking->probe.size == 0 && name)
         dibs__key_of(&tracking->probe, DIBS__KEY_PROBE, store->key_prefix, name);
     bool has = tracking->probe.size > 0;
-    dibs__tracking_mutex_unlock(&tracking->mutex);
+    dibs__redis_mutex_unlock(&store->mutex);
     return has;
 }
 
@@ -226,10 +226,10 @@ uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, 
         return 0;
     foreign->store = store;
     strcpy(foreign->name, name);
-    dibs__tracking_mutex_lock(&tracking->mutex);
+    dibs__redis_mutex_lock(&store->mutex);
     foreign->next = tracking->foreign;
     tracking->foreign = foreign;
-    dibs__tracking_mutex_unlock(&tracking->mutex);
+    dibs__redis_mutex_unlock(&store->mutex);
     atomic_store(&tracking->wanted, true);
     store->config.listener.wake(store->config.listener.context);
     return on;
@@ -394,11 +394,13 @@ void dibs__redis_watch(struct dibs__store *base, struct dibs__batch *batch)
 
 /* ------------------------------------------------------------ what is told */
 
-static bool is_probe(struct dibs__tracking *tracking, const char *key, size_t size)
+static bool is_probe(struct dibs__redis_store *store, const char *key, size_t size)
 {
-    dibs__tracking_mutex_lock(&tracking->mutex);
-    bool is = size == tracking->probe.size && memcmp(key, tracking->probe.bytes, size) == 0;
-    dibs__tracking_mutex_unlock(&tracking->mutex);
+    const struct dibs__key *probe = &store->tracking.probe;
+
+    dibs__redis_mutex_lock(&store->mutex);
+    bool is = size == probe->size && memcmp(key, probe->bytes, size) == 0;
+    dibs__redis_mutex_unlock(&store->mutex);
     return is;
 }
 
@@ -419,7 +421,7 @@ void dibs__tracking_changed(struct dibs__redis_store *store, const char *key, si
     const struct dibs__listener *listener = &store->config.listener;
     char name[DIBS_NAME_MAX + 1];
 
-    if (key && is_probe(&store->tracking, key, size)) {
+    if (key && is_probe(store, key, size)) {
         atomic_store(&store->tracking.heard, true);
         listener->wake(listener->context);
         return;
@@ -464,18 +466,10 @@ void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now)
     if (tracking->state == DIBS__TRACKING_ON)
         read_foreign(store);
     else if (tracking->state == DIBS__TRACKING_REFUSED)
-        free_foreign(take_foreign(tracking));
+        free_foreign(take_foreign(store));
 }
 
-/* --------------------------------------------------------------- lifecycle */
-
-bool dibs__tracking_init(struct dibs__tracking *tracking)
+void dibs__tracking_free(struct dibs__redis_store *store)
 {
-    return dibs__mutex_init(&tracking->mutex) == 0;
-}
-
-void dibs__tracking_free(struct dibs__tracking *tracking)
-{
-    free_foreign(take_foreign(tracking));
-    dibs__mutex_destroy(&tracking->mutex);
+    free_foreign(take_foreign(store));
 }
