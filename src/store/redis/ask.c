@@ -25,8 +25,6 @@ struct asking {
     bool has_exclusive; /* the channel of the call must be given back */
 };
 
-_Static_assert(sizeof(struct asking) <= DIBS__LOCK_CALL_MAX, "an ask uses the memory of other calls again");
-
 /* What was begun, or a new one. NULL: no memory. */
 static struct asking *asking_of(struct dibs__redis_store *store, const struct dibs__op *op)
 {
@@ -437,7 +435,7 @@ dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op
         return dibs__lock_call_no_memory(error);
     dibs_status status = dibs__redis_confirms(store) ? ask_exclusively(store, asking, answer, error)
                                                      : ask_shared(store, asking, answer, error);
-    dibs__lock_call_free(store, asking);
+    free(asking);
     dibs__redis_attempt_asked(store, op->ask.attempt);
     dibs__redis_heard(store, status);
     answer->heard_at = atomic_load_explicit(&store->heard_at, memory_order_relaxed);

@@ -117,7 +117,7 @@ dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, str
     dibs_status status = token && !op->force.is_shown
                              ? end_hold(store, call, op->name, &target, op->deadline, &repeated, error)
                              : end_any_hold(store, call, op->name, token, op->deadline, error);
-    dibs__lock_call_free(store, call);
+    free(call);
     dibs__redis_heard(store, status);
     return status;
 }
@@ -146,7 +146,7 @@ dibs_status dibs__redis_forget(struct dibs__store *base, struct dibs__op *op, st
             status = DIBS_BUSY;
         dibs__reply_free(exchange.reply);
     }
-    dibs__lock_call_free(store, call);
+    free(call);
     dibs__redis_heard(store, status);
     return status;
 }

@@ -2,32 +2,11 @@
 
 #include "store/redis/redis_store.h"
 
-#define SPARE_MAX 64 /* calls that are kept: some 300 KiB, where so many threads called at the same time */
-
-/* A call that ended, kept for the next. */
-struct dibs__spare_call {
-    struct dibs__spare_call *next;
-};
-
-static void *take_spare(struct dibs__redis_store *store)
+void *dibs__lock_call_new(size_t size, const struct dibs__redis_store *store, const struct dibs__op *op)
 {
-    dibs__redis_mutex_lock(&store->mutex);
-    struct dibs__spare_call *spare = store->spare_calls;
-    if (spare) {
-        store->spare_calls = spare->next;
-        store->spare_count--;
-    }
-    dibs__redis_mutex_unlock(&store->mutex);
-    return spare;
-}
+    struct dibs__lock_call *call = malloc(size);
 
-void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const struct dibs__op *op)
-{
-    struct dibs__lock_call *call = take_spare(store);
-
-    DIBS__REQUIRE(size >= sizeof(struct dibs__lock_call) && size <= DIBS__LOCK_CALL_MAX);
-    if (!call)
-        call = malloc(DIBS__LOCK_CALL_MAX);
+    DIBS__REQUIRE(size >= sizeof *call);
     if (!call)
         return NULL;
     call->request = NULL;
@@ -38,32 +17,6 @@ void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const st
     for (int i = DIBS__KEY_LOCK + 1; i < DIBS__KEYS; i++)
         call->keys[i].size = dibs__key_sidecar(call->keys[i].bytes, (enum dibs__key_kind)i, lock->bytes, lock->size);
     return call;
-}
-
-void dibs__lock_call_free(struct dibs__redis_store *store, void *call)
-{
-    struct dibs__spare_call *spare = call;
-
-    DIBS__REQUIRE(!((struct dibs__lock_call *)call)->request);
-    dibs__redis_mutex_lock(&store->mutex);
-    bool keep = store->spare_count < SPARE_MAX;
-    if (keep) {
-        spare->next = store->spare_calls;
-        store->spare_calls = spare;
-        store->spare_count++;
-    }
-    dibs__redis_mutex_unlock(&store->mutex);
-    if (!keep)
-        free(call);
-}
-
-void dibs__lock_calls_free(struct dibs__redis_store *store)
-{
-    dibs__redis_mutex_lock(&store->mutex);
-    dibs__relocks_free(store->relocks);
-    dibs__redis_mutex_unlock(&store->mutex);
-    for (void *spare; (spare = take_spare(store));)
-        free(spare);
 }
 
 dibs_status dibs__lock_call_no_memory(struct dibs__error *error)

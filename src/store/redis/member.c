@@ -1,4 +1,6 @@
 /* What one master of a quorum does beside locks: whether it may vote, and raised fences. */
+#include <stdlib.h>
+
 #include "base/hash.h"
 #include "redis/reply.h"
 #include "store/redis/codec.h"
@@ -59,7 +61,7 @@ dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__op *o
         status = read_vote(store, vote, call, exchange.reply, &late, error);
         dibs__reply_free(exchange.reply);
     } while (late && dibs__redis_once_more(store, call, status, &resends, op->deadline));
-    dibs__lock_call_free(store, call);
+    free(call);
     dibs__redis_heard(store, status);
     return status;
 }
@@ -99,7 +101,7 @@ dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__op *
                           : DIBS_NOT_HELD;
         dibs__reply_free(exchange.reply);
     }
-    dibs__lock_call_free(store, call);
+    free(call);
     dibs__redis_heard(store, status);
     return status;
 }

@@ -207,7 +207,7 @@ dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__op *
         show_sharers(query->sharers, &said, exchange.reply);
         dibs__reply_free(exchange.reply);
     }
-    dibs__lock_call_free(store, call);
+    free(call);
     dibs__redis_heard(store, status);
     return status;
 }

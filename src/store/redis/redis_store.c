@@ -200,7 +200,9 @@ static void close_redis(struct dibs__store *base)
         dibs__channel_free(store->channels[i]);
     dibs__channel_free(store->background);
     dibs__retractions_free(store->retractions);
-    dibs__lock_calls_free(store);
+    dibs__redis_mutex_lock(&store->mutex);
+    dibs__relocks_free(store->relocks);
+    dibs__redis_mutex_unlock(&store->mutex);
     dibs__tracking_free(store);
     dibs__sentinel_free(store->sentinel);
     dibs__endpoint_free(&store->endpoint);

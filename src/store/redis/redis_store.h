@@ -13,7 +13,7 @@
  *   codec.c, keys.c, push.c: the forms of what is sent and received
  *
  * Lock discipline: `mutex` guards which of the exclusive channels are in use,
- * the spare calls, `relocks`, `restored`, and what tracking.c shares. It also makes one
+ * `relocks`, `restored`, and what tracking.c shares. It also makes one
  * thing of a change of `down` and of telling the listener, so that each change is
  * told, and in order: that call alone is made while it is held.
  */
@@ -97,9 +97,7 @@ struct dibs__redis_store {
     bool in_use[DIBS__SHARED + DIBS__EXCLUSIVE] DIBS__GUARDED_BY(dibs__redis_mutex);
     unsigned
         choosy DIBS__GUARDED_BY(dibs__redis_mutex); /* threads that wait for an exclusive channel that is connected */
-    struct dibs__spare_call *spare_calls DIBS__GUARDED_BY(dibs__redis_mutex); /* memory of calls that ended */
-    unsigned spare_count DIBS__GUARDED_BY(dibs__redis_mutex);                 /* of those */
-    struct dibs__relocks *relocks DIBS__GUARDED_BY(dibs__redis_mutex);        /* NULL: nothing was noted yet */
+    struct dibs__relocks *relocks DIBS__GUARDED_BY(dibs__redis_mutex); /* NULL: nothing was noted yet */
     /* Of what restores leases: the first connection of those from which it may still come, and the last not-after;
        channel NULL: none. */
     struct dibs__route restored DIBS__GUARDED_BY(dibs__redis_mutex);
@@ -221,13 +219,8 @@ struct dibs__lock_call {
     struct dibs__key keys[DIBS__KEYS];
 };
 
-/* The size of the largest struct that begins with a lock call, so that each can use the memory of another again. */
-#define DIBS__LOCK_CALL_MAX (sizeof(struct dibs__lock_call) + 256)
-
-/* A struct of that size that begins with a lock call, about the lock of the operation. NULL: no memory. */
-void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const struct dibs__op *op);
-void dibs__lock_call_free(struct dibs__redis_store *store, void *call);
-void dibs__lock_calls_free(struct dibs__redis_store *store); /* what is kept for later calls */
+/* A struct of that size that begins with a lock call, about the lock of the operation; for free(3). NULL: no memory. */
+void *dibs__lock_call_new(size_t size, const struct dibs__redis_store *store, const struct dibs__op *op);
 
 dibs_status dibs__lock_call_no_memory(struct dibs__error *error);
 

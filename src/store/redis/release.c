@@ -24,8 +24,6 @@ struct releasing {
     bool refused;                  /* they did not delete the key */
 };
 
-_Static_assert(sizeof(struct releasing) <= DIBS__LOCK_CALL_MAX, "a release uses the memory of other calls again");
-
 /* ---------------------------------------------------------------- the sending */
 
 /*
@@ -302,7 +300,7 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__op
         status = release_shared(store, releasing, error);
         if (releasing->next.attempt)
             dibs__redis_attempt_asked(store, releasing->next.attempt);
-        dibs__lock_call_free(store, releasing);
+        free(releasing);
     } else {
         status = dibs__lock_call_no_memory(error);
     }
