@@ -188,14 +188,6 @@ static dibs_status finish(struct dibs__store *base, struct dibs__op *op, struct 
     return rows[op->kind].finish(base, op, error);
 }
 
-static void renew(struct dibs__store *base, struct dibs__batch *batch)
-{
-    if (batch->watch)
-        dibs__quorum_watch(base, batch);
-    else
-        dibs__quorum_renew(base, batch);
-}
-
 static bool is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *lease)
 {
     return lease->words[0] != atomic_load(&dibs__quorum_of(base)->generation);
@@ -266,7 +258,7 @@ static const struct dibs__store_ops quorum_ops = {
     .examine = dibs__quorum_examine,
     .listen = listen_quorum,
     .retract = dibs__quorum_retract,
-    .renew = renew,
+    .renew = dibs__quorum_renew,
     .is_unconfirmed = is_unconfirmed,
     .gather = gather,
     .interest = interest,

@@ -5,7 +5,6 @@
  *   quorum_op.c      an operation that was begun at one member, and how a thread waits for several
  *   quorum_detached.c   what no thread waits for any more
  *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_force.c, quorum_renew.c: the operations of store.h
- *   quorum_watch.c   changes of locks that members tell of
  *   quorum_vote.c    which masters may vote: looks at them
  *   quorum_admit.c   what follows from a look
  *   quorum_operator.c who may vote because an operator vouches for it
@@ -301,7 +300,6 @@ dibs_status dibs__quorum_admit(struct dibs__quorum *q, struct dibs__examination 
                                struct dibs__error *error);
 
 void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch);
-void dibs__quorum_watch(struct dibs__store *base, struct dibs__batch *batch);
 
 /* -------------------------------------------------------------------- votes */
 

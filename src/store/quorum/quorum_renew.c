@@ -10,6 +10,10 @@
  * several members lose one shortly after the other counts as lost together:
  * renewals that follow each change would otherwise set the lock again in between.
  *
+ * A batch with `watch` goes the same way. One member that lost the lock is reason
+ * enough for a renewal, which finds out whether a majority is left. So a loss is
+ * known as soon as the last master that is needed for it has told.
+ *
  * All of this runs on the scheduler's thread. Lock discipline: quorum_parts.h.
  */
 #include <stdlib.h>
@@ -95,26 +99,28 @@ static void settle_unanswered(const struct tally *tally, struct dibs__renewal *i
         item->pending_extension_ms = item->lease_ms;
 }
 
-/* Decides what can be decided of the lease; with `at_last` all. */
-static void settle(struct round *round, size_t at, bool at_last)
+/* Decides what can be decided of the lease. */
+static void settle(struct round *round, size_t at)
 {
     struct dibs__quorum *q = round->quorum;
     struct tally *tally = &round->tallies[at];
     struct dibs__renewal *item = &round->batch->items[at];
 
-    if (tally->decided)
+    if (tally->decided || (round->batch->watch && tally->asked > 0))
         return;
-    if (tally->renewed >= q->majority)
+    if (round->batch->watch)
+        item->result = tally->gone > 0 ? DIBS__GONE : tally->renewed > 0 ? DIBS__WATCHED : DIBS__UNANSWERED;
+    else if (tally->renewed >= q->majority)
         settle_renewed(round, tally, item);
     else if (q->count - tally->gone < q->majority)
         item->result = DIBS__GONE;
-    else if (tally->asked == 0 || at_last)
+    else if (tally->asked == 0)
         settle_unanswered(tally, item);
     else
         return;
     tally->decided = true;
     round->undecided--;
-    if (item->result == DIBS__GONE)
+    if (item->result == DIBS__GONE && !round->batch->watch)
         dibs__quorum_lock_retract(q, tally->lock);
 }
 
@@ -135,14 +141,26 @@ static void end_if_decided(struct round *round)
                             q->majority, q->count);
         dibs__quorum_lock_unref(q, round->tallies[i].lock);
     }
-    if (heard) {
+    if (heard || batch->watch)
         round->error.status = DIBS_OK;
+    if (heard && !batch->watch)
         dibs__quorum_heard(q);
-    }
     batch->done(batch, &round->error);
 }
 
 /* ------------------------------------------------------------------ the answers */
+
+/* A member that did not grant the lock has not lost it: there it may well be another's. */
+static void note_watched(struct part_batch *sent, size_t i)
+{
+    struct dibs__quorum *q = sent->member->quorum;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    if (sent->locks[i]->states[sent->member->index].phase != DIBS__MEMBER_GRANTED &&
+        sent->batch.items[i].result == DIBS__GONE)
+        sent->batch.items[i].result = DIBS__UNANSWERED;
+    dibs__quorum_mutex_unlock(&q->mutex);
+}
 
 /*
  * What a member said of one lease. Its part is up to date afterwards. A master
@@ -222,10 +240,13 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
     if (round->batch)
         dibs__error_keep_worst(&round->error, error);
     for (size_t i = 0; i < batch->count; i++) {
-        note_part(sent, i);
+        if (batch->watch)
+            note_watched(sent, i);
+        else
+            note_part(sent, i);
         if (round->batch) {
             count(round, sent->at[i], &batch->items[i]);
-            settle(round, sent->at[i], false);
+            settle(round, sent->at[i]);
         }
         dibs__quorum_lock_unref(q, sent->locks[i]);
     }
@@ -252,10 +273,10 @@ static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const s
     struct dibs__quorum *q = sent->member->quorum;
     struct dibs__member_state *state = &lock->states[sent->member->index];
     struct dibs__renewal *own = &sent->batch.items[sent->batch.count];
-    bool top_up;
+    bool watch = sent->batch.watch, top_up = false;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    bool takes = takes_renewal(sent->member, state, sent->round->batch->proof, &top_up);
+    bool takes = watch || takes_renewal(sent->member, state, sent->round->batch->proof, &top_up);
     if (takes) {
         *own = (struct dibs__renewal){
             .name = lock->name,
@@ -269,12 +290,13 @@ static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const s
             .pending_extension_ms = state->pending_extension_ms,
             .cut = state->cut,
         };
-        state->renewing = true;
+        state->renewing = state->renewing || !watch;
         sent->was_topping_up[sent->batch.count] = state->topping_up;
         state->topping_up = state->topping_up || top_up;
         lock->references++;
     }
-    state->behind = !takes && (item->extension || state->behind);
+    if (!watch)
+        state->behind = !takes && (item->extension || state->behind);
     dibs__quorum_mutex_unlock(&q->mutex);
     if (!takes)
         return;
@@ -286,20 +308,21 @@ static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const s
 /* NULL: no memory, or nothing to send. */
 static struct part_batch *new_part_batch(struct round *round, struct dibs__member *member)
 {
+    if (round->batch->watch && !member->store->watches)
+        return NULL;
     struct part_batch *sent = malloc(sizeof *sent);
-
     if (!sent) {
         dibs__quorum_no_memory(&round->error);
         return NULL;
     }
-    sent->batch.watch = false;
+    sent->batch.watch = round->batch->watch;
     sent->batch.count = 0;
     sent->batch.server_us = 0;
     sent->batch.done = part_done;
     sent->round = round;
     sent->member = member;
     for (size_t i = 0; i < round->batch->count; i++)
-        if (dibs__vote_is_announced(&round->quorum->voting, round->batch->items[i].lease_ms))
+        if (sent->batch.watch || dibs__vote_is_announced(&round->quorum->voting, round->batch->items[i].lease_ms))
             add(sent, round->tallies[i].lock, &round->batch->items[i], i);
     if (sent->batch.count > 0)
         return sent;
@@ -372,7 +395,8 @@ void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch)
         batch->done(batch, (dibs__quorum_no_memory(&error), &error));
         return;
     }
-    announce(q, batch);
+    if (!batch->watch)
+        announce(q, batch);
     for (size_t i = 0; i < q->count; i++) {
         sent[i] = new_part_batch(round, &q->members[i]);
         round->references += sent[i] != NULL;
@@ -382,7 +406,7 @@ void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch)
             q->members[i].store->ops->renew(q->members[i].store, &sent[i]->batch);
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): each part of the batch is freed when its member has done it */
     for (size_t i = 0; round->batch && i < batch->count; i++)
-        settle(round, i, false);
+        settle(round, i);
     end_if_decided(round);
     unref_round(round);
 }
