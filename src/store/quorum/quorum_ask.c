@@ -68,7 +68,7 @@ void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__op *op)
 
     DIBS__REQUIRE(!op->state && !attempt->fair);
     if (!lock)
-        lock = dibs__quorum_lock_new(q, attempt->name, attempt->token, attempt->lease_ms);
+        lock = dibs__quorum_lock_new(q, attempt);
     attempt->store_state.outer[0] = (uintptr_t)lock;
     attempt->store_state.outer[1] = 0;
     if (!lock || !dibs__quorum_lock_make_ops(q, lock))

@@ -100,8 +100,6 @@ enum dibs__quorum_lock_state {
  * renewal under way, and of the thread that ends the lock.
  */
 struct dibs__quorum_lock {
-    struct dibs__quorum_lock *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in its bucket */
-    uint64_t hash;                                                       /* read-only; of the token */
     unsigned references DIBS__GUARDED_BY(dibs__quorum_mutex);
     unsigned users DIBS__GUARDED_BY(dibs__quorum_mutex); /* threads that use the operations of a lock not asked for */
     enum dibs__quorum_lock_state state DIBS__GUARDED_BY(dibs__quorum_mutex);
@@ -116,12 +114,15 @@ struct dibs__quorum_lock {
     struct dibs__member_state states[] DIBS__GUARDED_BY(dibs__quorum_mutex);
 };
 
-/* In the table, with the table's reference. NULL: no memory. */
-struct dibs__quorum_lock *dibs__quorum_lock_new(struct dibs__quorum *q, const char *name, const char *token,
-                                                uint32_t lease_ms);
+/* Of an attempt that was not asked for yet; in the table, with the table's reference. NULL: no memory. */
+struct dibs__quorum_lock *dibs__quorum_lock_new(struct dibs__quorum *q, const struct dibs__attempt *attempt);
 
 /* Of a token that is in the table; with a reference, which is the caller's. NULL: there is none. */
 struct dibs__quorum_lock *dibs__quorum_lock_find(struct dibs__quorum *q, const char *token);
+
+/* The same; of a token that is not known, which may be anywhere, a lock that has ended. NULL: no memory. */
+struct dibs__quorum_lock *dibs__quorum_lock_of_token(struct dibs__quorum *q, const char *name, const char *token,
+                                                     uint32_t lease_ms);
 
 /* Makes the pending operations, if there are none. False: no memory. */
 bool dibs__quorum_lock_make_ops(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
@@ -375,9 +376,7 @@ struct dibs__quorum {
     _Atomic uint64_t number;     /* atomic; set once: of the quorum, as its masters know it; 0: not known */
     struct dibs__mutex mutex;
     size_t down_count DIBS__GUARDED_BY(dibs__quorum_mutex); /* members that told they can't be reached */
-    struct dibs__quorum_lock **buckets DIBS__GUARDED_BY(dibs__quorum_mutex); /* the table, by token */
-    size_t bucket_count DIBS__GUARDED_BY(dibs__quorum_mutex);
-    size_t lock_count DIBS__GUARDED_BY(dibs__quorum_mutex);
+    void *locks DIBS__GUARDED_BY(dibs__quorum_mutex);       /* the table: a tree of struct dibs__quorum_lock by token */
     struct dibs__pending_op *detached DIBS__GUARDED_BY(dibs__quorum_mutex);
 };
 

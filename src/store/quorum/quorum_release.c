@@ -165,28 +165,22 @@ static uint32_t take_back(struct dibs__quorum *q, struct dibs__quorum_lock *lock
 
 /*
  * The lock of the token, taken out of the table, with what is under way for
- * it: so no late grant is retracted behind this thread's back. A token that
- * is not known may be anywhere. NULL: no memory.
+ * it: so no late grant is retracted behind this thread's back. NULL: no memory.
  */
 static struct dibs__quorum_lock *take_lock(struct dibs__quorum *q, const struct dibs__op *op, uint32_t *pending)
 {
     const struct dibs__release *release = &op->release;
-    struct dibs__quorum_lock *lock = dibs__quorum_lock_find(q, release->token);
-    bool known = lock != NULL;
+    struct dibs__quorum_lock *lock = dibs__quorum_lock_of_token(q, op->name, release->token, release->lease_ms);
 
-    if (!known)
-        lock = dibs__quorum_lock_new(q, op->name, release->token, release->lease_ms);
     if (!lock)
         return NULL;
     dibs__quorum_mutex_lock(&q->mutex);
-    for (size_t i = 0; i < q->count && !known; i++)
-        lock->states[i].phase = DIBS__MEMBER_GRANTED;
     await_scheduler(q, lock, op->deadline);
     bool was_listed = dibs__quorum_lock_end(q, lock);
     lock->users++;
     *pending = take_back(q, lock);
     dibs__quorum_mutex_unlock(&q->mutex);
-    if (known && was_listed)
+    if (was_listed)
         dibs__quorum_lock_unref(q, lock); /* one reference is enough */
     return lock;
 }

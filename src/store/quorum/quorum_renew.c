@@ -330,24 +330,6 @@ static struct part_batch *new_part_batch(struct round *round, struct dibs__membe
     return NULL;
 }
 
-/* The lock of a lease; of a token that is not known, one that is not in the table. NULL: no memory. */
-static struct dibs__quorum_lock *lock_of(struct dibs__quorum *q, const struct dibs__renewal *item)
-{
-    struct dibs__quorum_lock *lock = dibs__quorum_lock_find(q, item->token);
-
-    if (lock)
-        return lock;
-    lock = dibs__quorum_lock_new(q, item->name, item->token, item->lease_ms);
-    if (!lock)
-        return NULL;
-    dibs__quorum_mutex_lock(&q->mutex);
-    for (size_t i = 0; i < q->count; i++)
-        lock->states[i].phase = DIBS__MEMBER_GRANTED;
-    dibs__quorum_lock_end(q, lock);
-    dibs__quorum_mutex_unlock(&q->mutex);
-    return lock;
-}
-
 /* NULL: no memory. */
 static struct round *new_round(struct dibs__quorum *q, struct dibs__batch *batch)
 {
@@ -361,8 +343,11 @@ static struct round *new_round(struct dibs__quorum *q, struct dibs__batch *batch
     round->references = 1;
     round->undecided = batch->count;
     round->generation = atomic_load(&q->generation);
-    while (i < batch->count && (round->tallies[i].lock = lock_of(q, &batch->items[i])))
-        i++;
+    for (; i < batch->count; i++) {
+        const struct dibs__renewal *item = &batch->items[i];
+        if (!(round->tallies[i].lock = dibs__quorum_lock_of_token(q, item->name, item->token, item->lease_ms)))
+            break;
+    }
     if (i == batch->count)
         return round;
     while (i > 0)

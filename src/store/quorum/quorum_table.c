@@ -1,58 +1,28 @@
 /* The table of locks, by token. Lock discipline: quorum_parts.h. */
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "store/quorum/quorum_parts.h"
 
-#define BUCKETS_FIRST 64
-
-static struct dibs__quorum_lock **bucket_of(struct dibs__quorum *q, uint64_t hash) DIBS__REQUIRES(dibs__quorum_mutex)
+static int compare_tokens(const void *one, const void *other)
 {
-    return &q->buckets[hash & (q->bucket_count - 1)];
-}
-
-/* Where memory is out, the buckets stay as they are. */
-static void grow(struct dibs__quorum *q) DIBS__REQUIRES(dibs__quorum_mutex)
-{
-    size_t count = q->bucket_count ? 2 * q->bucket_count : BUCKETS_FIRST;
-    struct dibs__quorum_lock **old = q->buckets, **buckets = calloc(count, sizeof *buckets);
-    size_t old_count = q->bucket_count;
-
-    if (!buckets)
-        return;
-    q->buckets = buckets;
-    q->bucket_count = count;
-    for (size_t i = 0; i < old_count; i++)
-        for (struct dibs__quorum_lock *lock = old[i], *next; lock; lock = next) {
-            next = lock->next;
-            struct dibs__quorum_lock **bucket = bucket_of(q, lock->hash);
-            lock->next = *bucket;
-            *bucket = lock;
-        }
-    free(old);
+    return strcmp(((const struct dibs__quorum_lock *)one)->token, ((const struct dibs__quorum_lock *)other)->token);
 }
 
 /* False: no memory. */
 static bool put(struct dibs__quorum *q, struct dibs__quorum_lock *lock)
 {
     dibs__quorum_mutex_lock(&q->mutex);
-    if (q->lock_count >= q->bucket_count)
-        grow(q);
-    bool can = q->bucket_count > 0;
-    if (can) {
-        struct dibs__quorum_lock **bucket = bucket_of(q, lock->hash);
-        lock->next = *bucket;
-        *bucket = lock;
-        lock->references = 1;
-        q->lock_count++;
-    }
+    struct dibs__quorum_lock **node = tsearch(lock, &q->locks, compare_tokens);
+    DIBS__REQUIRE(!node || *node == lock);
     dibs__quorum_mutex_unlock(&q->mutex);
-    return can;
+    return node != NULL;
 }
 
-struct dibs__quorum_lock *dibs__quorum_lock_new(struct dibs__quorum *q, const char *name, const char *token,
-                                                uint32_t lease_ms)
+/* With one reference, and in no table. */
+static struct dibs__quorum_lock *new_lock(const struct dibs__quorum *q, const char *name, const char *token,
+                                          uint32_t lease_ms)
 {
     size_t name_size = strlen(name) + 1, token_size = strlen(token) + 1;
     size_t members = q->count * sizeof(struct dibs__member_state);
@@ -63,9 +33,16 @@ struct dibs__quorum_lock *dibs__quorum_lock_new(struct dibs__quorum *q, const ch
     char *text = (char *)lock + sizeof *lock + members;
     lock->name = memcpy(text, name, name_size);
     lock->token = memcpy(text + name_size, token, token_size);
-    lock->hash = dibs__hash(token, token_size - 1);
     lock->lease_ms = lease_ms;
-    if (put(q, lock))
+    lock->references = 1;
+    return lock;
+}
+
+struct dibs__quorum_lock *dibs__quorum_lock_new(struct dibs__quorum *q, const struct dibs__attempt *attempt)
+{
+    struct dibs__quorum_lock *lock = new_lock(q, attempt->name, attempt->token, attempt->lease_ms);
+
+    if (!lock || put(q, lock))
         return lock;
     free(lock);
     return NULL;
@@ -73,16 +50,27 @@ struct dibs__quorum_lock *dibs__quorum_lock_new(struct dibs__quorum *q, const ch
 
 struct dibs__quorum_lock *dibs__quorum_lock_find(struct dibs__quorum *q, const char *token)
 {
-    uint64_t hash = dibs__hash(token, strlen(token));
-    struct dibs__quorum_lock *lock = NULL;
+    const struct dibs__quorum_lock key = {.token = token};
 
     dibs__quorum_mutex_lock(&q->mutex);
-    if (q->bucket_count > 0)
-        lock = *bucket_of(q, hash);
-    while (lock && (lock->hash != hash || strcmp(lock->token, token) != 0))
-        lock = lock->next;
+    struct dibs__quorum_lock **node = tfind(&key, &q->locks, compare_tokens), *lock = node ? *node : NULL;
     if (lock)
         lock->references++;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return lock;
+}
+
+struct dibs__quorum_lock *dibs__quorum_lock_of_token(struct dibs__quorum *q, const char *name, const char *token,
+                                                     uint32_t lease_ms)
+{
+    struct dibs__quorum_lock *lock = dibs__quorum_lock_find(q, token);
+
+    if (lock || !(lock = new_lock(q, name, token, lease_ms)))
+        return lock;
+    dibs__quorum_mutex_lock(&q->mutex);
+    lock->state = DIBS__QUORUM_LOCK_ENDED;
+    for (size_t i = 0; i < q->count; i++)
+        lock->states[i].phase = DIBS__MEMBER_GRANTED;
     dibs__quorum_mutex_unlock(&q->mutex);
     return lock;
 }
@@ -140,11 +128,7 @@ bool dibs__quorum_lock_end(struct dibs__quorum *q, struct dibs__quorum_lock *loc
     if (lock->state == DIBS__QUORUM_LOCK_ENDED)
         return false;
     lock->state = DIBS__QUORUM_LOCK_ENDED;
-    struct dibs__quorum_lock **at = bucket_of(q, lock->hash);
-    while (*at != lock)
-        at = &(*at)->next;
-    *at = lock->next;
-    q->lock_count--;
+    tdelete(lock, &q->locks, compare_tokens);
     return true;
 }
 
@@ -164,13 +148,11 @@ void dibs__quorum_lock_unref(struct dibs__quorum *q, struct dibs__quorum_lock *l
 void dibs__quorum_locks_free(struct dibs__quorum *q)
 {
     dibs__quorum_mutex_lock(&q->mutex);
-    for (size_t i = 0; i < q->bucket_count; i++)
-        for (struct dibs__quorum_lock *lock = q->buckets[i], *next; lock; lock = next) {
-            next = lock->next;
-            free(lock->ops);
-            free(lock);
-        }
-    free(q->buckets);
-    q->buckets = NULL;
+    while (q->locks) {
+        struct dibs__quorum_lock *lock = *(struct dibs__quorum_lock **)q->locks;
+        tdelete(lock, &q->locks, compare_tokens);
+        free(lock->ops);
+        free(lock);
+    }
     dibs__quorum_mutex_unlock(&q->mutex);
 }
