@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "redis/scripts.h"
+#include "store/redis/redis.h"
 #include "store/redis/retractions.h"
 #include "support/fake_redis.h"
 #include "support/moved_clock.h"
@@ -607,23 +608,26 @@ static bool is_named_away(void *context, const char *name)
     return strcmp(name, "away") == 0;
 }
 
-static void take_none(void *context, const struct dibs__forwarded_retraction *forwarded)
+static void take_none(void *context, void *to, const struct dibs__forwarded_retraction *forwarded)
 {
     (void)context;
+    (void)to;
     (void)forwarded;
 }
 
 /* This happens when a slot of a cluster moves: the scheduler would spin until the request under way is answered. */
 static void a_retraction_given_away_is_no_longer_due(void **state)
 {
+    static const struct dibs__node_hooks node = {.forward = take_none, .is_away = is_named_away};
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
 
+    dibs__retractions_of_node(r->all, &node);
     fake_redis_answer(r->fake, "EVALSHA", "-NOREPLICAS Not enough good replicas to write.\r\n");
     dibs__retractions_add(r->all, "away", "one", LEASE_MS, 0, &route);
     attend_until_asked(r, "EVALSHA", 1);
     int64_t due = dibs__retractions_deadline(r->all);
-    dibs__retractions_give(r->all, is_named_away, take_none, NULL);
+    dibs__retractions_give(r->all);
     assert_int_equal(dibs__retractions_count(r->all), 0);
     fake_redis_hold(r->fake, true);
     dibs__retractions_add(r->all, "name", "two", LEASE_MS, 0, &route);

@@ -46,7 +46,7 @@ struct dibs__cluster;
 struct dibs__node {
     struct dibs__cluster *cluster;                    /* read-only */
     unsigned place;                                   /* read-only; in the table */
-    struct dibs__node_hooks hooks;                    /* read-only */
+    struct dibs__node_hooks hooks;                    /* read-only while the node is open */
     char *host DIBS__GUARDED_BY(dibs__cluster_mutex); /* NULL: the place is free */
     unsigned port DIBS__GUARDED_BY(dibs__cluster_mutex);
     struct dibs__store *member;  /* read-only while the node is open */
@@ -94,6 +94,9 @@ static inline struct dibs__cluster *dibs__cluster_of(struct dibs__store *store)
 
 /* The node of that address, which gets a place if it has none. NULL: no memory, or no place. */
 struct dibs__node *dibs__node_at(struct dibs__cluster *cluster, const char *host, unsigned port);
+
+/* The same for a node that was told of by that one, which is in use; host "": it has the host of that one. */
+struct dibs__node *dibs__node_told_by(const struct dibs__node *by, const char *host, unsigned port);
 
 /* Begins to use the node; opens it if it is closed. False: no memory, or the node is no more. */
 bool dibs__node_use(struct dibs__node *node);
@@ -201,14 +204,10 @@ bool dibs__cluster_has_server(const struct dibs__cluster *cluster, uint64_t serv
 
 /* ----------------------------------------------------------- node_callbacks.c */
 
-/* What the store of the node tells, and to whom. */
-struct dibs__listener dibs__node_listener(struct dibs__node *node);
-struct dibs__node_hooks dibs__node_hooks_of(struct dibs__node *node);
+/* With which the store of the node is opened: what it tells, and to whom. */
+struct dibs__store_config dibs__node_config(struct dibs__node *node);
 
 /* Whether the cluster can be reached may be another matter now. */
 void dibs__cluster_see_reach(struct dibs__cluster *cluster, const char *detail);
-
-/* A retraction for the node that has its slot. context: the cluster. */
-void dibs__cluster_take_forwarded(void *context, const struct dibs__forwarded_retraction *forwarded);
 
 #endif

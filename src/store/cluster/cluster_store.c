@@ -33,32 +33,11 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
     return used;
 }
 
-/* A retraction whose slot another node has now. context: the node that should have sent it. */
-static bool is_away(void *context, const char *name)
-{
-    const struct dibs__node *node = context;
-    unsigned char owner = atomic_load(&node->cluster->owners[dibs__cluster_slot(node->cluster, name)]);
-
-    return owner != node->place && owner != DIBS__NO_NODE;
-}
-
-static bool is_away_from(void *context, const char *name)
-{
-    return is_away(context, name);
-}
-
-static void take(void *context, const struct dibs__forwarded_retraction *forwarded)
-{
-    const struct dibs__node *from = context;
-
-    dibs__cluster_take_forwarded(from->cluster, forwarded);
-}
-
 /* Retractions follow their slots. What is under way to a node comes back, and follows then. */
 static void give_strays(struct dibs__node *node)
 {
     if (dibs__redis_unconfirmed(node->member) > 0)
-        dibs__redis_give_strays(node->member, is_away_from, take, node);
+        dibs__redis_give_strays(node->member);
 }
 
 /*
@@ -195,7 +174,6 @@ static struct dibs__cluster *cluster_new(struct dibs__url *url)
         struct dibs__node *node = &cluster->nodes[i];
         node->cluster = cluster;
         node->place = i;
-        node->hooks = dibs__node_hooks_of(node);
         atomic_init(&node->users, DIBS__NODE_CLOSED);
     }
     for (unsigned i = 0; i < DIBS__SLOTS; i++)

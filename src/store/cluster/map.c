@@ -60,18 +60,6 @@ struct telling {
     struct dibs__error error;
 };
 
-static struct dibs__node *node_of_range(const struct dibs__node *told_by, const struct dibs__slot_range *range)
-{
-    const char *host = range->host;
-
-    if (!*host) {
-        dibs__cluster_mutex_lock(&told_by->cluster->mutex);
-        host = told_by->host; /* stays: that node is in use */
-        dibs__cluster_mutex_unlock(&told_by->cluster->mutex);
-    }
-    return dibs__node_at(told_by->cluster, host, range->port);
-}
-
 static void set_owners(struct dibs__cluster *cluster, const unsigned char *owners)
 {
     bool named[DIBS__NO_NODE + 1] = {false};
@@ -95,7 +83,7 @@ static dibs_status take_map(struct telling *telling, const struct dibs__slot_ran
         return dibs__error_set(&telling->error, DIBS_NO_MEMORY, "no memory for the slots of a cluster");
     memset(owners, DIBS__NO_NODE, DIBS__SLOTS);
     for (size_t i = 0; i < count; i++) {
-        const struct dibs__node *node = node_of_range(telling->node, &ranges[i]);
+        const struct dibs__node *node = dibs__node_told_by(telling->node, ranges[i].host, ranges[i].port);
         if (!node) {
             free(owners);
             return dibs__error_set(&telling->error, DIBS_NO_MEMORY,

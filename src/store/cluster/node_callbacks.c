@@ -104,54 +104,47 @@ static void on_reachable(void *source, bool up, const char *detail)
 static void *on_redirected(void *context, bool ask, unsigned slot, const char *host, unsigned port)
 {
     const struct dibs__node *from = context;
-    struct dibs__cluster *cluster = from->cluster;
+    struct dibs__node *node = dibs__node_told_by(from, host, port);
 
-    if (!*host) {
-        dibs__cluster_mutex_lock(&cluster->mutex);
-        host = from->host; /* stays: that node is in use */
-        dibs__cluster_mutex_unlock(&cluster->mutex);
-    }
-    struct dibs__node *node = dibs__node_at(cluster, host, port);
     if (node && !ask)
-        dibs__map_correct(cluster, slot, node);
+        dibs__map_correct(from->cluster, slot, node);
     return node;
 }
 
-static void on_strayed(void *context, void *to, const struct dibs__forwarded_retraction *forwarded)
+static void on_forward(void *context, void *to, const struct dibs__forwarded_retraction *forwarded)
 {
+    struct dibs__cluster *cluster = ((const struct dibs__node *)context)->cluster;
     struct dibs__node *node = to;
 
-    (void)context;
-    if (!dibs__node_use(node))
-        return;
-    dibs__redis_take_forwarded(node->member, forwarded);
-    dibs__node_unuse(node);
-}
-
-void dibs__cluster_take_forwarded(void *context, const struct dibs__forwarded_retraction *forwarded)
-{
-    struct dibs__cluster *cluster = context;
-    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, forwarded->name));
-
+    if (!node)
+        node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, forwarded->name));
+    else if (!dibs__node_use(node))
+        node = NULL;
     if (!node)
         return;
     dibs__redis_take_forwarded(node->member, forwarded);
     dibs__node_unuse(node);
 }
 
-struct dibs__listener dibs__node_listener(struct dibs__node *node)
+static bool is_away(void *context, const char *name)
 {
-    struct dibs__listener listener = node->cluster->config.listener;
+    const struct dibs__node *node = context;
+    unsigned char owner = atomic_load(&node->cluster->owners[dibs__cluster_slot(node->cluster, name)]);
 
-    listener.source = node;
-    listener.granted = on_granted;
-    listener.server_changed = on_server_changed;
-    listener.reachable = on_reachable;
-    listener.watching = on_watching;
-    return listener;
+    return owner != node->place && owner != DIBS__NO_NODE;
 }
 
-struct dibs__node_hooks dibs__node_hooks_of(struct dibs__node *node)
+struct dibs__store_config dibs__node_config(struct dibs__node *node)
 {
-    return (struct dibs__node_hooks){node, on_redirected, on_strayed};
+    struct dibs__store_config config = node->cluster->config;
+
+    node->hooks = (struct dibs__node_hooks){node, on_redirected, on_forward, is_away};
+    config.node = &node->hooks;
+    config.connect_later = true;
+    config.listener.source = node;
+    config.listener.granted = on_granted;
+    config.listener.server_changed = on_server_changed;
+    config.listener.reachable = on_reachable;
+    config.listener.watching = on_watching;
+    return config;
 }

@@ -52,18 +52,25 @@ struct dibs__node *dibs__node_at(struct dibs__cluster *cluster, const char *host
     return node;
 }
 
+struct dibs__node *dibs__node_told_by(const struct dibs__node *by, const char *host, unsigned port)
+{
+    if (!*host) {
+        dibs__cluster_mutex_lock(&by->cluster->mutex);
+        host = by->host; /* stays: that node is in use */
+        dibs__cluster_mutex_unlock(&by->cluster->mutex);
+    }
+    return dibs__node_at(by->cluster, host, port);
+}
+
 /* ------------------------------------------------------------ opening, closing */
 
 static bool open_member(struct dibs__node *node) DIBS__REQUIRES(dibs__cluster_mutex)
 {
     struct dibs__cluster *cluster = node->cluster;
-    struct dibs__store_config config = cluster->config;
+    struct dibs__store_config config = dibs__node_config(node);
     struct dibs__error *error = &cluster->open_error;
     struct dibs__url url;
 
-    config.listener = dibs__node_listener(node);
-    config.node = &node->hooks;
-    config.connect_later = true;
     if (!node->host || dibs__url_at(&url, &cluster->url, node->host, node->port, error) != DIBS_OK)
         return false;
     return dibs__redis_open_at(&node->member, &url, &config, error) == DIBS_OK;

@@ -147,9 +147,7 @@ void dibs__redis_take_forwarded(struct dibs__store *base, const struct dibs__for
     dibs__retractions_take(dibs__redis_of(base)->retractions, forwarded);
 }
 
-void dibs__redis_give_strays(struct dibs__store *base, bool (*is_away)(void *context, const char *name),
-                             void (*take)(void *context, const struct dibs__forwarded_retraction *forwarded),
-                             void *context)
+void dibs__redis_give_strays(struct dibs__store *base)
 {
-    dibs__retractions_give(dibs__redis_of(base)->retractions, is_away, take, context);
+    dibs__retractions_give(dibs__redis_of(base)->retractions);
 }

@@ -52,8 +52,11 @@ struct dibs__node_hooks {
     /* The other node has the slot now, or (ask) what this one lacks of it. host "": the host of this node. */
     void *(*redirected)(void *context, bool ask, unsigned slot, const char *host, unsigned port);
 
-    /* What `redirected` returned must go on with it. */
+    /* What `redirected` returned must go on with it; NULL: the node that has the slot. */
     void (*forward)(void *context, void *to, const struct dibs__forwarded_retraction *forwarded);
+
+    /* Whether another node has the slot of that name, as far as is known. May be called with any lock held. */
+    bool (*is_away)(void *context, const char *name);
 };
 
 /* Slots from first to last, which a master has. host "": that of the server which said so. */
@@ -93,10 +96,8 @@ void dibs__redis_attempt_came(struct dibs__store *store, struct dibs__attempt *a
 /* Goes on with a retraction of another node. Any thread. */
 void dibs__redis_take_forwarded(struct dibs__store *store, const struct dibs__forwarded_retraction *forwarded);
 
-/* The scheduler's: gives away the retractions whose names are away, as is_away says, except those under way. */
-void dibs__redis_give_strays(struct dibs__store *store, bool (*is_away)(void *context, const char *name),
-                             void (*take)(void *context, const struct dibs__forwarded_retraction *forwarded),
-                             void *context);
+/* The scheduler's: forwards the retractions whose names are away, except those under way. */
+void dibs__redis_give_strays(struct dibs__store *store);
 
 /* How many of its retractions are not confirmed. */
 size_t dibs__redis_unconfirmed(struct dibs__store *store);

@@ -184,19 +184,19 @@ static struct dibs__retract_batch *take_batch(struct dibs__retractions *all, int
     return batch;
 }
 
-/* Not under the mutex: the other node has one of the same class. */
-static void give_away(const struct dibs__retractions *all, const struct dibs__retraction *entry,
-                      const struct dibs__redirect *redirect) DIBS__EXCLUDES(retractions_mutex)
+/* To that node, or the one that has the slot. Not under the mutex: the other node has one of the same class. */
+static void give_away(const struct dibs__retractions *all, const struct dibs__retraction *entry, void *to, bool asking)
+    DIBS__EXCLUDES(retractions_mutex)
 {
     struct dibs__forwarded_retraction forwarded = {.name = entry->name,
                                                    .token = entry->token,
                                                    .fence = strtoull(entry->fence, NULL, 10),
                                                    .ends = entry->ends,
                                                    .not_after = entry->route.not_after,
-                                                   .asking = redirect->kind == DIBS__REDIRECT_ASK,
+                                                   .asking = asking,
                                                    .hops = entry->hops};
 
-    all->node->forward(all->node->context, redirect->to, &forwarded);
+    all->node->forward(all->node->context, to, &forwarded);
 }
 
 static void end_one(struct dibs__retractions *all, struct dibs__retraction *entry, const struct dibs__retract_end *end)
@@ -228,11 +228,13 @@ static void on_ended(struct dibs__retract_batch *batch)
 {
     struct dibs__retractions *all = batch->context;
 
-    for (size_t i = 0; i < batch->count; i++)
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct dibs__redirect *redirect = &batch->ends[i].redirect;
         if (batch->ends[i].ending == DIBS__RETRACT_ELSEWHERE)
-            give_away(all, batch->entries[i], &batch->ends[i].redirect);
+            give_away(all, batch->entries[i], redirect->to, redirect->kind == DIBS__REDIRECT_ASK);
         else if (batch->untracked)
             all->changed(all->context, batch->entries[i]->name);
+    }
     retractions_mutex_lock(&all->mutex);
     for (size_t i = 0; i < batch->count; i++)
         end_one(all, batch->entries[i], &batch->ends[i]);
@@ -349,9 +351,8 @@ void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__fo
     all->wake(all->context);
 }
 
-/* Moves those of the list whose names are away, as is_away says, to another list. */
-static void sort_out(struct list *list, struct list *away, bool (*is_away)(void *context, const char *name),
-                     void *context)
+/* Moves those of the list whose names are away to another list. */
+static void sort_out(struct list *list, struct list *away, const struct dibs__node_hooks *node)
 {
     struct list all = *list;
 
@@ -360,29 +361,22 @@ static void sort_out(struct list *list, struct list *away, bool (*is_away)(void 
     clear(list);
     while (all.first) {
         struct dibs__retraction *entry = take_first(&all);
-        append(is_away(context, entry->name) ? away : list, entry);
+        append(node->is_away(node->context, entry->name) ? away : list, entry);
     }
 }
 
-void dibs__retractions_give(struct dibs__retractions *all, bool (*is_away)(void *context, const char *name),
-                            void (*take)(void *context, const struct dibs__forwarded_retraction *forwarded),
-                            void *context)
+void dibs__retractions_give(struct dibs__retractions *all)
 {
     struct list away;
 
     clear(&away);
     retractions_mutex_lock(&all->mutex);
-    sort_out(&all->ready, &away, is_away, context);
-    sort_out(&all->later, &away, is_away, context);
+    sort_out(&all->ready, &away, all->node);
+    sort_out(&all->later, &away, all->node);
     retractions_mutex_unlock(&all->mutex);
     while (away.first) {
         struct dibs__retraction *entry = take_first(&away);
-        take(context, &(struct dibs__forwarded_retraction){.name = entry->name,
-                                                           .token = entry->token,
-                                                           .fence = strtoull(entry->fence, NULL, 10),
-                                                           .ends = entry->ends,
-                                                           .not_after = entry->route.not_after,
-                                                           .hops = entry->hops});
+        give_away(all, entry, NULL, false);
         retractions_mutex_lock(&all->mutex);
         drop(all, entry);
         retractions_mutex_unlock(&all->mutex);

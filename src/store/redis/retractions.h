@@ -40,9 +40,7 @@ void dibs__retractions_add(struct dibs__retractions *retractions, const char *na
 
 /* As dibs__redis_take_forwarded and dibs__redis_give_strays. */
 void dibs__retractions_take(struct dibs__retractions *retractions, const struct dibs__forwarded_retraction *forwarded);
-void dibs__retractions_give(struct dibs__retractions *retractions, bool (*is_away)(void *context, const char *name),
-                            void (*take)(void *context, const struct dibs__forwarded_retraction *forwarded),
-                            void *context);
+void dibs__retractions_give(struct dibs__retractions *retractions);
 
 size_t dibs__retractions_count(struct dibs__retractions *retractions); /* not confirmed yet */
 
