@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/wait_event.h"
 #include "store/quorum/quorum_parts.h"
 
 #define REST_FIRST_MS 10 /* how long a member that failed rests at first */
@@ -28,6 +29,20 @@ dibs_status dibs__quorum_no_majority(const struct dibs__quorum *q, unsigned answ
                                q->count, why);
     return dibs__error_set(error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters may grant locks now%s", q->majority,
                            q->count, why);
+}
+
+/* -------------------------------------------------------------------- pauses */
+
+bool dibs__quorum_pause(const struct dibs__quorum *q, struct dibs__backoff *backoff, int64_t last_ms, int64_t deadline)
+{
+    int64_t until = dibs__after_ms(dibs__quorum_now(q), dibs__backoff_next(backoff, last_ms));
+    struct dibs__wait_event wait_event;
+
+    if (until >= deadline)
+        return false;
+    dibs__wait_event_init(&wait_event);
+    dibs__wait_event_wait(&wait_event, q->config.clock, until);
+    return true;
 }
 
 /* --------------------------------------------------------- what members tell */

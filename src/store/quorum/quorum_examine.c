@@ -74,15 +74,11 @@ static bool tell_of_clocks(const struct dibs__quorum *q, struct dibs__examinatio
 /* Whether the member votes: it may not for a while after it lost its data. */
 static bool tell_of_vote(const struct dibs__quorum *q, struct dibs__examination *all, size_t i)
 {
-    struct dibs__store *store = q->members[i].store;
     struct dibs__vote vote = {.what = DIBS__VOTE_LOOKS};
-    struct dibs__op op = {.kind = DIBS__OP_VOTE,
-                          .deadline = dibs__after_ms(dibs__quorum_now(q), q->config.command_timeout_ms),
-                          .vote = &vote};
+    uint64_t number = atomic_load(&q->number);
     struct dibs__error error;
 
-    uint64_t number = atomic_load(&q->number);
-    if (store->ops->finish(store, &op, &error) != DIBS_OK)
+    if (dibs__vote_ask(q, i, &vote, &error) != DIBS_OK)
         return true;
     if (number != 0 && vote.quorum != 0 && vote.quorum != number)
         return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_BAD,

@@ -6,8 +6,6 @@
  */
 #include <stdlib.h>
 
-#include "base/backoff.h"
-#include "base/wait_event.h"
 #include "store/quorum/quorum_parts.h"
 
 #define AGAIN_FIRST_MS 2 /* the pauses before the masters are asked again who holds the lock, */
@@ -30,16 +28,16 @@ dibs_status dibs__quorum_finish_at(const struct dibs__member *member, const stru
     return member->store->ops->finish(member->store, &its, error);
 }
 
-/* All of them at one member, unless that fails. */
-static void force_at(const struct dibs__member *member, const struct dibs__op *op, struct forced *forced, size_t count,
-                     struct dibs__error *error)
+/* All of them at one member, one of `left`, unless that fails. */
+static void force_at(const struct dibs__member *member, size_t left, const struct dibs__op *op, struct forced *forced,
+                     size_t count, struct dibs__error *error)
 {
     struct dibs__op its = *op;
     bool failed = false;
 
     for (size_t i = 0; i < count && !failed; i++) {
         its.force.token = forced[i].token;
-        dibs_status status = dibs__quorum_finish_at(member, &its, 1, error);
+        dibs_status status = dibs__quorum_finish_at(member, &its, left, error);
         forced[i].done += status == DIBS_OK;
         forced[i].not_held += status == DIBS_NOT_HELD;
         failed = status != DIBS_OK && status != DIBS_NOT_HELD;
@@ -71,11 +69,7 @@ static dibs_status force(struct dibs__quorum *q, const struct dibs__op *op, stru
     dibs__quorum_put_in_order(q, order);
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__error its = {DIBS_OK, ""};
-        struct dibs__op at = *op;
-        int64_t now = dibs__quorum_now(q);
-        if (op->deadline != DIBS__NEVER)
-            at.deadline = now + (op->deadline - now) / (int64_t)(q->count - i);
-        force_at(order[i], &at, forced, count, &its);
+        force_at(order[i], q->count - i, op, forced, count, &its);
         if (its.status != DIBS_NOT_HELD)
             dibs__error_keep_worst(error, &its);
     }
@@ -144,16 +138,11 @@ static dibs_status force_holder(struct dibs__quorum *q, const struct dibs__op *o
 static dibs_status force_any(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__backoff backoff = {.first_ms = AGAIN_FIRST_MS};
-    struct dibs__wait_event wait_event;
     dibs_status status;
 
-    dibs__wait_event_init(&wait_event);
-    while ((status = force_holder(q, op, error)) == DIBS_NOT_HELD) {
-        int64_t at = dibs__after_ms(dibs__quorum_now(q), dibs__backoff_next(&backoff, AGAIN_LAST_MS));
-        if (at >= op->deadline)
+    while ((status = force_holder(q, op, error)) == DIBS_NOT_HELD)
+        if (!dibs__quorum_pause(q, &backoff, AGAIN_LAST_MS, op->deadline))
             return dibs__error_set(error, DIBS_UNAVAILABLE, "no majority of the masters says who holds the lock");
-        dibs__wait_event_wait(&wait_event, q->config.clock, at);
-    }
     return status;
 }
 

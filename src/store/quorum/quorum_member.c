@@ -34,19 +34,24 @@ void dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *a
     dibs__pending_op_begin(op, dibs__op_ask(&op->attempt, &op->answer, 0));
 }
 
-void dibs__member_clear(struct dibs__quorum *q, struct dibs__pending_op *op)
+void dibs__member_conclude(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool held)
 {
-    struct dibs__quorum_lock *lock = op->lock;
-    struct dibs__store *store = op->member->store;
-    struct dibs__member_state *state = &lock->states[op->member->index];
+    struct dibs__store *store = q->members[i].store;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    bool has_attempt = state->has_attempt;
-    state->has_attempt = false;
-    state->phase = DIBS__MEMBER_RETIRED;
+    bool has_attempt = lock->states[i].has_attempt;
+    lock->states[i].has_attempt = false;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (has_attempt)
-        store->ops->conclude(store, &op->attempt, false);
+        store->ops->conclude(store, &lock->ops[i].attempt, held);
+}
+
+void dibs__member_clear(struct dibs__quorum *q, struct dibs__pending_op *op)
+{
+    dibs__quorum_mutex_lock(&q->mutex);
+    op->lock->states[op->member->index].phase = DIBS__MEMBER_RETIRED;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    dibs__member_conclude(q, op->lock, op->member->index, false);
 }
 
 /* A grant that comes when the lock is held is one more vote, unless the lock has ended by now. */
@@ -55,9 +60,8 @@ static void take_late_grant(struct dibs__quorum *q, struct dibs__pending_op *op)
     const struct dibs__quorum_lock *lock = op->lock;
     struct dibs__store *store = op->member->store;
 
-    store->ops->conclude(store, &op->attempt, true);
+    dibs__member_conclude(q, op->lock, op->member->index, true);
     dibs__quorum_mutex_lock(&q->mutex);
-    op->lock->states[op->member->index].has_attempt = false;
     bool ended = lock->state == DIBS__QUORUM_LOCK_ENDED;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (ended)

@@ -26,15 +26,9 @@ struct admission {
 
 static dibs_status ask(const struct admission *admission, size_t i, struct dibs__vote *vote, struct dibs__error *error)
 {
-    struct dibs__quorum *q = admission->quorum;
-    struct dibs__store *store = q->members[i].store;
-
     vote->longest_ms = admission->longest_ms;
     vote->quorum = admission->number;
-    struct dibs__op op = {.kind = DIBS__OP_VOTE,
-                          .deadline = dibs__after_ms(dibs__quorum_now(q), q->config.command_timeout_ms),
-                          .vote = vote};
-    return store->ops->finish(store, &op, error);
+    return dibs__vote_ask(admission->quorum, i, vote, error);
 }
 
 static bool is_heard(const struct admission *admission, size_t i)

@@ -251,6 +251,9 @@ void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs
  */
 void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
+/* Concludes the member's attempt, if it is not concluded: held, where the lock is the token's there. */
+void dibs__member_conclude(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool held);
+
 /* The lock has ended, and nothing is under way: leaves nothing of it at the member. */
 void dibs__member_clear(struct dibs__quorum *q, struct dibs__pending_op *op);
 
@@ -294,6 +297,9 @@ void dibs__quorum_put_in_order(struct dibs__quorum *q, struct dibs__member *orde
 dibs_status dibs__quorum_finish_at(const struct dibs__member *member, const struct dibs__op *op, size_t count,
                                    struct dibs__error *error);
 
+/* Sleeps for the backoff's next pause. False: that would last to the deadline. */
+bool dibs__quorum_pause(const struct dibs__quorum *q, struct dibs__backoff *backoff, int64_t last_ms, int64_t deadline);
+
 dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
 dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examination *examination,
                                  struct dibs__error *error);
@@ -335,6 +341,9 @@ void dibs__vote_init(struct dibs__quorum *q);
  */
 dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64_t deadline, unsigned *answered,
                                 struct dibs__error *error);
+
+/* Asks one master, on the calling thread, for a command timeout at most. */
+dibs_status dibs__vote_ask(const struct dibs__quorum *q, size_t i, struct dibs__vote *vote, struct dibs__error *error);
 
 /* A master answered that it may not vote, or longer leases are wanted: the scheduler's thread must look. */
 void dibs__vote_want(struct dibs__quorum *q, uint32_t lease_ms);

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/wait_event.h"
 #include "store/quorum/quorum_parts.h"
 
 #define FORGET_FIRST_MS 2 /* the pauses between tries to forget what only a minority has, */
@@ -194,27 +193,22 @@ static dibs_status look(struct dibs__quorum *q, struct dibs__op *op, struct look
     return DIBS_OK;
 }
 
-static dibs_status query_one(const struct dibs__member *member, const struct dibs__op *op,
-                             const struct dibs__query *query, struct dibs__error *error)
-{
-    struct dibs__op its = {.kind = DIBS__OP_QUERY, .name = op->name, .deadline = op->deadline, .query = *query};
-
-    return member->store->ops->finish(member->store, &its, error);
-}
-
 /* A master that fails now tells nothing: the queue is no matter of a majority. */
 static void ask_who_waits(const struct dibs__quorum *q, const struct dibs__op *op, const struct looking *looking)
 {
-    struct dibs__error unused;
     dibs_owner owner = {0};
+    const struct dibs__op who = {.kind = DIBS__OP_QUERY,
+                                 .name = op->name,
+                                 .deadline = op->deadline,
+                                 .query = {.owner = &owner, .waiters = op->query.waiters}};
+    struct dibs__error unused;
     size_t most = 0;
 
     for (size_t i = 1; i < q->count; i++)
         if (looking->owners[i].waiters > looking->owners[most].waiters)
             most = i;
     if (looking->owners[most].waiters > 0)
-        (void)query_one(&q->members[most], op, &(struct dibs__query){.owner = &owner, .waiters = op->query.waiters},
-                        &unused);
+        (void)dibs__quorum_finish_at(&q->members[most], &who, 1, &unused);
 }
 
 static int newest_first(const void *one, const void *other)
@@ -390,17 +384,11 @@ dibs_status dibs__quorum_forget(struct dibs__store *base, struct dibs__op *op, s
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__backoff backoff = {.first_ms = FORGET_FIRST_MS};
-    struct dibs__wait_event wait_event;
 
     error->status = DIBS_OK;
     uint32_t in_use = forget_at(q, ((uint32_t)1 << q->count) - 1, op, error);
-    dibs__wait_event_init(&wait_event);
-    while (in_use && dibs__set_count(in_use) < q->majority) {
-        int64_t at = dibs__after_ms(dibs__quorum_now(q), dibs__backoff_next(&backoff, FORGET_LAST_MS));
-        if (at >= op->deadline)
-            break;
-        dibs__wait_event_wait(&wait_event, q->config.clock, at);
+    while (in_use && dibs__set_count(in_use) < q->majority &&
+           dibs__quorum_pause(q, &backoff, FORGET_LAST_MS, op->deadline))
         in_use = forget_at(q, in_use, op, error);
-    }
     return in_use ? DIBS_BUSY : error->status;
 }

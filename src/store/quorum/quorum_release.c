@@ -45,19 +45,6 @@ static enum ending ending_of(const struct dibs__quorum_lock *lock, size_t i) DIB
     return state->has_attempt ? ATTEMPT_THERE : NOTHING_THERE;
 }
 
-/* The attempt of a member where the lock is not the token's; with `granted`, where it is. */
-static void conclude_attempt(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool granted)
-{
-    struct dibs__store *store = q->members[i].store;
-
-    dibs__quorum_mutex_lock(&q->mutex);
-    bool has = lock->states[i].has_attempt;
-    lock->states[i].has_attempt = false;
-    dibs__quorum_mutex_unlock(&q->mutex);
-    if (has)
-        store->ops->conclude(store, &lock->ops[i].attempt, granted);
-}
-
 void dibs__quorum_lock_retract(struct dibs__quorum *q, struct dibs__quorum_lock *lock)
 {
     dibs__quorum_mutex_lock(&q->mutex);
@@ -70,10 +57,9 @@ void dibs__quorum_lock_retract(struct dibs__quorum *q, struct dibs__quorum_lock 
         struct dibs__store *store = q->members[i].store;
         dibs__quorum_mutex_lock(&q->mutex);
         enum ending ending = ending_of(lock, i);
-        bool has_attempt = lock->states[i].has_attempt;
         dibs__quorum_mutex_unlock(&q->mutex);
-        if (ending != LEFT_TO_OP && has_attempt)
-            conclude_attempt(q, lock, i, false);
+        if (ending != LEFT_TO_OP)
+            dibs__member_conclude(q, lock, i, false);
         if (ending == LOCK_THERE)
             store->ops->retract(store, lock->name, lock->token, lock->lease_ms, lock->fence);
     }
@@ -95,16 +81,13 @@ static void conclude_held(struct dibs__quorum *q, struct dibs__quorum_lock *lock
 {
     dibs__quorum_lock_use(q, lock);
     for (size_t i = 0; i < q->count; i++) {
-        struct dibs__member_state *state = &lock->states[i];
+        const struct dibs__member_state *state = &lock->states[i];
         dibs__quorum_mutex_lock(&q->mutex);
         bool granted =
             state->has_attempt && state->phase == DIBS__MEMBER_GRANTED && !state->stuck && !lock->ops[i].detached;
-        if (granted)
-            state->has_attempt = false;
         dibs__quorum_mutex_unlock(&q->mutex);
-        struct dibs__store *store = q->members[i].store;
         if (granted)
-            store->ops->conclude(store, &lock->ops[i].attempt, true);
+            dibs__member_conclude(q, lock, i, true);
     }
     dibs__quorum_lock_leave(q, lock);
 }
@@ -211,12 +194,12 @@ static bool begin_at(struct dibs__quorum *q, struct releasing *releasing, size_t
     dibs__quorum_mutex_unlock(&q->mutex);
     if (ending != LOCK_THERE) {
         if (ending == ATTEMPT_THERE)
-            conclude_attempt(q, lock, i, false);
+            dibs__member_conclude(q, lock, i, false);
         releasing->absent |= ending != LEFT_TO_OP ? bit : 0;
         return false;
     }
     if (!stuck)
-        conclude_attempt(q, lock, i, !topping_up);
+        dibs__member_conclude(q, lock, i, !topping_up);
     releasing->restored |= topping_up ? bit : 0;
     releasing->stuck |= stuck ? bit : 0;
     dibs__pending_op_begin(op, (struct dibs__op){.kind = DIBS__OP_RELEASE,
@@ -345,7 +328,7 @@ static void conclude_stuck(struct dibs__quorum *q, const struct releasing *relea
 {
     for (size_t i = 0; i < q->count; i++)
         if (dibs__set_has(releasing->stuck & ~open, i))
-            conclude_attempt(q, releasing->lock, i, false);
+            dibs__member_conclude(q, releasing->lock, i, false);
 }
 
 static dibs_status finish(struct dibs__quorum *q, struct dibs__op *op, struct releasing *releasing,

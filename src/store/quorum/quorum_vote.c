@@ -152,14 +152,6 @@ static bool look_and_admit(struct dibs__quorum *q, struct dibs__look *look, stru
     return is_announced(q, look);
 }
 
-static void pause(struct dibs__quorum *q, int64_t ms)
-{
-    struct dibs__wait_event wait_event;
-
-    dibs__wait_event_init(&wait_event);
-    dibs__wait_event_wait(&wait_event, q->config.clock, dibs__after_ms(dibs__quorum_now(q), ms));
-}
-
 /*
  * Again and again until it is announced, or no majority answers. Returns how many masters answered, and fills `error`:
  * of the last look, unless the deadline cut that short, which then tells less than the one before.
@@ -177,11 +169,19 @@ static unsigned look_until_announced(struct dibs__quorum *q, struct dibs__look *
             answered = heard;
             *error = its;
         }
-        int64_t pause_ms = dibs__backoff_next(&backoff, PAUSE_LAST_MS);
-        if (announced || heard < q->majority || dibs__after_ms(dibs__quorum_now(q), pause_ms) >= look->deadline)
+        if (announced || heard < q->majority || !dibs__quorum_pause(q, &backoff, PAUSE_LAST_MS, look->deadline))
             return answered;
-        pause(q, pause_ms);
     }
+}
+
+dibs_status dibs__vote_ask(const struct dibs__quorum *q, size_t i, struct dibs__vote *vote, struct dibs__error *error)
+{
+    struct dibs__store *store = q->members[i].store;
+    struct dibs__op op = {.kind = DIBS__OP_VOTE,
+                          .deadline = dibs__after_ms(dibs__quorum_now(q), q->config.command_timeout_ms),
+                          .vote = vote};
+
+    return store->ops->finish(store, &op, error);
 }
 
 /* Nothing is left to do: all masters may vote, and know which quorum they belong to. */
