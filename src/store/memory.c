@@ -469,8 +469,3 @@ dibs_status dibs__memory_open(struct dibs__store **out, const struct dibs__store
     *out = &memory->store;
     return DIBS_OK;
 }
-
-bool dibs__memory_watch_forks(void)
-{
-    return dibs__spaces_watch_forks();
-}

@@ -11,6 +11,4 @@
 dibs_status dibs__memory_open(struct dibs__store **out, const struct dibs__store_config *config,
                               struct dibs__error *error);
 
-bool dibs__memory_watch_forks(void); /* as dibs__store_watch_forks */
-
 #endif

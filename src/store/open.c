@@ -2,6 +2,7 @@
 #include "redis/tls.h"
 #include "store/cluster/cluster.h"
 #include "store/memory.h"
+#include "store/memory_space.h"
 #include "store/quorum/quorum.h"
 #include "store/redis/redis.h"
 #include "store/store.h"
@@ -43,5 +44,5 @@ void dibs__access_free(struct dibs__access *access)
 
 bool dibs__store_watch_forks(void)
 {
-    return dibs__memory_watch_forks();
+    return dibs__spaces_watch_forks();
 }

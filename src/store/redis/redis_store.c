@@ -26,11 +26,6 @@ static void on_push(void *context, const char *bytes, size_t size)
                             pushed.grant.fence); /* no lease known here */
 }
 
-static void on_changed(void *context, const char *key, size_t size)
-{
-    dibs__tracking_changed(context, key, size);
-}
-
 static void on_wake_by(void *context, int64_t when)
 {
     struct dibs__redis_store *store = context;
@@ -319,7 +314,7 @@ static bool make_parts(struct dibs__redis_store *store)
     const struct dibs__store_config *config = &store->config;
     struct dibs__channel_hooks hooks = dibs__redis_hooks(store);
     struct dibs__subscriber_hooks subscriber_hooks = {store,     hooks.unattended, on_wake_by,
-                                                      on_missed, on_push,          on_changed};
+                                                      on_missed, on_push,          dibs__tracking_changed};
     size_t count = dibs__redis_confirms(store) ? DIBS__SHARED + DIBS__EXCLUSIVE : DIBS__SHARED;
 
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);

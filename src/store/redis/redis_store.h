@@ -6,7 +6,6 @@
  *   redis_attempt.c    what is known of an attempt, and what the server says of its asks
  *   relocks.c      fences that the process may use again; relock.c: an ask for one of them
  *   ask.c, release.c, query.c, walk.c, force.c, renew.c, member.c, examine.c: the operations of store.h
- *   plain.c        commands that are no scripts, on one of those connections
  *   retractions.c  tokens that are deleted in the background; retract_batch.c: their way to the server
  *   node.c         what a node of a cluster does beside: which slots are where; redirect.c: what it turns away
  *   tracking.c     how the server tells that locks have changed
@@ -396,8 +395,8 @@ void dibs__tracking_free(struct dibs__redis_store *store);
 int64_t dibs__tracking_deadline(const struct dibs__tracking *tracking);
 void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now);
 
-/* Any thread: the server told that the key was changed; NULL: that all may have been. */
-void dibs__tracking_changed(struct dibs__redis_store *store, const char *key, size_t size);
+/* Any thread: the server told that the key was changed; NULL: that all may have been. context: the store. */
+void dibs__tracking_changed(void *context, const char *key, size_t size);
 
 /* As recalls of store.h: while the server tells of changes, the subscription stands, on which recalls come. */
 bool dibs__redis_recalls(struct dibs__store *base, const char *name);
@@ -410,21 +409,6 @@ dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *
 /* examine.c */
 dibs_status dibs__redis_examine(struct dibs__store *base, struct dibs__examination *examination,
                                 struct dibs__error *error);
-
-/*
- * plain.c: commands that are no scripts, in one round trip over a shared connection, which *view shows then. Sent again
- * where that broke, so they must change nothing. DIBS_OK: all have replies, which may be errors and are the caller's
- * (dibs__plain_free).
- */
-struct dibs__plain {
-    const struct dibs__command *commands;
-    redisReply **replies; /* set */
-    size_t count;
-    struct dibs__link_view view; /* set */
-};
-dibs_status dibs__redis_plain(struct dibs__redis_store *store, struct dibs__plain *plain, int64_t deadline,
-                              struct dibs__error *error);
-void dibs__plain_free(const struct dibs__plain *plain);
 
 void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch);
 bool dibs__redis_is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *lease);

@@ -416,8 +416,9 @@ static bool name_of(const struct dibs__redis_store *store, const char *key, size
     return strlen(name) == size - prefix_size;
 }
 
-void dibs__tracking_changed(struct dibs__redis_store *store, const char *key, size_t size)
+void dibs__tracking_changed(void *context, const char *key, size_t size)
 {
+    struct dibs__redis_store *store = context;
     const struct dibs__listener *listener = &store->config.listener;
     char name[DIBS_NAME_MAX + 1];
 

@@ -15,6 +15,7 @@
 #define PAGE "1000" /* keys that the server goes through for one page, in less than a millisecond */
 #define RESERVED "dibs:"
 #define CURSOR_MAX 24
+#define RESENDS 2
 
 struct scan {
     struct dibs__redis_store *store;
@@ -41,19 +42,39 @@ static char *make_pattern(const char *prefix, const char *pattern, size_t *size)
     return made;
 }
 
-static dibs_status ask_for_page(struct scan *scan, struct dibs__plain *plain, struct dibs__error *error)
+/* On a shared connection, which *view shows then; again where that broke. The reply is the caller's. */
+static dibs_status ask(struct dibs__redis_store *store, const struct dibs__command *command,
+                       struct dibs__link_view *view, redisReply **reply, struct dibs__error *error)
 {
-    const struct dibs__redis_store *store = scan->store;
+    int64_t deadline = dibs__after_ms(dibs__now(store->config.clock), store->config.command_timeout_ms);
+    struct dibs__exchange exchange = {.deadline = deadline, .error = error};
+    dibs_status status;
+    int resends = 0;
+
+    do {
+        size_t at = dibs__redis_pick(store);
+        struct dibs__channel *channel = store->channels[at];
+        status = dibs__channel_open(channel, deadline, view, error);
+        if (status == DIBS_UNAVAILABLE && !dibs__redis_another_stands(store, at))
+            break;
+        if (status != DIBS_OK)
+            continue;
+        struct dibs__request *request = dibs__channel_send(channel, view->serial, command, 0, error);
+        status = request ? dibs__channel_wait(channel, request, &exchange) : error->status;
+    } while (status == DIBS_UNAVAILABLE && ++resends <= RESENDS && dibs__now(store->config.clock) < deadline);
+    *reply = exchange.reply;
+    dibs__redis_heard(store, status);
+    return status;
+}
+
+static dibs_status ask_for_page(struct scan *scan, struct dibs__link_view *view, redisReply **reply,
+                                struct dibs__error *error)
+{
     const char *words[] = {"SCAN", scan->cursor, "MATCH", scan->pattern, "COUNT", PAGE, "TYPE", "string"};
     const size_t sizes[] = {4, strlen(scan->cursor), 5, scan->pattern_size, 5, sizeof PAGE - 1, 4, 6};
     const struct dibs__command command = {.count = scan->any_type ? 6 : 8, .words = words, .sizes = sizes};
 
-    plain->commands = &command;
-    plain->count = 1;
-    dibs_status status = dibs__redis_plain(
-        scan->store, plain, dibs__after_ms(dibs__now(store->config.clock), store->config.command_timeout_ms), error);
-    plain->commands = NULL; /* they were of this function */
-    return status;
+    return ask(scan->store, &command, view, reply, error);
 }
 
 /* The name of the lock with that key; NULL: there can be none. */
@@ -89,12 +110,12 @@ static dibs_status take_page(struct scan *scan, const redisReply *reply, struct 
 }
 
 /* *more: the walk must go on. */
-static dibs_status read_page(struct scan *scan, const struct dibs__plain *plain, bool *more, struct dibs__error *error)
+static dibs_status read_page(struct scan *scan, uint64_t server, const redisReply *reply, bool *more,
+                             struct dibs__error *error)
 {
-    const redisReply *reply = plain->replies[0];
-    bool another = strcmp(scan->cursor, "0") != 0 && plain->view.server != scan->server;
+    bool another = strcmp(scan->cursor, "0") != 0 && server != scan->server;
 
-    scan->server = plain->view.server;
+    scan->server = server;
     *more = true;
     if (another) {
         snprintf(scan->cursor, sizeof scan->cursor, "0");
@@ -122,17 +143,17 @@ dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *
     if (!scan.pattern)
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a list of locks");
     while (status == DIBS_OK && more) {
+        struct dibs__link_view view;
         redisReply *reply;
-        struct dibs__plain plain = {.replies = &reply};
         if (!walk->goes_on(walk->context)) {
             status = dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
             break;
         }
-        status = ask_for_page(&scan, &plain, error);
+        status = ask_for_page(&scan, &view, &reply, error);
         if (status != DIBS_OK)
             break;
-        status = read_page(&scan, &plain, &more, error);
-        dibs__plain_free(&plain);
+        status = read_page(&scan, view.server, reply, &more, error);
+        dibs__reply_free(reply);
     }
     free(scan.pattern);
     return status;
