@@ -73,7 +73,7 @@ static dibs_status find(struct findings *findings, struct dibs__error *error)
     else
         status = store->ops->examine(store, &examination, error);
     dibs__visit_end(&visit);
-    return status;
+    return examination.no_memory ? dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a finding") : status;
 }
 
 static dibs_status find_and_tell(struct findings *findings, dibs_finding_fn *fn, void *arg, struct dibs__error *error)

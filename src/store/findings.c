@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-bool dibs__found_as(const struct dibs__examination *examination, const char *server, const char *subject,
+void dibs__found_as(struct dibs__examination *examination, const char *server, const char *subject,
                     dibs_verdict verdict, const char *remedy, const char *format, va_list arguments)
 {
     char text[DIBS__FINDING_MAX];
@@ -10,21 +10,16 @@ bool dibs__found_as(const struct dibs__examination *examination, const char *ser
         .server = server, .subject = subject, .verdict = verdict, .text = text, .remedy = remedy};
 
     vsnprintf(text, sizeof text, format, arguments);
-    return examination->found(examination->context, &finding);
+    if (!examination->found(examination->context, &finding))
+        examination->no_memory = true;
 }
 
-bool dibs__found(const struct dibs__examination *examination, const char *server, const char *subject,
-                 dibs_verdict verdict, const char *remedy, const char *format, ...)
+void dibs__found(struct dibs__examination *examination, const char *server, const char *subject, dibs_verdict verdict,
+                 const char *remedy, const char *format, ...)
 {
     va_list arguments;
 
     va_start(arguments, format);
-    bool good = dibs__found_as(examination, server, subject, verdict, remedy, format, arguments);
+    dibs__found_as(examination, server, subject, verdict, remedy, format, arguments);
     va_end(arguments);
-    return good;
-}
-
-dibs_status dibs__findings_no_memory(struct dibs__error *error)
-{
-    return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a finding");
 }

@@ -8,12 +8,10 @@
 
 #define DIBS__FINDING_MAX 512 /* bytes of a text or a remedy with the NUL; longer text is cut */
 
-/* The text is formatted. remedy: "" where the verdict is ok. False: there is no memory. */
-bool dibs__found(const struct dibs__examination *examination, const char *server, const char *subject,
-                 dibs_verdict verdict, const char *remedy, const char *format, ...) DIBS__PRINTF(6, 7);
-bool dibs__found_as(const struct dibs__examination *examination, const char *server, const char *subject,
+/* The text is formatted. remedy: "" where the verdict is ok. */
+void dibs__found(struct dibs__examination *examination, const char *server, const char *subject, dibs_verdict verdict,
+                 const char *remedy, const char *format, ...) DIBS__PRINTF(6, 7);
+void dibs__found_as(struct dibs__examination *examination, const char *server, const char *subject,
                     dibs_verdict verdict, const char *remedy, const char *format, va_list arguments);
-
-dibs_status dibs__findings_no_memory(struct dibs__error *error);
 
 #endif

@@ -306,6 +306,7 @@ struct dibs__examination {
     bool (*goes_on)(void *context);                            /* as of a walk */
     bool (*found)(void *context, const dibs_finding *finding); /* copies the finding; false: there is no memory */
     uint32_t admit_ms; /* of a quorum: its masters are admitted, with leases as long as that; 0: they are not */
+    bool no_memory;    /* set: something was not found out, or not told, because there is no memory */
 
     /* Set by a store on one server. */
     bool reached;

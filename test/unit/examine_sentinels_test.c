@@ -81,7 +81,7 @@ static void expect(struct rig *r, unsigned count, dibs_verdict verdict, const ch
 
     r->count = 0;
     dibs__examine_sentinels(&e);
-    assert_false(e.no_memory);
+    assert_false(e.examination->no_memory);
     assert_that(strstr(r->text, text), "%s", r->text);
     assert_int_equal(r->verdict, verdict);
     assert_int_equal(r->count, count);

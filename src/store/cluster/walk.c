@@ -90,22 +90,22 @@ static dibs_status examine_one(struct dibs__cluster *cluster, unsigned char plac
 }
 
 /* The cluster as a whole: so many masters have slots, and so many slots have no owner. */
-static bool tell_of_slots(const struct dibs__cluster *cluster, struct dibs__examination *examination, unsigned masters,
+static void tell_of_slots(const struct dibs__cluster *cluster, struct dibs__examination *examination, unsigned masters,
                           unsigned unowned)
 {
     const char *shown = cluster->url.shown;
 
     if (unowned > 0)
-        return dibs__found(
-            examination, shown, "cluster", DIBS_VERDICT_BAD,
-            "Bring the masters of these slots back, or give the slots to others (redis-cli --cluster fix).",
-            "%u of %u slots have no master: the locks in them can't be taken.", unowned, DIBS__SLOTS);
-    if (masters < MASTERS_ENOUGH)
-        return dibs__found(examination, shown, "cluster", DIBS_VERDICT_WARN, "Use at least three masters.",
-                           "There %s %u master%s: when one fails, the rest is no majority, and there is no failover.",
-                           masters == 1 ? "is" : "are", masters, masters == 1 ? "" : "s");
-    return dibs__found(examination, shown, "cluster", DIBS_VERDICT_OK, "",
-                       "Each slot has a master; there are %u masters.", masters);
+        dibs__found(examination, shown, "cluster", DIBS_VERDICT_BAD,
+                    "Bring the masters of these slots back, or give the slots to others (redis-cli --cluster fix).",
+                    "%u of %u slots have no master: the locks in them can't be taken.", unowned, DIBS__SLOTS);
+    else if (masters < MASTERS_ENOUGH)
+        dibs__found(examination, shown, "cluster", DIBS_VERDICT_WARN, "Use at least three masters.",
+                    "There %s %u master%s: when one fails, the rest is no majority, and there is no failover.",
+                    masters == 1 ? "is" : "are", masters, masters == 1 ? "" : "s");
+    else
+        dibs__found(examination, shown, "cluster", DIBS_VERDICT_OK, "", "Each slot has a master; there are %u masters.",
+                    masters);
 }
 
 dibs_status dibs__cluster_examine(struct dibs__store *base, struct dibs__examination *examination,
@@ -116,12 +116,11 @@ dibs_status dibs__cluster_examine(struct dibs__store *base, struct dibs__examina
     struct tour tour = {.until = 0};
 
     set_time(cluster, &tour);
-    if (!atomic_load(&cluster->mapped) && dibs__map_fetch(cluster, tour.until, error) != DIBS_OK)
-        return dibs__found(examination, cluster->url.shown, "connection", DIBS_VERDICT_BAD,
-                           "Start the nodes, or correct the URL.", "No node tells who has which slots: %s.",
-                           error->detail)
-                   ? DIBS_OK
-                   : dibs__findings_no_memory(error);
+    if (!atomic_load(&cluster->mapped) && dibs__map_fetch(cluster, tour.until, error) != DIBS_OK) {
+        dibs__found(examination, cluster->url.shown, "connection", DIBS_VERDICT_BAD,
+                    "Start the nodes, or correct the URL.", "No node tells who has which slots: %s.", error->detail);
+        return DIBS_OK;
+    }
     for (unsigned slot = 0; slot < DIBS__SLOTS; slot++) {
         unsigned char place = atomic_load(&cluster->owners[slot]);
         unowned += place == DIBS__NO_NODE;
@@ -132,5 +131,6 @@ dibs_status dibs__cluster_examine(struct dibs__store *base, struct dibs__examina
         if (examine_one(cluster, place, examination, error) != DIBS_OK)
             return error->status;
     }
-    return tell_of_slots(cluster, examination, masters, unowned) ? DIBS_OK : dibs__findings_no_memory(error);
+    tell_of_slots(cluster, examination, masters, unowned);
+    return DIBS_OK;
 }

@@ -16,40 +16,38 @@ struct seen {
     int64_t ahead_us;
 };
 
-static bool tell_of_reach(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
+static void tell_of_reach(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
 {
     size_t reached = 0;
 
     for (size_t i = 0; i < q->count; i++)
         reached += seen[i].reached;
     if (reached == q->count)
-        return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_OK, "", "All %zu masters can be reached.", reached);
-    if (reached >= q->majority)
-        return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Bring the others back.",
-                           "Only %zu of %zu masters can be reached. That is a majority; %zu more may fail.", reached,
-                           q->count, reached - q->majority);
-    return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_BAD, "Bring the others back.",
-                       "Only %zu of %zu masters can be reached, which is no majority: no lock can be taken.", reached,
-                       q->count);
+        dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_OK, "", "All %zu masters can be reached.", reached);
+    else if (reached >= q->majority)
+        dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Bring the others back.",
+                    "Only %zu of %zu masters can be reached. That is a majority; %zu more may fail.", reached, q->count,
+                    reached - q->majority);
+    else
+        dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_BAD, "Bring the others back.",
+                    "Only %zu of %zu masters can be reached, which is no majority: no lock can be taken.", reached,
+                    q->count);
 }
 
 /* Two URLs may lead to one server. */
-static bool tell_of_twins(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
+static void tell_of_twins(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
 {
-    bool good = true;
-
-    for (size_t i = 0; i < q->count && good; i++)
-        for (size_t other = i + 1; other < q->count && good; other++)
+    for (size_t i = 0; i < q->count; i++)
+        for (size_t other = i + 1; other < q->count; other++)
             if (seen[i].server != 0 && seen[i].server == seen[other].server)
-                good = dibs__found(
-                    all, SHOWN, SUBJECT, DIBS_VERDICT_BAD, "Give each master once, and no two names of one server.",
-                    "Number %zu and number %zu of the URLs are the same server: when it fails, two votes "
-                    "are lost.",
-                    i + 1, other + 1);
-    return good;
+                dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
+                            "Give each master once, and no two names of one server.",
+                            "Number %zu and number %zu of the URLs are the same server: when it fails, two votes "
+                            "are lost.",
+                            i + 1, other + 1);
 }
 
-static bool tell_of_clocks(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
+static void tell_of_clocks(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
 {
     int64_t least = INT64_MAX, most = INT64_MIN;
 
@@ -59,43 +57,43 @@ static bool tell_of_clocks(const struct dibs__quorum *q, struct dibs__examinatio
         least = seen[i].ahead_us < least ? seen[i].ahead_us : least;
         most = seen[i].ahead_us > most ? seen[i].ahead_us : most;
     }
-    if (most < least || most - least <= CLOCKS_MOST_US)
-        return most < least ||
-               dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_OK, "",
-                           "The clocks of the masters are at most %.3f s apart.", (double)(most - least) / 1e6);
-    return dibs__found(
-        all, SHOWN, SUBJECT, DIBS_VERDICT_WARN,
-        "Have the clocks kept by NTP, and set right in small steps (chrony does so).",
-        "The clocks of the masters are up to %.3f s apart. Fences still rise. But a clock that is "
-        "set forward ends the leases at its master early, and that master then does not vote for a while.",
-        (double)(most - least) / 1e6);
+    if (most < least)
+        return;
+    if (most - least <= CLOCKS_MOST_US)
+        dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_OK, "", "The clocks of the masters are at most %.3f s apart.",
+                    (double)(most - least) / 1e6);
+    else
+        dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN,
+                    "Have the clocks kept by NTP, and set right in small steps (chrony does so).",
+                    "The clocks of the masters are up to %.3f s apart. Fences still rise. But a clock that is "
+                    "set forward ends the leases at its master early, and that master then does not vote for a while.",
+                    (double)(most - least) / 1e6);
 }
 
 /* Whether the member votes: it may not for a while after it lost its data. */
-static bool tell_of_vote(const struct dibs__quorum *q, struct dibs__examination *all, size_t i)
+static void tell_of_vote(const struct dibs__quorum *q, struct dibs__examination *all, size_t i)
 {
     struct dibs__vote vote = {.what = DIBS__VOTE_LOOKS};
     uint64_t number = atomic_load(&q->number);
     struct dibs__error error;
 
     if (dibs__vote_ask(q, i, &vote, &error) != DIBS_OK)
-        return true;
+        return;
     if (number != 0 && vote.quorum != 0 && vote.quorum != number)
-        return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
-                           "Give all programs the same masters. Delete the key dibs:vote at this one, where it is no "
-                           "master of the other quorum any more.",
-                           "Number %zu of the URLs is a master of another quorum: it is not asked.", i + 1);
-    if (vote.ready)
-        return true;
-    if (vote.restarted)
-        return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Wait: the other masters' clients admit it.",
-                           "Number %zu of the URLs was restarted, and may have come back with older data.", i + 1);
-    if (!vote.known)
-        return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Wait: the other masters' clients admit it.",
-                           "Number %zu of the URLs lost its data, and does not know yet whether it may vote.", i + 1);
-    return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Wait until then.",
-                       "Number %zu of the URLs forgot what it granted: it does not vote for another %" PRId64 " ms.",
-                       i + 1, vote.votes_in_ms);
+        dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
+                    "Give all programs the same masters. Delete the key dibs:vote at this one, where it is no "
+                    "master of the other quorum any more.",
+                    "Number %zu of the URLs is a master of another quorum: it is not asked.", i + 1);
+    else if (!vote.ready && vote.restarted)
+        dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Wait: the other masters' clients admit it.",
+                    "Number %zu of the URLs was restarted, and may have come back with older data.", i + 1);
+    else if (!vote.ready && !vote.known)
+        dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Wait: the other masters' clients admit it.",
+                    "Number %zu of the URLs lost its data, and does not know yet whether it may vote.", i + 1);
+    else if (!vote.ready)
+        dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Wait until then.",
+                    "Number %zu of the URLs forgot what it granted: it does not vote for another %" PRId64 " ms.",
+                    i + 1, vote.votes_in_ms);
 }
 
 dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examination *examination,
@@ -103,7 +101,6 @@ dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examinat
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct seen seen[DIBS__MEMBERS_MAX] = {{.server = 0}};
-    bool good = true;
 
     if (examination->admit_ms > 0)
         return dibs__quorum_admit(q, examination, error);
@@ -115,9 +112,11 @@ dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examinat
         seen[i] =
             (struct seen){examination->reached, examination->server, examination->clock_known, examination->ahead_us};
     }
-    good = tell_of_reach(q, examination, seen) && tell_of_twins(q, examination, seen);
-    for (size_t i = 0; i < q->count && good; i++)
-        good = !seen[i].reached || tell_of_vote(q, examination, i);
-    good = good && tell_of_clocks(q, examination, seen);
-    return good ? DIBS_OK : dibs__findings_no_memory(error);
+    tell_of_reach(q, examination, seen);
+    tell_of_twins(q, examination, seen);
+    for (size_t i = 0; i < q->count; i++)
+        if (seen[i].reached)
+            tell_of_vote(q, examination, i);
+    tell_of_clocks(q, examination, seen);
+    return DIBS_OK;
 }

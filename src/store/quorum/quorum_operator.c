@@ -112,63 +112,65 @@ static bool needs_admission(const struct admission *admission, size_t i)
     return !vote->known || vote->votes_in_ms > dibs__admission_wait_ms(admission->longest_ms);
 }
 
-static bool tell_of_one(const struct admission *admission, size_t i)
+static void tell_of_one(const struct admission *admission, size_t i)
 {
     struct dibs__examination *told = admission->told;
     const struct dibs__vote *vote = &admission->votes[i];
 
     if (!is_heard(admission, i))
-        return dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Bring it back, or admit it when it is back.",
-                           "Number %zu of the URLs did not answer: nothing was changed there.", i + 1);
-    if (dibs__set_has(admission->strange, i))
-        return dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
-                           "Give all programs the same masters, each once. Delete the key dibs:vote at this one, where "
-                           "it is no master of the other quorum any more.",
-                           "Number %zu of the URLs is a master of another quorum, or another one of these: it was "
-                           "not admitted.",
-                           i + 1);
-    if (vote->ready)
-        return dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "", "Number %zu of the URLs votes.", i + 1);
-    return dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "",
-                       "Number %zu of the URLs may vote in %" PRId64 " ms, once a program that is open then has told "
-                       "it above which fence.",
-                       i + 1, vote->votes_in_ms);
+        dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Bring it back, or admit it when it is back.",
+                    "Number %zu of the URLs did not answer: nothing was changed there.", i + 1);
+    else if (dibs__set_has(admission->strange, i))
+        dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
+                    "Give all programs the same masters, each once. Delete the key dibs:vote at this one, where "
+                    "it is no master of the other quorum any more.",
+                    "Number %zu of the URLs is a master of another quorum, or another one of these: it was "
+                    "not admitted.",
+                    i + 1);
+    else if (vote->ready)
+        dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "", "Number %zu of the URLs votes.", i + 1);
+    else
+        dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "",
+                    "Number %zu of the URLs may vote in %" PRId64 " ms, once a program that is open then has told "
+                    "it above which fence.",
+                    i + 1, vote->votes_in_ms);
 }
 
-static bool admit_one(struct admission *admission, size_t i)
+static void admit_one(struct admission *admission, size_t i)
 {
     struct dibs__vote vote = {.what = DIBS__VOTE_ADMITS, .wait_ms = dibs__admission_wait_ms(admission->longest_ms)};
-    struct dibs__error error;
+    struct dibs__error error = {DIBS_OK, ""};
+    bool needed = is_heard(admission, i) && !dibs__set_has(admission->strange, i) && needs_admission(admission, i);
 
-    if (!is_heard(admission, i) || dibs__set_has(admission->strange, i) || !needs_admission(admission, i))
-        return tell_of_one(admission, i);
-    dibs_status status = ask(admission, i, &vote, &error);
-    admission->votes[i] = vote;
-    if (status == DIBS_OK && vote.known)
-        return tell_of_one(admission, i);
-    return dibs__found(admission->told, SHOWN, SUBJECT, DIBS_VERDICT_BAD, "Try again.",
-                       "Number %zu of the URLs could not be admitted: %s.", i + 1,
-                       status == DIBS_OK ? "it belongs to another quorum by now" : error.detail);
+    if (needed && ask(admission, i, &vote, &error) == DIBS_OK)
+        admission->votes[i] = vote;
+    if (!needed || (error.status == DIBS_OK && vote.known))
+        tell_of_one(admission, i);
+    else
+        dibs__found(admission->told, SHOWN, SUBJECT, DIBS_VERDICT_BAD, "Try again.",
+                    "Number %zu of the URLs could not be admitted: %s.", i + 1,
+                    error.status == DIBS_OK ? "it belongs to another quorum by now" : error.detail);
 }
 
-static bool admit_all(struct admission *admission)
+static void admit_all(struct admission *admission)
 {
     struct dibs__quorum *q = admission->quorum;
     uint64_t unknown = 0;
-    bool good = true, is_new = true;
+    bool is_new = true;
 
     find_strange(admission);
     find_longest(admission);
     for (size_t i = 0; i < q->count; i++)
         is_new = is_new && !is_member(admission, i);
-    if (is_new)
-        return dibs__found(admission->told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "",
-                           "No master knows of a quorum: it is new, and the next lock begins it.");
+    if (is_new) {
+        dibs__found(admission->told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "",
+                    "No master knows of a quorum: it is new, and the next lock begins it.");
+        return;
+    }
     atomic_compare_exchange_strong(&q->number, &unknown, admission->number);
-    for (size_t i = 0; i < q->count && good; i++)
-        good = admit_one(admission, i);
+    for (size_t i = 0; i < q->count; i++)
+        admit_one(admission, i);
     dibs__vote_want(q, 0);
-    return good;
 }
 
 dibs_status dibs__quorum_admit(struct dibs__quorum *q, struct dibs__examination *told, struct dibs__error *error)
@@ -179,11 +181,12 @@ dibs_status dibs__quorum_admit(struct dibs__quorum *q, struct dibs__examination 
     look_at_all(&admission, error);
     if (dibs__set_count(admission.heard) < q->majority)
         return dibs__quorum_no_majority(q, dibs__set_count(admission.heard), error);
-    bool good = find_number(&admission)
-                    ? admit_all(&admission)
-                    : dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
-                                  "Delete the key dibs:vote at those that are no masters of the other quorum any more.",
-                                  "Some of the masters belong to one quorum, others to another: nothing was changed.");
+    if (find_number(&admission))
+        admit_all(&admission);
+    else
+        dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
+                    "Delete the key dibs:vote at those that are no masters of the other quorum any more.",
+                    "Some of the masters belong to one quorum, others to another: nothing was changed.");
     error->status = DIBS_OK;
-    return good ? DIBS_OK : dibs__findings_no_memory(error);
+    return DIBS_OK;
 }

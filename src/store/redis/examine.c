@@ -18,9 +18,8 @@ void dibs__examining_say(struct dibs__examining *e, const char *subject, dibs_ve
     va_list arguments;
 
     va_start(arguments, format);
-    bool good = dibs__found_as(e->examination, e->server, subject, verdict, remedy, format, arguments);
+    dibs__found_as(e->examination, e->server, subject, verdict, remedy, format, arguments);
     va_end(arguments);
-    e->no_memory = e->no_memory || !good;
 }
 
 static int64_t deadline_of(const struct dibs__examining *e)
@@ -31,12 +30,12 @@ static int64_t deadline_of(const struct dibs__examining *e)
 bool dibs__examining_ask(struct dibs__examining *e, const struct dibs__command *commands, size_t count,
                          redisReply **replies)
 {
-    if (!e->examination->goes_on(e->examination->context) || e->no_memory)
+    if (!e->examination->goes_on(e->examination->context) || e->examination->no_memory)
         return false;
     if (dibs__inquiry_ask(&e->inquiry, commands, count, replies, deadline_of(e), e->error) == DIBS_OK)
         return true;
     if (e->error->status == DIBS_NO_MEMORY)
-        e->no_memory = true;
+        e->examination->no_memory = true;
     else
         dibs__examining_say(e, "connection", DIBS_VERDICT_BAD,
                             "See whether the server, or a proxy in front of it, closes connections or is overloaded.",
@@ -73,7 +72,7 @@ static bool connect_to(struct dibs__examining *e)
         return true;
     }
     if (status == DIBS_NO_MEMORY)
-        e->no_memory = true;
+        e->examination->no_memory = true;
     else
         dibs__examining_say(e, "connection", DIBS_VERDICT_BAD,
                             status == DIBS_DENIED
@@ -238,10 +237,8 @@ dibs_status dibs__redis_examine(struct dibs__store *base, struct dibs__examinati
         examine_all(&e);
     }
     dibs__inquiry_close(&e.inquiry);
-    if (e.store->sentinel && !e.no_memory && examination->goes_on(examination->context))
+    if (e.store->sentinel && !examination->no_memory && examination->goes_on(examination->context))
         dibs__examine_sentinels(&e);
-    if (e.no_memory)
-        return dibs__findings_no_memory(error);
     if (!examination->goes_on(examination->context))
         return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
     return DIBS_OK;

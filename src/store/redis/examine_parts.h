@@ -23,7 +23,6 @@ struct dibs__examining {
     struct dibs__error *error;
     struct dibs__inquiry inquiry;
     char server[DIBS__SERVER_NAME_MAX]; /* its name in findings */
-    bool no_memory;                     /* a finding could not be told */
     const redisReply *info;             /* during dibs__examine_info; NULL: the server did not tell */
     const char *no_info;                /* then why, as the end of a sentence */
     int64_t round_trip_ns;              /* the median */

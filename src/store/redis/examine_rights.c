@@ -347,7 +347,7 @@ static bool try_some(struct dibs__examining *e, struct meaning *meaning, bool su
     size_t count = 0, at = 0;
 
     if (!words) {
-        e->no_memory = true;
+        e->examination->no_memory = true;
         return false;
     }
     for (size_t i = 0; i < TRIALS; i++)
@@ -385,7 +385,7 @@ bool dibs__examine_rights(struct dibs__examining *e)
     struct meaning *meaning = calloc(1, sizeof *meaning);
 
     if (!meaning) {
-        e->no_memory = true;
+        e->examination->no_memory = true;
         return false;
     }
     make_meaning(e, meaning);

@@ -18,7 +18,7 @@ static void told(void *context, const char *sentinel, const char *host, unsigned
 
     survey->known++;
     if (error->status == DIBS_NO_MEMORY)
-        e->no_memory = true;
+        e->examination->no_memory = true;
     else if (error->status != DIBS_OK)
         dibs__examining_say(e, "sentinels", DIBS_VERDICT_WARN, "Start the sentinel, or correct its credentials.",
                             "A sentinel names no master: %s.", error->detail);
@@ -40,7 +40,7 @@ void dibs__examine_sentinels(struct dibs__examining *e)
     snprintf(e->server, sizeof e->server, "%s", store->endpoint.url.shown);
     dibs_status status = dibs__sentinel_survey(store->sentinel, deadline, told, &survey, e->error);
     if (status == DIBS_NO_MEMORY)
-        e->no_memory = true;
+        e->examination->no_memory = true;
     else if (status != DIBS_OK)
         dibs__examining_say(e, "sentinels", DIBS_VERDICT_WARN, "Start sentinels that answer.",
                             "The sentinels could not be asked: %s.", e->error->detail);
