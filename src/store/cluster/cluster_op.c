@@ -10,29 +10,23 @@
 
 #define HOPS_MAX 5
 #define HOPS_AT_ONCE 2 /* while a slot changes hands, two nodes may each say that the other has it */
-#define PAUSE_FIRST_MS 2
 #define PAUSE_LAST_MS 50
 #define HEIR_MS 100 /* so long a map is waited for that names another node than one that just failed */
 
-static void set_out(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, const char *name)
-{
-    *cluster_op =
-        (struct dibs__cluster_op){.slot = dibs__cluster_slot(cluster, name), .backoff = {.first_ms = PAUSE_FIRST_MS}};
-    cluster_op->node = dibs__map_use_owner(cluster, cluster_op->slot);
-    cluster_op->was_away = cluster_op->node && atomic_load(&cluster_op->node->down);
-}
-
 struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name)
 {
-    struct dibs__cluster_op *cluster_op = atomic_load(&cluster->mapped) ? malloc(sizeof *cluster_op) : NULL;
+    unsigned slot = dibs__cluster_slot(cluster, name);
+    struct dibs__node *node = dibs__map_use_owner(cluster, slot);
+    struct dibs__cluster_op *cluster_op = node ? malloc(sizeof *cluster_op) : NULL;
 
-    if (!cluster_op)
-        return NULL;
-    set_out(cluster, cluster_op, name);
-    if (cluster_op->node)
-        return cluster_op;
-    free(cluster_op);
-    return NULL;
+    if (cluster_op)
+        *cluster_op = (struct dibs__cluster_op){.node = node,
+                                                .slot = slot,
+                                                .was_away = atomic_load(&node->down),
+                                                .backoff = {.first_ms = DIBS__PAUSE_FIRST_MS}};
+    else if (node)
+        dibs__node_unuse(node);
+    return cluster_op;
 }
 
 dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error)
@@ -46,21 +40,20 @@ dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot,
     return error->status;
 }
 
-dibs_status dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__op *op, struct dibs__cluster_op *here,
-                                  struct dibs__cluster_op **cluster_op, struct dibs__error *error)
+struct dibs__cluster_op *dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__op *op,
+                                               struct dibs__error *error)
 {
-    *cluster_op = (struct dibs__cluster_op *)op->redirect;
-    if (*cluster_op)
-        return DIBS_OK;
-    if (!atomic_load_explicit(&cluster->mapped, memory_order_relaxed) &&
-        dibs__map_fetch(cluster, op->deadline, error) != DIBS_OK)
-        return error->status;
-    set_out(cluster, here, op->name);
-    if (!here->node)
-        return dibs__cluster_no_owner(cluster, here->slot, error);
-    *cluster_op = here;
-    op->redirect = &here->redirect;
-    return DIBS_OK;
+    struct dibs__cluster_op *cluster_op = (struct dibs__cluster_op *)op->redirect;
+
+    if (cluster_op || (!atomic_load_explicit(&cluster->mapped, memory_order_relaxed) &&
+                       dibs__map_fetch(cluster, op->deadline, error) != DIBS_OK))
+        return cluster_op;
+    cluster_op = dibs__cluster_op_new(cluster, op->name);
+    if (cluster_op)
+        op->redirect = &cluster_op->redirect;
+    else
+        dibs__cluster_no_owner(cluster, dibs__cluster_slot(cluster, op->name), error);
+    return cluster_op;
 }
 
 /* Leaves the node for that one. False: it can't be used. */
@@ -74,10 +67,10 @@ static bool go_to(struct dibs__cluster_op *cluster_op, struct dibs__node *node, 
     return true;
 }
 
-static void wait_a_moment(const struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline)
+void dibs__cluster_pause(const struct dibs__cluster *cluster, struct dibs__backoff *backoff, int64_t deadline)
 {
     const struct dibs__clock *clock = cluster->config.clock;
-    int64_t until = dibs__after_ms(dibs__now(clock), dibs__backoff_next(&cluster_op->backoff, PAUSE_LAST_MS));
+    int64_t until = dibs__after_ms(dibs__now(clock), dibs__backoff_next(backoff, PAUSE_LAST_MS));
 
     clock->poll(clock, NULL, 0, until < deadline ? until : deadline);
 }
@@ -92,7 +85,7 @@ bool dibs__cluster_op_goes_on(struct dibs__cluster *cluster, struct dibs__cluste
         (!again && ++cluster_op->hops > HOPS_MAX))
         return false;
     if (again || (may_pause && cluster_op->hops > HOPS_AT_ONCE))
-        wait_a_moment(cluster, cluster_op, deadline);
+        dibs__cluster_pause(cluster, &cluster_op->backoff, deadline);
     if (!again)
         return go_to(cluster_op, said.to, said.kind == DIBS__REDIRECT_ASK);
     cluster_op->hops =
@@ -127,16 +120,14 @@ bool dibs__cluster_op_finds_heir(struct dibs__cluster *cluster, struct dibs__clu
         if (now >= until)
             return false;
         dibs__map_want(cluster);
-        wait_a_moment(cluster, cluster_op, until);
+        dibs__cluster_pause(cluster, &cluster_op->backoff, until);
     }
 }
 
-void dibs__cluster_op_end(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op,
-                          const struct dibs__cluster_op *here, dibs_status status)
+void dibs__cluster_op_end(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, dibs_status status)
 {
     if (status == DIBS_UNAVAILABLE)
         dibs__map_want(cluster);
     dibs__node_unuse(cluster_op->node);
-    if (cluster_op != here)
-        free(cluster_op);
+    free(cluster_op);
 }

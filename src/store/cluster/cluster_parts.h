@@ -34,8 +34,9 @@
 #define DIBS__NODES_MAX 128
 #define DIBS__NO_NODE 255 /* of a slot that nobody has, as far as is known */
 #define DIBS__NODE_CLOSED (-1)
-#define DIBS__MAP_MS 15000    /* so often the map is asked for in any case, more or less */
-#define DIBS__MAP_FIRST_MS 20 /* the first pause before the map is asked for again */
+#define DIBS__MAP_MS 15000     /* so often the map is asked for in any case, more or less */
+#define DIBS__MAP_FIRST_MS 20  /* the first pause before the map is asked for again */
+#define DIBS__PAUSE_FIRST_MS 2 /* of an operation that was turned away */
 
 _Static_assert(DIBS__NODES_MAX <= DIBS__NO_NODE, "a node's place fits into a byte");
 
@@ -136,7 +137,7 @@ void dibs__map_attend(struct dibs__cluster *cluster, int64_t now);
 
 /* --------------------------------------------------------------- cluster_op.c */
 
-/* Of one operation. What is begun has it on the heap. */
+/* Of one operation. */
 struct dibs__cluster_op {
     struct dibs__redirect redirect; /* the first member: what is begun points to it */
     struct dibs__node *node;        /* that is asked; in use */
@@ -149,9 +150,12 @@ struct dibs__cluster_op {
 /* Begins at the owner of the name's slot. Never blocks. NULL: nothing can be begun. */
 struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name);
 
-/* The operation that was begun, or one that begins in `here`. *cluster_op NULL on failure. */
-dibs_status dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__op *op, struct dibs__cluster_op *here,
-                                  struct dibs__cluster_op **cluster_op, struct dibs__error *error);
+/* The operation that was begun, or one that begins now. NULL: the error says why there is none. */
+struct dibs__cluster_op *dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__op *op,
+                                               struct dibs__error *error);
+
+/* Sleeps for the backoff's next pause, at most until the deadline. */
+void dibs__cluster_pause(const struct dibs__cluster *cluster, struct dibs__backoff *backoff, int64_t deadline);
 
 /*
  * The operation is DIBS_UNAVAILABLE. True: the caller repeats it at cluster_op->node.
@@ -171,9 +175,7 @@ dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot,
 bool dibs__cluster_op_finds_heir(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,
                                  bool patient);
 
-/* Frees an operation that is not `here`. */
-void dibs__cluster_op_end(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op,
-                          const struct dibs__cluster_op *here, dibs_status status);
+void dibs__cluster_op_end(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, dibs_status status);
 
 /* --------------------------------------------------------------- operations.c */
 

@@ -75,7 +75,7 @@ void dibs__cluster_begin(struct dibs__store *base, struct dibs__op *op)
         return;
     if (attempt && *place_of(attempt) > 0 &&
         *place_of(attempt) != cluster_op->node->place + 1u) { /* it may have to be retired: by finish */
-        dibs__cluster_op_end(cluster, cluster_op, NULL, DIBS_OK);
+        dibs__cluster_op_end(cluster, cluster_op, DIBS_OK);
         return;
     }
     if (attempt)
@@ -186,7 +186,6 @@ dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, 
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     bool is_release = op->kind == DIBS__OP_RELEASE;
     struct sum sum = {.next_status = DIBS_BUSY};
-    struct dibs__cluster_op here, *cluster_op;
 
     if (is_release)
         sum.next = op->release.next;
@@ -194,7 +193,8 @@ dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, 
         sum.next = op->ask;
     if (sum.next.attempt)
         *sum.next.answer = (struct dibs__answer){.fence = 0};
-    dibs_status status = dibs__cluster_op_take(cluster, op, &here, &cluster_op, error);
+    struct dibs__cluster_op *cluster_op = dibs__cluster_op_take(cluster, op, error);
+    dibs_status status = cluster_op ? DIBS_OK : error->status;
     if (cluster_op) {
         do
             status = finish_at(cluster, cluster_op, op, &sum, error);
@@ -202,7 +202,7 @@ dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, 
         if (is_release && status != DIBS_OK && status != DIBS_NOT_HELD)
             retract_at(cluster_op->node->member, op);
         op->redirect = NULL;
-        dibs__cluster_op_end(cluster, cluster_op, &here, status);
+        dibs__cluster_op_end(cluster, cluster_op, status);
     } else if (is_release) {
         retract_at(base, op);
     }

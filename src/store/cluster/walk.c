@@ -2,8 +2,6 @@
 #include "store/cluster/cluster_parts.h"
 #include "store/findings.h"
 
-#define PAUSE_FIRST_MS 2
-#define PAUSE_LAST_MS 50
 #define MASTERS_ENOUGH 3
 
 /* The masters that were asked already, by their places; and how long the next one may take to be there. */
@@ -29,13 +27,10 @@ static unsigned next_slot(const struct dibs__cluster *cluster, const struct tour
 /* The owner of the slot did not answer: another may be its owner soon. False: it was waited for long enough. */
 static bool wait_for_another(struct dibs__cluster *cluster, struct tour *tour)
 {
-    const struct dibs__clock *clock = cluster->config.clock;
-    int64_t now = dibs__now(clock), until = dibs__after_ms(now, dibs__backoff_next(&tour->backoff, PAUSE_LAST_MS));
-
     dibs__map_want(cluster);
-    if (now >= tour->until)
+    if (dibs__now(cluster->config.clock) >= tour->until)
         return false;
-    clock->poll(clock, NULL, 0, until < tour->until ? until : tour->until);
+    dibs__cluster_pause(cluster, &tour->backoff, tour->until);
     return true;
 }
 
@@ -61,7 +56,7 @@ static void set_time(const struct dibs__cluster *cluster, struct tour *tour)
 dibs_status dibs__cluster_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct tour tour = {.backoff = {.first_ms = PAUSE_FIRST_MS}};
+    struct tour tour = {.backoff = {.first_ms = DIBS__PAUSE_FIRST_MS}};
     unsigned slot;
 
     set_time(cluster, &tour);
