@@ -577,9 +577,9 @@ struct dibs__store_config {
     const char *const *urls;     /* of the members of a quorum */
     size_t url_count;            /* of those; 0 or 1: there is one store, that of url */
     struct dibs__access *access; /* outlives the store; NULL: nothing is given, and no URL is one of TLS */
-    const char *key_prefix;
-    const char *client_name;
-    const char *runtime_id; /* grants for this runtime are sent to the channel dibs:<runtime_id> */
+    const char *key_prefix;      /* outlives the store */
+    const char *client_name;     /* outlives the store */
+    const char *runtime_id; /* outlives the store; grants for this runtime are sent to the channel dibs:<runtime_id> */
     uint32_t connect_timeout_ms, command_timeout_ms;
     uint32_t min_replicas, replica_timeout_ms;
     bool durable;      /* a grant counts only once the server has it on disk */

@@ -111,12 +111,11 @@ void seat_open(struct seat *seat, const struct dibs__store_config *config)
     static atomic_uint opened;
     struct dibs__store_config full = *config;
     struct dibs__error error = {DIBS_OK, ""};
-    char id[32];
 
     memset(seat, 0, sizeof *seat);
-    snprintf(id, sizeof id, "seat%u", atomic_fetch_add(&opened, 1));
+    snprintf(seat->id, sizeof seat->id, "seat%u", atomic_fetch_add(&opened, 1));
     full.key_prefix = "lock:";
-    full.client_name = full.runtime_id = id;
+    full.client_name = full.runtime_id = seat->id;
     full.connect_timeout_ms = full.connect_timeout_ms ? full.connect_timeout_ms : LIMIT_MS;
     full.command_timeout_ms = full.command_timeout_ms ? full.command_timeout_ms : LIMIT_MS;
     full.access = seat->access = config->access ? config->access : calloc(1, sizeof *seat->access);

@@ -20,6 +20,7 @@ struct seat_grant {
 };
 
 struct seat {
+    char id[32];                    /* read-only while it is open */
     struct dibs__store *store;      /* read-only while it is open */
     struct dibs__access *access;    /* read-only while the store is open; empty unless the test gave one */
     struct dibs__counters counters; /* atomic */

@@ -23,7 +23,8 @@ struct rig {
     atomic_uint_fast64_t commands, errors;
     struct dibs__channel *asks, *background;
     struct dibs__retractions *all;
-    atomic_uint_fast64_t unconfirmed;
+    struct dibs__mutex mutex; /* of the store */
+    struct dibs__counters counters;
     atomic_uint wakes;
 };
 
@@ -58,6 +59,18 @@ static void on_wake(void *context)
     r->wakes++;
 }
 
+static struct dibs__retractions *new_retractions(struct rig *r, const struct dibs__node_hooks *node)
+{
+    return dibs__retractions_new(
+        &(struct dibs__store_config){.key_prefix = "p:",
+                                     .clock = &r->clock.clock,
+                                     .command_timeout_ms = COMMAND_MS,
+                                     .counters = &r->counters,
+                                     .listener = {.context = r, .wake = on_wake, .changed = on_changed},
+                                     .node = node},
+        &r->mutex);
+}
+
 static int setup(void **state)
 {
     static struct rig rig;
@@ -70,7 +83,8 @@ static int setup(void **state)
     fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
     r->asks = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
     r->background = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
-    r->all = dibs__retractions_new("p:", &r->clock.clock, COMMAND_MS, &r->unconfirmed, on_wake, on_changed, r);
+    assert_int_equal(dibs__mutex_init(&r->mutex), 0);
+    r->all = new_retractions(r, NULL);
     assert_true(r->asks && r->background && r->all);
     *state = r;
     return 0;
@@ -83,6 +97,7 @@ static int teardown(void **state)
     dibs__channel_free(r->asks);
     dibs__channel_free(r->background);
     dibs__retractions_free(r->all);
+    dibs__mutex_destroy(&r->mutex);
     dibs__endpoint_free(&r->endpoint);
     moved_clock_destroy(&r->clock);
     fake_redis_stop(r->fake);
@@ -140,7 +155,7 @@ static void attend_until_left(struct rig *r, size_t left)
         assert_that(now_ms() < limit, "%zu are left", dibs__retractions_count(r->all));
     }
     assert_int_equal(dibs__retractions_count(r->all), left);
-    assert_int_equal(r->unconfirmed, left);
+    assert_int_equal(r->counters.unconfirmed, left);
 }
 
 /*
@@ -622,7 +637,8 @@ static void a_retraction_given_away_is_no_longer_due(void **state)
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
 
-    dibs__retractions_of_node(r->all, &node);
+    dibs__retractions_free(r->all);
+    r->all = new_retractions(r, &node);
     fake_redis_answer(r->fake, "EVALSHA", "-NOREPLICAS Not enough good replicas to write.\r\n");
     dibs__retractions_add(r->all, "away", "one", LEASE_MS, 0, &route);
     attend_until_asked(r, "EVALSHA", 1);

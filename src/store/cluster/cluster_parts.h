@@ -64,7 +64,6 @@ struct dibs__cluster {
     struct dibs__store store;         /* read-only after open */
     struct dibs__store_config config; /* read-only after open */
     struct dibs__url url;             /* read-only after open */
-    char *key_prefix;                 /* read-only after open */
     unsigned seeds;                   /* read-only after open; the first nodes, which the URL names */
     struct dibs__mutex mutex;
     struct dibs__error open_error DIBS__GUARDED_BY(dibs__cluster_mutex); /* why a node could not be opened */

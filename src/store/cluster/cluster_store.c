@@ -117,9 +117,6 @@ static void close_cluster(struct dibs__store *base)
     dibs__nodes_free(cluster);
     dibs__mutex_destroy(&cluster->mutex);
     dibs__url_free(&cluster->url);
-    free(cluster->key_prefix);
-    free((char *)cluster->config.client_name);
-    free((char *)cluster->config.runtime_id);
     free(cluster);
 }
 
@@ -160,7 +157,7 @@ static const struct dibs__store_ops cluster_ops = {
 };
 
 /* Takes over the URL. NULL: no memory, and the URL is still the caller's. */
-static struct dibs__cluster *cluster_new(struct dibs__url *url)
+static struct dibs__cluster *cluster_new(const struct dibs__store_config *config, struct dibs__url *url)
 {
     struct dibs__cluster *cluster = calloc(1, sizeof *cluster);
 
@@ -168,6 +165,11 @@ static struct dibs__cluster *cluster_new(struct dibs__url *url)
         return NULL;
     if (dibs__mutex_init(&cluster->mutex) != 0)
         goto no_mutex;
+    int64_t now = dibs__now(config->clock);
+    cluster->config = *config;
+    cluster->map_at = dibs__after_ms(now, config->connect_timeout_ms);
+    cluster->map_due = dibs__after_ms(now, DIBS__MAP_MS);
+    cluster->tidy_at = DIBS__NEVER;
     cluster->url = *url;
     memset(url, 0, sizeof *url);
     for (unsigned i = 0; i < DIBS__NODES_MAX; i++) {
@@ -184,21 +186,6 @@ static struct dibs__cluster *cluster_new(struct dibs__url *url)
 no_mutex:
     free(cluster);
     return NULL;
-}
-
-/* The nodes are opened later, when these may be gone. */
-static bool copy_config(struct dibs__cluster *cluster, const struct dibs__store_config *config)
-{
-    int64_t now = dibs__now(config->clock);
-
-    cluster->config = *config;
-    cluster->config.client_name = strdup(config->client_name);
-    cluster->config.runtime_id = strdup(config->runtime_id);
-    cluster->config.key_prefix = cluster->key_prefix = strdup(config->key_prefix);
-    cluster->map_at = dibs__after_ms(now, config->connect_timeout_ms);
-    cluster->map_due = dibs__after_ms(now, DIBS__MAP_MS);
-    cluster->tidy_at = DIBS__NEVER;
-    return cluster->config.client_name && cluster->config.runtime_id && cluster->key_prefix;
 }
 
 static dibs_status no_memory(struct dibs__error *error)
@@ -237,14 +224,10 @@ dibs_status dibs__cluster_open(struct dibs__store **out, const struct dibs__stor
 
     if (dibs__url_parse(&url, config->url, error) != DIBS_OK)
         return error->status;
-    struct dibs__cluster *cluster = cluster_new(&url);
+    struct dibs__cluster *cluster = cluster_new(config, &url);
     if (!cluster) {
         dibs__url_free(&url);
         return no_memory(error);
-    }
-    if (!copy_config(cluster, config)) {
-        no_memory(error);
-        goto fail;
     }
     if (add_hosts(cluster, error) != DIBS_OK)
         goto fail;

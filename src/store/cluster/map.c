@@ -20,10 +20,10 @@
 unsigned dibs__cluster_slot(const struct dibs__cluster *cluster, const char *name)
 {
     char key[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 1];
-    size_t prefix_size = strlen(cluster->key_prefix), name_size = strlen(name);
+    size_t prefix_size = strlen(cluster->config.key_prefix), name_size = strlen(name);
 
     DIBS__REQUIRE(prefix_size + name_size < sizeof key);
-    memcpy(key, cluster->key_prefix, prefix_size);
+    memcpy(key, cluster->config.key_prefix, prefix_size);
     memcpy(key + prefix_size, name, name_size);
     return dibs__slot_of(key, prefix_size + name_size);
 }

@@ -236,7 +236,7 @@ static void make_meaning(const struct dibs__examining *e, struct meaning *meanin
     dibs__random_bytes(&random, sizeof random);
     snprintf(name, sizeof name, "dibs-examine-%016" PRIx64, random);
     for (int i = 0; i < DIBS__KEYS; i++)
-        dibs__key_of(&meaning->keys[i], (enum dibs__key_kind)i, e->store->key_prefix, name);
+        dibs__key_of(&meaning->keys[i], (enum dibs__key_kind)i, e->store->config.key_prefix, name);
     snprintf(meaning->channel, sizeof meaning->channel, "dibs:examine:%016" PRIx64, random);
 }
 
@@ -276,7 +276,7 @@ static void tell_pattern(struct dibs__examining *e, struct meaning *meaning, con
         return;
     meaning->told[at] = true;
     if (at == 0)
-        snprintf(rule, sizeof rule, "~%s*", e->store->key_prefix);
+        snprintf(rule, sizeof rule, "~%s*", e->store->config.key_prefix);
     else
         snprintf(rule, sizeof rule, "%s", patterns[at].rule);
     tell_missing(e, &patterns[at], rule);

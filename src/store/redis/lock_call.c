@@ -13,7 +13,7 @@ void *dibs__lock_call_new(size_t size, const struct dibs__redis_store *store, co
     call->tries = 0;
     call->redirect = op->redirect;
     struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK];
-    lock->size = dibs__key_lock(lock->bytes, store->key_prefix, op->name ? op->name : "");
+    lock->size = dibs__key_lock(lock->bytes, store->config.key_prefix, op->name ? op->name : "");
     for (int i = DIBS__KEY_LOCK + 1; i < DIBS__KEYS; i++)
         call->keys[i].size = dibs__key_sidecar(call->keys[i].bytes, (enum dibs__key_kind)i, lock->bytes, lock->size);
     return call;

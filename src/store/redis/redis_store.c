@@ -18,7 +18,7 @@ static void on_push(void *context, const char *bytes, size_t size)
     struct dibs__redis_store *store = context;
     struct dibs__pushed pushed;
 
-    if (!dibs__push_read(&pushed, store->key_prefix, bytes, size))
+    if (!dibs__push_read(&pushed, store->config.key_prefix, bytes, size))
         return;
     pushed.grant.confirm = dibs__redis_confirms(store) || pushed.grant.fence == 0;
     if (!store->config.listener.granted(store->config.listener.source, &pushed.grant))
@@ -203,7 +203,6 @@ static void close_redis(struct dibs__store *base)
     dibs__endpoint_free(&store->endpoint);
     pthread_cond_destroy(&store->exclusive_freed);
     dibs__mutex_destroy(&store->mutex);
-    free(store->key_prefix);
     free(store);
 }
 
@@ -320,9 +319,7 @@ static bool make_parts(struct dibs__redis_store *store)
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
     store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &subscriber_hooks,
                                              config->connect_timeout_ms, config->command_timeout_ms);
-    store->retractions = dibs__retractions_new(store->key_prefix, config->clock, config->command_timeout_ms,
-                                               &config->counters->unconfirmed, config->listener.wake,
-                                               config->listener.changed, config->listener.context);
+    store->retractions = dibs__retractions_new(config, &store->mutex);
     store->background = dibs__channel_new(&store->endpoint, config->clock, &hooks, config->connect_timeout_ms,
                                           config->command_timeout_ms);
     for (; store->channel_count < count; store->channel_count++) {
@@ -332,8 +329,6 @@ static bool make_parts(struct dibs__redis_store *store)
             return false;
         store->channels[store->channel_count] = channel;
     }
-    if (store->retractions && config->node)
-        dibs__retractions_of_node(store->retractions, store->config.node);
     return store->subscriber && store->retractions && store->background && make_sentinel(store);
 }
 
@@ -413,8 +408,7 @@ dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *at, 
     store->endpoint.transport = store->endpoint.url.tls ? &dibs__tls_transport : &dibs__socket_transport;
     store->endpoint.tls = config->access ? config->access->tls : NULL;
     name_client(&store->endpoint, config->client_name);
-    store->key_prefix = strdup(config->key_prefix);
-    if (!store->key_prefix || !make_parts(store)) {
+    if (!make_parts(store)) {
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for the store");
         goto fail;
     }

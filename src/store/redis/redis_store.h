@@ -12,7 +12,7 @@
  *   codec.c, keys.c, push.c: the forms of what is sent and received
  *
  * Lock discipline: `mutex` guards which of the exclusive channels are in use,
- * `relocks`, `restored`, and what tracking.c shares. It also makes one
+ * `relocks`, `restored`, the retractions, and what tracking.c shares. It also makes one
  * thing of a change of `down` and of telling the listener, so that each change is
  * told, and in order: that call alone is made while it is held.
  */
@@ -32,8 +32,6 @@
 
 #define DIBS__SHARED 3    /* with the one of the scheduler and that of the subscriber five connections */
 #define DIBS__EXCLUSIVE 8 /* only where grants are confirmed: see dibs__redis_confirms */
-
-DIBS__MUTEX_CLASS(dibs__redis_mutex);
 
 struct dibs__redis_store;
 
@@ -70,7 +68,6 @@ struct dibs__tracking {
 struct dibs__redis_store {
     struct dibs__store store;                                       /* read-only after open */
     struct dibs__store_config config;                               /* read-only after open */
-    char *key_prefix;                                               /* read-only after open */
     struct dibs__endpoint endpoint;                                 /* has its own guards */
     struct dibs__channel *channels[DIBS__SHARED + DIBS__EXCLUSIVE]; /* read-only after open */
     size_t channel_count;                                           /* read-only after open */

@@ -122,8 +122,8 @@ static bool fence_is_due(const struct renewal_call *call, struct dibs__renewal *
 /* For free(). NULL: no memory. */
 static struct renewal_words *new_words(const struct renewal_call *call)
 {
-    size_t most = DIBS__RENEW_WORDS(call->count) + MEMBER_WORDS, prefix_size = strlen(call->renewal->store->key_prefix),
-           bytes = 0;
+    size_t most = DIBS__RENEW_WORDS(call->count) + MEMBER_WORDS,
+           prefix_size = strlen(call->renewal->store->config.key_prefix), bytes = 0;
     struct renewal_words *words;
 
     for (size_t i = 0; i < call->count; i++)
@@ -144,7 +144,7 @@ static void add_keys(struct renewal_words *words, const struct renewal_call *cal
     int first = words->words.count;
 
     for (size_t i = 0; i < call->count; i++) {
-        size_t size = dibs__key_lock(words->keys, call->renewal->store->key_prefix, item_of(call, i)->name);
+        size_t size = dibs__key_lock(words->keys, call->renewal->store->config.key_prefix, item_of(call, i)->name);
         dibs__words_add(&words->words, words->keys, size);
         words->keys += size + 1;
     }

@@ -1,6 +1,6 @@
 /*
- * Lock discipline: `mutex` guards the lists and the entries that stand in one.
- * It is a leaf: no command is sent while it is held.
+ * Lock discipline: the store's mutex guards the lists and the entries that stand
+ * in one. No command is sent while it is held.
  *
  * An entry is either in a list or in a batch (retract_batch.h), which is the
  * scheduler thread's.
@@ -27,28 +27,20 @@ struct list {
     struct dibs__retraction *first, **end;
 };
 
-DIBS__MUTEX_CLASS(retractions_mutex);
-
 struct dibs__retractions {
-    struct dibs__mutex mutex;
-    struct list ready DIBS__GUARDED_BY(retractions_mutex); /* due, and not sent */
-    struct list later DIBS__GUARDED_BY(retractions_mutex);
-    int64_t later_due DIBS__GUARDED_BY(retractions_mutex); /* when the first in `later` is due, or before */
+    struct dibs__mutex *mutex;                             /* read-only */
+    struct dibs__store_config config;                      /* read-only */
+    struct list ready DIBS__GUARDED_BY(dibs__redis_mutex); /* due, and not sent */
+    struct list later DIBS__GUARDED_BY(dibs__redis_mutex);
+    int64_t later_due DIBS__GUARDED_BY(dibs__redis_mutex); /* when the first in `later` is due, or before */
     bool taken[BATCHES];                                   /* the scheduler thread's */
     size_t taken_count;                                    /* the scheduler thread's */
     struct dibs__retract_batch batches[BATCHES];           /* the scheduler thread's */
     atomic_size_t count;                                   /* written under mutex; of all entries */
-    atomic_uint_fast64_t *unconfirmed;                     /* read-only; what it points to is atomic */
     const struct dibs__channel *carrier;                   /* the scheduler thread's; as at the last attend */
     uint64_t carrier_serial;                               /* the scheduler thread's; of its connection then */
     int64_t changed_at;                                    /* the scheduler thread's; as at the last attend */
     struct dibs__buffer text;                              /* the scheduler thread's */
-    const struct dibs__clock *clock;                       /* read-only */
-    const struct dibs__node_hooks *node; /* read-only after of_node; NULL: the server is no node of a cluster */
-    uint32_t command_timeout_ms;         /* read-only */
-    void (*wake)(void *context);         /* read-only */
-    void (*changed)(void *context, const char *name); /* read-only */
-    void *context;                                    /* read-only */
 };
 
 /* --------------------------------------------------------------------- lists */
@@ -76,17 +68,17 @@ static void clear(struct list *list)
     list->end = &list->first;
 }
 
-static void count_one(struct dibs__retractions *all) DIBS__REQUIRES(retractions_mutex)
+static void count_one(struct dibs__retractions *all) DIBS__REQUIRES(dibs__redis_mutex)
 {
     atomic_fetch_add(&all->count, 1);
-    atomic_fetch_add(all->unconfirmed, 1);
+    atomic_fetch_add(&all->config.counters->unconfirmed, 1);
 }
 
 /* The entry is in no list. */
-static void drop(struct dibs__retractions *all, struct dibs__retraction *entry) DIBS__REQUIRES(retractions_mutex)
+static void drop(struct dibs__retractions *all, struct dibs__retraction *entry) DIBS__REQUIRES(dibs__redis_mutex)
 {
     atomic_fetch_sub(&all->count, 1);
-    atomic_fetch_sub(all->unconfirmed, 1);
+    atomic_fetch_sub(&all->config.counters->unconfirmed, 1);
     free(entry);
 }
 
@@ -100,7 +92,7 @@ static int64_t end_of(const struct dibs__retraction *entry)
 
 /* To be sent again at that time, unless it ends before. DIBS__NEVER: when there is another connection. */
 static void put_off(struct dibs__retractions *all, struct dibs__retraction *entry, int64_t due)
-    DIBS__REQUIRES(retractions_mutex)
+    DIBS__REQUIRES(dibs__redis_mutex)
 {
     int64_t end = end_of(entry);
 
@@ -111,7 +103,7 @@ static void put_off(struct dibs__retractions *all, struct dibs__retraction *entr
 }
 
 /* Entries that fall due by then become ready. */
-static void make_due(struct dibs__retractions *all, int64_t by) DIBS__REQUIRES(retractions_mutex)
+static void make_due(struct dibs__retractions *all, int64_t by) DIBS__REQUIRES(dibs__redis_mutex)
 {
     struct list later = all->later;
 
@@ -131,17 +123,17 @@ static void make_due(struct dibs__retractions *all, int64_t by) DIBS__REQUIRES(r
 /* A new connection stands: entries that waited for one, or that a server refused, are due. */
 static void make_all_due(struct dibs__retractions *all)
 {
-    retractions_mutex_lock(&all->mutex);
+    dibs__redis_mutex_lock(all->mutex);
     for (struct dibs__retraction *at = all->later.first; at; at = at->next)
         dibs__backoff_reset(&at->backoff);
     make_due(all, DIBS__NEVER);
-    retractions_mutex_unlock(&all->mutex);
+    dibs__redis_mutex_unlock(all->mutex);
 }
 
 /* ------------------------------------------------------------------- batches */
 
 /* The next entry to be sent; drops those whose tokens can't have left anything by now. NULL: there is none. */
-static struct dibs__retraction *next_ready(struct dibs__retractions *all, int64_t now) DIBS__REQUIRES(retractions_mutex)
+static struct dibs__retraction *next_ready(struct dibs__retractions *all, int64_t now) DIBS__REQUIRES(dibs__redis_mutex)
 {
     while (all->ready.first && all->ready.first->ends <= now)
         drop(all, take_first(&all->ready));
@@ -149,7 +141,7 @@ static struct dibs__retraction *next_ready(struct dibs__retractions *all, int64_
 }
 
 static void fill(struct dibs__retractions *all, struct dibs__retract_batch *batch, int64_t now)
-    DIBS__REQUIRES(retractions_mutex)
+    DIBS__REQUIRES(dibs__redis_mutex)
 {
     struct dibs__retraction *next;
 
@@ -169,7 +161,7 @@ static struct dibs__retract_batch *take_batch(struct dibs__retractions *all, int
     struct dibs__retract_batch *batch = NULL;
     size_t i = 0;
 
-    retractions_mutex_lock(&all->mutex);
+    dibs__redis_mutex_lock(all->mutex);
     if (all->later_due <= now)
         make_due(all, dibs__after_ms(now, TOGETHER_MS));
     if (next_ready(all, now) && all->taken_count < BATCHES) {
@@ -180,14 +172,15 @@ static struct dibs__retract_batch *take_batch(struct dibs__retractions *all, int
         batch = &all->batches[i];
         fill(all, batch, now);
     }
-    retractions_mutex_unlock(&all->mutex);
+    dibs__redis_mutex_unlock(all->mutex);
     return batch;
 }
 
 /* To that node, or the one that has the slot. Not under the mutex: the other node has one of the same class. */
 static void give_away(const struct dibs__retractions *all, const struct dibs__retraction *entry, void *to, bool asking)
-    DIBS__EXCLUDES(retractions_mutex)
+    DIBS__EXCLUDES(dibs__redis_mutex)
 {
+    const struct dibs__node_hooks *node = all->config.node;
     struct dibs__forwarded_retraction forwarded = {.name = entry->name,
                                                    .token = entry->token,
                                                    .fence = strtoull(entry->fence, NULL, 10),
@@ -196,13 +189,13 @@ static void give_away(const struct dibs__retractions *all, const struct dibs__re
                                                    .asking = asking,
                                                    .hops = entry->hops};
 
-    all->node->forward(all->node->context, to, &forwarded);
+    node->forward(node->context, to, &forwarded);
 }
 
 static void end_one(struct dibs__retractions *all, struct dibs__retraction *entry, const struct dibs__retract_end *end)
-    DIBS__REQUIRES(retractions_mutex)
+    DIBS__REQUIRES(dibs__redis_mutex)
 {
-    int64_t now = dibs__now(all->clock);
+    int64_t now = dibs__now(all->config.clock);
 
     switch (end->ending) {
     case DIBS__RETRACT_CONFIRMED:
@@ -227,18 +220,19 @@ static void end_one(struct dibs__retractions *all, struct dibs__retraction *entr
 static void on_ended(struct dibs__retract_batch *batch)
 {
     struct dibs__retractions *all = batch->context;
+    const struct dibs__listener *listener = &all->config.listener;
 
     for (size_t i = 0; i < batch->count; i++) {
         const struct dibs__redirect *redirect = &batch->ends[i].redirect;
         if (batch->ends[i].ending == DIBS__RETRACT_ELSEWHERE)
             give_away(all, batch->entries[i], redirect->to, redirect->kind == DIBS__REDIRECT_ASK);
         else if (batch->untracked)
-            all->changed(all->context, batch->entries[i]->name);
+            listener->changed(listener->context, batch->entries[i]->name);
     }
-    retractions_mutex_lock(&all->mutex);
+    dibs__redis_mutex_lock(all->mutex);
     for (size_t i = 0; i < batch->count; i++)
         end_one(all, batch->entries[i], &batch->ends[i]);
-    retractions_mutex_unlock(&all->mutex);
+    dibs__redis_mutex_unlock(all->mutex);
     all->taken[batch - all->batches] = false;
     all->taken_count--;
 }
@@ -264,7 +258,7 @@ void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channe
         return;
     all->changed_at = changed_at;
     see_connection(all, carrier);
-    while ((batch = take_batch(all, dibs__now(all->clock)))) {
+    while ((batch = take_batch(all, dibs__now(all->config.clock)))) {
         batch->carrier = carrier;
         dibs__retract_batch_send(batch);
     }
@@ -274,11 +268,11 @@ int64_t dibs__retractions_deadline(struct dibs__retractions *all)
 {
     if (dibs__retractions_count(all) == 0)
         return DIBS__NEVER;
-    retractions_mutex_lock(&all->mutex);
+    dibs__redis_mutex_lock(all->mutex);
     int64_t deadline = all->later_due;
     if (all->ready.first)
         deadline = 0;
-    retractions_mutex_unlock(&all->mutex);
+    dibs__redis_mutex_unlock(all->mutex);
     return all->taken_count == BATCHES ? DIBS__NEVER : deadline; /* the scheduler reads the answers itself */
 }
 
@@ -301,9 +295,10 @@ static struct dibs__retraction *new_entry(const struct dibs__retractions *all, c
     if (!entry)
         return NULL;
     entry->route = *route;
-    entry->ends = dibs__after_ms(dibs__now(all->clock), all->command_timeout_ms + INT64_C(2) * lease_ms + SLACK_MS);
+    entry->ends =
+        dibs__after_ms(dibs__now(all->config.clock), all->config.command_timeout_ms + INT64_C(2) * lease_ms + SLACK_MS);
     entry->backoff.first_ms = AGAIN_FIRST_MS;
-    entry->alone = all->node != NULL;
+    entry->alone = all->config.node != NULL;
     entry->lease_ms = lease_ms;
     snprintf(entry->fence, sizeof entry->fence, "%" PRIu64, fence);
     memcpy(entry->token, token, token_size);
@@ -313,11 +308,11 @@ static struct dibs__retraction *new_entry(const struct dibs__retractions *all, c
 
 static void enlist(struct dibs__retractions *all, struct dibs__retraction *entry)
 {
-    retractions_mutex_lock(&all->mutex);
+    dibs__redis_mutex_lock(all->mutex);
     append(&all->ready, entry);
     count_one(all);
-    retractions_mutex_unlock(&all->mutex);
-    all->wake(all->context);
+    dibs__redis_mutex_unlock(all->mutex);
+    all->config.listener.wake(all->config.listener.context);
 }
 
 void dibs__retractions_add(struct dibs__retractions *all, const char *name, const char *token, uint32_t lease_ms,
@@ -343,12 +338,12 @@ void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__fo
         enlist(all, entry);
         return;
     }
-    int64_t due = dibs__after_ms(dibs__now(all->clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
-    retractions_mutex_lock(&all->mutex);
+    int64_t due = dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
+    dibs__redis_mutex_lock(all->mutex);
     put_off(all, entry, due);
     count_one(all);
-    retractions_mutex_unlock(&all->mutex);
-    all->wake(all->context);
+    dibs__redis_mutex_unlock(all->mutex);
+    all->config.listener.wake(all->config.listener.context);
 }
 
 /* Moves those of the list whose names are away to another list. */
@@ -370,70 +365,54 @@ void dibs__retractions_give(struct dibs__retractions *all)
     struct list away;
 
     clear(&away);
-    retractions_mutex_lock(&all->mutex);
-    sort_out(&all->ready, &away, all->node);
-    sort_out(&all->later, &away, all->node);
-    retractions_mutex_unlock(&all->mutex);
+    dibs__redis_mutex_lock(all->mutex);
+    sort_out(&all->ready, &away, all->config.node);
+    sort_out(&all->later, &away, all->config.node);
+    dibs__redis_mutex_unlock(all->mutex);
     while (away.first) {
         struct dibs__retraction *entry = take_first(&away);
         give_away(all, entry, NULL, false);
-        retractions_mutex_lock(&all->mutex);
+        dibs__redis_mutex_lock(all->mutex);
         drop(all, entry);
-        retractions_mutex_unlock(&all->mutex);
+        dibs__redis_mutex_unlock(all->mutex);
     }
 }
 
 /* ----------------------------------------------------------------- lifecycle */
 
-struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const struct dibs__clock *clock,
-                                                uint32_t command_timeout_ms, atomic_uint_fast64_t *unconfirmed,
-                                                void (*wake)(void *context),
-                                                void (*changed)(void *context, const char *name), void *context)
+struct dibs__retractions *dibs__retractions_new(const struct dibs__store_config *config, struct dibs__mutex *mutex)
 {
     struct dibs__retractions *all = calloc(1, sizeof *all);
 
-    if (!all || dibs__mutex_init(&all->mutex) != 0) {
-        free(all);
+    if (!all)
         return NULL;
-    }
-    retractions_mutex_lock(&all->mutex);
+    all->config = *config;
+    all->mutex = mutex;
+    dibs__redis_mutex_lock(all->mutex);
     clear(&all->ready);
     clear(&all->later);
     all->later_due = DIBS__NEVER;
-    retractions_mutex_unlock(&all->mutex);
+    dibs__redis_mutex_unlock(all->mutex);
     for (size_t i = 0; i < BATCHES; i++) {
-        all->batches[i].key_prefix = key_prefix;
+        all->batches[i].key_prefix = config->key_prefix;
+        all->batches[i].node = config->node;
         all->batches[i].text = &all->text;
         all->batches[i].on_ended = on_ended;
         all->batches[i].context = all;
     }
-    all->clock = clock;
-    all->command_timeout_ms = command_timeout_ms;
-    all->unconfirmed = unconfirmed;
-    all->wake = wake;
-    all->changed = changed;
-    all->context = context;
     return all;
-}
-
-void dibs__retractions_of_node(struct dibs__retractions *all, const struct dibs__node_hooks *node)
-{
-    all->node = node;
-    for (size_t i = 0; i < BATCHES; i++)
-        all->batches[i].node = node;
 }
 
 void dibs__retractions_free(struct dibs__retractions *all)
 {
     if (!all)
         return;
-    retractions_mutex_lock(&all->mutex);
+    dibs__redis_mutex_lock(all->mutex);
     while (all->ready.first)
         free(take_first(&all->ready));
     while (all->later.first)
         free(take_first(&all->later));
-    retractions_mutex_unlock(&all->mutex);
+    dibs__redis_mutex_unlock(all->mutex);
     dibs__buffer_free(&all->text);
-    dibs__mutex_destroy(&all->mutex);
     free(all);
 }

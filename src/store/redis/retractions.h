@@ -8,25 +8,23 @@
 #ifndef DIBS_STORE_REDIS_RETRACTIONS_H
 #define DIBS_STORE_REDIS_RETRACTIONS_H
 
+#include "base/mutex.h"
 #include "store/redis/route.h"
+#include "store/store.h"
+
+DIBS__MUTEX_CLASS(dibs__redis_mutex); /* of a store on one server */
 
 struct dibs__retractions;
 struct dibs__forwarded_retraction;
-struct dibs__node_hooks;
 
 /*
- * wake(context) is called, from any thread, when there is something new to do; changed(context, name) by the
- * scheduler's, with no mutex held, when a retraction may have changed the lock of that name, of which the server does
- * not tell the connection that it went over. *unconfirmed also counts the retractions of others. NULL: no memory.
+ * Those of a store that is opened so. wake of the listener is called, from any thread, when there is something new to
+ * do; changed by the scheduler's, with no mutex held, when a retraction may have changed the lock of that name, of
+ * which the server does not tell the connection that it went over. `unconfirmed` of the counters also counts the
+ * retractions of others. Those of a node of a cluster go each by itself, since each has a slot of its own. mutex: the
+ * store's. NULL: no memory.
  */
-struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const struct dibs__clock *clock,
-                                                uint32_t command_timeout_ms, atomic_uint_fast64_t *unconfirmed,
-                                                void (*wake)(void *context),
-                                                void (*changed)(void *context, const char *name), void *context);
-
-/* At once after new: they are those of a node of a cluster, which go each by itself, since each has a slot of its own.
- */
-void dibs__retractions_of_node(struct dibs__retractions *retractions, const struct dibs__node_hooks *node);
+struct dibs__retractions *dibs__retractions_new(const struct dibs__store_config *config, struct dibs__mutex *mutex);
 void dibs__retractions_free(struct dibs__retractions *retractions); /* its channels are freed already */
 
 /*

@@ -177,7 +177,7 @@ static void read_foreign(struct dibs__redis_store *store)
 
     for (struct dibs__foreign *next; foreign; foreign = next) {
         next = foreign->next;
-        dibs__key_of(&key, DIBS__KEY_LOCK, store->key_prefix, foreign->name);
+        dibs__key_of(&key, DIBS__KEY_LOCK, store->config.key_prefix, foreign->name);
         const char *const command[] = {"GET", key.bytes, NULL};
         if (!send_command(store, command, on_foreign, foreign))
             free(foreign);
@@ -204,7 +204,7 @@ static bool choose_probe(struct dibs__redis_store *store, const char *name)
     if (!name && tracking->foreign)
         name = tracking->foreign->name;
     if (tracking->probe.size == 0 && name)
-        dibs__key_of(&tracking->probe, DIBS__KEY_PROBE, store->key_prefix, name);
+        dibs__key_of(&tracking->probe, DIBS__KEY_PROBE, store->config.key_prefix, name);
     bool has = tracking->probe.size > 0;
     dibs__redis_mutex_unlock(&store->mutex);
     return has;
@@ -280,7 +280,7 @@ static void on_looked(void *arg, const redisReply *reply, const struct dibs__err
 static struct dibs__words *new_words(const struct look *look)
 {
     const struct dibs__batch *batch = look->looking->batch;
-    const char *prefix = look->looking->store->key_prefix;
+    const char *prefix = look->looking->store->config.key_prefix;
     size_t most = look->count + 1, bytes = 0;
 
     for (size_t i = 0; i < look->count; i++)
@@ -407,9 +407,10 @@ static bool is_probe(struct dibs__redis_store *store, const char *key, size_t si
 /* False: the key is that of no lock. */
 static bool name_of(const struct dibs__redis_store *store, const char *key, size_t size, char name[DIBS_NAME_MAX + 1])
 {
-    size_t prefix_size = strlen(store->key_prefix);
+    size_t prefix_size = strlen(store->config.key_prefix);
 
-    if (size <= prefix_size || size - prefix_size > DIBS_NAME_MAX || memcmp(key, store->key_prefix, prefix_size) != 0)
+    if (size <= prefix_size || size - prefix_size > DIBS_NAME_MAX ||
+        memcmp(key, store->config.key_prefix, prefix_size) != 0)
         return false;
     memcpy(name, key + prefix_size, size - prefix_size);
     name[size - prefix_size] = '\0';

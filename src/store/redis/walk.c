@@ -83,7 +83,7 @@ static const char *name_of(const struct scan *scan, const redisReply *key)
     size_t size = key->len, prefix = scan->prefix_size;
 
     if (key->type != REDIS_REPLY_STRING || size <= prefix || size - prefix > DIBS_NAME_MAX ||
-        memcmp(key->str, scan->store->key_prefix, prefix) != 0 || memchr(key->str, '\0', size) ||
+        memcmp(key->str, scan->store->config.key_prefix, prefix) != 0 || memchr(key->str, '\0', size) ||
         strncmp(key->str, RESERVED, sizeof RESERVED - 1) == 0)
         return NULL;
     return key->str + prefix;
@@ -135,11 +135,11 @@ static dibs_status read_page(struct scan *scan, uint64_t server, const redisRepl
 dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct scan scan = {.store = store, .walk = walk, .prefix_size = strlen(store->key_prefix), .cursor = "0"};
+    struct scan scan = {.store = store, .walk = walk, .prefix_size = strlen(store->config.key_prefix), .cursor = "0"};
     dibs_status status = DIBS_OK;
     bool more = true;
 
-    scan.pattern = make_pattern(store->key_prefix, walk->pattern ? walk->pattern : "*", &scan.pattern_size);
+    scan.pattern = make_pattern(store->config.key_prefix, walk->pattern ? walk->pattern : "*", &scan.pattern_size);
     if (!scan.pattern)
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a list of locks");
     while (status == DIBS_OK && more) {
