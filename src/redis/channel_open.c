@@ -7,14 +7,12 @@ static uint64_t times_heard(const struct dibs__channel *channel)
     return atomic_load_explicit(&channel->endpoint->received, memory_order_relaxed);
 }
 
-/* Takes the opening role and notes what a try begins with. before: set to the link that the new one replaces. */
-static void take_opening(struct dibs__channel *channel, enum dibs__opener opener, struct dibs__link_id *before)
-    DIBS__REQUIRES(channel_mutex)
+/* Takes the opening role and notes what a try begins with. */
+static void take_opening(struct dibs__channel *channel, enum dibs__opener opener) DIBS__REQUIRES(channel_mutex)
 {
     DIBS__REQUIRE(!channel->link && channel->opener == DIBS__OPENER_NOBODY);
     channel->opener = opener;
     channel->received_before = times_heard(channel);
-    *before = channel->last_id;
 }
 
 /* Ends the opening role. link NULL: the try failed with the error. Lets go of the mutex to tell the owner. */
@@ -76,13 +74,13 @@ static void leave_untried(struct dibs__channel *channel, bool want) DIBS__REQUIR
 }
 
 /* Begins a try, as far as that goes without waiting. until: when it is given up, if not before. */
-static dibs_status begin_link(struct dibs__channel *channel, const struct dibs__link_id *before, int64_t until,
-                              struct dibs__error *error) DIBS__EXCLUDES(channel_mutex)
+static dibs_status begin_link(struct dibs__channel *channel, int64_t until, struct dibs__error *error)
+    DIBS__EXCLUDES(channel_mutex)
 {
     struct dibs__connector *connector = &channel->connector;
     int64_t now = dibs__now(channel->clock);
 
-    if (dibs__connector_begin(connector, before, now, error) != DIBS_OK)
+    if (dibs__connector_begin(connector, now, error) != DIBS_OK)
         return error->status;
     connector->until = until < connector->until ? until : connector->until;
     return dibs__connector_step(connector, now, error);
@@ -92,15 +90,14 @@ static dibs_status begin_link(struct dibs__channel *channel, const struct dibs__
 dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs__error *error)
 {
     bool found = channel->endpoint->finder.context != NULL;
-    struct dibs__link_id before;
 
     channel_mutex_lock(&channel->mutex);
-    take_opening(channel, DIBS__OPENER_THREAD, &before);
+    take_opening(channel, DIBS__OPENER_THREAD);
     channel_mutex_unlock(&channel->mutex);
     dibs_status named = dibs__endpoint_await(channel->endpoint, 0, 0, error);
     dibs_status status = named == DIBS_TIMEOUT ? DIBS_OK : named;
     if (status == DIBS_OK && !found)
-        status = begin_link(channel, &before, DIBS__NEVER, error);
+        status = begin_link(channel, DIBS__NEVER, error);
     channel_mutex_lock(&channel->mutex);
     channel->begun = status == DIBS_OK && !found;
     if (status != DIBS_OK)
@@ -116,8 +113,8 @@ dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs_
  * tried. All of that, with finding out where the server is, may take as long as
  * one try. Requires the opening role. begun: a try is going on already.
  */
-static dibs_status try_to_open(struct dibs__channel *channel, const struct dibs__link_id *before, bool begun,
-                               int64_t deadline, struct dibs__error *error) DIBS__EXCLUDES(channel_mutex)
+static dibs_status try_to_open(struct dibs__channel *channel, bool begun, int64_t deadline, struct dibs__error *error)
+    DIBS__EXCLUDES(channel_mutex)
 {
     struct dibs__connector *connector = &channel->connector;
     int64_t until = dibs__after_ms(dibs__now(channel->clock), connector->timeout_ms);
@@ -127,7 +124,7 @@ static dibs_status try_to_open(struct dibs__channel *channel, const struct dibs_
     do {
         status = named = begun ? DIBS_OK : dibs__endpoint_await(channel->endpoint, 0, wait_until, error);
         if (named == DIBS_OK && !begun)
-            status = begin_link(channel, before, until, error);
+            status = begin_link(channel, until, error);
         begun = false;
         if (status == DIBS_OK)
             status = dibs__connector_finish(connector, channel->clock, deadline, error);
@@ -141,14 +138,13 @@ static dibs_status try_to_open(struct dibs__channel *channel, const struct dibs_
 static void open_link(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex)
 {
     struct dibs__error error = {DIBS_OK, ""};
-    struct dibs__link_id before = {0};
     bool begun = channel->begun;
 
     if (!begun)
-        take_opening(channel, DIBS__OPENER_THREAD, &before);
+        take_opening(channel, DIBS__OPENER_THREAD);
     channel->begun = false;
     channel_mutex_unlock(&channel->mutex);
-    dibs_status status = try_to_open(channel, &before, begun, deadline, &error);
+    dibs_status status = try_to_open(channel, begun, deadline, &error);
     channel_mutex_lock(&channel->mutex);
     if (status != DIBS_TIMEOUT)
         end_try(channel, dibs__connector_take(&channel->connector), &error);
@@ -231,11 +227,10 @@ static void end_scheduled_try(struct dibs__channel *channel, const struct dibs__
 void dibs__channel_begin_try(struct dibs__channel *channel, int64_t now)
 {
     struct dibs__error error = {DIBS_OK, ""};
-    struct dibs__link_id before;
 
-    take_opening(channel, DIBS__OPENER_SCHEDULER, &before);
+    take_opening(channel, DIBS__OPENER_SCHEDULER);
     channel_mutex_unlock(&channel->mutex);
-    dibs_status status = dibs__connector_begin(&channel->connector, &before, now, &error);
+    dibs_status status = dibs__connector_begin(&channel->connector, now, &error);
     channel_mutex_lock(&channel->mutex);
     if (status != DIBS_OK)
         end_scheduled_try(channel, &error, now);

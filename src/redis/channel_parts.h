@@ -100,7 +100,6 @@ struct dibs__channel {
     unsigned looking DIBS__GUARDED_BY(channel_mutex);   /* threads that wait for the end of a round of reading */
     uint64_t serial DIBS__GUARDED_BY(channel_mutex);    /* of the link, or of the last one where there is none */
     uint64_t unended DIBS__GUARDED_BY(channel_mutex); /* of the newest link whose end is not proven; 0: there is none */
-    struct dibs__link_id last_id DIBS__GUARDED_BY(channel_mutex);  /* of the link that broke last */
     struct dibs__error broken_by DIBS__GUARDED_BY(channel_mutex);  /* why that link broke */
     struct dibs__error open_error DIBS__GUARDED_BY(channel_mutex); /* of the last try; DIBS_OK: it made a link */
     unsigned tries DIBS__GUARDED_BY(channel_mutex);                /* how many have ended */

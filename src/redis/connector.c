@@ -28,15 +28,13 @@ void dibs__connector_free(struct dibs__connector *connector)
     end_try(connector);
 }
 
-dibs_status dibs__connector_begin(struct dibs__connector *connector, const struct dibs__link_id *before, int64_t now,
-                                  struct dibs__error *error)
+dibs_status dibs__connector_begin(struct dibs__connector *connector, int64_t now, struct dibs__error *error)
 {
     DIBS__REQUIRE(!connector->link);
     connector->until = dibs__after_ms(now, connector->timeout_ms);
     connector->told = atomic_load(&connector->endpoint->told);
-    if (before) /* which was lost */
-        dibs__endpoint_doubt(connector->endpoint, before->told);
-    connector->link = dibs__link_start(connector->endpoint, connector->use, before, error);
+    dibs__endpoint_doubt(connector->endpoint, connector->before.told); /* that link was lost */
+    connector->link = dibs__link_start(connector->endpoint, connector->use, &connector->before, error);
     if (!connector->link)
         fail_try(connector);
     return connector->link ? DIBS_OK : error->status;

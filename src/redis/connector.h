@@ -19,6 +19,7 @@ struct dibs__connector {
     enum dibs__link_use use;         /* read-only after init */
     uint32_t timeout_ms;             /* read-only after init; of one try */
     struct dibs__link *link;         /* the trying thread's; NULL: no try is going on */
+    struct dibs__link_id before;     /* as `link`, or of whoever freed the last one; the link that the next replaces */
     uint64_t told;                   /* the trying thread's; what a finder had told when the try began */
     int64_t until;                   /* the trying thread's; when the try that began last is given up */
     struct dibs__backoff backoff;    /* the scheduler thread's */
@@ -31,12 +32,10 @@ void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoi
 void dibs__connector_free(struct dibs__connector *connector);
 
 /*
- * Begins a try; `before` is the link that the new one replaces, or all zero.
- * Requires that no try is going on. Any status but DIBS_OK: the try failed, and
- * has ended.
+ * Begins a try. Requires that no try is going on. Any status but DIBS_OK: the
+ * try failed, and has ended.
  */
-dibs_status dibs__connector_begin(struct dibs__connector *connector, const struct dibs__link_id *before, int64_t now,
-                                  struct dibs__error *error);
+dibs_status dibs__connector_begin(struct dibs__connector *connector, int64_t now, struct dibs__error *error);
 
 /*
  * Goes on with the try as far as possible without blocking. Any status but

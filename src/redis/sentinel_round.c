@@ -149,7 +149,7 @@ static void connect_to(struct dibs__sentinel *sentinel, struct dibs__sentinel_ho
     host->tried = sentinel->round;
     host->until = dibs__after_ms(now, share_of_time(sentinel));
     host->state = DIBS__SENTINEL_CONNECTS;
-    dibs_status status = dibs__connector_begin(&host->connector, NULL, now, &error);
+    dibs_status status = dibs__connector_begin(&host->connector, now, &error);
     if (status != DIBS_OK)
         fail(sentinel, host, status, now);
 }

@@ -114,24 +114,23 @@ struct dibs__subscriber {
     uint32_t command_timeout_ms;         /* read-only after new */
 
     struct dibs__connector connector; /* the scheduler thread's */
-    struct dibs__link *link;      /* the scheduler thread's, and read by the reading role; ready; NULL: the connector
-                                     may make one */
-    struct dibs__link_id last_id; /* the scheduler thread's; of the last link that was ready */
-    bool asked;                   /* the scheduler thread's; SUBSCRIBE was sent on this link */
-    bool standing;                /* the scheduler thread's, and read by the reading role; SUBSCRIBE was confirmed on
-                                     this link */
-    bool hears_wanted;            /* the scheduler thread's; changes must be heard */
-    bool hears_asked;             /* the scheduler thread's; that was asked for on this link */
-    bool relied_on;               /* the scheduler thread's; a subscription stood, and no try has failed since */
-    uint64_t last_serial;         /* the scheduler thread's, and read by the reading role; of the last subscription
-                                     that stood, or stands */
-    int64_t pinged_after;         /* the scheduler thread's; `heard_at` when PING was sent; the PING is not answered
-                                     while that is the same */
-    int64_t pinged_until;         /* the scheduler thread's; where pinged: when something must have come */
-    int64_t stood_at;             /* the scheduler thread's; when the last subscription was confirmed */
-    int64_t awaited_at;           /* the scheduler thread's; when to try next where a thread waits */
-    struct dibs__backoff deaf;    /* the scheduler thread's; of subscriptions that nothing confirms */
-    struct dibs__wake bell;       /* has its own atomic; ends the poll(2) of a thread with the reading role */
+    struct dibs__link *link;   /* the scheduler thread's, and read by the reading role; ready; NULL: the connector
+                                  may make one */
+    bool asked;                /* the scheduler thread's; SUBSCRIBE was sent on this link */
+    bool standing;             /* the scheduler thread's, and read by the reading role; SUBSCRIBE was confirmed on
+                                  this link */
+    bool hears_wanted;         /* the scheduler thread's; changes must be heard */
+    bool hears_asked;          /* the scheduler thread's; that was asked for on this link */
+    bool relied_on;            /* the scheduler thread's; a subscription stood, and no try has failed since */
+    uint64_t last_serial;      /* the scheduler thread's, and read by the reading role; of the last subscription
+                                  that stood, or stands */
+    int64_t pinged_after;      /* the scheduler thread's; `heard_at` when PING was sent; the PING is not answered
+                                  while that is the same */
+    int64_t pinged_until;      /* the scheduler thread's; where pinged: when something must have come */
+    int64_t stood_at;          /* the scheduler thread's; when the last subscription was confirmed */
+    int64_t awaited_at;        /* the scheduler thread's; when to try next where a thread waits */
+    struct dibs__backoff deaf; /* the scheduler thread's; of subscriptions that nothing confirms */
+    struct dibs__wake bell;    /* has its own atomic; ends the poll(2) of a thread with the reading role */
 
     _Atomic int64_t heard_at;    /* atomic; the reading role's; when something came last */
     atomic_bool recalled;        /* atomic; changed under mutex; the scheduler's thread asks for the reading role */

@@ -68,7 +68,7 @@ static void drop_link(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__
     atomic_store(&subscriber->serial, 0);
     atomic_store(&subscriber->broken, false);
     if (subscriber->link)
-        subscriber->last_id = subscriber->link->id;
+        subscriber->connector.before = subscriber->link->id;
     dibs__link_free(subscriber->link);
     subscriber->link = NULL;
     subscriber->asked = subscriber->hears_asked = subscriber->standing = false;
@@ -130,7 +130,7 @@ static void begin_try(struct dibs__subscriber *subscriber, int64_t now) DIBS__RE
 {
     struct dibs__error error = {DIBS_OK, ""};
 
-    if (dibs__connector_begin(&subscriber->connector, &subscriber->last_id, now, &error) != DIBS_OK)
+    if (dibs__connector_begin(&subscriber->connector, now, &error) != DIBS_OK)
         fail_try(subscriber, &error, now);
 }
 

@@ -22,9 +22,7 @@ static int64_t now(void)
 
 static void begin(struct rig *r, struct dibs__connector *connector)
 {
-    static const struct dibs__link_id none = {0};
-
-    assert_status(DIBS_OK, dibs__connector_begin(connector, &none, now(), &r->error));
+    assert_status(DIBS_OK, dibs__connector_begin(connector, now(), &r->error));
     assert_false(dibs__connector_is_ready(connector));
     assert_null(dibs__connector_take(connector));
 }
@@ -145,11 +143,10 @@ static void a_refused_try_has_ended(void **state)
 {
     struct rig *r = *state;
     struct dibs__connector connector = connector_for(r, LONG_MS);
-    static const struct dibs__link_id none = {0};
 
     fake_redis_refuse(r->fake, true);
     for (int i = 0; i < 2; i++) { /* stepped, then waited for */
-        dibs_status status = dibs__connector_begin(&connector, &none, now(), &r->error);
+        dibs_status status = dibs__connector_begin(&connector, now(), &r->error);
         if (status == DIBS_OK)
             status = i == 0 ? step_to_the_end(r, &connector)
                             : dibs__connector_finish(&connector, &dibs__system_clock, DIBS__NEVER, &r->error);
@@ -157,7 +154,7 @@ static void a_refused_try_has_ended(void **state)
         expect_given_up(r, &connector);
     }
     use_url(r, "unix:///nowhere/redis.sock");
-    assert_int_equal(dibs__connector_begin(&connector, &none, now(), &r->error), DIBS_UNAVAILABLE);
+    assert_int_equal(dibs__connector_begin(&connector, now(), &r->error), DIBS_UNAVAILABLE);
     expect_given_up(r, &connector);
     dibs__connector_free(&connector);
 }
