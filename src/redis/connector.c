@@ -17,8 +17,13 @@ static void end_try(struct dibs__connector *connector)
     connector->link = NULL;
 }
 
+/* The server may count a link that has asked to subscribe among the listeners: the next link has the server end it. */
 static void fail_try(struct dibs__connector *connector)
 {
+    const struct dibs__link *link = connector->link;
+
+    if (link && link->use == DIBS__LINK_SUBSCRIPTIONS && link->state >= DIBS__LINK_SUBSCRIBING)
+        connector->before = link->id;
     end_try(connector);
     dibs__endpoint_doubt(connector->endpoint, connector->told);
 }

@@ -2,8 +2,9 @@
  * What is said on a new link before it can be used: the account and the
  * database, and what the link needs to know of the server. All of that goes out
  * at once. Where the answers call for it, more follows: the end of the link that
- * this one replaces, and the scripts. Nothing says HELLO: the server goes on with
- * RESP2, which hiredis reads (reader.c).
+ * this one replaces, and the scripts. A link for messages subscribes last, when
+ * the link before has ended: otherwise the server might count both as listeners.
+ * Nothing says HELLO: the server goes on with RESP2, which hiredis reads (reader.c).
  */
 #include "redis/link.h"
 
@@ -26,13 +27,13 @@ static const char CLIENT_NAME[] = "the name of this client", CHANNEL[] = "the ch
 static const char SCRIPT[] = "the text of a script", SHAS[] = "the ids of all scripts";
 static const char CLIENT_BEFORE[] = "the id of the link before";
 
-enum moment {
-    FIRST, /* before anything was answered */
-    LATER, /* once all commands of the first moment have been answered, which stand before */
-};
+/* When a command is said, as the state in which its answer is awaited. */
+#define FIRST DIBS__LINK_GREETING   /* before anything was answered */
+#define LATER DIBS__LINK_FOLLOWING  /* once all commands of the first moment have been answered, which stand before */
+#define LAST DIBS__LINK_SUBSCRIBING /* once those have been answered, too */
 
 struct command {
-    enum moment moment;
+    enum dibs__link_state moment;
     const char *name;                               /* in a sentence about its refusal */
     const char *words[WORDS_MAX];                   /* those that the link lacks are left out */
     int rounds;                                     /* how often it is said; 0: once */
@@ -68,6 +69,11 @@ static bool must_be_master(const struct dibs__link *link)
 static bool tells_of_replication(const struct dibs__link *link)
 {
     return runs_scripts(link) || must_be_master(link);
+}
+
+static bool subscribes(const struct dibs__link *link)
+{
+    return link->use == DIBS__LINK_SUBSCRIPTIONS;
 }
 
 static bool needs_select(const struct dibs__link *link)
@@ -300,6 +306,13 @@ static bool take_ended(struct dibs__link *link, const redisReply *reply)
     return true;
 }
 
+static bool take_subscribed(struct dibs__link *link, const redisReply *reply)
+{
+    if (reply->type == REDIS_REPLY_ERROR)
+        atomic_fetch_add_explicit(link->endpoint->errors, 1, memory_order_relaxed);
+    return dibs__reply_is_event(reply, "subscribe", link->endpoint->channel, REDIS_REPLY_INTEGER);
+}
+
 /* ---------------------------------------------------------------- the table */
 
 /* The greeting, in this order. One more command is one more line. */
@@ -321,6 +334,7 @@ static const struct command greeting[] = {
     {LATER, "PUBSUB", {"PUBSUB", "SHARDNUMSUB"}, 0, is_in_cluster, never, take_may_count},
     {LATER, "CLIENT KILL", {"CLIENT", "KILL", "ID", CLIENT_BEFORE}, 0, needs_end_before, unless_optional, take_ended},
     {LATER, "EVAL, SCRIPT LOAD", {"SCRIPT", "LOAD", SCRIPT}, DIBS__SCRIPT_COUNT, needs_scripts, always, take_sha},
+    {LAST, "SUBSCRIBE to our channel", {"SUBSCRIBE", CHANNEL}, 0, subscribes, never, take_subscribed},
 };
 #define COMMANDS (sizeof greeting / sizeof greeting[0])
 
@@ -379,10 +393,11 @@ static bool say(struct dibs__link *link, const struct command *command, int roun
     return true;
 }
 
-static dibs_status say_all(struct dibs__link *link, enum moment moment, struct dibs__error *error)
+static dibs_status say_all(struct dibs__link *link, enum dibs__link_state moment, struct dibs__error *error)
 {
     bool said = true;
 
+    link->state = moment;
     for (size_t i = 0; i < COMMANDS && said; i++) {
         const struct command *command = &greeting[i];
         bool is_said = command->moment == moment && applies(link, command);
@@ -396,7 +411,6 @@ dibs_status dibs__greeting_begin(struct dibs__link *link, int64_t now, struct di
 {
     DIBS__REQUIRE(link->state == DIBS__LINK_CONNECTING && link->transport->connected);
     link->greeted_at = now;
-    link->state = DIBS__LINK_GREETING;
     return say_all(link, FIRST, error);
 }
 
@@ -464,12 +478,10 @@ dibs_status dibs__greeting_take(struct dibs__link *link, struct dibs__error *err
     dibs_status status = DIBS_OK;
     bool complete = true;
 
-    DIBS__REQUIRE(link->state == DIBS__LINK_GREETING || link->state == DIBS__LINK_FOLLOWING);
+    DIBS__REQUIRE(link->state > DIBS__LINK_CONNECTING && link->state < DIBS__LINK_READY);
     while (status == DIBS_OK && complete && (command = awaited(link))) {
-        if (command->moment == LATER && link->state == DIBS__LINK_GREETING) {
-            link->state = DIBS__LINK_FOLLOWING;
-            return check_role(link, error) == DIBS_OK ? say_all(link, LATER, error) : error->status;
-        }
+        if (command->moment != link->state)
+            return check_role(link, error) == DIBS_OK ? say_all(link, command->moment, error) : error->status;
         status = take_answer(link, command, &complete, error);
         if (status == DIBS_OK && complete)
             advance(link);

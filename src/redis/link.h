@@ -30,15 +30,16 @@ struct dibs__link_id {
 
 enum dibs__link_use {
     DIBS__LINK_COMMANDS,      /* runs scripts, in the database of the URL */
-    DIBS__LINK_SUBSCRIPTIONS, /* selects no database and runs no scripts */
+    DIBS__LINK_SUBSCRIPTIONS, /* is subscribed to the endpoint's channel; selects no database and runs no scripts */
     DIBS__LINK_SENTINEL,      /* to a sentinel, which keeps no locks */
 };
 
 enum dibs__link_state {
-    DIBS__LINK_CONNECTING, /* the transport is not connected yet */
-    DIBS__LINK_GREETING,   /* the greeting was sent, and is being answered */
-    DIBS__LINK_FOLLOWING,  /* what the answers called for was sent, and is being answered */
-    DIBS__LINK_READY,      /* the link can be used */
+    DIBS__LINK_CONNECTING,  /* the transport is not connected yet */
+    DIBS__LINK_GREETING,    /* the greeting was sent, and is being answered */
+    DIBS__LINK_FOLLOWING,   /* what the answers called for was sent, and is being answered */
+    DIBS__LINK_SUBSCRIBING, /* the same of SUBSCRIBE */
+    DIBS__LINK_READY,       /* the link can be used */
 };
 
 /* The command of the server that deletes a key if it has a certain value. */
@@ -177,8 +178,8 @@ dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, s
 dibs_status dibs__greeting_begin(struct dibs__link *link, int64_t now, struct dibs__error *error);
 
 /*
- * Takes the answers that are complete. When the last is there, the link is
- * ready, or it is DIBS__LINK_FOLLOWING and what follows is in `out`. Any status
+ * Takes the answers that are complete. When all that was sent is answered, the
+ * link is ready, or has the next state, and what follows is in `out`. Any status
  * but DIBS_OK: the link is of no use.
  */
 dibs_status dibs__greeting_take(struct dibs__link *link, struct dibs__error *error);

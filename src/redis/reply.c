@@ -86,6 +86,19 @@ bool dibs__reply_forbids(const redisReply *reply, const char *command)
     return quoted && strncasecmp(quoted + 1, command, size) == 0 && quoted[size + 1] && strchr("'`", quoted[size + 1]);
 }
 
+static bool is_text(const redisReply *reply, const char *text)
+{
+    size_t size = strlen(text);
+
+    return reply->type == REDIS_REPLY_STRING && (size_t)reply->len == size && memcmp(reply->str, text, size) == 0;
+}
+
+bool dibs__reply_is_event(const redisReply *reply, const char *event, const char *channel, int type)
+{
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 && is_text(reply->element[0], event) &&
+           is_text(reply->element[1], channel) && reply->element[2]->type == type;
+}
+
 dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply, const char *shown, const char *doing)
 {
     if (reply->type == REDIS_REPLY_ERROR)

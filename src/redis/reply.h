@@ -18,6 +18,10 @@ bool dibs__reply_is_error(const redisReply *reply, const char *code);
 /* Whether the reply refuses that command, in small letters, to this account or to all. */
 bool dibs__reply_forbids(const redisReply *reply, const char *command);
 
+/* Whether the reply is an event of a channel that is subscribed to: its name, the channel's, and something of that
+ * type. */
+bool dibs__reply_is_event(const redisReply *reply, const char *event, const char *channel, int type);
+
 /* Whether the command, or a part of it, was refused because the server is a replica. */
 bool dibs__reply_tells_of_a_replica(const redisReply *reply);
 

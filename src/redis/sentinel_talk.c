@@ -46,18 +46,6 @@ dibs_status dibs__sentinel_ask(struct dibs__sentinel *sentinel, struct dibs__sen
 
 /* ------------------------------------------------------------------ answers */
 
-static bool is_text(const redisReply *reply, const char *text)
-{
-    return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, text) == 0;
-}
-
-/* An event of the subscription: its name, the channel, and something of that type. */
-static bool is_event(const redisReply *reply, const char *event, int type)
-{
-    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 && is_text(reply->element[0], event) &&
-           is_text(reply->element[1], SWITCHES) && reply->element[2]->type == type;
-}
-
 /* "NAME OLD-HOST OLD-PORT NEW-HOST NEW-PORT". Only whether the name is ours counts: the sentinel is asked again. */
 static bool is_about(const char *master, const char *message)
 {
@@ -123,7 +111,7 @@ static const redisReply *field_of(const redisReply *described, const char *field
     if (described->type != REDIS_REPLY_ARRAY)
         return NULL;
     for (size_t i = 0; i + 1 < described->elements; i += 2)
-        if (is_text(described->element[i], field))
+        if (described->element[i]->type == REDIS_REPLY_STRING && strcmp(described->element[i]->str, field) == 0)
             return described->element[i + 1];
     return NULL;
 }
@@ -169,7 +157,7 @@ static void take_id(struct dibs__sentinel_host *host, const redisReply *reply)
 static dibs_status take_subscription(struct dibs__sentinel_host *host, const redisReply *reply,
                                      struct dibs__error *error)
 {
-    host->subscribed = is_event(reply, "subscribe", REDIS_REPLY_INTEGER);
+    host->subscribed = dibs__reply_is_event(reply, "subscribe", SWITCHES, REDIS_REPLY_INTEGER);
     host->answered = host->subscribed || reply->type == REDIS_REPLY_ERROR;
     return host->answered ? DIBS_OK : no_sentinel(host, error);
 }
@@ -181,7 +169,7 @@ static dibs_status take(struct dibs__sentinel *sentinel, struct dibs__sentinel_h
 
     if (reply->type == REDIS_REPLY_ERROR)
         atomic_fetch_add_explicit(host->endpoint.errors, 1, memory_order_relaxed);
-    if (is_event(reply, "message", REDIS_REPLY_STRING)) {
+    if (dibs__reply_is_event(reply, "message", SWITCHES, REDIS_REPLY_STRING)) {
         if (is_about(sentinel->master->url.master_name, reply->element[2]->str))
             host->switched = true;
         return DIBS_OK;
@@ -191,7 +179,8 @@ static dibs_status take(struct dibs__sentinel *sentinel, struct dibs__sentinel_h
     host->next++;
     switch (question) {
     case DIBS__ASKS_UNSUBSCRIBE:
-        return is_event(reply, "unsubscribe", REDIS_REPLY_INTEGER) ? DIBS_OK : no_sentinel(host, error);
+        return dibs__reply_is_event(reply, "unsubscribe", SWITCHES, REDIS_REPLY_INTEGER) ? DIBS_OK
+                                                                                         : no_sentinel(host, error);
     case DIBS__ASKS_EPOCH:
         take_epoch(host, reply);
         return DIBS_OK;

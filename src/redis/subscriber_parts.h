@@ -114,23 +114,20 @@ struct dibs__subscriber {
     uint32_t command_timeout_ms;         /* read-only after new */
 
     struct dibs__connector connector; /* the scheduler thread's */
-    struct dibs__link *link;   /* the scheduler thread's, and read by the reading role; ready; NULL: the connector
-                                  may make one */
-    bool asked;                /* the scheduler thread's; SUBSCRIBE was sent on this link */
-    bool standing;             /* the scheduler thread's, and read by the reading role; SUBSCRIBE was confirmed on
-                                  this link */
-    bool hears_wanted;         /* the scheduler thread's; changes must be heard */
-    bool hears_asked;          /* the scheduler thread's; that was asked for on this link */
-    bool relied_on;            /* the scheduler thread's; a subscription stood, and no try has failed since */
-    uint64_t last_serial;      /* the scheduler thread's, and read by the reading role; of the last subscription
-                                  that stood, or stands */
-    int64_t pinged_after;      /* the scheduler thread's; `heard_at` when PING was sent; the PING is not answered
-                                  while that is the same */
-    int64_t pinged_until;      /* the scheduler thread's; where pinged: when something must have come */
-    int64_t stood_at;          /* the scheduler thread's; when the last subscription was confirmed */
-    int64_t awaited_at;        /* the scheduler thread's; when to try next where a thread waits */
-    struct dibs__backoff deaf; /* the scheduler thread's; of subscriptions that nothing confirms */
-    struct dibs__wake bell;    /* has its own atomic; ends the poll(2) of a thread with the reading role */
+    struct dibs__link *link;          /* the scheduler thread's, and read by the reading role; that of the subscription
+                                         which stands; NULL: none does */
+    bool hears_wanted;                /* the scheduler thread's; changes must be heard */
+    bool hears_asked;                 /* the scheduler thread's; that was asked for on this link */
+    bool relied_on;                   /* the scheduler thread's; a subscription stood, and no try has failed since */
+    uint64_t last_serial;             /* the scheduler thread's, and read by the reading role; of the last subscription
+                                         that stood, or stands */
+    int64_t pinged_after;             /* the scheduler thread's; `heard_at` when PING was sent; the PING is not answered
+                                         while that is the same */
+    int64_t pinged_until;             /* the scheduler thread's; where pinged: when something must have come */
+    int64_t stood_at;                 /* the scheduler thread's; when the last subscription was confirmed */
+    int64_t awaited_at;               /* the scheduler thread's; when to try next where a thread waits */
+    struct dibs__backoff deaf;        /* the scheduler thread's; of subscriptions that nothing confirms */
+    struct dibs__wake bell;           /* has its own atomic; ends the poll(2) of a thread with the reading role */
 
     _Atomic int64_t heard_at;    /* atomic; the reading role's; when something came last */
     atomic_bool recalled;        /* atomic; changed under mutex; the scheduler's thread asks for the reading role */
@@ -166,10 +163,11 @@ extern struct dibs__mutex_class dibs__reading_role;
 
 /* ---------------------------------------------------------- subscriber_read.c */
 
-/*
- * Takes what has come, at most one buffer full: the caller comes back for the
- * rest. Any status but DIBS_OK: the link is of no use any more.
- */
+/* Takes the replies that have been received. Any status but DIBS_OK: the link is of no use any more. */
+dibs_status dibs__subscriber_take(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__reading_role) DIBS__EXCLUDES(subscriber_mutex);
+
+/* Receives first, at most one buffer full: the caller comes back for the rest. */
 dibs_status dibs__subscriber_read(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
     DIBS__REQUIRES(dibs__reading_role) DIBS__EXCLUDES(subscriber_mutex);
 
@@ -216,9 +214,5 @@ void dibs__slots_free(struct dibs__slots *slots);
 /* The scheduler's: writes a command to the link's `out`. arg NULL: the command has none. */
 dibs_status dibs__subscriber_write(struct dibs__subscriber *subscriber, const char *command, const char *arg,
                                    struct dibs__error *error);
-
-/* The server confirmed the subscription. */
-void dibs__subscriber_stand(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIRES(dibs__reading_role)
-    DIBS__EXCLUDES(subscriber_mutex);
 
 #endif

@@ -49,10 +49,10 @@ static void put_off_next(struct dibs__subscriber *subscriber, int64_t now)
     subscriber->stood_at = now;
 }
 
-void dibs__subscriber_stand(struct dibs__subscriber *subscriber, int64_t now)
+/* The server confirmed the subscription. */
+static void stand(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIRES(dibs__reading_role)
 {
-    DIBS__REQUIRE(subscriber->link && !subscriber->standing);
-    subscriber->standing = true;
+    atomic_store(&subscriber->heard_at, now);
     subscriber->last_serial++;
     put_off_next(subscriber, now);
     subscriber->relied_on = true;
@@ -62,25 +62,18 @@ void dibs__subscriber_stand(struct dibs__subscriber *subscriber, int64_t now)
         subscriber->hooks.missed(subscriber->hooks.context);
 }
 
-/* The server may still count a link that was ready among the listeners: the next link has the server end it. */
-static void drop_link(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__reading_role)
-{
-    atomic_store(&subscriber->serial, 0);
-    atomic_store(&subscriber->broken, false);
-    if (subscriber->link)
-        subscriber->connector.before = subscriber->link->id;
-    dibs__link_free(subscriber->link);
-    subscriber->link = NULL;
-    subscriber->asked = subscriber->hears_asked = subscriber->standing = false;
-    dibs__slots_drop(subscriber);
-    subscriber->pinged_after = DIBS__NEVER;
-}
-
 /* A subscription that stood is lost, or distrusted. If it was ever confirmed, the next need not wait. */
 static void lose(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__reading_role)
 {
-    DIBS__REQUIRE(subscriber->standing);
-    drop_link(subscriber);
+    DIBS__REQUIRE(subscriber->link != NULL);
+    atomic_store(&subscriber->serial, 0);
+    atomic_store(&subscriber->broken, false);
+    subscriber->connector.before = subscriber->link->id;
+    dibs__link_free(subscriber->link);
+    subscriber->link = NULL;
+    subscriber->hears_asked = false;
+    dibs__slots_drop(subscriber);
+    subscriber->pinged_after = DIBS__NEVER;
     if (atomic_load(&subscriber->confirmed) != subscriber->last_serial) {
         atomic_fetch_add(&subscriber->in_vain, 1);
         return;
@@ -98,7 +91,6 @@ static void lose(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__readi
 static void fail_try(struct dibs__subscriber *subscriber, const struct dibs__error *why, int64_t now)
     DIBS__REQUIRES(dibs__reading_role)
 {
-    drop_link(subscriber);
     dibs__connector_failed(&subscriber->connector, now, DIBS__RECONNECT_LAST_MS);
     if (why->status == DIBS_DENIED)
         subscriber->connector.next_at = dibs__after_ms(now, dibs__jitter(DENIED_PAUSE_MS / 2, DENIED_PAUSE_MS));
@@ -134,42 +126,21 @@ static void begin_try(struct dibs__subscriber *subscriber, int64_t now) DIBS__RE
         fail_try(subscriber, &error, now);
 }
 
-/* The link is ready: subscribes, and looks whether the server has confirmed that. */
-static dibs_status subscribe(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
-    DIBS__REQUIRES(dibs__reading_role)
-{
-    dibs_status status = DIBS_OK;
-
-    DIBS__REQUIRE(subscriber->link != NULL);
-    if (!subscriber->asked)
-        status = dibs__subscriber_write(subscriber, "SUBSCRIBE", subscriber->endpoint->channel, error);
-    subscriber->asked = true;
-    if (status == DIBS_OK)
-        status = dibs__link_send_out(subscriber->link, error);
-    return status == DIBS_OK ? dibs__subscriber_read(subscriber, now, error) : status;
-}
-
-/* A try goes on until the subscription stands. The connector's time is that of the whole try. */
+/* Messages may have come right behind the answer that confirms the subscription. */
 static void go_on_trying(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIRES(dibs__reading_role)
 {
     struct dibs__error error = {DIBS_OK, ""};
-    dibs_status status = DIBS_OK;
 
-    if (!subscriber->link) {
-        status = dibs__connector_step(&subscriber->connector, now, &error);
-        subscriber->link = dibs__connector_take(&subscriber->connector);
-    }
-    if (subscriber->link)
-        status = subscribe(subscriber, now, &error);
-    if (subscriber->standing) {
-        if (status != DIBS_OK)
-            lose(subscriber);
+    if (dibs__connector_step(&subscriber->connector, now, &error) != DIBS_OK) {
+        fail_try(subscriber, &error, now);
         return;
     }
-    if (status == DIBS_OK && subscriber->link && now >= subscriber->connector.until)
-        status = dibs__link_give_up(subscriber->link, &error);
-    if (status != DIBS_OK)
-        fail_try(subscriber, &error, now);
+    subscriber->link = dibs__connector_take(&subscriber->connector);
+    if (!subscriber->link)
+        return;
+    stand(subscriber, now);
+    if (dibs__subscriber_take(subscriber, now, &error) != DIBS_OK)
+        lose(subscriber);
 }
 
 static bool is_pinged(const struct dibs__subscriber *subscriber)
@@ -252,9 +223,9 @@ static int64_t next_try(const struct dibs__subscriber *subscriber)
 static void attend_as_reader(struct dibs__subscriber *subscriber, short ready, int64_t now)
 {
     dibs__subscriber_begin_reading(subscriber);
-    if (subscriber->standing)
+    if (subscriber->link)
         go_on_listening(subscriber, ready, now);
-    else if (subscriber->link || subscriber->connector.link)
+    else if (subscriber->connector.link)
         go_on_trying(subscriber, now);
     else if (now >= next_try(subscriber))
         begin_try(subscriber, now);
@@ -263,7 +234,7 @@ static void attend_as_reader(struct dibs__subscriber *subscriber, short ready, i
 
 void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, int64_t now)
 {
-    bool need = subscriber->standing && (is_over(subscriber) || was_pinged_in_vain(subscriber, now));
+    bool need = subscriber->link && (is_over(subscriber) || was_pinged_in_vain(subscriber, now));
 
     if (atomic_exchange(&subscriber->slots.lost, false))
         subscriber->hooks.missed(subscriber->hooks.context);
@@ -311,21 +282,17 @@ void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollf
 {
     *fd = (struct pollfd){.fd = -1};
     *deadline = DIBS__NEVER;
-    if (subscriber->standing) {
+    if (subscriber->link)
         interest_in_subscription(subscriber, fd, deadline);
-    } else if (subscriber->link) {
-        *fd = dibs__link_interest(subscriber->link, deadline);
-        *deadline = subscriber->connector.until < *deadline ? subscriber->connector.until : *deadline;
-    } else if (subscriber->connector.link) {
+    else if (subscriber->connector.link)
         dibs__connector_interest(&subscriber->connector, fd, deadline);
-    } else {
+    else
         *deadline = next_try(subscriber);
-    }
 }
 
 void dibs__subscriber_hurry(struct dibs__subscriber *subscriber)
 {
-    if (!subscriber->standing)
+    if (!subscriber->link)
         subscriber->connector.next_at = subscriber->awaited_at = 0;
 }
 
@@ -333,7 +300,7 @@ bool dibs__subscriber_hear_changes(struct dibs__subscriber *subscriber, uint64_t
 {
     subscriber->hears_wanted = true;
     *serial = dibs__subscriber_serial(subscriber);
-    if (!subscriber->standing || *serial == 0 || *serial != atomic_load(&subscriber->hears))
+    if (!subscriber->link || *serial == 0 || *serial != atomic_load(&subscriber->hears))
         return false;
     *client = subscriber->link->id.client;
     return *client > 0;

@@ -8,25 +8,6 @@
 
 /* ------------------------------------------------------------ what is received */
 
-static bool is_text(const redisReply *reply, const char *text)
-{
-    size_t size = strlen(text);
-
-    return reply->type == REDIS_REPLY_STRING && (size_t)reply->len == size && memcmp(reply->str, text, size) == 0;
-}
-
-/* An event of a channel: the event's name, the channel's name, and something of that type. */
-static bool is_event_of(const char *channel, const redisReply *reply, const char *event, int type)
-{
-    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 && is_text(reply->element[0], event) &&
-           is_text(reply->element[1], channel) && reply->element[2]->type == type;
-}
-
-static bool is_event(const struct dibs__subscriber *subscriber, const redisReply *reply, const char *event, int type)
-{
-    return is_event_of(subscriber->endpoint->channel, reply, event, type);
-}
-
 /*
  * On a subscription that stands, only PING is sent, and what concerns changes
  * and slots. If the server refuses one of these, that is an answer, too.
@@ -35,11 +16,10 @@ static dibs_status take_error(struct dibs__subscriber *subscriber, const redisRe
     DIBS__REQUIRES(dibs__reading_role)
 {
     atomic_fetch_add_explicit(subscriber->endpoint->errors, 1, memory_order_relaxed);
-    if (subscriber->standing && (dibs__reply_is_error(reply, "NOPERM") || dibs__slots_explain(subscriber, reply) ||
-                                 dibs__reply_is_error(reply, "ERR unknown command")))
+    if (dibs__reply_is_error(reply, "NOPERM") || dibs__slots_explain(subscriber, reply) ||
+        dibs__reply_is_error(reply, "ERR unknown command"))
         return DIBS_OK;
-    return dibs__reply_refusal(error, reply, subscriber->endpoint->url.shown,
-                               subscriber->standing ? "the subscription" : "SUBSCRIBE to our channel");
+    return dibs__reply_refusal(error, reply, subscriber->endpoint->url.shown, "the subscription");
 }
 
 /* Keys that have changed; where all may have, there is no list of them. False: the reply tells of something else. */
@@ -48,16 +28,16 @@ static bool take_changes(struct dibs__subscriber *subscriber, const redisReply *
 {
     const struct dibs__subscriber_hooks *hooks = &subscriber->hooks;
 
-    if (is_event_of(DIBS__CHANGES, reply, "subscribe", REDIS_REPLY_INTEGER)) {
+    if (dibs__reply_is_event(reply, "subscribe", DIBS__CHANGES, REDIS_REPLY_INTEGER)) {
         atomic_store(&subscriber->hears, subscriber->last_serial);
         hooks->wake(hooks->context);
         return true;
     }
-    if (is_event_of(DIBS__CHANGES, reply, "message", REDIS_REPLY_NIL)) {
+    if (dibs__reply_is_event(reply, "message", DIBS__CHANGES, REDIS_REPLY_NIL)) {
         hooks->changed(hooks->context, NULL, 0);
         return true;
     }
-    if (!is_event_of(DIBS__CHANGES, reply, "message", REDIS_REPLY_ARRAY))
+    if (!dibs__reply_is_event(reply, "message", DIBS__CHANGES, REDIS_REPLY_ARRAY))
         return false;
     const redisReply *keys = reply->element[2];
     for (size_t i = 0; i < keys->elements; i++)
@@ -70,28 +50,26 @@ static bool take_changes(struct dibs__subscriber *subscriber, const redisReply *
 static dibs_status take(struct dibs__subscriber *subscriber, const redisReply *reply, int64_t now,
                         struct dibs__error *error) DIBS__REQUIRES(dibs__reading_role)
 {
-    if (subscriber->standing && is_event(subscriber, reply, "message", REDIS_REPLY_STRING)) {
+    const char *channel = subscriber->endpoint->channel;
+
+    if (dibs__reply_is_event(reply, "message", channel, REDIS_REPLY_STRING)) {
         dibs__subscriber_confirm(subscriber, subscriber->last_serial);
         subscriber->hooks.message(subscriber->hooks.context, reply->element[2]->str, (size_t)reply->element[2]->len);
-    } else if (subscriber->standing && (dibs__slots_take(subscriber, reply, now) || take_changes(subscriber, reply)))
         return DIBS_OK;
-    else if (reply->type == REDIS_REPLY_ERROR)
+    }
+    if (dibs__slots_take(subscriber, reply, now) || take_changes(subscriber, reply))
+        return DIBS_OK;
+    if (reply->type == REDIS_REPLY_ERROR)
         return take_error(subscriber, reply, error);
-    else if (!subscriber->standing && is_event(subscriber, reply, "subscribe", REDIS_REPLY_INTEGER))
-        dibs__subscriber_stand(subscriber, now);
-    else if (is_event(subscriber, reply, "unsubscribe", REDIS_REPLY_INTEGER))
+    if (dibs__reply_is_event(reply, "unsubscribe", channel, REDIS_REPLY_INTEGER))
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s ended the subscription", subscriber->endpoint->url.shown);
     return DIBS_OK;
 }
 
-dibs_status dibs__subscriber_read(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
+dibs_status dibs__subscriber_take(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
 {
     redisReply *reply;
-    long received = dibs__link_receive(subscriber->link, error);
 
-    if (received <= 0)
-        return received < 0 ? error->status : DIBS_OK;
-    atomic_store(&subscriber->heard_at, now);
     while (dibs__link_next_reply(subscriber->link, &reply, error) == DIBS_OK) {
         if (!reply)
             return DIBS_OK;
@@ -101,6 +79,16 @@ dibs_status dibs__subscriber_read(struct dibs__subscriber *subscriber, int64_t n
             return status;
     }
     return error->status;
+}
+
+dibs_status dibs__subscriber_read(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
+{
+    long received = dibs__link_receive(subscriber->link, error);
+
+    if (received <= 0)
+        return received < 0 ? error->status : DIBS_OK;
+    atomic_store(&subscriber->heard_at, now);
+    return dibs__subscriber_take(subscriber, now, error);
 }
 
 /* ---------------------------------------------------------- the reading role */
@@ -177,7 +165,7 @@ DIBS__UNANALYSED void dibs__subscriber_end_reading(struct dibs__subscriber *subs
 {
     subscriber_mutex_lock(&subscriber->mutex);
     DIBS__REQUIRE(subscriber->role_holder == DIBS__ROLE_HOLDER_SCHEDULER);
-    if (subscriber->standing && !pass_on(subscriber))
+    if (subscriber->link && !pass_on(subscriber))
         subscriber->role_holder = DIBS__ROLE_HOLDER_POLL;
     subscriber_mutex_unlock(&subscriber->mutex);
 }
@@ -206,7 +194,7 @@ static void read_for_all(struct dibs__subscriber *subscriber, struct dibs__wait_
 {
     int64_t now = 0;
 
-    DIBS__REQUIRE(subscriber->standing);
+    DIBS__REQUIRE(subscriber->link != NULL);
     while (now < until && !dibs__wait_event_is_woken(wait_event) && !atomic_load(&subscriber->recalled)) {
         struct dibs__error error;
         int64_t by = until;

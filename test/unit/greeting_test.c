@@ -102,8 +102,11 @@ static void a_password_alone_needs_no_user(void **state)
     assert_int_equal(fake_redis_count(r->fake, "SELECT"), 0);
 }
 
-/* The greeting asks for all that the next link needs in order to end this one. */
-static void a_subscriber_only_authenticates(void **state)
+/*
+ * The greeting asks for all that the next link needs in order to end this one. The link before must have ended when
+ * this one subscribes.
+ */
+static void a_subscriber_only_authenticates_and_subscribes(void **state)
 {
     static const char *const order[] = {"AUTH user secret", "CLIENT SETNAME tester", "CLIENT ID", "INFO server",
                                         "CLIENT KILL ID 9223372036854775807"};
@@ -113,11 +116,13 @@ static void a_subscriber_only_authenticates(void **state)
 
     snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
     use_url(r, url);
+    fake_redis_answer(r->fake, "SUBSCRIBE", SUBSCRIBED);
     struct dibs__link *link = try_connect_for(r, DIBS__LINK_SUBSCRIPTIONS, &before);
     assert_that(link, "%s", r->error.detail);
     expect_in_order(r, order, sizeof order / sizeof *order);
     assert_int_equal(fake_redis_place(r->fake, "CLIENT KILL ID 77", 1), 5);
-    assert_int_equal(fake_redis_count(r->fake, ""), 6);
+    assert_int_equal(fake_redis_place(r->fake, "SUBSCRIBE dibs:test", 1), 6);
+    assert_int_equal(fake_redis_count(r->fake, ""), 7);
     assert_true(link->id.client == 1 && dibs__link_can_be_ended(&link->id));
     dibs__link_free(link);
 }
@@ -353,7 +358,7 @@ int main(void)
         TEST(only_without_eval_the_scripts_are_loaded),
         TEST(a_greeting_authenticates_first),
         TEST(a_password_alone_needs_no_user),
-        TEST(a_subscriber_only_authenticates),
+        TEST(a_subscriber_only_authenticates_and_subscribes),
         TEST(the_previous_link_is_ended),
         TEST(the_previous_link_of_another_server_is_left_alone),
         TEST(a_previous_link_without_an_id_is_left_alone),

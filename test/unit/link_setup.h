@@ -9,6 +9,8 @@
 #include "support/test.h"
 #include "support/wait.h"
 
+#define SUBSCRIBED "*3\r\n$9\r\nsubscribe\r\n$9\r\ndibs:test\r\n:1\r\n"
+
 struct rig {
     fake_redis *fake;
     struct dibs__endpoint endpoint;

@@ -89,6 +89,7 @@ static void a_server_that_is_not_known_has_no_number(void **state)
 
     assert_true(server_of(r, "-NOPERM no right\r\n", REPLICATION(ID_A)) == 0);
     assert_true(server_of(r, "$13\r\nrun_id:short\n\r\n", REPLICATION(ID_A)) == 0);
+    fake_redis_answer(r->fake, "SUBSCRIBE", SUBSCRIBED);
     struct dibs__link *link = try_connect_for(r, DIBS__LINK_SUBSCRIPTIONS, NULL);
     assert_true(link && dibs__link_server(link) == 0);
     dibs__link_free(link);

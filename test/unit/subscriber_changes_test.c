@@ -260,18 +260,6 @@ static void grants_and_changes_arrive_on_one_connection(void **state)
     expect_key(r, 0, "a");
 }
 
-/* Messages of the invalidation channel are ignored until the own channel is confirmed. */
-static void a_change_before_the_confirmation_is_ignored(void **state)
-{
-    struct rig *r = *state;
-
-    fake_redis_answer(r->fake, "SUBSCRIBE", HEARD CHANGE("*1\r\n$1\r\na\r\n") CONFIRMED);
-    hear(r);
-    subscribed(r);
-    assert_int_equal(r->change_count, 0);
-    assert_false(hear(r).hears);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -290,7 +278,6 @@ int main(void)
         TEST(an_empty_list_tells_of_nothing),
         TEST(a_message_of_another_shape_tells_of_nothing),
         TEST(grants_and_changes_arrive_on_one_connection),
-        TEST(a_change_before_the_confirmation_is_ignored),
     };
 
     return cmocka_run_group_tests_name("subscriber_changes", tests, NULL, NULL);
