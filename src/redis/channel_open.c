@@ -15,17 +15,17 @@ static void take_opening(struct dibs__channel *channel, enum dibs__opener opener
     channel->received_before = times_heard(channel);
 }
 
-/* Ends the opening role. link NULL: the try failed with the error. Lets go of the mutex to tell the owner. */
-static void end_try(struct dibs__channel *channel, struct dibs__link *link, const struct dibs__error *error)
-    DIBS__REQUIRES(channel_mutex)
+/* Ends the opening role: a link is ready, or the try failed with the error. Lets go of the mutex to tell the owner. */
+static void end_try(struct dibs__channel *channel, const struct dibs__error *error) DIBS__REQUIRES(channel_mutex)
 {
+    struct dibs__link *link = dibs__connector_take(&channel->connector);
     bool again = channel->serial > 0, silent = times_heard(channel) == channel->received_before;
 
     DIBS__REQUIRE(!channel->link && channel->opener != DIBS__OPENER_NOBODY);
     channel->opener = DIBS__OPENER_NOBODY;
     channel->tries++;
     atomic_store(&channel->wanted, false);
-    channel->needed = false;
+    atomic_store(&channel->connector.needed, false);
     if (link) {
         if (again && !link->ended_before)
             channel->unended = channel->serial;
@@ -101,7 +101,7 @@ dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs_
     channel_mutex_lock(&channel->mutex);
     channel->begun = status == DIBS_OK && !found;
     if (status != DIBS_OK)
-        end_try(channel, NULL, error);
+        end_try(channel, error);
     else if (found)
         leave_untried(channel, false);
     channel_mutex_unlock(&channel->mutex);
@@ -147,7 +147,7 @@ static void open_link(struct dibs__channel *channel, int64_t deadline) DIBS__REQ
     dibs_status status = try_to_open(channel, begun, deadline, &error);
     channel_mutex_lock(&channel->mutex);
     if (status != DIBS_TIMEOUT)
-        end_try(channel, dibs__connector_take(&channel->connector), &error);
+        end_try(channel, &error);
     else if (channel->connector.link)
         leave_to_scheduler(channel);
     else
@@ -188,12 +188,12 @@ dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t dea
 unsigned dibs__channel_need(struct dibs__channel *channel)
 {
     channel_mutex_lock(&channel->mutex);
-    bool tell = !channel->needed && !dibs__channel_has_link(channel);
+    bool tell = !atomic_load(&channel->connector.needed) && !dibs__channel_has_link(channel);
     unsigned tries = channel->tries;
     if (channel->begun)
         leave_to_scheduler(channel);
     if (tell) {
-        channel->needed = true;
+        atomic_store(&channel->connector.needed, true);
         atomic_store(&channel->wanted, true);
     }
     channel_mutex_unlock(&channel->mutex);
@@ -212,38 +212,18 @@ bool dibs__channel_has_failed(struct dibs__channel *channel, unsigned tries)
 
 /* ------------------------------------------------------------ the scheduler */
 
-static void end_scheduled_try(struct dibs__channel *channel, const struct dibs__error *error, int64_t now)
-    DIBS__REQUIRES(channel_mutex)
-{
-    struct dibs__link *link = dibs__connector_take(&channel->connector);
-
-    if (link)
-        dibs__connector_succeeded(&channel->connector, now);
-    else
-        dibs__connector_failed(&channel->connector, now, channel->is_spare ? SPARE_LAST_MS : DIBS__RECONNECT_LAST_MS);
-    end_try(channel, link, error);
-}
-
-void dibs__channel_begin_try(struct dibs__channel *channel, int64_t now)
+void dibs__channel_attend_try(struct dibs__channel *channel, bool keep_open, int64_t now)
 {
     struct dibs__error error = {DIBS_OK, ""};
 
-    take_opening(channel, DIBS__OPENER_SCHEDULER);
+    if (!dibs__connector_is_due(&channel->connector, now))
+        return;
+    if (channel->opener == DIBS__OPENER_NOBODY)
+        take_opening(channel, DIBS__OPENER_SCHEDULER);
     channel_mutex_unlock(&channel->mutex);
-    dibs_status status = dibs__connector_begin(&channel->connector, now, &error);
+    bool ended =
+        dibs__connector_attend(&channel->connector, now, keep_open ? DIBS__RECONNECT_LAST_MS : SPARE_LAST_MS, &error);
     channel_mutex_lock(&channel->mutex);
-    if (status != DIBS_OK)
-        end_scheduled_try(channel, &error, now);
-}
-
-void dibs__channel_go_on_trying(struct dibs__channel *channel, int64_t now)
-{
-    struct dibs__error error = {DIBS_OK, ""};
-
-    DIBS__REQUIRE(channel->opener == DIBS__OPENER_SCHEDULER);
-    channel_mutex_unlock(&channel->mutex);
-    dibs_status status = dibs__connector_step(&channel->connector, now, &error);
-    channel_mutex_lock(&channel->mutex);
-    if (status != DIBS_OK || dibs__connector_is_ready(&channel->connector))
-        end_scheduled_try(channel, &error, now);
+    if (ended)
+        end_try(channel, &error);
 }

@@ -108,8 +108,6 @@ struct dibs__channel {
     bool begun DIBS__GUARDED_BY(channel_mutex); /* the opening role is for the next thread that needs a link */
     pthread_cond_t changed;                     /* a try, a link or a round of reading has ended */
     struct dibs__connector connector; /* its try is the opening role's, its pauses are the scheduler thread's */
-    bool is_spare;                    /* the scheduler thread's; the channel need not be connected at all times */
-
     struct dibs__buffer out DIBS__GUARDED_BY(channel_mutex);     /* commands that the writing role has not taken yet */
     struct dibs__buffer sending DIBS__GUARDED_BY(channel_mutex); /* the bytes that the writing role must send */
     uint64_t queued DIBS__GUARDED_BY(channel_mutex);     /* how many bytes were appended since the link was made */
@@ -125,8 +123,6 @@ struct dibs__channel {
     atomic_uint unattended; /* atomic; changed under mutex; those of them that no thread waits for */
     atomic_bool standing;   /* atomic; changed under mutex; there is a link, and it is not broken */
     atomic_bool wanted;     /* atomic; the scheduler must make a try; cleared when one has ended */
-    bool
-        needed DIBS__GUARDED_BY(channel_mutex); /* wanted, and by a call that waits: the pause between tries is short */
     atomic_uint takes; /* atomic; the reading role's; odd from before each receive until what it took is handed out */
 };
 
@@ -238,10 +234,10 @@ bool dibs__channel_has_something(const struct dibs__channel *channel) DIBS__REQU
 dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)
     DIBS__REQUIRES(channel_mutex);
 
-/* The scheduler's. Begins a try. Requires that nobody has the opening role. Lets go of the mutex in between. */
-void dibs__channel_begin_try(struct dibs__channel *channel, int64_t now) DIBS__REQUIRES(channel_mutex);
-
-/* The scheduler's, which has the opening role. Goes on with the try. Lets go of the mutex in between. */
-void dibs__channel_go_on_trying(struct dibs__channel *channel, int64_t now) DIBS__REQUIRES(channel_mutex);
+/*
+ * The scheduler's: begins a try that is due, or goes on with one that it makes or that was left to it. Requires that no
+ * thread has the opening role. Lets go of the mutex in between.
+ */
+void dibs__channel_attend_try(struct dibs__channel *channel, bool keep_open, int64_t now) DIBS__REQUIRES(channel_mutex);
 
 #endif

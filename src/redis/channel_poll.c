@@ -1,18 +1,11 @@
 #include "redis/channel_parts.h"
 
-/* There is no link, and the scheduler must make one. */
+/* There is no link, and the scheduler makes one, or must. */
 static bool is_missing(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
 {
-    return (keep_open || atomic_load(&channel->wanted)) && !channel->link && channel->opener == DIBS__OPENER_NOBODY &&
-           !dibs__endpoint_is_awaited(channel->endpoint);
-}
+    bool free = channel->opener == DIBS__OPENER_NOBODY && (keep_open || atomic_load(&channel->wanted));
 
-/* When the next try is due. */
-static int64_t next_try(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
-{
-    const struct dibs__connector *connector = &channel->connector;
-
-    return channel->needed && connector->soonest_at < connector->next_at ? connector->soonest_at : connector->next_at;
+    return !channel->link && (free || channel->opener == DIBS__OPENER_SCHEDULER);
 }
 
 /* What the scheduler does on a link: it reads where no thread has a role, and writes where none does. */
@@ -46,16 +39,14 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
     *fd = (struct pollfd){.fd = -1};
     *deadline = DIBS__NEVER;
     channel_mutex_lock(&channel->mutex);
-    if (channel->opener == DIBS__OPENER_SCHEDULER) {
-        dibs__connector_interest(&channel->connector, fd, deadline);
-    } else if (dibs__channel_has_link(channel)) {
+    if (dibs__channel_has_link(channel)) {
         short want = wants(channel, keep_open);
         if (channel->first)
             *deadline = next_look(channel);
         if (want)
             *fd = dibs__link_poll(channel->link, want, deadline);
     } else if (is_missing(channel, keep_open)) {
-        *deadline = next_try(channel);
+        dibs__connector_interest(&channel->connector, fd, deadline);
     }
     if (channel->finished)
         *deadline = 0; /* completions must run */
@@ -107,13 +98,10 @@ void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short r
     struct dibs__wakes wakes = {.count = 0};
 
     channel_mutex_lock(&channel->mutex);
-    channel->is_spare = !keep_open;
-    if (channel->opener == DIBS__OPENER_SCHEDULER)
-        dibs__channel_go_on_trying(channel, now);
-    else if (dibs__channel_has_link(channel))
+    if (dibs__channel_has_link(channel))
         go_on_with_link(channel, ready, now, &wakes);
-    else if (is_missing(channel, keep_open) && now >= next_try(channel))
-        dibs__channel_begin_try(channel, now);
+    else if (is_missing(channel, keep_open))
+        dibs__channel_attend_try(channel, keep_open, now);
     channel_mutex_unlock(&channel->mutex);
     dibs__wakes_run(&wakes);
     dibs__flight_run_completions(channel);

@@ -96,22 +96,44 @@ struct dibs__link *dibs__connector_take(struct dibs__connector *connector)
     return link;
 }
 
-void dibs__connector_interest(struct dibs__connector *connector, struct pollfd *fd, int64_t *deadline)
+/* When the next try is due. Where the server is being found for the first time, that is better waited for. */
+static int64_t next_try(const struct dibs__connector *connector)
 {
-    DIBS__REQUIRE(connector->link);
+    bool soon = atomic_load(&connector->needed) && connector->soonest_at < connector->next_at;
+
+    if (dibs__endpoint_is_awaited(connector->endpoint))
+        return DIBS__NEVER;
+    return soon ? connector->soonest_at : connector->next_at;
+}
+
+void dibs__connector_interest(const struct dibs__connector *connector, struct pollfd *fd, int64_t *deadline)
+{
+    if (!connector->link) {
+        *deadline = next_try(connector);
+        return;
+    }
     *fd = dibs__link_interest(connector->link, deadline);
     if (connector->until < *deadline)
         *deadline = connector->until;
 }
 
-void dibs__connector_succeeded(struct dibs__connector *connector, int64_t now)
+bool dibs__connector_is_due(const struct dibs__connector *connector, int64_t now)
 {
-    dibs__backoff_reset(&connector->backoff);
-    connector->next_at = connector->soonest_at = dibs__after_ms(now, DIBS__RECONNECT_FIRST_MS);
+    return connector->link || now >= next_try(connector);
 }
 
-void dibs__connector_failed(struct dibs__connector *connector, int64_t now, int64_t last_ms)
+/* Where a link breaks at once, the next is not made at once either. */
+bool dibs__connector_attend(struct dibs__connector *connector, int64_t now, int64_t last_ms, struct dibs__error *error)
 {
-    connector->next_at = dibs__after_ms(now, dibs__backoff_next(&connector->backoff, last_ms));
-    connector->soonest_at = dibs__after_ms(now, DIBS__RECONNECT_FIRST_MS);
+    dibs_status status =
+        connector->link ? dibs__connector_step(connector, now, error) : dibs__connector_begin(connector, now, error);
+
+    if (status == DIBS_OK && !dibs__connector_is_ready(connector))
+        return false;
+    connector->next_at = connector->soonest_at = dibs__after_ms(now, DIBS__RECONNECT_FIRST_MS);
+    if (status == DIBS_OK)
+        dibs__backoff_reset(&connector->backoff);
+    else
+        connector->next_at = dibs__after_ms(now, dibs__backoff_next(&connector->backoff, last_ms));
+    return true;
 }

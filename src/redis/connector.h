@@ -1,9 +1,11 @@
 /*
  * Making a link, and making the next one: a try that has its time, and after
- * tries that failed a pause that grows. Used by channels and subscribers.
+ * tries that failed a pause that grows. Used by channels and subscribers; a
+ * sentinel uses the tries alone.
  *
  * A connector has no lock. One thread at a time goes on with a try; the pauses
- * belong to the scheduler's thread.
+ * belong to the scheduler's thread, which makes all tries but those that a
+ * thread makes for itself (channel_open.c).
  */
 #ifndef DIBS_REDIS_CONNECTOR_H
 #define DIBS_REDIS_CONNECTOR_H
@@ -24,7 +26,8 @@ struct dibs__connector {
     int64_t until;                   /* the trying thread's; when the try that began last is given up */
     struct dibs__backoff backoff;    /* the scheduler thread's */
     int64_t next_at;                 /* the scheduler thread's; when the next try is due */
-    int64_t soonest_at;              /* the scheduler thread's; the same where a call waits for the link */
+    int64_t soonest_at;              /* the scheduler thread's; the same where `needed` */
+    atomic_bool needed;              /* atomic; a call waits for the link; cleared when a try has ended */
 };
 
 void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoint *endpoint, enum dibs__link_use use,
@@ -62,15 +65,17 @@ bool dibs__connector_is_led_elsewhere(struct dibs__connector *connector, dibs_st
 /* The link that is ready, which is the caller's from now on, and the end of the try. NULL: no link is ready. */
 struct dibs__link *dibs__connector_take(struct dibs__connector *connector);
 
-/* What to poll for while a try is going on, and until when at the latest. */
-void dibs__connector_interest(struct dibs__connector *connector, struct pollfd *fd, int64_t *deadline);
+/* What to poll for while a try is going on, and until when at the latest; else when the next try is due. */
+void dibs__connector_interest(const struct dibs__connector *connector, struct pollfd *fd, int64_t *deadline);
 
-/* Of the scheduler's thread, which sets next_at by these. */
+/* The scheduler's: a try is going on, or the next one is due. */
+bool dibs__connector_is_due(const struct dibs__connector *connector, int64_t now);
 
-/* A link was made. Where it breaks at once, the next is not made at once. */
-void dibs__connector_succeeded(struct dibs__connector *connector, int64_t now);
-
-/* The try failed. last_ms: the longest pause. */
-void dibs__connector_failed(struct dibs__connector *connector, int64_t now, int64_t last_ms);
+/*
+ * The scheduler's: begins a try, or goes on with it, and never blocks. last_ms:
+ * the longest pause behind a try that failed. True: the try has ended, and the
+ * error is filled unless there is a link to take.
+ */
+bool dibs__connector_attend(struct dibs__connector *connector, int64_t now, int64_t last_ms, struct dibs__error *error);
 
 #endif

@@ -41,7 +41,7 @@ dibs_status dibs__subscriber_await(struct dibs__subscriber *subscriber, int64_t 
     *serial = dibs__subscriber_serial(subscriber);
     if (*serial != 0)
         return DIBS_OK;
-    if (dibs__now(subscriber->clock) < deadline && !atomic_exchange(&subscriber->awaited, true) &&
+    if (dibs__now(subscriber->clock) < deadline && !atomic_exchange(&subscriber->connector.needed, true) &&
         dibs__subscriber_is_deaf(subscriber))
         subscriber->hooks.wake(subscriber->hooks.context);
     subscriber_mutex_lock(&subscriber->mutex);

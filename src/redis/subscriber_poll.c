@@ -26,27 +26,9 @@ static void tell_waiting_threads(struct dibs__subscriber *subscriber, const stru
     if (!why)
         atomic_store(&subscriber->serial, subscriber->last_serial);
     atomic_fetch_add(&subscriber->tries, 1);
+    atomic_store(&subscriber->connector.needed, false);
     pthread_cond_broadcast(&subscriber->changed);
     subscriber_mutex_unlock(&subscriber->mutex);
-}
-
-/*
- * A subscription stands: when to make the next, should this one be lost. If
- * nothing confirmed the last ones, the server may never hear any, and the pause
- * grows. Otherwise it is short, but there is one.
- */
-static void put_off_next(struct dibs__subscriber *subscriber, int64_t now)
-{
-    bool again = dibs__subscriber_is_deaf(subscriber);
-
-    if (!again)
-        dibs__backoff_reset(&subscriber->deaf);
-    int64_t drawn = dibs__backoff_next(&subscriber->deaf, DEAF_LAST_MS), pause = again ? drawn : DIBS__DEAF_FIRST_MS;
-    int64_t most = subscriber->command_timeout_ms / 2;
-    dibs__connector_succeeded(&subscriber->connector, now);
-    subscriber->connector.next_at = dibs__after_ms(now, pause);
-    subscriber->awaited_at = dibs__after_ms(now, pause < most ? pause : most);
-    subscriber->stood_at = now;
 }
 
 /* The server confirmed the subscription. */
@@ -54,12 +36,29 @@ static void stand(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIR
 {
     atomic_store(&subscriber->heard_at, now);
     subscriber->last_serial++;
-    put_off_next(subscriber, now);
+    subscriber->stood_at = now;
     subscriber->relied_on = true;
-    atomic_store(&subscriber->awaited, false);
     tell_waiting_threads(subscriber, NULL);
     if (!dibs__subscriber_is_deaf(subscriber))
         subscriber->hooks.missed(subscriber->hooks.context);
+}
+
+/*
+ * Nothing confirmed a subscription that was lost. If nothing confirmed the last
+ * ones either, the server may never hear any, and the pause grows. It counts
+ * from when the subscription stood.
+ */
+static void put_off_next(struct dibs__subscriber *subscriber)
+{
+    bool again = dibs__subscriber_is_deaf(subscriber);
+
+    if (!again)
+        dibs__backoff_reset(&subscriber->deaf);
+    int64_t drawn = dibs__backoff_next(&subscriber->deaf, DEAF_LAST_MS), pause = again ? drawn : DIBS__DEAF_FIRST_MS;
+    int64_t most = subscriber->command_timeout_ms / 2;
+    subscriber->connector.next_at = dibs__after_ms(subscriber->stood_at, pause);
+    subscriber->connector.soonest_at = dibs__after_ms(subscriber->stood_at, pause < most ? pause : most);
+    atomic_fetch_add(&subscriber->in_vain, 1);
 }
 
 /* A subscription that stood is lost, or distrusted. If it was ever confirmed, the next need not wait. */
@@ -74,13 +73,10 @@ static void lose(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__readi
     subscriber->hears_asked = false;
     dibs__slots_drop(subscriber);
     subscriber->pinged_after = DIBS__NEVER;
-    if (atomic_load(&subscriber->confirmed) != subscriber->last_serial) {
-        atomic_fetch_add(&subscriber->in_vain, 1);
-        return;
-    }
-    atomic_store(&subscriber->in_vain, 0);
-    subscriber->awaited_at = dibs__after_ms(subscriber->stood_at, DIBS__RECONNECT_FIRST_MS);
-    subscriber->connector.next_at = subscriber->awaited_at;
+    if (atomic_load(&subscriber->confirmed) == subscriber->last_serial)
+        atomic_store(&subscriber->in_vain, 0);
+    else
+        put_off_next(subscriber);
 }
 
 /*
@@ -91,10 +87,9 @@ static void lose(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__readi
 static void fail_try(struct dibs__subscriber *subscriber, const struct dibs__error *why, int64_t now)
     DIBS__REQUIRES(dibs__reading_role)
 {
-    dibs__connector_failed(&subscriber->connector, now, DIBS__RECONNECT_LAST_MS);
     if (why->status == DIBS_DENIED)
         subscriber->connector.next_at = dibs__after_ms(now, dibs__jitter(DENIED_PAUSE_MS / 2, DENIED_PAUSE_MS));
-    subscriber->awaited_at = subscriber->connector.next_at;
+    subscriber->connector.soonest_at = subscriber->connector.next_at;
     tell_waiting_threads(subscriber, why);
     if (subscriber->relied_on)
         subscriber->hooks.missed(subscriber->hooks.context);
@@ -118,26 +113,18 @@ dibs_status dibs__subscriber_write(struct dibs__subscriber *subscriber, const ch
 
 /* ------------------------------------------------------------------- driving */
 
-static void begin_try(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIRES(dibs__reading_role)
-{
-    struct dibs__error error = {DIBS_OK, ""};
-
-    if (dibs__connector_begin(&subscriber->connector, now, &error) != DIBS_OK)
-        fail_try(subscriber, &error, now);
-}
-
 /* Messages may have come right behind the answer that confirms the subscription. */
 static void go_on_trying(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIRES(dibs__reading_role)
 {
     struct dibs__error error = {DIBS_OK, ""};
 
-    if (dibs__connector_step(&subscriber->connector, now, &error) != DIBS_OK) {
+    if (!dibs__connector_attend(&subscriber->connector, now, DIBS__RECONNECT_LAST_MS, &error))
+        return;
+    subscriber->link = dibs__connector_take(&subscriber->connector);
+    if (!subscriber->link) {
         fail_try(subscriber, &error, now);
         return;
     }
-    subscriber->link = dibs__connector_take(&subscriber->connector);
-    if (!subscriber->link)
-        return;
     stand(subscriber, now);
     if (dibs__subscriber_take(subscriber, now, &error) != DIBS_OK)
         lose(subscriber);
@@ -212,23 +199,13 @@ static void go_on_listening(struct dibs__subscriber *subscriber, short ready, in
         lose(subscriber);
 }
 
-/* When the next try is due. Requires that none is going on. */
-static int64_t next_try(const struct dibs__subscriber *subscriber)
-{
-    if (!atomic_load(&subscriber->wanted) || dibs__endpoint_is_awaited(subscriber->endpoint))
-        return DIBS__NEVER;
-    return atomic_load(&subscriber->awaited) ? subscriber->awaited_at : subscriber->connector.next_at;
-}
-
 static void attend_as_reader(struct dibs__subscriber *subscriber, short ready, int64_t now)
 {
     dibs__subscriber_begin_reading(subscriber);
     if (subscriber->link)
         go_on_listening(subscriber, ready, now);
-    else if (subscriber->connector.link)
+    else if (atomic_load(&subscriber->wanted) && dibs__connector_is_due(&subscriber->connector, now))
         go_on_trying(subscriber, now);
-    else if (now >= next_try(subscriber))
-        begin_try(subscriber, now);
     dibs__subscriber_end_reading(subscriber);
 }
 
@@ -284,16 +261,14 @@ void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollf
     *deadline = DIBS__NEVER;
     if (subscriber->link)
         interest_in_subscription(subscriber, fd, deadline);
-    else if (subscriber->connector.link)
+    else if (atomic_load(&subscriber->wanted))
         dibs__connector_interest(&subscriber->connector, fd, deadline);
-    else
-        *deadline = next_try(subscriber);
 }
 
 void dibs__subscriber_hurry(struct dibs__subscriber *subscriber)
 {
     if (!subscriber->link)
-        subscriber->connector.next_at = subscriber->awaited_at = 0;
+        subscriber->connector.next_at = 0;
 }
 
 bool dibs__subscriber_hear_changes(struct dibs__subscriber *subscriber, uint64_t *serial, int64_t *client)

@@ -180,6 +180,27 @@ static int64_t pause_of(const struct dibs__connector *connector, int64_t at)
     return (connector->next_at - at) / DIBS__NS_PER_MS;
 }
 
+/* The scheduler makes a try at that time, which fails; the longest pause is that. */
+static void fail_try(struct rig *r, struct dibs__connector *connector, int64_t last_ms)
+{
+    use_url(r, "unix:///nowhere/redis.sock");
+    assert_true(dibs__connector_attend(connector, FAILED_AT, last_ms, &r->error));
+    assert_int_equal(r->error.status, DIBS_UNAVAILABLE);
+    assert_null(dibs__connector_take(connector));
+}
+
+static void make_link(struct rig *r, struct dibs__connector *connector)
+{
+    use_url(r, fake_redis_url(r->fake));
+    while (!dibs__connector_attend(connector, MADE_AT, DIBS__RECONNECT_LAST_MS, &r->error)) {
+        struct pollfd fd;
+        int64_t deadline;
+        dibs__connector_interest(connector, &fd, &deadline);
+        assert_int_equal(poll(&fd, 1, LIMIT_MS), 1);
+    }
+    expect_link(connector);
+}
+
 static void each_failure_puts_the_next_try_off_for_longer(void **state)
 {
     struct rig *r = *state;
@@ -189,14 +210,30 @@ static void each_failure_puts_the_next_try_off_for_longer(void **state)
     assert_int_equal(connector.next_at, 0);
     for (int round = 0; round < 2; round++) { /* a success resets them */
         for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {
-            dibs__connector_failed(&connector, FAILED_AT, DIBS__RECONNECT_LAST_MS);
+            fail_try(r, &connector, DIBS__RECONNECT_LAST_MS);
             assert_in_range(pause_of(&connector, FAILED_AT), most[i] / 2, most[i]);
         }
-        dibs__connector_failed(&connector, FAILED_AT, 100);
+        fail_try(r, &connector, 100);
         assert_in_range(pause_of(&connector, FAILED_AT), 50, 100);
-        dibs__connector_succeeded(&connector, MADE_AT);
+        make_link(r, &connector);
         assert_int_equal(pause_of(&connector, MADE_AT), DIBS__RECONNECT_FIRST_MS);
     }
+    dibs__connector_free(&connector);
+}
+
+/* Then the next try comes 10 ms after the last, however long the pause has grown. */
+static void a_call_that_needs_the_link_cuts_the_pause_short(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__connector connector = connector_for(r, LONG_MS);
+    int64_t soonest = dibs__after_ms(FAILED_AT, DIBS__RECONNECT_FIRST_MS);
+
+    for (int i = 0; i < 6; i++)
+        fail_try(r, &connector, DIBS__RECONNECT_LAST_MS);
+    assert_false(dibs__connector_is_due(&connector, soonest));
+    connector.needed = true;
+    assert_false(dibs__connector_is_due(&connector, soonest - 1));
+    assert_true(dibs__connector_is_due(&connector, soonest));
     dibs__connector_free(&connector);
 }
 
@@ -205,10 +242,15 @@ static void each_failure_puts_the_next_try_off_for_longer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_stepped_try_makes_a_link),        TEST(a_callers_deadline_does_not_end_a_try),
-        TEST(a_stepped_try_is_given_up_in_time), TEST(an_awaited_try_is_given_up_in_time),
-        TEST(a_ready_link_is_not_given_up),      TEST(a_refused_try_has_ended),
-        TEST(a_connector_is_freed_with_its_try), TEST(each_failure_puts_the_next_try_off_for_longer),
+        TEST(a_stepped_try_makes_a_link),
+        TEST(a_callers_deadline_does_not_end_a_try),
+        TEST(a_stepped_try_is_given_up_in_time),
+        TEST(an_awaited_try_is_given_up_in_time),
+        TEST(a_ready_link_is_not_given_up),
+        TEST(a_refused_try_has_ended),
+        TEST(a_connector_is_freed_with_its_try),
+        TEST(each_failure_puts_the_next_try_off_for_longer),
+        TEST(a_call_that_needs_the_link_cuts_the_pause_short),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
