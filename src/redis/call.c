@@ -117,18 +117,6 @@ dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, cons
     return status;
 }
 
-static struct dibs__request *send_words(const struct dibs__call *call, struct dibs__channel *channel,
-                                        const struct dibs__link_view *view, int64_t deadline, struct dibs__error *error)
-{
-    const struct dibs__command command = {.count = call->words.count,
-                                          .words = call->words.words,
-                                          .sizes = call->words.sizes,
-                                          .tells_first = call->tells_first,
-                                          .asking = call->asking};
-
-    return dibs__channel_send(channel, view->serial, &command, deadline, error);
-}
-
 static int key_count_of(const struct dibs__words *words)
 {
     const char *digits = words->words[DIBS__SCRIPT_WORDS - 1]; /* without a NUL */
@@ -157,27 +145,27 @@ void dibs__script_words_end(const struct dibs__words *words)
     free((char *)words->words[1]);
 }
 
-static struct dibs__request *send_single_key(struct dibs__call *call, struct dibs__channel *channel,
-                                             const struct dibs__link_view *view, int64_t deadline,
-                                             struct dibs__error *error)
-{
-    if (!dibs__script_words_single_key(call->script, &call->words)) {
-        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
-        return NULL;
-    }
-    struct dibs__request *request = send_words(call, channel, view, deadline, error);
-    dibs__script_words_end(&call->words);
-    return request;
-}
-
 static struct dibs__request *send_call(struct dibs__call *call, struct dibs__channel *channel,
                                        const struct dibs__link_view *view, bool with_text, int64_t deadline,
                                        struct dibs__error *error)
 {
+    struct dibs__words *words = &call->words;
+
+    if (!call->asking) {
+        dibs__script_words(call->script, view, with_text, words);
+    } else if (!dibs__script_words_single_key(call->script, words)) {
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+        return NULL;
+    }
+    const struct dibs__command command = {.count = words->count,
+                                          .words = words->words,
+                                          .sizes = words->sizes,
+                                          .tells_first = call->tells_first,
+                                          .asking = call->asking};
+    struct dibs__request *request = dibs__channel_send(channel, view->serial, &command, deadline, error);
     if (call->asking)
-        return send_single_key(call, channel, view, deadline, error);
-    dibs__script_words(call->script, view, with_text, &call->words);
-    return send_words(call, channel, view, deadline, error);
+        dibs__script_words_end(words);
+    return request;
 }
 
 struct dibs__request *dibs__call_begin(struct dibs__call *call, struct dibs__channel *channel,

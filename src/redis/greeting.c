@@ -32,14 +32,20 @@ static const char CLIENT_BEFORE[] = "the id of the link before";
 #define LATER DIBS__LINK_FOLLOWING  /* once all commands of the first moment have been answered, which stand before */
 #define LAST DIBS__LINK_SUBSCRIBING /* once those have been answered, too */
 
+/* Whether a refusal makes the link useless. */
+enum refusal {
+    FATAL,
+    OPTIONAL, /* not where the right or the command is missing: it is good to have, and done without */
+    HARMLESS, /* `take` takes it */
+};
+
 struct command {
     enum dibs__link_state moment;
     const char *name;                               /* in a sentence about its refusal */
     const char *words[WORDS_MAX];                   /* those that the link lacks are left out */
     int rounds;                                     /* how often it is said; 0: once */
     bool (*applies)(const struct dibs__link *link); /* NULL: always */
-    bool (*is_fatal)(const struct dibs__link *link,
-                     const redisReply *no);                         /* whether the refusal makes the link useless */
+    enum refusal refusal;
     bool (*take)(struct dibs__link *link, const redisReply *reply); /* NULL: nothing; false: that is no answer */
 };
 
@@ -107,35 +113,12 @@ static bool needs_end_before(const struct dibs__link *link)
            dibs__link_can_be_ended(&link->before);
 }
 
-/* ----------------------------------------------------- what a refusal means */
-
-static bool never(const struct dibs__link *link, const redisReply *no)
-{
-    (void)link;
-    (void)no;
-    return false;
-}
+/* -------------------------------------------------------- what answers tell */
 
 static bool lacks_right(const redisReply *no)
 {
     return dibs__reply_is_error(no, "NOPERM");
 }
-
-static bool always(const struct dibs__link *link, const redisReply *no)
-{
-    (void)link;
-    (void)no;
-    return true;
-}
-
-/* For what is good to have, and done without where the right or the command is missing. */
-static bool unless_optional(const struct dibs__link *link, const redisReply *no)
-{
-    (void)link;
-    return !lacks_right(no) && dibs__reply_status(no->str) != DIBS_STORE_ERROR;
-}
-
-/* -------------------------------------------------------- what answers tell */
 
 /* What stands behind `field` in an answer to INFO. NULL: the field is not there. */
 static const char *info_of(const redisReply *reply, const char *field)
@@ -317,24 +300,24 @@ static bool take_subscribed(struct dibs__link *link, const redisReply *reply)
 
 /* The greeting, in this order. One more command is one more line. */
 static const struct command greeting[] = {
-    {FIRST, "AUTH", {"AUTH", USER, PASSWORD}, 0, has_credentials, always, NULL},
-    {FIRST, "SELECT", {"SELECT", DATABASE}, 0, needs_select, always, NULL},
-    {FIRST, "CLIENT SETNAME", {"CLIENT", "SETNAME", CLIENT_NAME}, 0, NULL, unless_optional, NULL},
-    {FIRST, "CLIENT ID", {"CLIENT", "ID"}, 0, keeps_locks, unless_optional, take_client},
-    {FIRST, "INFO", {"INFO", "server"}, 0, keeps_locks, unless_optional, take_server},
-    {FIRST, "CLIENT KILL", {"CLIENT", "KILL", "ID", NOBODYS_ID}, 0, keeps_locks, unless_optional, take_may_kill},
-    {FIRST, "ROLE", {"ROLE"}, 0, must_be_master, unless_optional, take_role},
-    {FIRST, "TIME", {"TIME"}, 0, runs_scripts, unless_optional, take_time},
-    {FIRST, "INFO", {"INFO", "replication"}, 0, tells_of_replication, unless_optional, take_replication},
-    {FIRST, "SCRIPT EXISTS", {"SCRIPT", "EXISTS", SHAS}, 0, runs_scripts, unless_optional, take_scripts},
-    {FIRST, "EVAL", {"EVAL", "return 1", "0"}, 0, runs_scripts, unless_optional, take_no_eval},
-    {FIRST, "PUBLISH", {"PUBLISH", CHANNEL, ""}, 0, runs_scripts, unless_optional, take_may_publish}, /* wakes nobody */
-    {FIRST, "INFO", {"INFO", "cluster"}, 0, runs_scripts, unless_optional, take_cluster},
-    {LATER, "SPUBLISH", {"SPUBLISH", CHANNEL, ""}, 0, is_in_cluster, never, take_may_spublish},
-    {LATER, "PUBSUB", {"PUBSUB", "SHARDNUMSUB"}, 0, is_in_cluster, never, take_may_count},
-    {LATER, "CLIENT KILL", {"CLIENT", "KILL", "ID", CLIENT_BEFORE}, 0, needs_end_before, unless_optional, take_ended},
-    {LATER, "EVAL, SCRIPT LOAD", {"SCRIPT", "LOAD", SCRIPT}, DIBS__SCRIPT_COUNT, needs_scripts, always, take_sha},
-    {LAST, "SUBSCRIBE to our channel", {"SUBSCRIBE", CHANNEL}, 0, subscribes, never, take_subscribed},
+    {FIRST, "AUTH", {"AUTH", USER, PASSWORD}, 0, has_credentials, FATAL, NULL},
+    {FIRST, "SELECT", {"SELECT", DATABASE}, 0, needs_select, FATAL, NULL},
+    {FIRST, "CLIENT SETNAME", {"CLIENT", "SETNAME", CLIENT_NAME}, 0, NULL, OPTIONAL, NULL},
+    {FIRST, "CLIENT ID", {"CLIENT", "ID"}, 0, keeps_locks, OPTIONAL, take_client},
+    {FIRST, "INFO", {"INFO", "server"}, 0, keeps_locks, OPTIONAL, take_server},
+    {FIRST, "CLIENT KILL", {"CLIENT", "KILL", "ID", NOBODYS_ID}, 0, keeps_locks, OPTIONAL, take_may_kill},
+    {FIRST, "ROLE", {"ROLE"}, 0, must_be_master, OPTIONAL, take_role},
+    {FIRST, "TIME", {"TIME"}, 0, runs_scripts, OPTIONAL, take_time},
+    {FIRST, "INFO", {"INFO", "replication"}, 0, tells_of_replication, OPTIONAL, take_replication},
+    {FIRST, "SCRIPT EXISTS", {"SCRIPT", "EXISTS", SHAS}, 0, runs_scripts, OPTIONAL, take_scripts},
+    {FIRST, "EVAL", {"EVAL", "return 1", "0"}, 0, runs_scripts, OPTIONAL, take_no_eval},
+    {FIRST, "PUBLISH", {"PUBLISH", CHANNEL, ""}, 0, runs_scripts, OPTIONAL, take_may_publish}, /* wakes nobody */
+    {FIRST, "INFO", {"INFO", "cluster"}, 0, runs_scripts, OPTIONAL, take_cluster},
+    {LATER, "SPUBLISH", {"SPUBLISH", CHANNEL, ""}, 0, is_in_cluster, HARMLESS, take_may_spublish},
+    {LATER, "PUBSUB", {"PUBSUB", "SHARDNUMSUB"}, 0, is_in_cluster, HARMLESS, take_may_count},
+    {LATER, "CLIENT KILL", {"CLIENT", "KILL", "ID", CLIENT_BEFORE}, 0, needs_end_before, OPTIONAL, take_ended},
+    {LATER, "EVAL, SCRIPT LOAD", {"SCRIPT", "LOAD", SCRIPT}, DIBS__SCRIPT_COUNT, needs_scripts, FATAL, take_sha},
+    {LAST, "SUBSCRIBE to our channel", {"SUBSCRIBE", CHANNEL}, 0, subscribes, HARMLESS, take_subscribed},
 };
 #define COMMANDS (sizeof greeting / sizeof greeting[0])
 
@@ -371,10 +354,11 @@ static const char *meaning(const struct dibs__link *link, const char *word, int 
 
 /* NOLINTEND(clang-analyzer-core.NullDereference) */
 
+_Static_assert(WORDS_MAX + DIBS__SCRIPT_COUNT <= DIBS__SAID_MAX, "SCRIPT EXISTS names all scripts");
+
 static bool say(struct dibs__link *link, const struct command *command, int round)
 {
-    const char *words[WORDS_MAX + DIBS__SCRIPT_COUNT];
-    size_t sizes[WORDS_MAX + DIBS__SCRIPT_COUNT];
+    const char *words[DIBS__SAID_MAX + 1];
     char number[NUMBER_SIZE];
     int count = 0;
 
@@ -385,12 +369,8 @@ static bool say(struct dibs__link *link, const struct command *command, int roun
         for (int script = 0; script < DIBS__SCRIPT_COUNT && command->words[i] == SHAS; script++)
             words[count++] = dibs__script_sha((enum dibs__script)script);
     }
-    for (int i = 0; i < count; i++)
-        sizes[i] = strlen(words[i]);
-    if (!dibs__buffer_command(&link->out, count, words, sizes))
-        return false;
-    atomic_fetch_add_explicit(link->endpoint->commands, 1, memory_order_relaxed);
-    return true;
+    words[count] = NULL;
+    return dibs__link_say(link, words);
 }
 
 static dibs_status say_all(struct dibs__link *link, enum dibs__link_state moment, struct dibs__error *error)
@@ -436,6 +416,13 @@ static void advance(struct dibs__link *link)
     at->command++;
 }
 
+static bool is_fatal(const struct command *command, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ERROR || command->refusal == HARMLESS)
+        return false;
+    return command->refusal == FATAL || (!lacks_right(reply) && dibs__reply_status(reply->str) != DIBS_STORE_ERROR);
+}
+
 /* *complete false: the answer has not come as a whole yet. */
 static dibs_status take_answer(struct dibs__link *link, const struct command *command, bool *complete,
                                struct dibs__error *error)
@@ -448,8 +435,7 @@ static dibs_status take_answer(struct dibs__link *link, const struct command *co
     if (!reply)
         return DIBS_OK;
     *complete = true;
-    bool fatal = reply->type == REDIS_REPLY_ERROR && command->is_fatal(link, reply);
-    bool good = !fatal && (!command->take || command->take(link, reply));
+    bool good = !is_fatal(command, reply) && (!command->take || command->take(link, reply));
     if (!good)
         dibs__reply_refusal(error, reply, link->endpoint->url.shown, command->name);
     dibs__reply_free(reply);

@@ -159,6 +159,10 @@ struct pollfd dibs__link_poll(struct dibs__link *link, short want, int64_t *dead
 enum dibs__sight dibs__link_look(struct dibs__link *link);
 void dibs__link_shut(struct dibs__link *link);
 
+/* Adds a command to `out`; NULL ends its words. False: no memory. */
+#define DIBS__SAID_MAX 64
+bool dibs__link_say(struct dibs__link *link, const char *const *words);
+
 /* Sends what `out` holds, as far as the transport takes it. */
 dibs_status dibs__link_send_out(struct dibs__link *link, struct dibs__error *error);
 

@@ -12,11 +12,9 @@
 
 static bool say(struct dibs__sentinel_host *host, const char *first, const char *second, const char *third)
 {
-    const char *words[] = {first, second, third};
-    size_t sizes[3] = {strlen(first), second ? strlen(second) : 0, third ? strlen(third) : 0};
+    const char *words[] = {first, second, third, NULL};
 
-    atomic_fetch_add_explicit(host->endpoint.commands, 1, memory_order_relaxed);
-    return dibs__buffer_command(&host->link->out, third ? 3 : second ? 2 : 1, words, sizes);
+    return dibs__link_say(host->link, words);
 }
 
 /*

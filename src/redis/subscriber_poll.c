@@ -101,14 +101,11 @@ static void fail_try(struct dibs__subscriber *subscriber, const struct dibs__err
 dibs_status dibs__subscriber_write(struct dibs__subscriber *subscriber, const char *command, const char *arg,
                                    struct dibs__error *error)
 {
-    const char *words[2] = {command, arg};
-    size_t sizes[2] = {strlen(command), arg ? strlen(arg) : 0};
+    const char *words[] = {command, arg, NULL};
 
-    if (!dibs__buffer_command(&subscriber->link->out, arg ? 2 : 1, words, sizes))
-        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is an endpoint for life */
-    atomic_fetch_add_explicit(subscriber->endpoint->commands, 1, memory_order_relaxed);
-    return DIBS_OK;
+    if (dibs__link_say(subscriber->link, words))
+        return DIBS_OK;
+    return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
 }
 
 /* ------------------------------------------------------------------- driving */
