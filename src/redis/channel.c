@@ -52,31 +52,13 @@ bool dibs__channel_look(struct dibs__channel *channel)
 
 /* ------------------------------------------------------------------ the link */
 
-static void take_view(const struct dibs__channel *channel, struct dibs__link_view *view) DIBS__REQUIRES(channel_mutex)
-{
-    DIBS__REQUIRE(dibs__channel_has_link(channel));
-    view->id = channel->link->id;
-    view->server_ahead_us = channel->link->server_ahead_us;
-    view->serial = channel->serial;
-    view->unended = channel->unended;
-    view->may_publish = channel->link->may_publish;
-    view->cluster = channel->link->cluster;
-    view->sharded = channel->link->sharded;
-    view->tracks_keys = channel->link->tracks_keys;
-    view->tells_of_disk = channel->link->tells_of_disk;
-    view->deletes_if = channel->link->deletes_if;
-    view->tracked = channel->link->tracked;
-    view->server = dibs__link_server(channel->link);
-    view->scripts = &channel->endpoint->scripts;
-}
-
 dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
                                struct dibs__error *error)
 {
     channel_mutex_lock(&channel->mutex);
     dibs_status status = dibs__channel_ensure_open(channel, deadline, error);
     if (status == DIBS_OK)
-        take_view(channel, view);
+        *view = channel->link->view;
     channel_mutex_unlock(&channel->mutex);
     return status;
 }
@@ -86,7 +68,7 @@ bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *v
     channel_mutex_lock(&channel->mutex);
     bool standing = dibs__channel_has_link(channel);
     if (standing)
-        take_view(channel, view);
+        *view = channel->link->view;
     channel_mutex_unlock(&channel->mutex);
     return standing;
 }
@@ -100,16 +82,16 @@ void dibs__channel_want(struct dibs__channel *channel)
 void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int64_t server_ahead_us)
 {
     channel_mutex_lock(&channel->mutex);
-    if (channel->link && channel->serial == serial && server_ahead_us > channel->link->server_ahead_us)
-        channel->link->server_ahead_us = server_ahead_us;
+    if (channel->link && channel->serial == serial && server_ahead_us > channel->link->view.server_ahead_us)
+        channel->link->view.server_ahead_us = server_ahead_us;
     channel_mutex_unlock(&channel->mutex);
 }
 
 void dibs__channel_lower_clock(struct dibs__channel *channel, uint64_t serial, int64_t most_ahead_us)
 {
     channel_mutex_lock(&channel->mutex);
-    if (channel->link && channel->serial == serial && channel->link->server_ahead_us > most_ahead_us)
-        channel->link->server_ahead_us = most_ahead_us;
+    if (channel->link && channel->serial == serial && channel->link->view.server_ahead_us > most_ahead_us)
+        channel->link->view.server_ahead_us = most_ahead_us;
     channel_mutex_unlock(&channel->mutex);
 }
 
@@ -117,7 +99,7 @@ void dibs__channel_set_tracked(struct dibs__channel *channel, uint64_t serial)
 {
     channel_mutex_lock(&channel->mutex);
     if (channel->link && channel->serial == serial)
-        channel->link->tracked = true;
+        channel->link->view.tracked = true;
     channel_mutex_unlock(&channel->mutex);
 }
 

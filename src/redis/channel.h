@@ -96,23 +96,6 @@ bool dibs__channel_has_failed(struct dibs__channel *channel, unsigned tries);
  */
 bool dibs__channel_look(struct dibs__channel *channel);
 
-/* What has to be known of a link to send scripts on it: a copy, from struct dibs__link where nothing else is said. */
-struct dibs__link_view {
-    struct dibs__link_id id;
-    int64_t server_ahead_us;
-    uint64_t serial;  /* of this connection, within the channel */
-    uint64_t unended; /* what was sent on connections up to this serial may still arrive; 0: on none */
-    bool may_publish;
-    bool cluster;
-    bool sharded;
-    bool tracks_keys;
-    bool tells_of_disk;
-    enum dibs__delete_if deletes_if;
-    bool tracked;
-    uint64_t server;      /* see dibs__link_server */
-    atomic_uint *scripts; /* of the endpoint */
-};
-
 /*
  * Whether all that was sent on the channel's connection of that serial arrives
  * before a command on the connection that the view shows, or never: they are the

@@ -54,7 +54,7 @@ static void drop_link(struct dibs__channel *channel) DIBS__REQUIRES(channel_mute
 {
     if (!channel->link || !channel->broken || channel->reading || channel->writing)
         return;
-    channel->connector.before = channel->link->id;
+    channel->connector.before = channel->link->view.id;
     dibs__link_free(channel->link);
     channel->link = NULL;
     channel->broken = false;

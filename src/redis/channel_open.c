@@ -31,7 +31,8 @@ static void end_try(struct dibs__channel *channel, const struct dibs__error *err
             channel->unended = channel->serial;
         channel->link = link;
         atomic_store(&channel->standing, true);
-        channel->serial++;
+        link->view.serial = ++channel->serial;
+        link->view.unended = channel->unended;
         channel->open_error.status = DIBS_OK;
     } else {
         channel->open_error = *error;

@@ -23,7 +23,7 @@ static void fail_try(struct dibs__connector *connector)
     const struct dibs__link *link = connector->link;
 
     if (link && link->use == DIBS__LINK_SUBSCRIPTIONS && link->state >= DIBS__LINK_SUBSCRIBING)
-        connector->before = link->id;
+        connector->before = link->view.id;
     end_try(connector);
     dibs__endpoint_doubt(connector->endpoint, connector->told);
 }
@@ -91,7 +91,7 @@ struct dibs__link *dibs__connector_take(struct dibs__connector *connector)
 
     if (link) {
         connector->link = NULL;
-        dibs__endpoint_prove(connector->endpoint, link->id.told);
+        dibs__endpoint_prove(connector->endpoint, link->view.id.told);
     }
     return link;
 }

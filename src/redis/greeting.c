@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "redis/reply.h"
 #include "redis/scripts.h"
 
@@ -94,12 +95,12 @@ static bool needs_scripts(const struct dibs__link *link)
 
 static bool is_in_cluster(const struct dibs__link *link)
 {
-    return runs_scripts(link) && link->cluster;
+    return runs_scripts(link) && link->view.cluster;
 }
 
 static bool knows_servers(const struct dibs__link *link)
 {
-    return link->before.run_id[0] && link->id.run_id[0];
+    return link->before.run_id[0] && link->view.id.run_id[0];
 }
 
 /*
@@ -109,7 +110,7 @@ static bool knows_servers(const struct dibs__link *link)
  */
 static bool needs_end_before(const struct dibs__link *link)
 {
-    return knows_servers(link) && strcmp(link->before.run_id, link->id.run_id) == 0 &&
+    return knows_servers(link) && strcmp(link->before.run_id, link->view.id.run_id) == 0 &&
            dibs__link_can_be_ended(&link->before);
 }
 
@@ -139,7 +140,7 @@ static void take_id(char out[DIBS__RUN_ID + 1], const redisReply *reply, const c
 
 static bool take_client(struct dibs__link *link, const redisReply *reply)
 {
-    link->id.client = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+    link->view.id.client = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
     return true;
 }
 
@@ -181,17 +182,17 @@ static bool take_server(struct dibs__link *link, const redisReply *reply)
 {
     const char *redis = info_of(reply, "redis_version:"), *valkey = info_of(reply, "valkey_version:");
 
-    take_id(link->id.run_id, reply, "run_id:");
-    link->tracks_keys = is_since(redis, 7, 0, 5); /* before, a client is told of what its own scripts change */
-    link->tells_of_disk = tells_of_disk(redis, valkey);
-    link->deletes_if = deletes_if(redis, valkey);
-    link->ended_before = knows_servers(link) && strcmp(link->before.run_id, link->id.run_id) != 0;
+    take_id(link->view.id.run_id, reply, "run_id:");
+    link->view.tracks_keys = is_since(redis, 7, 0, 5); /* before, a client is told of what its own scripts change */
+    link->view.tells_of_disk = tells_of_disk(redis, valkey);
+    link->view.deletes_if = deletes_if(redis, valkey);
+    link->ended_before = knows_servers(link) && strcmp(link->before.run_id, link->view.id.run_id) != 0;
     return true;
 }
 
 static bool take_may_kill(struct dibs__link *link, const redisReply *reply)
 {
-    link->id.may_kill = reply->type == REDIS_REPLY_INTEGER;
+    link->view.id.may_kill = reply->type == REDIS_REPLY_INTEGER;
     return true;
 }
 
@@ -201,7 +202,7 @@ static bool take_time(struct dibs__link *link, const redisReply *reply)
         return true;
     long long s = strtoll(reply->element[0]->str, NULL, 10), us = strtoll(reply->element[1]->str, NULL, 10);
     if (s >= 0 && s < DIBS__REPLY_MOST / 1000000 && us >= 0 && us < 1000000)
-        link->server_ahead_us = s * 1000000 + us - link->greeted_at / 1000;
+        link->view.server_ahead_us = s * 1000000 + us - link->greeted_at / 1000;
     return true;
 }
 
@@ -258,7 +259,7 @@ static bool take_sha(struct dibs__link *link, const redisReply *reply)
 
 static bool take_may_publish(struct dibs__link *link, const redisReply *reply)
 {
-    link->may_publish = reply->type != REDIS_REPLY_ERROR;
+    link->view.may_publish = reply->type != REDIS_REPLY_ERROR;
     return true;
 }
 
@@ -266,20 +267,20 @@ static bool take_cluster(struct dibs__link *link, const redisReply *reply)
 {
     const char *at = info_of(reply, "cluster_enabled:");
 
-    link->cluster = at && *at == '1';
+    link->view.cluster = at && *at == '1';
     return true;
 }
 
 /* Where the channel's slot is elsewhere, or served by nobody now, the server says so; but there is the right. */
 static bool take_may_spublish(struct dibs__link *link, const redisReply *reply)
 {
-    link->sharded = !lacks_right(reply) && !dibs__reply_is_error(reply, "ERR");
+    link->view.sharded = !lacks_right(reply) && !dibs__reply_is_error(reply, "ERR");
     return true;
 }
 
 static bool take_may_count(struct dibs__link *link, const redisReply *reply)
 {
-    link->sharded = link->sharded && reply->type != REDIS_REPLY_ERROR;
+    link->view.sharded = link->view.sharded && reply->type != REDIS_REPLY_ERROR;
     return true;
 }
 
@@ -458,6 +459,21 @@ static dibs_status check_role(const struct dibs__link *link, struct dibs__error 
                            link->endpoint->url.shown, host);
 }
 
+static uint64_t number_of_server(const struct dibs__link *link)
+{
+    if (!link->view.id.run_id[0])
+        return 0;
+    uint64_t process = dibs__hash(link->view.id.run_id, DIBS__RUN_ID);
+    uint64_t server = process ^ dibs__hash(link->replication_id, DIBS__RUN_ID) * 3;
+    return server ? server : 1;
+}
+
+static void end_greeting(struct dibs__link *link)
+{
+    link->view.server = number_of_server(link);
+    link->state = DIBS__LINK_READY;
+}
+
 dibs_status dibs__greeting_take(struct dibs__link *link, struct dibs__error *error)
 {
     const struct command *command;
@@ -475,6 +491,6 @@ dibs_status dibs__greeting_take(struct dibs__link *link, struct dibs__error *err
     if (status == DIBS_OK && complete)
         status = check_role(link, error);
     if (status == DIBS_OK && complete)
-        link->state = DIBS__LINK_READY;
+        end_greeting(link);
     return status;
 }

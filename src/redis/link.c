@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
-
 /* ---------------------------------------------------------------- lifecycle */
 
 struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, enum dibs__link_use use,
@@ -22,7 +20,8 @@ struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, enum dibs__
     }
     if (before)
         link->before = *before;
-    link->id.told = atomic_load(&endpoint->told);
+    link->view.id.told = atomic_load(&endpoint->told);
+    link->view.scripts = &endpoint->scripts;
     link->transport = endpoint->transport->open(endpoint, error);
     if (link->transport)
         return link;
@@ -146,14 +145,6 @@ dibs_status dibs__link_give_up(struct dibs__link *link, struct dibs__error *erro
 }
 
 /* ------------------------------------------------------- what a link found out */
-
-uint64_t dibs__link_server(const struct dibs__link *link)
-{
-    if (!link->id.run_id[0])
-        return 0;
-    uint64_t server = dibs__hash(link->id.run_id, DIBS__RUN_ID) ^ dibs__hash(link->replication_id, DIBS__RUN_ID) * 3;
-    return server ? server : 1;
-}
 
 bool dibs__link_can_be_ended(const struct dibs__link_id *id)
 {

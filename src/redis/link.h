@@ -64,6 +64,25 @@ struct dibs__greeting {
     enum dibs__role role; /* only of a server that sentinels named */
 };
 
+/* What has to be known of a link to send scripts on it. The channel gives copies away. */
+struct dibs__link_view {
+    struct dibs__link_id id;
+    bool may_publish;                /* to the endpoint's channel */
+    bool cluster;                    /* the server is part of a cluster */
+    bool sharded;                    /* where it is: there are sharded channels, and the right to use them */
+    bool tracks_keys;                /* CLIENT TRACKING does what is needed here */
+    bool tells_of_disk;              /* what WAITAOF answers is so */
+    enum dibs__delete_if deletes_if; /* which command deletes a key by its value */
+    uint64_t server;      /* a number for the server's process and its data: another one means that what was stored may
+                             have been forgotten; 0: not known */
+    atomic_uint *scripts; /* of the endpoint */
+    uint64_t serial;      /* the channel's; of this connection, within the channel */
+    uint64_t unended; /* the channel's; what was sent on connections up to this serial may still arrive; 0: on none */
+    bool tracked;     /* the server tracks what is read here; guarded by the channel's mutex once ready */
+    int64_t server_ahead_us; /* the server's clock minus ours, by one round trip too large at most; guarded by the
+                                channel's mutex once ready */
+};
+
 /* Fields are the connecting thread's until the link is ready; then read-only, unless they say otherwise. */
 struct dibs__link {
     struct dibs__endpoint *endpoint;
@@ -77,20 +96,10 @@ struct dibs__link {
     struct dibs__greeting greeting;
     int64_t greeted_at; /* ours, ns, when the greeting was sent */
 
-    /* Told by the answers to the greeting. */
-    struct dibs__link_id id;
-    bool ended_before;                     /* the link before has ended at the server, or was another server's */
-    bool may_publish;                      /* to the endpoint's channel */
-    bool cluster;                          /* the server is part of a cluster */
-    bool sharded;                          /* where it is: there are sharded channels, and the right to use them */
-    bool tracks_keys;                      /* CLIENT TRACKING does what is needed here */
-    bool tells_of_disk;                    /* what WAITAOF answers is so */
-    enum dibs__delete_if deletes_if;       /* which command deletes a key by its value */
-    char replication_id[DIBS__RUN_ID + 1]; /* of the server's data; "": not known */
-    int64_t server_ahead_us; /* the server's clock minus ours, by one round trip too large at most; guarded by the
-                                channel's mutex once ready */
-    bool tracked;            /* the server tracks what is read here; guarded by the channel's mutex once ready */
-    char in[DIBS__IN];       /* the receiving thread's; not on the stack, which may be small */
+    struct dibs__link_view view; /* told by the answers to the greeting, but for what is the channel's */
+    bool ended_before; /* told by them, too; the link before has ended at the server, or was another server's */
+    char replication_id[DIBS__RUN_ID + 1]; /* and this; of the server's data; "": not known */
+    char in[DIBS__IN];                     /* the receiving thread's; not on the stack, which may be small */
 };
 
 /*
@@ -125,12 +134,6 @@ dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock 
 dibs_status dibs__link_give_up(struct dibs__link *link, struct dibs__error *error);
 
 /*
- * A number for the server's process and its data, as the link found them:
- * another number means that what was stored may have been forgotten. 0: not known.
- */
-uint64_t dibs__link_server(const struct dibs__link *link);
-
-/*
  * Whether a later link can have the server end this one, which proves that
  * nothing that was sent on it can still arrive. Where that is not so, each ask
  * must carry the time after which the server must ignore it.
@@ -144,7 +147,7 @@ bool dibs__link_can_be_ended(const struct dibs__link_id *id);
  */
 static inline bool dibs__link_is_outdated(const struct dibs__link *link)
 {
-    return dibs__endpoint_has_moved(link->endpoint, link->id.told);
+    return dibs__endpoint_has_moved(link->endpoint, link->view.id.told);
 }
 
 /* The error of a link that is outdated; its status. */

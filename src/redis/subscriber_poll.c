@@ -67,7 +67,7 @@ static void lose(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__readi
     DIBS__REQUIRE(subscriber->link != NULL);
     atomic_store(&subscriber->serial, 0);
     atomic_store(&subscriber->broken, false);
-    subscriber->connector.before = subscriber->link->id;
+    subscriber->connector.before = subscriber->link->view.id;
     dibs__link_free(subscriber->link);
     subscriber->link = NULL;
     subscriber->hears_asked = false;
@@ -274,6 +274,6 @@ bool dibs__subscriber_hear_changes(struct dibs__subscriber *subscriber, uint64_t
     *serial = dibs__subscriber_serial(subscriber);
     if (!subscriber->link || *serial == 0 || *serial != atomic_load(&subscriber->hears))
         return false;
-    *client = subscriber->link->id.client;
+    *client = subscriber->link->view.id.client;
     return *client > 0;
 }

@@ -24,10 +24,10 @@ static void optional_rights_may_be_missing(void **state)
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         fake_redis_answer(r->fake, commands[i], "-NOPERM this user has no permissions\r\n");
     struct dibs__link *link = connected(r, NULL);
-    assert_int_equal(link->id.client, 0);
-    assert_false(link->id.may_kill);
-    assert_false(dibs__link_can_be_ended(&link->id));
-    assert_string_equal(link->id.run_id, "");
+    assert_int_equal(link->view.id.client, 0);
+    assert_false(link->view.id.may_kill);
+    assert_false(dibs__link_can_be_ended(&link->view.id));
+    assert_string_equal(link->view.id.run_id, "");
     assert_int_equal(r->endpoint.scripts, 0);
     dibs__link_free(link);
 }
@@ -133,9 +133,9 @@ static void odd_answers_to_a_greeting_count_as_none(void **state)
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
         fake_redis_answer(r->fake, "TIME", times[i]);
         struct dibs__link *link = connected(r, NULL);
-        assert_int_equal(link->server_ahead_us, 0);
-        assert_int_equal(link->id.client, 0);
-        assert_string_equal(link->id.run_id, "");
+        assert_int_equal(link->view.server_ahead_us, 0);
+        assert_int_equal(link->view.id.client, 0);
+        assert_string_equal(link->view.id.run_id, "");
         dibs__link_free(link);
     }
 }

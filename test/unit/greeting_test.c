@@ -34,11 +34,11 @@ static void a_greeting_sends_its_commands_in_order(void **state)
     expect_in_order(r, order, sizeof order / sizeof *order);
     assert_int_equal(fake_redis_count(r->fake, ""), sizeof order / sizeof *order);
     assert_int_equal(r->commands, sizeof order / sizeof *order);
-    assert_true(link->may_publish);
-    assert_int_equal(link->id.client, 1);
-    assert_string_equal(link->id.run_id, FAKE_RUN_ID);
-    assert_true(link->id.may_kill && dibs__link_can_be_ended(&link->id));
-    assert_int_equal(link->server_ahead_us, 5000007 - link->greeted_at / 1000);
+    assert_true(link->view.may_publish);
+    assert_int_equal(link->view.id.client, 1);
+    assert_string_equal(link->view.id.run_id, FAKE_RUN_ID);
+    assert_true(link->view.id.may_kill && dibs__link_can_be_ended(&link->view.id));
+    assert_int_equal(link->view.server_ahead_us, 5000007 - link->greeted_at / 1000);
     dibs__link_free(link);
 }
 
@@ -123,7 +123,7 @@ static void a_subscriber_only_authenticates_and_subscribes(void **state)
     assert_int_equal(fake_redis_place(r->fake, "CLIENT KILL ID 77", 1), 5);
     assert_int_equal(fake_redis_place(r->fake, "SUBSCRIBE dibs:test", 1), 6);
     assert_int_equal(fake_redis_count(r->fake, ""), 7);
-    assert_true(link->id.client == 1 && dibs__link_can_be_ended(&link->id));
+    assert_true(link->view.id.client == 1 && dibs__link_can_be_ended(&link->view.id));
     dibs__link_free(link);
 }
 
@@ -186,7 +186,7 @@ static bool is_in_a_cluster(struct rig *r, const char *info)
 {
     fake_redis_answer(r->fake, "INFO cluster", info);
     struct dibs__link *link = connected(r, NULL);
-    bool cluster = link->cluster;
+    bool cluster = link->view.cluster;
     dibs__link_free(link);
     return cluster;
 }
@@ -206,7 +206,7 @@ static void a_server_says_whether_it_is_in_a_cluster(void **state)
 static bool may_use_slots(struct rig *r)
 {
     struct dibs__link *link = connected(r, NULL);
-    bool sharded = link->sharded;
+    bool sharded = link->view.sharded;
     dibs__link_free(link);
     return sharded;
 }
@@ -252,14 +252,14 @@ static struct dibs__link *connected_to_version(struct rig *r, const char *versio
     snprintf(reply, sizeof replies[0], "$%zu\r\n%s\r\n", strlen(info), info);
     fake_redis_answer(r->fake, "INFO server", reply);
     struct dibs__link *link = connected(r, NULL);
-    assert_string_equal(link->id.run_id, FAKE_RUN_ID);
+    assert_string_equal(link->view.id.run_id, FAKE_RUN_ID);
     return link;
 }
 
 static bool tracks_keys(struct rig *r, const char *version)
 {
     struct dibs__link *link = connected_to_version(r, version);
-    bool tracks = link->tracks_keys;
+    bool tracks = link->view.tracks_keys;
 
     dibs__link_free(link);
     return tracks;
@@ -268,7 +268,7 @@ static bool tracks_keys(struct rig *r, const char *version)
 static bool tells_of_disk(struct rig *r, const char *version)
 {
     struct dibs__link *link = connected_to_version(r, version);
-    bool tells = link->tells_of_disk;
+    bool tells = link->view.tells_of_disk;
 
     dibs__link_free(link);
     return tells;
@@ -297,7 +297,7 @@ static void a_server_that_does_not_say_its_version_tracks_nothing(void **state)
     assert_true(tracks_keys(r, "8.0.0"));
     fake_redis_answer(r->fake, "INFO", "-NOPERM no right\r\n");
     struct dibs__link *link = connected(r, NULL);
-    assert_false(link->tracks_keys);
+    assert_false(link->view.tracks_keys);
     dibs__link_free(link);
 }
 
@@ -343,7 +343,7 @@ static void a_server_deletes_by_value_in_some_versions(void **state)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct dibs__link *link = connected_to_version(r, cases[i].version);
-        assert_that(link->deletes_if == cases[i].expected, "%s", cases[i].version ? cases[i].version : "unknown");
+        assert_that(link->view.deletes_if == cases[i].expected, "%s", cases[i].version ? cases[i].version : "unknown");
         dibs__link_free(link);
     }
 }

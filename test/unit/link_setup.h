@@ -84,7 +84,7 @@ static inline struct dibs__link *connected(struct rig *r, const struct dibs__lin
 static inline struct dibs__link_id connect_and_leave(struct rig *r, const struct dibs__link_id *before)
 {
     struct dibs__link *link = connected(r, before);
-    struct dibs__link_id id = link->id;
+    struct dibs__link_id id = link->view.id;
 
     dibs__link_free(link);
     return id;

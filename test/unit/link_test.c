@@ -56,7 +56,7 @@ static uint64_t server_of(struct rig *r, const char *info_server, const char *in
     fake_redis_answer(r->fake, "INFO server", info_server);
     fake_redis_answer(r->fake, "INFO replication", info_replication);
     struct dibs__link *link = connected(r, NULL);
-    uint64_t server = dibs__link_server(link);
+    uint64_t server = link->view.server;
     dibs__link_free(link);
     return server;
 }
@@ -91,7 +91,7 @@ static void a_server_that_is_not_known_has_no_number(void **state)
     assert_true(server_of(r, "$13\r\nrun_id:short\n\r\n", REPLICATION(ID_A)) == 0);
     fake_redis_answer(r->fake, "SUBSCRIBE", SUBSCRIBED);
     struct dibs__link *link = try_connect_for(r, DIBS__LINK_SUBSCRIPTIONS, NULL);
-    assert_true(link && dibs__link_server(link) == 0);
+    assert_true(link && link->view.server == 0);
     dibs__link_free(link);
 }
 

@@ -195,7 +195,7 @@ static void tell_tracking(struct dibs__examining *e)
                             "A quorum does without being told of locks that change: its renewals find out.");
     else if (atomic_load(&tracking->on) != 0)
         dibs__examining_say(e, "tracking", DIBS_VERDICT_OK, "", "The server tells at once of locks that change.");
-    else if (!link->tracks_keys)
+    else if (!link->view.tracks_keys)
         dibs__examining_say(e, "tracking", DIBS_VERDICT_WARN, "Use Redis 7.0.5 or later, and give the account +info.",
                             "The server does not tell of locks that change, as far as its version is known: %s.",
                             learned);
@@ -233,7 +233,7 @@ dibs_status dibs__redis_examine(struct dibs__store *base, struct dibs__examinati
     examination->reached = examination->clock_known = false;
     if (connect_to(&e)) {
         examination->reached = true;
-        examination->server = dibs__link_server(e.inquiry.link);
+        examination->server = e.inquiry.link->view.server;
         examine_all(&e);
     }
     dibs__inquiry_close(&e.inquiry);
