@@ -40,6 +40,8 @@ bool dibs__script_wants_text(const redisReply *reply, struct dibs__channel *chan
 {
     struct dibs__link_view view;
 
+    if (reply->type != REDIS_REPLY_ERROR)
+        return false;
     if (dibs__reply_is_error(reply, "NOSCRIPT"))
         return true;
     if (!dibs__reply_forbids(reply, "evalsha"))

@@ -75,7 +75,7 @@ bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *v
 
 void dibs__channel_want(struct dibs__channel *channel)
 {
-    if (!dibs__channel_stands(channel) && !atomic_exchange(&channel->wanted, true))
+    if (!dibs__channel_stands(channel) && !atomic_exchange(&channel->connector.wanted, true))
         tell_scheduler(channel);
 }
 

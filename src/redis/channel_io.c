@@ -216,9 +216,9 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
  * there is a reply; that costs more than the poll(2) where other threads want to
  * run.
  */
-static bool may_sleep_in_transport(const struct dibs__channel *channel, const struct dibs__link *link, int64_t deadline)
+static bool may_sleep_in_transport(const struct dibs__channel *channel, int64_t deadline)
 {
-    return waits_for_server(channel) == 1 && channel->clock == &dibs__system_clock && dibs__link_can_sleep(link) &&
+    return waits_for_server(channel) == 1 && channel->clock == &dibs__system_clock &&
            dibs__after_ms(dibs__now(channel->clock), DIBS__SLEEP_MS) <= deadline;
 }
 
@@ -226,10 +226,8 @@ static bool may_sleep_in_transport(const struct dibs__channel *channel, const st
 static void sleep_until_it_comes(struct dibs__channel *channel, struct dibs__link *link, int64_t deadline)
     DIBS__REQUIRES(reading_role)
 {
-    if (may_sleep_in_transport(channel, link, deadline)) {
-        dibs__link_sleep(link);
+    if (may_sleep_in_transport(channel, deadline) && dibs__link_sleep(link))
         return;
-    }
     struct pollfd fd = dibs__link_poll(link, POLLIN, &deadline);
     channel->clock->poll(channel->clock, &fd, 1, deadline);
 }

@@ -24,7 +24,7 @@ static void end_try(struct dibs__channel *channel, const struct dibs__error *err
     DIBS__REQUIRE(!channel->link && channel->opener != DIBS__OPENER_NOBODY);
     channel->opener = DIBS__OPENER_NOBODY;
     channel->tries++;
-    atomic_store(&channel->wanted, false);
+    atomic_store(&channel->connector.wanted, false);
     atomic_store(&channel->connector.needed, false);
     if (link) {
         if (again && !link->ended_before)
@@ -67,7 +67,7 @@ static void leave_untried(struct dibs__channel *channel, bool want) DIBS__REQUIR
 {
     DIBS__REQUIRE(channel->opener == DIBS__OPENER_THREAD && !channel->connector.link);
     channel->opener = DIBS__OPENER_NOBODY;
-    atomic_store(&channel->wanted, want);
+    atomic_store(&channel->connector.wanted, want);
     pthread_cond_broadcast(&channel->changed);
     channel_mutex_unlock(&channel->mutex);
     channel->hooks.unattended(channel->hooks.context);
@@ -195,7 +195,7 @@ unsigned dibs__channel_need(struct dibs__channel *channel)
         leave_to_scheduler(channel);
     if (tell) {
         atomic_store(&channel->connector.needed, true);
-        atomic_store(&channel->wanted, true);
+        atomic_store(&channel->connector.wanted, true);
     }
     channel_mutex_unlock(&channel->mutex);
     if (tell)
@@ -217,7 +217,7 @@ void dibs__channel_attend_try(struct dibs__channel *channel, bool keep_open, int
 {
     struct dibs__error error = {DIBS_OK, ""};
 
-    if (!dibs__connector_is_due(&channel->connector, now))
+    if (!dibs__connector_is_due(&channel->connector, keep_open, now))
         return;
     if (channel->opener == DIBS__OPENER_NOBODY)
         take_opening(channel, DIBS__OPENER_SCHEDULER);

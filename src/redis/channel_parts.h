@@ -17,7 +17,8 @@
  * Three roles are each taken, under the mutex, by one thread at a time:
  *     writing  may send on the link without the mutex; alone it changes `sending`.
  *     reading  may receive on the link without the mutex; it owns the link's reader.
- *     opening  makes the next link while there is none; it owns the connector's try.
+ *     opening  makes the next link while there is none; it owns the connector's try. Whoever leaves it says that no
+ *              link is `wanted` or `needed` any more.
  *
  * Whoever finds that a link broke marks it `broken` and shuts it, which brings
  * the owners of the roles back. All requests in flight fail at that moment.
@@ -122,7 +123,6 @@ struct dibs__channel {
     atomic_uint in_flight;  /* atomic; changed under mutex; requests in flight */
     atomic_uint unattended; /* atomic; changed under mutex; those of them that no thread waits for */
     atomic_bool standing;   /* atomic; changed under mutex; there is a link, and it is not broken */
-    atomic_bool wanted;     /* atomic; the scheduler must make a try; cleared when one has ended */
     atomic_uint takes; /* atomic; the reading role's; odd from before each receive until what it took is handed out */
 };
 

@@ -1,11 +1,9 @@
 #include "redis/channel_parts.h"
 
-/* There is no link, and the scheduler makes one, or must. */
-static bool is_missing(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
+/* There is no link, and no thread makes one. */
+static bool is_ours_to_open(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
-    bool free = channel->opener == DIBS__OPENER_NOBODY && (keep_open || atomic_load(&channel->wanted));
-
-    return !channel->link && (free || channel->opener == DIBS__OPENER_SCHEDULER);
+    return !channel->link && channel->opener != DIBS__OPENER_THREAD;
 }
 
 /* What the scheduler does on a link: it reads where no thread has a role, and writes where none does. */
@@ -45,8 +43,8 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
             *deadline = next_look(channel);
         if (want)
             *fd = dibs__link_poll(channel->link, want, deadline);
-    } else if (is_missing(channel, keep_open)) {
-        dibs__connector_interest(&channel->connector, fd, deadline);
+    } else if (is_ours_to_open(channel)) {
+        dibs__connector_interest(&channel->connector, keep_open, fd, deadline);
     }
     if (channel->finished)
         *deadline = 0; /* completions must run */
@@ -100,7 +98,7 @@ void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short r
     channel_mutex_lock(&channel->mutex);
     if (dibs__channel_has_link(channel))
         go_on_with_link(channel, ready, now, &wakes);
-    else if (is_missing(channel, keep_open))
+    else if (is_ours_to_open(channel))
         dibs__channel_attend_try(channel, keep_open, now);
     channel_mutex_unlock(&channel->mutex);
     dibs__wakes_run(&wakes);

@@ -97,19 +97,20 @@ struct dibs__link *dibs__connector_take(struct dibs__connector *connector)
 }
 
 /* When the next try is due. Where the server is being found for the first time, that is better waited for. */
-static int64_t next_try(const struct dibs__connector *connector)
+static int64_t next_try(const struct dibs__connector *connector, bool always)
 {
     bool soon = atomic_load(&connector->needed) && connector->soonest_at < connector->next_at;
 
-    if (dibs__endpoint_is_awaited(connector->endpoint))
+    if (!(always || atomic_load(&connector->wanted)) || dibs__endpoint_is_awaited(connector->endpoint))
         return DIBS__NEVER;
     return soon ? connector->soonest_at : connector->next_at;
 }
 
-void dibs__connector_interest(const struct dibs__connector *connector, struct pollfd *fd, int64_t *deadline)
+void dibs__connector_interest(const struct dibs__connector *connector, bool always, struct pollfd *fd,
+                              int64_t *deadline)
 {
     if (!connector->link) {
-        *deadline = next_try(connector);
+        *deadline = next_try(connector, always);
         return;
     }
     *fd = dibs__link_interest(connector->link, deadline);
@@ -117,9 +118,9 @@ void dibs__connector_interest(const struct dibs__connector *connector, struct po
         *deadline = connector->until;
 }
 
-bool dibs__connector_is_due(const struct dibs__connector *connector, int64_t now)
+bool dibs__connector_is_due(const struct dibs__connector *connector, bool always, int64_t now)
 {
-    return connector->link || now >= next_try(connector);
+    return connector->link || now >= next_try(connector, always);
 }
 
 /* Where a link breaks at once, the next is not made at once either. */

@@ -27,7 +27,8 @@ struct dibs__connector {
     struct dibs__backoff backoff;    /* the scheduler thread's */
     int64_t next_at;                 /* the scheduler thread's; when the next try is due */
     int64_t soonest_at;              /* the scheduler thread's; the same where `needed` */
-    atomic_bool needed;              /* atomic; a call waits for the link; cleared when a try has ended */
+    atomic_bool wanted;              /* atomic; the scheduler must make a link: the owner says until when */
+    atomic_bool needed;              /* atomic; and a call waits for it; cleared when a try has ended */
 };
 
 void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoint *endpoint, enum dibs__link_use use,
@@ -65,11 +66,15 @@ bool dibs__connector_is_led_elsewhere(struct dibs__connector *connector, dibs_st
 /* The link that is ready, which is the caller's from now on, and the end of the try. NULL: no link is ready. */
 struct dibs__link *dibs__connector_take(struct dibs__connector *connector);
 
-/* What to poll for while a try is going on, and until when at the latest; else when the next try is due. */
-void dibs__connector_interest(const struct dibs__connector *connector, struct pollfd *fd, int64_t *deadline);
+/*
+ * What to poll for while a try is going on, and until when at the latest; else
+ * when the next try is due. always: as if the link were `wanted`.
+ */
+void dibs__connector_interest(const struct dibs__connector *connector, bool always, struct pollfd *fd,
+                              int64_t *deadline);
 
 /* The scheduler's: a try is going on, or the next one is due. */
-bool dibs__connector_is_due(const struct dibs__connector *connector, int64_t now);
+bool dibs__connector_is_due(const struct dibs__connector *connector, bool always, int64_t now);
 
 /*
  * The scheduler's: begins a try, or goes on with it, and never blocks. last_ms:

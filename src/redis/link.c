@@ -199,14 +199,11 @@ long dibs__link_receive(struct dibs__link *link, struct dibs__error *error)
     return -1;
 }
 
-bool dibs__link_can_sleep(const struct dibs__link *link)
+bool dibs__link_sleep(struct dibs__link *link)
 {
+    if (link->transport->ops->sleep)
+        link->transport->ops->sleep(link->transport);
     return link->transport->ops->sleep != NULL;
-}
-
-void dibs__link_sleep(struct dibs__link *link)
-{
-    link->transport->ops->sleep(link->transport);
 }
 
 struct pollfd dibs__link_poll(struct dibs__link *link, short want, int64_t *deadline)

@@ -156,8 +156,7 @@ dibs_status dibs__link_outdated(const struct dibs__link *link, struct dibs__erro
 /* Of the transport: see transport.h. */
 long dibs__link_send(struct dibs__link *link, const char *bytes, size_t size, struct dibs__error *error);
 long dibs__link_receive(struct dibs__link *link, struct dibs__error *error); /* feeds the reader */
-bool dibs__link_can_sleep(const struct dibs__link *link);                    /* dibs__link_sleep can be called */
-void dibs__link_sleep(struct dibs__link *link);
+bool dibs__link_sleep(struct dibs__link *link);                              /* false: the transport can't */
 struct pollfd dibs__link_poll(struct dibs__link *link, short want, int64_t *deadline);
 enum dibs__sight dibs__link_look(struct dibs__link *link);
 void dibs__link_shut(struct dibs__link *link);

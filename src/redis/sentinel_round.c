@@ -327,7 +327,7 @@ size_t dibs__sentinel_poll(struct dibs__sentinel *sentinel, struct pollfd *fds, 
         struct dibs__sentinel_host *host = sentinel->hosts.hosts[i];
         int64_t until = DIBS__NEVER;
         if (host->state == DIBS__SENTINEL_CONNECTS)
-            dibs__connector_interest(&host->connector, &fds[count++], &until);
+            dibs__connector_interest(&host->connector, true, &fds[count++], &until);
         else if (host->state != DIBS__SENTINEL_PAUSES)
             fds[count++] = dibs__link_interest(host->link, &until);
         sooner(deadline, until);

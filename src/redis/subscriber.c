@@ -8,7 +8,7 @@ uint64_t dibs__subscriber_serial(struct dibs__subscriber *subscriber)
 {
     uint64_t serial = atomic_load_explicit(&subscriber->serial, memory_order_acquire);
 
-    if (serial == 0 && !atomic_exchange(&subscriber->wanted, true))
+    if (serial == 0 && !atomic_exchange(&subscriber->connector.wanted, true))
         subscriber->hooks.wake(subscriber->hooks.context);
     return serial;
 }

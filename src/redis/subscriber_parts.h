@@ -29,13 +29,14 @@
  *
  * Other fields are atomics that threads share with the scheduler's:
  *
- *     wanted      set by any thread, for good.
- *     connector.needed  set by a thread that waits for a subscription; that thread looks at in_vain afterwards. The
- * scheduler looks at these two the other way round, so one of both threads sees what the other has done. serial set to
- * a new number by the scheduler alone, and to 0 by any thread: that is how a subscription is distrusted. The scheduler
- * then finds a subscription that stands and has no serial. confirmed   only rises. A thread that confirms a serial
- * looks afterwards whether that serial still stands. If it does, the scheduler will find it confirmed when it comes to
- * tell that it was lost.
+ *     wanted      of the connector; set by any thread, for good.
+ *     needed      of the connector; set by a thread that waits for a subscription; that thread looks at in_vain
+ *                 afterwards. The scheduler looks at these two the other way round, so one of both threads sees what
+ *                 the other has done.
+ *     serial      set to a new number by the scheduler alone, and to 0 by any thread: that is how a subscription is
+ *                 distrusted. The scheduler then finds a subscription that stands and has no serial.
+ *     confirmed   only rises. A thread that confirms a serial looks afterwards whether that serial still stands. If it
+ *                 does, the scheduler will find it confirmed when it comes to tell that it was lost.
  *
  * `mutex` guards the reading role, how the tries ended, and the slots. It is
  * held for some assignments, never across I/O or a callback; only the mutex of a
@@ -113,7 +114,7 @@ struct dibs__subscriber {
     struct dibs__subscriber_hooks hooks; /* read-only after new */
     uint32_t command_timeout_ms;         /* read-only after new */
 
-    struct dibs__connector connector; /* the scheduler thread's; any thread may set `needed` */
+    struct dibs__connector connector; /* the scheduler thread's; any thread may set `wanted` and `needed` */
     struct dibs__link *link;          /* the scheduler thread's, and read by the reading role; that of the subscription
                                          which stands; NULL: none does */
     bool hears_wanted;                /* the scheduler thread's; changes must be heard */
@@ -131,7 +132,6 @@ struct dibs__subscriber {
     _Atomic int64_t heard_at;    /* atomic; the reading role's; when something came last */
     atomic_bool recalled;        /* atomic; changed under mutex; the scheduler's thread asks for the reading role */
     atomic_bool broken;          /* atomic; the link is of no use any more: the scheduler must end the subscription */
-    atomic_bool wanted;          /* atomic; a subscription is wanted */
     atomic_bool unheard;         /* atomic; set under mutex, for good; some messages are for no thread in listen */
     atomic_uint in_vain;         /* atomic; the scheduler's; subscriptions in a row that nothing confirmed */
     atomic_uint_fast64_t serial; /* atomic; of the subscription that stands and is trusted; 0: none */

@@ -201,7 +201,7 @@ static void attend_as_reader(struct dibs__subscriber *subscriber, short ready, i
     dibs__subscriber_begin_reading(subscriber);
     if (subscriber->link)
         go_on_listening(subscriber, ready, now);
-    else if (atomic_load(&subscriber->wanted) && dibs__connector_is_due(&subscriber->connector, now))
+    else if (dibs__connector_is_due(&subscriber->connector, false, now))
         go_on_trying(subscriber, now);
     dibs__subscriber_end_reading(subscriber);
 }
@@ -258,8 +258,8 @@ void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollf
     *deadline = DIBS__NEVER;
     if (subscriber->link)
         interest_in_subscription(subscriber, fd, deadline);
-    else if (atomic_load(&subscriber->wanted))
-        dibs__connector_interest(&subscriber->connector, fd, deadline);
+    else
+        dibs__connector_interest(&subscriber->connector, false, fd, deadline);
 }
 
 void dibs__subscriber_hurry(struct dibs__subscriber *subscriber)

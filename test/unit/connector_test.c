@@ -46,7 +46,7 @@ static dibs_status step_to_the_end(struct rig *r, struct dibs__connector *connec
     while (status == DIBS_OK && !dibs__connector_is_ready(connector)) {
         struct pollfd fd;
         int64_t deadline;
-        dibs__connector_interest(connector, &fd, &deadline);
+        dibs__connector_interest(connector, true, &fd, &deadline);
         assert_true(fd.fd >= 0 && deadline <= connector->until);
         assert_int_equal(poll(&fd, 1, LIMIT_MS), 1);
         status = dibs__connector_step(connector, now(), &r->error);
@@ -195,7 +195,7 @@ static void make_link(struct rig *r, struct dibs__connector *connector)
     while (!dibs__connector_attend(connector, MADE_AT, DIBS__RECONNECT_LAST_MS, &r->error)) {
         struct pollfd fd;
         int64_t deadline;
-        dibs__connector_interest(connector, &fd, &deadline);
+        dibs__connector_interest(connector, true, &fd, &deadline);
         assert_int_equal(poll(&fd, 1, LIMIT_MS), 1);
     }
     expect_link(connector);
@@ -230,10 +230,11 @@ static void a_call_that_needs_the_link_cuts_the_pause_short(void **state)
 
     for (int i = 0; i < 6; i++)
         fail_try(r, &connector, DIBS__RECONNECT_LAST_MS);
-    assert_false(dibs__connector_is_due(&connector, soonest));
-    connector.needed = true;
-    assert_false(dibs__connector_is_due(&connector, soonest - 1));
-    assert_true(dibs__connector_is_due(&connector, soonest));
+    assert_false(dibs__connector_is_due(&connector, true, soonest));
+    assert_false(dibs__connector_is_due(&connector, false, DIBS__NEVER - 1));
+    connector.wanted = connector.needed = true;
+    assert_false(dibs__connector_is_due(&connector, false, soonest - 1));
+    assert_true(dibs__connector_is_due(&connector, false, soonest));
     dibs__connector_free(&connector);
 }
 
