@@ -458,7 +458,7 @@ void dibs__channel_free(struct dibs__channel *channel)
     if (!channel)
         return;
     channel_mutex_lock(&channel->mutex);
-    DIBS__REQUIRE(!channel->reading && !channel->writing && (channel->opener != DIBS__OPENER_THREAD || channel->begun));
+    DIBS__REQUIRE(!channel->reading && !channel->writing && channel->opener != DIBS__OPENER_THREAD);
     dibs__channel_break(channel, &closed);
     channel->broken_by = closed;
     dibs__flight_drop_replies(channel);

@@ -51,9 +51,8 @@ static void end_try(struct dibs__channel *channel, const struct dibs__error *err
 /* The time of the thread that has the opening role is over, or no thread takes it; the time of the try is not. */
 static void leave_to_scheduler(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
-    DIBS__REQUIRE(channel->opener == DIBS__OPENER_THREAD);
+    DIBS__REQUIRE(channel->opener >= DIBS__OPENER_NEXT);
     channel->opener = DIBS__OPENER_SCHEDULER;
-    channel->begun = false;
     channel_mutex_unlock(&channel->mutex);
     channel->hooks.unattended(channel->hooks.context);
     channel_mutex_lock(&channel->mutex);
@@ -100,11 +99,12 @@ dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs_
     if (status == DIBS_OK && !found)
         status = begin_link(channel, DIBS__NEVER, error);
     channel_mutex_lock(&channel->mutex);
-    channel->begun = status == DIBS_OK && !found;
     if (status != DIBS_OK)
         end_try(channel, error);
     else if (found)
         leave_untried(channel, false);
+    else
+        channel->opener = DIBS__OPENER_NEXT;
     channel_mutex_unlock(&channel->mutex);
     return status;
 }
@@ -112,9 +112,9 @@ dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs_
 /*
  * Tries until a link is ready, or no other server is named than the one that was
  * tried. All of that, with finding out where the server is, may take as long as
- * one try. Requires the opening role. begun: a try is going on already.
+ * one try. Requires the opening role; a try may be going on already.
  */
-static dibs_status try_to_open(struct dibs__channel *channel, bool begun, int64_t deadline, struct dibs__error *error)
+static dibs_status try_to_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)
     DIBS__EXCLUDES(channel_mutex)
 {
     struct dibs__connector *connector = &channel->connector;
@@ -123,10 +123,10 @@ static dibs_status try_to_open(struct dibs__channel *channel, bool begun, int64_
     dibs_status named, status;
 
     do {
+        bool begun = connector->link != NULL;
         status = named = begun ? DIBS_OK : dibs__endpoint_await(channel->endpoint, 0, wait_until, error);
         if (named == DIBS_OK && !begun)
             status = begin_link(channel, until, error);
-        begun = false;
         if (status == DIBS_OK)
             status = dibs__connector_finish(connector, channel->clock, deadline, error);
     } while (named == DIBS_OK && dibs__connector_is_led_elsewhere(connector, status, wait_until));
@@ -139,13 +139,12 @@ static dibs_status try_to_open(struct dibs__channel *channel, bool begun, int64_
 static void open_link(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex)
 {
     struct dibs__error error = {DIBS_OK, ""};
-    bool begun = channel->begun;
 
-    if (!begun)
+    if (channel->opener == DIBS__OPENER_NOBODY)
         take_opening(channel, DIBS__OPENER_THREAD);
-    channel->begun = false;
+    channel->opener = DIBS__OPENER_THREAD;
     channel_mutex_unlock(&channel->mutex);
-    dibs_status status = try_to_open(channel, begun, deadline, &error);
+    dibs_status status = try_to_open(channel, deadline, &error);
     channel_mutex_lock(&channel->mutex);
     if (status != DIBS_TIMEOUT)
         end_try(channel, &error);
@@ -178,7 +177,7 @@ dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t dea
         seen = channel->tries;
         if (dibs__now(channel->clock) >= deadline)
             return end_late(channel, error);
-        if (!channel->link && (channel->opener == DIBS__OPENER_NOBODY || channel->begun))
+        if (!channel->link && (channel->opener == DIBS__OPENER_NOBODY || channel->opener == DIBS__OPENER_NEXT))
             open_link(channel, deadline);
         else
             channel->clock->wait(channel->clock, &channel->changed, &channel->mutex, deadline);
@@ -191,7 +190,7 @@ unsigned dibs__channel_need(struct dibs__channel *channel)
     channel_mutex_lock(&channel->mutex);
     bool tell = !atomic_load(&channel->connector.needed) && !dibs__channel_has_link(channel);
     unsigned tries = channel->tries;
-    if (channel->begun)
+    if (channel->opener == DIBS__OPENER_NEXT)
         leave_to_scheduler(channel);
     if (tell) {
         atomic_store(&channel->connector.needed, true);

@@ -80,8 +80,9 @@ struct dibs__wakes {
 /* Who has the opening role. */
 enum dibs__opener {
     DIBS__OPENER_NOBODY,
-    DIBS__OPENER_THREAD,    /* a thread that needs a link */
     DIBS__OPENER_SCHEDULER, /* the scheduler's thread */
+    DIBS__OPENER_NEXT,      /* the next thread that needs a link; a try is going on */
+    DIBS__OPENER_THREAD,    /* a thread that needs a link */
 };
 
 struct dibs__channel {
@@ -106,8 +107,7 @@ struct dibs__channel {
     unsigned tries DIBS__GUARDED_BY(channel_mutex);                /* how many have ended */
     uint64_t received_before DIBS__GUARDED_BY(channel_mutex); /* how often the server was heard before the last try */
     enum dibs__opener opener DIBS__GUARDED_BY(channel_mutex);
-    bool begun DIBS__GUARDED_BY(channel_mutex); /* the opening role is for the next thread that needs a link */
-    pthread_cond_t changed;                     /* a try, a link or a round of reading has ended */
+    pthread_cond_t changed;           /* a try, a link or a round of reading has ended */
     struct dibs__connector connector; /* its try is the opening role's, its pauses are the scheduler thread's */
     struct dibs__buffer out DIBS__GUARDED_BY(channel_mutex);     /* commands that the writing role has not taken yet */
     struct dibs__buffer sending DIBS__GUARDED_BY(channel_mutex); /* the bytes that the writing role must send */

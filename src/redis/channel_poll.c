@@ -3,7 +3,7 @@
 /* There is no link, and no thread makes one. */
 static bool is_ours_to_open(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
-    return !channel->link && channel->opener != DIBS__OPENER_THREAD;
+    return !channel->link && channel->opener < DIBS__OPENER_NEXT;
 }
 
 /* What the scheduler does on a link: it reads where no thread has a role, and writes where none does. */
