@@ -124,7 +124,7 @@ static void send_to(struct rig *r, unsigned number)
     char text[] = MESSAGE(1, "?");
 
     strchr(text, '?')[0] = (char)('0' + number);
-    fake_redis_push(r->fake, text);
+    fake_redis_publish(r->fake, text);
 }
 
 static int setup_listeners(void **state)
