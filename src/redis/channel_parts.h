@@ -109,6 +109,7 @@ struct dibs__channel {
     enum dibs__opener opener DIBS__GUARDED_BY(channel_mutex);
     pthread_cond_t changed;           /* a try, a link or a round of reading has ended */
     struct dibs__connector connector; /* its try is the opening role's, its pauses are the scheduler thread's */
+
     struct dibs__buffer out DIBS__GUARDED_BY(channel_mutex);     /* commands that the writing role has not taken yet */
     struct dibs__buffer sending DIBS__GUARDED_BY(channel_mutex); /* the bytes that the writing role must send */
     uint64_t queued DIBS__GUARDED_BY(channel_mutex);     /* how many bytes were appended since the link was made */

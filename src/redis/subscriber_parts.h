@@ -34,7 +34,8 @@
  *                 afterwards. The scheduler looks at these two the other way round, so one of both threads sees what
  *                 the other has done.
  *     serial      set to a new number by the scheduler alone, and to 0 by any thread: that is how a subscription is
- *                 distrusted. The scheduler then finds a subscription that stands and has no serial.
+ *                 distrusted, and how a thread that reads says that the link is of no use any more. The scheduler then
+ *                 finds a subscription that stands and has no serial, and ends it.
  *     confirmed   only rises. A thread that confirms a serial looks afterwards whether that serial still stands. If it
  *                 does, the scheduler will find it confirmed when it comes to tell that it was lost.
  *
@@ -129,12 +130,11 @@ struct dibs__subscriber {
     struct dibs__backoff deaf;        /* the scheduler thread's; of subscriptions that nothing confirms */
     struct dibs__wake bell;           /* has its own atomic; ends the poll(2) of a thread with the reading role */
 
-    _Atomic int64_t heard_at;    /* atomic; the reading role's; when something came last */
-    atomic_bool recalled;        /* atomic; changed under mutex; the scheduler's thread asks for the reading role */
-    atomic_bool broken;          /* atomic; the link is of no use any more: the scheduler must end the subscription */
-    atomic_bool unheard;         /* atomic; set under mutex, for good; some messages are for no thread in listen */
-    atomic_uint in_vain;         /* atomic; the scheduler's; subscriptions in a row that nothing confirmed */
-    atomic_uint_fast64_t serial; /* atomic; of the subscription that stands and is trusted; 0: none */
+    _Atomic int64_t heard_at;       /* atomic; the reading role's; when something came last */
+    atomic_bool recalled;           /* atomic; changed under mutex; the scheduler's thread asks for the reading role */
+    atomic_bool unheard;            /* atomic; set under mutex, for good; some messages are for no thread in listen */
+    atomic_uint in_vain;            /* atomic; the scheduler's; subscriptions in a row that nothing confirmed */
+    atomic_uint_fast64_t serial;    /* atomic; of the subscription that stands and is trusted; 0: none */
     atomic_uint_fast64_t confirmed; /* atomic; the newest subscription that the server is known to have had */
     atomic_uint_fast64_t hears;     /* atomic; the newest subscription that hears changes */
     atomic_uint tries;              /* atomic; changed under mutex; how many have ended */

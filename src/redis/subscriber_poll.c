@@ -66,7 +66,6 @@ static void lose(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__readi
 {
     DIBS__REQUIRE(subscriber->link != NULL);
     atomic_store(&subscriber->serial, 0);
-    atomic_store(&subscriber->broken, false);
     subscriber->connector.before = subscriber->link->view.id;
     dibs__link_free(subscriber->link);
     subscriber->link = NULL;
@@ -151,7 +150,7 @@ static dibs_status ping_after_silence(struct dibs__subscriber *subscriber, int64
 /* Whether the subscription must end, as far as is known without the reading role. */
 static bool is_over(struct dibs__subscriber *subscriber)
 {
-    return atomic_load_explicit(&subscriber->serial, memory_order_relaxed) == 0 || atomic_load(&subscriber->broken) ||
+    return atomic_load_explicit(&subscriber->serial, memory_order_relaxed) == 0 ||
            dibs__link_is_outdated(subscriber->link);
 }
 
@@ -215,7 +214,7 @@ void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, i
     if (dibs__subscriber_take_reading(subscriber, need, now))
         attend_as_reader(subscriber, ready, now);
     else if (!send_what_is_due(subscriber, now))
-        atomic_store(&subscriber->broken, true);
+        atomic_store(&subscriber->serial, 0);
 }
 
 /* When something must be done about a subscription that stands, whatever its descriptor does. */

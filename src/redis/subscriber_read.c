@@ -134,7 +134,7 @@ static void leave_reading(struct dibs__subscriber *subscriber) DIBS__RELEASES(di
     subscriber_mutex_lock(&subscriber->mutex);
     DIBS__REQUIRE(subscriber->role_holder == DIBS__ROLE_HOLDER_THREAD);
     int64_t idle_until = dibs__after_ms(now, atomic_load(&subscriber->unheard) ? UNHEARD_MS : IDLE_MS);
-    bool back = atomic_load(&subscriber->recalled) || atomic_load(&subscriber->broken);
+    bool back = atomic_load(&subscriber->recalled) || atomic_load(&subscriber->serial) == 0;
     bool passed = !back && pass_on(subscriber);
     if (!passed)
         subscriber->role_holder = back ? DIBS__ROLE_HOLDER_SCHEDULER : DIBS__ROLE_HOLDER_NOBODY;
@@ -203,7 +203,7 @@ static void read_for_all(struct dibs__subscriber *subscriber, struct dibs__wait_
         now = dibs__now(subscriber->clock);
         if (dibs__link_may_receive(subscriber->link, fd.revents) &&
             dibs__subscriber_read(subscriber, now, &error) != DIBS_OK) {
-            atomic_store(&subscriber->broken, true);
+            atomic_store(&subscriber->serial, 0);
             return;
         }
     }
