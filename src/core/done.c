@@ -7,7 +7,8 @@
  * One of them drives workers instead (take.c), and is woken by its wait event.
  *
  * In a forked child a queue is initialised again when it is first used: its mutex
- * may be locked for ever, and its completions and its pipe are the parent's.
+ * may be locked for ever, and its completions and its pipe are the parent's. What
+ * arrives there was made there (dibs__done_new), so no arrival is the first use.
  */
 #include "core/done.h"
 
@@ -22,8 +23,7 @@
 #include "base/order.h"
 #include "base/wake.h"
 
-DIBS__MUTEX_CLASS(renewing_mutex);
-DIBS__MUTEX_CLASS(telling_mutex);
+DIBS__MUTEX_CLASS(losses_mutex);
 
 struct dibs_queue {
     struct dibs__mutex mutex;
@@ -37,13 +37,13 @@ struct dibs_queue {
     _Atomic(dibs_runtime *) runtime;                /* atomic; that was served last; never freed; NULL: none was */
     bool freed DIBS__GUARDED_BY(dibs__queue_mutex); /* nobody takes any more */
     atomic_uint references;                         /* atomic; the program's, and one for each completion */
-    atomic_uint generation; /* atomic; of the process that uses it; written under renewing_mutex */
+    atomic_uint generation; /* atomic; of the process that uses it; written under losses_mutex */
 };
 
-static struct dibs__mutex renewing = DIBS__MUTEX_INITIALIZER; /* held across forks */
-static struct dibs__mutex telling = DIBS__MUTEX_INITIALIZER;  /* held across forks, and while a loss is pushed */
+/* Held across forks, while a loss is pushed, and while a queue is initialised again. */
+static struct dibs__mutex all_losses = DIBS__MUTEX_INITIALIZER;
 
-/* ------------------------------------------------------------------ completions */
+/* --------------------------------------------------------------------- references */
 
 static void unref(dibs_queue *queue)
 {
@@ -53,6 +53,85 @@ static void unref(dibs_queue *queue)
     dibs__mutex_destroy(&queue->mutex);
     free(queue);
 }
+
+void dibs__done_drop(struct dibs__done *done)
+{
+    if (!done)
+        return;
+    unref(done->queue);
+    dibs__task_unref(done->task);
+    free(done);
+}
+
+/* Unanalysed: what was taken out of a queue is the caller's. */
+static void drop_all(struct dibs__done *left) DIBS__UNANALYSED
+{
+    for (struct dibs__done *next; left; left = next) {
+        next = left->next;
+        dibs__done_drop(left);
+    }
+}
+
+/* ----------------------------------------------------------------------- forks */
+
+static void before_fork(void) DIBS__UNANALYSED /* unlocked by after_fork */
+{
+    losses_mutex_lock(&all_losses);
+}
+
+static void after_fork(void) DIBS__UNANALYSED /* locked by before_fork */
+{
+    losses_mutex_unlock(&all_losses);
+}
+
+static bool watch_forks(void)
+{
+    return dibs__fd_watch_forks() && pthread_atfork(before_fork, after_fork, after_fork) == 0;
+}
+
+static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet */
+{
+    queue->first = NULL;
+    queue->end = &queue->first;
+    queue->has_fd = false;
+    queue->driver = NULL;
+    atomic_store(&queue->runtime, NULL);
+    if (dibs__cond_init(&queue->arrived) != 0)
+        return false;
+    if (dibs__mutex_init(&queue->mutex) == 0)
+        return true;
+    pthread_cond_destroy(&queue->arrived);
+    return false;
+}
+
+/*
+ * In a forked child the queue is emptied before its first use; the parent's
+ * completions stay where leak checkers don't find them, so they are freed.
+ */
+static void adopt(dibs_queue *queue) DIBS__UNANALYSED
+{
+    unsigned generation = dibs__fork_generation();
+    struct dibs__done *left = NULL;
+
+    if (atomic_load(&queue->generation) == generation)
+        return;
+    losses_mutex_lock(&all_losses);
+    if (atomic_load(&queue->generation) != generation) {
+        left = queue->first;
+        init(queue); /* what makes it fail is no lack of anything that a child has less of */
+        atomic_store(&queue->generation, generation);
+    }
+    losses_mutex_unlock(&all_losses);
+    drop_all(left);
+}
+
+static void lock(dibs_queue *queue) DIBS__ACQUIRES(dibs__queue_mutex)
+{
+    adopt(queue);
+    dibs__queue_mutex_lock(&queue->mutex);
+}
+
+/* ------------------------------------------------------------------ completions */
 
 struct dibs__done *dibs__done_new(dibs_done_kind kind, dibs_queue *queue, dibs_task *task, void *arg, const char *name)
 {
@@ -67,18 +146,10 @@ struct dibs__done *dibs__done_new(dibs_done_kind kind, dibs_queue *queue, dibs_t
         memcpy(done->text, name, size);
     else
         done->text[0] = '\0';
+    adopt(queue);
     atomic_fetch_add(&queue->references, 1);
     dibs__task_ref(task);
     return done;
-}
-
-void dibs__done_drop(struct dibs__done *done)
-{
-    if (!done)
-        return;
-    unref(done->queue);
-    dibs__task_unref(done->task);
-    free(done);
 }
 
 void dibs__done_explain(struct dibs__done *done, const struct dibs__error *error)
@@ -108,65 +179,6 @@ static void write_completion(const struct dibs__done *done, dibs_completion *out
         out->name = done->text;
     snprintf(out->detail, sizeof out->detail, "the lease of %s ended while the task held it",
              dibs__quote(quoted, done->text));
-}
-
-/* ----------------------------------------------------------------------- forks */
-
-static void before_fork(void) DIBS__UNANALYSED /* unlocked by after_fork */
-{
-    telling_mutex_lock(&telling);
-    renewing_mutex_lock(&renewing);
-}
-
-static void after_fork(void) DIBS__UNANALYSED /* locked by before_fork */
-{
-    renewing_mutex_unlock(&renewing);
-    telling_mutex_unlock(&telling);
-}
-
-static bool watch_forks(void)
-{
-    return dibs__fd_watch_forks() && pthread_atfork(before_fork, after_fork, after_fork) == 0;
-}
-
-static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet */
-{
-    queue->first = NULL;
-    queue->end = &queue->first;
-    queue->has_fd = false;
-    queue->driver = NULL;
-    atomic_store(&queue->runtime, NULL);
-    if (dibs__cond_init(&queue->arrived) != 0)
-        return false;
-    if (dibs__mutex_init(&queue->mutex) == 0)
-        return true;
-    pthread_cond_destroy(&queue->arrived);
-    return false;
-}
-
-/*
- * Locks the queue. In a forked child it is emptied first; the parent's
- * completions stay where leak checkers don't find them, so they are freed.
- */
-static void lock(dibs_queue *queue) DIBS__ACQUIRES(dibs__queue_mutex) DIBS__UNANALYSED
-{
-    unsigned generation = dibs__fork_generation();
-
-    if (atomic_load(&queue->generation) != generation) {
-        struct dibs__done *left = NULL;
-        renewing_mutex_lock(&renewing);
-        if (atomic_load(&queue->generation) != generation) {
-            left = queue->first;
-            init(queue); /* what makes it fail is no lack of anything that a child has less of */
-            atomic_store(&queue->generation, generation);
-        }
-        renewing_mutex_unlock(&renewing);
-        for (struct dibs__done *next; left; left = next) {
-            next = left->next;
-            dibs__done_drop(left);
-        }
-    }
-    dibs__queue_mutex_lock(&queue->mutex);
 }
 
 /* ----------------------------------------------------------------------- queues */
@@ -228,7 +240,8 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
 
     dibs__order_releases((const char *)&queue, sizeof(dibs_queue *));
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
-    lock(queue);
+    DIBS__REQUIRE(atomic_load(&queue->generation) == dibs__fork_generation());
+    dibs__queue_mutex_lock(&queue->mutex);
     bool kept = append(queue, done);
     if (first)
         first(context);
@@ -241,40 +254,30 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
 /* ----------------------------------------------------------------------- losses */
 
 /*
- * A loss is taken out of its lease and pushed between these two calls, which
- * exclude other threads: so who takes the completion out of the lease later, and
- * finds none, can wait until it has arrived.
+ * A loss is taken out of its lease and pushed under one lock of the mutex: so who
+ * takes the completion out of the lease later, and finds none, can wait until it
+ * has arrived.
  */
-static void begin_telling(void) DIBS__UNANALYSED /* unlocked by end_telling */
-{
-    telling_mutex_lock(&telling);
-}
-
-static void end_telling(void) DIBS__UNANALYSED /* locked by begin_telling */
-{
-    telling_mutex_unlock(&telling);
-}
-
 void dibs__loss_tell(struct dibs__lease *lease)
 {
     if (!atomic_load(&lease->loss))
         return;
-    begin_telling();
+    losses_mutex_lock(&all_losses);
     struct dibs__done *loss = atomic_exchange(&lease->loss, NULL);
     bool gone = loss && dibs__task_is_gone(loss->task);
     if (loss && !gone) {
         loss->fence = dibs__lease_fence(lease);
         dibs__done_push(loss, NULL, NULL);
     }
-    end_telling();
+    losses_mutex_unlock(&all_losses);
     if (gone) /* what a freed task still holds is given up when its begun call is complete */
         dibs__done_drop(loss);
 }
 
 void dibs__losses_await(void)
 {
-    begin_telling();
-    end_telling();
+    losses_mutex_lock(&all_losses);
+    losses_mutex_unlock(&all_losses);
 }
 
 void dibs__loss_unwatch(struct dibs__lease *lease)
@@ -420,15 +423,6 @@ size_t dibs__queue_take_ready(dibs_queue *queue, dibs_completion *out, size_t ma
     if (count > 0)
         dibs__order_acquired((const char *)&queue, sizeof(dibs_queue *));
     return count;
-}
-
-/* Unanalysed: as hand_out. */
-static void drop_all(struct dibs__done *left) DIBS__UNANALYSED
-{
-    for (struct dibs__done *next; left; left = next) {
-        next = left->next;
-        dibs__done_drop(left);
-    }
 }
 
 void dibs__queue_close(dibs_queue *queue)

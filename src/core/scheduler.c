@@ -1,9 +1,9 @@
 /*
- * Lock discipline: `mutex` guards `draining`. It is a leaf: `pending` alone is
- * called while it is held. A thread that drains sleeps on `drained` until
+ * No mutex. A thread that drains sleeps by `drainer` until
  *     nothing is pending, or its deadline.
- * The scheduler's thread signals that: what is pending becomes less only in its
- * `attend`, so it looks after each, before it sleeps again.
+ * The scheduler's thread wakes it: what is pending becomes less only in its
+ * `attend`, so it looks after each, before it sleeps again. A drain that it did
+ * not see there has rung the pipe, so it looks once more.
  *
  * How no thread's deadline is slept over, without a mutex. `planned` is the
  * time until which the scheduler's thread sleeps, or will sleep:
@@ -45,13 +45,12 @@
 
 #include <stdlib.h>
 
+#include "base/sleeper.h"
 #include "base/thread.h"
 #include "base/wake.h"
 
 #define AWAKE INT64_MIN
 #define HEAD_START_MS 2
-
-DIBS__MUTEX_CLASS(scheduler_mutex);
 
 struct dibs__scheduler {
     const struct dibs__clock *clock;              /* read-only */
@@ -65,9 +64,8 @@ struct dibs__scheduler {
     _Atomic int64_t planned;                      /* atomic; see the head of this file */
     _Atomic int64_t requested;                    /* atomic; for when work was brought last; so lock/unlock loops need
                                                      not ring */
-    struct dibs__mutex mutex;
-    bool draining DIBS__GUARDED_BY(scheduler_mutex); /* a thread waits until nothing is pending */
-    pthread_cond_t drained;                          /* waited on with mutex */
+    atomic_bool draining;                         /* atomic; a thread waits until nothing is pending, */
+    struct dibs__sleeper drainer;                 /* by this, which has its own guard */
 };
 
 /* ----------------------------------------------------------- the thread's loop */
@@ -84,10 +82,8 @@ static size_t pending(const struct dibs__scheduler *s)
 
 static void tell_drained(struct dibs__scheduler *s)
 {
-    scheduler_mutex_lock(&s->mutex);
-    if (s->draining && pending(s) == 0)
-        pthread_cond_broadcast(&s->drained);
-    scheduler_mutex_unlock(&s->mutex);
+    if (atomic_load(&s->draining) && pending(s) == 0)
+        dibs__sleeper_wake(&s->drainer);
 }
 
 /* (1) to (3): how long to sleep. Returns how many descriptors there are; counts: of each that joined. */
@@ -175,14 +171,12 @@ void dibs__scheduler_wake_by(struct dibs__scheduler *s, int64_t when)
 
 void dibs__scheduler_drain(struct dibs__scheduler *s, int64_t deadline)
 {
-    scheduler_mutex_lock(&s->mutex);
-    DIBS__REQUIRE(!s->draining);
-    s->draining = true;
+    DIBS__REQUIRE(!atomic_load(&s->draining));
+    atomic_store(&s->draining, true);
     dibs__wake_ring(&s->wake);
     while (pending(s) > 0 && dibs__now(s->clock) < deadline)
-        s->clock->wait(s->clock, &s->drained, &s->mutex, deadline);
-    s->draining = false;
-    scheduler_mutex_unlock(&s->mutex);
+        dibs__sleeper_sleep(&s->drainer, s->clock, deadline);
+    atomic_store(&s->draining, false);
 }
 
 /* -------------------------------------------------------------------- lifecycle */
@@ -196,18 +190,9 @@ struct dibs__scheduler *dibs__scheduler_new(const struct dibs__clock *clock)
     s->clock = clock;
     atomic_init(&s->planned, AWAKE);
     atomic_init(&s->resting, true);
-    if (!dibs__wake_init(&s->wake))
-        goto no_wake;
-    if (dibs__cond_init(&s->drained) != 0)
-        goto no_cond;
-    if (dibs__mutex_init(&s->mutex) != 0)
-        goto no_mutex;
-    return s;
-no_mutex:
-    pthread_cond_destroy(&s->drained);
-no_cond:
-    dibs__wake_free(&s->wake);
-no_wake:
+    dibs__sleeper_init(&s->drainer);
+    if (dibs__wake_init(&s->wake))
+        return s;
     free(s);
     return NULL;
 }
@@ -242,8 +227,6 @@ void dibs__scheduler_free(struct dibs__scheduler *s)
 {
     if (!s)
         return;
-    pthread_cond_destroy(&s->drained);
-    dibs__mutex_destroy(&s->mutex);
     dibs__wake_free(&s->wake);
     free(s->fds);
     free(s);
