@@ -84,7 +84,7 @@ void dibs__asker_end_fair(struct dibs__cells *cells, struct dibs__lease *lease)
 
     DIBS__REQUIRE(lease->fair);
     dibs__shard_mutex_unlock(&shard->mutex);
-    dibs__asker_free(asker);
+    free(asker);
 }
 
 void dibs__asker_give_up_fair(struct dibs__cell *cell, struct dibs__lease *lease)

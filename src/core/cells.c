@@ -12,7 +12,7 @@ _Static_assert((DIBS__SHARDS & (DIBS__SHARDS - 1)) == 0, "a name falls to a shar
 struct dibs__cell *dibs__shard_find(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
 {
     dibs__shard_mutex_held(&shard->mutex);
-    struct dibs__cell *cell = shard->bucket_count ? shard->buckets[hash & (shard->bucket_count - 1)] : NULL;
+    struct dibs__cell *cell = shard->buckets[hash & (shard->bucket_count - 1)];
 
     while (cell &&
            (cell->hash != (uint32_t)hash || cell->name_size != name_size || memcmp(cell->name, name, name_size) != 0))
@@ -43,37 +43,14 @@ static bool rehash(struct dibs__shard *shard, size_t bucket_count) DIBS__REQUIRE
     return true;
 }
 
-/* The memory of the cell that was removed last, if the name fits there. */
-static struct dibs__cell *take_memory(struct dibs__shard *shard, size_t name_size) DIBS__REQUIRES(dibs__shard_mutex)
-{
-    struct dibs__cell *spare = shard->spare;
-
-    if (!spare || spare->name_size < name_size)
-        return malloc(sizeof *spare + name_size);
-    shard->spare = NULL;
-    return spare;
-}
-
-static void leave_memory(struct dibs__shard *shard, struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
-{
-#ifdef DIBS_CHECKED /* so that sanitizers notice the use of what was freed */
-    free(cell);
-    (void)shard;
-#else
-    free(shard->spare);
-    shard->spare = cell;
-#endif
-}
-
 static struct dibs__cell *add(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    if (shard->count == shard->bucket_count && !rehash(shard, shard->count ? shard->count * 2 : DIBS__CELLS_FEW))
+    if (shard->count == shard->bucket_count && !rehash(shard, shard->count * 2))
         return NULL;
-    struct dibs__cell *cell = take_memory(shard, name_size);
+    struct dibs__cell *cell = calloc(1, sizeof *cell + name_size);
     if (!cell)
         return NULL;
-    memset(cell, 0, sizeof *cell);
     cell->shard = shard;
     cell->hash = (uint32_t)hash;
     cell->name_size = (uint16_t)name_size;
@@ -93,11 +70,9 @@ static void remove_cell(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mute
         at = &(*at)->next;
     *at = cell->next;
     free(cell->outage);
-    leave_memory(shard, cell);
-    if (--shard->count == 0)
-        rehash(shard, DIBS__CELLS_FEW);
-    else if (shard->bucket_count > DIBS__CELLS_FEW && shard->count <= shard->bucket_count / 8)
-        rehash(shard, shard->bucket_count / 2);
+    free(cell);
+    if (--shard->count <= shard->bucket_count / 8 && shard->bucket_count > DIBS__CELLS_FEW)
+        rehash(shard, shard->count > 0 ? shard->bucket_count / 2 : DIBS__CELLS_FEW);
 }
 
 struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
@@ -172,13 +147,15 @@ void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease)
 
 /* ----------------------------------------------------------------- lifecycle */
 
-/* False: one could not be made, and there are none. */
-static bool make_mutexes(struct dibs__cells *cells)
+/* False: a mutex could not be made, and there is none. */
+static bool make_shards(struct dibs__cells *cells) DIBS__UNANALYSED /* nobody else knows them yet */
 {
     size_t made = 0;
 
-    while (made < DIBS__SHARDS && dibs__mutex_init(&cells->shards[made].mutex) == 0)
-        made++;
+    for (; made < DIBS__SHARDS && dibs__mutex_init(&cells->shards[made].mutex) == 0; made++) {
+        cells->shards[made].buckets = cells->shards[made].few;
+        cells->shards[made].bucket_count = DIBS__CELLS_FEW;
+    }
     if (made == DIBS__SHARDS)
         return true;
     while (made-- > 0)
@@ -191,7 +168,7 @@ struct dibs__cells *dibs__cells_new(const struct dibs__clock *clock, const atomi
     struct dibs__cells *cells = calloc(1, sizeof *cells);
 
     DIBS__REQUIRE(clock && closing);
-    if (!cells || !make_mutexes(cells)) {
+    if (!cells || !make_shards(cells)) {
         free(cells);
         return NULL;
     }
@@ -215,7 +192,6 @@ static void empty(struct dibs__shard *shard) DIBS__REQUIRES(dibs__shard_mutex)
     }
     if (shard->buckets != shard->few)
         free(shard->buckets);
-    free(shard->spare);
     free(shard->habits);
 }
 

@@ -171,14 +171,8 @@ static struct dibs__hold *add(struct dibs__holds *t, struct dibs__lease *lease, 
 /* Gives memory back. Where there is none to do that with, the table stays as it is. */
 static void shrink(struct dibs__holds *t)
 {
-    if (t->count == 0) {
-        drop_index(t);
-        leave_place(t, t->holds);
-        t->holds = NULL;
-        t->cap = 0;
-    } else if (t->cap > FEW && t->count <= t->cap / 4) {
-        resize(t, t->cap / 2);
-    }
+    if (t->cap > FEW && t->count <= t->cap / 4)
+        resize(t, t->count > 0 ? t->cap / 2 : FEW);
 }
 
 static struct dibs__lease *remove_hold(struct dibs__holds *t, struct dibs__hold *hold)
@@ -203,12 +197,7 @@ static struct dibs__lease *remove_hold(struct dibs__holds *t, struct dibs__hold 
 /* False: the end of the thread would not be noticed. */
 static bool watch_end(void)
 {
-    if (pthread_getspecific(end_key))
-        return true;
-    if (pthread_setspecific(end_key, &own) != 0)
-        return false;
-    dibs__lease_keep_spare();
-    return true;
+    return pthread_getspecific(end_key) || pthread_setspecific(end_key, &own) == 0;
 }
 
 struct dibs__holder *dibs__holder_inside(uint64_t runtime)
@@ -352,7 +341,6 @@ static void thread_ends(void *unused)
     while (own.count > 0)
         hooks.orphaned(remove_hold(&own, &own.holds[own.count - 1]));
     shrink(&own); /* what was reserved for an acquire that failed */
-    dibs__lease_free_spare();
 }
 
 static void forget_all(struct dibs__holds *t)

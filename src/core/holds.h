@@ -38,7 +38,7 @@ static inline void dibs__hold_count_up(struct dibs__hold *hold)
  * the number of a hold, or UINT32_MAX.
  */
 struct dibs__holds {
-    struct dibs__hold *holds; /* `few`, or allocated; NULL: there is no hold, and no room for one */
+    struct dibs__hold *holds; /* `few`, or allocated; NULL: none was ever reserved */
     uint32_t count, cap;
     uint32_t *index; /* NULL: the holds are looked through one by one */
     uint32_t index_mask;

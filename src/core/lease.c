@@ -3,83 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -------------------------------------------------------------------- memory */
-
-struct block {
-    void *memory; /* NULL: there is none */
-    size_t size;
-};
-
-/* The lease and the asker that the calling thread freed last: for its next, so that an acquire needs no memory. */
-static _Thread_local struct spare {
-    bool keeps;
-    struct block lease, asker;
-} spare;
-
-void dibs__lease_keep_spare(void)
-{
-#ifndef DIBS_CHECKED /* where it is defined, sanitizers must notice the use of what was freed */
-    spare.keeps = true;
-#endif
-}
-
-void dibs__lease_free_spare(void)
-{
-    free(spare.lease.memory);
-    free(spare.asker.memory);
-    spare = (struct spare){.keeps = false};
-}
-
-static void *take_block(struct block *block, size_t size)
-{
-    void *memory = block->memory;
-
-    if (!memory || block->size < size)
-        return malloc(size);
-    block->memory = NULL;
-    return memory;
-}
-
-static void leave_block(struct block *block, void *memory, size_t size)
-{
-    if (!spare.keeps || !memory || (block->memory && block->size >= size)) {
-        free(memory);
-        return;
-    }
-    free(block->memory);
-    *block = (struct block){memory, size};
-}
-
-static size_t asker_size(size_t token_size)
-{
-    return sizeof(struct dibs__asker) + token_size;
-}
-
-static size_t lease_size(size_t name_size)
-{
-    return sizeof(struct dibs__lease) + name_size + 1;
-}
-
-void dibs__asker_free(struct dibs__asker *asker)
-{
-    if (asker)
-        leave_block(&spare.asker, asker, asker_size(asker->token_size));
-}
-
 struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t name_size, size_t token_size)
 {
     DIBS__REQUIRE(name_size > 0 && name_size <= DIBS_NAME_MAX);
     DIBS__REQUIRE(token_size > 0 && token_size <= DIBS__TOKEN_MAX);
-    struct dibs__lease *lease = take_block(&spare.lease, lease_size(name_size));
-    struct dibs__asker *asker = take_block(&spare.asker, asker_size(token_size));
+    struct dibs__lease *lease = calloc(1, sizeof *lease + name_size + 1);
+    struct dibs__asker *asker = calloc(1, sizeof *asker + token_size);
 
     if (!lease || !asker) {
         free(lease);
         free(asker);
         return NULL;
     }
-    memset(lease, 0, sizeof *lease);
-    memset(asker, 0, sizeof *asker);
     atomic_init(&lease->references, 1);
     atomic_init(&lease->steps, DIBS__FENCE_STEPS - 1);
     atomic_init(&lease->keeping.look_at, DIBS__NEVER);
@@ -88,9 +23,6 @@ struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t n
     lease->asker = asker;
     lease->name_size = (uint16_t)name_size;
     memcpy(lease->name, name, name_size);
-    lease->name[name_size] = '\0';
-    asker->token_size = (uint16_t)token_size;
-    asker->token[0] = '\0';
     return lease;
 }
 
@@ -109,9 +41,9 @@ void dibs__lease_unref(struct dibs__lease *lease) DIBS__UNANALYSED
     if (atomic_fetch_sub_explicit(&lease->references, 1, memory_order_acq_rel) != 1)
         return;
     DIBS__REQUIRE(!atomic_load(&lease->loss));
-    dibs__asker_free(lease->asker);
+    free(lease->asker);
     free(lease->renewal_state.extending);
-    leave_block(&spare.lease, lease, lease_size(lease->name_size));
+    free(lease);
 }
 
 int64_t dibs__lease_deadline(int64_t proof, uint32_t lease_ms)

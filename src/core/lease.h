@@ -61,7 +61,6 @@ struct dibs__asker {
     int64_t ask_by DIBS__GUARDED_BY(dibs__shard_mutex); /* when the thread asks again; only with `wait_event` */
     struct dibs__lease *chain DIBS__GUARDED_BY(dibs__shard_mutex); /* the next one whose token falls to the same bucket
                                                                       (tokens.h) */
-    uint16_t token_size;                                           /* read-only; room for the token */
     char token[];                                                  /* the asking thread's: the text of the token */
 };
 
@@ -171,17 +170,6 @@ struct dibs__lease {
 struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t name_size, size_t token_size);
 void dibs__lease_ref(struct dibs__lease *lease);
 void dibs__lease_unref(struct dibs__lease *lease); /* the last one frees the lease; NULL is fine */
-
-/* What dibs__asker_detach took out of a lease. NULL is fine. */
-void dibs__asker_free(struct dibs__asker *asker);
-
-/*
- * From the first on, the calling thread keeps the memory of a lease that it
- * frees for its next, until the second. To be called by a thread whose end is
- * noticed.
- */
-void dibs__lease_keep_spare(void);
-void dibs__lease_free_spare(void);
 
 /* When a lease is over here that the store gave to a request sent at `proof`: 1 % + 2 ms before it is over there. */
 int64_t dibs__lease_deadline(int64_t proof, uint32_t lease_ms);

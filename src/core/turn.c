@@ -246,7 +246,7 @@ void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
         cell->lease = lease;
     }
     dibs__waiters_unlock(shard);
-    dibs__asker_free(asker);
+    free(asker);
 }
 
 /* Waiters that may not ride out the outage any longer leave with the error of the thread that met it. */
