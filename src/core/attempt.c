@@ -8,10 +8,8 @@ struct dibs__lease *dibs__attempt_new(struct dibs__core *core, const char *name,
     struct dibs__lease *lease = dibs__lease_new(core->config.serial, name, name_size, core->tokens.most);
 
     DIBS__REQUIRE(lease_ms > 0);
-    if (!lease || !dibs__renewals_reserve(core->renewals)) {
-        dibs__lease_unref(lease);
+    if (!lease)
         return NULL;
-    }
     lease->group = group;
     lease->asked_ms = lease_ms;
     lease->fixed = flags & DIBS_FIXED_LEASE;
@@ -35,7 +33,6 @@ void dibs__attempt_drop(struct dibs__core *core, struct dibs__lease *lease)
 {
     DIBS__REQUIRE(lease->asker);
     core->store->ops->conclude(core->store, &lease->asker->attempt, false);
-    dibs__renewals_unreserve(core->renewals);
     dibs__lease_unref(lease);
 }
 

@@ -74,8 +74,8 @@ struct dibs__shard {
     struct dibs__cell **buckets DIBS__GUARDED_BY(dibs__shard_mutex);
     struct dibs__cell *
         few[DIBS__CELLS_FEW] DIBS__GUARDED_BY(dibs__shard_mutex); /* the buckets where there are no more */
-    size_t bucket_count DIBS__GUARDED_BY(dibs__shard_mutex); /* a power of two, at least DIBS__CELLS_FEW */
-    size_t count DIBS__GUARDED_BY(dibs__shard_mutex);        /* of cells */
+    size_t bucket_count DIBS__GUARDED_BY(dibs__shard_mutex);      /* a power of two, at least DIBS__CELLS_FEW */
+    size_t count DIBS__GUARDED_BY(dibs__shard_mutex);             /* of cells */
     const atomic_uint *
         to_wake DIBS__GUARDED_BY(dibs__shard_mutex);                /* on which a thread sleeps that must be woken as
                                                                        soon as the mutex is free (waiters.h); NULL: none */

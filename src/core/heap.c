@@ -1,39 +1,108 @@
+/*
+ * A leftist heap: a leader is due no later than `left` and `right`, and from none
+ * of them is the way to a missing one shorter on the left. So the way along `right`
+ * is never longer than the logarithm of their number, and nothing else is walked.
+ */
 #include "core/heap.h"
-
-#include <stdlib.h>
-
-#define ROOM_FIRST 16
-#define MEMBER UINT32_MAX /* renewal_state.place of a lease that is in a group and is not its leader */
 
 /* ------------------------------------------------------------------ the groups */
 
-static void place(struct dibs__heap *heap, struct dibs__lease *leader, size_t at) DIBS__REQUIRES(dibs__renewals_mutex)
+/* How long the way to a missing one is along `right`; 0: it is missing. */
+static unsigned rank(const struct dibs__lease *leader) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    heap->leaders[at] = leader;
-    leader->renewal_state.place = (uint32_t)at + 1;
+    return leader ? leader->renewal_state.rank : 0;
 }
 
-static int64_t due_at(const struct dibs__heap *heap, size_t at) DIBS__REQUIRES(dibs__renewals_mutex)
+/* False: the rank stays as it was. */
+static bool set_rank(struct dibs__lease *leader) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return heap->leaders[at]->renewal_state.due;
+    struct dibs__lease *left = leader->renewal_state.left, *right = leader->renewal_state.right;
+    unsigned before = rank(leader);
+
+    if (rank(left) < rank(right)) {
+        leader->renewal_state.left = right;
+        leader->renewal_state.right = left;
+    }
+    leader->renewal_state.rank = (uint8_t)(rank(leader->renewal_state.right) + 1);
+    return rank(leader) != before;
 }
 
-/* Puts the group at `at`, or where it belongs from there. */
-static void sift(struct dibs__heap *heap, struct dibs__lease *leader, size_t at) DIBS__REQUIRES(dibs__renewals_mutex)
+/* Two heaps, either of which may be empty, become one. */
+static struct dibs__lease *merge(struct dibs__lease *one, struct dibs__lease *other)
+    DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    DIBS__REQUIRE(at < heap->groups);
-    while (at > 0 && due_at(heap, (at - 1) / 2) > leader->renewal_state.due) {
-        place(heap, heap->leaders[(at - 1) / 2], at);
-        at = (at - 1) / 2;
+    struct dibs__lease *root = NULL, *parent = NULL, **at = &root;
+
+    while (one && other) {
+        struct dibs__lease *first = other->renewal_state.due < one->renewal_state.due ? other : one;
+        other = first == one ? other : one;
+        one = first->renewal_state.right;
+        first->renewal_state.parent = parent;
+        parent = *at = first;
+        at = &first->renewal_state.right;
     }
-    for (size_t child; (child = 2 * at + 1) < heap->groups; at = child) {
-        if (child + 1 < heap->groups && due_at(heap, child + 1) < due_at(heap, child))
-            child++;
-        if (due_at(heap, child) >= leader->renewal_state.due)
-            break;
-        place(heap, heap->leaders[child], at);
-    }
-    place(heap, leader, at);
+    *at = one ? one : other;
+    if (*at)
+        (*at)->renewal_state.parent = parent;
+    for (; parent; parent = parent->renewal_state.parent)
+        set_rank(parent);
+    return root;
+}
+
+/* The other takes the leader's place in the heap; NULL: nothing does. */
+static void replace(struct dibs__heap *heap, const struct dibs__lease *leader, struct dibs__lease *other)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    struct dibs__lease *parent = leader->renewal_state.parent;
+
+    if (!parent)
+        heap->first = other;
+    else if (parent->renewal_state.left == leader)
+        parent->renewal_state.left = other;
+    else
+        parent->renewal_state.right = other;
+    if (other)
+        other->renewal_state.parent = parent;
+}
+
+static void take_out(struct dibs__heap *heap, struct dibs__lease *leader) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    replace(heap, leader, merge(leader->renewal_state.left, leader->renewal_state.right));
+    for (struct dibs__lease *at = leader->renewal_state.parent; at && set_rank(at);)
+        at = at->renewal_state.parent;
+    if (heap->last == leader)
+        heap->last = heap->first;
+}
+
+/* Another lease of the group becomes its leader. */
+static void lead(struct dibs__heap *heap, const struct dibs__lease *leader, struct dibs__lease *next)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    struct dibs__lease *left = leader->renewal_state.left, *right = leader->renewal_state.right;
+
+    replace(heap, leader, next);
+    next->renewal_state.place = DIBS__HEAP_LEADER;
+    next->renewal_state.rank = leader->renewal_state.rank;
+    next->renewal_state.left = left;
+    next->renewal_state.right = right;
+    if (left)
+        left->renewal_state.parent = next;
+    if (right)
+        right->renewal_state.parent = next;
+    if (heap->last == leader)
+        heap->last = next;
+}
+
+struct dibs__lease *dibs__heap_other(const struct dibs__lease *leader)
+{
+    const struct dibs__lease *at = leader, *parent;
+
+    if (at->renewal_state.left) /* without it there is no `right` */
+        return at->renewal_state.left;
+    for (; (parent = at->renewal_state.parent); at = parent)
+        if (parent->renewal_state.left == at && parent->renewal_state.right)
+            return parent->renewal_state.right;
+    return NULL;
 }
 
 /* ------------------------------------------------------------------ the leases */
@@ -43,7 +112,7 @@ static void join(struct dibs__heap *heap, struct dibs__lease *lease, struct dibs
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
     if (beside && dibs__heap_has(beside) && beside->renewal_state.due == lease->renewal_state.due) {
-        lease->renewal_state.place = MEMBER;
+        lease->renewal_state.place = DIBS__HEAP_MEMBER;
         lease->renewal_state.previous = beside;
         lease->renewal_state.next = beside->renewal_state.next;
         beside->renewal_state.next->renewal_state.previous = lease;
@@ -51,54 +120,30 @@ static void join(struct dibs__heap *heap, struct dibs__lease *lease, struct dibs
         return;
     }
     lease->renewal_state.next = lease->renewal_state.previous = lease;
-    heap->groups++;
-    sift(heap, lease, heap->groups - 1);
+    lease->renewal_state.place = DIBS__HEAP_LEADER;
+    lease->renewal_state.rank = 1;
+    lease->renewal_state.left = lease->renewal_state.right = NULL;
+    heap->first = merge(heap->first, lease);
+    heap->last = lease;
 }
 
-/* The lease leaves its group. Where it was the leader, the next one is. */
 static void leave(struct dibs__heap *heap, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     struct dibs__lease *next = lease->renewal_state.next, *previous = lease->renewal_state.previous;
-    uint32_t at = lease->renewal_state.place;
+    bool leads = lease->renewal_state.place == DIBS__HEAP_LEADER;
 
-    lease->renewal_state.place = 0;
-    if (next != lease) {
-        next->renewal_state.previous = previous;
-        previous->renewal_state.next = next;
-        if (at != MEMBER)
-            place(heap, next, at - 1);
-        return;
-    }
-    struct dibs__lease *last = heap->leaders[--heap->groups];
-    if (last != lease)
-        sift(heap, last, at - 1);
-}
-
-bool dibs__heap_reserve(struct dibs__heap *heap)
-{
-    DIBS__REQUIRE(heap->groups <= heap->count && heap->count + heap->reserved <= heap->room);
-    if (heap->count + heap->reserved == heap->room) {
-        size_t room = heap->room ? heap->room * 2 : ROOM_FIRST;
-        struct dibs__lease **leaders = room < MEMBER ? realloc(heap->leaders, room * sizeof *leaders) : NULL;
-        if (!leaders)
-            return false;
-        heap->leaders = leaders;
-        heap->room = room;
-    }
-    heap->reserved++;
-    return true;
-}
-
-void dibs__heap_unreserve(struct dibs__heap *heap)
-{
-    DIBS__REQUIRE(heap->reserved > 0);
-    heap->reserved--;
+    lease->renewal_state.place = DIBS__HEAP_NOWHERE;
+    next->renewal_state.previous = previous;
+    previous->renewal_state.next = next;
+    if (leads && next != lease)
+        lead(heap, lease, next);
+    else if (leads)
+        take_out(heap, lease);
 }
 
 void dibs__heap_add(struct dibs__heap *heap, struct dibs__lease *lease, struct dibs__lease *beside)
 {
-    DIBS__REQUIRE(heap->reserved > 0 && !dibs__heap_has(lease));
-    heap->reserved--;
+    DIBS__REQUIRE(!dibs__heap_has(lease));
     heap->count++;
     join(heap, lease, beside);
 }
@@ -124,27 +169,10 @@ struct dibs__lease *dibs__heap_take_all(struct dibs__heap *heap)
 {
     struct dibs__lease *all = NULL, **end = &all;
 
-    for (struct dibs__lease *lease; (lease = dibs__heap_first(heap)); end = &lease->renewal_state.next) {
+    for (struct dibs__lease *lease; (lease = heap->first); end = &lease->renewal_state.next) {
         dibs__heap_remove(heap, lease);
-        heap->reserved++;
         *end = lease;
     }
     *end = NULL;
     return all;
-}
-
-struct dibs__lease *dibs__heap_first(const struct dibs__heap *heap)
-{
-    return heap->groups > 0 ? heap->leaders[0] : NULL;
-}
-
-struct dibs__lease *dibs__heap_last(const struct dibs__heap *heap)
-{
-    return heap->groups > 0 ? heap->leaders[heap->groups - 1] : NULL;
-}
-
-void dibs__heap_free(struct dibs__heap *heap)
-{
-    free(heap->leaders);
-    *heap = (struct dibs__heap){0};
 }

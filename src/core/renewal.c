@@ -65,21 +65,6 @@ void dibs__renewals_each(struct dibs__renewals *r, dibs__each_fn *fn)
 
 /* ------------------------------------------------------ for the holding threads */
 
-bool dibs__renewals_reserve(struct dibs__renewals *r)
-{
-    dibs__renewals_mutex_lock(&r->mutex);
-    bool reserved = dibs__heap_reserve(&r->heap);
-    dibs__renewals_mutex_unlock(&r->mutex);
-    return reserved;
-}
-
-void dibs__renewals_unreserve(struct dibs__renewals *r)
-{
-    dibs__renewals_mutex_lock(&r->mutex);
-    dibs__heap_unreserve(&r->heap);
-    dibs__renewals_mutex_unlock(&r->mutex);
-}
-
 /* Where another server answers now than the one that confirmed the lease, the lease must be renewed at once. */
 static void doubt(const struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -97,7 +82,7 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     dibs__renewal_state_watch(lease, dibs__renewals_first_watch(r, lease->granted_at));
     DIBS__REQUIRE(!lease->renewal_state.listed);
     lease->renewal_state.listed = true;
-    struct dibs__lease *beside = dibs__heap_last(&r->heap);
+    struct dibs__lease *beside = r->heap.last;
     lease->renewal_state.due = dibs__renewal_state_plan(lease, dibs__heap_due(beside));
     dibs__heap_add(&r->heap, lease, beside);
     dibs__scheduler_wake_by(r->config.scheduler, lease->renewal_state.due);
@@ -134,7 +119,7 @@ bool dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
 struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    struct dibs__lease *lease = r->ended ? r->ended : dibs__heap_first(&r->heap);
+    struct dibs__lease *lease = r->ended ? r->ended : r->heap.first;
     if (lease)
         take_out(r, lease);
     dibs__renewals_mutex_unlock(&r->mutex);
@@ -245,8 +230,8 @@ void dibs__renewals_count(struct dibs__renewals *r, struct dibs__renewals_counts
     out->leases = r->heap.count;
     out->reentered = atomic_load_explicit(r->config.reentered, memory_order_relaxed);
     out->retaken = atomic_load_explicit(r->config.retaken, memory_order_relaxed);
-    for (size_t i = 0; i < r->heap.groups; i++)
-        count_in(r->heap.leaders[i], out);
+    for (struct dibs__lease *leader = r->heap.first; leader; leader = dibs__heap_other(leader))
+        count_in(leader, out);
     if (r->ended)
         count_in(r->ended, out);
     dibs__renewals_mutex_unlock(&r->mutex);
@@ -288,9 +273,6 @@ void dibs__renewals_free(struct dibs__renewals *r)
 {
     if (!r)
         return;
-    dibs__renewals_mutex_lock(&r->mutex);
-    dibs__heap_free(&r->heap);
-    dibs__renewals_mutex_unlock(&r->mutex);
     pthread_cond_destroy(&r->changed);
     dibs__mutex_destroy(&r->mutex);
     free(r);

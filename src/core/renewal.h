@@ -46,14 +46,6 @@ void dibs__renewals_set_store(struct dibs__renewals *renewals, struct dibs__stor
 /* What the scheduler polls. */
 struct dibs__polled dibs__renewals_polled(struct dibs__renewals *renewals);
 
-/*
- * Room for one more lease, before the store is asked for it: what was granted
- * must not be refused. False: no memory. Each room is used by dibs__renewals_add
- * or returned by dibs__renewals_unreserve.
- */
-bool dibs__renewals_reserve(struct dibs__renewals *renewals);
-void dibs__renewals_unreserve(struct dibs__renewals *renewals);
-
 /* Keeps a lease alive that was granted to a request which was about to be sent at proof. Takes a reference. store
  * state: what the store notes with the lease. */
 void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,

@@ -154,14 +154,14 @@ static void collect(struct dibs__renewals *r, struct round *round)
     round->sent = round->watch = NULL;
     dibs__renewals_mutex_lock(&r->mutex);
     for (size_t i = 0; i < DIBS__BATCH_MAX; i++) {
-        lease = dibs__heap_first(&r->heap);
+        lease = r->heap.first;
         if (!lease || !is_due(r, round, lease, now))
             break;
         look_at(r, round, lease, now);
     }
     if (round->watch && r->watching == DIBS__WATCHING_UNKNOWN)
         r->watching = DIBS__WATCHING_OFF; /* the store says when it is on */
-    round->more = dibs__heap_due(dibs__heap_first(&r->heap)) <= now;
+    round->more = dibs__heap_due(r->heap.first) <= now;
     memcpy(round->why, r->last_failure.detail, sizeof round->why);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
@@ -192,7 +192,7 @@ size_t dibs__renewals_interest(void *context, struct pollfd *fds, int64_t *deadl
 
     (void)fds;
     dibs__renewals_mutex_lock(&r->mutex);
-    *deadline = dibs__heap_due(dibs__heap_first(&r->heap));
+    *deadline = dibs__heap_due(r->heap.first);
     dibs__renewals_mutex_unlock(&r->mutex);
     return 0;
 }

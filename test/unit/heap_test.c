@@ -5,6 +5,7 @@
 #include "support/test.h"
 
 #define COUNT 500
+#define MOST_ALONG_RIGHT 8 /* the logarithm of COUNT */
 
 static struct dibs__lease *leases[COUNT];
 
@@ -36,7 +37,7 @@ static size_t expect_order(struct dibs__heap *heap)
     int64_t last = INT64_MIN;
     size_t count = 0;
 
-    for (struct dibs__lease *lease; (lease = dibs__heap_first(heap)); count++) {
+    for (struct dibs__lease *lease; (lease = heap->first); count++) {
         assert_true(lease->renewal_state.due >= last);
         assert_true(dibs__heap_has(lease));
         last = lease->renewal_state.due;
@@ -46,11 +47,32 @@ static size_t expect_order(struct dibs__heap *heap)
     return count;
 }
 
+/* Each leader comes once. */
+static size_t groups_of(const struct dibs__heap *heap)
+{
+    size_t groups = 0;
+
+    for (const struct dibs__lease *leader = heap->first; leader; leader = dibs__heap_other(leader)) {
+        assert_int_equal(leader->renewal_state.place, DIBS__HEAP_LEADER);
+        groups++;
+    }
+    return groups;
+}
+
+/* How many leases are looked at where one is added behind all others. */
+static size_t way_along_right(const struct dibs__heap *heap)
+{
+    size_t way = 0;
+
+    for (const struct dibs__lease *leader = heap->first; leader; leader = leader->renewal_state.right)
+        way++;
+    return way;
+}
+
 static void fill(struct dibs__heap *heap, unsigned *seed)
 {
     for (size_t i = 0; i < COUNT; i++) {
         leases[i]->renewal_state.due = next(seed) % 1000;
-        assert_true(dibs__heap_reserve(heap));
         dibs__heap_add(heap, leases[i], NULL);
     }
 }
@@ -61,10 +83,9 @@ static void the_heap_gives_the_earliest_first(void **state)
     unsigned seed = 1;
 
     (void)state;
-    assert_null(dibs__heap_first(&heap));
+    assert_null(heap.first);
     fill(&heap, &seed);
     assert_int_equal(expect_order(&heap), COUNT);
-    dibs__heap_free(&heap);
 }
 
 /* To a earlier time and to a later one, the first and the last too. */
@@ -76,11 +97,11 @@ static void a_lease_may_become_due_at_another_time(void **state)
     (void)state;
     fill(&heap, &seed);
     for (size_t i = 0; i < 4 * COUNT; i++) {
-        struct dibs__lease *lease = i % 5 ? leases[next(&seed) % COUNT] : dibs__heap_first(&heap);
+        struct dibs__lease *lease = i % 5 ? leases[next(&seed) % COUNT] : heap.first;
         dibs__heap_move(&heap, lease, next(&seed) % 1000, NULL);
+        assert_in_range(way_along_right(&heap), 1, MOST_ALONG_RIGHT);
     }
     assert_int_equal(expect_order(&heap), COUNT);
-    dibs__heap_free(&heap);
 }
 
 static void any_lease_may_be_removed(void **state)
@@ -93,7 +114,6 @@ static void any_lease_may_be_removed(void **state)
     for (size_t i = 0; i < COUNT; i += 3)
         dibs__heap_remove(&heap, leases[i]);
     assert_int_equal(expect_order(&heap), COUNT - (COUNT + 2) / 3);
-    dibs__heap_free(&heap);
 }
 
 /* Leases that are added as due together take one place in the heap, and come out in the same order. */
@@ -104,17 +124,15 @@ static void leases_due_together_are_one_entry(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT; i++) {
         leases[i]->renewal_state.due = (int64_t)(i / 100);
-        assert_true(dibs__heap_reserve(&heap));
         dibs__heap_add(&heap, leases[i], i > 0 ? leases[i - 1] : NULL);
     }
-    assert_int_equal(heap.groups, COUNT / 100);
+    assert_int_equal(groups_of(&heap), COUNT / 100);
     assert_int_equal(heap.count, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
-        assert_ptr_equal(dibs__heap_first(&heap), leases[i]);
+        assert_ptr_equal(heap.first, leases[i]);
         dibs__heap_remove(&heap, leases[i]);
     }
-    assert_null(dibs__heap_first(&heap));
-    dibs__heap_free(&heap);
+    assert_null(heap.first);
 }
 
 /* The first of a group leaves it, others leave and join, in any order. */
@@ -130,10 +148,9 @@ static void a_lease_may_go_from_group_to_group(void **state)
         if (beside != lease)
             dibs__heap_move(&heap, lease, i % 3 ? beside->renewal_state.due : next(&seed) % 1000, beside);
     }
-    assert_in_range(heap.groups, 1, COUNT - 1);
+    assert_in_range(groups_of(&heap), 1, COUNT - 1);
     assert_int_equal(expect_order(&heap), COUNT);
-    assert_int_equal(heap.groups, 0);
-    dibs__heap_free(&heap);
+    assert_null(heap.last);
 }
 
 static void all_leases_come_out_in_order_and_may_go_back(void **state)
@@ -153,9 +170,7 @@ static void all_leases_come_out_in_order_and_may_go_back(void **state)
         dibs__heap_add(&heap, lease, NULL);
     }
     assert_int_equal(count, COUNT);
-    assert_int_equal(heap.reserved, 0);
     assert_int_equal(expect_order(&heap), COUNT);
-    dibs__heap_free(&heap);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

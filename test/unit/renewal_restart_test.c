@@ -315,7 +315,6 @@ static void a_lease_of_the_server_being_asked_is_renewed_in_its_time(void **stat
         unsigned before = renewals(s);
         lease->asked_ms = LEASE;
         atomic_store(&lease->deadline, moved_clock_now(&s->clock) + believed(LEASE));
-        assert_true(dibs__renewals_reserve(r));
         const struct dibs__lease_store_state store_state = {.words = {rows[i].server}};
         dibs__renewals_add(r, lease, LEASE, moved_clock_now(&s->clock), &store_state);
         stage_settle(s);

@@ -236,33 +236,6 @@ static void a_nested_pair_asks_for_no_memory(void **state)
     dibs_close(rt);
 }
 
-/* Room that was reserved for a lease, and given up, is used for the next lease. */
-static void reserved_memory_given_up_is_used_again(void **state)
-{
-    atomic_uint_fast64_t counter = 0;
-    const struct dibs__renewal_config config = {.clock = &dibs__system_clock,
-                                                .renewed = &counter,
-                                                .failed = &counter,
-                                                .reentered = &counter,
-                                                .retaken = &counter};
-    struct dibs__renewals *r = dibs__renewals_new(&config);
-
-    (void)state;
-    assert_non_null(r);
-    assert_true(dibs__renewals_reserve(r));
-    dibs__renewals_unreserve(r);
-    fails_here = true;
-    atomic_store(&fail_at, 1);
-    for (int i = 0; i < 10000; i++) {
-        assert_true(dibs__renewals_reserve(r));
-        dibs__renewals_unreserve(r);
-    }
-    assert_int_equal(atomic_load(&fail_at), 1); /* no memory was asked for */
-    atomic_store(&fail_at, 0);
-    fails_here = false;
-    dibs__renewals_free(r);
-}
-
 /* A thread that can't reach the store has no memory to note that for the others: they know nothing of the outage. */
 static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **state)
 {
@@ -306,7 +279,6 @@ int main(void)
         cmocka_unit_test(an_unlock_for_another_needs_no_memory),
         cmocka_unit_test(names_that_come_and_go_leave_nothing),
         cmocka_unit_test(a_nested_pair_asks_for_no_memory),
-        cmocka_unit_test(reserved_memory_given_up_is_used_again),
         cmocka_unit_test(an_outage_without_memory_to_note_it_stays_unknown_to_others),
     };
 
