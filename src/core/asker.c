@@ -53,34 +53,18 @@ void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lea
 
 void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const struct dibs__token *token)
 {
-    struct dibs__shard *shard = cell->shard;
-
-    dibs__shard_mutex_lock(&shard->mutex);
+    dibs__shard_mutex_lock(&cell->shard->mutex);
     DIBS__REQUIRE(lease->listing.at && lease->asker);
-    dibs__tokens_take_out(&shard->tokens, lease);
     lease->token = *token;
-    dibs__tokens_put(&shard->tokens, lease);
     lease->asker->push = (struct dibs__push){.fence = 0};
-    dibs__shard_mutex_unlock(&shard->mutex);
-}
-
-struct dibs__asker *dibs__asker_detach(struct dibs__shard *shard, struct dibs__lease *lease)
-{
-    struct dibs__asker *asker = lease->asker;
-
-    dibs__shard_mutex_held(&shard->mutex);
-    DIBS__REQUIRE(!asker || !asker->wait_event);
-    if (asker && lease->listing.at)
-        dibs__tokens_take_out(&shard->tokens, lease);
-    lease->asker = NULL;
-    return asker;
+    dibs__shard_mutex_unlock(&cell->shard->mutex);
 }
 
 void dibs__asker_end_fair(struct dibs__cells *cells, struct dibs__lease *lease)
 {
-    uint64_t hash;
-    struct dibs__shard *shard = dibs__cells_lock_shard(cells, lease->name, lease->name_size, &hash);
-    struct dibs__asker *asker = dibs__asker_detach(shard, lease);
+    struct dibs__shard *shard;
+    struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
+    struct dibs__asker *asker = dibs__cell_take_asker(cell, lease);
 
     DIBS__REQUIRE(lease->fair);
     dibs__shard_mutex_unlock(&shard->mutex);
@@ -239,42 +223,35 @@ bool dibs__asker_expect_change(struct dibs__cell *cell, struct dibs__lease *leas
 
 /* ------------------------------------------------------- what the store says */
 
-/* The lease of that name and token which threads here ask for or hold; NULL: there is none. */
-static struct dibs__lease *find_lease(struct dibs__shard *shard, uint64_t hash, const char *name, uint64_t sequence)
-    DIBS__REQUIRES(dibs__shard_mutex)
+static struct dibs__lease *find_in(struct dibs__lease *list, uint64_t sequence) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    struct dibs__lease *lease = dibs__tokens_find(&shard->tokens, sequence);
-
-    if (lease)
-        return strcmp(lease->name, name) == 0 ? lease : NULL;
-    struct dibs__cell *cell = dibs__shard_find(shard, hash, name, strlen(name));
-    for (lease = cell ? cell->leases : NULL; lease && lease->token.sequence != sequence;)
-        lease = lease->listing.next;
-    return lease;
+    while (list && list->token.sequence != sequence)
+        list = list->listing.next;
+    return list;
 }
 
 struct dibs__lease *dibs__cells_lock_token(struct dibs__cells *cells, const char *name, const char *token,
                                            struct dibs__shard **shard, struct dibs__cell **cell)
 {
     size_t size = strlen(name);
-    uint64_t hash, sequence = 0;
-    bool is_ours = dibs__token_sequence(token, &sequence);
+    uint64_t hash, sequence;
 
     *shard = dibs__cells_lock_shard(cells, name, size, &hash);
     *cell = dibs__shard_find(*shard, hash, name, size);
-    return is_ours ? find_lease(*shard, hash, name, sequence) : NULL;
+    if (!*cell || !dibs__token_sequence(token, &sequence))
+        return NULL;
+    struct dibs__lease *asked = find_in((*cell)->asked, sequence);
+    return asked ? asked : find_in((*cell)->granted, sequence);
 }
 
 bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant)
 {
-    uint64_t hash, sequence;
-
-    if (!dibs__token_sequence(grant->token, &sequence))
-        return false;
-    struct dibs__shard *shard = dibs__cells_lock_shard(cells, grant->name, strlen(grant->name), &hash);
-    struct dibs__lease *lease = find_lease(shard, hash, grant->name, sequence);
+    struct dibs__shard *shard;
+    struct dibs__cell *cell;
+    struct dibs__lease *lease = dibs__cells_lock_token(cells, grant->name, grant->token, &shard, &cell);
 
     if (lease && lease->asker) {
+        dibs__cell_list_last(cell, lease);
         if (grant->fence == 0)
             lease->asker->hinted = true;
         else
@@ -286,19 +263,16 @@ bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant
     return lease != NULL;
 }
 
-/* What a change of the lock means for one lease of its cell. True: the lease is held. */
-static bool tell_of_change(struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex)
-{
-    struct dibs__asker *asker = lease->asker;
+/* Why all that wait are woken. */
+enum reason { CHANGED, ASK_AGAIN, CLOSING };
 
-    if (!asker)
-        return true;
-    if (!asker->expects)
-        return false;
-    asker->changed = asker->told = true;
+static void wake_asker(struct dibs__asker *asker, enum reason reason) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    asker->changed = asker->changed || reason != CLOSING;
+    asker->told = asker->told || reason == CHANGED;
+    asker->hinted = asker->hinted || reason == ASK_AGAIN;
     if (asker->wait_event)
         dibs__wait_event_wake(asker->wait_event);
-    return false;
 }
 
 size_t dibs__cells_changed(struct dibs__cells *cells, const char *name, struct dibs__lease *held[DIBS__HELD_MOST])
@@ -308,9 +282,10 @@ size_t dibs__cells_changed(struct dibs__cells *cells, const char *name, struct d
     struct dibs__shard *shard = dibs__cells_lock_shard(cells, name, size, &hash);
     struct dibs__cell *cell = dibs__shard_find(shard, hash, name, size);
 
-    for (struct dibs__lease *lease = cell ? cell->leases : NULL; lease; lease = lease->listing.next) {
-        if (!tell_of_change(lease))
-            continue;
+    for (struct dibs__lease *lease = cell ? cell->asked : NULL; lease; lease = lease->listing.next)
+        if (lease->asker->expects)
+            wake_asker(lease->asker, CHANGED);
+    for (struct dibs__lease *lease = cell ? cell->granted : NULL; lease; lease = lease->listing.next) {
         if (count < DIBS__HELD_MOST) {
             dibs__lease_ref(lease);
             held[count] = lease;
@@ -327,26 +302,10 @@ static void wake_waiters(struct dibs__shard *shard, const struct dibs__queue *qu
         dibs__waiters_wake(shard, at);
 }
 
-/* Why all that wait are woken. */
-enum reason { CHANGED, ASK_AGAIN, CLOSING };
-
-static void wake_askers(struct dibs__cell *cell, enum reason reason) DIBS__REQUIRES(dibs__shard_mutex)
-{
-    for (struct dibs__lease *lease = cell->leases; lease; lease = lease->listing.next) {
-        struct dibs__asker *asker = lease->asker;
-        if (!asker)
-            continue;
-        asker->changed = asker->changed || reason != CLOSING;
-        asker->told = asker->told || reason == CHANGED;
-        asker->hinted = asker->hinted || reason == ASK_AGAIN;
-        if (asker->wait_event)
-            dibs__wait_event_wake(asker->wait_event);
-    }
-}
-
 static void wake_cell(struct dibs__cell *cell, enum reason reason) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    wake_askers(cell, reason);
+    for (struct dibs__lease *lease = cell->asked; lease; lease = lease->listing.next)
+        wake_asker(lease->asker, reason);
     if (reason != CLOSING)
         return;
     wake_waiters(cell->shard, &cell->waiters);

@@ -64,10 +64,6 @@ void dibs__asker_end_fair(struct dibs__cells *cells, struct dibs__lease *lease);
 /* A fair or shared lease is not asked for any more, and was not granted. */
 void dibs__asker_give_up_fair(struct dibs__cell *cell, struct dibs__lease *lease);
 
-/* The lease is granted: its asker, for the caller to free once the mutex is unlocked. NULL: it has none any more. */
-struct dibs__asker *dibs__asker_detach(struct dibs__shard *shard, struct dibs__lease *lease)
-    DIBS__REQUIRES(dibs__shard_mutex);
-
 /*
  * The store granted a lease by itself: notes that, and wakes the thread that asks
  * for it. False: no thread here asks for that token or holds its lease.

@@ -54,6 +54,7 @@ static struct dibs__cell *add(struct dibs__shard *shard, uint64_t hash, const ch
     cell->shard = shard;
     cell->hash = (uint32_t)hash;
     cell->name_size = (uint16_t)name_size;
+    cell->asked_end = &cell->asked;
     memcpy(cell->name, name, name_size);
     cell->next = shard->buckets[hash & (shard->bucket_count - 1)];
     shard->buckets[hash & (shard->bucket_count - 1)] = cell;
@@ -85,8 +86,8 @@ struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t h
 void dibs__cell_drop_if_unused(struct dibs__cell *cell)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(!dibs__cell_is_held(cell) || cell->leases);
-    if (cell->state == DIBS__CELL_FREE && !cell->leases && !cell->waiters.first && !cell->tries.first)
+    DIBS__REQUIRE(!dibs__cell_is_held(cell) || cell->granted);
+    if (cell->state == DIBS__CELL_FREE && !cell->asked && !cell->granted && !cell->waiters.first && !cell->tries.first)
         remove_cell(cell);
 }
 
@@ -112,36 +113,71 @@ struct dibs__cell *dibs__cells_lock_cell(struct dibs__cells *cells, const struct
 
 /* -------------------------------------------------------- the leases of a cell */
 
+static void insert(struct dibs__lease **at, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    lease->listing.next = *at;
+    lease->listing.at = at;
+    if (*at)
+        (*at)->listing.at = &lease->listing.next;
+    *at = lease;
+}
+
+static void take_out(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__lease *next = lease->listing.next, **at = lease->listing.at;
+
+    *at = next;
+    if (next)
+        next->listing.at = at;
+    else if (lease->asker)
+        cell->asked_end = at;
+    lease->listing.at = NULL;
+}
+
 void dibs__cell_list(struct dibs__cell *cell, struct dibs__lease *lease)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
     DIBS__REQUIRE(!lease->listing.at && lease->asker);
     dibs__lease_ref(lease);
-    lease->listing.next = cell->leases;
-    lease->listing.at = &cell->leases;
-    if (cell->leases)
-        cell->leases->listing.at = &lease->listing.next;
-    cell->leases = lease;
-    dibs__tokens_put(&cell->shard->tokens, lease);
+    insert(cell->asked_end, lease);
+    cell->asked_end = &lease->listing.next;
+}
+
+void dibs__cell_list_last(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(lease->listing.at && lease->asker);
+    take_out(cell, lease);
+    insert(cell->asked_end, lease);
+    cell->asked_end = &lease->listing.next;
+}
+
+struct dibs__asker *dibs__cell_take_asker(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    struct dibs__asker *asker = lease->asker;
+
+    DIBS__REQUIRE(!asker || !asker->wait_event);
+    if (!asker || !lease->listing.at) {
+        lease->asker = NULL;
+        return asker;
+    }
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    take_out(cell, lease);
+    lease->asker = NULL;
+    insert(&cell->granted, lease);
+    return asker;
 }
 
 void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease)
 {
-    struct dibs__lease *next = lease->listing.next, **at = lease->listing.at;
-
     dibs__shard_mutex_held(&cell->shard->mutex);
-    if (!at)
+    if (!lease->listing.at)
         return;
-    *at = next;
-    if (next)
-        next->listing.at = at;
-    lease->listing.at = NULL;
+    take_out(cell, lease);
     if (atomic_load_explicit(&lease->keeping.look_at, memory_order_relaxed) != DIBS__NEVER) {
         atomic_store(&lease->keeping.look_at, DIBS__NEVER);
         cell->shard->looked_at--;
     }
-    if (lease->asker)
-        dibs__tokens_take_out(&cell->shard->tokens, lease);
     dibs__lease_unref(lease);
 }
 
@@ -186,8 +222,10 @@ static void empty(struct dibs__shard *shard) DIBS__REQUIRES(dibs__shard_mutex)
             bucket++;
         struct dibs__cell *cell = shard->buckets[bucket];
         DIBS__REQUIRE(!cell->waiters.first && !cell->tries.first);
-        while (cell->leases) /* NOLINT(clang-analyzer-unix.Malloc): remove_cell took it out of its bucket */
-            dibs__cell_unlist(cell, cell->leases);
+        while (cell->asked) /* NOLINT(clang-analyzer-unix.Malloc): remove_cell took it out of its bucket */
+            dibs__cell_unlist(cell, cell->asked);
+        while (cell->granted)
+            dibs__cell_unlist(cell, cell->granted);
         remove_cell(cell);
     }
     if (shard->buckets != shard->few)

@@ -13,17 +13,17 @@
  * called while it is held. What a thread waits for stands in turn.c and asker.c.
  *
  * All leases that threads here ask the store for or hold are listed in their
- * cell, the fair ones too, and in the shard by their tokens while they are asked
- * for: so a grant that the store makes by itself finds its attempt, or is known to
- * be of a lease that is held already. A cell with no turn, no lease and no
- * waiter is removed.
+ * cell, the fair ones too: so a grant that the store makes by itself finds its
+ * attempt, or is known to be of a lease that is held already. Those that are asked
+ * for stand in the order in which that began, those with a grant last: so the next
+ * one that the store grants is mostly the first. A cell with no turn, no lease and
+ * no waiter is removed.
  */
 #ifndef DIBS_CORE_CELLS_H
 #define DIBS_CORE_CELLS_H
 
 #include "core/lease.h"
 #include "core/queue.h"
-#include "core/tokens.h"
 
 #define DIBS__SHARDS 64
 
@@ -45,18 +45,20 @@ enum dibs__cell_state {
 };
 
 struct dibs__cell {
-    struct dibs__cell *next DIBS__GUARDED_BY(dibs__shard_mutex);    /* in the shard's bucket */
-    struct dibs__shard *shard;                                      /* read-only */
-    uint32_t hash;                                                  /* read-only; the low bits of the name's */
-    uint16_t name_size;                                             /* read-only */
-    uint8_t state DIBS__GUARDED_BY(dibs__shard_mutex);              /* a dibs__cell_state */
-    bool said_taken DIBS__GUARDED_BY(dibs__shard_mutex);            /* the store told the thread with the turn so */
-    struct dibs__lease *lease DIBS__GUARDED_BY(dibs__shard_mutex);  /* one of `leases`. HELD, PARKED, KEPT: that one.
-                                                                       ASKED:  for which the thread with the turn sleeps,
-                                                                       NULL:  that thread is awake. FREE: NULL */
-    struct dibs__lease *leases DIBS__GUARDED_BY(dibs__shard_mutex); /* each with a reference */
-    struct dibs__queue waiters DIBS__GUARDED_BY(dibs__shard_mutex); /* that wait for the name */
-    struct dibs__queue tries DIBS__GUARDED_BY(dibs__shard_mutex);   /* with one try (turn.c) */
+    struct dibs__cell *next DIBS__GUARDED_BY(dibs__shard_mutex);   /* in the shard's bucket */
+    struct dibs__shard *shard;                                     /* read-only */
+    uint32_t hash;                                                 /* read-only; the low bits of the name's */
+    uint16_t name_size;                                            /* read-only */
+    uint8_t state DIBS__GUARDED_BY(dibs__shard_mutex);             /* a dibs__cell_state */
+    bool said_taken DIBS__GUARDED_BY(dibs__shard_mutex);           /* the store told the thread with the turn so */
+    struct dibs__lease *lease DIBS__GUARDED_BY(dibs__shard_mutex); /* HELD, PARKED, KEPT: that one, of `granted`.
+                                                                      ASKED: of `asked`, for which the thread with the
+                                                                      turn sleeps; NULL: it is awake. FREE: NULL */
+    struct dibs__lease *asked DIBS__GUARDED_BY(dibs__shard_mutex); /* that have an asker; each with a reference */
+    struct dibs__lease **asked_end DIBS__GUARDED_BY(dibs__shard_mutex);
+    struct dibs__lease *granted DIBS__GUARDED_BY(dibs__shard_mutex);      /* that have none; each with a reference */
+    struct dibs__queue waiters DIBS__GUARDED_BY(dibs__shard_mutex);       /* that wait for the name */
+    struct dibs__queue tries DIBS__GUARDED_BY(dibs__shard_mutex);         /* with one try (turn.c) */
     struct dibs__long_outage *outage DIBS__GUARDED_BY(dibs__shard_mutex); /* that the thread with the turn rides out */
     char name[];                                                          /* read-only; without a NUL */
 };
@@ -79,7 +81,6 @@ struct dibs__shard {
     const atomic_uint *
         to_wake DIBS__GUARDED_BY(dibs__shard_mutex);                /* on which a thread sleeps that must be woken as
                                                                        soon as the mutex is free (waiters.h); NULL: none */
-    struct dibs__tokens tokens DIBS__GUARDED_BY(dibs__shard_mutex); /* of the leases in its cells that have an asker */
     struct dibs__habit *habits DIBS__GUARDED_BY(dibs__shard_mutex); /* of the names that fall to it (kept.h); NULL: no
                                                                        lease is kept */
     size_t looked_at DIBS__GUARDED_BY(dibs__shard_mutex);           /* leases whose keeping has a time in look_at */
@@ -110,10 +111,17 @@ struct dibs__cell *dibs__shard_find(struct dibs__shard *shard, uint64_t hash, co
 struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
     DIBS__REQUIRES(dibs__shard_mutex);
 
-/* Lists the lease, which has an asker, in its cell, which takes a reference, and by its token. */
+/* Lists the lease, which has an asker, in its cell, which takes a reference. */
 void dibs__cell_list(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 
-/* Takes the lease off these lists, where it stands there. The cell may be unused afterwards. */
+/* The lease, which has an asker, was told of: so the next of which the store tells stands in front of it. */
+void dibs__cell_list_last(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
+
+/* The lease is granted, and has no asker from now on: for the caller to free once the mutex is unlocked. */
+struct dibs__asker *dibs__cell_take_asker(struct dibs__cell *cell, struct dibs__lease *lease)
+    DIBS__REQUIRES(dibs__shard_mutex);
+
+/* Takes the lease out of the list in which it stands, if it is listed. The cell may be unused afterwards. */
 void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 
 /* Removes the cell if it has no turn, no lease and no waiter. */

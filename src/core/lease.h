@@ -59,9 +59,7 @@ struct dibs__asker {
     struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);    /* not looked at yet */
     struct dibs__wait_event *wait_event DIBS__GUARDED_BY(dibs__shard_mutex); /* of the thread; NULL: it is awake */
     int64_t ask_by DIBS__GUARDED_BY(dibs__shard_mutex); /* when the thread asks again; only with `wait_event` */
-    struct dibs__lease *chain DIBS__GUARDED_BY(dibs__shard_mutex); /* the next one whose token falls to the same bucket
-                                                                      (tokens.h) */
-    char token[];                                                  /* the asking thread's: the text of the token */
+    char token[];                                       /* the asking thread's: the text of the token */
 };
 
 /* Where a lease is listed in its cell while threads of this process ask for it or hold it. */

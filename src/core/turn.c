@@ -234,7 +234,7 @@ void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
 
     dibs__shard_mutex_lock(&shard->mutex);
     DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease && !lease->fair);
-    struct dibs__asker *asker = dibs__asker_detach(shard, lease);
+    struct dibs__asker *asker = dibs__cell_take_asker(cell, lease);
     dibs__waiters_note_outage(cell, NULL, 0);
     cell->said_taken = false;
     dibs__waiters_fail_tries(cell, NULL);

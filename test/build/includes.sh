@@ -121,7 +121,7 @@ tap 'an include to the left is noticed' notices has_one_direction base/error.h '
 tap 'so is one of a folder that is not in the row' notices has_one_direction net/socket.c '<stdio.h>'
 tap 'so is the inside of the library in the command' notices has_one_direction cli/main.c '"core/lease.h"'
 tap 'so is the command in the library' notices has_one_direction core/lease.c '"cli/cli.h"'
-tap 'so is a name that is relative to the file' notices names_files_from_the_top core/lease.h '"tokens.h"'
+tap 'so is a name that is relative to the file' notices names_files_from_the_top core/lease.h '"token.h"'
 tap 'so is a circle of headers' notices has_no_circle_of_headers base/error.h '"base/circle.h"' base/circle.h '"base/error.h"'
 tap 'so is one through sources' notices has_no_circle_of_modules core/lease.c '"core/asker.h"'
 tap 'so is one through what the files of a module share' notices has_no_circle_of_modules \

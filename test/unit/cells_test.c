@@ -1,4 +1,5 @@
 /* The cells alone: how they come and go, and a lease that is lost before its cell knows. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -158,6 +159,46 @@ static void a_free_turn_follows_no_outage(void **state)
     dibs__cells_free(cells);
 }
 
+static bool push(struct dibs__cells *cells, const struct dibs__lease *lease, uint64_t fence)
+{
+    char token[DIBS__TOKEN_MAX];
+    const struct dibs__grant grant = {.name = "a", .token = token, .number = 1, .fence = fence};
+
+    snprintf(token, sizeof token, "dibs:label:host:1:2:0:%" PRIx64, lease->token.sequence);
+    return dibs__cells_push(cells, &grant);
+}
+
+/* In any order, whichever were granted or have another token by then; not one that is asked for no more. */
+static void a_push_finds_its_attempt(void **state)
+{
+    enum { COUNT = 40 };
+    stage *s = *state;
+    atomic_bool closing = false;
+    struct dibs__cells *cells = dibs__cells_new(&s->clock.clock, &closing, 0);
+    struct dibs__lease *leases[COUNT];
+    struct dibs__cell *cell = NULL;
+
+    for (size_t i = 0; i < COUNT; i++) {
+        leases[i] = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
+        leases[i]->fair = true;
+        leases[i]->token.sequence = i;
+        cell = dibs__asker_begin_fair(cells, leases[i]);
+    }
+    dibs__asker_set_token(cell, leases[COUNT - 1], &(struct dibs__token){.sequence = 2 * COUNT});
+    dibs__asker_end_fair(cells, leases[COUNT - 2]);
+    dibs__asker_give_up_fair(cell, leases[COUNT - 3]);
+    for (size_t i = 0; i < COUNT; i++) {
+        struct dibs__lease *lease = leases[i * 7 % COUNT];
+        assert_int_equal(push(cells, lease, i + 1), lease != leases[COUNT - 3]);
+        if (lease->asker && lease != leases[COUNT - 3])
+            assert_int_equal(lease->asker->push.fence, i + 1);
+    }
+    assert_false(push(cells, &(struct dibs__lease){.token.sequence = COUNT - 1}, 1)); /* an old token */
+    dibs__cells_free(cells);
+    for (size_t i = 0; i < COUNT; i++)
+        dibs__lease_unref(leases[i]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
 
 int main(void)
@@ -167,6 +208,7 @@ int main(void)
         TEST(an_unreported_loss_keeps_nobody_waiting),
         TEST(cells_come_and_go_with_their_names),
         TEST(a_free_turn_follows_no_outage),
+        TEST(a_push_finds_its_attempt),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
