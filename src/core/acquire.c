@@ -118,15 +118,15 @@ static void prepare_ask(struct dibs__acquire *acquire)
 {
     struct dibs__asker *asker = asker_of(acquire);
     int64_t now = dibs__core_now(acquire->core);
-    int64_t deadline = acquire->limit > 0 ? dibs__after_ms(now, acquire->core->config.settings->command_timeout_ms)
-                                          : acquire->try_until;
+    int64_t deadline = acquire->wait_until > 0 ? dibs__after_ms(now, acquire->core->config.settings->command_timeout_ms)
+                                               : acquire->try_until;
 
-    asker->grace = acquire->limit > 0 && acquire->limit != DIBS__NEVER
-                       ? dibs__after_ms(acquire->limit > now ? acquire->limit : now, GRACE_MS)
+    asker->grace = acquire->wait_until > 0 && acquire->wait_until != DIBS__NEVER
+                       ? dibs__after_ms(acquire->wait_until > now ? acquire->wait_until : now, GRACE_MS)
                        : DIBS__NEVER;
     if (asker->grace >= deadline)
         asker->grace = DIBS__NEVER;
-    asker->attempt.wait = acquire->limit > 0;
+    asker->attempt.wait = acquire->wait_until > 0;
     asker->ask = dibs__op_ask(&asker->attempt, &asker->answer, deadline < asker->grace ? deadline : asker->grace);
 }
 
@@ -212,7 +212,7 @@ static bool ride_out(struct dibs__acquire *acquire, int64_t *until)
         acquire->learned = DIBS__LEARNED_OUTAGE;
         return false;
     }
-    if (now >= acquire->limit)
+    if (now >= acquire->wait_until)
         return false;
     *until = dibs__outage_budget_next_ask(&acquire->budget, now);
     return true;
@@ -264,8 +264,8 @@ static struct dibs__sleep sleep_of(struct dibs__acquire *acquire, int64_t until)
     const struct dibs__outage_budget *budget = &acquire->budget;
     bool meets_outage = budget->in_outage || dibs__outage_budget_lacks_replicas(budget, dibs__core_now(acquire->core));
 
-    DIBS__REQUIRE(acquire->limit > 0);
-    return (struct dibs__sleep){.deadline = until < acquire->limit ? until : acquire->limit,
+    DIBS__REQUIRE(acquire->wait_until > 0);
+    return (struct dibs__sleep){.deadline = until < acquire->wait_until ? until : acquire->wait_until,
                                 .wait_event = &acquire->wait_event,
                                 .store = acquire->core->store,
                                 .outage = meets_outage ? budget->outage : NULL};
@@ -293,9 +293,9 @@ static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
 static void note_recall(struct dibs__acquire *acquire)
 {
     acquire->recalled = answer_of(acquire)->why == DIBS__WHY_KEPT;
-    if (!acquire->recalled || acquire->limit > 0 || acquire->never_rests)
+    if (!acquire->recalled || acquire->wait_until > 0 || acquire->never_rests)
         return;
-    acquire->limit = dibs__after_ms(dibs__core_now(acquire->core), DIBS__RECALL_MS);
+    acquire->wait_until = dibs__after_ms(dibs__core_now(acquire->core), DIBS__RECALL_MS);
 }
 
 /* What the answer to an ask leads to. RESTS: until then. */
@@ -315,7 +315,7 @@ static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_st
     if (status == DIBS_BUSY)
         note_recall(acquire);
     if (status == DIBS_BUSY &&
-        (dibs__core_now(core) >= acquire->limit || (acquire->wish.wait_ms == 0 && !acquire->recalled)))
+        (dibs__core_now(core) >= acquire->wait_until || (acquire->wish.wait_ms == 0 && !acquire->recalled)))
         return end(acquire, taken(acquire));
     if (status == DIBS_BUSY)
         *until = wait_for_release(acquire);
@@ -331,13 +331,13 @@ static enum dibs__acquire_state after_rest(struct dibs__acquire *acquire, const 
     if (!acquire->budget.in_outage) {
         int64_t now = dibs__core_now(acquire->core);
         dibs__outage_budget_renew(&acquire->budget, now); /* it slept because the lock was taken: that is no outage */
-        if (now >= acquire->limit && !acquire->cancelled)
+        if (now >= acquire->wait_until && !acquire->cancelled)
             return end(acquire, taken(acquire));
     }
     return may_ask(acquire);
 }
 
-/* --------------------------------------------------------- in turn, or fairly */
+/* ------------------------------------------------- with a turn, or without */
 
 /* The turn ends without the lock. Whether the attempt goes on with the next acquire here. */
 static bool give_up(struct dibs__acquire *acquire, bool pass_on)
@@ -372,14 +372,14 @@ static void end_turn(struct dibs__acquire *acquire)
         end_attempt(acquire);
 }
 
-static void end_fair(struct dibs__acquire *acquire)
+static void end_turnless(struct dibs__acquire *acquire)
 {
     if (acquire->status == DIBS_OK) {
-        dibs__asker_end_fair(acquire->core->cells, acquire->lease);
+        dibs__asker_end_turnless(acquire->core->cells, acquire->lease);
         return;
     }
     if (acquire->cell)
-        dibs__asker_give_up_fair(acquire->cell, acquire->lease);
+        dibs__asker_give_up_turnless(acquire->cell, acquire->lease);
     end_attempt(acquire);
     acquire->status = for_lack_of_replicas(acquire, acquire->status);
 }
@@ -413,8 +413,8 @@ static enum dibs__acquire_state ended(struct dibs__acquire *acquire)
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status)
 {
     acquire->status = status;
-    if (acquire->lease->fair)
-        end_fair(acquire);
+    if (acquire->lease->turnless)
+        end_turnless(acquire);
     else
         end_turn(acquire);
     return ended(acquire);
@@ -438,14 +438,13 @@ static bool needs_no_turn(const struct dibs__wish *wish)
     return wish->flags & (DIBS_FAIR | DIBS_SHARED);
 }
 
-/* A fair or a shared acquire. */
-static enum dibs__acquire_state start_fair(struct dibs__acquire *acquire)
+static enum dibs__acquire_state start_turnless(struct dibs__acquire *acquire)
 {
     dibs__keeper_give_back_name(acquire->core, acquire->name, acquire->name_size);
     acquire->lease = new_attempt(acquire);
     if (!acquire->lease)
         return fail(acquire, no_memory(acquire));
-    acquire->cell = dibs__asker_begin_fair(acquire->core->cells, acquire->lease);
+    acquire->cell = dibs__asker_begin_turnless(acquire->core->cells, acquire->lease);
     return acquire->cell ? may_ask(acquire) : end(acquire, no_memory(acquire));
 }
 
@@ -476,7 +475,7 @@ static dibs_status fail_without_turn(struct dibs__acquire *acquire, dibs_status 
     if (status == DIBS_BUSY)
         return taken(acquire);
     if (status == DIBS_TIMEOUT)
-        return acquire->limit == 0 ? no_answer(acquire) : out_of_time(acquire);
+        return acquire->wait_until == 0 ? no_answer(acquire) : out_of_time(acquire);
     return status == DIBS_CLOSED ? closed(acquire) : no_memory(acquire);
 }
 
@@ -552,7 +551,7 @@ void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, 
     acquire->name_size = name_size;
     acquire->began = now;
     acquire->group = dibs__metrics_group(core->metrics, name, name_size);
-    acquire->limit = wait_ms < 0 ? DIBS__NEVER : wait_ms == 0 ? 0 : dibs__after_ms(now, wait_ms);
+    acquire->wait_until = wait_ms < 0 ? DIBS__NEVER : wait_ms == 0 ? 0 : dibs__after_ms(now, wait_ms);
     acquire->try_until = dibs__after_ms(now, core->config.settings->command_timeout_ms);
     acquire->recall.first_ms = 1;
     dibs__wait_event_init(&acquire->wait_event);
@@ -567,8 +566,8 @@ static void prepare_turn(struct dibs__acquire *acquire)
         .name_size = acquire->name_size,
         .lease_ms = acquire->wish.lease_ms,
         .fixed = acquire->wish.flags & DIBS_FIXED_LEASE,
-        .one_try = acquire->limit == 0,
-        .deadline = acquire->limit > 0 ? acquire->limit : acquire->try_until,
+        .one_try = acquire->wait_until == 0,
+        .deadline = acquire->wait_until > 0 ? acquire->wait_until : acquire->try_until,
         .budget = dibs__outage_budget_until(&acquire->budget),
         .contended = &acquire->core->stats.contended,
         .waiting = dibs__metrics_waiting(acquire->core->metrics, acquire->group),
@@ -590,7 +589,7 @@ static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire, struct
 enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire, struct dibs__waiter *waiter)
 {
     if (needs_no_turn(&acquire->wish))
-        return start_fair(acquire);
+        return start_turnless(acquire);
     prepare_turn(acquire);
     return begin_turn(acquire, waiter);
 }
@@ -680,7 +679,7 @@ static enum dibs__acquire_state ask_and_sleep(struct dibs__acquire *acquire)
 
 void dibs__acquire_run(struct dibs__acquire *acquire)
 {
-    enum dibs__acquire_state next = needs_no_turn(&acquire->wish) ? start_fair(acquire) : wait_for_turn(acquire);
+    enum dibs__acquire_state next = needs_no_turn(&acquire->wish) ? start_turnless(acquire) : wait_for_turn(acquire);
 
     while (next == DIBS__ACQUIRE_ASKS)
         next = ask_and_sleep(acquire);

@@ -56,10 +56,10 @@ struct dibs__acquire {
     size_t name_size;
     struct dibs__cell *cell;
     struct dibs__lease
-        *lease;        /* the lease that is asked for; NULL: none yet. ENDED, held: one reference is the caller's */
-    int64_t began;     /* when the call began */
-    int64_t limit;     /* when the wait ends; 0: one try, which waits for no holder */
-    int64_t try_until; /* when one try ends */
+        *lease;         /* the lease that is asked for; NULL: none yet. ENDED, held: one reference is the caller's */
+    int64_t began;      /* when the call began */
+    int64_t wait_until; /* when the wait ends; 0: one try, which waits for no holder */
+    int64_t try_until;  /* when one try ends */
     struct dibs__turn turn;
     struct dibs__outage_budget budget;
     struct dibs__wait_event wait_event; /* with which the acquire is told that it may rest no longer */

@@ -22,18 +22,18 @@
 void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease)
 {
     dibs__shard_mutex_lock(&cell->shard->mutex);
-    DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && lease->asker && !lease->fair);
+    DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && lease->asker && !lease->turnless);
     dibs__cell_list(cell, lease);
     dibs__shard_mutex_unlock(&cell->shard->mutex);
 }
 
-struct dibs__cell *dibs__asker_begin_fair(struct dibs__cells *cells, struct dibs__lease *lease)
+struct dibs__cell *dibs__asker_begin_turnless(struct dibs__cells *cells, struct dibs__lease *lease)
 {
     uint64_t hash;
     struct dibs__shard *shard = dibs__cells_lock_shard(cells, lease->name, lease->name_size, &hash);
     struct dibs__cell *cell = dibs__shard_find_or_add(shard, hash, lease->name, lease->name_size);
 
-    DIBS__REQUIRE(lease->asker && lease->fair);
+    DIBS__REQUIRE(lease->asker && lease->turnless);
     if (cell)
         dibs__cell_list(cell, lease);
     dibs__shard_mutex_unlock(&shard->mutex);
@@ -45,7 +45,7 @@ void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lea
     struct dibs__shard *shard;
     struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
 
-    DIBS__REQUIRE(lease != next && next->asker && !next->fair);
+    DIBS__REQUIRE(lease != next && next->asker && !next->turnless);
     if (cell)
         dibs__cell_list(cell, next);
     dibs__shard_mutex_unlock(&shard->mutex);
@@ -60,23 +60,23 @@ void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, c
     dibs__shard_mutex_unlock(&cell->shard->mutex);
 }
 
-void dibs__asker_end_fair(struct dibs__cells *cells, struct dibs__lease *lease)
+void dibs__asker_end_turnless(struct dibs__cells *cells, struct dibs__lease *lease)
 {
     struct dibs__shard *shard;
     struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
     struct dibs__asker *asker = dibs__cell_take_asker(cell, lease);
 
-    DIBS__REQUIRE(lease->fair);
+    DIBS__REQUIRE(lease->turnless);
     dibs__shard_mutex_unlock(&shard->mutex);
     free(asker);
 }
 
-void dibs__asker_give_up_fair(struct dibs__cell *cell, struct dibs__lease *lease)
+void dibs__asker_give_up_turnless(struct dibs__cell *cell, struct dibs__lease *lease)
 {
     struct dibs__shard *shard = cell->shard;
 
     dibs__shard_mutex_lock(&shard->mutex);
-    DIBS__REQUIRE(lease->fair && lease->listing.at);
+    DIBS__REQUIRE(lease->turnless && lease->listing.at);
     dibs__cell_unlist(cell, lease);
     dibs__cell_drop_if_unused(cell);
     dibs__shard_mutex_unlock(&shard->mutex);
@@ -142,7 +142,7 @@ static void begin_sleep(struct dibs__cells *cells, struct dibs__cell *cell, stru
 {
     DIBS__REQUIRE(lease->asker && lease->listing.at && !lease->asker->wait_event);
     lease->asker->ask_by = sleep->deadline;
-    if (!lease->fair)
+    if (!lease->turnless)
         show_asleep(cells, cell, lease, sleep);
     lease->asker->wait_event = sleep->wait_event;
 }
@@ -153,7 +153,7 @@ static struct dibs__push end_sleep(struct dibs__cells *cells, struct dibs__cell 
     struct dibs__push push = lease->asker->push;
 
     lease->asker->wait_event = NULL;
-    if (!lease->fair)
+    if (!lease->turnless)
         cell->lease = NULL;
     lease->asker->push.fence = 0;
     lease->asker->hinted = false;
@@ -296,9 +296,10 @@ size_t dibs__cells_changed(struct dibs__cells *cells, const char *name, struct d
     return count;
 }
 
-static void wake_waiters(struct dibs__shard *shard, const struct dibs__queue *queue) DIBS__REQUIRES(dibs__shard_mutex)
+static void wake_waiters(struct dibs__shard *shard, const struct dibs__waiter_list *list)
+    DIBS__REQUIRES(dibs__shard_mutex)
 {
-    for (struct dibs__waiter *at = queue->first; at; at = at->next)
+    for (struct dibs__waiter *at = list->first; at; at = at->next)
         dibs__waiters_wake(shard, at);
 }
 

@@ -12,8 +12,8 @@
 /* The thread with the turn begins to ask for the lease: from now on it hears what the store says of the token. */
 void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease);
 
-/* The same for a fair or shared lease, for which no thread has the turn. NULL: no memory. */
-struct dibs__cell *dibs__asker_begin_fair(struct dibs__cells *cells, struct dibs__lease *lease);
+/* The same for a turnless lease. NULL: no memory. */
+struct dibs__cell *dibs__asker_begin_turnless(struct dibs__cells *cells, struct dibs__lease *lease);
 
 /* The same for `next`, which the holder of `lease` asks for on behalf of the next waiter while it releases `lease`. */
 void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next);
@@ -58,11 +58,11 @@ bool dibs__asker_rests(struct dibs__cells *cells, struct dibs__cell *cell, struc
  */
 bool dibs__asker_expect_change(struct dibs__cell *cell, struct dibs__lease *lease);
 
-/* The store granted a fair or shared lease: nothing is asked any more. */
-void dibs__asker_end_fair(struct dibs__cells *cells, struct dibs__lease *lease);
+/* The store granted a turnless lease: nothing is asked any more. */
+void dibs__asker_end_turnless(struct dibs__cells *cells, struct dibs__lease *lease);
 
-/* A fair or shared lease is not asked for any more, and was not granted. */
-void dibs__asker_give_up_fair(struct dibs__cell *cell, struct dibs__lease *lease);
+/* A turnless lease is not asked for any more, and was not granted. */
+void dibs__asker_give_up_turnless(struct dibs__cell *cell, struct dibs__lease *lease);
 
 /*
  * The store granted a lease by itself: notes that, and wakes the thread that asks

@@ -13,7 +13,7 @@ struct dibs__lease *dibs__attempt_new(struct dibs__core *core, const char *name,
     lease->group = group;
     lease->asked_ms = lease_ms;
     lease->fixed = flags & DIBS_FIXED_LEASE;
-    lease->fair = flags & (DIBS_FAIR | DIBS_SHARED);
+    lease->turnless = flags & (DIBS_FAIR | DIBS_SHARED);
     lease->shared = flags & DIBS_SHARED;
     lease->token = dibs__core_make_token(core);
     lease->token.shared = lease->shared;

@@ -4,7 +4,8 @@
  * asks the store for a name: the thread that has the turn (turn.h). A lease
  * that came from the store may go from thread to thread here (handover.h).
  *
- * Threads that ask for a fair lock, or a shared one, have no turns: each asks the store itself.
+ * Threads that ask for a fair lock, or a shared one, have no turns: each asks the
+ * store by itself. A lease that is asked for so is called turnless.
  *
  * Lock discipline: a cell belongs to the shard that its name falls to. The mutex
  * of the shard (dibs__shard_mutex) guards the cell, the threads that wait in it,
@@ -13,7 +14,7 @@
  * called while it is held. What a thread waits for stands in turn.c and asker.c.
  *
  * All leases that threads here ask the store for or hold are listed in their
- * cell, the fair ones too: so a grant that the store makes by itself finds its
+ * cell, the turnless ones too: so a grant that the store makes by itself finds its
  * attempt, or is known to be of a lease that is held already. Those that are asked
  * for stand in the order in which that began, those with a grant last: so the next
  * one that the store grants is mostly the first. A cell with no turn, no lease and
@@ -23,11 +24,16 @@
 #define DIBS_CORE_CELLS_H
 
 #include "core/lease.h"
-#include "core/queue.h"
 
 #define DIBS__SHARDS 64
 
 struct dibs__cells;
+struct dibs__waiter;
+
+/* Who waits, first come, first served: linked through the waiters (waiters.h), so entering it needs no memory. */
+struct dibs__waiter_list {
+    struct dibs__waiter *first DIBS__GUARDED_BY(dibs__shard_mutex);
+};
 
 /* While *closing, acquires end with DIBS_CLOSED. handoff_ms: how long a lease may stay here. NULL: no memory. */
 struct dibs__cells *dibs__cells_new(const struct dibs__clock *clock, const atomic_bool *closing, uint32_t handoff_ms);
@@ -57,13 +63,13 @@ struct dibs__cell {
     struct dibs__lease *asked DIBS__GUARDED_BY(dibs__shard_mutex); /* that have an asker; each with a reference */
     struct dibs__lease **asked_end DIBS__GUARDED_BY(dibs__shard_mutex);
     struct dibs__lease *granted DIBS__GUARDED_BY(dibs__shard_mutex);      /* that have none; each with a reference */
-    struct dibs__queue waiters DIBS__GUARDED_BY(dibs__shard_mutex);       /* that wait for the name */
-    struct dibs__queue tries DIBS__GUARDED_BY(dibs__shard_mutex);         /* with one try (turn.c) */
+    struct dibs__waiter_list waiters DIBS__GUARDED_BY(dibs__shard_mutex); /* that wait for the name */
+    struct dibs__waiter_list tries DIBS__GUARDED_BY(dibs__shard_mutex);   /* with one try (turn.c) */
     struct dibs__long_outage *outage DIBS__GUARDED_BY(dibs__shard_mutex); /* that the thread with the turn rides out */
     char name[];                                                          /* read-only; without a NUL */
 };
 
-/* Whether a thread here has the lease, or may take it. A fair or shared lease does not count. */
+/* Whether a thread here has the lease, or may take it. A turnless lease does not count. */
 static inline bool dibs__cell_is_held(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
 {
     return cell->state >= DIBS__CELL_HELD;

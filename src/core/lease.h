@@ -47,7 +47,7 @@ struct dibs__asker {
     struct dibs__attempt attempt; /* the asking thread's */
     struct dibs__op ask;          /* the asking thread's: the ask under way, or the last */
     struct dibs__answer answer;   /* the asking thread's: to that ask, or to the one that another thread made */
-    int64_t grace;      /* the asking thread's: when that ask has to have returned for the sake of the limit */
+    int64_t grace;      /* the asking thread's: when that ask has to have returned, so that the call is in time */
     dibs_status status; /* the asking thread's; only where `answered` */
     bool answered;      /* the asking thread's: the store has answered an ask that another thread made */
     bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread must ask again at once */
@@ -144,7 +144,7 @@ struct dibs__lease {
     bool contended;           /* the thread had to wait for the lock; the asking thread's until the grant, then
                                  read-only */
     bool fixed;               /* read-only */
-    bool fair;                /* read-only; its thread asked for it without a turn: DIBS_FAIR, or shared */
+    bool turnless;            /* read-only; the store was asked for it without a turn: DIBS_FAIR, or shared */
     bool shared;              /* read-only */
     bool given_up;            /* the holder's: a call that gives up several names has met it */
     uint16_t name_size;       /* read-only; without the NUL */

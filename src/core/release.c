@@ -66,7 +66,7 @@ static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct
 static uint32_t next_step(const struct dibs__lease *lease)
 {
     unsigned step = atomic_load_explicit(&lease->step, memory_order_relaxed) + 1;
-    bool again = !lease->fair && !lease->contended && !lease->token.keeps && step < DIBS__FENCE_STEPS;
+    bool again = !lease->turnless && !lease->contended && !lease->token.keeps && step < DIBS__FENCE_STEPS;
 
     return again ? step : 0;
 }

@@ -73,7 +73,9 @@ struct dibs__several *dibs__several_new(struct dibs__core *core, const char *con
     if (several) {
         *several = (struct dibs__several){.core = core, .wish = *wish, .began = now, .count = count};
         several->window = confirms(core) ? 1 : count;
-        several->limit = wish->wait_ms < 0 ? DIBS__NEVER : wish->wait_ms == 0 ? 0 : dibs__after_ms(now, wish->wait_ms);
+        several->wait_until = wish->wait_ms < 0    ? DIBS__NEVER
+                              : wish->wait_ms == 0 ? 0
+                                                   : dibs__after_ms(now, wish->wait_ms);
         copy_names(several, sorted);
     }
     free(sorted);
@@ -219,7 +221,7 @@ static void note(struct dibs__several *several, struct dibs__several_name *name,
 static int64_t try_until(const struct dibs__several *several)
 {
     int64_t now = dibs__core_now(several->core);
-    int64_t until = dibs__core_command_deadline(several->core), limit = several->limit;
+    int64_t until = dibs__core_command_deadline(several->core), limit = several->wait_until;
 
     if (limit == 0)
         return until;
@@ -309,7 +311,7 @@ static bool look_at_waiting(struct dibs__several *several, int64_t *until)
         struct dibs__several_name *name = &several->names[i];
         if (!name->is_waiting)
             continue;
-        name->acquire.cancelled = several->cancelled || several->limit != 0 || several->missing < several->end;
+        name->acquire.cancelled = several->cancelled || several->wait_until != 0 || several->missing < several->end;
         note(several, name, dibs__acquire_look(&name->acquire, &name->waiter));
         any = any || name->is_waiting;
         *until = name->is_waiting && name->acquire.turn.deadline < *until ? name->acquire.turn.deadline : *until;
@@ -334,11 +336,11 @@ static void end_round(struct dibs__several *several)
         several->got = several->end;
         several->window = several->window < several->count ? several->window * 2 : several->window;
         several->state = DIBS__SEVERAL_ROUND;
-    } else if (several->is_final || (several->limit == 0 && !several->recalled)) {
+    } else if (several->is_final || (several->wait_until == 0 && !several->recalled)) {
         fail_unless_lost(several);
     } else {
-        if (several->limit == 0) /* as one try for one name: a lease that is only kept is not in the way */
-            several->limit = dibs__after_ms(dibs__core_now(several->core), DIBS__RECALL_MS);
+        if (several->wait_until == 0) /* as one try for one name: a lease that is only kept is not in the way */
+            several->wait_until = dibs__after_ms(dibs__core_now(several->core), DIBS__RECALL_MS);
         narrow(several);
         several->got = several->missing;
         several->is_back = false;
@@ -457,12 +459,12 @@ void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *
 
     DIBS__REQUIRE(several->state == DIBS__SEVERAL_WAITS);
     if (wish.wait_ms > 0) {
-        int64_t left = dibs__ms_until(several->limit, dibs__core_now(several->core));
+        int64_t left = dibs__ms_until(several->wait_until, dibs__core_now(several->core));
         wish.wait_ms = left > 0 ? left : 1;
     }
     dibs__acquire_init(acquire, several->core, name->name, name->size, &wish, outage);
     acquire->error = error;
-    acquire->limit = several->limit;
+    acquire->wait_until = several->wait_until;
 }
 
 void dibs__several_acquired(struct dibs__several *several, const struct dibs__acquire *acquire)

@@ -79,7 +79,7 @@ struct dibs__several {
     struct dibs__core *core;                     /* read-only */
     struct dibs__wish wish;                      /* read-only; wait_ms is that of the whole call */
     int64_t began;                               /* read-only */
-    int64_t limit;                               /* when the wait ends; 0: one try, that waits for nobody */
+    int64_t wait_until;                          /* when the wait ends; 0: one try, that waits for nobody */
     void (*tell)(struct dibs__several *several); /* read-only; called by any thread, maybe with a shard's mutex held */
     void *context;                               /* read-only; the caller's */
     bool cancelled;                              /* the call must end with DIBS_CANCELLED */

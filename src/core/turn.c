@@ -85,12 +85,13 @@ static void hurry(struct dibs__cell *cell, const struct dibs__turn *turn, int64_
     dibs__wait_event_wake(cell->lease->asker->wait_event);
 }
 
-/* The waiter enters the queue of this process for the name. (The store's queue: src/redis/scripts/join.lua.) */
+/* The waiter begins to wait for the name, behind others of this process. (The store's queue:
+ * src/redis/scripts/join.lua.) */
 static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
 {
     struct dibs__turn *turn = waiter->turn;
 
-    dibs__queue_add(turn->one_try ? &cell->tries : &cell->waiters, waiter);
+    dibs__waiters_add(turn->one_try ? &cell->tries : &cell->waiters, waiter);
     if (turn->one_try)
         return;
     if (!turn->waited) {
@@ -109,7 +110,7 @@ static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__cell *
         return waiter->answer;
     /* Also where the time of this thread is over: no other thread was woken to take the lease. */
     bool takes_parked = is_first_at_parked(cell, waiter);
-    dibs__queue_remove(waiter);
+    dibs__waiters_remove(waiter);
     if (takes_parked) {
         dibs__waiters_take_over(cell, waiter->turn);
         return DIBS_OK;
@@ -197,7 +198,7 @@ bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__turn *turn, struct
     bool ended = take_or_fail(cells, turn, &shard, status);
 
     if (!ended) {
-        DIBS__REQUIRE(waiter->tell && !waiter->queue);
+        DIBS__REQUIRE(waiter->tell && !waiter->list);
         waiter->turn = turn;
         waiter->shard = shard;
         waiter->since = dibs__now(cells->clock);
@@ -233,7 +234,7 @@ void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
     struct dibs__shard *shard = cell->shard;
 
     dibs__shard_mutex_lock(&shard->mutex);
-    DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease && !lease->fair);
+    DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease && !lease->turnless);
     struct dibs__asker *asker = dibs__cell_take_asker(cell, lease);
     dibs__waiters_note_outage(cell, NULL, 0);
     cell->said_taken = false;

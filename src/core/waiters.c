@@ -8,6 +8,38 @@
 
 #include <stdlib.h>
 
+void dibs__waiters_add(struct dibs__waiter_list *list, struct dibs__waiter *waiter)
+{
+    DIBS__REQUIRE(!waiter->list);
+    waiter->list = list;
+    waiter->next = NULL;
+    if (list->first) {
+        waiter->previous = list->first->previous;
+        waiter->previous->next = waiter;
+    } else {
+        list->first = waiter;
+    }
+    list->first->previous = waiter;
+}
+
+void dibs__waiters_remove(struct dibs__waiter *waiter)
+{
+    struct dibs__waiter_list *list = waiter->list;
+
+    if (!list)
+        return;
+    DIBS__REQUIRE(list->first);
+    if (waiter == list->first)
+        list->first = waiter->next;
+    else
+        waiter->previous->next = waiter->next;
+    if (waiter->next)
+        waiter->next->previous = waiter->previous;
+    else if (list->first)
+        list->first->previous = waiter->previous;
+    waiter->list = NULL;
+}
+
 /*
  * Whether the thread sleeps and must be woken, by the address of its word. It
  * may be gone. A begun acquire is told here, and looks at the cell under the
@@ -50,7 +82,7 @@ void dibs__waiters_wake(struct dibs__shard *shard, struct dibs__waiter *waiter)
 void dibs__waiters_complete(struct dibs__cell *cell, struct dibs__waiter *waiter)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    dibs__queue_remove(waiter);
+    dibs__waiters_remove(waiter);
     waiter->turn->outage_since = cell->outage ? cell->outage->since : 0;
     if (cell->outage)
         *waiter->turn->outage = cell->outage->last;
@@ -61,7 +93,7 @@ void dibs__waiters_complete(struct dibs__cell *cell, struct dibs__waiter *waiter
 void dibs__waiters_fail(struct dibs__waiter *waiter, dibs_status status, const struct dibs__error *error)
 {
     DIBS__REQUIRE(status != DIBS_OK);
-    dibs__queue_remove(waiter);
+    dibs__waiters_remove(waiter);
     if (error)
         waiter->turn->outage->error = *error;
     waiter->answer = status;
@@ -101,7 +133,7 @@ bool dibs__waiters_fit(const struct dibs__lease *lease, const struct dibs__turn 
 void dibs__waiters_take_over(struct dibs__cell *cell, struct dibs__turn *turn)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(dibs__cell_is_held(cell) && !cell->lease->fair && dibs__waiters_fit(cell->lease, turn));
+    DIBS__REQUIRE(dibs__cell_is_held(cell) && !cell->lease->turnless && dibs__waiters_fit(cell->lease, turn));
     cell->state = DIBS__CELL_HELD;
     atomic_fetch_add_explicit(&cell->lease->step, 1, memory_order_relaxed);
     dibs__lease_ref(cell->lease);

@@ -57,6 +57,39 @@ struct dibs__turn {
 };
 
 /*
+ * What a waiting thread does. Changed under the shard's mutex, except that the
+ * thread itself goes from AWAKE to ASLEEP without.
+ */
+enum dibs__waiter_state {
+    DIBS__WAITER_AWAKE,   /* it looks at the cell, or goes to sleep */
+    DIBS__WAITER_ASLEEP,  /* or about to wake by itself */
+    DIBS__WAITER_WOKEN,   /* it must look at the cell again */
+    DIBS__WAITER_COMPLETE /* it leaves without a look at the cell: it may be gone at once */
+};
+
+/* A thread that waits for a name, on its stack; or a begun acquire, which no thread waits for (begun.h). */
+struct dibs__waiter {
+    struct dibs__waiter *next DIBS__GUARDED_BY(dibs__shard_mutex);      /* NULL: this is the last */
+    struct dibs__waiter *previous DIBS__GUARDED_BY(dibs__shard_mutex);  /* of the first: the last */
+    struct dibs__waiter_list *list DIBS__GUARDED_BY(dibs__shard_mutex); /* in which the thread waits; NULL: in none */
+    atomic_uint state;         /* atomic; a dibs__waiter_state. The thread sleeps on this word */
+    dibs_status answer;        /* what the thread must return, DIBS_OK: what its turn says. Written under the shard's
+                                  mutex before COMPLETE, then the thread's */
+    struct dibs__shard *shard; /* read-only; of the cell */
+    void (*tell)(struct dibs__waiter *waiter); /* read-only; of a begun acquire: called under the shard's mutex instead
+                                                  of waking a thread, may lock the workers' mutex; else NULL */
+    int64_t since;                             /* read-only; when the thread began to wait */
+    struct dibs__turn *turn; /* read-only; its content is guarded by the shard's mutex while the thread waits, and the
+                                thread's once it is COMPLETE */
+};
+
+/* The waiter becomes the last. It must stand in no list. */
+void dibs__waiters_add(struct dibs__waiter_list *list, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
+
+/* Takes the waiter out of its list, if it stands in one. */
+void dibs__waiters_remove(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
+
+/*
  * Unlocks the shard's mutex, and then wakes the thread whose waiter was
  * woken or completed under it: a woken thread must not run into a mutex that is
  * still held.
@@ -74,11 +107,11 @@ static inline bool dibs__waiter_is_complete(const struct dibs__waiter *waiter)
 /* The thread of the waiter wakes, and looks at the cell again. */
 void dibs__waiters_wake(struct dibs__shard *shard, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
-/* The waiter leaves the queue, and its thread wakes and has what its turn says. */
+/* The waiter leaves its list, and its thread wakes and has what its turn says. */
 void dibs__waiters_complete(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
 /*
- * The waiter leaves the queue, and its thread wakes and returns that status, not
+ * The waiter leaves its list, and its thread wakes and returns that status, not
  * DIBS_OK; error: its sentence, NULL: the waiter has its own. Where many fail,
  * each is woken at once.
  */

@@ -180,13 +180,13 @@ static void a_push_finds_its_attempt(void **state)
 
     for (size_t i = 0; i < COUNT; i++) {
         leases[i] = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
-        leases[i]->fair = true;
+        leases[i]->turnless = true;
         leases[i]->token.sequence = i;
-        cell = dibs__asker_begin_fair(cells, leases[i]);
+        cell = dibs__asker_begin_turnless(cells, leases[i]);
     }
     dibs__asker_set_token(cell, leases[COUNT - 1], &(struct dibs__token){.sequence = 2 * COUNT});
-    dibs__asker_end_fair(cells, leases[COUNT - 2]);
-    dibs__asker_give_up_fair(cell, leases[COUNT - 3]);
+    dibs__asker_end_turnless(cells, leases[COUNT - 2]);
+    dibs__asker_give_up_turnless(cell, leases[COUNT - 3]);
     for (size_t i = 0; i < COUNT; i++) {
         struct dibs__lease *lease = leases[i * 7 % COUNT];
         assert_int_equal(push(cells, lease, i + 1), lease != leases[COUNT - 3]);

@@ -94,7 +94,7 @@ static struct dibs__lease *new_lease(size_t number)
     struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
 
     require(lease != NULL);
-    lease->fair = true;
+    lease->turnless = true;
     lease->token.sequence = number;
     snprintf(lease->asker->token, DIBS__TOKEN_MAX, "dibs:label:host:1:2:0123456789abcdef0123456789abcdef:%zx", number);
     return lease;
@@ -114,14 +114,14 @@ static int64_t time_of_pushes(void *arg, size_t size)
         leases[i] = new_lease(i);
     int64_t begin = thread_ns();
     for (size_t i = 0; i < size; i++)
-        cell = dibs__asker_begin_fair(crowd.cells, leases[i]);
+        cell = dibs__asker_begin_turnless(crowd.cells, leases[i]);
     for (size_t i = 0; i < size; i++) {
         const struct dibs__grant grant = {.name = "a", .token = leases[i]->asker->token, .number = 1, .fence = i + 1};
         require(dibs__cells_push(crowd.cells, &grant));
         require(leases[i]->asker->push.fence == i + 1);
     }
     for (size_t i = 0; i < size; i++)
-        dibs__asker_give_up_fair(cell, leases[i]);
+        dibs__asker_give_up_turnless(cell, leases[i]);
     int64_t took = thread_ns() - begin;
     for (size_t i = 0; i < size; i++)
         dibs__lease_unref(leases[i]);
