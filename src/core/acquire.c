@@ -10,7 +10,6 @@
 
 #include "base/order.h"
 #include "base/probe.h"
-#include "core/attempt.h"
 #include "core/holds.h"
 #include "core/keeper.h"
 #include "core/kept.h"
@@ -130,31 +129,24 @@ static void prepare_ask(struct dibs__acquire *acquire)
     asker->ask = dibs__op_ask(&asker->attempt, &asker->answer, deadline < asker->grace ? deadline : asker->grace);
 }
 
-/* What the store said to the ask, which is over. */
-static dibs_status asked(struct dibs__acquire *acquire, dibs_status status)
+/* Begins, or goes on with what was begun; or takes the answer to another thread's ask. */
+static dibs_status finish_ask(struct dibs__acquire *acquire)
 {
-    const struct dibs__asker *asker = asker_of(acquire);
+    struct dibs__store *store = acquire->core->store;
+    struct dibs__asker *asker = asker_of(acquire);
     const struct dibs__answer *answer = &asker->answer;
 
+    if (asker->answered) {
+        asker->answered = false;
+        return asker->status;
+    }
+    dibs_status status = store->ops->finish(store, &asker->ask, acquire->error);
     if (answer->retired)
         dibs__attempt_renew_token(acquire->core, acquire->cell, acquire->lease);
     if (status == DIBS_UNAVAILABLE && !acquire->budget.in_outage && answer->why != DIBS__WHY_TOO_FEW_REPLICAS &&
         asker->grace != DIBS__NEVER && dibs__core_now(acquire->core) >= asker->grace)
         return out_of_time(acquire);
     return status;
-}
-
-/* Begins, or goes on with what was begun; or takes the answer to another thread's ask. */
-static dibs_status finish_ask(struct dibs__acquire *acquire)
-{
-    struct dibs__asker *asker = asker_of(acquire);
-    struct dibs__store *store = acquire->core->store;
-
-    if (asker->answered) {
-        asker->answered = false;
-        return asker->status;
-    }
-    return asked(acquire, store->ops->finish(store, &asker->ask, acquire->error));
 }
 
 /* The store granted the lease to the last ask: it counts from when that was sent. False: nothing is left of it. */
@@ -390,21 +382,14 @@ void dibs__acquire_count(const struct dibs__acquire *acquire)
                         acquire->acquired_at - acquire->began);
 }
 
-static void count_outcome(const struct dibs__acquire *acquire)
+static enum dibs__acquire_state ended(struct dibs__acquire *acquire)
 {
-    struct dibs__core *core = acquire->core;
-
     if (acquire->waited)
         change_waiting(acquire, -1);
     if (acquire->status == DIBS_BUSY && !acquire->probes)
-        dibs__count(&core->stats.busy);
+        dibs__count(&acquire->core->stats.busy);
     else if (acquire->status == DIBS_TIMEOUT)
-        dibs__count(&core->stats.timed_out);
-}
-
-static enum dibs__acquire_state ended(struct dibs__acquire *acquire)
-{
-    count_outcome(acquire);
+        dibs__count(&acquire->core->stats.timed_out);
     DIBS__PROBE(acquire__end, acquire->name, acquire->status);
     return DIBS__ACQUIRE_ENDED;
 }
@@ -428,8 +413,8 @@ static enum dibs__acquire_state fail(struct dibs__acquire *acquire, dibs_status 
 
 static struct dibs__lease *new_attempt(const struct dibs__acquire *acquire)
 {
-    return dibs__attempt_new(acquire->core, acquire->name, acquire->name_size, acquire->group, acquire->wish.lease_ms,
-                             acquire->wish.flags, acquire->wish.limit, acquire->turn.keeps);
+    return dibs__attempt_new(acquire->core, acquire->name, acquire->name_size, acquire->group, &acquire->wish,
+                             acquire->turn.keeps);
 }
 
 /* It has a place of its own in the store's queue. */
@@ -504,8 +489,7 @@ static bool is_handed_too_late(struct dibs__acquire *acquire)
 /* A lease that was kept and is not what the acquire wants. The store has it back before the acquire asks, or soon. */
 static void give_back_unfit(struct dibs__acquire *acquire)
 {
-    if (acquire->turn.unfit)
-        dibs__keeper_give_back(acquire->core, acquire->turn.unfit);
+    dibs__keeper_give_back(acquire->core, acquire->turn.unfit);
     dibs__lease_unref(acquire->turn.unfit);
     acquire->turn.unfit = NULL;
 }
@@ -517,7 +501,8 @@ static enum dibs__acquire_state has_turn(struct dibs__acquire *acquire, dibs_sta
     const struct dibs__turn *turn = &acquire->turn;
 
     acquire->waited = turn->waited;
-    give_back_unfit(acquire);
+    if (turn->unfit)
+        give_back_unfit(acquire);
     if (status != DIBS_OK)
         return fail(acquire, fail_without_turn(acquire, status));
     acquire->lease = turn->lease;

@@ -27,19 +27,10 @@
 #ifndef DIBS_CORE_ACQUIRE_H
 #define DIBS_CORE_ACQUIRE_H
 
-#include "core/asker.h"
-#include "core/core.h"
+#include "core/attempt.h"
 #include "core/outage_budget.h"
 
 #define DIBS__RECALL_MS 50 /* how long one try waits for the answer to a recall */
-
-/* What a call asks for, its arguments checked and defaults filled in. */
-struct dibs__wish {
-    int64_t wait_ms;   /* DIBS_WAIT_FOREVER, 0 (one try) or a time */
-    uint32_t lease_ms; /* not 0 */
-    uint32_t flags;    /* those of dibs_lock_options; DIBS_NO_REENTRY has no effect here */
-    uint32_t limit;    /* with DIBS_SHARED; 0: any number */
-};
 
 enum dibs__acquire_state {
     DIBS__ACQUIRE_WAITS, /* for the turn, or for a lease that is handed over (turn.h) */

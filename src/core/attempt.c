@@ -1,31 +1,38 @@
 #include "core/attempt.h"
 
+#include "base/thread.h"
+
 #define LEAVE_MS 3 /* a round trip to a server nearby; a call comes back no later than that after its time */
 
+/* By the calling thread. */
+static void sign(struct dibs__core *core, struct dibs__token *token)
+{
+    token->thread = dibs__thread_number();
+    token->sequence = atomic_fetch_add_explicit(&core->sequence, 1, memory_order_relaxed);
+}
+
 struct dibs__lease *dibs__attempt_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
-                                      uint32_t lease_ms, uint32_t flags, uint32_t limit, bool keeps)
+                                      const struct dibs__wish *wish, bool keeps)
 {
     struct dibs__lease *lease = dibs__lease_new(core->config.serial, name, name_size, core->tokens.most);
 
-    DIBS__REQUIRE(lease_ms > 0);
+    DIBS__REQUIRE(wish->lease_ms > 0);
     if (!lease)
         return NULL;
     lease->group = group;
-    lease->asked_ms = lease_ms;
-    lease->fixed = flags & DIBS_FIXED_LEASE;
-    lease->turnless = flags & (DIBS_FAIR | DIBS_SHARED);
-    lease->shared = flags & DIBS_SHARED;
-    lease->token = dibs__core_make_token(core);
-    lease->token.shared = lease->shared;
-    lease->token.limit = limit;
-    lease->token.keeps = keeps;
+    lease->asked_ms = wish->lease_ms;
+    lease->fixed = wish->flags & DIBS_FIXED_LEASE;
+    lease->turnless = wish->flags & (DIBS_FAIR | DIBS_SHARED);
+    lease->shared = wish->flags & DIBS_SHARED;
+    lease->token = (struct dibs__token){.shared = lease->shared, .limit = wish->limit, .keeps = keeps};
+    sign(core, &lease->token);
     dibs__token_write(&core->tokens, &lease->token, lease->asker->token);
     lease->asker->attempt = (struct dibs__attempt){.name = lease->name,
                                                    .token = lease->asker->token,
-                                                   .lease_ms = lease_ms,
+                                                   .lease_ms = wish->lease_ms,
                                                    .shared = lease->shared,
-                                                   .limit = limit,
-                                                   .fair = flags & DIBS_FAIR};
+                                                   .limit = wish->limit,
+                                                   .fair = wish->flags & DIBS_FAIR};
     return lease;
 }
 
@@ -56,11 +63,9 @@ void dibs__attempt_leave(struct dibs__core *core, struct dibs__lease *lease)
 
 void dibs__attempt_renew_token(struct dibs__core *core, struct dibs__cell *cell, struct dibs__lease *lease)
 {
-    struct dibs__token token = dibs__core_make_token(core);
+    struct dibs__token token = lease->token;
 
-    token.shared = lease->token.shared;
-    token.limit = lease->token.limit;
-    token.keeps = lease->token.keeps;
+    sign(core, &token);
     dibs__asker_set_token(cell, lease, &token);
     dibs__token_write(&core->tokens, &token, lease->asker->token);
 }

@@ -399,19 +399,11 @@ static bool runs_several(const struct dibs__wanting *wanting)
     return wanting->several && !wanting->waits;
 }
 
-/* Replicas or the disk are waited for, which is done behind the reply, and over a connection for each ask. */
-static bool is_confirmed(const struct dibs__wanting *wanting)
-{
-    const struct dibs__settings *settings = wanting->core->config.settings;
-
-    return settings->min_replicas > 0 || settings->durable;
-}
-
 static bool await_wanting(struct dibs__job *job, int64_t until)
 {
     struct dibs__wanting *wanting = wanting_of(job);
 
-    if (is_confirmed(wanting))
+    if (dibs__core_confirms(wanting->core))
         return false;
     return runs_several(wanting) ? dibs__several_await(wanting->several, until)
                                  : dibs__acquire_await(&wanting->acquire, until);
@@ -428,7 +420,7 @@ static bool holds_back(struct dibs__job *job)
     if (runs_several(wanting))
         return wanting->several->wish.flags & DIBS_FAIR && !wanting->has_waited;
     return wanting->acquire.wish.flags & DIBS_FAIR &&
-           (is_confirmed(wanting) || !dibs__acquire_is_sent(&wanting->acquire));
+           (dibs__core_confirms(wanting->core) || !dibs__acquire_is_sent(&wanting->acquire));
 }
 
 static enum dibs__job_next finish_wanting(struct dibs__job *job)

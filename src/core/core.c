@@ -1,18 +1,9 @@
 #include "core/core.h"
 
 #include "base/probe.h"
-#include "base/thread.h"
 #include "core/done.h"
 #include "core/handover.h"
 #include "core/kept.h"
-
-struct dibs__token dibs__core_make_token(struct dibs__core *core)
-{
-    return (struct dibs__token){
-        .thread = dibs__thread_number(),
-        .sequence = atomic_fetch_add_explicit(&core->sequence, 1, memory_order_relaxed),
-    };
-}
 
 void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease)
 {

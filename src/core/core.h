@@ -41,9 +41,6 @@ struct dibs__core {
                                           (runtime.c) */
 };
 
-/* A new token, for the calling thread. */
-struct dibs__token dibs__core_make_token(struct dibs__core *core);
-
 /* The store deletes the key of the lease in the background, if it still belongs to the lease. */
 void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease);
 
@@ -58,6 +55,12 @@ static inline void dibs__core_gather(struct dibs__core *core, bool on)
 {
     if (core->store->ops->gather)
         core->store->ops->gather(core->store, on);
+}
+
+/* Grants have to reach replicas or the disk, which is waited for behind the reply, on a connection for each ask. */
+static inline bool dibs__core_confirms(const struct dibs__core *core)
+{
+    return core->config.settings->min_replicas > 0 || core->config.settings->durable;
 }
 
 static inline int64_t dibs__core_now(const struct dibs__core *core)

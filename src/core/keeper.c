@@ -5,8 +5,8 @@
 bool dibs__keeper_begin(struct dibs__core *core)
 {
     const struct dibs__settings *settings = core->config.settings;
-    bool keeps = settings->keep_ms > 0 && settings->handoff_ms != DIBS_NO_HANDOFF && settings->min_replicas == 0 &&
-                 !settings->durable && core->store->ops->recalls;
+    bool keeps = settings->keep_ms > 0 && settings->handoff_ms != DIBS_NO_HANDOFF && !dibs__core_confirms(core) &&
+                 core->store->ops->recalls;
 
     if (keeps && core->store->ops->listen) /* recalls come at any time: whether a thread listens then or not */
         core->store->ops->listen(core->store, "", NULL, 0);

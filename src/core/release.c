@@ -36,10 +36,10 @@ static dibs_status released(struct dibs__core *core, struct dibs__lease *lease, 
 static struct dibs__lease *attempt_for_next(struct dibs__core *core, struct dibs__lease *lease,
                                             const struct dibs__wanted *wanted)
 {
-    if (core->config.settings->min_replicas > 0 || core->config.settings->durable)
+    if (dibs__core_confirms(core))
         return NULL;
-    struct dibs__lease *next = dibs__attempt_new(core, lease->name, lease->name_size, lease->group, wanted->lease_ms,
-                                                 wanted->fixed ? (uint32_t)DIBS_FIXED_LEASE : 0, 0, false);
+    const struct dibs__wish wish = {.lease_ms = wanted->lease_ms, .flags = wanted->fixed ? DIBS_FIXED_LEASE : 0u};
+    struct dibs__lease *next = dibs__attempt_new(core, lease->name, lease->name_size, lease->group, &wish, false);
     if (next) {
         next->asker->attempt.wait = true;
         dibs__asker_begin_behind(core->cells, lease, next);

@@ -56,12 +56,6 @@ static void copy_names(struct dibs__several *several, const char *const *sorted)
     }
 }
 
-/* Grants have to reach replicas or the disk, which is waited for one by one: so the names are asked for one by one. */
-static bool confirms(const struct dibs__core *core)
-{
-    return core->config.settings->min_replicas > 0 || core->config.settings->durable;
-}
-
 struct dibs__several *dibs__several_new(struct dibs__core *core, const char *const *names, size_t count,
                                         const struct dibs__wish *wish)
 {
@@ -72,7 +66,7 @@ struct dibs__several *dibs__several_new(struct dibs__core *core, const char *con
 
     if (several) {
         *several = (struct dibs__several){.core = core, .wish = *wish, .began = now, .count = count};
-        several->window = confirms(core) ? 1 : count;
+        several->window = dibs__core_confirms(core) ? 1 : count; /* confirmations are waited for one by one */
         several->wait_until = wish->wait_ms < 0    ? DIBS__NEVER
                               : wish->wait_ms == 0 ? 0
                                                    : dibs__after_ms(now, wish->wait_ms);
