@@ -14,7 +14,7 @@ struct dibs__backoff {
  */
 int64_t dibs__backoff_next(struct dibs__backoff *backoff, int64_t last_ms);
 
-/* Begins anew: the next pause is the first. */
+/* Starts over: the next pause is the first. */
 void dibs__backoff_reset(struct dibs__backoff *backoff);
 
 #endif

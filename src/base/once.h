@@ -14,7 +14,7 @@ struct dibs__once {
  * Runs `init` unless it has succeeded before. One thread at a time runs it, and
  * others wait meanwhile. Returns whether it has succeeded: after a failure, the
  * next call runs it again. In a child that was forked while a thread of its
- * parent ran `init`, the next call runs it anew.
+ * parent ran `init`, the next call runs it again.
  */
 bool dibs__once(struct dibs__once *once, bool (*init)(void));
 

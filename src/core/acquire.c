@@ -221,9 +221,9 @@ static bool is_told(struct dibs__acquire *acquire)
     if (answer_of(acquire)->told_ms == 0 || !store->ops->tell_when_free)
         return false;
     if (dibs__asker_expect_change(acquire->cell, acquire->lease))
-        acquire->told = 0;
-    acquire->told = store->ops->tell_when_free(store, acquire->name, acquire->told);
-    return acquire->told != 0;
+        acquire->tell_epoch = 0;
+    acquire->tell_epoch = store->ops->tell_when_free(store, acquire->name, acquire->tell_epoch);
+    return acquire->tell_epoch != 0;
 }
 
 static void change_waiting(const struct dibs__acquire *acquire, int change)

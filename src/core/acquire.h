@@ -54,7 +54,7 @@ struct dibs__acquire {
     struct dibs__turn turn;
     struct dibs__outage_budget budget;
     struct dibs__wait_event wait_event; /* with which the acquire is told that it may rest no longer */
-    uint64_t told;                      /* what tell_when_free returned last; 0: nothing */
+    uint64_t tell_epoch;                /* what tell_when_free returned last; 0: nothing */
     int64_t acquired_at;                /* when it succeeded */
     uint16_t group;                     /* of the name (metrics.h) */
     bool waited;                        /* it is counted as contended, and among those that wait now */

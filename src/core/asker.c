@@ -3,7 +3,7 @@
  * store's listen, without the mutex, until
  *     something was pushed (asker->push), or
  *     the thread is hinted (asker->hinted), or
- *     it is told of a change (asker->told) and has rested since it asked because
+ *     it is told of a change (asker->change_pending) and has rested since it asked because
  *     of the last one (asker->rest_until), or
  *     the runtime is closing, or
  *     the time comes to ask again (asker->ask_by).
@@ -117,7 +117,7 @@ static void show_asleep(struct dibs__cells *cells, struct dibs__cell *cell, stru
  */
 static void begin_rest(struct dibs__asker *asker, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    asker->told = false;
+    asker->change_pending = false;
     asker->rest.first_ms = REST_FIRST_MS;
     if (now > dibs__after_ms(asker->rest_until, REST_MOST_MS))
         dibs__backoff_reset(&asker->rest);
@@ -126,7 +126,7 @@ static void begin_rest(struct dibs__asker *asker, int64_t now) DIBS__REQUIRES(di
 
 static int64_t wake_at(const struct dibs__asker *asker) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    return asker->told && asker->rest_until < asker->ask_by ? asker->rest_until : asker->ask_by;
+    return asker->change_pending && asker->rest_until < asker->ask_by ? asker->rest_until : asker->ask_by;
 }
 
 /* The thread rests no longer. Until when it may rest, where it goes on. */
@@ -157,7 +157,7 @@ static struct dibs__push end_sleep(struct dibs__cells *cells, struct dibs__cell 
         cell->lease = NULL;
     lease->asker->push.fence = 0;
     lease->asker->hinted = false;
-    if (lease->asker->told)
+    if (lease->asker->change_pending)
         begin_rest(lease->asker, dibs__now(cells->clock));
     return push;
 }
@@ -269,7 +269,7 @@ enum reason { CHANGED, ASK_AGAIN, CLOSING };
 static void wake_asker(struct dibs__asker *asker, enum reason reason) DIBS__REQUIRES(dibs__shard_mutex)
 {
     asker->changed = asker->changed || reason != CLOSING;
-    asker->told = asker->told || reason == CHANGED;
+    asker->change_pending = asker->change_pending || reason == CHANGED;
     asker->hinted = asker->hinted || reason == ASK_AGAIN;
     if (asker->wait_event)
         dibs__wait_event_wake(asker->wait_event);

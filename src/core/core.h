@@ -1,6 +1,6 @@
 /*
  * The core of a runtime: its parts, and what follows from the end of a lease.
- * Made by dibs_open (assembly.h), and anew in a forked child; the handle that the
+ * Made by dibs_open (assembly.h), and again in a forked child; the handle that the
  * user has (runtime.h) outlives it.
  */
 #ifndef DIBS_CORE_CORE_H

@@ -52,9 +52,9 @@ struct dibs__asker {
     bool answered;      /* the asking thread's: the store has answered an ask that another thread made */
     bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread must ask again at once */
     bool expects DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread is told of changes of the lock */
-    bool changed DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread was told of one */
-    bool told DIBS__GUARDED_BY(dibs__shard_mutex);                 /* and must ask again because of that, */
-    int64_t rest_until DIBS__GUARDED_BY(dibs__shard_mutex);        /* but not before this time */
+    bool changed DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread was told of one since it said so */
+    bool change_pending DIBS__GUARDED_BY(dibs__shard_mutex);       /* it has not asked because of one yet, */
+    int64_t rest_until DIBS__GUARDED_BY(dibs__shard_mutex);        /* and does not do so before this time */
     struct dibs__backoff rest DIBS__GUARDED_BY(dibs__shard_mutex); /* from one such ask to the next */
     struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);    /* not looked at yet */
     struct dibs__wait_event *wait_event DIBS__GUARDED_BY(dibs__shard_mutex); /* of the thread; NULL: it is awake */
@@ -97,13 +97,13 @@ struct dibs__renewal_state {
     struct dibs__lease *left, *right, *parent; /* of a leader: in the heap (heap.c) */
     int64_t due;                               /* when the renewals must look at the lease next */
     int64_t renew_at;                          /* when to send the next renewal */
-    int64_t look_at;     /* of a shared lease: when to look at the lock because of a change; else, and
-                            where there was none, DIBS__NEVER */
-    int64_t watch_at;    /* when to have the store watch the lock; DIBS__NEVER: it does, or can't */
-    int64_t risk_at;     /* when to tell that the lease is at risk */
-    int64_t kept_at;     /* when to look whether anybody uses the lease (kept.h) */
-    uint32_t kept_ms;    /* its length while it is kept; 0: lease_ms */
-    enum dibs__use told; /* what the store knows of its use */
+    int64_t look_at;          /* of a shared lease: when to look at the lock because of a change; else, and
+                                 where there was none, DIBS__NEVER */
+    int64_t watch_at;         /* when to have the store watch the lock; DIBS__NEVER: it does, or can't */
+    int64_t risk_at;          /* when to tell that the lease is at risk */
+    int64_t kept_at;          /* when to look whether anybody uses the lease (kept.h) */
+    uint32_t kept_ms;         /* its length while it is kept; 0: lease_ms */
+    enum dibs__use known_use; /* what the store knows of its use */
     struct dibs__lease_store_state store_state; /* the store's own */
     struct dibs__extending *extending;          /* NULL: no extension was ever asked for */
 };

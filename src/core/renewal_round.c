@@ -7,7 +7,7 @@
 /* ------------------------------------------------------- rounds of what is due */
 
 /* A lease that has an event to tell, with a reference. */
-struct told {
+struct notice {
     struct dibs__lease *lease;
     bool failed; /* its renewals failed since it was confirmed last: that is the reason to tell */
 };
@@ -21,7 +21,7 @@ struct sent {
 
 /* What one round found to do once the mutex is unlocked. */
 struct round {
-    struct told lost[DIBS__BATCH_MAX], at_risk[DIBS__BATCH_MAX];
+    struct notice lost[DIBS__BATCH_MAX], at_risk[DIBS__BATCH_MAX];
     struct dibs__lease *kept[DIBS__BATCH_MAX]; /* it is time to look whether these are used; with a reference */
     size_t lost_count, risk_count, kept_count;
     struct sent *sent;          /* what to renew; NULL: nothing */
@@ -94,10 +94,10 @@ static void add_to_watch(struct dibs__renewals *r, struct round *round, struct d
     dibs__renewal_state_watch(lease, item ? DIBS__NEVER : dibs__after_ms(now, DIBS__WATCH_AGAIN_MS));
 }
 
-static struct told to_tell(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+static struct notice notice_of(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     dibs__lease_ref(lease);
-    return (struct told){lease, lease->renewal_state.failed};
+    return (struct notice){lease, lease->renewal_state.failed};
 }
 
 /* The lease before this one in a batch of the round; NULL: there is none. */
@@ -125,12 +125,12 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
     if (dibs__lease_is_lost(lease, now)) {
         dibs__renewals_unschedule(r, lease);
         dibs__renewals_enter_ended(r, lease);
-        round->lost[round->lost_count++] = to_tell(lease);
+        round->lost[round->lost_count++] = notice_of(lease);
         return;
     }
     if (now >= lease->renewal_state.risk_at) {
         lease->renewal_state.risk_at = DIBS__NEVER;
-        round->at_risk[round->risk_count++] = to_tell(lease);
+        round->at_risk[round->risk_count++] = notice_of(lease);
     }
     if (now >= lease->renewal_state.kept_at) {
         lease->renewal_state.kept_at = DIBS__NEVER;

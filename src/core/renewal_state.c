@@ -45,7 +45,8 @@ static enum dibs__use use_of(const struct dibs__lease *lease)
 /* Whether the store must still learn whether a lease that may be kept is in use, or must make more fences sure. */
 static bool is_to_tell(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return lease->token.keeps && (use_of(lease) != lease->renewal_state.told || atomic_load(&lease->keeping.raise));
+    return lease->token.keeps &&
+           (use_of(lease) != lease->renewal_state.known_use || atomic_load(&lease->keeping.raise));
 }
 
 /* How long the lease is, while nothing that is under way cuts it short. */
@@ -86,7 +87,7 @@ void dibs__renewal_state_begin(struct dibs__lease *lease, uint32_t lease_ms, int
     lease->renewal_state.lease_ms = lease_ms;
     lease->renewal_state.store_state = *store_state;
     lease->renewal_state.look_at = lease->renewal_state.kept_at = DIBS__NEVER;
-    lease->renewal_state.told = DIBS__USE_HELD;
+    lease->renewal_state.known_use = DIBS__USE_HELD;
     set_times(lease, proof, renew_ms);
 }
 
@@ -107,7 +108,7 @@ void dibs__renewal_state_keep(struct dibs__lease *lease, uint32_t kept_ms)
     if (kept)
         state->risk_at = DIBS__NEVER;
     if (atomic_exchange(&lease->keeping.tell, false))
-        state->told = DIBS__USE_UNTOLD;
+        state->known_use = DIBS__USE_UNTOLD;
     if (is_to_tell(lease))
         state->renew_at = 0;
 }
@@ -214,7 +215,7 @@ static void add_use(struct dibs__lease *lease, struct dibs__renewal *item) DIBS_
     if (!lease->token.keeps || (!is_to_tell(lease) && !lease->renewal_state.unconfirmed))
         return;
     item->use = use_of(lease);
-    lease->renewal_state.told = DIBS__USE_UNTOLD; /* until that is answered */
+    lease->renewal_state.known_use = DIBS__USE_UNTOLD; /* until that is answered */
     if (atomic_load(&lease->keeping.raise))
         item->fence += DIBS__RAISE;
 }
@@ -223,7 +224,7 @@ void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, stru
                               uint32_t renew_ms)
 {
     bool extension = is_to_extend(lease);
-    bool cuts = !extension && lease->renewal_state.kept_ms > 0 && lease->renewal_state.told != DIBS__USE_KEPT;
+    bool cuts = !extension && lease->renewal_state.kept_ms > 0 && lease->renewal_state.known_use != DIBS__USE_KEPT;
 
     DIBS__REQUIRE(!lease->renewal_state.in_flight);
     *item = (struct dibs__renewal){
@@ -349,7 +350,7 @@ static void take_use(struct dibs__lease *lease, const struct dibs__renewal *item
 {
     unsigned steps = (unsigned)((item->fence - lease->store_fence + 1) * DIBS__FENCE_STEPS - 1);
 
-    lease->renewal_state.told = item->use;
+    lease->renewal_state.known_use = item->use;
     if (item->fence <= dibs__lease_top_fence(lease))
         return;
     if (item->raised)

@@ -1,6 +1,6 @@
 /*
  * Lock discipline: `registry_mutex` guards the lists of runtimes, and making a
- * core anew in a forked child. It is held across a fork, but not across I/O or
+ * new core in a forked child. It is held across a fork, but not across I/O or
  * a callback.
  *
  * The threads inside a runtime are counted in the handle's `visits`, without a

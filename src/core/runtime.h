@@ -66,7 +66,7 @@ struct dibs__visit {
  * DIBS_OK. Otherwise the error is filled, and there is nothing to end:
  * DIBS_CLOSED: dibs_close has begun (on_event may visit until it has returned
  * for the last time); DIBS_NO_MEMORY: no memory, thread or descriptor to make
- * the core anew after a fork.
+ * a new core after a fork.
  */
 dibs_status dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error);
 void dibs__visit_end(struct dibs__visit *visit);

@@ -21,7 +21,7 @@
 -- longest lease; the server's time in us; no fence is larger, here; 1 if the floor is known; QUORUM; MARK of one that does not
 -- know, else 0};
 -- negative: too late, nothing was done, and the amount is the server's time (us)
--- Safe to send again: who is admitted already, or waits, is not admitted anew.
+-- Safe to send again: who is admitted already, or waits, is not admitted again.
 local call, M = redis.call, KEYS[1]
 -- @insert clock
 

@@ -1,7 +1,7 @@
 /*
  * Which node has which slot. The map comes whole, by CLUSTER SLOTS, from any
  * node that answers; what a node says when it turns an operation away corrects
- * it. When it may be wrong it is asked for anew: at once, then after pauses that
+ * it. When it may be wrong it is asked for again: at once, then after pauses that
  * grow while there is no end to that.
  */
 #include <stdlib.h>

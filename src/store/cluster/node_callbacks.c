@@ -36,7 +36,7 @@ static void on_server_changed(void *source)
 /* ------------------------------------------------------------------------- tracking */
 
 /*
- * A node that begins to tell of changes: all leases are looked at anew, also
+ * A node that begins to tell of changes: all leases are looked at again, also
  * those of others. One that ceases to is not missed as long as another goes on:
  * what it does not watch is tried again from time to time.
  */

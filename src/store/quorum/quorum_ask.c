@@ -150,7 +150,7 @@ static bool needs_more(const struct dibs__fan_out *fan_out)
            fan_out->quorum->majority;
 }
 
-/* A larger fence came while others were raised: they are raised anew, those under way once they have landed. */
+/* A larger fence came while others were raised: they are raised again, those under way once they have landed. */
 static void raise_anew(struct dibs__fan_out *fan_out, uint64_t fence)
 {
     struct asking *asking = asking_of(fan_out);

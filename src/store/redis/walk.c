@@ -1,7 +1,7 @@
 /*
  * A walk over the names of locks: SCAN, page by page. A cursor means something
  * to the server that gave it alone, so behind another server's connection the
- * walk begins anew.
+ * walk starts over.
  */
 #include <inttypes.h>
 #include <stdio.h>
