@@ -20,6 +20,7 @@
 
 #include "base/backoff.h"
 #include "base/clock.h"
+#include "base/heap.h"
 #include "core/extension.h"
 #include "core/token.h"
 #include "store/store.h"
@@ -76,9 +77,6 @@ struct dibs__extending {
     struct dibs__cut_store_state cut; /* the store's own */
 };
 
-/* Where a lease stands among those that are kept alive (heap.h). */
-enum dibs__heap_place { DIBS__HEAP_NOWHERE, DIBS__HEAP_MEMBER, DIBS__HEAP_LEADER };
-
 /* What keeps a lease alive after its grant (renewal_state.h, renewal.h). */
 struct dibs__renewal_state {
     bool listed;                         /* among all leases that threads hold */
@@ -90,20 +88,18 @@ struct dibs__renewal_state {
     bool changed;                        /* meanwhile the store told of a change: another must follow */
     bool paced;                          /* counted among those that wait to be looked at because of a change */
     uint32_t lease_ms;                   /* its length from the next renewal on */
-    enum dibs__heap_place place;         /* NOWHERE: the lease is not kept alive */
-    uint8_t rank;                        /* of a leader: in the heap (heap.c) */
+    bool grouped;                        /* it is kept alive, in a group of those that are due together (due.h) */
     struct dibs__lease *next, *previous; /* in the ring of its group, or of the leases that are not kept alive but held
                                             by a thread */
-    struct dibs__lease *left, *right, *parent; /* of a leader: in the heap (heap.c) */
-    int64_t due;                               /* when the renewals must look at the lease next */
-    int64_t renew_at;                          /* when to send the next renewal */
-    int64_t look_at;          /* of a shared lease: when to look at the lock because of a change; else, and
-                                 where there was none, DIBS__NEVER */
-    int64_t watch_at;         /* when to have the store watch the lock; DIBS__NEVER: it does, or can't */
-    int64_t risk_at;          /* when to tell that the lease is at risk */
-    int64_t kept_at;          /* when to look whether anybody uses the lease (kept.h) */
-    uint32_t kept_ms;         /* its length while it is kept; 0: lease_ms */
-    enum dibs__use known_use; /* what the store knows of its use */
+    struct dibs__heap_node node;         /* when the renewals must look at the lease next; of a leader: in the heap */
+    int64_t renew_at;                    /* when to send the next renewal */
+    int64_t look_at;                     /* of a shared lease: when to look at the lock because of a change; else, and
+                                            where there was none, DIBS__NEVER */
+    int64_t watch_at;                    /* when to have the store watch the lock; DIBS__NEVER: it does, or can't */
+    int64_t risk_at;                     /* when to tell that the lease is at risk */
+    int64_t kept_at;                     /* when to look whether anybody uses the lease (kept.h) */
+    uint32_t kept_ms;                    /* its length while it is kept; 0: lease_ms */
+    enum dibs__use known_use;            /* what the store knows of its use */
     struct dibs__lease_store_state store_state; /* the store's own */
     struct dibs__extending *extending;          /* NULL: no extension was ever asked for */
 };

@@ -31,7 +31,7 @@ void dibs__renewals_leave_ended(struct dibs__renewals *r, struct dibs__lease *le
 void dibs__renewals_unschedule(struct dibs__renewals *r, struct dibs__lease *lease)
 {
     dibs__renewals_mutex_held(&r->mutex);
-    dibs__heap_remove(&r->heap, lease);
+    dibs__due_remove(&r->due, lease);
     dibs__renewals_unpace(r, lease);
     struct dibs__extending *extending = lease->renewal_state.extending;
     bool awaited = extending && dibs__extension_lose(&extending->extension);
@@ -42,9 +42,19 @@ void dibs__renewals_unschedule(struct dibs__renewals *r, struct dibs__lease *lea
 void dibs__renewals_reschedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside)
 {
     dibs__renewals_mutex_held(&r->mutex);
-    int64_t due = dibs__renewal_state_plan(lease, dibs__heap_due(beside));
+    int64_t due = dibs__renewal_state_plan(lease, dibs__due_at(beside));
 
-    dibs__heap_move(&r->heap, lease, due, beside);
+    dibs__due_move(&r->due, lease, due, beside);
+    dibs__scheduler_wake_by(r->config.scheduler, due);
+}
+
+/* The lease is kept alive from now on. other: when another lease is due (dibs__renewal_state_plan). */
+static void schedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside, int64_t other)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    int64_t due = dibs__renewal_state_plan(lease, other);
+
+    dibs__due_add(&r->due, lease, due, beside);
     dibs__scheduler_wake_by(r->config.scheduler, due);
 }
 
@@ -54,12 +64,10 @@ void dibs__renewals_each(struct dibs__renewals *r, dibs__each_fn *fn)
     struct dibs__lease *lease, *beside = NULL;
 
     dibs__renewals_mutex_held(&r->mutex);
-    for (struct dibs__lease *next = dibs__heap_take_all(&r->heap); (lease = next); beside = lease) {
+    for (struct dibs__lease *next = dibs__due_take_all(&r->due); (lease = next); beside = lease) {
         next = lease->renewal_state.next;
         fn(r, lease, now);
-        lease->renewal_state.due = dibs__renewal_state_plan(lease, DIBS__NEVER);
-        dibs__heap_add(&r->heap, lease, beside);
-        dibs__scheduler_wake_by(r->config.scheduler, lease->renewal_state.due);
+        schedule(r, lease, beside, DIBS__NEVER);
     }
 }
 
@@ -82,10 +90,8 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     dibs__renewal_state_watch(lease, dibs__renewals_first_watch(r, lease->granted_at));
     DIBS__REQUIRE(!lease->renewal_state.listed);
     lease->renewal_state.listed = true;
-    struct dibs__lease *beside = r->heap.last;
-    lease->renewal_state.due = dibs__renewal_state_plan(lease, dibs__heap_due(beside));
-    dibs__heap_add(&r->heap, lease, beside);
-    dibs__scheduler_wake_by(r->config.scheduler, lease->renewal_state.due);
+    struct dibs__lease *beside = r->due.last;
+    schedule(r, lease, beside, dibs__due_at(beside));
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
@@ -95,7 +101,7 @@ static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__
     if (!lease->renewal_state.listed)
         return false;
     lease->renewal_state.listed = false;
-    if (dibs__heap_has(lease))
+    if (dibs__due_has(lease))
         dibs__renewals_unschedule(r, lease);
     else
         dibs__renewals_leave_ended(r, lease);
@@ -119,7 +125,7 @@ bool dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
 struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    struct dibs__lease *lease = r->ended ? r->ended : r->heap.first;
+    struct dibs__lease *lease = r->ended ? r->ended : dibs__due_first(&r->due);
     if (lease)
         take_out(r, lease);
     dibs__renewals_mutex_unlock(&r->mutex);
@@ -129,7 +135,7 @@ struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)
 void dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, int64_t deadline)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    while (lease->renewal_state.unconfirmed && dibs__heap_has(lease) && dibs__now(r->config.clock) < deadline)
+    while (lease->renewal_state.unconfirmed && dibs__due_has(lease) && dibs__now(r->config.clock) < deadline)
         r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
@@ -137,7 +143,7 @@ void dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, 
 void dibs__renewals_kept(struct dibs__renewals *r, struct dibs__lease *lease)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    if (dibs__heap_has(lease)) {
+    if (dibs__due_has(lease)) {
         if (!lease->renewal_state.extending)
             lease->renewal_state.extending = calloc(1, sizeof *lease->renewal_state.extending);
         dibs__renewal_state_keep(lease, r->config.kept_ms);
@@ -182,7 +188,7 @@ static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, u
 {
     if (!wait_for_extension(r, lease, deadline)) /* for an earlier one that its call did not wait for */
         return DIBS_UNAVAILABLE;
-    if (!dibs__heap_has(lease))
+    if (!dibs__due_has(lease))
         return DIBS_LOST;
     if (!lease->renewal_state.extending)
         lease->renewal_state.extending = calloc(1, sizeof *lease->renewal_state.extending);
@@ -227,10 +233,10 @@ static void count_in(const struct dibs__lease *ring, struct dibs__renewals_count
 void dibs__renewals_count(struct dibs__renewals *r, struct dibs__renewals_counts *out)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    out->leases = r->heap.count;
+    out->leases = r->due.count;
     out->reentered = atomic_load_explicit(r->config.reentered, memory_order_relaxed);
     out->retaken = atomic_load_explicit(r->config.retaken, memory_order_relaxed);
-    for (struct dibs__lease *leader = r->heap.first; leader; leader = dibs__heap_other(leader))
+    for (struct dibs__lease *leader = NULL; (leader = dibs__due_leader(&r->due, leader));)
         count_in(leader, out);
     if (r->ended)
         count_in(r->ended, out);

@@ -18,7 +18,7 @@
 #ifndef DIBS_CORE_RENEWAL_PARTS_H
 #define DIBS_CORE_RENEWAL_PARTS_H
 
-#include "core/heap.h"
+#include "core/due.h"
 #include "core/renewal.h"
 #include "core/renewal_state.h"
 
@@ -34,7 +34,7 @@ struct dibs__renewals {
     struct dibs__renewal_config config; /* read-only */
     struct dibs__store *store;          /* read-only after the scheduler was started */
     struct dibs__mutex mutex;
-    struct dibs__heap heap DIBS__GUARDED_BY(dibs__renewals_mutex);          /* of the leases that are kept alive */
+    struct dibs__due due DIBS__GUARDED_BY(dibs__renewals_mutex);            /* of the leases that are kept alive */
     struct dibs__lease *ended DIBS__GUARDED_BY(dibs__renewals_mutex);       /* a ring of the others that threads hold;
                                                                                NULL: there are none */
     struct dibs__error last_failure DIBS__GUARDED_BY(dibs__renewals_mutex); /* of a renewal */

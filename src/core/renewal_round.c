@@ -112,8 +112,7 @@ static struct dibs__lease *last_of(const struct round *round)
 static bool is_due(const struct dibs__renewals *r, const struct round *round, const struct dibs__lease *lease,
                    int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return lease->renewal_state.due <= now ||
-           (round->sent && dibs__renewal_state_is_due(lease, now, r->config.renew_ms));
+    return dibs__due_at(lease) <= now || (round->sent && dibs__renewal_state_is_due(lease, now, r->config.renew_ms));
 }
 
 /* The lease is due: sorts it into the round. */
@@ -154,14 +153,14 @@ static void collect(struct dibs__renewals *r, struct round *round)
     round->sent = round->watch = NULL;
     dibs__renewals_mutex_lock(&r->mutex);
     for (size_t i = 0; i < DIBS__BATCH_MAX; i++) {
-        lease = r->heap.first;
+        lease = dibs__due_first(&r->due);
         if (!lease || !is_due(r, round, lease, now))
             break;
         look_at(r, round, lease, now);
     }
     if (round->watch && r->watching == DIBS__WATCHING_UNKNOWN)
         r->watching = DIBS__WATCHING_OFF; /* the store says when it is on */
-    round->more = dibs__heap_due(r->heap.first) <= now;
+    round->more = dibs__due_at(dibs__due_first(&r->due)) <= now;
     memcpy(round->why, r->last_failure.detail, sizeof round->why);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
@@ -192,7 +191,7 @@ size_t dibs__renewals_interest(void *context, struct pollfd *fds, int64_t *deadl
 
     (void)fds;
     dibs__renewals_mutex_lock(&r->mutex);
-    *deadline = dibs__heap_due(r->heap.first);
+    *deadline = dibs__due_at(dibs__due_first(&r->due));
     dibs__renewals_mutex_unlock(&r->mutex);
     return 0;
 }
@@ -228,7 +227,7 @@ static bool take_result(struct dibs__renewals *r, struct landing *landing, const
 
     if (dibs__renewal_state_land(lease, item))
         pthread_cond_broadcast(&r->changed);
-    if (!dibs__heap_has(lease))
+    if (!dibs__due_has(lease))
         return false;
     if (item->result == DIBS__GONE) {
         dibs__lease_lose(lease);

@@ -49,7 +49,7 @@ static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *ite
 {
     struct dibs__lease *lease = item->context;
 
-    if (!dibs__heap_has(lease) || item->result == DIBS__WATCHED)
+    if (!dibs__due_has(lease) || item->result == DIBS__WATCHED)
         return;
     if (item->result == DIBS__GONE)
         dibs__renewal_state_hint(lease, now);
@@ -110,7 +110,7 @@ void dibs__renewals_hint(struct dibs__renewals *r, struct dibs__lease *lease)
     dibs__renewals_mutex_lock(&r->mutex);
     if (!lease) {
         dibs__renewals_each(r, hint);
-    } else if (dibs__heap_has(lease)) {
+    } else if (dibs__due_has(lease)) {
         hint(r, lease, dibs__now(r->config.clock));
         dibs__renewals_reschedule(r, lease, NULL);
     }

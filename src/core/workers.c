@@ -13,6 +13,7 @@
  */
 #include "core/workers.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/thread.h"
@@ -37,12 +38,11 @@ struct dibs__workers {
     struct dibs__job *flying DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a thread that drives; not finished */
     struct dibs__job **flying_end DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__wait_event *
-        driver DIBS__GUARDED_BY(dibs__workers_mutex);              /* of the thread that drives; NULL: none does */
-    int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);    /* so long the workers leave the jobs alone */
-    bool watched DIBS__GUARDED_BY(dibs__workers_mutex);            /* a worker sleeps no longer than that */
-    struct dibs__job **heap DIBS__GUARDED_BY(dibs__workers_mutex); /* that rest until they are due */
-    size_t resting DIBS__GUARDED_BY(dibs__workers_mutex), room DIBS__GUARDED_BY(dibs__workers_mutex);
-    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex); /* that have not ended: the heap has room for all */
+        driver DIBS__GUARDED_BY(dibs__workers_mutex);                /* of the thread that drives; NULL: none does */
+    int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);      /* so long the workers leave the jobs alone */
+    bool watched DIBS__GUARDED_BY(dibs__workers_mutex);              /* a worker sleeps no longer than that */
+    struct dibs__heap resting DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs, until they are due */
+    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);               /* that have not ended */
     unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);
     unsigned count DIBS__GUARDED_BY(dibs__workers_mutex); /* of the threads */
     bool starting DIBS__GUARDED_BY(dibs__workers_mutex);  /* a thread is being started */
@@ -50,60 +50,6 @@ struct dibs__workers {
     bool ending DIBS__GUARDED_BY(dibs__workers_mutex);
     pthread_t threads[DIBS__WORKERS_MAX] DIBS__GUARDED_BY(dibs__workers_mutex);
 };
-
-/* -------------------------------------------------- the heap: who rests, by when */
-
-static void put(struct dibs__workers *w, struct dibs__job *job, size_t at) DIBS__REQUIRES(dibs__workers_mutex)
-{
-    w->heap[at] = job;
-    job->place = at + 1;
-}
-
-static void sift_up(struct dibs__workers *w, struct dibs__job *job, size_t at) DIBS__REQUIRES(dibs__workers_mutex)
-{
-    for (; at > 0 && w->heap[(at - 1) / 2]->due > job->due; at = (at - 1) / 2)
-        put(w, w->heap[(at - 1) / 2], at);
-    put(w, job, at);
-}
-
-static void sift_down(struct dibs__workers *w, struct dibs__job *job, size_t at) DIBS__REQUIRES(dibs__workers_mutex)
-{
-    for (size_t child; (child = 2 * at + 1) < w->resting; at = child) {
-        if (child + 1 < w->resting && w->heap[child + 1]->due < w->heap[child]->due)
-            child++;
-        if (w->heap[child]->due >= job->due)
-            break;
-        put(w, w->heap[child], at);
-    }
-    put(w, job, at);
-}
-
-static void take_out(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
-{
-    if (job->place == 0)
-        return;
-    size_t at = job->place - 1;
-    struct dibs__job *last = w->heap[--w->resting];
-    job->place = 0;
-    if (last == job)
-        return;
-    sift_down(w, last, at);
-    sift_up(w, last, last->place - 1);
-}
-
-/* Room for one job more. */
-static bool make_room(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
-{
-    if (w->jobs < w->room)
-        return true;
-    size_t room = w->room ? w->room * 2 : 16;
-    struct dibs__job **heap = realloc(w->heap, room * sizeof(struct dibs__job *));
-    if (!heap)
-        return false;
-    w->heap = heap;
-    w->room = room;
-    return true;
-}
 
 /* ------------------------------------------------------------------ what to run */
 
@@ -126,7 +72,8 @@ static void call_somebody(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_
 
 static void make_ready(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    take_out(w, job);
+    if (dibs__heap_has(&job->rest))
+        dibs__heap_remove(&w->resting, &job->rest);
     job->state = DIBS__JOB_IS_READY;
     job->next = NULL;
     *w->end = job;
@@ -151,9 +98,9 @@ static void rest_until_due(struct dibs__workers *w, struct dibs__job *job) DIBS_
     job->state = DIBS__JOB_RESTING;
     if (job->due == DIBS__NEVER)
         return;
-    DIBS__REQUIRE(w->resting < w->room);
-    sift_up(w, job, w->resting++);
-    if (w->heap[0] == job)
+    job->rest.due = job->due;
+    dibs__heap_add(&w->resting, &job->rest);
+    if (w->resting.first == &job->rest)
         call_somebody(w);
 }
 
@@ -177,10 +124,10 @@ void dibs__workers_settle(struct dibs__workers *w, struct dibs__job *job, enum d
 
 static void take_due(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    int64_t now = w->resting > 0 ? dibs__now(w->clock) : 0;
+    int64_t now = w->resting.first ? dibs__now(w->clock) : 0;
 
-    while (w->resting > 0 && w->heap[0]->due <= now)
-        make_ready(w, w->heap[0]);
+    for (struct dibs__heap_node *first; (first = w->resting.first) && first->due <= now;)
+        make_ready(w, (struct dibs__job *)((char *)first - offsetof(struct dibs__job, rest)));
 }
 
 /* ------------------------------------------------------------------- the threads */
@@ -214,18 +161,15 @@ bool dibs__workers_add(struct dibs__workers *w, struct dibs__job *job)
     dibs__workers_mutex_lock(&w->mutex);
     while (w->count == 0 && w->starting)
         dibs__mutex_wait(&w->mutex, &w->work);
-    bool has_room = make_room(w), has_thread = w->count > 0;
-    if (has_room) {
-        w->jobs++;
-        job->state = DIBS__JOB_RUNNING;
-        job->place = 0;
-    }
+    bool has_thread = w->count > 0;
+    w->jobs++;
+    job->state = DIBS__JOB_RUNNING;
+    job->rest = (struct dibs__heap_node){.rank = 0};
     dibs__workers_mutex_unlock(&w->mutex);
-    if (has_room && (has_thread || start_another(w)))
+    if (has_thread || start_another(w))
         return true;
     dibs__workers_mutex_lock(&w->mutex);
-    if (has_room)
-        w->jobs--;
+    w->jobs--;
     dibs__workers_mutex_unlock(&w->mutex);
     return false;
 }
@@ -250,7 +194,7 @@ static void end_beginning(struct dibs__workers *w)
 {
     dibs__workers_mutex_lock(&w->mutex);
     w->beginning = false;
-    if (w->first || w->resting > 0)
+    if (w->first || w->resting.first)
         call_somebody(w);
     dibs__workers_mutex_unlock(&w->mutex);
 }
@@ -398,7 +342,7 @@ static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
 
 static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    int64_t until = w->resting > 0 && !w->beginning ? w->heap[0]->due : DIBS__NEVER;
+    int64_t until = w->resting.first && !w->beginning ? w->resting.first->due : DIBS__NEVER;
     bool leaves = is_driven(w), watches = leaves && !w->driver && !w->watched;
 
     if (leaves) /* dibs__workers_end_drive calls a worker that then watches */
@@ -556,7 +500,7 @@ bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due
 {
     dibs__workers_mutex_lock(&w->mutex);
     struct dibs__job *batch = take_ready(w, FEW);
-    *due = w->resting > 0 && !w->beginning ? w->heap[0]->due : DIBS__NEVER;
+    *due = w->resting.first && !w->beginning ? w->resting.first->due : DIBS__NEVER;
     dibs__workers_mutex_unlock(&w->mutex);
     if (!batch)
         return finish_flying(w, until);
@@ -625,6 +569,5 @@ void dibs__workers_free(struct dibs__workers *w) DIBS__UNANALYSED /* nobody else
         return;
     pthread_cond_destroy(&w->work);
     dibs__mutex_destroy(&w->mutex);
-    free(w->heap);
     free(w);
 }

@@ -18,6 +18,7 @@
 #define DIBS_CORE_WORKERS_H
 
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/wait_event.h"
 
 #define DIBS__WORKERS_MAX 3
@@ -49,7 +50,7 @@ struct dibs__job {
     int64_t due;                     /* the running thread's: until when the job rests at most */
     struct dibs__job *next DIBS__GUARDED_BY(dibs__workers_mutex); /* that is ready or slow, or in the worker's batch */
     enum dibs__job_state state DIBS__GUARDED_BY(dibs__workers_mutex);
-    size_t place DIBS__GUARDED_BY(dibs__workers_mutex); /* 1 + where it stands in the heap; 0: nowhere */
+    struct dibs__heap_node rest DIBS__GUARDED_BY(dibs__workers_mutex);
 };
 
 struct dibs__workers;
@@ -62,7 +63,7 @@ void dibs__workers_free(struct dibs__workers *workers); /* stopped; NULL is fine
 
 /*
  * The calling thread runs a new job (its `ops` are set), until it calls
- * dibs__workers_settle for it. False: no memory, or no thread can be had.
+ * dibs__workers_settle for it. False: no thread can be had.
  */
 bool dibs__workers_add(struct dibs__workers *workers, struct dibs__job *job);
 
