@@ -38,10 +38,10 @@ rebuilds() {
 links_again() {
     program=build/test/unit/heap_test
     build "$program"
-    touch "$copy/src/core/heap.c"
+    touch "$copy/src/base/heap.c"
     build "$program" >"$tmp/commands"
     [ "$(tr ' ' '\n' <"$tmp/commands" | grep -c '\.c$')" = 1 ]
-    [ "$copy/$program" -nt "$copy/src/core/heap.c" ]
+    [ "$copy/$program" -nt "$copy/src/base/heap.c" ]
     build -q "$program"
 }
 

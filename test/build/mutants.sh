@@ -5,11 +5,11 @@
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 
-# tries NUMBER PROGRAM: slips in src/core/heap.c, with that program alone. The tool fails where too few are noticed.
+# tries NUMBER PROGRAM: slips in src/base/heap.c, with that program alone. The tool fails where too few are noticed.
 tries() {
     status=0
     python3 -B "$DIBS_TOP/test/mutants/mutants.py" --work "$tmp/mutants" --number "$1" --seed 1 --jobs 2 \
-        --programs "$2" core/heap.c >"$tmp/said" 2>"$tmp/errors" || status=$?
+        --programs "$2" base/heap.c >"$tmp/said" 2>"$tmp/errors" || status=$?
     cat "$tmp/said" "$tmp/errors"
     [ "$status" -le 1 ] && [ ! -s "$tmp/errors" ]
 }
@@ -61,7 +61,7 @@ finds_the_programs_of_a_file() {
 chooses_by_counted_lines() {
     cat >"$tmp/counts" <<'END'
 {"unit/glob_test": {"key": "", "seconds": 0.1, "lines": {"src/core/turn.c": [1]}},
- "unit/url_test": {"key": "", "seconds": 0.1, "lines": {"src/core/heap.c": [1]}},
+ "unit/url_test": {"key": "", "seconds": 0.1, "lines": {"src/base/heap.c": [1]}},
  "integration/queue_test": {"key": "", "seconds": 1, "lines": {"src/core/turn.c": [1, 2, 3]}},
  "integration/fair_test": {"key": "", "seconds": 1, "lines": {"src/core/turn.c": [2]}}}
 END
