@@ -323,7 +323,14 @@ static void open_store(struct world *w, const char *letters, const char *end)
         .replica_timeout_ms = 100,
         .connect_later = !has(letters, end, 'O'),
         .clock = &w->puppet.clock,
-        .listener = {w, on_wake, on_granted, ask_nobody, doubt_nothing, on_reachable, on_wake_by, NULL, NULL},
+        .listener = {.context = w,
+                     .wake = on_wake,
+                     .wake_by = on_wake_by,
+                     .ask_again = ask_nobody,
+                     .source = w,
+                     .granted = on_granted,
+                     .server_changed = doubt_nothing,
+                     .reachable = on_reachable},
         .counters = &w->counters,
     };
     int64_t began = w->puppet.time;

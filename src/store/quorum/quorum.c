@@ -103,7 +103,7 @@ static void on_reachable(void *source, bool up, const char *detail)
 }
 
 /*
- * All leases are looked at anew when one more member tells of changes. No loss
+ * All leases are looked at again when one more member tells of changes. No loss
  * remains untold where a majority does: too few masters are left for it.
  */
 static void on_watching(void *source, bool on)
