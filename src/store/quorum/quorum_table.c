@@ -14,13 +14,14 @@ static int compare_tokens(const void *one, const void *other)
 static bool put(struct dibs__quorum *q, struct dibs__quorum_lock *lock)
 {
     dibs__quorum_mutex_lock(&q->mutex);
+    lock->references = 1;
     struct dibs__quorum_lock **node = tsearch(lock, &q->locks, compare_tokens);
     DIBS__REQUIRE(!node || *node == lock);
     dibs__quorum_mutex_unlock(&q->mutex);
     return node != NULL;
 }
 
-/* With one reference, and in no table. */
+/* In no table, and without a reference. NULL: no memory. */
 static struct dibs__quorum_lock *new_lock(const struct dibs__quorum *q, const char *name, const char *token,
                                           uint32_t lease_ms)
 {
@@ -34,7 +35,6 @@ static struct dibs__quorum_lock *new_lock(const struct dibs__quorum *q, const ch
     lock->name = memcpy(text, name, name_size);
     lock->token = memcpy(text + name_size, token, token_size);
     lock->lease_ms = lease_ms;
-    lock->references = 1;
     return lock;
 }
 
@@ -68,6 +68,7 @@ struct dibs__quorum_lock *dibs__quorum_lock_of_token(struct dibs__quorum *q, con
     if (lock || !(lock = new_lock(q, name, token, lease_ms)))
         return lock;
     dibs__quorum_mutex_lock(&q->mutex);
+    lock->references = 1;
     lock->state = DIBS__QUORUM_LOCK_ENDED;
     for (size_t i = 0; i < q->count; i++)
         lock->states[i].phase = DIBS__MEMBER_GRANTED;
