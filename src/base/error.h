@@ -36,6 +36,9 @@ const char *dibs__last_error(void);
 #define DIBS__QUOTED_MAX 128
 const char *dibs__quote(char out[DIBS__QUOTED_MAX], const char *name);
 
+/* The same in memory that lasts as long as the block in which this stands. */
+#define DIBS__QUOTED(name) dibs__quote((char[DIBS__QUOTED_MAX]){""}, name)
+
 /* Writes length bytes so that they print: what does not print, and the backslash, as \xHH; cut at size. */
 void dibs__escape(char *out, size_t size, const char *bytes, size_t length);
 

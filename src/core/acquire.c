@@ -10,9 +10,9 @@
 
 #include "base/order.h"
 #include "base/probe.h"
-#include "core/holds.h"
 #include "core/keeper.h"
 #include "core/kept.h"
+#include "core/task.h"
 
 #define SUSPENDED_MS 1000 /* an ask that returns so long after its deadline was held up here, not by the store */
 #define GRACE_MS 3        /* an ask that is under way when the wait ends has so long to return */
@@ -31,46 +31,36 @@ static dibs_status no_memory(struct dibs__acquire *acquire)
 
 static dibs_status cancelled(struct dibs__acquire *acquire)
 {
-    char quoted[DIBS__QUOTED_MAX];
-
     acquire->learned = DIBS__LEARNED_NOTHING;
-    return dibs__error_set(acquire->error, DIBS_CANCELLED, "the task that wanted %s was cancelled",
-                           dibs__quote(quoted, acquire->name));
+    return dibs__task_was_cancelled(acquire->error, acquire->name);
 }
 
 static dibs_status taken(struct dibs__acquire *acquire)
 {
-    char quoted[DIBS__QUOTED_MAX];
-
     acquire->learned = DIBS__LEARNED_TAKEN;
-    dibs__quote(quoted, acquire->name);
     if (acquire->wish.wait_ms == 0)
-        return dibs__error_set(acquire->error, DIBS_BUSY, "somebody else holds %s", quoted);
-    return dibs__error_set(acquire->error, DIBS_TIMEOUT, "somebody else held %s for all of %" PRId64 " ms", quoted,
-                           acquire->wish.wait_ms);
+        return dibs__error_set(acquire->error, DIBS_BUSY, "somebody else holds %s", DIBS__QUOTED(acquire->name));
+    return dibs__error_set(acquire->error, DIBS_TIMEOUT, "somebody else held %s for all of %" PRId64 " ms",
+                           DIBS__QUOTED(acquire->name), acquire->wish.wait_ms);
 }
 
 /* The wait ended sooner than the time that the store has to answer, so it may be reachable. */
 static dibs_status out_of_time(struct dibs__acquire *acquire)
 {
-    char quoted[DIBS__QUOTED_MAX];
-
     if (acquire->wish.wait_ms == 0) /* it waited for the answer to a recall, when it knew that the lock was taken */
         return taken(acquire);
     acquire->learned = DIBS__LEARNED_NOTHING;
     return dibs__error_set(acquire->error, DIBS_TIMEOUT,
                            "the store had not answered for %s when %" PRId64 " ms had passed",
-                           dibs__quote(quoted, acquire->name), acquire->wish.wait_ms);
+                           DIBS__QUOTED(acquire->name), acquire->wish.wait_ms);
 }
 
 /* One try waited for all the time that the store has to answer; the thread that asked has had no answer either. */
 static dibs_status no_answer(struct dibs__acquire *acquire)
 {
-    char quoted[DIBS__QUOTED_MAX];
-
     return dibs__error_set(acquire->error, DIBS_UNAVAILABLE,
                            "the store did not answer within %u ms for %s, which another thread asks for",
-                           acquire->core->config.settings->command_timeout_ms, dibs__quote(quoted, acquire->name));
+                           acquire->core->config.settings->command_timeout_ms, DIBS__QUOTED(acquire->name));
 }
 
 /* A wait that ends while grants are being taken back fails for lack of replicas, whoever had the lock last. */
@@ -90,16 +80,6 @@ static struct dibs__asker *asker_of(const struct dibs__acquire *acquire)
 {
     DIBS__REQUIRE(acquire->lease && acquire->lease->asker);
     return acquire->lease->asker;
-}
-
-static struct dibs__attempt *attempt_of(const struct dibs__acquire *acquire)
-{
-    return &asker_of(acquire)->attempt;
-}
-
-static struct dibs__answer *answer_of(const struct dibs__acquire *acquire)
-{
-    return &asker_of(acquire)->answer;
 }
 
 /* What the store answered to the ask that another thread made for this attempt, unless that lease is over. */
@@ -154,7 +134,7 @@ static bool begin_lease(struct dibs__acquire *acquire, uint64_t fence, uint32_t 
 {
     struct dibs__core *core = acquire->core;
     struct dibs__lease *lease = acquire->lease;
-    struct dibs__attempt *attempt = attempt_of(acquire);
+    struct dibs__attempt *attempt = &asker_of(acquire)->attempt;
     int64_t now = dibs__core_now(core), proof = attempt->proof;
     int64_t deadline = dibs__lease_deadline(proof, lease->asked_ms);
 
@@ -175,9 +155,9 @@ static dibs_status take_grant(struct dibs__acquire *acquire)
 {
     struct dibs__core *core = acquire->core;
 
-    if (begin_lease(acquire, answer_of(acquire)->fence, answer_of(acquire)->step))
+    if (begin_lease(acquire, asker_of(acquire)->answer.fence, asker_of(acquire)->answer.step))
         return DIBS_OK;
-    core->store->ops->conclude(core->store, attempt_of(acquire), false);
+    core->store->ops->conclude(core->store, &asker_of(acquire)->attempt, false);
     dibs__attempt_renew_token(core, acquire->cell, acquire->lease);
     return dibs__error_set(acquire->error, DIBS_UNAVAILABLE, "the grant came when its lease of %u ms had ended",
                            acquire->wish.lease_ms);
@@ -186,7 +166,7 @@ static dibs_status take_grant(struct dibs__acquire *acquire)
 /* A grant by push holds if it names the last ask, and its lease still lasts. Otherwise the store must be asked. */
 static bool take_push(struct dibs__acquire *acquire, const struct dibs__push *push)
 {
-    if (push->fence == 0 || push->confirm || push->number != attempt_of(acquire)->number ||
+    if (push->fence == 0 || push->confirm || push->number != asker_of(acquire)->attempt.number ||
         !begin_lease(acquire, push->fence, 0))
         return false;
     dibs__count(&acquire->core->stats.granted);
@@ -200,7 +180,7 @@ static bool ride_out(struct dibs__acquire *acquire, int64_t *until)
 
     if (now > dibs__after_ms(asker_of(acquire)->ask.deadline, SUSPENDED_MS)) /* a stop of the process: no outage */
         dibs__outage_budget_renew(&acquire->budget, now);
-    if (dibs__outage_budget_is_over(&acquire->budget, acquire->error, answer_of(acquire), now)) {
+    if (dibs__outage_budget_is_over(&acquire->budget, acquire->error, &asker_of(acquire)->answer, now)) {
         acquire->learned = DIBS__LEARNED_OUTAGE;
         return false;
     }
@@ -218,7 +198,7 @@ static bool is_told(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
 
-    if (answer_of(acquire)->told_ms == 0 || !store->ops->tell_when_free)
+    if (asker_of(acquire)->answer.told_ms == 0 || !store->ops->tell_when_free)
         return false;
     if (dibs__asker_expect_change(acquire->cell, acquire->lease))
         acquire->tell_epoch = 0;
@@ -236,7 +216,7 @@ static void change_waiting(const struct dibs__acquire *acquire, int change)
 /* Another has the lock: until when to sleep before the next ask. */
 static int64_t wait_for_release(struct dibs__acquire *acquire)
 {
-    const struct dibs__answer *answer = answer_of(acquire);
+    const struct dibs__answer *answer = &asker_of(acquire)->answer;
 
     if (!acquire->waited) {
         dibs__count(&acquire->core->stats.contended);
@@ -284,7 +264,7 @@ static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
  */
 static void note_recall(struct dibs__acquire *acquire)
 {
-    acquire->recalled = answer_of(acquire)->why == DIBS__WHY_KEPT;
+    acquire->recalled = asker_of(acquire)->answer.why == DIBS__WHY_KEPT;
     if (!acquire->recalled || acquire->wait_until > 0 || acquire->never_rests)
         return;
     acquire->wait_until = dibs__after_ms(dibs__core_now(acquire->core), DIBS__RECALL_MS);
@@ -298,7 +278,7 @@ static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_st
     if (status == DIBS_OK) {
         status = take_grant(acquire);
         if (status != DIBS_OK) /* a lease that is shorter than the way: each further ask meets the same */
-            answer_of(acquire)->why = DIBS__WHY_TOO_FEW_REPLICAS;
+            asker_of(acquire)->answer.why = DIBS__WHY_TOO_FEW_REPLICAS;
     }
     if (status == DIBS_OK)
         return end(acquire, status);
@@ -356,7 +336,7 @@ static void end_turn(struct dibs__acquire *acquire)
     }
     /* Who only ran out of time, or was cancelled, leaves its place in the store's queue to the next one here. */
     bool goes_on =
-        (acquire->status == DIBS_TIMEOUT || acquire->status == DIBS_CANCELLED) && attempt_of(acquire)->in_store;
+        (acquire->status == DIBS_TIMEOUT || acquire->status == DIBS_CANCELLED) && asker_of(acquire)->attempt.in_store;
     acquire->status = for_lack_of_replicas(acquire, acquire->status);
     if (give_up(acquire, goes_on))
         dibs__lease_unref(acquire->lease);

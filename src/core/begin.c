@@ -19,13 +19,12 @@ static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *n
                          struct dibs__done *done)
 {
     dibs_runtime *runtime = task->runtime;
-    char quoted[DIBS__QUOTED_MAX];
     struct dibs__error error = {.status = DIBS_OK};
 
     if (!hold && !atomic_load(&task->cancelled))
         return false;
     if (!hold)
-        dibs__error_set(&error, DIBS_CANCELLED, "the task that wanted %s was cancelled", dibs__quote(quoted, name));
+        dibs__task_was_cancelled(&error, name);
     else if (!dibs__lock_may_reenter(hold, options) || !dibs__lock_reenter(runtime, hold))
         dibs__lock_refuse(runtime, "task", hold, options, &error);
     if (hold)
@@ -140,7 +139,6 @@ static dibs_status begin_names(dibs_task *task, struct dibs__visit *visit, const
 {
     struct dibs__error why = {.status = DIBS_OK};
     struct dibs__several *several = NULL;
-    char quoted[DIBS__QUOTED_MAX];
 
     if (count > 0)
         several = dibs__lock_names_prepare(task->runtime, visit, &task->holder, names, count, wait_ms, options, &why);
@@ -148,8 +146,7 @@ static dibs_status begin_names(dibs_task *task, struct dibs__visit *visit, const
         return no_memory(error);
     bool at_once = !several || dibs__several_is_held(several);
     if (!at_once && atomic_load(&task->cancelled)) {
-        dibs__error_set(&why, DIBS_CANCELLED, "the task that wanted %s was cancelled",
-                        dibs__quote(quoted, several->names[0].name));
+        dibs__task_was_cancelled(&why, several->names[0].name);
         dibs__count(&visit->core->stats.cancelled);
         at_once = true;
     }

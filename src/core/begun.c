@@ -242,13 +242,11 @@ static void conclude(struct dibs__wanting *wanting, const struct dibs__error *er
 static void cancel(dibs_task *task)
 {
     struct dibs__wanting *wanting = atomic_exchange(&task->wanting, NULL);
-    char quoted[DIBS__QUOTED_MAX];
     struct dibs__error error;
 
     if (!wanting || wanting->generation != dibs__fork_generation()) /* that of a parent is none of its child's */
         return;
-    dibs__error_set(&error, DIBS_CANCELLED, "the task that wanted %s was cancelled",
-                    dibs__quote(quoted, wanting->name));
+    dibs__task_was_cancelled(&error, wanting->name);
     atomic_store(&wanting->cancelled, true);
     fail_call(wanting, &error);
     dibs__workers_post(wanting->core->workers, &wanting->job);

@@ -163,8 +163,6 @@ void dibs__done_explain(struct dibs__done *done, const struct dibs__error *error
 
 static void write_completion(const struct dibs__done *done, dibs_completion *out)
 {
-    char quoted[DIBS__QUOTED_MAX];
-
     memset(out, 0, sizeof *out);
     out->kind = done->kind;
     out->status = done->status;
@@ -177,8 +175,7 @@ static void write_completion(const struct dibs__done *done, dibs_completion *out
     }
     if (!dibs__task_is_gone(done->task))
         out->name = done->text;
-    snprintf(out->detail, sizeof out->detail, "the lease of %s ended while the task held it",
-             dibs__quote(quoted, done->text));
+    snprintf(out->detail, sizeof out->detail, "the lease of %s ended while the task held it", DIBS__QUOTED(done->text));
 }
 
 /* ----------------------------------------------------------------------- queues */

@@ -21,7 +21,7 @@ static void join(struct dibs__due *due, struct dibs__lease *lease, int64_t when,
 {
     lease->renewal_state.grouped = true;
     lease->renewal_state.node.due = when;
-    if (dibs__due_at(beside) == when) {
+    if (beside && dibs__due_has(beside) && beside->renewal_state.node.due == when) {
         lease->renewal_state.previous = beside;
         lease->renewal_state.next = beside->renewal_state.next;
         beside->renewal_state.next->renewal_state.previous = lease;

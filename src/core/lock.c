@@ -11,17 +11,13 @@ const char *dibs__lock_owner(const dibs_runtime *runtime)
 
 dibs_status dibs__lock_not_held(const char *owner, const char *name, struct dibs__error *error)
 {
-    char quoted[DIBS__QUOTED_MAX];
-
-    return dibs__error_set(error, DIBS_NOT_HELD, "the calling %s does not hold %s", owner, dibs__quote(quoted, name));
+    return dibs__error_set(error, DIBS_NOT_HELD, "the calling %s does not hold %s", owner, DIBS__QUOTED(name));
 }
 
 dibs_status dibs__lock_lost(const char *owner, const char *name, struct dibs__error *error)
 {
-    char quoted[DIBS__QUOTED_MAX];
-
-    return dibs__error_set(error, DIBS_LOST, "the lease of %s ended while the calling %s held it",
-                           dibs__quote(quoted, name), owner);
+    return dibs__error_set(error, DIBS_LOST, "the lease of %s ended while the calling %s held it", DIBS__QUOTED(name),
+                           owner);
 }
 
 /* ---------------------------------------------------------------------- lock */
@@ -30,12 +26,11 @@ static dibs_status held_already(const char *owner, const struct dibs__hold *hold
                                 struct dibs__error *error)
 {
     bool no_reentry = options && options->flags & DIBS_NO_REENTRY;
-    char quoted[DIBS__QUOTED_MAX];
 
     return dibs__error_set(error, DIBS_BUSY,
                            no_reentry ? "this %s holds %s already"
                                       : "this %s shares %s, and can't have it alone before it has unlocked it",
-                           owner, dibs__quote(quoted, hold->lease->name));
+                           owner, DIBS__QUOTED(hold->lease->name));
 }
 
 dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const char *owner, const struct dibs__hold *hold,
@@ -84,10 +79,7 @@ dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t nam
 
 dibs_status dibs__lock_forget(struct dibs__lease *lease, struct dibs__error *error)
 {
-    char quoted[DIBS__QUOTED_MAX];
-
-    dibs__error_set(error, DIBS_LOST, "the runtime was closed before %s was unlocked",
-                    dibs__quote(quoted, lease->name));
+    dibs__error_set(error, DIBS_LOST, "the runtime was closed before %s was unlocked", DIBS__QUOTED(lease->name));
     dibs__loss_unwatch(lease);
     dibs__lease_unref(lease);
     return DIBS_LOST;

@@ -31,7 +31,7 @@ void dibs__outage_budget_heard(struct dibs__outage_budget *budget)
 void dibs__outage_budget_take_over(struct dibs__outage_budget *budget, int64_t outage_since, int64_t now)
 {
     if (outage_since == 0) {
-        dibs__outage_budget_renew(budget, now);
+        budget->from = now;
         return;
     }
     if (outage_since > budget->from)

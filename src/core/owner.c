@@ -35,13 +35,12 @@ dibs_status dibs__owner_force_unlock(dibs_runtime *runtime, const char *name, co
 {
     struct dibs__visit visit;
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
-    char quoted[DIBS__QUOTED_MAX];
 
     if (status != DIBS_OK)
         return status;
     status = finish(&visit, &(struct dibs__op){.kind = DIBS__OP_FORCE, .name = name, .force = {.token = token}}, error);
     if (status == DIBS_NOT_HELD)
-        return dibs__error_set(error, status, "another token holds %s", dibs__quote(quoted, name));
+        return dibs__error_set(error, status, "another token holds %s", DIBS__QUOTED(name));
     return status;
 }
 
@@ -49,12 +48,11 @@ dibs_status dibs__owner_forget(dibs_runtime *runtime, const char *name, struct d
 {
     struct dibs__visit visit;
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
-    char quoted[DIBS__QUOTED_MAX];
 
     if (status != DIBS_OK)
         return status;
     status = finish(&visit, &(struct dibs__op){.kind = DIBS__OP_FORGET, .name = name}, error);
     if (status == DIBS_BUSY)
-        return dibs__error_set(error, status, "somebody holds %s, or waits for it", dibs__quote(quoted, name));
+        return dibs__error_set(error, status, "somebody holds %s, or waits for it", DIBS__QUOTED(name));
     return status;
 }

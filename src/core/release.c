@@ -8,10 +8,7 @@
 
 static dibs_status was_lost(const struct dibs__lease *lease, struct dibs__error *error)
 {
-    char quoted[DIBS__QUOTED_MAX];
-
-    return dibs__error_set(error, DIBS_LOST, "the lease of %s ended before it was unlocked",
-                           dibs__quote(quoted, lease->name));
+    return dibs__error_set(error, DIBS_LOST, "the lease of %s ended before it was unlocked", DIBS__QUOTED(lease->name));
 }
 
 /* What the store's answer means for the caller. The error is the store's. */

@@ -87,7 +87,7 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     dibs__renewals_mutex_lock(&r->mutex);
     dibs__renewal_state_begin(lease, lease_ms, proof, store_state, r->config.renew_ms);
     doubt(r, lease);
-    dibs__renewal_state_watch(lease, dibs__renewals_first_watch(r, lease->granted_at));
+    lease->renewal_state.watch_at = dibs__renewals_first_watch(r, lease->granted_at);
     DIBS__REQUIRE(!lease->renewal_state.listed);
     lease->renewal_state.listed = true;
     struct dibs__lease *beside = r->due.last;

@@ -91,7 +91,7 @@ static void add_to_watch(struct dibs__renewals *r, struct round *round, struct d
     if (item)
         *item = (struct dibs__renewal){.name = lease->name, .token = token, .context = lease};
     dibs__renewals_unpace(r, lease);
-    dibs__renewal_state_watch(lease, item ? DIBS__NEVER : dibs__after_ms(now, DIBS__WATCH_AGAIN_MS));
+    lease->renewal_state.watch_at = item ? DIBS__NEVER : dibs__after_ms(now, DIBS__WATCH_AGAIN_MS);
 }
 
 static struct notice notice_of(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)

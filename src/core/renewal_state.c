@@ -113,11 +113,6 @@ void dibs__renewal_state_keep(struct dibs__lease *lease, uint32_t kept_ms)
         state->renew_at = 0;
 }
 
-void dibs__renewal_state_watch(struct dibs__lease *lease, int64_t when)
-{
-    lease->renewal_state.watch_at = when;
-}
-
 bool dibs__renewal_state_awaits_hint(const struct dibs__lease *lease)
 {
     return lease->renewal_state.watch_at == DIBS__NEVER && !lease->renewal_state.in_flight;

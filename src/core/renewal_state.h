@@ -20,9 +20,6 @@ void dibs__renewal_state_doubt(struct dibs__lease *lease) DIBS__REQUIRES(dibs__r
 /* What should become of the lease, which may be kept, may have changed. kept_ms: how long it is then, at most. */
 void dibs__renewal_state_keep(struct dibs__lease *lease, uint32_t kept_ms) DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* From that time on the store should watch the lock; DIBS__NEVER: it should not. */
-void dibs__renewal_state_watch(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex);
-
 /* Whether a change of the lock has the lease renewed by itself: not where the lock is looked at before it is watched,
  * or a renewal is in flight. */
 bool dibs__renewal_state_awaits_hint(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);

@@ -54,7 +54,7 @@ static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *ite
     if (item->result == DIBS__GONE)
         dibs__renewal_state_hint(lease, now);
     else if (r->watching == DIBS__WATCHING_ON)
-        dibs__renewal_state_watch(lease, dibs__after_ms(now, DIBS__WATCH_AGAIN_MS));
+        lease->renewal_state.watch_at = dibs__after_ms(now, DIBS__WATCH_AGAIN_MS);
     dibs__renewals_reschedule(r, lease, NULL);
 }
 
@@ -78,7 +78,7 @@ static void watch_soon(struct dibs__renewals *r, struct dibs__lease *lease, int6
 {
     int64_t first = dibs__renewals_first_watch(r, lease->granted_at);
 
-    dibs__renewal_state_watch(lease, first > now ? first : pace(r, lease, now));
+    lease->renewal_state.watch_at = first > now ? first : pace(r, lease, now);
 }
 
 static void watch_no_more(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now)
@@ -86,7 +86,7 @@ static void watch_no_more(struct dibs__renewals *r, struct dibs__lease *lease, i
 {
     (void)now;
     dibs__renewals_unpace(r, lease);
-    dibs__renewal_state_watch(lease, DIBS__NEVER);
+    lease->renewal_state.watch_at = DIBS__NEVER;
 }
 
 /* A lease that waits to be looked at has its time already. */

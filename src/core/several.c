@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/order.h"
+#include "core/task.h"
 
 #define WHOLE_ROUNDS 4 /* so many rounds that meet a taken name ask for all names */
 #define LEAST_WINDOW 8
@@ -92,12 +93,10 @@ void dibs__several_free(struct dibs__several *several)
 
 void dibs__several_explain(struct dibs__error *error, const char *name)
 {
-    char quoted[DIBS__QUOTED_MAX];
     struct dibs__error plain = *error;
 
-    dibs__quote(quoted, name);
-    if (error->status != DIBS_CLOSED && error->status != DIBS_OK && !strstr(error->detail, quoted))
-        dibs__error_set(error, plain.status, "%s: %s", quoted, plain.detail);
+    if (error->status != DIBS_CLOSED && error->status != DIBS_OK && !strstr(error->detail, DIBS__QUOTED(name)))
+        dibs__error_set(error, plain.status, "%s: %s", DIBS__QUOTED(name), plain.detail);
 }
 
 bool dibs__several_is_held(const struct dibs__several *several)
@@ -121,19 +120,14 @@ static void fail(struct dibs__several *several)
 
 static void fail_lost(struct dibs__several *several, const struct dibs__several_name *name)
 {
-    char quoted[DIBS__QUOTED_MAX];
-
     dibs__error_set(&several->error, DIBS_LOST, "the lease of %s ended before all of the locks were acquired",
-                    dibs__quote(quoted, name->name));
+                    DIBS__QUOTED(name->name));
     fail(several);
 }
 
 static void fail_cancelled(struct dibs__several *several)
 {
-    char quoted[DIBS__QUOTED_MAX];
-
-    dibs__error_set(&several->error, DIBS_CANCELLED, "the task that wanted %s was cancelled",
-                    dibs__quote(quoted, several->names[several->got].name));
+    dibs__task_was_cancelled(&several->error, several->names[several->got].name);
     fail(several);
 }
 

@@ -122,6 +122,11 @@ bool dibs__task_is_gone(const dibs_task *task)
     return atomic_load(&task->use) % USES == DIBS__TASK_GONE;
 }
 
+dibs_status dibs__task_was_cancelled(struct dibs__error *error, const char *name)
+{
+    return dibs__error_set(error, DIBS_CANCELLED, "the task that wanted %s was cancelled", DIBS__QUOTED(name));
+}
+
 dibs_task *dibs__task_inside(uint64_t runtime)
 {
     struct dibs__holder *holder = dibs__holder_inside(runtime);

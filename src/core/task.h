@@ -59,6 +59,9 @@ bool dibs__task_end(dibs_task *task);
 
 bool dibs__task_is_gone(const dibs_task *task); /* it was freed */
 
+/* DIBS_CANCELLED, with its sentence. */
+dibs_status dibs__task_was_cancelled(struct dibs__error *error, const char *name);
+
 /* For holds.h: a thread that ended, or forked, was in the task. */
 void dibs__task_left(struct dibs__holder *holder);
 void dibs__task_kept(struct dibs__holder *holder);

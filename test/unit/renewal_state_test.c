@@ -13,7 +13,7 @@ static struct dibs__lease *new_lease(void)
     assert_non_null(lease);
     atomic_store(&lease->deadline, dibs__lease_deadline(GRANTED, LEASE_MS));
     dibs__renewal_state_begin(lease, LEASE_MS, GRANTED, &(struct dibs__lease_store_state){.words = {0}}, 0);
-    dibs__renewal_state_watch(lease, DIBS__NEVER);
+    lease->renewal_state.watch_at = DIBS__NEVER;
     return lease;
 }
 
