@@ -578,7 +578,7 @@ static void look_for_kept(struct sim_proc *proc)
                     sim_now - names[name].left_at > under_way;
         for (struct sim_worker *worker = sim_workers; worker; worker = worker->next)
             kept = kept && (worker->proc != proc ||
-                            (worker->wants != name && !(worker->several >> name & 1) && !sim_hold_of(worker, name)));
+                            (worker->asks != name && !(worker->several >> name & 1) && !sim_hold_of(worker, name)));
         if (kept)
             names[name].gone_by = sim_now + most + under_way;
         if (kept)

@@ -44,6 +44,7 @@ struct sim_worker {
     bool shares;      /* so it wants the lock */
     const char *call; /* which */
     int wants;        /* a name it waits for; -1: none */
+    int asks;         /* the name that the call under way wants, also with one try; -1: none */
     unsigned several; /* a bit for each name that it locks in one call: it may have some before others */
     int64_t began;    /* the call */
     int64_t limit;    /* when it must have ended, if nothing goes wrong from then on; SIM_NEVER: never */

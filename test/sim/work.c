@@ -261,6 +261,7 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
              (long long)wait_ms, options.flags & DIBS_FAIR ? ", fair" : "",
              options.flags & DIBS_FIXED_LEASE ? ", fixed" : "", options.lease_ms);
     worker->wants = again || wait_ms == 0 ? -1 : name;
+    worker->asks = again ? -1 : name;
     worker->fair = options.flags & DIBS_FAIR;
     worker->shares = options.flags & DIBS_SHARED;
     sim_judge_call(worker, "dibs_lock_with", limit_of(wait_ms));
@@ -269,7 +270,7 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
     int64_t took = sim_now - worker->began;
     sim_judge_return(worker, status);
     sim_judge_wanted(worker, name);
-    worker->wants = -1;
+    worker->wants = worker->asks = -1;
     worker->ends = worker->ends || status == DIBS_CLOSED;
     if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED)
         sim_fail("a lock for a cancelled task returned %s", worker->proc->api->dibs_status_name(status));
@@ -806,7 +807,8 @@ static void *run_process(void *arg)
         last = (struct sim_worker){.proc = proc, .runtime = runtime};
         begin_takers(&takers, &last);
         for (int i = 0; i < plan->threads; i++) {
-            workers[i] = (struct sim_worker){.proc = proc, .runtime = runtime, .queue = last.queue, .wants = -1};
+            workers[i] =
+                (struct sim_worker){.proc = proc, .runtime = runtime, .queue = last.queue, .wants = -1, .asks = -1};
             threads[i] = sim_start(proc, "worker", work, &workers[i]);
         }
         if (plan->shuts_down) {
