@@ -1,5 +1,6 @@
 /* Renewals at the server: how long the fence lives, and what is restored where the server was restarted. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "store/redis/redis_store.h"
@@ -36,10 +37,9 @@ static int teardown(void **state)
     return 0;
 }
 
-/* A lease of that name, as it was granted. */
-static struct dibs__renewal lease_of(struct seat *seat, const char *name)
+static struct dibs__renewal lease_of_token(struct seat *seat, const char *name, const char *token, bool shared)
 {
-    struct dibs__attempt attempt = {.name = name, .token = "dibs:test", .lease_ms = LONG_LEASE_MS};
+    struct dibs__attempt attempt = {.name = name, .token = token, .lease_ms = LONG_LEASE_MS, .shared = shared};
     struct dibs__answer answer;
     struct dibs__error error;
 
@@ -51,6 +51,12 @@ static struct dibs__renewal lease_of(struct seat *seat, const char *name)
                                   .store_state = attempt.lease};
     seat->store->ops->conclude(seat->store, &attempt, true);
     return lease;
+}
+
+/* A lease of that name, as it was granted. */
+static struct dibs__renewal lease_of(struct seat *seat, const char *name)
+{
+    return lease_of_token(seat, name, "dibs:test", false);
 }
 
 struct unconfirmed {
@@ -181,6 +187,52 @@ static void a_renewal_sets_a_missing_expiry(void **state)
     assert_false(is_persistent(w));
 }
 
+static long long end_of(const struct world *w, const char *token)
+{
+    char text[32];
+
+    assert_true(server_string(w->server, text, sizeof text, "ZSCORE dibs:share:{lock:x} +%s", token));
+    return -atoll(text);
+}
+
+static void set_end(const struct world *w, const char *token, long long end)
+{
+    server_do(w->server, "ZADD dibs:share:{lock:x} %lld +%s", -end, token);
+}
+
+/*
+ * One command for all: a lock that many share costs the server no more than as many locks. Where that does not fit one
+ * of them, each is looked at by itself.
+ */
+static void those_who_share_a_name_are_renewed_together(void **state)
+{
+    static const char *const tokens[] = {"dibs:test:1~0", "dibs:test:2~0", "dibs:test:3~0"};
+    struct world *w = *state;
+    struct dibs__renewal leases[3];
+
+    for (int i = 0; i < 3; i++)
+        leases[i] = lease_of_token(&w->seat, "x", tokens[i], true);
+    long long first = end_of(w, tokens[0]);
+    for (int i = 0; i < 3; i++)
+        set_end(w, tokens[i], first - LONG_LEASE_MS / 2);
+    server_do(w->server, "PEXPIRE lock:x %d", LONG_LEASE_MS / 2);
+    long long calls = server_calls(w->server, "zadd");
+    seat_renew_batch(&w->seat, leases, 3);
+    assert_int_equal(server_calls(w->server, "zadd") - calls, 1);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(leases[i].result, DIBS__RENEWED);
+        assert_true(end_of(w, tokens[i]) >= first);
+    }
+    assert_in_range(server_integer(w->server, "PTTL lock:x"), LONG_LEASE_MS / 2 + 1, LONG_LEASE_MS);
+    server_do(w->server, "ZREM dibs:share:{lock:x} +%s -%s", tokens[1], tokens[1]);
+    set_end(w, tokens[2], first + LONG_LEASE_MS);
+    seat_renew_batch(&w->seat, leases, 3);
+    assert_int_equal(leases[0].result, DIBS__RENEWED);
+    assert_int_equal(leases[1].result, DIBS__GONE);
+    assert_int_equal(leases[2].result, DIBS__RENEWED);
+    assert_true(end_of(w, tokens[2]) == first + LONG_LEASE_MS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +242,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_fence_that_is_gone_is_put_back, setup, teardown),
         cmocka_unit_test_setup_teardown(a_short_renewal_names_one_key, setup, teardown),
         cmocka_unit_test_setup_teardown(a_renewal_sets_a_missing_expiry, setup, teardown),
+        cmocka_unit_test_setup_teardown(those_who_share_a_name_are_renewed_together, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

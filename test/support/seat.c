@@ -185,11 +185,11 @@ static bool is_renewed(void *arg)
 
 static struct dibs__batch batch; /* too large for a small stack; the test has one thread that renews */
 
-void seat_begin_renewal(struct seat *seat, const struct dibs__renewal *renewal)
+static void begin_renewals(struct seat *seat, const struct dibs__renewal *renewals, size_t count)
 {
     memset(&batch, 0, sizeof batch);
-    batch.count = 1;
-    batch.items[0] = *renewal;
+    batch.count = count;
+    memcpy(batch.items, renewals, count * sizeof *renewals);
     batch.done = on_renewed;
     batch.landed = on_landed;
     batch.context = seat;
@@ -200,23 +200,38 @@ void seat_begin_renewal(struct seat *seat, const struct dibs__renewal *renewal)
     dibs__wake_ring(&seat->wake);
 }
 
-void seat_end_renewal(struct seat *seat, struct dibs__renewal *renewal)
+static void end_renewals(struct seat *seat, struct dibs__renewal *renewals, size_t count)
 {
     assert_that(wait_until(is_renewed, seat, LIMIT_MS), "the renewal has no end");
-    *renewal = batch.items[0];
+    memcpy(renewals, batch.items, count * sizeof *renewals);
+}
+
+void seat_begin_renewal(struct seat *seat, const struct dibs__renewal *renewal)
+{
+    begin_renewals(seat, renewal, 1);
+}
+
+void seat_end_renewal(struct seat *seat, struct dibs__renewal *renewal)
+{
+    end_renewals(seat, renewal, 1);
 }
 
 /* Where the scheduler's connection does not stand yet, a renewal finds none. */
-void seat_renew(struct seat *seat, struct dibs__renewal *renewal)
+void seat_renew_batch(struct seat *seat, struct dibs__renewal *renewals, size_t count)
 {
     int64_t end = now_ms() + LIMIT_MS;
 
     do {
-        seat_begin_renewal(seat, renewal);
-        seat_end_renewal(seat, renewal);
-        if (renewal->result == DIBS__UNANSWERED)
+        begin_renewals(seat, renewals, count);
+        end_renewals(seat, renewals, count);
+        if (renewals->result == DIBS__UNANSWERED)
             pause_ms(5);
-    } while (renewal->result == DIBS__UNANSWERED && now_ms() < end);
+    } while (renewals->result == DIBS__UNANSWERED && now_ms() < end);
+}
+
+void seat_renew(struct seat *seat, struct dibs__renewal *renewal)
+{
+    seat_renew_batch(seat, renewal, 1);
 }
 
 static bool has_confirmed(void *arg)

@@ -49,7 +49,10 @@ struct seat_grant seat_await_grant(struct seat *seat, unsigned count);
 /* Has the scheduler's thread renew one lease, and waits for the outcome, in *renewal. */
 void seat_renew(struct seat *seat, struct dibs__renewal *renewal);
 
-/* The same in two steps, and only once. */
+/* The same of several in one batch, on one server. */
+void seat_renew_batch(struct seat *seat, struct dibs__renewal *renewals, size_t count);
+
+/* As seat_renew, in two steps, and only once. */
 void seat_begin_renewal(struct seat *seat, const struct dibs__renewal *renewal);
 void seat_end_renewal(struct seat *seat, struct dibs__renewal *renewal);
 

@@ -5,7 +5,7 @@
 -- ARGV: the lease in ms of all, or '' and then those of each behind the tokens; the token of each
 -- Reply: as renew.lua; where all is done, only the server's time.
 -- All that can be read at once is. The last read (EXISTS) comes behind the writes, so that the server goes on telling of the
--- locks (rule 33).
+-- locks (rule 33). Those who share one K are renewed together: one ZADD for all, and one PEXPIRE.
 
 -- @insert lease
 
@@ -28,11 +28,36 @@ local function renew(K, owner, token, lease)
   return set_own(K, S, owner, token, lease, '') or 0
 end
 
-local count, results, done = #KEYS, {}, true
+-- Renews those of the call who share K: `shared` has what ZADD takes for each, and the longest of their leases. False: not all
+-- of them were due for that, and each must be looked at by itself.
+local function renew_together(K, shared)
+  local S = 'dibs:share' .. side_of(K)
+  if not GREATER or redis.call('ZADD', S, 'XX', 'LT', 'CH', unpack(shared)) < #shared / 2 then
+    return false
+  end
+  keep_longer(K, shared.longest)
+  return true
+end
+
+local count, results, done, together, now_ms = #KEYS, {}, true, {}, nil
 local owners = redis.call('MGET', unpack(KEYS))
 local all = ARGV[1] ~= '' and ARGV[1]
 for i = 1, count do
-  results[i] = renew(KEYS[i], owners[i], ARGV[1 + i], all or ARGV[1 + count + i])
+  local lease, K = all or ARGV[1 + count + i], KEYS[i]
+  if owners[i] == 'dibs:shared' and lease ~= '0' and not redis.single_key then
+    now_ms = now_ms or math.floor(now_us() / 1000)
+    local shared = together[K] or {longest = 0}
+    shared[#shared + 1], shared[#shared + 2] = -now_ms - lease, '+' .. ARGV[1 + i]
+    shared.longest, together[K] = math.max(shared.longest, lease), shared
+  end
+end
+for K, shared in pairs(together) do
+  together[K] = renew_together(K, shared)
+end
+for i = 1, count do
+  local lease = all or ARGV[1 + count + i]
+  local is_renewed = owners[i] == 'dibs:shared' and lease ~= '0' and together[KEYS[i]]
+  results[i] = is_renewed and 1 or renew(KEYS[i], owners[i], ARGV[1 + i], lease)
   done = done and results[i] == 1
 end
 redis.pcall('EXISTS', unpack(KEYS))
