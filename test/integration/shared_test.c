@@ -418,6 +418,26 @@ static void newcomers_remove_dead_sharers(void **state)
     actor_end(couple.other);
 }
 
+/* The server may evict the sorted set. Whoever shares the lock still counts on it. */
+static void nobody_is_let_in_where_it_is_not_known_who_shares(void **state)
+{
+    actor *other = actor_start(), *late = actor_start();
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    assert_status(DIBS_OK, actor_lock_with(other, f->rt, "x", 0, &shared));
+    server_do(f->server, "DEL dibs:share:{lock:x}");
+    for (int i = 0; i < 8; i++)
+        assert_status(DIBS_BUSY, actor_lock_with(late, f->rt, "x", 0, &shared));
+    assert_false(server_has(f->server, "dibs:share:{lock:x}"));
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_LOST, actor_unlock(other, f->rt, "x"));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    actor_end(late);
+    actor_end(other);
+}
+
 static bool has_lost(void *arg)
 {
     return dibs_check(arg, "x") == DIBS_LOST;
@@ -821,6 +841,7 @@ int main(void)
         TEST(each_sharers_lease_is_renewed_and_extended_by_itself),
         TEST(a_sharers_fixed_lease_ends_and_the_others_go_on),
         TEST(newcomers_remove_dead_sharers),
+        TEST(nobody_is_let_in_where_it_is_not_known_who_shares),
         TEST(a_deleted_key_is_told_to_all_sharers),
         TEST(a_forced_unlock_of_one_sharer_is_told_to_it_alone),
         TEST(a_sharer_that_let_others_in_is_still_told_of_losses),

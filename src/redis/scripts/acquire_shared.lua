@@ -4,7 +4,7 @@
 -- The most common cases come first, as there: nobody waits, and the last grant was shared, too, in the same hour, so that S
 -- lives long enough. Nobody holds the lock: ZADD counts up what S has of the newest sharer, as INCRBY does with F. Or others
 -- share it, with the asker not more than the limit, where those whose leases are over still count. The first ask of a token is not in
--- S. One of 16 such asks, by the clock, goes the long way nevertheless, and takes out those whose leases are over (sharers.lua).
+-- S. One of 64 such asks, by the clock, goes the long way nevertheless, and takes out those whose leases are over (sharers.lua).
 -- @insert keys
 
 local found = not ARGV[6] and call('EXISTS', K, Q)
@@ -14,14 +14,22 @@ if found == 0 or beside then
   local now, lease, S = time[1] * 1000000 + time[2], tonumber(ARGV[3]), 'dibs:share' .. string.sub(F, 11)
   local is_plain = (now <= not_after or not_after == 0) and last and last < now and 2000 * lease <= hour and
     last - last % hour == now - now % hour
-  if is_plain and beside and now % 16 > 0 then
-    local limit, size = tonumber(string.match(ARGV[1], '%d+$')), tonumber(redis.pcall('ZCARD', S)) or 0
-    if size > 2 and (limit == 0 or size < 2 * limit + 2) and redis.pcall('INCRBY', F, now - last) == now then
-      call('ZADD', S, now, '>', -math.floor(now / 1000) - lease, '+' .. ARGV[1], now, '-' .. ARGV[1])
-      if call('PTTL', K) < lease then
-        call('PEXPIRE', K, lease)
+  if is_plain and beside and now % 64 > 0 then
+    local limit = string.sub(ARGV[1], -2) ~= '~0' and string.match(ARGV[1], '~(%d+)$')
+    if not limit or (tonumber(redis.pcall('ZCARD', S)) or 0) < 2 * limit + 2 then
+      local fence, plus, minus = time[1] .. string.sub('00000' .. time[2], -6), '+' .. ARGV[1], '-' .. ARGV[1]
+      local added = redis.pcall('ZADD', S, fence, '>', -math.floor(now / 1000) - lease, plus, fence, minus)
+      if added == 2 and redis.pcall('INCRBY', F, now - last) == now then
+        if redis.REDIS_VERSION_NUM then
+          call('PEXPIRE', K, ARGV[3], 'GT')
+        elseif call('PTTL', K) < lease then
+          call('PEXPIRE', K, lease)
+        end
+        return now
+      elseif type(added) == 'number' then
+        -- S was gone, or F is no fence: admit.lua sees to that.
+        call('ZREM', S, plus, minus, added == 3 and '>' or plus)
       end
-      return now
     end
   elseif is_plain and not beside then
     local newest = call('ZADD', S, 'XX', 'INCR', now - last, '>')

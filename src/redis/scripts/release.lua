@@ -20,10 +20,13 @@ if not ended and (not summary or ARGV[2]) then
     return owner and -1 or 0
   end
   local S = 'dibs:share' .. string.sub(F, 11)
-  local longest = redis.pcall('ZRANGE', S, 0, 1, 'WITHSCORES')
-  if not summary and longest[1] and string.byte(longest[1]) == 43 and
-    (longest[1] ~= '+' .. leaving or longest[2] == longest[4]) then
-    return call('ZREM', S, '+' .. leaving, '-' .. leaving) > 0 and 1 or 0
+  local mine, longest = '+' .. leaving, not summary and redis.pcall('ZRANGE', S, 0, 0)[1]
+  if longest == mine then
+    local two = call('ZRANGE', S, 0, 1, 'WITHSCORES')
+    longest = two[2] == two[4] and two[3]
+  end
+  if longest and string.byte(longest) == 43 then
+    return call('ZREM', S, mine, '-' .. leaving) > 0 and 1 or 0
   end
 end
 
