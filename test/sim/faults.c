@@ -355,6 +355,8 @@ static void begin_server(int number)
     struct sim_server *server = sim_server_new(number);
 
     server->rate = plan->server_rate;
+    if (plan->has_delifeq)
+        server->version = SIM_DELIFEQ;
     server->offset += plan->skew_most ? sim_between(SIM_FAULTS, 0, plan->skew_most) : 0;
     server->cost = plan->server_cost;
     server->denied = plan->denied;

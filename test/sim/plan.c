@@ -678,6 +678,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     draw_schedule(&out->schedule);
     apply_theme(out, theme);
     draw_tasks(out, theme);
+    out->has_delifeq = also(out, 30);
     if (out->is_voting && hash_of(out, 13) % 2)
         out->skew_most = 20 * SIM_S;
     if (theme == CROWD || theme == RECALLED || out->is_voting) {

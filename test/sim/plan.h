@@ -76,6 +76,7 @@ struct sim_plan {
     int64_t server_cost;
     bool shuts_down, has_events;
     unsigned denied; /* rights that the account lacks all the time */
+    bool has_delifeq; /* the servers are Valkey 9 */
     struct sim_fault faults[SIM_FAULTS_MOST];
     int fault_count;
     bool loses_data;   /* exclusion is not promised */

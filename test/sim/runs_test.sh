@@ -1,6 +1,6 @@
 # The simulation: 200 seeds that are always the same, each run twice, so that a seed is seen to give one trace; 200 that
-# are drawn each time, 200 more with servers that have DELIFEQ, 60 in which leases are kept, and 200 in which masters of a
-# new quorum forget; and the seeds of test/sim/seeds.txt, which once showed a defect.
+# are drawn each time, 60 in which leases are kept, and 200 in which masters of a new quorum forget; and the seeds of
+# test/sim/seeds.txt, which once showed a defect.
 # Builds: sim-build
 set -u
 
@@ -27,11 +27,10 @@ simulate() {
 
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
-echo 1..6
+echo 1..5
 fresh=$(($(date +%s) * 1000))
 result "the same seeds give the same traces" simulate --seed 1 --runs 200 --twice
 result "seeds from $fresh on" simulate --seed $fresh --runs 200
-result "servers that delete a key by its value, from there on" simulate --valkey --seed $fresh --runs 200
 result "kept leases, from there on" simulate --only kept --seed $fresh --runs 60
 result "new quorums, from there on" simulate --only founding --seed $fresh --runs 200
 old() {

@@ -11,7 +11,6 @@
 #define EPOCH_NS (INT64_C(1790000000) * SIM_S)
 #define CYCLE (100 * SIM_MS) /* how often expired keys are removed */
 
-const char *sim_version = "7.0.15";
 struct sim_server *sim_servers;
 
 static int64_t last_client = 2;
@@ -41,7 +40,7 @@ struct sim_server *sim_server_new(int number)
                                   .alive = true,
                                   .rate = 1,
                                   .offset = EPOCH_NS,
-                                  .version = sim_version,
+                                  .version = "7.0.15",
                                   .linked = true,
                                   .replication_delay = SIM_MS};
     draw_id(server->run_id);

@@ -77,7 +77,7 @@ struct sim_server {
     double rate;                        /* of its clock */
     int64_t offset;                     /* of its clock, ns */
     char run_id[41], replication_id[41];
-    const char *version;
+    const char *version; /* what INFO shows behind redis_version */
     struct sim_table keys, saved; /* and an older state */
     struct sim_client *clients;
     uint64_t scripts; /* that it has, a bit for each */
@@ -104,7 +104,7 @@ enum {
     SIM_DENIES_SUBSCRIBE = 16
 };
 
-extern const char *sim_version; /* of all servers: what INFO shows behind redis_version */
+#define SIM_DELIFEQ "7.2.4\r\nvalkey_version:9.0.0"
 extern struct sim_server *sim_servers;
 
 struct sim_server *sim_server_new(int number);

@@ -4,7 +4,6 @@
  *   sim LIBRARY [--seed N] [--runs M] [--only WHAT] [--seconds S]    M runs, from seed N on; of S s of a processor
  *   sim LIBRARY --replay N [--only WHAT]                             tells the story of one
  *   sim LIBRARY --shrink N [--only WHAT]                             leaves out of it what is not needed to fail
- *   sim LIBRARY --valkey ...                                         the servers are Valkey 9, which has DELIFEQ
  *   sim LIBRARY --commands N              commands to a server, or to N nodes of a cluster, from standard input
  *
  * The library is the one that was linked for this: see seams.txt. Each run is a process of its own, so nothing that one
@@ -378,8 +377,6 @@ static void read_options(int argc, char **argv)
             options.cut.quiet_network = true;
         else if (strcmp(argv[i], "--quiet-schedule") == 0)
             options.cut.quiet_schedule = true;
-        else if (strcmp(argv[i], "--valkey") == 0)
-            sim_version = "7.2.4\r\nvalkey_version:9.0.0";
         else if (strcmp(argv[i], "--stop") == 0)
             options.stops = true;
         else if (strcmp(argv[i], "--quiet") == 0)
