@@ -14,8 +14,9 @@
 -- soon as the first of them shares K.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
 -- (rule 4). The push: number of the ask, fence, length of the token, then token and K. A channel that ends in } is the
--- sharded one of a slot (rule 38). NUMSUB still comes first, so that other channels pay nothing for that. Who listens to the
--- slot at another server, which it is leaving, is told by a hint on its runtime's own channel, which all servers pass on.
+-- sharded one of a slot (rule 38). NUMSUB still comes first, so that other channels pay nothing for that. Who is
+-- passed over because nobody listens here may listen at another server, which the slot is leaving: it is told by a hint on its
+-- runtime's own channel, which all servers of a cluster pass on.
 
 -- One call takes out as many dead entries as `budget` allows, so that a queue of 100,000 does not keep the server from all
 -- others. `unfinished` then tells that K is free though live waiters may be left: nobody is granted K past them, and
@@ -25,7 +26,7 @@ local is_served = false
 owner = owner == 'dibs:shared' and owner
 while count > 0 and not is_served and budget > 0 do
   budget = budget - 1
-  local waiter = call('HGET', Q, first) or ''
+  local waiter, is_deaf = call('HGET', Q, first) or '', false
   local number, lease, seen, size, kind, at = string.match(waiter, '^(%d+) (%d+) (%d+) (%d+)([ ?])()')
   if number then
     local ear, token = string.sub(waiter, at, at + size - 1), string.sub(waiter, at + size)
@@ -39,6 +40,7 @@ while count > 0 and not is_served and budget > 0 do
       if not is_served and string.byte(ear, -1) == 125 then
         is_served, publish = (redis.pcall('PUBSUB', 'SHARDNUMSUB', ear)[2] or 0) > 0, 'SPUBLISH'
       end
+      is_deaf = not is_served
     end
     local is_hint, at_most = kind == '?' and token ~= me, string.match(token, '~(%d+)$')
     if is_served and (is_hint and me or owner and not (at_most and sharers and
@@ -103,7 +105,7 @@ while count > 0 and not is_served and budget > 0 do
       if sharer then
         is_served, budget = false, budget - 3
       end
-    elseif publish == 'SPUBLISH' then
+    elseif is_deaf then
       redis.pcall('PUBLISH', string.match(ear, '^(.*):{') or ear, number .. ' 0 ' .. #token .. ' ' .. token .. K)
     end
   else
