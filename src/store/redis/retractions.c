@@ -24,7 +24,7 @@
 #define ENDS_MS 1000   /* entries whose time is over end together, at most this late: all are gone through */
 
 struct list {
-    struct dibs__retraction *first, **end;
+    struct dibs__retraction *first, **end; /* end: only where there is a first */
 };
 
 struct dibs__retractions {
@@ -48,7 +48,7 @@ struct dibs__retractions {
 static void append(struct list *list, struct dibs__retraction *entry)
 {
     entry->next = NULL;
-    *list->end = entry;
+    *(list->first ? list->end : &list->first) = entry;
     list->end = &entry->next;
 }
 
@@ -57,15 +57,7 @@ static struct dibs__retraction *take_first(struct list *list)
     struct dibs__retraction *entry = list->first;
 
     list->first = entry->next;
-    if (!list->first)
-        list->end = &list->first;
     return entry;
-}
-
-static void clear(struct list *list)
-{
-    list->first = NULL;
-    list->end = &list->first;
 }
 
 static void count_one(struct dibs__retractions *all) DIBS__REQUIRES(dibs__redis_mutex)
@@ -110,7 +102,7 @@ static void make_due(struct dibs__retractions *all, int64_t by) DIBS__REQUIRES(d
     all->later_due = DIBS__NEVER; /* also where none waits any more: they may have been given away */
     if (!later.first)
         return;
-    clear(&all->later);
+    all->later.first = NULL;
     while (later.first) {
         struct dibs__retraction *entry = take_first(&later);
         if (entry->due <= by)
@@ -353,7 +345,7 @@ static void sort_out(struct list *list, struct list *away, const struct dibs__no
 
     if (!all.first)
         return;
-    clear(list);
+    list->first = NULL;
     while (all.first) {
         struct dibs__retraction *entry = take_first(&all);
         append(node->is_away(node->context, entry->name) ? away : list, entry);
@@ -362,9 +354,8 @@ static void sort_out(struct list *list, struct list *away, const struct dibs__no
 
 void dibs__retractions_give(struct dibs__retractions *all)
 {
-    struct list away;
+    struct list away = {.first = NULL};
 
-    clear(&away);
     dibs__redis_mutex_lock(all->mutex);
     sort_out(&all->ready, &away, all->config.node);
     sort_out(&all->later, &away, all->config.node);
@@ -388,11 +379,6 @@ struct dibs__retractions *dibs__retractions_new(const struct dibs__store_config 
         return NULL;
     all->config = *config;
     all->mutex = mutex;
-    dibs__redis_mutex_lock(all->mutex);
-    clear(&all->ready);
-    clear(&all->later);
-    all->later_due = DIBS__NEVER;
-    dibs__redis_mutex_unlock(all->mutex);
     for (size_t i = 0; i < BATCHES; i++) {
         all->batches[i].key_prefix = config->key_prefix;
         all->batches[i].node = config->node;
