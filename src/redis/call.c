@@ -56,7 +56,7 @@ void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t k
     DIBS__REQUIRE(key_count <= DIBS__CALL_KEYS);
     call->script = script;
     call->number_count = 0;
-    call->tells_first = call->asking = false;
+    call->tells_first = call->asking = call->with_text = false;
     call->words = (struct dibs__words){call->word_array, call->size_array, 0, DIBS__CALL_WORDS};
     dibs__words_begin(&call->words, &call->key_count, key_count);
 }
@@ -147,14 +147,13 @@ void dibs__script_words_end(const struct dibs__words *words)
     free((char *)words->words[1]);
 }
 
-static struct dibs__request *send_call(struct dibs__call *call, struct dibs__channel *channel,
-                                       const struct dibs__link_view *view, bool with_text, int64_t deadline,
-                                       struct dibs__error *error)
+struct dibs__request *dibs__call_begin(struct dibs__call *call, struct dibs__channel *channel,
+                                       const struct dibs__link_view *view, int64_t deadline, struct dibs__error *error)
 {
     struct dibs__words *words = &call->words;
 
     if (!call->asking) {
-        dibs__script_words(call->script, view, with_text, words);
+        dibs__script_words(call->script, view, call->with_text, words);
     } else if (!dibs__script_words_single_key(call->script, words)) {
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
         return NULL;
@@ -170,12 +169,6 @@ static struct dibs__request *send_call(struct dibs__call *call, struct dibs__cha
     return request;
 }
 
-struct dibs__request *dibs__call_begin(struct dibs__call *call, struct dibs__channel *channel,
-                                       const struct dibs__link_view *view, int64_t deadline, struct dibs__error *error)
-{
-    return send_call(call, channel, view, false, deadline, error);
-}
-
 dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *channel,
                               const struct dibs__link_view *view, struct dibs__request *request,
                               struct dibs__exchange *exchange)
@@ -186,6 +179,7 @@ dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *cha
         return status;
     dibs__reply_free(exchange->reply);
     exchange->unknown = false;
-    request = send_call(call, channel, view, true, exchange->deadline, exchange->error);
+    call->with_text = true;
+    request = dibs__call_begin(call, channel, view, exchange->deadline, exchange->error);
     return request ? dibs__channel_wait(channel, request, exchange) : exchange->error->status;
 }

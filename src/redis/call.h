@@ -49,6 +49,7 @@ struct dibs__call {
     int number_count;
     bool tells_first; /* as of struct dibs__command; false at first */
     bool asking;      /* the same; the call then goes with the text for a call of one key (dibs__script_single_key) */
+    bool with_text;   /* dibs__call_finish's; the server has lost the script, so its text is sent */
     struct dibs__words words;
     const char *word_array[DIBS__CALL_WORDS];
     size_t size_array[DIBS__CALL_WORDS];

@@ -52,17 +52,6 @@ bool dibs__channel_look(struct dibs__channel *channel)
 
 /* ------------------------------------------------------------------ the link */
 
-dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
-                               struct dibs__error *error)
-{
-    channel_mutex_lock(&channel->mutex);
-    dibs_status status = dibs__channel_ensure_open(channel, deadline, error);
-    if (status == DIBS_OK)
-        *view = channel->link->view;
-    channel_mutex_unlock(&channel->mutex);
-    return status;
-}
-
 bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *view)
 {
     channel_mutex_lock(&channel->mutex);

@@ -164,11 +164,12 @@ static dibs_status end_late(const struct dibs__channel *channel, struct dibs__er
     return error->status;
 }
 
-dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)
+/* Makes a link unless one stands, or waits for another thread that does. Lets go of the mutex in between. */
+static dibs_status ensure_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)
+    DIBS__REQUIRES(channel_mutex)
 {
     unsigned seen = channel->tries;
 
-    channel_mutex_held(&channel->mutex);
     while (!dibs__channel_has_link(channel)) {
         if (seen != channel->tries && channel->open_error.status != DIBS_OK) {
             *error = channel->open_error;
@@ -183,6 +184,17 @@ dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t dea
             channel->clock->wait(channel->clock, &channel->changed, &channel->mutex, deadline);
     }
     return DIBS_OK;
+}
+
+dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
+                               struct dibs__error *error)
+{
+    channel_mutex_lock(&channel->mutex);
+    dibs_status status = ensure_open(channel, deadline, error);
+    if (status == DIBS_OK)
+        *view = channel->link->view;
+    channel_mutex_unlock(&channel->mutex);
+    return status;
 }
 
 unsigned dibs__channel_need(struct dibs__channel *channel)

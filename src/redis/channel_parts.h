@@ -231,10 +231,6 @@ bool dibs__channel_has_something(const struct dibs__channel *channel) DIBS__REQU
 
 /* ------------------------------------------------------------- channel_open.c */
 
-/* Makes a link unless one stands, or waits for another thread that does. Lets go of the mutex in between. */
-dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)
-    DIBS__REQUIRES(channel_mutex);
-
 /*
  * The scheduler's: begins a try that is due, or goes on with one that it makes or that was left to it. Requires that no
  * thread has the opening role. Lets go of the mutex in between.
