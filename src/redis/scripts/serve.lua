@@ -13,10 +13,10 @@
 -- number, all are told who do, up to one that wants K alone; and they keep their places, else that one would come before them as
 -- soon as the first of them shares K.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
--- (rule 4). The push: number of the ask, fence, length of the token, then token and K. A channel that ends in } is the
--- sharded one of a slot (rule 38). NUMSUB still comes first, so that other channels pay nothing for that. Who is
--- passed over because nobody listens here may listen at another server, which the slot is leaving: it is told by a hint on its
--- runtime's own channel, which all servers of a cluster pass on.
+-- (rule 4). The push goes to the waiter's `inbox`, the channel on which it listens: number of the ask, fence, length of the
+-- token, then token and K. An inbox that ends in } is the sharded one of a slot (rule 38). NUMSUB still comes first, so that
+-- others pay nothing for that. Who is passed over because nobody listens here may listen at another server, which the slot is
+-- leaving: it is told by a hint on its runtime's own channel, which all servers of a cluster pass on.
 
 -- One call takes out as many dead entries as `budget` allows, so that a queue of 100,000 does not keep the server from all
 -- others. `unfinished` then tells that K is free though live waiters may be left: nobody is granted K past them, and
@@ -29,16 +29,16 @@ while count > 0 and not is_served and budget > 0 do
   local waiter, is_deaf = call('HGET', Q, first) or '', false
   local number, lease, seen, size, kind, at = string.match(waiter, '^(%d+) (%d+) (%d+) (%d+)([ ?])()')
   if number then
-    local ear, token = string.sub(waiter, at, at + size - 1), string.sub(waiter, at + size)
+    local inbox, token = string.sub(waiter, at, at + size - 1), string.sub(waiter, at + size)
     local publish = 'PUBLISH'
     if token == me then
       is_served = true
     elseif token ~= leaving and now - seen < lease * 500 and not (owner and sharers and
       call('ZADD', S, 'XX', 'INCR', 0, '+' .. token)) then
-      local reply = channel and redis.pcall('PUBSUB', 'NUMSUB', ear, channel) or redis.pcall('PUBSUB', 'NUMSUB', ear)
+      local reply = channel and redis.pcall('PUBSUB', 'NUMSUB', inbox, channel) or redis.pcall('PUBSUB', 'NUMSUB', inbox)
       is_served, heard = (reply[2] or 0) > 0, channel and (reply[4] or -1)
-      if not is_served and string.byte(ear, -1) == 125 then
-        is_served, publish = (redis.pcall('PUBSUB', 'SHARDNUMSUB', ear)[2] or 0) > 0, 'SPUBLISH'
+      if not is_served and string.byte(inbox, -1) == 125 then
+        is_served, publish = (redis.pcall('PUBSUB', 'SHARDNUMSUB', inbox)[2] or 0) > 0, 'SPUBLISH'
       end
       is_deaf = not is_served
     end
@@ -56,8 +56,8 @@ while count > 0 and not is_served and budget > 0 do
         if budget <= 0 or number and not string.find(token, '~0$') then
           break
         elseif number then
-          ear = string.sub(waiter, at, at + size - 1)
-          redis.pcall(publish, ear, number .. ' 0 ' .. #token .. ' ' .. token .. K)
+          inbox = string.sub(waiter, at, at + size - 1)
+          redis.pcall(publish, inbox, number .. ' 0 ' .. #token .. ' ' .. token .. K)
         end
       end
       break
@@ -77,7 +77,7 @@ while count > 0 and not is_served and budget > 0 do
     end
     first = first + 1 .. ''
     if is_hint and is_served then
-      redis.pcall(publish, ear, number .. ' 0 ' .. #token .. ' ' .. token .. K)
+      redis.pcall(publish, inbox, number .. ' 0 ' .. #token .. ' ' .. token .. K)
     elseif is_served then
       local sharer, others = at_most and token, true
       if sharer then
@@ -90,7 +90,7 @@ while count > 0 and not is_served and budget > 0 do
       local text = number .. ' ' .. fence_text .. ' ' .. #token .. ' ' .. token .. K
       if token == me then
         my_fence = sharer and fence_text
-      elseif type(redis.pcall(publish, ear, text)) ~= 'number' then
+      elseif type(redis.pcall(publish, inbox, text)) ~= 'number' then
         if sharer then
           local parting = token
           -- @insert part
@@ -106,7 +106,7 @@ while count > 0 and not is_served and budget > 0 do
         is_served, budget = false, budget - 3
       end
     elseif is_deaf then
-      redis.pcall('PUBLISH', string.match(ear, '^(.*):{') or ear, number .. ' 0 ' .. #token .. ' ' .. token .. K)
+      redis.pcall('PUBLISH', string.match(inbox, '^(.*):{') or inbox, number .. ' 0 ' .. #token .. ' ' .. token .. K)
     end
   else
     -- Gaps are passed up to a hundred at a time. Where there are more, the least place of all is taken, unless the queue is
