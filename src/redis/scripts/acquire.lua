@@ -24,8 +24,8 @@ end
 
 local asker, number, lease, channel, not_after, leave = unpack(ARGV)
 channel = channel ~= '' and channel
-local owner, noted = redis.pcall('GET', K), call('HMGET', Q, '', asker)
-local summary, entry, mark = noted[1], noted[2], ' '
+local owner, summary, mark = redis.pcall('GET', K), call('HGET', Q, ''), ' '
+local entry = summary and call('HGET', Q, asker)
 -- @insert clock
 -- @insert queue
 -- @insert ask

@@ -3,14 +3,15 @@
 
 local reply, leaving
 -- How many may share K, where the asker wants to share it; '0': any number. What shares has that in its token.
-local limit, others = string.match(asker, '~(%d+)$'), false
+local limit, others = string.find(asker, '~', 1, true) and string.match(asker, '~(%d+)$'), false
 if limit and owner ~= asker and type(owner) == 'string' and string.find(owner, '^dibs:.*~%d+$') then
   -- @insert split
 elseif limit and not owner then
   -- @insert together
 end
 local is_mine = limit and owner == 'dibs:shared' and call('ZADD', S, 'XX', 'INCR', 0, '+' .. asker)
-if tonumber(not_after) > 0 and now > tonumber(not_after) then
+local latest = tonumber(not_after)
+if latest > 0 and now > latest then
   reply = {-1, now}
 elseif type(owner) == 'table' then
   reply = owner

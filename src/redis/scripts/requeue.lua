@@ -8,16 +8,15 @@
 
 local leaving, asker, number, lease, channel, not_after, leave = unpack(ARGV)
 channel = channel ~= '' and channel
-local values, noted = redis.pcall('MGET', K, F), call('HMGET', Q, '', asker)
--- To MGET, what is no string is nothing; nor is there anything without the right to it.
-local owner, summary, entry, mark = values[1] or redis.pcall('GET', K), noted[1], noted[2], ' '
+local owner, summary, last_fence, mark = redis.pcall('GET', K), call('HGET', Q, ''), redis.pcall('GET', F), ' '
+local entry = summary and call('HGET', Q, asker)
 -- A token may ask behind itself (rule 70): what it has is given back, but it keeps its place in the queue.
 if leaving == asker and owner ~= asker then
   leaving = 'dibs:'
 end
 -- @insert clock
 -- @insert queue
-fence_text = values[2]
+fence_text = type(last_fence) == 'string' and last_fence or nil
 -- @insert release_common
 -- @insert ask
 return {unfinished and released + 2 or released, reply}

@@ -42,7 +42,8 @@ while count > 0 and not is_served and budget > 0 do
       end
       is_deaf = not is_served
     end
-    local is_hint, at_most = kind == '?' and token ~= me, string.match(token, '~(%d+)$')
+    local is_hint, at_most = kind == '?' and token ~= me, string.find(token, '~', 1, true)
+    at_most = at_most and string.match(token, '~(%d+)$')
     if is_served and (is_hint and me or owner and not (at_most and sharers and
       (at_most == '0' or sharers < tonumber(at_most)))) then
       head_limit = at_most

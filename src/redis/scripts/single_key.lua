@@ -7,17 +7,12 @@ local KEYS, ARGV = {KEYS[1], unpack(ARGV, 1, more)}, {unpack(ARGV, more + 1)}
 
 local function single_key(call)
   return function(name, ...)
-    local result = name == 'EXISTS' and 0 or {}
-    if name ~= 'EXISTS' and name ~= 'MGET' then
+    if name ~= 'EXISTS' then
       return call(name, ...)
     end
-    for i, key in ipairs({...}) do
-      if name == 'EXISTS' then
-        result = result + call(name, key)
-      else
-        local value = redis.pcall('GET', key)
-        result[i] = type(value) == 'string' and value
-      end
+    local result = 0
+    for _, key in ipairs({...}) do
+      result = result + call(name, key)
     end
     return result
   end
