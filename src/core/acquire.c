@@ -16,6 +16,8 @@
 
 #define SUSPENDED_MS 1000 /* an ask that returns so long after its deadline was held up here, not by the store */
 #define GRACE_MS 3        /* an ask that is under way when the wait ends has so long to return */
+#define ANSWER_KEEPS_MS 5 /* so long the answer to a fair ask behind others may lie unread; more than a round of many  \
+                           */
 
 /* --------------------------------------------------------------- how it fails */
 
@@ -631,14 +633,42 @@ static enum dibs__acquire_state wait_for_turn(struct dibs__acquire *acquire)
     return has_turn(acquire, status);
 }
 
+static struct dibs__push sleep_until(struct dibs__acquire *acquire, int64_t until)
+{
+    const struct dibs__sleep sleep = sleep_of(acquire, until);
+
+    return dibs__asker_sleep(acquire->core->cells, acquire->cell, acquire->lease, &sleep);
+}
+
+/*
+ * A fair acquire that comes behind others of its process has its place in the store's queue behind theirs, so the
+ * answer to its ask tells it nothing that it can use. It sleeps for the grant at once, and takes the answer when it
+ * wakes, or after a while: one sleep for both, where it would be two. True: the ask was sent, and it has slept.
+ */
+static bool sleeps_before_answer(struct dibs__acquire *acquire, struct dibs__push *push)
+{
+    const struct dibs__asker *asker = asker_of(acquire);
+    struct dibs__store *store = acquire->core->store;
+
+    if (!asker->behind || asker->attempt.number > 0 || !asker->attempt.wait || !store->answers_keep)
+        return false;
+    store->ops->begin(store, &asker_of(acquire)->ask);
+    if (!dibs__acquire_is_sent(acquire))
+        return false;
+    *push = sleep_until(acquire, dibs__after_ms(dibs__core_now(acquire->core), ANSWER_KEEPS_MS));
+    return true;
+}
+
 static enum dibs__acquire_state ask_and_sleep(struct dibs__acquire *acquire)
 {
     int64_t until = 0;
+    struct dibs__push push = {.fence = 0};
+    bool has_slept = sleeps_before_answer(acquire, &push);
 
     if (after_ask(acquire, finish_ask(acquire), &until) == DIBS__ACQUIRE_ENDED)
         return DIBS__ACQUIRE_ENDED;
-    const struct dibs__sleep sleep = sleep_of(acquire, until);
-    struct dibs__push push = dibs__asker_sleep(acquire->core->cells, acquire->cell, acquire->lease, &sleep);
+    if (!has_slept || (push.fence == 0 && !push.again))
+        push = sleep_until(acquire, until);
     return after_rest(acquire, &push);
 }
 

@@ -27,6 +27,16 @@ void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease)
     dibs__shard_mutex_unlock(&cell->shard->mutex);
 }
 
+/* Whether a fair acquire of the cell waits in the store's queue, for a grant that has not come yet. */
+static bool is_waited_for(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    for (const struct dibs__lease *lease = cell->leases; lease; lease = lease->listing.next)
+        if (lease->turnless && !lease->shared && lease->asker && lease->asker->wait_event &&
+            lease->asker->push.fence == 0)
+            return true;
+    return false;
+}
+
 struct dibs__cell *dibs__asker_begin_turnless(struct dibs__cells *cells, struct dibs__lease *lease)
 {
     uint64_t hash;
@@ -34,8 +44,10 @@ struct dibs__cell *dibs__asker_begin_turnless(struct dibs__cells *cells, struct 
     struct dibs__cell *cell = dibs__shard_find_or_add(shard, hash, lease->name, lease->name_size);
 
     DIBS__REQUIRE(lease->asker && lease->turnless);
-    if (cell)
+    if (cell) {
+        lease->asker->behind = !lease->shared && is_waited_for(cell);
         dibs__cell_list(cell, lease);
+    }
     dibs__shard_mutex_unlock(&shard->mutex);
     return cell;
 }
@@ -152,6 +164,7 @@ static struct dibs__push end_sleep(struct dibs__cells *cells, struct dibs__cell 
 {
     struct dibs__push push = lease->asker->push;
 
+    push.again = lease->asker->hinted || lease->asker->told;
     lease->asker->wait_event = NULL;
     if (!lease->turnless)
         cell->lease = NULL;
@@ -255,7 +268,7 @@ bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant
         if (grant->fence == 0)
             lease->asker->hinted = true;
         else
-            lease->asker->push = (struct dibs__push){grant->number, grant->fence, grant->confirm};
+            lease->asker->push = (struct dibs__push){grant->number, grant->fence, grant->confirm, false};
         if (lease->asker->wait_event)
             dibs__wait_event_wake(lease->asker->wait_event);
     }

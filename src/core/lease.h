@@ -37,6 +37,7 @@ struct dibs__done;
 struct dibs__push {
     uint64_t number, fence; /* fence 0: nothing was pushed */
     bool confirm;
+    bool again; /* whatever was pushed, the thread must ask again; set where its sleep ends */
 };
 
 /*
@@ -51,6 +52,7 @@ struct dibs__asker {
     int64_t grace;      /* the asking thread's: when that ask has to have returned, so that the call is in time */
     dibs_status status; /* the asking thread's; only where `answered` */
     bool answered;      /* the asking thread's: the store has answered an ask that another thread made */
+    bool behind;        /* the asking thread's: a thread here waited in the store's queue before the first ask */
     bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread must ask again at once */
     bool expects DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread is told of changes of the lock */
     bool changed DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread was told of one since it said so */

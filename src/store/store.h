@@ -540,8 +540,9 @@ struct dibs__store_ops {
 
 struct dibs__store {
     const struct dibs__store_ops *ops;
-    size_t fd_max; /* the most descriptors that interest ever fills in */
-    bool watches;  /* renew takes batches with `watch` */
+    size_t fd_max;     /* the most descriptors that interest ever fills in */
+    bool watches;      /* renew takes batches with `watch` */
+    bool answers_keep; /* the answer to an ask that was sent may be taken later: nobody else waits for that */
 };
 
 /* How a store carries out operations of one kind, for a table of them. */

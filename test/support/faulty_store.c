@@ -499,7 +499,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
     if (store->faults->watches) {
         store->ops.tell_when_free = tell_when_free;
     }
-    store->store = (struct dibs__store){&store->ops, store->inner->fd_max, store->faults->watches};
+    store->store = (struct dibs__store){&store->ops, store->inner->fd_max, store->faults->watches, false};
     *out = &store->store;
     return DIBS_OK;
 }

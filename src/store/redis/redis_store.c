@@ -400,7 +400,9 @@ dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *at, 
         dibs__url_free(&url);
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the store");
     }
-    store->store = (struct dibs__store){&redis_ops, 2 + DIBS__SHARED + DIBS__EXCLUSIVE, true};
+    store->store =
+        (struct dibs__store){&redis_ops, 2 + DIBS__SHARED + DIBS__EXCLUSIVE, true,
+                             config->min_replicas == 0 && !config->durable && !config->is_member && !config->node};
     store->config = *config;
     store->endpoint.commands = &config->counters->commands;
     store->endpoint.errors = &config->counters->errors;

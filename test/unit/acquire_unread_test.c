@@ -1,0 +1,209 @@
+/*
+ * A fair acquire behind others of its process sleeps for the grant before it takes the answer to its ask. The store in
+ * memory stands for one whose asks are on their way: an ask is done when it begins, and its answer kept.
+ */
+#include "core/asker.h"
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define LEASE 30000
+#define KEEPS_MS 5 /* ANSWER_KEEPS_MS of core/acquire.c */
+
+static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+
+/* One ask at a time is begun and not finished. Set while no thread asks, but for `begun` and `finished`. */
+static struct {
+    const struct dibs__store_ops *real;
+    struct dibs__store_ops ops;
+    bool keeps;
+    struct dibs__op *kept; /* the ask that was begun */
+    dibs_status status;    /* of that */
+    struct dibs__error error;
+    atomic_uint begun, finished; /* asks */
+    dibs_runtime *second;        /* the test's own thread holds "a" by this runtime */
+} spy;
+
+static void begin(struct dibs__store *store, struct dibs__op *op)
+{
+    if (op->kind != DIBS__OP_ASK)
+        return;
+    atomic_fetch_add(&spy.begun, 1);
+    spy.status = spy.real->finish(store, op, &spy.error);
+    spy.kept = op;
+}
+
+static enum dibs__sent is_sent(struct dibs__store *store, const struct dibs__op *op)
+{
+    (void)store;
+    return op == spy.kept ? DIBS__SENT : DIBS__UNSENT_CONNECTED;
+}
+
+static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+{
+    if (op->kind == DIBS__OP_ASK)
+        atomic_fetch_add(&spy.finished, 1);
+    if (op != spy.kept)
+        return spy.real->finish(store, op, error);
+    spy.kept = NULL;
+    if (spy.status != DIBS_OK)
+        *error = spy.error;
+    return spy.status;
+}
+
+static dibs_status open_spied(struct dibs__store **out, const struct dibs__store_config *config,
+                              struct dibs__error *error)
+{
+    dibs_status status = faulty_store_open(out, config, error);
+
+    if (status == DIBS_OK) {
+        spy.real = (*out)->ops;
+        spy.ops = *spy.real;
+        spy.ops.begin = begin;
+        spy.ops.is_sent = is_sent;
+        spy.ops.finish = finish;
+        (*out)->ops = &spy.ops;
+        (*out)->answers_keep = spy.keeps;
+    }
+    return status;
+}
+
+static int setup_with(void **state, bool keeps)
+{
+    int status = stage_setup(state);
+    stage *s = *state;
+
+    s->url = "mem:unread";
+    memset(&spy, 0, sizeof spy);
+    spy.keeps = keeps;
+    spy.second = stage_open_another(s, LEASE);
+    s->settings.open_store = open_spied;
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(spy.second, "a"));
+    return status;
+}
+
+static int setup(void **state)
+{
+    return setup_with(state, true);
+}
+
+static int setup_unkept(void **state)
+{
+    return setup_with(state, false);
+}
+
+static int teardown(void **state)
+{
+    dibs_close(spy.second);
+    return stage_teardown(state);
+}
+
+static void lock(void *rt)
+{
+    assert_status(DIBS_OK, dibs_lock_with(rt, "a", DIBS_WAIT_FOREVER, &fair));
+}
+
+/* Two threads wait for the lock, one behind the other. */
+static void begin_two(stage *s, actor *actors[2])
+{
+    for (size_t i = 0; i < 2; i++) {
+        actors[i] = actor_start();
+        actor_begin(actors[i], lock, s->rt);
+        stage_await_waiting(s, i + 1);
+    }
+}
+
+static void unlock_and_end(actor *a, dibs_runtime *rt)
+{
+    assert_status(DIBS_OK, actor_unlock(a, rt, "a"));
+    actor_end(a);
+}
+
+/* Both get the lock, one after the other. */
+static void expect_both(stage *s, actor *actors[2])
+{
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    for (size_t i = 0; i < 2; i++) {
+        actor_finish(actors[i]);
+        unlock_and_end(actors[i], s->rt);
+    }
+    assert_int_equal(stats_of(s->rt).leases, 0);
+    assert_status(DIBS_OK, dibs_trylock(spy.second, "a"));
+}
+
+static void a_waiter_behind_another_is_granted_before_its_answer_is_taken(void **state)
+{
+    stage *s = *state;
+    actor *actors[2];
+
+    begin_two(s, actors);
+    assert_int_equal(atomic_load(&spy.begun), 1);
+    assert_int_equal(atomic_load(&spy.finished), 1); /* of the first, which waits behind nobody */
+    expect_both(s, actors);
+    assert_int_equal(atomic_load(&spy.begun), 1);
+    assert_int_equal(atomic_load(&spy.finished), 2);
+    assert_int_equal(stats_of(s->rt).granted, 2);
+    assert_int_equal(stats_of(s->rt).contended, 2);
+}
+
+static bool is_finished(void *count)
+{
+    return atomic_load(&spy.finished) == *(unsigned *)count;
+}
+
+static void an_answer_that_nobody_waits_for_is_taken_in_time(void **state)
+{
+    stage *s = *state;
+    actor *actors[2];
+
+    begin_two(s, actors);
+    moved_clock_advance(&s->clock, MS(KEEPS_MS) - 1);
+    stage_await_waiting(s, 2);
+    assert_int_equal(atomic_load(&spy.finished), 1);
+    moved_clock_advance(&s->clock, 1);
+    assert_true(wait_until(is_finished, &(unsigned){2}, LIMIT_MS));
+    stage_await_waiting(s, 2);
+    expect_both(s, actors);
+    assert_int_equal(atomic_load(&spy.finished), 2);
+    assert_int_equal(stats_of(s->rt).granted, 2);
+}
+
+/* As where the subscription was another: a grant may have been missed. */
+static void who_must_ask_again_does_though_its_answer_was_not_taken(void **state)
+{
+    stage *s = *state;
+    actor *actors[2];
+
+    begin_two(s, actors);
+    dibs__cells_ask_again(s->rt->core->cells);
+    assert_true(wait_until(is_finished, &(unsigned){4}, LIMIT_MS)); /* two asks of each */
+    stage_await_waiting(s, 2);
+    expect_both(s, actors);
+    assert_int_equal(atomic_load(&spy.finished), 4);
+}
+
+static void a_store_whose_answers_do_not_keep_is_finished_at_once(void **state)
+{
+    stage *s = *state;
+    actor *actors[2];
+
+    begin_two(s, actors);
+    assert_int_equal(atomic_load(&spy.begun), 0);
+    assert_int_equal(atomic_load(&spy.finished), 2);
+    expect_both(s, actors);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_waiter_behind_another_is_granted_before_its_answer_is_taken, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_answer_that_nobody_waits_for_is_taken_in_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_must_ask_again_does_though_its_answer_was_not_taken, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_store_whose_answers_do_not_keep_is_finished_at_once, setup_unkept, teardown),
+    };
+
+    return cmocka_run_group_tests_name("acquire unread", tests, NULL, NULL);
+}
