@@ -1,5 +1,6 @@
 /* What happens to the servers, the network and the processes of a run, as its plan says. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plan.h"
@@ -9,7 +10,8 @@ static const struct sim_plan *plan;
 
 static bool takes_a_key(enum sim_fault_kind kind)
 {
-    return kind == SIM_FAULT_del || kind == SIM_FAULT_fence_evicted || kind == SIM_FAULT_foreign;
+    return kind == SIM_FAULT_del || kind == SIM_FAULT_touched || kind == SIM_FAULT_fence_evicted ||
+           kind == SIM_FAULT_foreign;
 }
 
 /* The lock that it concerns. */
@@ -48,7 +50,7 @@ static void on_begin(void *arg, uint64_t number)
     sim_tell("server %d begins again", server->number);
     sim_server_begin(server, (enum sim_data)number);
     if (number != SIM_KEEPS)
-        sim_judge_took(-1);
+        sim_judge_came_back();
 }
 
 /* In a quorum a majority stays up. */
@@ -173,6 +175,12 @@ static void do_cut(const struct happening *now)
     sim_net_cut_all(now->server, NULL, chance_of(now->fault));
 }
 
+static void do_full(const struct happening *now)
+{
+    sim_net_cut_all(now->server, NULL, chance_of(now->fault) / 2);
+    now->server->full_until = now->end;
+}
+
 static void do_half_open(const struct happening *now)
 {
     sim_net_forget(now->server, chance_of(now->fault));
@@ -275,22 +283,42 @@ static void do_clock_step(const struct happening *now)
     now->server->offset += (now->fault->which % 2 ? 1 : -1) * now->fault->length * 10;
 }
 
+/* A command of a client without dibs. True: it changed something. */
+static bool command(struct sim_server *server, const char *const *texts, int count)
+{
+    struct sim_text words[8];
+    struct sim_buffer out = {NULL, 0, 0};
+    struct sim_client nobody = {.server = server};
+
+    for (int i = 0; i < count; i++)
+        words[i] = (struct sim_text){texts[i], strlen(texts[i])};
+    sim_server_call(&(struct sim_call){server, &nobody, words, count, &out, false});
+    bool done = out.bytes[0] == '+' || (out.bytes[0] == ':' && out.bytes[1] != '0');
+    free(out.bytes);
+    return done;
+}
+
 static void do_foreign(const struct happening *now)
 {
     char ms[16];
-    struct sim_server *server = now->server;
-    const char *key = key_of(now->fault);
+    int length = 20 + now->fault->which;
 
-    if (!server->alive)
+    snprintf(ms, sizeof ms, "%d", length);
+    const char *words[] = {"SET", key_of(now->fault), "somebody", "PX", ms, "NX"};
+    if (now->server->alive && command(now->server, words, 6))
+        sim_judge_foreign(now->fault->which % plan->names, sim_now + length * SIM_MS);
+}
+
+static void do_touched(const struct happening *now)
+{
+    char ms[24];
+    const struct sim_object *lock = sim_server_find(now->server, key_of(now->fault));
+
+    if (!now->server->alive || !lock)
         return;
-    snprintf(ms, sizeof ms, "%d", 20 + now->fault->which);
-    struct sim_text words[] = {{"SET", 3}, {key, strlen(key)}, {"somebody", 8}, {"PX", 2}, {ms, strlen(ms)}, {"NX", 2}};
-    struct sim_buffer out = {NULL, 0, 0};
-    struct sim_client nobody = {.server = server};
-    struct sim_call call = {server, &nobody, words, 6, &out, false};
-    sim_server_call(&call);
-    if (out.bytes[0] == '+')
-        sim_judge_foreign(now->fault->which % plan->names, sim_now + (20 + now->fault->which) * SIM_MS);
+    snprintf(ms, sizeof ms, "%lld", (long long)(lock->expires - sim_server_us(now->server) / 1000 + 1));
+    const char *words[] = {"PEXPIRE", key_of(now->fault), ms};
+    command(now->server, words, 3);
 }
 
 static void do_failover(const struct happening *now)
@@ -342,6 +370,7 @@ static void on_last(void *arg, uint64_t number)
         memset(server->cut_off_until, 0, sizeof server->cut_off_until);
         memset(server->silent_until, 0, sizeof server->silent_until);
         server->out_of_memory = false;
+        server->full_until = 0;
         server->denied = plan->denied;
         if (!server->alive)
             on_begin(server, SIM_KEEPS);

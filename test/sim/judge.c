@@ -23,6 +23,7 @@ static struct {
     int64_t forced_at;    /* when the last forced unlock returned */
     int64_t fence_at;     /* when that was */
     int64_t free_since;   /* since then no server has a key of it, at each look; SIM_NEVER: one has */
+    int64_t idle_since;   /* since then a thread waits for it, and none holds it; SIM_NEVER: that is not so */
     int64_t nobody_since; /* since then the same token has the key, and no thread holds the lock; SIM_NEVER: one does */
     int64_t grant_at;     /* when the first of the holds that the newest grant brought began */
     int64_t taken_at;     /* when it was last taken away at the server */
@@ -32,6 +33,9 @@ static struct {
     int64_t two_since;     /* since then two threads believe that they hold it; SIM_NEVER: one does at most */
     char keeper[160];      /* its token */
     char token[160];       /* that had the key at the last look */
+    char stray[160];       /* that is in the queue though nobody wants the lock by it, */
+    int64_t stray_since;   /* since then */
+    char brought[160];     /* that had it in the state in which the server came back last */
 } names[SIM_NAMES];
 
 /* When threads of a process last wanted a name, or held it. */
@@ -179,9 +183,13 @@ static int64_t learns_within(void)
     return SIM_MS * (2 * plan->lease_ms / 3 + plan->command_timeout_ms + plan->connect_timeout_ms + 2500);
 }
 
+/* The server tells of changes of a lease that is older than 50 ms. */
 bool sim_judge_is_gone(struct sim_worker *worker, int name)
 {
-    return plan->is_told && plan->topology == SIM_ONE && names[name].taken_at > sim_hold_of(worker, name)->since &&
+    int64_t told_from =
+        sim_hold_of(worker, name)->held_at + 100 * SIM_MS + 4 * (plan->network.delay + plan->network.jitter);
+
+    return plan->is_told && plan->topology == SIM_ONE && names[name].taken_at > told_from &&
            names[name].taken_at + learns_within() < sim_now && !is_its(worker->proc, name);
 }
 
@@ -317,6 +325,7 @@ void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_opt
                                                             .fence = hold.fence,
                                                             .count = 1,
                                                             .since = worker->began,
+                                                            .held_at = sim_now,
                                                             .fixed = options->flags & DIBS_FIXED_LEASE,
                                                             .shared = options->flags & DIBS_SHARED,
                                                             .sure_until = sim_now + hold.remaining_ms * SIM_MS};
@@ -387,6 +396,13 @@ void sim_judge_took(int name)
             names[i].taken_at = sim_now;
             names[i].foreign_until = 0;
         }
+}
+
+void sim_judge_came_back(void)
+{
+    sim_judge_took(-1);
+    for (int name = 0; name < plan->names; name++)
+        snprintf(names[name].brought, sizeof names[name].brought, "%s", token_of(name) ? token_of(name) : "");
 }
 
 void sim_judge_foreign(int name, int64_t until)
@@ -620,9 +636,9 @@ static bool is_free(int name)
 /* How long a waiter may sleep although the lock is free, once nothing goes wrong any more. */
 static int64_t patience(void)
 {
-    int64_t ms = plan->bursts > 0 ? 1500 : 400;
+    int64_t ms = plan->bursts > 0 ? 1500 : plan->is_moved ? 2000 : 400;
 
-    if (!plan->is_calm)
+    if (!plan->is_calm && !plan->is_moved)
         ms = 3000 + plan->lease_ms + 2 * (plan->command_timeout_ms + plan->connect_timeout_ms);
     if (sim_has_fault(SIM_FAULT_clock_step)) /* what was written before one lives longer */
         ms += 600000;
@@ -723,7 +739,7 @@ static void look_for_nobodys(int name, int known)
 {
     const char *token = first_token_of(name);
     int64_t since = names[name].nobody_since;
-    int64_t most = plan->is_calm ? patience() : patience() - (int64_t)plan->lease_ms * SIM_MS;
+    int64_t most = plan->is_calm || plan->is_moved ? patience() : patience() - (int64_t)plan->lease_ms * SIM_MS;
 
     if (known > 0 || may_be_had(name) || (plan->keep_ms > 0 && !is_wanted(name)) || !token ||
         strncmp(token, "dibs:", 5) != 0 || strncmp(token, names[name].token, 159) != 0)
@@ -737,6 +753,9 @@ static void look_for_nobodys(int name, int known)
         since = plan->well_from;
     if (plan->is_late)
         most = (int64_t)(1500 + 4 * plan->command_timeout_ms) * SIM_MS;
+    else if (plan->is_quiet && plan->topology == SIM_ONE && is_open(token) && !strchr(token, '~') &&
+             strcmp(token, names[name].brought) != 0)
+        most = 1500 * SIM_MS + 10 * (plan->network.delay + plan->network.jitter);
     else if (plan->is_calm || plan->is_told)
         most += 300 * SIM_MS;
     else if ((plan->loses_data || !is_open(token)) && most < (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS)
@@ -744,6 +763,59 @@ static void look_for_nobodys(int name, int known)
     if (names[name].nobody_since != SIM_NEVER && sim_now - since > most)
         sim_fail("'%s' is left to nobody, since %.3f s: %s", sim_name(name), (double)names[name].nobody_since / SIM_S,
                  token);
+}
+
+/* The process is there, and could send what takes the token out of the queue; and no thread wants the lock, or has it. */
+static bool is_stray(const char *token, int name)
+{
+    const char *host = strstr(token, "host-");
+    struct sim_proc *proc = sim_procs;
+
+    while (host && proc && proc->number != atoi(host + 5))
+        proc = proc->next;
+    if (!host || !proc || proc->runtimes != 1 || proc->stopped || !sim_net_can_send(proc, sim_servers))
+        return false;
+    for (struct sim_worker *worker = sim_workers; worker; worker = worker->next)
+        if (worker->proc == proc &&
+            (sim_hold_of(worker, name) || worker->several || (worker->inside && worker->wants != name ? worker->wants < 0
+                                                                                                      : worker->inside)))
+            return false;
+    return true;
+}
+
+/* Of a wait that has ended nothing stays in the queue, as soon as the server can be told. */
+static void look_for_strays(int name)
+{
+    const struct sim_object *queue = key_of(name, "dibs:queue:{", "}");
+    int64_t most = 500 * SIM_MS + 10 * (plan->network.delay + plan->network.jitter);
+    const char *stray = "";
+
+    if (plan->topology != SIM_ONE || !(plan->is_calm || plan->is_full))
+        return;
+    for (size_t i = 0; queue && i < queue->count && stray != names[name].stray; i++)
+        if (strncmp(queue->fields[i].name.bytes, "dibs:", 5) == 0 && is_stray(queue->fields[i].name.bytes, name))
+            stray = strcmp(queue->fields[i].name.bytes, names[name].stray) == 0 ? names[name].stray
+                                                                                : queue->fields[i].name.bytes;
+    if (stray != names[name].stray) {
+        snprintf(names[name].stray, sizeof names[name].stray, "%s", stray);
+        names[name].stray_since = sim_now;
+    }
+    if (stray[0] && sim_now - names[name].stray_since > most)
+        sim_fail("nobody waits for '%s' by what is in its queue since %.3f s: %s", sim_name(name),
+                 (double)names[name].stray_since / SIM_S, stray);
+}
+
+/* Where nothing goes wrong, no lock is left idle for long while a thread waits for it, whatever the servers have of it. */
+static void look_for_idle(int name, int known)
+{
+    int64_t since = names[name].idle_since;
+
+    if (!plan->is_calm || known > 0 || may_be_had(name) || !is_wanted(name))
+        names[name].idle_since = SIM_NEVER;
+    else if (since == SIM_NEVER)
+        names[name].idle_since = sim_now;
+    else if (sim_now - since > 2 * patience())
+        sim_fail("nobody holds '%s' since %.3f s, though it is waited for", sim_name(name), (double)since / SIM_S);
 }
 
 static void look_for_dead_keeper(int name)
@@ -814,6 +886,7 @@ static void on_sample(void *arg, uint64_t number)
             names[name].free_since = sim_now;
     for (int name = 0; name < plan->names; name++) {
         look_for_dead_keeper(name);
+        look_for_strays(name);
         look_for_foreign(name);
     }
     for (int name = 0; name < plan->names && sim_now > plan->well_from; name++) {
@@ -821,6 +894,7 @@ static void on_sample(void *arg, uint64_t number)
         count_holders(name, &known, &sure);
         look_for_nobodys(name, known);
         look_for_two(name, sure);
+        look_for_idle(name, known);
     }
     if (sim_now > plan->well_from)
         look_at_sleepers(plan->well_from);
@@ -834,7 +908,7 @@ void sim_judge_begin(const struct sim_plan *drawn)
 {
     plan = drawn;
     for (int name = 0; name < SIM_NAMES; name++)
-        names[name].free_since = names[name].nobody_since = names[name].two_since = SIM_NEVER;
+        names[name].free_since = names[name].idle_since = names[name].nobody_since = names[name].two_since = SIM_NEVER;
     sim_at(SAMPLE, on_sample, NULL, 0);
 }
 

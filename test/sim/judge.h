@@ -19,7 +19,8 @@ struct sim_hold {
     bool begun;         /* its first acquire was: a loss is told by a completion */
     int64_t lost_since; /* dibs_check has said so; 0: not yet */
     bool lost_told;     /* the completion came */
-    int64_t since;      /* the call that acquired it began */
+    int64_t since;      /* the call that acquired it began, */
+    int64_t held_at;    /* and returned */
     int64_t sure_until; /* as dibs_hold_of said */
 };
 
@@ -61,6 +62,7 @@ void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_opt
 void sim_judge_forced(int name);
 void sim_judge_grants(void);
 void sim_judge_took(int name); /* another client took the lock, or all of them (-1), at the server */
+void sim_judge_came_back(void); /* a server, in an older state */
 void sim_judge_foreign(int name, int64_t until);
 void sim_judge_wanted(const struct sim_worker *worker, int name); /* and does not want the lock any more */
 bool sim_has_fault(enum sim_fault_kind kind);

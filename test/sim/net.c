@@ -318,6 +318,15 @@ void sim_net_forget(struct sim_server *server, double chance)
     }
 }
 
+bool sim_net_can_send(const struct sim_proc *proc, const struct sim_server *server)
+{
+    for (size_t i = 0; i < conn_count; i++)
+        if (conns[i]->proc == proc && conns[i]->server == server && conns[i]->state == SIM_OPEN && conns[i]->client &&
+            conns[i]->client->channel_count == 0)
+            return true;
+    return false;
+}
+
 /* ------------------------------------------------------------------- sockets */
 
 int sim_socket(int family, int type, int protocol)
@@ -362,7 +371,7 @@ static void on_connect(void *arg, uint64_t number)
 
     if (conn->fd < 0 || conn->state != SIM_CONNECTING || (number == 0 && !can_reach(conn)))
         return; /* the fault that cuts the process off swallows the message */
-    if (conn->server->alive && number == 0)
+    if (conn->server->alive && number == 0 && conn->server->full_until <= sim_now)
         conn->client = sim_server_accept(conn->server, conn);
     sim_at(sim_now + draw_delay(), on_connected, conn, 0);
 }

@@ -103,6 +103,12 @@ bool sim_harms_a_vote(enum sim_fault_kind kind)
     return takes_what_it_knows(kind) || kind == SIM_FAULT_clock_step || kind == SIM_FAULT_fence_evicted;
 }
 
+/* Only the faults of its theme happen. */
+static bool is_narrow(const struct sim_plan *drawn)
+{
+    return drawn->is_told || drawn->is_quiet || drawn->is_late || drawn->is_full;
+}
+
 /* A run in which some kinds of trouble come together, which rarely happens by chance. */
 enum theme {
     ANY,
@@ -119,10 +125,14 @@ enum theme {
     RECALLED,
     MOVED,
     SEVERAL,
+    EPISODE,
+    HELD,
+    FULL,
     THEMES
 };
-static const char *const theme_names[] = {"any",   "late", "turn",     "restarts", "told",     "stops", "crowd",
-                                          "votes", "kept", "founding", "thin",     "recalled", "moved", "several"};
+static const char *const theme_names[] = {"any",      "late",    "turn",    "restarts", "told", "stops",
+                                          "crowd",    "votes",   "kept",    "founding", "thin", "recalled",
+                                          "moved",    "several", "episode", "held",     "full"};
 
 static bool favours(const struct sim_plan *drawn, enum theme theme, enum sim_fault_kind kind)
 {
@@ -131,10 +141,12 @@ static bool favours(const struct sim_plan *drawn, enum theme theme, enum sim_fau
         return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_kill || kind == SIM_FAULT_failover;
     case TOLD:
     case SEVERAL:
-        return drawn->topology != SIM_QUORUM &&
-               (kind == SIM_FAULT_del || kind == SIM_FAULT_flushall || kind == SIM_FAULT_foreign);
+        return drawn->topology != SIM_QUORUM && (kind == SIM_FAULT_del || kind == SIM_FAULT_flushall ||
+                                                 kind == SIM_FAULT_foreign || kind == SIM_FAULT_touched);
     case RECALLED:
         return kind == SIM_FAULT_server_recall || kind == SIM_FAULT_foreign;
+    case FULL:
+        return kind == SIM_FAULT_full;
     case MOVED:
         return kind == SIM_FAULT_slot_move;
     case IN_TURN:
@@ -265,7 +277,7 @@ static void be_voting(struct sim_plan *drawn)
     drawn->names = 1;
     drawn->procs = (int)sim_between(SIM_FAULTS, 2, 3);
     drawn->threads = 1;
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 3000);
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 600, 8000);
     drawn->hold_least = 10 * SIM_MS;
     drawn->hold_most = (int64_t)drawn->lease_ms * 3 / 2 * SIM_MS;
     drawn->pause_most = 200 * SIM_MS;
@@ -303,6 +315,57 @@ static void be_thin(struct sim_plan *drawn)
     drawn->pause_most = 20 * SIM_MS;
     drawn->waits = 1;
     drawn->odd_leases = 0.4;
+}
+
+/* The same, and all faults of the masters come one soon after the other, to the same few (draw_episode). */
+static void be_episode(struct sim_plan *drawn)
+{
+    be_thin(drawn);
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 600, 8000);
+    drawn->odd_leases = drawn->orphans = 0;
+    drawn->shuts_down = false;
+    drawn->fixed = sim_chance(SIM_FAULTS, 0.5) ? 0.5 : 0;
+    drawn->hold_least = 100 * SIM_MS;
+    drawn->hold_most = (int64_t)drawn->lease_ms * 2 * SIM_MS;
+    drawn->pause_most = sim_chance(SIM_FAULTS, 0.7) ? 20 * SIM_MS : (int64_t)drawn->lease_ms * SIM_MS;
+    drawn->command_timeout_ms = drawn->connect_timeout_ms = (uint32_t)sim_between_log(SIM_FAULTS, 400, 3000);
+    drawn->end = 3 * SIM_S + 2 * (int64_t)drawn->lease_ms * SIM_MS;
+}
+
+/* Holds that outlast their leases, and nothing else happens. */
+static void be_held(struct sim_plan *drawn)
+{
+    drawn->is_calm = true;
+    drawn->threads = (int)sim_between(SIM_FAULTS, 1, 2);
+    drawn->names = (int)sim_between(SIM_FAULTS, 1, 2);
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 400);
+    drawn->hold_least = SIM_MS;
+    drawn->hold_most = (int64_t)drawn->lease_ms * 3 * SIM_MS;
+    drawn->pause_most = 20 * SIM_MS;
+    drawn->fixed = drawn->extends = 0;
+    drawn->schedule.point_mean = (double)sim_between_log(SIM_FAULTS, 10, 300);
+    drawn->end = 4 * SIM_S;
+}
+
+/* The server takes no more clients for a while, and there are waiters that give up. */
+static void be_full(struct sim_plan *drawn)
+{
+    drawn->topology = SIM_ONE;
+    drawn->servers = 1;
+    drawn->sentinels = 0;
+    drawn->min_replicas = 0;
+    drawn->is_full = true;
+    drawn->procs = 4;
+    drawn->threads = 1;
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 5000, 30000);
+    drawn->hold_least = 20 * SIM_MS;
+    drawn->hold_most = 2 * SIM_S;
+    drawn->pause_most = 5 * SIM_S;
+    drawn->odd_leases = drawn->fixed = drawn->extends = drawn->forces = 0;
+    drawn->denied = 0;
+    drawn->waits = 0.2;
+    drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
+    drawn->end = 8 * SIM_S;
 }
 
 /* A server comes back with older data, and clients without dibs come before the holders do. */
@@ -347,12 +410,13 @@ static void be_moved(struct sim_plan *drawn)
  * Until the last fault each process reaches a bare majority of the masters: in some runs those that may forget, and as
  * few of the others as possible. In some runs the last process reaches all.
  */
-static void draw_thin(struct sim_plan *drawn)
+static void draw_thin(struct sim_plan *drawn, enum theme theme)
 {
+    int reach_all = theme == EPISODE || also(drawn, 24);
     int faulty = (drawn->servers - 1) / 2, first = (int)(drawn->seed % (uint64_t)drawn->servers);
     bool is_shared = also(drawn, 20);
 
-    for (int proc = 0; (drawn->servers == 3 || also(drawn, 25)) && proc < drawn->procs - also(drawn, 24); proc++)
+    for (int proc = 0; (drawn->servers == 3 || also(drawn, 25)) && proc < drawn->procs - reach_all; proc++)
         for (int i = 0; i < faulty; i++) {
             int other = is_shared ? first + faulty + (proc + 1 + i) % (drawn->servers - faulty) : proc + i;
             drawn->faults[drawn->fault_count++] =
@@ -379,6 +443,13 @@ static void be_kept(struct sim_plan *drawn)
     drawn->hold_least = SIM_MS / 100;
     drawn->hold_most = 5 * SIM_MS;
     drawn->pause_most = sim_between_log(SIM_FAULTS, SIM_MS, 300 * SIM_MS);
+    if (hash_of(drawn, 33) % 2) { /* some are in use for as long as a lease, after they were kept for a while */
+        drawn->keep_ms = 30 + drawn->lease_ms / 10;
+        drawn->hold_least = SIM_MS;
+        drawn->hold_most = drawn->lease_ms * SIM_MS;
+        drawn->pause_most = drawn->keep_ms * SIM_MS;
+        drawn->names = 2;
+    }
     if (sim_chance(SIM_FAULTS, 0.1)) { /* so often that the fence is raised */
         drawn->keep_ms = 5000;
         drawn->hold_most = drawn->pause_most = SIM_MS / 50;
@@ -418,7 +489,8 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
         [LATE] = be_late,         [IN_TURN] = be_in_turn, [RESTARTS] = be_restarted, [TOLD] = be_told,
         [STOPS] = be_stopped,     [CROWD] = be_crowded,   [VOTES] = be_voting,       [KEPT] = be_kept,
         [FOUNDING] = be_founding, [THIN] = be_thin,       [RECALLED] = be_recalled,  [MOVED] = be_moved,
-        [SEVERAL] = be_several,
+        [SEVERAL] = be_several,   [EPISODE] = be_episode, [HELD] = be_held,
+        [FULL] = be_full,
     };
 
     if (theme == ANY)
@@ -461,18 +533,72 @@ static void fit_to_theme(const struct sim_plan *drawn, enum theme theme, struct 
         number < drawn->fault_count) /* before holders are back */
         fault->time = drawn->faults[number].time + drawn->faults[number].length / 4 +
                       sim_between_log(SIM_FAULTS, 1000, 20 * SIM_MS);
+    if (fault->kind == SIM_FAULT_touched && number < drawn->fault_count) { /* just before another client takes it */
+        fault->which = drawn->faults[number].which;
+        fault->time = drawn->faults[number].time - sim_between_log(SIM_FAULTS, SIM_MS / 10, 60 * SIM_MS);
+    }
+    if (theme == KEPT && fault->kind == SIM_FAULT_deaf)
+        fault->length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 5, 3 * SIM_MS / 2);
+    if (theme == FULL)
+        fault->length = sim_between_log(SIM_FAULTS, SIM_S, 5 * SIM_S);
     if (theme == MOVED) /* any state in which a slot is in two parts is over soon */
         fault->length = sim_between_log(SIM_FAULTS, SIM_MS, 400 * SIM_MS);
 }
 
+/*
+ * A clock of a master that is set, by so much that each process notices; and the next one sets it right again. Where processes
+ * begin meanwhile, it is set back, and further than a look may be old: see the table in doc/GUARANTEES.md.
+ */
+static void draw_noticed_step(const struct sim_plan *drawn, bool begins, struct sim_fault *step)
+{
+    const struct sim_fault *before = NULL;
+
+    for (int i = 0; i < drawn->fault_count; i++)
+        before = drawn->faults[i].kind != SIM_FAULT_clock_step ? before : before ? NULL : &drawn->faults[i];
+    if (before) {
+        step->which = before->which ^ 1;
+        step->length = before->length;
+        return;
+    }
+    step->length = 20 * SIM_MS + drawn->lease_ms * sim_between(SIM_FAULTS, 0, SIM_MS / 5);
+    if (!begins)
+        return;
+    step->which &= ~1;
+    step->length = sim_between(SIM_FAULTS, SIM_S, 3 * SIM_S);
+}
+
+/* Some faults of the same minority of the masters. In half of the runs processes begin again meanwhile. */
+static void draw_episode(struct sim_plan *drawn)
+{
+    static const enum sim_fault_kind kinds[] = {SIM_FAULT_server_lose, SIM_FAULT_flushall, SIM_FAULT_server_recall,
+                                                SIM_FAULT_clock_step,  SIM_FAULT_clock_step};
+    int64_t time = sim_between(SIM_FAULTS, SIM_S, 2 * SIM_S);
+    bool begins = sim_chance(SIM_FAULTS, 0.5);
+
+    for (int left = (int)sim_between(SIM_FAULTS, 1, 5); left > 0; left--) {
+        struct sim_fault fault = {.time = time,
+                                  .kind = begins && sim_chance(SIM_FAULTS, 0.4)
+                                              ? SIM_FAULT_proc_kill
+                                              : kinds[sim_between(SIM_FAULTS, 0, 4)],
+                                  .which = (int)sim_between(SIM_FAULTS, 0, 1000),
+                                  .length = sim_between_log(SIM_FAULTS, SIM_MS, 200 * SIM_MS)};
+        if (fault.kind == SIM_FAULT_clock_step)
+            draw_noticed_step(drawn, begins, &fault);
+        drawn->faults[drawn->fault_count++] = fault;
+        time += sim_between_log(SIM_FAULTS, SIM_MS, drawn->lease_ms * SIM_MS);
+    }
+}
+
 static void draw_faults(struct sim_plan *drawn, enum theme theme)
 {
-    if (theme == THIN)
-        draw_thin(drawn);
+    if (theme == THIN || theme == EPISODE)
+        draw_thin(drawn, theme);
+    if (theme == EPISODE) {
+        draw_episode(drawn);
+        return;
+    }
     for (int kind = 0; kind < SIM_FAULT_KINDS; kind++) {
-        bool chosen = sim_chance(SIM_FAULTS, drawn->is_told || drawn->is_quiet || drawn->is_late ? 0
-                                             : theme == ANY                                      ? 0.18
-                                                                                                 : 0.03) ||
+        bool chosen = sim_chance(SIM_FAULTS, is_narrow(drawn) ? 0 : theme == ANY ? 0.18 : 0.03) ||
                       (favours(drawn, theme, (enum sim_fault_kind)kind) && sim_chance(SIM_FAULTS, 0.7));
         chosen = chosen || (kind == SIM_FAULT_slot_move && sim_chance(SIM_FAULTS, 0.8));
         int count = (int)sim_between_log(SIM_FAULTS, favours(drawn, theme, (enum sim_fault_kind)kind) ? 4 : 1, 16);
@@ -598,11 +724,13 @@ static enum theme draw_theme(const struct sim_plan *drawn, const char *only)
     enum theme theme = sim_chance(SIM_FAULTS, 0.3) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, CROWD);
 
     if (drawn->topology == SIM_QUORUM && sim_chance(SIM_FAULTS, 0.5))
-        theme = (enum theme[]){FOUNDING, THIN, THIN, VOTES}[hash_of(drawn, 8) % 4];
+        theme = (enum theme[]){FOUNDING, THIN, EPISODE, VOTES}[hash_of(drawn, 8) % 4];
     else if (drawn->topology == SIM_ONE && hash_of(drawn, 8) % 4 == 0)
         theme = hash_of(drawn, 12) % 2 ? KEPT : RECALLED;
     else if (drawn->topology == SIM_ONE && hash_of(drawn, 14) % 12 == 0)
         theme = SEVERAL;
+    else if ((drawn->topology == SIM_ONE || drawn->topology == SIM_QUORUM) && hash_of(drawn, 31) % 16 == 0)
+        theme = hash_of(drawn, 32) % 2 || drawn->topology == SIM_QUORUM ? HELD : FULL;
     else if (drawn->topology == SIM_CLUSTER && hash_of(drawn, 8) % 2)
         theme = MOVED;
     for (int i = 0; i < THEMES; i++)
@@ -644,10 +772,11 @@ static void calm(struct sim_plan *drawn)
 /* The network of a run in which only certain things go wrong. */
 static void narrow(struct sim_plan *drawn, enum theme theme)
 {
-    bool is_even = drawn->is_voting && theme != FOUNDING && sim_chance(SIM_FAULTS, 0.6);
+    bool is_even =
+        drawn->is_voting && theme != FOUNDING && (theme == EPISODE || sim_chance(SIM_FAULTS, 0.6));
     bool is_stuck = drawn->is_late || (is_even && also(drawn, 22) && !also(drawn, 16));
 
-    if (!drawn->is_told && !drawn->is_quiet && !drawn->is_late && !is_even)
+    if (!is_narrow(drawn) && !is_even)
         return;
     drawn->network = (struct sim_network){.delay = drawn->network.delay,
                                           .jitter = drawn->network.jitter / 2,
@@ -679,7 +808,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     apply_theme(out, theme);
     draw_tasks(out, theme);
     out->has_delifeq = also(out, 30);
-    if (out->is_voting && hash_of(out, 13) % 2)
+    if (out->is_voting && (theme == EPISODE || hash_of(out, 13) % 2))
         out->skew_most = 20 * SIM_S;
     if (theme == CROWD || theme == RECALLED || out->is_voting) {
         out->servers = !out->is_voting ? 1 : sim_chance(SIM_FAULTS, 0.8) ? 3 : 5;
@@ -688,7 +817,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
         out->sentinels = 0;
         out->min_replicas = 0;
     }
-    out->last_fault = out->end * sim_between(SIM_FAULTS, 30, 90) / 100;
+    out->last_fault = out->end * (theme == EPISODE ? 90 : sim_between(SIM_FAULTS, 30, 90)) / 100;
     if (out->topology == SIM_QUORUM)
         out->fair = 0;
     draw_kinds(out, theme);
@@ -697,8 +826,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
         calm(out);
         return;
     }
-    if (!out->is_told && !out->is_quiet && !out->is_late &&
-        sim_chance(SIM_FAULTS, theme == STOPS || theme == LATE ? 0.7 : 0.3))
+    if (!is_narrow(out) && sim_chance(SIM_FAULTS, theme == STOPS || theme == LATE ? 0.7 : 0.3))
         out->server_rate = sim_chance(SIM_FAULTS, 0.5) ? 1.009 : 0.991;
     draw_faults(out, theme);
     out->well_from = out->is_told || theme == MOVED || out->is_late ? 0 : out->last_fault;

@@ -34,7 +34,9 @@ enum sim_topology { SIM_ONE, SIM_REPLICAS, SIM_QUORUM, SIM_CLUSTER };
     XX(clock_step)    /* a server's clock is set */                                                                    \
     XX(foreign)       /* a client without dibs takes a lock */                                                         \
     XX(failover)      /* a replica becomes the master */                                                               \
-    XX(slot_move)     /* the slot of a lock goes to another node, key by key */
+    XX(slot_move)     /* the slot of a lock goes to another node, key by key */                                        \
+    XX(touched)       /* a client makes a lock last longer, which harms nobody */                                      \
+    XX(full)          /* connections are reset, and the server takes no new ones for a while */
 
 enum sim_fault_kind {
 #define SIM_FAULT_ENUM(name) SIM_FAULT_##name,
@@ -84,6 +86,7 @@ struct sim_plan {
     bool is_calm;      /* nothing goes wrong */
     bool is_quiet;     /* only the faults of its theme */
     bool is_moved;     /* only slots that move, quickly */
+    bool is_full;      /* only a server that takes no new connections for a while */
     bool is_late;      /* only connections that break, whose requests arrive later */
     bool is_told;      /* nothing but changes of keys by others, which the server tells */
     int64_t well_from; /* from then on delays are short */

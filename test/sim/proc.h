@@ -42,7 +42,6 @@
     XX(dibs_unlock_begin)                                                                                              \
     XX(dibs_force_unlock)                                                                                              \
     XX(dibs_list)                                                                                                      \
-    XX(dibs_examine)                                                                                                   \
     XX(dibs_stats_get)                                                                                                 \
     XX(dibs_last_error)                                                                                                \
     XX(dibs_status_name)
@@ -70,6 +69,7 @@ struct sim_proc {
     void (*destructors[SIM_KEYS])(void *);
     int runtimes;     /* that the workload has opened in it */
     uint64_t retaken; /* kept leases that the last of them took again */
+    uint64_t not_held; /* unlocks through that runtime of what was not held */
     void *user;       /* of the workload */
 };
 

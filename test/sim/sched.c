@@ -218,12 +218,6 @@ bool sim_sleep(const void *address, const struct pollfd *fds, size_t fd_count, i
     return !thread->timed_out;
 }
 
-void sim_wake_thread(struct sim_thread *thread)
-{
-    if (thread->state == SIM_ASLEEP)
-        make_ready(thread);
-}
-
 /* Chooses one of several: the one with the largest priority, which is as good as any. */
 void sim_wake(struct sim_proc *proc, const void *address, bool all)
 {
@@ -252,13 +246,6 @@ void sim_wake_fd(struct sim_proc *proc, int fd)
 void sim_pass(int64_t ns)
 {
     sim_sleep(&sim_now, NULL, 0, sim_now + ns);
-}
-
-void sim_give_way(void)
-{
-    sim_current->priority = lowest--;
-    sim_now += 200;
-    back_to_main();
 }
 
 /* The thread never runs again. */

@@ -74,9 +74,7 @@ struct sim_thread *sim_start(struct sim_proc *proc, const char *name, void *(*ru
 bool sim_sleep(const void *address, const struct pollfd *fds, size_t fd_count, int64_t deadline);
 void sim_wake(struct sim_proc *proc, const void *address, bool all);
 void sim_wake_fd(struct sim_proc *proc, int fd);
-void sim_wake_thread(struct sim_thread *thread);
 void sim_pass(int64_t ns); /* the calling thread does nothing for so long */
-void sim_give_way(void);   /* others that can run come first */
 void sim_end_thread(struct sim_thread *thread);
 
 /* Another thread may run here. */

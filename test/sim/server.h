@@ -72,6 +72,7 @@ struct sim_server {
     bool alive;
     bool forgot; /* it has lost its data, or what it learned last */
     int64_t stopped_until;
+    int64_t full_until;                 /* no new connection */
     int64_t cut_off_until[SIM_CUT_OFF]; /* no new connection, and nothing on the open ones: from the process, */
     int64_t silent_until[SIM_CUT_OFF];  /* and to it */
     double rate;                        /* of its clock */

@@ -320,6 +320,9 @@ static void check(struct sim_worker *worker, int name)
     }
     if (status == DIBS_OK)
         sim_judge_sure(worker, name);
+    if (status == DIBS_OK && sim_judge_is_gone(worker, name))
+        sim_fail("process %d, thread %d does not know that '%s' was taken from it", worker->proc->number,
+                 worker->thread->number, sim_name(name));
     if (status == DIBS_LOST && plan->is_calm && !own->fixed)
         sim_fail("'%s' was lost, though nothing went wrong", sim_name(name));
 }
@@ -519,19 +522,29 @@ static bool lock_several(struct sim_worker *worker)
     return status == DIBS_OK;
 }
 
+/* A name may be given twice, and counts once. And one may be among them that is not held. */
 static void unlock_several(struct sim_worker *worker)
 {
-    const char *texts[SIM_HOLDS];
-    size_t count = 0;
+    const char *texts[2 * SIM_HOLDS + 2];
+    size_t count = 0, different;
+    int stranger = draw_name(worker);
 
     for (int i = 0; i < worker->hold_count; i++)
         if (worker->holds[i].count == 1)
             texts[count++] = sim_name(worker->holds[i].name);
+    bool errs = !sim_hold_of(worker, stranger) && sim_chance(SIM_WORK, 0.3);
+    if (errs)
+        texts[count++] = sim_name(stranger);
+    for (different = count; count < 2 * different && sim_chance(SIM_WORK, 0.3); count++)
+        texts[count] = texts[count - different];
+    worker->proc->not_held += errs;
     enter(worker);
     sim_judge_call(worker, "dibs_unlock_names", plan->command_timeout_ms);
     dibs_status status = worker->proc->api->dibs_unlock_names(worker->runtime, texts, count);
     sim_judge_return(worker, status);
     sim_tell("unlocked %zu names: %s", count, worker->proc->api->dibs_status_name(status));
+    if (errs ? status == DIBS_OK : status == DIBS_NOT_HELD)
+        sim_fail("dibs_unlock_names returned %s", worker->proc->api->dibs_status_name(status));
     for (int i = worker->hold_count - 1; i >= 0; i--)
         if (worker->holds[i].count == 1)
             sim_judge_released(worker, worker->holds[i].name, DIBS_OK);
@@ -718,15 +731,18 @@ static dibs_runtime *open_runtime(const struct sim_api *api)
 }
 
 /* In a run where nothing goes wrong, no connection breaks, and no renewal fails. */
-static void judge_stats(const struct sim_api *api, dibs_runtime *runtime)
+static void judge_stats(const struct sim_worker *last)
 {
     dibs_stats stats;
 
-    api->dibs_stats_get(runtime, &stats);
+    last->proc->api->dibs_stats_get(last->runtime, &stats);
     sim_counts.retaken += (long)stats.retaken;
     if (plan->is_calm && (stats.reconnects > 0 || (stats.renew_failed > 0 && plan->topology != SIM_QUORUM)))
         sim_fail("%llu connections were replaced and %llu renewals failed, though nothing went wrong",
                  (unsigned long long)stats.reconnects, (unsigned long long)stats.renew_failed);
+    if (stats.not_held != last->proc->not_held && !plan->shuts_down) /* a closed runtime counts nothing */
+        sim_fail("%llu unlocks of what was not held are counted, of %llu", (unsigned long long)stats.not_held,
+                 (unsigned long long)last->proc->not_held);
     if (stats.holds > 0 && plan->orphans == 0 && plan->bursts == 0)
         sim_fail("%llu holds are left, of threads that have ended", (unsigned long long)stats.holds);
 }
@@ -803,7 +819,7 @@ static void *run_process(void *arg)
         sim_tell("has opened a runtime");
         sim_counts.opened++;
         proc->runtimes++;
-        proc->retaken = 0;
+        proc->retaken = proc->not_held = 0;
         last = (struct sim_worker){.proc = proc, .runtime = runtime};
         begin_takers(&takers, &last);
         for (int i = 0; i < plan->threads; i++) {
@@ -819,7 +835,7 @@ static void *run_process(void *arg)
         for (int i = 0; i < plan->threads; i++)
             while (threads[i]->state != SIM_ENDED)
                 sim_sleep(threads[i], NULL, 0, SIM_NEVER);
-        judge_stats(proc->api, runtime);
+        judge_stats(&last);
         close_runtime(&last);
         end_takers(&takers, &last);
     } while (!is_enough());
