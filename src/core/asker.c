@@ -30,9 +30,8 @@ void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease)
 /* Whether a fair acquire of the cell waits in the store's queue, for a grant that has not come yet. */
 static bool is_waited_for(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    for (const struct dibs__lease *lease = cell->leases; lease; lease = lease->listing.next)
-        if (lease->turnless && !lease->shared && lease->asker && lease->asker->wait_event &&
-            lease->asker->push.fence == 0)
+    for (const struct dibs__lease *lease = cell->asked; lease; lease = lease->listing.next)
+        if (lease->turnless && !lease->shared && lease->asker->wait_event && lease->asker->push.fence == 0)
             return true;
     return false;
 }
@@ -164,7 +163,7 @@ static struct dibs__push end_sleep(struct dibs__cells *cells, struct dibs__cell 
 {
     struct dibs__push push = lease->asker->push;
 
-    push.again = lease->asker->hinted || lease->asker->told;
+    push.again = lease->asker->hinted || lease->asker->change_pending;
     lease->asker->wait_event = NULL;
     if (!lease->turnless)
         cell->lease = NULL;
