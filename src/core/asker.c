@@ -27,13 +27,12 @@ void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease)
     dibs__shard_mutex_unlock(&cell->shard->mutex);
 }
 
-/* Whether a fair acquire of the cell waits in the store's queue, for a grant that has not come yet. */
+/* Whether the oldest acquire without a grant is a fair one that waits in the store's queue. */
 static bool is_waited_for(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    for (const struct dibs__lease *lease = cell->asked; lease; lease = lease->listing.next)
-        if (lease->turnless && !lease->shared && lease->asker->wait_event && lease->asker->push.fence == 0)
-            return true;
-    return false;
+    const struct dibs__lease *first = cell->asked;
+
+    return first && first->turnless && !first->shared && first->asker->wait_event && first->asker->push.fence == 0;
 }
 
 struct dibs__cell *dibs__asker_begin_turnless(struct dibs__cells *cells, struct dibs__lease *lease)
