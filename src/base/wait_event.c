@@ -33,16 +33,19 @@ void dibs__wait_event_wait(struct dibs__wait_event *wait_event, const struct dib
         dibs__sleeper_sleep(&wait_event->sleeper, clock, until);
 }
 
-void dibs__wait_event_poll(struct dibs__wait_event *wait_event, const struct dibs__clock *clock,
-                           struct dibs__wake *bell, struct pollfd *fd, int64_t until)
+int dibs__wait_event_poll(struct dibs__wait_event *wait_event, const struct dibs__clock *clock, struct dibs__wake *bell,
+                          struct pollfd *fds, nfds_t count, int64_t until)
 {
-    struct pollfd fds[2] = {*fd, {.fd = bell->fds[0], .events = POLLIN}};
+    struct pollfd *rung = &fds[count];
+    int ready = 0;
 
+    *rung = (struct pollfd){.fd = bell->fds[0], .events = POLLIN};
     atomic_store(&wait_event->bell, bell);
     if (!dibs__wait_event_is_woken(wait_event))
-        clock->poll(clock, fds, 2, until);
+        ready = clock->poll(clock, fds, count + 1, until);
     atomic_store(&wait_event->bell, NULL);
-    fd->revents = fds[0].revents;
-    if (fds[1].revents)
-        dibs__wake_quiet(bell);
+    if (!rung->revents)
+        return ready;
+    dibs__wake_quiet(bell);
+    return ready - 1;
 }

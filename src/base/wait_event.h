@@ -44,11 +44,12 @@ static inline bool dibs__wait_event_is_woken(struct dibs__wait_event *wait_event
 void dibs__wait_event_wait(struct dibs__wait_event *wait_event, const struct dibs__clock *clock, int64_t until);
 
 /*
- * Waits until the wait event is woken, the bell is rung or the descriptor is ready,
- * at most until the time; or less. One thread at a time uses a bell here. fd:
- * as of poll(2); its revents are set.
+ * Waits until the wait event is woken, the bell is rung or a descriptor is ready,
+ * at most until the time; or less. One thread at a time uses a bell here. fds:
+ * as of poll(2); their revents are set; behind them there is room for one more.
+ * Returns how many are ready.
  */
-void dibs__wait_event_poll(struct dibs__wait_event *wait_event, const struct dibs__clock *clock,
-                           struct dibs__wake *bell, struct pollfd *fd, int64_t until);
+int dibs__wait_event_poll(struct dibs__wait_event *wait_event, const struct dibs__clock *clock, struct dibs__wake *bell,
+                          struct pollfd *fds, nfds_t count, int64_t until);
 
 #endif

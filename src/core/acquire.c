@@ -581,19 +581,16 @@ enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
     return DIBS__ACQUIRE_ASKS;
 }
 
-bool dibs__acquire_await(struct dibs__acquire *acquire, int64_t until)
+bool dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiting *waiting)
 {
-    struct dibs__store *store = acquire->core->store;
-
-    return asker_of(acquire)->answered || store->ops->await(store, &asker_of(acquire)->ask, until);
+    return asker_of(acquire)->answered || dibs__op_await(acquire->core->store, &asker_of(acquire)->ask, waiting);
 }
 
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
 
-    return asker_of(acquire)->answered || !store->ops->is_sent ||
-           store->ops->is_sent(store, &asker_of(acquire)->ask) == DIBS__SENT;
+    return asker_of(acquire)->answered || dibs__op_was_sent(store->ops->progress(store, &asker_of(acquire)->ask, NULL));
 }
 
 enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire)

@@ -96,7 +96,7 @@ enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struc
  * dibs__acquire_await says whether that will not wait.
  */
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire);
-bool dibs__acquire_await(struct dibs__acquire *acquire, int64_t until);
+bool dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiting *waiting);
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire);
 enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire);
 

@@ -219,9 +219,9 @@ static enum dibs__job_next begin_unlock(struct dibs__job *job)
 static bool await_unlock(struct dibs__job *job, int64_t until)
 {
     const struct unlock *unlock = unlock_of(job);
-    struct dibs__store *store = unlock->core->store;
+    const struct dibs__waiting waiting = {.clock = unlock->core->config.clock, .until = until};
 
-    return store->ops->await(store, &unlock->unlocking.op, until);
+    return dibs__op_await(unlock->core->store, &unlock->unlocking.op, &waiting);
 }
 
 static bool holds_nothing_back(struct dibs__job *job)

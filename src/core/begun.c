@@ -11,15 +11,13 @@
 #include "base/fd.h"
 #include "base/order.h"
 
-#define SLICE_MS 5 /* a cancel ends the wait for the reply to a blocking call's first ask within this time */
-
 /* How a thread waits for a call of its own. */
 struct caller {
     struct dibs__error *error; /* read-only; what it points to is of whoever ends the call; NULL: the call was begun */
-    struct dibs__sleeper sleeper; /* has its own guard */
-    atomic_bool ended;            /* atomic; how it ended is the thread's to read from then on */
-    dibs_status status;           /* of whoever ends the call */
-    struct dibs__lease *lease;    /* of whoever ends the call; DIBS_OK */
+    struct dibs__wait_event wait_event; /* has its own guard; woken when the call has ended */
+    atomic_bool ended;                  /* atomic; how it ended is the thread's to read from then on */
+    dibs_status status;                 /* of whoever ends the call */
+    struct dibs__lease *lease;          /* of whoever ends the call; DIBS_OK */
 };
 
 struct dibs__wanting {
@@ -144,7 +142,7 @@ static void tell_caller(struct caller *caller, dibs_status status, struct dibs__
     caller->status = status;
     caller->lease = lease;
     atomic_store(&caller->ended, true);
-    dibs__sleeper_wake(&caller->sleeper);
+    dibs__wait_event_wake(&caller->wait_event);
 }
 
 /* By whoever took the call out, which did not get the lock. */
@@ -397,14 +395,20 @@ static bool runs_several(const struct dibs__wanting *wanting)
     return wanting->several && !wanting->waits;
 }
 
+static bool await_replies(struct dibs__wanting *wanting, const struct dibs__waiting *waiting)
+{
+    if (dibs__core_confirms(wanting->core))
+        return false;
+    return runs_several(wanting) ? dibs__several_await(wanting->several, waiting)
+                                 : dibs__acquire_await(&wanting->acquire, waiting);
+}
+
 static bool await_wanting(struct dibs__job *job, int64_t until)
 {
     struct dibs__wanting *wanting = wanting_of(job);
+    const struct dibs__waiting waiting = {.clock = wanting->core->config.clock, .until = until};
 
-    if (dibs__core_confirms(wanting->core))
-        return false;
-    return runs_several(wanting) ? dibs__several_await(wanting->several, until)
-                                 : dibs__acquire_await(&wanting->acquire, until);
+    return await_replies(wanting, &waiting);
 }
 
 /*
@@ -519,15 +523,12 @@ static int64_t reply_deadline(const struct dibs__wanting *wanting)
 /* The reply to the ask came. False: the call was cancelled, or there is more to do than to wait: that is a worker's. */
 static bool await_first_reply(struct dibs__wanting *wanting)
 {
-    const struct dibs__core *core = wanting->core;
-    int64_t until;
+    const struct dibs__waiting waiting = {.clock = wanting->core->config.clock,
+                                          .until = reply_deadline(wanting),
+                                          .wait_event = &wanting->caller.wait_event,
+                                          .cancelled = &wanting->cancelled};
 
-    do {
-        until = dibs__after_ms(dibs__core_now(core), SLICE_MS);
-        if (await_wanting(&wanting->job, until))
-            return true;
-    } while (!atomic_load(&wanting->cancelled) && dibs__core_now(core) >= until && until < reply_deadline(wanting));
-    return false;
+    return await_replies(wanting, &waiting);
 }
 
 /* The calling thread drives the acquire as far as the reply to its first ask. */
@@ -549,8 +550,12 @@ static dibs_status await_end(struct dibs__wanting *wanting)
     struct caller *caller = &wanting->caller;
     const struct dibs__clock *clock = wanting->core->config.clock;
 
-    while (!atomic_load(&caller->ended))
-        dibs__sleeper_sleep(&caller->sleeper, clock, DIBS__NEVER);
+    for (;;) {
+        dibs__wait_event_reset(&caller->wait_event);
+        if (atomic_load(&caller->ended))
+            break;
+        dibs__wait_event_wait(&caller->wait_event, clock, DIBS__NEVER);
+    }
     dibs_status status = caller->status;
     if (status == DIBS_OK && wanting->several) {
         dibs__several_hold(wanting->several, NULL);
@@ -568,7 +573,7 @@ static dibs_status call(struct dibs__wanting *wanting, struct dibs__error *error
     struct dibs__error first;
 
     wanting->caller.error = error;
-    dibs__sleeper_init(&wanting->caller.sleeper);
+    dibs__wait_event_init(&wanting->caller.wait_event);
     atomic_fetch_add(&wanting->references, 1);
     dibs__visit_keep(wanting->task->runtime);
     publish(wanting);

@@ -410,7 +410,7 @@ enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64
     }
 }
 
-bool dibs__several_await(struct dibs__several *several, int64_t until)
+bool dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting)
 {
     struct dibs__store *store = several->core->store;
     bool all = true;
@@ -418,9 +418,9 @@ bool dibs__several_await(struct dibs__several *several, int64_t until)
     for (size_t i = 0; i < several->count && all; i++) {
         struct dibs__several_name *name = &several->names[i];
         if (name->is_asked && several->state == DIBS__SEVERAL_TRIES)
-            all = dibs__acquire_await(&name->acquire, until);
+            all = dibs__acquire_await(&name->acquire, waiting);
         else if (name->is_asked)
-            all = store->ops->await(store, &name->unlocking.op, until);
+            all = dibs__op_await(store, &name->unlocking.op, waiting);
     }
     return all;
 }

@@ -111,7 +111,7 @@ bool dibs__several_is_held(const struct dibs__several *several);
 void dibs__several_free(struct dibs__several *several);
 
 enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64_t *until);
-bool dibs__several_await(struct dibs__several *several, int64_t until);
+bool dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting);
 void dibs__several_finish(struct dibs__several *several);
 
 /* Makes *acquire one for the name that is waited for; all zero before. error: as of struct dibs__acquire. */

@@ -83,38 +83,38 @@ void dibs__call_add_number(struct dibs__call *call, int64_t number)
 }
 
 /* DIBS_OK: exchange->reply is the caller's. */
-static dibs_status send_wait(struct dibs__channel *channel, uint64_t serial, const struct dibs__wait *wait,
+static dibs_status send_wait(struct dibs__channel *channel, uint64_t serial, const struct dibs__copies *copies,
                              struct dibs__exchange *exchange)
 {
     char count[12], timeout[24];
     const char *replicas[] = {"WAIT", count, timeout}, *disk[] = {"WAITAOF", count, "0", timeout};
-    size_t size = (size_t)snprintf(count, sizeof count, "%" PRIu32, wait->count);
-    size_t timeout_size = (size_t)snprintf(timeout, sizeof timeout, "%" PRId64, wait->timeout_ms);
+    size_t size = (size_t)snprintf(count, sizeof count, "%" PRIu32, copies->count);
+    size_t timeout_size = (size_t)snprintf(timeout, sizeof timeout, "%" PRId64, copies->timeout_ms);
     const size_t replica_sizes[] = {4, size, timeout_size}, disk_sizes[] = {7, size, 1, timeout_size};
     const struct dibs__command command =
-        wait->on_disk ? (struct dibs__command){.count = 4, .words = disk, .sizes = disk_sizes}
-                      : (struct dibs__command){.count = 3, .words = replicas, .sizes = replica_sizes};
+        copies->on_disk ? (struct dibs__command){.count = 4, .words = disk, .sizes = disk_sizes}
+                        : (struct dibs__command){.count = 3, .words = replicas, .sizes = replica_sizes};
     struct dibs__request *request = dibs__channel_send(channel, serial, &command, exchange->deadline, exchange->error);
     return request ? dibs__channel_wait(channel, request, exchange) : exchange->error->status;
 }
 
-dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, const struct dibs__wait *wait,
+dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, const struct dibs__copies *copies,
                             int64_t deadline, int64_t *count, struct dibs__error *error)
 {
     struct dibs__exchange exchange = {.deadline = deadline, .error = error};
 
-    DIBS__REQUIRE(wait->timeout_ms > 0); /* to the server, 0 is for ever */
+    DIBS__REQUIRE(copies->timeout_ms > 0); /* to the server, 0 is for ever */
     *count = 0;
-    dibs_status status = send_wait(channel, serial, wait, &exchange);
+    dibs_status status = send_wait(channel, serial, copies, &exchange);
     if (status != DIBS_OK)
         return status;
     const redisReply *reply = exchange.reply;
     DIBS__REQUIRE(reply);
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): DIBS_OK, so there is a reply */
-    if (reply->type == REDIS_REPLY_INTEGER && !wait->on_disk)
+    if (reply->type == REDIS_REPLY_INTEGER && !copies->on_disk)
         *count = reply->integer > 0 ? reply->integer : 0;
-    else if (!wait->on_disk || !dibs__reply_integer(reply, 0, count))
-        status = dibs__reply_refusal(error, reply, wait->shown, wait->on_disk ? "WAITAOF" : "WAIT");
+    else if (!copies->on_disk || !dibs__reply_integer(reply, 0, count))
+        status = dibs__reply_refusal(error, reply, copies->shown, copies->on_disk ? "WAITAOF" : "WAIT");
     dibs__reply_free(exchange.reply);
     return status;
 }

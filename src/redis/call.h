@@ -82,7 +82,7 @@ dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *cha
                               struct dibs__exchange *exchange);
 
 /* What else must have a write than the server's memory, and for how long that is waited for. */
-struct dibs__wait {
+struct dibs__copies {
     bool on_disk;       /* the server's own disk (WAITAOF); else replicas (WAIT) */
     uint32_t count;     /* of those; 0 only asks whether waiting is possible */
     int64_t timeout_ms; /* more than 0 */
@@ -95,7 +95,7 @@ struct dibs__wait {
  * refuses to wait. DIBS_UNAVAILABLE, DIBS_NO_MEMORY: there was no answer.
  * Nothing else may be in flight on the channel: it would wait as well.
  */
-dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, const struct dibs__wait *wait,
+dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, const struct dibs__copies *copies,
                             int64_t deadline, int64_t *count, struct dibs__error *error);
 
 #endif

@@ -206,9 +206,7 @@ bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const 
 
 /* ------------------------------------------------------------------- waiting */
 
-/* Unlocks the mutex, then does what must not be done under it. Completions are the scheduler's to run. */
-static void unlock_and_tell(struct dibs__channel *channel, struct dibs__wakes *wakes, bool tell)
-    DIBS__RELEASES(channel_mutex)
+void dibs__channel_unlock_and_tell(struct dibs__channel *channel, struct dibs__wakes *wakes, bool tell)
 {
     tell = tell || channel->finished;
     channel_mutex_unlock(&channel->mutex);
@@ -228,14 +226,14 @@ static void wait_a_while(struct dibs__channel *channel, struct dibs__request *re
     if (!channel->broken && !channel->reading && !dibs__request_is_done(request))
         dibs__channel_flush(channel, deadline);
     if (dibs__request_is_done(request)) {
-        unlock_and_tell(channel, &wakes, false);
+        dibs__channel_unlock_and_tell(channel, &wakes, false);
     } else if (channel->reading || channel->broken) {
         request->asleep = true;
         channel_mutex_unlock(&channel->mutex);
         dibs__sleeper_sleep(&request->sleeper, channel->clock, deadline);
     } else {
         bool tell = dibs__channel_read(channel, request, deadline, &wakes) && dibs__request_is_done(request);
-        unlock_and_tell(channel, &wakes, tell);
+        dibs__channel_unlock_and_tell(channel, &wakes, tell);
     }
 }
 
@@ -305,20 +303,14 @@ static bool look_once_more(struct dibs__channel *channel, const struct dibs__req
     return tell;
 }
 
-/* The thread of a request stops waiting. If it was the next to read, another is now. True: tell the scheduler. */
-static bool stop_waiting(struct dibs__channel *channel, struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex)
-{
-    return !channel->reading && dibs__channel_pass_reading_on(channel, wakes);
-}
-
-/* Nobody takes the reply any more. True: the caller must tell the scheduler. */
+/* Nobody takes the reply any more. If its thread was the next to read, another is now. True: tell the scheduler. */
 static bool abandon(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex)
 {
     request->waited_for = false;
     request->error = NULL;
     atomic_fetch_add_explicit(&channel->unattended, 1, memory_order_relaxed);
-    return stop_waiting(channel, wakes);
+    return !channel->reading && dibs__channel_pass_reading_on(channel, wakes);
 }
 
 /* Whether the thread has waited since it sent. Only that thread writes what is looked at here: so it needs no mutex. */
@@ -330,32 +322,6 @@ static bool waits_already(const struct dibs__request *request, const struct dibs
 static int64_t end_of_wait(const struct dibs__request *request, int64_t deadline) DIBS__UNANALYSED /* as above */
 {
     return deadline < request->expires ? deadline : request->expires;
-}
-
-bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *request, int64_t until)
-{
-    struct dibs__wakes wakes = {.count = 0};
-    bool tell = false;
-
-    channel_mutex_lock(&channel->mutex);
-    DIBS__REQUIRE(request->waited_for);
-    bool looks = request->away && dibs__now(channel->clock) >= until; /* nobody relies on it meanwhile */
-    request->away = looks;
-    channel_mutex_unlock(&channel->mutex);
-    bool in_time = wait_until_done(channel, request, end_of_wait(request, until));
-    channel_mutex_lock(&channel->mutex);
-    if (!in_time)
-        tell = look_once_more(channel, request, &wakes);
-    bool done = dibs__request_is_done(request);
-    if (!done && !looks) {
-        request->away = true;
-        request->asleep = false;
-        tell = stop_waiting(channel, &wakes) || tell;
-    }
-    tell = (!looks && leaves_unsent(channel)) || tell;
-    bool over = done || dibs__now(channel->clock) >= request->expires;
-    unlock_and_tell(channel, &wakes, tell);
-    return over;
 }
 
 /* The time for the reply is over. True: the request is done nevertheless. False: nobody takes the reply any more. */
@@ -371,7 +337,7 @@ static bool end_in_vain(struct dibs__channel *channel, struct dibs__request *req
     if (!done)
         tell = abandon(channel, request, &wakes) || tell;
     tell = leaves_unsent(channel) || tell;
-    unlock_and_tell(channel, &wakes, tell);
+    dibs__channel_unlock_and_tell(channel, &wakes, tell);
     return done;
 }
 
@@ -457,6 +423,8 @@ void dibs__channel_free(struct dibs__channel *channel)
     dibs__flight_free_spare(channel);
     dibs__buffer_free(&channel->out);
     dibs__buffer_free(&channel->sending);
+    if (channel->has_bell)
+        dibs__wake_free(&channel->bell);
     channel_mutex_unlock(&channel->mutex);
     dibs__connector_free(&channel->connector);
     pthread_cond_destroy(&channel->changed);

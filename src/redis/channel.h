@@ -17,6 +17,7 @@
 #ifndef DIBS_REDIS_CHANNEL_H
 #define DIBS_REDIS_CHANNEL_H
 
+#include "base/wait.h"
 #include "redis/link.h"
 
 struct dibs__command {
@@ -87,8 +88,18 @@ void dibs__channel_want(struct dibs__channel *channel);
  */
 unsigned dibs__channel_need(struct dibs__channel *channel);
 
-/* No connection stands, and more tries than `tries` have ended: one has failed since. */
-bool dibs__channel_has_failed(struct dibs__channel *channel, unsigned tries);
+enum dibs__opening {
+    DIBS__OPENING_AWAITED,
+    DIBS__OPENING_DONE,  /* a connection stands */
+    DIBS__OPENING_FAILED /* none does, and one could not be made */
+};
+
+/*
+ * How far it is with the connection since dibs__channel_need returned `tries`. As
+ * long as it is awaited, the wait's wait event is woken at the end of a try;
+ * else nothing is watched any more. wait NULL: the caller only looks.
+ */
+enum dibs__opening dibs__channel_opening(struct dibs__channel *channel, unsigned tries, struct dibs__wait *wait);
 
 /*
  * As dibs__channel_stands, but looks whether the server has closed a connection
@@ -134,13 +145,24 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
                                          const struct dibs__command *command, int64_t deadline,
                                          struct dibs__error *error);
 
+enum dibs__reply_state {
+    DIBS__REPLY_AWAITED,
+    DIBS__REPLY_OVER /* dibs__channel_wait will not wait: the reply is there, the connection broke, or the command
+                        timeout is over */
+};
+
 /*
- * Waits for the reply at most until that time. The request is still to be given
- * to dibs__channel_wait. True: that will not have to wait, because the reply is
- * there, the connection broke, or the command timeout is over. False: none of
- * these has happened by then.
+ * How far it is with the reply. The request must still be given to
+ * dibs__channel_wait. As long as the reply is awaited, the thread must wait by
+ * the wait and call this again, or end the wait; meanwhile it may be the one
+ * that reads for all, so it must not do anything else that takes time. Where the
+ * reply is awaited no more, nothing is watched.
  */
-bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *request, int64_t until);
+enum dibs__reply_state dibs__channel_progress(struct dibs__channel *channel, struct dibs__request *request,
+                                              struct dibs__wait *wait);
+
+/* The same for a thread that only looks, and need not wait: takes what lies in the socket, unless another one reads. */
+enum dibs__reply_state dibs__channel_look_for(struct dibs__channel *channel, struct dibs__request *request);
 
 /*
  * Waits for the reply and frees the request. DIBS_OK, or why there is no reply.

@@ -38,6 +38,7 @@ struct dibs__request *dibs__request_new(struct dibs__channel *channel, struct di
     request->next = NULL;
     request->waited_for = request->away = request->asleep = request->unknown = false;
     atomic_store_explicit(&request->done, false, memory_order_relaxed);
+    request->wait = NULL;
     request->error = NULL;
     request->reply = NULL;
     request->said_before = 0;
@@ -157,7 +158,9 @@ static void complete(struct dibs__channel *channel, struct dibs__request *reques
     DIBS__REQUIRES(channel_mutex)
 {
     if (request->waited_for) {
-        if (request->asleep)
+        if (request->asleep && request->wait)
+            dibs__wait_came(request->wait);
+        else if (request->asleep)
             wakes->sleepers[wakes->count++] = &request->sleeper;
         atomic_store_explicit(&request->done, true, memory_order_release);
     } else if (request->done_fn) {

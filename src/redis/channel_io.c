@@ -252,19 +252,24 @@ static long take(struct dibs__channel *channel, struct dibs__link *link, struct 
 }
 
 /*
- * Waits until something has come, or the deadline, and takes it. Polls first
- * where that pays: where so many commands are in flight that their threads need
- * all processors, a thread that polls only keeps another from its reply.
+ * Where so many commands are in flight that their threads need all processors, a thread that polls only keeps another
+ * from its reply. The thread that is told first needs the processor more.
  */
-static long receive_by(struct dibs__channel *channel, struct dibs__link *link, bool may_poll, int64_t deadline,
-                       struct dibs__error *error) DIBS__REQUIRES(reading_role)
+struct dibs__spin *dibs__channel_spin(const struct dibs__channel *channel, const struct dibs__request *own)
 {
     struct dibs__spin *spin = &channel->endpoint->spin;
+
+    return (!own || !own->tells_first) && (int)waits_for_server(channel) <= spin->others ? spin : NULL;
+}
+
+/* Waits until something has come, or the deadline, and takes it. Polls first where that pays. */
+static long receive_by(struct dibs__channel *channel, struct dibs__link *link, struct dibs__spin *spin,
+                       int64_t deadline, struct dibs__error *error) DIBS__REQUIRES(reading_role)
+{
     struct dibs__spinning wait;
     long received = 0;
 
-    may_poll = may_poll && (int)waits_for_server(channel) <= spin->others;
-    dibs__spin_begin(&wait, may_poll ? spin : NULL, channel->clock);
+    dibs__spin_begin(&wait, spin, channel->clock);
     while (received == 0 && dibs__spin_goes_on(&wait, channel->clock))
         received = take(channel, link, error);
     if (received == 0) {
@@ -301,15 +306,16 @@ static bool take_replies(struct dibs__channel *channel, struct dibs__link *link,
     return demoted;
 }
 
-static void read_in(struct dibs__channel *channel, bool may_poll, int64_t deadline, struct dibs__wakes *wakes)
-    DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(reading_role)
+static void read_in(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
+                    struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(reading_role)
 {
     struct dibs__link *link = channel->link;
     struct dibs__error error = {DIBS_OK, ""};
 
     channel_mutex_unlock(&channel->mutex);
     dibs__wakes_run(wakes);
-    long received = deadline > 0 ? receive_by(channel, link, may_poll, deadline, &error) : take(channel, link, &error);
+    long received = deadline > 0 ? receive_by(channel, link, dibs__channel_spin(channel, own), deadline, &error)
+                                 : take(channel, link, &error);
     channel_mutex_lock(&channel->mutex);
     bool demoted = received != 0 && take_replies(channel, link, wakes);
     if (demoted) {
@@ -343,7 +349,9 @@ bool dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__w
             next = request;
     if (!next)
         return atomic_load_explicit(&channel->unattended, memory_order_relaxed) > 0;
-    if (next->asleep) /* else it is awake, and finds that nobody reads */
+    if (next->asleep && next->wait)
+        dibs__wait_event_wake(next->wait->wait_event);
+    else if (next->asleep) /* else it is awake, and finds that nobody reads */
         wakes->sleepers[wakes->count++] = &next->sleeper;
     return false;
 }
@@ -355,13 +363,36 @@ bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__reques
                         struct dibs__wakes *wakes)
 {
     channel_mutex_held(&channel->mutex);
-    bool may_poll = !own || !own->tells_first; /* the thread that is told first needs the processor more */
-
     take_reading(channel);
     do
-        read_in(channel, may_poll, deadline, wakes);
+        read_in(channel, own, deadline, wakes);
     while (own && !dibs__request_is_done(own) && !channel->broken &&
            (channel->writing || !dibs__channel_has_unsent(channel)) && dibs__now(channel->clock) < deadline);
+    leave_reading(channel);
+    drop_link(channel);
+    return dibs__channel_pass_reading_on(channel, wakes);
+}
+
+bool dibs__channel_begin_reading(struct dibs__channel *channel) DIBS__UNANALYSED /* the role is kept */
+{
+    if (!channel->has_bell)
+        channel->has_bell = dibs__wake_init(&channel->bell);
+    if (channel->has_bell)
+        take_reading(channel);
+    return channel->has_bell;
+}
+
+void dibs__channel_read_on(struct dibs__channel *channel, short ready,
+                           struct dibs__wakes *wakes) DIBS__UNANALYSED /* the calling thread has the role */
+{
+    DIBS__REQUIRE(channel->link && channel->reading);
+    if (!channel->broken && dibs__link_may_receive(channel->link, ready))
+        read_in(channel, NULL, 0, wakes);
+}
+
+bool dibs__channel_end_reading(struct dibs__channel *channel,
+                               struct dibs__wakes *wakes) DIBS__UNANALYSED /* as dibs__channel_read_on */
+{
     leave_reading(channel);
     drop_link(channel);
     return dibs__channel_pass_reading_on(channel, wakes);

@@ -38,6 +38,7 @@ static void end_try(struct dibs__channel *channel, const struct dibs__error *err
         channel->open_error = *error;
     }
     pthread_cond_broadcast(&channel->changed);
+    dibs__channel_wake_waits(channel);
     channel_mutex_unlock(&channel->mutex);
     if (link)
         channel->hooks.opened(channel->hooks.context, again);
@@ -212,14 +213,6 @@ unsigned dibs__channel_need(struct dibs__channel *channel)
     if (tell)
         channel->hooks.unattended(channel->hooks.context);
     return tries;
-}
-
-bool dibs__channel_has_failed(struct dibs__channel *channel, unsigned tries)
-{
-    channel_mutex_lock(&channel->mutex);
-    bool failed = channel->tries != tries && !dibs__channel_has_link(channel);
-    channel_mutex_unlock(&channel->mutex);
-    return failed;
 }
 
 /* ------------------------------------------------------------ the scheduler */

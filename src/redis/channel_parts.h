@@ -4,6 +4,7 @@
  *     channel.c         what other files call: sending, waiting, asking after the channel
  *     channel_flight.c  the requests in flight
  *     channel_io.c      the writing and the reading role, and the end of a link
+ *     channel_wait.c    waiting for several channels at the same time
  *     channel_open.c    making the next link
  *     channel_poll.c    what the scheduler's event loop calls
  *
@@ -30,6 +31,10 @@
  * A thread that waits for its reply sleeps by its request's sleeper until
  *     request->done, or it must read, or its deadline. It looks at `done`
  *     without the mutex: whoever was woken meets no mutex at all.
+ * A thread that waits for several requests or links has a wait for each, and
+ *     sleeps until one is done, stands or has failed, it must read, or its
+ *     deadline: in poll(2) on those links whose reading role it took, or by its
+ *     wait event, which is woken under the mutex, so that it still exists.
  * A thread whose time is over while another reads sleeps on `changed` until
  *     what that thread has taken off the socket is handed out, but no longer than
  *     HANDED_OUT_MS; or, where the bytes lie in the socket still, until
@@ -66,8 +71,10 @@ struct dibs__request {
     struct dibs__error *error DIBS__GUARDED_BY(channel_mutex); /* the waiting thread's, for the reason of a failure */
     redisReply *reply;            /* the reading thread's until done, then the taker's; NULL: failed */
     struct dibs__sleeper sleeper; /* has its own guard */
-    dibs__reply_fn *done_fn;      /* read-only once sent; NULL: nobody takes the reply, or a thread does */
-    void *arg;                    /* read-only once sent; of done_fn */
+    struct dibs__wait *wait DIBS__GUARDED_BY(channel_mutex); /* by whose wait event that thread is woken; NULL: by the
+                                                                  sleeper */
+    dibs__reply_fn *done_fn; /* read-only once sent; NULL: nobody takes the reply, or a thread does */
+    void *arg;               /* read-only once sent; of done_fn */
 };
 
 /* Threads to wake, with the mutex unlocked. */
@@ -105,6 +112,7 @@ struct dibs__channel {
     struct dibs__error broken_by DIBS__GUARDED_BY(channel_mutex);  /* why that link broke */
     struct dibs__error open_error DIBS__GUARDED_BY(channel_mutex); /* of the last try; DIBS_OK: it made a link */
     unsigned tries DIBS__GUARDED_BY(channel_mutex);                /* how many have ended */
+    struct dibs__wait *waits DIBS__GUARDED_BY(channel_mutex);      /* woken when a try has ended */
     uint64_t received_before DIBS__GUARDED_BY(channel_mutex); /* how often the server was heard before the last try */
     enum dibs__opener opener DIBS__GUARDED_BY(channel_mutex);
     pthread_cond_t changed;           /* a try, a link or a round of reading has ended */
@@ -124,6 +132,9 @@ struct dibs__channel {
     atomic_uint in_flight;  /* atomic; changed under mutex; requests in flight */
     atomic_uint unattended; /* atomic; changed under mutex; those of them that no thread waits for */
     atomic_bool standing;   /* atomic; changed under mutex; there is a link, and it is not broken */
+    struct dibs__wake
+        bell DIBS__GUARDED_BY(channel_mutex); /* has_bell; of the thread that polls with the reading role */
+    bool has_bell DIBS__GUARDED_BY(channel_mutex);
     atomic_uint takes; /* atomic; the reading role's; odd from before each receive until what it took is handed out */
 };
 
@@ -211,8 +222,22 @@ void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline) DIBS__
 bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
                         struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex);
 
-/* Nobody reads: adds a thread that will to *wakes, if any waits. True: none does, and the caller must tell the
- * scheduler to. */
+/*
+ * The same for a thread that polls by itself. It takes the reading role, reads on
+ * as long as it is waiting for the reply, and ends that. The requirements and
+ * what is returned are those above, except that begin_reading returns false where
+ * it can't be done: no descriptor is left.
+ */
+bool dibs__channel_begin_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
+void dibs__channel_read_on(struct dibs__channel *channel, short ready, struct dibs__wakes *wakes)
+    DIBS__REQUIRES(channel_mutex);
+bool dibs__channel_end_reading(struct dibs__channel *channel, struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex);
+
+/* The waits for such a reply, where it may pay to poll before sleeping; else NULL. */
+struct dibs__spin *dibs__channel_spin(const struct dibs__channel *channel, const struct dibs__request *own);
+
+/* Nobody reads: a thread that will is woken, if any waits. True: none does, and the caller must tell the scheduler to.
+ */
 bool dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex);
 
@@ -228,6 +253,17 @@ static inline bool dibs__channel_is_taking(unsigned takes)
 
 /* Whether a reply may be about to come: bytes lie in the socket, or were taken and not handed out. Requires a link. */
 bool dibs__channel_has_something(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
+
+/* -------------------------------------------------------------- channel_wait.c */
+
+/* A try has ended. */
+void dibs__channel_wake_waits(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
+
+/* ------------------------------------------------------------------ channel.c */
+
+/* Unlocks the mutex, then does what must not be done under it. Completions are the scheduler's to run. */
+void dibs__channel_unlock_and_tell(struct dibs__channel *channel, struct dibs__wakes *wakes, bool tell)
+    DIBS__RELEASES(channel_mutex);
 
 /* ------------------------------------------------------------- channel_open.c */
 

@@ -198,10 +198,10 @@ static void read_for_all(struct dibs__subscriber *subscriber, struct dibs__wait_
     while (now < until && !dibs__wait_event_is_woken(wait_event) && !atomic_load(&subscriber->recalled)) {
         struct dibs__error error;
         int64_t by = until;
-        struct pollfd fd = dibs__link_poll(subscriber->link, POLLIN, &by);
-        dibs__wait_event_poll(wait_event, subscriber->clock, &subscriber->bell, &fd, by);
+        struct pollfd fds[2] = {dibs__link_poll(subscriber->link, POLLIN, &by)};
+        dibs__wait_event_poll(wait_event, subscriber->clock, &subscriber->bell, fds, 1, by);
         now = dibs__now(subscriber->clock);
-        if (dibs__link_may_receive(subscriber->link, fd.revents) &&
+        if (dibs__link_may_receive(subscriber->link, fds[0].revents) &&
             dibs__subscriber_read(subscriber, now, &error) != DIBS_OK) {
             atomic_store(&subscriber->serial, 0);
             return;

@@ -278,16 +278,10 @@ static void begin(struct dibs__store *store, struct dibs__op *op)
     (void)store, (void)op;
 }
 
-static bool await(struct dibs__store *store, const struct dibs__op *op, int64_t until)
+static enum dibs__progress progress(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
 {
-    (void)store, (void)op, (void)until;
-    return true;
-}
-
-static enum dibs__sent is_sent(struct dibs__store *store, const struct dibs__op *op)
-{
-    (void)store, (void)op;
-    return DIBS__UNSENT_CONNECTED;
+    (void)store, (void)op, (void)wait;
+    return DIBS__OP_IMMEDIATE;
 }
 
 static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
@@ -428,8 +422,7 @@ static dibs_status connect_nothing(struct dibs__store *store, bool wait, struct 
 static const struct dibs__store_ops memory_ops = {
     .connect = connect_nothing,
     .begin = begin,
-    .await = await,
-    .is_sent = is_sent,
+    .progress = progress,
     .finish = finish,
     .conclude = conclude,
     .walk = walk_names,

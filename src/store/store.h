@@ -11,16 +11,16 @@
  * by a retraction, which runs in the background.
  *
  * Operations. What a thread asks of a store, such as an ask or a release, is a
- * struct dibs__op: the kind says what, and which member of its union counts. Four
+ * struct dibs__op: the kind says what, and which member of its union counts. Three
  * functions carry out every kind, so that one thread can have several stores work
  * at the same time without a thread for each.
  *   begin   sends what can be sent without waiting. It never blocks, and reports
  *           no failure. Where no connection stands nothing is sent: one is made
  *           in the background, and finish does the whole. What was begun and
  *           not sent may be begun again.
- *   is_sent says whether it was sent.
- *   await   waits for the reply of what was begun, at most until a time, and
- *           leaves the rest to finish.
+ *   progress says how far it is, and has the calling thread woken when that
+ *           changes. So one thread waits for the replies of many operations, at
+ *           any number of stores, in one poll(2); the rest is left to finish.
  *   finish  waits for the reply at most until the deadline and does all else:
  *           it sends again where a connection broke, moves to another one, reads
  *           the reply and retracts. A reply that has come is taken even after
@@ -46,7 +46,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/wait_event.h"
+#include "base/wait.h"
 
 #define DIBS__TOKEN_MAX 192    /* with the NUL */
 #define DIBS__TOKEN_SHARED '~' /* in the token of a shared acquire; the limit follows, and ends the token */
@@ -413,13 +413,21 @@ struct dibs__counters {
 
 struct dibs__store;
 
-/* Whether what was begun was sent, and if not, why. */
-enum dibs__sent {
-    DIBS__SENT,             /* there may be a reply */
-    DIBS__UNSENT,           /* no connection stands; one is being made */
-    DIBS__UNSENT_CONNECTED, /* one stands by now: begin again. If that is no use, finish has more to do */
-    DIBS__UNSENT_FAILED     /* no connection could be made: finish says why, even after the deadline */
+/* How far it is with what was begun. */
+enum dibs__progress {
+    DIBS__OP_AWAITED,   /* it was sent, and the reply is awaited */
+    DIBS__OP_OVER,      /* it was sent, and finish will not wait for the reply: that is there, or will not come */
+    DIBS__OP_IMMEDIATE, /* nothing was sent, and finish does the whole without waiting */
+    DIBS__OP_UNSENT,    /* nothing was sent, because no connection stands; one is being made */
+    DIBS__OP_CONNECTED, /* nothing was sent, and a connection stands by now: begin again. If that is no use, finish has
+                           more to do than to wait for one reply */
+    DIBS__OP_FAILED /* nothing was sent, and no connection could be made: finish says why, even after the deadline */
 };
+
+static inline bool dibs__op_was_sent(enum dibs__progress progress)
+{
+    return progress == DIBS__OP_AWAITED || progress == DIBS__OP_OVER;
+}
 
 struct dibs__store_ops {
     /*
@@ -434,20 +442,16 @@ struct dibs__store_ops {
     void (*begin)(struct dibs__store *store, struct dibs__op *op);
 
     /*
-     * Waits for the reply of what was begun, at most until `until`; with a time in
-     * the past it only looks whether the reply has come. True: finish will not
-     * wait, because the reply is there or the store waits for it no longer.
-     * False: there is none so far. Where nothing was sent, false comes before
-     * `until`: then call finish, not await again.
-     */
-    bool (*await)(struct dibs__store *store, const struct dibs__op *op, int64_t until);
-
-    /*
-     * Whether what was begun was sent. Never blocks. NULL: it always was. Fair
-     * asks that were begun one after the other, and sent, arrive in that order as
+     * How far it is with what was begun; takes what has come. Never blocks. As long
+     * as that is AWAITED or UNSENT, the wait (base/wait.h) is of what comes next:
+     * the thread sleeps, and calls this again, or ends the wait. It ends all of its
+     * waits before it does anything else that takes time, since it may be the one
+     * that receives for other threads. wait NULL: the caller only looks.
+     *
+     * Fair asks that were begun one after the other, and sent, arrive in that order as
      * long as no connection breaks; but not where replicas or the disk are waited for.
      */
-    enum dibs__sent (*is_sent)(struct dibs__store *store, const struct dibs__op *op);
+    enum dibs__progress (*progress)(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait);
 
     dibs_status (*finish)(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error);
 
@@ -560,6 +564,20 @@ static inline void dibs__store_listen(struct dibs__store *store, const struct di
     else
         dibs__wait_event_wait(wait_event, clock, until);
 }
+
+/* How a thread waits for the reply of what it began. */
+struct dibs__waiting {
+    const struct dibs__clock *clock;     /* of the opening */
+    int64_t until;                       /* at most */
+    struct dibs__wait_event *wait_event; /* NULL: the thread waits for the reply alone */
+    const atomic_bool *cancelled;        /* with a wait event, which is woken when this is set: ends the wait */
+};
+
+/*
+ * True: finish will not wait. False: there is no reply so far; where nothing was
+ * sent, that is said at once: then call finish, and don't wait again.
+ */
+bool dibs__op_await(struct dibs__store *store, const struct dibs__op *op, const struct dibs__waiting *waiting);
 
 struct dibs__tls;
 

@@ -18,7 +18,7 @@ static struct dibs__vote vote_as(struct seat *seat, struct dibs__vote vote, bool
 
     if (begun) {
         seat->store->ops->begin(seat->store, &op);
-        seat->store->ops->await(seat->store, &op, seat_deadline());
+        seat_await(seat, &op, seat_deadline());
     }
     dibs_status status = seat->store->ops->finish(seat->store, &op, &error);
     assert_that(status == DIBS_OK, "a vote: %s", error.detail);
@@ -96,7 +96,7 @@ static void of_two_admissions_at_once_one_counts(struct world *w)
     second.vote = &later;
     seat->store->ops->begin(seat->store, &first);
     if (w->kind->where != IN_MEMORY)
-        assert_true(seat->store->ops->await(seat->store, &first, seat_deadline()));
+        assert_true(seat_await(seat, &first, seat_deadline()));
     else
         assert_status(DIBS_OK, store_do(seat->store, &first));
     other->store->ops->begin(other->store, &second);
@@ -118,7 +118,7 @@ static dibs_status raise_to(struct seat *seat, const char *token, uint64_t fence
 
     if (begun) {
         seat->store->ops->begin(seat->store, &op);
-        seat->store->ops->await(seat->store, &op, seat_deadline());
+        seat_await(seat, &op, seat_deadline());
     }
     return store_do(seat->store, &op);
 }

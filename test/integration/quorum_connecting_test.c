@@ -1,9 +1,11 @@
 /* How a quorum is connected: to all of its masters, and no call waits for a master that it does not need. */
+#include "support/actor.h"
 #include "support/masters.h"
 #include "support/test.h"
 #include "support/wait.h"
 
 #define TIMEOUT_MS 4000
+#define SILENT_MS 300
 #define REST_MS 1500 /* by then a master that fails rests for a second each time */
 
 static void lock_and_unlock(dibs_runtime *rt, const char *name)
@@ -82,6 +84,62 @@ static void a_single_try_connects_to_the_master_it_needs(void **state)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
+/* The calling actor waits for the masters, which go on after that. It neither wakes again and again nor keeps looking.
+ */
+static void expect_sleep(masters *m, actor *a)
+{
+    long before = actor_sleeps(a);
+
+    pause_ms(SILENT_MS);
+    long times = actor_sleeps(a) - before;
+    assert_that(times < SILENT_MS / 30, "it slept %ld times", times);
+    actor_await_asleep(a);
+    for (size_t i = 0; i < m->count; i++)
+        server_resume(m->servers[i]);
+}
+
+static void a_thread_sleeps_until_masters_answer(void **state)
+{
+    masters *m = *state;
+    actor *a = actor_start();
+
+    m->config.command_timeout_ms = m->config.connect_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < m->count; i++)
+        server_pause(m->servers[i]);
+    actor_begin_lock(a, m->rt, "a", LIMIT_MS);
+    actor_await_asleep(a);
+    expect_sleep(m, a);
+    assert_status(DIBS_OK, actor_result(a));
+    assert_status(DIBS_OK, actor_unlock(a, m->rt, "a"));
+    actor_end(a);
+}
+
+/* The masters take connections, and answer nothing. */
+static void a_thread_sleeps_until_connections_stand(void **state)
+{
+    masters *m = *state;
+    actor *a = actor_start();
+
+    m->config.command_timeout_ms = m->config.connect_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < m->count; i++) {
+        server_do(m->servers[i], "CONFIG SET maxclients 1");
+        server_do(m->servers[i], "CLIENT KILL TYPE normal SKIPME yes");
+    }
+    events_await(&m->events, DIBS_EVENT_STORE_DOWN, NULL);
+    for (size_t i = 0; i < m->count; i++)
+        server_pause(m->servers[i]);
+    actor_begin_lock(a, m->rt, "a", LIMIT_MS);
+    actor_await_asleep(a);
+    expect_sleep(m, a);
+    for (size_t i = 0; i < m->count; i++)
+        server_do(m->servers[i], "CONFIG SET maxclients 10000");
+    assert_status(DIBS_OK, actor_result(a));
+    assert_status(DIBS_OK, actor_unlock(a, m->rt, "a"));
+    actor_end(a);
+}
+
 /*
  * A master that takes many times as long as the others gives a vote where it is needed, and causes no load where it is
  * not. A round in which the machine made the others slow as well tells nothing.
@@ -117,6 +175,8 @@ int main(void)
         THREE_AND_FIVE(open_connects_to_all_masters_of_a_running_quorum),
         THREE_AND_FIVE(open_does_not_wait_for_a_silent_master),
         THREE_AND_FIVE(a_single_try_connects_to_the_master_it_needs),
+        THREE_AND_FIVE(a_thread_sleeps_until_masters_answer),
+        THREE_AND_FIVE(a_thread_sleeps_until_connections_stand),
         THREE_AND_FIVE(a_slow_minority_is_asked_rarely),
     };
 

@@ -1,4 +1,5 @@
-/* The contract of all stores: begin, await and finish, by which one thread has several stores work at the same time. */
+/* The contract of all stores: begin, progress and finish, by which one thread has several stores work at the same time.
+ */
 #include "integration/store_setup.h"
 
 #define HANG_MS 300 /* so long a store that hangs is waited for */
@@ -77,15 +78,15 @@ static void an_awaited_reply_is_finished_past_its_deadline(struct world *w)
         return;
     warm_up(w, seat);
     ops->begin(seat->store, &ask);
-    assert_true(ops->await(seat->store, &ask, seat_deadline()));
+    assert_true(seat_await(seat, &ask, seat_deadline()));
     ask.deadline = w->kind->min_replicas > 0 ? seat_deadline() : dibs__now(&dibs__system_clock) - 1;
     assert_status(DIBS_OK, store_do(seat->store, &ask));
     ops->conclude(seat->store, &attempt, true);
     struct dibs__op end = store_release_op("x", attempt.token, LEASE_MS, seat_deadline());
     end.release.again = true; /* to be set by the store */
     ops->begin(seat->store, &end);
-    assert_true(ops->await(seat->store, &end, seat_deadline()));
-    assert_true(ops->await(seat->store, &end, 0));
+    assert_true(seat_await(seat, &end, seat_deadline()));
+    assert_true(seat_await(seat, &end, 0));
     end.deadline = 0;
     assert_status(DIBS_OK, store_do(seat->store, &end));
     assert_false(end.release.again);
@@ -134,11 +135,11 @@ static void a_store_that_hangs_costs_no_other_its_reply(struct world *w)
     hangs->store->ops->begin(hangs->store, &first);
     serves->store->ops->begin(serves->store, &second);
     if (w->kind->min_replicas > 0) /* there the replicas are asked when the ask is finished: it needs time for that */
-        assert_true(serves->store->ops->await(serves->store, &second, seat_deadline()));
+        assert_true(seat_await(serves, &second, seat_deadline()));
     int64_t deadline = dibs__after_ms(dibs__now(&dibs__system_clock), HANG_MS);
     first.deadline = deadline;
     second.deadline = w->kind->min_replicas > 0 ? seat_deadline() : deadline;
-    assert_false(hangs->store->ops->await(hangs->store, &first, deadline));
+    assert_false(seat_await(hangs, &first, deadline));
     assert_status(DIBS_UNAVAILABLE, store_do(hangs->store, &first));
     assert_true(dibs__now(&dibs__system_clock) >= deadline);
     assert_status(DIBS_OK, store_do(serves->store, &second));

@@ -7,6 +7,8 @@
 #include "support/wait.h"
 
 #define FOREVER DIBS_WAIT_FOREVER
+#define SILENT_MS 300
+
 static bool is_free(void *arg)
 {
     const fixture *f = arg;
@@ -51,6 +53,31 @@ static void a_cancel_does_not_wait_for_a_silent_server(void **state)
     dibs_task_free(begun);
     dibs_task_free(blocking);
     dibs_queue_free(q);
+}
+
+/* A cancel wakes the thread, which need not look for one. */
+static void a_blocking_call_sleeps_while_the_server_is_silent(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS;
+    fixture_open_connected(f, LONG_LEASE_MS);
+    dibs_task *task = task_of_runtime(f->rt);
+    server_pause(f->server);
+    actor_begin_task_lock(a, f->rt, task, "b", FOREVER, NULL);
+    actor_await_asleep(a);
+    long before = actor_sleeps(a);
+    pause_ms(SILENT_MS);
+    long times = actor_sleeps(a) - before;
+    assert_that(times < SILENT_MS / 30, "it slept %ld times", times);
+    actor_await_asleep(a);
+    dibs_task_cancel(task);
+    assert_status(DIBS_CANCELLED, actor_task_result(a));
+    server_resume(f->server);
+    assert_true(wait_until(is_free, f, LIMIT_MS));
+    actor_end(a);
+    dibs_task_free(task);
 }
 
 static void take_keeps_its_time_while_the_server_is_silent(void **state)
@@ -114,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FIXTURE(a_cancel_does_not_wait_for_a_silent_server),
+        FIXTURE(a_blocking_call_sleeps_while_the_server_is_silent),
         FIXTURE(take_keeps_its_time_while_the_server_is_silent),
         FIXTURE(a_grant_without_replicas_is_given_back),
     };

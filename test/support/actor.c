@@ -150,6 +150,21 @@ void actor_await_asleep(actor *a)
     }
 }
 
+long actor_sleeps(actor *a)
+{
+    char path[64], line[128];
+    long sleeps = -1;
+
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)atomic_load(&a->tid));
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (sleeps < 0 && fgets(line, sizeof line, file))
+        sscanf(line, "voluntary_ctxt_switches: %ld", &sleeps);
+    fclose(file);
+    assert_true(sleeps >= 0);
+    return sleeps;
+}
+
 /* ------------------------------------------------------------------- ends */
 
 void actor_join(actor *a)

@@ -37,6 +37,9 @@ bool actor_busy(actor *a);
 /* Waits until the thread sleeps inside the function that it was told to call. */
 void actor_await_asleep(actor *a);
 
+/* How often its thread has gone to sleep so far. */
+long actor_sleeps(actor *a);
+
 /* The thread makes the call of dibs; these return its status when it has come back. */
 dibs_status actor_lock(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms);
 dibs_status actor_lock_with(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms,

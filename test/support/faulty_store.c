@@ -212,14 +212,9 @@ static void begin(struct dibs__store *base, struct dibs__op *op)
     of(base)->inner->ops->begin(of(base)->inner, op);
 }
 
-static bool await(struct dibs__store *base, const struct dibs__op *op, int64_t until)
+static enum dibs__progress progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait)
 {
-    return of(base)->inner->ops->await(of(base)->inner, op, until);
-}
-
-static enum dibs__sent is_sent(struct dibs__store *base, const struct dibs__op *op)
-{
-    return of(base)->inner->ops->is_sent(of(base)->inner, op);
+    return of(base)->inner->ops->progress(of(base)->inner, op, wait);
 }
 
 static dibs_status finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
@@ -468,8 +463,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
     static const struct dibs__store_ops ops = {
         .connect = connect_inner,
         .begin = begin,
-        .await = await,
-        .is_sent = is_sent,
+        .progress = progress,
         .finish = finish,
         .conclude = conclude,
         .walk = walk,

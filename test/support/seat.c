@@ -12,6 +12,13 @@ int64_t seat_deadline(void)
     return dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
 }
 
+bool seat_await(struct seat *seat, const struct dibs__op *op, int64_t until)
+{
+    const struct dibs__waiting waiting = {.clock = &dibs__system_clock, .until = until};
+
+    return dibs__op_await(seat->store, op, &waiting);
+}
+
 /* ------------------------------------------------------------- the listener */
 
 static void on_wake(void *context)

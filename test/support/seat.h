@@ -37,6 +37,9 @@ struct seat {
 /* For calls that are not to fail. */
 int64_t seat_deadline(void);
 
+/* As dibs__op_await, for the reply alone. */
+bool seat_await(struct seat *seat, const struct dibs__op *op, int64_t until);
+
 /* Opens the store; config has the URL, and what is not the default here. Takes over config->access. */
 void seat_open(struct seat *seat, const struct dibs__store_config *config);
 void seat_close(struct seat *seat);

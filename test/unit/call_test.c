@@ -23,7 +23,7 @@ static void ask(struct rig *r, struct asked *a)
     dibs__call_add_number(&a->call, 42);
     a->request = dibs__call_begin(&a->call, r->channel, &a->view, after(r, COMMAND_MS), &a->error);
     assert_non_null(a->request);
-    assert_true(dibs__channel_await(r->channel, a->request, after(r, COMMAND_MS)));
+    assert_true(await_reply(r, a->request, after(r, COMMAND_MS)));
 }
 
 static dibs_status finish(struct rig *r, struct asked *a, struct dibs__exchange *exchange)
@@ -81,11 +81,11 @@ static void a_lost_script_that_cannot_be_sent_has_not_run(void **state)
 
 /* ------------------------------------------------------------ replicas, disk */
 
-static const struct dibs__wait two_replicas = {.count = 2, .timeout_ms = 500, .shown = "the server"};
-static const struct dibs__wait disk = {.on_disk = true, .count = 1, .timeout_ms = 700, .shown = "the server"};
+static const struct dibs__copies two_replicas = {.count = 2, .timeout_ms = 500, .shown = "the server"};
+static const struct dibs__copies disk = {.on_disk = true, .count = 1, .timeout_ms = 700, .shown = "the server"};
 
 /* What dibs__call_wait returns where the server answers so; *count is what it says. */
-static dibs_status wait_answered(struct rig *r, const struct dibs__wait *wait, const char *answer, int64_t *count)
+static dibs_status wait_answered(struct rig *r, const struct dibs__copies *wait, const char *answer, int64_t *count)
 {
     struct dibs__error error;
     uint64_t serial = open_now(r);
@@ -97,7 +97,7 @@ static dibs_status wait_answered(struct rig *r, const struct dibs__wait *wait, c
     return status;
 }
 
-static void expect_count(struct rig *r, const struct dibs__wait *wait, const char *answer, int64_t expected)
+static void expect_count(struct rig *r, const struct dibs__copies *wait, const char *answer, int64_t expected)
 {
     int64_t count;
 

@@ -19,13 +19,13 @@ static void an_awaited_request_can_still_be_waited_for(void **state)
 
     fake_redis_hold(r->fake, true);
     struct dibs__request *request = begin_echo(r, serial, "later", &error);
-    assert_false(dibs__channel_await(r->channel, request, moved_clock_now(&r->clock)));
-    assert_false(dibs__channel_await(r->channel, request, 0));
+    assert_false(await_reply(r, request, moved_clock_now(&r->clock)));
+    assert_false(look_for_reply(r, request));
     assert_int_equal(dibs__channel_load(r->channel), 1);
     fake_redis_hold(r->fake, false);
-    assert_true(dibs__channel_await(r->channel, request, after(r, COMMAND_MS / 2)));
+    assert_true(await_reply(r, request, after(r, COMMAND_MS / 2)));
     assert_int_equal(dibs__channel_load(r->channel), 0);
-    assert_true(dibs__channel_await(r->channel, request, 0)); /* any number of times */
+    assert_true(look_for_reply(r, request)); /* any number of times */
     assert_true(wait_echo(r, request, "later"));
 }
 
@@ -44,7 +44,7 @@ static void a_thread_that_only_looks_wakes_nobody(void **state)
     struct dibs__request *request = begin_echo(r, serial, "later", &error);
     unsigned before = atomic_load(&r->unattended);
     for (int i = 0; i < 10; i++)
-        assert_false(dibs__channel_await(r->channel, request, 0));
+        assert_false(look_for_reply(r, request));
     assert_int_equal(atomic_load(&r->unattended), before);
     fake_redis_hold(r->fake, false);
     assert_true(wait_echo(r, request, "later"));
@@ -80,7 +80,7 @@ static void the_end_of_the_connection_ends_an_await(void **state)
     struct dibs__request *request = begin_echo(r, serial, "lost", &error);
     fake_redis_await(r->fake, "ECHO lost", 1);
     fake_redis_cut(r->fake);
-    assert_true(dibs__channel_await(r->channel, request, after(r, COMMAND_MS / 2)));
+    assert_true(await_reply(r, request, after(r, COMMAND_MS / 2)));
     assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &why));
     assert_true(unknown);
     assert_true(why.detail[0]);
@@ -97,10 +97,10 @@ static void the_command_timeout_ends_an_await(void **state)
 
     fake_redis_hold(r->fake, true);
     struct dibs__request *request = begin_echo(r, serial, "never", &error);
-    assert_false(dibs__channel_await(r->channel, request, 0));
+    assert_false(look_for_reply(r, request));
     moved_clock_advance(&r->clock, MS(COMMAND_MS));
-    assert_true(dibs__channel_await(r->channel, request, 0));
-    assert_true(dibs__channel_await(r->channel, request, after(r, COMMAND_MS)));
+    assert_true(look_for_reply(r, request));
+    assert_true(await_reply(r, request, after(r, COMMAND_MS)));
     assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &why));
     assert_true(unknown);
 }
@@ -142,59 +142,41 @@ static void a_thread_that_awaits_without_result_passes_the_reading_on(void **sta
     struct dibs__request *left = begin_echo(r, serial, "left", &error);
     begin(&other);
     fake_redis_await(r->fake, "ECHO other", 1);
-    assert_false(dibs__channel_await(r->channel, left, moved_clock_now(&r->clock)));
+    assert_false(await_reply(r, left, moved_clock_now(&r->clock)));
     fake_redis_hold(r->fake, false);
     pthread_join(other.thread, NULL);
     assert_status(DIBS_OK, other.status);
     assert_true(other.right);
-    assert_true(dibs__channel_await(r->channel, left, 0));
+    assert_true(look_for_reply(r, left));
     assert_true(wait_echo(r, left, "left"));
 }
 
-struct awaiter {
-    struct rig *r;
-    struct dibs__request *request;
-    int64_t until;
-    bool came;
-};
-
-static void *run_awaiter(void *arg)
-{
-    struct awaiter *a = arg;
-
-    a->came = dibs__channel_await(a->r->channel, a->request, a->until);
-    return NULL;
-}
-
-/* A thread that leaves while the socket is full leaves the rest of its command to the scheduler. */
+/* What the socket does not take is the scheduler's to send: the thread only waits for replies. */
 static void unsent_bytes_are_left_to_the_scheduler(void **state)
 {
     enum { LARGE = 4 << 20 };
     struct rig *r = *state;
     char *large = test_malloc(LARGE + 1);
     struct dibs__error error;
-    pthread_t thread;
 
     memset(large, 'y', LARGE);
     large[LARGE] = 0;
     uint64_t serial = open_now(r);
     fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
     fake_redis_deafen(r->fake, true);
-    struct awaiter awaiter = {.r = r, .request = begin_echo(r, serial, large, &error), .until = after(r, 10)};
-    assert_int_equal(pthread_create(&thread, NULL, run_awaiter, &awaiter), 0);
-    moved_clock_settle(&r->clock, 1); /* the thread has the writing role: the scheduler need not wait for the socket */
-    attend(r, false);
     unsigned before = atomic_load(&r->unattended);
-    moved_clock_advance(&r->clock, MS(10));
-    pthread_join(thread, NULL);
-    assert_false(awaiter.came);
+    struct dibs__request *request = begin_echo(r, serial, large, &error);
     assert_int_equal(atomic_load(&r->unattended), before + 1);
     fake_redis_deafen(r->fake, false);
-    assert_true(wait_echo(r, awaiter.request, "long"));
+    while (fake_redis_count(r->fake, "ECHO yyyy") == 0)
+        attend(r, false);
+    assert_true(await_reply(r, request, after(r, COMMAND_MS / 2)));
+    assert_true(wait_echo(r, request, "long"));
     test_free(large);
 }
 
-/* The same where the thread gives its command up, and another thread, whose command comes behind it, reads. */
+/* A thread that waits gives its command up while the socket is full, and another thread, whose command comes behind it,
+ * reads. */
 static void unsent_bytes_survive_a_thread_that_gives_up(void **state)
 {
     enum { LARGE = 4 << 20 };

@@ -53,10 +53,10 @@ static void the_scheduler_finishes_a_begun_connection_that_is_needed(void **stat
     unsigned unattended = r->unattended, tries = dibs__channel_need(r->channel);
     assert_true(r->unattended > unattended);
     assert_int_equal(tries, 0);
-    assert_false(dibs__channel_has_failed(r->channel, tries));
+    assert_false(dibs__channel_opening(r->channel, tries, NULL) == DIBS__OPENING_FAILED);
     attend_until(r, false, &r->opened, 1);
     assert_true(dibs__channel_stands(r->channel));
-    assert_false(dibs__channel_has_failed(r->channel, tries));
+    assert_false(dibs__channel_opening(r->channel, tries, NULL) == DIBS__OPENING_FAILED);
 }
 
 /* For a waiting call the pause is that after a first failure, even after several failures. */
@@ -73,7 +73,7 @@ static void a_needed_channel_is_tried_again_soon(void **state)
         assert_true(deadline <= after(r, 10));
         moved_clock_advance(&r->clock, MS(10));
         attend_until(r, false, &r->failed, i);
-        assert_true(dibs__channel_has_failed(r->channel, tries));
+        assert_true(dibs__channel_opening(r->channel, tries, NULL) == DIBS__OPENING_FAILED);
     }
     dibs__channel_want(r->channel);
     dibs__channel_interest(r->channel, false, &fd, &deadline);

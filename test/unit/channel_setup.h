@@ -59,10 +59,8 @@ static inline void on_unattended(void *context)
     r->unattended++;
 }
 
-static inline int setup(void **state)
+static inline void rig_open(struct rig *r)
 {
-    static struct rig rig;
-    struct rig *r = &rig;
     const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
 
     memset(r, 0, sizeof *r);
@@ -71,18 +69,28 @@ static inline int setup(void **state)
     fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
     r->channel = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
     assert_non_null(r->channel);
-    *state = r;
+}
+
+static inline void rig_close(struct rig *r)
+{
+    dibs__channel_free(r->channel);
+    dibs__endpoint_free(&r->endpoint);
+    moved_clock_destroy(&r->clock);
+    fake_redis_stop(r->fake);
+}
+
+static inline int setup(void **state)
+{
+    static struct rig rig;
+
+    rig_open(&rig);
+    *state = &rig;
     return 0;
 }
 
 static inline int teardown(void **state)
 {
-    struct rig *r = *state;
-
-    dibs__channel_free(r->channel);
-    dibs__endpoint_free(&r->endpoint);
-    moved_clock_destroy(&r->clock);
-    fake_redis_stop(r->fake);
+    rig_close(*state);
     return 0;
 }
 
@@ -138,6 +146,31 @@ static inline dibs_status wait_for(struct dibs__channel *channel, struct dibs__r
     *reply = exchange.reply;
     *unknown = exchange.unknown;
     return status;
+}
+
+/* Looks, at most until that time, whether the reply has come. True: to wait for it takes no time. From any thread. */
+static inline bool await_reply(struct rig *r, struct dibs__request *request, int64_t until)
+{
+    struct dibs__wait_event wait_event;
+    enum dibs__reply_state state;
+    struct dibs__wait wait;
+
+    dibs__wait_event_init(&wait_event);
+    dibs__wait_init(&wait, &wait_event);
+    for (;;) {
+        dibs__wait_event_reset(&wait_event);
+        state = dibs__channel_progress(r->channel, request, &wait);
+        if (state == DIBS__REPLY_OVER || moved_clock_now(&r->clock) >= until)
+            break;
+        dibs__waits_sleep(&wait, 1, &wait_event, &r->clock.clock, until);
+    }
+    dibs__wait_end(&wait);
+    return state == DIBS__REPLY_OVER;
+}
+
+static inline bool look_for_reply(struct rig *r, struct dibs__request *request)
+{
+    return dibs__channel_look_for(r->channel, request) == DIBS__REPLY_OVER;
 }
 
 /* Waits for the reply to the request. True: it is that text. From any thread. */

@@ -44,15 +44,15 @@ static int teardown(void **state)
 
 static void wait_once(struct rig *r)
 {
-    struct pollfd fd = {.fd = r->fds[0], .events = POLLIN};
+    struct pollfd fds[2] = {{.fd = r->fds[0], .events = POLLIN}};
     int64_t until = moved_clock_now(&r->clock) + MS(1000);
 
     if (!r->polls) {
         dibs__wait_event_wait(&r->wait_event, &r->clock.clock, until);
         return;
     }
-    dibs__wait_event_poll(&r->wait_event, &r->clock.clock, &r->bell, &fd, until);
-    r->revents = fd.revents;
+    dibs__wait_event_poll(&r->wait_event, &r->clock.clock, &r->bell, fds, 1, until);
+    r->revents = fds[0].revents;
 }
 
 static void *wait_in_thread(void *arg)
@@ -142,7 +142,7 @@ static void *hear_all(void *arg)
         else if (r->heard % 2)
             dibs__wait_event_wait(&r->wait_event, &dibs__system_clock, DIBS__NEVER);
         else
-            dibs__wait_event_poll(&r->wait_event, &dibs__system_clock, &r->bell, &(struct pollfd){.fd = -1},
+            dibs__wait_event_poll(&r->wait_event, &dibs__system_clock, &r->bell, (struct pollfd[1]){{0}}, 0,
                                   DIBS__NEVER);
     }
     return NULL;

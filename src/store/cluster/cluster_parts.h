@@ -179,8 +179,8 @@ void dibs__cluster_op_end(struct dibs__cluster *cluster, struct dibs__cluster_op
 /* --------------------------------------------------------------- operations.c */
 
 void dibs__cluster_begin(struct dibs__store *base, struct dibs__op *op);
-bool dibs__cluster_await(struct dibs__store *base, const struct dibs__op *op, int64_t until);
-enum dibs__sent dibs__cluster_is_sent(struct dibs__store *base, const struct dibs__op *op);
+enum dibs__progress dibs__cluster_progress(struct dibs__store *base, const struct dibs__op *op,
+                                           struct dibs__wait *wait);
 dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 void dibs__cluster_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held);
 void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dibs__wait_event *wait_event,

@@ -139,8 +139,7 @@ static dibs_status connect_cluster(struct dibs__store *base, bool wait, struct d
 static const struct dibs__store_ops cluster_ops = {
     .connect = connect_cluster,
     .begin = dibs__cluster_begin,
-    .await = dibs__cluster_await,
-    .is_sent = dibs__cluster_is_sent,
+    .progress = dibs__cluster_progress,
     .finish = dibs__cluster_finish,
     .conclude = dibs__cluster_conclude,
     .walk = dibs__cluster_walk,

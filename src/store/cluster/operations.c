@@ -84,21 +84,14 @@ void dibs__cluster_begin(struct dibs__store *base, struct dibs__op *op)
     cluster_op->node->member->ops->begin(cluster_op->node->member, op);
 }
 
-bool dibs__cluster_await(struct dibs__store *base, const struct dibs__op *op, int64_t until)
-{
-    const struct dibs__cluster_op *cluster_op = (const struct dibs__cluster_op *)op->redirect;
-
-    (void)base;
-    return cluster_op && cluster_op->node->member->ops->await(cluster_op->node->member, op, until);
-}
-
 /* What could not set out is finish's to send, which has the map asked for where there is none. */
-enum dibs__sent dibs__cluster_is_sent(struct dibs__store *base, const struct dibs__op *op)
+enum dibs__progress dibs__cluster_progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait)
 {
     const struct dibs__cluster_op *cluster_op = (const struct dibs__cluster_op *)op->redirect;
 
     (void)base;
-    return cluster_op ? cluster_op->node->member->ops->is_sent(cluster_op->node->member, op) : DIBS__UNSENT_CONNECTED;
+    return cluster_op ? cluster_op->node->member->ops->progress(cluster_op->node->member, op, wait)
+                      : DIBS__OP_CONNECTED;
 }
 
 /* A server that is known by its answer alone so far. */

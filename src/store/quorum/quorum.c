@@ -192,10 +192,10 @@ static void begin(struct dibs__store *base, struct dibs__op *op)
 }
 
 /* To wait for the replies alone would be no use: finish has more to ask. */
-static bool await(struct dibs__store *base, const struct dibs__op *op, int64_t until)
+static enum dibs__progress progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait)
 {
-    (void)base, (void)op, (void)until;
-    return false;
+    (void)base, (void)op, (void)wait;
+    return DIBS__OP_CONNECTED;
 }
 
 static dibs_status finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
@@ -266,7 +266,7 @@ static void gather(struct dibs__store *base, bool on)
 static const struct dibs__store_ops quorum_ops = {
     .connect = connect_quorum,
     .begin = begin,
-    .await = await,
+    .progress = progress,
     .finish = finish,
     .conclude = dibs__quorum_conclude,
     .walk = dibs__quorum_walk,

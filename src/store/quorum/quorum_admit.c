@@ -189,6 +189,11 @@ static uint32_t marked(const struct dibs__quorum *q, const struct dibs__newness 
     return set;
 }
 
+int64_t dibs__look_given_until(const struct dibs__quorum *q, const struct dibs__newness *newness)
+{
+    return dibs__after_ms(newness->since, q->config.command_timeout_ms / 2);
+}
+
 /* One that is silent may know better. Who answered before is waited for. */
 bool dibs__look_seems_new(const struct dibs__quorum *q, const struct dibs__look *look, struct dibs__newness *newness,
                           int64_t now)
@@ -201,7 +206,7 @@ bool dibs__look_seems_new(const struct dibs__quorum *q, const struct dibs__look 
         newness->since = now;
     if (dibs__look_is_whole(q, look))
         return true;
-    return now >= dibs__after_ms(newness->since, q->config.command_timeout_ms / 2) &&
+    return now >= dibs__look_given_until(q, newness) &&
            ((marked(q, newness) & look->open) == 0 || now >= look->deadline);
 }
 

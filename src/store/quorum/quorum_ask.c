@@ -120,6 +120,17 @@ static bool is_voted(const struct dibs__fan_out *fan_out, int64_t now)
            (!(fan_out->open & ~fan_out->unsent) || dibs__fan_out_is_overdue(fan_out, now));
 }
 
+/* What else is under way than asks leads to more as soon as it is answered. */
+static int least_votes(const struct dibs__fan_out *fan_out)
+{
+    const struct asking *asking = asking_of(fan_out);
+
+    for (size_t i = 0; i < fan_out->quorum->count; i++)
+        if (dibs__set_has(fan_out->open, i) && (asking->raising || fan_out->ops[i].begun.kind != DIBS__OP_ASK))
+            return 1;
+    return dibs__least_to_decide(fan_out->quorum, dibs__set_count(asking->granted), fan_out->open);
+}
+
 static bool is_raised(const struct dibs__fan_out *fan_out, int64_t now)
 {
     const struct asking *asking = asking_of(fan_out);
@@ -413,6 +424,7 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
                                     .deadline = asking->deadline,
                                     .context = asking,
                                     .is_decided = is_voted,
+                                    .least = least_votes,
                                     .land = land,
                                     .error = error};
 

@@ -124,8 +124,7 @@ void dibs__detached_attend(struct dibs__quorum *q, int64_t now)
     struct dibs__pending_op *op;
 
     while ((op = take_due(q, now))) {
-        if (dibs__pending_op_await(op, 0) || dibs__pending_op_is_sent(op) != DIBS__SENT ||
-            now >= dibs__pending_op_end(op)) {
+        if (dibs__pending_op_progress(op, NULL) != DIBS__OP_AWAITED || now >= dibs__pending_op_end(op)) {
             land(q, op, now);
             continue;
         }

@@ -68,7 +68,10 @@ bool dibs__look_is_whole(const struct dibs__quorum *q, const struct dibs__look *
 /* A majority has never been a member of a quorum, or lost its data, and nobody who was heard knows of one. */
 bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__look *look);
 
-/* It seems to be new, and masters that were not heard were given time. */
+/* So long masters that were not heard are given, since the quorum has seemed to be new. */
+int64_t dibs__look_given_until(const struct dibs__quorum *q, const struct dibs__newness *newness);
+
+/* It seems to be new, and masters that were not heard were given that time. */
 bool dibs__look_seems_new(const struct dibs__quorum *q, const struct dibs__look *look, struct dibs__newness *newness,
                           int64_t now);
 

@@ -4,13 +4,6 @@
 #define REST_FIRST_MS 10 /* how long a member that failed rests, at first and at most */
 #define REST_LAST_MS 1000
 
-/* A thread waits for one member at least so long past the time when that should have answered, at most so long, and for
-   half of that time in between; then it looks at the others. */
-#define SLICE_LEAST (DIBS__NS_PER_MS / 4)
-#define SLICE_MOST (4 * DIBS__NS_PER_MS)
-
-#define CONNECT_LEAST (DIBS__NS_PER_MS / 10) /* how often at most a thread looks whether a connection stands */
-
 #define OVERDUE_LEAST (20 * DIBS__NS_PER_MS) /* a member is overdue after so long, */
 #define OVERDUE_TIMES 8                      /* and after so many times of what is usual */
 
@@ -126,19 +119,12 @@ void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun)
     dibs__pending_op_begin_again(op);
 }
 
-bool dibs__pending_op_await(struct dibs__pending_op *op, int64_t until)
+enum dibs__progress dibs__pending_op_progress(const struct dibs__pending_op *op, struct dibs__wait *wait)
 {
     struct dibs__store *store = op->member->store;
 
     DIBS__REQUIRE(op->begun.kind != DIBS__OP_NONE);
-    return store->ops->await(store, &op->begun, until);
-}
-
-enum dibs__sent dibs__pending_op_is_sent(const struct dibs__pending_op *op)
-{
-    struct dibs__store *store = op->member->store;
-
-    return store->ops->is_sent ? store->ops->is_sent(store, &op->begun) : DIBS__SENT;
+    return store->ops->progress(store, &op->begun, wait);
 }
 
 static dibs_status finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error)
@@ -226,139 +212,166 @@ static void land(struct dibs__fan_out *fan_out, unsigned i, int64_t deadline)
     fan_out->land(fan_out, op, what, status);
 }
 
-/* So long one member may take for what is more than to read its reply: its share of the time that is left. */
-static int64_t share_until(const struct dibs__fan_out *fan_out, int64_t now)
-{
-    return fan_out->deadline == DIBS__NEVER ? DIBS__NEVER
-                                            : now + (fan_out->deadline - now) / dibs__set_count(fan_out->open);
-}
-
 /*
- * Sends what waited for a connection, and finishes what will have none. `now` 0: what still waits is finished, too,
- * since the outcome is known without it.
+ * By when one member must be finished. Where more is to be done than to read its reply, it has its share of the time
+ * that is left.
  */
-static void go_on_unsent(struct dibs__fan_out *fan_out, unsigned i, int64_t now)
+static int64_t deadline_of(const struct dibs__fan_out *fan_out, enum dibs__progress progress)
 {
-    struct dibs__pending_op *op = &fan_out->ops[i];
-    enum dibs__sent sent = dibs__pending_op_is_sent(op);
+    int64_t deadline = fan_out->deadline, now;
 
-    if (sent == DIBS__UNSENT_CONNECTED) {
-        dibs__pending_op_begin_again(op);
-        sent = dibs__pending_op_is_sent(op);
-    }
-    if (sent == DIBS__SENT)
-        fan_out->unsent &= ~((uint32_t)1 << i);
-    else if (sent == DIBS__UNSENT_CONNECTED && now)
-        land(fan_out, i, share_until(fan_out, now));
-    else if (sent != DIBS__UNSENT || !now)
-        land(fan_out, i, 0);
+    if (progress == DIBS__OP_FAILED)
+        return 0;
+    if (progress != DIBS__OP_CONNECTED || deadline == DIBS__NEVER)
+        return deadline;
+    now = dibs__quorum_now(fan_out->quorum);
+    return now + (deadline - now) / dibs__set_count(fan_out->open);
 }
 
-/* Finishes all that was answered, and sends what can be sent by now. */
-static void sweep(struct dibs__fan_out *fan_out)
+/* When all that was sent and not answered is overdue. */
+static int64_t all_overdue_at(const struct dibs__fan_out *fan_out)
 {
+    int64_t latest = 0;
+
     for (unsigned i = 0; i < fan_out->quorum->count; i++) {
-        struct dibs__pending_op *op = &fan_out->ops[i];
-        if (!dibs__set_has(fan_out->open, i))
-            continue;
-        if (dibs__pending_op_await(op, 0)) {
-            land(fan_out, i, fan_out->deadline);
-        } else if (dibs__pending_op_is_sent(op) != DIBS__SENT) {
-            fan_out->unsent |= (uint32_t)1 << i;
-            go_on_unsent(fan_out, i, dibs__quorum_now(fan_out->quorum));
-        }
+        int64_t its = dibs__set_has(fan_out->open & ~fan_out->unsent, i) ? overdue_at(&fan_out->ops[i]) : 0;
+        latest = its > latest ? its : latest;
     }
-}
-
-static int64_t expected_at(const struct dibs__pending_op *op)
-{
-    return op->sent_at + atomic_load_explicit(&op->member->usual, memory_order_relaxed);
-}
-
-/* Who should answer next. What is overdue comes the later the longer it is that. */
-static int64_t rank(const struct dibs__pending_op *op, int64_t now)
-{
-    int64_t expected = expected_at(op);
-
-    return expected >= now ? expected : now + (now - expected);
-}
-
-static unsigned choose(const struct dibs__fan_out *fan_out, int64_t now)
-{
-    uint32_t open = fan_out->open & ~fan_out->unsent;
-    unsigned best = 0;
-    int64_t least = INT64_MAX;
-
-    if (open & ~fan_out->optional)
-        open &= ~fan_out->optional;
-    for (unsigned i = 0; i < fan_out->quorum->count; i++) {
-        int64_t its = dibs__set_has(open, i) ? rank(&fan_out->ops[i], now) : INT64_MAX;
-        if (its < least) {
-            least = its;
-            best = i;
-        }
-    }
-    return best;
+    return latest;
 }
 
 bool dibs__fan_out_is_overdue(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    for (unsigned i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(fan_out->open & ~fan_out->unsent, i) && now < overdue_at(&fan_out->ops[i]))
-            return false;
-    return true;
+    return now >= all_overdue_at(fan_out);
 }
 
-/* While connections are made, it is looked so often whether they stand: at first soon. */
-static int64_t look_at_unsent(const struct dibs__fan_out *fan_out, int64_t now)
+int dibs__least_to_decide(const struct dibs__quorum *q, unsigned for_it, uint32_t open)
 {
-    int64_t slice = (now - fan_out->began) / 4;
+    int majority = (int)q->majority, is_for = (int)for_it;
+    int needed = majority - is_for, too_many = is_for + (int)dibs__set_count(open) - majority + 1;
 
-    return now + (slice < CONNECT_LEAST ? CONNECT_LEAST : slice > SLICE_MOST ? SLICE_MOST : slice);
+    return needed < too_many ? needed : too_many;
 }
 
-/* Waits for one member for a while. */
-static void wait_for_one(struct dibs__fan_out *fan_out, int64_t now)
-{
-    unsigned i = choose(fan_out, now);
-    struct dibs__pending_op *op = &fan_out->ops[i];
-    int64_t expected = expected_at(op), slice = (now - expected) / 2;
-
-    slice = slice < SLICE_LEAST ? SLICE_LEAST : slice > SLICE_MOST ? SLICE_MOST : slice;
-    int64_t until = (expected > now ? expected : now) + slice, look = look_at_unsent(fan_out, now);
-    until = fan_out->unsent && look < until ? look : until;
-    until = until < fan_out->deadline ? until : fan_out->deadline;
-    if (dibs__pending_op_await(op, until))
-        land(fan_out, i, fan_out->deadline);
-}
-
-/* Nothing was sent. */
-static void wait_for_connections(const struct dibs__fan_out *fan_out, int64_t now)
-{
-    int64_t look = look_at_unsent(fan_out, now);
+/* What one thread waits with. */
+struct waiting {
     struct dibs__wait_event wait_event;
+    atomic_int missing; /* atomic; so many replies must still come before the thread is woken */
+    struct dibs__wait waits[DIBS__MEMBERS_MAX];
+};
 
-    dibs__wait_event_init(&wait_event);
-    dibs__wait_event_wait(&wait_event, fan_out->quorum->config.clock,
-                          look < fan_out->deadline ? look : fan_out->deadline);
+_Static_assert(DIBS__MEMBERS_MAX <= DIBS__WAITS_MAX, "a thread can wait for all members");
+
+static void begin_waits(const struct dibs__fan_out *fan_out, struct waiting *waiting)
+{
+    dibs__wait_event_init(&waiting->wait_event);
+    atomic_init(&waiting->missing, 0);
+    for (unsigned i = 0; i < fan_out->quorum->count; i++) {
+        dibs__wait_init(&waiting->waits[i], &waiting->wait_event);
+        waiting->waits[i].missing = &waiting->missing;
+    }
+}
+
+static void end_waits(const struct dibs__fan_out *fan_out, struct waiting *waiting)
+{
+    for (unsigned i = 0; i < fan_out->quorum->count; i++)
+        dibs__wait_end(&waiting->waits[i]);
+}
+
+/* Takes the reply, or sends what waited for a connection that stands by now. True: the operation must be finished. */
+static bool has_come(struct dibs__fan_out *fan_out, unsigned i, struct dibs__wait *wait, enum dibs__progress *progress)
+{
+    struct dibs__pending_op *op = &fan_out->ops[i];
+    uint32_t bit = (uint32_t)1 << i;
+
+    *progress = dibs__pending_op_progress(op, wait);
+    if (*progress == DIBS__OP_CONNECTED) {
+        dibs__pending_op_begin_again(op);
+        *progress = dibs__pending_op_progress(op, wait);
+    }
+    fan_out->unsent = dibs__op_was_sent(*progress) ? fan_out->unsent & ~bit : fan_out->unsent | bit;
+    return *progress != DIBS__OP_AWAITED && *progress != DIBS__OP_UNSENT;
+}
+
+/* Returns the set of members whose operations must be finished. progress: how far it is with these. */
+static uint32_t take_all(struct dibs__fan_out *fan_out, struct waiting *waiting,
+                         enum dibs__progress progress[DIBS__MEMBERS_MAX])
+{
+    uint32_t come = 0;
+
+    dibs__wait_event_reset(&waiting->wait_event);
+    atomic_store(&waiting->missing, 0);
+    for (unsigned i = 0; i < fan_out->quorum->count; i++)
+        if (dibs__set_has(fan_out->open, i) && has_come(fan_out, i, &waiting->waits[i], &progress[i]))
+            come |= (uint32_t)1 << i;
+    return come;
+}
+
+/* So many more must come before anything can be decided. Where nothing is sent, the thread waits for a connection. */
+static int missing(const struct dibs__fan_out *fan_out, uint32_t come)
+{
+    int possible = (int)dibs__set_count((fan_out->open & ~fan_out->unsent) | come);
+    int least = fan_out->least ? fan_out->least(fan_out) : 1;
+
+    least = least < possible ? least : possible;
+    return (least > 1 ? least : 1) - (int)dibs__set_count(come);
+}
+
+/* To finish may take time. */
+static void finish_all(struct dibs__fan_out *fan_out, struct waiting *waiting, uint32_t come,
+                       const enum dibs__progress progress[DIBS__MEMBERS_MAX])
+{
+    end_waits(fan_out, waiting);
+    for (unsigned i = 0; i < fan_out->quorum->count; i++)
+        if (dibs__set_has(come, i))
+            land(fan_out, i, deadline_of(fan_out, progress[i]));
+}
+
+/* Until when nothing can be decided, unless enough has come. */
+static int64_t undecided_until(const struct dibs__fan_out *fan_out, int64_t now)
+{
+    int64_t overdue = all_overdue_at(fan_out), decides = fan_out->decides_at ? fan_out->decides_at(fan_out) : 0;
+    int64_t until = fan_out->deadline;
+
+    if (overdue > now && overdue < until)
+        until = overdue;
+    return decides > now && decides < until ? decides : until;
+}
+
+/* The outcome is known, or there is no more time: what still waits for a connection waits no more. */
+static void end_unsent(struct dibs__fan_out *fan_out)
+{
+    for (unsigned i = 0; i < fan_out->quorum->count; i++) {
+        enum dibs__progress progress;
+        if (!dibs__set_has(fan_out->unsent, i))
+            continue;
+        has_come(fan_out, i, NULL, &progress);
+        if (dibs__set_has(fan_out->unsent, i))
+            land(fan_out, i, 0);
+    }
 }
 
 void dibs__fan_out_run(struct dibs__fan_out *fan_out)
 {
-    int64_t now;
+    enum dibs__progress progress[DIBS__MEMBERS_MAX];
+    int64_t until = fan_out->deadline;
+    struct waiting waiting;
 
-    fan_out->began = dibs__quorum_now(fan_out->quorum);
+    begin_waits(fan_out, &waiting);
     for (;;) {
-        sweep(fan_out);
-        now = dibs__quorum_now(fan_out->quorum);
+        uint32_t come = take_all(fan_out, &waiting, progress);
+        int lacks = missing(fan_out, come);
+        int64_t now = dibs__quorum_now(fan_out->quorum);
+        bool finishes = come && (lacks <= 0 || now >= until);
+        if (finishes)
+            finish_all(fan_out, &waiting, come, progress);
         if (!fan_out->open || fan_out->is_decided(fan_out, now) || now >= fan_out->deadline)
             break;
-        if (fan_out->open & ~fan_out->unsent)
-            wait_for_one(fan_out, now);
-        else
-            wait_for_connections(fan_out, now);
+        until = undecided_until(fan_out, now);
+        if (!finishes && atomic_fetch_add(&waiting.missing, lacks) + lacks > 0)
+            dibs__waits_sleep(waiting.waits, fan_out->quorum->count, &waiting.wait_event, fan_out->quorum->config.clock,
+                              until);
     }
-    for (unsigned i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(fan_out->unsent, i))
-            go_on_unsent(fan_out, i, 0);
+    end_waits(fan_out, &waiting);
+    end_unsent(fan_out);
 }

@@ -157,14 +157,11 @@ struct dibs__pending_op {
 /* Begins that; its deadline is not needed yet. */
 void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun);
 
-/* As await of store.h. */
-bool dibs__pending_op_await(struct dibs__pending_op *op, int64_t until);
+/* As progress of store.h. */
+enum dibs__progress dibs__pending_op_progress(const struct dibs__pending_op *op, struct dibs__wait *wait);
 
 /* What was begun and not sent is begun again. */
 void dibs__pending_op_begin_again(struct dibs__pending_op *op);
-
-/* As is_sent of store.h. */
-enum dibs__sent dibs__pending_op_is_sent(const struct dibs__pending_op *op);
 
 /* Finishes the pending operation, and notes how the member did. */
 dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error);
@@ -187,12 +184,14 @@ struct dibs__fan_out {
     struct dibs__pending_op *ops; /* one for each member */
     uint32_t open;                /* the set of members whose pending operations are under way */
     uint32_t unsent;              /* those among them that are not connected: the scheduler's thread sees to that */
-    uint32_t optional;            /* those among them that are waited for only where nothing else is open */
+    uint32_t optional;            /* those among them whose outcome is not needed, as far as is known */
     uint32_t answered;            /* the members that answered */
     int64_t deadline;
-    int64_t began; /* set by the run */
     void *context;
     bool (*is_decided)(const struct dibs__fan_out *fan_out, int64_t now);
+    int (*least)(const struct dibs__fan_out *fan_out); /* so many replies more it takes at least to decide; NULL: 1 */
+    int64_t (*decides_at)(const struct dibs__fan_out *fan_out); /* is_decided may change then, though nothing has come;
+                                                                   NULL: only where something becomes overdue */
     void (*land)(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
                  dibs_status status);
     struct dibs__error *error; /* filled: why members failed; the worst of them */
@@ -200,6 +199,12 @@ struct dibs__fan_out {
 
 /* Runs until it is decided, nothing is open, or the deadline. What is open then is left to the caller. */
 void dibs__fan_out_run(struct dibs__fan_out *fan_out);
+
+/*
+ * So many members must answer before a majority is for it, where `for_it` are, or
+ * can't be any more. open: those that have not answered.
+ */
+int dibs__least_to_decide(const struct dibs__quorum *q, unsigned for_it, uint32_t open);
 
 /* Whether all that is open and was sent takes much longer than usual. */
 bool dibs__fan_out_is_overdue(const struct dibs__fan_out *fan_out, int64_t now);

@@ -174,7 +174,8 @@ static void note_answered(struct dibs__quorum *q, struct releasing *releasing, s
     struct dibs__pending_op *op = &releasing->lock->ops[i];
     struct dibs__error unused;
 
-    if (!dibs__set_has(releasing->pending, i) || op->begun.kind != DIBS__OP_ASK || !dibs__pending_op_await(op, 0))
+    if (!dibs__set_has(releasing->pending, i) || op->begun.kind != DIBS__OP_ASK ||
+        dibs__pending_op_progress(op, NULL) != DIBS__OP_OVER)
         return;
     releasing->pending &= ~((uint32_t)1 << i);
     dibs__member_note(q, op, dibs__pending_op_finish(op, 0, &unused));
@@ -296,6 +297,16 @@ static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
            (!(fan_out->open & ~fan_out->unsent & ~fan_out->optional) || dibs__fan_out_is_overdue(fan_out, now));
 }
 
+/* What was pending leads to a release as soon as it is answered. */
+static int least_to_release(const struct dibs__fan_out *fan_out)
+{
+    const struct releasing *releasing = fan_out->context;
+
+    if (releasing->pending | releasing->absent)
+        return 1;
+    return dibs__least_to_decide(fan_out->quorum, dibs__set_count(releasing->done), fan_out->open);
+}
+
 static dibs_status outcome(const struct dibs__fan_out *fan_out)
 {
     const struct releasing *releasing = fan_out->context;
@@ -342,6 +353,7 @@ static dibs_status finish(struct dibs__quorum *q, struct dibs__op *op, struct re
                                     .deadline = op->deadline,
                                     .context = releasing,
                                     .is_decided = is_decided,
+                                    .least = least_to_release,
                                     .land = land,
                                     .error = error};
 

@@ -113,6 +113,14 @@ static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
     return dibs__look_seems_new(fan_out->quorum, look, &look->newness, now);
 }
 
+/* A new quorum is no longer waited for as a whole. */
+static int64_t decides_at(const struct dibs__fan_out *fan_out)
+{
+    const struct dibs__look *look = fan_out->context;
+
+    return look->newness.since > 0 ? dibs__look_given_until(fan_out->quorum, &look->newness) : DIBS__NEVER;
+}
+
 static void land(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
                  dibs_status status)
 {
@@ -128,6 +136,7 @@ static void run(struct dibs__quorum *q, struct dibs__look *look, struct dibs__er
                                     .deadline = look->deadline,
                                     .context = look,
                                     .is_decided = is_decided,
+                                    .decides_at = decides_at,
                                     .land = land,
                                     .error = error};
 
@@ -404,7 +413,7 @@ static void sweep(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__pending_op *op = &look->ops[i];
         if (dibs__set_has(look->open, i) &&
-            (dibs__pending_op_await(op, 0) || dibs__pending_op_is_sent(op) != DIBS__SENT || now >= look->deadline))
+            (dibs__pending_op_progress(op, NULL) != DIBS__OP_AWAITED || now >= look->deadline))
             dibs__look_note(look, op, dibs__pending_op_finish(op, 0, &unused));
     }
 }

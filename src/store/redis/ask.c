@@ -155,24 +155,24 @@ static dibs_status may_ask(struct dibs__redis_store *store, struct asking *askin
 static dibs_status wait_for(struct dibs__redis_store *store, const struct asking *asking, bool on_disk, int64_t until,
                             struct dibs__answer *answer, struct dibs__error *error)
 {
-    struct dibs__wait wait = {.on_disk = on_disk,
-                              .count = on_disk ? 1 : store->config.min_replicas,
-                              .timeout_ms = dibs__ms_until(until, dibs__now(store->config.clock)),
-                              .shown = store->endpoint.url.shown};
+    struct dibs__copies copies = {.on_disk = on_disk,
+                                  .count = on_disk ? 1 : store->config.min_replicas,
+                                  .timeout_ms = dibs__ms_until(until, dibs__now(store->config.clock)),
+                                  .shown = store->endpoint.url.shown};
     int64_t count = 0;
 
-    if (wait.timeout_ms > 0) {
-        dibs_status status = dibs__call_wait(store->channels[asking->call.channel], asking->call.view.serial, &wait,
+    if (copies.timeout_ms > 0) {
+        dibs_status status = dibs__call_wait(store->channels[asking->call.channel], asking->call.view.serial, &copies,
                                              dibs__after_ms(asking->op->deadline, WAIT_GRACE_MS), &count, error);
-        if (status != DIBS_OK || count >= wait.count)
+        if (status != DIBS_OK || count >= copies.count)
             return status;
         answer->why = DIBS__WHY_TOO_FEW_REPLICAS;
     }
     if (on_disk)
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not have the grant on its disk within %" PRId64 " ms",
-                               wait.shown, wait.timeout_ms);
+                               copies.shown, copies.timeout_ms);
     return dibs__error_set(error, DIBS_UNAVAILABLE, "%" PRId64 " of %u replicas acknowledged within %" PRId64 " ms",
-                           count, wait.count, wait.timeout_ms);
+                           count, copies.count, copies.timeout_ms);
 }
 
 /* The lock was granted on that connection: the disk, and enough replicas, must have the grant, or it is given back. */

@@ -112,25 +112,25 @@ dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs_
     return DIBS_UNAVAILABLE;
 }
 
-bool dibs__redis_await(struct dibs__store *base, const struct dibs__op *op, int64_t until)
+enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
     const struct dibs__lock_call *call = op->state;
 
-    return call && call->request && dibs__channel_await(store->channels[call->channel], call->request, until);
-}
-
-enum dibs__sent dibs__redis_is_sent(struct dibs__store *base, const struct dibs__op *op)
-{
-    struct dibs__redis_store *store = dibs__redis_of(base);
-    const struct dibs__lock_call *call = op->state;
-
-    if (call && call->request)
-        return DIBS__SENT;
-    if (!call || call->channel >= store->channel_count)
-        return DIBS__UNSENT_CONNECTED;
+    if (!call || (!call->request && call->channel >= store->channel_count))
+        return DIBS__OP_CONNECTED;
     struct dibs__channel *channel = store->channels[call->channel];
-    if (dibs__channel_stands(channel))
-        return DIBS__UNSENT_CONNECTED;
-    return dibs__channel_has_failed(channel, call->tries) ? DIBS__UNSENT_FAILED : DIBS__UNSENT;
+    if (call->request) {
+        enum dibs__reply_state state = wait ? dibs__channel_progress(channel, call->request, wait)
+                                            : dibs__channel_look_for(channel, call->request);
+        return state == DIBS__REPLY_AWAITED ? DIBS__OP_AWAITED : DIBS__OP_OVER;
+    }
+    switch (dibs__channel_opening(channel, call->tries, wait)) {
+    case DIBS__OPENING_AWAITED:
+        return DIBS__OP_UNSENT;
+    case DIBS__OPENING_FAILED:
+        return DIBS__OP_FAILED;
+    default:
+        return DIBS__OP_CONNECTED;
+    }
 }

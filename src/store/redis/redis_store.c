@@ -210,11 +210,11 @@ static void close_redis(struct dibs__store *base)
 static dibs_status try_to_wait(struct dibs__redis_store *store, uint64_t serial, bool on_disk, int64_t deadline,
                                struct dibs__error *error)
 {
-    struct dibs__wait wait = {
+    struct dibs__copies copies = {
         .on_disk = on_disk, .count = on_disk, .timeout_ms = 1, .shown = store->endpoint.url.shown};
     int64_t count;
 
-    return dibs__call_wait(store->channels[0], serial, &wait, deadline, &count, error);
+    return dibs__call_wait(store->channels[0], serial, &copies, deadline, &count, error);
 }
 
 static dibs_status connect_redis(struct dibs__store *base, bool wait, struct dibs__error *error)
@@ -269,8 +269,7 @@ static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct
 static const struct dibs__store_ops redis_ops = {
     .connect = connect_redis,
     .begin = begin,
-    .await = dibs__redis_await,
-    .is_sent = dibs__redis_is_sent,
+    .progress = dibs__redis_progress,
     .finish = finish,
     .conclude = dibs__redis_conclude,
     .walk = dibs__redis_walk,

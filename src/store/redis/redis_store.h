@@ -353,8 +353,7 @@ void dibs__redis_show_token(char *out, size_t size, const char *token, size_t to
 dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 dibs_status dibs__redis_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 
-bool dibs__redis_await(struct dibs__store *base, const struct dibs__op *op, int64_t until);
-enum dibs__sent dibs__redis_is_sent(struct dibs__store *base, const struct dibs__op *op);
+enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait);
 
 void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
                          uint64_t fence);

@@ -1,0 +1,146 @@
+/* How a thread waits for replies, and for links, of several channels at the same time (base/wait.h). */
+#include "redis/channel_parts.h"
+
+static enum dibs__reply_state state_of(const struct dibs__channel *channel, const struct dibs__request *request)
+    DIBS__REQUIRES(channel_mutex)
+{
+    if (dibs__request_is_done(request) || dibs__now(channel->clock) >= request->expires)
+        return DIBS__REPLY_OVER;
+    return DIBS__REPLY_AWAITED;
+}
+
+/* ------------------------------------------------------------------ a reply */
+
+/* The thread stops reading, or waiting for another one that does. True: the caller must tell the scheduler. */
+static bool leave(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wait *wait,
+                  struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex)
+{
+    bool reads = wait->fd.fd >= 0, done = dibs__request_is_done(request);
+
+    wait->fd.fd = -1;
+    wait->until = DIBS__NEVER;
+    wait->spin = NULL;
+    wait->end = NULL;
+    request->wait = NULL;
+    request->asleep = false;
+    request->away = true;
+    if (reads)
+        return dibs__channel_end_reading(channel, wakes);
+    return !done && !channel->reading && dibs__channel_pass_reading_on(channel, wakes);
+}
+
+static void end_wait(struct dibs__wait *wait)
+{
+    struct dibs__channel *channel = wait->keeper;
+    struct dibs__wakes wakes = {.count = 0};
+
+    channel_mutex_lock(&channel->mutex);
+    bool tell = leave(channel, wait->thing, wait, &wakes);
+    dibs__channel_unlock_and_tell(channel, &wakes, tell);
+}
+
+/* The thread reads, if nobody else does. Else it will be woken. True: the caller must tell the scheduler to read. */
+static bool join(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wait *wait)
+    DIBS__REQUIRES(channel_mutex)
+{
+    bool reads = wait->fd.fd >= 0, is_free = !channel->reading;
+
+    DIBS__REQUIRE(dibs__channel_has_link(channel)); /* else what was in flight has failed */
+    request->wait = wait;
+    request->away = false;
+    wait->end = end_wait;
+    wait->keeper = channel;
+    wait->thing = request;
+    wait->until = request->expires;
+    if (!reads && is_free)
+        reads = dibs__channel_begin_reading(channel);
+    request->asleep = !reads;
+    if (!reads)
+        return is_free;
+    wait->fd = dibs__link_poll(channel->link, POLLIN, &wait->until);
+    wait->bell = &channel->bell;
+    wait->spin = dibs__channel_spin(channel, request);
+    return false;
+}
+
+enum dibs__reply_state dibs__channel_progress(struct dibs__channel *channel, struct dibs__request *request,
+                                              struct dibs__wait *wait)
+{
+    struct dibs__wakes wakes = {.count = 0};
+    bool tell = false;
+
+    channel_mutex_lock(&channel->mutex);
+    DIBS__REQUIRE(request->waited_for && (!request->wait || request->wait == wait));
+    if (wait->fd.fd >= 0)
+        dibs__channel_read_on(channel, wait->fd.revents, &wakes);
+    enum dibs__reply_state state = state_of(channel, request);
+    if (state == DIBS__REPLY_AWAITED)
+        tell = join(channel, request, wait);
+    else if (request->wait)
+        tell = leave(channel, request, wait, &wakes);
+    dibs__channel_unlock_and_tell(channel, &wakes, tell);
+    return state;
+}
+
+enum dibs__reply_state dibs__channel_look_for(struct dibs__channel *channel, struct dibs__request *request)
+{
+    struct dibs__wakes wakes = {.count = 0};
+    bool tell = false;
+
+    channel_mutex_lock(&channel->mutex);
+    DIBS__REQUIRE(request->waited_for && !request->wait);
+    if (!dibs__request_is_done(request) && dibs__channel_has_link(channel) && !channel->reading &&
+        dibs__channel_has_something(channel))
+        tell = dibs__channel_read(channel, NULL, 0, &wakes);
+    enum dibs__reply_state state = state_of(channel, request);
+    dibs__channel_unlock_and_tell(channel, &wakes, tell);
+    return state;
+}
+
+/* ------------------------------------------------------------------- a link */
+
+static void unlist(struct dibs__channel *channel, struct dibs__wait *wait) DIBS__REQUIRES(channel_mutex)
+{
+    struct dibs__wait **at = &channel->waits;
+
+    while (*at != wait)
+        at = &(*at)->next;
+    *at = wait->next;
+    wait->end = NULL;
+}
+
+static void end_wait_of_link(struct dibs__wait *wait)
+{
+    struct dibs__channel *channel = wait->keeper;
+
+    channel_mutex_lock(&channel->mutex);
+    unlist(channel, wait);
+    channel_mutex_unlock(&channel->mutex);
+}
+
+static void list(struct dibs__channel *channel, struct dibs__wait *wait) DIBS__REQUIRES(channel_mutex)
+{
+    wait->end = end_wait_of_link;
+    wait->keeper = channel;
+    wait->next = channel->waits;
+    channel->waits = wait;
+}
+
+enum dibs__opening dibs__channel_opening(struct dibs__channel *channel, unsigned tries, struct dibs__wait *wait)
+{
+    channel_mutex_lock(&channel->mutex);
+    bool stands = dibs__channel_has_link(channel), failed = !stands && channel->tries != tries;
+    if (wait && !wait->end && !stands && !failed)
+        list(channel, wait);
+    else if (wait && wait->end && (stands || failed))
+        unlist(channel, wait);
+    channel_mutex_unlock(&channel->mutex);
+    return stands ? DIBS__OPENING_DONE : failed ? DIBS__OPENING_FAILED : DIBS__OPENING_AWAITED;
+}
+
+void dibs__channel_wake_waits(struct dibs__channel *channel)
+{
+    channel_mutex_held(&channel->mutex);
+    for (struct dibs__wait *wait = channel->waits; wait; wait = wait->next)
+        dibs__wait_event_wake(wait->wait_event);
+}

@@ -1,0 +1,342 @@
+/* One thread waits for several channels at the same time. The clock stands still: only what comes ends a sleep. */
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "unit/channel_setup.h"
+
+#define CHANNELS 3
+
+/* Channels to servers of their own, and what a thread waits with. */
+struct rigs {
+    struct rig rigs[CHANNELS];
+    struct dibs__request *requests[CHANNELS];
+    struct dibs__error errors[CHANNELS];
+    struct dibs__wait_event wait_event;
+    struct dibs__wait waits[CHANNELS];
+};
+
+static int setup_all(void **state)
+{
+    static struct rigs all;
+
+    memset(&all, 0, sizeof all);
+    dibs__wait_event_init(&all.wait_event);
+    for (int i = 0; i < CHANNELS; i++) {
+        rig_open(&all.rigs[i]);
+        dibs__wait_init(&all.waits[i], &all.wait_event);
+    }
+    *state = &all;
+    return 0;
+}
+
+static int teardown_all(void **state)
+{
+    struct rigs *all = *state;
+
+    for (int i = 0; i < CHANNELS; i++)
+        rig_close(&all->rigs[i]);
+    return 0;
+}
+
+static void send_held(struct rigs *all, int i, const char *text)
+{
+    struct rig *r = &all->rigs[i];
+    uint64_t serial = open_now(r);
+    struct echo echo;
+
+    fake_redis_hold(r->fake, true);
+    all->requests[i] = dibs__channel_send(r->channel, serial, echo_of(&echo, text), 0, &all->errors[i]);
+    assert_non_null(all->requests[i]);
+}
+
+/* Asks for all that was sent. Returns the set of those that are over. */
+static unsigned ask_for_all(struct rigs *all)
+{
+    unsigned over = 0;
+
+    dibs__wait_event_reset(&all->wait_event);
+    for (int i = 0; i < CHANNELS; i++)
+        if (all->requests[i] &&
+            dibs__channel_progress(all->rigs[i].channel, all->requests[i], &all->waits[i]) == DIBS__REPLY_OVER)
+            over |= 1u << i;
+    return over;
+}
+
+static void sleep_once(struct rigs *all)
+{
+    dibs__waits_sleep(all->waits, CHANNELS, &all->wait_event, &all->rigs[0].clock.clock, DIBS__NEVER);
+}
+
+/* Sleeps until one is over. Returns the set of those. */
+static unsigned wait_for_one(struct rigs *all)
+{
+    unsigned over;
+
+    while (!(over = ask_for_all(all)))
+        sleep_once(all);
+    return over;
+}
+
+static void end_all(struct rigs *all)
+{
+    for (int i = 0; i < CHANNELS; i++)
+        dibs__wait_end(&all->waits[i]);
+}
+
+static void *wait_in_thread(void *arg)
+{
+    return (void *)(uintptr_t)wait_for_one(arg); /* NOLINT: a set, as a number */
+}
+
+/* The thread sleeps in poll(2), with the reading roles of all channels. */
+static pthread_t begin_waiting(struct rigs *all)
+{
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, wait_in_thread, all), 0);
+    moved_clock_settle(&all->rigs[0].clock, 1);
+    return thread;
+}
+
+static unsigned join(pthread_t thread)
+{
+    void *over;
+
+    pthread_join(thread, &over);
+    return (unsigned)(uintptr_t)over;
+}
+
+static void the_first_reply_ends_the_wait_whichever_server_sends_it(void **state)
+{
+    struct rigs *all = *state;
+
+    for (int i = 0; i < CHANNELS; i++)
+        send_held(all, i, "here");
+    for (int i = CHANNELS - 1; i >= 0; i--) {
+        pthread_t thread = begin_waiting(all);
+        fake_redis_hold(all->rigs[i].fake, false);
+        assert_int_equal(join(thread), 1u << i);
+        end_all(all);
+        assert_true(wait_echo(&all->rigs[i], all->requests[i], "here"));
+        all->requests[i] = NULL;
+    }
+}
+
+static void the_end_of_a_connection_ends_the_wait(void **state)
+{
+    struct rigs *all = *state;
+    struct dibs__error why = {DIBS_OK, ""};
+    redisReply *reply;
+    bool unknown;
+
+    send_held(all, 0, "silent");
+    send_held(all, 1, "lost");
+    pthread_t thread = begin_waiting(all);
+    fake_redis_cut(all->rigs[1].fake);
+    assert_int_equal(join(thread), 1u << 1);
+    end_all(all);
+    assert_status(DIBS_UNAVAILABLE, wait_for(all->rigs[1].channel, all->requests[1], after(&all->rigs[1], COMMAND_MS),
+                                             &reply, &unknown, &why));
+    assert_true(unknown);
+    fake_redis_hold(all->rigs[0].fake, false);
+    assert_true(wait_echo(&all->rigs[0], all->requests[0], "silent"));
+}
+
+/* The command timeout, for which the thread need not be told of. */
+static void the_command_timeout_ends_the_wait(void **state)
+{
+    struct rigs *all = *state;
+
+    send_held(all, 0, "late");
+    pthread_t thread = begin_waiting(all);
+    moved_clock_advance(&all->rigs[0].clock, MS(COMMAND_MS));
+    assert_int_equal(join(thread), 1u << 0);
+    fake_redis_hold(all->rigs[0].fake, false);
+    await_bytes(&all->rigs[0]);
+    assert_true(wait_echo(&all->rigs[0], all->requests[0], "late")); /* it came before anybody looked */
+}
+
+static void a_reply_that_another_thread_reads_ends_the_wait(void **state)
+{
+    struct rigs *all = *state;
+    struct rig *r = &all->rigs[1];
+    uint64_t serial = open_now(r);
+    struct caller reader = {.r = r, .text = "reader", .serial = serial, .deadline = after(r, COMMAND_MS)};
+
+    send_held(all, 0, "silent");
+    fake_redis_hold(r->fake, true);
+    begin(&reader);
+    fake_redis_await(r->fake, "ECHO reader", 1);
+    moved_clock_settle(&r->clock, 1);
+    send_held(all, 1, "here");
+    pthread_t thread = begin_waiting(all);
+    fake_redis_hold(r->fake, false);
+    assert_int_equal(join(thread), 1u << 1);
+    end_all(all);
+    assert_true(wait_echo(r, all->requests[1], "here"));
+    pthread_join(reader.thread, NULL);
+    assert_true(reader.right);
+    fake_redis_hold(all->rigs[0].fake, false);
+    assert_true(wait_echo(&all->rigs[0], all->requests[0], "silent"));
+}
+
+/* A thread that has the reading role reads for others, and leaves it to them when it waits no more. */
+static void the_reading_goes_to_another_thread_when_a_wait_ends(void **state)
+{
+    struct rigs *all = *state;
+    struct rig *r = &all->rigs[0];
+
+    send_held(all, 0, "left");
+    assert_int_equal(ask_for_all(all), 0);
+    assert_true(all->waits[0].fd.fd >= 0);
+    struct caller other = {.r = r, .text = "other", .serial = open_now(r), .deadline = after(r, COMMAND_MS)};
+    begin(&other);
+    fake_redis_await(r->fake, "ECHO other", 1);
+    moved_clock_await_waiting(&r->clock, 1);
+    end_all(all);
+    assert_int_equal(all->waits[0].fd.fd, -1);
+    fake_redis_hold(r->fake, false);
+    pthread_join(other.thread, NULL);
+    assert_true(other.right);
+    assert_true(wait_echo(r, all->requests[0], "left"));
+}
+
+/* It is woken where it waits, which is in poll(2) on another channel. */
+static void the_next_to_read_is_woken_wherever_it_waits(void **state)
+{
+    struct rigs *all = *state;
+    struct rig *r = &all->rigs[1];
+    uint64_t serial = open_now(r);
+    struct caller reader = {.r = r, .text = "reader", .serial = serial, .deadline = after(r, 10)};
+
+    send_held(all, 0, "silent");
+    fake_redis_hold(r->fake, true);
+    begin(&reader);
+    fake_redis_await(r->fake, "ECHO reader", 1);
+    moved_clock_settle(&r->clock, 1);
+    send_held(all, 1, "here");
+    pthread_t thread = begin_waiting(all);
+    moved_clock_advance(&r->clock, MS(10)); /* the reader gives up */
+    expect_unknown(&reader, DIBS_UNAVAILABLE);
+    fake_redis_hold(r->fake, false);
+    assert_int_equal(join(thread), 1u << 1);
+    end_all(all);
+    assert_true(wait_echo(r, all->requests[1], "here"));
+    fake_redis_hold(all->rigs[0].fake, false);
+    assert_true(wait_echo(&all->rigs[0], all->requests[0], "silent"));
+}
+
+/* No other thread can wake one that polls. The scheduler reads. */
+static void without_a_descriptor_the_scheduler_reads(void **state)
+{
+    struct rigs *all = *state;
+    struct rig *r = &all->rigs[0];
+    struct rlimit limit, none;
+
+    send_held(all, 0, "here");
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    unsigned before = atomic_load(&r->unattended);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(ask_for_all(all), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(all->waits[0].fd.fd, -1);
+    assert_int_equal(atomic_load(&r->unattended), before + 1);
+    fake_redis_hold(r->fake, false);
+    for (int64_t end = now_ms() + LIMIT_MS; !dibs__wait_event_is_woken(&all->wait_event) && now_ms() < end;)
+        attend(r, false);
+    assert_int_equal(ask_for_all(all), 1u << 0);
+    assert_true(wait_echo(r, all->requests[0], "here"));
+}
+
+/* ------------------------------------------------------------------- links */
+
+struct opening {
+    struct rig *r;
+    unsigned tries;
+    enum dibs__opening state;
+};
+
+static void *await_link(void *arg)
+{
+    struct opening *o = arg;
+    struct dibs__wait_event wait_event;
+    struct dibs__wait wait;
+
+    dibs__wait_event_init(&wait_event);
+    dibs__wait_init(&wait, &wait_event);
+    for (;;) {
+        dibs__wait_event_reset(&wait_event);
+        o->state = dibs__channel_opening(o->r->channel, o->tries, &wait);
+        if (o->state != DIBS__OPENING_AWAITED)
+            break;
+        dibs__waits_sleep(&wait, 1, &wait_event, &o->r->clock.clock, DIBS__NEVER);
+    }
+    assert_null(wait.end);
+    return NULL;
+}
+
+static enum dibs__opening wait_for_link(struct rig *r, const atomic_uint *ended)
+{
+    struct opening o = {.r = r, .tries = dibs__channel_need(r->channel)};
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, await_link, &o), 0);
+    moved_clock_await_waiting(&r->clock, 1);
+    attend_until(r, false, ended, 1);
+    pthread_join(thread, NULL);
+    return o.state;
+}
+
+static void a_connection_that_stands_ends_the_wait_for_it(void **state)
+{
+    struct rigs *all = *state;
+    struct rig *r = &all->rigs[0];
+
+    assert_int_equal(wait_for_link(r, &r->opened), DIBS__OPENING_DONE);
+}
+
+static void a_try_that_fails_ends_the_wait_for_the_connection(void **state)
+{
+    struct rigs *all = *state;
+    struct rig *r = &all->rigs[0];
+
+    fake_redis_refuse(r->fake, true);
+    assert_int_equal(wait_for_link(r, &r->failed), DIBS__OPENING_FAILED);
+}
+
+static void a_wait_for_a_connection_can_be_ended(void **state)
+{
+    struct rigs *all = *state;
+    struct rig *r = &all->rigs[0];
+    unsigned tries = dibs__channel_need(r->channel);
+
+    for (int i = 0; i < CHANNELS; i++)
+        assert_int_equal(dibs__channel_opening(r->channel, tries, &all->waits[i]), DIBS__OPENING_AWAITED);
+    dibs__wait_end(&all->waits[1]);
+    attend_until(r, false, &r->opened, 1);
+    assert_true(dibs__wait_event_is_woken(&all->wait_event));
+    end_all(all);
+    for (int i = 0; i < CHANNELS; i++)
+        assert_null(all->waits[i].end);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_all, teardown_all)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_first_reply_ends_the_wait_whichever_server_sends_it),
+        TEST(the_end_of_a_connection_ends_the_wait),
+        TEST(the_command_timeout_ends_the_wait),
+        TEST(a_reply_that_another_thread_reads_ends_the_wait),
+        TEST(the_reading_goes_to_another_thread_when_a_wait_ends),
+        TEST(the_next_to_read_is_woken_wherever_it_waits),
+        TEST(without_a_descriptor_the_scheduler_reads),
+        TEST(a_connection_that_stands_ends_the_wait_for_it),
+        TEST(a_try_that_fails_ends_the_wait_for_the_connection),
+        TEST(a_wait_for_a_connection_can_be_ended),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
