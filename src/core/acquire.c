@@ -16,8 +16,7 @@
 
 #define SUSPENDED_MS 1000 /* an ask that returns so long after its deadline was held up here, not by the store */
 #define GRACE_MS 3        /* an ask that is under way when the wait ends has so long to return */
-#define ANSWER_KEEPS_MS 5 /* so long the answer to a fair ask behind others may lie unread; more than a round of many  \
-                           */
+#define ANSWER_KEEPS_MS 5 /* so long the answer to a fair ask behind others may lie unread: longer than most turns */
 
 /* --------------------------------------------------------------- how it fails */
 

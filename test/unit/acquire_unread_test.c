@@ -35,10 +35,10 @@ static void begin(struct dibs__store *store, struct dibs__op *op)
     spy.kept = op;
 }
 
-static enum dibs__sent is_sent(struct dibs__store *store, const struct dibs__op *op)
+static enum dibs__progress progress(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
 {
-    (void)store;
-    return op == spy.kept ? DIBS__SENT : DIBS__UNSENT_CONNECTED;
+    (void)store, (void)wait;
+    return op == spy.kept ? DIBS__OP_OVER : DIBS__OP_IMMEDIATE;
 }
 
 static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
@@ -62,7 +62,7 @@ static dibs_status open_spied(struct dibs__store **out, const struct dibs__store
         spy.real = (*out)->ops;
         spy.ops = *spy.real;
         spy.ops.begin = begin;
-        spy.ops.is_sent = is_sent;
+        spy.ops.progress = progress;
         spy.ops.finish = finish;
         (*out)->ops = &spy.ops;
         (*out)->answers_keep = spy.keeps;

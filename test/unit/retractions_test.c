@@ -15,13 +15,13 @@
 #define LEASE_MS 86400000 /* longer than any test takes, by its clock */
 #define GONE_AT_500_US "*2\r\n:500\r\n:0\r\n"
 
-/* Two channels to one server. The test plays the scheduler, and alone moves the clock. */
+/* Channels to one server. The test plays the scheduler, and alone moves the clock. */
 struct rig {
     fake_redis *fake;
     struct moved_clock clock;
     struct dibs__endpoint endpoint;
     atomic_uint_fast64_t commands, errors;
-    struct dibs__channel *asks, *background;
+    struct dibs__channel *asks, *background, *other;
     struct dibs__retractions *all;
     struct dibs__mutex mutex; /* of the store */
     struct dibs__counters counters;
@@ -83,9 +83,10 @@ static int setup(void **state)
     fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
     r->asks = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
     r->background = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
+    r->other = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
     assert_int_equal(dibs__mutex_init(&r->mutex), 0);
     r->all = new_retractions(r, NULL);
-    assert_true(r->asks && r->background && r->all);
+    assert_true(r->asks && r->background && r->other && r->all);
     *state = r;
     return 0;
 }
@@ -96,6 +97,7 @@ static int teardown(void **state)
 
     dibs__channel_free(r->asks);
     dibs__channel_free(r->background);
+    dibs__channel_free(r->other);
     dibs__retractions_free(r->all);
     dibs__mutex_destroy(&r->mutex);
     dibs__endpoint_free(&r->endpoint);
@@ -617,6 +619,32 @@ static void another_connection_takes_waiting_retractions(void **state)
     assert_int_equal(fake_redis_accepted(r->fake), 2);
 }
 
+/* Who retracts waits for no further connection where it has gone over to one before the last one failed. */
+static void a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 1000);
+
+    break_all(r);
+    open_channel(r, r->background);
+    open_channel(r, r->other);
+    fake_redis_answer(r->fake, "CLIENT KILL", "");
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    attend(r);
+    fake_redis_await(r->fake, "CLIENT KILL ID 1", 1);
+    dibs__retractions_attend(r->all, r->other, 0);
+    moved_clock_advance(&r->clock, MS(COMMAND_MS));
+    attend_channel(r, r->background);
+    fake_redis_answer(r->fake, "CLIENT KILL", ":0\r\n");
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    for (int64_t limit = now_ms() + LIMIT_MS; dibs__retractions_count(r->all) > 0;) {
+        dibs__retractions_attend(r->all, r->other, 0);
+        attend_channel(r, r->other);
+        assert_true(now_ms() < limit);
+    }
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
+}
+
 static bool is_named_away(void *context, const char *name)
 {
     (void)context;
@@ -690,6 +718,7 @@ int main(void)
         TEST(a_retraction_refused_for_ever_ends_with_its_lease),
         TEST(a_retraction_without_a_connection_ends_with_its_lease),
         TEST(another_connection_takes_waiting_retractions),
+        TEST(a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then),
         TEST(a_retraction_given_away_is_no_longer_due),
         TEST(the_end_drops_all_retractions),
     };

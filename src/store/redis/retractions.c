@@ -184,10 +184,12 @@ static void give_away(const struct dibs__retractions *all, const struct dibs__re
     node->forward(node->context, to, &forwarded);
 }
 
-static void end_one(struct dibs__retractions *all, struct dibs__retraction *entry, const struct dibs__retract_end *end)
+static void end_one(struct dibs__retractions *all, const struct dibs__retract_batch *batch, size_t i)
     DIBS__REQUIRES(dibs__redis_mutex)
 {
     int64_t now = dibs__now(all->config.clock);
+    struct dibs__retraction *entry = batch->entries[i];
+    const struct dibs__retract_end *end = &batch->ends[i];
 
     switch (end->ending) {
     case DIBS__RETRACT_CONFIRMED:
@@ -204,7 +206,10 @@ static void end_one(struct dibs__retractions *all, struct dibs__retraction *entr
         put_off(all, entry, dibs__after_ms(now, end->pause_ms));
         break;
     case DIBS__RETRACT_DISCONNECTED:
-        put_off(all, entry, DIBS__NEVER);
+        if (batch->carrier == all->carrier)
+            put_off(all, entry, DIBS__NEVER);
+        else /* another carrier came meanwhile: there is none to wait for */
+            append(&all->ready, entry);
         break;
     }
 }
@@ -223,7 +228,7 @@ static void on_ended(struct dibs__retract_batch *batch)
     }
     dibs__redis_mutex_lock(all->mutex);
     for (size_t i = 0; i < batch->count; i++)
-        end_one(all, batch->entries[i], &batch->ends[i]);
+        end_one(all, batch, i);
     dibs__redis_mutex_unlock(all->mutex);
     all->taken[batch - all->batches] = false;
     all->taken_count--;
