@@ -55,8 +55,9 @@ struct dibs__retract_batch {
     const struct dibs__node_hooks *node; /* read-only; of a node of a cluster; else NULL */
     struct dibs__channel *carrier;       /* takes the batch where the connection of the asks does not stand */
     struct dibs__buffer *text;           /* shared by all batches; for the words of the command that is built */
-    bool untracked; /* the server tells of its keys no more, if the command changes them (rule 33) */
-    bool settled;   /* where the answer comes, nothing of the asks can arrive behind it */
+    uint64_t carriers; /* for the owner: how many connections had carried batches by the time it was sent */
+    bool untracked;    /* the server tells of its keys no more, if the command changes them (rule 33) */
+    bool settled;      /* where the answer comes, nothing of the asks can arrive behind it */
     size_t count;
     struct dibs__retraction *entries[DIBS__RETRACT_BATCH_MAX];
     struct dibs__retract_end ends[DIBS__RETRACT_BATCH_MAX]; /* set before on_ended */

@@ -39,6 +39,7 @@ struct dibs__retractions {
     atomic_size_t count;                                   /* written under mutex; of all entries */
     const struct dibs__channel *carrier;                   /* the scheduler thread's; as at the last attend */
     uint64_t carrier_serial;                               /* the scheduler thread's; of its connection then */
+    uint64_t carriers;                                     /* the scheduler thread's; such connections so far */
     int64_t changed_at;                                    /* the scheduler thread's; as at the last attend */
     struct dibs__buffer text;                              /* the scheduler thread's */
 };
@@ -206,9 +207,9 @@ static void end_one(struct dibs__retractions *all, const struct dibs__retract_ba
         put_off(all, entry, dibs__after_ms(now, end->pause_ms));
         break;
     case DIBS__RETRACT_DISCONNECTED:
-        if (batch->carrier == all->carrier)
+        if (batch->carriers == all->carriers)
             put_off(all, entry, DIBS__NEVER);
-        else /* another carrier came meanwhile: there is none to wait for */
+        else /* another connection came meanwhile: there is none to wait for */
             append(&all->ready, entry);
         break;
     }
@@ -244,6 +245,7 @@ static void see_connection(struct dibs__retractions *all, struct dibs__channel *
         return;
     all->carrier = carrier;
     all->carrier_serial = view.serial;
+    all->carriers++;
     make_all_due(all);
 }
 
@@ -257,6 +259,7 @@ void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channe
     see_connection(all, carrier);
     while ((batch = take_batch(all, dibs__now(all->config.clock)))) {
         batch->carrier = carrier;
+        batch->carriers = all->carriers;
         dibs__retract_batch_send(batch);
     }
 }
