@@ -639,31 +639,35 @@ static struct dibs__push sleep_until(struct dibs__acquire *acquire, int64_t unti
 /*
  * A fair acquire that comes behind others of its process has its place in the store's queue behind theirs, so the
  * answer to its ask tells it nothing that it can use. It sleeps for the grant at once, and takes the answer when it
- * wakes, or after a while: one sleep for both, where it would be two. True: the ask was sent, and it has slept.
+ * wakes, or after a while: one sleep for both, where it would be two. Returns what was pushed, if it has slept.
  */
-static bool sleeps_before_answer(struct dibs__acquire *acquire, struct dibs__push *push)
+static struct dibs__push sleep_before_answer(struct dibs__acquire *acquire)
 {
     const struct dibs__asker *asker = asker_of(acquire);
     struct dibs__store *store = acquire->core->store;
+    const struct dibs__push nothing = {.fence = 0};
 
     if (!asker->behind || asker->attempt.number > 0 || !asker->attempt.wait || !store->answers_keep)
-        return false;
+        return nothing;
     store->ops->begin(store, &asker_of(acquire)->ask);
     if (!dibs__acquire_is_sent(acquire))
-        return false;
-    *push = sleep_until(acquire, dibs__after_ms(dibs__core_now(acquire->core), ANSWER_KEEPS_MS));
-    return true;
+        return nothing;
+    return sleep_until(acquire, dibs__after_ms(dibs__core_now(acquire->core), ANSWER_KEEPS_MS));
 }
 
 static enum dibs__acquire_state ask_and_sleep(struct dibs__acquire *acquire)
 {
     int64_t until = 0;
-    struct dibs__push push = {.fence = 0};
-    bool has_slept = sleeps_before_answer(acquire, &push);
+    struct dibs__push push = sleep_before_answer(acquire);
+    dibs_status status = finish_ask(acquire);
 
-    if (after_ask(acquire, finish_ask(acquire), &until) == DIBS__ACQUIRE_ENDED)
+    if (status == DIBS_BUSY && push.fence > 0) { /* it was taken when it was asked for, and has been granted since */
+        wait_for_release(acquire);
+        return after_rest(acquire, &push);
+    }
+    if (after_ask(acquire, status, &until) == DIBS__ACQUIRE_ENDED)
         return DIBS__ACQUIRE_ENDED;
-    if (!has_slept || (push.fence == 0 && !push.again))
+    if (!push.again)
         push = sleep_until(acquire, until);
     return after_rest(acquire, &push);
 }

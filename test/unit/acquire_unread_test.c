@@ -10,6 +10,7 @@
 #include "support/wait.h"
 
 #define LEASE 30000
+#define LONG_MS 1000
 #define KEEPS_MS 5 /* ANSWER_KEEPS_MS of core/acquire.c */
 
 static const dibs_lock_options fair = {.flags = DIBS_FAIR};
@@ -23,6 +24,7 @@ static struct {
     dibs_status status;    /* of that */
     struct dibs__error error;
     atomic_uint begun, finished; /* asks */
+    stage *late;                 /* whose clock goes on for long before the next answer is taken; NULL: it does not */
     dibs_runtime *second;        /* the test's own thread holds "a" by this runtime */
 } spy;
 
@@ -48,6 +50,8 @@ static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct
     if (op != spy.kept)
         return spy.real->finish(store, op, error);
     spy.kept = NULL;
+    if (spy.late)
+        moved_clock_advance(&spy.late->clock, MS(LONG_MS));
     if (spy.status != DIBS_OK)
         *error = spy.error;
     return spy.status;
@@ -171,6 +175,25 @@ static void an_answer_that_nobody_waits_for_is_taken_in_time(void **state)
     assert_int_equal(stats_of(s->rt).granted, 2);
 }
 
+static void lock_for_less(void *rt)
+{
+    assert_status(DIBS_OK, dibs_lock_with(rt, "a", LONG_MS / 2, &fair));
+}
+
+static void a_grant_in_time_counts_though_its_thread_wakes_late(void **state)
+{
+    stage *s = *state;
+    actor *actors[2] = {actor_start(), actor_start()};
+
+    actor_begin(actors[0], lock, s->rt);
+    stage_await_waiting(s, 1);
+    actor_begin(actors[1], lock_for_less, s->rt);
+    stage_await_waiting(s, 2);
+    spy.late = s;
+    expect_both(s, actors);
+    assert_int_equal(atomic_load(&spy.finished), 2);
+}
+
 /* As where the subscription was another: a grant may have been missed. */
 static void who_must_ask_again_does_though_its_answer_was_not_taken(void **state)
 {
@@ -201,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_waiter_behind_another_is_granted_before_its_answer_is_taken, setup, teardown),
         cmocka_unit_test_setup_teardown(an_answer_that_nobody_waits_for_is_taken_in_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_grant_in_time_counts_though_its_thread_wakes_late, setup, teardown),
         cmocka_unit_test_setup_teardown(who_must_ask_again_does_though_its_answer_was_not_taken, setup, teardown),
         cmocka_unit_test_setup_teardown(a_store_whose_answers_do_not_keep_is_finished_at_once, setup_unkept, teardown),
     };

@@ -206,7 +206,8 @@ static dibs_status add_hosts(struct dibs__cluster *cluster, struct dibs__error *
         dibs__cluster_mutex_unlock(&cluster->mutex);
         return error->status;
     }
-    cluster->store = (struct dibs__store){&cluster_ops, DIBS__NODES_MAX * cluster->nodes[0].member->fd_max, true, false};
+    cluster->store =
+        (struct dibs__store){&cluster_ops, DIBS__NODES_MAX * cluster->nodes[0].member->fd_max, true, false};
     dibs__node_unuse(&cluster->nodes[0]);
     return DIBS_OK;
 }
