@@ -753,8 +753,8 @@ static void look_for_nobodys(int name, int known)
         since = plan->well_from;
     if (plan->is_late)
         most = (int64_t)(1500 + 4 * plan->command_timeout_ms) * SIM_MS;
-    else if (plan->is_quiet && plan->topology == SIM_ONE && is_open(token) && !strchr(token, '~') &&
-             strcmp(token, names[name].brought) != 0)
+    else if (plan->is_quiet && !sim_has_fault(SIM_FAULT_deaf) && plan->topology == SIM_ONE && is_open(token) &&
+             !strchr(token, '~') && strcmp(token, names[name].brought) != 0)
         most = 1500 * SIM_MS + 10 * (plan->network.delay + plan->network.jitter);
     else if (plan->is_calm || plan->is_told)
         most += 300 * SIM_MS;
@@ -765,7 +765,8 @@ static void look_for_nobodys(int name, int known)
                  token);
 }
 
-/* The process is there, and could send what takes the token out of the queue; and no thread wants the lock, or has it. */
+/* The process is there, and could send what takes the token out of the queue; and no thread wants the lock, or has it.
+ */
 static bool is_stray(const char *token, int name)
 {
     const char *host = strstr(token, "host-");
@@ -776,9 +777,8 @@ static bool is_stray(const char *token, int name)
     if (!host || !proc || proc->runtimes != 1 || proc->stopped || !sim_net_can_send(proc, sim_servers))
         return false;
     for (struct sim_worker *worker = sim_workers; worker; worker = worker->next)
-        if (worker->proc == proc &&
-            (sim_hold_of(worker, name) || worker->several || (worker->inside && worker->wants != name ? worker->wants < 0
-                                                                                                      : worker->inside)))
+        if (worker->proc == proc && (sim_hold_of(worker, name) || worker->several ||
+                                     (worker->inside && (worker->wants == name || worker->wants < 0))))
             return false;
     return true;
 }
@@ -805,7 +805,8 @@ static void look_for_strays(int name)
                  (double)names[name].stray_since / SIM_S, stray);
 }
 
-/* Where nothing goes wrong, no lock is left idle for long while a thread waits for it, whatever the servers have of it. */
+/* Where nothing goes wrong, no lock is left idle for long while a thread waits for it, whatever the servers have of it.
+ */
 static void look_for_idle(int name, int known)
 {
     int64_t since = names[name].idle_since;

@@ -61,7 +61,7 @@ struct sim_hold *sim_hold_of(struct sim_worker *worker, int name); /* NULL: it h
 void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_options *options, bool again);
 void sim_judge_forced(int name);
 void sim_judge_grants(void);
-void sim_judge_took(int name); /* another client took the lock, or all of them (-1), at the server */
+void sim_judge_took(int name);  /* another client took the lock, or all of them (-1), at the server */
 void sim_judge_came_back(void); /* a server, in an older state */
 void sim_judge_foreign(int name, int64_t until);
 void sim_judge_wanted(const struct sim_worker *worker, int name); /* and does not want the lock any more */

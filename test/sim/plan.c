@@ -130,9 +130,15 @@ enum theme {
     FULL,
     THEMES
 };
-static const char *const theme_names[] = {"any",      "late",    "turn",    "restarts", "told", "stops",
-                                          "crowd",    "votes",   "kept",    "founding", "thin", "recalled",
-                                          "moved",    "several", "episode", "held",     "full"};
+static const char *const theme_names[] = {"any",   "late",    "turn",    "restarts", "told", "stops",
+                                          "crowd", "votes",   "kept",    "founding", "thin", "recalled",
+                                          "moved", "several", "episode", "held",     "full"};
+
+/* A run in which nothing goes wrong but that processes do not hear the server, some of them while they keep leases. */
+static bool is_kept_deaf(const struct sim_plan *drawn)
+{
+    return drawn->is_quiet && hash_of(drawn, 33) % 3 == 0;
+}
 
 static bool favours(const struct sim_plan *drawn, enum theme theme, enum sim_fault_kind kind)
 {
@@ -156,6 +162,8 @@ static bool favours(const struct sim_plan *drawn, enum theme theme, enum sim_fau
     case LATE:
         return !drawn->is_late && (kind == SIM_FAULT_cut || kind == SIM_FAULT_half_open);
     case KEPT:
+        if (is_kept_deaf(drawn))
+            return kind == SIM_FAULT_deaf;
         if (drawn->is_quiet)
             return kind == (hash_of(drawn, 9) % 2 ? SIM_FAULT_proc_kill : SIM_FAULT_server_lose);
         return kind == SIM_FAULT_proc_stop || kind == SIM_FAULT_proc_kill || kind == SIM_FAULT_deaf ||
@@ -443,8 +451,10 @@ static void be_kept(struct sim_plan *drawn)
     drawn->hold_least = SIM_MS / 100;
     drawn->hold_most = 5 * SIM_MS;
     drawn->pause_most = sim_between_log(SIM_FAULTS, SIM_MS, 300 * SIM_MS);
-    if (hash_of(drawn, 33) % 2) { /* some are in use for as long as a lease, after they were kept for a while */
-        drawn->keep_ms = 30 + drawn->lease_ms / 10;
+    if (is_kept_deaf(drawn)) { /* some are in use for as long as a lease, after they were kept for a while */
+        drawn->lease_ms = (uint32_t)sim_between(SIM_FAULTS, 1000, 3000);
+        drawn->keep_ms = (uint32_t)sim_between(SIM_FAULTS, 50, 120);
+        drawn->command_timeout_ms = drawn->connect_timeout_ms = 2000;
         drawn->hold_least = SIM_MS;
         drawn->hold_most = drawn->lease_ms * SIM_MS;
         drawn->pause_most = drawn->keep_ms * SIM_MS;
@@ -489,8 +499,7 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
         [LATE] = be_late,         [IN_TURN] = be_in_turn, [RESTARTS] = be_restarted, [TOLD] = be_told,
         [STOPS] = be_stopped,     [CROWD] = be_crowded,   [VOTES] = be_voting,       [KEPT] = be_kept,
         [FOUNDING] = be_founding, [THIN] = be_thin,       [RECALLED] = be_recalled,  [MOVED] = be_moved,
-        [SEVERAL] = be_several,   [EPISODE] = be_episode, [HELD] = be_held,
-        [FULL] = be_full,
+        [SEVERAL] = be_several,   [EPISODE] = be_episode, [HELD] = be_held,          [FULL] = be_full,
     };
 
     if (theme == ANY)
@@ -546,40 +555,39 @@ static void fit_to_theme(const struct sim_plan *drawn, enum theme theme, struct 
 }
 
 /*
- * A clock of a master that is set, by so much that each process notices; and the next one sets it right again. Where processes
- * begin meanwhile, it is set back, and further than a look may be old: see the table in doc/GUARANTEES.md.
+ * The clock of a master is set, by so much that each process notices: forward; or back, and by the next step right
+ * again. Not forward and right again, which nobody notices whom the master did not tell its time in between. Where
+ * processes begin meanwhile, it is set back first, and further than a look may be old: see the table in
+ * doc/GUARANTEES.md.
  */
 static void draw_noticed_step(const struct sim_plan *drawn, bool begins, struct sim_fault *step)
 {
-    const struct sim_fault *before = NULL;
+    const struct sim_fault *first = NULL;
 
-    for (int i = 0; i < drawn->fault_count; i++)
-        before = drawn->faults[i].kind != SIM_FAULT_clock_step ? before : before ? NULL : &drawn->faults[i];
-    if (before) {
-        step->which = before->which ^ 1;
-        step->length = before->length;
-        return;
-    }
+    for (int i = drawn->fault_count - 1; i >= 0; i--)
+        first = drawn->faults[i].kind == SIM_FAULT_clock_step ? &drawn->faults[i] : first;
     step->length = 20 * SIM_MS + drawn->lease_ms * sim_between(SIM_FAULTS, 0, SIM_MS / 5);
-    if (!begins)
-        return;
-    step->which &= ~1;
-    step->length = sim_between(SIM_FAULTS, SIM_S, 3 * SIM_S);
+    if (first) {
+        step->which = first->which | 1;
+        step->length = first->length;
+    } else if (begins) {
+        step->which &= ~1;
+        step->length = sim_between(SIM_FAULTS, SIM_S, 3 * SIM_S);
+    }
 }
 
 /* Some faults of the same minority of the masters. In half of the runs processes begin again meanwhile. */
 static void draw_episode(struct sim_plan *drawn)
 {
     static const enum sim_fault_kind kinds[] = {SIM_FAULT_server_lose, SIM_FAULT_flushall, SIM_FAULT_server_recall,
-                                                SIM_FAULT_clock_step,  SIM_FAULT_clock_step};
+                                                SIM_FAULT_clock_step, SIM_FAULT_clock_step};
     int64_t time = sim_between(SIM_FAULTS, SIM_S, 2 * SIM_S);
     bool begins = sim_chance(SIM_FAULTS, 0.5);
 
     for (int left = (int)sim_between(SIM_FAULTS, 1, 5); left > 0; left--) {
         struct sim_fault fault = {.time = time,
-                                  .kind = begins && sim_chance(SIM_FAULTS, 0.4)
-                                              ? SIM_FAULT_proc_kill
-                                              : kinds[sim_between(SIM_FAULTS, 0, 4)],
+                                  .kind = begins && sim_chance(SIM_FAULTS, 0.4) ? SIM_FAULT_proc_kill
+                                                                                : kinds[sim_between(SIM_FAULTS, 0, 4)],
                                   .which = (int)sim_between(SIM_FAULTS, 0, 1000),
                                   .length = sim_between_log(SIM_FAULTS, SIM_MS, 200 * SIM_MS)};
         if (fault.kind == SIM_FAULT_clock_step)
@@ -598,10 +606,14 @@ static void draw_faults(struct sim_plan *drawn, enum theme theme)
         return;
     }
     for (int kind = 0; kind < SIM_FAULT_KINDS; kind++) {
-        bool chosen = sim_chance(SIM_FAULTS, is_narrow(drawn) ? 0 : theme == ANY ? 0.18 : 0.03) ||
+        bool chosen = sim_chance(SIM_FAULTS, is_narrow(drawn) ? 0
+                                             : theme == ANY   ? 0.18
+                                                              : 0.03) ||
                       (favours(drawn, theme, (enum sim_fault_kind)kind) && sim_chance(SIM_FAULTS, 0.7));
         chosen = chosen || (kind == SIM_FAULT_slot_move && sim_chance(SIM_FAULTS, 0.8));
         int count = (int)sim_between_log(SIM_FAULTS, favours(drawn, theme, (enum sim_fault_kind)kind) ? 4 : 1, 16);
+        if (theme == KEPT && is_kept_deaf(drawn))
+            count = 1 + count % 4;
         if (sim_harms_a_vote((enum sim_fault_kind)kind) && drawn->is_voting &&
             also(drawn, 27)) /* so few that masters that forgot may vote again */
             count = count > 2 ? 2 : count;
@@ -772,8 +784,7 @@ static void calm(struct sim_plan *drawn)
 /* The network of a run in which only certain things go wrong. */
 static void narrow(struct sim_plan *drawn, enum theme theme)
 {
-    bool is_even =
-        drawn->is_voting && theme != FOUNDING && (theme == EPISODE || sim_chance(SIM_FAULTS, 0.6));
+    bool is_even = drawn->is_voting && theme != FOUNDING && (theme == EPISODE || sim_chance(SIM_FAULTS, 0.6));
     bool is_stuck = drawn->is_late || (is_even && also(drawn, 22) && !also(drawn, 16));
 
     if (!is_narrow(drawn) && !is_even)

@@ -77,7 +77,7 @@ struct sim_plan {
     double server_rate;
     int64_t server_cost;
     bool shuts_down, has_events;
-    unsigned denied; /* rights that the account lacks all the time */
+    unsigned denied;  /* rights that the account lacks all the time */
     bool has_delifeq; /* the servers are Valkey 9 */
     struct sim_fault faults[SIM_FAULTS_MOST];
     int fault_count;

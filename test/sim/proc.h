@@ -67,10 +67,10 @@ struct sim_proc {
     int descriptors; /* that are open */
     unsigned keys;   /* of thread-specific data */
     void (*destructors[SIM_KEYS])(void *);
-    int runtimes;     /* that the workload has opened in it */
-    uint64_t retaken; /* kept leases that the last of them took again */
+    int runtimes;      /* that the workload has opened in it */
+    uint64_t retaken;  /* kept leases that the last of them took again */
     uint64_t not_held; /* unlocks through that runtime of what was not held */
-    void *user;       /* of the workload */
+    void *user;        /* of the workload */
 };
 
 extern struct sim_proc *sim_procs;

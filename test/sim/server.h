@@ -78,7 +78,7 @@ struct sim_server {
     double rate;                        /* of its clock */
     int64_t offset;                     /* of its clock, ns */
     char run_id[41], replication_id[41];
-    const char *version; /* what INFO shows behind redis_version */
+    const char *version;          /* what INFO shows behind redis_version */
     struct sim_table keys, saved; /* and an older state */
     struct sim_client *clients;
     uint64_t scripts; /* that it has, a bit for each */
