@@ -124,6 +124,8 @@ static dibs_status finish_ask(struct dibs__acquire *acquire)
     dibs_status status = store->ops->finish(store, &asker->ask, acquire->error);
     if (answer->retired)
         dibs__attempt_renew_token(acquire->core, acquire->cell, acquire->lease);
+    if (status == DIBS_UNAVAILABLE && acquire->never_rests && dibs__core_now(acquire->core) >= acquire->try_until)
+        acquire->learned = DIBS__LEARNED_NOTHING; /* the call for several names may have had little time */
     if (status == DIBS_UNAVAILABLE && !acquire->budget.in_outage && answer->why != DIBS__WHY_TOO_FEW_REPLICAS &&
         asker->grace != DIBS__NEVER && dibs__core_now(acquire->core) >= asker->grace)
         return out_of_time(acquire);

@@ -196,8 +196,10 @@ bool sim_judge_is_gone(struct sim_worker *worker, int name)
 /* A granted lock has its key, unless a client has just taken it away. */
 static void see_to_key(const struct sim_worker *worker, int name, const dibs_hold *hold)
 {
-    int64_t since = plan->is_told || plan->is_quiet ? names[name].taken_at : plan->well_from;
+    int64_t since = names[name].taken_at;
 
+    if (!plan->is_told && !plan->is_quiet && plan->well_from > since)
+        since = plan->well_from;
     if (plan->topology != SIM_ONE || hold->shared || hold->remaining_ms == 0 || sim_has_fault(SIM_FAULT_clock_step) ||
         !sim_servers->alive || is_forcing() || sim_now < since + learns_within() || is_its(worker->proc, name))
         return;

@@ -179,6 +179,33 @@ static void single_tries_ask_when_the_asker_left_without_an_answer(void **state)
 }
 
 /* The thread that asks in their place has only the time that it had left. */
+static void lock_names(void *arg)
+{
+    struct asker *asker = arg;
+
+    asker->status = dibs_lock_names(asker->rt, (const char *const[]){"a", "b"}, 2, asker->wait_ms, NULL);
+}
+
+/* What such a call was not told in its short time says nothing of the store. */
+static void single_tries_ask_when_a_call_for_several_names_left_without_an_answer(void **state)
+{
+    stage *s = *state;
+    struct asker first = {.actor = actor_start(), .wait_ms = 10}, other;
+
+    stage_open(s, 0);
+    first.rt = s->rt;
+    faults_block_acquires(&s->faults);
+    actor_begin(first.actor, lock_names, &first);
+    faults_await_blocked(&s->faults);
+    begin(&other, s, 0);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, MS(20));
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
+    faults_unblock_acquires(&s->faults);
+    expect(&other, DIBS_OK);
+    expect(&first, DIBS_TIMEOUT);
+}
+
 static void a_single_try_that_asks_has_the_time_of_one_try(void **state)
 {
     stage *s = *state;
@@ -380,6 +407,7 @@ int main(void)
         TEST(single_tries_wait_only_for_the_first_answer),
         TEST(a_single_try_ends_after_the_time_of_one_command),
         TEST(single_tries_ask_when_the_asker_left_without_an_answer),
+        TEST(single_tries_ask_when_a_call_for_several_names_left_without_an_answer),
         TEST(a_single_try_that_asks_has_the_time_of_one_try),
         TEST(a_shutdown_ends_single_tries),
         TEST(a_single_try_knows_the_askers_last_answer_while_it_asks_again),
