@@ -171,6 +171,49 @@ static void a_release_waits_for_a_lock_in_two_parts(void **state)
     actor_end(a);
 }
 
+static bool one_waits(void *rt)
+{
+    return stats_of(rt).contended == 1;
+}
+
+static bool has_no_lock(void *moving)
+{
+    const struct moving *m = moving;
+
+    return !has_lock(m->from, m->name);
+}
+
+/*
+ * The node has all keys, so it runs the script, which deletes the lock's before it sets it for the next thread: that is
+ * refused, because a key that is gone may be at the other node by now. An entry of a dead waiter makes all keys be
+ * there.
+ */
+static void a_release_that_a_migration_cuts_short_is_no_loss(void **state)
+{
+    struct scene *s = *state;
+    actor *a = actor_start(), *b = actor_start();
+
+    s->config.command_timeout_ms = LIMIT_MS;
+    s->config.handoff_ms = DIBS_NO_HANDOFF;
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 0);
+    assert_status(DIBS_OK, actor_lock(a, s->rt, m.name, 0));
+    actor_begin_lock(b, s->rt, m.name, DIBS_WAIT_FOREVER);
+    assert_true(wait_until(one_waits, s->rt, LIMIT_MS));
+    server_do(m.from, "HSET dibs:queue:{lock:%s} %b %s 1 %s dead:1 %s", m.name, "", (size_t)0, "1 1 1 9999999999",
+              "1 1000 1000 6 dibs:9dead:1", "1 1");
+    cluster_open_slot(s->c, m.slot, m.to);
+    actor_begin_unlock(a, s->rt, m.name);
+    assert_true(wait_until(has_no_lock, &m, LIMIT_MS));
+    cluster_move_keys(s->c, m.slot, m.to);
+    cluster_close_slot(s->c, m.slot, m.to);
+    assert_status(DIBS_OK, actor_result(a));
+    assert_status(DIBS_OK, actor_result(b));
+    assert_status(DIBS_OK, actor_unlock(b, s->rt, m.name));
+    actor_end(b);
+    actor_end(a);
+}
+
 /* After outage_ms it is given up. */
 static void a_migration_is_waited_for_no_longer_than_an_outage(void **state)
 {
@@ -517,6 +560,7 @@ int main(void)
         CASE(a_lock_that_is_deleted_after_a_move_is_not_restored),
         CASE(an_acquire_waits_for_a_lock_in_two_parts),
         CASE(a_release_waits_for_a_lock_in_two_parts),
+        CASE(a_release_that_a_migration_cuts_short_is_no_loss),
         CASE(a_migration_is_waited_for_no_longer_than_an_outage),
         CASE(an_acquire_waits_for_a_slot_without_a_node),
         CASE(an_ask_in_doubt_moves_with_its_slot),

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "redis/reply.h"
 #include "store/redis/codec.h"
 #include "store/redis/push.h"
 #include "store/redis/redis_store.h"
@@ -151,8 +152,11 @@ static dibs_status read_reply(struct dibs__redis_store *store, struct releasing 
 {
     struct dibs__release_reply said;
 
-    if (!dibs__codec_read_release(&said, reply))
+    if (!dibs__codec_read_release(&said, reply)) {
+        /* The script deletes K before it asks for the next. While the slot moves, it may not set what is gone. */
+        releasing->release->again |= dibs__reply_is_error(reply, "ERR Script attempted to access a non local key");
         return dibs__redis_reply_error(store, "releasing", releasing->op->name, reply, error);
+    }
     if (said.unfinished)
         dibs__redis_go_on(store, releasing->op->name);
     if (said.released && releasing->refused) /* the token had K: the server refuses that command to us */
@@ -177,7 +181,7 @@ static dibs_status read_plain(struct dibs__redis_store *store, struct releasing 
         return DIBS_OK;
     }
     releasing->refused = !deleted;
-    release->again = deleted; /* that the script finds the lock gone, or with another, is no loss */
+    release->again = release->again || deleted; /* that the script finds the lock gone, or with another, is no loss */
     return dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s: the release is not done yet",
                            store->endpoint.url.shown);
 }
