@@ -516,6 +516,11 @@ static void lock_all_the_time(void *arg)
     }
 }
 
+static bool has_begun(void *crowd)
+{
+    return atomic_load(&((struct crowd *)crowd)->rounds) > 0;
+}
+
 static void slots_move_to_and_fro_while_threads_lock(void **state)
 {
     static struct crowd crowd;
@@ -531,6 +536,7 @@ static void slots_move_to_and_fro_while_threads_lock(void **state)
     crowd.rt = s->rt;
     for (int i = 0; i < THREADS; i++)
         actor_begin(actors[i] = actor_start(), lock_all_the_time, &crowd);
+    assert_true(wait_until(has_begun, &crowd, LIMIT_MS));
     for (int i = 0; i < MOVES; i++) {
         unsigned slot = slot_of(s, crowd.names[i % NAMES]);
         server *owner = cluster_owner(s->c, slot);
@@ -542,7 +548,6 @@ static void slots_move_to_and_fro_while_threads_lock(void **state)
         actor_end(actors[i]);
     }
     print_message("# %u rounds\n", atomic_load(&crowd.rounds));
-    assert_true(atomic_load(&crowd.rounds) > 0);
     assert_int_equal(atomic_load(&crowd.overlaps), 0);
     assert_int_equal(atomic_load(&crowd.backwards), 0);
     assert_int_equal(atomic_load(&crowd.failures), 0);

@@ -152,11 +152,8 @@ static dibs_status read_reply(struct dibs__redis_store *store, struct releasing 
 {
     struct dibs__release_reply said;
 
-    if (!dibs__codec_read_release(&said, reply)) {
-        /* The script deletes K before it asks for the next. While the slot moves, it may not set what is gone. */
-        releasing->release->again |= dibs__reply_is_error(reply, "ERR Script attempted to access a non local key");
+    if (!dibs__codec_read_release(&said, reply))
         return dibs__redis_reply_error(store, "releasing", releasing->op->name, reply, error);
-    }
     if (said.unfinished)
         dibs__redis_go_on(store, releasing->op->name);
     if (said.released && releasing->refused) /* the token had K: the server refuses that command to us */
@@ -166,6 +163,12 @@ static dibs_status read_reply(struct dibs__redis_store *store, struct releasing 
     if (releasing->with_next && said.ask)
         read_next(store, releasing, said.ask);
     return said.released ? DIBS_OK : DIBS_NOT_HELD;
+}
+
+/* A script that asks for the next has deleted K by then. While the slot moves, it may not set a key that is gone. */
+static bool is_cut_short(const redisReply *reply)
+{
+    return dibs__reply_is_error(reply, "ERR Script attempted to access a non local key");
 }
 
 /* *decided: nothing is left to do. Else the script is sent next; it serves the queue, or says who has the lock. */
@@ -181,7 +184,7 @@ static dibs_status read_plain(struct dibs__redis_store *store, struct releasing 
         return DIBS_OK;
     }
     releasing->refused = !deleted;
-    release->again = release->again || deleted; /* that the script finds the lock gone, or with another, is no loss */
+    release->again = deleted; /* that the script finds the lock gone, or with another, is no loss */
     return dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s: the release is not done yet",
                            store->endpoint.url.shown);
 }
@@ -205,6 +208,7 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct releasing
         return status;
     status = releasing->plain ? read_plain(store, releasing, &exchange, decided)
                               : read_reply(store, releasing, exchange.reply, error);
+    release->again = release->again || is_cut_short(exchange.reply);
     dibs__reply_free(exchange.reply);
     return status;
 }
