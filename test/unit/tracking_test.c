@@ -323,6 +323,24 @@ static void a_message_of_another_key_does_not_confirm_the_probe(void **state)
     assert_true(s->store->tracking.state == DIBS__TRACKING_PROBING);
 }
 
+/* Where all keys are deleted before the server has told of the probe's, it tells of all in its place. */
+static void a_probe_that_was_flushed_is_written_again(void **state)
+{
+    struct scene *s = *state;
+
+    probing(s);
+    fake_redis_publish(s->fake, CHANGE("*-1\r\n"));
+    ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 2 && s->store->tracking.unanswered == 0);
+    assert_int_equal(s->turned_on, 0);
+    fake_redis_publish(s->fake, PROBE_TOLD);
+    ATTEND_UNTIL(s, s->turned_on == 1);
+    fake_redis_publish(s->fake, CHANGE("*-1\r\n"));
+    ATTEND_UNTIL(s, s->change_count == 2);
+    attend_a_while(s);
+    assert_int_equal(asked(s, "SET " PROBE), 2);
+    assert_int_equal(s->turned_off, 0);
+}
+
 /* A proxy may swallow the messages. */
 static void without_a_message_in_time_tracking_is_not_relied_on(void **state)
 {
@@ -637,6 +655,7 @@ int main(void)
         TEST(a_probe_is_written_and_must_be_told_of),
         TEST(a_probe_may_be_told_of_before_it_is_answered),
         TEST(a_message_of_another_key_does_not_confirm_the_probe),
+        TEST(a_probe_that_was_flushed_is_written_again),
         TEST(without_a_message_in_time_tracking_is_not_relied_on),
         TEST(each_command_of_the_probe_may_be_refused),
         TEST(an_old_server_is_not_asked_to_track),

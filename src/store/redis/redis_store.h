@@ -61,6 +61,8 @@ struct dibs__tracking {
     uint64_t last;                                              /* of the trackings that were on */
     atomic_uint_fast64_t on;                                    /* atomic; which tracking is on; 0: none is */
     atomic_bool heard;                                          /* atomic; the server has told of the probe */
+    atomic_bool flushed;                                        /* atomic; meanwhile all keys were deleted, maybe the
+                                                                   probe's before the server told of it */
     struct dibs__key probe DIBS__GUARDED_BY(dibs__redis_mutex); /* empty: no name is known for it yet */
     struct dibs__foreign *foreign DIBS__GUARDED_BY(dibs__redis_mutex);
 };

@@ -88,6 +88,7 @@ static void begin(struct dibs__redis_store *store, int64_t client, int64_t now)
     tracking->until = dibs__after_ms(now, PROBE_LIMIT_MS);
     tracking->enabled = tracking->refused = false;
     atomic_store(&tracking->heard, false);
+    atomic_store(&tracking->flushed, false);
     for (size_t i = 0; i < sizeof commands / sizeof *commands && !tracking->refused; i++) {
         tracking->unanswered++;
         if (!send_command(store, commands[i], i == 0 ? on_enabled : on_probed, tracking)) {
@@ -430,6 +431,8 @@ void dibs__tracking_changed(void *context, const char *key, size_t size)
     }
     if (key && !name_of(store, key, size, name))
         return;
+    if (!key)
+        atomic_store(&store->tracking.flushed, true);
     atomic_fetch_add_explicit(&store->config.counters->invalidations, 1, memory_order_relaxed);
     listener->changed(listener->context, key ? name : NULL);
 }
@@ -439,6 +442,13 @@ void dibs__tracking_changed(void *context, const char *key, size_t size)
 int64_t dibs__tracking_deadline(const struct dibs__tracking *tracking)
 {
     return tracking->state == DIBS__TRACKING_PROBING ? tracking->until : DIBS__NEVER;
+}
+
+/* The server may have told of all keys in the place of the probe's: another probe is needed. */
+static bool is_flushed(struct dibs__tracking *tracking)
+{
+    return tracking->state == DIBS__TRACKING_PROBING && tracking->unanswered == 0 && !tracking->refused &&
+           !atomic_load(&tracking->heard) && atomic_load(&tracking->flushed);
 }
 
 void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now)
@@ -455,6 +465,8 @@ void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now)
     if (tracking->state != DIBS__TRACKING_IDLE &&
         (!hears || !stands || view.serial != tracking->link || subscription != tracking->subscription))
         stop(store);
+    if (is_flushed(tracking))
+        tracking->state = DIBS__TRACKING_IDLE;
     if (tracking->state == DIBS__TRACKING_IDLE && hears && stands && tracking->unanswered == 0) {
         tracking->link = view.serial;
         tracking->subscription = subscription;
