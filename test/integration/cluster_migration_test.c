@@ -16,6 +16,13 @@ static server *other_than(const struct scene *s, const server *node)
     return s->c->nodes[node == s->c->nodes[0] ? 1 : 0];
 }
 
+static void expect_held_up(actor *a)
+{
+    pause_ms(HELD_UP_MS);
+    if (!actor_busy(a))
+        fail_msg("the call has ended: %s", dibs_status_name(actor_result(a)));
+}
+
 /* A name whose slot is being moved: from that node to the next. */
 struct moving {
     const char *name;
@@ -141,8 +148,7 @@ static void an_acquire_waits_for_a_lock_in_two_parts(void **state)
     use_once(s, m.name);
     cluster_open_slot(s->c, m.slot, m.to);
     actor_begin_lock(a, s->rt, m.name, LIMIT_MS);
-    pause_ms(HELD_UP_MS);
-    assert_true(actor_busy(a));
+    expect_held_up(a);
     cluster_move_keys(s->c, m.slot, m.to);
     assert_status(DIBS_OK, actor_result(a));
     assert_true(has_lock(m.to, m.name));
@@ -162,8 +168,7 @@ static void a_release_waits_for_a_lock_in_two_parts(void **state)
     assert_status(DIBS_OK, actor_lock(a, s->rt, m.name, 0));
     cluster_open_slot(s->c, m.slot, m.to);
     actor_begin_unlock(a, s->rt, m.name);
-    pause_ms(HELD_UP_MS);
-    assert_true(actor_busy(a));
+    expect_held_up(a);
     cluster_move_keys(s->c, m.slot, m.to);
     assert_status(DIBS_OK, actor_result(a));
     assert_false(has_lock(m.to, m.name));
@@ -245,8 +250,7 @@ static void an_acquire_waits_for_a_slot_without_a_node(void **state)
     server_do(m.from, "DEL dibs:fence:{lock:%s}", m.name);
     server_do(m.from, "CLUSTER DELSLOTS %u", m.slot);
     actor_begin_lock(a, s->rt, m.name, LIMIT_MS);
-    pause_ms(HELD_UP_MS);
-    assert_true(actor_busy(a));
+    expect_held_up(a);
     server_do(m.from, "CLUSTER ADDSLOTS %u", m.slot);
     assert_status(DIBS_OK, actor_result(a));
     assert_status(DIBS_OK, actor_unlock(a, s->rt, m.name));
@@ -359,8 +363,7 @@ static void a_sharer_waits_for_the_rest_of_its_lock(void **state)
     cluster_open_slot(s->c, m.slot, m.to);
     move_sharers(s, &m);
     actor_begin_unlock(sharing.readers[0], s->rt, m.name);
-    pause_ms(HELD_UP_MS);
-    assert_true(actor_busy(sharing.readers[0]));
+    expect_held_up(sharing.readers[0]);
     cluster_move_keys(s->c, m.slot, m.to);
     assert_status(DIBS_OK, actor_result(sharing.readers[0]));
     cluster_close_slot(s->c, m.slot, m.to);
@@ -390,8 +393,7 @@ static void a_sharer_waits_until_its_part_has_moved(void **state)
     cluster_open_slot(s->c, m.slot, m.to);
     move_all_but_sharers(s, &m);
     actor_begin_unlock(sharing.readers[0], s->rt, m.name);
-    pause_ms(HELD_UP_MS);
-    assert_true(actor_busy(sharing.readers[0]));
+    expect_held_up(sharing.readers[0]);
     cluster_move_keys(s->c, m.slot, m.to);
     assert_status(DIBS_OK, actor_result(sharing.readers[0]));
     cluster_close_slot(s->c, m.slot, m.to);
@@ -413,8 +415,7 @@ static void a_new_sharer_waits_until_the_sharers_have_moved(void **state)
     cluster_open_slot(s->c, m.slot, m.to);
     move_all_but_sharers(s, &m);
     actor_begin_lock_with(reader, s->rt, m.name, LIMIT_MS, &shared);
-    pause_ms(HELD_UP_MS);
-    assert_true(actor_busy(reader));
+    expect_held_up(reader);
     cluster_move_keys(s->c, m.slot, m.to);
     assert_status(DIBS_OK, actor_result(reader));
     cluster_close_slot(s->c, m.slot, m.to);
@@ -439,8 +440,8 @@ static void a_lock_is_released_to_a_reader_when_its_slot_has_moved(void **state)
     actor_await_asleep(reader);
     cluster_open_slot(s->c, m.slot, m.to);
     actor_begin_unlock(holder, s->rt, m.name);
-    pause_ms(HELD_UP_MS);
-    assert_true(actor_busy(holder) && actor_busy(reader));
+    expect_held_up(holder);
+    assert_true(actor_busy(reader));
     cluster_move_keys(s->c, m.slot, m.to);
     cluster_close_slot(s->c, m.slot, m.to);
     assert_status(DIBS_OK, actor_result(holder));
