@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "integration/cluster_setup.h"
+#include "support/tracking.h"
 
 #define HELD_UP_MS 150 /* so long something must not come to its end */
 
@@ -381,6 +382,50 @@ static void move_all_but_sharers(struct scene *s, const struct moving *m)
     }
 }
 
+static bool is_tracked(void *node)
+{
+    return tracked_pairs(node) > 0;
+}
+
+struct look_at {
+    struct scene *s;
+    const struct moving *m;
+    actor *reader;
+};
+
+/* Whether a client has been told by the next node to try again, or takes its lease for lost. */
+static bool is_looked_at(void *arg)
+{
+    struct look_at *look = arg;
+
+    return server_calls(look->m->to, "asking") > 1 || actor_check(look->reader, look->s->rt, look->m->name) != DIBS_OK;
+}
+
+/* Its process is told that the lock was deleted, and looks at the lease where only the lock has moved to, but no other key. */
+static void a_sharer_is_not_lost_when_only_the_lock_has_moved(void **state)
+{
+    struct scene *s = *state;
+    char lock[64];
+
+    s->config.command_timeout_ms = LIMIT_MS;
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 1);
+    snprintf(lock, sizeof lock, "lock:%s", m.name);
+    struct sharing sharing = begin_sharing(s, m.name);
+    struct look_at look = {s, &m, sharing.readers[0]};
+    assert_true(wait_until(is_tracked, m.from, LIMIT_MS));
+    server_do(m.to, "CONFIG RESETSTAT");
+    cluster_open_slot(s->c, m.slot, m.to);
+    cluster_move_key(s->c, lock, m.to);
+    assert_true(wait_until(is_looked_at, &look, LIMIT_MS));
+    cluster_move_keys(s->c, m.slot, m.to);
+    cluster_close_slot(s->c, m.slot, m.to);
+    for (int i = 0; i < 2; i++)
+        assert_status(DIBS_OK, actor_check(sharing.readers[i], s->rt, m.name));
+    assert_status(DIBS_OK, actor_unlock(sharing.readers[0], s->rt, m.name));
+    end_sharing(s, m.name, &sharing);
+}
+
 /* The other way round. */
 static void a_sharer_waits_until_its_part_has_moved(void **state)
 {
@@ -571,6 +616,7 @@ int main(void)
         CASE(an_acquire_waits_for_a_slot_without_a_node),
         CASE(an_ask_in_doubt_moves_with_its_slot),
         CASE(a_sharer_waits_for_the_rest_of_its_lock),
+        CASE(a_sharer_is_not_lost_when_only_the_lock_has_moved),
         CASE(a_sharer_waits_until_its_part_has_moved),
         CASE(a_new_sharer_waits_until_the_sharers_have_moved),
         CASE(a_lock_is_released_to_a_reader_when_its_slot_has_moved),

@@ -83,10 +83,11 @@ local function set_own(K, S, owner, token, lease, set_by)
     owner == 'dibs:shared' and set_shared(K, S, token, lease, set_by)
 end
 
--- Whether it is not known here who shares K, because that has not moved yet with the rest of the lock (single_key.lua).
+-- Whether it is not known here who shares K, because that has not moved yet with the rest of the lock (single_key.lua). F may
+-- not have moved either: renew_short.lua does not name it, so the server has not looked for it where K comes from.
 local function is_elsewhere(F, S, owner, token)
   return redis.single_key and owner ~= token and string.find(token, '~%d+$') and redis.call('EXISTS', S) == 0 and
-    redis.call('EXISTS', F) == 1
+    (owner == 'dibs:shared' or redis.call('EXISTS', F) == 1)
 end
 
 local function elsewhere()
