@@ -146,23 +146,26 @@ void sim_cluster_migrate(struct sim_server *server, unsigned slot, int to)
     server->cluster->to[slot] = (unsigned char)to;
 }
 
-static const struct sim_text *key_in(const struct sim_server *server, unsigned slot)
+/* The key of that number among those of the slot; NULL: there are fewer. */
+static const struct sim_text *key_in(const struct sim_server *server, unsigned slot, size_t number)
 {
     for (size_t i = 0; i < SIM_BUCKETS; i++)
         for (const struct sim_object *object = server->keys.buckets[i]; object; object = object->next)
-            if (dibs__slot_of(object->key.bytes, object->key.size) == slot)
+            if (dibs__slot_of(object->key.bytes, object->key.size) == slot && number-- == 0)
                 return &object->key;
     return NULL;
 }
 
-/* False: there is no key in that slot any more. */
+/* One of them, which is drawn. False: there is no key in that slot any more. */
 bool sim_cluster_move_key(struct sim_server *from, struct sim_server *to, unsigned slot)
 {
-    const struct sim_text *key = key_in(from, slot);
+    size_t count = 0;
 
-    if (key)
-        sim_server_move(from, to, key);
-    return key != NULL;
+    while (key_in(from, slot, count))
+        count++;
+    if (count > 0)
+        sim_server_move(from, to, key_in(from, slot, (size_t)sim_between(SIM_FAULTS, 0, (int64_t)count - 1)));
+    return count > 0;
 }
 
 /* The node learns which node owns the slot. */

@@ -544,6 +544,14 @@ static bool is_well(void)
     return plan->is_calm || plan->is_moved;
 }
 
+/* A node named another one, and the call went there no more, though there was time. A call of no time at all goes there, too. */
+static bool is_led_elsewhere(const struct sim_worker *worker)
+{
+    bool is_over = worker->limit > worker->began && worker->limit <= sim_now;
+
+    return !is_over && strstr(worker->proc->api->dibs_last_error(), "answered: MOVED");
+}
+
 static bool fits(const struct sim_worker *worker, dibs_status status)
 {
     switch (status) {
@@ -557,10 +565,9 @@ static bool fits(const struct sim_worker *worker, dibs_status status)
         return !is_well() || worker->freed || has_fixed(worker);
     case DIBS_CANCELLED:
         return worker->cancel_begun || worker->freed;
-    case DIBS_UNAVAILABLE: /* a short call may find a slot in two parts all the time; a redirect costs another request
-                            */
+    case DIBS_UNAVAILABLE: /* a short call may find a slot in two parts all the time */
         return !is_well() || (!plan->is_calm && (worker->wants < 0 || worker->limit - worker->began < SIM_S) &&
-                              !strstr(worker->proc->api->dibs_last_error(), "answered: MOVED"));
+                              !is_led_elsewhere(worker));
     case DIBS_DENIED:
     case DIBS_STORE_ERROR:
         if (plan->denied)

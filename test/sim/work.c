@@ -575,6 +575,21 @@ static void hold(struct sim_worker *worker, int name)
     }
 }
 
+/*
+ * Two crowds at once would keep the server busy for longer than a lease, so each goes when the server may have done with the
+ * last one. A release takes up to eight commands.
+ */
+static void wait_for_turn(void)
+{
+    static int64_t next_at;
+    int64_t now = sim_now;
+
+    int64_t from = next_at > now ? next_at : now;
+    next_at = from + 8 * SIM_CROWD * plan->server_cost;
+    if (from > now)
+        sim_pass(from - now);
+}
+
 /* Many locks that nobody else wants are released at once, at best by the end of the thread. */
 static void burst(struct sim_worker *worker)
 {
@@ -591,6 +606,7 @@ static void burst(struct sim_worker *worker)
         count += status == DIBS_OK;
     }
     sim_judge_return(worker, status);
+    wait_for_turn();
     sim_tell("has %d locks, and lets them go", count);
     if (sim_chance(SIM_WORK, 0.3)) {
         sim_judge_call(worker, "dibs_unlock_all", -1);

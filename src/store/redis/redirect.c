@@ -41,18 +41,21 @@ bool dibs__redis_turned_away(const struct dibs__node_hooks *node, struct dibs__r
                              const redisReply *reply)
 {
     struct dibs__redirect said = {.kind = DIBS__REDIRECT_NONE};
+    bool asks = reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "ASK ", 4) == 0;
+    bool is_on_its_way = asks && redirect && redirect->asking;
 
     if (reply->type != REDIS_REPLY_ERROR || !node)
         return false;
     if (strncmp(reply->str, "MOVED ", 6) == 0)
         said.kind = DIBS__REDIRECT_MOVED;
-    else if (strncmp(reply->str, "ASK ", 4) == 0)
-        said.kind = DIBS__REDIRECT_ASK;
-    else if (strncmp(reply->str, "TRYAGAIN", 8) == 0)
+    else if (strncmp(reply->str, "TRYAGAIN", 8) == 0 || is_on_its_way)
         said.kind = DIBS__REDIRECT_AGAIN;
+    else if (asks)
+        said.kind = DIBS__REDIRECT_ASK;
     if (said.kind == DIBS__REDIRECT_MOVED || said.kind == DIBS__REDIRECT_ASK)
-        said.to = read_redirection(node, reply->str, said.kind == DIBS__REDIRECT_ASK);
+        said.to = read_redirection(node, reply->str, asks);
     if (redirect) {
+        redirect->asking = redirect->asking && !is_on_its_way;
         redirect->kind = said.kind;
         redirect->to = said.to;
     }

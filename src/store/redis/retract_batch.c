@@ -80,6 +80,7 @@ static void take_redirect(struct dibs__retract_batch *batch, const struct dibs__
 
     DIBS__REQUIRE(batch->count == 1);
     batch->ends[0] = (struct dibs__retract_end){.ending = DIBS__RETRACT_LATER};
+    entry->asking = redirect->asking;
     if (!redirect->to)
         return;
     batch->ends[0] = (struct dibs__retract_end){.ending = DIBS__RETRACT_ELSEWHERE, .redirect = *redirect};
@@ -90,7 +91,7 @@ static void take_redirect(struct dibs__retract_batch *batch, const struct dibs__
 static void on_retracted(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
     struct dibs__retract_batch *batch = arg;
-    struct dibs__redirect redirect;
+    struct dibs__redirect redirect = {.asking = batch->entries[0]->asking};
 
     (void)error;
     if (reply && dibs__redis_turned_away(batch->node, &redirect, reply))

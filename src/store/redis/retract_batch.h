@@ -19,7 +19,7 @@ struct dibs__retraction {
     int64_t due;                   /* its list's; when to look at it again */
     struct dibs__backoff backoff;  /* its list's */
     bool alone;                    /* its list's or batch's; a batch that it was in was refused */
-    bool asking;                   /* read-only once listed; as of struct dibs__redirect */
+    bool asking;                   /* its list's or batch's; as of struct dibs__redirect */
     unsigned hops;                 /* read-only once listed; from node to node of a cluster */
     bool with_text;                /* its list's or batch's; the server has lost the script */
     char fence[24];                /* read-only once listed; of the grant, as text; "0": not known */

@@ -1,0 +1,115 @@
+/* What a node of a cluster means by turning a command away. */
+#include <string.h>
+
+#include "store/redis/redirect.h"
+#include "support/test.h"
+
+static struct {
+    unsigned calls, slot, port;
+    bool ask;
+    char host[64];
+} named;
+static char there;
+
+static void *note(void *context, bool ask, unsigned slot, const char *host, unsigned port)
+{
+    assert_ptr_equal(context, &named);
+    named.calls++;
+    named.ask = ask;
+    named.slot = slot;
+    named.port = port;
+    snprintf(named.host, sizeof named.host, "%s", host);
+    return &there;
+}
+
+static const struct dibs__node_hooks node = {.context = &named, .redirected = note};
+
+static bool hears(struct dibs__redirect *redirect, int type, const char *text)
+{
+    char copy[80];
+
+    snprintf(copy, sizeof copy, "%s", text);
+    memset(&named, 0, sizeof named);
+    return dibs__redis_turned_away(&node, redirect, &(redisReply){.type = type, .str = copy, .len = strlen(copy)});
+}
+
+static void moved_and_ask_name_the_other_node(void **state)
+{
+    struct dibs__redirect redirect = {.asking = false};
+
+    (void)state;
+    assert_true(hears(&redirect, REDIS_REPLY_ERROR, "MOVED 3999 127.0.0.1:6381"));
+    assert_int_equal(redirect.kind, DIBS__REDIRECT_MOVED);
+    assert_ptr_equal(redirect.to, &there);
+    assert_int_equal(named.slot, 3999);
+    assert_int_equal(named.port, 6381);
+    assert_string_equal(named.host, "127.0.0.1");
+    assert_false(named.ask);
+    assert_true(hears(&redirect, REDIS_REPLY_ERROR, "ASK 17 ::1:7000"));
+    assert_int_equal(redirect.kind, DIBS__REDIRECT_ASK);
+    assert_string_equal(named.host, "::1");
+    assert_true(named.ask);
+}
+
+static void a_host_that_the_node_does_not_know_is_empty(void **state)
+{
+    (void)state;
+    assert_true(hears(NULL, REDIS_REPLY_ERROR, "MOVED 1 :6381"));
+    assert_string_equal(named.host, "");
+    assert_true(hears(NULL, REDIS_REPLY_ERROR, "MOVED 1 ?:6381"));
+    assert_string_equal(named.host, "");
+}
+
+static void an_address_that_is_none_leads_nowhere(void **state)
+{
+    static const char *const texts[] = {"MOVED 16384 h:1", "MOVED 1", "MOVED 1 h", "ASK 1 h:0", "ASK 1 h:65536", "ASK x h:1"};
+    struct dibs__redirect redirect;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        redirect = (struct dibs__redirect){.to = &there};
+        assert_true(hears(&redirect, REDIS_REPLY_ERROR, texts[i]));
+        assert_null(redirect.to);
+        assert_int_equal(named.calls, 0);
+    }
+}
+
+/* A node that is asked for one key alone has not looked for the others: the third node may have none of them. */
+static void a_node_that_asking_led_to_names_no_third(void **state)
+{
+    struct dibs__redirect redirect = {.asking = true};
+
+    (void)state;
+    assert_true(hears(&redirect, REDIS_REPLY_ERROR, "TRYAGAIN the sharers of the lock are at another node"));
+    assert_int_equal(redirect.kind, DIBS__REDIRECT_AGAIN);
+    assert_true(redirect.asking);
+    assert_true(hears(&redirect, REDIS_REPLY_ERROR, "ASK 17 127.0.0.1:7000"));
+    assert_int_equal(redirect.kind, DIBS__REDIRECT_AGAIN);
+    assert_null(redirect.to);
+    assert_false(redirect.asking);
+    assert_int_equal(named.calls, 0);
+}
+
+static void other_replies_turn_nothing_away(void **state)
+{
+    struct dibs__redirect redirect = {.asking = true};
+
+    (void)state;
+    assert_false(hears(&redirect, REDIS_REPLY_ERROR, "CLUSTERDOWN The cluster is down"));
+    assert_int_equal(redirect.kind, DIBS__REDIRECT_NONE);
+    assert_false(hears(&redirect, REDIS_REPLY_STRING, "MOVED 3999 127.0.0.1:6381"));
+    assert_false(dibs__redis_turned_away(NULL, NULL, &(redisReply){.type = REDIS_REPLY_ERROR, .str = "MOVED 1 h:1"}));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(moved_and_ask_name_the_other_node),
+        cmocka_unit_test(a_host_that_the_node_does_not_know_is_empty),
+        cmocka_unit_test(an_address_that_is_none_leads_nowhere),
+        cmocka_unit_test(a_node_that_asking_led_to_names_no_third),
+        cmocka_unit_test(other_replies_turn_nothing_away),
+    };
+
+    return cmocka_run_group_tests_name("redirect", tests, NULL, NULL);
+}
