@@ -401,7 +401,7 @@ static bool is_looked_at(void *arg)
     return server_calls(look->m->to, "asking") > 1 || actor_check(look->reader, look->s->rt, look->m->name) != DIBS_OK;
 }
 
-/* Its process is told that the lock was deleted, and looks at the lease where only the lock has moved to, but no other key. */
+/* Its process is told that the key was deleted, and looks at the lease at the other node, which has no more yet. */
 static void a_sharer_is_not_lost_when_only_the_lock_has_moved(void **state)
 {
     struct scene *s = *state;

@@ -544,7 +544,7 @@ static bool is_well(void)
     return plan->is_calm || plan->is_moved;
 }
 
-/* A node named another one, and the call went there no more, though there was time. A call of no time at all goes there, too. */
+/* A node named another one, and the call did not go there, though it had time, or was a try, which goes there, too. */
 static bool is_led_elsewhere(const struct sim_worker *worker)
 {
     bool is_over = worker->limit > worker->began && worker->limit <= sim_now;

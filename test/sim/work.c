@@ -576,8 +576,8 @@ static void hold(struct sim_worker *worker, int name)
 }
 
 /*
- * Two crowds at once would keep the server busy for longer than a lease, so each goes when the server may have done with the
- * last one. A release takes up to eight commands.
+ * Two crowds at once would keep the server busy for longer than a lease, so each goes when the server may have done
+ * with the last one. A release takes up to eight commands.
  */
 static void wait_for_turn(void)
 {

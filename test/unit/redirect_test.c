@@ -62,7 +62,8 @@ static void a_host_that_the_node_does_not_know_is_empty(void **state)
 
 static void an_address_that_is_none_leads_nowhere(void **state)
 {
-    static const char *const texts[] = {"MOVED 16384 h:1", "MOVED 1", "MOVED 1 h", "ASK 1 h:0", "ASK 1 h:65536", "ASK x h:1"};
+    static const char *const texts[] = {"MOVED 16384 h:1", "MOVED 1",       "MOVED 1 h",
+                                        "ASK 1 h:0",       "ASK 1 h:65536", "ASK x h:1"};
     struct dibs__redirect redirect;
 
     (void)state;

@@ -30,8 +30,8 @@ enum dibs__redirect_kind {
  */
 struct dibs__redirect {
     bool asking; /* another node named this one by ASK, though the slot is not here yet. Set to false with AGAIN where
-                    this one has got the slot meanwhile, and gives it to a third: it was asked for one key alone, and may
-                    have others still */
+                    this one has got the slot meanwhile, and gives it to a third: it was asked for one key alone, and
+                    may have others still */
     enum dibs__redirect_kind kind; /* set where the node turned the operation away; zero before */
     void *to;                      /* set with MOVED and ASK: what `redirected` returned */
     bool in_doubt;                 /* set by a release that failed: the node may have done it. Nothing is retracted */
