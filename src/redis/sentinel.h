@@ -31,7 +31,7 @@ struct dibs__sentinel_config {
     struct dibs__endpoint *master;   /* has the URL; its finder is set; outlives the sentinels' object */
     const char *user, *password;     /* of the sentinels; NULL: none */
     const struct dibs__clock *clock; /* outlives it */
-    uint32_t connect_timeout_ms;     /* a round has its share, and the master the rest */
+    uint32_t connect_timeout_ms;     /* a round has half of it, and the master the rest */
     void (*wake)(void *context);     /* any thread: interest has changed */
     void *context;
 };

@@ -59,10 +59,11 @@ static void fail_round(struct dibs__sentinel *sentinel, int64_t now)
     sentinel_mutex_unlock(&sentinel->mutex);
 }
 
-/* Of the time in which a thread connects: the rest is for the master, or for another round and its. */
+/* All sentinels are asked at the same time, for half of the time in which a thread connects: the rest is for the
+ * master. */
 static uint32_t share_of_time(const struct dibs__sentinel *sentinel)
 {
-    uint32_t ms = sentinel->config.connect_timeout_ms / (uint32_t)(sentinel->hosts.given + 1);
+    uint32_t ms = sentinel->config.connect_timeout_ms / 2;
 
     return ms > 0 ? ms : 1;
 }

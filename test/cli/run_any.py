@@ -4,6 +4,7 @@ no process beside dibs is harmed.
 DIBS_RUNS=300, DIBS_SEED=1: how many runs, and what draws them.
 """
 
+import contextlib
 import os
 import random
 import resource
@@ -35,6 +36,14 @@ COMMANDS = {
 BESIDE = """DIBS_TEST_MARK=$1 sleep 75 &
 DIBS_TEST_MARK=$1 sh -c 'sleep 76 & wait' &
 shift; exec "$@" """
+
+
+def is_command(pid):
+    """Among the holder's children: COMMAND leads a group. What it left leads none, or a session; its number may be any."""
+    try:
+        return os.getpgid(pid) == pid != os.getsid(pid)
+    except ProcessLookupError:
+        return False
 
 
 class Run:
@@ -77,7 +86,7 @@ class Run:
             child("front", "lock-guard")
         child("lock-guard", "dibs-holder")
         if "command" not in self.pids and self.kind == "late":
-            self.pids["command"] = children(self.pids["dibs-holder"])[0]
+            self.pids["command"] = next(filter(is_command, children(self.pids["dibs-holder"])))
         if "command" in self.pids and "dibs-holder" in self.pids:
             below = [pid for pid in descendants(self.pids["dibs-holder"]) if pid != self.pids["command"]]
             if below:
@@ -171,8 +180,9 @@ class Run:
             assert not before or all(alive(pid) and state_of(pid) != "T" for pid in before), f"harmed: {before}"
         finally:
             self.process.stdout.close()
-            for pid in self.strangers():
-                os.kill(pid, signal.SIGKILL)  # they do not end by themselves
+            for pid in self.strangers():  # they do not end by themselves, but one waits for another
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def is_queued(self):
         return any(f":{self.pids['dibs-holder']}:" in field for field in server().ask("HKEYS", "dibs:queue:{lock:taken}"))
@@ -207,10 +217,8 @@ class Run:
     def kill(self, role, number):
         """Unless it has ended: then its number may be that of a process of somebody else."""
         if role in self.pids and has_mark(self.pids[role], f"DIBS_TEST_MARK={self.mark}"):
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pids[role], number)
-            except ProcessLookupError:
-                pass
 
 
 class Worker(threading.Thread):
