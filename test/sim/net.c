@@ -590,7 +590,13 @@ int sim_poll(struct pollfd *fds, nfds_t count, int ms)
             ready += (fds[i].revents = look(&fds[i])) != 0;
         if (ready > 0 || ms == 0 || sim_now >= until)
             return ready;
-        sim_sleep(NULL, count > 0 ? fds : (const struct pollfd *)1, count, until);
+        int64_t early = sim_early();
+        bool is_woken =
+            sim_sleep(NULL, count > 0 ? fds : (const struct pollfd *)1, count, early < until ? early : until);
+        if (!is_woken && early < until) {
+            errno = EINTR;
+            return -1;
+        }
     }
 }
 

@@ -819,6 +819,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     apply_theme(out, theme);
     draw_tasks(out, theme);
     out->has_delifeq = also(out, 30);
+    out->schedule.spurious = hash_of(out, 34) % 3 == 0 ? (double)(1 + hash_of(out, 35) % 20) / 100 : 0;
     if (out->is_voting && (theme == EPISODE || hash_of(out, 13) % 2))
         out->skew_most = 20 * SIM_S;
     if (theme == CROWD || theme == RECALLED || out->is_voting) {
@@ -863,7 +864,7 @@ void sim_plan_cut(struct sim_plan *cut, const struct sim_cut *by)
     if (by->quiet_network)
         cut->network = (struct sim_network){.delay = cut->network.delay, .jitter = cut->network.jitter};
     if (by->quiet_schedule)
-        cut->schedule.stall_chance = 0;
+        cut->schedule.stall_chance = cut->schedule.spurious = 0;
 }
 
 void sim_plan_print(const struct sim_plan *drawn)
@@ -872,11 +873,12 @@ void sim_plan_print(const struct sim_plan *drawn)
 
     printf("seed %llu: %s (%d), %d processes of %d threads, %d names, leases of %u ms, %.1f s; "
            "timeouts %u and %u ms, outage %u ms, spin %u; delay %.2f ms; a change each %.0f points, stalls %.3f up to "
-           "%.1f ms%s\n",
+           "%.1f ms, %.2f spurious%s\n",
            (unsigned long long)drawn->seed, topologies[drawn->topology], drawn->servers, drawn->procs, drawn->threads,
            drawn->names, drawn->lease_ms, (double)drawn->end / SIM_S, drawn->connect_timeout_ms,
            drawn->command_timeout_ms, drawn->outage_ms, drawn->spin_us, (double)drawn->network.delay / SIM_MS,
            drawn->schedule.point_mean, drawn->schedule.stall_chance, (double)drawn->schedule.stall_most / SIM_MS,
+           drawn->schedule.spurious,
            drawn->is_calm      ? "; calm"
            : drawn->loses_data ? "; data is lost"
                                : "");

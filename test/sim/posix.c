@@ -141,11 +141,20 @@ int sim_cond_destroy(unsigned *cond)
     return 0;
 }
 
+/* As the system may have it: a condition variable and a futex may say that the thread was woken though nobody did that.
+ */
+static bool sleep_on(const void *address, int64_t until)
+{
+    int64_t early = sim_early();
+
+    return sim_sleep(address, NULL, 0, early < until ? early : until) || early < until;
+}
+
 static int wait_until(unsigned *cond, struct mutex *mutex, int64_t until)
 {
     ++*cond;
     unlock(mutex);
-    bool woken = sim_sleep(cond, NULL, 0, until);
+    bool woken = sleep_on(cond, until);
     --*cond;
     sim_mutex_lock(mutex);
     return woken ? 0 : ETIMEDOUT;
@@ -184,7 +193,7 @@ static long futex_wait(unsigned *word, unsigned value, const struct timespec *ti
         errno = EAGAIN;
         return -1;
     }
-    bool woken = sim_sleep(word, NULL, 0, timeout ? after(ns_of(timeout)) : SIM_NEVER);
+    bool woken = sleep_on(word, timeout ? after(ns_of(timeout)) : SIM_NEVER);
     errno = ETIMEDOUT;
     return woken ? 0 : -1;
 }

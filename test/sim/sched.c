@@ -15,7 +15,7 @@
 int64_t sim_now;
 struct sim_thread *sim_current;
 long sim_budget;
-struct sim_schedule sim_schedule = {1000, 0, 0};
+struct sim_schedule sim_schedule = {.point_mean = 1000};
 uint64_t sim_hash, sim_switches;
 long sim_clock_reads;
 int sim_telling;
@@ -216,6 +216,13 @@ bool sim_sleep(const void *address, const struct pollfd *fds, size_t fd_count, i
         sim_at(deadline, on_deadline, thread, thread->sleeps);
     back_to_main();
     return !thread->timed_out;
+}
+
+int64_t sim_early(void)
+{
+    if (sim_schedule.spurious == 0 || !sim_chance(SIM_SCHEDULE, sim_schedule.spurious))
+        return SIM_NEVER;
+    return sim_now + sim_between_log(SIM_SCHEDULE, 1000, 5 * SIM_MS);
 }
 
 /* Chooses one of several: the one with the largest priority, which is as good as any. */

@@ -63,6 +63,7 @@ struct sim_schedule {
     double point_mean;   /* how many points lie between two changes of the order, on average */
     double stall_chance; /* that a thread is kept from running at a change */
     int64_t stall_most;  /* ns */
+    double spurious;     /* that a sleep ends soon for no reason */
 };
 extern struct sim_schedule sim_schedule;
 extern struct sim_thread *sim_current; /* NULL: events run, or the judge */
@@ -72,6 +73,7 @@ struct sim_thread *sim_start(struct sim_proc *proc, const char *name, void *(*ru
 
 /* Sleeps until the deadline or a wake. False: the deadline came. */
 bool sim_sleep(const void *address, const struct pollfd *fds, size_t fd_count, int64_t deadline);
+int64_t sim_early(void); /* when a sleep that begins now ends for no reason; mostly SIM_NEVER */
 void sim_wake(struct sim_proc *proc, const void *address, bool all);
 void sim_wake_fd(struct sim_proc *proc, int fd);
 void sim_pass(int64_t ns); /* the calling thread does nothing for so long */
