@@ -364,6 +364,7 @@ static void on_last(void *arg, uint64_t number)
     sim_network =
         (struct sim_network){.delay = plan->network.delay, .jitter = plan->network.jitter, .until = SIM_NEVER};
     sim_schedule.stall_chance = 0;
+    sim_scarce = 0;
     for (struct sim_server *server = sim_servers; server; server = server->next) {
         if (server->stopped_until > sim_now)
             server->stopped_until = sim_now;
@@ -404,6 +405,7 @@ void sim_plan_begin(const struct sim_plan *drawn)
     sim_network = plan->network;
     sim_network.until = plan->last_fault ? plan->last_fault : SIM_NEVER;
     sim_schedule = plan->schedule;
+    sim_scarce = plan->scarce;
     for (int i = 1; i <= plan->servers; i++)
         begin_server(i);
     for (int i = 1; i <= plan->sentinels; i++)

@@ -573,6 +573,8 @@ static bool fits(const struct sim_worker *worker, dibs_status status)
         if (plan->denied)
             return true;
         return sim_has_fault(SIM_FAULT_no_right) || sim_has_fault(SIM_FAULT_oom);
+    case DIBS_NO_MEMORY:
+        return plan->scarce > 0;
     default:
         return false;
     }
@@ -767,7 +769,8 @@ static void look_for_nobodys(int name, int known)
         most = 1500 * SIM_MS + 10 * (plan->network.delay + plan->network.jitter);
     else if (plan->is_calm || plan->is_told)
         most += 300 * SIM_MS;
-    else if ((plan->loses_data || !is_open(token)) && most < (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS)
+    else if ((plan->loses_data || plan->scarce > 0 || !is_open(token)) &&
+             most < (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS)
         most = (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS;
     if (names[name].nobody_since != SIM_NEVER && sim_now - since > most)
         sim_fail("'%s' is left to nobody, since %.3f s: %s", sim_name(name), (double)names[name].nobody_since / SIM_S,

@@ -610,6 +610,8 @@ int sim_getaddrinfo(const char *host, const char *port, const struct addrinfo *h
     } *found = sim_calloc(1, sizeof *found);
 
     (void)hints;
+    if (!found)
+        return EAI_MEMORY;
     found->address.sin_family = AF_INET;
     found->address.sin_port = htons((uint16_t)(port ? atoi(port) : 0));
     if (inet_pton(AF_INET, host, &found->address.sin_addr) != 1) {

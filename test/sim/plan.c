@@ -128,11 +128,12 @@ enum theme {
     EPISODE,
     HELD,
     FULL,
+    SCARCE,
     THEMES
 };
 static const char *const theme_names[] = {"any",   "late",    "turn",    "restarts", "told", "stops",
                                           "crowd", "votes",   "kept",    "founding", "thin", "recalled",
-                                          "moved", "several", "episode", "held",     "full"};
+                                          "moved", "several", "episode", "held",     "full", "scarce"};
 
 /* A run in which nothing goes wrong but that processes do not hear the server, some of them while they keep leases. */
 static bool is_kept_deaf(const struct sim_plan *drawn)
@@ -493,6 +494,13 @@ static void be_stopped(struct sim_plan *drawn)
     }
 }
 
+/* Processes that get no memory now and then, or mostly. */
+static void be_scarce(struct sim_plan *drawn)
+{
+    drawn->scarce = (double)sim_between_log(SIM_FAULTS, 1, 300) / 1000;
+    drawn->end = 3 * SIM_S;
+}
+
 static void apply_theme(struct sim_plan *drawn, enum theme theme)
 {
     static void (*const themes[THEMES])(struct sim_plan *) = {
@@ -500,6 +508,7 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
         [STOPS] = be_stopped,     [CROWD] = be_crowded,   [VOTES] = be_voting,       [KEPT] = be_kept,
         [FOUNDING] = be_founding, [THIN] = be_thin,       [RECALLED] = be_recalled,  [MOVED] = be_moved,
         [SEVERAL] = be_several,   [EPISODE] = be_episode, [HELD] = be_held,          [FULL] = be_full,
+        [SCARCE] = be_scarce,
     };
 
     if (theme == ANY)
@@ -745,6 +754,8 @@ static enum theme draw_theme(const struct sim_plan *drawn, const char *only)
         theme = hash_of(drawn, 32) % 2 || drawn->topology == SIM_QUORUM ? HELD : FULL;
     else if (drawn->topology == SIM_CLUSTER && hash_of(drawn, 8) % 2)
         theme = MOVED;
+    else if (theme == ANY && hash_of(drawn, 36) % 8 == 0)
+        theme = SCARCE;
     for (int i = 0; i < THEMES; i++)
         theme = is_named(only, theme_names[i]) ? (enum theme)i : theme;
     if (theme == CROWD && !only && sim_chance(SIM_FAULTS, 0.85)) /* it takes long */

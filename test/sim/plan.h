@@ -68,6 +68,7 @@ struct sim_plan {
     int64_t hold_least, hold_most, pause_most; /* ns */
     double shared; /* how often a lock is shared; each name has a limit of its own: see sim_limit */
     double fair, fixed, extends, nests, forces, queries, orphans, waits, bursts; /* how often */
+    double scarce;                 /* how often a process gets no memory */
     double odd_leases;             /* how often a lock has another lease than lease_ms */
     int64_t skew_most;             /* of a server's clock, all the time */
     double several;                /* how often several names are locked in one call */

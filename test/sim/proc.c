@@ -139,10 +139,14 @@ static struct sim_memory *own_memory(void)
     return sim_current->proc->memory;
 }
 
+double sim_scarce;
+
 void *sim_malloc(size_t size)
 {
     if (!sim_current)
         return malloc(size);
+    if (sim_scarce > 0 && sim_chance(SIM_SCHEDULE, sim_scarce))
+        return NULL;
     struct sim_memory *memory = own_memory();
     size_t class = class_of(size);
     struct block *block = memory->spare[class];

@@ -82,6 +82,7 @@ struct sim_proc *sim_proc_start(int number);
 void sim_proc_kill(struct sim_proc *proc);           /* also at its end: nothing of it is left */
 size_t sim_proc_blocks(const struct sim_proc *proc); /* of memory, that are allocated */
 
+extern double sim_scarce;                    /* how often there is no memory */
 void *sim_calloc(size_t count, size_t size); /* the running process's */
 void sim_free(void *bytes);
 int sim_poll(struct pollfd *fds, nfds_t count, int ms);

@@ -201,7 +201,13 @@ static dibs_status call_unlock(struct sim_worker *worker, const char *name)
     if (!begins(worker))
         return api->dibs_unlock(worker->runtime, name);
     dibs_status status = api->dibs_unlock_begin(worker->task, name, worker->queue, worker);
-    return status == DIBS_OK ? await_done(worker, DIBS_DONE_UNLOCK) : not_begun(worker, status);
+    if (status == DIBS_OK)
+        return await_done(worker, DIBS_DONE_UNLOCK);
+    not_begun(worker, status);
+    if (status != DIBS_NO_MEMORY)
+        return status;
+    enter(worker); /* it has the lock still */
+    return api->dibs_unlock(worker->runtime, name);
 }
 
 /* Where leases are kept, mostly a name of the process's own. */
@@ -272,7 +278,7 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
     sim_judge_wanted(worker, name);
     worker->wants = worker->asks = -1;
     worker->ends = worker->ends || status == DIBS_CLOSED;
-    if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED)
+    if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED && status != DIBS_NO_MEMORY)
         sim_fail("a lock for a cancelled task returned %s", worker->proc->api->dibs_status_name(status));
     if (worker->freed)
         return false;
@@ -508,7 +514,7 @@ static bool lock_several(struct sim_worker *worker)
     sim_tell("%zu names from '%s' on: %s (%s)", count, texts[0], worker->proc->api->dibs_status_name(status),
              status == DIBS_OK ? "" : worker->proc->api->dibs_last_error());
     worker->ends = worker->ends || status == DIBS_CLOSED;
-    if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED)
+    if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED && status != DIBS_NO_MEMORY)
         sim_fail("locks for a cancelled task returned %s", worker->proc->api->dibs_status_name(status));
     if (worker->freed) {
         worker->several = 0;
@@ -740,7 +746,7 @@ static dibs_runtime *open_runtime(const struct sim_api *api)
         if (status == DIBS_OK)
             return runtime;
         sim_tell("dibs_open: %s", api->dibs_last_error());
-        if (plan->is_calm || status == DIBS_INVALID || status == DIBS_NO_MEMORY)
+        if (plan->is_calm || status == DIBS_INVALID || (status == DIBS_NO_MEMORY && plan->scarce == 0))
             sim_fail("dibs_open: %s", api->dibs_last_error());
         sim_pass(50 * SIM_MS);
     }
@@ -767,8 +773,14 @@ static void begin_takers(struct takers *takers, struct sim_worker *last)
 {
     if (plan->tasks == 0)
         return;
-    if (last->proc->api->dibs_queue_new(&takers->queue) != DIBS_OK || !new_task(last))
-        sim_fail("there is no queue: %s", last->proc->api->dibs_last_error());
+    while (last->proc->api->dibs_queue_new(&takers->queue) != DIBS_OK || !new_task(last)) {
+        if (plan->scarce == 0)
+            sim_fail("there is no queue: %s", last->proc->api->dibs_last_error());
+        if (takers->queue)
+            last->proc->api->dibs_queue_free(takers->queue);
+        takers->queue = NULL;
+        sim_pass(SIM_MS);
+    }
     last->queue = takers->queue;
     last->thread = sim_current;
     takers->going = (int)sim_between(SIM_WORK, 1, 2);
@@ -784,8 +796,9 @@ static void end_takers(struct takers *takers, struct sim_worker *last)
     if (!takers->queue)
         return;
     for (int left = takers->going; left > 0; left--) {
-        if (api->dibs_unlock_begin(last->task, sim_name(0), takers->queue, NULL) != DIBS_OK)
-            sim_fail("an unlock cannot be begun: %s", api->dibs_last_error());
+        while (api->dibs_unlock_begin(last->task, sim_name(0), takers->queue, NULL) != DIBS_OK)
+            if (sim_scarce == 0)
+                sim_fail("an unlock cannot be begun: %s", api->dibs_last_error());
         while (takers->going == left)
             sim_pass(SIM_MS);
     }
@@ -806,8 +819,9 @@ static void close_runtime(struct sim_worker *last)
     sim_judge_wanted(last, 0);
     if (last->queue && !plan->shuts_down && sim_chance(SIM_WORK, 0.5)) {
         last->pending = true;
-        if (api->dibs_lock_begin(last->task, sim_name(0), DIBS_WAIT_FOREVER, NULL, last->queue, last) != DIBS_OK)
-            sim_fail("a lock cannot be begun: %s", api->dibs_last_error());
+        while (api->dibs_lock_begin(last->task, sim_name(0), DIBS_WAIT_FOREVER, NULL, last->queue, last) != DIBS_OK)
+            if (sim_scarce == 0)
+                sim_fail("a lock cannot be begun: %s", api->dibs_last_error());
         if (sim_chance(SIM_WORK, 0.5))
             sim_pass(sim_between_log(SIM_WORK, 1000, 5 * SIM_MS));
     }

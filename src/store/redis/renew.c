@@ -270,6 +270,15 @@ static dibs_status send_call(struct renewal_call *call, bool with_text)
     return sent ? DIBS_OK : DIBS_UNAVAILABLE;
 }
 
+static void note_unsent(struct renewal *renewal, dibs_status status)
+{
+    if (status == DIBS_NO_MEMORY)
+        dibs__error_set(&renewal->failed, DIBS_NO_MEMORY, "no memory for renewing leases");
+    else
+        dibs__error_set(&renewal->failed, DIBS_UNAVAILABLE, "there is no connection to %s",
+                        renewal->store->endpoint.url.shown);
+}
+
 /* A call that can't be sent counts as unanswered. */
 static void begin_call(struct renewal *renewal, size_t first, size_t count)
 {
@@ -287,11 +296,7 @@ static void begin_call(struct renewal *renewal, size_t first, size_t count)
         return;
     renewal->calls--;
     free(call);
-    if (status == DIBS_NO_MEMORY)
-        dibs__error_set(&renewal->failed, DIBS_NO_MEMORY, "no memory for renewing leases");
-    else
-        dibs__error_set(&renewal->failed, DIBS_UNAVAILABLE, "there is no connection to %s",
-                        renewal->store->endpoint.url.shown);
+    note_unsent(renewal, status);
 }
 
 static void end_one(struct renewal *renewal)
@@ -425,11 +430,15 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
     struct renewal *renewal = call->renewal;
     int64_t server_us;
 
-    if (reply && dibs__script_wants_text(reply, renewal->store->background) && send_call(call, true) == DIBS_OK)
+    bool wants_text = reply && dibs__script_wants_text(reply, renewal->store->background);
+    dibs_status sent = wants_text ? send_call(call, true) : DIBS_OK;
+    if (wants_text && sent == DIBS_OK)
         return;
     if (!reply) {
         renewal->failed = *error;
         note_unanswered(call);
+    } else if (wants_text) {
+        note_unsent(renewal, sent);
     } else if (dibs__redis_turned_away(renewal->store->config.node, item_of(call, 0)->redirect, reply)) {
         dibs__error_set(&renewal->failed, DIBS_UNAVAILABLE, "renewing leases: %s answered: %s",
                         renewal->store->endpoint.url.shown, reply->str);
