@@ -516,7 +516,8 @@ DIBS_API_CHECKED dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, 
  * reached; the hold is gone, renewal has stopped, and the runtime goes on deleting the key
  * in the background. DIBS_DENIED, DIBS_STORE_ERROR: as DIBS_UNAVAILABLE, and
  * dibs_last_error() tells why the store refused. DIBS_NO_MEMORY: as DIBS_UNAVAILABLE, for
- * lack of memory or of a descriptor for a new connection. DIBS_INVALID.
+ * lack of memory or of a descriptor for a new connection; where there is no memory to go on
+ * in the background either, the lease ends by itself. DIBS_INVALID.
  */
 DIBS_API dibs_status dibs_unlock(dibs_runtime *rt, const char *name);
 
