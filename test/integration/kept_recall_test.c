@@ -11,6 +11,7 @@
 #include "support/queue.h"
 
 #define RECALL_MS 50 /* so long one try waits for the keeper */
+#define PAUSE_MS 100 /* so long no lease of a name is kept after its first recall */
 
 /* ----------------------------------------------------------------------------- recalls */
 
@@ -121,7 +122,23 @@ static void a_single_try_gets_several_kept_names(void **state)
     dibs_close(other);
 }
 
-/* Twice: the store answers the second ask without a recall. */
+/*
+ * A try that is told so ends before it has waited for all of its time. On a busy machine that may take more than one.
+ * From then on the store answers without a recall.
+ */
+static void try_until_told_of_use(dibs_runtime *rt, const char *name)
+{
+    int64_t limit = now_ms() + LIMIT_MS, took;
+
+    do {
+        int64_t since = now_ms();
+        assert_status(DIBS_BUSY, dibs_trylock(rt, name));
+        took = now_ms() - since;
+        assert_true(took < RECALL_MS + SLACK_MS);
+    } while (took >= RECALL_MS && now_ms() < limit);
+    assert_true(took < RECALL_MS);
+}
+
 static void a_single_try_of_a_lease_in_use_is_busy(void **state)
 {
     fixture *f = *state;
@@ -131,11 +148,8 @@ static void a_single_try_of_a_lease_in_use_is_busy(void **state)
     other = open_runtime(f->server, 0);
     keep(f->rt, "x");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    for (int i = 0; i < 2; i++) {
-        int64_t since = now_ms();
-        assert_status(DIBS_BUSY, dibs_trylock(other, "x"));
-        assert_true(now_ms() - since < RECALL_MS + SLACK_MS);
-    }
+    for (int i = 0; i < 2; i++)
+        try_until_told_of_use(other, "x");
     redisContext *wait_event = wait_event_open(f->server, "dibs:*", true);
     assert_status(DIBS_BUSY, dibs_trylock(other, "x"));
     assert_false(wait_event_heard_anything(wait_event));
@@ -148,25 +162,44 @@ static void a_single_try_of_a_lease_in_use_is_busy(void **state)
     dibs_close(other);
 }
 
+/* Nor is the next lease of this name kept for 100 ms. False: all that took longer. */
+static bool recall_while_in_use(fixture *f, dibs_runtime *other, actor *a, const char *name)
+{
+    keep(f->rt, name);
+    assert_status(DIBS_OK, dibs_lock(f->rt, name));
+    uint64_t kept = stats_of(f->rt).kept;
+    int64_t since = now_ms();
+    actor_begin_lock(a, other, name, DIBS_WAIT_FOREVER);
+    queue_await(f->server, name, 1);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, name));
+    assert_status(DIBS_OK, actor_result(a));
+    assert_status(DIBS_OK, actor_unlock(a, other, name));
+    for (int i = 0; i < IN_A_ROW; i++)
+        lock_and_unlock(f->rt, name);
+    uint64_t kept_then = stats_of(f->rt).kept;
+    if (now_ms() - since >= PAUSE_MS)
+        return false;
+    assert_int_equal(kept_then, kept);
+    return true;
+}
+
 static void a_lease_recalled_while_in_use_is_released(void **state)
 {
+    enum { ROUNDS = 10 }; /* a busy machine may be slow, but not each time */
     fixture *f = *state;
     dibs_runtime *other;
     actor *a = actor_start();
+    char name[16];
+    bool quick = false;
 
     open_keeping(f, KEEP_LONG_MS);
     other = open_runtime(f->server, 0);
-    keep(f->rt, "x");
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    actor_begin_lock(a, other, "x", DIBS_WAIT_FOREVER);
-    queue_await(f->server, "x", 1);
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, actor_result(a));
-    assert_status(DIBS_OK, actor_unlock(a, other, "x"));
-    for (int i = 0; i < IN_A_ROW; i++) /* nor is the next lease of this name kept, for a while */
-        lock_and_unlock(f->rt, "x");
-    assert_int_equal(stats_of(f->rt).kept, 0);
-    keep(f->rt, "x");
+    for (int i = 0; i < ROUNDS && !quick; i++) {
+        snprintf(name, sizeof name, "x%d", i);
+        quick = recall_while_in_use(f, other, a, name);
+    }
+    assert_true(quick);
+    keep(f->rt, name);
     actor_end(a);
     dibs_close(other);
 }
@@ -253,12 +286,17 @@ static bool agent_keeps(void *arg)
     return server_has(((fixture *)((void **)arg)[1])->server, "lock:x");
 }
 
+/* What nobody uses is given back after keep_ms, on a busy machine before this was seen: then once more. */
 static process *start_keeping(fixture *f, unsigned keep_ms)
 {
     process *agent = start_keeper(f, keep_ms);
+    struct keeping k = {.rt = f->rt, .name = "x"};
+    int64_t limit = now_ms() + LIMIT_MS;
 
-    assert_true(wait_until(agent_keeps, (void *[]){agent, f}, LIMIT_MS));
-    await_shown_kept(f->rt, "x");
+    do
+        assert_true(wait_until(agent_keeps, (void *[]){agent, f}, LIMIT_MS));
+    while (!wait_until(shows_kept, &k, keep_ms) && now_ms() < limit);
+    assert_true(now_ms() < limit);
     return agent;
 }
 
