@@ -5,7 +5,11 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-enum { ONCE = 1 }; /* of a few, one may be late because the machine ran something else meanwhile */
+/*
+ * What is late by itself is late nearly always. Because the machine runs something else meanwhile, some are late, and
+ * if so often several in a row.
+ */
+enum { FEW = 2, PART = 4 };
 
 void delays_note(delays *d, int64_t took_ms, int64_t promised_ms)
 {
@@ -20,6 +24,6 @@ void delays_expect_few_late(const delays *d, const char *what)
     print_message("# %s: %zu of %zu late, %" PRId64 " ms at the most\n", what, d->late, d->count, d->worst_ms);
     assert_true(d->count > 0);
 #if !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
-    assert_true(d->late <= ONCE + d->count / 10);
+    assert_true(d->late <= FEW + d->count / PART);
 #endif
 }

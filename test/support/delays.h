@@ -1,4 +1,4 @@
-/* How long calls took: never longer than promised by more than SLACK_MS, and nearly always no longer than promised. */
+/* How long calls took: never longer than promised by more than SLACK_MS, and mostly no longer than promised. */
 #ifndef DIBS_TEST_DELAYS_H
 #define DIBS_TEST_DELAYS_H
 
@@ -14,8 +14,8 @@ typedef struct delays { /* all zero: none yet */
 void delays_note(delays *d, int64_t took_ms, int64_t promised_ms);
 
 /*
- * Prints the delays; there must be some. Unless under a sanitizer, fails the test where more than one and a tenth of
- * them were late.
+ * Prints the delays; there must be some. Unless under a sanitizer, fails the test where more than two and a quarter
+ * of them were late.
  */
 void delays_expect_few_late(const delays *d, const char *what);
 
