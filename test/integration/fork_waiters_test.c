@@ -388,7 +388,8 @@ static void a_fork_while_the_scheduler_writes_loses_no_byte(void **state)
     before = open_sockets();
     f->config.renew_ms = 200;
     f->config.connect_timeout_ms = f->config.command_timeout_ms = LIMIT_MS;
-    fixture_open(f, LONG_LEASE_MS);
+    fixture_open_connected(f, LONG_LEASE_MS); /* a renewal that is due before that fails for want of a connection */
+    uint64_t failed = stats_of(f->rt).renew_failed;
     for (int i = 0; i < LONG_NAMES; i++)
         assert_status(DIBS_OK, dibs_lock(f->rt, long_name(i)));
     await_renewals(f->rt, LONG_NAMES);
@@ -401,7 +402,7 @@ static void a_fork_while_the_scheduler_writes_loses_no_byte(void **state)
     atomic_store(&amid_a_command, false);
     await_renewals(f->rt, (uint64_t)2 * LONG_NAMES);
     stats = stats_of(f->rt);
-    assert_int_equal(stats.lost + stats.renew_failed, 0);
+    assert_int_equal(stats.lost + stats.renew_failed, failed);
     assert_int_equal(stats.reconnects + stats.store_errors, 0);
     for (int i = 0; i < LONG_NAMES; i++)
         assert_status(DIBS_OK, dibs_check(f->rt, long_name(i)));
