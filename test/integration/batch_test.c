@@ -17,7 +17,7 @@
 #define MANY 40000
 #endif
 #define SHORT_LEASE_MS 600
-#define ROUNDS 3
+#define ROUNDS 10
 
 /* ------------------------------------------------------------ a refused batch */
 
