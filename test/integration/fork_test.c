@@ -191,14 +191,27 @@ static bool share_a_long_word(const char *one, const char *other)
     return false;
 }
 
+static int pipes[2]; /* by which the child tells its token */
+
+/* Under a sanitizer the child may have to be killed (run_child): then the next one soon has its locks. */
+static void child_tells_its_token(dibs_runtime *rt)
+{
+    const dibs_lock_options brief = {.lease_ms = SAFE_LEASE_MS};
+    dibs_owner its;
+
+    CHILD_WANTS(DIBS_OK, dibs_lock_with(rt, "child", LIMIT_MS, &brief));
+    CHILD_WANTS(DIBS_OK, dibs_query(rt, "child", &its));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "child"));
+    if (write(pipes[1], its.token, sizeof its.token) != sizeof its.token)
+        _exit(1);
+}
+
 static void a_childs_runtime_has_its_own_id(void **state)
 {
     fixture *f = *state;
     dibs_owner mine;
     dibs_owner again;
     dibs_owner its;
-    int pipes[2];
-    pid_t child;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -206,14 +219,7 @@ static void a_childs_runtime_has_its_own_id(void **state)
     assert_status(DIBS_OK, dibs_query(f->rt, "x", &mine));
     assert_status(DIBS_OK, dibs_query(f->rt, "y", &again));
     assert_int_equal(pipe(pipes), 0);
-    child = fork_child();
-    if (child == 0) {
-        CHILD_WANTS(DIBS_OK, dibs_lock(f->rt, "child"));
-        CHILD_WANTS(DIBS_OK, dibs_query(f->rt, "child", &its));
-        CHILD_WANTS(DIBS_OK, dibs_unlock(f->rt, "child"));
-        _exit(write(pipes[1], its.token, sizeof its.token) == sizeof its.token ? 0 : 1);
-    }
-    assert_int_equal(child_wait(child), 0);
+    run_child(child_tells_its_token, f->rt);
     assert_int_equal(read(pipes[0], its.token, sizeof its.token), sizeof its.token);
     close(pipes[0]);
     close(pipes[1]);
@@ -273,7 +279,7 @@ static void lock_in_a_loop(void *arg)
     }
 }
 
-/* Under a sanitizer the child may have to be killed (run_child): then the next one soon has its locks. */
+/* Short leases as in child_tells_its_token. */
 static void child_cycles(dibs_runtime *rt)
 {
     const dibs_lock_options brief = {.lease_ms = SAFE_LEASE_MS};

@@ -2,12 +2,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/child.h"
 #include "support/cluster.h"
 #include "support/fixture.h"
 #include "support/masters.h"
+#include "support/process.h"
 #include "support/script_server.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -332,25 +333,28 @@ static bool fork_once(const char *name, const dibs_owner *owner, void *arg)
     (void)name;
     (void)owner;
     if (forker->count++ == 0)
-        forker->child = fork();
+        forker->child = fork_child();
     return true;
 }
 
+/* Under the sanitizers a child may hang, and is killed (child.c): then another one is tried. */
 static void a_list_callback_may_fork(void **state)
 {
+    enum { CHILDREN = 4 };
     fixture *f = *state;
-    struct forker forker = {.child = -1};
-    int status;
+    int status = -1;
 
     fixture_open(f, LONG_LEASE_MS);
     set_many(f->server, "a", 200);
-    dibs_status listed = dibs_list(f->rt, NULL, fork_once, &forker);
-    if (forker.child == 0)
-        _exit(listed == DIBS_OK && forker.count == 200 ? 0 : 1);
-    assert_status(DIBS_OK, listed);
-    assert_int_equal(forker.count, 200);
-    assert_true(forker.child > 0);
-    assert_int_equal(waitpid(forker.child, &status, 0), forker.child);
+    for (int i = 0; i < CHILDREN && status == -1; i++) {
+        struct forker forker = {.child = -1};
+        dibs_status listed = dibs_list(f->rt, NULL, fork_once, &forker);
+        if (forker.child == 0)
+            _exit(listed == DIBS_OK && forker.count == 200 ? 0 : 1);
+        assert_status(DIBS_OK, listed);
+        assert_int_equal(forker.count, 200);
+        status = child_wait_for(forker.child, LIMIT_MS / 2);
+    }
     assert_int_equal(status, 0);
     server_do(f->server, "FLUSHALL");
 }
@@ -419,9 +423,12 @@ static void list_reports_an_absent_server(void **state)
     assert_status(DIBS_UNAVAILABLE, dibs_list(f->rt, NULL, note, NULL));
     server_restart(f->server);
     set_many(f->server, "a", 3);
-    while (dibs_list(f->rt, NULL, note, &(struct listed){.count = 0}) == DIBS_UNAVAILABLE)
+    struct listed found = {.count = 0};
+    while (dibs_list(f->rt, NULL, note, &found) == DIBS_UNAVAILABLE) {
         pause_ms(5);
-    assert_int_equal(list(f->rt, NULL)->count, 3);
+        found.count = 0;
+    }
+    assert_int_equal(found.count, 3);
     server_do(f->server, "FLUSHALL");
 }
 
