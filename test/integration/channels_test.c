@@ -198,6 +198,7 @@ static void a_restart_under_load_loses_nothing(void **state)
         server_kill(f->server);
         crowd_end(crowd);
         assert_true(wait_until(is_refused, f->rt, LIMIT_MS));
+        assert_true(wait_until(so_many_downs_came, &(struct downs){&f->events, i}, LIMIT_MS));
         server_restart(f->server);
         assert_true(wait_until(is_locked, f->rt, LIMIT_MS));
         expect_up_at_last(&f->events);
