@@ -28,7 +28,7 @@ static struct scene scene;
 static inline void open_on_cluster(struct scene *s, uint32_t lease_ms)
 {
     s->config.lease_ms = lease_ms;
-    assert_status(DIBS_OK, dibs_open(&s->rt, &s->config));
+    assert_status(DIBS_OK, open_in_time(&s->rt, &s->config));
 }
 
 static inline int setup_with(void **state, const cluster_options *options)

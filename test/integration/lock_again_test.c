@@ -160,6 +160,15 @@ static void expect_larger_fence(cutter *c, dibs_runtime *rt)
     c->fence = fence_of(rt, "x");
 }
 
+/* False: the server did not answer within command_timeout_ms, as may happen on a busy machine; the release goes on. */
+static bool unlock_in_time(cutter *c)
+{
+    dibs_status status = dibs_unlock(c->rt, "x");
+
+    assert_true(status == DIBS_OK || status == DIBS_UNAVAILABLE);
+    return status == DIBS_OK;
+}
+
 static void check_hold(cutter *c)
 {
     dibs_owner owner;
@@ -168,7 +177,7 @@ static void check_hold(cutter *c)
     assert_status(DIBS_OK, dibs_query(c->f->rt, "x", &owner));
     assert_true(owner.held);
     expect_larger_fence(c, c->rt);
-    assert_status(DIBS_OK, dibs_unlock(c->rt, "x"));
+    unlock_in_time(c);
 }
 
 /* Whatever became of the commands: the lock is held, with a larger fence, or soon free, also as seen by others. */
@@ -180,7 +189,9 @@ static void cut_once(cutter *c, script_rule rule)
 
     while (script_server_fired(c->net) == fired) {
         assert_true(now_ms() < limit);
-        pair(c->rt);
+        assert_status(DIBS_OK, dibs_timedlock(c->rt, "x", LIMIT_MS));
+        if (!unlock_in_time(c))
+            continue;
         script_server_add(c->net, rule);
         status = dibs_trylock(c->rt, "x");
         script_server_clear(c->net);

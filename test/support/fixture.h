@@ -31,6 +31,12 @@ int fixture_teardown(void **state);
 /* As fixture_teardown, but locks may be left: for tests whose processes end without a release. */
 int fixture_teardown_expiring(void **state);
 
+/*
+ * dibs_open, again while the store can't be reached: a busy machine may take longer than connect_timeout_ms, which is
+ * short where a test relies on that. The functions below open so.
+ */
+dibs_status open_in_time(dibs_runtime **rt, const dibs_config *config);
+
 /* Opens f->rt with f->config and this lease (0: the default). */
 void fixture_open(fixture *f, uint32_t lease_ms);
 
@@ -39,6 +45,9 @@ void fixture_open(fixture *f, uint32_t lease_ms);
  * scripts.
  */
 void fixture_open_connected(fixture *f, uint32_t lease_ms);
+
+/* Expects that a wait of that time ends because the store can't be reached. */
+void expect_unavailable(dibs_runtime *rt, const char *name, int64_t wait_ms);
 
 /* Another runtime on a server, or on a URL; NULL in config means the defaults. The caller closes it. */
 dibs_runtime *open_runtime(const server *s, uint32_t lease_ms);

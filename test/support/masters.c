@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "support/fixture.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -133,23 +134,10 @@ static bool is_had_at_all(void *arg)
     return false;
 }
 
-/* A busy machine may take longer than connect_timeout_ms, which is short because tests rely on that. */
-static dibs_runtime *open_in_time(const dibs_config *config)
-{
-    int64_t end = now_ms() + LIMIT_MS;
-    dibs_runtime *rt;
-    dibs_status status;
-
-    while ((status = dibs_open(&rt, config)) == DIBS_UNAVAILABLE && now_ms() < end)
-        print_message("dibs_open again: %s\n", dibs_last_error());
-    assert_that(status == DIBS_OK, "%s: %s", dibs_status_name(status), dibs_last_error());
-    return rt;
-}
-
 void masters_open(masters *m, uint32_t lease_ms)
 {
     m->config.lease_ms = lease_ms;
-    m->rt = open_in_time(&m->config);
+    assert_status(DIBS_OK, open_in_time(&m->rt, &m->config));
 }
 
 void masters_open_connected(masters *m, uint32_t lease_ms)
@@ -173,10 +161,12 @@ void masters_lock_at_all(masters *m, const char *name)
 dibs_runtime *masters_open_another(const masters *m, uint32_t lease_ms)
 {
     dibs_config config = m->config;
+    dibs_runtime *rt;
 
     config.lease_ms = lease_ms;
     config.on_event = NULL;
-    return open_in_time(&config);
+    assert_status(DIBS_OK, open_in_time(&rt, &config));
+    return rt;
 }
 
 size_t masters_with_value(const masters *m, const char *name, const char *value)
