@@ -321,6 +321,12 @@ static void examine_reports_a_clock_that_differs(void **state)
     script_server_stop(net);
 }
 
+/* From 20 ms on, which a busy machine may take, the verdict is worse. */
+static bool is_warned_of_the_way(void *rt)
+{
+    return findings_find(findings_of(rt), "round trip", WARN, "a lease may end") != NULL;
+}
+
 static void examine_reports_a_distant_server(void **state)
 {
     fixture *f = *state;
@@ -331,7 +337,7 @@ static void examine_reports_a_distant_server(void **state)
 
     script_server_delay(net, 5);
     expect(hasty, "round trip", BAD, "a lease may end");
-    expect(brisk, "round trip", WARN, "a lease may end");
+    assert_true(wait_until(is_warned_of_the_way, brisk, LIMIT_MS));
     expect(patient, "round trip", OK, " ms");
     dibs_close(hasty);
     dibs_close(brisk);
