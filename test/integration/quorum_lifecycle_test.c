@@ -45,6 +45,16 @@ static void a_lease_is_lost_without_a_majority(void **state)
     masters_await_keys(m, "a", 0);
 }
 
+/* Where the machine is so slow that the holder sets the first key again before the last is deleted, all once more. */
+static bool is_lost_by_deletion(void *arg)
+{
+    masters *m = arg;
+
+    for (size_t i = 0; i < m->majority; i++)
+        server_do(m->servers[i], "DEL lock:a");
+    return events_count(&m->events, DIBS_EVENT_LOST, "a") > 0;
+}
+
 /* A lock that is deleted at a majority is lost, and its keys at the others are retracted. */
 static void a_lock_that_a_majority_forgot_is_lost(void **state)
 {
@@ -53,9 +63,7 @@ static void a_lock_that_a_majority_forgot_is_lost(void **state)
     masters_open_connected(m, SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
     masters_await_keys(m, "a", m->count);
-    for (size_t i = 0; i < m->majority; i++)
-        server_do(m->servers[i], "DEL lock:a");
-    events_await(&m->events, DIBS_EVENT_LOST, "a");
+    assert_true(wait_until(is_lost_by_deletion, m, LIMIT_MS));
     masters_await_keys(m, "a", 0);
     assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
 }
