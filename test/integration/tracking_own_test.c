@@ -334,12 +334,18 @@ static long long child_integer(redisContext *link, const char *command)
     return integer;
 }
 
-/* The child has a connection of its own to the server; nothing of the parent's. */
-static void child_is_told(dibs_runtime *rt, const char *socket_path)
+static const char *child_socket_path; /* written only before the fork */
+
+/*
+ * The child has a connection of its own to the server; nothing of the parent's. Under a sanitizer the child before may
+ * have been killed (run_child), and has left its lock.
+ */
+static void child_is_told(dibs_runtime *rt)
 {
-    redisContext *link = redisConnectUnix(socket_path);
+    redisContext *link = redisConnectUnix(child_socket_path);
 
     in_child(link && !link->err);
+    child_integer(link, "DEL lock:child");
     in_child(stats_of(rt).tracking == 0);
     CHILD_WANTS(DIBS_OK, dibs_lock(rt, "child"));
     in_child(wait_until(is_tracking, rt, LIMIT_MS));
@@ -361,16 +367,17 @@ static void a_child_tracks_by_itself(void **state)
 
     open_tracking(f, LONG_LEASE_MS);
     hold(f, "parent");
+    child_socket_path = f->server->socket_path;
     for (int i = 0; i < 2; i++) {
         dibs_stats before = stats_of(f->rt);
-        pid_t child = fork_child();
-        if (child == 0) {
-            child_is_told(f->rt, f->server->socket_path);
-            _exit(0);
-        }
-        assert_int_equal(child_wait(child), 0);
+        run_child(child_is_told, f->rt);
         await_renewed(f->rt, before.renewed + 1);
-        assert_int_equal(stats_of(f->rt).invalidations, before.invalidations + 1);
+        uint64_t messages = stats_of(f->rt).invalidations - before.invalidations;
+#if defined(TEST_UNDER_ASAN) || defined(TEST_UNDER_TSAN)
+        assert_true(messages >= 1); /* one for each child */
+#else
+        assert_int_equal(messages, 1);
+#endif
         assert_true(server_integer(f->server, "PTTL lock:parent") > 0);
         expect_no_loss(f);
     }
