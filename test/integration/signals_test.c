@@ -75,6 +75,8 @@ static int differs(dibs_status expected, dibs_status actual)
     return expected != actual;
 }
 
+enum { ENOUGH = 1000 }; /* signals; on a busy machine several become one */
+
 /* Makes all calls while this thread gets a signal each millisecond. */
 static int calls_under_signals(dibs_runtime *rt, dibs_runtime *second)
 {
@@ -105,7 +107,8 @@ static void calls_never_fail_with_eintr(void **state)
     atomic_store(&alarms, 0);
     handle(SIGALRM, count_alarm);
     set_timer(1000);
-    wrong += calls_under_signals(f->rt, second);
+    for (int64_t end = now_ms() + LIMIT_MS; atomic_load(&alarms) <= ENOUGH && now_ms() < end;)
+        wrong += calls_under_signals(f->rt, second);
     for (int i = 0; i < 10; i++) {
         dibs_config config = f->config;
 
@@ -121,7 +124,7 @@ static void calls_never_fail_with_eintr(void **state)
     handle(SIGALRM, SIG_DFL);
     dibs_close(second);
     assert_int_equal(wrong, 0);
-    assert_true(atomic_load(&alarms) > 1000); /* of the 2300 or so in that time */
+    assert_true(atomic_load(&alarms) > ENOUGH);
     assert_int_equal(stats_of(f->rt).reconnects, 0);
 }
 
@@ -191,7 +194,7 @@ static void waiting_calls_never_fail_with_eintr(void **state)
     }
     handle(SIGALRM, SIG_DFL);
     assert_int_equal(atomic_load(&wrong), 0);
-    assert_true(atomic_load(&alarms) > 1000);
+    assert_true(atomic_load(&alarms) > ENOUGH);
     assert_true(stats_of(f->rt).granted > 0);
     assert_true(stats_of(f->rt).handed_off > 0);
     assert_int_equal(stats_of(f->rt).reconnects + stats_of(second).reconnects, 0);
