@@ -113,6 +113,27 @@ static void a_waiter_is_told_when_a_foreign_keys_expiry_changes(void **state)
 
 /* -------------------------------------------------------------- while it waits */
 
+/*
+ * For so long the runtime sends hardly anything. Where the machine was slow, what a message or a new connection brings
+ * about comes later: then the time begins once more.
+ */
+static void expect_rest(fixture *f, int64_t ms)
+{
+    enum { TIMES = 5 };
+    uint64_t commands = UINT64_MAX;
+    int64_t took = 0;
+
+    for (int i = 0; i < TIMES && commands > 1 + (uint64_t)took / 2000; i++) {
+        uint64_t before = stats_of(f->rt).store_commands;
+        int64_t since = now_ms();
+        pause_ms(ms);
+        took = now_ms() - since;
+        commands = stats_of(f->rt).store_commands - before;
+    }
+    assert_that(commands <= 1 + (uint64_t)took / 2000, "%lld commands in %lld ms", (long long)commands,
+                (long long)took);
+}
+
 static void a_waiter_for_a_foreign_key_rarely_asks(void **state)
 {
     enum { WAIT_MS = 3000 };
@@ -122,15 +143,8 @@ static void a_waiter_for_a_foreign_key_rarely_asks(void **state)
     take_by_hand(f, "by-hand");
     actor *thread = begin_waiting(f);
     pause_ms(200);
-    for (int i = 0; i < 2; i++) {
-        dibs_stats before = stats_of(f->rt);
-        int64_t since = now_ms();
-        pause_ms(WAIT_MS);
-        int64_t took = now_ms() - since;
-        uint64_t commands = stats_of(f->rt).store_commands - before.store_commands;
-        assert_that(commands <= 1 + (uint64_t)took / 2000, "%lld commands in %lld ms", (long long)commands,
-                    (long long)took);
-    }
+    for (int i = 0; i < 2; i++)
+        expect_rest(f, WAIT_MS);
     assert_true(actor_busy(thread));
     int64_t since = now_ms();
     server_do(f->server, "DEL lock:x");
@@ -455,11 +469,8 @@ static void expect_told_in_spite_of(fixture *f, void (*end)(server *s))
     end(f->server);
     await_tracking_again(f->server, f->rt, calls);
     pause_ms(300);
-    dibs_stats before = stats_of(f->rt);
+    expect_rest(f, 1500);
     int64_t since = now_ms();
-    pause_ms(1500);
-    assert_in_range(stats_of(f->rt).store_commands - before.store_commands, 0, 1 + (now_ms() - since) / 2000);
-    since = now_ms();
     server_do(f->server, "DEL lock:x");
     expect_granted(f, thread, since);
 }
