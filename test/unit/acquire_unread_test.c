@@ -15,13 +15,16 @@
 
 static const dibs_lock_options fair = {.flags = DIBS_FAIR};
 
-/* One ask at a time is begun and not finished. Set while no thread asks, but for `begun` and `finished`. */
+/*
+ * One ask at a time is begun and not finished; meanwhile another thread may finish one that was not begun. Set while no
+ * thread asks, but for `kept`, `begun` and `finished`.
+ */
 static struct {
     const struct dibs__store_ops *real;
     struct dibs__store_ops ops;
     bool keeps;
-    struct dibs__op *kept; /* the ask that was begun */
-    dibs_status status;    /* of that */
+    _Atomic(struct dibs__op *) kept; /* the ask that was begun */
+    dibs_status status;              /* of that; with `error` that of the thread whose ask it is */
     struct dibs__error error;
     atomic_uint begun, finished; /* asks */
     stage *late;                 /* whose clock goes on for long before the next answer is taken; NULL: it does not */
@@ -34,22 +37,22 @@ static void begin(struct dibs__store *store, struct dibs__op *op)
         return;
     atomic_fetch_add(&spy.begun, 1);
     spy.status = spy.real->finish(store, op, &spy.error);
-    spy.kept = op;
+    atomic_store(&spy.kept, op);
 }
 
 static enum dibs__progress progress(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
 {
     (void)store, (void)wait;
-    return op == spy.kept ? DIBS__OP_OVER : DIBS__OP_IMMEDIATE;
+    return op == atomic_load(&spy.kept) ? DIBS__OP_OVER : DIBS__OP_IMMEDIATE;
 }
 
 static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     if (op->kind == DIBS__OP_ASK)
         atomic_fetch_add(&spy.finished, 1);
-    if (op != spy.kept)
+    if (op != atomic_load(&spy.kept))
         return spy.real->finish(store, op, error);
-    spy.kept = NULL;
+    atomic_store(&spy.kept, NULL);
     if (spy.late)
         moved_clock_advance(&spy.late->clock, MS(LONG_MS));
     if (spy.status != DIBS_OK)
