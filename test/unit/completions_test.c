@@ -966,6 +966,11 @@ static void begin_in_callback(const dibs_event *event, void *arg)
         atomic_store(&r->status, (int)dibs_lock_begin(r->task, event->name, FOREVER, NULL, r->queue, r->task));
 }
 
+static bool has_begun(void *arg)
+{
+    return atomic_load(&((struct reaction *)arg)->status) >= 0;
+}
+
 static void on_event_may_begin_calls(void **state)
 {
     stage *s = *state;
@@ -978,6 +983,7 @@ static void on_event_may_begin_calls(void **state)
     r.task = task_of_runtime(s->rt);
     assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "a"));
     expect_done(r.queue, DIBS_DONE_LOCK, DIBS_OK, r.task);
+    assert_true(wait_until(has_begun, &r, LIMIT_MS)); /* the completion may come before the begin has returned */
     assert_int_equal(atomic_load(&r.status), DIBS_OK);
     assert_status(DIBS_OK, task_unlock(r.task, "a", r.queue));
     dibs_task_free(r.task);
