@@ -39,9 +39,13 @@ static void a_release_asks_for_the_next_local_waiter(void **state)
     }
 }
 
+static actor *leaver; /* its time is over in 100 ms */
+
+/* The thread has left when this returns. Where it only was awake, the unlock might still have the turn pass to it. */
 static void pass_100_ms(stage *s)
 {
     moved_clock_advance(&s->clock, MS(100));
+    actor_finish(leaver);
 }
 
 /*
@@ -58,6 +62,7 @@ static void a_grant_to_a_waiter_that_left_is_given_back(void **state)
         actor *stranger = others ? stranger_of(s, 1) : NULL;
         actor *next = waiter(s, 1 + (size_t)others, 100);
         unsigned asked = acquires(s);
+        leaver = next;
         spy.releasing = pass_100_ms;
         assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
         assert_status(DIBS_TIMEOUT, actor_result(next));
