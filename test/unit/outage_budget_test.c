@@ -19,8 +19,8 @@ static void an_outage_is_ridden_out_until_the_store_answers(void **state)
         moved_clock_advance(&s->clock, MS(200));
     }
     assert_that(acquires(s) >= 16, "%u", acquires(s));
+    stage_await_waiting(s, 1); /* else the ask that is under way might be answered */
     faults_acquire(&s->faults, DIBS_OK, 0);
-    stage_await_waiting(s, 1);
     moved_clock_advance(&s->clock, MS(200));
     assert_status(DIBS_OK, actor_result(other));
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
