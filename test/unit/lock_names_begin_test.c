@@ -248,20 +248,25 @@ static int digit(const dibs_completion *done)
     return done->name[0] - 'a';
 }
 
-/* Each name has its loss told, and one that was released has none. */
+/*
+ * Each name has its loss told, and one that was released has none. The leases become short only when the test has seen
+ * what it holds: whether dibs_extend still finds them does not matter.
+ */
 static void the_loss_of_each_of_several_names_is_told(void **state)
 {
-    const dibs_lock_options brief = {.lease_ms = 300, .flags = DIBS_FIXED_LEASE};
+    const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
     struct scene *s = *state;
     uint64_t fences[NAMES];
     unsigned seen = 0;
 
-    assert_status(DIBS_OK, begin(s, 0, &brief));
+    assert_status(DIBS_OK, begin(s, 0, &fixed));
     expect_end(s, DIBS_OK);
     assert_status(DIBS_OK, dibs_task_enter(s->task));
     for (size_t i = 0; i < NAMES; i++)
         fences[names[i][0] - 'a'] = fence_of(s->rt, names[i]);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
+    (void)dibs_extend(s->rt, "a", 20);
+    (void)dibs_extend(s->rt, "c", 20);
     assert_status(DIBS_OK, dibs_task_leave(s->task));
     for (int i = 0; i < NAMES - 1; i++) {
         const dibs_completion done = take(s);
