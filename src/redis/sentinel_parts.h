@@ -80,6 +80,7 @@ size_t dibs__sentinel_poll(struct dibs__sentinel *sentinel, struct pollfd *fds, 
 
 struct dibs__sentinel_vote {
     const struct dibs__sentinel_host *best; /* whose answer counts first; NULL: none names a master */
+    int64_t epoch;                          /* the largest of those that name that master; -1: not known */
     bool sure;                              /* a majority of the sentinels that are known stands behind it */
 };
 

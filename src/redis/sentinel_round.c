@@ -259,20 +259,20 @@ static bool stays(const struct dibs__sentinel *sentinel, const struct dibs__sent
         return true;
     if (vote->sure || told(sentinel) == 0)
         return false;
-    return !is_doubted(sentinel) || is_proved(sentinel) ||
-           (vote->best->epoch >= 0 && vote->best->epoch < sentinel->epoch);
+    return !is_doubted(sentinel) || is_proved(sentinel) || (vote->epoch >= 0 && vote->epoch < sentinel->epoch);
 }
 
 static void believe(struct dibs__sentinel *sentinel, const struct dibs__sentinel_vote *vote)
 {
     bool stayed = stays(sentinel, vote);
+    bool tells_epoch = vote->epoch > sentinel->epoch || (vote->sure && vote->epoch >= 0);
 
     if (!stayed) {
         snprintf(sentinel->host, sizeof sentinel->host, "%s", vote->best->master);
         sentinel->port = vote->best->port;
     }
-    if (is_present(sentinel, vote->best))
-        sentinel->epoch = vote->best->epoch;
+    if (!stayed || (tells_epoch && is_present(sentinel, vote->best))) /* a minority may know an older one */
+        sentinel->epoch = vote->epoch;
     if (!stayed || !is_known(sentinel) || (sentinel->in_round && sentinel->doubting))
         dibs__endpoint_tell(sentinel->master, sentinel->host, sentinel->port);
 }

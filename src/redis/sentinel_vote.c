@@ -66,7 +66,7 @@ static bool is_better(const struct support *a, const struct support *b, bool by_
 struct dibs__sentinel_vote dibs__sentinel_count(const struct dibs__sentinel *sentinel)
 {
     const struct dibs__sentinel_hosts *hosts = &sentinel->hosts;
-    struct dibs__sentinel_vote vote = {NULL, false};
+    struct dibs__sentinel_vote vote = {.epoch = -1};
     struct support most = {0};
     size_t counted = 0;
     bool by_epoch = true;
@@ -82,6 +82,7 @@ struct dibs__sentinel_vote dibs__sentinel_count(const struct dibs__sentinel *sen
         struct support its = support_of(hosts, hosts->hosts[i]);
         if (!vote.best || is_better(&its, &most, by_epoch)) {
             vote.best = hosts->hosts[i];
+            vote.epoch = its.epoch;
             most = its;
         }
     }

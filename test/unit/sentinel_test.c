@@ -545,6 +545,30 @@ static void a_minority_leads_nobody_back_to_a_smaller_epoch(void **state)
     }
 }
 
+/* The first one was left behind when the server was the master before, and another one when it was not. */
+static void the_epoch_of_a_master_is_the_largest_that_was_told(void **state)
+{
+    struct rig *r = *state;
+
+    fake_sentinel_epoch(&r->fakes[0], 1);
+    fake_sentinel_epoch(&r->fakes[1], 3);
+    fake_sentinel_epoch(&r->fakes[2], 3);
+    serve_at(r, 7);
+    lose_one(r, 1);
+    lose_one(r, 2);
+    dibs__endpoint_doubt(&r->master, 1);
+    r->now += MS(1000);
+    await_told(r, 2);
+    fake_sentinel_epoch(&r->fakes[0], 2);
+    fake_sentinel_name(&r->fakes[0], 8);
+    for (uint64_t told = 2; told < 5; told++) {
+        dibs__endpoint_doubt(&r->master, told);
+        r->now += MS(1000);
+        await_told(r, told + 1);
+        assert_true(leads_to(r, 7));
+    }
+}
+
 static void two_names_of_one_sentinel_count_once(void **state)
 {
     static const char id[] = "$40\r\n" FAKE_RUN_ID "\r\n";
@@ -637,6 +661,7 @@ int main(void)
         TEST(votes_count_where_there_are_no_epochs),
         TEST(a_minority_moves_nobody_from_a_master_that_serves),
         TEST(a_minority_leads_nobody_back_to_a_smaller_epoch),
+        TEST(the_epoch_of_a_master_is_the_largest_that_was_told),
         TEST(two_names_of_one_sentinel_count_once),
         TEST(a_waiting_thread_asks_the_sentinels_by_itself),
         TEST(many_threads_ask_the_sentinels_once),
