@@ -75,6 +75,60 @@ static void open_fails_where_no_node_answers(void **state)
     server_stop(alone);
 }
 
+/* ------------------------------------------------------------- a node that has left */
+
+/* It is a cluster of its own, without slots. */
+static void a_first_node_that_has_left_is_passed_over(void **state)
+{
+    struct scene *s = *state;
+    server *left = server_start(&(server_options){.tcp = true, .config = "cluster-enabled yes"});
+    dibs_runtime *rt = NULL;
+    char url[200];
+
+    snprintf(url, sizeof url, "%s://127.0.0.1:%d", scheme_of(s), left->port);
+    assert_status(DIBS_UNAVAILABLE, open_status(url, NULL, &rt));
+    snprintf(url, sizeof url, "%s://127.0.0.1:%d,127.0.0.1:%d", scheme_of(s), left->port, s->c->nodes[1]->port);
+    s->urls[0] = url;
+    open_on_cluster(s, LONG_LEASE_MS);
+    const char *name = new_name(s, s->c->nodes[2]);
+    assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    server_stop(left);
+}
+
+static bool is_locked_at_last(void *arg)
+{
+    return dibs_trylock(arg, "x") == DIBS_OK && dibs_unlock(arg, "x") == DIBS_OK;
+}
+
+/* The first had all slots but one, and gave them to the other before it left. */
+static void a_node_that_leaves_is_not_asked_for_ever(void **state)
+{
+    fake_redis *first = fake_redis_start(true), *other = fake_redis_start(true);
+    char before[200], after[100], url[64];
+    dibs_runtime *rt = NULL;
+
+    (void)state;
+    snprintf(before, sizeof before,
+             "*2\r\n*3\r\n:1\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n"
+             "*3\r\n:0\r\n:0\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n",
+             fake_redis_port(first), fake_redis_port(other));
+    snprintf(after, sizeof after, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n",
+             fake_redis_port(other));
+    fake_redis_answer(first, "CLUSTER SLOTS", before);
+    fake_redis_answer(other, "CLUSTER SLOTS", after);
+    fake_redis_answer(first, "EVAL", "-CLUSTERDOWN Hash slot not served\r\n");
+    fake_redis_answer(first, "EVAL return 1", ":1\r\n");
+    fake_redis_answer(other, "EVAL", ":1\r\n");
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(first));
+    assert_status(DIBS_OK, open_status(url, NULL, &rt));
+    fake_redis_answer(first, "CLUSTER SLOTS", "*0\r\n");
+    assert_that(wait_until(is_locked_at_last, rt, LIMIT_MS), "the other node is not asked");
+    dibs_close(rt);
+    fake_redis_stop(other);
+    fake_redis_stop(first);
+}
+
 /* ------------------------------------------------------------------ a node that hangs */
 
 static void a_node_that_hangs_delays_no_other_nodes_leases(void **state)
@@ -297,6 +351,8 @@ int main(void)
         CASE(one_node_that_answers_is_enough),
         CASE(a_silent_first_node_does_not_fail_open),
         CASE(open_fails_where_no_node_answers),
+        CASE(a_first_node_that_has_left_is_passed_over),
+        CASE(a_node_that_leaves_is_not_asked_for_ever),
         CASE(a_node_that_hangs_delays_no_other_nodes_leases),
         CASE(a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer),
         CASE(nodes_are_not_hammered_for_the_map),

@@ -77,8 +77,11 @@ static void set_owners(struct dibs__cluster *cluster, const unsigned char *owner
 static dibs_status take_map(struct telling *telling, const struct dibs__slot_range *ranges, size_t count)
 {
     struct dibs__cluster *cluster = telling->node->cluster;
-    unsigned char *owners = malloc(DIBS__SLOTS);
+    unsigned char *owners = count > 0 ? malloc(DIBS__SLOTS) : NULL;
 
+    if (count == 0) /* so says a node that has left the cluster */
+        return dibs__error_set(&telling->error, DIBS_UNAVAILABLE, "a node of %s knows nobody who has slots",
+                               cluster->url.shown);
     if (!owners)
         return dibs__error_set(&telling->error, DIBS_NO_MEMORY, "no memory for the slots of a cluster");
     memset(owners, DIBS__NO_NODE, DIBS__SLOTS);
@@ -170,6 +173,21 @@ static bool is_a_node_away(const struct dibs__cluster *cluster)
     return away;
 }
 
+/* Connects to some more nodes, which are asked once that is done. */
+static void open_more(struct dibs__cluster *cluster)
+{
+    unsigned count = atomic_load(&cluster->node_count), opened = 0;
+
+    for (unsigned i = 0; i < count && opened < OPEN_AT_ONCE; i++) {
+        struct dibs__node *node = &cluster->nodes[(cluster->map_turn + i) % count];
+        bool needed = atomic_load(&node->in_map) || node->place < cluster->seeds;
+        if (dibs__node_is_open(node) || !needed || !dibs__node_use(node))
+            continue;
+        dibs__node_unuse(node);
+        opened++;
+    }
+}
+
 static void on_slots_asked(void *context, const struct dibs__slot_range *ranges, size_t count,
                            const struct dibs__error *error)
 {
@@ -183,6 +201,7 @@ static void on_slots_asked(void *context, const struct dibs__slot_range *ranges,
     dibs__node_unuse(node);
     if (telling.error.status != DIBS_OK) {
         atomic_store(&cluster->map_wanted, true);
+        open_more(cluster);
         return;
     }
     cluster->map_due = dibs__after_ms(now, dibs__jitter(DIBS__MAP_MS * 2 / 3, DIBS__MAP_MS * 4 / 3));
@@ -214,21 +233,6 @@ static bool ask_in_turn(struct dibs__cluster *cluster)
             cluster->map_turn = place + 1;
     }
     return asked;
-}
-
-/* Connects to some more nodes, which are asked once that is done. */
-static void open_more(struct dibs__cluster *cluster)
-{
-    unsigned count = atomic_load(&cluster->node_count), opened = 0;
-
-    for (unsigned i = 0; i < count && opened < OPEN_AT_ONCE; i++) {
-        struct dibs__node *node = &cluster->nodes[(cluster->map_turn + i) % count];
-        bool needed = atomic_load(&node->in_map) || node->place < cluster->seeds;
-        if (dibs__node_is_open(node) || !needed || !dibs__node_use(node))
-            continue;
-        dibs__node_unuse(node);
-        opened++;
-    }
 }
 
 int64_t dibs__map_deadline(const struct dibs__cluster *cluster)
