@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "integration/cluster_setup.h"
+#include "support/tracking.h"
 
 #define NAMES 60
 
@@ -145,6 +146,33 @@ static void a_lock_that_is_held_moves_with_its_slot(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
 }
 
+/*
+ * Whether the node tells is found out by a key in the slot of the first lock that was watched there. That slot moves
+ * away, and then the connection breaks that was told.
+ */
+static void a_node_tells_of_changes_though_that_slot_has_moved(void **state)
+{
+    struct scene *s = *state;
+    server *from = s->c->nodes[2];
+    char name[3][32];
+
+    open_on_cluster(s, SAFE_LEASE_MS);
+    for (int i = 0; i < 3; i++)
+        snprintf(name[i], sizeof name[i], "%s", new_name(s, from));
+    assert_status(DIBS_OK, dibs_lock(s->rt, name[0]));
+    await_tracked(from, s->rt, 1);
+    assert_status(DIBS_OK, dibs_lock(s->rt, name[1]));
+    await_tracked(from, s->rt, 2);
+    cluster_move_slot(s->c, slot_of(s, name[0]), other_than(s, from));
+    long long calls = tracking_calls(from), pairs = tracked_pairs(from);
+    kill_tracker(from);
+    await_tracking_again(from, s->rt, calls);
+    assert_status(DIBS_OK, dibs_lock(s->rt, name[2]));
+    await_tracked(from, s->rt, pairs + 1);
+    for (int i = 0; i < 3; i++)
+        assert_status(DIBS_OK, dibs_unlock(s->rt, name[i]));
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -156,6 +184,7 @@ int main(void)
         CASE(a_slot_that_has_moved_is_followed),
         CASE(a_release_asks_for_the_next_waiter_as_well),
         CASE(a_lock_that_is_held_moves_with_its_slot),
+        CASE(a_node_tells_of_changes_though_that_slot_has_moved),
     };
 
     return cmocka_run_group_tests_name("cluster moves", tests, NULL, stop_cluster);

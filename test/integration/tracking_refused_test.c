@@ -409,6 +409,47 @@ static void lost_tracking_messages_cost_time_and_nothing_else(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
+/* ------------------------------------------------------------ a reason that passes */
+
+static bool is_refused_for_lack_of_memory(void *arg)
+{
+    redisReply *reply = server_command(arg, "INFO errorstats");
+    bool found = has_text(reply, "errorstat_OOM");
+
+    freeReplyObject(reply);
+    return found;
+}
+
+struct looks {
+    server *server;
+    long long before;
+};
+
+static bool is_looked_at_again(void *arg)
+{
+    const struct looks *looks = arg;
+
+    return server_calls(looks->server, "mget") > looks->before;
+}
+
+static void it_is_tried_again_once_the_server_has_memory(void **state)
+{
+    fixture *f = *state;
+
+    open_tracking(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    await_tracked(f->server, f->rt, 1);
+    server_do(f->server, "CONFIG SET maxmemory 1");
+    kill_tracker(f->server);
+    assert_that(wait_until(is_refused_for_lack_of_memory, f->server, LIMIT_MS), "the probe's key was not refused");
+    struct looks looks = {f->server, server_calls(f->server, "mget")};
+    server_do(f->server, "CONFIG SET maxmemory 0");
+    assert_that(wait_until(is_looked_at_again, &looks, LIMIT_MS), "it is not tried again");
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_told_of_loss(f, "x", since);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -425,6 +466,7 @@ int main(void)
         TEST(tracking_is_off_behind_a_proxy_that_swallows_all_messages),
         TEST(locks_work_while_tracking_is_probed),
         TEST(lost_tracking_messages_cost_time_and_nothing_else),
+        TEST(it_is_tried_again_once_the_server_has_memory),
     };
 
     return cmocka_run_group_tests_name("tracking_refused", tests, NULL, NULL);

@@ -39,7 +39,7 @@ enum dibs__tracking_state {
     DIBS__TRACKING_IDLE,    /* not tried yet with the pair, or there is none */
     DIBS__TRACKING_PROBING, /* the probe was written; the server has not told of it yet */
     DIBS__TRACKING_ON,
-    DIBS__TRACKING_REFUSED /* it does not work with this pair */
+    DIBS__TRACKING_REFUSED /* it does not work with this pair, for now or for good */
 };
 
 /* A name that a foreign client has, and whose key must be read. */
@@ -57,7 +57,9 @@ struct dibs__tracking {
     unsigned unanswered;                                        /* of the commands that begin to track */
     bool enabled;                                               /* the first of them was accepted: the server tracks */
     bool refused;                                               /* one of them was not */
-    int64_t until;                                              /* when the server must have told of the probe */
+    bool for_now;                                               /* what was refused may be granted later */
+    int64_t until;                                              /* when the server must have told of the probe; refused:
+                                                                   when it is tried again */
     uint64_t last;                                              /* of the trackings that were on */
     atomic_uint_fast64_t on;                                    /* atomic; which tracking is on; 0: none is */
     atomic_bool heard;                                          /* atomic; the server has told of the probe */
@@ -392,6 +394,9 @@ void dibs__tracking_free(struct dibs__redis_store *store);
 /* The scheduler's part. To attend: behind the subscriber and the background connection. */
 int64_t dibs__tracking_deadline(const struct dibs__tracking *tracking);
 void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now);
+
+/* Any thread: a name that is watched, or would be; it gives the probe its key, where that lacks one. */
+void dibs__tracking_offer(struct dibs__redis_store *store, const char *name);
 
 /* Any thread: the server told that the key was changed; NULL: that all may have been. context: the store. */
 void dibs__tracking_changed(void *context, const char *key, size_t size);

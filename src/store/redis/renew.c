@@ -468,6 +468,8 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
         batch->items[i].sent = false;
     }
     batch->proof = dibs__now(store->config.clock);
+    if (batch->count > 0)
+        dibs__tracking_offer(store, batch->items[0].name);
     if (!renewal) {
         dibs__error_set(&error, DIBS_NO_MEMORY, "no memory for renewing leases");
         batch->done(batch, &error);

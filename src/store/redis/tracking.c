@@ -8,7 +8,9 @@
  * Tracking belongs to a pair of a connection and a subscription. For each new
  * pair one key is written, over the background connection, to see whether the
  * server tells of it: a proxy may swallow the messages. Where it does not work,
- * it is not tried again with that pair.
+ * it is not tried again with that pair, unless the server refused it for a reason
+ * that may pass, as while it is out of memory, or because the slot of that key has
+ * moved to another node.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +23,7 @@
 
 #define PROBE_MS "100"      /* for so long the probe's key lives */
 #define PROBE_LIMIT_MS 5000 /* so long the server has to tell of the probe: nothing waits for that */
+#define AGAIN_MS 5000       /* after a refusal that may pass */
 
 /* ---------------------------------------------------------------- sending */
 
@@ -47,20 +50,48 @@ static bool send_command(struct dibs__redis_store *store, const char *const *com
 
 /* --------------------------------------------------------------- the probe */
 
+/* Another name, which is still at this node, must give the probe its key. */
+static void forget_probe(struct dibs__redis_store *store)
+{
+    dibs__redis_mutex_lock(&store->mutex);
+    store->tracking.probe.size = 0;
+    dibs__redis_mutex_unlock(&store->mutex);
+}
+
+static bool lacks_probe(struct dibs__redis_store *store)
+{
+    dibs__redis_mutex_lock(&store->mutex);
+    bool lacks = store->tracking.probe.size == 0;
+    dibs__redis_mutex_unlock(&store->mutex);
+    return lacks;
+}
+
+/* Whether the server may do later what it refuses now. */
+static bool may_pass(const redisReply *refusal)
+{
+    return !dibs__reply_is_error(refusal, "ERR") && dibs__reply_status(refusal->str) != DIBS_DENIED;
+}
+
 static void on_probed(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
-    struct dibs__tracking *tracking = arg;
+    struct dibs__redis_store *store = arg;
+    struct dibs__tracking *tracking = &store->tracking;
 
     (void)error;
     tracking->unanswered--;
     tracking->refused = tracking->refused || !reply || reply->type == REDIS_REPLY_ERROR;
+    if (!reply || reply->type != REDIS_REPLY_ERROR)
+        return;
+    tracking->for_now = tracking->for_now && may_pass(reply);
+    if (dibs__redis_turned_away(store->config.node, NULL, reply))
+        forget_probe(store);
 }
 
 static void on_enabled(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
-    struct dibs__tracking *tracking = arg;
+    struct dibs__redis_store *store = arg;
 
-    tracking->enabled = reply && reply->type != REDIS_REPLY_ERROR;
+    store->tracking.enabled = reply && reply->type != REDIS_REPLY_ERROR;
     on_probed(arg, reply, error);
 }
 
@@ -86,12 +117,13 @@ static void begin(struct dibs__redis_store *store, int64_t client, int64_t now)
     };
     tracking->state = DIBS__TRACKING_PROBING;
     tracking->until = dibs__after_ms(now, PROBE_LIMIT_MS);
-    tracking->enabled = tracking->refused = false;
+    tracking->refused = false;
+    tracking->for_now = true;
     atomic_store(&tracking->heard, false);
     atomic_store(&tracking->flushed, false);
     for (size_t i = 0; i < sizeof commands / sizeof *commands && !tracking->refused; i++) {
         tracking->unanswered++;
-        if (!send_command(store, commands[i], i == 0 ? on_enabled : on_probed, tracking)) {
+        if (!send_command(store, commands[i], i == 0 ? on_enabled : on_probed, store)) {
             tracking->unanswered--;
             tracking->refused = true;
         }
@@ -128,21 +160,32 @@ static void stop(struct dibs__redis_store *store)
 }
 
 /* Where the server tracks already, it must stop: nobody would hear what it tells, or rely on it. */
-static void refuse(struct dibs__redis_store *store)
+static void refuse(struct dibs__redis_store *store, int64_t again_at)
 {
     static const char *const off[] = {"CLIENT", "TRACKING", "OFF", NULL};
 
     if (store->tracking.enabled)
         send_command(store, off, NULL, NULL);
     store->tracking.state = DIBS__TRACKING_REFUSED;
+    store->tracking.until = again_at;
+}
+
+/* When what was refused is tried again. Where another key is needed: as soon as a name gives one. */
+static int64_t again_at(struct dibs__redis_store *store, int64_t now)
+{
+    if (!store->tracking.for_now)
+        return DIBS__NEVER;
+    return lacks_probe(store) ? now : dibs__after_ms(now, AGAIN_MS);
 }
 
 static void see_to_probe(struct dibs__redis_store *store, int64_t now)
 {
     struct dibs__tracking *tracking = &store->tracking;
 
-    if ((tracking->refused && tracking->unanswered == 0) || now >= tracking->until)
-        refuse(store);
+    if (tracking->refused && tracking->unanswered == 0)
+        refuse(store, again_at(store, now));
+    else if (now >= tracking->until)
+        refuse(store, DIBS__NEVER);
     else if (tracking->unanswered == 0 && atomic_load(&tracking->heard))
         turn_on(store);
 }
@@ -211,6 +254,12 @@ static bool choose_probe(struct dibs__redis_store *store, const char *name)
     return has;
 }
 
+void dibs__tracking_offer(struct dibs__redis_store *store, const char *name)
+{
+    if (atomic_load(&store->tracking.wanted) && lacks_probe(store) && choose_probe(store, name))
+        store->config.listener.wake(store->config.listener.context);
+}
+
 /* The scheduler reads the name, or, where tracking was not wanted yet, takes it for the probe. */
 uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, uint64_t since)
 {
@@ -220,8 +269,10 @@ uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, 
 
     if (on > 0 && on == since)
         return on;
-    if (on == 0 && atomic_load(&tracking->wanted))
+    if (on == 0 && atomic_load(&tracking->wanted)) {
+        dibs__tracking_offer(store, name);
         return 0;
+    }
     struct dibs__foreign *foreign = malloc(sizeof *foreign + strlen(name) + 1);
     if (!foreign)
         return 0;
@@ -441,7 +492,9 @@ void dibs__tracking_changed(void *context, const char *key, size_t size)
 
 int64_t dibs__tracking_deadline(const struct dibs__tracking *tracking)
 {
-    return tracking->state == DIBS__TRACKING_PROBING ? tracking->until : DIBS__NEVER;
+    bool waits = tracking->state == DIBS__TRACKING_PROBING || tracking->state == DIBS__TRACKING_REFUSED;
+
+    return waits ? tracking->until : DIBS__NEVER;
 }
 
 /* The server may have told of all keys in the place of the probe's: another probe is needed. */
@@ -458,6 +511,8 @@ void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now)
     uint64_t subscription;
     int64_t client = 0;
 
+    if (tracking->state == DIBS__TRACKING_REFUSED && now >= tracking->until)
+        tracking->state = DIBS__TRACKING_IDLE;
     if (!atomic_load(&tracking->wanted) || !choose_probe(store, NULL))
         return;
     bool hears = dibs__subscriber_hear_changes(store->subscriber, &subscription, &client);
@@ -470,10 +525,11 @@ void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now)
     if (tracking->state == DIBS__TRACKING_IDLE && hears && stands && tracking->unanswered == 0) {
         tracking->link = view.serial;
         tracking->subscription = subscription;
+        tracking->enabled = false;
         if (view.tracks_keys)
             begin(store, client, now);
         else
-            tracking->state = DIBS__TRACKING_REFUSED;
+            refuse(store, DIBS__NEVER);
     }
     if (tracking->state == DIBS__TRACKING_PROBING)
         see_to_probe(store, now);
