@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "redis/scripts.h"
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
@@ -227,6 +228,24 @@ static void a_sharer_of_a_snapshot_stays_no_longer_than_its_lease(void **state)
     end_scene(&s);
 }
 
+/* The server kept the last fence, and lost who shared the lock. */
+static void the_newest_sharer_is_shown_though_it_has_the_last_fence(void **state)
+{
+    fixture *f = *state;
+    const char *token = "dibs:t~0";
+
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "SET dibs:fence:{lock:x} 100");
+    redisReply *reply = server_command(f->server, "EVAL %s 2 lock:x dibs:fence:{lock:x} %s 600000 100 %s 0",
+                                       dibs__script_text(DIBS__SCRIPT_renew), token, "");
+    assert_int_equal(reply->element[0]->integer, 2);
+    freeReplyObject(reply);
+    dibs_owner owner = owner_of(f->rt);
+    assert_int_equal(owner.sharers, 1);
+    assert_string_equal(owner.token, token);
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", token));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -236,6 +255,7 @@ int main(void)
         TEST(sharers_take_the_place_of_an_owner_of_a_snapshot),
         TEST(a_writer_takes_the_place_of_sharers_of_a_snapshot),
         TEST(a_sharer_of_a_snapshot_stays_no_longer_than_its_lease),
+        TEST(the_newest_sharer_is_shown_though_it_has_the_last_fence),
     };
 
     return cmocka_run_group_tests_name("shared_restart", tests, NULL, NULL);

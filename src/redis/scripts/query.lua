@@ -20,12 +20,13 @@ if owner == 'dibs:shared' then
     size = size - 2
   end
   sharers = math.max(0, size / 2 - 1)
-  -- Behind all others is the newest that there ever was; before that, from the newest on, those who are there.
+  -- Behind all others is the newest that there ever was; before that, from the newest on, those who are there. `<` is among
+  -- them where nothing tells that the last fence was a sharer's.
   local at = -2
   while sharers > 0 and not newest do
     local found = call('ZRANGE', S, at, at, 'WITHSCORES')
     newest, fence, at = string.sub(found[1], 2), found[2], at - 1
-    newest = not dead[newest] and newest
+    newest = newest ~= '' and not dead[newest] and newest
   end
   if size > 0 and sharers == 0 then
     owner = false
