@@ -6,9 +6,12 @@
 
 #include "base/once.h"
 #include "base/require.h"
+#include "redis/slot.h"
 
-#define ELEMENTS_MAX 4096 /* for an array that claims more, hiredis would allocate them all at once */
-#define SHORT 4           /* elements of an array that fits into a block */
+/* For an array that claims more, hiredis would allocate them all at once. In CLUSTER SLOTS each slot may be a range of
+ * its own. */
+#define ELEMENTS_MAX DIBS__SLOTS
+#define SHORT 4 /* elements of an array that fits into a block */
 
 #if HIREDIS_MAJOR >= 1
 typedef size_t element_count;

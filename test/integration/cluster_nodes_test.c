@@ -75,6 +75,31 @@ static void open_fails_where_no_node_answers(void **state)
     server_stop(alone);
 }
 
+/* Each slot is a range of its own. */
+static void a_map_in_as_many_pieces_as_there_are_slots_is_read(void **state)
+{
+    enum { SLOTS = 16384, RANGE = 64 };
+    fake_redis *node = fake_redis_start(true);
+    char *slots = malloc(SLOTS * RANGE + RANGE), url[64], *end = slots;
+    const dibs_config patient = {.connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS};
+    dibs_runtime *rt = NULL;
+
+    (void)state;
+    assert_non_null(slots);
+    end += sprintf(end, "*%d\r\n", SLOTS);
+    for (int i = 0; i < SLOTS; i++)
+        end += sprintf(end, "*3\r\n:%d\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", i, i, fake_redis_port(node));
+    fake_redis_answer(node, "CLUSTER SLOTS", slots);
+    fake_redis_answer(node, "EVAL", ":1\r\n");
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(node));
+    assert_status(DIBS_OK, open_status(url, &patient, &rt));
+    assert_status(DIBS_OK, dibs_trylock(rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    dibs_close(rt);
+    fake_redis_stop(node);
+    free(slots);
+}
+
 /* ------------------------------------------------------------- a node that has left */
 
 /* It is a cluster of its own, without slots. */
@@ -351,6 +376,7 @@ int main(void)
         CASE(one_node_that_answers_is_enough),
         CASE(a_silent_first_node_does_not_fail_open),
         CASE(open_fails_where_no_node_answers),
+        CASE(a_map_in_as_many_pieces_as_there_are_slots_is_read),
         CASE(a_first_node_that_has_left_is_passed_over),
         CASE(a_node_that_leaves_is_not_asked_for_ever),
         CASE(a_node_that_hangs_delays_no_other_nodes_leases),

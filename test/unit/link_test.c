@@ -108,7 +108,7 @@ static void a_huge_array_is_not_allocated(void **state)
     struct rig *r = *state;
 
     expect_no_reply(r, "TIME", "*1000000000\r\n");
-    expect_no_reply(r, "TIME", "*4097\r\n");
+    expect_no_reply(r, "TIME", "*16385\r\n");
 }
 
 static void a_server_of_another_kind_is_reported(void **state)
