@@ -6,11 +6,14 @@ set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/server.sh"
 
-# Eight threads raise a counter by turns, with two runtimes. With an argument half of them hold another lock, which is a race.
+# Eight threads raise a counter by turns, with two runtimes. With an argument half of them hold another lock, which is a race,
+# and a thread does so only when another is inside as well: what one did before the other came in the library may have ordered.
 cat >"$tmp/counter.c" <<'END_OF_C'
 #include <dibs.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 enum { THREADS = 8, ROUNDS = 300 };
 
@@ -21,16 +24,33 @@ static struct part {
 } parts[THREADS];
 
 static int count;
+static bool meets; /* written before the threads start */
+
+/* Both relaxed: they must not order what the locks leave unordered. */
 static atomic_bool failed;
+static atomic_int inside;
+
+static void enter(void)
+{
+    atomic_fetch_add_explicit(&inside, 1, memory_order_relaxed);
+    for (int i = 0; meets && i < 100000 && atomic_load_explicit(&inside, memory_order_relaxed) < 2; i++)
+        sched_yield();
+}
 
 static void *raise(void *arg)
 {
     const struct part *part = arg;
 
-    for (int i = 0; i < ROUNDS && !failed; i++) {
-        failed = failed || dibs_lock(part->rt, part->name) != DIBS_OK;
+    for (int i = 0; i < ROUNDS; i++) {
+        bool good = dibs_lock(part->rt, part->name) == DIBS_OK;
+        enter();
         count++;
-        failed = failed || dibs_unlock(part->rt, part->name) != DIBS_OK;
+        atomic_fetch_sub_explicit(&inside, 1, memory_order_relaxed);
+        good = good && dibs_unlock(part->rt, part->name) == DIBS_OK;
+        if (!good) {
+            atomic_store_explicit(&failed, true, memory_order_relaxed);
+            break;
+        }
     }
     return NULL;
 }
@@ -42,6 +62,7 @@ int main(int argc, char **argv)
     (void)argv;
     if (dibs_open(&rt[0], NULL) != DIBS_OK || dibs_open(&rt[1], NULL) != DIBS_OK)
         return 2;
+    meets = argc > 1;
     for (int i = 0; i < THREADS; i++) {
         parts[i].rt = rt[i % 2];
         parts[i].name = argc > 1 && i % 4 < 2 ? "another" : "counter";
