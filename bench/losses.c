@@ -7,7 +7,8 @@
  *   dibs_lock     from before a foreign holder's DEL until the waiting dibs_lock returns
  *
  * In each round 100 locks are held, each for more than 50 ms, and taken away one by one; FLUSHDB, FLUSHALL and eviction
- * take all at once. Where a lock was not lost within a second, the program fails.
+ * take all at once. Where a loss is not known within five seconds, the program fails: no message told of it, and the
+ * next renewal would after ten.
  */
 #include <dibs.h>
 
@@ -25,7 +26,7 @@
 #include "support/rounds.h"
 #include "support/target.h"
 
-enum { LOCKS = 100, ROUNDS = 10, AGE_MS = 60, KNOWN_MS = 1000, LEASE_MS = 30000, LOOK_US = 50 };
+enum { LOCKS = 100, ROUNDS = 10, AGE_MS = 60, KNOWN_MS = 5000, LEASE_MS = 30000, LOOK_US = 50 };
 
 enum figure_number { EVENT, EVENT_P99, CHECK, CHECK_P99, LOSSES, FIGURES };
 
