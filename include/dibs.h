@@ -81,7 +81,7 @@
  * If the library is built with optimization, a stack of 16 KiB (PTHREAD_STACK_MIN) is
  * enough for every call: a call takes 7 KiB at most, and the rest is for the C library and
  * the caller. Resolving a host name (not a numeric address) needs more, because of
- * getaddrinfo(3): a thread that calls dibs_open, or any function that may connect anew,
+ * getaddrinfo(3): a thread that calls dibs_open, or any function that may reconnect,
  * then needs 64 KiB. With TLS every thread that calls needs that much, because of OpenSSL.
  */
 #ifndef DIBS_H
@@ -187,8 +187,8 @@ typedef struct dibs_event {
 typedef void dibs_event_fn(const dibs_event *event, void *arg);
 
 /*
- * A configuration of zeros is a good one: zero or NULL in a field stands for its default,
- * which the field's comment names first. dibs_open copies what it needs.
+ * Zero-initialised, it selects every default: zero or NULL in a field stands for the default
+ * that the field's comment names first. dibs_open copies what it needs.
  */
 typedef struct dibs_config {
     const char *const *urls;       /* the words of $DIBS_URL; without it redis://127.0.0.1:6379 */

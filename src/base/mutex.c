@@ -34,7 +34,7 @@ void dibs__mutex_unlock(struct dibs__mutex *mutex)
     pthread_mutex_unlock(&mutex->native);
 }
 
-static void let_go(struct dibs__mutex *mutex)
+static void mark_free(struct dibs__mutex *mutex)
 {
     DIBS__REQUIRE(dibs__mutex_is_mine(mutex));
     set_owner(mutex, 0);
@@ -45,7 +45,7 @@ static void take_again(struct dibs__mutex *mutex)
     set_owner(mutex, pthread_self());
 }
 #else
-static void let_go(struct dibs__mutex *mutex)
+static void mark_free(struct dibs__mutex *mutex)
 {
     (void)mutex;
 }
@@ -71,7 +71,7 @@ void dibs__mutex_destroy(struct dibs__mutex *mutex)
 
 int dibs__mutex_wait(struct dibs__mutex *mutex, pthread_cond_t *cond)
 {
-    let_go(mutex);
+    mark_free(mutex);
     int error = pthread_cond_wait(cond, &mutex->native);
     take_again(mutex);
     return error;
@@ -119,7 +119,7 @@ static int timed_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t ns)
 
 int dibs__mutex_wait_for(struct dibs__mutex *mutex, pthread_cond_t *cond, int64_t ns)
 {
-    let_go(mutex);
+    mark_free(mutex);
     int error = timed_wait(cond, &mutex->native, ns);
     take_again(mutex);
     return error;

@@ -100,7 +100,7 @@ bool dibs__spin_goes_on(struct dibs__spinning *wait, const struct dibs__clock *c
     if (now < wait->end)
         return true;
     wait->polls = false;
-    wait->in_vain = true;
+    wait->gave_up = true;
     leave();
     return false;
 }
@@ -137,7 +137,7 @@ void dibs__spin_end(struct dibs__spinning *wait, bool came, const struct dibs__c
     if (!spin || !came)
         return;
     int64_t took = least(dibs__now(clock) - wait->began, spin->most);
-    if (wait->in_vain)
+    if (wait->gave_up)
         pay(spin, -spin->most);
     else if (wait->polls)
         pay(spin, atomic_load_explicit(&spin->asleep, memory_order_relaxed) - took);

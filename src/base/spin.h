@@ -35,7 +35,7 @@ struct dibs__spinning {
     int64_t yield; /* when the thread yields; DIBS__NEVER: it has */
     int64_t end;   /* when it gives up polling; the time of the yield does not count */
     bool polls;
-    bool in_vain; /* it has given up polling */
+    bool gave_up; /* it has given up polling */
 };
 
 /*

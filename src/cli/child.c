@@ -76,7 +76,7 @@ pid_t child_start(char *const *command, const struct run_terminal *terminal)
     return error ? -1 : child;
 }
 
-void child_let_go_of_files(bool keep_output)
+void child_close_files(bool keep_output)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 

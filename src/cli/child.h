@@ -20,7 +20,7 @@ pid_t child_start(char *const *command, const struct run_terminal *terminal);
  * In a process that waits for COMMAND: standard input and output are let go, so that who reads what COMMAND writes, or
  * writes what COMMAND reads, sees at once that COMMAND has closed its own.
  */
-void child_let_go_of_files(bool keep_output);
+void child_close_files(bool keep_output);
 
 /* The exit status for a program that could not be run, as env(1) has it. */
 int child_refused_status(int error);

@@ -106,7 +106,7 @@ static void on_held(struct front *front, const struct run_message *message)
 static void on_started(struct front *front, const struct run_message *message)
 {
     front->group = message->number;
-    child_let_go_of_files(front->plan->on_lost != NULL);
+    child_close_files(front->plan->on_lost != NULL);
     beat(front, cli_now_ms());
 }
 

@@ -31,7 +31,7 @@ _Noreturn void run_guard(pid_t holder)
     int status;
 
     arguments_overwrite("lock-guard");
-    child_let_go_of_files(false);
+    child_close_files(false);
     status = status_of(holder);
     if (WIFEXITED(status))
         _exit(WEXITSTATUS(status));

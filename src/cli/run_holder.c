@@ -415,7 +415,7 @@ static bool start_command(struct holder *holder, int *status)
     holder->child = child_start(command, lend ? holder->terminal : NULL);
     if (holder->child > 0) {
         cli_note("%s started, process %d", command[0], (int)holder->child);
-        child_let_go_of_files(false);
+        child_close_files(false);
         run_wire_send(holder->wire, RUN_STARTED, holder->child, 0, NULL);
         return true;
     }

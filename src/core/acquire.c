@@ -226,7 +226,7 @@ static int64_t wait_for_release(struct dibs__acquire *acquire)
         change_waiting(acquire, 1);
     }
     acquire->waited = true;
-    dibs__outage_budget_heard(&acquire->budget);
+    dibs__outage_budget_note_reply(&acquire->budget);
     int64_t pause_ms = is_told(acquire) ? answer->told_ms : answer->again_ms;
     if (answer->why == DIBS__WHY_KEPT && acquire->wish.wait_ms == 0 && pause_ms >= acquire->recall.first_ms)
         pause_ms = dibs__backoff_next(&acquire->recall, pause_ms);

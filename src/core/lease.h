@@ -76,7 +76,7 @@ struct dibs__extending {
     struct dibs__extension extension;
     uint32_t pending_extension_ms; /* an extension that may still arrive would cut the lease to this length; 0: there is
                         none */
-    struct dibs__cut_store_state cut; /* the store's own */
+    struct dibs__extension_store_state pending_extension; /* the store's own */
 };
 
 /* What keeps a lease alive after its grant (renewal_state.h, renewal.h). */

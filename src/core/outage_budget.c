@@ -14,7 +14,8 @@ void dibs__outage_budget_begin(struct dibs__outage_budget *budget, uint32_t outa
 
 int64_t dibs__outage_budget_until(const struct dibs__outage_budget *budget)
 {
-    return dibs__after_ms(budget->heard_at > budget->from ? budget->heard_at : budget->from, budget->outage_ms);
+    return dibs__after_ms(budget->last_reply_at > budget->from ? budget->last_reply_at : budget->from,
+                          budget->outage_ms);
 }
 
 void dibs__outage_budget_renew(struct dibs__outage_budget *budget, int64_t now)
@@ -22,7 +23,7 @@ void dibs__outage_budget_renew(struct dibs__outage_budget *budget, int64_t now)
     budget->from = now;
 }
 
-void dibs__outage_budget_heard(struct dibs__outage_budget *budget)
+void dibs__outage_budget_note_reply(struct dibs__outage_budget *budget)
 {
     budget->in_outage = false;
     dibs__backoff_reset(&budget->backoff);
@@ -53,7 +54,7 @@ bool dibs__outage_budget_is_over(struct dibs__outage_budget *budget, const struc
     bool too_few_replicas = answer->why == DIBS__WHY_TOO_FEW_REPLICAS;
 
     DIBS__REQUIRE(error->status != DIBS_OK);
-    budget->heard_at = answer->heard_at;
+    budget->last_reply_at = answer->last_reply_at;
     if (too_few_replicas) {
         budget->too_few_replicas_at = now;
         if (budget->too_few_replicas_since == 0)

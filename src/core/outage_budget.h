@@ -12,10 +12,10 @@
 struct dibs__outage_budget {
     struct dibs__outage *outage; /* the last that this acquire, or another thread for it, met */
     struct dibs__backoff backoff;
-    uint32_t outage_ms; /* the runtime's */
-    bool in_outage;     /* the last ask met an outage */
-    int64_t from;       /* from when an outage is ridden out: the acquire began, or woke to ask again */
-    int64_t heard_at;   /* when the servers that have the name were heard last, as the last ask told; 0: not known */
+    uint32_t outage_ms;    /* the runtime's */
+    bool in_outage;        /* the last ask met an outage */
+    int64_t from;          /* from when an outage is ridden out: the acquire began, or woke to ask again */
+    int64_t last_reply_at; /* when the servers that have the name were heard last, as the last ask told; 0: not known */
     int64_t too_few_replicas_since; /* when the first grant was taken back; 0: none was */
     int64_t too_few_replicas_at;    /* when the last grant was taken back */
 };
@@ -32,7 +32,7 @@ int64_t dibs__outage_budget_until(const struct dibs__outage_budget *budget);
 void dibs__outage_budget_renew(struct dibs__outage_budget *budget, int64_t now);
 
 /* The store was heard: the next pause is the first again. */
-void dibs__outage_budget_heard(struct dibs__outage_budget *budget);
+void dibs__outage_budget_note_reply(struct dibs__outage_budget *budget);
 
 /* The acquire goes on with the outage that the threads with the turn before it met; outage_since 0: they met none. */
 void dibs__outage_budget_take_over(struct dibs__outage_budget *budget, int64_t outage_since, int64_t now);

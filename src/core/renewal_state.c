@@ -196,7 +196,7 @@ static uint32_t send_extension(struct dibs__lease *lease, int64_t now) DIBS__REQ
 }
 
 /* A lease that is kept becomes shorter: as by an extension, here before it is so in the store. */
-static uint32_t cut(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+static uint32_t shorten(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     dibs__lease_move(lease, dibs__lease_deadline(now, lease->renewal_state.kept_ms), true, now);
     return lease->renewal_state.kept_ms;
@@ -226,7 +226,7 @@ void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, stru
         .name = lease->name,
         .token = token,
         .lease_ms = extension      ? send_extension(lease, now)
-                    : cuts         ? cut(lease, now)
+                    : cuts         ? shorten(lease, now)
                     : lease->fixed ? (uint32_t)dibs__lease_remaining_ms(lease, now) + 1
                                    : length_of(lease),
         .extension = extension || cuts,
@@ -237,7 +237,7 @@ void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, stru
     };
     add_use(lease, item);
     if (item->pending_extension_ms > 0)
-        item->cut = lease->renewal_state.extending->cut;
+        item->pending_extension = lease->renewal_state.extending->pending_extension;
     lease->renewal_state.look_at = DIBS__NEVER;
     lease->renewal_state.in_flight = true;
 }
@@ -288,7 +288,7 @@ static bool end_extension(struct dibs__lease *lease, const struct dibs__renewal 
     if (!extending)
         return false;
     extending->pending_extension_ms = item->pending_extension_ms;
-    extending->cut = item->cut;
+    extending->pending_extension = item->pending_extension;
     status = item->status != DIBS_OK ? item->status : status;
     if (item->result == DIBS__UNANSWERED && (status == DIBS_UNAVAILABLE || status == DIBS_OK))
         answer = DIBS__EXTENSION_UNANSWERED;

@@ -363,8 +363,7 @@ static dibs_status open_runtime(dibs_runtime **out, struct dibs__settings *setti
     if (!runtime) {
         dibs__settings_free(settings);
         return dibs__error_set(error, DIBS_NO_MEMORY,
-                               ready ? "no memory for a runtime"
-                                     : "no key for data of threads, or no memory to learn of forks");
+                               ready ? "no memory for a runtime" : "pthread_key_create or pthread_atfork failed");
     }
     runtime->settings = *settings;
     memset(settings, 0, sizeof *settings);

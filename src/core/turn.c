@@ -251,7 +251,7 @@ void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
 }
 
 /* Waiters that may not ride out the outage any longer leave with the error of the thread that met it. */
-static void fail_impatient(struct dibs__cell *cell, const struct dibs__error *error, int64_t now)
+static void fail_exhausted(struct dibs__cell *cell, const struct dibs__error *error, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
     for (struct dibs__waiter *at = cell->waiters.first, *next; at; at = next) {
@@ -271,7 +271,7 @@ static void learn(struct dibs__cell *cell, const struct dibs__leaving *leaving, 
     if (cell->said_taken || (failed && leaving->error->status != DIBS_UNAVAILABLE)) /* the store was heard */
         dibs__waiters_note_outage(cell, NULL, 0);
     if (leaving->learned == DIBS__LEARNED_OUTAGE)
-        fail_impatient(cell, leaving->error, now);
+        fail_exhausted(cell, leaving->error, now);
     if (failed || cell->said_taken)
         dibs__waiters_fail_tries(cell, failed ? leaving->error : NULL);
 }

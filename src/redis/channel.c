@@ -21,7 +21,7 @@ unsigned dibs__channel_load(struct dibs__channel *channel)
     return atomic_load_explicit(&channel->in_flight, memory_order_relaxed);
 }
 
-bool dibs__channel_stands(struct dibs__channel *channel)
+bool dibs__channel_is_connected(struct dibs__channel *channel)
 {
     return atomic_load_explicit(&channel->standing, memory_order_relaxed);
 }
@@ -64,7 +64,7 @@ bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *v
 
 void dibs__channel_want(struct dibs__channel *channel)
 {
-    if (!dibs__channel_stands(channel) && !atomic_exchange(&channel->connector.wanted, true))
+    if (!dibs__channel_is_connected(channel) && !atomic_exchange(&channel->connector.wanted, true))
         tell_scheduler(channel);
 }
 
@@ -325,7 +325,8 @@ static int64_t end_of_wait(const struct dibs__request *request, int64_t deadline
 }
 
 /* The time for the reply is over. True: the request is done nevertheless. False: nobody takes the reply any more. */
-static bool end_in_vain(struct dibs__channel *channel, struct dibs__request *request) DIBS__EXCLUDES(channel_mutex)
+static bool end_without_reply(struct dibs__channel *channel, struct dibs__request *request)
+    DIBS__EXCLUDES(channel_mutex)
 {
     struct dibs__wakes wakes = {.count = 0};
 
@@ -363,7 +364,7 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
     if (!waits_already(request, exchange))
         begin_waiting(channel, request, exchange);
     int64_t end = end_of_wait(request, exchange->deadline);
-    bool done = wait_until_done(channel, request, end) || end_in_vain(channel, request);
+    bool done = wait_until_done(channel, request, end) || end_without_reply(channel, request);
     if (!done) {
         exchange->unknown = true;
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not answer in time", channel->endpoint->url.shown);

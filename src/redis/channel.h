@@ -73,7 +73,7 @@ void dibs__channel_free(struct dibs__channel *channel);
  * a moment ago, and cost next to nothing: to pick the least busy of some channels.
  */
 unsigned dibs__channel_load(struct dibs__channel *channel);
-bool dibs__channel_stands(struct dibs__channel *channel);
+bool dibs__channel_is_connected(struct dibs__channel *channel);
 
 /* Whether a thread waits for a reply, or did a moment ago. For a command that was given up, no thread waits. */
 bool dibs__channel_is_waited_for(struct dibs__channel *channel);
@@ -102,7 +102,7 @@ enum dibs__opening {
 enum dibs__opening dibs__channel_opening(struct dibs__channel *channel, unsigned tries, struct dibs__wait *wait);
 
 /*
- * As dibs__channel_stands, but looks whether the server has closed a connection
+ * As dibs__channel_is_connected, but looks whether the server has closed a connection
  * that nobody has used since. Waits for nothing.
  */
 bool dibs__channel_look(struct dibs__channel *channel);

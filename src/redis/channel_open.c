@@ -2,7 +2,7 @@
 
 #define SPARE_LAST_MS 5000 /* the longest pause between tries, for a link that is more than there must be */
 
-static uint64_t times_heard(const struct dibs__channel *channel)
+static uint64_t replies_received(const struct dibs__channel *channel)
 {
     return atomic_load_explicit(&channel->endpoint->received, memory_order_relaxed);
 }
@@ -12,14 +12,14 @@ static void take_opening(struct dibs__channel *channel, enum dibs__opener opener
 {
     DIBS__REQUIRE(!channel->link && channel->opener == DIBS__OPENER_NOBODY);
     channel->opener = opener;
-    channel->received_before = times_heard(channel);
+    channel->received_before = replies_received(channel);
 }
 
 /* Ends the opening role: a link is ready, or the try failed with the error. Lets go of the mutex to tell the owner. */
 static void end_try(struct dibs__channel *channel, const struct dibs__error *error) DIBS__REQUIRES(channel_mutex)
 {
     struct dibs__link *link = dibs__connector_take(&channel->connector);
-    bool again = channel->serial > 0, silent = times_heard(channel) == channel->received_before;
+    bool again = channel->serial > 0, silent = replies_received(channel) == channel->received_before;
 
     DIBS__REQUIRE(!channel->link && channel->opener != DIBS__OPENER_NOBODY);
     channel->opener = DIBS__OPENER_NOBODY;

@@ -63,10 +63,10 @@ static bool find_host(struct dibs__endpoint *endpoint, char host[DIBS__HOST_MAX]
     snprintf(host, DIBS__HOST_MAX, "%s", told ? endpoint->host : endpoint->url.hosts[0].name);
     *port = told ? endpoint->port : endpoint->url.hosts[0].port;
     bool known = told || !endpoint->finder.context;
-    if (!known && atomic_load(&endpoint->known) == DIBS__KNOWN_IN_VAIN)
-        *error = endpoint->in_vain;
+    if (!known && atomic_load(&endpoint->known) == DIBS__FIND_FAILED)
+        *error = endpoint->find_error;
     else if (!known)
-        dibs__error_set(error, DIBS_UNAVAILABLE, "where %s is has not been found out yet", endpoint->url.shown);
+        dibs__error_set(error, DIBS_UNAVAILABLE, "the master of %s is not known yet", endpoint->url.shown);
     dibs__endpoint_mutex_unlock(&endpoint->mutex);
     return known;
 }
@@ -185,9 +185,9 @@ bool dibs__endpoint_tell(struct dibs__endpoint *endpoint, const char *host, unsi
 void dibs__endpoint_untell(struct dibs__endpoint *endpoint, const struct dibs__error *why)
 {
     dibs__endpoint_mutex_lock(&endpoint->mutex);
-    endpoint->in_vain = *why;
+    endpoint->find_error = *why;
     endpoint->address_count = 0;
-    atomic_store(&endpoint->known, DIBS__KNOWN_IN_VAIN);
+    atomic_store(&endpoint->known, DIBS__FIND_FAILED);
     dibs__endpoint_mutex_unlock(&endpoint->mutex);
 }
 

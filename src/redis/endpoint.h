@@ -41,7 +41,7 @@ struct dibs__finder {
 enum dibs__known {
     DIBS__KNOWN_NOT_YET, /* the finder is finding out */
     DIBS__KNOWN,         /* also where it is known for good */
-    DIBS__KNOWN_IN_VAIN, /* the finder failed last, and goes on */
+    DIBS__FIND_FAILED,   /* the finder failed last, and goes on */
 };
 
 DIBS__MUTEX_CLASS(dibs__endpoint_mutex);
@@ -57,7 +57,7 @@ struct dibs__endpoint {
     struct dibs__mutex mutex;
     char host[DIBS__HOST_MAX] DIBS__GUARDED_BY(dibs__endpoint_mutex); /* where a finder told the server to be */
     unsigned port DIBS__GUARDED_BY(dibs__endpoint_mutex);
-    struct dibs__error in_vain DIBS__GUARDED_BY(dibs__endpoint_mutex); /* why the finder failed last */
+    struct dibs__error find_error DIBS__GUARDED_BY(dibs__endpoint_mutex); /* why the finder failed last */
     atomic_int known;             /* atomic; changed under mutex; enum dibs__known */
     atomic_uint_fast64_t told;    /* atomic; changed under mutex; the number of what was told last; 0: nothing was */
     atomic_uint_fast64_t since;   /* atomic; changed under mutex; the first number that led to the present server */

@@ -42,7 +42,7 @@ dibs_status dibs__subscriber_await(struct dibs__subscriber *subscriber, int64_t 
     if (*serial != 0)
         return DIBS_OK;
     if (dibs__now(subscriber->clock) < deadline && !atomic_exchange(&subscriber->connector.needed, true) &&
-        dibs__subscriber_is_deaf(subscriber))
+        dibs__subscriber_is_unconfirmed(subscriber))
         subscriber->hooks.wake(subscriber->hooks.context);
     subscriber_mutex_lock(&subscriber->mutex);
     dibs_status status = wait_for_one(subscriber, seen, deadline, serial, error);
@@ -81,7 +81,7 @@ struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, c
     subscriber->clock = clock;
     subscriber->hooks = *hooks;
     subscriber->command_timeout_ms = command_timeout_ms;
-    subscriber->deaf.first_ms = DIBS__DEAF_FIRST_MS;
+    subscriber->retry.first_ms = DIBS__UNCONFIRMED_FIRST_MS;
     dibs__connector_init(&subscriber->connector, endpoint, DIBS__LINK_SUBSCRIPTIONS, connect_timeout_ms);
     if (dibs__mutex_init(&subscriber->mutex) != 0)
         goto no_mutex;

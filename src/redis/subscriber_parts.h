@@ -30,8 +30,8 @@
  * Other fields are atomics that threads share with the scheduler's:
  *
  *     wanted      of the connector; set by any thread, for good.
- *     needed      of the connector; set by a thread that waits for a subscription; that thread looks at in_vain
- *                 afterwards. The scheduler looks at these two the other way round, so one of both threads sees what
+ *     needed      of the connector; set by a thread that waits for a subscription; that thread looks at
+ * unconfirmed_count afterwards. The scheduler looks at these two the other way round, so one of both threads sees what
  *                 the other has done.
  *     serial      set to a new number by the scheduler alone, and to 0 by any thread: that is how a subscription is
  *                 distrusted, and how a thread that reads says that the link is of no use any more. The scheduler then
@@ -54,7 +54,7 @@
 #include "redis/subscriber.h"
 
 #define DIBS__CHANGES "__redis__:invalidate" /* the channel on which Redis tells what has changed */
-#define DIBS__DEAF_FIRST_MS 10               /* the first pause between subscriptions that nothing confirms */
+#define DIBS__UNCONFIRMED_FIRST_MS 10        /* the first pause between subscriptions that nothing confirms */
 
 DIBS__MUTEX_CLASS(subscriber_mutex);
 
@@ -123,17 +123,17 @@ struct dibs__subscriber {
     bool relied_on;                   /* the scheduler thread's; a subscription stood, and no try has failed since */
     uint64_t last_serial;             /* the scheduler thread's, and read by the reading role; of the last subscription
                                          that stood, or stands */
-    int64_t pinged_after;             /* the scheduler thread's; `heard_at` when PING was sent; the PING is not answered
-                                         while that is the same */
-    int64_t pinged_until;             /* the scheduler thread's; where pinged: when something must have come */
-    int64_t stood_at;                 /* the scheduler thread's; when the last subscription was confirmed */
-    struct dibs__backoff deaf;        /* the scheduler thread's; of subscriptions that nothing confirms */
-    struct dibs__wake bell;           /* has its own atomic; ends the poll(2) of a thread with the reading role */
+    int64_t pinged_after; /* the scheduler thread's; `last_received_at` when PING was sent; the PING is not answered
+                             while that is the same */
+    int64_t pinged_until; /* the scheduler thread's; where pinged: when something must have come */
+    int64_t stood_at;     /* the scheduler thread's; when the last subscription was confirmed */
+    struct dibs__backoff retry; /* the scheduler thread's; of subscriptions that nothing confirms */
+    struct dibs__wake bell;     /* has its own atomic; ends the poll(2) of a thread with the reading role */
 
-    _Atomic int64_t heard_at;       /* atomic; the reading role's; when something came last */
+    _Atomic int64_t last_received_at; /* atomic; the reading role's; when something came last */
     atomic_bool recalled;           /* atomic; changed under mutex; the scheduler's thread asks for the reading role */
     atomic_bool unheard;            /* atomic; set under mutex, for good; some messages are for no thread in listen */
-    atomic_uint in_vain;            /* atomic; the scheduler's; subscriptions in a row that nothing confirmed */
+    atomic_uint unconfirmed_count;  /* atomic; the scheduler's; subscriptions in a row that nothing confirmed */
     atomic_uint_fast64_t serial;    /* atomic; of the subscription that stands and is trusted; 0: none */
     atomic_uint_fast64_t confirmed; /* atomic; the newest subscription that the server is known to have had */
     atomic_uint_fast64_t hears;     /* atomic; the newest subscription that hears changes */
@@ -151,9 +151,9 @@ struct dibs__subscriber {
 };
 
 /* A subscription was replaced because nothing confirmed it, and nothing confirmed the next one either. */
-static inline bool dibs__subscriber_is_deaf(const struct dibs__subscriber *subscriber)
+static inline bool dibs__subscriber_is_unconfirmed(const struct dibs__subscriber *subscriber)
 {
-    return atomic_load(&subscriber->in_vain) > 1;
+    return atomic_load(&subscriber->unconfirmed_count) > 1;
 }
 
 /* What a thread has between taking the reading role and leaving it, for the compiler's analysis. */

@@ -11,7 +11,7 @@
  * for a subscription, a pause is half of the command timeout at most, so that
  * an ask of that thread, which may last for all of it, finds one.
  */
-#define DEAF_LAST_MS 2000
+#define UNCONFIRMED_LAST_MS 2000
 
 /* ---------------------------------------------------------- how a try ended */
 
@@ -34,12 +34,12 @@ static void tell_waiting_threads(struct dibs__subscriber *subscriber, const stru
 /* The server confirmed the subscription. */
 static void stand(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIRES(dibs__reading_role)
 {
-    atomic_store(&subscriber->heard_at, now);
+    atomic_store(&subscriber->last_received_at, now);
     subscriber->last_serial++;
     subscriber->stood_at = now;
     subscriber->relied_on = true;
     tell_waiting_threads(subscriber, NULL);
-    if (!dibs__subscriber_is_deaf(subscriber))
+    if (!dibs__subscriber_is_unconfirmed(subscriber))
         subscriber->hooks.missed(subscriber->hooks.context);
 }
 
@@ -50,15 +50,16 @@ static void stand(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIR
  */
 static void put_off_next(struct dibs__subscriber *subscriber)
 {
-    bool again = dibs__subscriber_is_deaf(subscriber);
+    bool again = dibs__subscriber_is_unconfirmed(subscriber);
 
     if (!again)
-        dibs__backoff_reset(&subscriber->deaf);
-    int64_t drawn = dibs__backoff_next(&subscriber->deaf, DEAF_LAST_MS), pause = again ? drawn : DIBS__DEAF_FIRST_MS;
+        dibs__backoff_reset(&subscriber->retry);
+    int64_t drawn = dibs__backoff_next(&subscriber->retry, UNCONFIRMED_LAST_MS),
+            pause = again ? drawn : DIBS__UNCONFIRMED_FIRST_MS;
     int64_t most = subscriber->command_timeout_ms / 2;
     subscriber->connector.next_at = dibs__after_ms(subscriber->stood_at, pause);
     subscriber->connector.soonest_at = dibs__after_ms(subscriber->stood_at, pause < most ? pause : most);
-    atomic_fetch_add(&subscriber->in_vain, 1);
+    atomic_fetch_add(&subscriber->unconfirmed_count, 1);
 }
 
 /* A subscription that stood is lost, or distrusted. If it was ever confirmed, the next need not wait. */
@@ -73,7 +74,7 @@ static void lose(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__readi
     dibs__slots_drop(subscriber);
     subscriber->pinged_after = DIBS__NEVER;
     if (atomic_load(&subscriber->confirmed) == subscriber->last_serial)
-        atomic_store(&subscriber->in_vain, 0);
+        atomic_store(&subscriber->unconfirmed_count, 0);
     else
         put_off_next(subscriber);
 }
@@ -128,21 +129,21 @@ static void go_on_trying(struct dibs__subscriber *subscriber, int64_t now) DIBS_
 
 static bool is_pinged(const struct dibs__subscriber *subscriber)
 {
-    return atomic_load(&subscriber->heard_at) == subscriber->pinged_after;
+    return atomic_load(&subscriber->last_received_at) == subscriber->pinged_after;
 }
 
-static bool was_pinged_in_vain(const struct dibs__subscriber *subscriber, int64_t now)
+static bool ping_is_unanswered(const struct dibs__subscriber *subscriber, int64_t now)
 {
     return is_pinged(subscriber) && now >= subscriber->pinged_until;
 }
 
 static dibs_status ping_after_silence(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
 {
-    int64_t heard_at = atomic_load(&subscriber->heard_at);
+    int64_t last_received_at = atomic_load(&subscriber->last_received_at);
 
-    if (is_pinged(subscriber) || now < dibs__after_ms(heard_at, SILENCE_MS))
+    if (is_pinged(subscriber) || now < dibs__after_ms(last_received_at, SILENCE_MS))
         return DIBS_OK;
-    subscriber->pinged_after = heard_at;
+    subscriber->pinged_after = last_received_at;
     subscriber->pinged_until = dibs__after_ms(now, subscriber->command_timeout_ms);
     return dibs__subscriber_write(subscriber, "PING", NULL, error);
 }
@@ -188,10 +189,10 @@ static void go_on_listening(struct dibs__subscriber *subscriber, short ready, in
     struct dibs__error error;
     bool good = true;
 
-    if (dibs__link_may_receive(subscriber->link, ready) || was_pinged_in_vain(subscriber, now))
+    if (dibs__link_may_receive(subscriber->link, ready) || ping_is_unanswered(subscriber, now))
         good = dibs__subscriber_read(subscriber, now, &error) == DIBS_OK;
     good = good && send_what_is_due(subscriber, now);
-    if (!good || was_pinged_in_vain(subscriber, now) || is_over(subscriber))
+    if (!good || ping_is_unanswered(subscriber, now) || is_over(subscriber))
         lose(subscriber);
 }
 
@@ -207,7 +208,7 @@ static void attend_as_reader(struct dibs__subscriber *subscriber, short ready, i
 
 void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, int64_t now)
 {
-    bool need = subscriber->link && (is_over(subscriber) || was_pinged_in_vain(subscriber, now));
+    bool need = subscriber->link && (is_over(subscriber) || ping_is_unanswered(subscriber, now));
 
     if (atomic_exchange(&subscriber->slots.lost, false))
         subscriber->hooks.missed(subscriber->hooks.context);
@@ -222,7 +223,7 @@ static int64_t next_time(struct dibs__subscriber *subscriber)
 {
     int64_t due = atomic_load(&subscriber->slots.due);
     int64_t silent = is_pinged(subscriber) ? subscriber->pinged_until
-                                           : dibs__after_ms(atomic_load(&subscriber->heard_at), SILENCE_MS);
+                                           : dibs__after_ms(atomic_load(&subscriber->last_received_at), SILENCE_MS);
 
     if (is_over(subscriber) || is_to_ask_for_changes(subscriber) || atomic_load(&subscriber->slots.lost))
         return 0;

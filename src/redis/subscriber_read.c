@@ -87,7 +87,7 @@ dibs_status dibs__subscriber_read(struct dibs__subscriber *subscriber, int64_t n
 
     if (received <= 0)
         return received < 0 ? error->status : DIBS_OK;
-    atomic_store(&subscriber->heard_at, now);
+    atomic_store(&subscriber->last_received_at, now);
     return dibs__subscriber_take(subscriber, now, error);
 }
 

@@ -28,7 +28,7 @@ struct __attribute__((__may_alias__)) memory_lease {
 };
 
 _Static_assert(sizeof(struct memory_lease) <= sizeof(struct dibs__lease_store_state),
-               "what is noted fits into the memo");
+               "what is noted fits into the store state");
 _Static_assert(_Alignof(struct memory_lease) <= _Alignof(struct dibs__lease_store_state), "and can lie there");
 
 static struct memory_lease *memory_lease_of(struct dibs__lease_store_state *store_state)

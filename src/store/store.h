@@ -68,7 +68,7 @@ struct dibs__lease_store_state {
 };
 
 /* What a store notes with an extension that was sent and never answered. The store's own; zero: there is none. */
-struct dibs__cut_store_state {
+struct dibs__extension_store_state {
     uint64_t words[2];
 };
 
@@ -129,11 +129,11 @@ struct dibs__answer {
     int64_t again_ms; /* taken: ask again after this time, if the listener says nothing before */
     enum dibs__retirement retired;
     enum dibs__why why;
-    int64_t told_ms;   /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
-                          told; else 0 */
-    int64_t heard_at;  /* with DIBS_UNAVAILABLE: when the servers that have the name last gave an answer other than that
-                          they can't serve now; 0: not known */
-    int64_t server_us; /* granted, by a member of a quorum: the master's clock; 0: not told */
+    int64_t told_ms; /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
+                        told; else 0 */
+    int64_t last_reply_at; /* with DIBS_UNAVAILABLE: when the servers that have the name last gave an answer other than
+                         that they can't serve now; 0: not known */
+    int64_t server_us;     /* granted, by a member of a quorum: the master's clock; 0: not told */
 };
 
 /* What a vote does beside looking. */
@@ -246,7 +246,7 @@ struct dibs__query {
     struct dibs__sharers *sharers; /* filled by finish; NULL: nobody wants to know. Of a quorum: those of each master */
     bool any_type; /* a key of another type than a lock has is as if there were none; else it is a DIBS_STORE_ERROR */
     bool
-        unsure; /* set by a quorum: masters that were not heard may know of an owner, or of a sharer, who is not told */
+        unsure; /* set by a quorum: masters that did not answer may know of an owner, or of a sharer, who is not told */
 };
 
 /* As dibs_force_unlock. */
@@ -354,7 +354,7 @@ struct dibs__batch {
         uint32_t pending_extension_ms; /* as the last renewal left it, zero with the grant; set: an extension that was
                             sent and never answered may still arrive, and would cut the lease to this
                             length. 0: there is none */
-        struct dibs__cut_store_state cut; /* as pending_extension_ms */
+        struct dibs__extension_store_state pending_extension; /* as pending_extension_ms */
         enum dibs__renewed result;
         dibs_status status; /* set where it is unanswered, if that has a reason of its own; else DIBS_OK: the batch's */
         bool sent;          /* set, by a member of a quorum: something of it may reach the server */

@@ -30,7 +30,7 @@ static void a_process_may_end_in_each_way(void **state)
         process_free(p);
         /* As soon as the server has noticed, nobody listens any more: the waiter is passed over. */
         if (queue_find(f->server, "held", 0, &entry))
-            queue_await_deaf(f->server, entry.channel);
+            queue_await_no_listener(f->server, entry.channel);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
         assert_false(server_has(f->server, "lock:held"));
         queue_assert_gone(f->server, "held");

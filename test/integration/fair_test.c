@@ -252,7 +252,7 @@ static void a_fair_waiter_that_died_is_passed_over(void **state)
     }
     for (int i = 0; i < 3; i += 2) {
         process_kill(agents[i]);
-        queue_await_deaf(f->server, queue_at(f->server, "x", i).channel);
+        queue_await_no_listener(f->server, queue_at(f->server, "x", i).channel);
         process_free(agents[i]);
     }
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));

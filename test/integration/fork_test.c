@@ -373,7 +373,7 @@ static void a_child_does_not_listen_for_its_parent(void **state)
     entry = queue_at(f->server, "x", 0);
     assert_string_equal(process_ask(team, "fork"), "DIBS_OK ");
     process_kill(team);
-    queue_await_deaf(f->server, entry.channel);
+    queue_await_no_listener(f->server, entry.channel);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_false(server_has(f->server, "lock:x"));
     process_free(team);

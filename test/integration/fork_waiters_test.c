@@ -554,7 +554,7 @@ static void exec_drops_the_descriptors_and_the_waiters_place(void **state)
     entry = queue_at(f->server, "y", 0);
     queue_await_listening(f->server, entry.channel);
     assert_string_equal(process_ask(team, "exec %s", program_path("descriptors")), usual);
-    queue_await_deaf(f->server, entry.channel);
+    queue_await_no_listener(f->server, entry.channel);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
     assert_false(server_has(f->server, "lock:y"));
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS)); /* its lease ends */

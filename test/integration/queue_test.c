@@ -313,7 +313,7 @@ static void a_grant_is_told_on_a_sharded_channel(void **state)
 }
 
 /* A subscriber of one kind of channel does not receive messages of the other. */
-static void a_waiter_deaf_on_its_sharded_channel_is_passed_over(void **state)
+static void a_waiter_without_a_listener_on_its_sharded_channel_is_passed_over(void **state)
 {
     fixture *f = *state;
     redisContext *wait_event = wait_event_open(f->server, "dibs:2", false);
@@ -532,7 +532,7 @@ int main(void)
         TEST(a_release_grants_the_head_and_tells_it),
         TEST(a_waiter_that_does_not_listen_is_passed_over),
         TEST(a_grant_is_told_on_a_sharded_channel),
-        TEST(a_waiter_deaf_on_its_sharded_channel_is_passed_over),
+        TEST(a_waiter_without_a_listener_on_its_sharded_channel_is_passed_over),
         TEST(a_waiter_that_listens_at_another_node_gets_a_hint),
         TEST(an_ask_that_serves_another_counts_its_own_listeners),
         TEST(a_waiter_silent_for_half_its_lease_is_passed_over),

@@ -278,7 +278,7 @@ static void a_killed_waiter_is_passed_over(void **state)
         agents[i] = agent_in_queue(f, LONG_LEASE_MS, i);
     for (int i = 0; i < 2; i++) {
         process_kill(agents[i]);
-        queue_await_deaf(f->server, queue_at(f->server, "x", i).channel);
+        queue_await_no_listener(f->server, queue_at(f->server, "x", i).channel);
     }
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     agent_has_it(f, agents[2]);

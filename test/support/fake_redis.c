@@ -265,7 +265,7 @@ void fake_redis_hold(fake_redis *f, bool held)
     listener_unlock(&f->listener);
 }
 
-void fake_redis_deafen(fake_redis *f, bool deaf)
+void fake_redis_ignore_peers(fake_redis *f, bool deaf)
 {
     listener_lock(&f->listener);
     f->deaf = deaf;

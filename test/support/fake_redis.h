@@ -35,7 +35,7 @@ void fake_redis_answer(fake_redis *f, const char *prefix, const char *reply);
 void fake_redis_hold(fake_redis *f, bool held);
 
 /* While set, nothing is read, so the client's socket fills. */
-void fake_redis_deafen(fake_redis *f, bool deaf);
+void fake_redis_ignore_peers(fake_redis *f, bool deaf);
 
 /* Sends these bytes on all connections; on those that have said SUBSCRIBE. */
 void fake_redis_push(fake_redis *f, const char *bytes);

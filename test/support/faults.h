@@ -27,7 +27,7 @@ struct fault {
 struct faults {
     pthread_mutex_t mutex; /* guards all but `server`, which is atomic */
     const struct dibs__clock *clock;
-    int64_t heard_at; /* when the store answered an ask or a look last */
+    int64_t last_reply_at; /* when the store answered an ask or a look last */
     struct fault acquire, release, renewal, look;
     bool watches;           /* stores that are opened from now on can watch locks, and tell when one is free */
     bool unanswered;        /* asks are done, but their answers get lost */

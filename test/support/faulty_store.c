@@ -91,7 +91,7 @@ static dibs_status refuse_ask(struct faults *faults, struct dibs__attempt *attem
 static void note_heard(struct faults *faults)
 {
     pthread_mutex_lock(&faults->mutex);
-    faults->heard_at = dibs__now(faults->clock);
+    faults->last_reply_at = dibs__now(faults->clock);
     pthread_mutex_unlock(&faults->mutex);
 }
 
@@ -134,7 +134,7 @@ static dibs_status ask(struct faulty_store *store, struct dibs__op *op, struct d
         status = spoil(store, attempt, answer, status, error);
     }
     pthread_mutex_lock(&faults->mutex);
-    answer->heard_at = faults->heard_at;
+    answer->last_reply_at = faults->last_reply_at;
     faults->inside--;
     pthread_mutex_unlock(&faults->mutex);
     return status;

@@ -133,7 +133,7 @@ static bool listens(void *arg)
     return some == l->some;
 }
 
-void queue_await_deaf(server *s, const char *channel)
+void queue_await_no_listener(server *s, const char *channel)
 {
     assert_that(wait_until(listens, &(struct listeners){s, channel, false}, LIMIT_MS), "%s is listened to", channel);
 }

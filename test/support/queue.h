@@ -41,7 +41,7 @@ void queue_assert_gone(server *s, const char *name);
 const char *queue_channel_of(const char *token);
 
 /* The first waits until nobody listens to the channel, the second until somebody does. */
-void queue_await_deaf(server *s, const char *channel);
+void queue_await_no_listener(server *s, const char *channel);
 void queue_await_listening(server *s, const char *channel);
 
 /* The server's time in us. */

@@ -163,11 +163,11 @@ static void unsent_bytes_are_left_to_the_scheduler(void **state)
     large[LARGE] = 0;
     uint64_t serial = open_now(r);
     fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
-    fake_redis_deafen(r->fake, true);
+    fake_redis_ignore_peers(r->fake, true);
     unsigned before = atomic_load(&r->unattended);
     struct dibs__request *request = begin_echo(r, serial, large, &error);
     assert_int_equal(atomic_load(&r->unattended), before + 1);
-    fake_redis_deafen(r->fake, false);
+    fake_redis_ignore_peers(r->fake, false);
     while (fake_redis_count(r->fake, "ECHO yyyy") == 0)
         attend(r, false);
     assert_true(await_reply(r, request, after(r, COMMAND_MS / 2)));
@@ -189,7 +189,7 @@ static void unsent_bytes_survive_a_thread_that_gives_up(void **state)
     struct caller first = {.r = r, .text = large, .serial = serial, .deadline = after(r, 10)};
     struct caller last = {.r = r, .text = "last", .serial = serial, .deadline = after(r, 10 * COMMAND_MS)};
     fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
-    fake_redis_deafen(r->fake, true);
+    fake_redis_ignore_peers(r->fake, true);
     begin(&first);
     moved_clock_settle(&r->clock, 1);
     begin(&last);
@@ -198,7 +198,7 @@ static void unsent_bytes_survive_a_thread_that_gives_up(void **state)
     moved_clock_advance(&r->clock, MS(10));
     expect_unknown(&first, DIBS_UNAVAILABLE);
     assert_true(atomic_load(&r->unattended) > before);
-    fake_redis_deafen(r->fake, false);
+    fake_redis_ignore_peers(r->fake, false);
     while (fake_redis_count(r->fake, "ECHO last") == 0)
         attend(r, false);
     pthread_join(last.thread, NULL);

@@ -64,7 +64,7 @@ static void an_unsent_command_is_known_not_to_have_run(void **state)
 
     memset(large, 'x', LARGE);
     large[LARGE] = 0;
-    fake_redis_deafen(r->fake, true);
+    fake_redis_ignore_peers(r->fake, true);
     struct dibs__request *first = send_echo(r, serial, large, &first_error);
     struct dibs__request *second = send_echo(r, serial, "second", &second_error);
     assert_true(first && second);
@@ -98,12 +98,12 @@ static void bytes_that_did_not_fit_are_sent_when_there_is_room(void **state)
     memset(large, 'y', LARGE);
     large[LARGE] = 0;
     fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
-    fake_redis_deafen(r->fake, true);
+    fake_redis_ignore_peers(r->fake, true);
     struct dibs__request *first = send_echo(r, serial, large, &error);
     struct dibs__request *second = send_echo(r, serial, "second", &error);
     assert_true(first && second);
     assert_true(wants_to_write(r)); /* the scheduler: it sleeps until the socket has room */
-    fake_redis_deafen(r->fake, false);
+    fake_redis_ignore_peers(r->fake, false);
     int64_t limit = now_ms() + LIMIT_MS;
     while (fake_redis_count(r->fake, "ECHO second") == 0) {
         attend(r, false);
@@ -146,10 +146,10 @@ static void a_sender_sleeps_while_the_socket_is_full(void **state)
     large[LARGE] = 0;
     struct sender sender = {.r = r, .serial = open_now(r), .text = large};
     fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
-    fake_redis_deafen(r->fake, true);
+    fake_redis_ignore_peers(r->fake, true);
     assert_int_equal(pthread_create(&thread, NULL, run_sender, &sender), 0);
     moved_clock_settle(&r->clock, 1);
-    fake_redis_deafen(r->fake, false);
+    fake_redis_ignore_peers(r->fake, false);
     pthread_join(thread, NULL);
     assert_true(sender.request && wait_echo(r, sender.request, "long"));
     test_free(large);
@@ -237,9 +237,9 @@ static void a_look_finds_the_end_of_an_idle_connection(void **state)
     open_now(r);
     assert_true(dibs__channel_look(r->channel));
     fake_redis_cut(r->fake);
-    assert_true(dibs__channel_stands(r->channel));
+    assert_true(dibs__channel_is_connected(r->channel));
     assert_true(wait_until(is_found_ended, r, LIMIT_MS));
-    assert_false(dibs__channel_stands(r->channel));
+    assert_false(dibs__channel_is_connected(r->channel));
     assert_true(open_now(r) > 0);
 }
 

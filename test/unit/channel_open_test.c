@@ -21,7 +21,7 @@ static void the_scheduler_connects_a_wanted_channel(void **state)
     dibs__channel_want(r->channel);
     assert_int_equal(r->unattended, 1);
     attend_until(r, false, &r->failed, 1);
-    assert_false(dibs__channel_stands(r->channel));
+    assert_false(dibs__channel_is_connected(r->channel));
     dibs__channel_interest(r->channel, false, &fd, &deadline);
     assert_true(deadline == DIBS__NEVER); /* the channel has to be wanted again */
     dibs__channel_want(r->channel);
@@ -30,13 +30,13 @@ static void the_scheduler_connects_a_wanted_channel(void **state)
     moved_clock_advance(&r->clock, MS(10));
     fake_redis_refuse(r->fake, false);
     attend_until(r, false, &r->opened, 1);
-    assert_true(dibs__channel_stands(r->channel));
+    assert_true(dibs__channel_is_connected(r->channel));
     unsigned unattended = r->unattended;
     dibs__channel_want(r->channel); /* there is nothing to do */
     assert_int_equal(r->unattended, unattended);
     fake_redis_cut(r->fake);
     attend_until_broken(r);
-    assert_false(dibs__channel_stands(r->channel));
+    assert_false(dibs__channel_is_connected(r->channel));
     dibs__channel_interest(r->channel, false, &fd, &deadline);
     assert_true(deadline == DIBS__NEVER);
 }
@@ -55,7 +55,7 @@ static void the_scheduler_finishes_a_begun_connection_that_is_needed(void **stat
     assert_int_equal(tries, 0);
     assert_false(dibs__channel_opening(r->channel, tries, NULL) == DIBS__OPENING_FAILED);
     attend_until(r, false, &r->opened, 1);
-    assert_true(dibs__channel_stands(r->channel));
+    assert_true(dibs__channel_is_connected(r->channel));
     assert_false(dibs__channel_opening(r->channel, tries, NULL) == DIBS__OPENING_FAILED);
 }
 

@@ -44,11 +44,11 @@ static void a_shared_channel_does_not_count_as_another_of_itself(void **state)
 {
     struct scene *scene = *state;
 
-    assert_false(dibs__redis_another_stands(scene->store, 0));
-    assert_true(dibs__redis_another_stands(scene->store, 1));
-    assert_true(dibs__redis_another_stands(scene->store, DIBS__SHARED - 1));
+    assert_false(dibs__redis_another_is_connected(scene->store, 0));
+    assert_true(dibs__redis_another_is_connected(scene->store, 1));
+    assert_true(dibs__redis_another_is_connected(scene->store, DIBS__SHARED - 1));
     connect_channel(scene, DIBS__SHARED - 1);
-    assert_true(dibs__redis_another_stands(scene->store, 0));
+    assert_true(dibs__redis_another_is_connected(scene->store, 0));
 }
 
 static void only_channels_of_its_kind_count(void **state)
@@ -56,13 +56,13 @@ static void only_channels_of_its_kind_count(void **state)
     struct scene *scene = *state;
     size_t last = DIBS__SHARED + DIBS__EXCLUSIVE - 1;
 
-    assert_false(dibs__redis_another_stands(scene->store, DIBS__SHARED));
+    assert_false(dibs__redis_another_is_connected(scene->store, DIBS__SHARED));
     connect_channel(scene, last);
-    assert_true(dibs__redis_another_stands(scene->store, DIBS__SHARED));
-    assert_false(dibs__redis_another_stands(scene->store, last));
-    assert_false(dibs__redis_another_stands(scene->store, 0));
+    assert_true(dibs__redis_another_is_connected(scene->store, DIBS__SHARED));
+    assert_false(dibs__redis_another_is_connected(scene->store, last));
+    assert_false(dibs__redis_another_is_connected(scene->store, 0));
     connect_channel(scene, DIBS__SHARED);
-    assert_true(dibs__redis_another_stands(scene->store, last));
+    assert_true(dibs__redis_another_is_connected(scene->store, last));
 }
 
 /* --------------------------------------------------------------- reachability */
@@ -91,9 +91,9 @@ static void expect_what_is_heard(struct dibs__redis_store *store, const unsigned
                 {DIBS_NOT_HELD, true, 1},     {DIBS_BUSY, true, 1},   {DIBS_OK, true, 1}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        atomic_store(&store->heard_at, 0);
-        dibs__redis_heard(store, rows[i].status);
-        assert_int_equal(atomic_load(&store->heard_at) != 0, rows[i].heard);
+        atomic_store(&store->last_reply_at, 0);
+        dibs__redis_note_reply(store, rows[i].status);
+        assert_int_equal(atomic_load(&store->last_reply_at) != 0, rows[i].heard);
         assert_int_equal(changes[true], rows[i].up);
     }
 }
@@ -181,7 +181,7 @@ static void a_shared_channel_carries_retractions_where_the_background_is_missing
     store->ops->retract(store, "name", "token", LONG_LEASE_MS, 0);
     for (int64_t limit = now_ms() + LIMIT_MS; atomic_load(&counters.unconfirmed) > 0; attend(store))
         assert_that(now_ms() < limit, "it is not confirmed");
-    assert_false(dibs__channel_stands(dibs__redis_of(store)->background));
+    assert_false(dibs__channel_is_connected(dibs__redis_of(store)->background));
     assert_int_equal(fake_redis_count(fake, "EVALSHA"), 1);
     store->ops->close(store);
     fake_redis_stop(fake);

@@ -112,7 +112,7 @@ static bool was_fruitless(void *arg)
     struct rig *r = arg;
 
     turn(r);
-    return atomic_load(&r->master.known) == DIBS__KNOWN_IN_VAIN;
+    return atomic_load(&r->master.known) == DIBS__FIND_FAILED;
 }
 
 static bool was_asked(void *arg)

@@ -71,7 +71,7 @@ static int64_t distrust_at_once(struct rig *r, unsigned *hints)
 }
 
 /* Nothing ever confirms that the server knows a listener: subscribing again does not help, and backs off. */
-static void replacing_deaf_subscriptions_backs_off(void **state)
+static void replacing_unconfirmed_subscriptions_backs_off(void **state)
 {
     static const int64_t longest[] = {10, 10, 20, 40, 80, 160, 320, 640, 1280, 2000, 2000};
     struct rig *r = *state;
@@ -177,7 +177,7 @@ static void replacing_breaking_subscriptions_backs_off(void **state)
         ATTEND_UNTIL(r, !is_connected(r));
         pause = pass_pause(r);
     }
-    assert_true(pause >= MS(DEAF_LAST_MS) / 2);
+    assert_true(pause >= MS(UNCONFIRMED_LAST_MS) / 2);
     assert_int_equal(r->subscribed, 2);
 }
 
@@ -224,7 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_distrusted_subscription_is_replaced),           TEST(distrusting_another_subscription_does_nothing),
-        TEST(a_subscription_may_be_distrusted_at_once),        TEST(replacing_deaf_subscriptions_backs_off),
+        TEST(a_subscription_may_be_distrusted_at_once),        TEST(replacing_unconfirmed_subscriptions_backs_off),
         TEST(a_confirmed_subscription_is_trusted_again),       TEST(a_message_confirms_a_subscription),
         TEST(confirming_another_subscription_does_nothing),    TEST(a_broken_subscription_is_replaced_and_told),
         TEST(replacing_breaking_subscriptions_backs_off),      TEST(an_awaited_subscription_is_not_put_off_for_long),

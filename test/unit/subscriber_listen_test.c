@@ -309,7 +309,7 @@ static void await_another(struct rig *r, uint64_t old)
     for (int64_t limit = now_ms() + LIMIT_MS; serial_of(r) == 0 || serial_of(r) == old;) {
         assert_true(now_ms() < limit);
         attend(r);
-        pass_time(r, DEAF_LAST_MS);
+        pass_time(r, UNCONFIRMED_LAST_MS);
     }
     attend_all(r);
 }

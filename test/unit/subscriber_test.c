@@ -272,7 +272,7 @@ static void many_threads_may_wait_for_and_distrust_a_subscription(void **state)
         assert_true(now_ms() < limit);
         attend(r);
         int64_t deadline = deadline_of(r); /* once: the threads may bring it forward */
-        if (deadline > moved_clock_now(&r->clock) && deadline <= after(r, DEAF_LAST_MS))
+        if (deadline > moved_clock_now(&r->clock) && deadline <= after(r, UNCONFIRMED_LAST_MS))
             moved_clock_set(&r->clock, deadline);
     }
     for (unsigned i = 0; i < THREADS; i++)

@@ -64,11 +64,11 @@ else
   else
     if channel then
       -- @insert join
-      if not heard then
-        heard = redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or -1
+      if not listeners then
+        listeners = redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or -1
       end
-      if heard < 1 and string.byte(channel, -1) == 125 then
-        heard = redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)[2] or -1
+      if listeners < 1 and string.byte(channel, -1) == 125 then
+        listeners = redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)[2] or -1
       end
     end
     local is_dibs = (not owner or string.sub(owner, 1, 5) == 'dibs:') and 1 or 0
@@ -82,7 +82,7 @@ else
       local next_to_end = -call('ZRANGE', S, sharers - 1, sharers - 1, 'WITHSCORES')[2] - math.floor(now / 1000)
       left = math.min(left, math.max(1, next_to_end))
     end
-    reply = failed or {0, left, is_dibs, heard or 0, last}
+    reply = failed or {0, left, is_dibs, listeners or 0, last}
   end
 end
 -- @insert settle

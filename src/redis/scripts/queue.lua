@@ -28,4 +28,4 @@ end
 -- the error where a write was refused, and whether K is free though live waiters may be left (serve.lua). head_limit: how many may
 -- share K, as the live head says that waits for a hint while somebody is asking; nil: it wants K alone, or there is none. quiet:
 -- nobody is told that K may be free (rule 42).
-local fence_text, my_fence, granted_ms, heard, failed, unfinished, head_limit, quiet
+local fence_text, my_fence, granted_ms, listeners, failed, unfinished, head_limit, quiet

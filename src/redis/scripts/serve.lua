@@ -26,7 +26,7 @@ local is_served = false
 owner = owner == 'dibs:shared' and owner
 while count > 0 and not is_served and budget > 0 do
   budget = budget - 1
-  local waiter, is_deaf = call('HGET', Q, first) or '', false
+  local waiter, has_no_listener = call('HGET', Q, first) or '', false
   local number, lease, seen, size, kind, at = string.match(waiter, '^(%d+) (%d+) (%d+) (%d+)([ ?])()')
   if number then
     local inbox, token = string.sub(waiter, at, at + size - 1), string.sub(waiter, at + size)
@@ -36,11 +36,11 @@ while count > 0 and not is_served and budget > 0 do
     elseif token ~= leaving and now - seen < lease * 500 and not (owner and sharers and
       call('ZADD', S, 'XX', 'INCR', 0, '+' .. token)) then
       local reply = channel and redis.pcall('PUBSUB', 'NUMSUB', inbox, channel) or redis.pcall('PUBSUB', 'NUMSUB', inbox)
-      is_served, heard = (reply[2] or 0) > 0, channel and (reply[4] or -1)
+      is_served, listeners = (reply[2] or 0) > 0, channel and (reply[4] or -1)
       if not is_served and string.byte(inbox, -1) == 125 then
         is_served, publish = (redis.pcall('PUBSUB', 'SHARDNUMSUB', inbox)[2] or 0) > 0, 'SPUBLISH'
       end
-      is_deaf = not is_served
+      has_no_listener = not is_served
     end
     local is_hint, at_most = kind == '?' and token ~= me, string.find(token, '~', 1, true)
     at_most = at_most and string.match(token, '~(%d+)$')
@@ -106,7 +106,7 @@ while count > 0 and not is_served and budget > 0 do
       if sharer then
         is_served, budget = false, budget - 3
       end
-    elseif is_deaf then
+    elseif has_no_listener then
       redis.pcall('PUBLISH', string.match(inbox, '^(.*):{') or inbox, number .. ' 0 ' .. #token .. ' ' .. token .. K)
     end
   else

@@ -96,7 +96,7 @@ static inline struct dibs__cluster *dibs__cluster_of(struct dibs__store *store)
 struct dibs__node *dibs__node_at(struct dibs__cluster *cluster, const char *host, unsigned port);
 
 /* The same for a node that was told of by that one, which is in use; host "": it has the host of that one. */
-struct dibs__node *dibs__node_told_by(const struct dibs__node *by, const char *host, unsigned port);
+struct dibs__node *dibs__node_named_by(const struct dibs__node *by, const char *host, unsigned port);
 
 /* Begins to use the node; opens it if it is closed. False: no memory, or the node is no more. */
 bool dibs__node_use(struct dibs__node *node);

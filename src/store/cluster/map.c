@@ -86,7 +86,7 @@ static dibs_status take_map(struct telling *telling, const struct dibs__slot_ran
         return dibs__error_set(&telling->error, DIBS_NO_MEMORY, "no memory for the slots of a cluster");
     memset(owners, DIBS__NO_NODE, DIBS__SLOTS);
     for (size_t i = 0; i < count; i++) {
-        const struct dibs__node *node = dibs__node_told_by(telling->node, ranges[i].host, ranges[i].port);
+        const struct dibs__node *node = dibs__node_named_by(telling->node, ranges[i].host, ranges[i].port);
         if (!node) {
             free(owners);
             return dibs__error_set(&telling->error, DIBS_NO_MEMORY,

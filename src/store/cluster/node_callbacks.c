@@ -104,7 +104,7 @@ static void on_reachable(void *source, bool up, const char *detail)
 static void *on_redirected(void *context, bool ask, unsigned slot, const char *host, unsigned port)
 {
     const struct dibs__node *from = context;
-    struct dibs__node *node = dibs__node_told_by(from, host, port);
+    struct dibs__node *node = dibs__node_named_by(from, host, port);
 
     if (node && !ask)
         dibs__map_correct(from->cluster, slot, node);

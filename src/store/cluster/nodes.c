@@ -52,7 +52,7 @@ struct dibs__node *dibs__node_at(struct dibs__cluster *cluster, const char *host
     return node;
 }
 
-struct dibs__node *dibs__node_told_by(const struct dibs__node *by, const char *host, unsigned port)
+struct dibs__node *dibs__node_named_by(const struct dibs__node *by, const char *host, unsigned port)
 {
     if (!*host) {
         dibs__cluster_mutex_lock(&by->cluster->mutex);

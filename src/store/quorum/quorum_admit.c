@@ -74,7 +74,7 @@ static size_t count_number(const struct dibs__quorum *q, const struct dibs__look
     size_t count = 0;
 
     for (size_t i = 0; i < q->count; i++)
-        count += dibs__set_has(dibs__look_heard(look) | look->strange, i) && look->numbers[i] == number;
+        count += dibs__set_has(dibs__look_replied(look) | look->strange, i) && look->numbers[i] == number;
     return count;
 }
 
@@ -102,7 +102,7 @@ static uint64_t make_number(const struct dibs__quorum *q, const struct dibs__loo
     return hash % NUMBER_MOST + 1;
 }
 
-/* The number that a majority has. Else, where all are heard and know that they may vote, the one that they are given.
+/* The number that a majority has. Else, where all answer and know that they may vote, the one that they are given.
  * 0: not known. */
 static uint64_t find_number(const struct dibs__quorum *q, const struct dibs__look *look)
 {
@@ -137,7 +137,7 @@ void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look)
     if (number == 0 && (number = find_number(q, look)) != 0)
         atomic_store(&q->number, number);
     for (size_t i = 0; i < q->count; i++) {
-        if (!dibs__set_has(dibs__look_heard(look) | look->strange, i))
+        if (!dibs__set_has(dibs__look_replied(look) | look->strange, i))
             continue;
         bool strange = is_twin(look, i) || (number != 0 && look->numbers[i] != 0 && look->numbers[i] != number);
         atomic_store(&q->members[i].strange, strange);
@@ -160,7 +160,7 @@ bool dibs__look_lacks_number(const struct dibs__quorum *q, const struct dibs__lo
 
 bool dibs__look_is_whole(const struct dibs__quorum *q, const struct dibs__look *look)
 {
-    return dibs__set_count(dibs__look_heard(look) | look->strange) == q->count;
+    return dibs__set_count(dibs__look_replied(look) | look->strange) == q->count;
 }
 
 /* This process has seen a majority that knows that it may vote. */
@@ -171,7 +171,7 @@ static bool has_begun(const struct dibs__quorum *q)
 
 /*
  * One that knows says that the others lost their data, maybe one after the other; or that it belongs to others. Where
- * the quorum has begun, one that is not heard may know.
+ * the quorum has begun, one that does not answer may know.
  */
 bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__look *look)
 {
@@ -258,7 +258,7 @@ struct dibs__vote dibs__look_admission(const struct dibs__quorum *q, const struc
 }
 
 /*
- * Whether those that were heard tell how long leases may be: a majority does, or
+ * Whether those that answered tell how long leases may be: a majority does, or
  * nobody else is left to tell. Who forgot that and still waits was told by others.
  */
 static bool tell(const struct dibs__quorum *q, const struct dibs__look *look)
@@ -287,14 +287,14 @@ static int64_t wait_ms(const struct dibs__quorum *q, const struct dibs__look *lo
  */
 static uint64_t floor_of(struct dibs__quorum *q, const struct dibs__look *look, size_t i)
 {
-    uint32_t heard = dibs__look_heard(look) | look->strange, all = ((uint32_t)1 << q->count) - 1;
+    uint32_t replied = dibs__look_replied(look) | look->strange, all = ((uint32_t)1 << q->count) - 1;
     int64_t since = q->voting.unfloored_since[i];
     bool late = look->first_began >= dibs__after_ms(since, UNFLOORED_MS);
 
     if (since == 0 || look->first_began <= since)
         return 0;
     if (dibs__set_count(look->ready) < q->majority && !late &&
-        dibs__set_count(look->ready | (all & ~heard)) >= q->majority)
+        dibs__set_count(look->ready | (all & ~replied)) >= q->majority)
         return 0;
     return highest_of(q, look, dibs__look_members(look));
 }

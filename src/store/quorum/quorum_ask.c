@@ -107,7 +107,7 @@ static bool needs_spared(const struct dibs__fan_out *fan_out, int64_t now)
 static bool is_voted(const struct dibs__fan_out *fan_out, int64_t now)
 {
     const struct asking *asking = asking_of(fan_out);
-    uint32_t heard = asking->granted | asking->refused;
+    uint32_t replied = asking->granted | asking->refused;
     size_t majority = fan_out->quorum->majority;
 
     if (dibs__set_count(asking->granted) >= majority)
@@ -115,8 +115,8 @@ static bool is_voted(const struct dibs__fan_out *fan_out, int64_t now)
     if (needs_spared(fan_out, now))
         return true;
     if (!can_be_had(fan_out, asking->granted))
-        return dibs__set_count(heard) >= majority || !can_be_had(fan_out, heard);
-    return dibs__set_count(heard) >= majority &&
+        return dibs__set_count(replied) >= majority || !can_be_had(fan_out, replied);
+    return dibs__set_count(replied) >= majority &&
            (!(fan_out->open & ~fan_out->unsent) || dibs__fan_out_is_overdue(fan_out, now));
 }
 
@@ -162,7 +162,7 @@ static bool needs_more(const struct dibs__fan_out *fan_out)
 }
 
 /* A larger fence came while others were raised: they are raised again, those under way once they have landed. */
-static void raise_anew(struct dibs__fan_out *fan_out, uint64_t fence)
+static void raise_again(struct dibs__fan_out *fan_out, uint64_t fence)
 {
     struct asking *asking = asking_of(fan_out);
     uint32_t lower = asking->raised;
@@ -182,7 +182,7 @@ static void count_grant(struct dibs__fan_out *fan_out, struct dibs__pending_op *
 
     asking->granted |= bit;
     if (asking->raising && op->answer.fence > asking->fence)
-        raise_anew(fan_out, op->answer.fence);
+        raise_again(fan_out, op->answer.fence);
     if (asking->raising && op->answer.fence == asking->fence)
         asking->raised |= bit;
     else if (asking->raising && needs_more(fan_out))
@@ -380,7 +380,7 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
     struct dibs__quorum *q = fan_out->quorum;
     struct asking *asking = asking_of(fan_out);
     struct dibs__attempt *attempt = asking->attempt;
-    bool heard = dibs__set_count(asking->granted | asking->refused) >= q->majority;
+    bool replied = dibs__set_count(asking->granted | asking->refused) >= q->majority;
 
     give_back(q, asking);
     answer->again_ms = pause_ms(q, asking);
@@ -390,8 +390,8 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
         dibs__quorum_lock_forget(attempt);
         answer->retired = DIBS__RETIRED;
     }
-    return heard && asking->refused ? DIBS_BUSY
-                                    : dibs__quorum_no_majority(q, dibs__set_count(fan_out->answered), error);
+    return replied && asking->refused ? DIBS_BUSY
+                                      : dibs__quorum_no_majority(q, dibs__set_count(fan_out->answered), error);
 }
 
 /* Those that rest are asked as well. */
@@ -480,7 +480,7 @@ dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__op *o
     if (status == DIBS_OK)
         status = ask(q, &asking, answer, error);
     if (status != DIBS_UNAVAILABLE)
-        dibs__quorum_heard(q);
-    answer->heard_at = atomic_load_explicit(&q->heard_at, memory_order_relaxed);
+        dibs__quorum_note_reply(q);
+    answer->last_reply_at = atomic_load_explicit(&q->last_reply_at, memory_order_relaxed);
     return status;
 }

@@ -41,8 +41,8 @@ struct dibs__look {
     struct dibs__pending_op ops[];
 };
 
-/* All that were heard, but for those that are strange. */
-static inline uint32_t dibs__look_heard(const struct dibs__look *look)
+/* All that answered, but for those that are strange. */
+static inline uint32_t dibs__look_replied(const struct dibs__look *look)
 {
     return look->known | look->restarted | look->unknown;
 }
@@ -56,22 +56,22 @@ static inline uint32_t dibs__look_members(const struct dibs__look *look)
 /* Notes what a member said. */
 void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op, dibs_status status);
 
-/* What was heard so far may tell the number of the quorum, and who is strange. */
+/* What answered so far may tell the number of the quorum, and who is strange. */
 void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look);
 
 /* A master does not know which quorum it belongs to, and one more look can tell it. */
 bool dibs__look_lacks_number(const struct dibs__quorum *q, const struct dibs__look *look);
 
-/* Every master was heard. */
+/* Every master answered. */
 bool dibs__look_is_whole(const struct dibs__quorum *q, const struct dibs__look *look);
 
-/* A majority has never been a member of a quorum, or lost its data, and nobody who was heard knows of one. */
+/* A majority has never been a member of a quorum, or lost its data, and nobody who answered knows of one. */
 bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__look *look);
 
-/* So long masters that were not heard are given, since the quorum has seemed to be new. */
+/* So long masters that did not answer are given, since the quorum has seemed to be new. */
 int64_t dibs__look_given_until(const struct dibs__quorum *q, const struct dibs__newness *newness);
 
-/* It seems to be new, and masters that were not heard were given that time. */
+/* It seems to be new, and masters that did not answer were given that time. */
 bool dibs__look_seems_new(const struct dibs__quorum *q, const struct dibs__look *look, struct dibs__newness *newness,
                           int64_t now);
 

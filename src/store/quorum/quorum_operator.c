@@ -20,8 +20,8 @@ struct admission {
     struct dibs__examination *told;
     uint32_t longest_ms; /* the longest lease that the operator or a master knows of */
     uint64_t number;     /* of the quorum; 0: nobody knows one */
-    uint32_t heard, strange;
-    struct dibs__vote votes[DIBS__MEMBERS_MAX]; /* of the masters that were heard */
+    uint32_t replied, strange;
+    struct dibs__vote votes[DIBS__MEMBERS_MAX]; /* of the masters that answered */
 };
 
 static dibs_status ask(const struct admission *admission, size_t i, struct dibs__vote *vote, struct dibs__error *error)
@@ -31,9 +31,9 @@ static dibs_status ask(const struct admission *admission, size_t i, struct dibs_
     return dibs__vote_ask(admission->quorum, i, vote, error);
 }
 
-static bool is_heard(const struct admission *admission, size_t i)
+static bool has_replied(const struct admission *admission, size_t i)
 {
-    return dibs__set_has(admission->heard, i);
+    return dibs__set_has(admission->replied, i);
 }
 
 /* It votes, or would if it had not been restarted. */
@@ -41,7 +41,7 @@ static bool is_member(const struct admission *admission, size_t i)
 {
     const struct dibs__vote *vote = &admission->votes[i];
 
-    return is_heard(admission, i) && !dibs__set_has(admission->strange, i) && (vote->known || vote->restarted);
+    return has_replied(admission, i) && !dibs__set_has(admission->strange, i) && (vote->known || vote->restarted);
 }
 
 static void look_at_all(struct admission *admission, struct dibs__error *error)
@@ -51,7 +51,7 @@ static void look_at_all(struct admission *admission, struct dibs__error *error)
         struct dibs__error its;
         admission->votes[i] = (struct dibs__vote){.what = DIBS__VOTE_LOOKS};
         if (ask(admission, i, &admission->votes[i], &its) == DIBS_OK)
-            admission->heard |= (uint32_t)1 << i;
+            admission->replied |= (uint32_t)1 << i;
         else
             dibs__error_keep_worst(error, &its);
     }
@@ -62,7 +62,7 @@ static size_t count_number(const struct admission *admission, uint64_t number)
     size_t count = 0;
 
     for (size_t i = 0; i < admission->quorum->count; i++)
-        count += is_heard(admission, i) && admission->votes[i].quorum == number;
+        count += has_replied(admission, i) && admission->votes[i].quorum == number;
     return count;
 }
 
@@ -73,7 +73,7 @@ static bool find_number(struct admission *admission)
     bool agreed = true;
 
     for (size_t i = 0; i < admission->quorum->count && known == 0; i++) {
-        uint64_t its = is_heard(admission, i) ? admission->votes[i].quorum : 0;
+        uint64_t its = has_replied(admission, i) ? admission->votes[i].quorum : 0;
         if (its != 0 && count_number(admission, its) >= admission->quorum->majority)
             known = its;
         agreed = agreed && (its == 0 || one == 0 || its == one);
@@ -91,7 +91,7 @@ static void find_strange(struct admission *admission)
         bool strange = vote->quorum != 0 && vote->quorum != admission->number;
         for (size_t before = 0; before < i; before++)
             strange = strange || (vote->process != 0 && admission->votes[before].process == vote->process);
-        if (is_heard(admission, i) && strange)
+        if (has_replied(admission, i) && strange)
             admission->strange |= (uint32_t)1 << i;
     }
 }
@@ -117,7 +117,7 @@ static void tell_of_one(const struct admission *admission, size_t i)
     struct dibs__examination *told = admission->told;
     const struct dibs__vote *vote = &admission->votes[i];
 
-    if (!is_heard(admission, i))
+    if (!has_replied(admission, i))
         dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Bring it back, or admit it when it is back.",
                     "Number %zu of the URLs did not answer: nothing was changed there.", i + 1);
     else if (dibs__set_has(admission->strange, i))
@@ -140,7 +140,7 @@ static void admit_one(struct admission *admission, size_t i)
 {
     struct dibs__vote vote = {.what = DIBS__VOTE_ADMITS, .wait_ms = dibs__admission_wait_ms(admission->longest_ms)};
     struct dibs__error error = {DIBS_OK, ""};
-    bool needed = is_heard(admission, i) && !dibs__set_has(admission->strange, i) && needs_admission(admission, i);
+    bool needed = has_replied(admission, i) && !dibs__set_has(admission->strange, i) && needs_admission(admission, i);
 
     if (needed && ask(admission, i, &vote, &error) == DIBS_OK)
         admission->votes[i] = vote;
@@ -179,8 +179,8 @@ dibs_status dibs__quorum_admit(struct dibs__quorum *q, struct dibs__examination 
 
     error->status = DIBS_OK;
     look_at_all(&admission, error);
-    if (dibs__set_count(admission.heard) < q->majority)
-        return dibs__quorum_no_majority(q, dibs__set_count(admission.heard), error);
+    if (dibs__set_count(admission.replied) < q->majority)
+        return dibs__quorum_no_majority(q, dibs__set_count(admission.replied), error);
     if (find_number(&admission))
         admit_all(&admission);
     else

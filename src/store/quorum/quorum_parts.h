@@ -81,8 +81,8 @@ struct dibs__member_state {
     int64_t top_up_from; /* the member lost the lock: renewals do not set it there before */
     uint64_t fence;      /* granted: the member's */
     int64_t proof;       /* granted: of the member's attempt */
-    struct dibs__lease_store_state lease; /* the member's own */
-    struct dibs__cut_store_state cut;     /* the member's own */
+    struct dibs__lease_store_state lease;                 /* the member's own */
+    struct dibs__extension_store_state pending_extension; /* the member's own */
     uint32_t pending_extension_ms;
 };
 
@@ -384,10 +384,10 @@ struct dibs__quorum {
     size_t count, majority;           /* read-only after open */
     int64_t connect_by;               /* the opening thread's */
     struct dibs__member *members;     /* read-only after open */
-    _Atomic int64_t heard_at;    /* atomic: when a majority last gave an answer other than that it can't serve now */
-    _Atomic uint64_t generation; /* atomic: how often renewals went to another server, at any member */
-    struct dibs__voting voting;  /* its fields name their guards */
-    _Atomic uint64_t number;     /* atomic; set once: of the quorum, as its masters know it; 0: not known */
+    _Atomic int64_t last_reply_at; /* atomic: when a majority last gave an answer other than that it can't serve now */
+    _Atomic uint64_t generation;   /* atomic: how often renewals went to another server, at any member */
+    struct dibs__voting voting;    /* its fields name their guards */
+    _Atomic uint64_t number;       /* atomic; set once: of the quorum, as its masters know it; 0: not known */
     struct dibs__mutex mutex;
     size_t down_count DIBS__GUARDED_BY(dibs__quorum_mutex); /* members that told they can't be reached */
     void *locks DIBS__GUARDED_BY(dibs__quorum_mutex);       /* the table: a tree of struct dibs__quorum_lock by token */
@@ -405,9 +405,9 @@ static inline int64_t dibs__quorum_now(const struct dibs__quorum *q)
 }
 
 /* A majority answered what it would have to vote for. */
-static inline void dibs__quorum_heard(struct dibs__quorum *q)
+static inline void dibs__quorum_note_reply(struct dibs__quorum *q)
 {
-    atomic_store_explicit(&q->heard_at, dibs__quorum_now(q), memory_order_relaxed);
+    atomic_store_explicit(&q->last_reply_at, dibs__quorum_now(q), memory_order_relaxed);
 }
 
 dibs_status dibs__quorum_no_memory(struct dibs__error *error);

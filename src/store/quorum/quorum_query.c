@@ -86,11 +86,11 @@ static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
 {
     const struct looking *looking = fan_out->context;
     unsigned most = dibs__set_count(most_agree(fan_out->quorum, looking));
-    bool heard = dibs__set_count(looking->seen) >= fan_out->quorum->majority;
+    bool replied = dibs__set_count(looking->seen) >= fan_out->quorum->majority;
 
     if (most >= fan_out->quorum->majority)
         return true;
-    if (!heard)
+    if (!replied)
         return false;
     return most + dibs__set_count(fan_out->open) < fan_out->quorum->majority || !(fan_out->open & ~fan_out->unsent) ||
            dibs__fan_out_is_overdue(fan_out, now);

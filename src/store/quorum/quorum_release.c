@@ -394,7 +394,7 @@ dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__o
         free(releasing);
     }
     if (status != DIBS_UNAVAILABLE)
-        dibs__quorum_heard(q);
+        dibs__quorum_note_reply(q);
     return status;
 }
 

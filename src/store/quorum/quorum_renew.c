@@ -129,22 +129,22 @@ static void end_if_decided(struct round *round)
 {
     struct dibs__batch *batch = round->batch;
     struct dibs__quorum *q = round->quorum;
-    bool heard = false;
+    bool replied = false;
 
     if (!batch || round->undecided > 0)
         return;
     round->batch = NULL;
     for (size_t i = 0; i < batch->count; i++) {
-        heard = heard || batch->items[i].result != DIBS__UNANSWERED;
+        replied = replied || batch->items[i].result != DIBS__UNANSWERED;
         if (batch->items[i].result == DIBS__UNANSWERED && round->error.status == DIBS_OK)
             dibs__error_set(&round->error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters renewed the lease",
                             q->majority, q->count);
         dibs__quorum_lock_unref(q, round->tallies[i].lock);
     }
-    if (heard || batch->watch)
+    if (replied || batch->watch)
         round->error.status = DIBS_OK;
-    if (heard && !batch->watch)
-        dibs__quorum_heard(q);
+    if (replied && !batch->watch)
+        dibs__quorum_note_reply(q);
     batch->done(batch, &round->error);
 }
 
@@ -176,7 +176,7 @@ static void note_part(struct part_batch *sent, size_t i)
     bool forgot = item->result == DIBS__GONE && state->phase == DIBS__MEMBER_GRANTED;
     state->renewing = false;
     state->lease = item->store_state;
-    state->cut = item->cut;
+    state->pending_extension = item->pending_extension;
     state->pending_extension_ms = item->pending_extension_ms;
     if (has_lock(item))
         state->phase = DIBS__MEMBER_GRANTED;
@@ -288,7 +288,7 @@ static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const s
             .look = item->look && !top_up && !item->extension && !state->behind,
             .store_state = state->lease,
             .pending_extension_ms = state->pending_extension_ms,
-            .cut = state->cut,
+            .pending_extension = state->pending_extension,
         };
         state->renewing = state->renewing || !watch;
         sent->was_topping_up[sent->batch.count] = state->topping_up;

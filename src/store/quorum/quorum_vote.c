@@ -25,7 +25,7 @@
 #define LOOK_MOST_MS 10000  /* and at least: a step of a clock that is small beside that is not noticed; */
 #define LOOK_SOON_MS 100    /* where a master says that it may not vote, at most; */
 #define LOOK_AGAIN_MS 1000  /* where something else is left to do, */
-#define LOOK_MISSED_MS 2000 /* and while a master is not heard: nobody tells when it answers again */
+#define LOOK_MISSED_MS 2000 /* and while a master does not answer: nobody tells when it answers again */
 #define POLL_MS 2           /* how often the scheduler's thread looks for replies */
 #define PAUSE_FIRST_MS 2    /* how long a thread waits before it looks again, at first and at most */
 #define PAUSE_LAST_MS 50
@@ -173,12 +173,12 @@ static unsigned look_until_announced(struct dibs__quorum *q, struct dibs__look *
     for (;;) {
         struct dibs__error its = {DIBS_OK, ""};
         bool announced = look_and_admit(q, look, &its);
-        unsigned heard = dibs__set_count(dibs__look_heard(look) | look->strange);
-        if (heard >= answered || dibs__quorum_now(q) < look->deadline) {
-            answered = heard;
+        unsigned replied = dibs__set_count(dibs__look_replied(look) | look->strange);
+        if (replied >= answered || dibs__quorum_now(q) < look->deadline) {
+            answered = replied;
             *error = its;
         }
-        if (announced || heard < q->majority || !dibs__quorum_pause(q, &backoff, PAUSE_LAST_MS, look->deadline))
+        if (announced || replied < q->majority || !dibs__quorum_pause(q, &backoff, PAUSE_LAST_MS, look->deadline))
             return answered;
     }
 }
@@ -450,7 +450,7 @@ void dibs__vote_attend(struct dibs__quorum *q, int64_t now)
         return;
     sweep(q, look, now);
     if (look->open && now >= look->began + WHOLE_MS * DIBS__NS_PER_MS &&
-        dibs__set_count(dibs__look_heard(look)) >= q->majority)
+        dibs__set_count(dibs__look_replied(look)) >= q->majority)
         abandon_open(q, look);
     if (look->open)
         return;

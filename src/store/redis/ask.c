@@ -301,9 +301,9 @@ static bool leaves_channel(struct dibs__redis_store *store, struct asking *askin
 {
     struct dibs__attempt *attempt = asking->sending.attempt;
     bool in_time = dibs__now(store->config.clock) < asking->op->deadline;
-    int64_t heard = atomic_load_explicit(&store->heard_at, memory_order_relaxed);
+    int64_t heard = atomic_load_explicit(&store->last_reply_at, memory_order_relaxed);
 
-    if (!dibs__redis_another_stands(store, asking->call.channel))
+    if (!dibs__redis_another_is_connected(store, asking->call.channel))
         return false;
     if (!dibs__redis_attempt_of(attempt)->doubt)
         return in_time;
@@ -319,7 +319,7 @@ static size_t pick(struct dibs__redis_store *store, const struct dibs__attempt *
 
     if (!attempt->fair)
         return dibs__redis_pick(store);
-    while (i < DIBS__SHARED && !dibs__channel_stands(store->channels[i]))
+    while (i < DIBS__SHARED && !dibs__channel_is_connected(store->channels[i]))
         i++;
     return i < DIBS__SHARED ? i : 0;
 }
@@ -330,7 +330,7 @@ static void choose_channel(struct dibs__redis_store *store, struct asking *askin
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(asking->sending.attempt);
 
     if (store_state->route == 0 ||
-        (!store_state->doubt && !dibs__channel_stands(store->channels[store_state->route - 1])))
+        (!store_state->doubt && !dibs__channel_is_connected(store->channels[store_state->route - 1])))
         store_state->route = (unsigned)pick(store, asking->sending.attempt) + 1;
     asking->call.channel = store_state->route - 1;
 }
@@ -377,7 +377,7 @@ static dibs_status ask_exclusively(struct dibs__redis_store *store, struct askin
         status = ask_on(store, asking, answer, &connected, error);
         give_back(store, asking);
     } while (status == DIBS_UNAVAILABLE && !connected && !moved && !answer->retired &&
-             dibs__redis_another_stands(store, asking->call.channel));
+             dibs__redis_another_is_connected(store, asking->call.channel));
     return status;
 }
 
@@ -437,7 +437,7 @@ dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op
                                                      : ask_shared(store, asking, answer, error);
     free(asking);
     dibs__redis_attempt_asked(store, op->ask.attempt);
-    dibs__redis_heard(store, status);
-    answer->heard_at = atomic_load_explicit(&store->heard_at, memory_order_relaxed);
+    dibs__redis_note_reply(store, status);
+    answer->last_reply_at = atomic_load_explicit(&store->last_reply_at, memory_order_relaxed);
     return status;
 }

@@ -30,12 +30,12 @@ static void hook_opened(void *context, bool again)
 }
 
 /* As far as is known: a connection that nobody uses may be at its end. */
-static bool any_stands(const struct dibs__redis_store *store)
+static bool any_is_connected(const struct dibs__redis_store *store)
 {
-    bool stands = dibs__channel_stands(store->background);
+    bool stands = dibs__channel_is_connected(store->background);
 
     for (size_t i = 0; i < store->channel_count && !stands; i++)
-        stands = dibs__channel_stands(store->channels[i]);
+        stands = dibs__channel_is_connected(store->channels[i]);
     return stands;
 }
 
@@ -53,7 +53,7 @@ static void hook_failed(void *context, const struct dibs__error *error, bool sil
     for (size_t i = 0; i < store->channel_count; i++)
         dibs__channel_look(store->channels[i]);
     dibs__redis_mutex_lock(&store->mutex);
-    bool stands = any_stands(store);
+    bool stands = any_is_connected(store);
     if (!stands && !atomic_load(&store->down)) {
         atomic_store(&store->down, true);
         store->config.listener.reachable(store->config.listener.source, false, error->detail);
@@ -82,7 +82,7 @@ size_t dibs__redis_pick(struct dibs__redis_store *store)
 
     for (size_t i = 0; i < DIBS__SHARED && least > 0; i++) {
         unsigned load = dibs__channel_load(store->channels[i]);
-        if (!dibs__channel_stands(store->channels[i])) {
+        if (!dibs__channel_is_connected(store->channels[i])) {
             missing = missing < DIBS__SHARED ? missing : i;
         } else if (load < least) {
             least = load;
@@ -105,7 +105,7 @@ dibs_status dibs__redis_check_disk(const struct dibs__redis_store *store, const 
                            store->endpoint.url.shown);
 }
 
-bool dibs__redis_another_stands(struct dibs__redis_store *store, size_t channel)
+bool dibs__redis_another_is_connected(struct dibs__redis_store *store, size_t channel)
 {
     size_t first = channel < DIBS__SHARED ? 0 : DIBS__SHARED;
     size_t end = channel < DIBS__SHARED ? DIBS__SHARED : store->channel_count;
@@ -122,7 +122,8 @@ static size_t find_free(const struct dibs__redis_store *store, bool connected) D
     size_t i = DIBS__SHARED;
 
     dibs__redis_mutex_held(&store->mutex);
-    while (i < store->channel_count && (store->in_use[i] || (connected && !dibs__channel_stands(store->channels[i]))))
+    while (i < store->channel_count &&
+           (store->in_use[i] || (connected && !dibs__channel_is_connected(store->channels[i]))))
         i++;
     return i;
 }
@@ -193,10 +194,10 @@ bool dibs__redis_changed_within(const struct dibs__redis_store *store, uint64_t 
     return changed_at > 0 && dibs__now(store->config.clock) < dibs__after_ms(changed_at, lease_ms);
 }
 
-void dibs__redis_heard(struct dibs__redis_store *store, dibs_status status)
+void dibs__redis_note_reply(struct dibs__redis_store *store, dibs_status status)
 {
     if (status != DIBS_UNAVAILABLE)
-        atomic_store_explicit(&store->heard_at, dibs__now(store->config.clock), memory_order_relaxed);
+        atomic_store_explicit(&store->last_reply_at, dibs__now(store->config.clock), memory_order_relaxed);
     if ((status == DIBS_OK || status == DIBS_BUSY || status == DIBS_NOT_HELD) &&
         atomic_load_explicit(&store->down, memory_order_relaxed))
         set_reachable(store);
@@ -218,8 +219,7 @@ dibs_status dibs__redis_late(struct dibs__redis_store *store, struct dibs__chann
                              int64_t server_us, struct dibs__error *error)
 {
     dibs__channel_set_clock(channel, serial, server_us - dibs__now(store->config.clock) / 1000);
-    return dibs__error_set(error, DIBS_UNAVAILABLE, "%s took the request for one that came too late",
-                           store->endpoint.url.shown);
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%s rejected the request as expired", store->endpoint.url.shown);
 }
 
 /* "acquiring "a"": what a sentence about a failure begins with. */

@@ -118,7 +118,7 @@ dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, str
                              ? end_hold(store, call, op->name, &target, op->deadline, &repeated, error)
                              : end_any_hold(store, call, op->name, token, op->deadline, error);
     free(call);
-    dibs__redis_heard(store, status);
+    dibs__redis_note_reply(store, status);
     return status;
 }
 
@@ -147,6 +147,6 @@ dibs_status dibs__redis_forget(struct dibs__store *base, struct dibs__op *op, st
         dibs__reply_free(exchange.reply);
     }
     free(call);
-    dibs__redis_heard(store, status);
+    dibs__redis_note_reply(store, status);
     return status;
 }

@@ -62,7 +62,7 @@ dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__op *o
         dibs__reply_free(exchange.reply);
     } while (late && dibs__redis_once_more(store, call, status, &resends, op->deadline));
     free(call);
-    dibs__redis_heard(store, status);
+    dibs__redis_note_reply(store, status);
     return status;
 }
 
@@ -102,6 +102,6 @@ dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__op *
         dibs__reply_free(exchange.reply);
     }
     free(call);
-    dibs__redis_heard(store, status);
+    dibs__redis_note_reply(store, status);
     return status;
 }

@@ -21,7 +21,7 @@ dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs_
         if (!begun) {
             call->channel = dibs__redis_pick(store);
             status = dibs__lock_call_connect(store, call, exchange->deadline, exchange->error);
-            if (status == DIBS_UNAVAILABLE && dibs__redis_another_stands(store, call->channel))
+            if (status == DIBS_UNAVAILABLE && dibs__redis_another_is_connected(store, call->channel))
                 continue;
             if (status == DIBS_OK)
                 status = dibs__lock_call_check_slots(store, call, exchange->error);
@@ -208,6 +208,6 @@ dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__op *
         dibs__reply_free(exchange.reply);
     }
     free(call);
-    dibs__redis_heard(store, status);
+    dibs__redis_note_reply(store, status);
     return status;
 }

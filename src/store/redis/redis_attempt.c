@@ -308,7 +308,7 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
     case DIBS__ASK_OVERTAKEN:
     default:
         *decided = false;
-        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s took the request for one that came too late",
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s rejected the request as expired",
                                store->endpoint.url.shown);
     }
 }

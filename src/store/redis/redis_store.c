@@ -129,10 +129,10 @@ static void try_idle_channels(struct dibs__redis_store *store)
  */
 static struct dibs__channel *carrier(const struct dibs__redis_store *store)
 {
-    struct dibs__channel *standing = dibs__channel_stands(store->background) ? store->background : NULL;
+    struct dibs__channel *standing = dibs__channel_is_connected(store->background) ? store->background : NULL;
 
     for (size_t i = 0; i < DIBS__SHARED && !standing; i++)
-        standing = dibs__channel_stands(store->channels[i]) ? store->channels[i] : NULL;
+        standing = dibs__channel_is_connected(store->channels[i]) ? store->channels[i] : NULL;
     return standing ? standing : store->background;
 }
 

@@ -90,8 +90,8 @@ struct dibs__redis_store {
     _Atomic uint64_t first_server;   /* atomic: the one that gave the first answer to an ask; 0: none did */
     _Atomic uint64_t no_delete_if;   /* atomic: the server that does not let us delete a key by its value (rule 71); 0:
                                         none is known */
-    _Atomic int64_t heard_at;   /* atomic: when the server last gave an answer other than that it can't serve now */
-    _Atomic int64_t changed_at; /* atomic, written by the scheduler's thread: when that was another server last */
+    _Atomic int64_t last_reply_at; /* atomic: when the server last gave an answer other than that it can't serve now */
+    _Atomic int64_t changed_at;    /* atomic, written by the scheduler's thread: when that was another server last */
     struct dibs__mutex mutex;
     pthread_cond_t exclusive_freed; /* an exclusive channel is not in use any more */
     bool in_use[DIBS__SHARED + DIBS__EXCLUSIVE] DIBS__GUARDED_BY(dibs__redis_mutex);
@@ -137,7 +137,7 @@ struct dibs__channel_hooks dibs__redis_hooks(struct dibs__redis_store *store);
 size_t dibs__redis_pick(struct dibs__redis_store *store);
 
 /* Whether a channel other than this one, of its kind, stands, as far as a look can tell. */
-bool dibs__redis_another_stands(struct dibs__redis_store *store, size_t channel);
+bool dibs__redis_another_is_connected(struct dibs__redis_store *store, size_t channel);
 
 /*
  * An exclusive channel for the caller, which must give it back; false where none came
@@ -175,7 +175,7 @@ bool dibs__redis_changed_within(const struct dibs__redis_store *store, uint64_t 
 
 /* Notes the status of a call: unless that is DIBS_UNAVAILABLE, the server was heard; if it served, it can be reached.
  */
-void dibs__redis_heard(struct dibs__redis_store *store, dibs_status status);
+void dibs__redis_note_reply(struct dibs__redis_store *store, dibs_status status);
 
 /*
  * Whether a command may be sent again: its connection broke, there is time, it was not sent too often, and its node did
@@ -423,7 +423,7 @@ struct __attribute__((__may_alias__)) dibs__redis_lease {
 };
 
 /* What the store notes with extensions that were sent and never answered. Lies in the store state, too. */
-struct __attribute__((__may_alias__)) dibs__redis_cut {
+struct __attribute__((__may_alias__)) dibs__redis_extension {
     uint64_t serial;   /* of the connection that the first of them went over */
     int64_t not_after; /* the server ignores the last of them after this time */
 };
@@ -433,9 +433,9 @@ static inline struct dibs__redis_lease *dibs__redis_lease_of(struct dibs__lease_
     return (struct dibs__redis_lease *)store_state;
 }
 
-static inline struct dibs__redis_cut *dibs__redis_cut_of(struct dibs__cut_store_state *store_state)
+static inline struct dibs__redis_extension *dibs__redis_extension_of(struct dibs__extension_store_state *store_state)
 {
-    return (struct dibs__redis_cut *)store_state;
+    return (struct dibs__redis_extension *)store_state;
 }
 
 #endif

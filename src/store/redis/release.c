@@ -271,7 +271,7 @@ static dibs_status release_shared(struct dibs__redis_store *store, struct releas
         status = release_on(store, releasing, &connected, error);
         moves = status == DIBS_UNAVAILABLE && !connected && ++moved < DIBS__SHARED &&
                 dibs__now(store->config.clock) < releasing->op->deadline &&
-                dibs__redis_another_stands(store, releasing->call.channel);
+                dibs__redis_another_is_connected(store, releasing->call.channel);
         if (moves && next && dibs__redis_attempt_of(next)->doubt)
             dibs__redis_attempt_retire(store, next, release->next.answer);
     } while (moves);
@@ -312,7 +312,7 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__op
     } else {
         status = dibs__lock_call_no_memory(error);
     }
-    dibs__redis_heard(store, status);
+    dibs__redis_note_reply(store, status);
     if (status != DIBS_OK && status != DIBS_NOT_HELD && !op->redirect)
         dibs__redis_retract(base, op->name, release->token, release->lease_ms, release->fence);
     return status;

@@ -25,11 +25,12 @@
 #define FENCE_AT_MEMBER_MS 60000
 
 _Static_assert(sizeof(struct dibs__redis_lease) <= sizeof(struct dibs__lease_store_state),
-               "what is noted fits into the memo");
+               "what is noted fits into the store state");
 _Static_assert(_Alignof(struct dibs__redis_lease) <= _Alignof(struct dibs__lease_store_state), "and can lie there");
-_Static_assert(sizeof(struct dibs__redis_cut) <= sizeof(struct dibs__cut_store_state),
-               "what is noted fits into the memo");
-_Static_assert(_Alignof(struct dibs__redis_cut) <= _Alignof(struct dibs__cut_store_state), "and can lie there");
+_Static_assert(sizeof(struct dibs__redis_extension) <= sizeof(struct dibs__extension_store_state),
+               "what is noted fits into the store state");
+_Static_assert(_Alignof(struct dibs__redis_extension) <= _Alignof(struct dibs__extension_store_state),
+               "and can lie there");
 
 /* A batch that is out: in one call or, if the server refused that call, in one call for each lease. */
 struct renewal {
@@ -303,7 +304,7 @@ static void end_one(struct renewal *renewal)
 {
     if (--renewal->calls > 0)
         return;
-    dibs__redis_heard(renewal->store, renewal->failed.status);
+    dibs__redis_note_reply(renewal->store, renewal->failed.status);
     renewal->batch->done(renewal->batch, &renewal->failed);
     free(renewal);
 }
@@ -325,16 +326,16 @@ static void note_unanswered(const struct renewal_call *call)
 {
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
-        struct dibs__redis_cut *cut = dibs__redis_cut_of(&item->cut);
+        struct dibs__redis_extension *extension = dibs__redis_extension_of(&item->pending_extension);
         item->status = call->renewal->failed.status;
         if (!item->extension)
             continue;
         if (item->pending_extension_ms == 0 || item->lease_ms < item->pending_extension_ms)
             item->pending_extension_ms = item->lease_ms;
-        if (cut->serial == 0)
-            cut->serial = call->serial;
-        if (call->not_after > cut->not_after)
-            cut->not_after = call->not_after;
+        if (extension->serial == 0)
+            extension->serial = call->serial;
+        if (call->not_after > extension->not_after)
+            extension->not_after = call->not_after;
     }
 }
 
@@ -346,17 +347,17 @@ static void note_unanswered(const struct renewal_call *call)
 static void see_what_is_sure(const struct renewal_call *call, struct dibs__renewal *item,
                              const struct dibs__link_view *view, int64_t server_us)
 {
-    struct dibs__redis_cut *cut = dibs__redis_cut_of(&item->cut);
-    bool behind = view && view->serial == call->serial && dibs__view_is_behind(view, cut->serial);
+    struct dibs__redis_extension *extension = dibs__redis_extension_of(&item->pending_extension);
+    bool behind = view && view->serial == call->serial && dibs__view_is_behind(view, extension->serial);
 
     if (item->pending_extension_ms == 0)
         return;
-    if (behind || server_us > cut->not_after) {
+    if (behind || server_us > extension->not_after) {
         item->pending_extension_ms = 0;
-        cut->serial = 0;
-        cut->not_after = 0;
+        extension->serial = 0;
+        extension->not_after = 0;
     } else if (item->pending_extension_ms < item->lease_ms) {
-        item->again_ms = (cut->not_after - server_us) / 1000 + 1;
+        item->again_ms = (extension->not_after - server_us) / 1000 + 1;
     }
 }
 

@@ -55,7 +55,7 @@ static dibs_status ask(struct dibs__redis_store *store, const struct dibs__comma
         size_t at = dibs__redis_pick(store);
         struct dibs__channel *channel = store->channels[at];
         status = dibs__channel_open(channel, deadline, view, error);
-        if (status == DIBS_UNAVAILABLE && !dibs__redis_another_stands(store, at))
+        if (status == DIBS_UNAVAILABLE && !dibs__redis_another_is_connected(store, at))
             break;
         if (status != DIBS_OK)
             continue;
@@ -63,7 +63,7 @@ static dibs_status ask(struct dibs__redis_store *store, const struct dibs__comma
         status = request ? dibs__channel_wait(channel, request, &exchange) : error->status;
     } while (status == DIBS_UNAVAILABLE && ++resends <= RESENDS && dibs__now(store->config.clock) < deadline);
     *reply = exchange.reply;
-    dibs__redis_heard(store, status);
+    dibs__redis_note_reply(store, status);
     return status;
 }
 
