@@ -250,10 +250,10 @@ static int set_options(struct bench *bench, int argc, char **argv)
         if (option != 's')
             result = cli_look_option(&bench->look, option);
         else if (!cli_seconds(optarg, 86400000, &bench->length_ms) || bench->length_ms < 1)
-            result = cli_usage_error("bench", "\"%s\" is no time in seconds, of at most a day", optarg);
+            result = cli_usage_error("bench", "\"%s\" is not a time in seconds, at most 86400", optarg);
     }
     if (result == CLI_GO_ON && optind < argc)
-        result = cli_usage_error("bench", "no arguments, but \"%s\" is one", argv[optind]);
+        result = cli_usage_error("bench", "unexpected argument \"%s\"", argv[optind]);
     return result;
 }
 

@@ -314,7 +314,7 @@ static int set_options(struct doctor *doctor, int argc, char **argv)
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":" CLI_SHORT_OPTIONS, options)) != -1)
         result = set_option(doctor, option);
     if (result == CLI_GO_ON && optind < argc)
-        result = cli_usage_error("doctor", "no arguments, but \"%s\" is one", argv[optind]);
+        result = cli_usage_error("doctor", "unexpected argument \"%s\"", argv[optind]);
     return result;
 }
 

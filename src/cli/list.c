@@ -116,7 +116,7 @@ static int set_option(struct list *list, int option)
     switch (option) {
     case OPTION_OLDER_THAN:
         if (!cli_seconds(optarg, MOST_MS, &list->min_held_ms))
-            return cli_usage_error("list", "\"%s\" is no time in seconds", optarg);
+            return cli_usage_error("list", "\"%s\" is not a time in seconds", optarg);
         return CLI_GO_ON;
     case 's':
         if (!cli_column_parse(&list->sort, optarg))

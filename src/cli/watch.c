@@ -298,7 +298,7 @@ static int set_option(struct watch *watch, int option)
     switch (option) {
     case 'i':
         if (!cli_seconds(optarg, 86400000, &watch->interval_ms) || watch->interval_ms < 100)
-            return cli_usage_error("watch", "\"%s\" is no time in seconds, from 0.1 to 86400", optarg);
+            return cli_usage_error("watch", "\"%s\" is not a time in seconds from 0.1 to 86400", optarg);
         return CLI_GO_ON;
     case 'c':
         if (!cli_count(&watch->rounds, optarg))
