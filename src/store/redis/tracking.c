@@ -513,7 +513,10 @@ void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now)
 
     if (tracking->state == DIBS__TRACKING_REFUSED && now >= tracking->until)
         tracking->state = DIBS__TRACKING_IDLE;
-    if (!atomic_load(&tracking->wanted) || !choose_probe(store, NULL))
+    if (!atomic_load(&tracking->wanted))
+        return;
+    bool has_probe = choose_probe(store, NULL); /* a probe that was refused may have lost its key, and must still end */
+    if (!has_probe && tracking->state == DIBS__TRACKING_IDLE)
         return;
     bool hears = dibs__subscriber_hear_changes(store->subscriber, &subscription, &client);
     bool stands = dibs__channel_view(store->background, &view);
@@ -522,7 +525,7 @@ void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now)
         stop(store);
     if (is_flushed(tracking))
         tracking->state = DIBS__TRACKING_IDLE;
-    if (tracking->state == DIBS__TRACKING_IDLE && hears && stands && tracking->unanswered == 0) {
+    if (tracking->state == DIBS__TRACKING_IDLE && has_probe && hears && stands && tracking->unanswered == 0) {
         tracking->link = view.serial;
         tracking->subscription = subscription;
         tracking->enabled = false;
