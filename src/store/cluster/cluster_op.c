@@ -13,10 +13,11 @@
 #define PAUSE_LAST_MS 50
 #define HEIR_MS 100 /* so long a map is waited for that names another node than one that just failed */
 
-struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name)
+struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name,
+                                              struct dibs__error *error)
 {
     unsigned slot = dibs__cluster_slot(cluster, name);
-    struct dibs__node *node = dibs__map_use_owner(cluster, slot);
+    struct dibs__node *node = dibs__map_use_owner(cluster, slot, error);
     struct dibs__cluster_op *cluster_op = node ? malloc(sizeof *cluster_op) : NULL;
 
     if (cluster_op)
@@ -26,18 +27,9 @@ struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, con
                                                 .backoff = {.first_ms = DIBS__PAUSE_FIRST_MS}};
     else if (node)
         dibs__node_unuse(node);
+    if (node && !cluster_op && error)
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for an operation of a cluster");
     return cluster_op;
-}
-
-dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error)
-{
-    dibs__map_want(cluster);
-    if (atomic_load(&cluster->owners[slot]) != DIBS__NO_NODE)
-        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for a node of a cluster");
-    dibs__error_set(error, DIBS_UNAVAILABLE, "%s: no node has the slot %u", cluster->url.shown, slot);
-    atomic_store(&cluster->unserved, (int)slot);
-    dibs__cluster_see_reach(cluster, error->detail);
-    return error->status;
 }
 
 struct dibs__cluster_op *dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__op *op,
@@ -48,11 +40,9 @@ struct dibs__cluster_op *dibs__cluster_op_take(struct dibs__cluster *cluster, st
     if (cluster_op || (!atomic_load_explicit(&cluster->mapped, memory_order_relaxed) &&
                        dibs__map_fetch(cluster, op->deadline, error) != DIBS_OK))
         return cluster_op;
-    cluster_op = dibs__cluster_op_new(cluster, op->name);
+    cluster_op = dibs__cluster_op_new(cluster, op->name, error);
     if (cluster_op)
         op->redirect = &cluster_op->redirect;
-    else
-        dibs__cluster_no_owner(cluster, dibs__cluster_slot(cluster, op->name), error);
     return cluster_op;
 }
 

@@ -118,8 +118,9 @@ void dibs__nodes_free(struct dibs__cluster *cluster);
 
 unsigned dibs__cluster_slot(const struct dibs__cluster *cluster, const char *name);
 
-/* The node that has the slot, in use. NULL: none is known, or it can't be opened. Never blocks. */
-struct dibs__node *dibs__map_use_owner(struct dibs__cluster *cluster, unsigned slot);
+/* The node that has the slot, in use. NULL: none is known, or it can't be opened, as the error says, which may be NULL.
+ * Never blocks. */
+struct dibs__node *dibs__map_use_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error);
 
 /* A node said that the slot is at that other one. */
 void dibs__map_correct(struct dibs__cluster *cluster, unsigned slot, const struct dibs__node *node);
@@ -146,8 +147,10 @@ struct dibs__cluster_op {
     struct dibs__backoff backoff;
 };
 
-/* Begins at the owner of the name's slot. Never blocks. NULL: nothing can be begun. */
-struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name);
+/* Begins at the owner of the name's slot. Never blocks. NULL: nothing can be begun, as the error says, which may be
+ * NULL. */
+struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name,
+                                              struct dibs__error *error);
 
 /* The operation that was begun, or one that begins now. NULL: the error says why there is none. */
 struct dibs__cluster_op *dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__op *op,
@@ -162,9 +165,6 @@ void dibs__cluster_pause(const struct dibs__cluster *cluster, struct dibs__backo
  */
 bool dibs__cluster_op_goes_on(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,
                               bool may_pause);
-
-/* The slot has no owner, as far as is known, or its owner can't be used: fills the error. */
-dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error);
 
 /*
  * The operation is DIBS_UNAVAILABLE, and the node did not turn it away. True: another node has the slot now, and the

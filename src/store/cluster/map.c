@@ -28,21 +28,33 @@ unsigned dibs__cluster_slot(const struct dibs__cluster *cluster, const char *nam
     return dibs__slot_of(key, prefix_size + name_size);
 }
 
-struct dibs__node *dibs__map_use_owner(struct dibs__cluster *cluster, unsigned slot)
-{
-    unsigned char place = atomic_load_explicit(&cluster->owners[slot], memory_order_relaxed);
-
-    if (place == DIBS__NO_NODE || !dibs__node_use(&cluster->nodes[place]))
-        return NULL;
-    return &cluster->nodes[place];
-}
-
 void dibs__map_want(struct dibs__cluster *cluster)
 {
     const struct dibs__listener *listener = &cluster->config.listener;
 
     if (!atomic_exchange(&cluster->map_wanted, true))
         listener->wake(listener->context);
+}
+
+static void see_no_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error)
+{
+    dibs__map_want(cluster);
+    dibs__error_set(error, DIBS_UNAVAILABLE, "%s: no node has the slot %u", cluster->url.shown, slot);
+    atomic_store(&cluster->unserved, (int)slot);
+    dibs__cluster_see_reach(cluster, error->detail);
+}
+
+struct dibs__node *dibs__map_use_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error)
+{
+    unsigned char place = atomic_load_explicit(&cluster->owners[slot], memory_order_relaxed);
+
+    if (place != DIBS__NO_NODE && dibs__node_use(&cluster->nodes[place]))
+        return &cluster->nodes[place];
+    if (error && place != DIBS__NO_NODE)
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for a node of a cluster");
+    else if (error)
+        see_no_owner(cluster, slot, error);
+    return NULL;
 }
 
 void dibs__map_correct(struct dibs__cluster *cluster, unsigned slot, const struct dibs__node *node)

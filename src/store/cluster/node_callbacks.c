@@ -117,7 +117,7 @@ static void on_forward(void *context, void *to, const struct dibs__forwarded_ret
     struct dibs__node *node = to;
 
     if (!node)
-        node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, forwarded->name));
+        node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, forwarded->name), NULL);
     else if (!dibs__node_use(node))
         node = NULL;
     if (!node)

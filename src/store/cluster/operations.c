@@ -68,7 +68,7 @@ static struct dibs__attempt *asked_for(const struct dibs__op *op)
 void dibs__cluster_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(cluster, op->name);
+    struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(cluster, op->name, NULL);
     struct dibs__attempt *attempt = asked_for(op);
 
     if (!cluster_op)
@@ -212,7 +212,7 @@ void dibs__cluster_retract(struct dibs__store *base, const char *name, const cha
                            uint64_t fence)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name));
+    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name), NULL);
 
     if (!node && dibs__node_use(&cluster->nodes[0]))
         node = &cluster->nodes[0];
@@ -228,7 +228,7 @@ void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dib
                           int64_t until)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name));
+    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name), NULL);
 
     if (node) {
         node->member->ops->listen(node->member, name, wait_event, until);
@@ -242,7 +242,7 @@ void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dib
 uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name, uint64_t since)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name));
+    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name), NULL);
 
     if (!node)
         return 0;

@@ -37,10 +37,10 @@ static bool wait_for_another(struct dibs__cluster *cluster, struct tour *tour)
 static dibs_status walk_one(struct dibs__cluster *cluster, struct tour *tour, unsigned slot,
                             const struct dibs__walk *walk, struct dibs__error *error)
 {
-    struct dibs__node *node = dibs__map_use_owner(cluster, slot);
+    struct dibs__node *node = dibs__map_use_owner(cluster, slot, error);
 
     if (!node)
-        return dibs__cluster_no_owner(cluster, slot, error);
+        return error->status;
     dibs_status status = node->member->ops->walk(node->member, walk, error);
     tour->asked[node->place] = status == DIBS_OK;
     dibs__node_unuse(node);
