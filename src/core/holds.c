@@ -333,6 +333,7 @@ struct dibs__hold *dibs__holder_first(struct dibs__holder *holder)
 static void thread_ends(void *unused)
 {
     (void)unused;
+    dibs__holds_last = NULL; /* other destructors of the thread may still call */
     while (innermost) {
         struct dibs__holder *holder = innermost;
         innermost = holder->outer;

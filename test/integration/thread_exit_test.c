@@ -1,4 +1,5 @@
 /* A thread that ends while it holds locks: they are released, and an event tells of it. */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -206,6 +207,58 @@ static void a_thread_may_end_with_a_lost_lock(void **state)
     assert_true(wait_until(nothing_held, f->rt, LIMIT_MS));
 }
 
+/* What the destructor of a thread's own data finds. */
+struct late {
+    pthread_key_t key;
+    dibs_runtime *rt;
+    unsigned round;
+    dibs_status checked, unlocked;
+};
+
+/* Destructors come in any order, but those of a second round behind all of the first. */
+static void call_late(void *arg)
+{
+    struct late *late = arg;
+
+    if (++late->round == 1) {
+        assert_int_equal(pthread_setspecific(late->key, late), 0);
+        return;
+    }
+    late->checked = dibs_check(late->rt, "x");
+    late->unlocked = dibs_unlock(late->rt, "x");
+}
+
+static void set_late(void *arg)
+{
+    assert_int_equal(pthread_setspecific(((struct late *)arg)->key, arg), 0);
+}
+
+/* It saw the lock that it had used last still held, in memory that had been freed. */
+static void a_destructor_that_comes_later_finds_that_the_lock_is_released(void **state)
+{
+    fixture *f = *state;
+    struct late late = {.rt = NULL};
+
+    fixture_open(f, LONG_LEASE_MS);
+    late.rt = f->rt;
+    assert_int_equal(pthread_key_create(&late.key, call_late), 0);
+    for (int depth = 1; depth <= 2; depth++) {
+        actor *a = actor_start();
+
+        late.round = 0;
+        actor_begin(a, set_late, &late);
+        actor_finish(a);
+        for (int i = 0; i < depth; i++)
+            assert_status(DIBS_OK, actor_lock(a, f->rt, "x", LIMIT_MS));
+        actor_end(a);
+        assert_int_equal(late.round, 2);
+        assert_status(DIBS_NOT_HELD, late.checked);
+        assert_status(DIBS_NOT_HELD, late.unlocked);
+    }
+    assert_int_equal(stats_of(f->rt).orphaned, 2);
+    assert_int_equal(pthread_key_delete(late.key), 0);
+}
+
 /* The memory of a program that starts a thread for each task must not grow. */
 static void many_threads_that_end_leave_nothing(void **state)
 {
@@ -268,6 +321,7 @@ int main(void)
         TEST(another_runtime_gets_the_lock_of_a_thread_that_ends),
         TEST(a_thread_may_end_after_its_runtime),
         TEST(a_thread_may_end_with_a_lost_lock),
+        TEST(a_destructor_that_comes_later_finds_that_the_lock_is_released),
         TEST(many_threads_that_end_leave_nothing),
         TEST(a_release_that_was_refused_is_tried_again),
     };
