@@ -91,7 +91,9 @@ void child_close_files(bool keep_output)
 
 int child_refused_status(int error)
 {
-    return error == ENOENT ? 127 : 126;
+    bool none_left = error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE;
+
+    return error == ENOENT ? 127 : none_left ? CLI_SYSTEM : 126;
 }
 
 int child_exit_status(int wait_status)

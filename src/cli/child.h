@@ -22,7 +22,10 @@ pid_t child_start(char *const *command, const struct run_terminal *terminal);
  */
 void child_close_files(bool keep_output);
 
-/* The exit status for a program that could not be run, as env(1) has it. */
+/*
+ * The exit status for a program that could not be run: as env(1) has it, but CLI_SYSTEM where this host has no process,
+ * descriptor or memory left.
+ */
 int child_refused_status(int error);
 
 /* The exit status for a status of waitpid(2): the program's, or 128 and the signal that ended it. */

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -204,6 +205,19 @@ def status_exec():
             equal(done.status, status)
             assert command in done.err, done.err
             equal(server().owner("n"), None)
+
+
+@test("the exit status is 71 where there is no descriptor left to start COMMAND; the lock is free then")
+def status_exec_without_descriptors():
+    outer = holder("n")
+    waiting = start("run", "n", "true")
+    wait_for(lambda: server().queued("n"), "a waiter")
+    resource.prlimit(holder_of(waiting), resource.RLIMIT_NOFILE, (3, 3))
+    end(outer)
+    done = Done(waiting)
+    equal(done.status, 71)
+    assert "true: " in done.err, done.err
+    equal(server().owner("n"), None)
 
 
 @test("-c before and behind NAME runs a shell's command; SHELL is the shell")
