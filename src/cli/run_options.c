@@ -218,6 +218,11 @@ static int64_t most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static int64_t margin_of(int64_t lease_ms)
 {
     int64_t margin = lease_ms / 20;
@@ -234,12 +239,12 @@ static bool settle_times(const struct reading *reading)
     struct run_plan *plan = reading->plan;
 
     if (plan->lease_ms < 0)
-        plan->lease_ms = most(LEASE_MS, 2 * (plan->grace_ms + MARGIN_MOST_MS));
+        plan->lease_ms = least(DAY_MS, most(LEASE_MS, 2 * (plan->grace_ms + MARGIN_MOST_MS)));
     if (plan->grace_ms < 0)
         plan->grace_ms = plan->lease_ms / 4 < GRACE_MS ? plan->lease_ms / 4 : GRACE_MS;
     plan->margin_ms = margin_of(plan->lease_ms);
     int64_t room_ms = plan->lease_ms / 2 - plan->margin_ms;
-    if (plan->lease_ms <= DAY_MS && plan->grace_ms <= room_ms)
+    if (plan->grace_ms <= room_ms)
         return true;
     cli_usage_error(reading->argv[0], "--grace %g does not fit into a lease (-t) of %g s: at most %g",
                     (double)plan->grace_ms / 1000, (double)plan->lease_ms / 1000, (double)room_ms / 1000);

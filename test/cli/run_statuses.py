@@ -118,7 +118,7 @@ def status_usage():
         (["-t", "86401", "n", "true"], "86400"),
         (["-t", "99999999999999999999999", "n", "true"], "86400"),
         (["-t", "2", "--grace", "1.5", "n", "true"], "does not fit"),
-        (["--grace", "12h", "n", "true"], "does not fit"),
+        (["--grace", "12h", "n", "true"], "does not fit into a lease (-t) of 86400 s: at most 43199.5"),
         (["--grace", "13h", "n", "true"], "43200"),
         (["-E", "256", "n", "true"], "256"),
         (["-E", "x", "n", "true"], "x"),
