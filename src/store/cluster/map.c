@@ -89,11 +89,11 @@ static void set_owners(struct dibs__cluster *cluster, const unsigned char *owner
 static dibs_status take_map(struct telling *telling, const struct dibs__slot_range *ranges, size_t count)
 {
     struct dibs__cluster *cluster = telling->node->cluster;
-    unsigned char *owners = count > 0 ? malloc(DIBS__SLOTS) : NULL;
 
     if (count == 0) /* so says a node that has left the cluster */
         return dibs__error_set(&telling->error, DIBS_UNAVAILABLE, "a node of %s knows nobody who has slots",
                                cluster->url.shown);
+    unsigned char *owners = malloc(DIBS__SLOTS);
     if (!owners)
         return dibs__error_set(&telling->error, DIBS_NO_MEMORY, "no memory for the slots of a cluster");
     memset(owners, DIBS__NO_NODE, DIBS__SLOTS);

@@ -7,7 +7,7 @@
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
-/* How often a waiter asks that can't be told of a grant: the owner is foreign, or its channel is deaf. */
+/* How often a waiter asks that can't be told of a grant: the owner is foreign, or nobody listens on its channel. */
 #define POLL_LEAST_MS 50
 #define POLL_MOST_MS 100
 #define STEP_US 100000 /* a server's clock that is so much ahead of what was believed was set */
