@@ -55,13 +55,12 @@ _Static_assert(sizeof INFO - 1 == 80, "as the answer says");
 
 static void answer_from_now_on(script_server *net, const char *answer)
 {
-    script_server_clear(net);
-    script_server_add(net, (script_rule){.match = "\r\nserver\r\n",
-                                         .action = SCRIPT_REPLACE,
-                                         .bytes = "$80\r\n" INFO "\r\n",
-                                         .uncounted = true});
-    if (answer)
-        script_server_add(net, (script_rule){.match = "WAITAOF\r\n", .action = SCRIPT_REPLACE, .bytes = answer});
+    const script_rule rules[] = {
+        {.match = "\r\nserver\r\n", .action = SCRIPT_REPLACE, .bytes = "$80\r\n" INFO "\r\n", .uncounted = true},
+        {.match = "WAITAOF\r\n", .action = SCRIPT_REPLACE, .bytes = answer},
+    };
+
+    script_server_set(net, rules, answer ? 2 : 1);
 }
 
 static script_server *start_answering(fixture *f, const char *answer)
@@ -229,10 +228,12 @@ static void answer_as_member(script_server *net, size_t i, const char *answer)
 {
     static const char *const infos[MEMBERS] = {INFO_OF(1), INFO_OF(2), INFO_OF(3)};
 
-    script_server_clear(net);
-    script_server_add(
-        net, (script_rule){.match = "\r\nserver\r\n", .action = SCRIPT_REPLACE, .bytes = infos[i], .uncounted = true});
-    script_server_add(net, (script_rule){.match = "WAITAOF\r\n", .action = SCRIPT_REPLACE, .bytes = answer});
+    const script_rule rules[] = {
+        {.match = "\r\nserver\r\n", .action = SCRIPT_REPLACE, .bytes = infos[i], .uncounted = true},
+        {.match = "WAITAOF\r\n", .action = SCRIPT_REPLACE, .bytes = answer},
+    };
+
+    script_server_set(net, rules, 2);
 }
 
 /* A master whose disk does not keep up costs only its vote; two of three are too many. */

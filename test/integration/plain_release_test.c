@@ -27,10 +27,19 @@ typedef struct rig {
     char info[256];
 } rig;
 
-static void seem(rig *r)
+/*
+ * From now on, only these rules count, and what the server seems to be. In one step: a connection that is made in
+ * between would see another server, and no plain command is sent for a while to one that has changed.
+ */
+static void set_rules(rig *r, const script_rule *rule)
 {
-    script_server_add(
-        r->net, (script_rule){.match = INFO_OF_SERVER, .action = SCRIPT_REPLACE, .bytes = r->info, .uncounted = true});
+    script_rule rules[2] = {
+        {.match = INFO_OF_SERVER, .action = SCRIPT_REPLACE, .bytes = r->info, .uncounted = true},
+    };
+
+    if (rule)
+        rules[1] = *rule;
+    script_server_set(r->net, rules, rule ? 2 : 1);
 }
 
 static void rig_open(rig *r, fixture *f, const char *version, uint32_t command_timeout_ms)
@@ -42,7 +51,7 @@ static void rig_open(rig *r, fixture *f, const char *version, uint32_t command_t
     snprintf(r->info, sizeof r->info, "$%zu\r\n%s\r\n", strlen(info), info);
     r->f = f;
     r->net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    seem(r);
+    set_rules(r, NULL);
     r->rt = open_url(script_server_url(r->net), &config);
     if (!f->rt)
         fixture_open(f, LONG_LEASE_MS);
@@ -54,17 +63,9 @@ static void rig_close(rig *r)
     script_server_stop(r->net);
 }
 
-/* From now on, only this rule counts, and what the server seems to be. */
-static void rule(rig *r, script_rule rule)
-{
-    script_server_clear(r->net);
-    script_server_add(r->net, rule);
-    seem(r);
-}
-
 static void answer(rig *r, const char *command, const char *reply)
 {
-    rule(r, (script_rule){.match = command, .action = SCRIPT_REPLACE, .bytes = reply});
+    set_rules(r, &(script_rule){.match = command, .action = SCRIPT_REPLACE, .bytes = reply});
 }
 
 /* How often the rule fires while the name is locked and unlocked. */
@@ -204,11 +205,10 @@ static void cut_once(rig *r, script_rule cut)
     unsigned fired = script_server_fired(r->net);
 
     assert_status(DIBS_OK, dibs_timedlock(r->rt, "x", LIMIT_MS));
-    rule(r, cut);
+    set_rules(r, &cut);
     dibs_status status = dibs_unlock(r->rt, "x");
     assert_true(script_server_fired(r->net) > fired);
-    script_server_clear(r->net);
-    seem(r);
+    set_rules(r, NULL);
     script_server_release(r->net);
     assert_true(status == DIBS_OK || status == DIBS_UNAVAILABLE);
     assert_that(wait_until(nobody_holds_or_waits, r->f->rt, LIMIT_MS), "something is left");

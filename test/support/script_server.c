@@ -164,22 +164,35 @@ const char *script_server_url(const script_server *s)
 
 /* ------------------------------------------------------------------ orders */
 
-void script_server_add(script_server *s, script_rule rule)
+/* Requires the mutex. */
+static void add(script_server *s, script_rule rule)
 {
-    listener_lock(&s->listener);
     if (s->script.rule_count == SCRIPT_RULES_MOST)
         abort();
     rule.match = keep(s, rule.match);
     rule.bytes = keep(s, rule.bytes);
     s->script.rules[s->script.rule_count++] = (struct script_active_rule){.rule = rule};
+}
+
+void script_server_add(script_server *s, script_rule rule)
+{
+    listener_lock(&s->listener);
+    add(s, rule);
+    listener_unlock(&s->listener);
+}
+
+void script_server_set(script_server *s, const script_rule *rules, size_t count)
+{
+    listener_lock(&s->listener);
+    s->script.rule_count = 0;
+    for (size_t i = 0; i < count; i++)
+        add(s, rules[i]);
     listener_unlock(&s->listener);
 }
 
 void script_server_clear(script_server *s)
 {
-    listener_lock(&s->listener);
-    s->script.rule_count = 0;
-    listener_unlock(&s->listener);
+    script_server_set(s, NULL, 0);
 }
 
 /* Sets the flag, and returns when the loop has acted on it. */

@@ -69,6 +69,9 @@ const char *script_server_url(const script_server *s);
 void script_server_add(script_server *s, script_rule rule);
 void script_server_clear(script_server *s);
 
+/* From now on these rules and no others, in one step: no command meets some of the old ones, or none. */
+void script_server_set(script_server *s, const script_rule *rules, size_t count);
+
 /* Lets go what is stalled, on all connections; rules stay. */
 void script_server_release(script_server *s);
 
