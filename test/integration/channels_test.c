@@ -305,6 +305,7 @@ static void a_waiter_whose_connection_is_gone_keeps_its_place(void **state)
     actor_begin_lock(waiter, f->rt, "wait", DIBS_WAIT_FOREVER);
     queue_await(f->server, "wait", 1);
     queue_entry before = queue_await_ask(f->server, "wait", 1);
+    actor_await_asleep(waiter); /* it has the answer to that ask: the connection takes no other answer with it */
     lose_the_next_answer(f, net, "lock:lost");
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "lost")); /* the first channel, which the waiter uses too */
     queue_entry after = queue_await_ask(f->server, "wait", before.number + 2);
