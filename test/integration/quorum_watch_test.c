@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "support/masters.h"
 #include "support/test.h"
@@ -144,6 +145,32 @@ static void a_key_deleted_at_a_minority_is_set_again(void **state)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
+/*
+ * The lock's fence is the largest of the majority that granted it. The others were slower, and their clocks are ahead,
+ * so the fences that they gave are larger: none of them takes that for a grant to another.
+ */
+static void a_key_is_set_again_where_the_clock_is_ahead(void **state)
+{
+    masters *m = *state;
+    size_t minority = m->count - m->majority;
+
+    m->config.command_timeout_ms = LIMIT_MS;
+    m->config.renew_ms = SOON_MS / 2;
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < minority; i++) {
+        server_do(m->servers[i], "SET dibs:fence:{lock:a} %lld PX 7200000", ((long long)time(NULL) + 5) * 1000000);
+        server_pause(m->servers[i]);
+    }
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    for (size_t i = 0; i < minority; i++)
+        server_resume(m->servers[i]);
+    masters_await_keys(m, "a", m->count);
+    for (size_t i = 0; i < minority; i++)
+        server_do(m->servers[i], "DEL lock:a");
+    masters_await_keys(m, "a", m->count);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +179,7 @@ int main(void)
         THREE_AND_FIVE(a_forced_unlock_on_a_quorum_is_noticed),
         THREE_AND_FIVE(one_tracking_master_in_each_majority_is_enough),
         THREE_AND_FIVE(a_key_deleted_at_a_minority_is_set_again),
+        THREE_AND_FIVE(a_key_is_set_again_where_the_clock_is_ahead),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

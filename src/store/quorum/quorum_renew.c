@@ -267,6 +267,15 @@ static bool takes_renewal(const struct dibs__member *member, const struct dibs__
            state->phase != DIBS__MEMBER_RETIRED;
 }
 
+/*
+ * By what a member tells whether it granted the lock to another since, where it is to set the lock again: its clock may
+ * be ahead of those of the majority that granted the lock, so the fence that it gave may be larger than the lock's.
+ */
+static uint64_t fence_there(const struct dibs__member_state *state, uint64_t fence)
+{
+    return state->fence > fence ? state->fence : fence;
+}
+
 /* Adds the lease to the batch of the member. */
 static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const struct dibs__renewal *item, size_t at)
 {
@@ -282,7 +291,7 @@ static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const s
             .name = lock->name,
             .token = lock->token,
             .lease_ms = item->lease_ms,
-            .fence = item->fence,
+            .fence = top_up ? fence_there(state, item->fence) : item->fence,
             .extension = item->extension || state->behind,
             .top_up = top_up,
             .look = item->look && !top_up && !item->extension && !state->behind,
