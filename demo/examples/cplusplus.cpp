@@ -40,7 +40,7 @@ void transfer(dibs::mutex &from, dibs::mutex &to)
 
 bool transfer_soon(dibs::mutex &from)
 {
-    std::unique_lock lock(from, 200ms); /* waits for so long at the most */
+    std::unique_lock lock(from, 5s); /* waits for so long at the most */
 
     return lock.owns_lock();
 }

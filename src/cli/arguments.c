@@ -28,16 +28,21 @@ static void hide_password(char *word, size_t length)
         memset(password + 1, '*', (size_t)(at - password - 1));
 }
 
-char *arguments_take_url(char *argument)
+void arguments_hide_passwords(char *text)
 {
-    char *copy = strdup(argument);
-
-    for (char *word = argument; *word; word += strspn(word, " \t\n")) {
+    for (char *word = text; *word; word += strspn(word, " \t\n")) {
         size_t length = strcspn(word, " \t\n");
 
         hide_password(word, length);
         word += length;
     }
+}
+
+char *arguments_take_url(char *argument)
+{
+    char *copy = strdup(argument);
+
+    arguments_hide_passwords(argument);
     return copy;
 }
 

@@ -13,6 +13,9 @@ void arguments_keep(int argc, char **argv);
  */
 char *arguments_take_url(char *argument);
 
+/* Overwrites the passwords of all URLs in a text. */
+void arguments_hide_passwords(char *text);
+
 /* Overwrites all words by title. They are of no use to this process any more. */
 void arguments_overwrite(const char *title);
 

@@ -26,7 +26,8 @@ static const char help[] =
     CLI_JSON_HELP
     CLI_COMMON_HELP
     "\n"
-    "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached, or fails.\n";
+    "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached, or fails;\n"
+    "74 if the figures can't be written.\n";
 /* clang-format on */
 
 #define LEASE_MS 10000 /* what a killed bench leaves is gone after that */
@@ -253,7 +254,7 @@ static int set_options(struct bench *bench, int argc, char **argv)
             result = cli_usage_error("bench", "\"%s\" is not a time in seconds, at most 86400", optarg);
     }
     if (result == CLI_GO_ON && optind < argc)
-        result = cli_usage_error("bench", "unexpected argument \"%s\"", argv[optind]);
+        result = cli_usage_error("bench", "unexpected argument \"%.*s\"", cli_shown_length(argv[optind]), argv[optind]);
     return result;
 }
 

@@ -28,7 +28,7 @@ static const char help[] =
     "\n"
     "Exit status: 0 if the lock was taken away, or was free; 1 if it was left alone;\n"
     "64 for wrong usage, or if there is nobody to ask and no -y; 69 if the store\n"
-    "can't be asked.\n";
+    "can't be asked; 74 if standard output can't be written, whatever was done.\n";
 /* clang-format on */
 
 enum { OPTION_TOKEN = CLI_OPTION_MORE };

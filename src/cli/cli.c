@@ -19,13 +19,15 @@ static struct {
     const char *prefix, *tls_ca, *tls_cert, *tls_key, *tls_name;
 } store;
 
+static const char *letters_known; /* the short options, as getopt(3) wants them */
+
 static char *urls_kept; /* what the last --url or --url-file said; for as long as the process lives */
 
 /* ------------------------------------------------------------------ messages */
 
 /*
  * Several processes may write to one standard error: each message is one write. Whatever stands in it, such as a path
- * or the name of a program, can't drive the terminal.
+ * or the name of a program, can't drive the terminal, nor tell a password of a URL.
  */
 static void say(const char *end, const char *format, va_list arguments)
 {
@@ -33,6 +35,7 @@ static void say(const char *end, const char *format, va_list arguments)
 
     if (vsnprintf(line, sizeof line, format, arguments) < 0)
         line[0] = '\0';
+    arguments_hide_passwords(line);
     fprintf(stderr, "dibs: %s%s\n", cli_show_message(shown, sizeof shown, line), end);
 }
 
@@ -72,6 +75,11 @@ bool cli_is_verbose(void)
     return verbosity == VERBOSE;
 }
 
+int cli_shown_length(const char *word)
+{
+    return (int)(*word == '-' ? strcspn(word, "=") : strlen(word));
+}
+
 int cli_usage_error(const char *command, const char *format, ...)
 {
     char end[128];
@@ -89,7 +97,7 @@ int cli_end(int result)
     if (fflush(stdout) == 0 && !ferror(stdout))
         return result;
     cli_error("standard output: %s", strerror(errno));
-    return CLI_FAILED;
+    return CLI_OUTPUT;
 }
 
 /* ------------------------------------------------------------------- options */
@@ -97,24 +105,29 @@ int cli_end(int result)
 int cli_next_option(int argc, char **argv, const char *letters, const struct option *options)
 {
     opterr = 0;
+    letters_known = letters;
     return getopt_long(argc, argv, letters, options, NULL);
 }
 
-/* optopt is the letter of a short option, and what the table has for a long one that lacks its argument. */
+/*
+ * optopt is the letter of a short option, 0 for a long one that does not exist, and else what the table has for a long
+ * one. While other letters are still to come behind an unknown one, argv[optind - 1] is the word before.
+ */
 static int refuse(int option, char **argv)
 {
     const char *word = argv[optind - 1];
-    bool is_letter = optopt > 0 && optopt < CLI_OPTION_URL && strncmp(word, "--", 2) != 0;
+    int length = cli_shown_length(word);
+    bool is_known = optopt >= CLI_OPTION_URL || (optopt > 0 && optopt != ':' && strchr(letters_known, optopt));
 
-    if (option == ':' && is_letter)
+    if (option == ':' && strncmp(word, "--", 2) != 0)
         return cli_usage_error(argv[0], "-%c needs an argument", optopt);
     if (option == ':')
-        return cli_usage_error(argv[0], "%s needs an argument", word);
-    if (is_letter)
-        return cli_usage_error(argv[0], "there is no option -%c", optopt);
+        return cli_usage_error(argv[0], "%.*s needs an argument", length, word);
+    if (is_known)
+        return cli_usage_error(argv[0], "%.*s takes no argument", length, word);
     if (optopt)
-        return cli_usage_error(argv[0], "%s takes no argument", word);
-    return cli_usage_error(argv[0], "there is no option %s, or it stands for several", word);
+        return cli_usage_error(argv[0], "there is no option -%c", optopt);
+    return cli_usage_error(argv[0], "there is no option %.*s, or it stands for several", length, word);
 }
 
 /* False: it is another option. */

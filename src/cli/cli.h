@@ -15,6 +15,7 @@ enum cli_exit {
     CLI_USAGE = 64,       /* an option or an argument is wrong */
     CLI_UNAVAILABLE = 69, /* the store can't be reached, or refuses */
     CLI_SYSTEM = 71,      /* this host has no memory, process or descriptor left */
+    CLI_OUTPUT = 74,      /* standard output can't be written */
     CLI_LOST = 76         /* the lease was lost */
 };
 
@@ -41,10 +42,16 @@ void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Whether -v was given. */
 bool cli_is_verbose(void);
 
+/*
+ * How much of a word of the command line a message may show: of what looks like an option nothing from the = on. That
+ * may be a secret, and messages are kept in logs.
+ */
+int cli_shown_length(const char *word);
+
 /* As cli_error, followed by where to find help with COMMAND. Returns CLI_USAGE. */
 int cli_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Writes out what stands in stdout's buffer. Returns the exit status that is given; CLI_FAILED if that can't be
+/* Writes out what stands in stdout's buffer. Returns the exit status that is given; CLI_OUTPUT if that can't be
  * written. */
 int cli_end(int result);
 

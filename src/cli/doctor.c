@@ -35,7 +35,7 @@ static const char help[] =
     CLI_COMMON_HELP
     "\n"
     "Exit status: 0 if nothing is bad; 1 if something is; 64 for wrong usage; 69 if\n"
-    "the store can't be reached.\n";
+    "the store can't be reached; 74 if the findings can't be written.\n";
 /* clang-format on */
 
 #define LEASE_MS 10000
@@ -314,7 +314,8 @@ static int set_options(struct doctor *doctor, int argc, char **argv)
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":" CLI_SHORT_OPTIONS, options)) != -1)
         result = set_option(doctor, option);
     if (result == CLI_GO_ON && optind < argc)
-        result = cli_usage_error("doctor", "unexpected argument \"%s\"", argv[optind]);
+        result =
+            cli_usage_error("doctor", "unexpected argument \"%.*s\"", cli_shown_length(argv[optind]), argv[optind]);
     return result;
 }
 

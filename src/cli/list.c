@@ -35,7 +35,7 @@ static const char help[] =
     "HELD is \"kept\" where OWNER keeps the lock and nobody uses it (keep_ms).\n"
     "\n"
     "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the store\n"
-    "can't be asked.\n";
+    "can't be asked; 74 if the list can't be written.\n";
 /* clang-format on */
 
 #define MOST_MS INT64_C(1000000000000)

@@ -54,7 +54,11 @@ static void fill_standard_files(void)
 
 static int refuse(const char *word)
 {
-    cli_error("there is no command \"%s\"; \"dibs --help\" lists them", word);
+    if (*word == '-')
+        cli_error("%.*s stands before the command; options stand behind it (\"dibs --help\" tells more)",
+                  cli_shown_length(word), word);
+    else
+        cli_error("there is no command \"%s\"; \"dibs --help\" lists them", word);
     return CLI_USAGE;
 }
 

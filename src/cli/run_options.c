@@ -351,8 +351,8 @@ static bool settle_command(struct reading *reading, char **words)
         return !*words;
     }
     if (*words && **words == '-' && strcmp(*words, "--") != 0)
-        cli_usage_error(reading->argv[0], "%s stands behind NAME; options stand before it, and a COMMAND behind --",
-                        *words);
+        cli_usage_error(reading->argv[0], "%.*s stands behind NAME; options stand before it, and a COMMAND behind --",
+                        cli_shown_length(*words), *words);
     else if (!*words || (!strcmp(*words, "--") && !*++words))
         cli_usage_error(reading->argv[0], "no COMMAND is given");
     else
@@ -369,7 +369,7 @@ static bool settle_rest(struct reading *reading, char **words, bool with_command
             return false;
         reading->plan->label = label_of(reading->plan->command[0]);
     } else if (words[1]) {
-        cli_usage_error(reading->argv[0], "%s stands behind NAME", words[1]);
+        cli_usage_error(reading->argv[0], "%.*s stands behind NAME", cli_shown_length(words[1]), words[1]);
         return false;
     }
     return true;

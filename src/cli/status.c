@@ -17,13 +17,13 @@ static const char help[] =
     "without a renewal, the fence of the newest grant, and who waits: the first 100\n"
     "entries of the queue. The waiters of a process are one entry, but for --fair.\n"
     "Of those who share a lock the newest 100, each with its token.\n"
-    "With -q nothing is printed: only the exit status tells.\n"
+    "With -q nothing is printed, nor with --json: only the exit status tells.\n"
     "\n"
     CLI_JSON_HELP
     CLI_COMMON_HELP
     "\n"
     "Exit status: 0 if all these locks are held; 1 if one is free; 64 for wrong\n"
-    "usage; 69 if the store can't be asked.\n";
+    "usage; 69 if the store can't be asked; 74 if the answer can't be written.\n";
 /* clang-format on */
 
 #define ENTRIES_MOST 100
@@ -106,7 +106,7 @@ static int tell(const struct cli_look *look, dibs_runtime *rt, char **names, siz
 
     if (!found)
         cli_error("memory is exhausted");
-    if (result <= CLI_FAILED && look->json)
+    if (result <= CLI_FAILED && !look->quiet && look->json)
         print_json(names, found);
     else if (result <= CLI_FAILED && !look->quiet)
         print_blocks(names, found);

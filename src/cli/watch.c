@@ -36,7 +36,7 @@ static const char help[] =
     "once. The arrow keys, Page Up, Page Down, Home and End move through a long list.\n"
     "\n"
     "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached at the\n"
-    "start.\n";
+    "start; 74 if nothing can be written.\n";
 /* clang-format on */
 
 #define REVERSE "\x1b[7m"
@@ -282,7 +282,7 @@ static int watch_screen(struct watch *watch)
 {
     if (!cli_screen_enter()) {
         cli_error("no screen: %s", strerror(errno));
-        return CLI_FAILED;
+        return CLI_OUTPUT;
     }
     do
         look_again(watch);

@@ -223,13 +223,33 @@ def dibs(*arguments, **more):
     return Done(start(*arguments, **more))
 
 
+def fields_of(pid):
+    """What /proc says of a process behind its name, which may have any bytes: fields_of(pid)[N] is number N + 3 of proc(5)."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def environment_of(pid):
+    """
+    None while that process execs: it has a new memory then, whose environment can't be read before the kernel has noted where
+    that ends, and after that where the code begins. Nothing once it has no memory any more, because it has ended.
+    """
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        found = file.read()
+    if found:
+        return found
+    fields = fields_of(pid)
+    memory, code, begin, end = (int(fields[index]) for index in (20, 23, 47, 48))
+    return None if memory and not (code and begin == end) else found
+
+
 def has_mark(pid, mark):
     """Whether that process has the mark, "NAME=VALUE", in its environment; false once it has ended."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return mark.encode() + b"\0" in file.read()
+        found = wait_for(lambda: [each] if (each := environment_of(pid)) is not None else None, f"the end of an exec of {pid}")
     except OSError:
         return False
+    return mark.encode() + b"\0" in found[0]
 
 
 def processes_with(mark):
@@ -239,8 +259,8 @@ def processes_with(mark):
 
 def parent_of(pid):
     """None once it has ended."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[1])
+    with contextlib.suppress(OSError):
+        return int(fields_of(pid)[1])
     return None
 
 
@@ -265,11 +285,10 @@ def holder_of(process):
 
 
 def state_of(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return None
+    """None once nothing is left of it."""
+    with contextlib.suppress(OSError):
+        return fields_of(pid)[0].decode()
+    return None
 
 
 def alive(pid):

@@ -11,7 +11,7 @@ import termios
 import time
 
 import looking
-from looking import FAILED, NOWHERE, OK, UNAVAILABLE, USAGE, dibs, expect, expect_status, put, token
+from looking import FAILED, NOWHERE, OK, OUTPUT, UNAVAILABLE, USAGE, dibs, expect, expect_status, put, token
 
 server = looking.topology.Server()
 URL = server.url
@@ -47,7 +47,9 @@ def status_tells_by_its_exit_whether_all_are_held():
     expect(result.text.count(": held\n") == 2 and "\nfree: free\n" in result.text, result)
     for words in (("-q", "a"), ("a", "--quiet")):
         expect(expect_status(dibs(URL, "status", *words), OK).out == b"", words)
-    expect(expect_status(dibs(URL, "status", "-q", "free"), FAILED).out == b"")
+        expect(expect_status(dibs(URL, "status", "--json", *words), OK).out == b"", words)
+    for words in (("-q",), ("-q", "--json"), ("--json", "-q")):
+        expect(expect_status(dibs(URL, "status", *words, "free"), FAILED).out == b"", words)
 
 
 def status_of_a_foreign_client():
@@ -365,11 +367,36 @@ def what_is_wrong_usage():
 def what_is_wrong_with_an_option_is_said():
     for words, message in (
         (("bench", "-s"), "-s needs an argument"), (("list", "--prefix"), "--prefix needs an argument"),
-        (("list", "-Z"), "there is no option -Z"), (("list", "--json=yes"), "--json=yes takes no argument"),
+        (("list", "-Z"), "there is no option -Z"), (("list", "--json=yes"), "--json takes no argument"),
         (("list", "--no-such"), "there is no option --no-such, or it stands for several"),
+        (("list", "--json", "-Zq"), "there is no option -Z"), (("list", "-Zq"), "there is no option -Z"), (("list", "-:"), "there is no option -:"),
+        (("list", "-\N{LATIN SMALL LETTER E WITH ACUTE}"), "there is no option -\\xc3"), (("list", "--quiet=yes"), "--quiet takes no argument"),
+        (("--json", "list"), "--json stands before the command"),
     ):
         result = expect_status(dibs(URL, *words), USAGE)
         expect(message in result.err.decode(), message, result)
+
+
+def no_message_tells_a_secret_of_the_command_line():
+    """Neither what stands behind the = of an option that is wrong here, nor a password of a URL, wherever that stands."""
+    url = "redis://user:SECRET@127.0.0.1:1"
+    for command in ("run", "hold", "status", "list", "watch", "break", "doctor", "bench", "help", "no-such"):
+        once = ("-n",) if command in ("run", "hold") else ()
+        for words in (
+            (f"--url={url}", command, "a", "true"), ("--url", url, command, "a", "true"), ("--password=SECRET", command, "a", "true"), (url, command, "a"),
+        ):
+            expect(b"SECRET" not in expect_status(dibs(NOWHERE, *words), USAGE).err)
+        for words in (
+            (url,), (url, "true"), (url, "true", "more"), ("a", url), ("a", "true", url), ("-q", url, "true", "more"),
+            (f"--url={url}",), ("--url", url), (f"--url={url}", "a", "true"), ("--url", f"{url} {url}", "a", "true"), ("--url", f"foo{url}", "a", "true"),
+            (f"--urll={url}", "a", "true"), (f"--u={url}", "a", "true"), ("--password=SECRET", "a", "true"), ("--quiet=SECRET", "a", "true"), (f"--json={url}", "a"),
+            ("a", f"--url={url}", "true"), ("a", "--url", url, "true"), ("a", "true", f"--url={url}"), ("a", f"--urll={url}"), ("a", "--password=SECRET"),
+            ("--", f"--url={url}", "a"), ("--", "a", f"--url={url}"), ("--", "--password=SECRET"), ("--url", url, f"--urll={url}"),
+            (f"-u{url}", "a", "true"), (f"-t{url}", "a", "true"), ("-w", url, "a", "true"), (f"-w--url={url}", "a", "true"), ("-E", url), ("-s", url), ("-i", url),
+            ("-c", url), ("--older-than", url), ("--admit", url), ("--slots", url), ("--token", url, "a"), ("--url-file", url, "a"), ("--tls-ca", url, "a"),
+        ):
+            result = dibs(NOWHERE, command, *once, *words)
+            expect(result.status != OK and b"SECRET" not in result.err + result.out, result)
 
 
 def a_store_that_cannot_be_reached():
@@ -425,10 +452,15 @@ def what_cannot_be_written_is_a_failure():
     if not os.path.exists("/dev/full"):
         return
     fresh("a")
-    for words in (("status", "a"), ("list",), ("list", "--json"), ("status", "--help"), ("break", "-y", "a")):
+    helps = [(command, "--help") for command in ("run", "hold", "status", "list", "watch", "break", "doctor", "bench")]
+    for words in (
+        *helps, ("--help",), ("--version",), ("help", "run"), ("status", "a"), ("status", "free"), ("status", "--json", "a"), ("list",),
+        ("list", "--json"), ("list", "-n"), ("list", "-0"), ("watch", "-c", "1"), ("watch",), ("doctor",), ("doctor", "--json"),
+        ("bench", "-s", "0.1"), ("bench", "-s", "0.1", "--json"), ("break", "-y", "free"), ("break", "-y", "a"),
+    ):
         with open("/dev/full", "wb") as full:
             process = subprocess.run([looking.DIBS, *words], stdout=full, stderr=subprocess.PIPE, env=looking.environment(URL), timeout=20)
-        expect(process.returncode == FAILED and b"standard output" in process.stderr, words, process)
+        expect(process.returncode == OUTPUT and b"standard output" in process.stderr, words, process)
 
 
 # ---------------------------------------------------------------- topologies
@@ -486,7 +518,7 @@ if __name__ == "__main__":
         list_is_cut_to_the_width_of_a_terminal,
         break_takes_the_lock_away, break_takes_a_shared_lock_from_the_last_sharer, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
         real_owners_and_waiters, break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
-        what_is_wrong_usage, what_is_wrong_with_an_option_is_said, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
+        what_is_wrong_usage, what_is_wrong_with_an_option_is_said, no_message_tells_a_secret_of_the_command_line, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
         options_that_tell_how_to_reach_the_store, the_url_option_goes_before_the_environment, each_command_has_a_help, what_cannot_be_written_is_a_failure,
         status_and_list_on_each_topology,
     )

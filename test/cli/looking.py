@@ -12,7 +12,7 @@ import topology  # noqa: E402,F401
 
 DIBS = command.DIBS
 RUNTIME = "0123456789abcdef" * 2
-OK, FAILED, USAGE, UNAVAILABLE = 0, 1, 64, 69
+OK, FAILED, USAGE, UNAVAILABLE, OUTPUT = 0, 1, 64, 69, 74
 NOWHERE = "redis://127.0.0.1:1"
 
 

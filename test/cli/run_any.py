@@ -239,6 +239,20 @@ class Worker(threading.Thread):
                 self.failures.append(f"run {number} of seed {SEED}, {run}: {error!r}")
 
 
+@test("the tests see a process all the while that it execs")
+def seen_while_it_execs():
+    mark = f"any-exec-{os.getpid()}"
+    script = 'exec sh -c "$0" "$0"'
+    process = subprocess.Popen(["sh", "-c", script, script], env=environment(DIBS_TEST_MARK=mark))
+    try:
+        missed = sum(not has_mark(process.pid, f"DIBS_TEST_MARK={mark}") for _ in range(20000))
+    finally:
+        process.kill()
+        process.wait()
+    equal(missed, 0)
+    equal(processes_with(f"DIBS_TEST_MARK={mark}"), [])
+
+
 @test(f"{RUNS} runs with random signals to random processes: exact statuses, nothing is left, no stranger is harmed")
 def any_signal_to_any_process():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
