@@ -340,7 +340,6 @@ static void end_round(struct dibs__several *several)
 
 static void begin_release(struct dibs__several *several, struct dibs__several_name *name)
 {
-    struct dibs__store *store = several->core->store;
     struct dibs__lease *lease = name->lease;
     struct dibs__error unused;
     dibs_status status;
@@ -351,7 +350,8 @@ static void begin_release(struct dibs__several *several, struct dibs__several_na
     if (!name->is_asked)
         return;
     name->unlocking.op.deadline = several->deadline;
-    store->ops->begin(store, &name->unlocking.op);
+    if (dibs__release_may_begin(&name->unlocking, 0))
+        dibs__release_begin(&name->unlocking);
 }
 
 /*
@@ -412,7 +412,6 @@ enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64
 
 bool dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting)
 {
-    struct dibs__store *store = several->core->store;
     bool all = true;
 
     for (size_t i = 0; i < several->count && all; i++) {
@@ -420,7 +419,7 @@ bool dibs__several_await(struct dibs__several *several, const struct dibs__waiti
         if (name->is_asked && several->state == DIBS__SEVERAL_TRIES)
             all = dibs__acquire_await(&name->acquire, waiting);
         else if (name->is_asked)
-            all = dibs__op_await(store, &name->unlocking.op, waiting);
+            all = dibs__release_await(&name->unlocking, waiting);
     }
     return all;
 }
