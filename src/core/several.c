@@ -10,7 +10,7 @@
 
 #define WHOLE_ROUNDS 4 /* so many rounds that meet a taken name ask for all names */
 #define LEAST_WINDOW 8
-#define LEAVE_MS 3 /* so long a failing call waits for the end of what it gives back, where its time is over */
+#define LEAVE_MS 3 /* so long a call waits for the end of what it gives back, where its time is over */
 
 /* ------------------------------------------------------------------ the names */
 
@@ -205,16 +205,15 @@ static void note(struct dibs__several *several, struct dibs__several_name *name,
     name->acquired_at = name->acquire.acquired_at;
 }
 
-/* When a try ends, whose answer is of no use after the time of the call. */
-static int64_t try_until(const struct dibs__several *several)
+/* When a command that begins now must have its reply, which is of no use to the call once that time is over. */
+static int64_t deadline_within(const struct dibs__several *several, int64_t limit)
 {
-    int64_t now = dibs__core_now(several->core);
-    int64_t until = dibs__core_command_deadline(several->core), limit = several->wait_until;
+    int64_t now = dibs__core_now(several->core), deadline = dibs__core_command_deadline(several->core);
 
-    if (limit == 0)
-        return until;
-    limit = limit == DIBS__NEVER ? limit : dibs__after_ms(limit > now ? limit : now, LEAVE_MS);
-    return limit < until ? limit : until;
+    if (limit == DIBS__NEVER)
+        return deadline;
+    limit = dibs__after_ms(limit > now ? limit : now, LEAVE_MS);
+    return limit < deadline ? limit : deadline;
 }
 
 static void start_try(struct dibs__several *several, struct dibs__several_name *name)
@@ -235,7 +234,7 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
 
 static void start_tries(struct dibs__several *several)
 {
-    several->deadline = try_until(several);
+    several->deadline = deadline_within(several, several->wait_until > 0 ? several->wait_until : DIBS__NEVER);
     dibs__core_gather(several->core, true);
     for (size_t i = several->got; i < several->end; i++)
         if (!several->names[i].held)
@@ -354,15 +353,22 @@ static void begin_release(struct dibs__several *several, struct dibs__several_na
         dibs__release_begin(&name->unlocking);
 }
 
+/* When the time of the call is over: one try has that of a command. */
+static int64_t end_of_call(const struct dibs__several *several)
+{
+    return several->wish.wait_ms == 0
+               ? dibs__after_ms(several->began, several->core->config.settings->command_timeout_ms)
+               : several->wait_until;
+}
+
 /*
- * Gives back what was granted from the missing name on. A call that has failed
- * waits for the end of that no longer than its own time allows, and one that was
- * cancelled not at all; the store then goes on by itself.
+ * Gives back what was granted from the missing name on, and waits for the end of that no longer than the time of the
+ * call allows, or, where the call was cancelled, not at all; the store then goes on by itself.
  */
 static void begin_back(struct dibs__several *several)
 {
     several->is_back = true;
-    several->deadline = several->has_failed ? try_until(several) : dibs__core_command_deadline(several->core);
+    several->deadline = deadline_within(several, end_of_call(several));
     dibs__core_gather(several->core, true);
     for (size_t i = several->missing; i < several->count; i++) {
         struct dibs__several_name *name = &several->names[i];

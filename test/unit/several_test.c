@@ -1,4 +1,5 @@
 /* How a call for several names asks the store: for all before it waits for one; and how it handles failures. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ static struct {
     unsigned asks, asks_first;
     unsigned releases, releases_first;
     bool ask_finished, release_finished;
+    atomic_int_fast64_t release_deadline; /* of the last release; 0: none was begun */
 } spy;
 
 static void spied_begin(struct dibs__store *store, struct dibs__op *op)
@@ -30,6 +32,8 @@ static void spied_begin(struct dibs__store *store, struct dibs__op *op)
     spy.asks_first += is_ask && !spy.ask_finished;
     spy.releases += is_release;
     spy.releases_first += is_release && !spy.release_finished;
+    if (is_release)
+        atomic_store(&spy.release_deadline, op->deadline);
     spy.real->begin(store, op);
 }
 
@@ -171,6 +175,61 @@ static void a_failed_release_of_several_names_is_told(void **state)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
+struct call {
+    dibs_runtime *rt;
+    int64_t wait_ms;
+    dibs_status status;
+};
+
+static void lock_all(void *arg)
+{
+    struct call *call = arg;
+
+    call->status = dibs_lock_names(call->rt, names, NAMES, call->wait_ms, NULL);
+}
+
+static bool has_given_back(void *unused)
+{
+    (void)unused;
+    return atomic_load(&spy.release_deadline) > 0;
+}
+
+/* The first name is taken. Returns for how long the call would wait at most until the others are given back, in ns. */
+static int64_t time_to_give_back(stage *s, int64_t wait_ms, dibs_status status)
+{
+    actor *a = actor_start();
+    struct call call = {s->rt, wait_ms, DIBS_INVALID};
+    int64_t began = moved_clock_now(&s->clock);
+
+    atomic_store(&spy.release_deadline, 0);
+    assert_status(DIBS_OK, dibs_lock(other, names[0]));
+    actor_begin(a, lock_all, &call);
+    assert_true(wait_until(has_given_back, NULL, LIMIT_MS));
+    int64_t deadline = atomic_load(&spy.release_deadline);
+    if (status == DIBS_TIMEOUT) {
+        stage_await_waiting(s, 1);
+        moved_clock_advance(&s->clock, MS(wait_ms));
+    }
+    if (status == DIBS_OK)
+        assert_status(DIBS_OK, dibs_unlock(other, names[0]));
+    actor_finish(a);
+    assert_status(status, call.status);
+    if (status != DIBS_OK)
+        assert_status(DIBS_OK, dibs_unlock(other, names[0]));
+    actor_end(a); /* and gives up what it holds */
+    return deadline - began;
+}
+
+static void a_call_waits_no_longer_than_its_time_for_what_it_gives_back(void **state)
+{
+    stage *s = *state;
+
+    assert_int_equal(time_to_give_back(s, 100, DIBS_TIMEOUT), MS(103));
+    assert_int_equal(time_to_give_back(s, 5000, DIBS_TIMEOUT), MS(1000));
+    assert_int_equal(time_to_give_back(s, 0, DIBS_BUSY), MS(1000));
+    assert_int_equal(time_to_give_back(s, DIBS_WAIT_FOREVER, DIBS_OK), MS(1000));
+}
+
 #define ON_STAGE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -181,6 +240,7 @@ int main(void)
         ON_STAGE(a_refused_ask_fails_a_call_for_several_names),
         ON_STAGE(a_call_for_several_names_rides_out_an_outage),
         ON_STAGE(a_failed_release_of_several_names_is_told),
+        ON_STAGE(a_call_waits_no_longer_than_its_time_for_what_it_gives_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
