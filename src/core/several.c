@@ -166,26 +166,27 @@ static void tell_waiter(struct dibs__waiter *waiter)
     name->several->tell(name->several);
 }
 
-static bool waiting_may_help(dibs_status status)
+/* One try waits for nobody but the process that keeps a lease, and was asked to give it back. */
+static bool waiting_may_help(const struct dibs__several *several, const struct dibs__acquire *try)
 {
-    return status == DIBS_BUSY || status == DIBS_UNAVAILABLE || status == DIBS_TIMEOUT;
+    if (several->wish.wait_ms == 0)
+        return try->status == DIBS_BUSY && try->recalled;
+    return try->status == DIBS_BUSY || try->status == DIBS_UNAVAILABLE || try->status == DIBS_TIMEOUT;
 }
 
 /* The try did not get that name. The sentence of the first such name is kept, or of one for which waiting is no use. */
-static void miss(struct dibs__several *several, struct dibs__several_name *name, dibs_status status)
+static void miss(struct dibs__several *several, struct dibs__several_name *name)
 {
     size_t number = (size_t)(name - several->names);
-    bool was_left = name->acquire.cancelled, is_final = !was_left && !waiting_may_help(status);
+    bool was_left = name->acquire.cancelled, is_final = !was_left && !waiting_may_help(several, &name->acquire);
 
     if (!was_left && !several->is_final && (is_final || number < several->missing)) {
         several->error = several->scratch;
         several->is_final = is_final;
         dibs__several_explain(&several->error, name->name);
     }
-    if (number < several->missing) {
+    if (number < several->missing)
         several->missing = number;
-        several->recalled = status == DIBS_BUSY && name->acquire.recalled;
-    }
 }
 
 /* What has become of a try. */
@@ -198,7 +199,7 @@ static void note(struct dibs__several *several, struct dibs__several_name *name,
     if (state != DIBS__ACQUIRE_ENDED)
         return;
     if (name->acquire.status != DIBS_OK) {
-        miss(several, name, name->acquire.status);
+        miss(several, name);
         return;
     }
     name->lease = name->acquire.lease;
@@ -269,7 +270,7 @@ static void begin_round(struct dibs__several *several)
         several->got++;
     left = several->count - several->got;
     several->end = several->missing = several->got + (left < several->window ? left : several->window);
-    several->is_final = several->recalled = false;
+    several->is_final = false;
     if (several->got == several->count) {
         several->error.status = DIBS_OK;
         if (none_is_lost(several))
@@ -323,11 +324,9 @@ static void end_round(struct dibs__several *several)
         several->got = several->end;
         several->window = several->window < several->count ? several->window * 2 : several->window;
         several->state = DIBS__SEVERAL_ROUND;
-    } else if (several->is_final || (several->wait_until == 0 && !several->recalled)) {
+    } else if (several->is_final) {
         fail_unless_lost(several);
     } else {
-        if (several->wait_until == 0) /* as one try for one name: a lease that is only kept is not in the way */
-            several->wait_until = dibs__after_ms(dibs__core_now(several->core), DIBS__RECALL_MS);
         narrow(several);
         several->got = several->missing;
         several->is_back = false;

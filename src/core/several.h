@@ -22,7 +22,7 @@
  * | ROUND | there is one | WAITS |
  * | ROUND | there is none | ENDED: all are held; BACK where one was lost |
  * | TRIES | all are granted | ROUND |
- * | TRIES | one is taken, and there is time | BACK, then WAITS |
+ * | TRIES | one is taken, and there is time, or its lease is merely kept elsewhere | BACK, then WAITS |
  * | TRIES | one is taken, and there is one try; one fails; cancelled | BACK, then ENDED |
  * | WAITS | the name is granted | ROUND |
  * | WAITS | it is not | BACK, then ENDED |
@@ -86,7 +86,6 @@ struct dibs__several {
     enum dibs__several_state state;
     bool is_back;               /* BACK: the releases were begun */
     bool has_failed;            /* the call ends without the locks, once all are given back; `error` says why */
-    bool recalled;              /* of the round: `missing` was taken by a process that was asked to give it back */
     bool is_final;              /* `error` is that of a name for which waiting is no use */
     int64_t deadline;           /* of what is under way */
     size_t got;                 /* all names before that one are held */

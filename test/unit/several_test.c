@@ -22,6 +22,9 @@ static struct {
     unsigned releases, releases_first;
     bool ask_finished, release_finished;
     atomic_int_fast64_t release_deadline; /* of the last release; 0: none was begun */
+    atomic_bool first_held;               /* the answer to an ask for the first name is held back */
+    atomic_bool holds;                    /* one is */
+    atomic_bool kept;                     /* the next ask that finds its name taken is told that it is merely kept */
 } spy;
 
 static void spied_begin(struct dibs__store *store, struct dibs__op *op)
@@ -37,11 +40,24 @@ static void spied_begin(struct dibs__store *store, struct dibs__op *op)
     spy.real->begin(store, op);
 }
 
+static bool is_let_go(void *unused)
+{
+    (void)unused;
+    return !atomic_load(&spy.first_held);
+}
+
 static dibs_status spied_finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     spy.ask_finished |= op->kind == DIBS__OP_ASK;
     spy.release_finished |= op->kind == DIBS__OP_RELEASE;
-    return spy.real->finish(store, op, error);
+    if (op->kind == DIBS__OP_ASK && strcmp(op->name, names[0]) == 0) {
+        atomic_store(&spy.holds, true);
+        wait_until(is_let_go, NULL, LIMIT_MS);
+    }
+    dibs_status status = spy.real->finish(store, op, error);
+    if (status == DIBS_BUSY && op->kind == DIBS__OP_ASK && atomic_exchange(&spy.kept, false))
+        op->ask.answer->why = DIBS__WHY_KEPT;
+    return status;
 }
 
 static dibs_status spied_open(struct dibs__store **out, const struct dibs__store_config *config,
@@ -230,6 +246,41 @@ static void a_call_waits_no_longer_than_its_time_for_what_it_gives_back(void **s
     assert_int_equal(time_to_give_back(s, DIBS_WAIT_FOREVER, DIBS_OK), MS(1000));
 }
 
+static bool holds(void *unused)
+{
+    (void)unused;
+    return atomic_load(&spy.holds);
+}
+
+/*
+ * Another thread asks for the first name, and has no answer yet; the last name is merely kept by another process. So
+ * the try is not over: it goes on with the first name, whose answer it waits for.
+ */
+static void a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name(void **state)
+{
+    stage *s = *state;
+    actor *asker = actor_start(), *a = actor_start();
+    struct call call = {s->rt, 0, DIBS_INVALID};
+
+    assert_status(DIBS_OK, dibs_lock(other, names[NAMES - 1]));
+    atomic_store(&spy.first_held, true);
+    actor_begin_lock(asker, s->rt, names[0], 0);
+    assert_true(wait_until(holds, NULL, LIMIT_MS));
+    atomic_store(&spy.kept, true);
+    actor_begin(a, lock_all, &call);
+    stage_await_waiting(s, 1);
+    assert_true(actor_busy(a));
+    assert_false(atomic_load(&spy.kept));
+    atomic_store(&spy.first_held, false);
+    assert_status(DIBS_OK, actor_result(asker));
+    actor_finish(a);
+    assert_status(DIBS_BUSY, call.status); /* by the first name, which the other thread got */
+    assert_status(DIBS_OK, dibs_unlock(other, names[NAMES - 1]));
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, names[0]));
+    actor_end(asker);
+    actor_end(a);
+}
+
 #define ON_STAGE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -241,6 +292,7 @@ int main(void)
         ON_STAGE(a_call_for_several_names_rides_out_an_outage),
         ON_STAGE(a_failed_release_of_several_names_is_told),
         ON_STAGE(a_call_waits_no_longer_than_its_time_for_what_it_gives_back),
+        ON_STAGE(a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
