@@ -492,7 +492,6 @@ void dibs__several_count(const struct dibs__several *several)
             continue;
         dibs__metrics_count(several->core->metrics, name->lease->group, DIBS__METRICS_WAIT,
                             name->acquired_at - several->began);
-        dibs__order_acquired(name->name, name->size);
     }
 }
 
@@ -502,8 +501,10 @@ void dibs__several_hold(struct dibs__several *several, struct dibs__holder *hold
         struct dibs__several_name *name = &several->names[i];
         struct dibs__lease *lease = name->lease;
         uint64_t runtime = several->core->config.serial;
-        if (lease)
+        if (lease) {
             dibs__lease_ref(lease);
+            dibs__order_acquired(name->name, name->size);
+        }
         if (lease && holder)
             dibs__holder_add(holder, lease, name->acquired_at);
         else if (lease)

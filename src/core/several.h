@@ -121,10 +121,13 @@ void dibs__several_acquired(struct dibs__several *several, const struct dibs__ac
 /* Ended with DIBS_OK: all is given back nevertheless. dibs__several_go_on must be called again. */
 void dibs__several_undo(struct dibs__several *several);
 
-/* Ended with DIBS_OK: the leases are counted as acquired, for the calling thread. */
+/* Ended with DIBS_OK: the leases are counted as acquired. */
 void dibs__several_count(const struct dibs__several *several);
 
-/* The same: the owner of that table, or the calling thread (NULL), holds the names. It has room for them. */
+/*
+ * The same: the owner of that table, or the calling thread (NULL), holds the names. It has room for them. To be called
+ * by the thread that goes on with the locks, or, for a begun call, by the one that completes it.
+ */
 void dibs__several_hold(struct dibs__several *several, struct dibs__holder *holder);
 
 /* A failure that concerns one lock names it. */
