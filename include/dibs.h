@@ -243,9 +243,10 @@ typedef struct dibs_config {
  * locked that name four times in a row and nobody else asked for it. The next first acquire of the
  * name by any thread or task of the runtime, with the same lease_ms, takes that lease with a larger
  * fence, and costs no round trip. Whoever asks for the lock elsewhere recalls the lease, and has the
- * lock after one message and one release; one try (wait_ms 0) waits for that, for at most 50 ms. A lease
- * that nobody used for keep_ms is given back. A name that was recalled is not kept for 100 ms, and
- * for longer each time, up to 10 s.
+ * lock after one message and one release; one try (wait_ms 0) waits for that, for at most 50 ms and two
+ * round trips, and is DIBS_UNAVAILABLE where the server does not answer meanwhile. A lease that nobody
+ * used for keep_ms is given back. A name that was recalled is not kept for 100 ms, and for longer each
+ * time, up to 10 s.
  *
  * What that costs others: an acquire of a kept name takes one message and one release more than that
  * of a free one. A keeper that died or was stopped is in the way for at most max(4 x keep_ms, 200 ms),

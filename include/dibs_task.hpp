@@ -112,11 +112,16 @@ struct inbox {
     void add(const std::shared_ptr<begun_lock> &what);
     void remove(std::uintptr_t number) noexcept;
 
+    /* What a task could not begin. These require mutex. pop_refused: nullptr: there is none. */
+    void push_refused(std::shared_ptr<begun_lock> what) noexcept;
+    std::shared_ptr<begun_lock> pop_refused() noexcept;
+
     dibs_queue *const queue;
     std::mutex mutex;
     std::uintptr_t last_number = 0;                                        /* guarded by mutex */
     std::unordered_map<std::uintptr_t, std::shared_ptr<begun_lock>> begun; /* guarded by mutex */
     std::shared_ptr<begun_lock> refused; /* guarded by mutex; a list: the next dispatch tells these of `refusal` */
+    begun_lock *last_refused = nullptr;  /* guarded by mutex */
     bool ended = false;                  /* guarded by mutex: the queue's object has ended, so nobody is told */
 };
 
@@ -225,6 +230,25 @@ inline void inbox::remove(std::uintptr_t number) noexcept
         return;
     what.swap(at->second);
     begun.erase(at);
+}
+
+inline void inbox::push_refused(std::shared_ptr<begun_lock> what) noexcept
+{
+    begun_lock *const at = what.get();
+
+    (last_refused ? last_refused->next : refused) = std::move(what);
+    last_refused = at;
+}
+
+inline std::shared_ptr<begun_lock> inbox::pop_refused() noexcept
+{
+    std::shared_ptr<begun_lock> out = std::move(refused);
+
+    if (out)
+        refused = std::move(out->next);
+    if (!refused)
+        last_refused = nullptr;
+    return out;
 }
 
 inline void owner::push(const std::shared_ptr<begun_lock> &what) noexcept
@@ -363,15 +387,12 @@ inline void owner::refuse(std::shared_ptr<begun_lock> what, dibs_status status, 
 {
     inbox &in = *what->in;
     const std::lock_guard held(in.mutex);
-    std::shared_ptr<begun_lock> *end = &in.refused;
 
     if (in.ended)
         return; /* what the inbox had would keep the inbox */
     what->refusal = status;
     std::snprintf(what->why, sizeof what->why, "%s", why);
-    while (*end)
-        end = &(*end)->next;
-    *end = std::move(what);
+    in.push_refused(std::move(what));
 }
 
 /* Something is under way, whose completion still comes: the dispatch of that one tells of what was not begun. */
@@ -408,14 +429,14 @@ class queue {
 
     ~queue()
     {
-        std::unordered_map<std::uintptr_t, std::shared_ptr<detail::begun_lock>> begun;
-        std::shared_ptr<detail::begun_lock> refused; /* ends behind the mutex */
+        std::unordered_map<std::uintptr_t, std::shared_ptr<detail::begun_lock>> begun; /* ends behind the mutex */
 
         {
             const std::lock_guard held(in_->mutex);
             in_->ended = true;
             begun.swap(in_->begun);
-            refused.swap(in_->refused);
+            while (in_->pop_refused()) /* one by one: a long list that ends by itself takes a stack as long */
+                continue;
         }
         for (const auto &it : begun)
             it.second->drop_listeners();
@@ -847,10 +868,9 @@ inline void queue::tell_refused()
         std::unique_ptr<detail::listener> listener;
         {
             const std::lock_guard held(in_->mutex);
-            if (!in_->refused)
+            what = in_->pop_refused();
+            if (!what)
                 return;
-            what = std::move(in_->refused);
-            in_->refused = std::move(what->next);
             listener = std::move(what->on_end);
             done.status = what->refusal;
             std::snprintf(done.detail, sizeof done.detail, "%s", what->why);

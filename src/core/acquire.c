@@ -48,8 +48,6 @@ static dibs_status taken(struct dibs__acquire *acquire)
 /* The wait ended sooner than the time that the store has to answer, so it may be reachable. */
 static dibs_status out_of_time(struct dibs__acquire *acquire)
 {
-    if (acquire->wish.wait_ms == 0) /* it waited for the answer to a recall, when it knew that the lock was taken */
-        return taken(acquire);
     acquire->learned = DIBS__LEARNED_NOTHING;
     return dibs__error_set(acquire->error, DIBS_TIMEOUT,
                            "the store had not answered for %s when %" PRId64 " ms had passed",
@@ -98,10 +96,12 @@ static void prepare_ask(struct dibs__acquire *acquire)
 {
     struct dibs__asker *asker = asker_of(acquire);
     int64_t now = dibs__core_now(acquire->core);
-    int64_t deadline = acquire->wait_until > 0 ? dibs__after_ms(now, acquire->core->config.settings->command_timeout_ms)
-                                               : acquire->try_until;
+    bool one_try =
+        acquire->wish.wait_ms == 0; /* whose last ask has the time of a command, also while a keeper has time */
+    int64_t deadline =
+        one_try ? acquire->try_until : dibs__after_ms(now, acquire->core->config.settings->command_timeout_ms);
 
-    asker->grace = acquire->wait_until > 0 && acquire->wait_until != DIBS__NEVER
+    asker->grace = !one_try && acquire->wait_until != DIBS__NEVER
                        ? dibs__after_ms(acquire->wait_until > now ? acquire->wait_until : now, GRACE_MS)
                        : DIBS__NEVER;
     if (asker->grace >= deadline)
@@ -263,14 +263,19 @@ static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
 
 /*
  * One try waits for a lease that another process only keeps: that one was asked to give the lease back, and either does
- * so, or says that the lease is in use.
+ * so, or says that the lease is in use. It is given a round trip more than its time: it may be as far from the store as
+ * this process, and the try learns what it did from the answer to another ask. No time is left for that where a round
+ * trip takes longer than the rest of the try.
  */
 static void note_recall(struct dibs__acquire *acquire)
 {
+    int64_t now = dibs__core_now(acquire->core), round_trip = now - asker_of(acquire)->attempt.proof;
+    int64_t until = dibs__after_ms(now, DIBS__RECALL_MS) + round_trip;
+
     acquire->recalled = asker_of(acquire)->answer.why == DIBS__WHY_KEPT;
-    if (!acquire->recalled || acquire->wait_until > 0 || acquire->never_rests)
+    if (!acquire->recalled || acquire->wait_until > 0 || acquire->never_rests || now + round_trip >= acquire->try_until)
         return;
-    acquire->wait_until = dibs__after_ms(dibs__core_now(acquire->core), DIBS__RECALL_MS);
+    acquire->wait_until = until < acquire->try_until ? until : acquire->try_until;
 }
 
 /* What the answer to an ask leads to. RESTS: until then. */

@@ -30,7 +30,7 @@
 #include "core/attempt.h"
 #include "core/outage_budget.h"
 
-#define DIBS__RECALL_MS 50 /* how long one try waits for the answer to a recall */
+#define DIBS__RECALL_MS 50 /* how long one try waits for the answer to a recall, beside a round trip */
 
 enum dibs__acquire_state {
     DIBS__ACQUIRE_WAITS, /* for the turn, or for a lease that is handed over (turn.h) */

@@ -3,9 +3,13 @@
 
 #include <stdlib.h>
 
+#include "base/backoff.h"
 #include "base/order.h"
 #include "core/begun.h"
 #include "core/lock_names.h"
+
+#define LOOK_FIRST_MS 1 /* from one look whether a lease is confirmed by now to the next: so long at first, */
+#define LOOK_MOST_MS 20 /* and later */
 
 static dibs_status no_memory(struct dibs__error *error)
 {
@@ -179,8 +183,9 @@ struct unlock {
     struct dibs__unlocking unlocking; /* the running thread's */
     struct dibs__core *core;          /* read-only */
     dibs_runtime *runtime;            /* read-only; with a visit */
-    struct dibs__lease *lease;        /* the running thread's */
+    struct dibs__lease *lease;        /* the running thread's; NULL: it was given up */
     struct dibs__done *done;          /* the running thread's */
+    struct dibs__backoff look;        /* the running thread's; from one look to the next, until the release can begin */
     bool begun;                       /* the running thread's; the release was begun */
 };
 
@@ -199,20 +204,31 @@ static enum dibs__job_next end_unlock(struct unlock *unlock, dibs_status status,
     return DIBS__JOB_ENDS;
 }
 
+/* The release can't be sent yet. No thread waits for that, because all other begun calls would wait with it. */
+static enum dibs__job_next rest(struct unlock *unlock)
+{
+    int64_t pause_ms = dibs__backoff_next(&unlock->look, LOOK_MOST_MS);
+
+    unlock->job.due = dibs__after_ms(dibs__core_now(unlock->core), pause_ms);
+    return DIBS__JOB_RESTS;
+}
+
 static enum dibs__job_next begin_unlock(struct dibs__job *job)
 {
     struct unlock *unlock = unlock_of(job);
-    struct dibs__store *store = unlock->core->store;
+    struct dibs__lease *lease = unlock->lease;
     struct dibs__error error;
     dibs_status status;
 
-    if (unlock->begun)
-        return DIBS__JOB_FINISHES;
-    if (!dibs__release_lease(&unlock->unlocking, unlock->core, unlock->lease, dibs__core_now(unlock->core), &status,
-                             &error))
+    unlock->lease = NULL;
+    if (lease &&
+        !dibs__release_lease(&unlock->unlocking, unlock->core, lease, dibs__core_now(unlock->core), &status, &error))
         return end_unlock(unlock, status, &error);
+    if (!unlock->begun && !dibs__release_may_begin(&unlock->unlocking, 0))
+        return rest(unlock);
+    if (!unlock->begun)
+        dibs__release_begin(&unlock->unlocking);
     unlock->begun = true;
-    store->ops->begin(store, &unlock->unlocking.op);
     return DIBS__JOB_FINISHES;
 }
 
@@ -221,7 +237,7 @@ static bool await_unlock(struct dibs__job *job, int64_t until)
     const struct unlock *unlock = unlock_of(job);
     const struct dibs__waiting waiting = {.clock = unlock->core->config.clock, .until = until};
 
-    return dibs__op_await(unlock->core->store, &unlock->unlocking.op, &waiting);
+    return dibs__release_await(&unlock->unlocking, &waiting);
 }
 
 static bool holds_nothing_back(struct dibs__job *job)
@@ -263,6 +279,7 @@ static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, str
         return no_memory(error);
     unlock->job.ops = &unlock_ops;
     unlock->job.due = DIBS__NEVER;
+    unlock->look.first_ms = LOOK_FIRST_MS;
     if (!dibs__workers_add(visit->core->workers, &unlock->job)) {
         free(unlock);
         return no_memory(error);

@@ -169,10 +169,39 @@ static void note(struct unlocking *call, size_t number, dibs_status status, cons
     dibs__several_explain(call->error, call->names[number]);
 }
 
+/* Where there is room for all, they go out together. */
+static void gather(const struct unlocking *call, bool on)
+{
+    if (call->core && call->begun_all)
+        dibs__core_gather(call->core, on);
+}
+
+/* Those that could not be begun at once: their waits end at the same time, at the latest. */
+static void begin_late(struct unlocking *call)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < call->count; i++) {
+        struct dibs__unlocking *unlocking = &call->begun[i].unlocking;
+        if (unlocking->prepared)
+            continue;
+        dibs__release_may_begin(unlocking, DIBS__NEVER);
+        any = true;
+    }
+    if (!any)
+        return;
+    gather(call, true);
+    for (size_t i = 0; i < call->count; i++)
+        if (!call->begun[i].unlocking.prepared)
+            dibs__release_begin(&call->begun[i].unlocking);
+    gather(call, false);
+}
+
 static void finish_begun(struct unlocking *call)
 {
     struct dibs__error error;
 
+    begin_late(call);
     for (size_t i = 0; i < call->count; i++) {
         struct giving *giving = &call->begun[i];
         dibs_status status = dibs__release_finish(&giving->unlocking, &error);
@@ -181,11 +210,10 @@ static void finish_begun(struct unlocking *call)
     call->count = 0;
 }
 
-/* The last unlock of a hold: begins its release. */
+/* The last unlock of a hold: begins its release, if that can be sent now. */
 static dibs_status begin_release(struct unlocking *call, size_t number, struct dibs__hold *hold,
                                  struct dibs__error *error)
 {
-    struct dibs__store *store = call->core->store;
     dibs_status status;
 
     if (call->count == call->room)
@@ -197,7 +225,8 @@ static dibs_status begin_release(struct unlocking *call, size_t number, struct d
     if (!dibs__release_lease(&giving->unlocking, call->core, dibs__holds_remove(hold), now, &status, error))
         return status;
     call->count++;
-    store->ops->begin(store, &giving->unlocking.op);
+    if (dibs__release_may_begin(&giving->unlocking, 0))
+        dibs__release_begin(&giving->unlocking);
     return DIBS_OK;
 }
 
@@ -239,13 +268,6 @@ static void find_repeated(const dibs_runtime *runtime, const char *const *names,
         if (hold)
             hold->lease->given_up = false;
     }
-}
-
-/* Where there is room for all, they go out together. */
-static void gather(const struct unlocking *call, bool on)
-{
-    if (call->core && call->begun_all)
-        dibs__core_gather(call->core, on);
 }
 
 /* Without memory for more than one release they are made one after the other. */

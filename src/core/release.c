@@ -4,7 +4,6 @@
 #include "base/probe.h"
 #include "core/done.h"
 #include "core/attempt.h"
-#include "core/handover.h"
 
 static dibs_status was_lost(const struct dibs__lease *lease, struct dibs__error *error)
 {
@@ -68,45 +67,25 @@ static uint32_t next_step(const struct dibs__lease *lease)
     return again ? step : 0;
 }
 
-/* The lease goes back to the store: sends what can be sent without waiting. */
-static void begin_in_store(struct dibs__unlocking *unlocking, const struct dibs__wanted *wanted, int64_t now)
-{
-    struct dibs__core *core = unlocking->core;
-    struct dibs__lease *lease = unlocking->lease;
-    int64_t timeout_ms = core->config.settings->command_timeout_ms;
-
-    dibs__renewals_settle(core->renewals, lease, dibs__after_ms(now, timeout_ms / 2));
-    unlocking->settled = dibs__renewals_remove(core->renewals, lease);
-    struct dibs__lease *next = unlocking->next = wanted ? attempt_for_next(core, lease, wanted) : NULL;
-    dibs__token_write(&core->tokens, &lease->token, unlocking->token);
-    unlocking->op = (struct dibs__op){
-        .kind = DIBS__OP_RELEASE,
-        .name = lease->name,
-        .deadline = dibs__after_ms(now, timeout_ms),
-        .release = {.token = unlocking->token,
-                    .lease_ms = dibs__lease_longest_ms(lease),
-                    .fence = dibs__lease_top_fence(lease),
-                    .next_step = next_step(lease),
-                    .granted_at = lease->granted_at,
-                    .contended = lease->contended},
-    };
-    if (next)
-        unlocking->op.release.next = (struct dibs__ask){&next->asker->attempt, &next->asker->answer};
-}
-
 /* The lease stays in the process if another thread may have it. Otherwise the store gets it back. False: it stays. */
 static bool part_with(struct dibs__unlocking *unlocking, int64_t now)
 {
-    struct dibs__wanted wanted;
-    enum dibs__parting parting = dibs__handover_part(unlocking->core->cells, unlocking->lease, now, &wanted);
+    struct dibs__core *core = unlocking->core;
+    struct dibs__lease *lease = unlocking->lease;
+    enum dibs__parting parting = dibs__handover_part(core->cells, lease, now, &unlocking->wanted);
+    int64_t timeout_ms = core->config.settings->command_timeout_ms;
 
-    if (parting == DIBS__PART_KEPT && wanted.tells)
-        dibs__renewals_kept(unlocking->core->renewals, unlocking->lease);
+    if (parting == DIBS__PART_KEPT && unlocking->wanted.tells)
+        dibs__renewals_kept(core->renewals, lease);
     if (parting == DIBS__PART_HANDED || parting == DIBS__PART_KEPT)
         return false;
-    if (unlocking->lease->token.keeps) /* so that the next may be kept */
-        unlocking->core->store->ops->recalls(unlocking->core->store, unlocking->lease->name);
-    begin_in_store(unlocking, parting == DIBS__PART_REQUEUE ? &wanted : NULL, now);
+    if (lease->token.keeps) /* so that the next may be kept */
+        core->store->ops->recalls(core->store, lease->name);
+    unlocking->requeues = parting == DIBS__PART_REQUEUE;
+    unlocking->prepared = false;
+    unlocking->settle_until = dibs__after_ms(now, timeout_ms / 2);
+    unlocking->op =
+        (struct dibs__op){.kind = DIBS__OP_RELEASE, .name = lease->name, .deadline = dibs__after_ms(now, timeout_ms)};
     return true;
 }
 
@@ -132,12 +111,64 @@ bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *c
     return false;
 }
 
+bool dibs__release_may_begin(struct dibs__unlocking *unlocking, int64_t until)
+{
+    struct dibs__core *core = unlocking->core;
+    int64_t limit = unlocking->op.deadline;
+
+    DIBS__REQUIRE(!unlocking->prepared);
+    if (unlocking->settle_until < limit)
+        limit = unlocking->settle_until;
+    return dibs__renewals_settle(core->renewals, unlocking->lease, until < limit ? until : limit) ||
+           dibs__core_now(core) >= limit;
+}
+
+/* From now on no renewal of the lease begins, and `op` is complete. */
+static void prepare(struct dibs__unlocking *unlocking)
+{
+    struct dibs__core *core = unlocking->core;
+    struct dibs__lease *lease = unlocking->lease;
+
+    unlocking->settled = dibs__renewals_remove(core->renewals, lease);
+    struct dibs__lease *next = unlocking->requeues ? attempt_for_next(core, lease, &unlocking->wanted) : NULL;
+    dibs__token_write(&core->tokens, &lease->token, unlocking->token);
+    unlocking->op.release = (struct dibs__release){
+        .token = unlocking->token,
+        .lease_ms = dibs__lease_longest_ms(lease),
+        .fence = dibs__lease_top_fence(lease),
+        .next_step = next_step(lease),
+        .granted_at = lease->granted_at,
+        .contended = lease->contended,
+    };
+    if (next)
+        unlocking->op.release.next = (struct dibs__ask){&next->asker->attempt, &next->asker->answer};
+    unlocking->next = next;
+    unlocking->prepared = true;
+}
+
+void dibs__release_begin(struct dibs__unlocking *unlocking)
+{
+    struct dibs__store *store = unlocking->core->store;
+
+    prepare(unlocking);
+    store->ops->begin(store, &unlocking->op);
+}
+
+bool dibs__release_await(const struct dibs__unlocking *unlocking, const struct dibs__waiting *waiting)
+{
+    return unlocking->prepared && dibs__op_await(unlocking->core->store, &unlocking->op, waiting);
+}
+
 dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error)
 {
     struct dibs__core *core = unlocking->core;
     struct dibs__lease *lease = unlocking->lease;
-    dibs_status status = core->store->ops->finish(core->store, &unlocking->op, error);
 
+    if (!unlocking->prepared) {
+        dibs__release_may_begin(unlocking, DIBS__NEVER);
+        prepare(unlocking);
+    }
+    dibs_status status = core->store->ops->finish(core->store, &unlocking->op, error);
     end_lease(core, lease, unlocking->next, &unlocking->op.release);
     status = released(core, lease, &unlocking->op.release, status, error);
     if (!unlocking->settled) /* a request that may restore the lease is under way: this goes behind that */

@@ -4,28 +4,51 @@
 #define DIBS_CORE_RELEASE_H
 
 #include "core/core.h"
+#include "core/handover.h"
 #include "core/holds.h"
 
 /* As the last dibs_unlock, whatever the count of the hold, which is gone afterwards. */
 dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, struct dibs__error *error);
 
-/* The end of one hold, in steps. Used by one thread at a time; it stays where it is until it is finished. */
+/*
+ * The end of one hold, in steps. Used by one thread at a time; it stays where it is until it is finished.
+ *
+ * Where another server answers than the one that confirmed the lease last, a
+ * renewal is under way that may restore the lease there. The release should come
+ * behind that renewal, so it waits for the answer, but for no more than half of
+ * the time that the call has. Who releases several leases looks at all of them
+ * first, and then waits for those that are left: so they wait together.
+ */
 struct dibs__unlocking {
     struct dibs__core *core;
     struct dibs__lease *lease, *next; /* next: asked for behind the release, for who waits here; NULL: nothing is */
+    struct dibs__wanted wanted;       /* what `next` must be */
+    bool requeues;                    /* there will be a `next` */
+    bool prepared;                    /* `op` is complete */
     bool settled;                     /* no request that may restore the lease is under way */
-    struct dibs__op op;               /* the release: the caller may begin it */
+    int64_t settle_until;             /* how long the release waits at most until the lease is confirmed */
+    struct dibs__op op;               /* the release; its deadline may be changed before anything is begun or awaited */
     char token[DIBS__TOKEN_MAX];
 };
 
 /*
  * The owner of that lease, which its table holds no more, gives it up now. True:
- * the caller must call dibs__release_finish, which waits for the store. False:
- * *status is final, and the error is filled unless it is DIBS_OK. Takes the
- * reference.
+ * the caller must call dibs__release_finish. False: *status is final, and the
+ * error is filled unless it is DIBS_OK. Takes the reference. Does not block.
  */
 bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *core, struct dibs__lease *lease,
                          int64_t now, dibs_status *status, struct dibs__error *error);
+
+/* Whether the release can be sent now. Waits for that at most until that time, and no longer than the release may. */
+bool dibs__release_may_begin(struct dibs__unlocking *unlocking, int64_t until);
+
+/* Then: sends what can be sent without waiting. */
+void dibs__release_begin(struct dibs__unlocking *unlocking);
+
+/* As dibs__op_await; false where nothing was begun. */
+bool dibs__release_await(const struct dibs__unlocking *unlocking, const struct dibs__waiting *waiting);
+
+/* Does what is left, and waits for the store. */
 dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error);
 
 /* The hold is counted as released now. */

@@ -132,12 +132,19 @@ struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)
     return lease;
 }
 
-void dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, int64_t deadline)
+static bool is_unsettled(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    return lease->renewal_state.unconfirmed && dibs__due_has(lease);
+}
+
+bool dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, int64_t deadline)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    while (lease->renewal_state.unconfirmed && dibs__due_has(lease) && dibs__now(r->config.clock) < deadline)
+    while (is_unsettled(lease) && dibs__now(r->config.clock) < deadline)
         r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
+    bool settled = !is_unsettled(lease);
     dibs__renewals_mutex_unlock(&r->mutex);
+    return settled;
 }
 
 void dibs__renewals_kept(struct dibs__renewals *r, struct dibs__lease *lease)

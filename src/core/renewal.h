@@ -62,8 +62,8 @@ bool dibs__renewals_remove(struct dibs__renewals *renewals, struct dibs__lease *
 /* What should become of a lease that may be kept has changed (`keeping`): the store is told soon. Any thread. */
 void dibs__renewals_kept(struct dibs__renewals *renewals, struct dibs__lease *lease);
 
-/* Waits while the lease is unconfirmed and being renewed or restored, at most until the deadline. */
-void dibs__renewals_settle(struct dibs__renewals *renewals, struct dibs__lease *lease, int64_t deadline);
+/* Waits while the lease is unconfirmed and being renewed or restored, at most until then. False: it still is. */
+bool dibs__renewals_settle(struct dibs__renewals *renewals, struct dibs__lease *lease, int64_t deadline);
 
 /* The scheduler's: renewals go to another server now. The leases that this server did not confirm are unconfirmed: they
  * are renewed or restored there at once. */

@@ -10,7 +10,7 @@
 
 #define WHOLE_ROUNDS 4 /* so many rounds that meet a taken name ask for all names */
 #define LEAST_WINDOW 8
-#define LEAVE_MS 3 /* so long a failing call waits for the end of what it gives back, where its time is over */
+#define LEAVE_MS 3 /* so long a call waits for the end of what it gives back, where its time is over */
 
 /* ------------------------------------------------------------------ the names */
 
@@ -166,26 +166,27 @@ static void tell_waiter(struct dibs__waiter *waiter)
     name->several->tell(name->several);
 }
 
-static bool waiting_may_help(dibs_status status)
+/* One try waits for nobody but the process that keeps a lease, and was asked to give it back. */
+static bool waiting_may_help(const struct dibs__several *several, const struct dibs__acquire *try)
 {
-    return status == DIBS_BUSY || status == DIBS_UNAVAILABLE || status == DIBS_TIMEOUT;
+    if (several->wish.wait_ms == 0)
+        return try->status == DIBS_BUSY && try->recalled;
+    return try->status == DIBS_BUSY || try->status == DIBS_UNAVAILABLE || try->status == DIBS_TIMEOUT;
 }
 
 /* The try did not get that name. The sentence of the first such name is kept, or of one for which waiting is no use. */
-static void miss(struct dibs__several *several, struct dibs__several_name *name, dibs_status status)
+static void miss(struct dibs__several *several, struct dibs__several_name *name)
 {
     size_t number = (size_t)(name - several->names);
-    bool was_left = name->acquire.cancelled, is_final = !was_left && !waiting_may_help(status);
+    bool was_left = name->acquire.cancelled, is_final = !was_left && !waiting_may_help(several, &name->acquire);
 
     if (!was_left && !several->is_final && (is_final || number < several->missing)) {
         several->error = several->scratch;
         several->is_final = is_final;
         dibs__several_explain(&several->error, name->name);
     }
-    if (number < several->missing) {
+    if (number < several->missing)
         several->missing = number;
-        several->recalled = status == DIBS_BUSY && name->acquire.recalled;
-    }
 }
 
 /* What has become of a try. */
@@ -198,23 +199,22 @@ static void note(struct dibs__several *several, struct dibs__several_name *name,
     if (state != DIBS__ACQUIRE_ENDED)
         return;
     if (name->acquire.status != DIBS_OK) {
-        miss(several, name, name->acquire.status);
+        miss(several, name);
         return;
     }
     name->lease = name->acquire.lease;
     name->acquired_at = name->acquire.acquired_at;
 }
 
-/* When a try ends, whose answer is of no use after the time of the call. */
-static int64_t try_until(const struct dibs__several *several)
+/* When a command that begins now must have its reply, which is of no use to the call once that time is over. */
+static int64_t deadline_within(const struct dibs__several *several, int64_t limit)
 {
-    int64_t now = dibs__core_now(several->core);
-    int64_t until = dibs__core_command_deadline(several->core), limit = several->wait_until;
+    int64_t now = dibs__core_now(several->core), deadline = dibs__core_command_deadline(several->core);
 
-    if (limit == 0)
-        return until;
-    limit = limit == DIBS__NEVER ? limit : dibs__after_ms(limit > now ? limit : now, LEAVE_MS);
-    return limit < until ? limit : until;
+    if (limit == DIBS__NEVER)
+        return deadline;
+    limit = dibs__after_ms(limit > now ? limit : now, LEAVE_MS);
+    return limit < deadline ? limit : deadline;
 }
 
 static void start_try(struct dibs__several *several, struct dibs__several_name *name)
@@ -235,7 +235,7 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
 
 static void start_tries(struct dibs__several *several)
 {
-    several->deadline = try_until(several);
+    several->deadline = deadline_within(several, several->wait_until > 0 ? several->wait_until : DIBS__NEVER);
     dibs__core_gather(several->core, true);
     for (size_t i = several->got; i < several->end; i++)
         if (!several->names[i].held)
@@ -270,7 +270,7 @@ static void begin_round(struct dibs__several *several)
         several->got++;
     left = several->count - several->got;
     several->end = several->missing = several->got + (left < several->window ? left : several->window);
-    several->is_final = several->recalled = false;
+    several->is_final = false;
     if (several->got == several->count) {
         several->error.status = DIBS_OK;
         if (none_is_lost(several))
@@ -324,11 +324,9 @@ static void end_round(struct dibs__several *several)
         several->got = several->end;
         several->window = several->window < several->count ? several->window * 2 : several->window;
         several->state = DIBS__SEVERAL_ROUND;
-    } else if (several->is_final || (several->wait_until == 0 && !several->recalled)) {
+    } else if (several->is_final) {
         fail_unless_lost(several);
     } else {
-        if (several->wait_until == 0) /* as one try for one name: a lease that is only kept is not in the way */
-            several->wait_until = dibs__after_ms(dibs__core_now(several->core), DIBS__RECALL_MS);
         narrow(several);
         several->got = several->missing;
         several->is_back = false;
@@ -340,7 +338,6 @@ static void end_round(struct dibs__several *several)
 
 static void begin_release(struct dibs__several *several, struct dibs__several_name *name)
 {
-    struct dibs__store *store = several->core->store;
     struct dibs__lease *lease = name->lease;
     struct dibs__error unused;
     dibs_status status;
@@ -351,18 +348,26 @@ static void begin_release(struct dibs__several *several, struct dibs__several_na
     if (!name->is_asked)
         return;
     name->unlocking.op.deadline = several->deadline;
-    store->ops->begin(store, &name->unlocking.op);
+    if (dibs__release_may_begin(&name->unlocking, 0))
+        dibs__release_begin(&name->unlocking);
+}
+
+/* When the time of the call is over: one try has that of a command. */
+static int64_t end_of_call(const struct dibs__several *several)
+{
+    return several->wish.wait_ms == 0
+               ? dibs__after_ms(several->began, several->core->config.settings->command_timeout_ms)
+               : several->wait_until;
 }
 
 /*
- * Gives back what was granted from the missing name on. A call that has failed
- * waits for the end of that no longer than its own time allows, and one that was
- * cancelled not at all; the store then goes on by itself.
+ * Gives back what was granted from the missing name on, and waits for the end of that no longer than the time of the
+ * call allows, or, where the call was cancelled, not at all; the store then goes on by itself.
  */
 static void begin_back(struct dibs__several *several)
 {
     several->is_back = true;
-    several->deadline = several->has_failed ? try_until(several) : dibs__core_command_deadline(several->core);
+    several->deadline = deadline_within(several, end_of_call(several));
     dibs__core_gather(several->core, true);
     for (size_t i = several->missing; i < several->count; i++) {
         struct dibs__several_name *name = &several->names[i];
@@ -412,7 +417,6 @@ enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64
 
 bool dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting)
 {
-    struct dibs__store *store = several->core->store;
     bool all = true;
 
     for (size_t i = 0; i < several->count && all; i++) {
@@ -420,7 +424,7 @@ bool dibs__several_await(struct dibs__several *several, const struct dibs__waiti
         if (name->is_asked && several->state == DIBS__SEVERAL_TRIES)
             all = dibs__acquire_await(&name->acquire, waiting);
         else if (name->is_asked)
-            all = dibs__op_await(store, &name->unlocking.op, waiting);
+            all = dibs__release_await(&name->unlocking, waiting);
     }
     return all;
 }
@@ -488,7 +492,6 @@ void dibs__several_count(const struct dibs__several *several)
             continue;
         dibs__metrics_count(several->core->metrics, name->lease->group, DIBS__METRICS_WAIT,
                             name->acquired_at - several->began);
-        dibs__order_acquired(name->name, name->size);
     }
 }
 
@@ -498,8 +501,10 @@ void dibs__several_hold(struct dibs__several *several, struct dibs__holder *hold
         struct dibs__several_name *name = &several->names[i];
         struct dibs__lease *lease = name->lease;
         uint64_t runtime = several->core->config.serial;
-        if (lease)
+        if (lease) {
             dibs__lease_ref(lease);
+            dibs__order_acquired(name->name, name->size);
+        }
         if (lease && holder)
             dibs__holder_add(holder, lease, name->acquired_at);
         else if (lease)

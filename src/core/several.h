@@ -22,7 +22,7 @@
  * | ROUND | there is one | WAITS |
  * | ROUND | there is none | ENDED: all are held; BACK where one was lost |
  * | TRIES | all are granted | ROUND |
- * | TRIES | one is taken, and there is time | BACK, then WAITS |
+ * | TRIES | one is taken, and there is time, or its lease is merely kept elsewhere | BACK, then WAITS |
  * | TRIES | one is taken, and there is one try; one fails; cancelled | BACK, then ENDED |
  * | WAITS | the name is granted | ROUND |
  * | WAITS | it is not | BACK, then ENDED |
@@ -86,7 +86,6 @@ struct dibs__several {
     enum dibs__several_state state;
     bool is_back;               /* BACK: the releases were begun */
     bool has_failed;            /* the call ends without the locks, once all are given back; `error` says why */
-    bool recalled;              /* of the round: `missing` was taken by a process that was asked to give it back */
     bool is_final;              /* `error` is that of a name for which waiting is no use */
     int64_t deadline;           /* of what is under way */
     size_t got;                 /* all names before that one are held */
@@ -122,10 +121,13 @@ void dibs__several_acquired(struct dibs__several *several, const struct dibs__ac
 /* Ended with DIBS_OK: all is given back nevertheless. dibs__several_go_on must be called again. */
 void dibs__several_undo(struct dibs__several *several);
 
-/* Ended with DIBS_OK: the leases are counted as acquired, for the calling thread. */
+/* Ended with DIBS_OK: the leases are counted as acquired. */
 void dibs__several_count(const struct dibs__several *several);
 
-/* The same: the owner of that table, or the calling thread (NULL), holds the names. It has room for them. */
+/*
+ * The same: the owner of that table, or the calling thread (NULL), holds the names. It has room for them. To be called
+ * by the thread that goes on with the locks, or, for a begun call, by the one that completes it.
+ */
 void dibs__several_hold(struct dibs__several *several, struct dibs__holder *holder);
 
 /* A failure that concerns one lock names it. */

@@ -5,8 +5,10 @@
 #include "support.hpp"
 
 #include <poll.h>
+#include <pthread.h>
 
 #include <optional>
+#include <vector>
 
 namespace {
 
@@ -316,6 +318,55 @@ void a_task_ends(dibs::runtime &rt)
     kept.lock.unlock();
     held.lock.unlock();
     CHECK(becomes([&] { return !taken(rt, "task ends"); }));
+}
+
+enum { many = 100000 };
+
+/* Each has a lock under way, and another that waits in the task. */
+void end_many_tasks(dibs::runtime &rt, dibs::queue &queue, std::size_t &cancelled)
+{
+    std::vector<dibs::task> tasks;
+    auto counts = [&cancelled](const dibs_completion &done, const dibs::task_guard &) {
+        cancelled += done.status == DIBS_CANCELLED;
+    };
+
+    for (int i = 0; i < many; i++) {
+        tasks.emplace_back(rt);
+        tasks.back().begin_lock(queue, "many end", counts);
+        tasks.back().begin_lock(queue, "behind", counts);
+    }
+}
+
+void *end_queue_of_many(void *rt)
+{
+    dibs::queue queue;
+    std::size_t cancelled = 0;
+
+    end_many_tasks(*static_cast<dibs::runtime *>(rt), queue, cancelled);
+    return nullptr;
+}
+
+/* The end of each takes as long as that of one, and the end of their queue no more stack than that of an empty one. */
+void many_tasks_end(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task holder(rt);
+    std::size_t cancelled = 0;
+    pthread_attr_t small;
+    pthread_t thread;
+    told held;
+
+    CHECK(lock_now(queue, holder, "many end", held));
+    const auto limit = steady_clock::now() + 15s; /* it takes about one second; half a minute where it is quadratic */
+    end_many_tasks(rt, queue, cancelled);
+    CHECK(steady_clock::now() < limit);
+    CHECK(dispatches_until(queue, [&] { return cancelled == 2 * many; }));
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 256 * 1024);
+    CHECK(pthread_create(&thread, &small, end_queue_of_many, &rt) == 0 && pthread_join(thread, nullptr) == 0);
+    pthread_attr_destroy(&small);
+    held.lock.unlock();
+    CHECK(becomes([&] { return !taken(rt, "many end"); }));
 }
 
 void a_queue_ends(dibs::runtime &rt)
@@ -633,6 +684,7 @@ int main(int argc, char **argv)
         releases(rt);
         tells_of_a_loss(rt);
         a_task_ends(rt);
+        many_tasks_end(rt);
         a_queue_ends(rt);
         what_a_function_throws_leaves_dispatch(rt);
         tasks_move(rt);

@@ -10,6 +10,7 @@
 #include "support/actor.h"
 #include "support/process.h"
 #include "support/queue.h"
+#include "support/script_server.h"
 
 #define RECALL_MS 50 /* so long one try waits for the keeper */
 #define PAUSE_MS 100 /* so long no lease of a name is kept after its first recall */
@@ -47,6 +48,12 @@ static void try_once(dibs_runtime *rt, const char *name)
     assert_true(status == DIBS_OK || (status == DIBS_BUSY && now_ms() - since >= RECALL_MS));
     if (status == DIBS_OK)
         assert_status(DIBS_OK, dibs_unlock(rt, name));
+}
+
+/* A busy machine may need more than one try. */
+static bool is_used(void *rt)
+{
+    return dibs_timedlock(rt, "first", LIMIT_MS) == DIBS_OK && dibs_unlock(rt, "first") == DIBS_OK;
 }
 
 /* This also works just after the unlock, when the store does not know yet that the lease is kept. */
@@ -121,6 +128,52 @@ static void a_single_try_gets_several_kept_names(void **state)
         assert_status(DIBS_OK, dibs_unlock_names(other, names, 4));
     await_none_kept(f->rt);
     dibs_close(other);
+}
+
+/* Where a round trip takes longer than a keeper has time. */
+static void a_single_try_from_far_away_gets_a_kept_name(void **state)
+{
+    enum { ROUNDS = 10, DELAY_MS = 80 }; /* a keeper on a busy machine may be late, but not each time */
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = LIMIT_MS});
+    dibs_status status = DIBS_BUSY;
+    char name[16];
+
+    open_keeping(f, KEEP_LONG_MS);
+    lock_and_unlock(far, "first"); /* the server knows the scripts, and a connection stands */
+    for (int i = 0; i < ROUNDS && status == DIBS_BUSY; i++) {
+        snprintf(name, sizeof name, "x%d", i);
+        keep(f->rt, name);
+        script_server_delay(net, DELAY_MS);
+        status = dibs_trylock(far, name);
+        script_server_delay(net, 0);
+    }
+    assert_status(DIBS_OK, status);
+    assert_status(DIBS_OK, dibs_unlock(far, name));
+    dibs_close(far);
+    script_server_stop(net);
+}
+
+/* The server told that the name is kept, and then nothing more: nobody knows whether it is still taken. */
+static void a_single_try_is_unavailable_where_the_server_falls_silent(void **state)
+{
+    enum { TIMEOUT_MS = 500 };
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = TIMEOUT_MS});
+
+    open_keeping(f, KEEP_LONG_MS);
+    keep(f->rt, "x");
+    assert_true(wait_until(is_used, far, LIMIT_MS));
+    script_server_add(net, (script_rule){.match = "lock:x", .nth = 2, .action = SCRIPT_STALL_REPLY});
+    int64_t since = now_ms();
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(far, "x"));
+    int64_t took = now_ms() - since;
+    assert_that(took >= TIMEOUT_MS && took < TIMEOUT_MS + SLACK_MS, "%d ms", (int)took);
+    script_server_clear(net);
+    dibs_close(far);
+    script_server_stop(net);
 }
 
 /*
@@ -405,6 +458,8 @@ int main(void)
         TEST(a_single_try_gets_a_kept_name),
         TEST(a_recall_arrives_though_no_thread_listens),
         TEST(a_single_try_gets_several_kept_names),
+        TEST(a_single_try_from_far_away_gets_a_kept_name),
+        TEST(a_single_try_is_unavailable_where_the_server_falls_silent),
         TEST(a_single_try_of_a_lease_in_use_is_busy),
         TEST(a_lease_recalled_while_in_use_is_released),
         TEST(recalls_may_come_late_and_twice),

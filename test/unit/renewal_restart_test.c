@@ -1,6 +1,7 @@
 /* The server that answers is not the one that granted the leases: all of them are renewed at once. */
 #include "support/actor.h"
 #include "support/fixture.h"
+#include "support/tasks.h"
 #include "support/test.h"
 #include "support/wait.h"
 #include "unit/renewal_setup.h"
@@ -268,6 +269,86 @@ static void an_unlock_is_retracted_behind_a_request_without_an_answer(void **sta
     actor_end(holder);
 }
 
+enum { MANY = 20 };
+
+struct release_many {
+    stage *s;
+    dibs_status locked, unlocked;
+};
+
+static void lock_or_unlock_many(void *arg)
+{
+    struct release_many *many = arg;
+    char texts[MANY][16];
+    const char *names[MANY];
+
+    for (int i = 0; i < MANY; i++) {
+        snprintf(texts[i], sizeof texts[i], "name:%02d", i);
+        names[i] = texts[i];
+    }
+    if (many->locked == DIBS_INVALID)
+        many->locked = dibs_lock_names(many->s->rt, names, MANY, 0, NULL);
+    else
+        many->unlocked = dibs_unlock_names(many->s->rt, names, MANY);
+}
+
+/* One after the other, the releases would wait for ten seconds. */
+static void an_unlock_of_many_names_waits_for_another_server_once(void **state)
+{
+    stage *s = *state;
+    actor *holder = actor_start();
+    struct release_many many = {s, DIBS_INVALID, DIBS_INVALID};
+
+    stage_open(s, LEASE);
+    actor_begin(holder, lock_or_unlock_many, &many);
+    actor_finish(holder);
+    assert_status(DIBS_OK, many.locked);
+    faults_hold_renewals(&s->faults);
+    another_server(s, 1);
+    actor_begin(holder, lock_or_unlock_many, &many);
+    stage_await_waiting(s, 1);
+    assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
+    moved_clock_advance(&s->clock, MS(500));
+    bool woken = wait_until(is_back, holder, LIMIT_MS);
+    for (int i = 0; i < MANY && !is_back(holder); i++) { /* so that the thread ends in any case */
+        stage_await_waiting(s, 1);
+        moved_clock_advance(&s->clock, MS(500));
+    }
+    actor_finish(holder);
+    assert_true(woken);
+    assert_status(DIBS_OK, many.unlocked);
+    assert_int_equal(faults_count(&s->faults, &s->faults.releases), MANY);
+    assert_int_equal(faults_count(&s->faults, &s->faults.retractions), MANY);
+    faults_let_renewals_go(&s->faults);
+    actor_end(holder);
+}
+
+/* The clock stands still, so an unlock that a worker waited for would keep it for ever. */
+static void a_begun_unlock_that_waits_for_another_server_is_in_nobodys_way(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_task *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
+    dibs_queue *q = queue_new(), *other = queue_new();
+    assert_status(DIBS_OK, task_lock(first, "a", 0, q));
+    faults_hold_renewals(&s->faults);
+    another_server(s, 1);
+    begin_unlock(first, "a", q);
+    begin_lock(second, "b", 0, NULL, other);
+    expect_done(other, DIBS_DONE_LOCK, DIBS_OK, second);
+    expect_none(q);
+    assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
+    moved_clock_advance(&s->clock, MS(500));
+    expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, first);
+    assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 1);
+    faults_let_renewals_go(&s->faults);
+    dibs_task_free(first);
+    dibs_task_free(second);
+    dibs_queue_free(q);
+    dibs_queue_free(other);
+}
+
 /* An ordinary renewal cannot restore anything, so an unlock does not wait for it. */
 static void an_unlock_waits_for_no_other_renewal(void **state)
 {
@@ -337,6 +418,8 @@ int main(void)
         TEST(an_unlock_waits_for_another_server_only_for_a_limited_time),
         TEST(an_unlock_stops_waiting_when_its_lease_is_lost),
         TEST(an_unlock_is_retracted_behind_a_request_without_an_answer),
+        TEST(an_unlock_of_many_names_waits_for_another_server_once),
+        TEST(a_begun_unlock_that_waits_for_another_server_is_in_nobodys_way),
         TEST(an_unlock_waits_for_no_other_renewal),
         TEST(a_lease_that_another_server_granted_is_renewed_at_once),
         TEST(a_lease_of_the_server_being_asked_is_renewed_in_its_time),

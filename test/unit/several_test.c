@@ -1,4 +1,5 @@
 /* How a call for several names asks the store: for all before it waits for one; and how it handles failures. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,6 +21,10 @@ static struct {
     unsigned asks, asks_first;
     unsigned releases, releases_first;
     bool ask_finished, release_finished;
+    atomic_int_fast64_t release_deadline; /* of the last release; 0: none was begun */
+    atomic_bool first_held;               /* the answer to an ask for the first name is held back */
+    atomic_bool holds;                    /* one is */
+    atomic_bool kept;                     /* the next ask that finds its name taken is told that it is merely kept */
 } spy;
 
 static void spied_begin(struct dibs__store *store, struct dibs__op *op)
@@ -30,14 +35,29 @@ static void spied_begin(struct dibs__store *store, struct dibs__op *op)
     spy.asks_first += is_ask && !spy.ask_finished;
     spy.releases += is_release;
     spy.releases_first += is_release && !spy.release_finished;
+    if (is_release)
+        atomic_store(&spy.release_deadline, op->deadline);
     spy.real->begin(store, op);
+}
+
+static bool is_let_go(void *unused)
+{
+    (void)unused;
+    return !atomic_load(&spy.first_held);
 }
 
 static dibs_status spied_finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     spy.ask_finished |= op->kind == DIBS__OP_ASK;
     spy.release_finished |= op->kind == DIBS__OP_RELEASE;
-    return spy.real->finish(store, op, error);
+    if (op->kind == DIBS__OP_ASK && strcmp(op->name, names[0]) == 0) {
+        atomic_store(&spy.holds, true);
+        wait_until(is_let_go, NULL, LIMIT_MS);
+    }
+    dibs_status status = spy.real->finish(store, op, error);
+    if (status == DIBS_BUSY && op->kind == DIBS__OP_ASK && atomic_exchange(&spy.kept, false))
+        op->ask.answer->why = DIBS__WHY_KEPT;
+    return status;
 }
 
 static dibs_status spied_open(struct dibs__store **out, const struct dibs__store_config *config,
@@ -171,6 +191,96 @@ static void a_failed_release_of_several_names_is_told(void **state)
     assert_int_equal(stats_of(s->rt).leases, 0);
 }
 
+struct call {
+    dibs_runtime *rt;
+    int64_t wait_ms;
+    dibs_status status;
+};
+
+static void lock_all(void *arg)
+{
+    struct call *call = arg;
+
+    call->status = dibs_lock_names(call->rt, names, NAMES, call->wait_ms, NULL);
+}
+
+static bool has_given_back(void *unused)
+{
+    (void)unused;
+    return atomic_load(&spy.release_deadline) > 0;
+}
+
+/* The first name is taken. Returns for how long the call would wait at most until the others are given back, in ns. */
+static int64_t time_to_give_back(stage *s, int64_t wait_ms, dibs_status status)
+{
+    actor *a = actor_start();
+    struct call call = {s->rt, wait_ms, DIBS_INVALID};
+    int64_t began = moved_clock_now(&s->clock);
+
+    atomic_store(&spy.release_deadline, 0);
+    assert_status(DIBS_OK, dibs_lock(other, names[0]));
+    actor_begin(a, lock_all, &call);
+    assert_true(wait_until(has_given_back, NULL, LIMIT_MS));
+    int64_t deadline = atomic_load(&spy.release_deadline);
+    if (status == DIBS_TIMEOUT) {
+        stage_await_waiting(s, 1);
+        moved_clock_advance(&s->clock, MS(wait_ms));
+    }
+    if (status == DIBS_OK)
+        assert_status(DIBS_OK, dibs_unlock(other, names[0]));
+    actor_finish(a);
+    assert_status(status, call.status);
+    if (status != DIBS_OK)
+        assert_status(DIBS_OK, dibs_unlock(other, names[0]));
+    actor_end(a); /* and gives up what it holds */
+    return deadline - began;
+}
+
+static void a_call_waits_no_longer_than_its_time_for_what_it_gives_back(void **state)
+{
+    stage *s = *state;
+
+    assert_int_equal(time_to_give_back(s, 100, DIBS_TIMEOUT), MS(103));
+    assert_int_equal(time_to_give_back(s, 5000, DIBS_TIMEOUT), MS(1000));
+    assert_int_equal(time_to_give_back(s, 0, DIBS_BUSY), MS(1000));
+    assert_int_equal(time_to_give_back(s, DIBS_WAIT_FOREVER, DIBS_OK), MS(1000));
+}
+
+static bool holds(void *unused)
+{
+    (void)unused;
+    return atomic_load(&spy.holds);
+}
+
+/*
+ * Another thread asks for the first name, and has no answer yet; the last name is merely kept by another process. So
+ * the try is not over: it goes on with the first name, whose answer it waits for.
+ */
+static void a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name(void **state)
+{
+    stage *s = *state;
+    actor *asker = actor_start(), *a = actor_start();
+    struct call call = {s->rt, 0, DIBS_INVALID};
+
+    assert_status(DIBS_OK, dibs_lock(other, names[NAMES - 1]));
+    atomic_store(&spy.first_held, true);
+    actor_begin_lock(asker, s->rt, names[0], 0);
+    assert_true(wait_until(holds, NULL, LIMIT_MS));
+    atomic_store(&spy.kept, true);
+    actor_begin(a, lock_all, &call);
+    stage_await_waiting(s, 1);
+    assert_true(actor_busy(a));
+    assert_false(atomic_load(&spy.kept));
+    atomic_store(&spy.first_held, false);
+    assert_status(DIBS_OK, actor_result(asker));
+    actor_finish(a);
+    assert_status(DIBS_BUSY, call.status); /* by the first name, which the other thread got */
+    assert_status(DIBS_OK, dibs_unlock(other, names[NAMES - 1]));
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, names[0]));
+    actor_end(asker);
+    actor_end(a);
+}
+
 #define ON_STAGE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -181,6 +291,8 @@ int main(void)
         ON_STAGE(a_refused_ask_fails_a_call_for_several_names),
         ON_STAGE(a_call_for_several_names_rides_out_an_outage),
         ON_STAGE(a_failed_release_of_several_names_is_told),
+        ON_STAGE(a_call_waits_no_longer_than_its_time_for_what_it_gives_back),
+        ON_STAGE(a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,95 @@
+/* A call for several names whose server is far away, or falls silent while names are given back. */
+#include "kept_setup.h"
+#include "support/script_server.h"
+
+#define TIMEOUT_MS 8000
+
+static const char *const names[] = {"a", "b"};
+
+/* f->rt reaches its server through `net`, another runtime without it. */
+static script_server *open_through(fixture *f, uint32_t command_timeout_ms, const char **url)
+{
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+
+    *url = script_server_url(net);
+    f->config.urls = url;
+    f->config.command_timeout_ms = command_timeout_ms;
+    fixture_open_connected(f, LONG_LEASE_MS);
+    return net;
+}
+
+/* The server is silent from the release of b on: a is taken. */
+static void a_call_keeps_its_time_when_the_server_falls_silent(void **state)
+{
+    enum { WAIT_MS = 200 };
+    fixture *f = *state;
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    const char *url;
+    script_server *net = open_through(f, TIMEOUT_MS, &url);
+
+    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    script_server_add(net, (script_rule){.match = "lock:b", .nth = 2, .action = SCRIPT_STALL_REQUEST});
+    int64_t since = now_ms();
+    assert_status(DIBS_TIMEOUT, dibs_lock_names(f->rt, names, 2, WAIT_MS, NULL));
+    int64_t took = now_ms() - since;
+    assert_that(took < TIMEOUT_MS / 2, "%d ms", (int)took);
+    assert_true(server_wait_gone(f->server, "lock:b", LIMIT_MS)); /* over another connection */
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    dibs_close(other);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
+}
+
+/*
+ * Another process keeps three of the names, and is not far from the server. Of a call in which two round trips take
+ * 90 ms each keeper has its whole time.
+ */
+static dibs_status try_what_is_kept(dibs_runtime *far, script_server *net, dibs_runtime *keeper, int round)
+{
+    enum { NAMES = 4, FREE = 1, DELAY_MS = 45 };
+    char texts[NAMES][16];
+    const char *all[NAMES];
+
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(texts[i], sizeof texts[i], "x%d:%d", round, i);
+        all[i] = texts[i];
+        if (i != FREE)
+            keep(keeper, texts[i]);
+    }
+    script_server_delay(net, DELAY_MS);
+    dibs_status status = dibs_lock_names(far, all, NAMES, 0, NULL);
+    script_server_delay(net, 0);
+    if (status == DIBS_OK)
+        assert_status(DIBS_OK, dibs_unlock_names(far, all, NAMES));
+    return status;
+}
+
+static void one_try_from_far_away_gets_names_that_are_kept(void **state)
+{
+    enum { ROUNDS = 10 }; /* a keeper on a busy machine may be late, but not each time */
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.command_timeout_ms = TIMEOUT_MS});
+    dibs_status status = DIBS_BUSY;
+
+    open_keeping(f, KEEP_LONG_MS);
+    lock_and_unlock(far, "first"); /* the server knows the scripts, and a connection stands */
+    for (int i = 0; i < ROUNDS && status == DIBS_BUSY; i++)
+        status = try_what_is_kept(far, net, f->rt, i);
+    assert_status(DIBS_OK, status);
+    dibs_close(far);
+    script_server_stop(net);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_call_keeps_its_time_when_the_server_falls_silent),
+        TEST(one_try_from_far_away_gets_names_that_are_kept),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
