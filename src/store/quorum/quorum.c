@@ -126,11 +126,12 @@ static void on_watching(void *source, bool on)
 static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *deadline)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
-    int64_t votes = dibs__vote_deadline(q);
+    int64_t votes = dibs__vote_deadline(q), top_ups = dibs__top_up_deadline(q);
     size_t count = 0;
 
     *deadline = dibs__detached_deadline(q);
     *deadline = votes < *deadline ? votes : *deadline;
+    *deadline = top_ups < *deadline ? top_ups : *deadline;
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__store *store = q->members[i].store;
         int64_t its;
@@ -153,6 +154,7 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     }
     dibs__detached_attend(q, dibs__quorum_now(q));
     dibs__vote_attend(q, dibs__quorum_now(q));
+    dibs__top_up_attend(q, dibs__quorum_now(q));
 }
 
 /* A thread can receive for one member alone: for the fastest. The scheduler's thread receives for the others. */
@@ -248,6 +250,7 @@ static void close_quorum(struct dibs__store *base)
     for (size_t i = 0; i < q->count; i++)
         if (q->members[i].store)
             q->members[i].store->ops->close(q->members[i].store);
+    dibs__top_up_forget_all(q);
     dibs__quorum_locks_free(q);
     dibs__mutex_destroy(&q->mutex);
     free(q->members);

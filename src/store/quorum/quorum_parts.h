@@ -12,7 +12,7 @@
  *   quorum_urls.c    whether each URL is one master, and comes once
  *
  * Lock discipline: `mutex` guards the table of locks, the states of each lock,
- * the list of detached operations, and how long a member rests. It also makes one
+ * the lists of detached operations and of locks to top up, and how long a member rests. It also makes one
  * thing of a change of how many members can be reached and of telling the listener,
  * which may take a leaf of its own (events_mutex). A member tells of that while its
  * own mutex is held, so the quorum's is not held in a call of a member.
@@ -97,7 +97,7 @@ enum dibs__quorum_lock_state {
 /*
  * A token that is asked for or holds a lock, and what each member knows of it.
  * Freed with the last reference: of the table, of each detached pending operation, of each
- * renewal under way, and of the thread that ends the lock.
+ * renewal under way, of the list of locks to top up, and of the thread that ends the lock.
  */
 struct dibs__quorum_lock {
     unsigned references DIBS__GUARDED_BY(dibs__quorum_mutex);
@@ -111,6 +111,8 @@ struct dibs__quorum_lock {
     uint32_t lease_ms; /* read-only; the longest that was asked for */
     const char *name;  /* read-only; behind the states */
     const char *token; /* read-only; behind the name */
+    int64_t top_up_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of locks to top up: when; else 0 */
+    struct dibs__quorum_lock *next_top_up DIBS__GUARDED_BY(dibs__quorum_mutex); /* in that list */
     struct dibs__member_state states[] DIBS__GUARDED_BY(dibs__quorum_mutex);
 };
 
@@ -313,6 +315,11 @@ dibs_status dibs__quorum_admit(struct dibs__quorum *q, struct dibs__examination 
 
 void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch);
 
+/* The scheduler's. */
+int64_t dibs__top_up_deadline(struct dibs__quorum *q);
+void dibs__top_up_attend(struct dibs__quorum *q, int64_t now);
+void dibs__top_up_forget_all(struct dibs__quorum *q); /* at the close */
+
 /* -------------------------------------------------------------------- votes */
 
 /* What looks before this one say of a quorum that seems to be new. Zero: it did not. */
@@ -392,6 +399,8 @@ struct dibs__quorum {
     size_t down_count DIBS__GUARDED_BY(dibs__quorum_mutex); /* members that told they can't be reached */
     void *locks DIBS__GUARDED_BY(dibs__quorum_mutex);       /* the table: a tree of struct dibs__quorum_lock by token */
     struct dibs__pending_op *detached DIBS__GUARDED_BY(dibs__quorum_mutex);
+    struct dibs__quorum_lock *top_up_first DIBS__GUARDED_BY(dibs__quorum_mutex); /* the list of locks to top up, */
+    struct dibs__quorum_lock *top_up_last DIBS__GUARDED_BY(dibs__quorum_mutex);  /* in the order in which they came */
 };
 
 static inline struct dibs__quorum *dibs__quorum_of(struct dibs__store *store)

@@ -9,6 +9,9 @@
  * (top up), so that losing one more member does not lose the lock. But what
  * several members lose one shortly after the other counts as lost together:
  * renewals that follow each change would otherwise set the lock again in between.
+ * Once that time is over, the lease is renewed again, which sets the lock: the next
+ * regular renewal may be far away, and one more lost member could lose the lock
+ * until then.
  *
  * A batch with `watch` goes the same way. One member that lost the lock is reason
  * enough for a renewal, which finds out whether a majority is left. So a loss is
@@ -148,6 +151,95 @@ static void end_if_decided(struct round *round)
     batch->done(batch, &round->error);
 }
 
+/* ------------------------------------------------------------------ the top-ups */
+
+/* When the last member that lost the lock can be topped up. */
+static int64_t top_up_time(const struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
+    DIBS__REQUIRES(dibs__quorum_mutex)
+{
+    int64_t latest = 0;
+
+    for (size_t i = 0; i < q->count; i++)
+        if (lock->states[i].phase == DIBS__MEMBER_NOTHING && lock->states[i].top_up_from > latest)
+            latest = lock->states[i].top_up_from;
+    return latest;
+}
+
+/* The list's reference is the caller's before. */
+static void append(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS__REQUIRES(dibs__quorum_mutex)
+{
+    lock->next_top_up = NULL;
+    if (q->top_up_last)
+        q->top_up_last->next_top_up = lock;
+    else
+        q->top_up_first = lock;
+    q->top_up_last = lock;
+}
+
+/* A member has lost the lock. One that waits for another member has its turn, and then comes again. */
+static void top_up_later(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS__REQUIRES(dibs__quorum_mutex)
+{
+    if (lock->state != DIBS__QUORUM_LOCK_HELD || lock->top_up_at != 0)
+        return;
+    lock->top_up_at = top_up_time(q, lock);
+    lock->references++;
+    append(q, lock);
+}
+
+/* The first in the list, with the list's reference. NULL: none is due. */
+static struct dibs__quorum_lock *take_first(struct dibs__quorum *q, int64_t now) DIBS__REQUIRES(dibs__quorum_mutex)
+{
+    struct dibs__quorum_lock *lock = q->top_up_first;
+
+    if (!lock || lock->top_up_at > now)
+        return NULL;
+    q->top_up_first = lock->next_top_up;
+    if (!q->top_up_first)
+        q->top_up_last = NULL;
+    lock->top_up_at = 0;
+    return lock;
+}
+
+int64_t dibs__top_up_deadline(struct dibs__quorum *q)
+{
+    dibs__quorum_mutex_lock(&q->mutex);
+    int64_t deadline = q->top_up_first ? q->top_up_first->top_up_at : DIBS__NEVER;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return deadline;
+}
+
+/* As if the member told of the loss once more: the renewal that follows tops it up. */
+void dibs__top_up_attend(struct dibs__quorum *q, int64_t now)
+{
+    struct dibs__quorum_lock *lock;
+
+    do {
+        dibs__quorum_mutex_lock(&q->mutex);
+        lock = take_first(q, now);
+        bool is_held = lock && lock->state == DIBS__QUORUM_LOCK_HELD;
+        if (is_held && top_up_time(q, lock) > now)
+            top_up_later(q, lock);
+        dibs__quorum_mutex_unlock(&q->mutex);
+        if (is_held)
+            q->config.listener.changed(q->config.listener.context, lock->name);
+        if (lock)
+            dibs__quorum_lock_unref(q, lock);
+    } while (lock);
+}
+
+void dibs__top_up_forget_all(struct dibs__quorum *q)
+{
+    struct dibs__quorum_lock *lock;
+
+    do {
+        dibs__quorum_mutex_lock(&q->mutex);
+        lock = take_first(q, DIBS__NEVER);
+        dibs__quorum_mutex_unlock(&q->mutex);
+        if (lock)
+            dibs__quorum_lock_unref(q, lock);
+    } while (lock);
+}
+
 /* ------------------------------------------------------------------ the answers */
 
 /* A member that did not grant the lock has not lost it: there it may well be another's. */
@@ -183,6 +275,7 @@ static void note_part(struct part_batch *sent, size_t i)
     if (forgot) {
         state->phase = DIBS__MEMBER_NOTHING;
         state->top_up_from = dibs__after_ms(dibs__quorum_now(q), TOP_UP_AFTER_MS);
+        top_up_later(q, sent->locks[i]);
     }
     if (item->result != DIBS__UNANSWERED || (!item->sent && !sent->was_topping_up[i]))
         state->topping_up = false;
