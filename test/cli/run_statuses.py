@@ -440,7 +440,7 @@ def messages():
     with open("/dev/full", "w") as full:
         for arguments in (["--help"], ["--version"], ["run", "--help"]):
             done = dibs(*arguments, stdout=full)
-            equal(done.status, 1)
+            equal(done.status, 74)
             assert "standard output" in done.err, done.err
 
 
