@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/fd.h"
 #include "core/begun.h"
 
 static dibs_status no_memory(struct dibs__error *error)
@@ -150,7 +151,7 @@ struct giving {
 /* A call that gives up several names. */
 struct unlocking {
     dibs_runtime *runtime;
-    struct dibs__core *core; /* NULL: the runtime is closed */
+    struct dibs__core *core; /* NULL: the runtime is closed, or of a forked child's parent */
     const char *const *names;
     struct giving *begun; /* room for `room` */
     struct giving one;    /* where there is no memory for more */
@@ -297,11 +298,13 @@ dibs_status dibs__unlock_names(dibs_runtime *runtime, const char *const *names, 
 {
     struct unlocking call = {.runtime = runtime, .names = names, .failed = SIZE_MAX, .error = error};
     struct dibs__visit visit;
-    dibs_status status;
+    dibs_status status = DIBS_CLOSED;
 
     if (count == 0)
         return DIBS_OK;
-    status = dibs__visit_begin(&visit, runtime, error);
+    /* A forked child that has not used the runtime holds nothing, and needs no core to be told so. */
+    if (atomic_load(&runtime->generation) == dibs__fork_generation())
+        status = dibs__visit_begin(&visit, runtime, error);
     if (status != DIBS_OK && status != DIBS_CLOSED)
         return status;
     call.core = status == DIBS_OK ? visit.core : NULL;

@@ -10,6 +10,7 @@
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/queue.h"
+#include "support/self.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -34,6 +35,21 @@ static void child_holds_nothing(dibs_runtime *rt)
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "y"));
     CHILD_WANTS(DIBS_OK, dibs_check(rt, "y"));
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "y"));
+}
+
+/* What its parent holds is no mistake of the child's, and to be told so costs no thread and no connection. */
+static void child_unlocks(dibs_runtime *rt)
+{
+    static const char *const names[] = {"x", "y"};
+    struct self before = self_now();
+
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_unlock(rt, "x"));
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_unlock_names(rt, names, 2));
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_unlock_names(rt, names, 1));
+    struct self after = self_now();
+    dibs_stats stats = stats_of(rt);
+    if (after.threads != before.threads || after.descriptors != before.descriptors || stats.not_held != 0)
+        _exit(1);
 }
 
 static void child_closes(dibs_runtime *rt)
@@ -125,6 +141,11 @@ static void with_child(fixture *f, child_function *function)
 static void a_child_holds_nothing_and_works_at_once(void **state)
 {
     with_child(*state, child_holds_nothing);
+}
+
+static void a_child_may_unlock_what_its_parent_holds(void **state)
+{
+    with_child(*state, child_unlocks);
 }
 
 static void a_child_may_close_the_runtime(void **state)
@@ -406,6 +427,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_child_holds_nothing_and_works_at_once),
+        TEST(a_child_may_unlock_what_its_parent_holds),
         TEST(a_child_may_close_the_runtime),
         TEST(a_child_may_close_the_runtime_unused),
         TEST(a_child_may_leave_the_runtime_unused),
