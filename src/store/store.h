@@ -345,6 +345,8 @@ struct dibs__batch {
         bool raised;        /* set, with use: the store has that fence */
         bool wanted;        /* set, with use: others wait for the lock */
         bool extension;     /* sets the lease to lease_ms; else it is never made shorter */
+        bool fixed;         /* the lease keeps the end that it had: lease_ms is what the holder counts on of it, and the
+                               store may give it a little longer */
         bool look;          /* the lock is only looked at, because of a change: WATCHED where it is the token's.
                                The lease stays as it is, so that nobody is told of another change */
         bool top_up;        /* of a member of a quorum: where nobody holds the lock, the token is to; not

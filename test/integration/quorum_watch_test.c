@@ -127,7 +127,10 @@ static void one_tracking_master_in_each_majority_is_enough(void **state)
     expect_told_since(m, since);
 }
 
-/* The master has its key again long before a renewal is due: that of this lease is later than the test waits. */
+/*
+ * The master has its key again long before a renewal is due: that of this lease is later than the test waits, and that
+ * of a fixed one never comes.
+ */
 static void expect_set_again(masters *m, unsigned flags)
 {
     const dibs_lock_options options = {.flags = flags};
@@ -147,12 +150,18 @@ static void expect_set_again(masters *m, unsigned flags)
         assert_status(DIBS_OK, dibs_check(m->rt, "a"));
     }
     assert_int_equal(events_count(&m->events, DIBS_EVENT_LOST, NULL), 0);
+    assert_int_equal(stats_of(m->rt).renew_failed, 0);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
 static void a_key_deleted_at_a_minority_is_set_again(void **state)
 {
     expect_set_again(*state, 0);
+}
+
+static void a_key_of_a_fixed_lease_is_set_again(void **state)
+{
+    expect_set_again(*state, DIBS_FIXED_LEASE);
 }
 
 static void a_key_that_is_shared_is_set_again(void **state)
@@ -194,6 +203,7 @@ int main(void)
         THREE_AND_FIVE(a_forced_unlock_on_a_quorum_is_noticed),
         THREE_AND_FIVE(one_tracking_master_in_each_majority_is_enough),
         THREE_AND_FIVE(a_key_deleted_at_a_minority_is_set_again),
+        THREE_AND_FIVE(a_key_of_a_fixed_lease_is_set_again),
         THREE_AND_FIVE(a_key_that_is_shared_is_set_again),
         THREE_AND_FIVE(a_key_is_set_again_where_the_clock_is_ahead),
     };

@@ -387,6 +387,7 @@ static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const s
             .fence = top_up ? fence_there(state, item->fence) : item->fence,
             .extension = item->extension || state->behind,
             .top_up = top_up,
+            .fixed = item->fixed,
             .look = item->look && !top_up && !item->extension && !state->behind,
             .store_state = state->lease,
             .pending_extension_ms = state->pending_extension_ms,

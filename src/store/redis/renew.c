@@ -390,8 +390,9 @@ static void take_result(const struct renewal_call *call, struct dibs__renewal *i
     case DIBS__RENEW_GONE:
         item->result = DIBS__GONE;
         break;
-    case DIBS__RENEW_LONGER: /* at a member: because its clock was set back, and may be set forward again (rule 52) */
-        if (!store->config.is_member)
+    case DIBS__RENEW_LONGER: /* at a member, unless the lease is fixed: its clock was set back, and may be set forward
+                                again (rule 52) */
+        if (!store->config.is_member || item->fixed)
             take_renewed(call, item, view, server_us);
         break;
     case DIBS__RENEW_LOOKED:
