@@ -359,6 +359,8 @@ struct dibs__batch {
         struct dibs__extension_store_state pending_extension; /* as pending_extension_ms */
         enum dibs__renewed result;
         dibs_status status; /* set where it is unanswered, if that has a reason of its own; else DIBS_OK: the batch's */
+        bool was_anothers;  /* set, by a member of a quorum, where the lock is gone: it was granted to another since,
+                               or taken away by force */
         bool sent;          /* set, by a member of a quorum: something of it may reach the server */
         int64_t again_ms;   /* set where it is renewed and pending_extension_ms is less than lease_ms: a renewal after
                                this time makes the whole of lease_ms sure */

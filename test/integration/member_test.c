@@ -262,6 +262,7 @@ static void a_forced_unlock_is_not_topped_up(struct world *w)
     assert_status(DIBS_OK, store_force(seat->store, "x", "dibs:held", seat_deadline()));
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__GONE);
+    assert_true(renewal.was_anothers);
     assert_false(look(seat, "x").held);
 }
 
