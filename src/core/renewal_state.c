@@ -230,6 +230,7 @@ void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, stru
                     : lease->fixed ? (uint32_t)dibs__lease_remaining_ms(lease, now) + 1
                                    : length_of(lease),
         .extension = extension || cuts,
+        .fixed = lease->fixed && !extension,
         .look = lease->shared && !extension && !is_to_renew(lease, now, renew_ms),
         .store_state = lease->renewal_state.store_state,
         .pending_extension_ms = pending_extension_ms_of(lease),

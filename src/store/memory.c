@@ -338,6 +338,8 @@ static struct dibs__space_lock *top_up(struct memory *memory, struct dibs__renew
     const struct memory_lease *lease = memory_lease_of(&renewal->store_state);
     bool taken_away = lease->granted && now < dibs__after_ms(lease->confirmed_at, renewal->lease_ms);
     bool votes = may_vote(memory, renewal->lease_ms, now);
+
+    renewal->was_anothers = taken_away;
     struct dibs__space_lock *lock =
         taken_away || !votes ? NULL : dibs__space_find_or_add(memory->space, renewal->name, now);
 
@@ -356,6 +358,7 @@ static void renew_one(struct memory *memory, struct dibs__renewal *renewal) DIBS
     struct dibs__space_lock *lock = dibs__space_find(memory->space, renewal->name, now);
 
     renewal->result = DIBS__GONE;
+    renewal->was_anothers = false;
     if (renewal->top_up && (!lock || can_be_set(lock, renewal->token)))
         lock = top_up(memory, renewal, now);
     if (!lock || !dibs__space_is_owner(lock, renewal->token))

@@ -345,6 +345,8 @@ struct dibs__batch {
         bool raised;        /* set, with use: the store has that fence */
         bool wanted;        /* set, with use: others wait for the lock */
         bool extension;     /* sets the lease to lease_ms; else it is never made shorter */
+        bool fixed;         /* the lease keeps the end that it had: lease_ms is what the holder counts on of it, and the
+                               store may give it a little longer */
         bool look;          /* the lock is only looked at, because of a change: WATCHED where it is the token's.
                                The lease stays as it is, so that nobody is told of another change */
         bool top_up;        /* of a member of a quorum: where nobody holds the lock, the token is to; not
@@ -357,6 +359,8 @@ struct dibs__batch {
         struct dibs__extension_store_state pending_extension; /* as pending_extension_ms */
         enum dibs__renewed result;
         dibs_status status; /* set where it is unanswered, if that has a reason of its own; else DIBS_OK: the batch's */
+        bool was_anothers;  /* set, by a member of a quorum, where the lock is gone: it was granted to another since,
+                               or taken away by force */
         bool sent;          /* set, by a member of a quorum: something of it may reach the server */
         int64_t again_ms;   /* set where it is renewed and pending_extension_ms is less than lease_ms: a renewal after
                                this time makes the whole of lease_ms sure */

@@ -262,6 +262,7 @@ static void a_forced_unlock_is_not_topped_up(struct world *w)
     assert_status(DIBS_OK, store_force(seat->store, "x", "dibs:held", seat_deadline()));
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__GONE);
+    assert_true(renewal.was_anothers);
     assert_false(look(seat, "x").held);
 }
 
@@ -445,6 +446,10 @@ static void a_lease_that_a_clock_made_longer_is_not_renewed(struct world *w)
         seat_end_renewal(seat, &renewal);
         assert_int_equal(renewal.result, DIBS__UNANSWERED);
     }
+    renewal.fixed = true;
+    seat_renew(seat, &renewal);
+    assert_int_equal(renewal.result, DIBS__RENEWED);
+    renewal.fixed = false;
     assert_true(look(seat, "x").remaining_ms > 99 * LEASE_MS);
     server_do(w->servers[0], "PEXPIRE lock:x %d", LEASE_MS / 2);
     renewal.top_up = false;

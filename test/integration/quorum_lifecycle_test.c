@@ -7,6 +7,7 @@
 #include "support/child.h"
 #include "support/masters.h"
 #include "support/test.h"
+#include "support/tracking.h"
 #include "support/wait.h"
 
 static void a_lease_is_renewed_by_a_majority(void **state)
@@ -186,6 +187,22 @@ static void a_look_shows_the_majoritys_owner(void **state)
     assert_status(DIBS_UNAVAILABLE, dibs_query(m->rt, "a", &owner));
     for (size_t i = 0; i < m->majority; i++)
         server_restart(m->servers[i]);
+}
+
+/* The masters give it a little longer than its holder counts on. */
+static void a_fixed_lease_is_confirmed_after_a_restart(void **state)
+{
+    const dibs_lock_options options = {.flags = DIBS_FIXED_LEASE};
+    masters *m = *state;
+
+    m->config.command_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &options));
+    masters_await_keys(m, "a", m->count);
+    server_kill(m->servers[0]);
+    server_restart(m->servers[0]);
+    await_renewed(m->rt, 1);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
 static void a_forced_unlock_takes_the_lock_on_all_masters(void **state)
@@ -448,6 +465,7 @@ int main(void)
         THREE_AND_FIVE(a_lease_counts_from_before_the_first_sending),
         THREE_AND_FIVE(an_extension_reaches_a_majority),
         THREE_AND_FIVE(a_look_shows_the_majoritys_owner),
+        THREE_AND_FIVE(a_fixed_lease_is_confirmed_after_a_restart),
         THREE_AND_FIVE(a_forced_unlock_takes_the_lock_on_all_masters),
         THREE_AND_FIVE(a_forced_unlock_without_a_token_leaves_a_minority_alone),
         THREE_AND_FIVE(a_forced_unlock_without_a_token_ends_the_majoritys_owner),

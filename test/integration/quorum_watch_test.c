@@ -113,6 +113,31 @@ static void a_forced_unlock_on_a_quorum_is_noticed(void **state)
     dibs_close(other);
 }
 
+/*
+ * From master to master it takes longer than those that lost the lock count together: the second is told only after the
+ * first has refused to set the key again.
+ */
+static void a_forced_unlock_that_takes_long_is_noticed(void **state)
+{
+    masters *m = *state;
+
+    m->config.command_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->count);
+    for (size_t i = 0; i < m->count; i++)
+        await_tracked(m->servers[i], m->rt, 1);
+    for (size_t i = 0; i < m->majority; i++) {
+        uint64_t renewed = stats_of(m->rt).renewed;
+        server_do(m->servers[i], "INCRBY dibs:fence:{lock:a} 1000000");
+        server_do(m->servers[i], "DEL lock:a");
+        if (i + 1 < m->majority)
+            await_renewed(m->rt, renewed + 2);
+    }
+    events_await(&m->events, DIBS_EVENT_LOST, "a");
+    assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
+}
+
 /* A minority may not tell: of each majority that loses the lock, one master does. */
 static void one_tracking_master_in_each_majority_is_enough(void **state)
 {
@@ -127,7 +152,10 @@ static void one_tracking_master_in_each_majority_is_enough(void **state)
     expect_told_since(m, since);
 }
 
-/* The master has its key again long before a renewal is due: that of this lease is later than the test waits. */
+/*
+ * The master has its key again long before a renewal is due: that of this lease is later than the test waits, and that
+ * of a fixed one never comes.
+ */
 static void expect_set_again(masters *m, unsigned flags)
 {
     const dibs_lock_options options = {.flags = flags};
@@ -147,12 +175,18 @@ static void expect_set_again(masters *m, unsigned flags)
         assert_status(DIBS_OK, dibs_check(m->rt, "a"));
     }
     assert_int_equal(events_count(&m->events, DIBS_EVENT_LOST, NULL), 0);
+    assert_int_equal(stats_of(m->rt).renew_failed, 0);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
 static void a_key_deleted_at_a_minority_is_set_again(void **state)
 {
     expect_set_again(*state, 0);
+}
+
+static void a_key_of_a_fixed_lease_is_set_again(void **state)
+{
+    expect_set_again(*state, DIBS_FIXED_LEASE);
 }
 
 static void a_key_that_is_shared_is_set_again(void **state)
@@ -192,8 +226,10 @@ int main(void)
         THREE_AND_FIVE(a_key_deleted_at_a_majority_is_noticed),
         THREE_AND_FIVE(a_flush_at_a_majority_is_noticed),
         THREE_AND_FIVE(a_forced_unlock_on_a_quorum_is_noticed),
+        THREE_AND_FIVE(a_forced_unlock_that_takes_long_is_noticed),
         THREE_AND_FIVE(one_tracking_master_in_each_majority_is_enough),
         THREE_AND_FIVE(a_key_deleted_at_a_minority_is_set_again),
+        THREE_AND_FIVE(a_key_of_a_fixed_lease_is_set_again),
         THREE_AND_FIVE(a_key_that_is_shared_is_set_again),
         THREE_AND_FIVE(a_key_is_set_again_where_the_clock_is_ahead),
     };

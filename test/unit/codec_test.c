@@ -232,17 +232,18 @@ static void replies_to_a_retraction_are_decoded(void **state)
 
 static void replies_to_a_renewal_are_decoded(void **state)
 {
-    static const enum dibs__renew_code codes[] = {DIBS__RENEW_DONE, DIBS__RENEW_DONE,    DIBS__RENEW_GONE,
-                                                  DIBS__RENEW_LATE, DIBS__RENEW_REFUSED, DIBS__RENEW_LONGER};
-    struct read read = read_of("*7\r\n:1\r\n:2\r\n:0\r\n:-500\r\n-OOM\r\n:4\r\n:1000\r\n");
+    static const enum dibs__renew_code codes[] = {DIBS__RENEW_DONE,    DIBS__RENEW_DONE,    DIBS__RENEW_GONE,
+                                                  DIBS__RENEW_LATE,    DIBS__RENEW_REFUSED, DIBS__RENEW_LONGER,
+                                                  DIBS__RENEW_ANOTHERS};
+    struct read read = read_of("*8\r\n:1\r\n:2\r\n:0\r\n:-500\r\n-OOM\r\n:4\r\n:3\r\n:1000\r\n");
     int64_t server_us;
 
     (void)state;
-    assert_true(dibs__codec_read_renew(read.reply, 6, &server_us));
+    assert_true(dibs__codec_read_renew(read.reply, 7, &server_us));
     assert_int_equal(server_us, 1000);
     assert_false(dibs__codec_read_renew(read.reply, 3, &server_us));
-    assert_false(dibs__codec_read_renew(read.reply, 7, &server_us));
-    for (size_t i = 0; i < 6; i++) {
+    assert_false(dibs__codec_read_renew(read.reply, 8, &server_us));
+    for (size_t i = 0; i < 7; i++) {
         struct dibs__renew_reply said = dibs__codec_read_renewed(read.reply, i);
         assert_int_equal(said.code, codes[i]);
         assert_int_equal(said.server_us, codes[i] == DIBS__RENEW_LATE ? 500 : 0);

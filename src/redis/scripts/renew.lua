@@ -3,7 +3,8 @@
 -- KEYS: K, K, ... the locks, then F, F, ... their fences; at a member of a quorum then M of vote.lua: a lock is
 -- restored only where the server may vote, since that is a grant (rules 15 and 56)
 -- ARGV: for each lock token, lease in ms, fence, set_by, restore_by; at a member behind these RUN and QUORUM
--- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; 4: nothing was done, since the lease lasts longer
+-- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; 3: the same, at a
+-- member, and F tells that it granted the lock to another since, or that the lock was taken away by force; 4: nothing was done, since the lease lasts longer
 -- than asked; 5: the lock is the token's, and was only to be looked at (a lease of 0); negative: too late, nothing was done, and
 -- the amount is the server's time (us); an error: the lock could not be looked at, or not be restored. Then that time.
 -- set_by: see lease.lua.
@@ -126,22 +127,20 @@ local function restore(K, F, owner, token, lease, fence, restore_by, M)
     S = sharers_of(F)
     alone = newest_alone(S, last)
   end
+  -- A larger number is no fence (rule 30).
+  local is_larger = last and last > tonumber(fence) and last < 2^53 - 1
+  local was_another = is_larger and alone > tonumber(fence) and any_fence == ''
+  local gone = M and was_another and 3 or 0
   local is_only_one = shares and owner and string.find(owner, '^dibs:.*~%d+$')
   if owner and not is_only_one and (M or any_fence ~= '' or not is_older(owner, token, last, tonumber(fence))) and
     not (shares and owner == 'dibs:shared') then
-    return 0
+    return gone
   end
   if is_late(not_after, now) then
     return -now
   end
-  if M and not may_vote(M, lease, now) then
-    return 0
-  end
-  -- A larger number is no fence (rule 30).
-  local is_larger = last and last > tonumber(fence) and last < 2^53 - 1
-  local was_another = is_larger and alone > tonumber(fence)
-  if (not owner and redis.call('EXISTS', K) == 1) or (was_another and any_fence == '') then
-    return 0
+  if was_another or (M and not may_vote(M, lease, now)) or (not owner and redis.call('EXISTS', K) == 1) then
+    return gone
   end
   local newest = is_larger and last or tonumber(fence)
   if is_only_one then

@@ -284,12 +284,17 @@ static void note_part(struct part_batch *sent, size_t i)
         dibs__vote_want(q, 0);
 }
 
+/*
+ * Where a top-up was refused because the member may not vote yet, or another has the key just now, a later one may not
+ * be. Where the member gave the lock to another since, the lock is gone there: a forced unlock goes from one member to
+ * the next, and may take longer than the time for which members that lost the lock count together.
+ */
 static void count(struct round *round, size_t at, const struct dibs__renewal *said)
 {
     struct tally *tally = &round->tallies[at];
 
     tally->asked--;
-    if (said->result == DIBS__GONE && !said->top_up) /* where a top-up was refused, a later one may not be */
+    if (said->result == DIBS__GONE && (!said->top_up || said->was_anothers))
         tally->gone++;
     if (said->result == DIBS__UNANSWERED && said->status != DIBS_OK && said->status != DIBS_UNAVAILABLE)
         tally->refused = said->status;
@@ -387,6 +392,7 @@ static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const s
             .fence = top_up ? fence_there(state, item->fence) : item->fence,
             .extension = item->extension || state->behind,
             .top_up = top_up,
+            .fixed = item->fixed,
             .look = item->look && !top_up && !item->extension && !state->behind,
             .store_state = state->lease,
             .pending_extension_ms = state->pending_extension_ms,

@@ -216,7 +216,7 @@ bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *serv
 /*
  * 1: done; 2: restored; 4: lasts longer than asked; 5: looked at; 6: done, and others
  * wait; 7: done, but the fence was not raised;
- * 0: no longer the token's; less: too late, and the server's time with its sign turned round.
+ * 0: no longer the token's; 3: the same, and it was another's since; less: too late, and the server's time with its sign turned round.
  */
 struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i)
 {
@@ -229,6 +229,7 @@ struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_
     if (result < 0)
         return (struct dibs__renew_reply){.code = DIBS__RENEW_LATE, .server_us = -result};
     return (struct dibs__renew_reply){.code = result == 0   ? DIBS__RENEW_GONE
+                                              : result == 3 ? DIBS__RENEW_ANOTHERS
                                               : result == 4 ? DIBS__RENEW_LONGER
                                               : result == 5 ? DIBS__RENEW_LOOKED
                                               : result == 6 ? DIBS__RENEW_WANTED

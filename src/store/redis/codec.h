@@ -126,9 +126,10 @@ void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renew
                              struct dibs__renew_texts *texts);
 
 enum dibs__renew_code {
-    DIBS__RENEW_REFUSED, /* an error: the lock could not be looked at, or not be restored */
-    DIBS__RENEW_LATE,    /* nothing was done */
-    DIBS__RENEW_GONE,    /* the lock is no longer the token's */
+    DIBS__RENEW_REFUSED,  /* an error: the lock could not be looked at, or not be restored */
+    DIBS__RENEW_LATE,     /* nothing was done */
+    DIBS__RENEW_GONE,     /* the lock is no longer the token's, */
+    DIBS__RENEW_ANOTHERS, /* and was granted to another since, or taken away by force */
     DIBS__RENEW_DONE,
     DIBS__RENEW_LONGER,     /* nothing was done: the lease lasts longer than asked */
     DIBS__RENEW_WANTED,     /* done, with a use; others wait for the lock */

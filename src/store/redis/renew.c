@@ -387,11 +387,15 @@ static void take_result(const struct renewal_call *call, struct dibs__renewal *i
     case DIBS__RENEW_LATE:
         item->status = dibs__redis_late(store, store->background, call->serial, said->server_us, &unused);
         break;
+    case DIBS__RENEW_ANOTHERS:
+        item->was_anothers = true;
+        /* fallthrough */
     case DIBS__RENEW_GONE:
         item->result = DIBS__GONE;
         break;
-    case DIBS__RENEW_LONGER: /* at a member: because its clock was set back, and may be set forward again (rule 52) */
-        if (!store->config.is_member)
+    case DIBS__RENEW_LONGER: /* at a member, unless the lease is fixed: its clock was set back, and may be set forward
+                                again (rule 52) */
+        if (!store->config.is_member || item->fixed)
             take_renewed(call, item, view, server_us);
         break;
     case DIBS__RENEW_LOOKED:
@@ -466,7 +470,7 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
     for (size_t i = 0; i < batch->count; i++) {
         batch->items[i].result = DIBS__UNANSWERED;
         batch->items[i].status = DIBS_UNAVAILABLE; /* until the batch is sent */
-        batch->items[i].sent = false;
+        batch->items[i].sent = batch->items[i].was_anothers = false;
     }
     batch->proof = dibs__now(store->config.clock);
     if (batch->count > 0)
