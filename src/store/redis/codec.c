@@ -216,7 +216,8 @@ bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *serv
 /*
  * 1: done; 2: restored; 4: lasts longer than asked; 5: looked at; 6: done, and others
  * wait; 7: done, but the fence was not raised;
- * 0: no longer the token's; 3: the same, and it was another's since; less: too late, and the server's time with its sign turned round.
+ * 0: no longer the token's; 3: the same, and it was another's since; less: too late, and the server's time with its
+ * sign turned round.
  */
 struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i)
 {
