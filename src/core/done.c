@@ -212,22 +212,21 @@ int dibs__queue_fd(dibs_queue *queue)
     return fd;
 }
 
-/* False: the queue was freed. */
-static bool append(dibs_queue *queue, struct dibs__done *done) DIBS__REQUIRES(dibs__queue_mutex)
+static void append(dibs_queue *queue, struct dibs__done *done) DIBS__REQUIRES(dibs__queue_mutex)
 {
-    if (queue->freed)
-        return false;
-    bool was_empty = !queue->first;
     done->next = NULL;
     *queue->end = done;
     queue->end = &done->next;
     atomic_fetch_add_explicit(done->task->untaken, 1, memory_order_relaxed);
-    if (was_empty && queue->has_fd)
+}
+
+static void announce(dibs_queue *queue) DIBS__REQUIRES(dibs__queue_mutex)
+{
+    if (queue->has_fd)
         dibs__wake_ring(&queue->wake);
     if (queue->driver)
         dibs__wait_event_wake(queue->driver);
     pthread_cond_signal(&queue->arrived);
-    return true;
 }
 
 void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void *context)
@@ -239,9 +238,13 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     DIBS__REQUIRE(atomic_load(&queue->generation) == dibs__fork_generation());
     dibs__queue_mutex_lock(&queue->mutex);
-    bool kept = append(queue, done);
+    bool kept = !queue->freed; /* else nobody takes any more */
+    if (kept)
+        append(queue, done);
     if (first)
         first(context);
+    if (kept)
+        announce(queue); /* at last: who finds the descriptor readable may enter the task, and take afterwards */
     dibs__queue_mutex_unlock(&queue->mutex);
     pthread_setcancelstate(cancel_state, NULL);
     if (!kept)

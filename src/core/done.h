@@ -40,7 +40,8 @@ void dibs__done_explain(struct dibs__done *done, const struct dibs__error *error
 /*
  * The completion arrives, unless the queue was freed. first, if not NULL, is
  * called within the same critical section: nobody can have taken the completion
- * by then, and what is pushed after that call comes behind it.
+ * by then, nor found the descriptor readable because of it, and what is pushed
+ * after that call comes behind it.
  */
 void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void *context);
 

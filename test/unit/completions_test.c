@@ -1,8 +1,10 @@
 /* Begun calls and their completions: exactly one for each call, and one for a loss. */
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/done.h"
 #include "support/fixture.h"
 #include "support/stage.h"
 #include "support/tasks.h"
@@ -675,6 +677,37 @@ static void the_descriptor_is_readable_just_while_a_completion_waits(void **stat
     dibs_queue_free(q);
 }
 
+/* What `first` of dibs__done_push sees, which takes place before the call is complete. */
+struct glance {
+    struct pollfd fd;
+    int readable;
+};
+
+static void look_at_descriptor(void *context)
+{
+    struct glance *glance = context;
+
+    glance->readable = poll(&glance->fd, 1, 0);
+}
+
+static void a_call_is_complete_once_the_descriptor_is_readable(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt);
+    struct glance glance = {.fd = {.fd = dibs_queue_fd(q), .events = POLLIN}, .readable = -1};
+    struct dibs__done *done = dibs__done_new(DIBS_DONE_UNLOCK, q, task, NULL, NULL);
+    assert_non_null(done);
+    dibs__done_push(done, look_at_descriptor, &glance);
+    assert_int_equal(glance.readable, 0);
+    assert_true(is_readable(q));
+    assert_int_equal(next_done(q).kind, DIBS_DONE_UNLOCK);
+    dibs_task_free(task);
+    dibs_queue_free(q);
+}
+
 struct taker {
     dibs_queue *queue;
     int64_t wait_ms;
@@ -1015,6 +1048,7 @@ int main(void)
         STAGE(a_loss_may_outlive_its_task),
         STAGE(the_next_begin_may_be_given_the_name_of_a_loss),
         STAGE(the_descriptor_is_readable_just_while_a_completion_waits),
+        STAGE(a_call_is_complete_once_the_descriptor_is_readable),
         STAGE(take_waits_for_one_completion_and_no_longer_than_its_time),
         STAGE(take_is_no_cancellation_point),
         STAGE(begun_calls_are_no_cancellation_points),
