@@ -38,11 +38,15 @@ static dibs_status cancelled(struct dibs__acquire *acquire)
 
 static dibs_status taken(struct dibs__acquire *acquire)
 {
+    bool shares = acquire->wish.flags & DIBS_SHARED; /* who shares is also kept out by who waits for the lock alone */
+
     acquire->learned = DIBS__LEARNED_TAKEN;
     if (acquire->wish.wait_ms == 0)
-        return dibs__error_set(acquire->error, DIBS_BUSY, "somebody else holds %s", DIBS__QUOTED(acquire->name));
-    return dibs__error_set(acquire->error, DIBS_TIMEOUT, "somebody else held %s for all of %" PRId64 " ms",
-                           DIBS__QUOTED(acquire->name), acquire->wish.wait_ms);
+        return dibs__error_set(acquire->error, DIBS_BUSY, "somebody else holds %s%s", DIBS__QUOTED(acquire->name),
+                               shares ? ", or waits for it alone" : "");
+    return dibs__error_set(acquire->error, DIBS_TIMEOUT, "somebody else held %s%s for all of %" PRId64 " ms",
+                           DIBS__QUOTED(acquire->name), shares ? ", or waited for it alone," : "",
+                           acquire->wish.wait_ms);
 }
 
 /* The wait ended sooner than the time that the store has to answer, so it may be reachable. */
