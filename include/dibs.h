@@ -342,10 +342,11 @@ typedef struct dibs_config {
  * DIBS_OK; DIBS_INVALID: an argument, a field or a URL is wrong, and dibs_last_error()
  * names it; DIBS_UNAVAILABLE: no server answers, or no sentinel names one that is a master,
  * and dibs_last_error() says why for each sentinel; DIBS_DENIED: the server refuses the
- * credentials, or the account may not run scripts; or one side refuses the other's
- * certificate; DIBS_STORE_ERROR: the server answers, but not as Redis does, or without the
- * TLS that the URL wants; DIBS_NO_MEMORY: there is no memory, thread, descriptor, mutex or
- * thread-specific key to be had; a later call can succeed.
+ * credentials, or the account may not run scripts (where the server has the scripts already, the
+ * first acquire returns it instead); or one side refuses the other's certificate;
+ * DIBS_STORE_ERROR: the server answers, but not as Redis does, or without the TLS that the URL
+ * wants; DIBS_NO_MEMORY: there is no memory, thread, descriptor, mutex or thread-specific key to be
+ * had; a later call can succeed.
  */
 DIBS_API_CHECKED dibs_status dibs_open(dibs_runtime **out, const dibs_config *config);
 
@@ -364,9 +365,10 @@ DIBS_API void dibs_shutdown(dibs_runtime *rt);
  *
  * Other threads, and tasks, need not know of it. A call of theirs that begins during or after
  * dibs_close returns DIBS_CLOSED, also an acquire of a lock that its thread held. Of such a lock
- * dibs_check and dibs_hold_of return DIBS_LOST instead, as soon as the lock was released, and
- * dibs_unlock returns it once for each hold. After that, and for a lock that was not held at all,
- * these three return DIBS_NOT_HELD, as those of the thread that called dibs_close do at once.
+ * dibs_check, dibs_hold_of, dibs_token_of and dibs_extend return DIBS_LOST instead, as soon as the
+ * lock was released, and dibs_unlock returns it once for each hold. After that, and for a lock that
+ * was not held at all, these five return DIBS_NOT_HELD, as those of the thread that called dibs_close
+ * do at once. dibs_unlock_names and dibs_unlock_all return what dibs_unlock would.
  * dibs_stats_get fills in zeros; dibs_shutdown and a second dibs_close do nothing. To make
  * this possible, the handle itself, some 440 bytes, is never freed. Threads that still had
  * holds may end, and may use other runtimes, without harm.
@@ -513,7 +515,8 @@ DIBS_API_CHECKED dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, 
  * it still does. Such an unlock is counted in dibs_stats.not_held and brings
  * DIBS_EVENT_NOT_HELD, unless the runtime was closed, or a forked child unlocks before it
  * has used the runtime. DIBS_LOST: the lease had ended, so another thread may have been
- * inside since; the count is still one less. DIBS_UNAVAILABLE: the store can't be
+ * inside since; the count is still one less. The store may keep the lock from everybody, also from
+ * the calling thread, for the margin that dibs_check leaves. DIBS_UNAVAILABLE: the store can't be
  * reached; the hold is gone, renewal has stopped, and the runtime goes on deleting the key
  * in the background. DIBS_DENIED, DIBS_STORE_ERROR: as DIBS_UNAVAILABLE, and
  * dibs_last_error() tells why the store refused. DIBS_NO_MEMORY: as DIBS_UNAVAILABLE, for
@@ -701,8 +704,8 @@ DIBS_API dibs_status dibs_hold_of(dibs_runtime *rt, const char *name, dibs_hold 
  * The token by which the store, and so everybody, knows the calling thread's hold of name: what
  * dibs_query shows of the owner, and dibs_query_sharers of one who shares. out has room for 192
  * bytes. No I/O. A later hold has another token, but for one that was handed over within the
- * process. DIBS_OK, DIBS_LOST: *out is the token, ended by a NUL. DIBS_NOT_HELD, DIBS_INVALID:
- * *out is "".
+ * process. DIBS_OK, DIBS_LOST: *out is the token, ended by a NUL. DIBS_NOT_HELD, DIBS_INVALID, and
+ * DIBS_LOST after dibs_close: *out is "".
  */
 DIBS_API dibs_status dibs_token_of(dibs_runtime *rt, const char *name, char out[192]);
 
