@@ -242,7 +242,7 @@ inline void inbox::push_refused(std::shared_ptr<begun_lock> what) noexcept
 
 inline std::shared_ptr<begun_lock> inbox::pop_refused() noexcept
 {
-    std::shared_ptr<begun_lock> out = std::move(refused);
+    std::shared_ptr<begun_lock> out = std::exchange(refused, nullptr);
 
     if (out)
         refused = std::move(out->next);
