@@ -76,10 +76,7 @@ static void expect_told(struct world *w, struct seat *seat, unsigned count)
 /* The attempt was granted by a push: when it asks, the store confirms it. */
 static void expect_had(struct seat *seat, struct dibs__attempt *attempt)
 {
-    struct dibs__answer answer;
-
-    assert_status(DIBS_OK, ask(seat, attempt, &answer));
-    seat->store->ops->conclude(seat->store, attempt, true);
+    get(seat, attempt);
 }
 
 /* ------------------------------------------------------------------- cases */
