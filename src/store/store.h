@@ -140,7 +140,7 @@ struct dibs__answer {
 enum dibs__vote_what {
     DIBS__VOTE_LOOKS,     /* nothing */
     DIBS__VOTE_ADMITS,    /* a master that does not know may vote after wait_ms; a longer wait is shortened to that */
-    DIBS__VOTE_DISTRUSTS, /* a master that may vote now may do so only from wait_ms on */
+    DIBS__VOTE_DISTRUSTS, /* a master that knows may vote only from wait_ms on, also where it waits already */
     DIBS__VOTE_FLOORS,    /* a master whose wait is over may vote, with fences above the floor */
 };
 

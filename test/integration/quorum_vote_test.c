@@ -12,6 +12,8 @@
 
 #define CLIENTS 8
 #define LEASE_MS 2000
+#define WAIT_MS 6000
+#define LOOKS_OFTEN_MS 1000 /* a process looks at the masters as often as its longest lease lasts */
 
 static void *open_and_lock(void *arg)
 {
@@ -120,6 +122,37 @@ static void a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is
     assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     dibs_close(holder);
+}
+
+/* It forgot that it granted the lock, and its clock steps while it waits until that lease is over. */
+static void a_step_of_the_clock_does_not_shorten_a_wait(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, WAIT_MS);
+    dibs_runtime *looks_often = masters_open_another(m, LOOKS_OFTEN_MS);
+    server_pause(m->servers[3]);
+    server_pause(m->servers[4]);
+    dibs_runtime *holder = masters_open_another(m, WAIT_MS);
+    int64_t granted = now_ms(); /* or later */
+    assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
+    server_do(m->servers[0], "FLUSHALL");
+    server_resume(m->servers[3]);
+    server_resume(m->servers[4]);
+    assert_true(wait_until(may_not_vote, m->servers[0], LIMIT_MS));
+    masters_step_clock(m, 0, WAIT_MS - 5 * LOOKS_OFTEN_MS / 2);
+    while (now_ms() < granted + WAIT_MS * 3 / 4) {
+        dibs_status status = dibs_trylock(looks_often, "a");
+        assert_that(status == DIBS_BUSY || status == DIBS_UNAVAILABLE || now_ms() >= granted + WAIT_MS,
+                    "%s after %lld ms: %s", dibs_status_name(status), (long long)(now_ms() - granted),
+                    dibs_last_error());
+    }
+    assert_status(DIBS_OK, dibs_timedlock(looks_often, "a", LIMIT_MS));
+    assert_true(now_ms() >= granted + WAIT_MS - WAIT_MS / 50 - 5);
+    assert_status(DIBS_OK, dibs_unlock(looks_often, "a"));
+    assert_true(wait_until(master_knows, m->servers[0], LIMIT_MS));
+    dibs_close(holder);
+    dibs_close(looks_often);
 }
 
 static void set_right_again(masters *m)
@@ -268,7 +301,7 @@ static void *open_slowly(void *arg)
 
     slow->status = dibs_open(
         &rt,
-        &(dibs_config){.urls = slow->urls, .url_count = 3, .lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
+        &(dibs_config){.urls = slow->urls, .url_count = 3, .lease_ms = WAIT_MS, .command_timeout_ms = LIMIT_MS});
     if (slow->status == DIBS_OK)
         dibs_close(rt);
     return NULL;
@@ -308,6 +341,8 @@ int main(void)
         THREE_AND_FIVE(a_wiped_master_does_not_vote_before_the_longest_lease_is_over),
         cmocka_unit_test_setup_teardown(a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is_over,
                                         masters_setup_5_with_clocks, masters_teardown),
+        cmocka_unit_test_setup_teardown(a_step_of_the_clock_does_not_shorten_a_wait, masters_setup_5_with_clocks,
+                                        masters_teardown),
         cmocka_unit_test_setup_teardown(a_master_whose_clock_was_set_back_does_not_vote, masters_setup_5_with_clocks,
                                         masters_teardown),
         cmocka_unit_test_setup_teardown(a_master_whose_clock_was_set_back_renews_nothing, masters_setup_5_with_clocks,

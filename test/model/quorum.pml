@@ -14,7 +14,8 @@
  *   replace what is known of a clock by earlier ones. A master that is stopped is one that requests arrive at late.
  *   After a WIPE the master must not vote until it was admitted, and the longest lease is over since, and its clock has
  *   passed what the others showed then. After a STEP, who asks and knows the clock of before is refused as too late, or
- *   is granted what it does not count and retracts; and the master must not vote for the longest lease.
+ *   is granted what it does not count and retracts; and the master must not vote for the longest lease, counted from then
+ *   on also where it waits already: a step ends that wait too early.
  *
  * What is not modelled
  *   Waiters and hints, which decide nothing. Drift within the margin. A client that is started after a STEP: it does not
@@ -37,6 +38,7 @@
  *   NO_WAIT        MUTEX  it votes as soon as it was admitted.
  *   STEP_UNSEEN    MUTEX  a master whose clock has stepped goes on voting.
  *   STEPS_ADD      MUTEX  small steps that follow each other are each too small to be noticed.
+ *   WAITS_ONCE     MUTEX  who notices a step leaves a wait as it is that has begun before.
  *   OVERTAKEN      MUTEX  a retraction is under way to a master where a renewal tops up, and counts the vote.
  *   TOPS_UP_FREELY MUTEX  a lock is topped up where the master may not vote.
  *   RENEWS_FEW     MUTEX  one master is enough for a renewal.
@@ -60,6 +62,8 @@
 #define RAISED       9
 #define SMALL_STEP   10 /* under a holder */
 #define NOT_COUNTED  11 /* a grant of a master whose clock has stepped */
+#define WAIT_CUT     12 /* the clock of a master steps while it waits, and the longest lease is not over when it votes */
+#define WAITS_AGAIN  13 /* it is told of the step while it waits */
 
 #ifndef PROPERTY
 #define PROPERTY MUTEX
@@ -103,6 +107,7 @@ byte owner[MASTERS] = NOBODY;
 bool sure[MASTERS] = false;
 bool member = true;  /* of master 0: it knows that it may vote */
 bool waits = false;  /* of master 0: the longest lease is not over */
+bool cut = false;    /* of master 0: its clock stepped while it waited, which may end the wait at any time */
 bool wiped = false;  /* it lost its data before */
 bool spent = false;  /* of master 0: a small step has used up the margin of leases */
 
@@ -138,7 +143,7 @@ inline is_over(c) {
     older[c] = false;
     older_round[c] = false;
     if
-    :: !older[0] && !older[1] -> waits = false
+    :: !older[0] && !older[1] -> waits = false; cut = false
     :: else
     fi
 }
@@ -149,7 +154,25 @@ inline make_wait() {
     older[1] = (phase[1] != idle);
     older_round[0] = renewing[0];
     older_round[1] = renewing[1];
-    waits = (older[0] || older[1])
+    waits = (older[0] || older[1]);
+    cut = false
+}
+
+/* A client that knew the clock of before has noticed the step. */
+inline tell_of_step(c) {
+    knows[c] = true;
+    if
+    :: waits -> EVENT(WAITS_AGAIN)
+    :: else
+    fi;
+#ifdef FAULT_WAITS_ONCE
+    if
+    :: !waits -> make_wait()
+    :: else
+    fi
+#else
+    make_wait()
+#endif
 }
 
 inline withdraw(c) {
@@ -196,9 +219,8 @@ inline take_ask(c, m) {
         :: owner[m] == NOBODY && member && !waits -> EVENT(NOT_COUNTED); owner[m] = LEFT
         :: true
         fi;
-        knows[c] = true;
         at[AT(c, m)] = none;
-        make_wait()
+        tell_of_step(c)
     :: m == 0 && knows[c] && (!member || waits) -> EVENT(REFUSED); at[AT(c, m)] = none
     :: may_vote(c, m) && owner[m] != NOBODY -> at[AT(c, m)] = none
     :: may_vote(c, m) && owner[m] == NOBODY ->
@@ -257,7 +279,7 @@ inline take_renewal(c, m) {
     :: else ->
         at[AT(c, m)] = none;
         if
-        :: m == 0 && owner[m] == NOBODY && !knows[c] -> knows[c] = true; make_wait()
+        :: m == 0 && owner[m] == NOBODY && !knows[c] -> tell_of_step(c)
         :: else
         fi
     fi
@@ -280,7 +302,7 @@ inline count_from_renewal(c) {
     older[c] = older_round[c];
     older_round[c] = false;
     if
-    :: !older[0] && !older[1] -> waits = false
+    :: !older[0] && !older[1] -> waits = false; cut = false
     :: else
     fi
 }
@@ -422,6 +444,7 @@ active proctype World() {
 #ifndef FAULT_VOTES_AT_ONCE
         member = false;
         waits = false;
+        cut = false;
         older[0] = false;
         older[1] = false;
         older_round[0] = false;
@@ -458,6 +481,24 @@ active proctype World() {
         knows[1] = false;
 #endif
         check()
+    }
+    :: atomic {
+        waits && !cut ->
+#ifndef FAULT_STEP_UNSEEN
+        knows[0] = false;
+        knows[1] = false;
+#endif
+        cut = true
+    }
+    :: atomic {
+        cut ->
+        EVENT(WAIT_CUT);
+        cut = false;
+        waits = false;
+        older[0] = false;
+        older[1] = false;
+        older_round[0] = false;
+        older_round[1] = false
     }
     :: atomic {
         owner[0] != NOBODY && !spent ->

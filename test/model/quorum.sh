@@ -22,7 +22,7 @@ happens() {
     wrong "-DPROPERTY=$2 -DREACH=$1" "assertion violated \\($1!=$1\\)"
 }
 
-tap_plan 24
+tap_plan 27
 tap 'sound: at most one holds the lock' sound mutex -DPROPERTY=MUTEX
 tap 'sound: fences grow' sound fence -DPROPERTY=FENCE
 tap 'one master is enough: two are in' lets_two_in MINORITY
@@ -31,6 +31,7 @@ tap 'a master that lost its data votes at once: two are in' lets_two_in VOTES_AT
 tap 'it votes as soon as it was admitted: two are in' lets_two_in NO_WAIT
 tap 'a master whose clock has stepped goes on voting: two are in' lets_two_in STEP_UNSEEN
 tap 'small steps of a clock add up unseen: two are in' lets_two_in STEPS_ADD
+tap 'a step during the wait of a master changes nothing about the wait: two are in' lets_two_in WAITS_ONCE
 tap 'a retraction comes behind a top-up: two are in' lets_two_in OVERTAKEN
 tap 'a lock is topped up where the master may not vote: two are in' lets_two_in TOPS_UP_FREELY
 tap 'one master is enough for a renewal: two are in' lets_two_in RENEWS_FEW
@@ -47,4 +48,6 @@ tap 'it happens: an ask is granted after its client gave up' happens 8 MUTEX
 tap 'it happens: a fence is raised' happens 9 FENCE
 tap 'it happens: a clock steps a little under a holder' happens 10 MUTEX
 tap 'it happens: a grant does not count, because a clock has stepped' happens 11 MUTEX
+tap 'it happens: a step ends a wait too early' happens 12 MUTEX
+tap 'it happens: a master that waits is told of a step' happens 13 MUTEX
 tap_end

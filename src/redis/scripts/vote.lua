@@ -14,9 +14,10 @@
 -- "new MARK RUN": the server does not know whether it may vote, because it is new, or lost its data; MARK is the time (us) of
 -- the first look at it (rule 67). So it is where M is absent. M lives for 3 days after each look.
 -- ARGV: a length of leases in ms, which is announced; what to do: 'look'; 'admit': a server that does not know may
--- vote after the wait, one that waits longer need not; 'distrust': one that may vote now must wait, because its clock has
--- stepped; 'floor': one whose wait is over is told its floor; the wait in ms; not after (us of the server's clock; 0: at any
--- time); RUN; QUORUM; the floor, or -; of an admission to a new quorum the MARK that the server must still have, else -
+-- vote after the wait, one that waits longer need not; 'distrust': one that knows must wait from now on, also where it waits
+-- already, because its clock has stepped; 'floor': one whose wait is over is told its floor; the wait in ms; not after (us of
+-- the server's clock; 0: at any time); RUN; QUORUM; the floor, or -; of an admission to a new quorum the MARK that the server
+-- must still have, else -
 -- Reply: {in how many ms the server may vote, 0: now, -1: it does not know, -2: it has the data of an earlier process; the
 -- longest lease; the server's time in us; no fence is larger, here; 1 if the floor is known; QUORUM; MARK of one that does not
 -- know, else 0};
@@ -52,7 +53,7 @@ if fits and what == 'admit' and is_meant and (state < 0 or tonumber(from) > tonu
     low, state, seen, its_run = floor, 0, now_text, run
   end
   from = later
-elseif state == 0 and what == 'distrust' and tonumber(from) <= now then
+elseif state == 0 and what == 'distrust' and tonumber(from) < tonumber(later) then
   from = later
 elseif fits and state == 0 and what == 'floor' and tonumber(from) <= now and low == '-' then
   low = floor
