@@ -305,7 +305,8 @@ void dibs__space_vote(struct dibs__space *space, struct dibs__vote *vote, int64_
 
     if (fits && vote->what == DIBS__VOTE_ADMITS && (vote->mark == 0 || !space->knows_vote))
         admit(space, vote, now);
-    if (vote->what == DIBS__VOTE_DISTRUSTS && space->knows_vote && space->votes_from < dibs__after_ms(now, vote->wait_ms))
+    if (vote->what == DIBS__VOTE_DISTRUSTS && space->knows_vote &&
+        space->votes_from < dibs__after_ms(now, vote->wait_ms))
         space->votes_from = dibs__after_ms(now, vote->wait_ms);
     bool is_over = space->knows_vote && space->votes_from <= now;
     if (fits && vote->what == DIBS__VOTE_FLOORS && is_over && !space->has_floor)

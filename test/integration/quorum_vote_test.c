@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "support/agent.h"
 #include "support/fixture.h"
 #include "support/masters.h"
 #include "support/script_server.h"
@@ -124,7 +125,19 @@ static void a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is
     dibs_close(holder);
 }
 
-/* It forgot that it granted the lock, and its clock steps while it waits until that lease is over. */
+static process *start_agent(const masters *m, uint32_t lease_ms)
+{
+    char urls[2048] = "";
+
+    for (size_t i = 0; i < m->count; i++)
+        snprintf(urls + strlen(urls), sizeof urls - strlen(urls), "%s%s", i > 0 ? "," : "", m->urls[i]);
+    return agent_start(urls, lease_ms);
+}
+
+/*
+ * It forgot that it granted the lock, and its clock steps while it waits until that lease is over. The holder's process
+ * stands still, so it sets its key nowhere again.
+ */
 static void a_step_of_the_clock_does_not_shorten_a_wait(void **state)
 {
     masters *m = *state;
@@ -133,9 +146,10 @@ static void a_step_of_the_clock_does_not_shorten_a_wait(void **state)
     dibs_runtime *looks_often = masters_open_another(m, LOOKS_OFTEN_MS);
     server_pause(m->servers[3]);
     server_pause(m->servers[4]);
-    dibs_runtime *holder = masters_open_another(m, WAIT_MS);
-    int64_t granted = now_ms(); /* or later */
-    assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
+    process *holder = start_agent(m, WAIT_MS);
+    assert_status(DIBS_OK, agent_lock(holder, "a", LIMIT_MS));
+    int64_t granted = now_ms() - (WAIT_MS - agent_remaining(holder, "a")); /* or later */
+    process_pause(holder);
     server_do(m->servers[0], "FLUSHALL");
     server_resume(m->servers[3]);
     server_resume(m->servers[4]);
@@ -151,7 +165,7 @@ static void a_step_of_the_clock_does_not_shorten_a_wait(void **state)
     assert_true(now_ms() >= granted + WAIT_MS - WAIT_MS / 50 - 5);
     assert_status(DIBS_OK, dibs_unlock(looks_often, "a"));
     assert_true(wait_until(master_knows, m->servers[0], LIMIT_MS));
-    dibs_close(holder);
+    process_free(holder);
     dibs_close(looks_often);
 }
 
@@ -300,8 +314,7 @@ static void *open_slowly(void *arg)
     dibs_runtime *rt;
 
     slow->status = dibs_open(
-        &rt,
-        &(dibs_config){.urls = slow->urls, .url_count = 3, .lease_ms = WAIT_MS, .command_timeout_ms = LIMIT_MS});
+        &rt, &(dibs_config){.urls = slow->urls, .url_count = 3, .lease_ms = WAIT_MS, .command_timeout_ms = LIMIT_MS});
     if (slow->status == DIBS_OK)
         dibs_close(rt);
     return NULL;
@@ -342,7 +355,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is_over,
                                         masters_setup_5_with_clocks, masters_teardown),
         cmocka_unit_test_setup_teardown(a_step_of_the_clock_does_not_shorten_a_wait, masters_setup_5_with_clocks,
-                                        masters_teardown),
+                                        masters_teardown_expiring),
         cmocka_unit_test_setup_teardown(a_master_whose_clock_was_set_back_does_not_vote, masters_setup_5_with_clocks,
                                         masters_teardown),
         cmocka_unit_test_setup_teardown(a_master_whose_clock_was_set_back_renews_nothing, masters_setup_5_with_clocks,

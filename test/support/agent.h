@@ -9,7 +9,10 @@
 
 #include "support/process.h"
 
-/* Starts an agent that has opened url with this lease (0: the default). Ended by process_free or agent_stop. */
+/*
+ * Starts an agent that has opened url, or several with commas between, with this lease (0: the default). Ended by
+ * process_free or agent_stop.
+ */
 process *agent_start(const char *url, uint32_t lease_ms);
 
 /* Makes the agent close its runtime and end, expects exit status 0, and frees it. */

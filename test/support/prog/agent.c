@@ -2,7 +2,7 @@
  * A process by remote control: reads a command a line, answers each with a
  * line that begins with a status. Names hold no blanks here.
  *
- *     open URL LEASE_MS          lock NAME WAIT_MS      unlock NAME
+ *     open URL[,URL...] LEASE_MS lock NAME WAIT_MS      unlock NAME
  *     fair NAME WAIT_MS          check NAME             cycle NAME TIMES
  *     fence NAME                 remaining NAME         close
  *     keep URL KEEP_MS: as open, of a runtime that keeps leases, of two minutes
@@ -25,12 +25,16 @@ static void say(dibs_status status)
         printf("%s %s\n", dibs_status_name(status), dibs_last_error());
 }
 
-static dibs_status open_store(const char *url, const char *lease, const char *keep)
+static dibs_status open_store(char *list, const char *lease, const char *keep)
 {
-    const char *const urls[] = {url};
+    const char *urls[5] = {NULL};
+    size_t count = 0;
+
+    for (char *rest, *url = strtok_r(list, ",", &rest); url && count < 5; url = strtok_r(NULL, ",", &rest))
+        urls[count++] = url;
     dibs_config config = {
         .urls = urls,
-        .url_count = 1,
+        .url_count = count,
         .lease_ms = (uint32_t)strtoul(lease, NULL, 10),
         .keep_ms = (uint32_t)strtoul(keep, NULL, 10),
         .outage_ms = 60000, /* a slow machine takes its time to restart a server */
