@@ -6,7 +6,7 @@ set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/spin.sh"
 model=$DIBS_TOP/test/model/quorum.pml memory=1500
-options='-E -m4000000' # -E: where all attempts are over, nothing happens any more
+options='-E -m8000000' # -E: where all attempts are over, nothing happens any more
 
 # lets_two_in FAULT; makes_a_fence_fall FAULT
 lets_two_in() {
