@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "support/masters.h"
+#include "support/script_server.h"
 #include "support/test.h"
 #include "support/tracking.h"
 #include "support/wait.h"
@@ -220,6 +221,39 @@ static void a_key_is_set_again_where_the_clock_is_ahead(void **state)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
+/*
+ * A renewal of that master is answered late, and says that the master has the key. Meanwhile the key is deleted, and the
+ * renewal that follows is not sent there.
+ */
+static void a_change_behind_a_renewal_that_is_answered_late_is_noticed(void **state)
+{
+    masters *m = *state;
+    script_server *slow = script_server_start(&(script_options){.backend = m->servers[0]->socket_path});
+
+    m->urls[0] = script_server_url(slow);
+    m->config.command_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "x"));
+    masters_await_keys(m, "x", m->count);
+    for (size_t i = 0; i < m->count; i++)
+        await_tracked(m->servers[i], m->rt, 1);
+    /* of a renewal in full: the lock, its fence, and the vote of the master */
+    script_server_add(slow, (script_rule){.match = "\r\n$1\r\n3\r\n$6\r\nlock:x\r\n", .action = SCRIPT_STALL_REPLY});
+    assert_status(DIBS_OK, dibs_extend(m->rt, "x", LONG_LEASE_MS));
+    script_server_await_fired(slow, 0);
+    dibs_stats before = stats_of(m->rt);
+    server_do(m->servers[0], "DEL lock:x");
+    await_invalidations(m->rt, before.invalidations + 1);
+    await_renewed(m->rt, before.renewed + 1);
+    script_server_clear(slow);
+    script_server_release(slow);
+    masters_await_keys(m, "x", m->count);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "x"));
+    dibs_close(m->rt);
+    m->rt = NULL;
+    script_server_stop(slow);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +261,7 @@ int main(void)
         THREE_AND_FIVE(a_flush_at_a_majority_is_noticed),
         THREE_AND_FIVE(a_forced_unlock_on_a_quorum_is_noticed),
         THREE_AND_FIVE(a_forced_unlock_that_takes_long_is_noticed),
+        THREE_AND_FIVE(a_change_behind_a_renewal_that_is_answered_late_is_noticed),
         THREE_AND_FIVE(one_tracking_master_in_each_majority_is_enough),
         THREE_AND_FIVE(a_key_deleted_at_a_minority_is_set_again),
         THREE_AND_FIVE(a_key_of_a_fixed_lease_is_set_again),

@@ -76,6 +76,7 @@ struct dibs__member_state {
     bool has_attempt;    /* the member's attempt is not concluded */
     bool stuck;          /* an ask may still arrive, and nothing can prove that it will not: no other follows */
     bool renewing;       /* a renewal is under way */
+    bool passed_over;    /* meanwhile another was wanted, maybe because of a change that this one does not know of */
     bool behind;         /* an extension could not be sent: the next renewal sets the lease as one does */
     bool topping_up;     /* that renewal, or one that was not answered, may set the lock there */
     int64_t top_up_from; /* the member lost the lock: renewals do not set it there before */

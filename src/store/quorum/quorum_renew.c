@@ -256,7 +256,8 @@ static void note_watched(struct part_batch *sent, size_t i)
 
 /*
  * What a member said of one lease. Its part is up to date afterwards. A master
- * that has lost a lock may have lost all it knew.
+ * that has lost a lock may have lost all it knew. If the member told of a change
+ * while the renewal was under way, the answer may be older than that.
  */
 static void note_part(struct part_batch *sent, size_t i)
 {
@@ -266,7 +267,8 @@ static void note_part(struct part_batch *sent, size_t i)
 
     dibs__quorum_mutex_lock(&q->mutex);
     bool forgot = item->result == DIBS__GONE && state->phase == DIBS__MEMBER_GRANTED;
-    state->renewing = false;
+    bool passed_over = state->passed_over && item->result != DIBS__UNANSWERED;
+    state->renewing = state->passed_over = false;
     state->lease = item->store_state;
     state->pending_extension = item->pending_extension;
     state->pending_extension_ms = item->pending_extension_ms;
@@ -279,9 +281,12 @@ static void note_part(struct part_batch *sent, size_t i)
     }
     if (item->result != DIBS__UNANSWERED || (!item->sent && !sent->was_topping_up[i]))
         state->topping_up = false;
+    passed_over = passed_over && sent->locks[i]->state == DIBS__QUORUM_LOCK_HELD;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (forgot)
         dibs__vote_want(q, 0);
+    if (passed_over)
+        q->config.listener.changed(q->config.listener.context, sent->locks[i]->name);
 }
 
 /*
@@ -403,8 +408,10 @@ static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const s
         state->topping_up = state->topping_up || top_up;
         lock->references++;
     }
-    if (!watch)
+    if (!watch) {
         state->behind = !takes && (item->extension || state->behind);
+        state->passed_over = state->renewing && (!takes || state->passed_over);
+    }
     dibs__quorum_mutex_unlock(&q->mutex);
     if (!takes)
         return;
