@@ -222,8 +222,8 @@ static void a_key_is_set_again_where_the_clock_is_ahead(void **state)
 }
 
 /*
- * A renewal of that master is answered late, and says that the master has the key. Meanwhile the key is deleted, and the
- * renewal that follows is not sent there.
+ * A renewal of that master is answered late, and says that the master has the key. Meanwhile the key is deleted, and
+ * the renewal that follows is not sent there.
  */
 static void a_change_behind_a_renewal_that_is_answered_late_is_noticed(void **state)
 {
