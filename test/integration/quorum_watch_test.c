@@ -175,8 +175,8 @@ static void expect_set_again(masters *m, unsigned flags)
         masters_await_keys(m, "a", m->count);
         assert_status(DIBS_OK, dibs_check(m->rt, "a"));
     }
+    /* A renewal may fail: one that lacks a master which has yet to answer the one before has no majority at times. */
     assert_int_equal(events_count(&m->events, DIBS_EVENT_LOST, NULL), 0);
-    assert_int_equal(stats_of(m->rt).renew_failed, 0);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
