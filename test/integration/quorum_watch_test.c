@@ -238,6 +238,47 @@ static void a_key_is_set_again_where_the_clock_is_ahead(void **state)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
+/* Deletes the key at the master that has an answer under way, and lets that go once the client was told of the change.
+ */
+static void delete_behind_an_answer(masters *m, script_server *slow)
+{
+    dibs_stats before = stats_of(m->rt);
+
+    server_do(m->servers[0], "DEL lock:x");
+    await_invalidations(m->rt, before.invalidations + 1);
+    await_renewed(m->rt, before.renewed + 1);
+    script_server_clear(slow);
+    script_server_release(slow);
+    masters_await_keys(m, "x", m->count);
+}
+
+/* Opens the runtime with that server before the first master. */
+static script_server *open_with_a_slow_master(masters *m)
+{
+    script_server *slow = script_server_start(&(script_options){.backend = m->servers[0]->socket_path});
+
+    m->urls[0] = script_server_url(slow);
+    m->config.command_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, LONG_LEASE_MS);
+    return slow;
+}
+
+static void lock_tracked_at_all(masters *m)
+{
+    assert_status(DIBS_OK, dibs_lock(m->rt, "x"));
+    masters_await_keys(m, "x", m->count);
+    for (size_t i = 0; i < m->count; i++)
+        await_tracked(m->servers[i], m->rt, 1);
+}
+
+static void close_with_a_slow_master(masters *m, script_server *slow)
+{
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "x"));
+    dibs_close(m->rt);
+    m->rt = NULL;
+    script_server_stop(slow);
+}
+
 /*
  * A renewal of that master is answered late, and says that the master has the key. Meanwhile the key is deleted, and
  * the renewal that follows is not sent there.
@@ -245,30 +286,28 @@ static void a_key_is_set_again_where_the_clock_is_ahead(void **state)
 static void a_change_behind_a_renewal_that_is_answered_late_is_noticed(void **state)
 {
     masters *m = *state;
-    script_server *slow = script_server_start(&(script_options){.backend = m->servers[0]->socket_path});
+    script_server *slow = open_with_a_slow_master(m);
 
-    m->urls[0] = script_server_url(slow);
-    m->config.command_timeout_ms = LIMIT_MS;
-    masters_open_connected(m, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(m->rt, "x"));
-    masters_await_keys(m, "x", m->count);
-    for (size_t i = 0; i < m->count; i++)
-        await_tracked(m->servers[i], m->rt, 1);
+    lock_tracked_at_all(m);
     /* of a renewal in full: the lock, its fence, and the vote of the master */
     script_server_add(slow, (script_rule){.match = "\r\n$1\r\n3\r\n$6\r\nlock:x\r\n", .action = SCRIPT_STALL_REPLY});
     assert_status(DIBS_OK, dibs_extend(m->rt, "x", LONG_LEASE_MS));
     script_server_await_fired(slow, 0);
-    dibs_stats before = stats_of(m->rt);
-    server_do(m->servers[0], "DEL lock:x");
-    await_invalidations(m->rt, before.invalidations + 1);
-    await_renewed(m->rt, before.renewed + 1);
-    script_server_clear(slow);
-    script_server_release(slow);
-    masters_await_keys(m, "x", m->count);
-    assert_status(DIBS_OK, dibs_unlock(m->rt, "x"));
-    dibs_close(m->rt);
-    m->rt = NULL;
-    script_server_stop(slow);
+    delete_behind_an_answer(m, slow);
+    close_with_a_slow_master(m, slow);
+}
+
+/* The same with the ask, whose grant is one more than the majority. */
+static void a_change_behind_a_grant_that_comes_late_is_noticed(void **state)
+{
+    masters *m = *state;
+    script_server *slow = open_with_a_slow_master(m);
+
+    /* of an ask: the lock, its fence, its queue, and the vote of the master */
+    script_server_add(slow, (script_rule){.match = "\r\n$1\r\n4\r\n$6\r\nlock:x\r\n", .action = SCRIPT_STALL_REPLY});
+    lock_tracked_at_all(m);
+    delete_behind_an_answer(m, slow);
+    close_with_a_slow_master(m, slow);
 }
 
 int main(void)
@@ -279,6 +318,7 @@ int main(void)
         THREE_AND_FIVE(a_forced_unlock_on_a_quorum_is_noticed),
         THREE_AND_FIVE(a_forced_unlock_that_takes_long_is_noticed),
         THREE_AND_FIVE(a_change_behind_a_renewal_that_is_answered_late_is_noticed),
+        THREE_AND_FIVE(a_change_behind_a_grant_that_comes_late_is_noticed),
         THREE_AND_FIVE(one_tracking_master_in_each_majority_is_enough),
         THREE_AND_FIVE(a_key_deleted_at_a_minority_is_set_again),
         THREE_AND_FIVE(a_key_of_a_fixed_lease_is_set_again),

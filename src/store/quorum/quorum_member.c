@@ -54,18 +54,25 @@ void dibs__member_clear(struct dibs__quorum *q, struct dibs__pending_op *op)
     dibs__member_conclude(q, op->lock, op->member->index, false);
 }
 
-/* A grant that comes when the lock is held is one more vote, unless the lock has ended by now. */
+/*
+ * A grant that comes when the lock is held is one more vote, unless the lock has ended by now. It may be older than a
+ * change that the member has told of.
+ */
 static void take_late_grant(struct dibs__quorum *q, struct dibs__pending_op *op)
 {
     const struct dibs__quorum_lock *lock = op->lock;
+    struct dibs__member_state *state = &op->lock->states[op->member->index];
     struct dibs__store *store = op->member->store;
 
     dibs__member_conclude(q, op->lock, op->member->index, true);
     dibs__quorum_mutex_lock(&q->mutex);
-    bool ended = lock->state == DIBS__QUORUM_LOCK_ENDED;
+    bool ended = lock->state == DIBS__QUORUM_LOCK_ENDED, passed_over = state->passed_over;
+    state->passed_over = false;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (ended)
         store->ops->retract(store, lock->name, lock->token, lock->lease_ms, lock->fence);
+    else if (passed_over)
+        q->config.listener.changed(q->config.listener.context, lock->name);
 }
 
 static enum dibs__member_phase state_after(const struct dibs__pending_op *op, dibs_status status)

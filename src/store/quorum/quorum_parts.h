@@ -73,16 +73,17 @@ enum dibs__member_phase {
 /* What is known of a token at one member. */
 struct dibs__member_state {
     enum dibs__member_phase phase;
-    bool has_attempt;    /* the member's attempt is not concluded */
-    bool stuck;          /* an ask may still arrive, and nothing can prove that it will not: no other follows */
-    bool renewing;       /* a renewal is under way */
-    bool passed_over;    /* meanwhile another was wanted, maybe because of a change that this one does not know of */
-    bool behind;         /* an extension could not be sent: the next renewal sets the lease as one does */
-    bool topping_up;     /* that renewal, or one that was not answered, may set the lock there */
-    int64_t top_up_from; /* the member lost the lock: renewals do not set it there before */
-    uint64_t fence;      /* granted: the member's */
-    int64_t proof;       /* granted: of the member's attempt */
-    struct dibs__lease_store_state lease;                 /* the member's own */
+    bool has_attempt; /* the member's attempt is not concluded */
+    bool stuck;       /* an ask may still arrive, and nothing can prove that it will not: no other follows */
+    bool renewing;    /* a renewal is under way */
+    bool passed_over; /* while that, or an ask, is under way, a renewal was wanted: maybe because of a change that the
+                         answer does not know of */
+    bool behind;      /* an extension could not be sent: the next renewal sets the lease as one does */
+    bool topping_up;  /* that renewal, or one that was not answered, may set the lock there */
+    int64_t top_up_from;                  /* the member lost the lock: renewals do not set it there before */
+    uint64_t fence;                       /* granted: the member's */
+    int64_t proof;                        /* granted: of the member's attempt */
+    struct dibs__lease_store_state lease; /* the member's own */
     struct dibs__extension_store_state pending_extension; /* the member's own */
     uint32_t pending_extension_ms;
 };

@@ -410,7 +410,7 @@ static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const s
     }
     if (!watch) {
         state->behind = !takes && (item->extension || state->behind);
-        state->passed_over = state->renewing && (!takes || state->passed_over);
+        state->passed_over = !takes && (state->renewing || state->phase == DIBS__MEMBER_ASKED);
     }
     dibs__quorum_mutex_unlock(&q->mutex);
     if (!takes)
