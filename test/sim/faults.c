@@ -34,8 +34,10 @@ static struct sim_server *server_of(const struct sim_fault *fault)
     if (plan->topology == SIM_CLUSTER && takes_a_key(fault->kind))
         return sim_cluster_owner(key_of(fault));
 
-    if (plan->topology == SIM_QUORUM && sim_harms_a_vote(fault->kind)) /* the same minority all the time */
-        at = (int)(plan->seed + (uint64_t)(fault->which % ((plan->servers - 1) / 2))) % plan->servers;
+    if (plan->topology == SIM_QUORUM && sim_harms_a_vote(fault->kind)) { /* the same minority all the time, or all */
+        int faulty = plan->in_turn ? plan->servers : (plan->servers - 1) / 2;
+        at = (int)((plan->seed + (uint64_t)(fault->which / 2 % faulty)) % (uint64_t)plan->servers);
+    }
     while (at-- > 0)
         server = server->next;
     return server;
@@ -92,18 +94,11 @@ static bool is_silent(const struct sim_server *server)
     return silent;
 }
 
-static bool has_fault(enum sim_fault_kind kind)
-{
-    for (int i = 0; i < plan->fault_count; i++)
-        if (plan->faults[i].kind == kind)
-            return true;
-    return false;
-}
-
 /* Each process has opened the quorum, and no other will. */
 static bool all_have_opened(void)
 {
-    bool all = !plan->shuts_down && !has_fault(SIM_FAULT_proc_kill);
+    /* A process whose threads all end, as those do that leave their locks behind, opens it once more. */
+    bool all = !plan->shuts_down && plan->orphans == 0 && !sim_has_fault(SIM_FAULT_proc_kill);
 
     for (int i = 0; i < plan->procs; i++)
         all = all && sim_work_proc(i) && sim_work_proc(i)->runtimes > 0;

@@ -570,6 +570,8 @@ static short look(const struct pollfd *fd)
         return POLLNVAL;
     if (file->kind == PIPE_READ)
         return file->bytes > 0 ? POLLIN : 0;
+    if (file->kind == PIPE_WRITE) /* the number was a connection's, which another thread closed meanwhile */
+        return (short)(fd->events & POLLOUT);
     const struct sim_conn *conn = file->conn;
     short events = 0;
     if (conn->state == SIM_REFUSED || conn->state == SIM_RESET)

@@ -89,6 +89,8 @@ struct sim_plan {
     bool is_moved;     /* only slots that move, quickly */
     bool is_full;      /* only a server that takes no new connections for a while */
     bool is_late;      /* only connections that break, whose requests arrive later */
+    bool looks_on;     /* a process only queries and lists */
+    bool in_turn;      /* all masters forget, one after the other */
     bool is_told;      /* nothing but changes of keys by others, which the server tells */
     int64_t well_from; /* from then on delays are short */
 };

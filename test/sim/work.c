@@ -654,6 +654,7 @@ static void *work(void *arg)
     worker->next = sim_workers;
     worker->wants = -1;
     sim_workers = worker;
+    bool looks_on = plan->looks_on && worker->proc->number % plan->procs == 0;
     bool has_task = worker->queue && sim_chance(SIM_WORK, plan->tasks) && new_task(worker);
     while (!is_enough()) {
         int name = draw_name(worker);
@@ -661,7 +662,7 @@ static void *work(void *arg)
             burst(worker);
         else if (sim_chance(SIM_WORK, plan->forces))
             force(worker, name);
-        else if (sim_chance(SIM_WORK, plan->queries))
+        else if (looks_on || sim_chance(SIM_WORK, plan->queries))
             query(worker, name);
         else if (plan->several > 0 && sim_chance(SIM_WORK, plan->several)) {
             if (lock_several(worker))
@@ -680,7 +681,7 @@ static void *work(void *arg)
                 free_task(worker);
             has_task = new_task(worker);
         }
-        sim_pass(sim_between_log(SIM_WORK, 1000, plan->pause_most));
+        sim_pass(sim_between_log(SIM_WORK, looks_on ? 10 * SIM_MS : 1000, plan->pause_most));
     }
     if (has_task && !worker->freed)
         free_task(worker);
