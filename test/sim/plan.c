@@ -307,6 +307,7 @@ static void be_founding(struct sim_plan *drawn)
     drawn->hold_most = 2 * SIM_S;
     drawn->pause_most = SIM_MS;
     drawn->fixed = 0;
+    drawn->orphans = 0; /* whoever leaves its locks behind opens once more */
     drawn->command_timeout_ms = 1000;
     drawn->network.slow_chance = 0.2;
     drawn->network.slow_most = 100 * SIM_MS;
@@ -546,7 +547,7 @@ static void fit_to_theme(const struct sim_plan *drawn, enum theme theme, struct 
     if (theme == STOPS) /* about as long as a lease, so that it ends meanwhile, or just not */
         fault->length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 2, 3 * SIM_MS / 2);
     if (theme == FOUNDING && takes_what_it_knows(fault->kind)) {
-        fault->time = sim_between_log(SIM_FAULTS, SIM_MS, 400 * SIM_MS);
+        fault->time = sim_between_log(SIM_FAULTS, 20 * SIM_MS, 400 * SIM_MS);
         fault->length = sim_between_log(SIM_FAULTS, SIM_MS, 20 * SIM_MS);
     }
     if (theme == RECALLED && fault->kind == SIM_FAULT_foreign &&
