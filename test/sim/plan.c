@@ -575,12 +575,16 @@ static void fit_to_theme(const struct sim_plan *drawn, enum theme theme, struct 
 static void draw_noticed_step(const struct sim_plan *drawn, bool begins, struct sim_fault *step)
 {
     const struct sim_fault *first = NULL;
+    int count = 0;
 
     for (int i = drawn->fault_count - 1; i >= 0; i--)
-        first = drawn->faults[i].kind == SIM_FAULT_clock_step ? &drawn->faults[i] : first;
+        if (drawn->faults[i].kind == SIM_FAULT_clock_step) {
+            first = &drawn->faults[i];
+            count++;
+        }
     step->length = 20 * SIM_MS + drawn->lease_ms * sim_between(SIM_FAULTS, 0, SIM_MS / 5);
     if (first) {
-        step->which = first->which | 1;
+        step->which = begins && count % 2 == 0 ? first->which : first->which | 1;
         step->length = first->length;
     } else if (begins) {
         step->which &= ~1;
@@ -599,14 +603,14 @@ static void draw_recall(const struct sim_plan *drawn, struct sim_fault *recall)
 
 /*
  * Some faults of the same minority of the masters; in a third of the runs all masters forget, one about a lease after
- * the other. In half of the runs processes begin again meanwhile, in some they stand still.
+ * the other. In half of the runs processes begin again meanwhile, in some of the others they stand still.
  */
 static void draw_episode(struct sim_plan *drawn)
 {
     static const enum sim_fault_kind kinds[] = {SIM_FAULT_server_lose, SIM_FAULT_flushall, SIM_FAULT_server_recall,
                                                 SIM_FAULT_clock_step, SIM_FAULT_clock_step};
     int64_t time = sim_between(SIM_FAULTS, SIM_S, 2 * SIM_S), lease = drawn->lease_ms * SIM_MS;
-    bool begins = sim_chance(SIM_FAULTS, 0.5), stands = sim_chance(SIM_FAULTS, 0.4);
+    bool begins = sim_chance(SIM_FAULTS, 0.5), stands = !begins && sim_chance(SIM_FAULTS, 0.6);
 
     for (int left = (int)sim_between(SIM_FAULTS, 1, 6); left > 0; left--) {
         struct sim_fault fault = {.time = time,
