@@ -54,6 +54,11 @@ static void ignore(void *context)
     (void)context;
 }
 
+static void ignore_change(void *context, const char *name)
+{
+    (void)context, (void)name;
+}
+
 static void on_reachable(void *context, bool up, const char *detail)
 {
     (void)context;
@@ -131,6 +136,7 @@ void seat_open(struct seat *seat, const struct dibs__store_config *config)
                                             .wake = on_wake,
                                             .wake_by = on_wake_by,
                                             .ask_again = ignore,
+                                            .changed = ignore_change,
                                             .source = seat,
                                             .granted = on_granted,
                                             .server_changed = ignore,
