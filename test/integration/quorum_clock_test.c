@@ -9,6 +9,7 @@
 
 #define LEASE_MS 2000
 #define LONG_MS 20000 /* for a lease that nobody waits for here */
+#define SHORT_MS 200
 
 /* Times of dibs:vote at the first master; 0: it is not there. */
 static long long first_masters(masters *m, const char *format)
@@ -74,6 +75,27 @@ static void a_step_is_noticed_by_connections_that_are_made_later(void **state)
 static bool may_not_vote(void *arg)
 {
     return first_masters(arg, VOTES_FROM) > 0;
+}
+
+/* In that time all processes have looked at it. One that opens meanwhile finds that leases are shorter. */
+static void a_master_whose_clock_was_set_waits_for_a_second_however_short_leases_are(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, SHORT_MS);
+    masters_step_clock(m, 0, 60000);
+    assert_true(wait_until(may_not_vote, m, LIMIT_MS));
+    long long votes_from = first_masters(m, VOTES_FROM);
+    dibs_runtime *later = masters_open_another(m, SHORT_MS);
+    for (int64_t end = now_ms() + LIMIT_MS; now_ms() < end; pause_ms(10)) {
+        long long now_from = first_masters(m, VOTES_FROM);
+        if (now_from == 0)
+            break;
+        assert_that(now_from >= votes_from, "the wait became shorter by %lld us", votes_from - now_from);
+        votes_from = now_from;
+    }
+    masters_await_all(m);
+    dibs_close(later);
 }
 
 /* So a later client that does not know that clock gets no vote there. */
@@ -159,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_CLOCKS(a_step_for_which_no_ask_is_late_is_noticed),
         WITH_CLOCKS(a_step_is_noticed_by_connections_that_are_made_later),
+        WITH_CLOCKS(a_master_whose_clock_was_set_waits_for_a_second_however_short_leases_are),
         WITH_CLOCKS(an_idle_process_notices_a_step),
         WITH_CLOCKS(a_clock_set_back_while_a_process_is_idle_is_noticed),
         WITH_CLOCKS(a_renewal_by_a_clock_that_was_set_back_a_little_does_not_count),

@@ -18,7 +18,6 @@
 #include "base/hash.h"
 #include "store/quorum/quorum_look.h"
 
-#define DISTRUST_LEAST_MS 1000  /* for so long a master whose clock was set does not vote, so that all have noticed */
 #define UNFLOORED_MS 10000      /* so long a floor of a majority is waited for, where masters can't be reached */
 #define NUMBER_MOST (1LL << 52) /* a script counts exactly up to there */
 
@@ -303,14 +302,15 @@ bool dibs__look_plan(struct dibs__quorum *q, const struct dibs__look *look, size
                      struct dibs__vote *vote)
 {
     int64_t wait = wait_ms(q, look);
-    bool waits_too_long = dibs__set_has(look->known, i) && tell(q, look) && look->votes_in_ms[i] > wait;
+    bool waits_too_long =
+        dibs__set_has(look->known, i) && tell(q, look) && dibs__waits_too_long(look->votes_in_ms[i], wait);
     bool is_over = dibs__set_has(look->known & ~look->ready, i) && look->votes_in_ms[i] == 0;
 
     if (is_disputed(q, look))
         return false;
     if (dibs__set_has(look->known, i) && tell(q, look) && atomic_load(&q->members[i].distrusted))
         *vote = (struct dibs__vote){.what = DIBS__VOTE_DISTRUSTS,
-                                    .wait_ms = wait > DISTRUST_LEAST_MS ? wait : DISTRUST_LEAST_MS};
+                                    .wait_ms = wait > DIBS__DISTRUST_LEAST_MS ? wait : DIBS__DISTRUST_LEAST_MS};
     else if (dibs__set_has(look->restarted | long_unknown, i) || waits_too_long)
         *vote = (struct dibs__vote){.what = DIBS__VOTE_ADMITS, .wait_ms = wait};
     else if (is_over)

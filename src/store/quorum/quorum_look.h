@@ -8,12 +8,19 @@
 
 #include "store/quorum/quorum_parts.h"
 
-#define DIBS__ADMIT_GRACE_MS 20 /* the clocks of masters may differ in pace: this, and 1 % of the lease */
+#define DIBS__ADMIT_GRACE_MS 20      /* the clocks of masters may differ in pace: this, and 1 % of the lease */
+#define DIBS__DISTRUST_LEAST_MS 1000 /* until all have noticed, a master whose clock was set does not vote */
 
 /* After that time every lease of that length is over that a master may have granted. */
 static inline int64_t dibs__admission_wait_ms(uint32_t longest_ms)
 {
     return (int64_t)longest_ms + longest_ms / 100 + DIBS__ADMIT_GRACE_MS;
+}
+
+/* Nobody makes a wait shorter than what a master whose clock was set waits at least. */
+static inline bool dibs__waits_too_long(int64_t votes_in_ms, int64_t wait_ms)
+{
+    return votes_in_ms > wait_ms && votes_in_ms > DIBS__DISTRUST_LEAST_MS;
 }
 
 /* Sets of members, unless a field says otherwise. */

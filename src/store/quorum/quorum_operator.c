@@ -109,7 +109,7 @@ static bool needs_admission(const struct admission *admission, size_t i)
 {
     const struct dibs__vote *vote = &admission->votes[i];
 
-    return !vote->known || vote->votes_in_ms > dibs__admission_wait_ms(admission->longest_ms);
+    return !vote->known || dibs__waits_too_long(vote->votes_in_ms, dibs__admission_wait_ms(admission->longest_ms));
 }
 
 static void tell_of_one(const struct admission *admission, size_t i)
