@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "support/actor.h"
+#include "support/agent.h"
 #include "support/fixture.h"
 #include "support/masters.h"
 #include "support/script_server.h"
@@ -204,6 +205,14 @@ static void a_master_that_comes_back_with_older_data_does_not_vote_before_its_ti
     dibs_close(holder);
 }
 
+static void restart_all(masters *m)
+{
+    for (size_t i = 0; i < m->count; i++)
+        server_kill(m->servers[i]);
+    for (size_t i = 0; i < m->count; i++)
+        server_restart(m->servers[i]);
+}
+
 /* All masters are restarted at once and keep their data: they vote again after the longest lease. */
 static void masters_that_were_all_restarted_vote_again(void **state)
 {
@@ -212,12 +221,9 @@ static void masters_that_were_all_restarted_vote_again(void **state)
     masters_open_connected(m, LEASE_MS);
     await_ready(m);
     uint64_t fence = fence_of_next(m->rt, "a");
-    for (size_t i = 0; i < m->count; i++) {
-        server_do(m->servers[i], "SAVE");
-        server_kill(m->servers[i]);
-    }
     for (size_t i = 0; i < m->count; i++)
-        server_restart(m->servers[i]);
+        server_do(m->servers[i], "SAVE");
+    restart_all(m);
     await_ready(m);
     assert_true(fence_of_next(m->rt, "a") > fence);
 }
@@ -490,6 +496,50 @@ static void all_masters_agree_on_one_number(void **state)
         dibs_close(opened[i]);
 }
 
+/* They were all restarted without their data. A process that knew them and a new one find at the same time that the
+ * quorum is new. */
+static void masters_that_all_lost_their_data_have_one_number_again(void **state)
+{
+    masters *m = *state;
+    struct noted first, other;
+
+    masters_open_connected(m, LEASE_MS);
+    await_ready(m);
+    restart_all(m);
+    dibs_runtime *later = masters_open_another(m, LEASE_MS);
+    await_ready(m);
+    assert_true(read_noted(m->servers[0], &first));
+    for (size_t i = 1; i < m->count; i++) {
+        assert_true(read_noted(m->servers[i], &other));
+        assert_string_equal(first.quorum, other.quorum);
+    }
+    fence_of_next(later, "a");
+    fence_of_next(m->rt, "a");
+    dibs_close(later);
+}
+
+/* It knew the masters by a number that none of them has any more. */
+static void a_process_goes_on_with_masters_that_were_begun_anew_while_it_stood_still(void **state)
+{
+    masters *m = *state;
+    char urls[2048] = "";
+
+    masters_open_connected(m, LEASE_MS);
+    await_ready(m);
+    for (size_t i = 0; i < m->count; i++)
+        snprintf(urls + strlen(urls), sizeof urls - strlen(urls), "%s%s", i > 0 ? "," : "", m->urls[i]);
+    process *other = agent_start(urls, LEASE_MS);
+    assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
+    assert_status(DIBS_OK, agent_unlock(other, "a"));
+    process_pause(other);
+    restart_all(m);
+    await_ready(m);
+    process_resume(other);
+    assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
+    assert_status(DIBS_OK, agent_unlock(other, "a"));
+    agent_stop(other);
+}
+
 #define WITH_CLOCKS(name) cmocka_unit_test_setup_teardown(name, masters_setup_5_with_clocks, masters_teardown)
 
 int main(void)
@@ -515,6 +565,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_master_whose_key_is_deleted_may_join_another_quorum, masters_setup_5,
                                         masters_teardown),
         THREE_AND_FIVE(all_masters_agree_on_one_number),
+        THREE_AND_FIVE(masters_that_all_lost_their_data_have_one_number_again),
+        THREE_AND_FIVE(a_process_goes_on_with_masters_that_were_begun_anew_while_it_stood_still),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

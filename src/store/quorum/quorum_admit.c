@@ -101,13 +101,28 @@ static uint64_t make_number(const struct dibs__quorum *q, const struct dibs__loo
     return hash % NUMBER_MOST + 1;
 }
 
-/* The number that a majority has. Else, where all answer and know that they may vote, the one that they are given.
- * 0: not known. */
-static uint64_t find_number(const struct dibs__quorum *q, const struct dibs__look *look)
+/* The number that a majority has. 0: none. */
+static uint64_t number_of_majority(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     for (size_t i = 0; i < q->count; i++)
         if (look->numbers[i] != 0 && count_number(q, look, look->numbers[i]) >= q->majority)
             return look->numbers[i];
+    return 0;
+}
+
+/*
+ * The number that a majority has. Else, where all answer and know that they may
+ * vote, the one that they are given. 0: not known. A number that is known stays,
+ * unless every master answered, and none has it any more: they lost their data,
+ * and another process has begun the quorum anew.
+ */
+static uint64_t find_number(const struct dibs__quorum *q, const struct dibs__look *look, uint64_t known)
+{
+    if (known != 0 && (!dibs__look_is_whole(q, look) || count_number(q, look, known) > 0))
+        return known;
+    uint64_t number = number_of_majority(q, look);
+    if (number != 0 || known != 0)
+        return number != 0 ? number : known;
     return dibs__set_count(look->known) == q->count ? make_number(q, look) : 0;
 }
 
@@ -131,9 +146,9 @@ static void set_aside(struct dibs__look *look, uint32_t bit)
 
 void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look)
 {
-    uint64_t number = atomic_load(&q->number);
+    uint64_t known = atomic_load(&q->number), number = find_number(q, look, known);
 
-    if (number == 0 && (number = find_number(q, look)) != 0)
+    if (number != known)
         atomic_store(&q->number, number);
     for (size_t i = 0; i < q->count; i++) {
         if (!dibs__set_has(dibs__look_replied(look) | look->strange, i))
@@ -143,6 +158,15 @@ void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look)
         if (strange)
             set_aside(look, (uint32_t)1 << i);
     }
+}
+
+void dibs__look_number_anew(struct dibs__quorum *q, const struct dibs__look *look)
+{
+    bool has_none = dibs__look_is_whole(q, look) && count_number(q, look, 0) == q->count;
+    uint64_t number = has_none ? make_number(q, look) : 0;
+
+    if (number != 0)
+        atomic_store(&q->number, number);
 }
 
 bool dibs__look_lacks_number(const struct dibs__quorum *q, const struct dibs__look *look)

@@ -66,6 +66,12 @@ void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op,
 /* What answered so far may tell the number of the quorum, and who is strange. */
 void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look);
 
+/*
+ * Before masters of a new quorum are admitted: where all were heard, and none has a number, they get one with that.
+ * Every process that admits them makes the same, also one that knew a number which all have forgotten.
+ */
+void dibs__look_number_anew(struct dibs__quorum *q, const struct dibs__look *look);
+
 /* A master does not know which quorum it belongs to, and one more look can tell it. */
 bool dibs__look_lacks_number(const struct dibs__quorum *q, const struct dibs__look *look);
 

@@ -396,7 +396,7 @@ struct dibs__quorum {
     _Atomic int64_t last_reply_at; /* atomic: when a majority last gave an answer other than that it can't serve now */
     _Atomic uint64_t generation;   /* atomic: how often renewals went to another server, at any member */
     struct dibs__voting voting;    /* its fields name their guards */
-    _Atomic uint64_t number;       /* atomic; set once: of the quorum, as its masters know it; 0: not known */
+    _Atomic uint64_t number;       /* atomic; of the quorum, as its masters know it; 0: not known */
     struct dibs__mutex mutex;
     size_t down_count DIBS__GUARDED_BY(dibs__quorum_mutex); /* members that told they can't be reached */
     void *locks DIBS__GUARDED_BY(dibs__quorum_mutex);       /* the table: a tree of struct dibs__quorum_lock by token */

@@ -80,6 +80,7 @@ static void begin_admitting(const struct dibs__quorum *q, struct dibs__look *loo
 static void admit_new_quorum(struct dibs__quorum *q, struct dibs__look *look)
 {
     begin_admitting(q, look);
+    dibs__look_number_anew(q, look);
     for (size_t i = 0; i < q->count; i++)
         if (dibs__set_has(look->unknown, i))
             begin_one(q, look, i, dibs__look_admission(q, look, i));
