@@ -518,24 +518,55 @@ static void masters_that_all_lost_their_data_have_one_number_again(void **state)
     dibs_close(later);
 }
 
-/* It knew the masters by a number that none of them has any more. */
-static void a_process_goes_on_with_masters_that_were_begun_anew_while_it_stood_still(void **state)
+static process *start_agent(const masters *m)
 {
-    masters *m = *state;
     char urls[2048] = "";
 
-    masters_open_connected(m, LEASE_MS);
-    await_ready(m);
     for (size_t i = 0; i < m->count; i++)
         snprintf(urls + strlen(urls), sizeof urls - strlen(urls), "%s%s", i > 0 ? "," : "", m->urls[i]);
-    process *other = agent_start(urls, LEASE_MS);
+    return agent_start(urls, LEASE_MS);
+}
+
+/* Starts a process that stands still. It knows the masters by a number that none of them has any more. */
+static process *start_with_old_number(masters *m)
+{
+    await_ready(m);
+    process *other = start_agent(m);
     assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
     assert_status(DIBS_OK, agent_unlock(other, "a"));
     process_pause(other);
     restart_all(m);
     await_ready(m);
+    return other;
+}
+
+static void a_process_goes_on_with_masters_that_were_begun_anew_while_it_stood_still(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    process *other = start_with_old_number(m);
     process_resume(other);
     assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
+    assert_status(DIBS_OK, agent_unlock(other, "a"));
+    agent_stop(other);
+}
+
+/* Only a minority still has the new number: the others have lost their data again. */
+static void masters_beside_those_with_another_number_are_no_new_quorum(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, 2 * LEASE_MS);
+    process *other = start_with_old_number(m);
+    int64_t granted = now_ms();
+    assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
+    for (size_t i = 0; i < m->majority; i++)
+        server_do(m->servers[i], "FLUSHALL");
+    process_resume(other);
+    assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
+    int64_t passed = now_ms() - granted;
+    assert_that(passed >= 2 * LEASE_MS - LEASE_MS / 25 - 5, "another had it after %lld ms", (long long)passed);
     assert_status(DIBS_OK, agent_unlock(other, "a"));
     agent_stop(other);
 }
@@ -567,6 +598,7 @@ int main(void)
         THREE_AND_FIVE(all_masters_agree_on_one_number),
         THREE_AND_FIVE(masters_that_all_lost_their_data_have_one_number_again),
         THREE_AND_FIVE(a_process_goes_on_with_masters_that_were_begun_anew_while_it_stood_still),
+        THREE_AND_FIVE(masters_beside_those_with_another_number_are_no_new_quorum),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

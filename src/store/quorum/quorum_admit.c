@@ -193,12 +193,28 @@ static bool has_begun(const struct dibs__quorum *q)
 }
 
 /*
+ * A minority is of a quorum, which this process does not know, or knew by a number that all have forgotten. Either the
+ * others lost their data, or that minority belongs to others: an operator knows.
+ */
+static bool is_disputed(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    uint64_t number = atomic_load(&q->number);
+    bool disputed = false;
+
+    if (number != 0 && (!dibs__look_is_whole(q, look) || count_number(q, look, number) > 0))
+        return false;
+    for (size_t i = 0; i < q->count; i++)
+        disputed = disputed || (dibs__set_has(dibs__look_members(look) | look->strange, i) && look->numbers[i] != 0);
+    return disputed;
+}
+
+/*
  * One that knows says that the others lost their data, maybe one after the other; or that it belongs to others. Where
  * the quorum has begun, one that does not answer may know.
  */
 bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__look *look)
 {
-    return dibs__set_count(look->unknown) >= q->majority && dibs__look_members(look) == 0 &&
+    return dibs__set_count(look->unknown) >= q->majority && dibs__look_members(look) == 0 && !is_disputed(q, look) &&
            (!has_begun(q) || dibs__look_is_whole(q, look));
 }
 
@@ -249,19 +265,6 @@ bool dibs__look_proves_new(const struct dibs__quorum *q, const struct dibs__look
         newness->marks[i] = look->marks[i];
     }
     return is_proved;
-}
-
-/*
- * This process does not know the quorum, and a minority is of one. Either the
- * others lost their data, or that minority belongs to others: an operator knows.
- */
-static bool is_disputed(const struct dibs__quorum *q, const struct dibs__look *look)
-{
-    bool disputed = false;
-
-    for (size_t i = 0; i < q->count && atomic_load(&q->number) == 0; i++)
-        disputed = disputed || (dibs__set_has(dibs__look_members(look), i) && look->numbers[i] != 0);
-    return disputed;
 }
 
 static uint64_t highest_of(const struct dibs__quorum *q, const struct dibs__look *look, uint32_t set)
