@@ -530,13 +530,18 @@ static process *start_agent(const masters *m)
 /* Starts a process that stands still. It knows the masters by a number that none of them has any more. */
 static process *start_with_old_number(masters *m)
 {
+    struct noted before, after;
+
     await_ready(m);
+    assert_true(read_noted(m->servers[0], &before));
     process *other = start_agent(m);
     assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
     assert_status(DIBS_OK, agent_unlock(other, "a"));
     process_pause(other);
     restart_all(m);
     await_ready(m);
+    assert_true(read_noted(m->servers[0], &after));
+    assert_string_not_equal(before.quorum, after.quorum);
     return other;
 }
 
