@@ -1,9 +1,9 @@
 /*
  * No mutex. A thread that drains sleeps by `drainer` until
- *     nothing is pending, or its deadline.
- * The scheduler's thread wakes it: what is pending becomes less only in its
- * `attend`, so it looks after each, before it sleeps again. A drain that it did
- * not see there has rung the pipe, so it looks once more.
+ *     not `draining`, or its deadline.
+ * The scheduler's thread ends it where nothing is pending between two of its
+ * `attend`: within one, it may be about to bring work itself. A drain that it
+ * did not see there has rung the pipe, so it looks once more.
  *
  * How no thread's deadline is slept over, without a mutex. `planned` is the
  * time until which the scheduler's thread sleeps, or will sleep:
@@ -64,8 +64,8 @@ struct dibs__scheduler {
     _Atomic int64_t planned;                      /* atomic; see the head of this file */
     _Atomic int64_t requested;                    /* atomic; for when work was brought last; so lock/unlock loops need
                                                      not ring */
-    atomic_bool draining;                         /* atomic; a thread waits until nothing is pending, */
-    struct dibs__sleeper drainer;                 /* by this, which has its own guard */
+    atomic_bool draining;                         /* atomic; a thread waits, by `drainer`, until nothing is pending */
+    struct dibs__sleeper drainer;                 /* has its own guard */
 };
 
 /* ----------------------------------------------------------- the thread's loop */
@@ -82,8 +82,10 @@ static size_t pending(const struct dibs__scheduler *s)
 
 static void tell_drained(struct dibs__scheduler *s)
 {
-    if (atomic_load(&s->draining) && pending(s) == 0)
-        dibs__sleeper_wake(&s->drainer);
+    if (!atomic_load(&s->draining) || pending(s) > 0)
+        return;
+    atomic_store(&s->draining, false);
+    dibs__sleeper_wake(&s->drainer);
 }
 
 /* (1) to (3): how long to sleep. Returns how many descriptors there are; counts: of each that joined. */
@@ -174,7 +176,7 @@ void dibs__scheduler_drain(struct dibs__scheduler *s, int64_t deadline)
     DIBS__REQUIRE(!atomic_load(&s->draining));
     atomic_store(&s->draining, true);
     dibs__wake_ring(&s->wake);
-    while (pending(s) > 0 && dibs__now(s->clock) < deadline)
+    while (atomic_load(&s->draining) && dibs__now(s->clock) < deadline)
         dibs__sleeper_sleep(&s->drainer, s->clock, deadline);
     atomic_store(&s->draining, false);
 }

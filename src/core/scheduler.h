@@ -29,7 +29,7 @@ struct dibs__polled {
     /* Does what is due. After every sleep, whatever ended it: the descriptors of interest, with revents. */
     void (*attend)(void *context, const struct pollfd *fds, size_t count);
 
-    /* How much is left to do that dibs__scheduler_drain waits for; any thread. NULL: nothing ever. */
+    /* How much is left to do that dibs__scheduler_drain waits for. NULL: nothing ever. */
     size_t (*pending)(void *context);
 };
 
@@ -59,7 +59,8 @@ void dibs__scheduler_wake(struct dibs__scheduler *scheduler);
  */
 void dibs__scheduler_wake_by(struct dibs__scheduler *scheduler, int64_t when);
 
-/* Waits until nothing is pending, at most until the deadline. One thread at a time. */
+/* Waits until the thread has nothing pending, nor is about to bring any, at most until the deadline. One thread at a
+ * time. */
 void dibs__scheduler_drain(struct dibs__scheduler *scheduler, int64_t deadline);
 
 #endif

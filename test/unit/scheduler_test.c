@@ -7,6 +7,8 @@
 #include "support/test.h"
 #include "support/wait.h"
 
+#define SLOW_MS 100
+
 /* A part that the scheduler polls: it has work at one time. */
 struct part {
     struct dibs__mutex mutex;
@@ -14,6 +16,8 @@ struct part {
     unsigned attended;  /* guarded by mutex; how often attend was called */
     unsigned done;      /* guarded by mutex; how often there was work whose time had come */
     atomic_size_t left; /* pending */
+    atomic_bool slow;   /* the next attend takes a while, and only then brings work that is pending */
+    atomic_bool begun;  /* it has begun that */
     const struct dibs__clock *clock;
 
     struct dibs__scheduler *late; /* the scheduler thread's; not NULL: interest brings work for late_due after it has
@@ -42,6 +46,11 @@ static void attend(void *context, const struct pollfd *fds, size_t count)
     struct part *part = context;
 
     (void)fds, (void)count;
+    if (atomic_exchange(&part->slow, false)) {
+        atomic_store(&part->begun, true);
+        pause_ms(SLOW_MS);
+        atomic_fetch_add(&part->left, 2);
+    }
     dibs__mutex_lock(&part->mutex);
     part->attended++;
     if (part->due <= dibs__now(part->clock)) {
@@ -216,6 +225,35 @@ static void draining_ends_when_nothing_is_pending_or_at_its_deadline(void **stat
     end(scheduler, &part);
 }
 
+struct slow {
+    struct dibs__scheduler *scheduler;
+    struct part *part;
+};
+
+/* It may have rested when it was woken last. */
+static bool has_begun(void *arg)
+{
+    const struct slow *slow = arg;
+
+    dibs__scheduler_wake(slow->scheduler);
+    return atomic_load(&slow->part->begun);
+}
+
+/* As where it finds that a lease was lost, whose key is then to be deleted. */
+static void draining_waits_for_what_the_scheduler_is_about_to_bring(void **state)
+{
+    struct part part;
+    struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
+
+    (void)state;
+    atomic_store(&part.slow, true);
+    assert_true(wait_until(has_begun, &(struct slow){scheduler, &part}, LIMIT_MS));
+    dibs__scheduler_drain(scheduler, DIBS__NEVER);
+    assert_true(read_count(&part, &part.attended) >= 2);
+    assert_int_equal(atomic_load(&part.left), 0);
+    end(scheduler, &part);
+}
+
 /* ---------------------------------------------------------------------- the race */
 
 #define THREADS 4
@@ -286,6 +324,7 @@ int main(void)
         cmocka_unit_test(work_that_comes_and_goes_does_not_wake_it_each_time),
         cmocka_unit_test(work_that_keeps_coming_and_going_rings_no_bell),
         cmocka_unit_test(draining_ends_when_nothing_is_pending_or_at_its_deadline),
+        cmocka_unit_test(draining_waits_for_what_the_scheduler_is_about_to_bring),
         cmocka_unit_test(the_scheduler_oversleeps_no_deadline),
     };
 
