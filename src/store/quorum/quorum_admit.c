@@ -48,7 +48,10 @@ static void note_vote(struct dibs__look *look, const struct dibs__vote *vote, si
         look->others_ms = vote->longest_ms;
 }
 
-/* A master is not asked for locks before it may vote. */
+/*
+ * A master is not asked for locks before it may vote. Of a step that was found after the question was sent, the answer
+ * proves nothing.
+ */
 void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op, dibs_status status)
 {
     const struct dibs__vote *vote = op->begun.vote;
@@ -60,10 +63,12 @@ void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op,
         return;
     note_vote(look, vote, member->index);
     atomic_store(&member->votes_from, vote->votes_in_ms > 0 ? dibs__after_ms(now, vote->votes_in_ms) : 0);
+    dibs__quorum_mutex_lock(&member->quorum->mutex);
     if (vote->what == DIBS__VOTE_DISTRUSTS)
-        atomic_store(&member->distrusted, false);
-    if (vote->ready && !atomic_load(&member->distrusted))
+        atomic_store(&member->told_steps, look->steps[member->index]);
+    if (vote->ready && atomic_load(&member->steps) == look->steps[member->index] && !dibs__member_is_distrusted(member))
         atomic_store(&member->set_back, false);
+    dibs__quorum_mutex_unlock(&member->quorum->mutex);
 }
 
 /* ---------------------------------------------------------- whose members they are */
@@ -335,7 +340,7 @@ bool dibs__look_plan(struct dibs__quorum *q, const struct dibs__look *look, size
 
     if (is_disputed(q, look))
         return false;
-    if (dibs__set_has(look->known, i) && tell(q, look) && atomic_load(&q->members[i].distrusted))
+    if (dibs__set_has(look->known, i) && tell(q, look) && dibs__member_is_distrusted(&q->members[i]))
         *vote = (struct dibs__vote){.what = DIBS__VOTE_DISTRUSTS,
                                     .wait_ms = wait > DIBS__DISTRUST_LEAST_MS ? wait : DIBS__DISTRUST_LEAST_MS};
     else if (dibs__set_has(look->restarted | long_unknown, i) || waits_too_long)

@@ -44,6 +44,7 @@ struct dibs__look {
     uint64_t processes[DIBS__MEMBERS_MAX];
     uint64_t marks[DIBS__MEMBERS_MAX]; /* of masters that do not know whether they may vote */
     int64_t votes_in_ms[DIBS__MEMBERS_MAX];
+    unsigned steps[DIBS__MEMBERS_MAX];          /* of the clocks that had been found when the masters were asked */
     struct dibs__vote votes[DIBS__MEMBERS_MAX]; /* what the masters are asked, and answer */
     struct dibs__pending_op ops[];
 };

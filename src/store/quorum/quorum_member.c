@@ -11,7 +11,7 @@ bool dibs__member_take(struct dibs__quorum *q, struct dibs__quorum_lock *lock, s
     dibs__quorum_mutex_lock(&q->mutex);
     bool is_pending = state->phase == DIBS__MEMBER_ASKED || state->phase == DIBS__MEMBER_LEAVING;
     *taken_back = is_pending && dibs__detached_take(q, &lock->ops[i]);
-    bool trusted = !atomic_load_explicit(&q->members[i].distrusted, memory_order_relaxed) &&
+    bool trusted = !dibs__member_is_distrusted(&q->members[i]) &&
                    !atomic_load_explicit(&q->members[i].strange, memory_order_relaxed);
     bool is_looked_at = lock->ops[i].detached; /* the scheduler's thread has noted the answer, and is not done yet */
     bool may = *taken_back ||

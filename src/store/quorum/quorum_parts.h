@@ -45,7 +45,8 @@ struct dibs__member {
     _Atomic int64_t rests_until; /* atomic: it failed, or is slow; before that time it is asked only where a majority
                                     can't be had without it; 0: it does not rest */
     _Atomic int64_t votes_from;  /* atomic; the master may not vote before; 0: it may */
-    atomic_bool distrusted;      /* atomic; its clock was set: it must be told not to vote before it is asked again */
+    atomic_uint steps;           /* atomic; how often its clock was found to be set */
+    atomic_uint told_steps;      /* atomic; of how many of them it was told, so that it does not vote for a while */
     atomic_bool set_back; /* atomic; its clock was set back, and it has not voted since: what it renews may end early,
                              once the clock is set right, and does not count */
     atomic_bool strange; /* atomic; it is a master of another quorum, or the second name of a server: it is not asked */
@@ -56,6 +57,12 @@ struct dibs__member {
     bool is_watching;                               /* the scheduler thread's: it tells of changes */
     size_t fd_count;                                /* the scheduler thread's: descriptors in the last interest */
 };
+
+/* Its clock was set: it must be told so before it is asked again. */
+static inline bool dibs__member_is_distrusted(const struct dibs__member *member)
+{
+    return atomic_load(&member->told_steps) != atomic_load(&member->steps);
+}
 
 /* -------------------------------------------------------------------- locks */
 

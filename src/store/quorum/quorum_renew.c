@@ -323,7 +323,7 @@ static void note_clock(struct part_batch *sent)
 
     if (batch->server_us > 0)
         dibs__member_note_clock(member, batch->proof, batch->server_us);
-    bool set_back = atomic_load(&member->set_back), distrusted = atomic_load(&member->distrusted);
+    bool set_back = atomic_load(&member->set_back), distrusted = dibs__member_is_distrusted(member);
     for (size_t i = 0; i < batch->count; i++) {
         struct dibs__renewal *item = &batch->items[i];
         if (item->result != DIBS__RENEWED || !(set_back || (distrusted && item->top_up)))
@@ -365,7 +365,7 @@ static bool takes_renewal(const struct dibs__member *member, const struct dibs__
                           bool *top_up)
 {
     *top_up = state->phase != DIBS__MEMBER_GRANTED && now >= state->top_up_from;
-    return !(*top_up && (atomic_load(&member->distrusted) || atomic_load(&member->strange))) && !state->renewing &&
+    return !(*top_up && (dibs__member_is_distrusted(member) || atomic_load(&member->strange))) && !state->renewing &&
            state->phase != DIBS__MEMBER_ASKED && state->phase != DIBS__MEMBER_LEAVING &&
            state->phase != DIBS__MEMBER_RETIRED;
 }

@@ -53,6 +53,7 @@ static void begin_one(struct dibs__quorum *q, struct dibs__look *look, size_t i,
     vote.longest_ms = look->longest_ms;
     vote.quorum = atomic_load(&q->number);
     look->votes[i] = vote;
+    look->steps[i] = atomic_load(&q->members[i].steps);
     dibs__pending_op_begin(&look->ops[i], (struct dibs__op){.kind = DIBS__OP_VOTE, .vote = &look->votes[i]});
     look->open |= (uint32_t)1 << i;
 }
@@ -234,10 +235,10 @@ bool dibs__member_note_clock(struct dibs__member *member, int64_t sent_at, int64
     dibs__quorum_mutex_lock(&q->mutex);
     int step = dibs__clock_bounds_note(&member->clock, sent_at, now, server_us);
     if (step != 0)
-        atomic_store(&member->distrusted, true);
+        atomic_fetch_add(&member->steps, 1);
     if (step < 0)
         atomic_store(&member->set_back, true);
-    bool distrusted = atomic_load(&member->distrusted);
+    bool distrusted = dibs__member_is_distrusted(member);
     dibs__quorum_mutex_unlock(&q->mutex);
     if (step != 0)
         dibs__vote_want(q, 0);
@@ -246,7 +247,7 @@ bool dibs__member_note_clock(struct dibs__member *member, int64_t sent_at, int64
 
 void dibs__vote_distrust(struct dibs__member *member)
 {
-    atomic_store(&member->distrusted, true);
+    atomic_fetch_add(&member->steps, 1);
     dibs__vote_want(member->quorum, 0);
 }
 
@@ -317,9 +318,9 @@ static void trust_most_clocks(struct dibs__quorum *q)
     size_t count = 0;
 
     for (size_t i = 0; i < q->count; i++)
-        count += atomic_load(&q->members[i].distrusted);
+        count += dibs__member_is_distrusted(&q->members[i]);
     for (size_t i = 0; count >= q->majority && i < q->count; i++) {
-        atomic_store(&q->members[i].distrusted, false);
+        atomic_store(&q->members[i].told_steps, atomic_load(&q->members[i].steps));
         atomic_store(&q->members[i].set_back, false);
     }
 }
@@ -366,7 +367,7 @@ static bool is_any_distrusted(const struct dibs__quorum *q)
     bool any = false;
 
     for (size_t i = 0; i < q->count; i++)
-        any = any || atomic_load(&q->members[i].distrusted);
+        any = any || dibs__member_is_distrusted(&q->members[i]);
     return any;
 }
 
