@@ -15,13 +15,17 @@ sources() {
     find "$@" -name '*.c' | sort
 }
 
+# What takes the time is the analyser that follows the paths of each function. It gives a function up after so many states,
+# by default after nine times as many: then it takes four times as long.
+states=25000
+
 # On standard error clang-tidy only counts the warnings that it suppressed.
 tidies() {
     # shellcheck disable=SC2086
     sources "$@" | xargs -P "$jobs" -n 1 sh -c '
         flags=$0
         clang-tidy --quiet "$@" -- $flags 2>"$(mktemp "$TIDY_LOGS/XXXXXX")"' \
-        "-std=c11 -D_GNU_SOURCE $includes $libraries"
+        "-std=c11 -D_GNU_SOURCE $includes $libraries -Xclang -analyzer-config -Xclang max-nodes=$states"
 }
 
 tidies_header() {

@@ -19,7 +19,7 @@ libraries() {
 # compile COMPILER STANDARD TEST
 compile() {
     # shellcheck disable=SC2046,SC2086
-    "$1" -std="$2" -O1 -g $warnings -pthread "-I$DIBS_TOP/include" -o "$tmp/$1-$2-$3" "$DIBS_TOP/test/cpp/$3.cpp" \
+    "$1" -std="$2" -O1 $warnings -pthread "-I$DIBS_TOP/include" -o "$tmp/$1-$2-$3" "$DIBS_TOP/test/cpp/$3.cpp" \
         "$DIBS_TOP/lib/libdibs.a" $(libraries)
 }
 
