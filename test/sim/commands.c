@@ -13,7 +13,7 @@ static const char NO_INTEGER[] = "-ERR value is not an integer or out of range";
 
 bool sim_is(const struct sim_text *word, const char *name)
 {
-    return strlen(name) == word->size && strncasecmp(word->bytes, name, word->size) == 0;
+    return strncasecmp(word->bytes, name, word->size) == 0 && name[word->size] == '\0';
 }
 
 static void put_int(const struct sim_call *call, int64_t number)
@@ -137,8 +137,8 @@ static void tell_of_change(struct sim_client *client, const struct sim_text *key
 static bool forget_tracked(struct sim_client *client, const struct sim_text *key)
 {
     for (size_t i = 0; i < client->tracked_count; i++)
-        if (strlen(client->tracked[i]) == key->size && memcmp(client->tracked[i], key->bytes, key->size) == 0) {
-            free(client->tracked[i]);
+        if (sim_same(&client->tracked[i], key)) {
+            sim_free_text(client->tracked[i]);
             client->tracked[i] = client->tracked[--client->tracked_count];
             return true;
         }
@@ -180,7 +180,7 @@ void sim_server_flush(struct sim_server *server)
     for (struct sim_client *client = server->clients; client; client = client->next)
         if (client->tracking) {
             while (client->tracked_count > 0)
-                free(client->tracked[--client->tracked_count]);
+                sim_free_text(client->tracked[--client->tracked_count]);
             tell_of_change(client, NULL);
         }
     sim_server_flush_clients(server);
@@ -228,7 +228,7 @@ void sim_track(struct sim_client *client, const struct sim_text *key)
     if (client->tracked_count == client->tracked_cap)
         client->tracked =
             realloc(client->tracked, (client->tracked_cap = 2 * client->tracked_cap + 8) * sizeof *client->tracked);
-    client->tracked[client->tracked_count++] = (char *)(uintptr_t)sim_copy_text(key->bytes, key->size).bytes;
+    client->tracked[client->tracked_count++] = sim_copy_text(key->bytes, key->size);
 }
 
 /* An expired key does not exist. */

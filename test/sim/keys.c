@@ -16,7 +16,7 @@ struct sim_text sim_copy_text(const char *bytes, size_t size)
     return (struct sim_text){copy, size};
 }
 
-static void free_text(struct sim_text text)
+void sim_free_text(struct sim_text text)
 {
     free((char *)(uintptr_t)text.bytes);
 }
@@ -117,11 +117,11 @@ struct sim_object *sim_make(struct sim_table *table, const struct sim_text *key,
 
 static void free_object(struct sim_object *object)
 {
-    free_text(object->key);
-    free_text(object->value);
+    sim_free_text(object->key);
+    sim_free_text(object->value);
     for (size_t i = 0; i < object->count; i++) {
-        free_text(object->fields[i].name);
-        free_text(object->fields[i].value);
+        sim_free_text(object->fields[i].name);
+        sim_free_text(object->fields[i].value);
     }
     free(object->fields);
     free(object);
@@ -170,7 +170,7 @@ void sim_copy_table(struct sim_table *to, const struct sim_table *from)
 
 void sim_set_value(struct sim_object *object, const char *bytes, size_t size)
 {
-    free_text(object->value);
+    sim_free_text(object->value);
     object->value = sim_copy_text(bytes, size);
 }
 
@@ -193,7 +193,7 @@ bool sim_set_field(struct sim_object *object, const struct sim_text *name, const
         field = &object->fields[object->count++];
         *field = (struct sim_field){.name = sim_copy_text(name->bytes, name->size)};
     }
-    free_text(field->value);
+    sim_free_text(field->value);
     field->value = sim_copy_text(value->bytes, value->size);
     return is_new;
 }
@@ -204,8 +204,8 @@ bool sim_drop_field(struct sim_object *object, const struct sim_text *name)
 
     if (!field)
         return false;
-    free_text(field->name);
-    free_text(field->value);
+    sim_free_text(field->name);
+    sim_free_text(field->value);
     memmove(field, field + 1, (size_t)(object->fields + --object->count - field) * sizeof *field);
     return true;
 }

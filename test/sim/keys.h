@@ -5,6 +5,7 @@
 #include "server.h"
 
 struct sim_text sim_copy_text(const char *bytes, size_t size);
+void sim_free_text(struct sim_text text);               /* a copy */
 char *sim_digits(char *end, unsigned long long number); /* writes them before the end; returns where they begin */
 bool sim_same(const struct sim_text *a, const struct sim_text *b);
 

@@ -14,7 +14,7 @@
 static lua_State *lua;
 
 static struct {
-    char *text;
+    struct sim_text text;
     char sha[41];
     int function; /* a reference */
 } scripts[SCRIPTS];
@@ -314,12 +314,12 @@ void sim_script_look_at(int entries)
 static int learn(const char *text, size_t size)
 {
     for (int i = 0; i < script_count; i++)
-        if (strlen(scripts[i].text) == size && memcmp(scripts[i].text, text, size) == 0)
+        if (sim_same(&scripts[i].text, &(struct sim_text){text, size}))
             return i;
     if (script_count == SCRIPTS || compile(text, size) != 0)
         return -1;
     scripts[script_count].function = luaL_ref(lua, LUA_REGISTRYINDEX);
-    scripts[script_count].text = (char *)(uintptr_t)sim_copy_text(text, size).bytes;
+    scripts[script_count].text = sim_copy_text(text, size);
     name_text(scripts[script_count].sha, text, size);
     return script_count++;
 }

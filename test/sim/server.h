@@ -58,7 +58,7 @@ struct sim_client {
     bool tracking, optout, noloop, not_cached, asks_not_cached;
     bool asking, asks_asking;
     int64_t redirect;
-    char **tracked;
+    struct sim_text *tracked;
     size_t tracked_count, tracked_cap;
     int64_t written; /* the server's offset behind its last write */
     int waits_for;   /* replicas, in WAIT; 0: it does not wait */
