@@ -493,8 +493,9 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * given, and the calling thread holds the lock; or the thread holds the lock shared, and
  * DIBS_SHARED was not given; dibs_last_error() says which. DIBS_TIMEOUT: not granted within
  * wait_ms; dibs_last_error() says whether somebody else held the lock all that time, or the store
- * did not answer. DIBS_LOST: the thread held the lock and lost its lease; it must unlock
- * first. DIBS_STORE_ERROR: the store refuses in a way that waiting can't mend.
+ * did not answer, and wait_ms is shorter than command_timeout_ms. DIBS_LOST: the thread held the
+ * lock and lost its lease; it must unlock first. DIBS_STORE_ERROR: the store refuses in a way
+ * that waiting can't mend.
  * DIBS_INVALID: an argument is wrong; or the server has cluster_enabled:1, and the lock's
  * key has a } but no hash tag, so that the lock's keys would lie in several slots.
  * DIBS_OVERFLOW: the thread holds the lock UINT32_MAX times. DIBS_CANCELLED: the calling
@@ -590,8 +591,9 @@ DIBS_API dibs_status dibs_extend(dibs_runtime *rt, const char *name, uint32_t le
  * been given back, or is given back in the background where the store does not confirm that
  * within the time of the call.
  *
- * The statuses of dibs_lock_with. DIBS_INVALID: also where names is NULL and count is not 0,
- * where a name is not valid, or where there are too many.
+ * The statuses of dibs_lock_with. DIBS_TIMEOUT: somebody else held the lock that is named when
+ * wait_ms had passed, or the store had not answered. DIBS_INVALID: also where names is NULL and
+ * count is not 0, where a name is not valid, or where there are too many.
  */
 DIBS_API_CHECKED dibs_status dibs_lock_names(dibs_runtime *rt, const char *const *names, size_t count, int64_t wait_ms,
                                              const dibs_lock_options *options);
@@ -897,7 +899,8 @@ typedef struct dibs_owner {
  *
  * kept says that a process keeps the lock and nobody uses it (dibs_config.keep_ms); that is known here
  * within 20 ms. Looking recalls nothing. The fence of such a lock, or of one that was kept before, may be
- * a little larger than that of any hold so far, and held_ms shorter than the lease is old.
+ * a little larger than that of any hold so far, and held_ms shorter than the lease is old. A hold that a
+ * process had again without asking the store has a larger fence than is told here, by less than 1,024.
  *
  * held_ms is reckoned from the fence, which is the time of the grant by the server's clock.
  * Renewals, extensions and restores do not change held_ms; nor does a hand-over within the

@@ -44,7 +44,9 @@ static dibs_status taken(struct dibs__acquire *acquire)
     if (acquire->wish.wait_ms == 0)
         return dibs__error_set(acquire->error, DIBS_BUSY, "somebody else holds %s%s", DIBS__QUOTED(acquire->name),
                                shares ? ", or waits for it alone" : "");
-    return dibs__error_set(acquire->error, DIBS_TIMEOUT, "somebody else held %s%s for all of %" PRId64 " ms",
+    return dibs__error_set(acquire->error, DIBS_TIMEOUT,
+                           acquire->for_several ? "somebody else held %s%s when %" PRId64 " ms had passed"
+                                                : "somebody else held %s%s for all of %" PRId64 " ms",
                            DIBS__QUOTED(acquire->name), shares ? ", or waited for it alone," : "",
                            acquire->wish.wait_ms);
 }
@@ -333,10 +335,15 @@ static bool give_up(struct dibs__acquire *acquire, bool pass_on)
 /* Who waits behind a holder leaves the queue before the call returns, if that takes no longer than a round trip. */
 static void end_attempt(struct dibs__acquire *acquire)
 {
+    struct dibs__lease *lease = acquire->lease;
+
+    dibs__lease_ref(lease);
     if (acquire->learned == DIBS__LEARNED_TAKEN)
-        dibs__attempt_leave(acquire->core, acquire->lease);
+        dibs__attempt_leave(acquire->core, lease);
     else
-        dibs__attempt_drop(acquire->core, acquire->lease);
+        dibs__attempt_drop(acquire->core, lease);
+    acquire->known = lease->asker->attempt.store_state;
+    dibs__lease_unref(lease);
 }
 
 /* The acquire had the turn. */
@@ -405,8 +412,12 @@ static enum dibs__acquire_state fail(struct dibs__acquire *acquire, dibs_status 
 
 static struct dibs__lease *new_attempt(const struct dibs__acquire *acquire)
 {
-    return dibs__attempt_new(acquire->core, acquire->name, acquire->name_size, acquire->group, &acquire->wish,
-                             acquire->turn.keeps);
+    struct dibs__lease *lease = dibs__attempt_new(acquire->core, acquire->name, acquire->name_size, acquire->group,
+                                                  &acquire->wish, acquire->turn.keeps);
+
+    if (lease)
+        lease->asker->attempt.store_state = acquire->known;
+    return lease;
 }
 
 /* It has a place of its own in the store's queue. */

@@ -61,7 +61,9 @@ struct dibs__acquire {
     bool cancelled;                     /* the call ends with DIBS_CANCELLED, unless the lock was granted */
     bool recalled;                      /* the last answer was DIBS__WHY_KEPT */
     bool never_rests;                   /* one try that must not rest (several.h) */
-    bool probes; /* one try of a call that goes on to wait: not counted as one that found the lock taken */
+    bool probes;      /* one try of a call that goes on to wait: not counted as one that found the lock taken */
+    bool for_several; /* wish.wait_ms is that of a call for several names, which wanted others before */
+    struct dibs__attempt_store_state known; /* what the store knows of the lock; ENDED, not held: for another acquire */
     struct dibs__backoff recall; /* of one try, from one ask to the next while it waits for the answer to a recall */
     enum dibs__learned learned;  /* why the acquire fails */
     dibs_status status;          /* ENDED */

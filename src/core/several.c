@@ -52,6 +52,7 @@ static void copy_names(struct dibs__several *several, const char *const *sorted)
         name->size = size;
         name->is_asked = name->is_waiting = false;
         name->held = name->lease = NULL;
+        name->known = (struct dibs__attempt_store_state){.words = {0}};
         name->several = several;
         to += size + 1;
     }
@@ -125,9 +126,14 @@ static void fail_lost(struct dibs__several *several, const struct dibs__several_
     fail(several);
 }
 
+const char *dibs__several_wanted(const struct dibs__several *several)
+{
+    return several->names[several->got < several->count ? several->got : 0].name;
+}
+
 static void fail_cancelled(struct dibs__several *several)
 {
-    dibs__task_was_cancelled(&several->error, several->names[several->got].name);
+    dibs__task_was_cancelled(&several->error, dibs__several_wanted(several));
     fail(several);
 }
 
@@ -199,6 +205,7 @@ static void note(struct dibs__several *several, struct dibs__several_name *name,
     if (state != DIBS__ACQUIRE_ENDED)
         return;
     if (name->acquire.status != DIBS_OK) {
+        name->known = name->acquire.known;
         miss(several, name);
         return;
     }
@@ -230,6 +237,7 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
     name->acquire.try_until = several->deadline;
     name->acquire.probes = several->wish.wait_ms != 0;
     name->acquire.never_rests = true;
+    name->acquire.known = name->known;
     note(several, name, dibs__acquire_start(&name->acquire, &name->waiter));
 }
 
@@ -447,16 +455,13 @@ void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *
                            struct dibs__error *error)
 {
     const struct dibs__several_name *name = &several->names[several->missing];
-    struct dibs__wish wish = several->wish;
 
     DIBS__REQUIRE(several->state == DIBS__SEVERAL_WAITS);
-    if (wish.wait_ms > 0) {
-        int64_t left = dibs__ms_until(several->wait_until, dibs__core_now(several->core));
-        wish.wait_ms = left > 0 ? left : 1;
-    }
-    dibs__acquire_init(acquire, several->core, name->name, name->size, &wish, outage);
+    dibs__acquire_init(acquire, several->core, name->name, name->size, &several->wish, outage);
     acquire->error = error;
     acquire->wait_until = several->wait_until;
+    acquire->for_several = true;
+    acquire->known = name->known;
 }
 
 void dibs__several_acquired(struct dibs__several *several, const struct dibs__acquire *acquire)

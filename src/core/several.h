@@ -46,6 +46,7 @@ struct dibs__several_name {
     struct dibs__lease *held;  /* the owner held the lock before: with a reference of the call; NULL: it did not */
     struct dibs__lease *lease; /* granted to the call: with one reference; NULL: it is not */
     int64_t acquired_at;       /* of the lease */
+    struct dibs__attempt_store_state known; /* what the last acquire of the name left */
     struct dibs__several *several;
     union {
         struct {
@@ -117,6 +118,9 @@ void dibs__several_finish(struct dibs__several *several);
 void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *acquire, struct dibs__outage *outage,
                            struct dibs__error *error);
 void dibs__several_acquired(struct dibs__several *several, const struct dibs__acquire *acquire);
+
+/* The first name that the call has not got yet. Lasts as long as the call. */
+const char *dibs__several_wanted(const struct dibs__several *several);
 
 /* Ended with DIBS_OK: all is given back nevertheless. dibs__several_go_on must be called again. */
 void dibs__several_undo(struct dibs__several *several);

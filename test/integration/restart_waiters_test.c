@@ -3,6 +3,7 @@
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/restart.h"
+#include "support/script_server.h"
 #include "support/test.h"
 #include "support/tracking.h"
 #include "support/wait.h"
@@ -140,6 +141,45 @@ static void a_slow_waiter_gets_a_lock_unlocked_by_a_holder_with_one_connection(v
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
+/*
+ * It was told of the owner by the try that came first. The server forgets that owner before the call, which gives back
+ * the other name first, asks again: it leaves the name to the owner, who stands still and restores its lease later.
+ */
+static void a_call_for_several_names_leaves_one_to_its_owner(void **state)
+{
+    static const char *const names[] = {"x", "y"};
+    fixture *f = *state;
+    process *holder = agent_start(f->server->url, LEASE_OF_AN_HOUR_MS);
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LEASE_OF_AN_HOUR_MS});
+    dibs_completion completion;
+    dibs_queue *queue;
+    dibs_task *task;
+
+    assert_status(DIBS_OK, dibs_queue_new(&queue));
+    assert_status(DIBS_OK, dibs_task_new(rt, &task));
+    assert_status(DIBS_OK, agent_lock(holder, "x", 0));
+    script_server_add(net, (script_rule){.match = ASK_OR_RELEASE_OF_X, .nth = 2, .action = SCRIPT_STALL_REQUEST});
+    assert_status(DIBS_OK, dibs_lock_names_begin(task, names, 2, DIBS_WAIT_FOREVER, NULL, queue, NULL));
+    script_server_await_fired(net, 0);
+    process_pause(holder);
+    server_kill(f->server);
+    server_restart(f->server);
+    server_await_ask(f->server, 0);
+    assert_int_equal(dibs_queue_take(queue, &completion, 1, SAFE_LEASE_MS), 0);
+    assert_int_equal(locks_in(f->server), 0);
+    process_resume(holder);
+    await_locks(f->server, 1);
+    assert_status(DIBS_OK, agent_unlock(holder, "x"));
+    assert_int_equal(dibs_queue_take(queue, &completion, 1, LIMIT_MS), 1);
+    assert_status(DIBS_OK, completion.status);
+    dibs_task_free(task);
+    dibs_queue_free(queue);
+    dibs_close(rt);
+    script_server_stop(net);
+    agent_stop(holder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +188,7 @@ int main(void)
         TEST(a_slow_waiter_gets_a_lock_unlocked_by_a_holder_with_one_connection),
         TEST(a_slow_waiter_gets_a_lock_unlocked_after_a_restart),
         TEST(a_slow_waiter_gets_a_lock_restored_and_unlocked),
+        TEST(a_call_for_several_names_leaves_one_to_its_owner),
     };
 
     return cmocka_run_group_tests_name("restart_waiters", tests, NULL, NULL);

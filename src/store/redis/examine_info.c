@@ -215,7 +215,8 @@ static void tell_log(struct dibs__examining *e, const struct disk *disk)
 static void tell_no_log(struct dibs__examining *e, const struct disk *disk)
 {
     bool member = e->store->config.is_member, saves = disk->save_known && disk->save[0];
-    static const char remedy[] = "Set appendonly yes, and appendfsync always or durable: 1.";
+    static const char remedy[] = "Set appendonly yes and appendfsync always; or, from Redis 7.2 on, appendonly yes and "
+                                 "durable: 1 (dibs run --durable).";
     static const char of_member[] = "Set appendonly yes and appendfsync always; or save \"\", so that the master which "
                                     "forgets knows that it did.";
 
