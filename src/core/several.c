@@ -211,6 +211,7 @@ static void note(struct dibs__several *several, struct dibs__several_name *name,
     }
     name->lease = name->acquire.lease;
     name->acquired_at = name->acquire.acquired_at;
+    name->known = (struct dibs__attempt_store_state){.words = {0}};
 }
 
 /* When a command that begins now must have its reply, which is of no use to the call once that time is over. */
