@@ -45,8 +45,8 @@ static dibs_status taken(struct dibs__acquire *acquire)
         return dibs__error_set(acquire->error, DIBS_BUSY, "somebody else holds %s%s", DIBS__QUOTED(acquire->name),
                                shares ? ", or waits for it alone" : "");
     return dibs__error_set(acquire->error, DIBS_TIMEOUT,
-                           acquire->for_several ? "somebody else held %s%s when %" PRId64 " ms had passed"
-                                                : "somebody else held %s%s for all of %" PRId64 " ms",
+                           acquire->known ? "somebody else held %s%s when %" PRId64 " ms had passed"
+                                          : "somebody else held %s%s for all of %" PRId64 " ms",
                            DIBS__QUOTED(acquire->name), shares ? ", or waited for it alone," : "",
                            acquire->wish.wait_ms);
 }
@@ -342,7 +342,8 @@ static void end_attempt(struct dibs__acquire *acquire)
         dibs__attempt_leave(acquire->core, lease);
     else
         dibs__attempt_drop(acquire->core, lease);
-    acquire->known = lease->asker->attempt.store_state;
+    if (acquire->known)
+        *acquire->known = lease->asker->attempt.store_state;
     dibs__lease_unref(lease);
 }
 
@@ -415,8 +416,8 @@ static struct dibs__lease *new_attempt(const struct dibs__acquire *acquire)
     struct dibs__lease *lease = dibs__attempt_new(acquire->core, acquire->name, acquire->name_size, acquire->group,
                                                   &acquire->wish, acquire->turn.keeps);
 
-    if (lease)
-        lease->asker->attempt.store_state = acquire->known;
+    if (lease && acquire->known)
+        lease->asker->attempt.store_state = *acquire->known;
     return lease;
 }
 

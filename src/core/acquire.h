@@ -53,17 +53,17 @@ struct dibs__acquire {
     int64_t try_until;  /* when one try ends */
     struct dibs__turn turn;
     struct dibs__outage_budget budget;
-    struct dibs__wait_event wait_event; /* with which the acquire is told that it may rest no longer */
-    uint64_t tell_epoch;                /* what tell_when_free returned last; 0: nothing */
-    int64_t acquired_at;                /* when it succeeded */
-    uint16_t group;                     /* of the name (metrics.h) */
-    bool waited;                        /* it is counted as contended, and among those that wait now */
-    bool cancelled;                     /* the call ends with DIBS_CANCELLED, unless the lock was granted */
-    bool recalled;                      /* the last answer was DIBS__WHY_KEPT */
-    bool never_rests;                   /* one try that must not rest (several.h) */
-    bool probes;      /* one try of a call that goes on to wait: not counted as one that found the lock taken */
-    bool for_several; /* wish.wait_ms is that of a call for several names, which wanted others before */
-    struct dibs__attempt_store_state known; /* what the store knows of the lock; ENDED, not held: for another acquire */
+    struct dibs__wait_event wait_event;      /* with which the acquire is told that it may rest no longer */
+    struct dibs__attempt_store_state *known; /* of one of several names: what the store knows of it from one acquire to
+                                                the next; NULL: it is the only name */
+    uint64_t tell_epoch;                     /* what tell_when_free returned last; 0: nothing */
+    int64_t acquired_at;                     /* when it succeeded */
+    uint16_t group;                          /* of the name (metrics.h) */
+    bool waited;                             /* it is counted as contended, and among those that wait now */
+    bool cancelled;                          /* the call ends with DIBS_CANCELLED, unless the lock was granted */
+    bool recalled;                           /* the last answer was DIBS__WHY_KEPT */
+    bool never_rests;                        /* one try that must not rest (several.h) */
+    bool probes; /* one try of a call that goes on to wait: not counted as one that found the lock taken */
     struct dibs__backoff recall; /* of one try, from one ask to the next while it waits for the answer to a recall */
     enum dibs__learned learned;  /* why the acquire fails */
     dibs_status status;          /* ENDED */

@@ -32,7 +32,6 @@ struct dibs__wanting {
     bool waits;                     /* the running thread's; of several names, `acquire` is for one of them */
     bool has_waited;                /* the running thread's; of several names, `acquire` was for one of them */
     atomic_bool cancelled;          /* atomic */
-    _Atomic(const char *) wanted;   /* atomic; the name, or the first that is not had yet; stays as long as this */
     unsigned generation;            /* read-only; of the process that made it */
     struct dibs__several *several;  /* the running thread's, then of whoever ends the call; NULL: `acquire` is for the
                                        only name */
@@ -245,7 +244,7 @@ static void cancel(dibs_task *task)
 
     if (!wanting || wanting->generation != dibs__fork_generation()) /* that of a parent is none of its child's */
         return;
-    dibs__task_was_cancelled(&error, atomic_load(&wanting->wanted));
+    dibs__task_was_cancelled(&error, wanting->several ? atomic_load(&wanting->several->wanted) : wanting->name);
     atomic_store(&wanting->cancelled, true);
     fail_call(wanting, &error);
     dibs__workers_post(wanting->core->workers, &wanting->job);
@@ -330,7 +329,6 @@ static enum dibs__job_next go_on_with_several(struct dibs__wanting *wanting, str
     while (next == DIBS__SEVERAL_ENDS && !conclude_several(wanting));
     if (next == DIBS__SEVERAL_ENDS)
         return DIBS__JOB_ENDS;
-    atomic_store(&wanting->wanted, dibs__several_wanted(several));
     if (next == DIBS__SEVERAL_RESTS)
         return DIBS__JOB_RESTS;
     wanting->asked = next == DIBS__SEVERAL_FINISHES;
@@ -463,7 +461,6 @@ static struct dibs__wanting *new_wanting(dibs_task *task, struct dibs__visit *vi
     if (!wanting)
         return NULL;
     memcpy(wanting->name, name, name_size);
-    atomic_init(&wanting->wanted, wanting->name);
     wanting->job.ops = &wanting_ops;
     wanting->job.due = DIBS__NEVER;
     wanting->waiter.tell = tell_waiter;

@@ -73,6 +73,8 @@ struct dibs__several *dibs__several_new(struct dibs__core *core, const char *con
                               : wish->wait_ms == 0 ? 0
                                                    : dibs__after_ms(now, wish->wait_ms);
         copy_names(several, sorted);
+        if (count > 0)
+            atomic_init(&several->wanted, several->names[0].name);
     }
     free(sorted);
     return several;
@@ -126,14 +128,9 @@ static void fail_lost(struct dibs__several *several, const struct dibs__several_
     fail(several);
 }
 
-const char *dibs__several_wanted(const struct dibs__several *several)
-{
-    return several->names[several->got < several->count ? several->got : 0].name;
-}
-
 static void fail_cancelled(struct dibs__several *several)
 {
-    dibs__task_was_cancelled(&several->error, dibs__several_wanted(several));
+    dibs__task_was_cancelled(&several->error, several->names[several->got].name);
     fail(several);
 }
 
@@ -205,7 +202,6 @@ static void note(struct dibs__several *several, struct dibs__several_name *name,
     if (state != DIBS__ACQUIRE_ENDED)
         return;
     if (name->acquire.status != DIBS_OK) {
-        name->known = name->acquire.known;
         miss(several, name);
         return;
     }
@@ -238,7 +234,7 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
     name->acquire.try_until = several->deadline;
     name->acquire.probes = several->wish.wait_ms != 0;
     name->acquire.never_rests = true;
-    name->acquire.known = name->known;
+    name->acquire.known = &name->known;
     note(several, name, dibs__acquire_start(&name->acquire, &name->waiter));
 }
 
@@ -393,7 +389,7 @@ static void begin_back(struct dibs__several *several)
 
 /* ------------------------------------------------------------------------ steps */
 
-enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64_t *until)
+static enum dibs__several_next step(struct dibs__several *several, int64_t *until)
 {
     for (;;) {
         *until = DIBS__NEVER;
@@ -422,6 +418,15 @@ enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64
             return DIBS__SEVERAL_ENDS;
         }
     }
+}
+
+enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64_t *until)
+{
+    enum dibs__several_next next = step(several, until);
+
+    if (several->got < several->count)
+        atomic_store(&several->wanted, several->names[several->got].name);
+    return next;
 }
 
 bool dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting)
@@ -455,14 +460,13 @@ void dibs__several_finish(struct dibs__several *several)
 void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *acquire, struct dibs__outage *outage,
                            struct dibs__error *error)
 {
-    const struct dibs__several_name *name = &several->names[several->missing];
+    struct dibs__several_name *name = &several->names[several->missing];
 
     DIBS__REQUIRE(several->state == DIBS__SEVERAL_WAITS);
     dibs__acquire_init(acquire, several->core, name->name, name->size, &several->wish, outage);
     acquire->error = error;
     acquire->wait_until = several->wait_until;
-    acquire->for_several = true;
-    acquire->known = name->known;
+    acquire->known = &name->known;
 }
 
 void dibs__several_acquired(struct dibs__several *several, const struct dibs__acquire *acquire)

@@ -85,18 +85,19 @@ struct dibs__several {
     void *context;                               /* read-only; the caller's */
     bool cancelled;                              /* the call must end with DIBS_CANCELLED */
     enum dibs__several_state state;
-    bool is_back;               /* BACK: the releases were begun */
-    bool has_failed;            /* the call ends without the locks, once all are given back; `error` says why */
-    bool is_final;              /* `error` is that of a name for which waiting is no use */
-    int64_t deadline;           /* of what is under way */
-    size_t got;                 /* all names before that one are held */
-    size_t end;                 /* of the round: behind the last name */
-    size_t missing;             /* of the round: the first name that was not granted; `end`: all were */
-    size_t window;              /* so many names a round asks for at most */
-    unsigned misses;            /* rounds that met a taken name */
-    struct dibs__error error;   /* of the name `missing`, or why the call fails */
-    struct dibs__error scratch; /* of the step that is under way */
-    size_t count;               /* read-only; of the names, in the order of their bytes, each once */
+    bool is_back;                 /* BACK: the releases were begun */
+    bool has_failed;              /* the call ends without the locks, once all are given back; `error` says why */
+    bool is_final;                /* `error` is that of a name for which waiting is no use */
+    int64_t deadline;             /* of what is under way */
+    _Atomic(const char *) wanted; /* atomic; the first name that the call has not got */
+    size_t got;                   /* all names before that one are held */
+    size_t end;                   /* of the round: behind the last name */
+    size_t missing;               /* of the round: the first name that was not granted; `end`: all were */
+    size_t window;                /* so many names a round asks for at most */
+    unsigned misses;              /* rounds that met a taken name */
+    struct dibs__error error;     /* of the name `missing`, or why the call fails */
+    struct dibs__error scratch;   /* of the step that is under way */
+    size_t count;                 /* read-only; of the names, in the order of their bytes, each once */
     struct dibs__several_name names[];
 };
 
@@ -118,9 +119,6 @@ void dibs__several_finish(struct dibs__several *several);
 void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *acquire, struct dibs__outage *outage,
                            struct dibs__error *error);
 void dibs__several_acquired(struct dibs__several *several, const struct dibs__acquire *acquire);
-
-/* The first name that the call has not got yet. Lasts as long as the call. */
-const char *dibs__several_wanted(const struct dibs__several *several);
 
 /* Ended with DIBS_OK: all is given back nevertheless. dibs__several_go_on must be called again. */
 void dibs__several_undo(struct dibs__several *several);
