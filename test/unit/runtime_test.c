@@ -264,8 +264,12 @@ static void closing_waits_for_retractions_for_a_limited_time(void **state)
         stage_await_waiting(s, 1);
         assert_true(actor_busy(closer));
         if (confirms[i]) {
+            /* The scheduler's thread may see by itself what is confirmed; were the closer let go then, it would free
+             * the scheduler that is about to be woken here. */
+            moved_clock_stop_the_woken(&s->clock);
             faults_confirm(&s->faults);
             dibs__scheduler_wake(s->rt->core->scheduler);
+            moved_clock_let_the_woken_go(&s->clock);
         } else {
             moved_clock_advance(&s->clock, MS(1));
         }
