@@ -628,7 +628,8 @@ class Report:
             if overlaps_in_time(hold.returned, claim_end(hold), burst.begin, burst.end):
                 self.count("leases kept beside a burst")
             if hold.told_lost:
-                begin = hold.told_lost - longest_lease(hold) * MS
+                ended = min(hold.told_lost, hold.sure_until or hold.told_lost)  # who is not let run is told late
+                begin = ended - longest_lease(hold) * MS
                 waited = self.waited(burst, begin, hold.told_lost)
                 if waited > hold.lease_ms * MS / 2:
                     self.count("losses beside a burst while the machine was slow")

@@ -701,6 +701,12 @@ def a_lease_is_lost_since_nobody_was_let_run(h):
 
 
 @case(7)
+def a_lease_that_ended_since_nobody_was_let_run_is_told_late(h):
+    lost_beside_a_burst(h, waits=[(-100, 0, 90), (0, 100, 90), (100, 200, 90), (200, 300, 40)], sure_until=h.ns(300))
+    h.expected = {"losses beside a burst while the machine was slow": 1}
+
+
+@case(7)
 def a_lease_is_lost_while_the_machine_was_slow(h):
     lost_beside_a_burst(h)
     h.stalls.append((h.ns(300), h.ns(610)))
