@@ -300,8 +300,8 @@ static void opening_and_closing_a_thousand_times_leaves_nothing(void **state)
         open_and_close(f, holder, waiter, i);
     self_assert_as(before);
     print_message("# %ld allocations more, %ld kB more\n", atomic_load(&living) - allocations, resident_kb() - kb);
-    if (CAN_FAIL) { /* each leaves its handle */
-        long most = allocations + TIMES + 2;
+    if (CAN_FAIL) { /* each leaves its handle, and the holder may have grown once; a leak would leave as many again */
+        long most = allocations + TIMES + TIMES / 10;
         assert_true(wait_until(has_at_most, &most, LIMIT_MS));
         assert_true(resident_kb() - kb < 2048);
     }
