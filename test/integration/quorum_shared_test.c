@@ -138,6 +138,7 @@ static void readers_share_and_a_writer_has_it_when_all_have_left(void **state)
     uint64_t fence = fence_of(m->rt, "a"), most = 0;
     assert_status(DIBS_BUSY, actor_lock_with(writer, other, "a", 0, &shared));
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    masters_await_keys(m, "a", 0);
     struct crowd crowd = crowd_share(m, other);
     for (int i = 0; i < READERS; i++) {
         uint64_t its = actor_fence(crowd.readers[i], crowd.rts[i]);
