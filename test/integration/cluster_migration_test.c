@@ -245,6 +245,7 @@ static void an_acquire_waits_for_a_slot_without_a_node(void **state)
     struct scene *s = *state;
     actor *a = actor_start();
 
+    s->config.command_timeout_ms = LIMIT_MS; /* the node may take long until it serves again */
     open_on_cluster(s, LONG_LEASE_MS);
     struct moving m = name_at(s, 2);
     use_once(s, m.name);

@@ -527,18 +527,25 @@ static process *start_agent(const masters *m)
     return agent_start(urls, LEASE_MS);
 }
 
-/* Starts a process that stands still. It knows the masters by a number that none of them has any more. */
-static process *start_with_old_number(masters *m)
+/*
+ * Opens m->rt, and starts a process that stands still. It knows the masters by a number that none of them has any more.
+ * Who is there while masters come back one after the other may still give them that number.
+ */
+static process *start_with_old_number(masters *m, uint32_t lease_ms)
 {
     struct noted before, after;
 
+    masters_open_connected(m, lease_ms);
     await_ready(m);
     assert_true(read_noted(m->servers[0], &before));
     process *other = start_agent(m);
     assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
     assert_status(DIBS_OK, agent_unlock(other, "a"));
     process_pause(other);
+    dibs_close(m->rt);
+    m->rt = NULL;
     restart_all(m);
+    masters_open_connected(m, lease_ms);
     await_ready(m);
     assert_true(read_noted(m->servers[0], &after));
     assert_string_not_equal(before.quorum, after.quorum);
@@ -549,8 +556,7 @@ static void a_process_goes_on_with_masters_that_were_begun_anew_while_it_stood_s
 {
     masters *m = *state;
 
-    masters_open_connected(m, LEASE_MS);
-    process *other = start_with_old_number(m);
+    process *other = start_with_old_number(m, LEASE_MS);
     process_resume(other);
     assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
     assert_status(DIBS_OK, agent_unlock(other, "a"));
@@ -562,8 +568,7 @@ static void masters_beside_those_with_another_number_are_no_new_quorum(void **st
 {
     masters *m = *state;
 
-    masters_open_connected(m, 2 * LEASE_MS);
-    process *other = start_with_old_number(m);
+    process *other = start_with_old_number(m, 2 * LEASE_MS);
     int64_t granted = now_ms();
     assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
     for (size_t i = 0; i < m->majority; i++)
