@@ -255,10 +255,11 @@ typedef struct dibs_config {
  * that no lease of the name is kept for 5 x keep_ms.
  *
  * Never kept: a lease taken with DIBS_FAIR, DIBS_SHARED or DIBS_FIXED_LEASE, or extended; one for which
- * others are known to wait; any lease with min_replicas, durable or DIBS_NO_HANDOFF, on a quorum, on a
- * cluster, or in memory. An acquire that wants another kind of lease has the kept one given back first.
- * Leases are kept only while the server tells at once of locks that change (dibs_stats.tracking); when
- * that ends, all are given back. So keep_ms has no effect where the server can't do that.
+ * others are known to wait; any lease with min_replicas, durable or DIBS_NO_HANDOFF, on a quorum, or in
+ * memory. An acquire that wants another kind of lease has the kept one given back first. Leases are
+ * kept only while the server tells at once of locks that change (dibs_stats.tracking), on a cluster the
+ * node that has the lock's slot; when that ends, all are given back, and so they are when slots move. So
+ * keep_ms has no effect where the server can't do that.
  *
  * What a kept lease was lost by concerns nobody: no event, and it is not counted as lost. A lease that
  * was just taken again may be short for a moment: remaining_ms says what is sure.

@@ -97,7 +97,8 @@ struct dibs__cells {
     const atomic_bool *closing;      /* read-only; what it points to is atomic */
     int64_t handoff;                 /* read-only; ns */
     int64_t keep;                    /* read-only once threads come; ns; 0: no lease is kept */
-    atomic_bool recallable;          /* atomic; leases may be kept now: the store tells of recalls and of changes */
+    atomic_uint recallable; /* atomic; odd: leases may be kept now, for the store tells of recalls and of changes;
+                               another number whenever all that were kept are given back */
     struct dibs__shard shards[DIBS__SHARDS];
 };
 

@@ -32,8 +32,8 @@ static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs_
     }
 }
 
-enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, int64_t now,
-                                       struct dibs__wanted *next)
+enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, unsigned recallable,
+                                       int64_t now, struct dibs__wanted *next)
 {
     enum dibs__parting parting = DIBS__PART_RELEASE;
     struct dibs__shard *shard;
@@ -49,7 +49,7 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
             parting = DIBS__PART_HANDED;
         }
     } else if (cells->keep > 0 && cell && cell->state == DIBS__CELL_HELD && cell->lease == lease &&
-               dibs__kept_keep(cells, cell, now, &next->tells)) {
+               dibs__kept_keep(cells, cell, recallable, now, &next->tells)) {
         parting = DIBS__PART_KEPT;
     }
     dibs__waiters_unlock(shard);

@@ -22,8 +22,9 @@ struct dibs__wanted {
     bool tells; /* filled for DIBS__PART_KEPT */
 };
 
-enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, int64_t now,
-                                       struct dibs__wanted *next);
+/* recallable: as in dibs__kept_keep. */
+enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, unsigned recallable,
+                                       int64_t now, struct dibs__wanted *next);
 
 /*
  * The lease was released or lost: the next waiter gets the turn. Only the first

@@ -13,6 +13,13 @@ bool dibs__keeper_begin(struct dibs__core *core)
     return !keeps || dibs__kept_begin(core->cells, settings->keep_ms);
 }
 
+unsigned dibs__keeper_may_keep(struct dibs__core *core, const struct dibs__lease *lease)
+{
+    unsigned recallable = atomic_load(&core->cells->recallable);
+
+    return lease->token.keeps && core->store->ops->recalls(core->store, lease->name) ? recallable : 0;
+}
+
 void dibs__keeper_give_back(struct dibs__core *core, struct dibs__lease *lease)
 {
     dibs__renewals_remove(core->renewals, lease);
@@ -28,11 +35,13 @@ void dibs__keeper_give_back_name(struct dibs__core *core, const char *name, size
     dibs__lease_unref(lease);
 }
 
+/* What is given up now is not kept either, though the store said before that it tells of that lock. */
 void dibs__keeper_give_back_all(struct dibs__core *core)
 {
     struct dibs__lease *leases[DIBS__KEPT_MANY];
     size_t count;
 
+    atomic_fetch_add(&core->cells->recallable, 2);
     for (size_t i = 0; core->cells->keep > 0 && i < DIBS__SHARDS; i++)
         while ((count = dibs__kept_drop_some(&core->cells->shards[i], leases)) > 0)
             while (count-- > 0) {
@@ -43,8 +52,11 @@ void dibs__keeper_give_back_all(struct dibs__core *core)
 
 void dibs__keeper_allow(struct dibs__core *core, bool on)
 {
-    atomic_store(&core->cells->recallable, on && core->cells->keep > 0);
-    if (!on)
+    bool allows = on && core->cells->keep > 0;
+
+    if (dibs__kept_allows(atomic_load(&core->cells->recallable)) != allows)
+        atomic_fetch_add(&core->cells->recallable, 1);
+    if (!allows)
         dibs__keeper_give_back_all(core);
 }
 

@@ -108,8 +108,8 @@ static bool is_good(const struct dibs__cells *cells, const struct dibs__lease *l
     uint32_t kept_ms = dibs__kept_ms((uint32_t)(cells->keep / DIBS__NS_PER_MS));
     int64_t length = kept_ms < lease->asked_ms ? kept_ms : lease->asked_ms;
 
-    return atomic_load_explicit(&cells->recallable, memory_order_acquire) && dibs__lease_has_step(lease) &&
-           !is_stretched(cells, lease, now) &&
+    return dibs__kept_allows(atomic_load_explicit(&cells->recallable, memory_order_acquire)) &&
+           dibs__lease_has_step(lease) && !is_stretched(cells, lease, now) &&
            atomic_load_explicit(&lease->deadline, memory_order_relaxed) - now >= length * DIBS__NS_PER_MS / 2;
 }
 
@@ -165,13 +165,14 @@ static void note_stretch(const struct dibs__cells *cells, const struct dibs__cel
         habit->not_before = now + STRETCH_REST * cells->keep;
 }
 
-bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, int64_t now, bool *tells)
+bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigned recallable, int64_t now, bool *tells)
 {
     struct dibs__lease *lease = cell->lease;
 
     dibs__shard_mutex_held(&cell->shard->mutex);
     DIBS__REQUIRE(cell->state == DIBS__CELL_HELD && !cell->waiters.first);
-    if (!may_be_kept(cells, cell, lease, now)) {
+    if (recallable != atomic_load_explicit(&cells->recallable, memory_order_acquire) ||
+        !may_be_kept(cells, cell, lease, now)) {
         note_lock(cell, lease, now);
         note_stretch(cells, cell, lease, now);
         return false;

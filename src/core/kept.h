@@ -34,16 +34,25 @@ static inline uint32_t dibs__kept_ms(uint32_t keep_ms)
     return keep_ms > 50 ? 4 * keep_ms : 200;
 }
 
-/* From now on leases are kept, once `recallable`. To be called before a thread comes. False: no memory. */
+/* Of cells->recallable. */
+static inline bool dibs__kept_allows(unsigned recallable)
+{
+    return recallable % 2 == 1;
+}
+
+/* From now on leases are kept, once `recallable` allows it. To be called before a thread comes. False: no memory. */
 bool dibs__kept_begin(struct dibs__cells *cells, uint32_t keep_ms);
 
 /* Whether the lease that is about to be asked for may be kept: the process has locked the name in a row, unasked. */
 bool dibs__kept_is_habit(const struct dibs__cells *cells, const struct dibs__cell *cell)
     DIBS__REQUIRES(dibs__shard_mutex);
 
-/* The lease that the cell holds is given up by its last user now. True: it is kept. *tells: the caller must call
- * dibs__renewals_kept. */
-bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, int64_t now, bool *tells)
+/*
+ * The lease that the cell holds is given up by its last user now. recallable: that of the cells before the store said
+ * that it tells of this lock; even: it does not. True: the lease is kept. *tells: the caller must call
+ * dibs__renewals_kept.
+ */
+bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigned recallable, int64_t now, bool *tells)
     DIBS__REQUIRES(dibs__shard_mutex);
 
 /* An acquire of a name whose cell is KEPT. True: it has the lease. False: the cell is FREE, and turn->unfit set. */

@@ -4,6 +4,7 @@
 #include "base/probe.h"
 #include "core/done.h"
 #include "core/attempt.h"
+#include "core/keeper.h"
 
 static dibs_status was_lost(const struct dibs__lease *lease, struct dibs__error *error)
 {
@@ -72,15 +73,14 @@ static bool part_with(struct dibs__unlocking *unlocking, int64_t now)
 {
     struct dibs__core *core = unlocking->core;
     struct dibs__lease *lease = unlocking->lease;
-    enum dibs__parting parting = dibs__handover_part(core->cells, lease, now, &unlocking->wanted);
+    enum dibs__parting parting =
+        dibs__handover_part(core->cells, lease, dibs__keeper_may_keep(core, lease), now, &unlocking->wanted);
     int64_t timeout_ms = core->config.settings->command_timeout_ms;
 
     if (parting == DIBS__PART_KEPT && unlocking->wanted.tells)
         dibs__renewals_kept(core->renewals, lease);
     if (parting == DIBS__PART_HANDED || parting == DIBS__PART_KEPT)
         return false;
-    if (lease->token.keeps) /* so that the next may be kept */
-        core->store->ops->recalls(core->store, lease->name);
     unlocking->requeues = parting == DIBS__PART_REQUEUE;
     unlocking->prepared = false;
     unlocking->settle_until = dibs__after_ms(now, timeout_ms / 2);

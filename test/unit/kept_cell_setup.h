@@ -38,7 +38,7 @@ static inline int setup(void **state)
     k->cells = dibs__cells_new(&k->clock.clock, &k->closing, 1000);
     if (!k->cells || !dibs__kept_begin(k->cells, KEEP_MS))
         return -1;
-    atomic_store(&k->cells->recallable, true);
+    atomic_store(&k->cells->recallable, 1);
     *state = k;
     return 0;
 }
@@ -85,7 +85,8 @@ static inline struct dibs__lease *grant(struct keeping *k, bool contended)
 static inline bool unlock(struct keeping *k, struct dibs__lease *lease)
 {
     k->after = (struct dibs__wanted){0};
-    enum dibs__parting parting = dibs__handover_part(k->cells, lease, moved_clock_now(&k->clock), &k->after);
+    enum dibs__parting parting =
+        dibs__handover_part(k->cells, lease, atomic_load(&k->cells->recallable), moved_clock_now(&k->clock), &k->after);
 
     assert_true(parting == DIBS__PART_KEPT || parting == DIBS__PART_RELEASE);
     if (parting == DIBS__PART_RELEASE)

@@ -42,12 +42,12 @@ static void no_lease_is_kept_while_the_store_recalls_none(void **state)
     struct keeping *k = *state;
     struct dibs__lease *lease = hold(k, "a");
 
-    atomic_store(&k->cells->recallable, false);
+    atomic_store(&k->cells->recallable, 0);
     assert_false(unlock(k, lease));
-    atomic_store(&k->cells->recallable, true);
+    atomic_store(&k->cells->recallable, 1);
     lease = hold_again(k, "a");
     assert_true(unlock(k, lease));
-    atomic_store(&k->cells->recallable, false);
+    atomic_store(&k->cells->recallable, 0);
     find_unfit(k, lease, LEASE_MS);
 }
 

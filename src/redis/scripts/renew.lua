@@ -111,7 +111,8 @@ local function tell(F, token, lease, fence, mark)
   end
   if mark == '+' then
     redis.pcall('DEL', 'dibs:kept' .. side)
-  else
+  elseif not redis.single_key then
+    -- Else what was known before stands where the slot comes from, and could not move if it stood here, too.
     redis.pcall('SET', 'dibs:kept' .. side, (mark == '-' and mark or '') .. token, 'PX', lease)
   end
   return not raised and 7 or redis.pcall('EXISTS', 'dibs:queue' .. side) == 1 and 6 or 1

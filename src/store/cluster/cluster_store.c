@@ -148,6 +148,7 @@ static const struct dibs__store_ops cluster_ops = {
     .retract = dibs__cluster_retract,
     .renew = dibs__cluster_renew,
     .tell_when_free = dibs__cluster_tell_when_free,
+    .recalls = dibs__cluster_recalls,
     .is_unconfirmed = dibs__cluster_is_unconfirmed,
     .gather = dibs__redis_gather,
     .interest = interest,

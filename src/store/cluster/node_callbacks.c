@@ -37,8 +37,9 @@ static void on_server_changed(void *source)
 
 /*
  * A node that begins to tell of changes: all leases are looked at again, also
- * those of others. One that ceases to is not missed as long as another goes on:
- * what it does not watch is tried again from time to time.
+ * those of others. One that ceases to while another goes on: so they are, and no
+ * lease stays kept that it had. What it does not watch is tried again from time
+ * to time.
  */
 static void on_watching(void *source, bool on)
 {
@@ -52,8 +53,10 @@ static void on_watching(void *source, bool on)
     for (unsigned i = 0; i < count; i++)
         any = any || cluster->nodes[i].watching;
     atomic_store_explicit(&cluster->config.counters->tracking, any, memory_order_relaxed);
-    if (on || !any)
-        listener->watching(listener->source, on);
+    if (!on)
+        listener->watching(listener->source, false);
+    if (any)
+        listener->watching(listener->source, true);
 }
 
 /* ---------------------------------------------------------------------- reachability */

@@ -252,3 +252,16 @@ uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name
     dibs__node_unuse(node);
     return on > 0 ? on * DIBS__NODES_MAX + place : 0;
 }
+
+/* Recalls come on the channel of the runtime, which all nodes pass on; of changes tells the node that has the slot. */
+bool dibs__cluster_recalls(struct dibs__store *base, const char *name)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name), NULL);
+
+    if (!node)
+        return false;
+    bool recalls = node->member->ops->recalls(node->member, name);
+    dibs__node_unuse(node);
+    return recalls;
+}

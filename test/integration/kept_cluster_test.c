@@ -1,0 +1,247 @@
+/*
+ * Kept leases on a cluster: each node tells of the changes of its own slots, and a lease is kept only while the node
+ * does that has its slot.
+ */
+#include "integration/cluster_setup.h"
+#include "integration/kept_setup.h"
+
+#define NODES 3
+#define SOME_PAIRS (3 * IN_A_ROW)
+#define HELD_MS 200 /* by then it was told whether a lease is used */
+
+static int setup(void **state)
+{
+    return setup_with(state, &(cluster_options){.with_replicas = true, .node_timeout_ms = 1000});
+}
+
+static void open_keeping_on_cluster(struct scene *s)
+{
+    s->config.keep_ms = KEEP_LONG_MS;
+    open_on_cluster(s, 0);
+}
+
+static dibs_runtime *open_other(const struct scene *s)
+{
+    dibs_config config = {.urls = s->urls, .url_count = 1};
+    dibs_runtime *other;
+
+    assert_status(DIBS_OK, open_in_time(&other, &config));
+    return other;
+}
+
+/* A name at that node; until it is asked for again with that place. */
+static const char *name_of_node(struct scene *s, size_t node)
+{
+    static char names[NODES][32];
+
+    snprintf(names[node], sizeof names[node], "%s", new_name(s, s->c->nodes[node]));
+    return names[node];
+}
+
+/* Of a static buffer. */
+static const char *key_of(const char *format, const char *name)
+{
+    static char key[64];
+
+    snprintf(key, sizeof key, format, name);
+    return key;
+}
+
+/* Whether the node has the key, wherever its slot belongs. */
+static bool has_key(server *node, const char *key)
+{
+    redisReply *reply = server_command(node, "KEYS %s", key);
+    bool has = reply->elements == 1;
+
+    freeReplyObject(reply);
+    return has;
+}
+
+struct place {
+    server *node;
+    const char *name;
+};
+
+static bool is_gone(void *arg)
+{
+    const struct place *place = arg;
+
+    return !has_lock(place->node, place->name);
+}
+
+/* Before a lease that nobody uses would be given back in any case. */
+static void await_gone(server *node, const char *name)
+{
+    assert_true(wait_until(is_gone, &(struct place){node, name}, KEEP_LONG_MS / 2));
+}
+
+/* The fence of the last hold on a name that is kept. */
+static uint64_t keep_with_fence(dibs_runtime *rt, const char *name)
+{
+    keep(rt, name);
+    assert_status(DIBS_OK, dibs_lock(rt, name));
+    uint64_t fence = fence_of(rt, name);
+    assert_status(DIBS_OK, dibs_unlock(rt, name));
+    return fence;
+}
+
+/* One try, and the lock has a larger fence. */
+static void expect_had(dibs_runtime *rt, const char *name, uint64_t fence)
+{
+    assert_status(DIBS_OK, dibs_trylock(rt, name));
+    assert_true(fence_of(rt, name) > fence);
+    assert_status(DIBS_OK, dibs_unlock(rt, name));
+}
+
+/* -------------------------------------------------------------------- in quiet */
+
+static void names_of_all_nodes_are_kept_and_recalled(void **state)
+{
+    struct scene *s = *state;
+    const char *names[NODES];
+    uint64_t fences[NODES];
+
+    open_keeping_on_cluster(s);
+    dibs_runtime *other = open_other(s);
+    for (size_t i = 0; i < NODES; i++)
+        keep(s->rt, names[i] = name_of_node(s, i)); /* the node begins to tell, and what is kept is given back */
+    for (size_t i = 0; i < NODES; i++)
+        fences[i] = keep_with_fence(s->rt, names[i]);
+    assert_int_equal(stats_of(s->rt).kept, NODES);
+    uint64_t retaken = stats_of(s->rt).retaken;
+    for (size_t i = 0; i < NODES; i++)
+        fences[i] = keep_with_fence(s->rt, names[i]);
+    assert_int_equal(stats_of(s->rt).retaken, retaken + 2 * NODES);
+    for (size_t i = 0; i < NODES; i++) {
+        await_shown_kept(other, names[i]);
+        expect_had(other, names[i], fences[i]);
+    }
+    assert_int_equal(stats_of(s->rt).kept, 0);
+    assert_int_equal(stats_of(s->rt).lost, 0);
+    dibs_close(other);
+}
+
+/* ------------------------------------------------------------- a node that does not tell */
+
+static void what_a_node_kept_is_given_back_when_it_ceases_to_tell(void **state)
+{
+    struct scene *s = *state;
+
+    open_keeping_on_cluster(s);
+    const char *here = name_of_node(s, 0), *there = name_of_node(s, 1);
+    keep(s->rt, there);
+    keep(s->rt, here);
+    await_shown_kept(s->rt, here);
+    server_do(s->c->nodes[0], "CLIENT KILL TYPE pubsub");
+    await_gone(s->c->nodes[0], here);
+    assert_int_equal(stats_of(s->rt).lost, 0);
+    keep(s->rt, here);
+    keep(s->rt, there);
+}
+
+/* The others do, so leases are kept; not those of its slots. */
+static void nothing_is_kept_of_a_node_that_may_not_tell(void **state)
+{
+    struct scene *s = *state;
+    server *mute = s->c->nodes[0];
+
+    server_do(mute, "ACL SETUSER default -client|tracking");
+    open_keeping_on_cluster(s);
+    const char *here = name_of_node(s, 0), *there = name_of_node(s, 1);
+    keep(s->rt, there);
+    for (int i = 0; i < SOME_PAIRS; i++) {
+        lock_and_unlock(s->rt, here);
+        lock_and_unlock(s->rt, there);
+        assert_false(has_lock(mute, here));
+    }
+    keep(s->rt, there);
+    server_do(mute, "ACL SETUSER default +client|tracking");
+}
+
+/* ------------------------------------------------------------------- slots that move */
+
+static void a_kept_lease_is_given_back_when_its_slot_moves(void **state)
+{
+    struct scene *s = *state;
+
+    open_keeping_on_cluster(s);
+    dibs_runtime *other = open_other(s);
+    const char *name = name_of_node(s, 0);
+    uint64_t fence = keep_with_fence(s->rt, name);
+    await_shown_kept(other, name);
+    cluster_move_slot(s->c, slot_of(s, name), s->c->nodes[1]);
+    await_gone(s->c->nodes[1], name);
+    expect_had(other, name, fence);
+    fence = keep_with_fence(s->rt, name);
+    await_shown_kept(other, name);
+    expect_had(other, name, fence);
+    dibs_close(other);
+}
+
+/* What is known of the use of a lease stands at the old node when the lock has moved, and must still follow it. */
+static void a_lease_is_kept_while_its_slot_moves(void **state)
+{
+    struct scene *s = *state;
+    server *from = s->c->nodes[1], *to = s->c->nodes[2];
+
+    open_keeping_on_cluster(s);
+    const char *name = name_of_node(s, 1);
+    unsigned slot = slot_of(s, name);
+    uint64_t fence = keep_with_fence(s->rt, name);
+    await_shown_kept(s->rt, name);
+    cluster_open_slot(s->c, slot, to);
+    cluster_move_key(s->c, key_of("dibs:fence:{lock:%s}", name), to);
+    cluster_move_key(s->c, key_of("lock:%s", name), to);
+    await_gone(to, name);
+    assert_true(has_key(from, key_of("dibs:kept:{lock:%s}", name)));
+    keep(s->rt, name);
+    pause_ms(HELD_MS);
+    assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    assert_true(fence_of(s->rt, name) > fence);
+    fence = fence_of(s->rt, name);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    pause_ms(HELD_MS);
+    cluster_move_keys(s->c, slot, to);
+    cluster_close_slot(s->c, slot, to);
+    assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    assert_true(fence_of(s->rt, name) > fence);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    assert_int_equal(stats_of(s->rt).lost, 0);
+}
+
+/* ---------------------------------------------------------------------------- failover */
+
+static void after_a_failover_no_kept_lease_is_taken(void **state)
+{
+    struct scene *s = *state;
+
+    open_keeping_on_cluster(s);
+    const char *here = name_of_node(s, 0), *there = name_of_node(s, 1);
+    unsigned slot = slot_of(s, here);
+    keep(s->rt, there);
+    uint64_t fence = keep_with_fence(s->rt, here);
+    await_shown_kept(s->rt, here);
+    server_integer(s->c->nodes[0], "WAIT 1 1000");
+    server_kill(s->c->nodes[0]);
+    await_none_kept(s->rt);
+    uint64_t retaken = stats_of(s->rt).retaken;
+    cluster_await_failover(s->c, slot, s->c->nodes[0]);
+    assert_status(DIBS_OK, dibs_timedlock(s->rt, here, LIMIT_MS));
+    assert_true(fence_of(s->rt, here) > fence);
+    assert_int_equal(stats_of(s->rt).retaken, retaken);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, here));
+    keep(s->rt, here);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(names_of_all_nodes_are_kept_and_recalled),    TEST(what_a_node_kept_is_given_back_when_it_ceases_to_tell),
+        TEST(nothing_is_kept_of_a_node_that_may_not_tell), TEST(a_kept_lease_is_given_back_when_its_slot_moves),
+        TEST(a_lease_is_kept_while_its_slot_moves),        TEST(after_a_failover_no_kept_lease_is_taken),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, stop_cluster);
+}
