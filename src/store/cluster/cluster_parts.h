@@ -67,6 +67,7 @@ struct dibs__cluster {
     unsigned seeds;                   /* read-only after open; the first nodes, which the URL names */
     struct dibs__mutex mutex;
     struct dibs__error open_error DIBS__GUARDED_BY(dibs__cluster_mutex); /* why a node could not be opened */
+    bool is_closing DIBS__GUARDED_BY(dibs__cluster_mutex);               /* no node is opened any more */
     struct dibs__node nodes[DIBS__NODES_MAX];                            /* each has its own guards */
     atomic_uint node_count; /* atomic; changed under mutex; places that were ever taken */
 

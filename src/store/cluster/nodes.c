@@ -71,7 +71,8 @@ static bool open_member(struct dibs__node *node) DIBS__REQUIRES(dibs__cluster_mu
     struct dibs__error *error = &cluster->open_error;
     struct dibs__url url;
 
-    if (!node->host || dibs__url_at(&url, &cluster->url, node->host, node->port, error) != DIBS_OK)
+    if (cluster->is_closing || !node->host ||
+        dibs__url_at(&url, &cluster->url, node->host, node->port, error) != DIBS_OK)
         return false;
     return dibs__redis_open_at(&node->member, &url, &config, error) == DIBS_OK;
 }
@@ -124,8 +125,12 @@ bool dibs__node_close(struct dibs__node *node)
     return true;
 }
 
+/* What a node was asked ends with its connection: whoever asked for the map would then connect to others. */
 void dibs__nodes_free(struct dibs__cluster *cluster)
 {
+    dibs__cluster_mutex_lock(&cluster->mutex);
+    cluster->is_closing = true;
+    dibs__cluster_mutex_unlock(&cluster->mutex);
     for (unsigned i = 0; i < DIBS__NODES_MAX; i++) {
         struct dibs__node *node = &cluster->nodes[i];
         if (dibs__node_is_open(node))
