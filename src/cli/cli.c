@@ -307,12 +307,45 @@ int cli_exit_of(dibs_status status)
     }
 }
 
+/* The word of that many bytes as the user knows it: the option that sets that field of dibs_config. */
+static const char *known_as(const char *word, size_t size)
+{
+    static const char *const names[][2] = {
+        {"key_prefix", "--prefix"},
+        {"tls_ca_file", "--tls-ca"},
+        {"tls_cert_file", "--tls-cert"},
+        {"tls_key_file", "--tls-key"},
+        {"tls_server_name", "--tls-name"},
+        {"sentinel_user", "$DIBS_SENTINEL_USER"},
+        {"sentinel_password", "$DIBS_SENTINEL_PASSWORD"},
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i][0]) == size && memcmp(word, names[i][0], size) == 0)
+            return names[i][1];
+    return NULL;
+}
+
+static void say_invalid(const char *text)
+{
+    char line[1024] = "";
+
+    for (size_t used = 0; *text && used < sizeof line - 1; used = strlen(line)) {
+        size_t size = strcspn(text, " :,"), whole = size + strspn(text + size, " :,");
+        const char *known = known_as(text, size);
+        snprintf(line + used, sizeof line - used, "%s%.*s", known ? known : "", (int)(known ? whole - size : whole),
+                 known ? text + size : text);
+        text += whole;
+    }
+    cli_error("%s", line);
+}
+
 static dibs_status open_urls(dibs_runtime **out, const dibs_config *config)
 {
     dibs_status status = dibs_open(out, config);
 
     if (status == DIBS_INVALID)
-        cli_error("%s", dibs_last_error());
+        say_invalid(dibs_last_error());
     return status;
 }
 

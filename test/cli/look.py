@@ -427,7 +427,9 @@ def other_prefixes_are_other_locks():
 def options_that_tell_how_to_reach_the_store():
     for option in ("--tls-ca", "--tls-cert", "--tls-key", "--tls-name"):
         result = expect_status(dibs(URL, "list", option, "x"), USAGE)
-        expect(b"no URL with TLS" in result.err, result)
+        expect(result.err == f"dibs: {option} is set, but there is no URL with TLS\n".encode(), result)
+    result = expect_status(dibs(URL, "list", "--prefix", "dibs:"), USAGE)
+    expect(result.err.startswith(b'dibs: --prefix begins with "dibs:", '), result)
     sentinel = looking.topology.Sentinel()
     sentinel.call("ACL", "SETUSER", "default", "resetpass", ">secret")
     expect_status(dibs(sentinel.url, "list"), UNAVAILABLE)
