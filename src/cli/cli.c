@@ -307,7 +307,7 @@ int cli_exit_of(dibs_status status)
     }
 }
 
-/* The word of that many bytes as the user knows it: the option that sets that field of dibs_config. */
+/* The word of that many bytes as the user knows it: what sets that field of dibs_config. NULL: it is no such field. */
 static const char *known_as(const char *word, size_t size)
 {
     static const char *const names[][2] = {

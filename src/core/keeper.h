@@ -11,8 +11,8 @@
 /* The store is open: leases will be kept, if the settings say so and the store can. False: no memory. */
 bool dibs__keeper_begin(struct dibs__core *core);
 
-/* cells->recallable, if the lease may be kept as far as the store is asked: it tells of that lock. Else 0; where only
- * that was missing, the store begins to tell. */
+/* cells->recallable, if the lease may be kept and the store tells of its lock. Else 0; if the store does not tell yet,
+ * it begins to. */
 unsigned dibs__keeper_may_keep(struct dibs__core *core, const struct dibs__lease *lease);
 
 /* The store tells of changes and of recalls from now on, or no longer: then all that are kept are given back. */

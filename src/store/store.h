@@ -405,7 +405,8 @@ struct dibs__listener {
                                              asked again of every lease */
     void (*reachable)(void *source, bool up, const char *detail); /* only when it changes */
     void (*watching)(void *source, bool on); /* only of a store that watches; the scheduler's: true: what is watched is
-                                                told from now on; false: nothing is watched any more */
+                                                told from now on; false: something that was watched is not any more,
+                                                and true may follow at once */
 };
 
 struct dibs__counters {
@@ -525,8 +526,8 @@ struct dibs__store_ops {
     uint64_t (*tell_when_free)(struct dibs__store *store, const char *name, uint64_t since);
 
     /*
-     * Any thread. Whether leases may be kept now: asks for the lock recall them, and changes are reported. Where not,
-     * the store begins to watch, with that name as its probe. Never blocks. NULL: they never may.
+     * Any thread. Whether a lease of that name may be kept now: asks for the lock recall it, and changes are reported.
+     * Where not, the store begins to watch, with that name as its probe. Never blocks. NULL: no lease ever may.
      */
     bool (*recalls)(struct dibs__store *store, const char *name);
 

@@ -81,18 +81,26 @@ static inline struct dibs__lease *grant(struct keeping *k, bool contended)
     return lease;
 }
 
-/* Gives the lease up, with the caller's reference. True: it is kept. */
-static inline bool unlock(struct keeping *k, struct dibs__lease *lease)
+/*
+ * Gives the lease up, with the caller's reference; with that number of the cells the store said that it tells of the
+ * lock. True: the lease is kept.
+ */
+static inline bool unlock_told(struct keeping *k, struct dibs__lease *lease, unsigned recallable)
 {
     k->after = (struct dibs__wanted){0};
     enum dibs__parting parting =
-        dibs__handover_part(k->cells, lease, atomic_load(&k->cells->recallable), moved_clock_now(&k->clock), &k->after);
+        dibs__handover_part(k->cells, lease, recallable, moved_clock_now(&k->clock), &k->after);
 
     assert_true(parting == DIBS__PART_KEPT || parting == DIBS__PART_RELEASE);
     if (parting == DIBS__PART_RELEASE)
         dibs__handover_end(k->cells, lease, NULL);
     dibs__lease_unref(lease);
     return parting == DIBS__PART_KEPT;
+}
+
+static inline bool unlock(struct keeping *k, struct dibs__lease *lease)
+{
+    return unlock_told(k, lease, atomic_load(&k->cells->recallable));
 }
 
 /* A lock and an unlock. True: its lease is kept. */

@@ -32,6 +32,20 @@ static void a_kept_lease_that_does_not_fit_is_given_back(void **state)
     find_unfit(k, lease, LEASE_MS + 1);
 }
 
+/* The store told of the lock before all that were kept were given back: it may not tell any more. */
+static void what_was_given_back_meanwhile_is_not_kept(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *lease = keep(k, "a");
+
+    take(k, "a", LEASE_MS);
+    assert_ptr_equal(k->turn.lease, lease);
+    unsigned told = atomic_fetch_add(&k->cells->recallable, 2);
+    assert_false(unlock_told(k, lease, told));
+    assert_true(use(k, "a"));
+    drop(k, "a");
+}
+
 static void a_kept_lease_of_which_less_than_half_is_left_is_given_back(void **state)
 {
     struct keeping *k = *state;
@@ -188,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_kept_lease_is_taken_again_with_the_next_fence),
         TEST(a_kept_lease_that_does_not_fit_is_given_back),
+        TEST(what_was_given_back_meanwhile_is_not_kept),
         TEST(a_kept_lease_of_which_less_than_half_is_left_is_given_back),
         TEST(a_lease_is_not_kept_beyond_twenty_times_keep),
         TEST(the_next_user_says_so_where_the_store_was_told_that_nobody_uses_the_lease),

@@ -17,7 +17,7 @@
 -- (rule 33).
 -- F lives on with its lock, and is put back where it is gone (rule 28).
 -- Before the fence there may be a mark: the process may keep the lease. F is raised to the fence then, and what the mark says is
--- noted: `*` nobody uses the lease, `-` it is in use and will be released, `+` it is in use. A result of 6 stands for a 1, 2 or 4
+-- noted, but while the slot moves here: `*` nobody uses the lease, `-` it is in use and will be released, `+` it is in use. A result of 6 stands for a 1, 2 or 4
 -- where others wait for the lock; 7 where F could not be raised.
 
 -- @insert lease
@@ -112,7 +112,8 @@ local function tell(F, token, lease, fence, mark)
   if mark == '+' then
     redis.pcall('DEL', 'dibs:kept' .. side)
   elseif not redis.single_key then
-    -- Else what was known before stands where the slot comes from, and could not move if it stood here, too.
+    -- At a node that was named by ASK nothing is noted: what was noted may still stand where the slot comes from, and could
+    -- not move here then.
     redis.pcall('SET', 'dibs:kept' .. side, (mark == '-' and mark or '') .. token, 'PX', lease)
   end
   return not raised and 7 or redis.pcall('EXISTS', 'dibs:queue' .. side) == 1 and 6 or 1

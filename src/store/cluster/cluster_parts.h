@@ -72,15 +72,17 @@ struct dibs__cluster {
     atomic_uint node_count; /* atomic; changed under mutex; places that were ever taken */
 
     _Atomic unsigned char owners[DIBS__SLOTS]; /* atomic; the places of the nodes that have the slots */
-    atomic_bool mapped;                        /* atomic; some node has told who has the slots */
-    atomic_bool map_wanted;                    /* atomic; the map may be wrong: a node must be asked for it soon */
-    atomic_bool map_changed;                   /* atomic; slots have other owners, which must be told */
-    bool map_asked;                            /* the scheduler thread's; a node is being asked */
-    int64_t map_at;                            /* the scheduler thread's; not to be asked for before */
-    int64_t map_due;                           /* the scheduler thread's; to be asked for then in any case */
-    struct dibs__backoff map_backoff;          /* the scheduler thread's */
-    unsigned map_turn;                         /* the scheduler thread's; the place of the node to be asked next */
-    int64_t tidy_at;                           /* the scheduler thread's; when to look for nodes to be closed */
+    atomic_uint asked[DIBS__SLOTS / 32]; /* atomic; a bit of each slot for which a node answered ASK since the map was
+                                            told: locks of it may be at another node */
+    atomic_bool mapped;                  /* atomic; some node has told who has the slots */
+    atomic_bool map_wanted;              /* atomic; the map may be wrong: a node must be asked for it soon */
+    atomic_bool map_changed;             /* atomic; slots have other owners, which must be told */
+    bool map_asked;                      /* the scheduler thread's; a node is being asked */
+    int64_t map_at;                      /* the scheduler thread's; not to be asked for before */
+    int64_t map_due;                     /* the scheduler thread's; to be asked for then in any case */
+    struct dibs__backoff map_backoff;    /* the scheduler thread's */
+    unsigned map_turn;                   /* the scheduler thread's; the place of the node to be asked next */
+    int64_t tidy_at;                     /* the scheduler thread's; when to look for nodes to be closed */
 
     atomic_bool down;    /* written under mutex; the listener was told so */
     atomic_int unserved; /* atomic; a slot that was asked for, and that nobody has; -1: none */
@@ -122,6 +124,17 @@ unsigned dibs__cluster_slot(const struct dibs__cluster *cluster, const char *nam
 /* The node that has the slot, in use. NULL: none is known, or it can't be opened, as the error says, which may be NULL.
  * Never blocks. */
 struct dibs__node *dibs__map_use_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error);
+
+/* A node answered ASK for the slot. */
+static inline void dibs__map_note_asked(struct dibs__cluster *cluster, unsigned slot)
+{
+    atomic_fetch_or(&cluster->asked[slot / 32], 1u << slot % 32);
+}
+
+static inline bool dibs__map_is_asked(const struct dibs__cluster *cluster, unsigned slot)
+{
+    return atomic_load_explicit(&cluster->asked[slot / 32], memory_order_relaxed) >> slot % 32 & 1;
+}
 
 /* A node said that the slot is at that other one. */
 void dibs__map_correct(struct dibs__cluster *cluster, unsigned slot, const struct dibs__node *node);

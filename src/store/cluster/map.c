@@ -76,6 +76,8 @@ static void set_owners(struct dibs__cluster *cluster, const unsigned char *owner
 {
     bool named[DIBS__NO_NODE + 1] = {false};
 
+    for (unsigned i = 0; i < DIBS__SLOTS / 32; i++)
+        atomic_store_explicit(&cluster->asked[i], 0, memory_order_relaxed);
     for (unsigned slot = 0; slot < DIBS__SLOTS; slot++) {
         named[owners[slot]] = true;
         if (atomic_exchange_explicit(&cluster->owners[slot], owners[slot], memory_order_relaxed) != owners[slot])

@@ -37,9 +37,9 @@ static void on_server_changed(void *source)
 
 /*
  * A node that begins to tell of changes: all leases are looked at again, also
- * those of others. One that ceases to while another goes on: so they are, and no
- * lease stays kept that it had. What it does not watch is tried again from time
- * to time.
+ * those of others. Where one ceases to while another goes on, all are looked at
+ * again as well, and all that are kept are given back. What it does not watch is
+ * tried again from time to time.
  */
 static void on_watching(void *source, bool on)
 {
@@ -109,7 +109,9 @@ static void *on_redirected(void *context, bool ask, unsigned slot, const char *h
     const struct dibs__node *from = context;
     struct dibs__node *node = dibs__node_named_by(from, host, port);
 
-    if (node && !ask)
+    if (ask)
+        dibs__map_note_asked(from->cluster, slot);
+    else if (node)
         dibs__map_correct(from->cluster, slot, node);
     return node;
 }

@@ -125,7 +125,8 @@ bool dibs__node_close(struct dibs__node *node)
     return true;
 }
 
-/* What a node was asked ends with its connection: whoever asked for the map would then connect to others. */
+/* What a node was asked ends with its connection: whoever asked would then go on at other nodes, of which some are
+ * closed. */
 void dibs__nodes_free(struct dibs__cluster *cluster)
 {
     dibs__cluster_mutex_lock(&cluster->mutex);
@@ -133,8 +134,10 @@ void dibs__nodes_free(struct dibs__cluster *cluster)
     dibs__cluster_mutex_unlock(&cluster->mutex);
     for (unsigned i = 0; i < DIBS__NODES_MAX; i++) {
         struct dibs__node *node = &cluster->nodes[i];
-        if (dibs__node_is_open(node))
+        if (dibs__node_is_open(node)) {
             node->member->ops->close(node->member);
+            atomic_store(&node->users, DIBS__NODE_CLOSED);
+        }
         dibs__cluster_mutex_lock(&cluster->mutex);
         free(node->host);
         dibs__cluster_mutex_unlock(&cluster->mutex);

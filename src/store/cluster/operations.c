@@ -253,11 +253,15 @@ uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name
     return on > 0 ? on * DIBS__NODES_MAX + place : 0;
 }
 
-/* Recalls come on the channel of the runtime, which all nodes pass on; of changes tells the node that has the slot. */
+/*
+ * Recalls come on the channel of the runtime, which all nodes pass on. The node that has the slot tells of changes;
+ * while the slot moves, it does not tell of those at the other node.
+ */
 bool dibs__cluster_recalls(struct dibs__store *base, const char *name)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name), NULL);
+    unsigned slot = dibs__cluster_slot(cluster, name);
+    struct dibs__node *node = dibs__map_is_asked(cluster, slot) ? NULL : dibs__map_use_owner(cluster, slot, NULL);
 
     if (!node)
         return false;

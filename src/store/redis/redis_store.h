@@ -401,7 +401,8 @@ void dibs__tracking_offer(struct dibs__redis_store *store, const char *name);
 /* Any thread: the server told that the key was changed; NULL: that all may have been. context: the store. */
 void dibs__tracking_changed(void *context, const char *key, size_t size);
 
-/* As recalls of store.h: while the server tells of changes, the subscription stands, on which recalls come. */
+/* As recalls of store.h: while the server tells of changes, of whatever name, the subscription stands on which recalls
+ * come. */
 bool dibs__redis_recalls(struct dibs__store *base, const char *name);
 void dibs__redis_watch(struct dibs__store *base, struct dibs__batch *batch);
 uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, uint64_t since);

@@ -293,8 +293,11 @@ bool dibs__redis_recalls(struct dibs__store *base, const char *name)
 
     if (atomic_load(&store->tracking.on) > 0)
         return true;
-    if (atomic_load(&store->tracking.wanted))
+    if (atomic_load(&store->tracking.wanted)) {
+        dibs__tracking_offer(store, name);
         return false;
+    }
+    dibs__subscriber_unheard(store->subscriber); /* recalls come at any time: whether a thread listens then or not */
     choose_probe(store, name);
     atomic_store(&store->tracking.wanted, true);
     store->config.listener.wake(store->config.listener.context);
