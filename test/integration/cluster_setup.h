@@ -87,13 +87,22 @@ static inline unsigned slot_of(struct scene *s, const char *name)
     return cluster_slot(s->c, key);
 }
 
-static inline bool has_lock(server *node, const char *name)
+/* Whether the node has the key, wherever its slot belongs. */
+static inline bool has_key(server *node, const char *key)
 {
-    redisReply *reply = server_command(node, "KEYS lock:%s", name);
+    redisReply *reply = server_command(node, "KEYS %s", key);
     bool has = reply->elements == 1;
 
     freeReplyObject(reply);
     return has;
+}
+
+static inline bool has_lock(server *node, const char *name)
+{
+    char key[600];
+
+    snprintf(key, sizeof key, "lock:%s", name);
+    return has_key(node, key);
 }
 
 #endif

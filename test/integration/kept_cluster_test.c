@@ -47,16 +47,6 @@ static const char *key_of(const char *format, const char *name)
     return key;
 }
 
-/* Whether the node has the key, wherever its slot belongs. */
-static bool has_key(server *node, const char *key)
-{
-    redisReply *reply = server_command(node, "KEYS %s", key);
-    bool has = reply->elements == 1;
-
-    freeReplyObject(reply);
-    return has;
-}
-
 struct place {
     server *node;
     const char *name;

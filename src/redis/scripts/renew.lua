@@ -17,8 +17,8 @@
 -- (rule 33).
 -- F lives on with its lock, and is put back where it is gone (rule 28).
 -- Before the fence there may be a mark: the process may keep the lease. F is raised to the fence then, and what the mark says is
--- noted, but while the slot moves here: `*` nobody uses the lease, `-` it is in use and will be released, `+` it is in use. A result of 6 stands for a 1, 2 or 4
--- where others wait for the lock; 7 where F could not be raised.
+-- noted, but while the slot moves here: `*` nobody uses the lease, `-` it is in use and will be released, `+` it is in use. A
+-- result of 6 stands for a 1, 2 or 4 where others wait for the lock; 7 where F could not be raised.
 
 -- @insert lease
 
