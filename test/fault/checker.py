@@ -6,7 +6,7 @@ its acquire to the *begin* of its last check that said DIBS_OK, or of its last u
 bounds on time have slack, because a machine may be slow; where the rig saw that it was, they have more.
 
 A pair of holds is excused (class 2) if the server lost locks between the grant of the first and that of the second.
-The first is the one that was seen to hold first; its fence is the smaller one, but where came_late() says otherwise.
+The first is the one that was seen to hold first, but where may_be_older() says otherwise.
 """
 
 from __future__ import annotations
@@ -201,16 +201,23 @@ class NameCheck:
         losses = [loss for loss in self.losses if loss.end >= since and loss.begin <= until]
         return max(losses, key=lambda loss: loss.end, default=None)
 
+    def may_be_older(self, later, earlier):
+        """
+        Whether the hold that began later, with a smaller fence, may have the older lease of the two, granted before the
+        other's: its process may have been stopped before it read the grant.
+        """
+        lease = lease_of(later)
+        if lease == lease_of(earlier) or (self.about.wall_ns is not None and self.dated[lease] is None):
+            return False
+        return self.grant_time(later)[0] <= self.grant_time(earlier)[1]
+
     def came_late(self, later, earlier):
         """
-        Whether the hold that began later, with a smaller fence, may have the older lease of the two: one that was
-        granted before the other's, and then lost by the server. Its process may still hand that lease over, or read the
-        grant only now (doc/GUARANTEES.md, data lost, 4). The other exception there, fences that were lost while the
-        clock was set back, is never planned and not excused.
+        Whether may_be_older(), and the server lost that lease before it granted the other. The process may still hand
+        it over, or read the grant only now (doc/GUARANTEES.md, data lost, 4). The other exception there, fences that
+        were lost while the clock was set back, is never planned and not excused.
         """
-        if self.about.wall_ns is not None and self.dated[lease_of(later)] is None:
-            return False
-        return self.grant_time(later)[0] <= self.grant_time(earlier)[1] and self.excuse(later, earlier) is not None
+        return self.may_be_older(later, earlier) and self.excuse(later, earlier) is not None
 
     def fail(self, check, why, *holds):
         lines = [f"phase {self.phase} name {self.name}: {why}"] + ["    " + text_of(hold) for hold in holds]
@@ -255,7 +262,7 @@ class NameCheck:
 
     def check_pairs(self):
         for older, newer in self.suspects():
-            if newer.fence < older.fence and self.came_late(newer, older):
+            if newer.fence < older.fence and self.may_be_older(newer, older):
                 older, newer = newer, older
             overlap = min(claim_end(older), claim_end(newer)) - max(older.returned, newer.returned)
             late = self.claims(older) - self.granted_by(newer)

@@ -412,6 +412,31 @@ def told_after_the_next_grant_though_before_its_news(h):
     h.hold(2, 10, 90, 120, granted=60)
 
 
+def stopped_before_it_read_its_grant(h, **more):
+    """Its lease was granted at 3 and had ended before the other's was granted at 480."""
+    h.hold(0, 400, 482, 520, granted=480)
+    h.hold(2, 0, 500, 510, granted=3, **more)
+
+
+NEVER_VALID = {"writes": False, "first_ok_end": 0, "last_ok": 0, "unlock_status": judges.LOST}
+
+
+@case(4)
+def stopped_before_it_read_its_grant_and_lost_it_meanwhile(h):
+    stopped_before_it_read_its_grant(h, told_lost=h.ns(500.1), **NEVER_VALID)
+
+
+@case(4, 1, 4)
+def stopped_before_it_read_its_grant_and_believes_it(h):
+    stopped_before_it_read_its_grant(h)
+
+
+@case(4, 1, 3, 4)
+def stopped_before_it_read_its_grant_but_had_not_asked_then(h):
+    h.hold(0, 400, 482, 520, granted=480)
+    h.hold(2, 490, 500, 510, granted=3)
+
+
 @case(4)
 def its_key_is_there(h):
     h.sample(0, 60, False)
