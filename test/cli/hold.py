@@ -186,6 +186,16 @@ def closed_output():
     equal(Done(process).status, 0)
 
 
+@test("dibs hold goes on where its line can't be written, and says so")
+def full_output():
+    with open("/dev/full", "w") as full:
+        process = start("hold", "n", stdout=full)
+    equal(process.stderr.readline(), "dibs: standard output: No space left on device\n")
+    assert server().owner("n")
+    process.terminate()
+    equal(Done(process).status, 0)
+
+
 if __name__ == "__main__":
     try:
         run_tests()
