@@ -17,7 +17,7 @@ search() {
 
 # sound FOLDER SWITCHES
 sound() {
-    search "$1" "$2" -O2
+    search "$1" "$2" -O1
     grep -q ', errors: 0$' "$tmp/$1/log"
     grep -Eq '^[[:space:]]*assertion violations[[:space:]]*\+' "$tmp/$1/log"
     incomplete='not completed|too small|out of memory|memory limit|truncated|bit statespace|hash.compact'

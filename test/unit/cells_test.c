@@ -65,7 +65,7 @@ static void a_lease_lost_before_its_cell_knows_keeps_nobody_waiting(void **state
     atomic_store(&lease->loss_told, true);
     dibs__handover_end(alone.cells, lease, NULL);
     dibs__turn_granted(turn.cell, lease);
-    bool woken = wait_until(waiter_is_back, &alone, 5000);
+    bool woken = wait_until(waiter_is_back, &alone, LIMIT_MS);
     atomic_store(&alone.closing, true); /* so that the waiter ends in any case */
     dibs__cells_wake_all(alone.cells);
     actor_finish(waiter);

@@ -318,6 +318,22 @@ static bool is_alone_inside(dibs_runtime *rt)
     return good;
 }
 
+static bool had_all_kinds(dibs_runtime *rt)
+{
+    dibs_stats stats = stats_of(rt);
+
+    return stats.handed_off > 0 && stats.granted > 0 && stats.timed_out > 0 && stats.busy > 0;
+}
+
+/* Where the threads were hardly let run, they go on until each kind of outcome has been seen. */
+static bool goes_on(void)
+{
+    int64_t now = now_ms();
+
+    return now < contest.end ||
+           (now < contest.end + LIMIT_MS && !(had_all_kinds(contest.rts[0]) && had_all_kinds(contest.rts[1])));
+}
+
 /* Waits of 0 to 3 ms, and some without end: these would show a lost wake-up. */
 static void contend(void *arg)
 {
@@ -327,7 +343,7 @@ static void contend(void *arg)
     dibs_runtime *rt = contest.rts[random % 2];
 
     (void)arg;
-    while (now_ms() < contest.end) {
+    while (goes_on()) {
         random = random * 1103515245 + 12345;
         int64_t wait_ms = (random >> 16) % 8 == 0 ? LIMIT_MS : (random >> 20) % 4;
         dibs_status status = dibs_lock_with(rt, "a", wait_ms, &kinds[(random >> 8) % (sizeof kinds / sizeof kinds[0])]);

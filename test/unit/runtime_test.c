@@ -266,6 +266,7 @@ static void closing_waits_for_retractions_for_a_limited_time(void **state)
         if (confirms[i]) {
             /* The scheduler's thread may see by itself what is confirmed; were the closer let go then, it would free
              * the scheduler that is about to be woken here. */
+            stage_settle(s);
             moved_clock_stop_the_woken(&s->clock);
             faults_confirm(&s->faults);
             dibs__scheduler_wake(s->rt->core->scheduler);

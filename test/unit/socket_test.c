@@ -90,7 +90,7 @@ static bool connects(const struct dibs__address *address, int fd)
     return poll(&wait, 1, 200) == 1;
 }
 
-/* Fills the backlog with connections, until two in a row are not accepted. */
+/* Fills the backlog with connections, until three in a row are not accepted. */
 static void make_silent(struct silent *silent)
 {
     struct sockaddr_in name;
@@ -103,7 +103,7 @@ static void make_silent(struct silent *silent)
     assert_int_equal(listen(silent->listener, 0), 0);
     assert_int_equal(getsockname(silent->listener, (struct sockaddr *)&name, &length), 0);
     silent->address = loopback(ntohs(name.sin_port));
-    while (unanswered < 2) {
+    while (unanswered < 3) {
         assert_true(silent->count < sizeof silent->fillers / sizeof silent->fillers[0]);
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         silent->fillers[silent->count++] = fd;

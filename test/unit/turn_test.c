@@ -206,7 +206,7 @@ static void contend(void *arg)
 static void threads_taking_turns_exclude_each_other(void **state)
 {
     const char *url = "mem:contest";
-    const dibs_config config = {.urls = &url, .url_count = 1};
+    const dibs_config config = {.urls = &url, .url_count = 1, .command_timeout_ms = LIMIT_MS};
     struct contest one = {.name = "a"};
     actor *actors[THREADS];
 
