@@ -68,7 +68,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "no lock: %s\n", dibs_last_error());
         return 1;
     }
-    sleep(1); /* work; a process that is stopped here for longer than its lease has lost the lock */
+    sleep(3); /* work; a process that is stopped here for longer than its lease has lost the lock */
     snprintf(name, sizeof name, "%0*" PRIu64, DIGITS, hold.fence); /* below 2^63: 19 digits at the most */
     int newest = write_state(name, argv[2]) == 0 ? is_newest(name) : -1;
     puts(newest < 0 ? "not written" : newest ? "written" : "refused: a later holder of the lock was here");

@@ -41,7 +41,7 @@ static int set_alone(dibs_runtime *rt, redisContext *redis, const char *key, con
         fprintf(stderr, "no lock: %s\n", dibs_last_error());
         return 1;
     }
-    sleep(1); /* work; a process that is stopped here for longer than its lease has lost the lock */
+    sleep(3); /* work; a process that is stopped here for longer than its lease has lost the lock */
     int result = set_with_fence(redis, key, hold.fence, value);
     puts(result < 0 ? "not set" : result ? "set" : "refused: a later holder of the lock was here");
     dibs_unlock(rt, key);

@@ -45,7 +45,7 @@ static int deposit_alone(dibs_runtime *rt, sqlite3 *db, const char *id, long amo
         fprintf(stderr, "no lock: %s\n", dibs_last_error());
         return 1;
     }
-    sleep(1); /* work; a process that is stopped here for longer than its lease has lost the lock */
+    sleep(3); /* work; a process that is stopped here for longer than its lease has lost the lock */
     int changes = deposit(db, id, amount, hold.fence);
     if (changes < 0)
         fprintf(stderr, "the database: %s\n", sqlite3_errmsg(db));

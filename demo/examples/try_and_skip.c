@@ -12,7 +12,7 @@ static void clean_up(void)
 {
     puts("cleaning up");
     fflush(stdout);
-    sleep(1);
+    sleep(3);
 }
 
 int main(void)

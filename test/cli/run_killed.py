@@ -133,13 +133,18 @@ def killed_at_once():
         assert "that has the lock was killed" in done.err, done.err
 
 
+def kill(pid):
+    with contextlib.suppress(ProcessLookupError):  # it ended because the one before did
+        os.kill(pid, signal.SIGKILL)
+
+
 @test("any two of the three processes of dibs are killed: no descendant of COMMAND lives on")
 def two_are_killed():
     for pair in (("process", "guard"), ("process", "holder"), ("guard", "holder")):
         job = Job()
         pids = {"process": job.process.pid, "guard": job.guard, "holder": job.holder}
         for each in pair:
-            os.kill(pids[each], signal.SIGKILL)
+            kill(pids[each])
         wait_for(job.is_over, f"the end of COMMAND without {pair}")
         job.end()
 
@@ -152,8 +157,7 @@ def all_that_are_called_dibs():
     assert "dibs" not in read(f"/proc/{job.guard}/cmdline")  # nor for pkill -f
     token = server().owner("n")
     for pid in named:
-        with contextlib.suppress(ProcessLookupError):  # it ended because the one before did
-            os.kill(pid, signal.SIGKILL)
+        kill(pid)
     wait_for(job.is_over, "the end of COMMAND")
     assert server().owner("n") in (token, None)
     job.end()
@@ -169,7 +173,7 @@ def all_are_killed():
         return  # this system allows no such namespace
     job = Job(inner=NAMESPACE)
     for pid in (job.process.pid, job.guard, job.holder):
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
     wait_for(job.is_over, "the end of COMMAND")
     job.end()
 

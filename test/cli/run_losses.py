@@ -35,7 +35,7 @@ while True:
 class Pair:
     """Two dibs that want the same name: one has it, the other waits, and writes only a few lines."""
 
-    def __init__(self, own, files, *options, stubborn="yes", lease="1.5"):
+    def __init__(self, own, files, *options, stubborn="yes", lease):
         self.own, self.log, self.lost = own, files.file("log"), files.file("lost")
         self.mark = f"DIBS_TEST_MARK=loss-{os.getpid()}-{time.monotonic_ns()}"
         env = {"DIBS_URL": own.url, **dict([self.mark.split("=")])}
@@ -44,7 +44,7 @@ class Pair:
         wait_for(lambda: read(self.log).count("old") > 10)
         self.first = self.lines()
         script = f"echo new $(date +%s) >>{self.log}; sleep 0.3; echo new >>{self.log}"
-        self.new = start("run", "-t", lease, "n", "sh", "-c", script, env={"DIBS_URL": own.url})
+        self.new = start("run", "-t", lease, "--outage", "60", "n", "sh", "-c", script, env={"DIBS_URL": own.url})
         if own.process and state_of(own.process.pid) != "T":
             wait_for(lambda: own.queued("n"))
 
@@ -77,7 +77,7 @@ class Pair:
 @test("a lock that was deleted: COMMAND is ended at once, and uses its grace time while nobody has the lock")
 def deleted():
     with folder() as files:
-        pair = Pair(server(), files, "--grace", "0.2", stubborn="no", lease="90")
+        pair = Pair(server(), files, "--grace", "20", stubborn="no", lease="90")
         began = time.monotonic()
         server().ask("DEL", "lock:n")
         done = pair.check_old()
@@ -129,7 +129,7 @@ def given_away():
 @test("dibs stopped by SIGSTOP for longer than its lease")
 def front_stopped():
     with folder() as files:
-        pair = Pair(server(), files, lease="6")  # the margin, for a busy machine as well, is 300 ms
+        pair = Pair(server(), files, lease="10")  # the margin, for a busy machine as well, is 500 ms
         pair.old.send_signal(signal.SIGSTOP)
         pair.check_order()
         pair.old.send_signal(signal.SIGCONT)
@@ -139,7 +139,7 @@ def front_stopped():
 @test("the process with the lock stopped by SIGSTOP")
 def holder_stopped():
     with folder() as files:
-        pair = Pair(server(), files, lease="6")  # as above: the front takes over when half of the margin is left
+        pair = Pair(server(), files, lease="10")  # as above: the front takes over when half of the margin is left
         os.kill(holder_of(pair.old), signal.SIGSTOP)
         pair.check_old()
         pair.check_order()
@@ -148,7 +148,7 @@ def holder_stopped():
 @test("the process with the lock stopped, and COMMAND as well: COMMAND goes on, and has its grace time")
 def holder_and_command_stopped():
     with folder() as files:
-        pair = Pair(server(), files, "--grace", "2", stubborn="no", lease="8")
+        pair = Pair(server(), files, "--grace", "2", stubborn="no", lease="10")
         own = (pair.old.pid, *children(pair.old.pid), holder_of(pair.old))
         command = [pid for pid in processes_with(pair.mark) if pid not in own and os.getpgid(pid) == pid]
         equal(len(command), 1)
@@ -178,11 +178,11 @@ def stopped_briefly():
 def server_stopped():
     own = Server()
     with folder() as files:
-        pair = Pair(own, files, "--grace", "0.3", lease="6")  # the margin, for a busy machine as well, is 300 ms
+        pair = Pair(own, files, "--grace", "0.3", lease="10")  # the margin, for a busy machine as well, is 500 ms
         own.process.send_signal(signal.SIGSTOP)
         began = time.monotonic_ns()
         wait_for(lambda: not is_alive_beside(pair), "the end of COMMAND")
-        pair.check_ended_by(began + 6000 * MS)
+        pair.check_ended_by(began + 10000 * MS)
         own.process.send_signal(signal.SIGCONT)
         pair.check_old()
         pair.check_order()
@@ -199,11 +199,11 @@ def is_alive_beside(pair):
 def server_killed():
     own = Server()
     with folder() as files:
-        pair = Pair(own, files, "--grace", "0.3", lease="3")  # the margin is 150 ms; the other dibs waits no 5 s
+        pair = Pair(own, files, "--grace", "0.3", lease="10")  # as above
         own.kill()
         began = time.monotonic_ns()
         wait_for(lambda: not is_alive_beside(pair), "the end of COMMAND")
-        pair.check_ended_by(began + 3000 * MS)
+        pair.check_ended_by(began + 10000 * MS)
         own.start()
         pair.check_old()
         pair.check_order()

@@ -262,7 +262,7 @@ void releases(dibs::runtime &rt)
     std::optional<dibs_status> end;
     const auto ends = [&](const dibs_completion &done) { end = done.status; };
 
-    CHECK(lock_now(queue, task, "release", to, short_lease));
+    CHECK(lock_now(queue, task, "release", to));
     to.lock.begin_release(ends);
     CHECK(!to.lock && dispatches_until(queue, [&] { return end.has_value(); }) && end == DIBS_OK);
     CHECK(!taken(rt, "release"));

@@ -496,7 +496,8 @@ class NameCheck:
         self.report.count("ms of them beside a free lock", slept // MS)
         self.report.worst("a waiter slept beside a free lock for", slept, waiter, since, till)
         self.report.worst("... beyond a third of its lease", slept - usual, waiter, since, till)
-        if slept > usual + self.about.slack_ms * MS + self.report.stalled(since, till):
+        waited = max((self.report.waited(burst, since, till) for burst in self.about.bursts), default=self.report.stalled(since, till))
+        if slept > usual + self.about.slack_ms * MS + waited:
             self.fail(5, f"a waiter slept beside a free lock for {slept / MS:.0f} ms", waiter)
 
 

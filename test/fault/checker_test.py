@@ -575,6 +575,12 @@ def slept_on_a_slow_machine(h):
 
 
 @case(5)
+def slept_while_a_burst_kept_the_processors(h):
+    sleeper(h, 10 + LEASE / 3 + SLACK + 140)
+    h.bursts.append(Burst(0, h.ns(-900), h.ns(0), h.ns(300), h.ns(900), [(h.ns(50), h.ns(200), 150 * MS)]))
+
+
+@case(5)
 def slept_while_its_process_was_stopped(h):
     sleeper(h, 10 + LEASE / 3 + SLACK + 140)
     h.stops.append((1, h.ns(50), h.ns(200)))

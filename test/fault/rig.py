@@ -50,23 +50,37 @@ GONE_SECONDS = 10  # within which a burst's locks are gone from the store, once 
 ACCOUNT_OF = {1: "no-kill", 2: "no-id", 5: "no-kill", 6: "no-info"}  # by the worker's index modulo 8
 PENDING = object()  # returned by a fault that calls finish by itself
 LONG_RUN = 60  # seconds in which each rule is sure to have something to check
+LEAST_GRANTS_OF_SHORT = 5  # a second, in a shorter run
+MOST_PULSES = 8
 SIDECARS = ("fence", "queue", "waiters", "share", "kept")
 now = time.monotonic_ns
 
 
 class Pulse(threading.Thread):
-    """Notes when the machine was slow: a short sleep that took long."""
+    """Notes when a processor was slow: a short sleep that took long there."""
 
-    def __init__(self):
+    def __init__(self, processor):
         super().__init__(daemon=True)
-        self.stalls = []
+        self.processor, self.stalls = processor, []
 
     def run(self):
+        os.sched_setaffinity(0, {self.processor})  # of this thread alone
         while True:
             begin = now()
             time.sleep(0.01)
             if now() - begin > 60 * MS:
                 self.stalls.append((begin, now()))
+
+
+def united(times):
+    """What they cover together, without overlaps."""
+    found = []
+    for begin, end in sorted(times):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((begin, end))
+    return found
 
 
 class Sampler(threading.Thread):
@@ -121,7 +135,7 @@ class Sampler(threading.Thread):
 class Waits(threading.Thread):
     """
     Notes how long the scheduler of a burst's runtime, and the server, waited for a processor, as the kernel counts it.
-    Where the kernel does not count that, nothing is noted, and only the pulse tells that the machine was slow.
+    Where the kernel does not count that, nothing is noted, and only the pulses tell that the machine was slow.
     """
 
     def __init__(self, rig):
@@ -284,7 +298,9 @@ class Rig:
         self.waiting = {"network": [], "server": [], "loss": [], "clock": [], "messages": [], "burst": [],
                         "failover": [], "cluster": []}
         self.collected_at = 0
-        self.pulse, self.sampler, self.waits = Pulse(), Sampler(self), Waits(self)
+        self.pulses = [Pulse(processor) for processor in sorted(os.sched_getaffinity(0))[:MOST_PULSES]]
+        self.sampler, self.waits = Sampler(self), Waits(self)
+        self.watchers = [*self.pulses, self.sampler, self.waits]
 
     def start_servers(self):
         self.server = self.new_server()
@@ -752,7 +768,7 @@ class Rig:
         return not is_clock_stepped(phase)
 
     def take_samples(self):
-        if self.sampler.error or not self.sampler.is_alive() or not self.pulse.is_alive() or not self.waits.is_alive():
+        if self.sampler.error or not all(watcher.is_alive() for watcher in self.watchers):
             raise RuntimeError(f"a watcher has ended\n{self.sampler.error}")
         samples, self.sampler.samples = self.sampler.samples, []
         good = sum(there is not None for _, _, there in samples)
@@ -768,7 +784,7 @@ class Rig:
             losses=self.losses,
             acts=self.acts,
             stops=stops,
-            stalls=list(self.pulse.stalls),
+            stalls=united([stall for pulse in self.pulses for stall in pulse.stalls]),
             samples=samples,
             threads=self.options.threads,
             lease_ms=self.longest_lease(phase),
@@ -793,7 +809,8 @@ class Rig:
         self.report.counts["ms, its longest pause"] = max(
             [self.report.counts["ms, its longest pause"]] + [stall // MS for stall in stalls]
         )
-        self.pulse.stalls.clear()
+        for pulse in self.pulses:
+            pulse.stalls.clear()
 
     # --------------------------------------------------------------------- end
 
@@ -847,9 +864,8 @@ class Rig:
     def run(self):
         for worker in self.workers:
             worker.start()
-        self.pulse.start()
-        self.sampler.start()
-        self.waits.start()
+        for watcher in self.watchers:
+            watcher.start()
         for phase in self.phases:
             self.run_phase(phase)
         self.end_workers()
@@ -890,14 +906,14 @@ RIGS = {"one": Rig, "quorum": QuorumRig, "sentinel": SentinelRig, "cluster": Clu
 
 def check_worth(rig):
     """What was missing for the run to mean something: grants, each kind of fault, something to check for each rule."""
-    counts, least = rig.report.counts, rig.options.seconds * rig.LEAST_GRANTS
+    is_short = rig.options.seconds < LONG_RUN
+    counts, least = rig.report.counts, rig.options.seconds * (LEAST_GRANTS_OF_SHORT if is_short else rig.LEAST_GRANTS)
     lost = {kind for kind in rig.planned if plans.KINDS[kind].loses}
     forgot = sum(rig.fired.get(kind, 0) for kind in checker.FORGETTING)
     outlived = sum(counts[f"holders that outlived a {kind}"] for kind in checker.FORGETTING)
     harmed = counts["overlaps, class 2"] + counts["holders whose lock the server lost"]
     # "stuck" may find no extension: then nothing is held back. That does not happen four times. In a short run a fault may
     # wait for the end of another until there is no time left for it.
-    is_short = rig.options.seconds < LONG_RUN
     missing = [f"no {kind}" for kind, times in rig.planned.items() if not rig.fired.get(kind)
                and times >= (4 if kind == "stuck" else 1) and not (is_short and rig.skipped.get(kind))]
     missing += [f"no {role} was signalled" for role in rig.planned_roles() if not rig.signals[role]]

@@ -1,8 +1,10 @@
 """The Redis servers of the rig, and a client that speaks just enough of their protocol."""
 
+import contextlib
 import json
 import mmap
 import os
+import random
 import re
 import shutil
 import signal
@@ -102,9 +104,12 @@ def program():
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below those that the system gives to whoever asks for any: a server that was killed can come back to its port."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", random.randrange(10000, 32000)))
+            return probe.getsockname()[1]
 
 
 def await_that(condition, what, seconds=20):
