@@ -409,9 +409,9 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * notifies it. A client that locks without dibs notifies nobody: while such a client holds
  * the lock, waiters ask every 50 to 100 ms. An acquire that fails leaves nothing behind: a
  * waiter whose time is over leaves the queue before the call returns, if the server answers
- * that within 3 ms. If it does not, if the store is a quorum, or if the outcome of the
- * acquire is unknown, the runtime retracts the acquire in the background, until the store
- * confirms that, or nothing of it can be left.
+ * that within 3 ms. If it does not, if the call was begun, if the store is a quorum, or if the
+ * outcome of the acquire is unknown, the runtime retracts the acquire in the background, until
+ * the store confirms that, or nothing of it can be left.
  *
  * If threads of this process wait at a last unlock, the lease stays in the process, for up
  * to handoff_ms after it came from the store. A running thread may then take the lock

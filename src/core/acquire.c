@@ -338,7 +338,7 @@ static void end_attempt(struct dibs__acquire *acquire)
     struct dibs__lease *lease = acquire->lease;
 
     dibs__lease_ref(lease);
-    if (acquire->learned == DIBS__LEARNED_TAKEN)
+    if (acquire->learned == DIBS__LEARNED_TAKEN && !acquire->wait_event.tell) /* a job waits for no store here */
         dibs__attempt_leave(acquire->core, lease);
     else
         dibs__attempt_drop(acquire->core, lease);

@@ -74,10 +74,9 @@ static int64_t retry_at(const struct dibs__lease *lease, int64_t now) DIBS__REQU
 static void set_times(struct dibs__lease *lease, int64_t proof, uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     uint32_t sure = sure_ms(length_of(lease), pending_extension_ms_of(lease));
-    bool at_risk = !lease->fixed && use_of(lease) != DIBS__USE_KEPT;
 
     lease->renewal_state.renew_at = lease->fixed ? DIBS__NEVER : proof + period(renew_ms, sure);
-    lease->renewal_state.risk_at = at_risk ? proof + sure * DIBS__NS_PER_MS / 2 : DIBS__NEVER;
+    lease->renewal_state.risk_at = lease->fixed ? DIBS__NEVER : proof + sure * DIBS__NS_PER_MS / 2;
 }
 
 void dibs__renewal_state_begin(struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
@@ -105,8 +104,6 @@ void dibs__renewal_state_keep(struct dibs__lease *lease, uint32_t kept_ms)
 
     state->kept_at = atomic_load(&lease->keeping.look_at);
     state->kept_ms = kept && state->extending && kept_ms < state->lease_ms ? kept_ms : 0;
-    if (kept)
-        state->risk_at = DIBS__NEVER;
     if (atomic_exchange(&lease->keeping.tell, false))
         state->known_use = DIBS__USE_UNTOLD;
     if (is_to_tell(lease))
@@ -144,7 +141,7 @@ int64_t dibs__renewal_state_plan(const struct dibs__lease *lease, int64_t other)
 {
     int64_t due = atomic_load(&lease->deadline); /* LOST is 0: at once */
 
-    if (lease->renewal_state.risk_at < due)
+    if (lease->renewal_state.risk_at < due && use_of(lease) != DIBS__USE_KEPT)
         due = lease->renewal_state.risk_at;
     if (!lease->renewal_state.in_flight && lease->renewal_state.renew_at < due)
         due = lease->renewal_state.renew_at;

@@ -44,9 +44,11 @@ struct dibs__workers {
     struct dibs__heap resting DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs, until they are due */
     size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);               /* that have not ended */
     unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);
-    unsigned count DIBS__GUARDED_BY(dibs__workers_mutex); /* of the threads */
-    bool starting DIBS__GUARDED_BY(dibs__workers_mutex);  /* a thread is being started */
-    bool beginning DIBS__GUARDED_BY(dibs__workers_mutex); /* a worker begins jobs */
+    unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);     /* of the threads */
+    unsigned finishing DIBS__GUARDED_BY(dibs__workers_mutex); /* of them: those that finish a slow job */
+    bool starting DIBS__GUARDED_BY(dibs__workers_mutex);      /* a thread is being started */
+    bool wanted DIBS__GUARDED_BY(dibs__workers_mutex);        /* meanwhile another one was found to be lacking */
+    bool beginning DIBS__GUARDED_BY(dibs__workers_mutex);     /* a worker begins jobs */
     bool ending DIBS__GUARDED_BY(dibs__workers_mutex);
     pthread_t threads[DIBS__WORKERS_MAX] DIBS__GUARDED_BY(dibs__workers_mutex);
 };
@@ -134,25 +136,31 @@ static void take_due(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex
 
 static void *run(void *arg);
 
-/* False: there is no thread, and none can be had. */
+/* Unless one is idle, or another thread is starting one: that thread starts the next one, too. False: there is no
+ * thread, and none can be had. */
 static bool start_another(struct dibs__workers *w)
 {
     pthread_t thread;
+    bool any, again;
 
-    dibs__workers_mutex_lock(&w->mutex);
-    bool may = !w->starting && w->idle == 0 && w->count < DIBS__WORKERS_MAX && !w->ending;
-    w->starting = w->starting || may;
-    dibs__workers_mutex_unlock(&w->mutex);
-    bool started = may && dibs__thread_start(&thread, run, w);
-    dibs__workers_mutex_lock(&w->mutex);
-    if (started)
-        w->threads[w->count++] = thread;
-    if (may)
-        w->starting = false;
-    if (may && w->count <= 1) /* others wait for the first one */
-        pthread_cond_broadcast(&w->work);
-    bool any = w->count > 0 || w->starting;
-    dibs__workers_mutex_unlock(&w->mutex);
+    do {
+        dibs__workers_mutex_lock(&w->mutex);
+        w->wanted = w->starting;
+        bool may = !w->starting && w->idle == 0 && w->count < DIBS__WORKERS_MAX && !w->ending;
+        w->starting = w->starting || may;
+        dibs__workers_mutex_unlock(&w->mutex);
+        bool started = may && dibs__thread_start(&thread, run, w);
+        dibs__workers_mutex_lock(&w->mutex);
+        if (started)
+            w->threads[w->count++] = thread;
+        if (may)
+            w->starting = false;
+        if (may && w->count <= 1) /* others wait for the first one */
+            pthread_cond_broadcast(&w->work);
+        again = started && w->wanted;
+        any = w->count > 0 || w->starting;
+        dibs__workers_mutex_unlock(&w->mutex);
+    } while (again);
     return any;
 }
 
@@ -397,7 +405,10 @@ static void *run(void *arg)
         struct dibs__job *held = w->held;
         w->held = NULL;
         struct dibs__job *batch = held || is_driven(w) ? NULL : take_ready(w, BATCH);
-        struct dibs__job *slow = !held && !batch && w->slow ? take_slow(w) : NULL;
+        /* One worker is left for what is ready, however long the store does not answer. */
+        bool may_finish = w->slow && w->finishing + 1 < DIBS__WORKERS_MAX;
+        struct dibs__job *slow = !held && !batch && may_finish ? take_slow(w) : NULL;
+        w->finishing += slow != NULL;
         if (!held && !slow && !batch) {
             wait_for_work(w);
             continue;
@@ -412,6 +423,7 @@ static void *run(void *arg)
         else
             run_batch(w, batch);
         dibs__workers_mutex_lock(&w->mutex);
+        w->finishing -= slow != NULL;
     }
     dibs__workers_mutex_unlock(&w->mutex);
     return NULL;

@@ -4,9 +4,9 @@
 static enum dibs__reply_state state_of(const struct dibs__channel *channel, const struct dibs__request *request)
     DIBS__REQUIRES(channel_mutex)
 {
-    if (dibs__request_is_done(request) || dibs__now(channel->clock) >= request->expires)
-        return DIBS__REPLY_OVER;
-    return DIBS__REPLY_AWAITED;
+    if (dibs__request_is_done(request))
+        return request->reply ? DIBS__REPLY_OVER : DIBS__REPLY_BROKEN;
+    return dibs__now(channel->clock) >= request->expires ? DIBS__REPLY_OVER : DIBS__REPLY_AWAITED;
 }
 
 /* ------------------------------------------------------------------ a reply */

@@ -421,17 +421,19 @@ struct dibs__store;
 /* How far it is with what was begun. */
 enum dibs__progress {
     DIBS__OP_AWAITED,   /* it was sent, and the reply is awaited */
-    DIBS__OP_OVER,      /* it was sent, and finish will not wait for the reply: that is there, or will not come */
+    DIBS__OP_OVER,      /* it was sent, and finish will not wait for the reply: that is there, or its time is over */
     DIBS__OP_IMMEDIATE, /* nothing was sent, and finish does the whole without waiting */
     DIBS__OP_UNSENT,    /* nothing was sent, because no connection stands; one is being made */
     DIBS__OP_CONNECTED, /* nothing was sent, and a connection stands by now: begin again. If that is no use, finish has
                            more to do than to wait for one reply */
-    DIBS__OP_FAILED /* nothing was sent, and no connection could be made: finish says why, even after the deadline */
+    DIBS__OP_FAILED, /* nothing was sent, and no connection could be made: finish says why, even after the deadline */
+    DIBS__OP_BROKEN  /* it was sent, and its connection broke: to finish may take the time to make another, and send it
+                        again */
 };
 
 static inline bool dibs__op_was_sent(enum dibs__progress progress)
 {
-    return progress == DIBS__OP_AWAITED || progress == DIBS__OP_OVER;
+    return progress == DIBS__OP_AWAITED || progress == DIBS__OP_OVER || progress == DIBS__OP_BROKEN;
 }
 
 struct dibs__store_ops {

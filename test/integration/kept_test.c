@@ -381,6 +381,36 @@ static void losing_a_kept_lease_is_not_told_as_a_loss(void **state)
     dibs_close(other);
 }
 
+/* Each look uses the lease, so that it is not given back meanwhile. */
+static bool shows_kept_in_use(void *arg)
+{
+    struct keeping *k = arg;
+
+    lock_and_unlock(k->rt, k->name);
+    pause_ms(20);
+    return owner_of(k->rt, k->name).kept;
+}
+
+/* Who takes a kept lease while the store says nothing is told in time that it can't be renewed. */
+static void a_kept_lease_that_is_taken_is_told_to_be_at_risk(void **state)
+{
+    fixture *f = *state;
+    int64_t limit = now_ms() + LIMIT_MS;
+
+    f->config.command_timeout_ms = 500;
+    open_keeping(f, 1000);
+    do { /* where the test was not let run for a second, the lease was given back */
+        server_resume(f->server);
+        assert_true(wait_until(shows_kept_in_use, &(struct keeping){.rt = f->rt, .name = "x"}, LIMIT_MS));
+        server_pause(f->server);
+    } while (dibs_trylock(f->rt, "x") != DIBS_OK && now_ms() < limit);
+    assert_int_equal(stats_of(f->rt).holds, 1);
+    events_await(&f->events, DIBS_EVENT_AT_RISK, "x");
+    server_resume(f->server);
+    dibs_status status = dibs_unlock(f->rt, "x");
+    assert_true(status == DIBS_OK || status == DIBS_LOST);
+}
+
 static void after_a_restart_no_kept_lease_is_taken(void **state)
 {
     fixture *f = *state;
@@ -466,6 +496,7 @@ int main(void)
         TEST(the_number_of_kept_names_is_limited),
         TEST(kept_leases_are_given_back_when_tracking_ends),
         TEST(losing_a_kept_lease_is_not_told_as_a_loss),
+        TEST(a_kept_lease_that_is_taken_is_told_to_be_at_risk),
         TEST(after_a_restart_no_kept_lease_is_taken),
         TEST(a_forked_child_has_no_kept_lease),
     };

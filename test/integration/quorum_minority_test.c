@@ -91,6 +91,29 @@ static void a_master_that_fails_before_the_others_answer_is_no_obstacle(void **s
         server_restart(m->servers[i]);
 }
 
+/* What is sent to it breaks, and can't be sent again before the command timeout: the others decide before that. */
+static void a_silent_master_whose_connection_broke_is_no_obstacle(void **state)
+{
+    masters *m = *state;
+
+    m->config.command_timeout_ms = m->config.connect_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < minority(m); i++) {
+        server_do(m->servers[i], "CLIENT KILL TYPE normal SKIPME yes");
+        server_pause(m->servers[i]);
+    }
+    int64_t began = now_ms();
+    for (int i = 0; i < 10; i++) {
+        assert_status(DIBS_OK, dibs_trylock(m->rt, "a"));
+        assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    }
+    assert_true(now_ms() - began < LIMIT_MS / 2);
+    for (size_t i = 0; i < minority(m); i++)
+        server_resume(m->servers[i]);
+    lock_and_unlock(m->rt, "a");
+    expect_nothing_left(m);
+}
+
 /* The silent master is asked, but rarely, and its asks are retracted when it goes on. */
 static void a_silent_master_is_no_obstacle(void **state)
 {
@@ -317,6 +340,7 @@ int main(void)
         THREE_AND_FIVE(a_master_down_from_the_start_is_no_obstacle),
         THREE_AND_FIVE(a_master_that_goes_down_is_no_obstacle),
         THREE_AND_FIVE(a_master_that_fails_before_the_others_answer_is_no_obstacle),
+        THREE_AND_FIVE(a_silent_master_whose_connection_broke_is_no_obstacle),
         THREE_AND_FIVE(a_silent_master_is_no_obstacle),
         THREE_AND_FIVE(a_master_that_loses_its_connections_releases_later),
         THREE_AND_FIVE(a_slow_master_is_not_waited_for),

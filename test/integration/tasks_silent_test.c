@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "support/fixture.h"
+#include "support/queue.h"
 #include "support/tasks.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -111,6 +112,134 @@ static void take_keeps_its_time_while_the_server_is_silent(void **state)
     dibs_queue_free(q);
 }
 
+static bool has_completion(void *q)
+{
+    return is_readable(q);
+}
+
+/*
+ * A wait for what this process holds needs no store: it ends in time, by a worker, though some asks are not answered,
+ * or are to be sent again because their connections broke.
+ */
+static void a_wait_within_the_process_ends_beside(fixture *f, bool breaks)
+{
+    enum { ASKS = 5 };
+    dibs_task *tasks[ASKS], *local = task_of_runtime(f->rt);
+    dibs_queue *asks = queue_new(), *q = queue_new();
+
+    assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
+    assert_status(DIBS_OK, task_lock(local, "first", 0, q));
+    assert_status(DIBS_OK, task_unlock(local, "first", q));
+    if (breaks)
+        server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+    server_pause(f->server);
+    for (int i = 0; i < ASKS; i++) {
+        char name[] = {(char)('a' + i), '\0'};
+        tasks[i] = task_of_runtime(f->rt);
+        begin_lock(tasks[i], name, FOREVER, NULL, asks);
+    }
+    dibs_completion c;
+    int64_t began = now_ms();
+    assert_int_equal(dibs_queue_take(asks, &c, 1, SILENT_MS), 0);
+    pause_ms(50); /* the workers are not left to a thread that drives any more */
+    begin_lock(local, "held", 100, NULL, q);
+    assert_true(wait_until(has_completion, q, LIMIT_MS / 2));
+    assert_true(now_ms() - began < LIMIT_MS / 2);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_TIMEOUT, local);
+    for (int i = 0; i < ASKS; i++)
+        dibs_task_cancel(tasks[i]);
+    server_resume(f->server);
+    for (int i = 0; i < ASKS; i++)
+        assert_status(DIBS_CANCELLED, next_done(asks).status);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
+    assert_true(wait_until(is_free, f, LIMIT_MS));
+    for (int i = 0; i < ASKS; i++)
+        dibs_task_free(tasks[i]);
+    dibs_task_free(local);
+    dibs_queue_free(asks);
+    dibs_queue_free(q);
+}
+
+static void asks_without_an_answer_hold_up_no_others(void **state)
+{
+    fixture *f = *state;
+
+    f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS;
+    fixture_open_connected(f, LONG_LEASE_MS);
+    a_wait_within_the_process_ends_beside(f, false);
+}
+
+static void asks_on_broken_connections_hold_up_no_others(void **state)
+{
+    fixture *f = *state;
+
+    f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS;
+    fixture_open_connected(f, LONG_LEASE_MS);
+    a_wait_within_the_process_ends_beside(f, true);
+}
+
+/* The connection had been closed unnoticed, and no new one comes. */
+static void a_cancel_does_not_wait_for_a_broken_connection(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS;
+    fixture_open_connected(f, LONG_LEASE_MS);
+    dibs_task *task = task_of_runtime(f->rt);
+    server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+    server_pause(f->server);
+    int64_t began = now_ms();
+    actor_begin_task_lock(a, f->rt, task, "b", FOREVER, NULL);
+    pause_ms(50);
+    dibs_task_cancel(task);
+    assert_status(DIBS_CANCELLED, actor_task_result(a));
+    assert_true(now_ms() - began < LIMIT_MS / 2);
+    server_resume(f->server);
+    assert_true(wait_until(is_free, f, LIMIT_MS));
+    actor_end(a);
+    dibs_task_free(task);
+}
+
+/* Their entries are retracted many at a time: a worker that left the queue for each would wait for the server each
+ * time. */
+static void waits_that_end_together_leave_together(void **state)
+{
+    enum { TASKS = 256 };
+    static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+    fixture *f = *state;
+    dibs_task *tasks[TASKS];
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *other = open_runtime(f->server, 0);
+    dibs_queue *q = queue_new();
+    dibs_task *first = task_of_runtime(f->rt);
+    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    begin_lock(first, "a", FOREVER, &fair, q); /* when the subscription stands, all who wait ask once more */
+    queue_await(f->server, "a", 1);
+    queue_await_listening(f->server, queue_at(f->server, "a", 0).channel);
+    uint64_t sent = stats_of(f->rt).store_commands;
+    int64_t end = now_ms() + 2000;
+    for (int i = 0; i < TASKS; i++) {
+        int64_t left = end - now_ms();
+        tasks[i] = task_of_runtime(f->rt);
+        begin_lock(tasks[i], "a", left > 1 ? left : 1, &fair, q);
+    }
+    for (int i = 0; i < TASKS; i++)
+        assert_status(DIBS_TIMEOUT, next_done(q).status);
+    queue_await(f->server, "a", 1);
+    sent = stats_of(f->rt).store_commands - sent;
+    assert_that(sent < TASKS + TASKS / 2, "%lu commands", (unsigned long)sent);
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    expect_done(q, DIBS_DONE_LOCK, DIBS_OK, first);
+    assert_status(DIBS_OK, task_unlock(first, "a", q));
+    dibs_task_free(first);
+    for (int i = 0; i < TASKS; i++)
+        dibs_task_free(tasks[i]);
+    dibs_queue_free(q);
+    dibs_close(other);
+}
+
 /* No replica acknowledges: the grant is given back, also where the call was cancelled meanwhile. */
 static void a_grant_without_replicas_is_given_back(void **state)
 {
@@ -143,6 +272,10 @@ int main(void)
         FIXTURE(a_cancel_does_not_wait_for_a_silent_server),
         FIXTURE(a_blocking_call_sleeps_while_the_server_is_silent),
         FIXTURE(take_keeps_its_time_while_the_server_is_silent),
+        FIXTURE(asks_without_an_answer_hold_up_no_others),
+        FIXTURE(asks_on_broken_connections_hold_up_no_others),
+        FIXTURE(a_cancel_does_not_wait_for_a_broken_connection),
+        FIXTURE(waits_that_end_together_leave_together),
         FIXTURE(a_grant_without_replicas_is_given_back),
     };
 

@@ -160,17 +160,17 @@ static inline bool await_reply(struct rig *r, struct dibs__request *request, int
     for (;;) {
         dibs__wait_event_reset(&wait_event);
         state = dibs__channel_progress(r->channel, request, &wait);
-        if (state == DIBS__REPLY_OVER || moved_clock_now(&r->clock) >= until)
+        if (state != DIBS__REPLY_AWAITED || moved_clock_now(&r->clock) >= until)
             break;
         dibs__waits_sleep(&wait, 1, &wait_event, &r->clock.clock, until);
     }
     dibs__wait_end(&wait);
-    return state == DIBS__REPLY_OVER;
+    return state != DIBS__REPLY_AWAITED;
 }
 
 static inline bool look_for_reply(struct rig *r, struct dibs__request *request)
 {
-    return dibs__channel_look_for(r->channel, request) == DIBS__REPLY_OVER;
+    return dibs__channel_look_for(r->channel, request) != DIBS__REPLY_AWAITED;
 }
 
 /* Waits for the reply to the request. True: it is that text. From any thread. */

@@ -57,7 +57,7 @@ static unsigned ask_for_all(struct rigs *all)
     dibs__wait_event_reset(&all->wait_event);
     for (int i = 0; i < CHANNELS; i++)
         if (all->requests[i] &&
-            dibs__channel_progress(all->rigs[i].channel, all->requests[i], &all->waits[i]) == DIBS__REPLY_OVER)
+            dibs__channel_progress(all->rigs[i].channel, all->requests[i], &all->waits[i]) != DIBS__REPLY_AWAITED)
             over |= 1u << i;
     return over;
 }

@@ -222,7 +222,7 @@ static int64_t deadline_of(const struct dibs__fan_out *fan_out, enum dibs__progr
 
     if (progress == DIBS__OP_FAILED)
         return 0;
-    if (progress != DIBS__OP_CONNECTED || deadline == DIBS__NEVER)
+    if ((progress != DIBS__OP_CONNECTED && progress != DIBS__OP_BROKEN) || deadline == DIBS__NEVER)
         return deadline;
     now = dibs__quorum_now(fan_out->quorum);
     return now + (deadline - now) / dibs__set_count(fan_out->open);
@@ -307,10 +307,28 @@ static uint32_t take_all(struct dibs__fan_out *fan_out, struct waiting *waiting,
     return come;
 }
 
-/* So many more must come before anything can be decided. Where nothing is sent, the thread waits for a connection. */
-static int missing(const struct dibs__fan_out *fan_out, uint32_t come)
+/*
+ * Of those that have come, the ones whose connections broke, as long as others have come too or still can: to send
+ * again takes as long as that server is silent.
+ */
+static uint32_t to_put_off(const struct dibs__fan_out *fan_out, uint32_t come,
+                           const enum dibs__progress progress[DIBS__MEMBERS_MAX], int64_t now)
 {
-    int possible = (int)dibs__set_count((fan_out->open & ~fan_out->unsent) | come);
+    uint32_t broken = 0, awaited = fan_out->open & ~fan_out->unsent & ~come;
+
+    for (unsigned i = 0; i < fan_out->quorum->count; i++)
+        if (dibs__set_has(come, i) && progress[i] == DIBS__OP_BROKEN)
+            broken |= (uint32_t)1 << i;
+    return come != broken || (awaited && !dibs__fan_out_is_overdue(fan_out, now)) ? broken : 0;
+}
+
+/*
+ * So many more must come before anything can be decided; those that are put off will not. Where nothing is sent, the
+ * thread waits for a connection.
+ */
+static int missing(const struct dibs__fan_out *fan_out, uint32_t come, uint32_t put_off)
+{
+    int possible = (int)dibs__set_count((fan_out->open & ~fan_out->unsent & ~put_off) | come);
     int least = fan_out->least ? fan_out->least(fan_out) : 1;
 
     least = least < possible ? least : possible;
@@ -323,7 +341,8 @@ static void finish_all(struct dibs__fan_out *fan_out, struct waiting *waiting, u
 {
     end_waits(fan_out, waiting);
     for (unsigned i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(come, i))
+        if (dibs__set_has(come, i) &&
+            !(progress[i] == DIBS__OP_BROKEN && fan_out->is_decided(fan_out, dibs__quorum_now(fan_out->quorum))))
             land(fan_out, i, deadline_of(fan_out, progress[i]));
 }
 
@@ -360,8 +379,10 @@ void dibs__fan_out_run(struct dibs__fan_out *fan_out)
     begin_waits(fan_out, &waiting);
     for (;;) {
         uint32_t come = take_all(fan_out, &waiting, progress);
-        int lacks = missing(fan_out, come);
         int64_t now = dibs__quorum_now(fan_out->quorum);
+        uint32_t put_off = to_put_off(fan_out, come, progress, now);
+        come &= ~put_off;
+        int lacks = missing(fan_out, come, put_off);
         bool finishes = come && (lacks <= 0 || now >= until);
         if (finishes)
             finish_all(fan_out, &waiting, come, progress);

@@ -174,8 +174,10 @@ static void note_answered(struct dibs__quorum *q, struct releasing *releasing, s
     struct dibs__pending_op *op = &releasing->lock->ops[i];
     struct dibs__error unused;
 
-    if (!dibs__set_has(releasing->pending, i) || op->begun.kind != DIBS__OP_ASK ||
-        dibs__pending_op_progress(op, NULL) != DIBS__OP_OVER)
+    if (!dibs__set_has(releasing->pending, i) || op->begun.kind != DIBS__OP_ASK)
+        return;
+    enum dibs__progress progress = dibs__pending_op_progress(op, NULL);
+    if (progress != DIBS__OP_OVER && progress != DIBS__OP_BROKEN)
         return;
     releasing->pending &= ~((uint32_t)1 << i);
     dibs__member_note(q, op, dibs__pending_op_finish(op, 0, &unused));

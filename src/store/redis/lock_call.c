@@ -121,9 +121,15 @@ enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct 
         return DIBS__OP_CONNECTED;
     struct dibs__channel *channel = store->channels[call->channel];
     if (call->request) {
-        enum dibs__reply_state state = wait ? dibs__channel_progress(channel, call->request, wait)
-                                            : dibs__channel_look_for(channel, call->request);
-        return state == DIBS__REPLY_AWAITED ? DIBS__OP_AWAITED : DIBS__OP_OVER;
+        switch (wait ? dibs__channel_progress(channel, call->request, wait)
+                     : dibs__channel_look_for(channel, call->request)) {
+        case DIBS__REPLY_AWAITED:
+            return DIBS__OP_AWAITED;
+        case DIBS__REPLY_BROKEN:
+            return DIBS__OP_BROKEN;
+        default:
+            return DIBS__OP_OVER;
+        }
     }
     switch (dibs__channel_opening(channel, call->tries, wait)) {
     case DIBS__OPENING_AWAITED:
