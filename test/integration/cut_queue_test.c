@@ -152,16 +152,17 @@ static void an_ask_that_queues_may_be_cut_at_any_byte(void **state)
 static void cut_the_ask_of_one_that_gives_up(scene *s, script_rule rule)
 {
     unsigned fired = script_server_fired(s->net);
+    int64_t ended, limit = now_ms() + LIMIT_MS;
     dibs_status status;
-    int64_t ended;
 
     lock_directly(s);
     script_server_add(s->net, rule);
-    actor_begin_lock(s->first, s->rt, "cut", 30);
+    do { /* the time of one call may be over before it has connected again */
+        status = actor_lock(s->first, s->rt, "cut", 30);
+        ended = now_ms();
+        assert_true(status == DIBS_TIMEOUT || status == DIBS_UNAVAILABLE);
+    } while (script_server_fired(s->net) == fired && ended < limit);
     await_firing(s, fired);
-    status = actor_result(s->first);
-    ended = now_ms();
-    assert_true(status == DIBS_TIMEOUT || status == DIBS_UNAVAILABLE);
     queue_await(s->f->server, "cut", 0);
     note_time(s, ended);
     assert_status(DIBS_NOT_HELD, actor_check(s->first, s->rt, "cut"));
