@@ -117,6 +117,15 @@ const char *queue_channel_of(const char *token)
     return channel;
 }
 
+bool queue_has_listener(server *s, const char *channel)
+{
+    redisReply *reply = server_command(s, "PUBSUB NUMSUB %s", channel);
+    bool some = reply->element[1]->integer > 0;
+
+    freeReplyObject(reply);
+    return some;
+}
+
 struct listeners {
     server *server;
     const char *channel;
@@ -126,11 +135,8 @@ struct listeners {
 static bool listens(void *arg)
 {
     const struct listeners *l = arg;
-    redisReply *reply = server_command(l->server, "PUBSUB NUMSUB %s", l->channel);
-    bool some = reply->element[1]->integer > 0;
 
-    freeReplyObject(reply);
-    return some == l->some;
+    return queue_has_listener(l->server, l->channel) == l->some;
 }
 
 void queue_await_no_listener(server *s, const char *channel)

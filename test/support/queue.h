@@ -40,6 +40,9 @@ void queue_assert_gone(server *s, const char *name);
 /* The channel of the runtime of a token. The text lives until the next call. */
 const char *queue_channel_of(const char *token);
 
+/* Whether somebody listens to the channel. */
+bool queue_has_listener(server *s, const char *channel);
+
 /* The first waits until nobody listens to the channel, the second until somebody does. */
 void queue_await_no_listener(server *s, const char *channel);
 void queue_await_listening(server *s, const char *channel);
