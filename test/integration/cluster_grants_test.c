@@ -96,7 +96,10 @@ static void finish_by_push(struct waiting *w)
     assert_int_equal(stats_of(w->rt).granted, granted + 1);
 }
 
-/* As finish_by_push, where the waiter may have got the lock by an ask of its own: then once more. */
+/*
+ * As finish_by_push, where the waiter may have got the lock by an ask of its own, as when it begins to listen at the
+ * node: then once more.
+ */
 static void finish_by_push_at_last(struct waiting *w, server *node)
 {
     uint64_t granted = stats_of(w->rt).granted;
@@ -134,7 +137,7 @@ static void grants_arrive_at_every_node(void **state)
         struct waiting w = waiter(s, s->c->nodes[i]);
         begin(&w);
         await_told(&w, s->c->nodes[i]);
-        finish_by_push(&w);
+        finish_by_push_at_last(&w, s->c->nodes[i]);
         begin_sharded(&w, s->c->nodes[i]);
         finish_by_push(&w);
         dismiss(&w);
@@ -173,7 +176,7 @@ static void a_grant_that_arrives_from_all_nodes_is_taken_once(void **state)
         snprintf(others[i].name, sizeof others[i].name, "%s", new_name(s, s->c->nodes[i + 1]));
         begin(&others[i]);
         await_told(&others[i], s->c->nodes[i + 1]);
-        finish_by_push(&others[i]);
+        finish_by_push_at_last(&others[i], s->c->nodes[i + 1]);
     }
     for (int i = 0; i < 20; i++) { /* each in a slot of its own: the first grant of a slot is published */
         snprintf(w.name, sizeof w.name, "%s", new_name(s, s->c->nodes[0]));
@@ -258,8 +261,12 @@ static void a_grant_arrives_after_a_failover(void **state)
     dibs_status status = dibs_unlock(s->rt, w.name); /* the holder may not know yet where the slot is */
     assert_true(status == DIBS_OK || status == DIBS_UNAVAILABLE);
     assert_status(DIBS_OK, actor_result(w.actor));
-    assert_int_equal(stats_of(w.rt).granted, granted + 1);
     assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, w.name));
+    if (stats_of(w.rt).granted == granted) { /* it asked by itself when it began to listen */
+        begin(&w);
+        await_told(&w, next);
+        finish_by_push_at_last(&w, next);
+    }
     begin_sharded(&w, next);
     finish_by_push_at_last(&w, next);
     assert_int_equal(stats_of(s->rt).lost, 0);

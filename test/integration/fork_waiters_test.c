@@ -147,6 +147,24 @@ static void a_child_has_none_of_its_parents_sockets(void **state)
 
 /* ------------------------------------------------------------------- waiting */
 
+/*
+ * The thread waits for x, which f->rt then releases, until it has been granted by a push: when its runtime begins to
+ * listen, it asks once more, and may get the lock so.
+ */
+static void have_a_push(fixture *f, dibs_runtime *rt, actor *waiter)
+{
+    for (int64_t limit = now_ms() + LIMIT_MS; stats_of(rt).granted == 0;) {
+        assert_that(now_ms() < limit, "the lock is never granted by a push");
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        actor_begin_lock(waiter, rt, "x", FOREVER);
+        queue_await(f->server, "x", 1);
+        queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
+    }
+}
+
 /* The network keeps the grant back, so that it is on its way when the process forks. */
 static void a_grant_on_its_way_at_a_fork_is_the_parents(void **state)
 {
@@ -157,6 +175,7 @@ static void a_grant_on_its_way_at_a_fork_is_the_parents(void **state)
     uint64_t granted;
 
     fixture_open(f, LONG_LEASE_MS);
+    have_a_push(f, rt, waiter);
     for (int i = 0; i < 2 * CHILD_KINDS; i++) {
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
         granted = stats_of(rt).granted;
