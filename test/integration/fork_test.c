@@ -124,6 +124,7 @@ static void with_child(fixture *f, child_function *function)
     char token[200];
 
     f->config.renew_ms = 100;
+    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, 2 * SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -320,6 +321,7 @@ static void fork_at_any_moment_leaves_no_mutex_locked(void **state)
     struct load loads[THREADS];
     actor *actors[THREADS];
 
+    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < THREADS; i++) {
         loads[i].rt = f->rt;

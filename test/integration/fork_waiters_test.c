@@ -128,6 +128,7 @@ static void a_child_has_none_of_its_parents_sockets(void **state)
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
     before = open_sockets();
     f->config.renew_ms = 20;
+    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
     actor_begin_lock(waiter, f->rt, "x", FOREVER);
@@ -170,10 +171,12 @@ static void a_grant_on_its_way_at_a_fork_is_the_parents(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *rt =
+        open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
     actor *waiter = actor_start();
     uint64_t granted;
 
+    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
     have_a_push(f, rt, waiter);
     for (int i = 0; i < 2 * CHILD_KINDS; i++) {
@@ -210,6 +213,7 @@ static void a_grant_at_the_moment_of_a_fork_is_the_parents(void **state)
     process *holder = agent_start(f->server->url, LONG_LEASE_MS);
     actor *waiter = actor_start();
 
+    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < TIMES; i++) {
         assert_status(DIBS_OK, agent_lock(holder, "x", LIMIT_MS));

@@ -106,6 +106,7 @@ static void a_waiter_elsewhere_is_not_starved(void **state)
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
     uint64_t fence = 0;
 
+    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
     hammer_start(&h, f->rt);
     for (int i = 0; i < TIMES; i++) {
@@ -182,6 +183,7 @@ static void expect_few_commands(fixture *f, hammer *h, unsigned holds)
 {
     enum { CONNECTING = 100 };
 
+    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
     int64_t begin = now_ms();
     hammer_start(h, f->rt);
@@ -218,8 +220,9 @@ static void processes_that_hand_over_take_turns(void **state)
     dibs_runtime *second;
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
 
+    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
-    second = open_runtime(f->server, LONG_LEASE_MS);
+    second = open_url(f->server->url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
     hammer_start(&here, f->rt);
     hammer_start(&there, second);
     for (int i = 0; i < 20; i++) {
@@ -242,6 +245,7 @@ static void handing_over_can_be_switched_off(void **state)
     static hammer h;
 
     f->config.handoff_ms = DIBS_NO_HANDOFF;
+    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
     hammer_start(&h, f->rt);
     await_strikes(&h, 500);

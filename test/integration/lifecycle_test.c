@@ -430,6 +430,7 @@ static void events_that_do_not_fit_are_counted(void **state)
     int calls;
 
     init_callback(f, &c, slow_callback);
+    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open(f, LONG_LEASE_MS);
     lose(f, "first");
     assert_true(wait_until(is_set, &c.inside, LIMIT_MS));

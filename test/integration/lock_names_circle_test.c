@@ -91,12 +91,21 @@ static void run_all(dibs_runtime *const *runtimes, size_t count, size_t owners)
     }
 }
 
+/* No call fails because the machine stalls. The caller closes the second. */
+static void open_both(fixture *f, dibs_runtime *runtimes[2])
+{
+    f->config.command_timeout_ms = LIMIT_MS;
+    fixture_open(f, LONG_LEASE_MS);
+    runtimes[0] = f->rt;
+    runtimes[1] = open_url(f->server->url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
+}
+
 static void two_processes_locking_several_names_never_deadlock(void **state)
 {
     fixture *f = *state;
+    dibs_runtime *runtimes[2];
 
-    fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *runtimes[2] = {f->rt, open_runtime(f->server, LONG_LEASE_MS)};
+    open_both(f, runtimes);
     run_all(runtimes, 2, 2);
     assert_int_equal(stats_of(runtimes[0]).leases + stats_of(runtimes[1]).leases, 0);
     dibs_close(runtimes[1]);
@@ -105,9 +114,9 @@ static void two_processes_locking_several_names_never_deadlock(void **state)
 static void two_processes_of_two_threads_never_deadlock(void **state)
 {
     fixture *f = *state;
+    dibs_runtime *runtimes[2];
 
-    fixture_open(f, LONG_LEASE_MS);
-    dibs_runtime *runtimes[2] = {f->rt, open_runtime(f->server, LONG_LEASE_MS)};
+    open_both(f, runtimes);
     run_all(runtimes, 2, OWNERS);
     assert_int_equal(stats_of(runtimes[0]).leases + stats_of(runtimes[1]).leases, 0);
     dibs_close(runtimes[1]);

@@ -63,6 +63,7 @@ static void each_allocation_of_one_try_for_several_names_fails_once(void **state
 {
     fixture *f = *state;
 
+    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open_connected(f, LONG_LEASE_MS);
     lock_and_unlock(f, LIMIT_MS);
     fail_each_allocation(f, 0);
@@ -72,6 +73,7 @@ static void each_allocation_of_a_wait_for_several_names_fails_once(void **state)
 {
     fixture *f = *state;
 
+    f->config.command_timeout_ms = LIMIT_MS; /* no call fails because the machine stalls */
     fixture_open_connected(f, LONG_LEASE_MS);
     lock_and_unlock(f, LIMIT_MS);
     fail_each_allocation(f, LIMIT_MS);
