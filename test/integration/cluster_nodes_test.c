@@ -229,14 +229,15 @@ static void nodes_are_not_hammered_for_the_map(void **state)
     assert_status(DIBS_OK, dibs_trylock(s->rt, name));
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
     long long before = map_calls(s);
+    int64_t begin = now_ms();
     for (int i = 0; i < 2000; i++) {
         assert_status(DIBS_OK, dibs_trylock(s->rt, name));
         assert_status(DIBS_OK, dibs_unlock(s->rt, name));
     }
-    assert_in_range(map_calls(s) - before, 0, 2);
+    assert_in_range(map_calls(s) - before, 0, 2 + (now_ms() - begin) / 10000); /* it is also asked for now and then */
     server_kill(s->c->nodes[0]);
     before = map_calls(s);
-    int64_t begin = now_ms();
+    begin = now_ms();
     while (now_ms() < begin + 3000)
         assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, name));
     assert_in_range(map_calls(s) - before, 1, 10 + 8 * (now_ms() - begin) / 1000);
