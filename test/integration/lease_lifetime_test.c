@@ -256,11 +256,13 @@ static void overwrite_key(server *s)
 static void lengthen_token(server *s)
 {
     server_do(s, "APPEND lock:x 0");
+    server_do(s, "PEXPIRE lock:x 600000"); /* so that the key stays for as long as the test looks */
 }
 
 static void shorten_token(server *s)
 {
     server_do(s, "SETRANGE lock:x 0 ~~");
+    server_do(s, "PEXPIRE lock:x 600000");
 }
 
 static void flush_all(server *s)
