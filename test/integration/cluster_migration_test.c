@@ -9,7 +9,9 @@
 
 static int setup(void **state)
 {
-    return setup_with(state, NULL);
+    static const cluster_options options = {.node_timeout_ms = 60000}; /* a node that is stopped remains a member */
+
+    return setup_with(state, &options);
 }
 
 static server *other_than(const struct scene *s, const server *node)
@@ -281,7 +283,7 @@ static bool is_there(void *arg)
  */
 static void an_ask_in_doubt_moves_with_its_slot(void **state)
 {
-    enum { TIMEOUT_MS = 2000 };
+    enum { TIMEOUT_MS = 6000 }; /* the ask is in time for half of it after the other has ended */
     struct scene *s = *state;
     actor *hasty = actor_start(), *a = actor_start();
     char other[32], before[256], after[256];
