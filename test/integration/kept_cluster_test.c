@@ -11,7 +11,9 @@
 
 static int setup(void **state)
 {
-    return setup_with(state, &(cluster_options){.with_replicas = true, .node_timeout_ms = 1000});
+    static const cluster_options options = {.with_replicas = true, .node_timeout_ms = 60000}; /* no failover */
+
+    return setup_with(state, &options);
 }
 
 static void open_keeping_on_cluster(struct scene *s)
@@ -229,6 +231,8 @@ static void after_a_failover_no_kept_lease_is_taken(void **state)
     uint64_t fence = keep_with_fence(s->rt, here);
     await_shown_kept(s->rt, here);
     server_integer(s->c->nodes[0], "WAIT 1 1000");
+    for (size_t i = 0; i < s->c->count; i++)
+        server_do(s->c->nodes[i], "CONFIG SET cluster-node-timeout 1000"); /* only from now on is there a failover */
     server_kill(s->c->nodes[0]);
     await_none_kept(s->rt);
     uint64_t retaken = stats_of(s->rt).retaken;
