@@ -82,8 +82,8 @@ static void a_waiter_is_told_of_a_foreign_keys_expiry(void **state)
     fixture *f = *state;
 
     open_tracking(f, 0);
+    int64_t set = now_ms(); /* or later */
     server_do(f->server, "SET lock:x by-hand PX %d", LIFE_MS);
-    int64_t set = now_ms();
     actor *thread = begin_waiting(f);
     assert_status(DIBS_OK, actor_result(thread));
     assert_in_range(now_ms() - set, LIFE_MS - 100, LIFE_MS + SOON_MS);
