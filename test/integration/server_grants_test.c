@@ -201,6 +201,27 @@ static void a_push_for_an_older_ask_grants_nothing(void **state)
     agent_has_it(f, agent);
 }
 
+/*
+ * A wait that ends soon, of an agent that has its place by now. Where the machine was so slow that the wait had ended
+ * before that was seen, the agent waits once more.
+ */
+static queue_entry agent_waits_shortly(fixture *f, process *agent)
+{
+    queue_entry entry;
+
+    for (int64_t limit = now_ms() + LIMIT_MS;;) {
+        agent_begin_lock(agent, "x", 300);
+        for (bool ended = false; !ended; pause_ms(2)) {
+            if (queue_find(f->server, "x", 0, &entry))
+                return entry;
+            ended = process_try_read(agent);
+        }
+        assert_that(strstr(agent->line, "DIBS_TIMEOUT"), "%s", agent->line);
+        queue_await(f->server, "x", 0);
+        assert_true(now_ms() < limit);
+    }
+}
+
 /* A grant whose waiter has left is given back, whether a push announced it or not. */
 static void a_push_for_a_concluded_attempt_is_given_back(void **state)
 {
@@ -212,9 +233,7 @@ static void a_push_for_a_concluded_attempt_is_given_back(void **state)
     process *agent = agent_start(f->server->url, LONG_LEASE_MS);
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-        agent_begin_lock(agent, "x", 300);
-        queue_await(f->server, "x", 1);
-        entry = queue_at(f->server, "x", 0);
+        entry = agent_waits_shortly(f, agent);
         snprintf(finished, sizeof finished, "%s", entry.token);
         assert_status(DIBS_TIMEOUT, agent_result(agent));
         queue_await(f->server, "x", 0);
