@@ -259,7 +259,7 @@ static void threads_may_end_while_their_asks_time_out(void **state)
     fixture *f = *state;
     actor *a = actor_start();
 
-    f->config.command_timeout_ms = 600; /* in which a machine that is slow for a moment answers */
+    f->config.command_timeout_ms = 3000; /* in which the actor is seen asleep even where the machine stands still */
     fixture_open(f, LONG_LEASE_MS);
     server_pause(f->server);
     actor_begin_lock(a, f->rt, "x", 0);
