@@ -64,15 +64,16 @@ static void a_deleted_lock_is_not_restored(void **state)
 
 static void a_lock_unlocked_during_a_restart_is_not_restored(void **state)
 {
+    enum { LONGER_MS = 3 * SAFE_LEASE_MS }; /* it lasts until the server is gone */
     fixture *f = *state;
 
-    fixture_open(f, SAFE_LEASE_MS);
+    fixture_open(f, LONGER_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     server_kill(f->server);
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(f->rt, "x"));
     server_restart(f->server);
     await_connected(f->rt);
-    int64_t end = now_ms() + SAFE_LEASE_MS;
+    int64_t end = now_ms() + LONGER_MS;
     while (now_ms() < end) {
         assert_false(server_has(f->server, "lock:x"));
         pause_ms(10);
