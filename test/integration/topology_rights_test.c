@@ -72,13 +72,13 @@ static void try_all(const struct place *p, char opens[32], char locks[32], char 
     config.urls = p->urls;
     config.url_count = p->url_count;
     config.lease_ms = LONG_LEASE_MS;
-    dibs_status status = dibs_open(&rt, &config);
+    dibs_status status = open_in_time(&rt, &config);
     if (status != DIBS_OK) {
         snprintf(opens, 32, "%s", dibs_status_name(status) + 5);
         actor_end(waiter);
         return;
     }
-    assert_status(DIBS_OK, dibs_open(&other, &config));
+    assert_status(DIBS_OK, open_in_time(&other, &config));
     for (int i = 0; i < NAMES && status == DIBS_OK; i++) {
         snprintf(name, sizeof name, "x%d", i);
         status = dibs_trylock(rt, name);
