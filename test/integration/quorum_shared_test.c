@@ -252,6 +252,29 @@ static void shared_leases_are_renewed_though_a_minority_is_down(void **state)
     dibs_close(other);
 }
 
+static int count_lost(const struct crowd *crowd)
+{
+    int lost = 0;
+
+    for (int i = 0; i < READERS; i++)
+        lost += actor_check(crowd->readers[i], crowd->rts[i], "a") == DIBS_LOST;
+    return lost;
+}
+
+/* Once is enough, but where the machine is slow: a renewal sets the first key again before the last is deleted. */
+static void delete_until_lost(masters *m, const struct crowd *crowd)
+{
+    int64_t end = now_ms() + LIMIT_MS;
+
+    while (count_lost(crowd) < READERS) {
+        for (size_t i = 0; i < m->count; i++)
+            server_do(m->servers[i], "DEL lock:a");
+        int64_t next = now_ms() + SOON_MS;
+        while (count_lost(crowd) < READERS && now_ms() < next)
+            assert_true(now_ms() < end);
+    }
+}
+
 static void a_share_lost_by_a_minority_is_set_again_and_by_a_majority_is_lost(void **state)
 {
     masters *m = *state;
@@ -266,25 +289,12 @@ static void a_share_lost_by_a_minority_is_set_again_and_by_a_majority_is_lost(vo
     for (int i = 0; i < READERS; i++)
         assert_status(DIBS_OK, actor_check(crowd.readers[i], crowd.rts[i], "a"));
     assert_status(DIBS_BUSY, dibs_trylock(m->rt, "a"));
-    for (size_t i = 0; i < m->count; i++)
-        server_do(m->servers[i], "DEL lock:a");
-    int64_t end = now_ms() + LIMIT_MS;
+    delete_until_lost(m, &crowd);
     for (int i = 0; i < READERS; i++) {
-        while (actor_check(crowd.readers[i], crowd.rts[i], "a") != DIBS_LOST)
-            assert_true(now_ms() < end);
         assert_status(DIBS_LOST, actor_unlock(crowd.readers[i], crowd.rts[i], "a"));
         actor_end(crowd.readers[i]);
     }
     dibs_close(other);
-}
-
-static int count_lost(const struct crowd *crowd)
-{
-    int lost = 0;
-
-    for (int i = 0; i < READERS; i++)
-        lost += actor_check(crowd->readers[i], crowd->rts[i], "a") == DIBS_LOST;
-    return lost;
 }
 
 /* Once is enough, but where the machine takes 100 ms from master to master: a renewal in between sets the lock again.
