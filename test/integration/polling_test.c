@@ -207,7 +207,7 @@ static int work_with_half(fixture *f)
     struct crowd crowd = {.number = 0};
     pthread_t ids[2];
 
-    if (dibs_open(&crowd.rt, &f->config) != DIBS_OK)
+    if (open_in_time(&crowd.rt, &f->config) != DIBS_OK)
         return 1;
     for (int i = 0; i < 2; i++)
         if (pthread_create(&ids[i], NULL, lock_and_count, &crowd) != 0)

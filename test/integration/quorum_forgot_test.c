@@ -386,7 +386,7 @@ static dibs_runtime *open_three(masters *m, size_t first, size_t second, size_t 
     const char *urls[] = {m->urls[first], m->urls[second], m->urls[third]};
     dibs_runtime *rt;
 
-    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3, .lease_ms = LEASE_MS}));
+    assert_status(DIBS_OK, open_in_time(&rt, &(dibs_config){.urls = urls, .url_count = 3, .lease_ms = LEASE_MS}));
     return rt;
 }
 

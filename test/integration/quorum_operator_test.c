@@ -95,7 +95,7 @@ static dibs_runtime *open_three(masters *m, size_t first, size_t second, size_t 
     const char *urls[] = {m->urls[first], m->urls[second], m->urls[third]};
     dibs_runtime *rt;
 
-    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3, .lease_ms = LEASE_MS}));
+    assert_status(DIBS_OK, open_in_time(&rt, &(dibs_config){.urls = urls, .url_count = 3, .lease_ms = LEASE_MS}));
     return rt;
 }
 
@@ -267,7 +267,7 @@ static void a_store_without_masters_has_nobody_to_admit(void **state)
     masters *m = *state;
     dibs_runtime *rt;
 
-    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = m->urls, .url_count = 1}));
+    assert_status(DIBS_OK, open_in_time(&rt, &(dibs_config){.urls = m->urls, .url_count = 1}));
     assert_status(DIBS_INVALID, admit(rt, LEASE_MS));
     assert_non_null(strstr(dibs_last_error(), "only masters of a quorum are admitted"));
     dibs_close(rt);

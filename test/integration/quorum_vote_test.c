@@ -24,7 +24,7 @@ static void *open_and_lock(void *arg)
 
     config.on_event = NULL;
     config.lease_ms = LEASE_MS;
-    if (dibs_open(&rt, &config) != DIBS_OK)
+    if (open_in_time(&rt, &config) != DIBS_OK)
         return (void *)"dibs_open";
     const char *failed = dibs_timedlock(rt, "a", LIMIT_MS) != DIBS_OK ? "dibs_lock" : NULL;
     if (!failed && dibs_unlock(rt, "a") != DIBS_OK)
