@@ -113,6 +113,7 @@ static void each_allocation_of_a_cycle_on_a_server_fails_once(void **state)
     bool failed = true, opened;
     long nth;
 
+    f->config.connect_timeout_ms = f->config.command_timeout_ms = LIMIT_MS / 4;
     for (int i = 0; i < 3; i++)
         assert_status(DIBS_OK, run_with(f, 0, &failed, &opened));
     assert_true(nothing_is_left(f->server));
