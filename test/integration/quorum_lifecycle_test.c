@@ -365,6 +365,7 @@ static void a_forked_child_holds_nothing_and_can_lock(void **state)
 {
     masters *m = *state;
 
+    m->config.connect_timeout_ms = m->config.command_timeout_ms = LIMIT_MS / 4; /* the child connects in a single try */
     masters_open_connected(m, LONG_LEASE_MS);
     masters_lock_at_all(m, "a");
     run_child(child_holds_nothing_and_locks, m->rt);
