@@ -258,7 +258,7 @@ static void several_threads_wait_for_a_foreign_key(void **state)
  */
 static void fair_waiters_for_a_foreign_key_keep_their_places(void **state)
 {
-    enum { WAITER_LEASE_MS = 6000, ROUNDS = 2 };
+    enum { WAITER_LEASE_MS = 12000, ROUNDS = 2 };
     fixture *f = *state;
     int place;
 
