@@ -1,10 +1,11 @@
 /*
  * Threads of a process of their own, by remote control: reads a command a
- * line. `open URL LEASE_MS` and `close` are answered by a status; what a thread
+ * line. `open` and `close` are answered by a status; what a thread
  * does is answered, when it has done it, by its number and a status.
  *
- *     open URL LEASE_MS          lock THREAD NAME WAIT_MS FLAGS
- *     close                      unlock THREAD NAME
+ *     open URL LEASE_MS [TIMEOUT_MS, of a command]
+ *     close                      lock THREAD NAME WAIT_MS FLAGS
+ *                                unlock THREAD NAME
  *     fork                       (a child that does nothing, and outlives this; DIBS_OK when there is one)
  *     exec PROGRAM               (in the place of this)
  *
@@ -102,11 +103,12 @@ static void tell(int number, const char *line)
 static void open_store(const char *line)
 {
     char url[1024] = "";
-    unsigned lease_ms = 0;
+    unsigned lease_ms = 0, timeout_ms = 0;
     const char *const urls[] = {url};
 
-    sscanf(line, "%*s %1023s %u", url, &lease_ms);
-    say("", dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 1, .lease_ms = lease_ms}));
+    sscanf(line, "%*s %1023s %u %u", url, &lease_ms, &timeout_ms);
+    dibs_config config = {.urls = urls, .url_count = 1, .lease_ms = lease_ms, .command_timeout_ms = timeout_ms};
+    say("", dibs_open(&rt, &config));
 }
 
 /* The child ends with the input, as this process does. */
