@@ -18,11 +18,21 @@ static void child_says(bool good, int code)
         _exit(code);
 }
 
+/* A child connects in a single try, also on a slow machine. */
+static void open_for_children(fixture *f)
+{
+    f->config.connect_timeout_ms = f->config.command_timeout_ms = LIMIT_MS / 4;
+    fixture_open(f, LONG_LEASE_MS);
+}
+
+/* Under a sanitizer a child may have to be killed (run_child): then the next one soon has its locks. */
+static const dibs_lock_options brief = {.lease_ms = 3 * SAFE_LEASE_MS};
+
 static void work_as_usual(dibs_runtime *rt, dibs_task *t, dibs_queue *q)
 {
     dibs_completion c;
 
-    CHILD_WANTS(DIBS_OK, dibs_lock_begin(t, "child", 0, NULL, q, NULL));
+    CHILD_WANTS(DIBS_OK, dibs_lock_begin(t, "child", LIMIT_MS, &brief, q, NULL));
     child_says(dibs_queue_take(q, &c, 1, LIMIT_MS) == 1 && c.status == DIBS_OK && c.task == t, 20);
     CHILD_WANTS(DIBS_OK, dibs_task_enter(t));
     CHILD_WANTS(DIBS_OK, dibs_check(rt, "child"));
@@ -40,7 +50,7 @@ static void still_inside(dibs_runtime *rt)
     CHILD_WANTS(DIBS_BUSY, dibs_task_enter(task));
     CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "a"));
     CHILD_WANTS(DIBS_BUSY, dibs_trylock(rt, "a")); /* it is the parent's */
-    CHILD_WANTS(DIBS_OK, dibs_trylock(rt, "child"));
+    CHILD_WANTS(DIBS_OK, dibs_lock_with(rt, "child", LIMIT_MS, &brief));
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "child"));
     CHILD_WANTS(DIBS_INVALID, dibs_task_leave(task));
     CHILD_WANTS(DIBS_OK, dibs_task_leave(second));
@@ -56,7 +66,7 @@ static void a_task_that_the_forking_thread_entered_stays_entered(void **state)
 {
     fixture *f = *state;
 
-    fixture_open(f, LONG_LEASE_MS);
+    open_for_children(f);
     queue = queue_new();
     task = task_of_runtime(f->rt);
     second = task_of_runtime(f->rt);
@@ -99,7 +109,7 @@ static void a_task_that_another_thread_entered_is_free_in_the_child(void **state
     fixture *f = *state;
     actor *a = actor_start();
 
-    fixture_open(f, LONG_LEASE_MS);
+    open_for_children(f);
     queue = queue_new();
     task = task_of_runtime(f->rt);
     assert_status(DIBS_OK, actor_enter(a, task));
@@ -154,7 +164,7 @@ static void a_child_has_no_begun_call_of_its_parent(void **state)
 {
     fixture *f = *state;
 
-    fixture_open(f, LONG_LEASE_MS);
+    open_for_children(f);
     dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
     for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
         dibs_runtime *holder = elsewhere ? other : f->rt;
@@ -209,7 +219,7 @@ static void the_queue_of_a_child_is_its_own(void **state)
     actor *a = actor_start();
     dibs_completion c;
 
-    fixture_open(f, LONG_LEASE_MS);
+    open_for_children(f);
     queue = queue_new();
     task = task_of_runtime(f->rt);
     assert_true(dibs_queue_fd(queue) >= 0);
@@ -232,10 +242,8 @@ static void the_queue_of_a_child_is_its_own(void **state)
 
 /* -------------------------------------------------------------------- exit */
 
-/* Under a sanitizer the child may have to be killed (run_child): then the next one soon has its locks. */
 static void exits(dibs_runtime *rt)
 {
-    const dibs_lock_options brief = {.lease_ms = 3 * SAFE_LEASE_MS};
     dibs_queue *q;
     dibs_task *t[20];
     dibs_completion c;
@@ -250,15 +258,22 @@ static void exits(dibs_runtime *rt)
     exit(0);
 }
 
-/* What the thread itself held is released; what a task holds stays until its lease ends, as with other threads. */
+/*
+ * What the thread itself held is released; what a task holds stays until its lease ends, as with other threads. The end
+ * of a process waits 500 ms for its releases: where the server stands still for that long, another child is tried.
+ */
 static void exit_may_come_while_calls_are_begun(void **state)
 {
     fixture *f = *state;
     dibs_owner owner;
 
-    fixture_open(f, LONG_LEASE_MS);
-    run_child(exits, f->rt);
-    assert_status(DIBS_OK, dibs_trylock(f->rt, "own"));
+    open_for_children(f);
+    dibs_status status = DIBS_BUSY;
+    for (int i = 0; i < 3 && status == DIBS_BUSY; i++) {
+        run_child(exits, f->rt);
+        status = dibs_trylock(f->rt, "own");
+    }
+    assert_status(DIBS_OK, status);
     assert_status(DIBS_BUSY, dibs_trylock(f->rt, "tasks"));
     assert_status(DIBS_OK, dibs_query(f->rt, "tasks", &owner));
     assert_true(owner.held && owner.remaining_ms <= LONG_LEASE_MS);
