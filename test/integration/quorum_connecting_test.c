@@ -43,16 +43,17 @@ static void open_connects_to_all_masters_of_a_running_quorum(void **state)
 /* Each master in turn, also the first of the URLs. */
 static void open_does_not_wait_for_a_silent_master(void **state)
 {
+    enum { PATIENCE_MS = LIMIT_MS / 4 }; /* so long that a machine that stands still is no silent master */
     masters *m = *state;
 
-    m->config.connect_timeout_ms = TIMEOUT_MS;
+    m->config.connect_timeout_ms = m->config.command_timeout_ms = PATIENCE_MS;
     masters_open_connected(m, LONG_LEASE_MS);
     for (size_t i = 0; i < m->count; i++) {
         server_pause(m->servers[i]);
         int64_t began = now_ms();
         dibs_runtime *rt = masters_open_another(m, LONG_LEASE_MS);
         int64_t took = now_ms() - began;
-        assert_that(took < TIMEOUT_MS / 4, "%lld ms", (long long)took);
+        assert_that(took < PATIENCE_MS / 4, "%lld ms", (long long)took);
         lock_and_unlock(rt, "a");
         server_resume(m->servers[i]);
         dibs_close(rt);
