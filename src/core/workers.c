@@ -2,7 +2,7 @@
  * Lock discipline: `mutex` guards all fields that do not say otherwise, and is a
  * leaf that may be taken while a shard's mutex is held. A worker sleeps on `work`
  * until
- *     a job is slow, or jobs are held, or
+ *     a job is slow, and another worker is left for what is ready, or jobs are held, or
  *     a job is ready, no other thread is beginning jobs, and none drives or did just now, or
  *     a resting job is due, with the same conditions, or
  *     the workers must end, and all jobs have ended.

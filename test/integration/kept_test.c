@@ -397,7 +397,7 @@ static void a_kept_lease_that_is_taken_is_told_to_be_at_risk(void **state)
     fixture *f = *state;
     int64_t limit = now_ms() + LIMIT_MS;
 
-    f->config.command_timeout_ms = 500;
+    f->config.command_timeout_ms = LIMIT_MS / 4;
     open_keeping(f, 1000);
     do { /* where the test was not let run for a second, the lease was given back */
         server_resume(f->server);
