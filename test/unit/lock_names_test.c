@@ -226,7 +226,7 @@ static void a_waiting_call_holds_only_the_names_before(void **state)
     await_waiter(p->other, "b");
     assert_status(DIBS_BUSY, dibs_trylock(p->other, "a"));
     expect_free(p->other, "d");
-    assert_false(has_waiter(&(struct waits_for){p->other, "c"}));
+    assert_false(has_waiter(&(struct waits_for){p->other, "c", NULL}));
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
     await_waiter(p->other, "c");
     assert_status(DIBS_BUSY, dibs_trylock(p->other, "b"));
