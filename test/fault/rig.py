@@ -930,10 +930,10 @@ def check_worth(rig):
         (rig.judge.retaken() * 20 >= counts["grants"] or not rig.options.keep_ms, f"{rig.judge.retaken()} holds over kept leases"),
         (rig.counted_other() != 0, "the second application locked nothing"),
         (counts["leases kept beside a burst"] or not rig.planned.get("burst"), "no lease was kept beside a burst"),
+        (harmed or not lost - set(checker.FORGETTING), "the server lost its state, and no lock"),
     ]
-    if not is_short:
+    if rig.options.seconds >= LONG_RUN:
         demands += [
-            (harmed or not lost - set(checker.FORGETTING), "the server lost its state, and no lock"),
             (counts["old holders timed"] or not lost - set(checker.FORGETTING), "no holder was timed whose lock the server had lost"),
             # After about every second restart, a newcomer gets the lock before the holder has restored its lease.
             (outlived or forgot < 12, "no holder outlived a restart that forgot"),
