@@ -67,7 +67,7 @@ static bool hold(const struct run_plan *plan, const struct run_lock *lock)
     return true;
 }
 
-/* Where the line can't be written, standard error tells, and the lock is held all the same. */
+/* Where the line can't be written, a message on standard error says so, and dibs goes on holding the lock. */
 static void say_held(const struct run_plan *plan, const struct run_lock *lock)
 {
     printf("%s held, fence %llu\n", plan->shown, (unsigned long long)lock->fence);

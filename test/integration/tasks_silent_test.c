@@ -19,14 +19,20 @@ static bool is_free(void *arg)
            a.waiters == 0 && b.waiters == 0;
 }
 
+/* No call ends because the server is silent: what ends in a test does not wait for it. */
+static void open_patient(fixture *f)
+{
+    f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS;
+    fixture_open_connected(f, LONG_LEASE_MS);
+}
+
 /* The call that asks still returns at once, and its ask is retracted. */
 static void a_cancel_does_not_wait_for_a_silent_server(void **state)
 {
     fixture *f = *state;
     actor *a = actor_start();
 
-    f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS;
-    fixture_open_connected(f, LONG_LEASE_MS);
+    open_patient(f);
     dibs_queue *q = queue_new();
     dibs_task *begun = task_of_runtime(f->rt), *blocking = task_of_runtime(f->rt);
     assert_status(DIBS_OK, task_lock(begun, "first", 0, q));
@@ -62,8 +68,7 @@ static void a_blocking_call_sleeps_while_the_server_is_silent(void **state)
     fixture *f = *state;
     actor *a = actor_start();
 
-    f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS;
-    fixture_open_connected(f, LONG_LEASE_MS);
+    open_patient(f);
     dibs_task *task = task_of_runtime(f->rt);
     server_pause(f->server);
     actor_begin_task_lock(a, f->rt, task, "b", FOREVER, NULL);
@@ -89,8 +94,7 @@ static void take_keeps_its_time_while_the_server_is_silent(void **state)
     dibs_task *tasks[TASKS];
     dibs_completion c;
 
-    f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS;
-    fixture_open_connected(f, LONG_LEASE_MS);
+    open_patient(f);
     dibs_queue *q = queue_new();
     server_pause(f->server);
     for (int i = 0; i < TASKS; i++) {
@@ -124,9 +128,11 @@ static bool has_completion(void *q)
 static void a_wait_within_the_process_ends_beside(fixture *f, bool breaks)
 {
     enum { ASKS = 5 };
-    dibs_task *tasks[ASKS], *local = task_of_runtime(f->rt);
-    dibs_queue *asks = queue_new(), *q = queue_new();
+    dibs_task *tasks[ASKS];
 
+    open_patient(f);
+    dibs_task *local = task_of_runtime(f->rt);
+    dibs_queue *asks = queue_new(), *q = queue_new();
     assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
     assert_status(DIBS_OK, task_lock(local, "first", 0, q));
     assert_status(DIBS_OK, task_unlock(local, "first", q));
@@ -162,20 +168,12 @@ static void a_wait_within_the_process_ends_beside(fixture *f, bool breaks)
 
 static void asks_without_an_answer_hold_up_no_others(void **state)
 {
-    fixture *f = *state;
-
-    f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS;
-    fixture_open_connected(f, LONG_LEASE_MS);
-    a_wait_within_the_process_ends_beside(f, false);
+    a_wait_within_the_process_ends_beside(*state, false);
 }
 
 static void asks_on_broken_connections_hold_up_no_others(void **state)
 {
-    fixture *f = *state;
-
-    f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS;
-    fixture_open_connected(f, LONG_LEASE_MS);
-    a_wait_within_the_process_ends_beside(f, true);
+    a_wait_within_the_process_ends_beside(*state, true);
 }
 
 /* The connection had been closed unnoticed, and no new one comes. */
@@ -184,8 +182,7 @@ static void a_cancel_does_not_wait_for_a_broken_connection(void **state)
     fixture *f = *state;
     actor *a = actor_start();
 
-    f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS;
-    fixture_open_connected(f, LONG_LEASE_MS);
+    open_patient(f);
     dibs_task *task = task_of_runtime(f->rt);
     server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
     server_pause(f->server);
