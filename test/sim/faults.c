@@ -75,6 +75,17 @@ static bool knows_vote(struct sim_server *server)
     return noted && (noted->value.size < 4 || memcmp(noted->value.bytes, "new ", 4) != 0);
 }
 
+/* In a quorum: whether the master may vote, and knows which fence the next must be larger than. */
+static bool is_voting(struct sim_server *server)
+{
+    const struct sim_object *noted = sim_server_find(server, "dibs:vote");
+    long long from;
+    char text[128], floor[24];
+
+    snprintf(text, sizeof text, "%.*s", noted ? (int)noted->value.size : 0, noted ? noted->value.bytes : "");
+    return sscanf(text, "%lld %*s %*s %*s %23s", &from, floor) == 2 && floor[0] != '-' && from <= sim_server_us(server);
+}
+
 /* A master that can be reached answers long before half a command timeout is over. */
 static bool is_quick(void)
 {
@@ -119,7 +130,8 @@ static bool may_forget(const struct sim_server *server)
     for (struct sim_server *other = sim_servers; other; other = other->next) {
         is_new = is_new || (!knows_vote(other) && !other->forgot);
         silent = silent || is_silent(other);
-        empty += other != server && other->forgot && !knows_vote(other);
+        empty += other != server && other->forgot &&
+                 !(plan->in_turn && plan->skew_most > 0 ? is_voting(other) : knows_vote(other));
     }
     return 2 * empty < plan->servers && (!silent || !is_new || all_have_opened());
 }

@@ -129,11 +129,12 @@ enum theme {
     HELD,
     FULL,
     SCARCE,
+    ABSENT,
     THEMES
 };
-static const char *const theme_names[] = {"any",   "late",    "turn",    "restarts", "told", "stops",
-                                          "crowd", "votes",   "kept",    "founding", "thin", "recalled",
-                                          "moved", "several", "episode", "held",     "full", "scarce"};
+static const char *const theme_names[] = {"any",     "late", "turn",     "restarts", "told",     "stops", "crowd",
+                                          "votes",   "kept", "founding", "thin",     "recalled", "moved", "several",
+                                          "episode", "held", "full",     "scarce",   "absent"};
 
 /* A run in which nothing goes wrong but that processes do not hear the server, some of them while they keep leases. */
 static bool is_kept_deaf(const struct sim_plan *drawn)
@@ -344,6 +345,30 @@ static void be_episode(struct sim_plan *drawn)
     drawn->end = 3 * SIM_S + (drawn->in_turn ? 5 : 2) * (int64_t)drawn->lease_ms * SIM_MS;
 }
 
+/*
+ * Few locks, while masters forget or their clocks are set (all at times, that of one master), and others are silent,
+ * one after the other: see draw_absences and draw_unseen_steps.
+ */
+static void be_absent(struct sim_plan *drawn)
+{
+    be_thin(drawn);
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 1500);
+    drawn->odd_leases = drawn->orphans = drawn->fixed = drawn->bursts = 0;
+    drawn->shuts_down = false;
+    drawn->procs = 2;
+    drawn->in_turn = drawn->looks_on = sim_chance(SIM_FAULTS, 0.5);
+    drawn->hold_least = SIM_MS;
+    drawn->hold_most = drawn->in_turn ? 100 * SIM_MS : SIM_S;
+    drawn->pause_most = 100 * SIM_MS;
+    drawn->command_timeout_ms = drawn->connect_timeout_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 400);
+    drawn->end = 20 * SIM_S;
+    if (drawn->in_turn)
+        return;
+    drawn->lease_ms += 1000;
+    drawn->hold_least = 100 * SIM_MS;
+    drawn->pause_most = 5 * SIM_S;
+}
+
 /* Holds that outlast their leases, and nothing else happens. */
 static void be_held(struct sim_plan *drawn)
 {
@@ -511,7 +536,7 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
         [STOPS] = be_stopped,     [CROWD] = be_crowded,   [VOTES] = be_voting,       [KEPT] = be_kept,
         [FOUNDING] = be_founding, [THIN] = be_thin,       [RECALLED] = be_recalled,  [MOVED] = be_moved,
         [SEVERAL] = be_several,   [EPISODE] = be_episode, [HELD] = be_held,          [FULL] = be_full,
-        [SCARCE] = be_scarce,
+        [SCARCE] = be_scarce,     [ABSENT] = be_absent,
     };
 
     if (theme == ANY)
@@ -637,8 +662,71 @@ static void draw_episode(struct sim_plan *drawn)
     }
 }
 
+static void add_fault(struct sim_plan *drawn, int64_t time, enum sim_fault_kind kind, int which, int64_t length)
+{
+    drawn->faults[drawn->fault_count++] =
+        (struct sim_fault){.time = time, .kind = kind, .which = which, .length = length};
+}
+
+static void add_silence(struct sim_plan *drawn, int64_t time, int server, int64_t length)
+{
+    add_fault(drawn, time, SIM_FAULT_server_stop, drawn->procs * (server % drawn->servers), length);
+}
+
+/*
+ * While one master is silent, another forgets, which waits for about a second and a lease until it may vote again. It
+ * does when the first is back, and a little later the third is silent. The process that locks stands still all the
+ * time, while one that looks on admits the master. So a lock may be granted by masters of which one forgot the grant
+ * before, and the other never knew it.
+ */
+static void draw_absences(struct sim_plan *drawn)
+{
+    int64_t time = SIM_S, lease = drawn->lease_ms * SIM_MS;
+
+    for (int turn = 0; turn < 3; turn++) {
+        int first = (int)(drawn->seed % (uint64_t)drawn->servers), which = (int)sim_between(SIM_FAULTS, 0, 2);
+        int absent = (int)sim_between(SIM_FAULTS, 1, 2);
+        int64_t known = sim_between(SIM_FAULTS, 300 * SIM_MS, SIM_S), wait = SIM_S + lease * 11 / 10,
+                back = sim_between(SIM_FAULTS, 1500 * SIM_MS, 3 * SIM_S);
+
+        add_silence(drawn, time, first + which + absent, known + wait);
+        add_fault(drawn, time + known - SIM_MS, SIM_FAULT_proc_stop, 0, wait + back);
+        add_fault(drawn, time + known, sim_chance(SIM_FAULTS, 0.5) ? SIM_FAULT_server_lose : SIM_FAULT_flushall,
+                  2 * which, sim_between_log(SIM_FAULTS, SIM_MS, 200 * SIM_MS));
+        time += known + wait + back;
+        add_silence(drawn, time - 2 * SIM_MS, first + which + 3 - absent, SIM_S);
+        time += 2 * SIM_S;
+    }
+}
+
+/*
+ * The clock of a master is set back, by more than looks are apart, and right again. One process begins in between, the
+ * other stands still all the time. Of the other masters one is silent meanwhile, and the third afterwards.
+ */
+static void draw_unseen_steps(struct sim_plan *drawn)
+{
+    int64_t time = 3 * SIM_S;
+
+    for (int turn = 0; turn < 4; turn++) {
+        int first = (int)(drawn->seed % (uint64_t)drawn->servers), which = (int)sim_between(SIM_FAULTS, 0, 2);
+        int64_t length = sim_between(SIM_FAULTS, 500 * SIM_MS, 1200 * SIM_MS), back = 250 * SIM_MS + length / 4;
+
+        add_fault(drawn, time, SIM_FAULT_proc_stop, 1, length);
+        add_fault(drawn, time + 2 * SIM_MS, SIM_FAULT_clock_step, 2 * which, back);
+        add_fault(drawn, time + 3 * SIM_MS, SIM_FAULT_proc_kill, 0, 0);
+        add_silence(drawn, time + sim_between(SIM_FAULTS, 20 * SIM_MS, 200 * SIM_MS), first + which + 1, length / 2);
+        add_fault(drawn, time + length - SIM_MS, SIM_FAULT_clock_step, 2 * which + 1, back);
+        add_silence(drawn, time + length - SIM_MS, first + which + 2, SIM_S);
+        time += length + drawn->lease_ms * 2 * SIM_MS + 2 * SIM_S;
+    }
+}
+
 static void draw_faults(struct sim_plan *drawn, enum theme theme)
 {
+    if (theme == ABSENT) {
+        (drawn->in_turn ? draw_absences : draw_unseen_steps)(drawn);
+        return;
+    }
     if (theme == THIN || theme == EPISODE)
         draw_thin(drawn, theme);
     if (theme == EPISODE) {
@@ -826,7 +914,8 @@ static void calm(struct sim_plan *drawn)
 /* The network of a run in which only certain things go wrong. */
 static void narrow(struct sim_plan *drawn, enum theme theme)
 {
-    bool is_even = drawn->is_voting && theme != FOUNDING && (theme == EPISODE || sim_chance(SIM_FAULTS, 0.6));
+    bool is_even =
+        drawn->is_voting && theme != FOUNDING && (theme == EPISODE || theme == ABSENT || sim_chance(SIM_FAULTS, 0.6));
     bool is_stuck = drawn->is_late || (is_even && also(drawn, 22) && !also(drawn, 16));
 
     if (!is_narrow(drawn) && !is_even)
@@ -863,7 +952,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     out->has_delifeq = also(out, 30);
     out->schedule.spurious = hash_of(out, 34) % 3 == 0 ? (double)(1 + hash_of(out, 35) % 20) / 100 : 0;
     /* Where a majority forgets its fences, they may fall if the others' clocks are behind: see doc/GUARANTEES.md. */
-    if (out->is_voting && !out->in_turn && (theme == EPISODE || hash_of(out, 13) % 2))
+    if (out->is_voting && (theme == ABSENT || (!out->in_turn && (theme == EPISODE || hash_of(out, 13) % 2))))
         out->skew_most = 20 * SIM_S;
     if (theme == CROWD || theme == RECALLED || out->is_voting) {
         out->servers = !out->is_voting ? 1 : sim_chance(SIM_FAULTS, 0.8) ? 3 : 5;
@@ -872,7 +961,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
         out->sentinels = 0;
         out->min_replicas = 0;
     }
-    out->last_fault = out->end * (theme == EPISODE ? 90 : sim_between(SIM_FAULTS, 30, 90)) / 100;
+    out->last_fault = out->end * (theme == EPISODE || theme == ABSENT ? 90 : sim_between(SIM_FAULTS, 30, 90)) / 100;
     if (out->topology == SIM_QUORUM)
         out->fair = 0;
     draw_kinds(out, theme);
