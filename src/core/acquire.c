@@ -477,15 +477,9 @@ static bool is_handed_too_late(struct dibs__acquire *acquire)
     if (turn->kind != DIBS__TURN_HANDED)
         return false;
     acquire->acquired_at = turn->retaken ? turn->retaken_at : dibs__core_now(core);
-    if (!dibs__lease_is_lost(turn->lease, acquire->acquired_at))
+    if (!dibs__lease_is_lost(turn->lease, acquire->acquired_at) && dibs__lease_claim(turn->lease))
         return false;
-    if (turn->retaken) { /* nobody here has had it since it was kept */
-        dibs__core_drop(core, turn->lease);
-        dibs__lease_unref(turn->lease);
-        return true;
-    }
-    dibs__renewals_remove(core->renewals, turn->lease);
-    dibs__core_lost(core, turn->lease, false, "");
+    dibs__core_drop(core, turn->lease);
     dibs__lease_unref(turn->lease);
     return true;
 }

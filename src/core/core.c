@@ -3,7 +3,6 @@
 #include "base/probe.h"
 #include "core/done.h"
 #include "core/handover.h"
-#include "core/kept.h"
 
 void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease)
 {
@@ -14,21 +13,23 @@ void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease)
                               dibs__lease_top_fence(lease));
 }
 
-void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why)
+static void tell(struct dibs__core *core, struct dibs__lease *lease, const char *why)
 {
-    if (lease->token.keeps && dibs__kept_end(core->cells, lease)) {
-        if (!gone)
-            dibs__core_retract(core, lease);
-        return;
-    }
-    if (atomic_exchange(&lease->loss_told, true))
-        return;
-    DIBS__REQUIRE(atomic_load(&lease->deadline) == DIBS__LEASE_LOST);
     dibs__count(&core->stats.lost);
     DIBS__PROBE(lost, lease->name, dibs__lease_fence(lease));
     dibs__events_emit(core->events, DIBS_EVENT_LOST, lease->name, dibs__lease_fence(lease),
                       "the lease ended under its holder%s%s", *why ? ": " : "", why);
     dibs__loss_tell(lease);
+}
+
+void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why)
+{
+    DIBS__REQUIRE(atomic_load(&lease->deadline) == DIBS__LEASE_LOST);
+    bool has_holder = !dibs__lease_claim(lease);
+    if (atomic_exchange(&lease->loss_told, true))
+        return;
+    if (has_holder)
+        tell(core, lease, why);
     if (!gone) /* the store keeps the key longer than the lease lasts here, by the margin */
         dibs__core_retract(core, lease);
     dibs__handover_end(core->cells, lease, NULL);

@@ -44,7 +44,10 @@ struct dibs__core {
 /* The store deletes the key of the lease in the background, if it still belongs to the lease. */
 void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease);
 
-/* Does what follows from the loss of the lease, once however often it is called. gone: the store said so. */
+/*
+ * Does what follows from the loss of the lease, once however often it is called. The loss is told unless the lease was
+ * on its way to the next holder here, or kept. gone: the store said so.
+ */
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why);
 
 /* Does what follows from the end of a lease that nobody here used, once however often it is called: nobody is told. */

@@ -23,6 +23,7 @@ static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs_
     struct dibs__waiter *first = cell->waiters.first;
 
     DIBS__REQUIRE(first && cell->state == DIBS__CELL_HELD);
+    atomic_store_explicit(&cell->lease->unclaimed, true, memory_order_relaxed);
     if (first->tell || now - first->since > LONG_WAIT) { /* no thread need wake for a begun acquire to have it */
         dibs__waiters_take_over(cell, first->turn);
         dibs__waiters_complete(cell, first);

@@ -179,6 +179,7 @@ bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigne
     }
     cell->state = DIBS__CELL_KEPT;
     lease->keeping.since = now;
+    atomic_store_explicit(&lease->unclaimed, true, memory_order_relaxed);
     bool looks = look_soon(cells, cell, lease, now);
     *tells = want_steps(lease) || looks;
     return true;
@@ -329,20 +330,6 @@ size_t dibs__kept_drop_some(struct dibs__shard *shard, struct dibs__lease *lease
     }
     dibs__shard_mutex_unlock(&shard->mutex);
     return count;
-}
-
-bool dibs__kept_end(struct dibs__cells *cells, struct dibs__lease *lease)
-{
-    struct dibs__shard *shard;
-    struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
-    bool kept = cell && cell->state == DIBS__CELL_KEPT && cell->lease == lease;
-
-    if (kept) {
-        dibs__lease_unref(drop(cell));
-        dibs__cell_drop_if_unused(cell);
-    }
-    dibs__shard_mutex_unlock(&shard->mutex);
-    return kept;
 }
 
 uint64_t dibs__kept_count(struct dibs__cells *cells)

@@ -85,9 +85,6 @@ struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name,
 /* The same for kept leases of a shard, whatever their names; at most DIBS__KEPT_MANY of them: returns how many. */
 size_t dibs__kept_drop_some(struct dibs__shard *shard, struct dibs__lease *leases[DIBS__KEPT_MANY]);
 
-/* Whether the lease, which was lost, was kept. Then it is not in its cell any more. */
-bool dibs__kept_end(struct dibs__cells *cells, struct dibs__lease *lease);
-
 /* How many leases are kept. */
 uint64_t dibs__kept_count(struct dibs__cells *cells);
 

@@ -136,6 +136,9 @@ struct dibs__lease {
                                      renewals' mutex */
     atomic_bool extended;         /* atomic; an extension was sent: the length may be another than asked_ms */
     atomic_bool loss_told;        /* atomic; some thread sees to what follows from the loss */
+    atomic_bool unclaimed;        /* atomic; its last holder left it to the next one here, who has not taken it yet. Set
+                                     under the shard's mutex; whoever clears it decides: the next holder has the lease,
+                                     or nobody had it when it was lost, and nobody is told */
     _Atomic(struct dibs__done *) loss; /* atomic; the completion that tells the holder of a loss; whoever takes it out
                                           of here pushes or drops it (done.h); NULL: nobody is told */
 
@@ -187,6 +190,12 @@ static inline bool dibs__lease_is_lost(struct dibs__lease *lease, int64_t now)
 
 /* Makes the lease lost, whatever its deadline. */
 void dibs__lease_lose(struct dibs__lease *lease);
+
+/* The lease was left to the calling thread, which has it from here on. False: the lease was lost before. */
+static inline bool dibs__lease_claim(struct dibs__lease *lease)
+{
+    return atomic_exchange_explicit(&lease->unclaimed, false, memory_order_acq_rel);
+}
 
 /* Moves the deadline of a lease that is not lost; with `earlier_only` never to a later time. False: it is lost. */
 bool dibs__lease_move(struct dibs__lease *lease, int64_t deadline, bool earlier_only, int64_t now);

@@ -29,7 +29,7 @@ struct faults {
     const struct dibs__clock *clock;
     int64_t last_reply_at; /* when the store answered an ask or a look last */
     struct fault acquire, release, renewal, look;
-    bool watches;           /* stores that are opened from now on can watch locks, and tell when one is free */
+    bool watches;           /* stores that are opened from now on can watch locks, tell when one is free, and recall */
     bool unanswered;        /* asks are done, but their answers get lost */
     bool spends;            /* an ask that is refused spends its token */
     bool released_again;    /* a release answers that it was sent twice and found nothing */

@@ -457,6 +457,14 @@ static dibs_status connect_inner(struct dibs__store *base, bool wait, struct dib
     return of(base)->inner->ops->connect(of(base)->inner, wait, error);
 }
 
+/* So that leases may be kept; no recall ever comes. */
+static bool recalls(struct dibs__store *base, const char *name)
+{
+    (void)base;
+    (void)name;
+    return true;
+}
+
 dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store_config *config,
                               struct dibs__error *error)
 {
@@ -492,6 +500,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
     store->ops = ops;
     if (store->faults->watches) {
         store->ops.tell_when_free = tell_when_free;
+        store->ops.recalls = recalls;
     }
     store->store = (struct dibs__store){&store->ops, store->inner->fd_max, store->faults->watches, false};
     *out = &store->store;

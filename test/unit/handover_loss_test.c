@@ -1,6 +1,16 @@
-/* A lease that is lost while it is handed over: which of the two threads is told, and who gets the lock next. */
+/*
+ * A lease that is lost while it is handed over, or kept for the next thread: which of the two threads is told, and who
+ * gets the lock next.
+ */
+#include "core/turn.h"
 #include "support/test.h"
 #include "unit/handover_setup.h"
+
+static void expect_no_loss_told(stage *s)
+{
+    assert_int_equal(stats_of(s->rt).lost, 0);
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 0);
+}
 
 static void a_loss_after_the_hand_over_is_told_to_the_new_holder(void **state)
 {
@@ -59,6 +69,7 @@ static void a_loss_while_the_lease_is_parked_is_told_to_nobody(void **state)
         assert_true(fence_in(first, s->rt) > fence + DIBS__FENCE_STEPS - 1);
         unlock_and_end(first, s->rt);
         expect_nothing_left(s);
+        expect_no_loss_told(s);
     }
 }
 
@@ -89,6 +100,7 @@ static void a_lease_that_was_lost_before_its_new_holder_ran_is_not_held(void **s
     unlock_and_end(first, s->rt);
     expect_nothing_left(s);
     assert_int_equal(stats_of(s->rt).contended, 2);
+    expect_no_loss_told(s);
 }
 
 /* The clock jumps past the deadline of the lease, and the waiter runs at the same time as the scheduler. */
@@ -116,6 +128,79 @@ static void a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken(voi
         stage_settle(s);
         expect_nothing_left(s);
     }
+    expect_no_loss_told(s);
+}
+
+/* ---------------------------------------------------------------------------------- kept */
+
+#define KEEP 1000
+
+/* The lease of "a" is kept. */
+static void keep(stage *s)
+{
+    s->settings.handoff_ms = HANDOFF;
+    s->settings.keep_ms = KEEP;
+    s->faults.watches = true;
+    stage_open(s, LEASE);
+    stage_settle(s);
+    faulty_store_watching(s->rt->core->store, true);
+    stage_settle(s);
+    for (int i = 0; stats_of(s->rt).kept == 0; i++) {
+        assert_true(i < 10);
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    }
+}
+
+/* The store forgets the lease, and the process learns of that. */
+static void lose(stage *s)
+{
+    assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
+    faulty_store_change(s->rt->core->store, "a");
+    stage_advance(s, MS(LEASE) / 3);
+}
+
+static void a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held(void **state)
+{
+    stage *s = *state;
+    struct dibs__turn turn = {.name = "a", .name_size = 1, .lease_ms = LEASE, .one_try = true};
+
+    keep(s);
+    assert_status(DIBS_OK, dibs__turn_take(s->rt->core->cells, &turn)); /* what an acquire begins with, and no more */
+    assert_true(turn.retaken);
+    assert_int_equal(stats_of(s->rt).kept, 0);
+    lose(s);
+    assert_false(dibs__lease_claim(turn.lease));
+    dibs__lease_unref(turn.lease);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    expect_no_loss_told(s);
+}
+
+static void a_kept_lease_that_is_lost_after_it_was_taken_is_told_to_its_holder(void **state)
+{
+    stage *s = *state;
+
+    keep(s);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).retaken, 1);
+    uint64_t fence = fence_of(s->rt, "a");
+    lose(s);
+    assert_int_equal(events_await(&s->events, DIBS_EVENT_LOST, "a").fence, fence);
+    assert_int_equal(stats_of(s->rt).lost, 1);
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+}
+
+static void a_kept_lease_that_is_lost_is_told_to_nobody(void **state)
+{
+    stage *s = *state;
+
+    keep(s);
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    stage_advance(s, MS(2 * LEASE));
+    assert_int_equal(stats_of(s->rt).kept, 0);
+    assert_int_equal(stats_of(s->rt).leases, 0);
+    expect_no_loss_told(s);
 }
 
 static void a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan(void **state)
@@ -153,6 +238,9 @@ int main(void)
         TEST(a_loss_while_the_lease_is_parked_is_told_to_nobody),
         TEST(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held),
         TEST(a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken),
+        TEST(a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held),
+        TEST(a_kept_lease_that_is_lost_after_it_was_taken_is_told_to_its_holder),
+        TEST(a_kept_lease_that_is_lost_is_told_to_nobody),
         TEST(a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan),
     };
 
