@@ -261,6 +261,42 @@ static void a_call_waits_while_a_broken_connection_is_in_use(void **state)
     r->channel = NULL;
 }
 
+/*
+ * A thread that polls by itself has not left the broken connection yet when another one needs the next. Nobody but the
+ * scheduler makes that, so it looks again, or is told when the connection is left.
+ */
+static void the_scheduler_replaces_a_broken_connection_once_it_is_left(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__wait_event wait_event;
+    struct dibs__error error;
+    struct dibs__wait wait;
+    struct pollfd fd;
+    int64_t deadline;
+    uint64_t serial = open_now(r);
+
+    fake_redis_hold(r->fake, true);
+    struct dibs__request *request = send_echo(r, serial, "held", &error);
+    dibs__wait_event_init(&wait_event);
+    dibs__wait_init(&wait, &wait_event);
+    assert_true(dibs__channel_progress(r->channel, request, &wait) == DIBS__REPLY_AWAITED);
+    assert_true(wait.fd.fd >= 0);
+    moved_clock_advance(&r->clock, MS(COMMAND_MS));
+    attend(r, false);
+    assert_false(stands(r));
+    dibs__channel_need(r->channel);
+    dibs__channel_interest(r->channel, false, &fd, &deadline); /* the scheduler, told of that, goes to sleep */
+    assert_int_equal(fd.fd, -1);
+    assert_true(deadline > moved_clock_now(&r->clock));
+    unsigned unattended = r->unattended;
+    dibs__wait_end(&wait);
+    assert_true(deadline <= after(r, 10) || r->unattended > unattended);
+    fake_redis_hold(r->fake, false);
+    moved_clock_advance(&r->clock, MS(10));
+    attend_until(r, false, &r->opened, 2);
+    assert_false(wait_echo(r, request, "held"));
+}
+
 static void a_channel_not_kept_open_stays_closed(void **state)
 {
     struct rig *r = *state;
@@ -371,6 +407,7 @@ int main(void)
         TEST(a_channel_kept_open_connects_again_later_each_time),
         TEST(a_channel_in_a_hurry_connects_at_once),
         TEST(a_call_waits_while_a_broken_connection_is_in_use),
+        TEST(the_scheduler_replaces_a_broken_connection_once_it_is_left),
         TEST(a_channel_not_kept_open_stays_closed),
         TEST(an_opener_in_a_hurry_leaves_the_try_to_the_scheduler),
         TEST(the_scheduler_gives_the_try_up_after_the_connect_timeout),
