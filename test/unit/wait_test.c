@@ -126,6 +126,25 @@ static void the_first_time_of_all_ends_the_sleep(void **state)
     }
 }
 
+/* No more threads poll at the same time than may: one whose sleep is over is none of them. */
+static void a_thread_polls_until_its_sleep_is_over(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__spinning wait;
+    struct dibs__spin spin;
+
+    poll_for_some(r);
+    dibs__spin_init(&spin, &dibs__system_clock, 1000000);
+    r->waits[1].spin = &spin;
+    assert_int_equal(write(r->pipes[1][1], "", 1), 1);
+    for (int i = 0; i < spin.others; i++)
+        dibs__waits_sleep(r->waits, THINGS, &r->wait_event, &dibs__system_clock, DIBS__NEVER);
+    dibs__spin_init(&spin, &dibs__system_clock, 1000000);
+    dibs__spin_begin(&wait, &spin, &dibs__system_clock);
+    assert_true(wait.polls);
+    dibs__spin_end(&wait, false, &dibs__system_clock);
+}
+
 static void count_end(struct dibs__wait *wait)
 {
     unsigned *ends = wait->keeper;
@@ -155,6 +174,7 @@ int main(void)
         TEST(each_descriptor_ends_the_sleep_and_says_so),
         TEST(the_wait_event_ends_the_sleep_in_poll_and_out_of_it),
         TEST(the_first_time_of_all_ends_the_sleep),
+        TEST(a_thread_polls_until_its_sleep_is_over),
         TEST(a_wait_is_ended_once_and_only_where_it_began),
     };
 
