@@ -9,6 +9,7 @@
 
 #include "support/child.h"
 #include "support/cluster.h"
+#include "support/common/redis_process.h"
 #include "support/findings.h"
 #include "support/fixture.h"
 #include "support/masters.h"
@@ -280,6 +281,31 @@ static void examine_notices_one_server_under_two_names(void **state)
     server_stop(other);
 }
 
+static bool is_reached_again(void *rt)
+{
+    return findings_find(findings_of(rt), "quorum", OK, "All 3 masters") != NULL;
+}
+
+/* Nobody is at the last URL when the quorum is opened; then a master has that port, too. */
+static void examine_notices_a_master_that_took_the_place_of_another(void **state)
+{
+    server *one = server_start(NULL), *other = server_start(NULL);
+    char by_port[64];
+    const char *urls[] = {one->url, other->url, by_port};
+    int port = free_port();
+    dibs_runtime *rt;
+
+    (void)state;
+    snprintf(by_port, sizeof by_port, "redis://127.0.0.1:%d", port);
+    assert_status(DIBS_OK, open_in_time(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
+    server_do(one, "CONFIG SET port %d", port);
+    assert_true(wait_until(is_reached_again, rt, LIMIT_MS));
+    findings_expect(findings_of(rt), "quorum", BAD, "Number 1 and number 3 of the URLs are the same server");
+    dibs_close(rt);
+    server_stop(one);
+    server_stop(other);
+}
+
 static bool has_number(void *s)
 {
     char noted[256];
@@ -416,6 +442,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(examine_reports_masters_whose_clocks_differ, masters_setup_5_with_clocks,
                                         masters_teardown),
         cmocka_unit_test(examine_notices_one_server_under_two_names),
+        cmocka_unit_test(examine_notices_a_master_that_took_the_place_of_another),
         cmocka_unit_test_setup_teardown(examine_reports_a_master_of_another_quorum, masters_setup_3, masters_teardown),
         cmocka_unit_test(a_clone_by_replication_waits),
         cmocka_unit_test(a_clone_by_a_copy_of_the_disk_waits),

@@ -1,6 +1,7 @@
 /* The waiters of a lock: what dibs_query_waiters tells of its queue. */
 #include "integration/queue_setup.h"
 #include "support/actor.h"
+#include "support/masters.h"
 #include "support/queue.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -121,6 +122,39 @@ static void expect_own_waiter(const char *url, bool asked_known)
     dibs_close(rt);
 }
 
+struct listed {
+    dibs_runtime *rt;
+    size_t count;
+};
+
+static bool are_so_many(void *arg)
+{
+    const struct listed *listed = arg;
+    dibs_waiter out[ROOM];
+
+    return waiters_of(listed->rt, "x", out, ROOM) == listed->count;
+}
+
+/* A look may have come to its end before that master answered: then it is not known there yet. */
+static void of_a_quorum_the_longest_queue_is_listed(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < m->count; i++) {
+        assert_int_equal(ask(m->servers[i], "holder", "1", "").code, 1);
+        expect_taken(ask(m->servers[i], "dibs:a", "1", "dibs:1"));
+    }
+    for (size_t i = 0; i < m->count; i++) {
+        struct listed listed = {m->rt, 2};
+        expect_taken(ask(m->servers[i], "dibs:b", "1", "dibs:2"));
+        assert_true(wait_until(are_so_many, &listed, LIMIT_MS));
+        assert_int_equal(release(m->servers[i], "dibs:b"), -1);
+    }
+    for (size_t i = 0; i < m->count; i++)
+        server_do(m->servers[i], "DEL " KEYS);
+}
+
 static void waiters_of_this_process_are_listed(void **state)
 {
     fixture *f = *state;
@@ -153,6 +187,7 @@ int main(void)
         TEST(a_token_that_does_not_print_is_escaped),
         TEST(a_long_queue_is_listed_from_its_head),
         TEST(waiters_of_this_process_are_listed),
+        cmocka_unit_test_setup_teardown(of_a_quorum_the_longest_queue_is_listed, masters_setup_3, masters_teardown),
         TEST(a_lock_that_somebody_waits_for_is_not_forgotten),
         TEST(query_waiters_refuses_wrong_arguments),
     };
