@@ -174,7 +174,7 @@ static bool waiting_may_help(const struct dibs__several *several, const struct d
 {
     if (several->wish.wait_ms == 0)
         return try->status == DIBS_BUSY && try->recalled;
-    return try->status == DIBS_BUSY || try->status == DIBS_UNAVAILABLE || try->status == DIBS_TIMEOUT;
+    return try->status == DIBS_BUSY || try->status == DIBS_UNAVAILABLE;
 }
 
 /* The try did not get that name. The sentence of the first such name is kept, or of one for which waiting is no use. */

@@ -57,8 +57,11 @@ def statuses():
     process.terminate()
     equal(Done(process).status, 0)
     equal(dibs("hold", "-n", "--url", "unix:///nonexistent", "n").status, 69)
-    for arguments in ([], ["n", "true"], ["-c", "true", "n"], ["--at-least", "1", "n"], ["-t", "x", "n"]):
-        equal(dibs("hold", *arguments).status, 64)
+    for arguments, word in (([], "NAME"), (["n", "true"], "true"), (["-c", "true", "n"], "-c"),
+                            (["--at-least", "1", "n"], "--at-least"), (["-t", "x", "n"], "x")):
+        done = dibs("hold", *arguments)
+        equal(done.status, 64)
+        assert word in done.err and '("dibs hold --help" tells more)' in done.err, done.err
 
 
 @test("dibs hold exits with 76 if the lease was lost, or can't be renewed, and then before the lease ends")
