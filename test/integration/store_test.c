@@ -272,6 +272,41 @@ static void a_lease_is_renewed_extended_and_gone(struct world *w)
     assert_int_equal(renewal.result, DIBS__GONE);
 }
 
+static void pause_servers(struct world *w, bool pause)
+{
+    void (*const call)(server *) = pause ? server_pause : server_resume;
+
+    call(w->servers[0]);
+    for (size_t i = 0; w->kind->where == QUORUM && i < MEMBERS - 1; i++)
+        call(w->others[0][i]);
+}
+
+/* Until a later renewal is answered, the lease may be as short as it would have become. */
+static void an_extension_without_an_answer_may_have_cut_the_lease(struct world *w)
+{
+    if (is_in_memory(w))
+        return;
+    struct seat *seat = sit_with(w, 0, (struct dibs__store_config){.command_timeout_ms = 1000});
+    struct dibs__attempt attempt = attempt_for(w, "x", false);
+    struct dibs__renewal renewal = renewal_of(&attempt, get(seat, &attempt), LEASE_MS);
+
+    renewal.store_state = attempt.lease;
+    seat_renew(seat, &renewal); /* the connections stand */
+    assert_int_equal(renewal.result, DIBS__RENEWED);
+    renewal.extension = true;
+    renewal.lease_ms = LEASE_MS / 2;
+    pause_servers(w, true);
+    seat_begin_renewal(seat, &renewal);
+    seat_end_renewal(seat, &renewal);
+    pause_servers(w, false);
+    assert_int_equal(renewal.result, DIBS__UNANSWERED);
+    if (!is_quorum(w)) /* whose members know it, each for itself */
+        assert_int_equal(renewal.pending_extension_ms, LEASE_MS / 2);
+    seat_renew(seat, &renewal);
+    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_status(DIBS_OK, release(seat, "x", attempt.token));
+}
+
 static void a_confirmed_retraction_leaves_nothing(struct world *w)
 {
     struct seat *seat = sit(w, 0);
@@ -488,6 +523,7 @@ int main(void)
         CASE(a_lock_can_be_taken_away),
         CASE(a_free_lock_is_forgotten),
         CASE(a_lease_is_renewed_extended_and_gone),
+        CASE(an_extension_without_an_answer_may_have_cut_the_lease),
         CASE(a_confirmed_retraction_leaves_nothing),
         CASE(a_release_grants_to_the_first_in_the_queue),
         CASE(a_release_hints_the_first_in_the_queue),

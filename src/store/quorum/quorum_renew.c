@@ -93,13 +93,11 @@ static void settle_renewed(const struct round *round, struct tally *tally, struc
     item->again_ms = tally->again_ms;
 }
 
+/* An extension may still arrive at members: each of them says so with its next answer. */
 static void settle_unanswered(const struct tally *tally, struct dibs__renewal *item)
 {
     item->result = DIBS__UNANSWERED;
     item->status = tally->refused;
-    if (item->extension && tally->asked > 0 &&
-        (item->pending_extension_ms == 0 || item->lease_ms < item->pending_extension_ms))
-        item->pending_extension_ms = item->lease_ms;
 }
 
 /* Decides what can be decided of the lease. */
