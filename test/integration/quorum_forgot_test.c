@@ -627,6 +627,18 @@ static void a_process_goes_on_with_masters_that_were_begun_anew_while_it_stood_s
     agent_stop(other);
 }
 
+/* The masters may not vote for about as long as a lock rides out an outage: then it is asked for again. */
+static dibs_status agent_lock_when_they_vote(process *agent)
+{
+    int64_t limit = now_ms() + LIMIT_MS;
+    dibs_status status;
+
+    do
+        status = agent_lock(agent, "a", LIMIT_MS);
+    while (status == DIBS_UNAVAILABLE && now_ms() < limit);
+    return status;
+}
+
 /* Only a minority still has the new number: the others have lost their data again. */
 static void masters_beside_those_with_another_number_are_no_new_quorum(void **state)
 {
@@ -638,7 +650,7 @@ static void masters_beside_those_with_another_number_are_no_new_quorum(void **st
     for (size_t i = 0; i < m->majority; i++)
         server_do(m->servers[i], "FLUSHALL");
     process_resume(other);
-    assert_status(DIBS_OK, agent_lock(other, "a", LIMIT_MS));
+    assert_status(DIBS_OK, agent_lock_when_they_vote(other));
     int64_t passed = now_ms() - granted;
     assert_that(passed >= 2 * LEASE_MS - LEASE_MS / 25 - 5, "another had it after %lld ms", (long long)passed);
     assert_status(DIBS_OK, agent_unlock(other, "a"));
