@@ -161,6 +161,19 @@ static void many_gaps_in_a_queue_are_passed_in_steps(void **state)
     clear_scene(&c);
 }
 
+/* There are more gaps before the only one that waits than a script passes at a time. */
+static void a_waiter_behind_many_gaps_is_told(void **state)
+{
+    scene c = set_scene(state);
+
+    server_do(c.s, "DEL dibs:queue:{lock:x}");
+    add_dead(c.s, "x", 300, 0);
+    expect_taken(ask(c.s, "dibs:b", "1", "dibs:2"));
+    assert_int_equal(release(c.s, "holder"), 1);
+    expect_owner(c.s, "dibs:b");
+    clear_scene(&c);
+}
+
 /* All retractions of a call share the limit of one script; none waits until the queue of another lock is served. */
 static void many_retractions_share_the_budget_of_one_script(void **state)
 {
@@ -264,6 +277,7 @@ int main(void)
         TEST(an_ask_passes_no_live_waiter),
         TEST(a_release_with_an_ask_passes_no_live_waiter),
         TEST(many_gaps_in_a_queue_are_passed_in_steps),
+        TEST(a_waiter_behind_many_gaps_is_told),
         TEST(many_retractions_share_the_budget_of_one_script),
         TEST(a_waiter_behind_many_dead_gets_the_lock_soon_after_an_unlock),
         TEST(a_waiter_behind_many_dead_gets_the_lock_soon_after_a_forced_unlock),

@@ -83,6 +83,28 @@ static void an_unexpected_reply_is_a_store_error(void **state)
     freeReplyObject(strange);
 }
 
+static void a_refusal_of_a_replica_is_seen_wherever_it_stands(void **state)
+{
+    static const struct {
+        const char *bytes;
+        bool tells;
+    } rows[] = {
+        {"-READONLY You can't write against a read only replica.\r\n", true},
+        {"-MASTERDOWN Link with MASTER is down\r\n", true},
+        {"*2\r\n-READONLY no\r\n:1\r\n", true},
+        {"*2\r\n:1\r\n-READONLY no\r\n", true},
+        {"*2\r\n:1\r\n-OOM no\r\n", false},
+        {"$8\r\nREADONLY\r\n", false},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        redisReply *reply = parsed(rows[i].bytes);
+        assert_that(dibs__reply_tells_of_a_replica(reply) == rows[i].tells, "%s", rows[i].bytes);
+        freeReplyObject(reply);
+    }
+}
+
 static void integers_are_taken_only_from_where_they_are(void **state)
 {
     static const struct {
@@ -266,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_have_statuses),
         cmocka_unit_test(an_unexpected_reply_is_a_store_error),
+        cmocka_unit_test(a_refusal_of_a_replica_is_seen_wherever_it_stands),
         cmocka_unit_test(integers_are_taken_only_from_where_they_are),
         cmocka_unit_test(a_buffer_keeps_what_it_is_given_in_order),
         cmocka_unit_test(a_command_is_written_as_redis_wants_it),

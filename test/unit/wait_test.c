@@ -171,10 +171,8 @@ static void a_wait_is_ended_once_and_only_where_it_began(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(each_descriptor_ends_the_sleep_and_says_so),
-        TEST(the_wait_event_ends_the_sleep_in_poll_and_out_of_it),
-        TEST(the_first_time_of_all_ends_the_sleep),
-        TEST(a_thread_polls_until_its_sleep_is_over),
+        TEST(each_descriptor_ends_the_sleep_and_says_so),   TEST(the_wait_event_ends_the_sleep_in_poll_and_out_of_it),
+        TEST(the_first_time_of_all_ends_the_sleep),         TEST(a_thread_polls_until_its_sleep_is_over),
         TEST(a_wait_is_ended_once_and_only_where_it_began),
     };
 
