@@ -346,27 +346,22 @@ static void be_episode(struct sim_plan *drawn)
 }
 
 /*
- * Few locks, while masters forget or their clocks are set (all at times, that of one master), and others are silent,
- * one after the other: see draw_absences and draw_unseen_steps.
+ * Masters that forget (draw_absences: `in_turn`), or one whose clock is set (draw_unseen_steps), while others are
+ * silent.
  */
 static void be_absent(struct sim_plan *drawn)
 {
     be_thin(drawn);
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 1500);
+    drawn->in_turn = drawn->looks_on = sim_chance(SIM_FAULTS, 0.5);
+    drawn->procs = 2;
+    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 1500) + (drawn->in_turn ? 0 : 1000);
     drawn->odd_leases = drawn->orphans = drawn->fixed = drawn->bursts = 0;
     drawn->shuts_down = false;
-    drawn->procs = 2;
-    drawn->in_turn = drawn->looks_on = sim_chance(SIM_FAULTS, 0.5);
-    drawn->hold_least = SIM_MS;
+    drawn->hold_least = drawn->in_turn ? SIM_MS : 100 * SIM_MS;
     drawn->hold_most = drawn->in_turn ? 100 * SIM_MS : SIM_S;
-    drawn->pause_most = 100 * SIM_MS;
+    drawn->pause_most = drawn->in_turn ? 100 * SIM_MS : 5 * SIM_S;
     drawn->command_timeout_ms = drawn->connect_timeout_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 400);
     drawn->end = 20 * SIM_S;
-    if (drawn->in_turn)
-        return;
-    drawn->lease_ms += 1000;
-    drawn->hold_least = 100 * SIM_MS;
-    drawn->pause_most = 5 * SIM_S;
 }
 
 /* Holds that outlast their leases, and nothing else happens. */
@@ -668,9 +663,12 @@ static void add_fault(struct sim_plan *drawn, int64_t time, enum sim_fault_kind 
         (struct sim_fault){.time = time, .kind = kind, .which = which, .length = length};
 }
 
-static void add_silence(struct sim_plan *drawn, int64_t time, int server, int64_t length)
+/* The master so many behind the first of those that may forget (server_of) is silent. */
+static void add_silence(struct sim_plan *drawn, int64_t time, int behind, int64_t length)
 {
-    add_fault(drawn, time, SIM_FAULT_server_stop, drawn->procs * (server % drawn->servers), length);
+    int server = (int)((drawn->seed + (uint64_t)behind) % (uint64_t)drawn->servers);
+
+    add_fault(drawn, time, SIM_FAULT_server_stop, drawn->procs * server, length);
 }
 
 /*
@@ -684,17 +682,16 @@ static void draw_absences(struct sim_plan *drawn)
     int64_t time = SIM_S, lease = drawn->lease_ms * SIM_MS;
 
     for (int turn = 0; turn < 3; turn++) {
-        int first = (int)(drawn->seed % (uint64_t)drawn->servers), which = (int)sim_between(SIM_FAULTS, 0, 2);
-        int absent = (int)sim_between(SIM_FAULTS, 1, 2);
+        int which = (int)sim_between(SIM_FAULTS, 0, 2), absent = (int)sim_between(SIM_FAULTS, 1, 2);
         int64_t known = sim_between(SIM_FAULTS, 300 * SIM_MS, SIM_S), wait = SIM_S + lease * 11 / 10,
                 back = sim_between(SIM_FAULTS, 1500 * SIM_MS, 3 * SIM_S);
 
-        add_silence(drawn, time, first + which + absent, known + wait);
+        add_silence(drawn, time, which + absent, known + wait);
         add_fault(drawn, time + known - SIM_MS, SIM_FAULT_proc_stop, 0, wait + back);
         add_fault(drawn, time + known, sim_chance(SIM_FAULTS, 0.5) ? SIM_FAULT_server_lose : SIM_FAULT_flushall,
                   2 * which, sim_between_log(SIM_FAULTS, SIM_MS, 200 * SIM_MS));
         time += known + wait + back;
-        add_silence(drawn, time - 2 * SIM_MS, first + which + 3 - absent, SIM_S);
+        add_silence(drawn, time - 2 * SIM_MS, which + 3 - absent, SIM_S);
         time += 2 * SIM_S;
     }
 }
@@ -708,15 +705,15 @@ static void draw_unseen_steps(struct sim_plan *drawn)
     int64_t time = 3 * SIM_S;
 
     for (int turn = 0; turn < 4; turn++) {
-        int first = (int)(drawn->seed % (uint64_t)drawn->servers), which = (int)sim_between(SIM_FAULTS, 0, 2);
+        int absent = (int)sim_between(SIM_FAULTS, 1, 2);
         int64_t length = sim_between(SIM_FAULTS, 500 * SIM_MS, 1200 * SIM_MS), back = 250 * SIM_MS + length / 4;
 
         add_fault(drawn, time, SIM_FAULT_proc_stop, 1, length);
-        add_fault(drawn, time + 2 * SIM_MS, SIM_FAULT_clock_step, 2 * which, back);
+        add_fault(drawn, time + 2 * SIM_MS, SIM_FAULT_clock_step, 0, back);
         add_fault(drawn, time + 3 * SIM_MS, SIM_FAULT_proc_kill, 0, 0);
-        add_silence(drawn, time + sim_between(SIM_FAULTS, 20 * SIM_MS, 200 * SIM_MS), first + which + 1, length / 2);
-        add_fault(drawn, time + length - SIM_MS, SIM_FAULT_clock_step, 2 * which + 1, back);
-        add_silence(drawn, time + length - SIM_MS, first + which + 2, SIM_S);
+        add_silence(drawn, time + sim_between(SIM_FAULTS, 20 * SIM_MS, 200 * SIM_MS), absent, length / 2);
+        add_fault(drawn, time + length - SIM_MS, SIM_FAULT_clock_step, 1, back);
+        add_silence(drawn, time + length - SIM_MS, 3 - absent, SIM_S);
         time += length + drawn->lease_ms * 2 * SIM_MS + 2 * SIM_S;
     }
 }
@@ -864,7 +861,8 @@ static enum theme draw_theme(const struct sim_plan *drawn, const char *only)
     enum theme theme = sim_chance(SIM_FAULTS, 0.3) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, CROWD);
 
     if (drawn->topology == SIM_QUORUM && sim_chance(SIM_FAULTS, 0.5))
-        theme = (enum theme[]){FOUNDING, THIN, EPISODE, VOTES}[hash_of(drawn, 8) % 4];
+        theme = hash_of(drawn, 38) % 5 == 0 ? ABSENT
+                                            : (enum theme[]){FOUNDING, THIN, EPISODE, VOTES}[hash_of(drawn, 8) % 4];
     else if (drawn->topology == SIM_ONE && hash_of(drawn, 8) % 4 == 0)
         theme = hash_of(drawn, 12) % 2 ? KEPT : RECALLED;
     else if (drawn->topology == SIM_ONE && hash_of(drawn, 14) % 12 == 0)
