@@ -839,7 +839,8 @@ DIBS_API void dibs_queue_free(dibs_queue *queue);
  * All that dibs_lock_with says of name, wait_ms and options holds, and the completion has
  * the status that dibs_lock_with would have returned, or DIBS_CANCELLED (dibs_task_cancel).
  * An acquire of a lock that the task holds, and one of a cancelled task, are complete when
- * the call returns. Fair acquires that one thread begins reach the store in that order.
+ * the call returns. Fair acquires that one thread begins reach the store in that order, as
+ * long as no connection breaks and each can be sent within command_timeout_ms.
  *
  * If a hold whose first acquire was begun is lost, one DIBS_DONE_LOST comes to the same
  * queue, with the same arg, unless the last unlock of the hold has begun, or dibs_close or
@@ -870,8 +871,8 @@ DIBS_API_CHECKED dibs_status dibs_unlock_begin(dibs_task *task, const char *name
  * already, or a hold can't be entered again, the call is complete when this one returns. All
  * else, and what is returned, as dibs_lock_begin.
  *
- * DIBS_FAIR: the first name that is taken is found out before anything is asked for calls that
- * are begun later, so at that name the call has its place in front of theirs. At a name that
+ * DIBS_FAIR: the first name that is taken is found out before fair calls ask that are begun
+ * later, so at that name the call has its place in front of theirs. At a name that
  * it comes to after a wait, its place is that of the moment in which it comes.
  */
 DIBS_API_CHECKED dibs_status dibs_lock_names_begin(dibs_task *task, const char *const *names, size_t count,

@@ -590,8 +590,8 @@ enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struc
 
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
 {
-    if (acquire->cancelled)
-        return end(acquire, cancelled(acquire));
+    if (may_ask(acquire) == DIBS__ACQUIRE_ENDED) /* time may have passed since it came to ask */
+        return DIBS__ACQUIRE_ENDED;
     if (!asker_of(acquire)->answered)
         acquire->core->store->ops->begin(acquire->core->store, &asker_of(acquire)->ask);
     return DIBS__ACQUIRE_ASKS;

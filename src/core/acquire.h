@@ -94,7 +94,7 @@ enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struc
 
 /*
  * ASKS: sends what can be sent without waiting. Returns ENDED where the acquire
- * was cancelled, else ASKS: dibs__acquire_finish must be called, and
+ * was cancelled or the runtime is closing, else ASKS: dibs__acquire_finish must be called, and
  * dibs__acquire_await says whether that will not wait.
  */
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire);

@@ -240,12 +240,6 @@ static bool await_unlock(struct dibs__job *job, int64_t until)
     return dibs__release_await(&unlock->unlocking, &waiting);
 }
 
-static bool holds_nothing_back(struct dibs__job *job)
-{
-    (void)job;
-    return false;
-}
-
 static enum dibs__job_next finish_unlock(struct dibs__job *job)
 {
     struct unlock *unlock = unlock_of(job);
@@ -263,11 +257,8 @@ static void unlock_ended(struct dibs__job *job)
     dibs__visit_drop(runtime);
 }
 
-static const struct dibs__job_ops unlock_ops = {.begin = begin_unlock,
-                                                .await = await_unlock,
-                                                .holds_back = holds_nothing_back,
-                                                .finish = finish_unlock,
-                                                .ended = unlock_ended};
+static const struct dibs__job_ops unlock_ops = {
+    .begin = begin_unlock, .await = await_unlock, .finish = finish_unlock, .ended = unlock_ended};
 
 /* The last unlock of a hold. */
 static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, struct dibs__hold *hold,

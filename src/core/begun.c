@@ -30,7 +30,7 @@ struct dibs__wanting {
     enum dibs__acquire_state state; /* the running thread's */
     bool asked;                     /* the running thread's; the ask was begun, or those of several names were */
     bool waits;                     /* the running thread's; of several names, `acquire` is for one of them */
-    bool has_waited;                /* the running thread's; of several names, `acquire` was for one of them */
+    bool has_begun;                 /* the running thread's; of several names, they were asked for */
     atomic_bool cancelled;          /* atomic */
     unsigned generation;            /* read-only; of the process that made it */
     struct dibs__several *several;  /* the running thread's, then of whoever ends the call; NULL: `acquire` is for the
@@ -301,6 +301,60 @@ static void tell_several(struct dibs__several *several)
     post(several->context);
 }
 
+/* What is under way is that of several names at once. */
+static bool runs_several(const struct dibs__wanting *wanting)
+{
+    return wanting->several && !wanting->waits;
+}
+
+/* Fair asks reach the store in the order in which they were begun (workers.h). */
+static bool lines_up(const struct dibs__wanting *wanting)
+{
+    uint32_t flags = wanting->several ? wanting->several->wish.flags : wanting->acquire.wish.flags;
+
+    return flags & DIBS_FAIR && !wanting->caller.error;
+}
+
+/* When the wait of the call ends: one try waits for as long as the store has to answer. */
+static int64_t wait_end(const struct dibs__wanting *wanting)
+{
+    const struct dibs__several *several = wanting->several;
+    int64_t until = several ? several->wait_until : wanting->acquire.wait_until;
+
+    if (until > 0)
+        return until;
+    return several ? dibs__after_ms(several->began, wanting->core->config.settings->command_timeout_ms)
+                   : wanting->acquire.try_until;
+}
+
+/*
+ * An earlier fair call has not sent its ask yet, so this one rests; but not for longer than the store has to answer an
+ * ask, nor than its own time.
+ */
+static bool rests_in_line(struct dibs__wanting *wanting)
+{
+    const struct dibs__core_config *config = &wanting->core->config;
+    int64_t end = wait_end(wanting), patience = dibs__after_ms(0, config->settings->command_timeout_ms);
+
+    if (!lines_up(wanting) || !dibs__workers_line_up(wanting->core->workers, &wanting->job, patience))
+        return false;
+    if (wanting->job.due > end)
+        wanting->job.due = end;
+    return dibs__core_now(wanting->core) < end && !atomic_load(&wanting->cancelled) && !atomic_load(config->closing);
+}
+
+/* No later ask overtakes it: where grants are confirmed, each has a connection of its own, so its reply must come. */
+static bool is_sent(struct dibs__wanting *wanting)
+{
+    return !dibs__core_confirms(wanting->core) && dibs__acquire_is_sent(&wanting->acquire);
+}
+
+static void leave_line(struct dibs__wanting *wanting)
+{
+    if (lines_up(wanting))
+        dibs__workers_leave_line(wanting->core->workers, &wanting->job);
+}
+
 /* The call for several names waits for one of them. */
 static void acquire_one(struct dibs__wanting *wanting, struct dibs__error *error)
 {
@@ -309,7 +363,7 @@ static void acquire_one(struct dibs__wanting *wanting, struct dibs__error *error
     wanting->waiter.tell = tell_waiter;
     dibs__several_acquire(wanting->several, &wanting->acquire, &wanting->outage, error);
     wanting->acquire.wait_event.tell = tell_wait_event;
-    wanting->waits = wanting->has_waited = true;
+    wanting->waits = true;
     use_error(wanting, error);
     wanting->state = dibs__acquire_start(&wanting->acquire, &wanting->waiter);
 }
@@ -320,6 +374,9 @@ static enum dibs__job_next go_on_with_several(struct dibs__wanting *wanting, str
     struct dibs__several *several = wanting->several;
     enum dibs__several_next next;
 
+    if (!wanting->has_begun && rests_in_line(wanting))
+        return DIBS__JOB_RESTS;
+    wanting->has_begun = true;
     if (wanting->waits)
         dibs__several_acquired(several, &wanting->acquire);
     wanting->waits = false;
@@ -360,8 +417,13 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__err
                 return DIBS__JOB_RESTS;
             break;
         case DIBS__ACQUIRE_ASKS:
+            if (rests_in_line(wanting))
+                return DIBS__JOB_RESTS;
+            wanting->job.due = DIBS__NEVER;
             wanting->state = dibs__acquire_ask(acquire);
             wanting->asked = wanting->state == DIBS__ACQUIRE_ASKS;
+            if (wanting->asked && is_sent(wanting))
+                leave_line(wanting);
             if (wanting->asked)
                 return DIBS__JOB_FINISHES;
             break;
@@ -389,12 +451,6 @@ static enum dibs__job_next begin_wanting(struct dibs__job *job)
     return go_on(wanting, &error);
 }
 
-/* What is under way is that of several names at once. */
-static bool runs_several(const struct dibs__wanting *wanting)
-{
-    return wanting->several && !wanting->waits;
-}
-
 static bool await_replies(struct dibs__wanting *wanting, const struct dibs__waiting *waiting)
 {
     if (dibs__core_confirms(wanting->core))
@@ -411,20 +467,6 @@ static bool await_wanting(struct dibs__job *job, int64_t until)
     return await_replies(wanting, &waiting);
 }
 
-/*
- * Fair asks reach the store in the order in which they were begun. Of several names, one try each comes first, which
- * has no place in a queue: only its replies tell for which name the call waits (rule 69).
- */
-static bool holds_back(struct dibs__job *job)
-{
-    struct dibs__wanting *wanting = wanting_of(job);
-
-    if (runs_several(wanting))
-        return wanting->several->wish.flags & DIBS_FAIR && !wanting->has_waited;
-    return wanting->acquire.wish.flags & DIBS_FAIR &&
-           (dibs__core_confirms(wanting->core) || !dibs__acquire_is_sent(&wanting->acquire));
-}
-
 static enum dibs__job_next finish_wanting(struct dibs__job *job)
 {
     struct dibs__wanting *wanting = wanting_of(job);
@@ -436,6 +478,8 @@ static enum dibs__job_next finish_wanting(struct dibs__job *job)
         dibs__several_finish(wanting->several);
     else
         wanting->state = dibs__acquire_finish(&wanting->acquire);
+    if (!runs_several(wanting)) /* only the replies to its tries tell for which name it waits (rule 69) */
+        leave_line(wanting);
     return go_on(wanting, &error);
 }
 
@@ -444,11 +488,8 @@ static void wanting_ended(struct dibs__job *job)
     unref(wanting_of(job));
 }
 
-static const struct dibs__job_ops wanting_ops = {.begin = begin_wanting,
-                                                 .await = await_wanting,
-                                                 .holds_back = holds_back,
-                                                 .finish = finish_wanting,
-                                                 .ended = wanting_ended};
+static const struct dibs__job_ops wanting_ops = {
+    .begin = begin_wanting, .await = await_wanting, .finish = finish_wanting, .ended = wanting_ended};
 
 /* ----------------------------------------------------------------- a new acquire */
 
@@ -624,6 +665,8 @@ static void start_begun(struct dibs__wanting *wanting)
 
     publish(wanting);
     enum dibs__job_next next = start(wanting, &first);
+    if (next == DIBS__JOB_GOES_ON)
+        rests_in_line(wanting); /* its place there is that of its beginning */
     if (next == DIBS__JOB_GOES_ON && !wanting->several && wanting->state != DIBS__ACQUIRE_ASKS)
         next = go_on(wanting, &first);
     dibs__workers_settle(workers, &wanting->job, next);

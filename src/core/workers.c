@@ -2,7 +2,7 @@
  * Lock discipline: `mutex` guards all fields that do not say otherwise, and is a
  * leaf that may be taken while a shard's mutex is held. A worker sleeps on `work`
  * until
- *     a job is slow, and another worker is left for what is ready, or jobs are held, or
+ *     a job is slow, and another worker is left for what is ready, or
  *     a job is ready, no other thread is beginning jobs, and none drives or did just now, or
  *     a resting job is due, with the same conditions, or
  *     the workers must end, and all jobs have ended.
@@ -32,8 +32,6 @@ struct dibs__workers {
     struct dibs__job *first DIBS__GUARDED_BY(dibs__workers_mutex); /* that are ready */
     struct dibs__job **end DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__job *slow DIBS__GUARDED_BY(dibs__workers_mutex); /* to be finished by a worker */
-    struct dibs__job *held DIBS__GUARDED_BY(dibs__workers_mutex); /* to be finished by a worker while `beginning`, so
-                                                                     that no later job begins before */
     struct dibs__job **slow_end DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__job *flying DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a thread that drives; not finished */
     struct dibs__job **flying_end DIBS__GUARDED_BY(dibs__workers_mutex);
@@ -42,7 +40,10 @@ struct dibs__workers {
     int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);      /* so long the workers leave the jobs alone */
     bool watched DIBS__GUARDED_BY(dibs__workers_mutex);              /* a worker sleeps no longer than that */
     struct dibs__heap resting DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs, until they are due */
-    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);               /* that have not ended */
+    struct dibs__job *line DIBS__GUARDED_BY(dibs__workers_mutex);    /* its first */
+    struct dibs__job *line_end DIBS__GUARDED_BY(dibs__workers_mutex);
+    int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex); /* when that one became the first */
+    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);        /* that have not ended */
     unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);
     unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);     /* of the threads */
     unsigned finishing DIBS__GUARDED_BY(dibs__workers_mutex); /* of them: those that finish a slow job */
@@ -84,15 +85,74 @@ static void make_ready(struct dibs__workers *w, struct dibs__job *job) DIBS__REQ
         call_somebody(w);
 }
 
-void dibs__workers_post(struct dibs__workers *w, struct dibs__job *job)
+static void post(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    dibs__workers_mutex_lock(&w->mutex);
     if (job->state == DIBS__JOB_RESTING)
         make_ready(w, job);
     else if (job->state == DIBS__JOB_RUNNING)
         job->state = DIBS__JOB_POSTED;
+}
+
+void dibs__workers_post(struct dibs__workers *w, struct dibs__job *job)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    post(w, job);
     dibs__workers_mutex_unlock(&w->mutex);
 }
+
+/* ----------------------------------------------------------------------- the line */
+
+static void enter_line(struct dibs__workers *w, struct dibs__job *job, int64_t now) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    job->in_line = true;
+    job->line_next = NULL;
+    job->line_previous = w->line_end;
+    if (w->line_end) {
+        w->line_end->line_next = job;
+    } else {
+        w->line = job;
+        w->line_since = now;
+    }
+    w->line_end = job;
+}
+
+bool dibs__workers_line_up(struct dibs__workers *w, struct dibs__job *job, int64_t patience)
+{
+    int64_t now = dibs__now(w->clock);
+
+    dibs__workers_mutex_lock(&w->mutex);
+    if (!job->in_line)
+        enter_line(w, job, now);
+    bool waits = w->line != job && now < w->line_since + patience;
+    if (waits)
+        job->due = w->line_since + patience;
+    dibs__workers_mutex_unlock(&w->mutex);
+    return waits;
+}
+
+static void leave_line(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    struct dibs__job *next = job->line_next, *previous = job->line_previous;
+
+    if (!job->in_line)
+        return;
+    job->in_line = false;
+    *(previous ? &previous->line_next : &w->line) = next;
+    *(next ? &next->line_previous : &w->line_end) = previous;
+    if (!next || previous)
+        return;
+    w->line_since = dibs__now(w->clock);
+    post(w, next);
+}
+
+void dibs__workers_leave_line(struct dibs__workers *w, struct dibs__job *job)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    leave_line(w, job);
+    dibs__workers_mutex_unlock(&w->mutex);
+}
+
+/* ------------------------------------------------------------------ what is next */
 
 /* A worker that sleeps must wake by then. */
 static void rest_until_due(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
@@ -111,6 +171,7 @@ void dibs__workers_settle(struct dibs__workers *w, struct dibs__job *job, enum d
     dibs__workers_mutex_lock(&w->mutex);
     DIBS__REQUIRE(job->state == DIBS__JOB_RUNNING || job->state == DIBS__JOB_POSTED);
     if (next == DIBS__JOB_ENDS) {
+        leave_line(w, job);
         job->state = DIBS__JOB_ENDED;
         if (--w->jobs == 0 && w->ending)
             pthread_cond_broadcast(&w->work);
@@ -172,6 +233,7 @@ bool dibs__workers_add(struct dibs__workers *w, struct dibs__job *job)
     bool has_thread = w->count > 0;
     w->jobs++;
     job->state = DIBS__JOB_RUNNING;
+    job->in_line = false;
     job->rest = (struct dibs__heap_node){.rank = 0};
     dibs__workers_mutex_unlock(&w->mutex);
     if (has_thread || start_another(w))
@@ -250,88 +312,23 @@ static void link_behind(struct dibs__job ***end, struct dibs__job *job) DIBS__UN
     *end = &job->next;
 }
 
-/* These were not begun: they come before all that is ready. */
-static void put_back(struct dibs__workers *w, struct dibs__job *jobs)
+/* Begins them, one by one. Returns those that must be finished: what can be sent of them is sent. */
+static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *batch)
 {
-    struct dibs__job *last = jobs;
+    struct dibs__job *asked = NULL, **end = &asked;
 
-    dibs__workers_mutex_lock(&w->mutex);
-    DIBS__REQUIRE(w->beginning);
-    for (last->state = DIBS__JOB_IS_READY; last->next; last->state = DIBS__JOB_IS_READY)
-        last = last->next;
-    last->next = w->first;
-    if (!w->first)
-        w->end = &last->next;
-    w->first = jobs;
-    dibs__workers_mutex_unlock(&w->mutex);
-}
-
-/*
- * Begins them one by one, up to one that holds back the others: what it has not sent might be sent for the next one.
- * Returns those that the caller must finish.
- */
-static struct dibs__job *begin_some(struct dibs__workers *w, struct dibs__job *batch, bool *hold_back)
-{
-    struct dibs__job *asked = NULL, **end = &asked, *job = batch;
-
-    *hold_back = false;
     w->gather(w->context, true);
-    for (struct dibs__job *next; job && !*hold_back; job = next) {
+    for (struct dibs__job *job = batch, *next; job; job = next) {
         next = next_of(job);
         enum dibs__job_next result = job->ops->begin(job);
-        if (result != DIBS__JOB_FINISHES) {
+        if (result == DIBS__JOB_FINISHES)
+            link_behind(&end, job);
+        else
             dibs__workers_settle(w, job, result);
-            continue;
-        }
-        link_behind(&end, job);
-        *hold_back = job->ops->holds_back(job);
     }
     w->gather(w->context, false);
-    if (job)
-        put_back(w, job);
-    return asked;
-}
-
-/* The last one holds back the others: a worker finishes all of them before anything else begins. */
-static void leave_held(struct dibs__workers *w, struct dibs__job *asked)
-{
-    dibs__workers_mutex_lock(&w->mutex);
-    DIBS__REQUIRE(w->beginning && !w->held);
-    w->held = asked;
-    bool is_idle = w->idle > 0;
-    if (is_idle)
-        pthread_cond_signal(&w->work);
-    dibs__workers_mutex_unlock(&w->mutex);
-    if (!is_idle)
-        start_another(w);
-}
-
-/* As long as one of them holds back the others, its next request comes before theirs. */
-static void finish_held(struct dibs__workers *w, struct dibs__job *held)
-{
-    for (struct dibs__job *job = held, *next; job; job = next) {
-        next = next_of(job);
-        enum dibs__job_next result = job->ops->finish(job);
-        while (result == DIBS__JOB_FINISHES && job->ops->holds_back(job))
-            result = job->ops->finish(job);
-        dibs__workers_settle(w, job, result);
-    }
     end_beginning(w);
-}
-
-/* Begins them. Returns those whose replies must be waited for, all of them sent. */
-static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *batch, bool may_wait)
-{
-    bool hold_back;
-    struct dibs__job *asked = begin_some(w, batch, &hold_back);
-
-    if (!hold_back)
-        end_beginning(w);
-    else if (may_wait)
-        finish_held(w, asked);
-    else
-        leave_held(w, asked);
-    return hold_back ? NULL : asked;
+    return asked;
 }
 
 /* Those whose replies do not come soon are slow. */
@@ -339,7 +336,7 @@ static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
 {
     int64_t until = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
 
-    for (struct dibs__job *job = begin_batch(w, batch, true), *next; job; job = next) {
+    for (struct dibs__job *job = begin_batch(w, batch), *next; job; job = next) {
         next = next_of(job);
         if (job->ops->await(job, until))
             finish(w, job);
@@ -402,23 +399,19 @@ static void *run(void *arg)
     while (!w->ending || w->jobs > 0) {
         if (!is_driven(w))
             take_over(w);
-        struct dibs__job *held = w->held;
-        w->held = NULL;
-        struct dibs__job *batch = held || is_driven(w) ? NULL : take_ready(w, BATCH);
+        struct dibs__job *batch = is_driven(w) ? NULL : take_ready(w, BATCH);
         /* One worker is left for what is ready, however long the store does not answer. */
         bool may_finish = w->slow && w->finishing + 1 < DIBS__WORKERS_MAX;
-        struct dibs__job *slow = !held && !batch && may_finish ? take_slow(w) : NULL;
+        struct dibs__job *slow = !batch && may_finish ? take_slow(w) : NULL;
         w->finishing += slow != NULL;
-        if (!held && !slow && !batch) {
+        if (!slow && !batch) {
             wait_for_work(w);
             continue;
         }
         if (!batch && w->idle > 0) /* that one sees to what comes meanwhile */
             pthread_cond_signal(&w->work);
         dibs__workers_mutex_unlock(&w->mutex);
-        if (held)
-            finish_held(w, held);
-        else if (slow)
+        if (slow)
             finish_slow(w, slow);
         else
             run_batch(w, batch);
@@ -516,7 +509,7 @@ bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due
     dibs__workers_mutex_unlock(&w->mutex);
     if (!batch)
         return finish_flying(w, until);
-    add_flying(w, begin_batch(w, batch, false));
+    add_flying(w, begin_batch(w, batch));
     return true;
 }
 
@@ -525,6 +518,8 @@ void dibs__workers_wake(struct dibs__workers *w)
     dibs__workers_mutex_lock(&w->mutex);
     if (w->driver)
         dibs__wait_event_wake(w->driver);
+    for (struct dibs__job *job = w->line; job; job = job->line_next)
+        post(w, job);
     dibs__workers_mutex_unlock(&w->mutex);
 }
 

@@ -13,6 +13,10 @@
  * except that it finishes no slow jobs, and saves two switches from thread to
  * thread. While one drives, and for a moment after that, the workers leave the
  * jobs to it.
+ *
+ * Jobs whose requests must reach the store one after the other stand in a line:
+ * only the first of them makes its request, and leaves the line once that is sent.
+ * Meanwhile the others rest, and jobs outside the line go on.
  */
 #ifndef DIBS_CORE_WORKERS_H
 #define DIBS_CORE_WORKERS_H
@@ -38,7 +42,6 @@ struct dibs__job;
 struct dibs__job_ops {
     enum dibs__job_next (*begin)(struct dibs__job *job);  /* does what is due; does not wait for a store */
     bool (*await)(struct dibs__job *job, int64_t until);  /* true: `finish` will not wait */
-    bool (*holds_back)(struct dibs__job *job);            /* no later job may begin before this one is finished */
     enum dibs__job_next (*finish)(struct dibs__job *job); /* may wait for the store */
     void (*ended)(struct dibs__job *job);                 /* the job is the caller's again */
 };
@@ -49,6 +52,9 @@ struct dibs__job {
     const struct dibs__job_ops *ops; /* read-only */
     int64_t due;                     /* the running thread's: until when the job rests at most */
     struct dibs__job *next DIBS__GUARDED_BY(dibs__workers_mutex); /* that is ready or slow, or in the worker's batch */
+    struct dibs__job *line_next DIBS__GUARDED_BY(dibs__workers_mutex);
+    struct dibs__job *line_previous DIBS__GUARDED_BY(dibs__workers_mutex);
+    bool in_line DIBS__GUARDED_BY(dibs__workers_mutex);
     enum dibs__job_state state DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__heap_node rest DIBS__GUARDED_BY(dibs__workers_mutex);
 };
@@ -67,7 +73,7 @@ void dibs__workers_free(struct dibs__workers *workers); /* stopped; NULL is fine
  */
 bool dibs__workers_add(struct dibs__workers *workers, struct dibs__job *job);
 
-/* The thread that runs the job says what is next. */
+/* The thread that runs the job says what is next. One that ends leaves the line. */
 void dibs__workers_settle(struct dibs__workers *workers, struct dibs__job *job, enum dibs__job_next next);
 
 /*
@@ -83,7 +89,16 @@ void dibs__workers_end_drive(struct dibs__workers *workers, const struct dibs__w
  */
 bool dibs__workers_run_some(struct dibs__workers *workers, int64_t until, int64_t *due);
 
-/* Any thread: wakes the one that drives, if one does. */
+/*
+ * The thread that runs the job: from now on it stands in the line, at the end if it is new there. True: it must rest,
+ * because another is the first, and has not been that for longer than `patience`; at most until job->due (set).
+ */
+bool dibs__workers_line_up(struct dibs__workers *workers, struct dibs__job *job, int64_t patience);
+
+/* The same thread: if the job stands in the line, it leaves. */
+void dibs__workers_leave_line(struct dibs__workers *workers, struct dibs__job *job);
+
+/* Any thread: wakes the one that drives, if one does, and all jobs of the line. */
 void dibs__workers_wake(struct dibs__workers *workers);
 
 /* Any thread, also with the mutex of a shard held: the job must be run. Not for a job that may be gone. */

@@ -214,6 +214,13 @@ static void begin(struct dibs__store *base, struct dibs__op *op)
 
 static enum dibs__progress progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait)
 {
+    struct faults *faults = of(base)->faults;
+
+    pthread_mutex_lock(&faults->mutex);
+    bool unsent = faults->unsent && op->kind == DIBS__OP_ASK;
+    pthread_mutex_unlock(&faults->mutex);
+    if (unsent)
+        return DIBS__OP_UNSENT;
     return of(base)->inner->ops->progress(of(base)->inner, op, wait);
 }
 

@@ -543,7 +543,7 @@ static void no_loss_is_told_of_a_task_that_was_freed_during_an_unlock(void **sta
     assert_status(DIBS_OK, task_lock_with(freed, "a", 0, &soon, q));
     assert_status(DIBS_OK, task_lock(freed, "b", 0, q));
     faults_block_acquires(&s->faults);
-    begin_lock(asking, "c", FOREVER, &fair, q); /* nothing that is begun later comes before it */
+    begin_lock(asking, "c", FOREVER, NULL, q); /* the store in memory holds up the only worker with it */
     faults_await_blocked(&s->faults);
     begin_unlock(freed, "b", q);
     dibs_task_free(freed);
@@ -892,6 +892,114 @@ static void fair_acquires_reach_the_store_in_order(void **state)
     dibs_close(other);
 }
 
+/* As where no connection stands: asks are not sent before they are finished, and that takes its time. */
+static void open_unsent(stage *s)
+{
+    stage_open(s, LEASE);
+    faults_set(&s->faults, &s->faults.unsent, true);
+    faults_block_acquires(&s->faults);
+}
+
+static void a_fair_ask_that_is_not_sent_holds_up_no_others(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new(), *unlocks = queue_new();
+    dibs_task *holding = task_of_runtime(s->rt), *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, task_lock(holding, "h", 0, q));
+    faults_set(&s->faults, &s->faults.unsent, true);
+    faults_block_acquires(&s->faults);
+    begin_lock(first, "a", FOREVER, &fair, q);
+    begin_lock(second, "b", FOREVER, &fair, q);
+    faults_await_blocked(&s->faults);
+    assert_status(DIBS_OK, task_unlock(holding, "h", unlocks));
+    assert_int_equal(faults_count(&s->faults, &s->faults.inside), 1); /* the second waits for the first to be sent */
+    faults_unblock_acquires(&s->faults);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_OK, first);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_OK, second);
+    dibs_task_free(holding);
+    dibs_task_free(first);
+    dibs_task_free(second);
+    dibs_queue_free(q);
+    dibs_queue_free(unlocks);
+}
+
+static void fair_asks_that_are_not_sent_at_once_keep_their_order(void **state)
+{
+    enum { TASKS = 100 };
+    stage *s = *state;
+    dibs_task *tasks[TASKS];
+
+    open_unsent(s);
+    dibs_queue *q = queue_new();
+    for (int i = 0; i < TASKS; i++) {
+        tasks[i] = task_of_runtime(s->rt);
+        begin_lock(tasks[i], "a", FOREVER, &fair, q);
+    }
+    faults_await_blocked(&s->faults);
+    faults_unblock_acquires(&s->faults);
+    for (int i = 0; i < TASKS; i++) {
+        expect_done(q, DIBS_DONE_LOCK, DIBS_OK, tasks[i]);
+        dibs_task_free(tasks[i]); /* and what it holds */
+    }
+    dibs_queue_free(q);
+}
+
+static bool two_ask(void *arg)
+{
+    struct faults *faults = arg;
+
+    return faults_count(faults, &faults->inside) == 2;
+}
+
+/* Its own time counts, not that of the first. */
+static void a_fair_call_asks_at_last_when_its_time_is_over(void **state)
+{
+    stage *s = *state;
+
+    open_unsent(s);
+    dibs_queue *q = queue_new();
+    dibs_task *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
+    begin_lock(first, "a", FOREVER, &fair, q);
+    begin_lock(second, "b", 100, &fair, q);
+    faults_await_blocked(&s->faults);
+    stage_advance(s, 101 * INT64_C(1000000));
+    assert_true(wait_until(two_ask, &s->faults, LIMIT_MS));
+    faults_unblock_acquires(&s->faults);
+    for (int i = 0; i < 2; i++)
+        assert_status(DIBS_OK, next_done(q).status);
+    dibs_task_free(first);
+    dibs_task_free(second);
+    dibs_queue_free(q);
+}
+
+static void cancel_and_shutdown_reach_fair_calls_that_have_not_asked(void **state)
+{
+    enum { TASKS = 4 };
+    stage *s = *state;
+    dibs_task *tasks[TASKS];
+
+    open_unsent(s);
+    dibs_queue *q = queue_new(), *firsts = queue_new();
+    for (int i = 0; i < TASKS; i++) {
+        tasks[i] = task_of_runtime(s->rt);
+        begin_lock(tasks[i], "a", FOREVER, &fair, i == 0 ? firsts : q);
+    }
+    faults_await_blocked(&s->faults);
+    dibs_task_cancel(tasks[1]);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, tasks[1]);
+    dibs_shutdown(s->rt);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_CLOSED, tasks[2]);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_CLOSED, tasks[3]);
+    faults_unblock_acquires(&s->faults);
+    next_done(firsts);
+    for (int i = 0; i < TASKS; i++)
+        dibs_task_free(tasks[i]);
+    dibs_queue_free(q);
+    dibs_queue_free(firsts);
+}
+
 static void one_queue_serves_several_runtimes_and_outlives_them(void **state)
 {
     stage *s = *state;
@@ -1054,6 +1162,10 @@ int main(void)
         STAGE(begun_calls_are_no_cancellation_points),
         STAGE(completions_of_a_task_come_in_order),
         STAGE(fair_acquires_reach_the_store_in_order),
+        STAGE(a_fair_ask_that_is_not_sent_holds_up_no_others),
+        STAGE(fair_asks_that_are_not_sent_at_once_keep_their_order),
+        STAGE(a_fair_call_asks_at_last_when_its_time_is_over),
+        STAGE(cancel_and_shutdown_reach_fair_calls_that_have_not_asked),
         STAGE(one_queue_serves_several_runtimes_and_outlives_them),
         STAGE(begun_calls_complete_before_close_returns),
         STAGE(shutdown_ends_begun_acquires_alone),

@@ -14,11 +14,12 @@ struct work {
     struct dibs__job job; /* first */
     struct dibs__workers *workers;
     enum dibs__job_next begins, finishes; /* what the job returns */
-    bool answered, held_back;             /* what await and holds_back return */
+    bool answered;                        /* what await returns */
+    int64_t patience;                     /* in the line; 0: does not stand there */
     atomic_bool stuck;                    /* finish waits until this is false */
     atomic_uint began, finished, ended;
-    atomic_uint *order; /* counts the begins of all */
-    unsigned place;     /* which of them the last begin of this one was */
+    atomic_uint *order; /* counts the requests of all */
+    unsigned place;     /* which of them the last one of this job was */
 };
 
 static struct work *of(struct dibs__job *job)
@@ -30,9 +31,11 @@ static enum dibs__job_next begin(struct dibs__job *job)
 {
     struct work *w = of(job);
 
+    atomic_fetch_add(&w->began, 1);
+    if (w->patience > 0 && dibs__workers_line_up(w->workers, job, w->patience))
+        return DIBS__JOB_RESTS;
     if (w->order)
         w->place = atomic_fetch_add(w->order, 1);
-    atomic_fetch_add(&w->began, 1);
     return w->begins;
 }
 
@@ -40,11 +43,6 @@ static bool await(struct dibs__job *job, int64_t until)
 {
     (void)until;
     return of(job)->answered;
-}
-
-static bool holds_back(struct dibs__job *job)
-{
-    return of(job)->held_back;
 }
 
 static bool is_detached(void *arg)
@@ -64,7 +62,7 @@ static void ended(struct dibs__job *job)
     atomic_fetch_add(&of(job)->ended, 1);
 }
 
-static const struct dibs__job_ops ops = {begin, await, holds_back, finish, ended};
+static const struct dibs__job_ops ops = {begin, await, finish, ended};
 
 static void setup_work(struct work *w, struct dibs__workers *workers, enum dibs__job_next begins)
 {
@@ -174,7 +172,6 @@ static void jobs_begin_in_the_order_in_which_they_became_ready(void **state)
         setup_work(&w[i], *state, i % 3 ? DIBS__JOB_ENDS : DIBS__JOB_FINISHES);
         w[i].order = &order;
         w[i].answered = i % 6;
-        w[i].held_back = i % 12 == 0;
         dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
     }
     for (int i = 0; i < JOBS; i++)
@@ -287,66 +284,145 @@ static void workers_take_over_from_a_thread_that_leaves(void **state)
     }
 }
 
-/* A fair ask could not be sent, so no later job may begin; but the driving thread must not wait for it. */
-static void a_driving_thread_does_not_wait_for_a_blocking_job(void **state)
-{
-    struct dibs__wait_event wait_event;
-    struct work fair, later;
-    int64_t due;
+/* ------------------------------------------------------------------------ the line */
 
-    dibs__wait_event_init(&wait_event);
-    setup_work(&fair, *state, DIBS__JOB_FINISHES);
-    fair.held_back = true;
-    atomic_store(&fair.stuck, true);
-    assert_true(dibs__workers_drive(*state, &wait_event));
-    dibs__workers_settle(*state, &fair.job, DIBS__JOB_GOES_ON);
-    assert_true(dibs__workers_run_some(*state, dibs__now(&dibs__system_clock), &due)); /* comes back */
-    setup_work(&later, *state, DIBS__JOB_ENDS);
-    dibs__workers_settle(*state, &later.job, DIBS__JOB_GOES_ON);
-    assert_false(dibs__workers_run_some(*state, dibs__now(&dibs__system_clock), &due));
-    pause_ms(10);
-    assert_int_equal(atomic_load(&later.began), 0);
-    dibs__wait_event_reset(&wait_event);
-    atomic_store(&fair.stuck, false);
-    expect_ended(&fair);
-    dibs__wait_event_wait(&wait_event, &dibs__system_clock, dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS));
-    assert_true(dibs__workers_run_some(*state, DIBS__NEVER, &due));
-    expect_ended(&later);
-    dibs__workers_end_drive(*state, &wait_event);
+#define PATIENT (LIMIT_MS * INT64_C(1000000))
+
+/* The calling thread adds jobs that stand in the line, and whose requests are answered as soon as they are made. */
+static void setup_line(struct work *w, unsigned count, struct dibs__workers *workers, int64_t patience,
+                       atomic_uint *order)
+{
+    atomic_init(order, 0);
+    for (unsigned i = 0; i < count; i++) {
+        setup_work(&w[i], workers, DIBS__JOB_FINISHES);
+        w[i].patience = patience;
+        w[i].order = order;
+        dibs__workers_line_up(workers, &w[i].job, patience);
+    }
 }
 
-/* In one batch: an ask that could not be sent for the first job might be sent for the second, a moment later. */
-static void no_job_begins_behind_a_blocking_one_in_a_batch(void **state)
+static void go_on(struct work *w, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        dibs__workers_settle(w[i].workers, &w[i].job, DIBS__JOB_GOES_ON);
+}
+
+/* The request of the first can't be made: those behind it rest, others go on. */
+static void jobs_in_the_line_make_their_requests_one_after_the_other(void **state)
 {
     enum { JOBS = 6 };
     static struct work w[JOBS];
-    struct dibs__wait_event wait_event;
+    struct work others[2 * DIBS__WORKERS_MAX];
     atomic_uint order;
-    int64_t due;
 
-    dibs__wait_event_init(&wait_event);
-    atomic_init(&order, 0);
-    for (int i = 0; i < JOBS; i++) {
-        setup_work(&w[i], *state, DIBS__JOB_FINISHES);
-        w[i].order = &order;
-        w[i].held_back = i == 2;
-        atomic_store(&w[i].stuck, i == 2);
+    setup_line(w, JOBS, *state, PATIENT, &order);
+    w[0].answered = false;
+    atomic_store(&w[0].stuck, true);
+    go_on(w, JOBS);
+    for (unsigned i = 0; i < sizeof others / sizeof *others; i++) {
+        setup_work(&others[i], *state, i % 2 ? DIBS__JOB_FINISHES : DIBS__JOB_ENDS);
+        dibs__workers_settle(*state, &others[i].job, DIBS__JOB_GOES_ON);
+        expect_ended(&others[i]);
     }
-    assert_true(dibs__workers_drive(*state, &wait_event));
+    assert_int_equal(atomic_load(&order), 1);
     for (int i = 0; i < JOBS; i++)
-        dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
-    assert_true(dibs__workers_run_some(*state, dibs__now(&dibs__system_clock), &due));
-    dibs__workers_end_drive(*state, &wait_event);
-    expect_ended(&w[1]);
-    assert_true(has_begun(&w[2]));
-    pause_ms(10);
-    for (int i = 3; i < JOBS; i++)
-        assert_int_equal(atomic_load(&w[i].began), 0);
-    atomic_store(&w[2].stuck, false);
+        assert_int_equal(atomic_load(&w[i].ended), 0);
+    atomic_store(&w[0].stuck, false);
     for (unsigned i = 0; i < JOBS; i++) {
         expect_ended(&w[i]);
         assert_int_equal(w[i].place, i);
     }
+}
+
+/* Jobs settle in another order than they stand in the line, and some leave it before it is their turn. */
+static void the_line_keeps_its_order_whoever_leaves(void **state)
+{
+    enum { JOBS = 9 };
+    static struct work w[JOBS];
+    atomic_uint order;
+
+    setup_line(w, JOBS, *state, PATIENT, &order);
+    for (int i = JOBS - 1; i > 0; i--) {
+        if (i % 4 == 0)
+            dibs__workers_leave_line(*state, &w[i].job);
+        dibs__workers_settle(*state, &w[i].job, i % 4 == 0 ? DIBS__JOB_ENDS : DIBS__JOB_GOES_ON);
+    }
+    pause_ms(10);
+    assert_int_equal(atomic_load(&order), 0);
+    go_on(w, 1);
+    for (unsigned i = 0, place = 0; i < JOBS; i++) {
+        expect_ended(&w[i]);
+        if (i == 0 || i % 4 != 0)
+            assert_int_equal(w[i].place, place++);
+    }
+}
+
+static void nobody_rests_in_the_line_for_longer_than_it_is_patient(void **state)
+{
+    enum { JOBS = 3 };
+    static struct work w[JOBS];
+    atomic_uint order;
+
+    setup_line(w, JOBS, *state, 20 * INT64_C(1000000), &order);
+    w[0].answered = false;
+    atomic_store(&w[0].stuck, true);
+    go_on(w, JOBS);
+    for (int i = 1; i < JOBS; i++)
+        expect_ended(&w[i]);
+    assert_int_equal(atomic_load(&w[0].ended), 0);
+    atomic_store(&w[0].stuck, false);
+    expect_ended(&w[0]);
+}
+
+static bool has_looked_again(void *arg)
+{
+    return atomic_load(&((struct work *)arg)->began) > 1;
+}
+
+static void who_rests_in_the_line_is_woken_with_the_driver(void **state)
+{
+    static struct work w[2];
+    atomic_uint order;
+
+    setup_line(w, 2, *state, PATIENT, &order);
+    w[0].answered = false;
+    atomic_store(&w[0].stuck, true);
+    go_on(w, 2);
+    assert_true(wait_until(has_begun, &w[1], LIMIT_MS));
+    dibs__workers_wake(*state);
+    assert_true(wait_until(has_looked_again, &w[1], LIMIT_MS));
+    atomic_store(&w[0].stuck, false);
+    expect_ended(&w[0]);
+    expect_ended(&w[1]);
+}
+
+/* A request that was not made keeps a thread that drives from nothing. */
+static void a_driving_thread_does_not_wait_for_the_first_of_the_line(void **state)
+{
+    static struct work w[2];
+    struct dibs__wait_event wait_event;
+    struct work later;
+    atomic_uint order;
+    int64_t due;
+
+    dibs__wait_event_init(&wait_event);
+    setup_line(w, 2, *state, PATIENT, &order);
+    w[0].answered = false;
+    atomic_store(&w[0].stuck, true);
+    assert_true(dibs__workers_drive(*state, &wait_event));
+    go_on(w, 2);
+    setup_work(&later, *state, DIBS__JOB_ENDS);
+    dibs__workers_settle(*state, &later.job, DIBS__JOB_GOES_ON);
+    run_some(*state, &wait_event);
+    assert_int_equal(atomic_load(&later.ended), 1);
+    run_some(*state, &wait_event); /* leaves the first to a worker */
+    assert_int_equal(atomic_load(&order), 1);
+    atomic_store(&w[0].stuck, false);
+    run_some(*state, &wait_event); /* begins the second, */
+    run_some(*state, &wait_event); /* and finishes it */
+    expect_ended(&w[0]);
+    expect_ended(&w[1]);
+    dibs__workers_end_drive(*state, &wait_event);
 }
 
 /* ------------------------------------------------------------------- many threads */
@@ -504,8 +580,11 @@ int main(void)
         WORKERS(jobs_that_are_held_up_do_not_hold_up_others),
         WORKERS(a_thread_that_drives_runs_what_is_ready),
         WORKERS(workers_take_over_from_a_thread_that_leaves),
-        WORKERS(a_driving_thread_does_not_wait_for_a_blocking_job),
-        WORKERS(no_job_begins_behind_a_blocking_one_in_a_batch),
+        WORKERS(jobs_in_the_line_make_their_requests_one_after_the_other),
+        WORKERS(the_line_keeps_its_order_whoever_leaves),
+        WORKERS(nobody_rests_in_the_line_for_longer_than_it_is_patient),
+        WORKERS(who_rests_in_the_line_is_woken_with_the_driver),
+        WORKERS(a_driving_thread_does_not_wait_for_the_first_of_the_line),
         WORKERS(each_job_of_many_threads_ends_once),
 #ifdef CAN_START_LATE
         cmocka_unit_test(the_end_comes_after_a_thread_that_is_being_started),
