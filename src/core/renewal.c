@@ -17,9 +17,9 @@ void dibs__renewals_enter_ended(struct dibs__renewals *r, struct dibs__lease *le
     r->ended = first;
 }
 
-void dibs__renewals_leave_ended(struct dibs__renewals *r, struct dibs__lease *lease)
+/* No thread holds the lease now. */
+static void leave_ended(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    dibs__renewals_mutex_held(&r->mutex);
     struct dibs__lease *next = lease->renewal_state.next, *previous = lease->renewal_state.previous;
 
     next->renewal_state.previous = previous;
@@ -104,7 +104,7 @@ static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__
     if (dibs__due_has(lease))
         dibs__renewals_unschedule(r, lease);
     else
-        dibs__renewals_leave_ended(r, lease);
+        leave_ended(r, lease);
     atomic_fetch_add_explicit(r->config.reentered, atomic_load_explicit(&lease->reentered, memory_order_relaxed),
                               memory_order_relaxed);
     atomic_fetch_add_explicit(r->config.retaken, atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed),

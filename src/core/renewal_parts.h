@@ -45,10 +45,8 @@ struct dibs__renewals {
 
 /* ---------------------------------------------------------------- renewal.c */
 
-/* The lease is not kept alive any more, but a thread holds it; or no thread does now. */
+/* The lease is not kept alive any more, but a thread holds it. */
 void dibs__renewals_enter_ended(struct dibs__renewals *r, struct dibs__lease *lease)
-    DIBS__REQUIRES(dibs__renewals_mutex);
-void dibs__renewals_leave_ended(struct dibs__renewals *r, struct dibs__lease *lease)
     DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* The lease is not kept alive any more. A thread that extends it learns that it is lost. */

@@ -46,7 +46,8 @@ void dibs__member_conclude(struct dibs__quorum *q, struct dibs__quorum_lock *loc
         store->ops->conclude(store, &lock->ops[i].attempt, held);
 }
 
-void dibs__member_clear(struct dibs__quorum *q, struct dibs__pending_op *op)
+/* The lock has ended, and nothing is under way: leaves nothing of it at the member. */
+static void clear_member(struct dibs__quorum *q, struct dibs__pending_op *op)
 {
     dibs__quorum_mutex_lock(&q->mutex);
     op->lock->states[op->member->index].phase = DIBS__MEMBER_RETIRED;
@@ -121,7 +122,7 @@ void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op,
     enum dibs__quorum_lock_state state = dibs__member_note(q, op, status);
 
     if (state == DIBS__QUORUM_LOCK_ENDED)
-        dibs__member_clear(q, op);
+        clear_member(q, op);
     else if (status == DIBS_OK && state == DIBS__QUORUM_LOCK_HELD)
         take_late_grant(q, op);
     else if (status == DIBS_OK)
@@ -142,7 +143,7 @@ void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs
     if (is_gone)
         op->attempt.in_store = false;
     if (ended)
-        dibs__member_clear(q, op);
+        clear_member(q, op);
 }
 
 bool dibs__quorum_lock_is_queued(struct dibs__quorum *q, const struct dibs__quorum_lock *lock)

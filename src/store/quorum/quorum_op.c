@@ -104,7 +104,8 @@ uint32_t dibs__members_to_ask(struct dibs__quorum *q, uint32_t *spared)
 
 /* -------------------------------------------------------------------- one pending operation */
 
-void dibs__pending_op_begin_again(struct dibs__pending_op *op)
+/* What was begun and not sent is begun again. */
+static void begin_again(struct dibs__pending_op *op)
 {
     struct dibs__store *store = op->member->store;
 
@@ -116,7 +117,7 @@ void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun)
 {
     DIBS__REQUIRE(op->begun.kind == DIBS__OP_NONE);
     op->begun = begun;
-    dibs__pending_op_begin_again(op);
+    begin_again(op);
 }
 
 enum dibs__progress dibs__pending_op_progress(const struct dibs__pending_op *op, struct dibs__wait *wait)
@@ -286,7 +287,7 @@ static bool has_come(struct dibs__fan_out *fan_out, unsigned i, struct dibs__wai
 
     *progress = dibs__pending_op_progress(op, wait);
     if (*progress == DIBS__OP_CONNECTED) {
-        dibs__pending_op_begin_again(op);
+        begin_again(op);
         *progress = dibs__pending_op_progress(op, wait);
     }
     fan_out->unsent = dibs__op_was_sent(*progress) ? fan_out->unsent & ~bit : fan_out->unsent | bit;

@@ -171,9 +171,6 @@ void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun);
 /* As progress of store.h. */
 enum dibs__progress dibs__pending_op_progress(const struct dibs__pending_op *op, struct dibs__wait *wait);
 
-/* What was begun and not sent is begun again. */
-void dibs__pending_op_begin_again(struct dibs__pending_op *op);
-
 /* Finishes the pending operation, and notes how the member did. */
 dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error);
 
@@ -269,9 +266,6 @@ void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op,
 
 /* Concludes the member's attempt, if it is not concluded: held, where the lock is the token's there. */
 void dibs__member_conclude(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool held);
-
-/* The lock has ended, and nothing is under way: leaves nothing of it at the member. */
-void dibs__member_clear(struct dibs__quorum *q, struct dibs__pending_op *op);
 
 /* Whether the token stands in the queues of a majority. */
 bool dibs__quorum_lock_is_queued(struct dibs__quorum *q, const struct dibs__quorum_lock *lock);

@@ -15,7 +15,8 @@ static const char give_info[] = "Give the account the right to INFO (+info), so 
 
 /* ------------------------------------------------------------------------- INFO */
 
-bool dibs__info_text(const struct dibs__examining *e, const char *field, char *out, size_t size)
+/* A field of INFO, up to the end of its line. False: it is not there. */
+static bool read_text(const struct dibs__examining *e, const char *field, char *out, size_t size)
 {
     size_t length = strlen(field);
 
@@ -37,7 +38,7 @@ static bool info_number(const struct dibs__examining *e, const char *field, int6
     char text[NUMBER_MAX];
 
     *out = 0;
-    if (!dibs__info_text(e, field, text, sizeof text))
+    if (!read_text(e, field, text, sizeof text))
         return false;
     *out = strtoll(text, NULL, 10);
     return true;
@@ -47,7 +48,7 @@ static bool info_is(const struct dibs__examining *e, const char *field, const ch
 {
     char text[WORD_MAX];
 
-    return dibs__info_text(e, field, text, sizeof text) && strcmp(text, value) == 0;
+    return read_text(e, field, text, sizeof text) && strcmp(text, value) == 0;
 }
 
 /* What is not known of that subject, because the server does not tell. */
@@ -77,12 +78,12 @@ static void tell_version(struct dibs__examining *e)
 {
     char redis[WORD_MAX], valkey[WORD_MAX];
 
-    if (!dibs__info_text(e, "redis_version", redis, sizeof redis)) {
+    if (!read_text(e, "redis_version", redis, sizeof redis)) {
         say_unknown(e, "version", "The server's version");
         return;
     }
     long number = version_number(redis);
-    if (dibs__info_text(e, "valkey_version", valkey, sizeof valkey))
+    if (read_text(e, "valkey_version", valkey, sizeof valkey))
         dibs__examining_say(e, "version", DIBS_VERDICT_OK, "", "Valkey %s.%s", valkey,
                             version_number(valkey) >= 80000 ? " It tells too early that something is on its disk, so "
                                                               "durable can't be had with it."
@@ -117,8 +118,8 @@ static void tell_role(struct dibs__examining *e)
         say_unknown(e, "role", "Whether the server is a master");
         return;
     }
-    dibs__info_text(e, "master_host", host, sizeof host);
-    dibs__info_text(e, "master_port", port, sizeof port);
+    read_text(e, "master_host", host, sizeof host);
+    read_text(e, "master_port", port, sizeof port);
     snprintf(remedy, sizeof remedy, "Use the URL of its master, which is %s:%s.", host, port);
     dibs__examining_say(e, "role", DIBS_VERDICT_BAD, remedy, "The server is a replica: it grants no locks.");
 }
@@ -145,7 +146,7 @@ static void tell_eviction(struct dibs__examining *e)
     char policy[WORD_MAX];
     int64_t most, evicted;
 
-    if (!dibs__info_text(e, "maxmemory_policy", policy, sizeof policy)) {
+    if (!read_text(e, "maxmemory_policy", policy, sizeof policy)) {
         say_unknown(e, "eviction", "Whether the server may evict locks");
         return;
     }

@@ -43,9 +43,6 @@ bool dibs__examining_ask(struct dibs__examining *e, const struct dibs__command *
 /* examine_info.c. Each is false where dibs__examining_ask was. */
 bool dibs__examine_info(struct dibs__examining *e);
 
-/* A field of INFO, up to the end of its line. False: it is not there. */
-bool dibs__info_text(const struct dibs__examining *e, const char *field, char *out, size_t size);
-
 /* examine_rights.c */
 bool dibs__examine_rights(struct dibs__examining *e);
 
