@@ -396,14 +396,13 @@ static void who_rests_in_the_line_is_woken_with_the_driver(void **state)
     expect_ended(&w[1]);
 }
 
-/* A request that was not made keeps a thread that drives from nothing. */
+/* A request that can't be made does not keep a thread that drives from the rest. */
 static void a_driving_thread_does_not_wait_for_the_first_of_the_line(void **state)
 {
     static struct work w[2];
     struct dibs__wait_event wait_event;
     struct work later;
     atomic_uint order;
-    int64_t due;
 
     dibs__wait_event_init(&wait_event);
     setup_line(w, 2, *state, PATIENT, &order);
