@@ -315,26 +315,24 @@ static bool lines_up(const struct dibs__wanting *wanting)
     return flags & DIBS_FAIR && !wanting->caller.error;
 }
 
-/* When the wait of the call ends: one try waits for as long as the store has to answer. */
-static int64_t wait_end(const struct dibs__wanting *wanting)
+/* Until when the call may rest in the line. One try keeps half of its time for the answer. */
+static int64_t rest_end(const struct dibs__wanting *wanting)
 {
     const struct dibs__several *several = wanting->several;
     int64_t until = several ? several->wait_until : wanting->acquire.wait_until;
+    int64_t began = several ? several->began : wanting->acquire.began;
 
-    if (until > 0)
-        return until;
-    return several ? dibs__after_ms(several->began, wanting->core->config.settings->command_timeout_ms)
-                   : wanting->acquire.try_until;
+    return until > 0 ? until : dibs__after_ms(began, wanting->core->config.settings->command_timeout_ms / 2);
 }
 
 /*
- * An earlier fair call has not sent its ask yet, so this one rests; but not for longer than the store has to answer an
- * ask, nor than its own time.
+ * An earlier fair call has not sent its ask yet, so this one rests; but not for longer than the store has to answer the
+ * ask of the first.
  */
 static bool rests_in_line(struct dibs__wanting *wanting)
 {
     const struct dibs__core_config *config = &wanting->core->config;
-    int64_t end = wait_end(wanting), patience = dibs__after_ms(0, config->settings->command_timeout_ms);
+    int64_t end = rest_end(wanting), patience = dibs__after_ms(0, config->settings->command_timeout_ms);
 
     if (!lines_up(wanting) || !dibs__workers_line_up(wanting->core->workers, &wanting->job, patience))
         return false;
@@ -417,7 +415,7 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__err
                 return DIBS__JOB_RESTS;
             break;
         case DIBS__ACQUIRE_ASKS:
-            if (rests_in_line(wanting))
+            if (!acquire->lease->asker->attempt.in_store && rests_in_line(wanting)) /* else it has its place already */
                 return DIBS__JOB_RESTS;
             wanting->job.due = DIBS__NEVER;
             wanting->state = dibs__acquire_ask(acquire);

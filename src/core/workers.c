@@ -42,8 +42,9 @@ struct dibs__workers {
     struct dibs__heap resting DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs, until they are due */
     struct dibs__job *line DIBS__GUARDED_BY(dibs__workers_mutex);    /* its first */
     struct dibs__job *line_end DIBS__GUARDED_BY(dibs__workers_mutex);
-    int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex); /* when that one became the first */
-    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);        /* that have not ended */
+    int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex);  /* when that one became the first */
+    int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex); /* of the job that entered it last */
+    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);         /* that have not ended */
     unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);
     unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);     /* of the threads */
     unsigned finishing DIBS__GUARDED_BY(dibs__workers_mutex); /* of them: those that finish a slow job */
@@ -105,6 +106,7 @@ void dibs__workers_post(struct dibs__workers *w, struct dibs__job *job)
 static void enter_line(struct dibs__workers *w, struct dibs__job *job, int64_t now) DIBS__REQUIRES(dibs__workers_mutex)
 {
     job->in_line = true;
+    job->line_number = ++w->line_number;
     job->line_next = NULL;
     job->line_previous = w->line_end;
     if (w->line_end) {
@@ -123,9 +125,10 @@ bool dibs__workers_line_up(struct dibs__workers *w, struct dibs__job *job, int64
     dibs__workers_mutex_lock(&w->mutex);
     if (!job->in_line)
         enter_line(w, job, now);
-    bool waits = w->line != job && now < w->line_since + patience;
+    int64_t until = w->line_since + patience + (job->line_number - w->line->line_number); /* they leave in order, too */
+    bool waits = w->line != job && now < until;
     if (waits)
-        job->due = w->line_since + patience;
+        job->due = until;
     dibs__workers_mutex_unlock(&w->mutex);
     return waits;
 }

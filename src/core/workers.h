@@ -55,6 +55,7 @@ struct dibs__job {
     struct dibs__job *line_next DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__job *line_previous DIBS__GUARDED_BY(dibs__workers_mutex);
     bool in_line DIBS__GUARDED_BY(dibs__workers_mutex);
+    int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex); /* rises along the line */
     enum dibs__job_state state DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__heap_node rest DIBS__GUARDED_BY(dibs__workers_mutex);
 };
@@ -91,7 +92,8 @@ bool dibs__workers_run_some(struct dibs__workers *workers, int64_t until, int64_
 
 /*
  * The thread that runs the job: from now on it stands in the line, at the end if it is new there. True: it must rest,
- * because another is the first, and has not been that for longer than `patience`; at most until job->due (set).
+ * because another is the first, and has not been that for longer than `patience`; at most until job->due (set), which
+ * is later for later jobs.
  */
 bool dibs__workers_line_up(struct dibs__workers *workers, struct dibs__job *job, int64_t patience);
 

@@ -32,6 +32,7 @@ struct faults {
     bool watches;           /* stores that are opened from now on can watch locks, tell when one is free, and recall */
     bool unanswered;        /* asks are done, but their answers get lost */
     bool unsent;            /* no connection stands for asks before they are finished */
+    const char *only;       /* `unsent` and `blocked` concern asks for that name alone; NULL: for all */
     bool spends;            /* an ask that is refused spends its token */
     bool released_again;    /* a release answers that it was sent twice and found nothing */
     bool too_few_replicas;  /* asks are done and retracted, because no replica acknowledged them */

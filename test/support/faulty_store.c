@@ -43,14 +43,19 @@ static dibs_status refuse(struct dibs__error *error, dibs_status status)
 
 /* ------------------------------------------------------------------ threads */
 
-static dibs_status enter(struct faults *faults, int64_t deadline)
+static bool concerns(const struct faults *faults, const char *name)
+{
+    return !faults->only || strcmp(faults->only, name) == 0;
+}
+
+static dibs_status enter(struct faults *faults, const char *name, int64_t deadline)
 {
     pthread_mutex_lock(&faults->mutex);
     faults->acquires++;
     faults->last_deadline = deadline;
     if (++faults->inside > faults->inside_most)
         faults->inside_most = faults->inside;
-    while (faults->blocked && !faults->one_goes) {
+    while (faults->blocked && concerns(faults, name) && !faults->one_goes) {
         faults->blocking = true;
         pthread_cond_wait(&faults->unblocked, &faults->mutex);
     }
@@ -124,7 +129,7 @@ static dibs_status ask(struct faulty_store *store, struct dibs__op *op, struct d
     struct faults *faults = store->faults;
     struct dibs__attempt *attempt = op->ask.attempt;
     struct dibs__answer *answer = op->ask.answer;
-    dibs_status status = enter(faults, op->deadline);
+    dibs_status status = enter(faults, op->name, op->deadline);
 
     if (status != DIBS_OK) {
         refuse_ask(faults, attempt, answer, status, error);
@@ -217,7 +222,7 @@ static enum dibs__progress progress(struct dibs__store *base, const struct dibs_
     struct faults *faults = of(base)->faults;
 
     pthread_mutex_lock(&faults->mutex);
-    bool unsent = faults->unsent && op->kind == DIBS__OP_ASK;
+    bool unsent = faults->unsent && op->kind == DIBS__OP_ASK && concerns(faults, op->name);
     pthread_mutex_unlock(&faults->mutex);
     if (unsent)
         return DIBS__OP_UNSENT;

@@ -893,11 +893,16 @@ static void fair_acquires_reach_the_store_in_order(void **state)
 }
 
 /* As where no connection stands: asks are not sent before they are finished, and that takes its time. */
+static void send_none(stage *s)
+{
+    faults_set(&s->faults, &s->faults.unsent, true);
+    faults_block_acquires(&s->faults);
+}
+
 static void open_unsent(stage *s)
 {
     stage_open(s, LEASE);
-    faults_set(&s->faults, &s->faults.unsent, true);
-    faults_block_acquires(&s->faults);
+    send_none(s);
 }
 
 static void a_fair_ask_that_is_not_sent_holds_up_no_others(void **state)
@@ -908,8 +913,7 @@ static void a_fair_ask_that_is_not_sent_holds_up_no_others(void **state)
     dibs_queue *q = queue_new(), *unlocks = queue_new();
     dibs_task *holding = task_of_runtime(s->rt), *first = task_of_runtime(s->rt), *second = task_of_runtime(s->rt);
     assert_status(DIBS_OK, task_lock(holding, "h", 0, q));
-    faults_set(&s->faults, &s->faults.unsent, true);
-    faults_block_acquires(&s->faults);
+    send_none(s);
     begin_lock(first, "a", FOREVER, &fair, q);
     begin_lock(second, "b", FOREVER, &fair, q);
     faults_await_blocked(&s->faults);
@@ -972,6 +976,50 @@ static void a_fair_call_asks_at_last_when_its_time_is_over(void **state)
     dibs_task_free(first);
     dibs_task_free(second);
     dibs_queue_free(q);
+}
+
+struct asked {
+    struct faults *faults;
+    unsigned before;
+};
+
+static bool has_asked_since(void *arg)
+{
+    const struct asked *asked = arg;
+
+    return faults_count(asked->faults, &asked->faults->acquires) > asked->before;
+}
+
+/* It has its place in the queue, so it does not wait for an earlier call when it asks again; and it hears its grant. */
+static void a_fair_call_in_the_queue_stands_in_no_line(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new(), *others = queue_new();
+    dibs_task *holding = task_of_runtime(s->rt), *waiting = task_of_runtime(s->rt), *first = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, task_lock(holding, "a", 0, others));
+    begin_lock(waiting, "a", FOREVER, &fair, q);
+    assert_true(wait_until(waits_in_store, s->rt, LIMIT_MS));
+    stage_advance(s, LEASE / 3 * INT64_C(1000000) - 1000000); /* it asks again in 1 ms */
+    pthread_mutex_lock(&s->faults.mutex);
+    s->faults.only = "b";
+    pthread_mutex_unlock(&s->faults.mutex);
+    send_none(s);
+    begin_lock(first, "b", FOREVER, &fair, others);
+    faults_await_blocked(&s->faults);
+    unsigned asked = faults_count(&s->faults, &s->faults.acquires);
+    stage_advance(s, 50 * INT64_C(1000000));
+    assert_true(wait_until(has_asked_since, &(struct asked){&s->faults, asked}, LIMIT_MS));
+    assert_status(DIBS_OK, task_unlock(holding, "a", others));
+    expect_done(q, DIBS_DONE_LOCK, DIBS_OK, waiting);
+    faults_unblock_acquires(&s->faults);
+    expect_done(others, DIBS_DONE_LOCK, DIBS_OK, first);
+    dibs_task_free(holding);
+    dibs_task_free(waiting);
+    dibs_task_free(first);
+    dibs_queue_free(q);
+    dibs_queue_free(others);
 }
 
 static void cancel_and_shutdown_reach_fair_calls_that_have_not_asked(void **state)
@@ -1165,6 +1213,7 @@ int main(void)
         STAGE(a_fair_ask_that_is_not_sent_holds_up_no_others),
         STAGE(fair_asks_that_are_not_sent_at_once_keep_their_order),
         STAGE(a_fair_call_asks_at_last_when_its_time_is_over),
+        STAGE(a_fair_call_in_the_queue_stands_in_no_line),
         STAGE(cancel_and_shutdown_reach_fair_calls_that_have_not_asked),
         STAGE(one_queue_serves_several_runtimes_and_outlives_them),
         STAGE(begun_calls_complete_before_close_returns),

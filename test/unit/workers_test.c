@@ -374,6 +374,24 @@ static void nobody_rests_in_the_line_for_longer_than_it_is_patient(void **state)
     expect_ended(&w[0]);
 }
 
+static void the_line_keeps_its_order_when_its_patience_ends(void **state)
+{
+    enum { JOBS = 12 };
+    static struct work w[JOBS];
+    atomic_uint order;
+
+    setup_line(w, JOBS, *state, 50 * INT64_C(1000000), &order);
+    w[0].answered = false;
+    atomic_store(&w[0].stuck, true);
+    go_on(w, JOBS);
+    for (unsigned i = 1; i < JOBS; i++)
+        expect_ended(&w[i]);
+    atomic_store(&w[0].stuck, false);
+    expect_ended(&w[0]);
+    for (unsigned i = 1; i < JOBS; i++)
+        assert_int_equal(w[i].place, i);
+}
+
 static bool has_looked_again(void *arg)
 {
     return atomic_load(&((struct work *)arg)->began) > 1;
@@ -582,6 +600,7 @@ int main(void)
         WORKERS(jobs_in_the_line_make_their_requests_one_after_the_other),
         WORKERS(the_line_keeps_its_order_whoever_leaves),
         WORKERS(nobody_rests_in_the_line_for_longer_than_it_is_patient),
+        WORKERS(the_line_keeps_its_order_when_its_patience_ends),
         WORKERS(who_rests_in_the_line_is_woken_with_the_driver),
         WORKERS(a_driving_thread_does_not_wait_for_the_first_of_the_line),
         WORKERS(each_job_of_many_threads_ends_once),
