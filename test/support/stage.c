@@ -34,6 +34,7 @@ int stage_teardown(void **state)
 
     faults_release(&s->faults, DIBS_OK, 0);
     faults_confirm(&s->faults);
+    faults_unblock_acquires(&s->faults);
     dibs_close(s->rt);
     events_destroy(&s->events);
     faults_destroy(&s->faults);

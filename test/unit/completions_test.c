@@ -1038,8 +1038,8 @@ static void cancel_and_shutdown_reach_fair_calls_that_have_not_asked(void **stat
     dibs_task_cancel(tasks[1]);
     expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, tasks[1]);
     dibs_shutdown(s->rt);
-    expect_done(q, DIBS_DONE_LOCK, DIBS_CLOSED, tasks[2]);
-    expect_done(q, DIBS_DONE_LOCK, DIBS_CLOSED, tasks[3]);
+    for (int i = 2; i < TASKS; i++) /* in either order */
+        assert_status(DIBS_CLOSED, next_done(q).status);
     faults_unblock_acquires(&s->faults);
     next_done(firsts);
     for (int i = 0; i < TASKS; i++)
