@@ -148,6 +148,7 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
 enum dibs__reply_state {
     DIBS__REPLY_AWAITED,
     DIBS__REPLY_OVER,  /* dibs__channel_wait will not wait: the reply is there, or the command timeout is over */
+    DIBS__REPLY_ERROR, /* the same: the reply is there, and an error */
     DIBS__REPLY_BROKEN /* nor here: the connection broke, and there is no reply */
 };
 

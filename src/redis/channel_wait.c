@@ -4,8 +4,10 @@
 static enum dibs__reply_state state_of(const struct dibs__channel *channel, const struct dibs__request *request)
     DIBS__REQUIRES(channel_mutex)
 {
+    if (dibs__request_is_done(request) && !request->reply)
+        return DIBS__REPLY_BROKEN;
     if (dibs__request_is_done(request))
-        return request->reply ? DIBS__REPLY_OVER : DIBS__REPLY_BROKEN;
+        return request->reply->type == REDIS_REPLY_ERROR ? DIBS__REPLY_ERROR : DIBS__REPLY_OVER;
     return dibs__now(channel->clock) >= request->expires ? DIBS__REPLY_OVER : DIBS__REPLY_AWAITED;
 }
 

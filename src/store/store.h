@@ -427,8 +427,8 @@ enum dibs__progress {
     DIBS__OP_CONNECTED, /* nothing was sent, and a connection stands by now: begin again. If that is no use, finish has
                            more to do than to wait for one reply */
     DIBS__OP_FAILED, /* nothing was sent, and no connection could be made: finish says why, even after the deadline */
-    DIBS__OP_BROKEN  /* it was sent, and its connection broke: to finish may take the time to make another, and send it
-                        again */
+    DIBS__OP_BROKEN  /* it was sent, and its connection broke, or the node of a cluster answered by an error, as where
+                        it has the lock no more: to finish may take the time to send it again, there or elsewhere */
 };
 
 static inline bool dibs__op_was_sent(enum dibs__progress progress)

@@ -5,6 +5,7 @@
 #include "integration/cluster_setup.h"
 #include "support/child.h"
 #include "support/fake_redis.h"
+#include "support/tasks.h"
 
 #define SHORT_MS 400 /* of leases that are to end while a node is away */
 
@@ -214,6 +215,36 @@ static void a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer(void **s
     cluster_await_ok(s->c);
 }
 
+/* It is redirected there. The calls begun with it are not at that node, and their replies are there at once. */
+static void a_begun_unlock_that_a_silent_node_must_answer_holds_up_no_others(void **state)
+{
+    struct scene *s = *state;
+    char moved[32];
+
+    s->config.command_timeout_ms = LIMIT_MS / 2;
+    open_on_cluster(s, LONG_LEASE_MS);
+    snprintf(moved, sizeof moved, "%s", new_name(s, s->c->nodes[0]));
+    const char *other = new_name(s, s->c->nodes[1]);
+    dibs_task *unlocking = task_of_runtime(s->rt), *locking = task_of_runtime(s->rt);
+    dibs_queue *unlocks = queue_new(), *locks = queue_new();
+    assert_status(DIBS_OK, task_lock(unlocking, moved, 0, unlocks));
+    assert_status(DIBS_OK, task_lock(locking, other, 0, locks)); /* its connection exists */
+    assert_status(DIBS_OK, task_unlock(locking, other, locks));
+    cluster_move_slot(s->c, slot_of(s, moved), s->c->nodes[2]);
+    server_pause(s->c->nodes[2]);
+    begin_unlock(unlocking, moved, unlocks);
+    begin_lock(locking, other, 0, NULL, locks);
+    expect_done(locks, DIBS_DONE_LOCK, DIBS_OK, locking);
+    expect_none(unlocks);
+    server_resume(s->c->nodes[2]);
+    expect_done(unlocks, DIBS_DONE_UNLOCK, DIBS_OK, unlocking);
+    assert_status(DIBS_OK, task_unlock(locking, other, locks));
+    dibs_task_free(unlocking);
+    dibs_task_free(locking);
+    dibs_queue_free(unlocks);
+    dibs_queue_free(locks);
+}
+
 /* ---------------------------------------------------------------------- the counting */
 
 /*
@@ -382,6 +413,7 @@ int main(void)
         CASE(a_node_that_leaves_is_not_asked_for_ever),
         CASE(a_node_that_hangs_delays_no_other_nodes_leases),
         CASE(a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer),
+        CASE(a_begun_unlock_that_a_silent_node_must_answer_holds_up_no_others),
         CASE(nodes_are_not_hammered_for_the_map),
         CASE(the_store_is_down_only_when_no_node_answers),
         CASE(the_store_is_up_again_when_one_node_answers),
