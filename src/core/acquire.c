@@ -602,6 +602,11 @@ bool dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiti
     return asker_of(acquire)->answered || dibs__op_await(acquire->core->store, &asker_of(acquire)->ask, waiting);
 }
 
+bool dibs__acquire_watch(struct dibs__acquire *acquire, struct dibs__wait *wait)
+{
+    return !asker_of(acquire)->answered && dibs__op_watch(acquire->core->store, &asker_of(acquire)->ask, wait);
+}
+
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;

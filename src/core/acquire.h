@@ -99,6 +99,7 @@ enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struc
  */
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire);
 bool dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiting *waiting);
+bool dibs__acquire_watch(struct dibs__acquire *acquire, struct dibs__wait *wait); /* as dibs__op_watch */
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire);
 enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire);
 

@@ -240,6 +240,14 @@ static bool await_unlock(struct dibs__job *job, int64_t until)
     return dibs__release_await(&unlock->unlocking, &waiting);
 }
 
+static bool watch_unlock(struct dibs__job *job, struct dibs__wait *wait)
+{
+    const struct unlock *unlock = unlock_of(job);
+
+    job->due = unlock->unlocking.op.deadline;
+    return dibs__core_now(unlock->core) < job->due && dibs__release_watch(&unlock->unlocking, wait);
+}
+
 static enum dibs__job_next finish_unlock(struct dibs__job *job)
 {
     struct unlock *unlock = unlock_of(job);
@@ -257,8 +265,11 @@ static void unlock_ended(struct dibs__job *job)
     dibs__visit_drop(runtime);
 }
 
-static const struct dibs__job_ops unlock_ops = {
-    .begin = begin_unlock, .await = await_unlock, .finish = finish_unlock, .ended = unlock_ended};
+static const struct dibs__job_ops unlock_ops = {.begin = begin_unlock,
+                                                .await = await_unlock,
+                                                .watch = watch_unlock,
+                                                .finish = finish_unlock,
+                                                .ended = unlock_ended};
 
 /* The last unlock of a hold. */
 static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, struct dibs__hold *hold,

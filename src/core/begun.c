@@ -465,6 +465,22 @@ static bool await_wanting(struct dibs__job *job, int64_t until)
     return await_replies(wanting, &waiting);
 }
 
+static int64_t reply_deadline(const struct dibs__wanting *wanting)
+{
+    return runs_several(wanting) ? wanting->several->deadline : wanting->acquire.lease->asker->ask.deadline;
+}
+
+static bool watch_wanting(struct dibs__job *job, struct dibs__wait *wait)
+{
+    struct dibs__wanting *wanting = wanting_of(job);
+
+    job->due = reply_deadline(wanting);
+    if (dibs__core_confirms(wanting->core) || dibs__core_now(wanting->core) >= job->due)
+        return false;
+    return runs_several(wanting) ? dibs__several_watch(wanting->several, wait)
+                                 : dibs__acquire_watch(&wanting->acquire, wait);
+}
+
 static enum dibs__job_next finish_wanting(struct dibs__job *job)
 {
     struct dibs__wanting *wanting = wanting_of(job);
@@ -486,8 +502,11 @@ static void wanting_ended(struct dibs__job *job)
     unref(wanting_of(job));
 }
 
-static const struct dibs__job_ops wanting_ops = {
-    .begin = begin_wanting, .await = await_wanting, .finish = finish_wanting, .ended = wanting_ended};
+static const struct dibs__job_ops wanting_ops = {.begin = begin_wanting,
+                                                 .await = await_wanting,
+                                                 .watch = watch_wanting,
+                                                 .finish = finish_wanting,
+                                                 .ended = wanting_ended};
 
 /* ----------------------------------------------------------------- a new acquire */
 
@@ -553,11 +572,6 @@ static dibs_status no_memory(struct dibs__error *error)
 }
 
 /* ---------------------------------------------------------- by a thread that waits */
-
-static int64_t reply_deadline(const struct dibs__wanting *wanting)
-{
-    return runs_several(wanting) ? wanting->several->deadline : wanting->acquire.lease->asker->ask.deadline;
-}
 
 /* The reply to the ask came. False: the call was cancelled, or there is more to do than to wait: that is a worker's. */
 static bool await_first_reply(struct dibs__wanting *wanting)

@@ -159,6 +159,11 @@ bool dibs__release_await(const struct dibs__unlocking *unlocking, const struct d
     return unlocking->prepared && dibs__op_await(unlocking->core->store, &unlocking->op, waiting);
 }
 
+bool dibs__release_watch(const struct dibs__unlocking *unlocking, struct dibs__wait *wait)
+{
+    return unlocking->prepared && dibs__op_watch(unlocking->core->store, &unlocking->op, wait);
+}
+
 dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error)
 {
     struct dibs__core *core = unlocking->core;

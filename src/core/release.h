@@ -48,6 +48,9 @@ void dibs__release_begin(struct dibs__unlocking *unlocking);
 /* As dibs__op_await; false where nothing was begun. */
 bool dibs__release_await(const struct dibs__unlocking *unlocking, const struct dibs__waiting *waiting);
 
+/* As dibs__op_watch. */
+bool dibs__release_watch(const struct dibs__unlocking *unlocking, struct dibs__wait *wait);
+
 /* Does what is left, and waits for the store. */
 dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error);
 

@@ -429,18 +429,33 @@ enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64
     return next;
 }
 
+static bool await_name(const struct dibs__several *several, struct dibs__several_name *name,
+                       const struct dibs__waiting *waiting)
+{
+    return several->state == DIBS__SEVERAL_TRIES ? dibs__acquire_await(&name->acquire, waiting)
+                                                 : dibs__release_await(&name->unlocking, waiting);
+}
+
 bool dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting)
 {
     bool all = true;
 
-    for (size_t i = 0; i < several->count && all; i++) {
-        struct dibs__several_name *name = &several->names[i];
-        if (name->is_asked && several->state == DIBS__SEVERAL_TRIES)
-            all = dibs__acquire_await(&name->acquire, waiting);
-        else if (name->is_asked)
-            all = dibs__release_await(&name->unlocking, waiting);
-    }
+    for (size_t i = 0; i < several->count && all; i++)
+        all = !several->names[i].is_asked || await_name(several, &several->names[i], waiting);
     return all;
+}
+
+bool dibs__several_watch(struct dibs__several *several, struct dibs__wait *wait)
+{
+    const struct dibs__waiting look = {.clock = several->core->config.clock};
+
+    for (size_t i = 0; i < several->count; i++) {
+        struct dibs__several_name *name = &several->names[i];
+        if (name->is_asked && !await_name(several, name, &look))
+            return several->state == DIBS__SEVERAL_TRIES ? dibs__acquire_watch(&name->acquire, wait)
+                                                         : dibs__release_watch(&name->unlocking, wait);
+    }
+    return false;
 }
 
 void dibs__several_finish(struct dibs__several *several)

@@ -113,6 +113,7 @@ void dibs__several_free(struct dibs__several *several);
 
 enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64_t *until);
 bool dibs__several_await(struct dibs__several *several, const struct dibs__waiting *waiting);
+bool dibs__several_watch(struct dibs__several *several, struct dibs__wait *wait); /* as dibs__op_watch, of one reply */
 void dibs__several_finish(struct dibs__several *several);
 
 /* Makes *acquire one for the name that is waited for; all zero before. error: as of struct dibs__acquire. */

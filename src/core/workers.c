@@ -1,7 +1,7 @@
 /*
  * Lock discipline: `mutex` guards all fields that do not say otherwise, and is a
- * leaf that may be taken while a shard's mutex is held. A worker sleeps on `work`
- * until
+ * leaf that may be taken while the mutex of a shard or a channel is held. A worker
+ * sleeps on `work` until
  *     a job is slow, and another worker is left for what is ready, or
  *     a job is ready, no other thread is beginning jobs, and none drives or did just now, or
  *     a resting job is due, with the same conditions, or
@@ -99,6 +99,13 @@ void dibs__workers_post(struct dibs__workers *w, struct dibs__job *job)
     dibs__workers_mutex_lock(&w->mutex);
     post(w, job);
     dibs__workers_mutex_unlock(&w->mutex);
+}
+
+static void tell_reply(struct dibs__wait_event *wait_event)
+{
+    struct dibs__job *job = (struct dibs__job *)((char *)wait_event - offsetof(struct dibs__job, reply));
+
+    dibs__workers_post(job->workers, job);
 }
 
 /* ----------------------------------------------------------------------- the line */
@@ -237,6 +244,10 @@ bool dibs__workers_add(struct dibs__workers *w, struct dibs__job *job)
     w->jobs++;
     job->state = DIBS__JOB_RUNNING;
     job->in_line = false;
+    job->workers = w;
+    dibs__wait_event_init(&job->reply);
+    job->reply.tell = tell_reply;
+    dibs__wait_init(&job->wait, &job->reply);
     job->rest = (struct dibs__heap_node){.rank = 0};
     dibs__workers_mutex_unlock(&w->mutex);
     if (has_thread || start_another(w))
@@ -277,7 +288,7 @@ static void finish(struct dibs__workers *w, struct dibs__job *job)
     dibs__workers_settle(w, job, job->ops->finish(job));
 }
 
-/* Leaves the job to a worker, which finishes it. */
+/* A worker finishes the job by itself. */
 static void leave_slow(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
@@ -290,6 +301,23 @@ static void leave_slow(struct dibs__workers *w, struct dibs__job *job)
     dibs__workers_mutex_unlock(&w->mutex);
     if (!is_idle)
         start_another(w);
+}
+
+/* The job rests until its reply comes. False: it can't. */
+static bool rest_until_reply(struct dibs__workers *w, struct dibs__job *job)
+{
+    bool rests = job->ops->watch && job->ops->watch(job, &job->wait);
+
+    if (rests)
+        dibs__workers_settle(w, job, DIBS__JOB_RESTS);
+    return rests;
+}
+
+/* The reply does not come soon. */
+static void put_off(struct dibs__workers *w, struct dibs__job *job)
+{
+    if (!rest_until_reply(w, job))
+        leave_slow(w, job);
 }
 
 static struct dibs__job *take_slow(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
@@ -323,6 +351,7 @@ static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *
     w->gather(w->context, true);
     for (struct dibs__job *job = batch, *next; job; job = next) {
         next = next_of(job);
+        dibs__wait_end(&job->wait);
         enum dibs__job_next result = job->ops->begin(job);
         if (result == DIBS__JOB_FINISHES)
             link_behind(&end, job);
@@ -334,7 +363,7 @@ static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *
     return asked;
 }
 
-/* Those whose replies do not come soon are slow. */
+/* Those whose replies do not come soon are put off. */
 static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
 {
     int64_t until = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
@@ -344,7 +373,7 @@ static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
         if (job->ops->await(job, until))
             finish(w, job);
         else
-            leave_slow(w, job);
+            put_off(w, job);
     }
 }
 
@@ -386,9 +415,12 @@ static void take_over(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mute
     w->flying_end = &w->flying;
 }
 
-/* It may take as long as the store does not answer. */
+/* It may take as long as the store does not answer; but not where a driving thread left the job with a reply awaited.
+ */
 static void finish_slow(struct dibs__workers *w, struct dibs__job *slow)
 {
+    if (rest_until_reply(w, slow))
+        return;
     start_another(w);
     finish(w, slow);
 }
@@ -493,7 +525,7 @@ static bool finish_flying(struct dibs__workers *w, int64_t until)
         return true;
     }
     if (!answered) {
-        leave_slow(w, job);
+        put_off(w, job);
         return true;
     }
     do

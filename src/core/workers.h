@@ -2,12 +2,13 @@
  * Workers: the threads of a runtime that drive what was begun and no thread
  * waits for: begun acquires and unlocks, each of them a job. The first worker is
  * started with the first job; others, up to DIBS__WORKERS_MAX, as soon as one is
- * held up by a store that does not answer. So a hundred thousand jobs that wait
+ * held up by a slow job. So a hundred thousand jobs that wait
  * need no more threads than one.
  *
  * A worker takes many jobs at a time. It begins all of them, so that their
  * requests reach the server together, and then finishes them as their replies
- * come. A job whose reply does not come soon is slow: it is finished by itself.
+ * come. A job whose reply does not come soon rests until it has come. A job that
+ * has more to do than to wait for its reply is slow: it is finished by itself.
  *
  * A thread that waits for completions drives: it does what a worker does,
  * except that it finishes no slow jobs, and saves two switches from thread to
@@ -23,7 +24,7 @@
 
 #include "base/clock.h"
 #include "base/heap.h"
-#include "base/wait_event.h"
+#include "base/wait.h"
 
 #define DIBS__WORKERS_MAX 3
 
@@ -40,10 +41,12 @@ enum dibs__job_state { DIBS__JOB_RUNNING, DIBS__JOB_POSTED, DIBS__JOB_RESTING, D
 struct dibs__job;
 
 struct dibs__job_ops {
-    enum dibs__job_next (*begin)(struct dibs__job *job);  /* does what is due; does not wait for a store */
-    bool (*await)(struct dibs__job *job, int64_t until);  /* true: `finish` will not wait */
-    enum dibs__job_next (*finish)(struct dibs__job *job); /* may wait for the store */
-    void (*ended)(struct dibs__job *job);                 /* the job is the caller's again */
+    enum dibs__job_next (*begin)(struct dibs__job *job);           /* does what is due; does not wait for a store */
+    bool (*await)(struct dibs__job *job, int64_t until);           /* true: `finish` will not wait */
+    bool (*watch)(struct dibs__job *job, struct dibs__wait *wait); /* as dibs__op_watch; sets `due`: it is finished then
+                                                                      at the latest; NULL: it can't be watched */
+    enum dibs__job_next (*finish)(struct dibs__job *job);          /* may wait for the store */
+    void (*ended)(struct dibs__job *job);                          /* the job is the caller's again */
 };
 
 DIBS__MUTEX_CLASS(dibs__workers_mutex);
@@ -51,6 +54,9 @@ DIBS__MUTEX_CLASS(dibs__workers_mutex);
 struct dibs__job {
     const struct dibs__job_ops *ops; /* read-only */
     int64_t due;                     /* the running thread's: until when the job rests at most */
+    struct dibs__workers *workers;   /* read-only */
+    struct dibs__wait wait;          /* the running thread's; of a reply that comes while the job rests */
+    struct dibs__wait_event reply;   /* its tell posts the job */
     struct dibs__job *next DIBS__GUARDED_BY(dibs__workers_mutex); /* that is ready or slow, or in the worker's batch */
     struct dibs__job *line_next DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__job *line_previous DIBS__GUARDED_BY(dibs__workers_mutex);
@@ -103,7 +109,7 @@ void dibs__workers_leave_line(struct dibs__workers *workers, struct dibs__job *j
 /* Any thread: wakes the one that drives, if one does, and all jobs of the line. */
 void dibs__workers_wake(struct dibs__workers *workers);
 
-/* Any thread, also with the mutex of a shard held: the job must be run. Not for a job that may be gone. */
+/* Any thread, also with the mutex of a shard or channel held: the job must be run. Not for a job that may be gone. */
 void dibs__workers_post(struct dibs__workers *workers, struct dibs__job *job);
 
 #endif

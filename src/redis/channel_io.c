@@ -341,14 +341,17 @@ static void read_in(struct dibs__channel *channel, const struct dibs__request *o
 bool dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
 {
     struct dibs__request *next = NULL;
+    bool is_watched = false; /* by a wait event that tells */
 
     channel_mutex_held(&channel->mutex);
     DIBS__REQUIRE(!channel->reading);
-    for (struct dibs__request *request = channel->first; request; request = request->next)
+    for (struct dibs__request *request = channel->first; request; request = request->next) {
         if (request->waited_for && !request->away)
             next = request;
+        is_watched = is_watched || (request->away && request->asleep);
+    }
     if (!next)
-        return atomic_load_explicit(&channel->unattended, memory_order_relaxed) > 0;
+        return is_watched || atomic_load_explicit(&channel->unattended, memory_order_relaxed) > 0;
     if (next->asleep && next->wait)
         dibs__wait_event_wake(next->wait->wait_event);
     else if (next->asleep) /* else it is awake, and finds that nobody reads */

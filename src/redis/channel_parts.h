@@ -35,6 +35,7 @@
  *     sleeps until one is done, stands or has failed, it must read, or its
  *     deadline: in poll(2) on those links whose reading role it took, or by its
  *     wait event, which is woken under the mutex, so that it still exists.
+ *     Where no thread waits and the wait event tells instead, the scheduler reads.
  * A thread whose time is over while another reads sleeps on `changed` until
  *     what that thread has taken off the socket is handed out, but no longer than
  *     HANDED_OUT_MS; or, where the bytes lie in the socket still, until
@@ -61,7 +62,8 @@ struct dibs__request {
     uint64_t begin DIBS__GUARDED_BY(channel_mutex);  /* the place of its first byte in all bytes of the link */
     bool waited_for DIBS__GUARDED_BY(channel_mutex); /* a thread takes the reply; false: done_fn does, or nobody */
     bool away DIBS__GUARDED_BY(channel_mutex);       /* that thread does something else, and sleeps for no reply */
-    bool asleep DIBS__GUARDED_BY(channel_mutex);     /* that thread sleeps, or is about to, and must be woken */
+    bool asleep DIBS__GUARDED_BY(channel_mutex);     /* that thread sleeps, or is about to, and must be woken; with
+                                                        `away`: the wait event tells instead */
     atomic_bool done;                                /* atomic; written under mutex; no longer in flight: answered, or
                                                         failed. Then the request is the waiting thread's alone */
     unsigned before DIBS__GUARDED_BY(channel_mutex); /* so many replies come before its own */

@@ -41,20 +41,23 @@ static void end_wait(struct dibs__wait *wait)
     dibs__channel_unlock_and_tell(channel, &wakes, tell);
 }
 
-/* The thread reads, if nobody else does. Else it will be woken. True: the caller must tell the scheduler to read. */
+/*
+ * The thread reads, if nobody else does. Else it will be woken. A wait event that tells is no thread's, so the
+ * scheduler reads. True: the caller must tell the scheduler to read.
+ */
 static bool join(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wait *wait)
     DIBS__REQUIRES(channel_mutex)
 {
-    bool reads = wait->fd.fd >= 0, is_free = !channel->reading;
+    bool reads = wait->fd.fd >= 0, is_free = !channel->reading, tells = wait->wait_event->tell != NULL;
 
     DIBS__REQUIRE(dibs__channel_has_link(channel)); /* else what was in flight has failed */
     request->wait = wait;
-    request->away = false;
+    request->away = tells;
     wait->end = end_wait;
     wait->keeper = channel;
     wait->thing = request;
     wait->until = request->expires;
-    if (!reads && is_free)
+    if (!reads && is_free && !tells)
         reads = dibs__channel_begin_reading(channel);
     request->asleep = !reads;
     if (!reads)

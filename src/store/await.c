@@ -36,3 +36,12 @@ bool dibs__op_await(struct dibs__store *store, const struct dibs__op *op, const 
         progress = store->ops->progress(store, op, NULL);
     return progress == DIBS__OP_OVER || progress == DIBS__OP_IMMEDIATE;
 }
+
+bool dibs__op_watch(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
+{
+    DIBS__REQUIRE(wait->wait_event->tell);
+    bool is_awaited = store->ops->progress(store, op, wait) == DIBS__OP_AWAITED;
+    if (!is_awaited)
+        dibs__wait_end(wait);
+    return is_awaited;
+}

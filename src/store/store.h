@@ -586,6 +586,13 @@ struct dibs__waiting {
  */
 bool dibs__op_await(struct dibs__store *store, const struct dibs__op *op, const struct dibs__waiting *waiting);
 
+/*
+ * True: the reply is awaited, and the wait event of the wait, which must tell, is told when there may be news; the
+ * scheduler reads meanwhile. The wait must be ended before the operation is awaited or finished. False: finish has
+ * something to do.
+ */
+bool dibs__op_watch(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait);
+
 struct dibs__tls;
 
 /* What the URL does not say of how to be let in. NULL: not given. */

@@ -1,4 +1,5 @@
 /* Tasks and begun calls on a server that does not answer, or whose replicas do not. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "support/fixture.h"
@@ -176,6 +177,46 @@ static void asks_on_broken_connections_hold_up_no_others(void **state)
     a_wait_within_the_process_ends_beside(*state, true);
 }
 
+/* However many others are not answered, and whatever they are: no thread waits for each. */
+static void a_begun_call_ends_in_time_beside_many_without_an_answer(void **state)
+{
+    enum { TASKS = 12 };
+    fixture *f = *state;
+    dibs_task *tasks[TASKS];
+    char names[TASKS][8];
+
+    open_patient(f);
+    dibs_task *impatient = task_of_runtime(f->rt), *others = task_of_runtime(f->rt);
+    dibs_queue *q = queue_new(), *unanswered = queue_new();
+    for (int i = 0; i < TASKS; i++) {
+        snprintf(names[i], sizeof names[i], "n%d", i);
+        tasks[i] = task_of_runtime(f->rt);
+        if (i % 3 == 0)
+            assert_status(DIBS_OK, task_lock(tasks[i], names[i], 0, unanswered));
+    }
+    server_pause(f->server);
+    for (int i = 0; i < TASKS; i++) {
+        if (i % 3 == 0)
+            begin_unlock(tasks[i], names[i], unanswered);
+        else
+            begin_lock(tasks[i], names[i], FOREVER, NULL, unanswered);
+    }
+    assert_status(DIBS_OK,
+                  dibs_lock_names_begin(others, (const char *[]){"x", "y"}, 2, FOREVER, NULL, unanswered, NULL));
+    begin_lock(impatient, "a", 200, NULL, q);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_TIMEOUT, impatient);
+    expect_none(unanswered);
+    server_resume(f->server);
+    for (int i = 0; i < TASKS + 1; i++)
+        assert_status(DIBS_OK, next_done(unanswered).status);
+    for (int i = 0; i < TASKS; i++)
+        dibs_task_free(tasks[i]);
+    dibs_task_free(impatient);
+    dibs_task_free(others);
+    dibs_queue_free(q);
+    dibs_queue_free(unanswered);
+}
+
 /* The connection had been closed unnoticed, and no new one comes. */
 static void a_cancel_does_not_wait_for_a_broken_connection(void **state)
 {
@@ -270,6 +311,7 @@ int main(void)
         FIXTURE(a_blocking_call_sleeps_while_the_server_is_silent),
         FIXTURE(take_keeps_its_time_while_the_server_is_silent),
         FIXTURE(asks_without_an_answer_hold_up_no_others),
+        FIXTURE(a_begun_call_ends_in_time_beside_many_without_an_answer),
         FIXTURE(asks_on_broken_connections_hold_up_no_others),
         FIXTURE(a_cancel_does_not_wait_for_a_broken_connection),
         FIXTURE(waits_that_end_together_leave_together),

@@ -249,6 +249,80 @@ static void without_a_descriptor_the_scheduler_reads(void **state)
     assert_true(wait_echo(r, all->requests[0], "here"));
 }
 
+/* How often it was told; no thread waits by it. */
+struct telling {
+    struct dibs__wait_event wait_event;
+    struct dibs__wait wait;
+    atomic_uint told;
+};
+
+static void count_telling(struct dibs__wait_event *wait_event)
+{
+    struct telling *telling = (struct telling *)wait_event; /* its first member */
+
+    telling->told++;
+}
+
+static void watch_held(struct rigs *all, struct telling *telling)
+{
+    struct rig *r = &all->rigs[0];
+
+    atomic_init(&telling->told, 0);
+    dibs__wait_event_init(&telling->wait_event);
+    telling->wait_event.tell = count_telling;
+    dibs__wait_init(&telling->wait, &telling->wait_event);
+    send_held(all, 0, "watched");
+    unsigned before = atomic_load(&r->unattended);
+    assert_int_equal(dibs__channel_progress(r->channel, all->requests[0], &telling->wait), DIBS__REPLY_AWAITED);
+    assert_int_equal(telling->wait.fd.fd, -1);
+    assert_int_equal(atomic_load(&r->unattended), before + 1);
+}
+
+static void expect_told(struct rigs *all, struct telling *telling)
+{
+    struct rig *r = &all->rigs[0];
+
+    fake_redis_hold(r->fake, false);
+    attend_until(r, false, &telling->told, 1);
+    dibs__wait_end(&telling->wait);
+    assert_true(wait_echo(r, all->requests[0], "watched"));
+    assert_int_equal(atomic_load(&telling->told), 1);
+}
+
+/* The scheduler reads, and has the wait event told, by which no thread waits. */
+static void a_wait_event_that_tells_is_told_of_the_reply(void **state)
+{
+    struct rigs *all = *state;
+    struct telling telling;
+
+    watch_held(all, &telling);
+    expect_told(all, &telling);
+}
+
+static void what_is_watched_is_read_when_a_thread_reads_no_more(void **state)
+{
+    struct rigs *all = *state;
+    struct rig *r = &all->rigs[0];
+    struct dibs__wait wait;
+    struct dibs__error error;
+    struct telling telling;
+    struct pollfd fd;
+    int64_t deadline;
+
+    watch_held(all, &telling);
+    struct dibs__request *reading = send_echo(r, open_now(r), "reading", &error);
+    dibs__wait_init(&wait, &all->wait_event);
+    assert_int_equal(dibs__channel_progress(r->channel, reading, &wait), DIBS__REPLY_AWAITED);
+    assert_true(wait.fd.fd >= 0);
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_int_equal(fd.fd, -1);
+    unsigned before = atomic_load(&r->unattended);
+    dibs__wait_end(&wait);
+    assert_int_equal(atomic_load(&r->unattended), before + 1);
+    expect_told(all, &telling);
+    assert_true(wait_echo(r, reading, "reading"));
+}
+
 /* ------------------------------------------------------------------- links */
 
 struct opening {
@@ -333,6 +407,8 @@ int main(void)
         TEST(the_reading_goes_to_another_thread_when_a_wait_ends),
         TEST(the_next_to_read_is_woken_wherever_it_waits),
         TEST(without_a_descriptor_the_scheduler_reads),
+        TEST(a_wait_event_that_tells_is_told_of_the_reply),
+        TEST(what_is_watched_is_read_when_a_thread_reads_no_more),
         TEST(a_connection_that_stands_ends_the_wait_for_it),
         TEST(a_try_that_fails_ends_the_wait_for_the_connection),
         TEST(a_wait_for_a_connection_can_be_ended),

@@ -62,7 +62,7 @@ static void ended(struct dibs__job *job)
     atomic_fetch_add(&of(job)->ended, 1);
 }
 
-static const struct dibs__job_ops ops = {begin, await, finish, ended};
+static const struct dibs__job_ops ops = {.begin = begin, .await = await, .finish = finish, .ended = ended};
 
 static void setup_work(struct work *w, struct dibs__workers *workers, enum dibs__job_next begins)
 {
