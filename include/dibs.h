@@ -41,8 +41,9 @@
  *     says so, without any I/O, before the store may give the lock to another thread: call
  *     it before anything that can't be undone. Between that check and the effect there is
  *     always a gap. Therefore give the fence (dibs_hold_of) to the resource, and let the
- *     resource refuse a fence smaller than the largest it has seen: only that is safe
- *     whatever happens.
+ *     resource refuse a fence smaller than the largest it has seen: only that keeps a late
+ *     holder out. A server gives a later holder a smaller fence only if it lost its fences
+ *     while its clock was set back (GUARANTEES.md).
  *   - A store that forgets may give the lock to two threads. It forgets when a key is
  *     deleted by hand, when it restarts without persistence, or when it fails over to a
  *     replica that had not heard of the lock. The old holder learns of it at its next
