@@ -21,6 +21,10 @@ int main(int argc, char **argv)
     dibs_owner owner;
     dibs_hold hold;
 
+    if (argc < 4 || argc % 2 != 0) {
+        fprintf(stderr, "usage: %s URL URL URL ...\n", argv[0]);
+        return 2;
+    }
     if (dibs_open(&rt, &config) != DIBS_OK) { /* also needs a majority */
         fprintf(stderr, "no quorum: %s\n", dibs_last_error());
         return 1;
