@@ -53,8 +53,8 @@
  *     nobody else was granted the lock in the meantime.
  *   - When a thread ends, its locks are released in the background. When the process ends,
  *     by exit(3) or by the return from main, the locks of the thread that called exit are
- *     released, and leases that are kept while nobody uses them (keep_ms), after all handlers
- *     of atexit(3), and exit waits up to 500 ms for that.
+ *     released, and the leases that the process keeps while nobody uses them (keep_ms) are
+ *     given back. That comes after all handlers of atexit(3), and exit waits up to 500 ms for it.
  *     Locks of other threads stay until their leases end, because these threads may be in
  *     the midst of what their locks are for. All locks of the process stay that long if it
  *     ends in another way (_exit, quick_exit, abort, a signal), if exit was called by the
@@ -258,12 +258,13 @@ typedef struct dibs_config {
  * Never kept: a lease taken with DIBS_FAIR, DIBS_SHARED or DIBS_FIXED_LEASE, or extended; one for which
  * others are known to wait; any lease with min_replicas, durable or DIBS_NO_HANDOFF, on a quorum, or in
  * memory. An acquire that wants another kind of lease has the kept one given back first. Leases are
- * kept only while the server tells at once of locks that change (dibs_stats.tracking), on a cluster the
- * node that has the lock's slot; when that ends, all are given back, and so they are when slots move. So
- * keep_ms has no effect where the server can't do that.
+ * kept only while the server (on a cluster, the node that has the lock's slot) tells at once of locks
+ * that change (dibs_stats.tracking). When it no longer does, or when slots move, all kept leases are
+ * given back. Where the server can't tell of changes, keep_ms has no effect.
  *
- * What a kept lease was lost by concerns nobody: no event, and it is not counted as lost. A lease that
- * was just taken again may be short for a moment: remaining_ms says what is sure.
+ * The loss of a kept lease brings no event and is not counted as lost, because nobody held the lock.
+ * Right after a kept lease was taken again, less of it may be certain than its full length:
+ * remaining_ms says how much is.
  */
 
 #define DIBS_NO_HANDOFF UINT32_MAX /* for handoff_ms: no thread hands a lease over to another of this process */
@@ -338,8 +339,8 @@ typedef struct dibs_config {
  * runtime stays subscribed to all of them. When another server becomes the master, or the
  * master is lost, the runtime asks again, gives up its connections to the old master even
  * where that one still answers, and renews or restores its leases at once. A server that is
- * not a master (ROLE) is never used. New connections need a sentinel that answers; those that
- * stand do not.
+ * not a master (ROLE) is never used. New connections need a sentinel that answers; existing
+ * ones do not.
  *
  * DIBS_OK; DIBS_INVALID: an argument, a field or a URL is wrong, and dibs_last_error()
  * names it; DIBS_UNAVAILABLE: no server answers, or no sentinel names one that is a master,
@@ -365,12 +366,14 @@ DIBS_API void dibs_shutdown(dibs_runtime *rt);
  * callback runs after dibs_close. Calling dibs_close from on_event is undefined. NULL does
  * nothing.
  *
- * Other threads, and tasks, need not know of it. A call of theirs that begins during or after
- * dibs_close returns DIBS_CLOSED, also an acquire of a lock that its thread held. Of such a lock
- * dibs_check, dibs_hold_of, dibs_token_of and dibs_extend return DIBS_LOST instead, as soon as the
- * lock was released, and dibs_unlock returns it once for each hold. After that, and for a lock that
- * was not held at all, these five return DIBS_NOT_HELD, as those of the thread that called dibs_close
- * do at once. dibs_unlock_names and dibs_unlock_all return what dibs_unlock would.
+ * Other threads, and tasks, need not know that the runtime is closed. A call that one of them
+ * begins during or after dibs_close returns DIBS_CLOSED, even an acquire of a lock that the
+ * thread held. Five functions are exceptions. As soon as dibs_close has released a lock that
+ * the thread held, dibs_check, dibs_hold_of, dibs_token_of and dibs_extend return DIBS_LOST for
+ * it, and dibs_unlock returns DIBS_LOST once for each hold. After these unlocks, and for a lock
+ * that the thread did not hold, the five return DIBS_NOT_HELD; in the thread that called
+ * dibs_close they do so at once. dibs_unlock_names and dibs_unlock_all return what dibs_unlock
+ * would return.
  * dibs_stats_get fills in zeros; dibs_shutdown and a second dibs_close do nothing. To make
  * this possible, the handle itself, some 440 bytes, is never freed. Threads that still had
  * holds may end, and may use other runtimes, without harm.
@@ -408,18 +411,18 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * while somebody else holds the lock. The store queues the waiters in the order in which it
  * heard of them; a release grants the lock to the first waiter that is still there, and
  * notifies it. A client that locks without dibs notifies nobody: while such a client holds
- * the lock, waiters ask every 50 to 100 ms. An acquire that fails leaves nothing behind: a
+ * the lock, waiters ask every 50 to 100 ms. An acquire that fails leaves nothing behind. A
  * waiter whose time is over leaves the queue before the call returns, if the server answers
- * that within 3 ms. If it does not, if the call was begun, if the store is a quorum, or if the
- * outcome of the acquire is unknown, the runtime retracts the acquire in the background, until
- * the store confirms that, or nothing of it can be left.
+ * within 3 ms. If it does not, if the call was begun, if the store is a quorum, or if the
+ * outcome of the acquire is unknown, the runtime retracts the acquire in the background. It
+ * goes on until the store confirms the retraction, or until nothing of the acquire can be left.
  *
- * If threads of this process wait at a last unlock, the lease stays in the process, for up
- * to handoff_ms after it came from the store. A running thread may then take the lock
- * before a sleeping one, but not before one that has waited for more than 1 ms. Such a
- * hand-over costs no I/O, and makes others wait no longer than handoff_ms and one critical
- * section. A lease is handed over only to a thread that wants a lease of the same length. A
- * fixed lease is never handed over.
+ * If other threads of the process wait for the lock at its last unlock, the lease stays in
+ * the process, for up to handoff_ms after the store granted it, and one of them takes it over.
+ * A running thread may then take the lock before a sleeping one, but not before one that has
+ * waited for more than 1 ms. Such a hand-over costs no I/O, and makes other processes wait no
+ * longer than handoff_ms and one critical section. A lease is handed over only to a thread that
+ * wants a lease of the same length. A fixed lease is never handed over.
  *
  * DIBS_FAIR: each thread has its own place in the store's queue, and is granted the lock by
  * the store when its turn comes. A waiter that has not re-asked within half its lease,
@@ -458,25 +461,25 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * by nobody who comes later to share it, not even by a single try. When the lock becomes free,
  * all who wait to share it are granted it together, up to the first behind them that wants it
  * alone, or up to the limit. A re-entry never waits. A hand-over inside a process may pass
- * those who wait, as above; what is shared is never handed over. While a thread of its process
- * holds the lock alone, a waiter that wants it alone, too, has no place in the store's queue
- * unless it gives DIBS_FAIR: where the lease is not handed over to it, it comes behind those who
- * asked to share the lock meanwhile.
+ * those who wait, as said above; a lease that is shared is never handed over. Without DIBS_FAIR,
+ * a thread that wants the lock alone has no place in the store's queue as long as another thread
+ * of its process holds the lock alone. If the lease is then not handed over to the waiting
+ * thread, that thread comes behind those who asked to share the lock in the meantime.
  *
  * A thread that holds the lock shared may acquire it again with DIBS_SHARED, whatever the
  * limit. Without the flag the call returns DIBS_BUSY at once, whatever wait_ms is, because
  * waiting for the lock alone while sharing it could only end in a deadlock; this is not counted
  * in dibs_stats. A thread that holds the lock alone may acquire it again with or without the
- * flag, and goes on holding it alone. DIBS_SHARED with DIBS_FAIR: as DIBS_SHARED, and
- * DIBS_DENIED where the waiter can't be told of its turn, or DIBS_INVALID on a quorum. On a
- * quorum the limit may be 1 at most, because majorities can't count: a larger one is
- * DIBS_INVALID. Nor is there an order; but a master at which somebody waits for the lock alone
- * lets nobody in beside those who share it, so readers without end do not keep a writer out for
- * ever.
+ * flag, and goes on holding it alone. DIBS_SHARED with DIBS_FAIR does what DIBS_SHARED does,
+ * but is DIBS_DENIED where the waiter can't be told of its turn, and DIBS_INVALID on a quorum.
+ * On a quorum the limit may be 1 at most, because majorities can't count: a larger one is
+ * DIBS_INVALID. A quorum does not keep the order of the waiters either. But a master at which
+ * somebody waits for the lock alone grants it to nobody else who wants to share it, so an endless
+ * stream of readers does not keep a writer out for ever.
  *
  * A waiter that died is passed over once it has not asked for half of its lease, but nobody is
- * told of that: those who could share the lock behind it are let in when one of them asks
- * again, a third of its own lease later at most.
+ * notified of that. Those behind it who could share the lock are granted it when one of them
+ * asks again, at most a third of its own lease later.
  *
  * If the store can't be reached, or answers LOADING, READONLY, MASTERDOWN, CLUSTERDOWN or
  * TRYAGAIN, a waiting call rides that out for outage_ms after the store was last heard, but
@@ -494,10 +497,10 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * somebody else holds the lock, or waits for it alone and came before; or DIBS_NO_REENTRY was
  * given, and the calling thread holds the lock; or the thread holds the lock shared, and
  * DIBS_SHARED was not given; dibs_last_error() says which. DIBS_TIMEOUT: not granted within
- * wait_ms; dibs_last_error() says whether somebody else held the lock all that time, or the store
- * did not answer, and wait_ms is shorter than command_timeout_ms. DIBS_LOST: the thread held the
- * lock and lost its lease; it must unlock first. DIBS_STORE_ERROR: the store refuses in a way
- * that waiting can't mend.
+ * wait_ms; dibs_last_error() says which was so: somebody else held the lock all that time, or the
+ * store did not answer and wait_ms is shorter than command_timeout_ms. DIBS_LOST: the thread held
+ * the lock and lost its lease; it must unlock first. DIBS_STORE_ERROR: the store refuses, for a
+ * reason that does not pass by waiting.
  * DIBS_INVALID: an argument is wrong; or the server has cluster_enabled:1, and the lock's
  * key has a } but no hash tag, so that the lock's keys would lie in several slots.
  * DIBS_OVERFLOW: the thread holds the lock UINT32_MAX times. DIBS_CANCELLED: the calling
@@ -576,8 +579,8 @@ DIBS_API dibs_status dibs_extend(dibs_runtime *rt, const char *name, uint32_t le
  * the call waits for a name it holds only those before it, renewed. So callers that hold
  * nothing else can't deadlock, and each gets its turn. Free names are locked in one round trip
  * to each server (with min_replicas or durable, one name after the other): the call asks for
- * all names, and if one of them is taken, gives back those behind it before it waits. For
- * moments it therefore holds names that it does not get, which one try elsewhere may meet.
+ * all names, and if one of them is taken, gives back those behind it before it waits. So for
+ * moments it holds names that it gives back again, and a single try elsewhere may find them taken.
  * DIBS_FAIR: the call has a place in one queue at a time, that of the name that it waits for.
  *
  * A name that the thread holds already is entered again, which costs no I/O. If that can't
@@ -641,7 +644,7 @@ DIBS_API dibs_status dibs_unlock_names(dibs_runtime *rt, const char *const *name
  * they are unlocked in the opposite order. Do not jump over a guard into its block, by goto
  * or by a case label. If a block is left by longjmp, exit or pthread_exit, its locks are not
  * unlocked, except that pthread_exit and cancellation unlock them in a program compiled with
- * -fexceptions; what becomes of the locks otherwise stands among the caveats at the top.
+ * -fexceptions; the caveats at the top say what becomes of the locks otherwise.
  *
  * Where the compiler has no attribute cleanup, the macros are not defined.
  */
@@ -726,7 +729,8 @@ DIBS_API dibs_status dibs_token_of(dibs_runtime *rt, const char *name, char out[
  * untouched meanwhile. A thread may enter a second task inside the first: a call concerns
  * the innermost task of its runtime that the thread has entered, else the thread.
  *
- * Whoever uses a task from several threads sees to it that it is not freed meanwhile.
+ * A program that uses a task from several threads must not free the task while one of them may
+ * still use it.
  */
 typedef struct dibs_task dibs_task;
 
@@ -869,12 +873,13 @@ DIBS_API_CHECKED dibs_status dibs_unlock_begin(dibs_task *task, const char *name
  * Begins what dibs_lock_names does, for the task: one completion (DIBS_DONE_LOCK) for all
  * names, whose fence is 0. Each hold that it acquires and that is lost brings a
  * DIBS_DONE_LOST of its own, which says the name and the fence. Where all names are held
- * already, or a hold can't be entered again, the call is complete when this one returns. All
- * else, and what is returned, as dibs_lock_begin.
+ * already, or a hold can't be entered again, the call is complete when dibs_lock_names_begin
+ * returns. All else, and what is returned, as dibs_lock_begin.
  *
- * DIBS_FAIR: the first name that is taken is found out before fair calls ask that are begun
- * later, so at that name the call has its place in front of theirs. At a name that
- * it comes to after a wait, its place is that of the moment in which it comes.
+ * DIBS_FAIR: fair calls that are begun later do not ask before this call knows which of its
+ * names is the first one taken. So the call's place in the queue of that name is in front of
+ * theirs. At a name that the call asks for only after a wait, its place is behind those who wait
+ * there by then.
  */
 DIBS_API_CHECKED dibs_status dibs_lock_names_begin(dibs_task *task, const char *const *names, size_t count,
                                                    int64_t wait_ms, const dibs_lock_options *options, dibs_queue *queue,
@@ -900,22 +905,23 @@ typedef struct dibs_owner {
  * otherwise. Of a quorum: the owner on whom a majority agrees, how long a majority has the
  * lock for that owner, the largest fence, and the most waiters that one master knows of.
  *
- * kept says that a process keeps the lock and nobody uses it (dibs_config.keep_ms); that is known here
- * within 20 ms. Looking recalls nothing. The fence of such a lock, or of one that was kept before, may be
- * a little larger than that of any hold so far, and held_ms shorter than the lease is old. A hold that a
- * process had again without asking the store has a larger fence than is told here, by less than 1,024.
+ * kept says that a process keeps the lock (dibs_config.keep_ms) and nobody uses it; the store knows that
+ * within 20 ms of the last unlock. A query does not recall the lease. For a lock that is kept, or was kept
+ * before, fence may be a little larger than that of any hold so far, and held_ms may be less than the age
+ * of the lease. If a process took a kept lease again without asking the store, its hold has a larger fence
+ * than the one in out, by less than 1,024.
  *
  * held_ms is reckoned from the fence, which is the time of the grant by the server's clock.
- * Renewals, extensions and restores do not change held_ms; nor does a hand-over within the
- * owner's process, so held_ms is at most handoff_ms more than the time for which the owner's
- * present thread has held the lock; or 20 ms, where the process released the lock and locked
- * it again while nobody else had it. held_ms is -1 where a client without dibs has the lock,
- * and where the server's clock was set back since the grant. Of a quorum: the longest time
- * that one of the agreeing masters tells; it is as exact as the masters' clocks are alike.
+ * Renewals, extensions and restores do not change held_ms, nor does a hand-over within the
+ * owner's process. So held_ms may be more than the time for which the owner's present thread
+ * has held the lock: by handoff_ms at most, or by 20 ms at most where the process released the
+ * lock and locked it again while nobody else had it. held_ms is -1 where a client without dibs
+ * has the lock, and where the server's clock was set back since the grant. Of a quorum: the
+ * longest time that one of the agreeing masters tells, as exact as the masters' clocks agree.
  *
  * Where the lock is shared, sharers says by how many; token, fence and held_ms are those of
- * the one who came last, and remaining_ms is that of the longest lease. sharers 0 with a token
- * "dibs:shared" says that the store does not know who shares: it has lost that.
+ * the one who came last, and remaining_ms is that of the longest lease. If sharers is 0 and
+ * token is "dibs:shared", the lock is shared, but the store has lost the list of its sharers.
  *
  * DIBS_OK; DIBS_UNAVAILABLE; DIBS_DENIED; DIBS_STORE_ERROR; DIBS_INVALID (see
  * dibs_lock_with); DIBS_NO_MEMORY; DIBS_CLOSED.
@@ -933,9 +939,9 @@ typedef struct dibs_waiter {
 
 /*
  * Asks the store who waits for the lock of name, in one round trip of at most
- * command_timeout_ms, or two of a quorum. Fills *out with the first entries of the queue, in
- * their order, and *count with how many there are: at most max, which is from 1 to
- * DIBS_WAITERS_MAX. What out has beyond *count is zero.
+ * command_timeout_ms, or two of a quorum. Fills out with the first entries of the queue, in
+ * their order, and *count with the number of these entries: at most max, which is from 1 to
+ * DIBS_WAITERS_MAX. The elements of out beyond *count are zeroed.
  *
  * All waiters of a process without DIBS_FAIR are one entry. An entry that asks no more, such
  * as that of a process that died, stays until it is passed over; a live one asks at least every
@@ -961,11 +967,12 @@ typedef struct dibs_sharer {
 
 /*
  * Asks the store who shares the lock of name, in one round trip of at most command_timeout_ms.
- * Fills *out with those who do, the newest first, and *count with how many these are: at most
- * max, which is from 1 to DIBS_SHARERS_MAX. What out has beyond *count is zero. Where somebody
- * has the lock alone, nobody shares it. A quorum is asked in one round trip more for each
- * master that says that the lock is shared, and whoever asks to share it just then may be told
- * as well; there the order of grants that come within milliseconds is not certain.
+ * Fills out with those who share it, the newest first, and *count with their number: at most
+ * max, which is from 1 to DIBS_SHARERS_MAX. The elements of out beyond *count are zeroed. Where
+ * somebody has the lock alone, nobody shares it. A quorum takes one more round trip for each
+ * master that says that the lock is shared. Its list may include somebody who is only just
+ * asking to share the lock, and grants that came within milliseconds of one another may be listed
+ * in another order.
  *
  * DIBS_OK, also if nobody shares it. Otherwise *count is 0, with the statuses of dibs_query;
  * DIBS_INVALID also where out or count is NULL, or max is out of range.
@@ -981,9 +988,9 @@ DIBS_API dibs_status dibs_query_sharers(dibs_runtime *rt, const char *name, dibs
  * looks up the holder, so that a request which arrives late never ends the hold of somebody
  * else. Both together take at most command_timeout_ms. Of a quorum: takes the lock on all
  * masters, one after the other; DIBS_OK, DIBS_NOT_HELD and DIBS_UNAVAILABLE are what a majority
- * says. If token is NULL, the holder is who has a majority of the masters: what only a minority
- * has stays, as it may be of a thread that acquires the lock just then. Where masters that do
- * not answer may know of a holder, the result is DIBS_UNAVAILABLE.
+ * says. If token is NULL, the holder is the one that has a majority of the masters. The lock
+ * stays where only a minority has it for somebody, who may be a thread that is just acquiring
+ * it. Where masters that do not answer may know of a holder, the result is DIBS_UNAVAILABLE.
  *
  * DIBS_OK: the lock was taken away, or was free. DIBS_NOT_HELD: the holder has another
  * token. DIBS_UNAVAILABLE: it is not known whether the lock was taken away. DIBS_DENIED;
@@ -996,11 +1003,11 @@ DIBS_API dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const
  * its newest grant, which otherwise stays for an hour or more. Meant for names that are not
  * used again, such as that of a job with a number. The fence of a later grant is the time of the
  * server's clock, so it is still larger, unless that clock is set back meanwhile.
- * Takes one round trip of at most command_timeout_ms; of a quorum, one to each master, and
- * more within that time where only a minority has the lock: it may not know of the release yet.
+ * Takes one round trip of at most command_timeout_ms; of a quorum, one to each master, and more
+ * within that time where only a minority has the lock, because it may not know of a release yet.
  *
  * DIBS_OK: nothing is left of the lock. DIBS_BUSY: somebody holds the lock, keeps it, or waits for
- * it: nothing was done, on a quorum at the masters where that is so. DIBS_UNAVAILABLE: the store,
+ * it, and nothing was deleted (on a quorum: at the masters where that is so). DIBS_UNAVAILABLE: the store,
  * or a master of a quorum, did not answer. DIBS_DENIED; DIBS_STORE_ERROR; DIBS_INVALID (see
  * dibs_lock_with); DIBS_NO_MEMORY; DIBS_CLOSED.
  */
@@ -1026,7 +1033,7 @@ typedef bool dibs_list_fn(const char *name, const dibs_owner *owner, void *arg);
  * First the names of all keys are gone through (SCAN, about a thousand keys in one round
  * trip), then the locks are looked up, 64 in one round trip. So no command takes the server
  * long, and 10,000 locks are some 200 round trips. A round trip takes at most
- * command_timeout_ms; all of them together have no limit. The list does not show one instant:
+ * command_timeout_ms; all of them together have no limit. The list is not a consistent snapshot:
  * a lock that is held from the beginning of the call to its end is in it; a lock that is
  * granted or released meanwhile may be in it or not, and each owner is as it was a moment
  * before its callback. All names are kept in memory until the call returns.
@@ -1086,10 +1093,10 @@ typedef void dibs_finding_fn(const dibs_finding *finding, void *arg);
  *   round trip   its median, compared with command_timeout_ms and lease_ms
  *   cluster, sentinels, quorum   what concerns the servers together
  *
- * Nothing is written to the store. Keys are named that nobody has: a name of random digits
- * behind key_prefix. Each right is tried by a command that changes nothing; what the server
- * denies appears in its ACL LOG. What the account may not ask is itself a finding, and so is
- * a server that can't be reached.
+ * Nothing is written to the store. Commands that need a key get one that does not exist:
+ * key_prefix and random digits. Each right is tried by a command that changes nothing; a command
+ * that the server denies appears in its ACL LOG. If the account may not ask for something, that
+ * is itself a finding, and so is a server that can't be reached.
  *
  * Takes some ten round trips to each server, one server after the other: for each server at
  * most connect_timeout_ms, plus command_timeout_ms for each round trip.
@@ -1100,20 +1107,22 @@ typedef void dibs_finding_fn(const dibs_finding *finding, void *arg);
 DIBS_API dibs_status dibs_examine(dibs_runtime *rt, dibs_finding_fn *fn, void *arg);
 
 /*
- * For operators: lets masters of a quorum vote again that lost their data, or were restarted, where
- * nobody but the operator knows what dibs needs to know. The caller vouches for two things:
+ * For operators: admits masters of a quorum that lost their data or were restarted, so that they
+ * vote again. It is for cases in which only the operator knows that this is safe. The caller
+ * vouches for two things:
  *
- *   - no program that uses these masters has leases longer than longest_ms. So a master that is
- *     away for good need not be asked how long leases are: otherwise the others wait for 24
- *     hours where they are no majority.
- *   - all of these masters, and no others, are one quorum. So where a majority lost its data, and
- *     every process was opened since, those that still know which quorum they are of are believed.
+ *   - No program that uses these masters has leases longer than longest_ms. Otherwise a master
+ *     that is away might know of longer leases, and where those that know the leases are no
+ *     majority without it, the masters that lost their data would have to wait for 24 hours.
+ *   - All of these masters, and no others, are one quorum. Otherwise, where a majority lost its
+ *     data and every process was opened since, the masters that still know which quorum they
+ *     belong to would not be believed.
  *
- * If one of the two is wrong, two threads may hold the same lock. A master that is admitted votes
- * after longest_ms, or after the longest lease that one of the masters knows of, whichever is
- * longer, plus 1 % + 20 ms; and only once a runtime that is open then has told it which fences were
- * given: 10 s later, if a majority of the others is not there to say so. What is not admitted: a
- * master that votes, or does not answer, or belongs to another quorum.
+ * If one of the two is wrong, two threads may hold the same lock. An admitted master votes after
+ * longest_ms, or after the longest lease that one of the masters knows of, whichever is longer,
+ * plus 1 % + 20 ms. A runtime that is open then must also have told it which fences were given; it
+ * does so 10 s later if a majority of the other masters can't be asked for them. A master that
+ * already votes, does not answer, or belongs to another quorum is not admitted.
  *
  * Calls fn for each master, as dibs_examine does: what was done, and when it votes. The subject is
  * "quorum"; DIBS_VERDICT_BAD: a master was refused.
