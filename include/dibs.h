@@ -845,11 +845,13 @@ DIBS_API void dibs_queue_free(dibs_queue *queue);
  * the status that dibs_lock_with would have returned, or DIBS_CANCELLED (dibs_task_cancel).
  * An acquire of a lock that the task holds, and one of a cancelled task, are complete when
  * the call returns. Fair acquires that one thread begins reach the store in that order, as
- * long as no connection breaks and each can be sent within command_timeout_ms.
+ * long as no connection breaks and each can be sent within command_timeout_ms; but on a cluster,
+ * one that a node redirects (MOVED, ASK, TRYAGAIN) may be overtaken by later ones.
  *
  * If a hold whose first acquire was begun is lost, one DIBS_DONE_LOST comes to the same
  * queue, with the same arg, unless the last unlock of the hold has begun, or dibs_close or
- * dibs_task_free has given it up.
+ * dibs_task_free has given it up. dibs_close first waits for the calls that are under way; a
+ * lease that ends during that wait, because the server does not answer, is still told as lost.
  *
  * DIBS_OK: exactly one completion will come, even after dibs_task_cancel or dibs_task_free, and
  * at the latest before dibs_close returns (DIBS_CLOSED). Otherwise none will come. DIBS_BUSY: a
