@@ -1,4 +1,4 @@
-/* A core is put together from its parts, and taken apart: also what the store and the renewals tell the other parts. */
+/* Makes a core out of its parts, and ends it. Also passes on to the parts what the store and the renewals report. */
 #ifndef DIBS_CORE_ASSEMBLY_H
 #define DIBS_CORE_ASSEMBLY_H
 
@@ -10,7 +10,7 @@ dibs_status dibs__core_new(struct dibs__core **out, const struct dibs__core_conf
 
 /*
  * Releases all holds of all threads and ends the core's threads. No thread is inside any more, but on_event may be. The
- * store has until the deadline to confirm the releases, and besides for as long as on_event took.
+ * store has until the deadline to confirm the releases, and in addition as long as the wait for on_event took.
  */
 void dibs__core_end(struct dibs__core *core, int64_t deadline);
 

@@ -11,14 +11,14 @@
  * of the shard (dibs__shard_mutex) guards the cell, the threads that wait in it,
  * and `listing` of each lease that is listed in it, with what else lease.h says.
  * That mutex is a leaf: no other mutex is taken, no store asked and no callback
- * called while it is held. What a thread waits for stands in turn.c and asker.c.
+ * called while it is held. turn.c and asker.c say what a thread waits for.
  *
- * All leases that threads here ask the store for or hold are listed in their
- * cell, the turnless ones too: so a grant that the store makes by itself finds its
- * attempt, or is known to be of a lease that is held already. Those that are asked
- * for stand in the order in which that began, those with a grant last: so the next
- * one that the store grants is mostly the first. A cell with no turn, no lease and
- * no waiter is removed.
+ * Each lease that threads here ask the store for, or hold, is listed in its cell,
+ * also a turnless one. So when the store makes a grant by itself, its attempt is
+ * found there, or its lease is known to be held already. The leases that are asked
+ * for come first, in the order in which they were first asked for, and those with a
+ * grant come last: so the next one that the store grants is mostly the first. A cell
+ * with no turn, no lease and no waiter is removed.
  */
 #ifndef DIBS_CORE_CELLS_H
 #define DIBS_CORE_CELLS_H

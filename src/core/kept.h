@@ -12,13 +12,14 @@
  *     nobody used it for keep_ms                              given back
  *     it ends                                                 given up, and nobody is told
  *
- * A lease may be kept if its token says so (token.keeps), so that whoever else
- * asks for the lock recalls it. That is decided when it is asked for, by what the
- * process did with the name before: its habit.
+ * A lease may be kept only if its token says so (token.keeps): by that, others who
+ * ask for the lock know that they can recall the lease. Whether the token says so
+ * is decided when the lease is asked for, by what the process did with the name
+ * before: its habit.
  *
- * Some time after the last use, the lease is made short in the store, and told to
- * be kept: dibs__kept_look. Until then nothing is sent, so that a thread in a loop
- * costs the store nothing.
+ * Some time after the last use, the lease is made short in the store, which also
+ * notes that it is kept: dibs__kept_look. Until then nothing is sent, so that a
+ * thread in a loop costs the store nothing.
  *
  * All of this is done under the shard's mutex. A lease that is given back is not
  * in its cell any more, so nobody here takes it; its reference is the caller's.

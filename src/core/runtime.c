@@ -9,10 +9,11 @@
  * A thread that finds it set where it has added itself leaves the core alone and
  * returns DIBS_CLOSED. The closing thread sleeps on `all_gone` until
  *     each of visits == DIBS__VISITS_CLOSED: no thread is inside, and none will be.
- * Of one of them that is so for good once it was so, but for what calls that come
- * too late add for a moment. So they may be looked at one after the other, if what
- * a call keeps (dibs__visit_keep), which is counted in the first of them before the
- * call leaves its own, is not missed: the first is looked at last.
+ * Once that is so of a counter, it stays so, except that calls which come too late
+ * add themselves for a moment. So the counters may be looked at one after the other.
+ * A visit that a call keeps (dibs__visit_keep) is counted in the first counter before
+ * the call leaves its own; so that no such visit is missed, the first is looked at
+ * last.
  * The last thread that leaves touches nothing of the core, which may be freed
  * by then: the handle is never freed, and `all_gone` belongs to no runtime.
  */

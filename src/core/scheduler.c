@@ -1,9 +1,9 @@
 /*
  * No mutex. A thread that drains sleeps by `drainer` until
  *     not `draining`, or its deadline.
- * The scheduler's thread ends it where nothing is pending between two of its
- * `attend`: within one, it may be about to bring work itself. A drain that it
- * did not see there has rung the pipe, so it looks once more.
+ * The scheduler's thread ends the drain if it finds nothing pending between two
+ * calls of `attend`; within a call, it may be about to bring work itself. A drain
+ * that begins after it looked rings the pipe, so it looks once more.
  *
  * How no thread's deadline is slept over, without a mutex. `planned` is the
  * time until which the scheduler's thread sleeps, or will sleep:
@@ -35,11 +35,11 @@
  * call needs the processor. While `resting`, dibs__scheduler_wake does not
  * ring. That is sound for the same reason: `resting` ends before the first (1).
  *
- * `requested` keeps the last time that (b) was told, whether it rang or not, and
- * even if its work is gone since; it bounds the sleep in (1). Without it a loop
- * of lock and unlock would ring for each new lease, because nothing else is due.
- * With it, that loop rings once, and needless wake-ups as rare as its leases are
- * long take the place of all these.
+ * `requested` is the time of the last (b), whether that rang or not, and even if
+ * its work is gone by now; it bounds the sleep in (1). Without it a loop of lock
+ * and unlock would ring for each new lease, because nothing else is due. With it,
+ * that loop rings once, and after that the thread wakes up needlessly no more often
+ * than a single lease that is held would make it.
  */
 #include "core/scheduler.h"
 

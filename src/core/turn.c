@@ -3,13 +3,13 @@
  *     it is COMPLETE: it has what turn->kind says, or its `answer`; or
  *     the cell is PARKED, the waiter is the first, and the lease fits, or
  *     the runtime is closing, or its deadline passes.
- * How it is woken stands in waiters.c.
+ * waiters.c says how it is woken.
  *
- * Something is known of a name that is held here, or `said_taken`, or that has
- * an `outage`. Threads with one try wait in `tries` only while nothing is known:
- * then a thread has the turn, and what the store tells that thread answers all
- * of them at once. One of them gets the turn only where that thread leaves without
- * having been told anything, and no thread waits for the name.
+ * Something is known of a name if it is held here, is `said_taken`, or has an
+ * `outage`. While nothing is known of a name, threads with one try wait in `tries`:
+ * another thread has the turn, and what the store tells that thread answers all of
+ * them at once. One of them gets the turn only if that thread leaves without having
+ * been told anything, and no thread is among the `waiters`.
  */
 #include "core/turn.h"
 

@@ -1,6 +1,7 @@
 /*
  * A space of the store in memory: its locks, their owners and their queues.
- * mem: has a space of its own, mem:NAME one that all share who open that name.
+ * Each runtime that opens mem: has a space of its own; all that open mem:NAME
+ * share the space of that name.
  *
  * Lock discipline: a space's `mutex` guards its locks and their queues; it is a
  * leaf. `named_mutex` guards the list of named spaces and is not held together
@@ -25,7 +26,7 @@ struct dibs__space_user {
 
 /*
  * A token that waits, or that was served. Guarded by the space's mutex while it
- * stands in a queue; of the thread alone that tells its user once it was served.
+ * is in a queue; once it was served, it belongs to the thread that tells its user.
  */
 struct dibs__space_waiter {
     struct dibs__space_waiter *next;

@@ -5,11 +5,11 @@
  *
  * A master that lost its data, or came back with older data, has forgotten
  * fences. It waits until every lease that it may have granted is over. Only then
- * it is told its floor, by a look that began after the wait: no fence is larger
- * at a majority of masters that never forgot. A hold to which the master gave
- * its vote before it forgot is raised at a majority by then, or never will be;
- * that majority without this master, and any majority of masters that never
- * forgot, have one in common.
+ * is it told its floor, by a look that began after the wait: the largest fence of
+ * a majority of masters that never forgot. That is enough. If the master gave its
+ * vote to a hold before it forgot, the fence of that hold was raised at a majority
+ * by then, or never will be. Even without this master, that majority has one in
+ * common with any majority of masters that never forgot.
  *
  * Lock discipline: quorum_parts.h.
  */
@@ -119,7 +119,7 @@ static uint64_t number_of_majority(const struct dibs__quorum *q, const struct di
  * The number that a majority has. Else, where all answer and know that they may
  * vote, the one that they are given. 0: not known. A number that is known stays,
  * unless every master answered, and none has it any more: they lost their data,
- * and another process has begun the quorum anew.
+ * and another process has begun a new quorum.
  */
 static uint64_t find_number(const struct dibs__quorum *q, const struct dibs__look *look, uint64_t known)
 {

@@ -424,11 +424,13 @@ static inline void dibs__quorum_note_reply(struct dibs__quorum *q)
 
 dibs_status dibs__quorum_no_memory(struct dibs__error *error);
 
-/* So many masters answered, which is no majority. The error says why the others did not; what waiting can't mend stays.
+/*
+ * So many masters answered, which is no majority. The error says why the others did not; an error that does not pass by
+ * waiting stays.
  */
 dibs_status dibs__quorum_no_majority(const struct dibs__quorum *q, unsigned answered, struct dibs__error *error);
 
-/* Keeps the worse of both: an error that waiting can't mend is told before one that it may. */
+/* Keeps the worse of both: an error that does not pass by waiting is told rather than one that may. */
 void dibs__error_keep_worst(struct dibs__error *worst, const struct dibs__error *other);
 
 #endif

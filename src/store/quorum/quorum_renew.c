@@ -6,16 +6,16 @@
  * delays no other. What it answers later still counts for its own part.
  *
  * Where a member did not grant the lock, or lost it, the renewals set it there
- * (top up), so that losing one more member does not lose the lock. But what
- * several members lose one shortly after the other counts as lost together:
- * renewals that follow each change would otherwise set the lock again in between.
- * Once that time is over, the lease is renewed again, which sets the lock: the next
- * regular renewal may be far away, and one more lost member could lose the lock
- * until then.
+ * (top up), so that losing one more member does not lose the lock. But if several
+ * members lose the lock within TOP_UP_AFTER_MS, they count as having lost it
+ * together: otherwise the renewal that follows each change would set the lock again
+ * in between. After that time the lease is renewed once more, which sets the lock.
+ * Until the next regular renewal, which may be far away, the loss of one more member
+ * could lose the lock.
  *
  * A batch with `watch` goes the same way. One member that lost the lock is reason
  * enough for a renewal, which finds out whether a majority is left. So a loss is
- * known as soon as the last master that is needed for it has told.
+ * known as soon as so many masters have told of it that no majority is left.
  *
  * All of this runs on the scheduler's thread. Lock discipline: quorum_parts.h.
  */
@@ -33,7 +33,7 @@ struct tally {
     unsigned asked;                   /* members that have not answered */
     uint32_t sure[DIBS__MEMBERS_MAX]; /* how long each that renewed makes the lease last for sure */
     int64_t again_ms;
-    dibs_status refused; /* by a member, in a way that waiting can't mend; else DIBS_OK */
+    dibs_status refused; /* by a member, for a reason that does not pass by waiting; else DIBS_OK */
     bool decided;
 };
 
