@@ -26,7 +26,7 @@ extern "C" {
  *   dibs_group_waiting{group="sku"}      the last three once more, for each group of names
  *   dibs_group_wait_seconds{...}, dibs_group_hold_seconds{...}
  *
- * The group of a lock is what stands before the first ':' of its name, at most 63
+ * The group of a lock is what comes before the first ':' of its name, at most 63
  * bytes; names without a ':' are in the group "". A runtime tells 64 groups apart;
  * names of later groups count in the group "(others)". Each group has a label of its
  * own: its name, in which \xHH stands for a byte that is not UTF-8, for a backslash
