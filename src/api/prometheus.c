@@ -175,7 +175,7 @@ static void write_all_groups_together(dibs_runtime *rt, FILE *out)
     }
 }
 
-/* All lines of a metric must stand together: so the groups are read once for each. */
+/* All lines of a metric must be together: so the groups are read once for each. */
 static void write_each_group(dibs_runtime *rt, FILE *out)
 {
     struct dibs__metrics_view group;

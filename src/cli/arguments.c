@@ -13,7 +13,7 @@ void arguments_keep(int argc, char **argv)
         end += strlen(argv[i]) + 1;
 }
 
-/* What stands between the first : of the account and the last @ of the word, whatever bytes the password has. */
+/* What is between the first : of the account and the last @ of the word, whatever bytes the password has. */
 static void hide_password(char *word, size_t length)
 {
     char *account = strstr(word, "://"), *password, *at = NULL;

@@ -48,7 +48,7 @@ static void print_queue(FILE *out, uint32_t entries, const struct cli_queue *que
         fprintf(out, "             and %zu more\n", entries - queue->count);
 }
 
-/* The newest first, which is the owner that stands above. */
+/* The newest first, which is the owner that is printed above. */
 static void print_sharers(FILE *out, const dibs_owner *owner, const struct cli_queue *queue)
 {
     char length[CLI_TIME_MAX], shown[CLI_WHO_MAX];

@@ -68,7 +68,7 @@ struct processes {
     size_t count, room;
 };
 
-/* The name of the program, which stands in parentheses, may have any characters. */
+/* The name of the program, which is in parentheses, may have any characters. */
 static bool read_process(pid_t pid, struct process *out)
 {
     char path[64], text[1024];

@@ -26,7 +26,7 @@ static char *urls_kept; /* what the last --url or --url-file said; for as long a
 /* ------------------------------------------------------------------ messages */
 
 /*
- * Several processes may write to one standard error: each message is one write. Whatever stands in it, such as a path
+ * Several processes may write to one standard error: each message is one write. Whatever is in it, such as a path
  * or the name of a program, can't drive the terminal, nor tell a password of a URL.
  */
 static void say(const char *end, const char *format, va_list arguments)
@@ -235,7 +235,7 @@ static bool with_units(const char *c, int64_t most_ms, int64_t *out_ms)
             return false;
         for (; is_digit(*c); c++)
             number = number > most_ms ? number : number * 10 + (*c - '0');
-        if (!unit_of(*c) || unit_of(*c) >= last) /* the larger unit stands first */
+        if (!unit_of(*c) || unit_of(*c) >= last) /* the larger unit comes first */
             return false;
         last = unit_of(*c);
         sum = number > most_ms / last || sum > most_ms ? most_ms + 1 : sum + number * last;

@@ -51,7 +51,7 @@ int cli_shown_length(const char *word);
 /* As cli_error, followed by where to find help with COMMAND. Returns CLI_USAGE. */
 int cli_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Writes out what stands in stdout's buffer. Returns the exit status that is given; CLI_OUTPUT if that can't be
+/* Writes out what is in stdout's buffer. Returns the exit status that is given; CLI_OUTPUT if that can't be
  * written. */
 int cli_end(int result);
 

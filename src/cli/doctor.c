@@ -75,7 +75,7 @@ static void print_json(struct doctor *doctor, const dibs_finding *finding)
     cli_json_close(json, '}');
 }
 
-/* The findings of one server stand below its name. */
+/* The findings of one server are printed below its name. */
 static void print_server(struct doctor *doctor, const char *server)
 {
     char shown[sizeof doctor->server];

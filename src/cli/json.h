@@ -11,7 +11,7 @@
 
 struct cli_json {
     FILE *out;
-    bool begun; /* something stands in the object or array that is open */
+    bool begun; /* something is in the object or array that is open */
 };
 
 /* Opens with { or [, and closes with } or ]. key: in an array, and around the whole document, NULL; so below. */

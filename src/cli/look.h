@@ -36,7 +36,7 @@ struct cli_look {
 /* Obeys an option that cli_next_option returned. Returns CLI_GO_ON, or how to exit. */
 int cli_look_option(struct cli_look *look, int option);
 
-/* Opens the store, with what else stands in config. Returns CLI_OK; or else prints why not, and returns how to exit. */
+/* Opens the store, with what else is in config. Returns CLI_OK; or else prints why not, and returns how to exit. */
 int cli_look_open(dibs_runtime **out, const struct cli_look *look, dibs_config config);
 
 /* The same; but only for DIBS_INVALID is printed why: dibs_last_error says it. */

@@ -13,7 +13,7 @@
 #define CLI_WHO_MAX (4 * sizeof((dibs_owner *)0)->token)
 
 struct cli_who {
-    char text[sizeof((dibs_owner *)0)->token]; /* the fields stand here */
+    char text[sizeof((dibs_owner *)0)->token]; /* the fields are here */
     bool foreign;                              /* the token is not one of dibs, and the fields are "" */
     const char *label, *host, *pid, *thread, *runtime;
     const char *limit; /* digits: the token shares its lock, with fewer than so many others; NULL: it does not */

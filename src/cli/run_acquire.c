@@ -35,7 +35,7 @@ struct listener {
     int quit[2];                 /* a pipe, which the main thread closes at one end; read-only */
     const struct run_plan *plan; /* read-only */
     pthread_mutex_t mutex;
-    bool opening;     /* guarded by mutex: nothing stands in the store yet */
+    bool opening;     /* guarded by mutex: nothing is in the store yet */
     dibs_runtime *rt; /* guarded by mutex */
     bool ended;       /* guarded by mutex: the wait is over */
     int status;       /* guarded by mutex: the exit status then */
@@ -133,7 +133,7 @@ static bool listener_start(struct listener *listener, const struct run_plan *pla
 
 /* ------------------------------------------------------------------- the lock */
 
-/* The reason stands behind the first colon of the event. */
+/* The reason comes after the first colon of the event. */
 static void on_loss(const char *name, const dibs_event *event)
 {
     const char *colon = strstr(event->detail, ": ");

@@ -335,7 +335,7 @@ static const char *label_of(const char *program)
     return *label ? label : NULL;
 }
 
-/* words: what stands behind NAME. */
+/* words: what comes after NAME. */
 static bool settle_command(struct reading *reading, char **words)
 {
     bool shell_behind = *words && (!strcmp(*words, "-c") || !strcmp(*words, "--command"));

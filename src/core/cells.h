@@ -121,14 +121,14 @@ struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t h
 /* Lists the lease, which has an asker, in its cell, which takes a reference. */
 void dibs__cell_list(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 
-/* The lease, which has an asker, was told of: so the next of which the store tells stands in front of it. */
+/* The lease, which has an asker, was told of: so the next of which the store tells comes before it. */
 void dibs__cell_list_last(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 
 /* The lease is granted, and has no asker from now on: for the caller to free once the mutex is unlocked. */
 struct dibs__asker *dibs__cell_take_asker(struct dibs__cell *cell, struct dibs__lease *lease)
     DIBS__REQUIRES(dibs__shard_mutex);
 
-/* Takes the lease out of the list in which it stands, if it is listed. The cell may be unused afterwards. */
+/* Takes the lease out of the list, if it is listed. The cell may be unused afterwards. */
 void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 
 /* Removes the cell if it has no turn, no lease and no waiter. */

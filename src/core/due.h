@@ -4,7 +4,7 @@
  * node for each batch of leases, not for each lease. Guarded by the renewals' mutex.
  *
  * The leases of a group are linked in a ring (renewal_state.next, renewal_state.previous).
- * One of them, the leader, stands in the heap for the group. All links lie in the
+ * One of them, the leader, is in the heap for the group. All links lie in the
  * leases, so a lease that was granted is never refused for lack of memory.
  */
 #ifndef DIBS_CORE_DUE_H

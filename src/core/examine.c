@@ -6,7 +6,7 @@
 
 #include "base/utf8.h"
 
-/* Behind the struct stand its four strings, which the finding points to. */
+/* Behind the struct are its four strings, which the finding points to. */
 struct kept {
     struct kept *next;
     dibs_finding finding;

@@ -1,6 +1,6 @@
 /*
  * How long threads wait for locks and how long they hold them, as histograms, and
- * how many wait now: by group. A lock belongs to the group that stands before
+ * how many wait now: by group. A lock belongs to the group that comes before
  * the first ':' of its name, or to the group "" where there is no ':'. Each
  * runtime has room for a certain number of groups; the locks of all later ones
  * count in one more group, the rest.

@@ -8,7 +8,7 @@
 #define ROOM_FIRST 64
 #define ROOM_MOST (UINT32_MAX / 4)
 
-/* Where the name stands in the table, or would stand. */
+/* Where the name is in the table, or would be. */
 static uint32_t *place_of(const struct dibs__names *names, const char *name)
 {
     size_t mask = 2 * names->room - 1, at = (size_t)dibs__hash(name, strlen(name)) & mask;

@@ -33,7 +33,7 @@ struct dibs__token_form {
 void dibs__token_form_init(struct dibs__token_form *form, const char *label, const char *host, long pid,
                            const char *runtime);
 
-/* Writes at most form->most bytes, with the NUL, and returns where that stands. */
+/* Writes at most form->most bytes, with the NUL, and returns where that is. */
 char *dibs__token_write(const struct dibs__token_form *form, const struct dibs__token *token, char *out);
 
 /* The sequence of a token in which it is the last field. False: the text has none. */

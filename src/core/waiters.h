@@ -83,10 +83,10 @@ struct dibs__waiter {
                                 thread's once it is COMPLETE */
 };
 
-/* The waiter becomes the last. It must stand in no list. */
+/* The waiter becomes the last. It must be in no list. */
 void dibs__waiters_add(struct dibs__waiter_list *list, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
-/* Takes the waiter out of its list, if it stands in one. */
+/* Takes the waiter out of its list, if it is in one. */
 void dibs__waiters_remove(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
 /*

@@ -30,7 +30,7 @@ static const char CLIENT_BEFORE[] = "the id of the link before";
 
 /* When a command is said, as the state in which its answer is awaited. */
 #define FIRST DIBS__LINK_GREETING   /* before anything was answered */
-#define LATER DIBS__LINK_FOLLOWING  /* once all commands of the first moment have been answered, which stand before */
+#define LATER DIBS__LINK_FOLLOWING  /* once all commands of the first moment have been answered, which come before */
 #define LAST DIBS__LINK_SUBSCRIBING /* once those have been answered, too */
 
 /* Whether a refusal makes the link useless. */
@@ -121,7 +121,7 @@ static bool lacks_right(const redisReply *no)
     return dibs__reply_is_error(no, "NOPERM");
 }
 
-/* What stands behind `field` in an answer to INFO. NULL: the field is not there. */
+/* What comes after `field` in an answer to INFO. NULL: the field is not there. */
 static const char *info_of(const redisReply *reply, const char *field)
 {
     const char *at = reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_STATUS ? reply->str : "";

@@ -33,7 +33,7 @@ struct dibs__reader {
  * Whether the hiredis that is there while the program runs is of the kind that
  * the library was compiled with. hiredis' symbols have no versions: where the
  * program has another hiredis, its functions may be called here, and the fields
- * of its readers stand elsewhere. DIBS_OK, DIBS_INVALID or DIBS_NO_MEMORY.
+ * of its readers are elsewhere. DIBS_OK, DIBS_INVALID or DIBS_NO_MEMORY.
  */
 dibs_status dibs__reader_check(struct dibs__error *error);
 

@@ -20,7 +20,7 @@ static unsigned crc16(const char *bytes, size_t size)
     return crc;
 }
 
-/* What stands between the first { and the first } behind that counts alone, if there is anything between them. */
+/* What is between the first { and the first } behind that counts alone, if there is anything between them. */
 unsigned dibs__slot_of(const char *key, size_t size)
 {
     const char *open = memchr(key, '{', size);

@@ -7,7 +7,7 @@
 -- Reply: the fence: granted; {0, PTTL, 1 if the owner is dibs (2: it was told of this ask, since it may only keep the lock; recall.lua), subscribers of the channel or -1, the last
 -- fence or 0} taken, where PTTL 0 also says that the queue was not served to its end: ask again at once; {-1, now} too late; {-2, 0} overtaken by a later ask of the token. After the last two nothing was done.
 -- Safe to send again: an owner that asks gets a whole lease again, a waiter keeps its place.
--- The most common case stands first, before what the other cases read: nobody else
+-- The most common case comes first, before what the other cases read: nobody else
 -- wants the lock, and its last fence is of the same hour by the server's clock, so that F lives long enough (fence.lua).
 -- INCRBY keeps that expiry, costs half of SET, and refuses what is no fence.
 -- @insert keys

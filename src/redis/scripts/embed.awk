@@ -4,7 +4,7 @@
 #
 # Characters one by one, not string literals: a compiler need not take literals of more than 4095 bytes.
 #
-# Beside each text stands its SHA-1, `const char dibs__sha_NAME[]`, by which the server knows the script. POSIX awk has
+# Beside each text is its SHA-1, `const char dibs__sha_NAME[]`, by which the server knows the script. POSIX awk has
 # no operators for bits, so words of 32 bits are taken apart into nibbles.
 
 function fail(why) {

@@ -93,7 +93,7 @@ local function split(K, F, S, owner)
   redis.call('SET', K, 'dibs:shared', 'PX', left)
 end
 
--- As in acquire_member.lua. Behind those of the leases stand the run id and the number of the quorum.
+-- As in acquire_member.lua. Behind those of the leases come the run id and the number of the quorum.
 local function may_vote(M, lease, now)
   local from, longest, seen, run, quorum =
     string.match(redis.call('GET', M) or '', '^(%d+) (%d+) (%d+) %d+ %d+ (%S+) (%d+)$')
@@ -102,7 +102,7 @@ local function may_vote(M, lease, now)
     (run == its_run or run == '-' or its_run == '-') and (quorum == its_quorum or quorum == '0' or its_quorum == '0')
 end
 
--- What is known of the use of a lease stands under a name like F's, as long as the lease lasts: the token, behind a `-` where it
+-- What is known of the use of a lease is stored under a name like F's, as long as the lease lasts: the token, behind a `-` where it
 -- need not be recalled any more.
 local function tell(F, token, lease, fence, mark)
   local side, last, raised = string.sub(F, 11), tonumber(redis.call('GET', F)), true
@@ -112,7 +112,7 @@ local function tell(F, token, lease, fence, mark)
   if mark == '+' then
     redis.pcall('DEL', 'dibs:kept' .. side)
   elseif not redis.single_key then
-    -- At a node that was named by ASK nothing is noted: what was noted may still stand where the slot comes from, and could
+    -- At a node that was named by ASK nothing is noted: what was noted may still be where the slot comes from, and could
     -- not move here then.
     redis.pcall('SET', 'dibs:kept' .. side, (mark == '-' and mark or '') .. token, 'PX', lease)
   end

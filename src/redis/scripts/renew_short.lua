@@ -9,7 +9,7 @@
 
 -- @insert lease
 
--- As keys.c has it: the end of the names of what stands beside K.
+-- As keys.c has it: the end of the names of what is beside K.
 local function side_of(K)
   local open = string.find(K, '{', 1, true)
   local close = open and string.find(K, '}', open + 1, true)

@@ -1,6 +1,6 @@
 -- Put before another script, behind `local more = N`, where a node of a cluster is taking over the slot of the lock
 -- (dibs__script_single_key). Such a node refuses a call with several KEYS if one of them does not exist, and also a command
--- of several keys in a script. So the call names one key; the N others stand in ARGV before the rest, and what would be one
+-- of several keys in a script. So the call names one key; the N others are in ARGV before the rest, and what would be one
 -- command about several keys is done key by key.
 
 local KEYS, ARGV = {KEYS[1], unpack(ARGV, 1, more)}, {unpack(ARGV, more + 1)}

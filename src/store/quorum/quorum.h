@@ -1,5 +1,5 @@
 /*
- * A store that stands on several others, its members: each name is granted by a
+ * A store that is made of several others, its members: each name is granted by a
  * majority of them (the Redlock algorithm). Two majorities have a member in common,
  * and a member votes for one token at a time, and for none where it may have
  * forgotten a vote (src/redis/scripts/acquire_member.lua). So no two tokens have a

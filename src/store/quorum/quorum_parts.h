@@ -71,7 +71,7 @@ enum dibs__member_phase {
     DIBS__MEMBER_NOTHING, /* nothing, as far as is known */
     DIBS__MEMBER_ASKED,   /* an ask is under way */
     DIBS__MEMBER_GRANTED, /* the lock is the token's */
-    DIBS__MEMBER_TAKEN,   /* the lock was another's; the token may stand in the queue */
+    DIBS__MEMBER_TAKEN,   /* the lock was another's; the token may be in the queue */
     DIBS__MEMBER_UNKNOWN, /* the last ask failed */
     DIBS__MEMBER_LEAVING, /* a release is under way, because no majority was had */
     DIBS__MEMBER_RETIRED  /* the member retracts the token: nothing may be asked under it there any more */
@@ -267,7 +267,7 @@ void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op,
 /* Concludes the member's attempt, if it is not concluded: held, where the lock is the token's there. */
 void dibs__member_conclude(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool held);
 
-/* Whether the token stands in the queues of a majority. */
+/* Whether the token is in the queues of a majority. */
 bool dibs__quorum_lock_is_queued(struct dibs__quorum *q, const struct dibs__quorum_lock *lock);
 
 /* Whether nothing may be asked under the token any more at a member. */

@@ -203,7 +203,7 @@ void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renew
         add_length(words, length_of(&leases[i]), &texts[i]);
 }
 
-/* Where all is done in short, the time stands alone. */
+/* Where all is done in short, the time is alone. */
 bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *server_us)
 {
     if (reply->type == REDIS_REPLY_INTEGER) {

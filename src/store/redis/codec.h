@@ -1,6 +1,6 @@
 /*
  * What the scripts of src/redis/scripts take and reply: the order of their
- * arguments and the codes of their replies stand here and in the scripts, and
+ * arguments and the codes of their replies are here and in the scripts, and
  * nowhere else. (What a script publishes: push.h. The keys: keys.h.)
  *
  * To write: the keys of the lock are in the call already. What is added must

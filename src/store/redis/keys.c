@@ -5,7 +5,7 @@
 #include "base/require.h"
 #include "base/text.h"
 
-/* Redis hashes what stands between the first { and the first } behind that, if there is anything between them. */
+/* Redis hashes what is between the first { and the first } behind that, if there is anything between them. */
 static bool has_hash_tag(const char *key)
 {
     const char *open = strchr(key, '{');
