@@ -229,6 +229,7 @@ static enum dibs__job_next begin_unlock(struct dibs__job *job)
     if (!unlock->begun)
         dibs__release_begin(&unlock->unlocking);
     unlock->begun = true;
+    job->due = unlock->unlocking.op.deadline;
     return DIBS__JOB_FINISHES;
 }
 
@@ -244,7 +245,6 @@ static bool watch_unlock(struct dibs__job *job, struct dibs__wait *wait)
 {
     const struct unlock *unlock = unlock_of(job);
 
-    job->due = unlock->unlocking.op.deadline;
     return dibs__core_now(unlock->core) < job->due && dibs__release_watch(&unlock->unlocking, wait);
 }
 

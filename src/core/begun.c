@@ -387,8 +387,10 @@ static enum dibs__job_next go_on_with_several(struct dibs__wanting *wanting, str
     if (next == DIBS__SEVERAL_RESTS)
         return DIBS__JOB_RESTS;
     wanting->asked = next == DIBS__SEVERAL_FINISHES;
-    if (wanting->asked)
+    if (wanting->asked) {
+        wanting->job.due = several->deadline;
         return DIBS__JOB_FINISHES;
+    }
     acquire_one(wanting, error);
     return DIBS__JOB_GOES_ON;
 }
@@ -422,8 +424,10 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__err
             wanting->asked = wanting->state == DIBS__ACQUIRE_ASKS;
             if (wanting->asked && is_sent(wanting))
                 leave_line(wanting);
-            if (wanting->asked)
+            if (wanting->asked) {
+                wanting->job.due = acquire->lease->asker->ask.deadline;
                 return DIBS__JOB_FINISHES;
+            }
             break;
         case DIBS__ACQUIRE_ENDED:
             if (!wanting->several) {
@@ -465,16 +469,10 @@ static bool await_wanting(struct dibs__job *job, int64_t until)
     return await_replies(wanting, &waiting);
 }
 
-static int64_t reply_deadline(const struct dibs__wanting *wanting)
-{
-    return runs_several(wanting) ? wanting->several->deadline : wanting->acquire.lease->asker->ask.deadline;
-}
-
 static bool watch_wanting(struct dibs__job *job, struct dibs__wait *wait)
 {
     struct dibs__wanting *wanting = wanting_of(job);
 
-    job->due = reply_deadline(wanting);
     if (dibs__core_confirms(wanting->core) || dibs__core_now(wanting->core) >= job->due)
         return false;
     return runs_several(wanting) ? dibs__several_watch(wanting->several, wait)
@@ -577,7 +575,7 @@ static dibs_status no_memory(struct dibs__error *error)
 static bool await_first_reply(struct dibs__wanting *wanting)
 {
     const struct dibs__waiting waiting = {.clock = wanting->core->config.clock,
-                                          .until = reply_deadline(wanting),
+                                          .until = wanting->job.due,
                                           .wait_event = &wanting->caller.wait_event,
                                           .cancelled = &wanting->cancelled};
 

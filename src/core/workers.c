@@ -363,6 +363,12 @@ static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *
     return asked;
 }
 
+/* True: the reply has come, so `finish` will not wait. */
+static bool await_reply(struct dibs__job *job, int64_t until)
+{
+    return job->ops->await(job, until < job->due ? until : job->due);
+}
+
 /* Those whose replies do not come soon are put off. */
 static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
 {
@@ -370,7 +376,7 @@ static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
 
     for (struct dibs__job *job = begin_batch(w, batch), *next; job; job = next) {
         next = next_of(job);
-        if (job->ops->await(job, until))
+        if (await_reply(job, until))
             finish(w, job);
         else
             put_off(w, job);
@@ -519,7 +525,7 @@ static bool finish_flying(struct dibs__workers *w, int64_t until)
     if (!job)
         return false;
     int64_t now = dibs__now(w->clock), patient = dibs__after_ms(now, PATIENT_MS);
-    bool cut_short = until < patient, answered = job->ops->await(job, cut_short ? until : patient);
+    bool cut_short = until < patient, answered = await_reply(job, cut_short ? until : patient);
     if (!answered && cut_short && dibs__now(w->clock) >= until) { /* the thread has no more time */
         put_flying_back(w, job);
         return true;
@@ -530,7 +536,7 @@ static bool finish_flying(struct dibs__workers *w, int64_t until)
     }
     do
         finish(w, job);
-    while ((job = take_flying(w)) && job->ops->await(job, 0));
+    while ((job = take_flying(w)) && await_reply(job, 0));
     if (job)
         put_flying_back(w, job);
     return true;

@@ -32,7 +32,8 @@
 enum dibs__job_next {
     DIBS__JOB_RESTS,    /* until it is posted, or `due` */
     DIBS__JOB_GOES_ON,  /* as if it were posted */
-    DIBS__JOB_FINISHES, /* a request is under way, or to be made; `begin` says so again */
+    DIBS__JOB_FINISHES, /* a request is under way, or to be made, and its reply is awaited until `due` at most; `begin`
+                           says so again */
     DIBS__JOB_ENDS      /* `ended` is called, once, and nothing afterwards */
 };
 
@@ -43,8 +44,7 @@ struct dibs__job;
 struct dibs__job_ops {
     enum dibs__job_next (*begin)(struct dibs__job *job);           /* does what is due; does not wait for a store */
     bool (*await)(struct dibs__job *job, int64_t until);           /* true: `finish` will not wait */
-    bool (*watch)(struct dibs__job *job, struct dibs__wait *wait); /* as dibs__op_watch; sets `due`: it is finished then
-                                                                      at the latest; NULL: it can't be watched */
+    bool (*watch)(struct dibs__job *job, struct dibs__wait *wait); /* as dibs__op_watch; NULL: it can't be watched */
     enum dibs__job_next (*finish)(struct dibs__job *job);          /* may wait for the store */
     void (*ended)(struct dibs__job *job);                          /* the job is the caller's again */
 };
@@ -53,7 +53,7 @@ DIBS__MUTEX_CLASS(dibs__workers_mutex);
 
 struct dibs__job {
     const struct dibs__job_ops *ops; /* read-only */
-    int64_t due;                     /* the running thread's: until when the job rests at most */
+    int64_t due;                     /* the running thread's: until when the job rests, or awaits its reply, at most */
     struct dibs__workers *workers;   /* read-only */
     struct dibs__wait wait;          /* the running thread's; of a reply that comes while the job rests */
     struct dibs__wait_event reply;   /* its tell posts the job */

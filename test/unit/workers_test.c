@@ -15,6 +15,7 @@ struct work {
     struct dibs__workers *workers;
     enum dibs__job_next begins, finishes; /* what the job returns */
     bool answered;                        /* what await returns */
+    int64_t awaited_until;                /* of the last await */
     int64_t patience;                     /* in the line; 0: does not stand there */
     atomic_bool stuck;                    /* finish waits until this is false */
     atomic_uint began, finished, ended;
@@ -41,7 +42,7 @@ static enum dibs__job_next begin(struct dibs__job *job)
 
 static bool await(struct dibs__job *job, int64_t until)
 {
-    (void)until;
+    of(job)->awaited_until = until;
     return of(job)->answered;
 }
 
@@ -442,6 +443,30 @@ static void a_driving_thread_does_not_wait_for_the_first_of_the_line(void **stat
     dibs__workers_end_drive(*state, &wait_event);
 }
 
+/* Else each of many calls whose time is over would hold up those behind it. */
+static void a_reply_is_awaited_until_the_job_is_due_at_most(void **state)
+{
+    struct dibs__wait_event wait_event;
+    struct work w[2];
+
+    dibs__wait_event_init(&wait_event);
+    for (int i = 0; i < 2; i++) {
+        setup_work(&w[i], *state, DIBS__JOB_FINISHES);
+        w[i].answered = false;
+        w[i].job.due = dibs__now(&dibs__system_clock);
+    }
+    dibs__workers_settle(*state, &w[0].job, DIBS__JOB_GOES_ON); /* for a worker */
+    expect_ended(&w[0]);
+    assert_true(dibs__workers_drive(*state, &wait_event));
+    dibs__workers_settle(*state, &w[1].job, DIBS__JOB_GOES_ON);
+    run_some(*state, &wait_event); /* begins it, */
+    run_some(*state, &wait_event); /* and leaves it to a worker */
+    dibs__workers_end_drive(*state, &wait_event);
+    expect_ended(&w[1]);
+    for (int i = 0; i < 2; i++)
+        assert_true(w[i].awaited_until == w[i].job.due);
+}
+
 /* ------------------------------------------------------------------- many threads */
 
 enum { ADDERS = 4, EACH = 300 };
@@ -603,6 +628,7 @@ int main(void)
         WORKERS(the_line_keeps_its_order_when_its_patience_ends),
         WORKERS(who_rests_in_the_line_is_woken_with_the_driver),
         WORKERS(a_driving_thread_does_not_wait_for_the_first_of_the_line),
+        WORKERS(a_reply_is_awaited_until_the_job_is_due_at_most),
         WORKERS(each_job_of_many_threads_ends_once),
 #ifdef CAN_START_LATE
         cmocka_unit_test(the_end_comes_after_a_thread_that_is_being_started),
