@@ -183,8 +183,8 @@ void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease)
 
 /* ----------------------------------------------------------------- lifecycle */
 
-/* False: a mutex could not be made, and there is none. */
-static bool make_shards(struct dibs__cells *cells) DIBS__UNANALYSED /* nobody else knows them yet */
+/* False: a mutex could not be made; those made before are destroyed. */
+static bool make_shards(struct dibs__cells *cells) DIBS__UNANALYSED /* no other thread knows the shards yet */
 {
     size_t made = 0;
 
@@ -222,7 +222,7 @@ static void empty(struct dibs__shard *shard) DIBS__REQUIRES(dibs__shard_mutex)
             bucket++;
         struct dibs__cell *cell = shard->buckets[bucket];
         DIBS__REQUIRE(!cell->waiters.first && !cell->tries.first);
-        while (cell->asked) /* NOLINT(clang-analyzer-unix.Malloc): remove_cell took it out of its bucket */
+        while (cell->asked) /* NOLINT(clang-analyzer-unix.Malloc): remove_cell took the cell out of its bucket */
             dibs__cell_unlist(cell, cell->asked);
         while (cell->granted)
             dibs__cell_unlist(cell, cell->granted);
