@@ -8,9 +8,8 @@
  *
  * Lock discipline: a cell belongs to the shard that the hash of its name selects. The mutex of the shard
  * (dibs__shard_mutex) guards the cell, the threads that wait in it, `listing` of each lease that is listed in it, and
- * what else lease.h says. That mutex is a leaf: while it is held, no other mutex is taken, no store is asked and no
- * callback is called. The one exception is `tell` of a waiter or a wait event, which may lock the workers' mutex.
- * turn.c and asker.c say what a thread waits for.
+ * what else lease.h says. While that mutex is held, no store is asked and no callback of the program is called; it is a
+ * leaf, but for what doc/ARCHITECTURE.md lists. turn.c and asker.c say what a thread waits for.
  *
  * Each lease that threads here ask the store for, or hold, is listed in its cell, and so are turnless leases. So when
  * the store makes a grant by itself, either its attempt is found there, or its lease is known to be held already. The
