@@ -95,7 +95,7 @@ static bool check_url_count(const char *where, size_t count)
     return count % 2 == 1 && count <= URLS_MAX;
 }
 
-/* Whether one of the URLs has a scheme that begins so. */
+/* Whether the scheme of one of the URLs begins with `scheme`. */
 static bool any_url_begins(const struct dibs__settings *settings, const char *scheme)
 {
     for (size_t i = 0; i < settings->url_count; i++)
@@ -111,7 +111,7 @@ static bool only_with(bool any, const char *what, const char *field, const char 
     return !value || any;
 }
 
-/* A client's certificate is of no use without its key, nor is the key without it. */
+/* A client's certificate is of no use without its key, and vice versa. */
 static bool check_tls(const dibs_config *config)
 {
     if (!config->tls_cert_file != !config->tls_key_file)
@@ -146,7 +146,7 @@ static dibs_status no_memory(void)
     return dibs__fail(DIBS_NO_MEMORY, "no memory for a runtime");
 }
 
-/* The words of $DIBS_URL, or the default. */
+/* Takes the URLs from $DIBS_URL, which are separated by white space, or else the default URL. */
 static dibs_status urls_from_environment(struct dibs__settings *settings)
 {
     static const char blanks[] = " \t\r\n";
