@@ -100,7 +100,7 @@ struct dibs__cells {
     const struct dibs__clock *clock; /* read-only */
     const atomic_bool *closing;      /* read-only; what it points to is atomic */
     int64_t handoff;                 /* read-only; ns */
-    int64_t keep;                    /* read-only once threads come; ns; 0: no lease is kept */
+    int64_t keep;                    /* read-only once threads use the cells; ns; 0: no lease is kept */
     atomic_uint recallable; /* atomic; odd: leases may be kept now, because the store tells of recalls and of changes.
                                The number changes whenever all kept leases are given back */
     struct dibs__shard shards[DIBS__SHARDS];

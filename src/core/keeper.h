@@ -1,7 +1,7 @@
 /*
  * What the process does with leases that it keeps (kept.h): how they are given back to the store, and why. A lease that
  * is given back is retracted in the background: nobody here waits for that, and the retraction grants the lock to
- * whoever asks for it elsewhere. All functions may be called where no lease is ever kept.
+ * whoever asks for it elsewhere. All functions may be called even if no lease is ever kept.
  */
 #ifndef DIBS_CORE_KEEPER_H
 #define DIBS_CORE_KEEPER_H
@@ -20,7 +20,7 @@ bool dibs__keeper_begin(struct dibs__core *core);
 unsigned dibs__keeper_may_keep(struct dibs__core *core, const struct dibs__lease *lease);
 
 /*
- * on: the store tells of changes and of recalls from now on. Otherwise it no longer does, and all kept leases are given
+ * on: the store tells of changes and recalls from now on. Not on: it no longer does, and all kept leases are given
  * back.
  */
 void dibs__keeper_allow(struct dibs__core *core, bool on);

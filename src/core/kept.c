@@ -7,11 +7,11 @@
 
 #define IN_A_ROW 3                       /* after this many locks of a name the next lease may be kept */
 #define LOOK_AFTER (5 * DIBS__NS_PER_MS) /* from the last use of a kept lease until the store is told */
-#define MOST 64                          /* the most leases of a shard that are looked at */
-#define HABITS 64                        /* how many names of a shard are remembered: a power of two */
-#define AGAIN_FIRST_MS 100               /* for this time after a recall no lease of the name is kept; doubled */
-#define AGAIN_MOST_MS 10000              /* each time, up to this */
-#define STRETCH 20                       /* a lease is kept for this many times `keep` after its grant, at most; */
+#define MOST 64                          /* at most this many leases of a shard are looked at */
+#define HABITS 64                        /* this many names of a shard are remembered; a power of two */
+#define AGAIN_FIRST_MS 100               /* no lease of a name is kept for this time after a recall; doubled */
+#define AGAIN_MOST_MS 10000              /* with each recall in a row, up to this */
+#define STRETCH 20                       /* a lease is kept for at most this many times `keep` after its grant; */
 #define STRETCH_REST 5                   /* then no lease of the name is kept for this many times `keep` */
 #define RAISE_FIRST 64                   /* the first raise is asked for at this step, so that it comes in time */
 #define RAISED_STEPS (DIBS__RAISE * (unsigned)DIBS__FENCE_STEPS)

@@ -39,8 +39,8 @@ static inline bool dibs__kept_allows(unsigned recallable)
 }
 
 /*
- * From now on leases are kept when cells->recallable allows it. Must be called before any thread comes. False: no
- * memory.
+ * From now on leases are kept when cells->recallable allows it. Must be called before any thread uses the cells. False:
+ * no memory.
  */
 bool dibs__kept_begin(struct dibs__cells *cells, uint32_t keep_ms);
 

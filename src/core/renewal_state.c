@@ -323,8 +323,7 @@ static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item,
         look_at_change(lease, 0);
     if (!is_to_extend(lease))
         return;
-    if (item->extension &&
-        is_unsure(item)) { /* in time to keep the sure length, or when the whole length will be sure */
+    if (item->extension && is_unsure(item)) { /* in time to keep what is sure, or once all of it is sure */
         int64_t again = dibs__after_ms(now, item->again_ms), due = proof + period(renew_ms, sure);
         lease->renewal_state.renew_at = again < due ? again : due;
     } else {
@@ -380,8 +379,7 @@ bool dibs__renewal_state_take_result(struct dibs__lease *lease, const struct dib
     } else {
         lease->renewal_state.failed = true;
         dibs__renewal_state_retry(lease, now);
-        if (!item->extension &&
-            lease->renewal_state.renew_at == DIBS__NEVER) /* the renewal was sent because of a message */
+        if (!item->extension && lease->renewal_state.renew_at == DIBS__NEVER) /* a message had asked for it */
             lease->renewal_state.renew_at = retry_at(lease, now);
     }
     return extended;

@@ -264,7 +264,7 @@ static void fail_exhausted(struct dibs__cell *cell, const struct dibs__error *er
     }
 }
 
-/* Spares other threads what the thread with the turn has found out. */
+/* Lets the other threads know what the thread with the turn has found out. */
 static void learn(struct dibs__cell *cell, const struct dibs__leaving *leaving, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
