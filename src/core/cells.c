@@ -156,15 +156,13 @@ struct dibs__asker *dibs__cell_take_asker(struct dibs__cell *cell, struct dibs__
 {
     struct dibs__asker *asker = lease->asker;
 
-    DIBS__REQUIRE(!asker || !asker->wait_event);
-    if (!asker || !lease->listing.at) {
-        lease->asker = NULL;
-        return asker;
+    DIBS__REQUIRE(asker && !asker->wait_event);
+    if (lease->listing.at) { /* a lease that was lost meanwhile is not listed */
+        dibs__shard_mutex_held(&cell->shard->mutex);
+        take_out(cell, lease);
+        insert(&cell->granted, lease);
     }
-    dibs__shard_mutex_held(&cell->shard->mutex);
-    take_out(cell, lease);
     lease->asker = NULL;
-    insert(&cell->granted, lease);
     return asker;
 }
 

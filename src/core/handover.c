@@ -45,7 +45,8 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
     struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
 
     DIBS__REQUIRE(!lease->asker);
-    if (cell && dibs__cell_is_held(cell) && cell->lease == lease && cell->waiters.first) {
+    bool held = cell && cell->state == DIBS__CELL_HELD && cell->lease == lease;
+    if (held && cell->waiters.first) {
         const struct dibs__turn *turn = cell->waiters.first->turn;
         *next = (struct dibs__wanted){.lease_ms = turn->lease_ms, .fixed = turn->fixed};
         parting = DIBS__PART_REQUEUE;
@@ -53,8 +54,7 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
             hand_over(cell, now);
             parting = DIBS__PART_HANDED;
         }
-    } else if (cells->keep > 0 && cell && cell->state == DIBS__CELL_HELD && cell->lease == lease &&
-               dibs__kept_keep(cells, cell, recallable, now, &next->tells)) {
+    } else if (held && cells->keep > 0 && dibs__kept_keep(cells, cell, recallable, now, &next->tells)) {
         parting = DIBS__PART_KEPT;
     }
     dibs__waiters_unlock(shard);

@@ -136,7 +136,7 @@ static int64_t look_after(const struct dibs__cells *cells)
  * Plans a look at the lease, unless one is due soon anyway, so that a thread in a loop need not set another time in
  * each round. True: the caller must tell the renewals of the time.
  */
-static bool look_soon(const struct dibs__cells *cells, const struct dibs__cell *cell, struct dibs__lease *lease,
+static bool plan_look(const struct dibs__cells *cells, const struct dibs__cell *cell, struct dibs__lease *lease,
                       int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
     int64_t before = atomic_load_explicit(&lease->keeping.look_at, memory_order_relaxed);
@@ -190,7 +190,7 @@ bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigne
     cell->state = DIBS__CELL_KEPT;
     lease->keeping.since = now;
     atomic_store_explicit(&lease->unclaimed, true, memory_order_relaxed);
-    bool looks = look_soon(cells, cell, lease, now);
+    bool looks = plan_look(cells, cell, lease, now);
     *tells = want_steps(lease) || looks;
     return true;
 }

@@ -76,7 +76,8 @@ static dibs_status what_is_known(const struct dibs__cell *cell, struct dibs__tur
 }
 
 /* Has the thread with the turn ask again early enough for the thread that begins to wait behind it, too. */
-static void hurry(struct dibs__cell *cell, const struct dibs__turn *turn, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+static void ask_sooner(struct dibs__cell *cell, const struct dibs__turn *turn, int64_t now)
+    DIBS__REQUIRES(dibs__shard_mutex)
 {
     int64_t by = dibs__after_ms(now, turn->lease_ms / 3);
 
@@ -102,7 +103,7 @@ static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__RE
         atomic_fetch_add_explicit(turn->waiting, 1, memory_order_relaxed);
     }
     turn->waited = true;
-    hurry(cell, turn, waiter->since);
+    ask_sooner(cell, turn, waiter->since);
 }
 
 /* Ends the wait of the thread, and returns its status. */
@@ -122,7 +123,7 @@ static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__cell *
 }
 
 /* Sleeps unless the waiter was woken since it looked at the cell. True: the waiter is COMPLETE. */
-static bool sleep_as(const struct dibs__clock *clock, struct dibs__waiter *waiter)
+static bool sleep_until_woken(const struct dibs__clock *clock, struct dibs__waiter *waiter)
 {
     unsigned state = DIBS__WAITER_AWAKE;
 
@@ -132,7 +133,7 @@ static bool sleep_as(const struct dibs__clock *clock, struct dibs__waiter *waite
 }
 
 /* The waiter is about to look at the cell, so it need not be woken for what happened before. */
-static void be_awake(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
+static void mark_awake(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
 {
     if (!dibs__waiter_is_complete(waiter))
         atomic_store(&waiter->state, DIBS__WAITER_AWAKE);
@@ -147,10 +148,10 @@ static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *c
     enter(cell, &waiter);
     while (!is_over(cells, cell, &waiter)) {
         dibs__waiters_unlock(shard);
-        if (sleep_as(cells->clock, &waiter))
+        if (sleep_until_woken(cells->clock, &waiter))
             return waiter.answer;
         dibs__shard_mutex_lock(&shard->mutex);
-        be_awake(&waiter);
+        mark_awake(&waiter);
     }
     dibs_status status = end_wait(cells, cell, &waiter);
     dibs__waiters_unlock(shard);
@@ -216,10 +217,9 @@ bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__turn *turn, struct
 bool dibs__turn_goes_on(struct dibs__cells *cells, struct dibs__waiter *waiter, bool leave, dibs_status *status)
 {
     struct dibs__shard *shard = waiter->shard;
-    bool goes_on;
 
     dibs__shard_mutex_lock(&shard->mutex);
-    goes_on = !dibs__waiter_is_complete(waiter) && !leave && !is_over(cells, waiter->turn->cell, waiter);
+    bool goes_on = !leave && !is_over(cells, waiter->turn->cell, waiter);
     if (!goes_on) {
         bool left = leave && !dibs__waiter_is_complete(waiter);
         *status = end_wait(cells, waiter->turn->cell, waiter);
@@ -265,7 +265,7 @@ static void fail_exhausted(struct dibs__cell *cell, const struct dibs__error *er
 }
 
 /* Lets the other threads know what the thread with the turn has found out. */
-static void learn(struct dibs__cell *cell, const struct dibs__leaving *leaving, int64_t now)
+static void share_findings(struct dibs__cell *cell, const struct dibs__leaving *leaving, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
     bool failed = leaving->learned == DIBS__LEARNED_FAILURE || leaving->learned == DIBS__LEARNED_OUTAGE;
@@ -286,7 +286,7 @@ bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, stru
 
     dibs__shard_mutex_lock(&shard->mutex);
     DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease);
-    learn(cell, leaving, dibs__now(cells->clock));
+    share_findings(cell, leaving, dibs__now(cells->clock));
     bool passed = leaving->pass_on && dibs__waiters_pass_on_with(cell, lease);
     if (lease && !passed)
         dibs__cell_unlist(cell, lease);

@@ -25,9 +25,7 @@ void dibs__waiters_remove(struct dibs__waiter *waiter)
 {
     struct dibs__waiter_list *list = waiter->list;
 
-    if (!list)
-        return;
-    DIBS__REQUIRE(list->first);
+    DIBS__REQUIRE(list && list->first);
     if (waiter == list->first)
         list->first = waiter->next;
     else

@@ -88,7 +88,7 @@ struct dibs__waiter {
 /* Appends the waiter, which must be in no list. */
 void dibs__waiters_add(struct dibs__waiter_list *list, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
-/* Takes the waiter out of its list if it is in one. */
+/* Takes the waiter out of its list. */
 void dibs__waiters_remove(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
 /*
