@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define REST_FIRST_MS 2  /* the longest pause between two asks because of changes; doubled each time */
-#define REST_MOST_MS 100 /* up to this, which is about how often a thread asks that is not told of changes */
+#define REST_MOST_MS 100 /* up to this, which is about how often a thread asks that is not notified of changes */
 
 /* ------------------------------------------------------------ begin and end */
 
@@ -93,9 +93,7 @@ void dibs__asker_give_up_turnless(struct dibs__cell *cell, struct dibs__lease *l
 
 /* -------------------------------------------------------------------- sleep */
 
-/*
- * When the thread with the turn asks again: at its deadline, or sooner for the sake of a thread that waits behind it.
- */
+/* When the thread with the turn asks again: at its deadline, or sooner because of a thread that waits behind it. */
 static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
     int64_t by = deadline;

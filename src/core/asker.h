@@ -30,9 +30,9 @@ struct dibs__sleep {
 
 /*
  * Sleeps until the deadline, until the store pushes a grant of the lease, until dibs__cells_ask_again, until acquires
- * must end, or until a third of the shortest lease has passed that any thread behind this one wants: so each of those
- * threads waits as if it asked by itself. Returns what was pushed, and forgets it. Threads with one try, and threads
- * whose time ends meanwhile, are told why this thread sleeps.
+ * must end, or until a third of the shortest lease has passed that any thread behind this one wants, so that each of
+ * those threads waits as if it asked by itself. Returns what was pushed, and forgets it. Threads with one try, and
+ * threads whose time ends meanwhile, are told why this thread sleeps.
  */
 struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                                     const struct dibs__sleep *sleep);
@@ -49,9 +49,9 @@ bool dibs__asker_rests(struct dibs__cells *cells, struct dibs__cell *cell, struc
                        int64_t *until, struct dibs__push *push);
 
 /*
- * From now on the asking thread is told of changes of the lock, which a foreign client has: the thread then asks again,
- * at once if there was no change for a while. True: the thread was not told of changes before, or a change has come
- * since the last call.
+ * From now on the asking thread is notified of changes of the lock, which a foreign client holds. The thread then asks
+ * again, at once if there was no change for a while. True: the thread was not notified of changes before, or a change
+ * has come since the last call.
  */
 bool dibs__asker_expect_change(struct dibs__cell *cell, struct dibs__lease *lease);
 

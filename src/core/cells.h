@@ -14,7 +14,7 @@
  * Each lease that threads here ask the store for, or hold, is listed in its cell, and so are turnless leases. So when
  * the store makes a grant by itself, either its attempt is found there, or its lease is known to be held already. The
  * leases that are asked for come first, in the order in which they were first asked for, and the granted ones come
- * last: so the next lease that the store grants is mostly the first. A cell with no turn, no lease and no waiter is
+ * last, so the next lease that the store grants is usually the first. A cell with no turn, no lease and no waiter is
  * removed.
  */
 #ifndef DIBS_CORE_CELLS_H
@@ -129,8 +129,8 @@ struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t h
 void dibs__cell_list(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 
 /*
- * The store has told of the lease, which has an asker: the lease becomes the last of `asked`, so that the lease of
- * which the store tells next comes before it.
+ * Moves the lease, which has an asker and for which a push has come, to the end of `asked`, so that the lease of the
+ * next push is near the front.
  */
 void dibs__cell_list_last(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 

@@ -1,6 +1,6 @@
 /*
  * The leases of a runtime that are kept alive, by when they are due. Leases that were renewed together are due
- * together, and are kept as one group: so the heap has a node for each batch of leases, not for each lease. Guarded by
+ * together, and are kept as one group, so the heap has a node for each batch of leases, not for each lease. Guarded by
  * the renewals' mutex.
  *
  * The leases of a group are linked in a ring (renewal_state.next, renewal_state.previous). One of them, the leader, is
@@ -15,7 +15,7 @@
 /* All zero: there are no leases. */
 struct dibs__due {
     struct dibs__heap leaders;
-    struct dibs__lease *last; /* mostly the leader of the group that was made last; NULL: there are no leases */
+    struct dibs__lease *last; /* usually the leader of the group that was made last; NULL: there are no leases */
     size_t count;             /* the number of leases */
 };
 

@@ -87,7 +87,7 @@ static inline bool dibs__holds_is_it(const struct dibs__hold *hold, uint64_t run
 
 /*
  * Like dibs__holds_find if the name is that of the last hold, in a time that does not depend on the number of holds;
- * else NULL, which says nothing. A pair of nested calls is about one name, so the second call, and mostly the first,
+ * else NULL, which says nothing. A pair of nested calls is about one name, so the second call, and usually the first,
  * need no more than this.
  */
 static inline struct dibs__hold *dibs__holds_find_last(uint64_t runtime, const char *name)

@@ -99,8 +99,8 @@ static void note_recall(const struct dibs__cell *cell, int64_t now) DIBS__REQUIR
 /* -------------------------------------------------------------------- keep and take */
 
 /*
- * Whether the lease has been kept for so long that it must not be kept again. It may last for another `keep` after this
- * use, so nobody waits for longer than the whole stretch.
+ * Whether the lease is too old to be kept again. The last `keep` of the stretch is left for the time after this use, so
+ * nobody waits for longer than the whole stretch.
  */
 static bool is_stretched(const struct dibs__cells *cells, const struct dibs__lease *lease, int64_t now)
 {

@@ -49,7 +49,7 @@ struct dibs__asker {
     bool answered; /* the asking thread's: the store has answered an ask that another thread made for this lease */
     bool behind;   /* the asking thread's: a thread here waited in the store's queue before the first ask */
     bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);         /* the thread must ask again at once */
-    bool expects DIBS__GUARDED_BY(dibs__shard_mutex);        /* the thread wants to be told of changes of the lock */
+    bool expects DIBS__GUARDED_BY(dibs__shard_mutex);        /* the thread is notified of changes of the lock */
     bool changed DIBS__GUARDED_BY(dibs__shard_mutex);        /* a change has come since dibs__asker_expect_change */
     bool change_pending DIBS__GUARDED_BY(dibs__shard_mutex); /* the thread must ask because of a change */
     int64_t rest_until DIBS__GUARDED_BY(dibs__shard_mutex);  /* but not before this time */
@@ -81,7 +81,7 @@ struct dibs__renewal_state {
     bool may_come_back; /* a request that may restore the lease was not answered, and may still arrive */
     bool failed;        /* a renewal has failed since the lease was last confirmed */
     bool in_flight;     /* a request that renews or looks at the lease is on its way */
-    bool changed;       /* the store told of a change while a request was in flight: another request must follow */
+    bool changed;       /* the store reported a change while a request was in flight: another request must follow */
     bool paced; /* counted in `paced` of the renewals, among the leases that wait to be looked at because of a change */
     uint32_t lease_ms; /* the length of the lease from the next renewal on */
     bool grouped;      /* the lease is kept alive, in a group of leases that are due together (due.h) */
@@ -101,7 +101,7 @@ struct dibs__renewal_state {
 };
 
 /*
- * What becomes of a lease that the process may keep (kept.h). The atomics tell the renewals of it
+ * What becomes of a lease that the process may keep (kept.h). The renewals learn of it through the atomics
  * (dibs__renewals_kept). All of them but raise and retaken are set under the shard's mutex.
  */
 struct dibs__keeping {

@@ -1,8 +1,8 @@
 /*
  * Renewals: keep the leases of a runtime alive, and notice those that are lost.
  *
- * A lease is renewed when a third of it has passed (sooner if the runtime says so), and the renewal is repeated until
- * it succeeds or the lease ends. The scheduler polls the renewals; the store sends them and answers in the background.
+ * A lease is renewed when a third of it has passed (sooner if renew_ms says so), and the renewal is repeated until it
+ * succeeds or the lease ends. The scheduler polls the renewals; the store sends them and answers in the background.
  */
 #ifndef DIBS_CORE_RENEWAL_H
 #define DIBS_CORE_RENEWAL_H
@@ -58,7 +58,7 @@ void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lea
                         const struct dibs__lease_store_state *store_state);
 
 /*
- * The holder gives up the lease: no renewal of it begins afterwards, but a callback that was due may still come. False:
+ * The holder gives up the lease. No renewal of it begins afterwards, but a callback that was due may still come. False:
  * a request may be under way that restores the lease in a store that forgot it; only a retraction that is made now
  * comes behind that request.
  */

@@ -1,6 +1,6 @@
 /*
- * The scheduler: the one thread of a runtime that polls. It runs the work in the background, which is the store's part
- * and the renewals, without waiting for any of it.
+ * The scheduler: the one thread of a runtime that polls. It runs the background work, which is the store's part and the
+ * renewals, and never waits for any of it.
  *
  * Each part that must be polled joins as a struct dibs__polled. The thread asks each part for its descriptors and its
  * deadline, sleeps in poll(2), and lets each part attend to what has happened, in the order in which they joined. Other
