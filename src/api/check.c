@@ -27,12 +27,12 @@ bool dibs__check_names(const dibs_runtime *rt, const char *const *names, size_t 
 {
     size_t i = 0;
 
-    if (rt && count > DIBS_NAMES_MAX)
-        dibs__fail(DIBS_INVALID, "there are %zu names, more than %d", count, DIBS_NAMES_MAX);
-    else if (rt && count > 0 && !names)
-        dibs__fail(DIBS_INVALID, "names is NULL");
-    else if (!rt)
+    if (!rt)
         dibs__fail(DIBS_INVALID, "the runtime is NULL");
+    else if (count > DIBS_NAMES_MAX)
+        dibs__fail(DIBS_INVALID, "there are %zu names, more than %d", count, DIBS_NAMES_MAX);
+    else if (count > 0 && !names)
+        dibs__fail(DIBS_INVALID, "names is NULL");
     else {
         while (i < count && dibs__check_name(rt, names[i]) > 0)
             i++;

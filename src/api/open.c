@@ -11,6 +11,7 @@
 #define SPIN_MOST_US 10000u
 #define KEEP_MOST_MS 60000u
 #define LABEL_MAX 48
+#define DEFAULT_LEASE_MS 30000
 #define URLS_MAX 15
 #define RESERVED_KEYS "dibs:"
 #define DEFAULT_URL "redis://127.0.0.1:6379"
@@ -56,7 +57,7 @@ static bool check_prefix(const char *prefix)
 
 static bool check_times(const dibs_config *config)
 {
-    uint32_t lease_ms = config->lease_ms ? config->lease_ms : 30000;
+    uint32_t lease_ms = config->lease_ms ? config->lease_ms : DEFAULT_LEASE_MS;
 
     if (!dibs__check_lease("lease_ms", lease_ms))
         return false;
@@ -95,7 +96,7 @@ static bool check_url_count(const char *where, size_t count)
     return count % 2 == 1 && count <= URLS_MAX;
 }
 
-/* Whether one of the URLs has a scheme that begins so. */
+/* Whether the scheme of one of the URLs begins with `scheme`. */
 static bool any_url_begins(const struct dibs__settings *settings, const char *scheme)
 {
     for (size_t i = 0; i < settings->url_count; i++)
@@ -111,7 +112,7 @@ static bool only_with(bool any, const char *what, const char *field, const char 
     return !value || any;
 }
 
-/* A client's certificate is of no use without its key, nor is the key without it. */
+/* A client's certificate is of no use without its key, and vice versa. */
 static bool check_tls(const dibs_config *config)
 {
     if (!config->tls_cert_file != !config->tls_key_file)
@@ -146,7 +147,7 @@ static dibs_status no_memory(void)
     return dibs__fail(DIBS_NO_MEMORY, "no memory for a runtime");
 }
 
-/* The words of $DIBS_URL, or the default. */
+/* Takes the URLs from $DIBS_URL, which are separated by white space, or else the default URL. */
 static dibs_status urls_from_environment(struct dibs__settings *settings)
 {
     static const char blanks[] = " \t\r\n";
@@ -234,7 +235,7 @@ static dibs_status make_settings(struct dibs__settings *out, const dibs_config *
     out->label = config->label ? strdup(config->label) : default_label();
     if (out->key_prefix && strncmp(RESERVED_KEYS, out->key_prefix, strlen(out->key_prefix)) == 0)
         out->reserved = &RESERVED_KEYS[strlen(out->key_prefix)];
-    out->lease_ms = or_default(config->lease_ms, 30000);
+    out->lease_ms = or_default(config->lease_ms, DEFAULT_LEASE_MS);
     out->renew_ms = config->renew_ms;
     out->connect_timeout_ms = or_default(config->connect_timeout_ms, 1000);
     out->durable = config->durable == 1;

@@ -70,7 +70,7 @@ static void write_as_hex(FILE *out, char byte)
     fprintf(out, "\\\\x%02X", (unsigned char)byte);
 }
 
-/* The characters of UTF-8, as a label's value wants them quoted. */
+/* Writes the characters of a text in UTF-8, quoted as the value of a label must be. */
 static void write_quoted(FILE *out, const char *at)
 {
     for (size_t size; *at; at += size > 0 ? size : 1) {
@@ -87,10 +87,9 @@ static void write_quoted(FILE *out, const char *at)
 }
 
 /*
- * A label's value is UTF-8: a byte that is not is written as \xHH. So that no two
- * groups get the same value, for which a scraper would refuse the whole page, a
- * backslash before an x is written so, too, and the first byte of a group that
- * is named like that of the rest.
+ * The value of a label is UTF-8: a byte that is not part of a character is written as \xHH. No two groups may get the
+ * same value, or else a scraper would refuse the whole page. So a backslash before an x is written in that way, too,
+ * and so is the first byte of a group whose name is that of the rest.
  */
 static void write_group_name(FILE *out, const struct dibs__metrics_view *group)
 {
@@ -101,7 +100,7 @@ static void write_group_name(FILE *out, const struct dibs__metrics_view *group)
     write_quoted(out, group->is_rest ? REST : &group->name[like_rest]);
 }
 
-/* {group="sku",le="0.001"}, or less: group NULL is that of all, le NULL is none. */
+/* Writes {group="sku",le="0.001"}, or a part of it. group NULL: all groups; le NULL: no bound. */
 static void write_labels(FILE *out, const struct dibs__metrics_view *group, const char *le)
 {
     if (!group && !le)
@@ -175,7 +174,7 @@ static void write_all_groups_together(dibs_runtime *rt, FILE *out)
     }
 }
 
-/* All lines of a metric must be together: so the groups are read once for each. */
+/* All lines of a metric must be together, so the groups are read once for each metric. */
 static void write_each_group(dibs_runtime *rt, FILE *out)
 {
     struct dibs__metrics_view group;

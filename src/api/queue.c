@@ -28,7 +28,7 @@ void dibs_queue_free(dibs_queue *queue)
         dibs__queue_close(queue);
 }
 
-/* The size of the name; 0: an argument is wrong. */
+/* The size of the name; 0: an argument is not valid. */
 static size_t check(const dibs_task *task, const char *name, const dibs_queue *queue)
 {
     if (!task || !queue) {

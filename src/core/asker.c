@@ -1,10 +1,9 @@
 /*
- * Lock discipline: that of cells.h. A thread that asks the store sleeps in the
- * store's listen, without the mutex, until
+ * Lock discipline: that of cells.h. A thread that asks the store sleeps in the store's listen, without the mutex, until
  *     something was pushed (asker->push), or
  *     the thread is hinted (asker->hinted), or
- *     it is told of a change (asker->change_pending) and has rested since it asked because
- *     of the last one (asker->rest_until), or
+ *     the thread must ask because of a change (asker->change_pending), and its rest after the last such ask is
+ *         over (asker->rest_until), or
  *     the runtime is closing, or
  *     the time comes to ask again (asker->ask_by).
  * Whoever changes one of these wakes asker->wait_event.
@@ -14,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REST_FIRST_MS 2  /* from an ask because of a change to the next, at most; doubled, */
-#define REST_MOST_MS 100 /* up to about as often as who is not told of changes asks */
+#define REST_FIRST_MS 2  /* the longest pause between two asks because of changes; doubled each time */
+#define REST_MOST_MS 100 /* up to this, which is about how often a thread asks that is not notified of changes */
 
 /* ------------------------------------------------------------ begin and end */
 
@@ -94,8 +93,7 @@ void dibs__asker_give_up_turnless(struct dibs__cell *cell, struct dibs__lease *l
 
 /* -------------------------------------------------------------------- sleep */
 
-/* When the thread with the turn asks again: at its deadline, or sooner for the sake of a thread that waits behind it.
- */
+/* When the thread with the turn asks again: at its deadline, or sooner because of a thread that waits behind it. */
 static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
     int64_t by = deadline;
@@ -107,7 +105,7 @@ static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t n
     return by;
 }
 
-/* The thread with the turn sleeps for this lease: the other threads of the cell wait for it. */
+/* Shows the threads behind the thread with the turn that it sleeps, for which lease, and why. */
 static void show_asleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                         const struct dibs__sleep *sleep) DIBS__REQUIRES(dibs__shard_mutex)
 {
@@ -122,8 +120,8 @@ static void show_asleep(struct dibs__cells *cells, struct dibs__cell *cell, stru
 }
 
 /*
- * The thread asks because of a change. Where it must ask again soon, somebody
- * may change the lock all the time: it then rests for longer before the next.
+ * The thread asks because of a change. If it must do so again soon, somebody may be changing the lock all the time: the
+ * thread then rests for longer before the next ask.
  */
 static void begin_rest(struct dibs__asker *asker, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
@@ -139,7 +137,7 @@ static int64_t wake_at(const struct dibs__asker *asker) DIBS__REQUIRES(dibs__sha
     return asker->change_pending && asker->rest_until < asker->ask_by ? asker->rest_until : asker->ask_by;
 }
 
-/* The thread rests no longer. Until when it may rest, where it goes on. */
+/* Whether the thread's rest is over. *until: when it ends at the latest. */
 static bool is_rested(const struct dibs__cells *cells, const struct dibs__asker *asker, int64_t *until)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
@@ -274,7 +272,7 @@ bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant
     return lease != NULL;
 }
 
-/* Why all that wait are woken. */
+/* Why all waiting threads are woken. */
 enum reason { CHANGED, ASK_AGAIN, CLOSING };
 
 static void wake_asker(struct dibs__asker *asker, enum reason reason) DIBS__REQUIRES(dibs__shard_mutex)

@@ -156,15 +156,13 @@ struct dibs__asker *dibs__cell_take_asker(struct dibs__cell *cell, struct dibs__
 {
     struct dibs__asker *asker = lease->asker;
 
-    DIBS__REQUIRE(!asker || !asker->wait_event);
-    if (!asker || !lease->listing.at) {
-        lease->asker = NULL;
-        return asker;
+    DIBS__REQUIRE(asker && !asker->wait_event);
+    if (lease->listing.at) { /* a lease that was lost meanwhile is not listed */
+        dibs__shard_mutex_held(&cell->shard->mutex);
+        take_out(cell, lease);
+        insert(&cell->granted, lease);
     }
-    dibs__shard_mutex_held(&cell->shard->mutex);
-    take_out(cell, lease);
     lease->asker = NULL;
-    insert(&cell->granted, lease);
     return asker;
 }
 
@@ -183,8 +181,8 @@ void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease)
 
 /* ----------------------------------------------------------------- lifecycle */
 
-/* False: a mutex could not be made, and there is none. */
-static bool make_shards(struct dibs__cells *cells) DIBS__UNANALYSED /* nobody else knows them yet */
+/* False: a mutex could not be made; those made before are destroyed. */
+static bool make_shards(struct dibs__cells *cells) DIBS__UNANALYSED /* no other thread knows the shards yet */
 {
     size_t made = 0;
 
@@ -222,7 +220,7 @@ static void empty(struct dibs__shard *shard) DIBS__REQUIRES(dibs__shard_mutex)
             bucket++;
         struct dibs__cell *cell = shard->buckets[bucket];
         DIBS__REQUIRE(!cell->waiters.first && !cell->tries.first);
-        while (cell->asked) /* NOLINT(clang-analyzer-unix.Malloc): remove_cell took it out of its bucket */
+        while (cell->asked) /* NOLINT(clang-analyzer-unix.Malloc): remove_cell took the cell out of its bucket */
             dibs__cell_unlist(cell, cell->asked);
         while (cell->granted)
             dibs__cell_unlist(cell, cell->granted);

@@ -15,7 +15,7 @@ struct dibs__lease *dibs__due_leader(const struct dibs__due *due, const struct d
     return lease_of(after ? dibs__heap_other(&after->renewal_state.node) : due->leaders.first);
 }
 
-/* The lease, which is in no group, joins that of `beside`, or becomes one by itself. */
+/* The lease, which is in no group, joins that of `beside`, or becomes a group by itself. */
 static void join(struct dibs__due *due, struct dibs__lease *lease, int64_t when, struct dibs__lease *beside)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -33,7 +33,7 @@ static void join(struct dibs__due *due, struct dibs__lease *lease, int64_t when,
     due->last = lease;
 }
 
-/* The lease leaves its group. Where it was the leader, the next one is. */
+/* The lease leaves its group. If it was the leader, the next lease of the group becomes the leader. */
 static void leave(struct dibs__due *due, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     struct dibs__lease *next = lease->renewal_state.next, *previous = lease->renewal_state.previous;

@@ -1,6 +1,6 @@
 /*
- * Lock discipline: `mutex` guards the ring. It is a leaf, and is not held while
- * the callback runs. The thread of the events sleeps on `filled` until
+ * Lock discipline: `mutex` guards the ring. It is a leaf, and is not held while the callback runs. The thread of the
+ * events sleeps on `filled` until
  *     count > 0, or ending.
  */
 #include "core/events.h"
@@ -30,15 +30,15 @@ struct dibs__events {
     dibs_event_fn *callback;       /* read-only */
     void *arg;                     /* read-only */
     atomic_uint_fast64_t *dropped; /* read-only; what it points to is atomic */
-    unsigned generation;           /* read-only; of the process that made it */
+    unsigned generation;           /* read-only; the fork generation of the process that made the events */
     pthread_t thread;              /* read-only after start; joined by stop */
     bool started;                  /* read-only after start */
     struct dibs__mutex mutex;
     pthread_cond_t filled; /* waited on with mutex */
     struct entry *ring[RING] DIBS__GUARDED_BY(events_mutex);
-    size_t first DIBS__GUARDED_BY(events_mutex); /* the oldest */
-    size_t count DIBS__GUARDED_BY(events_mutex); /* how many from the oldest on */
-    bool ending DIBS__GUARDED_BY(events_mutex);  /* no more are taken; the thread ends when none is left */
+    size_t first DIBS__GUARDED_BY(events_mutex); /* the place of the oldest event */
+    size_t count DIBS__GUARDED_BY(events_mutex); /* the number of events, from `first` on */
+    bool ending DIBS__GUARDED_BY(events_mutex);  /* no more events are taken; the thread ends when none is left */
 };
 
 static void free_entry(struct entry *entry)
@@ -48,7 +48,7 @@ static void free_entry(struct entry *entry)
     free(entry);
 }
 
-/* The next entry; waits for it. NULL: the events are ending, and none is left. */
+/* Waits for the next entry and returns it. NULL: the events are ending, and none is left. */
 static struct entry *next_entry(struct dibs__events *events)
 {
     struct entry *entry = NULL;
@@ -75,7 +75,7 @@ static void *run(void *arg)
         dibs_event event = {.kind = entry->kind, .name = entry->name, .fence = entry->fence, .detail = entry->detail};
         events->callback(&event, events->arg);
         if (dibs__fork_generation() != events->generation)
-            return NULL; /* the callback forked, and this is the child: nothing here belongs to it */
+            return NULL; /* the callback forked, and this is the child, to which nothing here belongs */
         free_entry(entry);
     }
     return NULL;
@@ -157,7 +157,7 @@ void dibs__events_stop(struct dibs__events *events)
         pthread_join(events->thread, NULL);
 }
 
-/* Events that no thread was started for. */
+/* Frees the events that are left because no thread was started. */
 static void drop_all(struct dibs__events *events)
 {
     events_mutex_lock(&events->mutex);

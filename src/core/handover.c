@@ -1,11 +1,13 @@
-/* Lock discipline: that of cells.h. No thread waits here; a lease that is left for the first waiter wakes it. */
+/*
+ * Lock discipline: that of cells.h. No thread waits here. A lease that is left for the first waiter wakes that waiter.
+ */
 #include "core/handover.h"
 
 #include "core/asker.h"
 #include "core/kept.h"
 #include "core/waiters.h"
 
-#define LONG_WAIT (1 * DIBS__NS_PER_MS) /* a thread that has waited so long gets a lease before any running thread */
+#define LONG_WAIT (1 * DIBS__NS_PER_MS) /* after this wait a thread gets the lease before any running thread */
 
 /* Whether the lease may go on to another thread of the process now. */
 static bool may_be_handed(const struct dibs__cells *cells, const struct dibs__lease *lease, int64_t now)
@@ -17,14 +19,16 @@ static bool may_be_handed(const struct dibs__cells *cells, const struct dibs__le
            atomic_load_explicit(&lease->deadline, memory_order_relaxed) - now >= half;
 }
 
-/* The first waiter gets the lease if it has waited for long; otherwise the first thread that comes may take it. */
+/*
+ * Gives the lease to the first waiter if that has waited for long; otherwise the first thread that comes may take it.
+ */
 static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
     struct dibs__waiter *first = cell->waiters.first;
 
     DIBS__REQUIRE(first && cell->state == DIBS__CELL_HELD);
     atomic_store_explicit(&cell->lease->unclaimed, true, memory_order_relaxed);
-    if (first->tell || now - first->since > LONG_WAIT) { /* no thread need wake for a begun acquire to have it */
+    if (first->tell || now - first->since > LONG_WAIT) { /* a begun acquire needs no thread to wake for it */
         dibs__waiters_take_over(cell, first->turn);
         dibs__waiters_complete(cell, first);
     } else {
@@ -41,7 +45,8 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
     struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
 
     DIBS__REQUIRE(!lease->asker);
-    if (cell && dibs__cell_is_held(cell) && cell->lease == lease && cell->waiters.first) {
+    bool held = cell && cell->state == DIBS__CELL_HELD && cell->lease == lease;
+    if (held && cell->waiters.first) {
         const struct dibs__turn *turn = cell->waiters.first->turn;
         *next = (struct dibs__wanted){.lease_ms = turn->lease_ms, .fixed = turn->fixed};
         parting = DIBS__PART_REQUEUE;
@@ -49,15 +54,14 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
             hand_over(cell, now);
             parting = DIBS__PART_HANDED;
         }
-    } else if (cells->keep > 0 && cell && cell->state == DIBS__CELL_HELD && cell->lease == lease &&
-               dibs__kept_keep(cells, cell, recallable, now, &next->tells)) {
+    } else if (held && cells->keep > 0 && dibs__kept_keep(cells, cell, recallable, now, &next->tells)) {
         parting = DIBS__PART_KEPT;
     }
     dibs__waiters_unlock(shard);
     return parting;
 }
 
-/* The cell held that lease, which is gone: True: the first waiter goes on with the attempt of `next`. */
+/* The cell held a lease that is gone. True: the first waiter goes on with the attempt of `next`. */
 static bool pass_on_after(struct dibs__cell *cell, struct dibs__lease *next) DIBS__REQUIRES(dibs__shard_mutex)
 {
     bool answered = next && next->asker->answered;

@@ -6,18 +6,18 @@
 
 #include "base/once.h"
 
-#define LINEAR 8 /* a table with room for so many holds, or fewer, has no index */
+#define LINEAR 8 /* a table with room for this many holds or fewer has no index */
 #define FEW DIBS__HOLDS_FEW
 #define NOTHING UINT32_MAX
 
 _Static_assert(LINEAR >= FEW && LINEAR % FEW == 0, "a table grows by doubling from FEW");
 
 static _Thread_local struct dibs__holds own;         /* what the calling thread holds itself */
-static _Thread_local struct dibs__holder *innermost; /* which the calling thread entered last; NULL: none */
+static _Thread_local struct dibs__holder *innermost; /* the table that the calling thread entered last; NULL: none */
 
 _Thread_local struct dibs__hold *dibs__holds_last;
 
-static pthread_key_t end_key; /* read-only once it is made; its destructor runs when a thread ends that has holds or
+static pthread_key_t end_key; /* read-only once it is made; its destructor runs when a thread ends that has holds or has
                                  entered a table */
 static struct dibs__holds_hooks hooks; /* written with the same values each time */
 
@@ -46,7 +46,9 @@ static uint32_t index_place_of(const struct dibs__holds *t, uint32_t number)
     return place;
 }
 
-/* Knuth, The Art of Computer Programming 3, 6.4, algorithm R: what probing would not find behind the gap moves into it.
+/*
+ * Knuth, The Art of Computer Programming 3, 6.4, algorithm R: an entry that probing would not find behind the gap moves
+ * into the gap.
  */
 static void index_remove(struct dibs__holds *t, uint32_t number)
 {
@@ -104,7 +106,7 @@ static struct dibs__hold *find(struct dibs__holds *t, uint64_t runtime, const ch
     return NULL;
 }
 
-/* Gives the holds another place; the old one is left. NULL: no memory. */
+/* Copies the holds to another place, and does not free the old one. NULL: no memory. */
 static struct dibs__hold *move_holds(struct dibs__holds *t, uint32_t cap)
 {
     struct dibs__hold *holds = cap > FEW ? malloc(cap * sizeof *holds) : t->few;
@@ -120,7 +122,10 @@ static void leave_place(const struct dibs__holds *t, struct dibs__hold *place)
         free(place);
 }
 
-/* cap: FEW or more by doubling, at least the count, not the present one. False: no memory; nothing has changed. */
+/*
+ * cap: FEW, doubled any number of times, at least the count and not the present cap. False: no memory; nothing has
+ * changed.
+ */
 static bool resize(struct dibs__holds *t, uint32_t cap)
 {
     DIBS__REQUIRE(cap >= FEW && cap != t->cap && cap >= t->count && (cap & (cap - 1)) == 0);
@@ -168,7 +173,7 @@ static struct dibs__hold *add(struct dibs__holds *t, struct dibs__lease *lease, 
     return hold;
 }
 
-/* Gives memory back. Where there is none to do that with, the table stays as it is. */
+/* Gives memory back. If there is no memory for the smaller table, the table stays as it is. */
 static void shrink(struct dibs__holds *t)
 {
     if (t->cap > FEW && t->count <= t->cap / 4)
@@ -227,7 +232,7 @@ struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t n
 
 bool dibs__holds_reserve(uint64_t runtime, uint32_t count)
 {
-    dibs__holds_last = NULL; /* it may have another place */
+    dibs__holds_last = NULL; /* the hold may get another place */
     return watch_end() && reserve(table_for(runtime), count);
 }
 
@@ -242,7 +247,9 @@ struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold)
     return remove_hold(table_for(hold->lease->runtime), hold);
 }
 
-/* From the end on: a removal moves the last hold to the cursor's place, and all holds above that are of other runtimes.
+/*
+ * Walks from the end, because a removal moves the last hold to the cursor's place, and all holds above the cursor
+ * belong to other runtimes.
  */
 static struct dibs__hold *next_hold(const struct dibs__holds *t, uint64_t runtime, uint32_t *cursor)
 {
@@ -333,7 +340,7 @@ struct dibs__hold *dibs__holder_first(struct dibs__holder *holder)
 static void thread_ends(void *unused)
 {
     (void)unused;
-    dibs__holds_last = NULL; /* other destructors of the thread may still call */
+    dibs__holds_last = NULL; /* other destructors of the thread may still call the library */
     while (innermost) {
         struct dibs__holder *holder = innermost;
         innermost = holder->outer;
@@ -341,7 +348,7 @@ static void thread_ends(void *unused)
     }
     while (own.count > 0)
         hooks.orphaned(remove_hold(&own, &own.holds[own.count - 1]));
-    shrink(&own); /* what was reserved for an acquire that failed */
+    shrink(&own); /* frees what was reserved for an acquire that failed */
 }
 
 static void forget_all(struct dibs__holds *t)

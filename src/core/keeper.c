@@ -8,7 +8,7 @@ bool dibs__keeper_begin(struct dibs__core *core)
     bool keeps = settings->keep_ms > 0 && settings->handoff_ms != DIBS_NO_HANDOFF && !dibs__core_confirms(core) &&
                  core->store->ops->recalls;
 
-    if (keeps && core->store->ops->listen) /* recalls come at any time: whether a thread listens then or not */
+    if (keeps && core->store->ops->listen) /* recalls may come at any time, even if no thread listens */
         core->store->ops->listen(core->store, "", NULL, 0);
     return !keeps || dibs__kept_begin(core->cells, settings->keep_ms);
 }
@@ -35,7 +35,7 @@ void dibs__keeper_give_back_name(struct dibs__core *core, const char *name, size
     dibs__lease_unref(lease);
 }
 
-/* What is given up now is not kept either, though the store said before that it tells of that lock. */
+/* A lease that is just being given up is not kept either, though the store said before that it tells of its lock. */
 void dibs__keeper_give_back_all(struct dibs__core *core)
 {
     struct dibs__lease *leases[DIBS__KEPT_MANY];

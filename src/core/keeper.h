@@ -1,24 +1,31 @@
 /*
  * What the process does with leases that it keeps (kept.h): how they are given back to the store, and why. A lease that
- * is given back is retracted in the background: nobody waits for that here, and who asks for it elsewhere is granted
- * the lock by the retraction. All may be called where no lease is ever kept.
+ * is given back is retracted in the background: nobody here waits for that, and the retraction grants the lock to
+ * whoever asks for it elsewhere. All functions may be called even if no lease is ever kept.
  */
 #ifndef DIBS_CORE_KEEPER_H
 #define DIBS_CORE_KEEPER_H
 
 #include "core/core.h"
 
-/* The store is open: leases will be kept, if the settings say so and the store can. False: no memory. */
+/*
+ * Called once the store is open: leases will be kept if the settings say so and the store can do it. False: no memory.
+ */
 bool dibs__keeper_begin(struct dibs__core *core);
 
-/* cells->recallable, if the lease may be kept and the store tells of its lock. Else 0; if the store does not tell yet,
- * it begins to. */
+/*
+ * Returns cells->recallable if the lease may be kept and the store tells of its lock, else 0. A store that does not
+ * tell of the lock yet begins to.
+ */
 unsigned dibs__keeper_may_keep(struct dibs__core *core, const struct dibs__lease *lease);
 
-/* The store tells of changes and of recalls from now on, or no longer: then all that are kept are given back. */
+/*
+ * on: the store tells of changes and recalls from now on. Not on: it no longer does, and all kept leases are given
+ * back.
+ */
 void dibs__keeper_allow(struct dibs__core *core, bool on);
 
-/* The lease is not in its cell any more. The reference stays the caller's. */
+/* Gives back a lease that is no longer in its cell. The reference stays the caller's. */
 void dibs__keeper_give_back(struct dibs__core *core, struct dibs__lease *lease);
 
 void dibs__keeper_give_back_name(struct dibs__core *core, const char *name, size_t name_size);
@@ -27,8 +34,10 @@ void dibs__keeper_give_back_all(struct dibs__core *core);
 /* Another process asks for the lock that this token has. False: nobody here asks for that token or holds its lease. */
 bool dibs__keeper_recall(struct dibs__core *core, const char *name, const char *token);
 
-/* Callbacks of the renewals; the context is the core. It is time to look whether the lease is used. The store says that
- * others wait for the lock. */
+/*
+ * Callbacks of the renewals; the context is the core. dibs__keeper_look: the time has come to look whether the lease is
+ * used. dibs__keeper_wanted: the store says that others wait for the lock.
+ */
 void dibs__keeper_look(void *context, struct dibs__lease *lease);
 void dibs__keeper_wanted(void *context, struct dibs__lease *lease);
 

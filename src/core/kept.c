@@ -5,24 +5,26 @@
 
 #include "core/asker.h"
 
-#define IN_A_ROW 3                       /* after so many locks of a name the next is of a lease that may be kept */
-#define LOOK_AFTER (5 * DIBS__NS_PER_MS) /* so long after its last use the store is told that a lease is kept */
-#define MOST 64                          /* leases of a shard that are looked at */
-#define HABITS 64                        /* names of a shard that are remembered: a power of two */
-#define AGAIN_FIRST_MS 100               /* so long after a recall no lease of the name is kept, doubled each time, */
-#define AGAIN_MOST_MS 10000              /* up to this */
-#define STRETCH 20                       /* so many times keep a lease is kept after its grant, at most; then */
-#define STRETCH_REST 5                   /* none of the name so many times */
+#define IN_A_ROW 3                       /* after this many locks of a name the next lease may be kept */
+#define LOOK_AFTER (5 * DIBS__NS_PER_MS) /* from the last use of a kept lease until the store is told */
+#define MOST 64                          /* at most this many leases of a shard are looked at */
+#define HABITS 64                        /* this many names of a shard are remembered; a power of two */
+#define AGAIN_FIRST_MS 100               /* no lease of a name is kept for this time after a recall; doubled */
+#define AGAIN_MOST_MS 10000              /* with each recall in a row, up to this */
+#define STRETCH 20                       /* a lease is kept for at most this many times `keep` after its grant; */
+#define STRETCH_REST 5                   /* then no lease of the name is kept for this many times `keep` */
 #define RAISE_FIRST 64                   /* the first raise is asked for at this step, so that it comes in time */
 #define RAISED_STEPS (DIBS__RAISE * (unsigned)DIBS__FENCE_STEPS)
 
 /* ------------------------------------------------------------------------ habits */
 
-/* What the process did with a name. Only its hash is here: another name with the same one may be taken for it. */
+/*
+ * What the process has done with a name. Only the hash is stored: another name with the same hash may be taken for it.
+ */
 struct dibs__habit {
     uint32_t hash;
-    uint8_t in_a_row;   /* locks that nobody elsewhere asked for, up to IN_A_ROW */
-    uint8_t recalls;    /* in a row, up to where the pause does not grow any more */
+    uint8_t in_a_row;   /* the number of locks in a row for which nobody elsewhere asked, up to IN_A_ROW */
+    uint8_t recalls;    /* the number of recalls in a row, until the pause no longer grows */
     int64_t not_before; /* when a lease of the name may be kept again */
 };
 
@@ -46,7 +48,7 @@ static struct dibs__habit *place_of(const struct dibs__cell *cell) DIBS__REQUIRE
     return &cell->shard->habits[cell->hash % HABITS];
 }
 
-/* NULL: another name has the place, and must not be forgotten yet. */
+/* NULL: the place belongs to another name, which must not be forgotten yet. */
 static struct dibs__habit *habit_of(const struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
     struct dibs__habit *habit = place_of(cell);
@@ -83,7 +85,7 @@ static void note_recall(const struct dibs__cell *cell, int64_t now) DIBS__REQUIR
     struct dibs__habit *habit = habit_of(cell, now);
     int64_t pause_ms;
 
-    if (!habit || now < habit->not_before) /* it is one recall, however often it comes */
+    if (!habit || now < habit->not_before) /* the same recall, which may come several times */
         return;
     if (now > dibs__after_ms(habit->not_before, AGAIN_MOST_MS))
         habit->recalls = 0;
@@ -96,7 +98,10 @@ static void note_recall(const struct dibs__cell *cell, int64_t now) DIBS__REQUIR
 
 /* -------------------------------------------------------------------- keep and take */
 
-/* After its last use plus keep the lease is released at the latest: so nobody waits longer than the whole stretch. */
+/*
+ * Whether the lease is too old to be kept again. The last `keep` of the stretch is left for the time after this use, so
+ * nobody waits for longer than the whole stretch.
+ */
 static bool is_stretched(const struct dibs__cells *cells, const struct dibs__lease *lease, int64_t now)
 {
     return now - lease->granted_at >= (STRETCH - 1) * cells->keep;
@@ -127,9 +132,11 @@ static int64_t look_after(const struct dibs__cells *cells)
     return cells->keep < LOOK_AFTER ? cells->keep : LOOK_AFTER;
 }
 
-/* Where the lease will be looked at soon anyway, that does: a thread in a loop needs no other time for each turn of it.
- * True: the caller must tell the renewals of the time. */
-static bool look_soon(const struct dibs__cells *cells, const struct dibs__cell *cell, struct dibs__lease *lease,
+/*
+ * Plans a look at the lease, unless one is due soon anyway, so that a thread in a loop need not set another time in
+ * each round. True: the caller must tell the renewals of the time.
+ */
+static bool plan_look(const struct dibs__cells *cells, const struct dibs__cell *cell, struct dibs__lease *lease,
                       int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
     int64_t before = atomic_load_explicit(&lease->keeping.look_at, memory_order_relaxed);
@@ -142,7 +149,7 @@ static bool look_soon(const struct dibs__cells *cells, const struct dibs__cell *
     return true;
 }
 
-/* Asks for more steps before these are used up. True: the caller must tell the renewals. */
+/* Asks for more steps before the present ones are used up. True: the caller must tell the renewals. */
 static bool want_steps(struct dibs__lease *lease)
 {
     unsigned step = atomic_load_explicit(&lease->step, memory_order_relaxed);
@@ -155,7 +162,10 @@ static bool want_steps(struct dibs__lease *lease)
            !atomic_exchange(&lease->keeping.raise, true);
 }
 
-/* It was kept for as long as may be: so that a client without dibs, which looks from time to time, may find it free. */
+/*
+ * If the lease was kept for as long as it may be, the name rests, so that a client without dibs, which looks from time
+ * to time, may find it free.
+ */
 static void note_stretch(const struct dibs__cells *cells, const struct dibs__cell *cell,
                          const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
@@ -180,19 +190,22 @@ bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigne
     cell->state = DIBS__CELL_KEPT;
     lease->keeping.since = now;
     atomic_store_explicit(&lease->unclaimed, true, memory_order_relaxed);
-    bool looks = look_soon(cells, cell, lease, now);
+    bool looks = plan_look(cells, cell, lease, now);
     *tells = want_steps(lease) || looks;
     return true;
 }
 
-/* Nobody here takes the lease any more: its reference is the caller's. The cell may be unused afterwards. */
+/*
+ * Takes the kept lease out of the cell, so that nobody here takes it any longer. Returns it with a reference, the
+ * caller's. The cell may be unused afterwards.
+ */
 static struct dibs__lease *drop(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
 {
     struct dibs__lease *lease = cell->lease;
 
     DIBS__REQUIRE(cell->state == DIBS__CELL_KEPT);
     dibs__lease_ref(lease);
-    atomic_store(&lease->loss_told, true); /* what is lost from now on is no loss for anybody */
+    atomic_store(&lease->loss_told, true); /* a loss from now on concerns nobody */
     dibs__waiters_mark_free(cell);
     dibs__cell_unlist(cell, lease);
     return lease;
@@ -246,7 +259,7 @@ struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *nam
     return lease;
 }
 
-/* The lease is kept: when to look at it again. 0: the caller must give it back. */
+/* When to look at the lease, which is kept, again. 0: the caller must give it back. */
 static int64_t next_look(const struct dibs__cells *cells, struct dibs__lease *lease, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
@@ -260,8 +273,10 @@ static int64_t next_look(const struct dibs__cells *cells, struct dibs__lease *le
     return lease->keeping.since + cells->keep;
 }
 
-/* A lease that is used again and again is never told to be kept, and whoever asks for it may have recalled it unheard:
- * from time to time the store is asked whether others wait. */
+/*
+ * Asks the store from time to time whether others wait: a lease that is used again and again is never reported as kept,
+ * and the recall of somebody who wants it may have been lost.
+ */
 static bool ask_whether_wanted(const struct dibs__cells *cells, struct dibs__lease *lease, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {

@@ -1,7 +1,6 @@
 /*
- * Leases that the process keeps though nobody here uses them: the next acquire of
- * the name takes such a lease again without the store, unless another process
- * asks for the lock before. What follows from that for the store: keeper.h.
+ * Leases that the process keeps though nobody here uses them: the next acquire of the name takes such a lease again
+ * without the store, unless another process asks for the lock before. What follows from that for the store: keeper.h.
  *
  * The cell of a kept lease is KEPT, without a waiter. From there
  *
@@ -9,58 +8,65 @@
  *     an acquire that wants such a lease                      taken: HELD, with the next fence
  *     any other acquire of the name                           given back first
  *     another process asks, or the server tells of a change   given back
- *     nobody used it for keep_ms                              given back
- *     it ends                                                 given up, and nobody is told
+ *     nobody has used the lease for keep_ms                   given back
+ *     the lease ends                                          given up, and nobody is told
  *
- * A lease may be kept only if its token says so (token.keeps): by that, others who
- * ask for the lock know that they can recall the lease. Whether the token says so
- * is decided when the lease is asked for, by what the process did with the name
- * before: its habit.
+ * A lease may be kept only if its token says so (token.keeps): from the token, others who ask for the lock know that
+ * they can recall the lease. Whether the token says so is decided when the lease is asked for, by what the process has
+ * done with the name before: its habit.
  *
- * Some time after the last use, the lease is made short in the store, which also
- * notes that it is kept: dibs__kept_look. Until then nothing is sent, so that a
- * thread in a loop costs the store nothing.
+ * Some time after the last use, the lease is made short in the store, and the store also notes that the lease is kept:
+ * dibs__kept_look. Until then nothing is sent, so that a thread in a loop costs the store nothing.
  *
- * All of this is done under the shard's mutex. A lease that is given back is not
- * in its cell any more, so nobody here takes it; its reference is the caller's.
+ * All of this is done under the shard's mutex. A lease that is given back is no longer in its cell, so nobody here
+ * takes it; its reference is the caller's.
  */
 #ifndef DIBS_CORE_KEPT_H
 #define DIBS_CORE_KEPT_H
 
 #include "core/waiters.h"
 
-/* How long a lease is that is kept, at most. */
+/* The greatest length of a kept lease. */
 static inline uint32_t dibs__kept_ms(uint32_t keep_ms)
 {
     return keep_ms > 50 ? 4 * keep_ms : 200;
 }
 
-/* Of cells->recallable. */
+/* Whether this value of cells->recallable lets leases be kept. */
 static inline bool dibs__kept_allows(unsigned recallable)
 {
     return recallable % 2 == 1;
 }
 
-/* From now on leases are kept, once `recallable` allows it. To be called before a thread comes. False: no memory. */
+/*
+ * From now on leases are kept when cells->recallable allows it. Must be called before any thread uses the cells. False:
+ * no memory.
+ */
 bool dibs__kept_begin(struct dibs__cells *cells, uint32_t keep_ms);
 
-/* Whether the lease that is about to be asked for may be kept: the process has locked the name in a row, unasked. */
+/*
+ * Whether the lease that is about to be asked for may be kept, because the process has locked the name several times in
+ * a row, and no other process asked for it.
+ */
 bool dibs__kept_is_habit(const struct dibs__cells *cells, const struct dibs__cell *cell)
     DIBS__REQUIRES(dibs__shard_mutex);
 
 /*
- * The lease that the cell holds is given up by its last user now. recallable: that of the cells before the store said
- * that it tells of this lock; even: it does not. True: the lease is kept. *tells: the caller must call
- * dibs__renewals_kept.
+ * The last user of the lease that the cell holds gives the lease up now. recallable: the value of cells->recallable
+ * from before the store said that it tells of this lock; even: the store does not tell. True: the lease is kept.
+ * *tells: the caller must call dibs__renewals_kept.
  */
 bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigned recallable, int64_t now, bool *tells)
     DIBS__REQUIRES(dibs__shard_mutex);
 
-/* An acquire of a name whose cell is KEPT. True: it has the lease. False: the cell is FREE, and turn->unfit set. */
+/*
+ * An acquire of a name whose cell is KEPT. True: the acquire has the lease. False: the cell is FREE, and turn->unfit is
+ * set.
+ */
 bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
     DIBS__REQUIRES(dibs__shard_mutex);
 
-/* Its new holder says that it took the lease. */
+/* The new holder counts that it took the kept lease. */
 static inline void dibs__kept_count_retake(struct dibs__lease *lease)
 {
     unsigned retaken = atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed);
@@ -68,22 +74,25 @@ static inline void dibs__kept_count_retake(struct dibs__lease *lease)
 }
 
 /*
- * Another process asks for the lock, which that lease is of, or its token will be: *give_back: whether the lease was
- * kept; the caller must give it back. *tells: the caller must call dibs__renewals_kept. The lease has one more
- * reference, the caller's. NULL: no such lease is here.
+ * Another process asks for the lock that the token has, or is about to get. Returns its lease with one more reference,
+ * the caller's; NULL: there is no such lease here. *give_back: the lease was kept, and the caller must give it back.
+ * *tells: the caller must call dibs__renewals_kept.
  */
 struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *name, const char *token, bool *give_back,
                                       bool *tells);
 
-/* The time has come to look whether anybody uses the lease. As dibs__kept_recall. */
+/*
+ * Looks whether anybody uses the lease, when the time for that has come. *give_back and *tells: as for
+ * dibs__kept_recall.
+ */
 void dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease, bool *give_back, bool *tells);
 
-/* The kept lease of that name, which the caller must give back; NULL: none is kept. */
+/* Takes out the kept lease of that name, which the caller must give back. NULL: none is kept. */
 struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size);
 
 #define DIBS__KEPT_MANY 64
 
-/* The same for kept leases of a shard, whatever their names; at most DIBS__KEPT_MANY of them: returns how many. */
+/* The same for kept leases of a shard, whatever their names. Returns how many it took out, at most DIBS__KEPT_MANY. */
 size_t dibs__kept_drop_some(struct dibs__shard *shard, struct dibs__lease *leases[DIBS__KEPT_MANY]);
 
 /* How many leases are kept. */

@@ -32,7 +32,7 @@ void dibs__lease_ref(struct dibs__lease *lease)
     atomic_fetch_add_explicit(&lease->references, 1, memory_order_relaxed);
 }
 
-/* Unanalysed: with the last reference no other thread can look at what the renewals' mutex guards. */
+/* Unanalysed: once the last reference is gone, no other thread can look at what the renewals' mutex guards. */
 void dibs__lease_unref(struct dibs__lease *lease) DIBS__UNANALYSED
 {
     if (!lease)

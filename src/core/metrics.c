@@ -10,13 +10,13 @@
 
 #define UNIT_NS INT64_C(500)              /* half of the first bound */
 #define STRIPES 4                         /* copies of the histograms of a group */
-#define PLACES (2 * DIBS__METRICS_GROUPS) /* in the table of groups: a power of two */
+#define PLACES (2 * DIBS__METRICS_GROUPS) /* places in the table of groups: a power of two */
 #define REST PLACES                       /* the number of the group of the rest */
 
 _Static_assert((PLACES & (PLACES - 1)) == 0, "probing goes around by a mask");
 _Static_assert(REST <= UINT16_MAX, "a group's number fits into 16 bits");
 
-struct counted {                 /* each has its own atomics */
+struct counted {                 /* each field is an atomic */
     atomic_uint_fast64_t sum_ns; /* beside the counts of short times, and far from the stripe before */
     atomic_uint_fast64_t counts[DIBS__METRICS_BOUNDS + 1];
 };
@@ -69,7 +69,9 @@ static bool is_named(const struct group *group, const char *name, size_t size)
     return group->name_size == size && memcmp(group->name, name, size) == 0;
 }
 
-/* Fills the place unless another thread did so first. NULL: no memory, or there are as many groups as there may be. */
+/*
+ * Fills the place, unless another thread has filled it first. NULL: no memory, or there is no room for another group.
+ */
 static struct group *add_group(struct dibs__metrics *metrics, unsigned place, const char *name, size_t size)
 {
     struct group *group, *present = NULL;
@@ -92,7 +94,7 @@ uint16_t dibs__metrics_group(struct dibs__metrics *metrics, const char *name, si
     size_t size = group_name_size(name, name_size);
     unsigned place = (unsigned)dibs__hash(name, size) & (PLACES - 1);
 
-    for (;; place = (place + 1) & (PLACES - 1)) { /* ends: at least half of the places are empty */
+    for (;; place = (place + 1) & (PLACES - 1)) { /* this ends, because at least half of the places are empty */
         struct group *group = atomic_load_explicit(&metrics->places[place], memory_order_acquire);
         if (!group && !(group = add_group(metrics, place, name, size)))
             return REST;
@@ -116,7 +118,7 @@ int64_t dibs__metrics_bound(unsigned bucket)
     return bucket == 0 ? 2 * UNIT_NS : ((int64_t)(2 + half) << octave) * UNIT_NS;
 }
 
-/* The bucket of (bound of the one before, own bound]. */
+/* The bucket for a time that is above the bound of the bucket before and at most its own. */
 static unsigned bucket_of(int64_t ns)
 {
     uint64_t units = ns > 0 ? (uint64_t)((ns - 1) / UNIT_NS) : 0;

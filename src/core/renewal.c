@@ -17,7 +17,7 @@ void dibs__renewals_enter_ended(struct dibs__renewals *r, struct dibs__lease *le
     r->ended = first;
 }
 
-/* No thread holds the lease now. */
+/* The lease is no longer held by a thread. */
 static void leave_ended(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     struct dibs__lease *next = lease->renewal_state.next, *previous = lease->renewal_state.previous;
@@ -48,7 +48,7 @@ void dibs__renewals_reschedule(struct dibs__renewals *r, struct dibs__lease *lea
     dibs__scheduler_wake_by(r->config.scheduler, due);
 }
 
-/* The lease is kept alive from now on. other: when another lease is due (dibs__renewal_state_plan). */
+/* Keeps the lease alive from now on. other: when another lease is due (dibs__renewal_state_plan). */
 static void schedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside, int64_t other)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -73,8 +73,8 @@ void dibs__renewals_each(struct dibs__renewals *r, dibs__each_fn *fn)
 
 /* ------------------------------------------------------ for the holding threads */
 
-/* Where another server answers now than the one that confirmed the lease, the lease must be renewed at once. */
-static void doubt(const struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+/* If the server that answers now is not the one that confirmed the lease last, the lease must be renewed at once. */
+static void check_server(const struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     if (r->store->ops->is_unconfirmed(r->store, &lease->renewal_state.store_state))
         dibs__renewal_state_doubt(lease);
@@ -86,7 +86,7 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     dibs__lease_ref(lease);
     dibs__renewals_mutex_lock(&r->mutex);
     dibs__renewal_state_begin(lease, lease_ms, proof, store_state, r->config.renew_ms);
-    doubt(r, lease);
+    check_server(r, lease);
     lease->renewal_state.watch_at = dibs__renewals_first_watch(r, lease->granted_at);
     DIBS__REQUIRE(!lease->renewal_state.listed);
     lease->renewal_state.listed = true;
@@ -95,7 +95,7 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
-/* True: the renewals' reference is the caller's now. False: the lease was taken out before. */
+/* True: the renewals' reference is the caller's now. False: the lease had been taken out before. */
 static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     if (!lease->renewal_state.listed)
@@ -159,17 +159,17 @@ void dibs__renewals_kept(struct dibs__renewals *r, struct dibs__lease *lease)
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
-static void doubt_each(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now)
+static void check_server_of_each(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
     (void)now;
-    doubt(r, lease);
+    check_server(r, lease);
 }
 
 void dibs__renewals_server_changed(struct dibs__renewals *r)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    dibs__renewals_each(r, doubt_each);
+    dibs__renewals_each(r, check_server_of_each);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
@@ -186,14 +186,13 @@ static bool wait_for_extension(struct dibs__renewals *r, struct dibs__lease *lea
 }
 
 /*
- * The scheduler's thread sends the extension, behind a renewal that is in
- * flight: over another connection that renewal could arrive after the extension
- * and undo it.
+ * The scheduler's thread sends the extension, behind a renewal that is in flight: over another connection that renewal
+ * could arrive after the extension and undo it.
  */
 static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms, int64_t deadline)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    if (!wait_for_extension(r, lease, deadline)) /* for an earlier one that its call did not wait for */
+    if (!wait_for_extension(r, lease, deadline)) /* for an earlier extension, whose call did not wait until its end */
         return DIBS_UNAVAILABLE;
     if (!dibs__due_has(lease))
         return DIBS_LOST;

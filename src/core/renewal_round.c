@@ -6,23 +6,23 @@
 
 /* ------------------------------------------------------- rounds of what is due */
 
-/* A lease that has an event to tell, with a reference. */
+/* A lease of which an event must be told, with a reference. */
 struct notice {
     struct dibs__lease *lease;
-    bool failed; /* its renewals failed since it was confirmed last: that is the reason to tell */
+    bool failed; /* a renewal has failed since the lease was last confirmed, which is the reason to tell */
 };
 
-/* A batch with the texts of its tokens, one behind the other. */
+/* A batch, and the texts of its tokens one behind the other. */
 struct sent {
-    struct dibs__batch batch; /* the first member: what is done is freed by it */
-    char *end;                /* of the texts */
+    struct dibs__batch batch; /* the first member, because the completion frees the struct by it */
+    char *end;                /* the end of the texts */
     char tokens[];
 };
 
-/* What one round found to do once the mutex is unlocked. */
+/* What one round has found to do once the mutex is unlocked. */
 struct round {
     struct notice lost[DIBS__BATCH_MAX], at_risk[DIBS__BATCH_MAX];
-    struct dibs__lease *kept[DIBS__BATCH_MAX]; /* it is time to look whether these are used; with a reference */
+    struct dibs__lease *kept[DIBS__BATCH_MAX]; /* leases whose use must be looked at; with a reference */
     size_t lost_count, risk_count, kept_count;
     struct sent *sent;          /* what to renew; NULL: nothing */
     struct sent *watch;         /* what to watch; NULL: nothing */
@@ -52,7 +52,10 @@ static struct sent *new_sent(struct dibs__renewals *r, done_fn *done)
     return sent;
 }
 
-/* A place for the lease in a batch, which is made if need be. *token: the text of its token. NULL: no memory. */
+/*
+ * Returns a place for the lease in a batch, which is made if necessary. *token: the text of the lease's token. NULL: no
+ * memory.
+ */
 static struct dibs__renewal *add_to(struct dibs__renewals *r, struct sent **sent, done_fn *done,
                                     struct dibs__lease *lease, const char **token) DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -81,7 +84,10 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
     return true;
 }
 
-/* Adds the lease to what the round has watched. From the look on, a change is told. */
+/*
+ * Adds the lease to the locks that the store is asked to watch. Once the store has looked at the lock, it tells of
+ * changes.
+ */
 static void add_to_watch(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -100,7 +106,7 @@ static struct notice notice_of(struct dibs__lease *lease) DIBS__REQUIRES(dibs__r
     return (struct notice){lease, lease->renewal_state.failed};
 }
 
-/* The lease before this one in a batch of the round; NULL: there is none. */
+/* The last lease of a batch of the round, beside which the next one is due; NULL: there is none. */
 static struct dibs__lease *last_of(const struct round *round)
 {
     const struct sent *sent = round->sent ? round->sent : round->watch;
@@ -108,7 +114,7 @@ static struct dibs__lease *last_of(const struct round *round)
     return sent ? sent->batch.items[sent->batch.count - 1].context : NULL;
 }
 
-/* Whether to look at the lease now. What is due a little later goes along with what is sent. */
+/* Whether to look at the lease now. A lease that is due a little later goes along with what is sent anyway. */
 static bool is_due(const struct dibs__renewals *r, const struct round *round, const struct dibs__lease *lease,
                    int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -143,7 +149,7 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
     dibs__renewals_reschedule(r, lease, beside);
 }
 
-/* Takes what is due, at most as much as a round holds. */
+/* Takes the leases that are due, at most as many as a round holds. */
 static void collect(struct dibs__renewals *r, struct round *round)
 {
     int64_t now = dibs__now(r->config.clock);
@@ -159,7 +165,7 @@ static void collect(struct dibs__renewals *r, struct round *round)
         look_at(r, round, lease, now);
     }
     if (round->watch && r->watching == DIBS__WATCHING_UNKNOWN)
-        r->watching = DIBS__WATCHING_OFF; /* the store says when it is on */
+        r->watching = DIBS__WATCHING_OFF; /* the store tells when it begins to watch */
     round->more = dibs__due_at(dibs__due_first(&r->due)) <= now;
     memcpy(round->why, r->last_failure.detail, sizeof round->why);
     dibs__renewals_mutex_unlock(&r->mutex);
@@ -210,16 +216,16 @@ void dibs__renewals_attend(void *context, const struct pollfd *fds, size_t count
 
 /* ---------------------------------------------------------- what the store said */
 
-/* What becomes of a batch, lease by lease. */
+/* How the answer to a batch is taken, lease by lease. */
 struct landing {
     const struct dibs__batch *batch;
     const struct dibs__error *error;
     int64_t now;
-    struct dibs__lease *beside; /* the lease before, in the heap; NULL: there is none */
+    struct dibs__lease *beside; /* the lease before this one, in the heap; NULL: there is none */
     unsigned renewed, failed;
 };
 
-/* What the store said of one lease. True: the store said that the lease is gone. */
+/* Takes what the store said of one lease. True: the store said that the lease is gone. */
 static bool take_result(struct dibs__renewals *r, struct landing *landing, const struct dibs__renewal *item)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -235,7 +241,7 @@ static bool take_result(struct dibs__renewals *r, struct landing *landing, const
         dibs__renewals_enter_ended(r, lease);
         return true;
     }
-    if (!dibs__lease_is_lost(lease, landing->now)) { /* else it came too late, and the next round tells of the loss */
+    if (!dibs__lease_is_lost(lease, landing->now)) { /* else the answer is late, and the next round tells of the loss */
         if (item->result == DIBS__RENEWED)
             DIBS__PROBE(renew, lease->name, item->lease_ms);
         if (!item->extension && !item->look)
@@ -249,7 +255,7 @@ static bool take_result(struct dibs__renewals *r, struct landing *landing, const
     return false;
 }
 
-/* The items whose leases are gone, or wanted by others, keep their context, with its reference. */
+/* Items whose lease is gone, or wanted by others, keep their context and its reference. */
 static void land(struct dibs__renewals *r, struct dibs__batch *batch, const struct dibs__error *error)
 {
     struct landing landing = {.batch = batch, .error = error, .now = dibs__now(r->config.clock)};

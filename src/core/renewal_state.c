@@ -2,13 +2,13 @@
 
 #define RETRY_LEAST_MS 5 /* a failed renewal is tried again after a 20th of the lease, within these bounds */
 #define RETRY_MOST_MS 1000
-#define EXTEND_RETRY_MS 10 /* sooner, because a thread waits for an extension */
+#define EXTEND_RETRY_MS 10 /* a failed extension is tried again sooner, because a thread waits for it */
 #define ALONG 8            /* a renewal is sent earlier by this part of its period if the lease is looked at then */
-#define MOMENT 1024        /* a lease is looked at sooner than need be by this part of its length at most */
+#define MOMENT 1024        /* a lease is looked at earlier than necessary by this part of its length at most */
 
 /* -------------------------------------------------------------------- times */
 
-/* How long after a grant or renewal the next one is sent. */
+/* The time from a grant or renewal until the next renewal is sent. */
 static int64_t period(uint32_t renew_ms, uint32_t lease_ms)
 {
     int64_t third = lease_ms * DIBS__NS_PER_MS / 3;
@@ -25,7 +25,9 @@ static int64_t retry_pause(uint32_t lease_ms)
     return ms * DIBS__NS_PER_MS;
 }
 
-/* How long a renewal makes a lease last for sure: an extension that may still arrive may cut the lease short. */
+/*
+ * The time for which a renewal surely makes a lease last: an extension that may still arrive may cut the lease short.
+ */
 static uint32_t sure_ms(uint32_t lease_ms, uint32_t pending_extension_ms)
 {
     return pending_extension_ms > 0 && pending_extension_ms < lease_ms ? pending_extension_ms : lease_ms;
@@ -42,14 +44,14 @@ static enum dibs__use use_of(const struct dibs__lease *lease)
     return (enum dibs__use)atomic_load(&lease->keeping.use);
 }
 
-/* Whether the store must still learn whether a lease that may be kept is in use, or must make more fences sure. */
+/* Whether the store must still be told of the use of a lease that may be kept, or must make more fences sure. */
 static bool is_to_tell(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     return lease->token.keeps &&
            (use_of(lease) != lease->renewal_state.known_use || atomic_load(&lease->keeping.raise));
 }
 
-/* How long the lease is, while nothing that is under way cuts it short. */
+/* The length of the lease, unless a request that is under way cuts it short. */
 static uint32_t length_of(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     return lease->renewal_state.kept_ms > 0 ? lease->renewal_state.kept_ms : lease->renewal_state.lease_ms;
@@ -61,7 +63,7 @@ static bool is_to_extend(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__r
     return lease->renewal_state.extending && lease->renewal_state.extending->extension.state == DIBS__EXTENSION_ASKED;
 }
 
-/* When a renewal that failed is tried again: before the deadline, also where an extension would have cut the lease. */
+/* When a failed renewal is tried again: before the deadline, even if an extension may have cut the lease short. */
 static int64_t retry_at(const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     int64_t pause = retry_pause(sure_ms(length_of(lease), pending_extension_ms_of(lease)));
@@ -96,7 +98,7 @@ void dibs__renewal_state_doubt(struct dibs__lease *lease)
     lease->renewal_state.renew_at = 0;
 }
 
-/* Without room to note that the shortening is not answered the lease is not made shorter. */
+/* If there is no memory to note that the shortening was not answered, the lease is not shortened. */
 void dibs__renewal_state_keep(struct dibs__lease *lease, uint32_t kept_ms)
 {
     struct dibs__renewal_state *state = &lease->renewal_state;
@@ -116,8 +118,8 @@ bool dibs__renewal_state_awaits_hint(const struct dibs__lease *lease)
 }
 
 /*
- * The lock may have changed: a renewal looks at it. Not where it is shared: that
- * would change the key, so that the others are told and renew as well, and so on.
+ * The lock may have changed: a renewal finds out. A shared lock is only looked at, because a renewal would change its
+ * key, so that the other holders would be told and renew as well, and so on.
  */
 static void look_at_change(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -127,7 +129,7 @@ static void look_at_change(struct dibs__lease *lease, int64_t when) DIBS__REQUIR
         *at = when;
 }
 
-/* A lock that is not watched yet will be looked at before it is. */
+/* A lock that is not watched yet is looked at anyway before it is watched. */
 void dibs__renewal_state_hint(struct dibs__lease *lease, int64_t when)
 {
     if (lease->renewal_state.watch_at != DIBS__NEVER)
@@ -139,7 +141,7 @@ void dibs__renewal_state_hint(struct dibs__lease *lease, int64_t when)
 
 int64_t dibs__renewal_state_plan(const struct dibs__lease *lease, int64_t other)
 {
-    int64_t due = atomic_load(&lease->deadline); /* LOST is 0: at once */
+    int64_t due = atomic_load(&lease->deadline); /* LOST is 0, which is due at once */
 
     if (lease->renewal_state.risk_at < due && use_of(lease) != DIBS__USE_KEPT)
         due = lease->renewal_state.risk_at;
@@ -181,7 +183,10 @@ bool dibs__renewal_state_is_due(const struct dibs__lease *lease, int64_t now, ui
 
 /* ------------------------------------------------------------------- sending */
 
-/* Begins the extension that was asked for, and returns its length. If it makes the lease shorter, it may do so now. */
+/*
+ * Begins the extension that was asked for, and returns its length. If it shortens the lease, the lease may be shorter
+ * from now on.
+ */
 static uint32_t send_extension(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     uint32_t lease_ms = lease->renewal_state.extending->extension.lease_ms;
@@ -192,22 +197,24 @@ static uint32_t send_extension(struct dibs__lease *lease, int64_t now) DIBS__REQ
     return lease_ms;
 }
 
-/* A lease that is kept becomes shorter: as by an extension, here before it is so in the store. */
+/* Shortens a kept lease as an extension would: here first, and then in the store. */
 static uint32_t shorten(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     dibs__lease_move(lease, dibs__lease_deadline(now, lease->renewal_state.kept_ms), true, now);
     return lease->renewal_state.kept_ms;
 }
 
-/* What is told of the use of a lease that may be kept, and with it the fence up to which its steps must be sure. A
- * server that did not confirm the lease yet is told all of it again. */
+/*
+ * Adds what the store is told of the use of a lease that may be kept, and the fence up to which its steps must be sure.
+ * A server that has not confirmed the lease yet is told all of it again.
+ */
 static void add_use(struct dibs__lease *lease, struct dibs__renewal *item) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     item->fence = dibs__lease_top_fence(lease);
     if (!lease->token.keeps || (!is_to_tell(lease) && !lease->renewal_state.unconfirmed))
         return;
     item->use = use_of(lease);
-    lease->renewal_state.known_use = DIBS__USE_UNTOLD; /* until that is answered */
+    lease->renewal_state.known_use = DIBS__USE_UNTOLD; /* until the request is answered */
     if (atomic_load(&lease->keeping.raise))
         item->fence += DIBS__RAISE;
 }
@@ -270,7 +277,7 @@ bool dibs__renewal_state_land(struct dibs__lease *lease, const struct dibs__rene
     return true;
 }
 
-/* Whether the store renewed the lease, but an extension that may still arrive may undo that. */
+/* Whether the store renewed the lease, but an extension that may still arrive may undo the renewal. */
 static bool is_unsure(const struct dibs__renewal *item)
 {
     return item->result == DIBS__RENEWED && sure_ms(item->lease_ms, item->pending_extension_ms) < item->lease_ms;
@@ -316,7 +323,7 @@ static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item,
         look_at_change(lease, 0);
     if (!is_to_extend(lease))
         return;
-    if (item->extension && is_unsure(item)) { /* in time to keep what is sure, or when all of it will be */
+    if (item->extension && is_unsure(item)) { /* in time to keep what is sure, or once all of it is sure */
         int64_t again = dibs__after_ms(now, item->again_ms), due = proof + period(renew_ms, sure);
         lease->renewal_state.renew_at = again < due ? again : due;
     } else {
@@ -324,7 +331,7 @@ static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item,
     }
 }
 
-/* The lock was looked at because of a change: where it is still the token's, nothing has changed. */
+/* The lock was looked at because of a change. If it is still the token's, nothing has changed. */
 static void take_look(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t now)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -337,8 +344,10 @@ static void take_look(struct dibs__lease *lease, const struct dibs__renewal *ite
         lease->renewal_state.look_at = 0;
 }
 
-/* The store was told of the use, and has the fence, so the steps up to it are the lease's own. Where it could not raise
- * the fence, more steps are asked for when they are wanted. */
+/*
+ * The store was told of the use, and has the fence, so the steps up to that fence belong to the lease. If the store
+ * could not raise the fence, more steps are asked for when they are needed.
+ */
 static void take_use(struct dibs__lease *lease, const struct dibs__renewal *item) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     unsigned steps = (unsigned)((item->fence - lease->store_fence + 1) * DIBS__FENCE_STEPS - 1);
@@ -370,7 +379,7 @@ bool dibs__renewal_state_take_result(struct dibs__lease *lease, const struct dib
     } else {
         lease->renewal_state.failed = true;
         dibs__renewal_state_retry(lease, now);
-        if (!item->extension && lease->renewal_state.renew_at == DIBS__NEVER) /* a message asked for it */
+        if (!item->extension && lease->renewal_state.renew_at == DIBS__NEVER) /* a message had asked for it */
             lease->renewal_state.renew_at = retry_at(lease, now);
     }
     return extended;

@@ -2,19 +2,17 @@
 
 #include "core/renewal_parts.h"
 
-#define WATCH_AGE (20 * DIBS__NS_PER_MS)  /* so old a lease is at least when its lock is watched, */
-#define WATCH_GRID (10 * DIBS__NS_PER_MS) /* from the next multiple of this time on, so that many go together */
+#define WATCH_AGE (20 * DIBS__NS_PER_MS)  /* a lease is at least this old when its lock is watched, */
+#define WATCH_GRID (10 * DIBS__NS_PER_MS) /* at the next multiple of this time, so that many go together */
 #define PACE DIBS__NS_PER_MS              /* leases with a change to look at are due at multiples of this time, */
-#define PACE_MOST 96                      /* so many more at each */
-#define PACE_LATER 2                      /* and at least so many such times after the change */
+#define PACE_MOST 96                      /* at most this many at each, */
+#define PACE_LATER 2                      /* and at least this many such times after the change */
 
 /*
- * When to look at a lease because of a change. Not at once: many changes
- * may come together, and a key whose life somebody cut to a millisecond should
- * not be kept alive. So many at a time that other renewals are not delayed: the
- * time is that after all which wait to be looked at. Each of them counts once,
- * however often a change is told meanwhile, so no lease waits for longer than
- * all the others take.
+ * When to look at a lease because of a change. Not at once, because many changes may come together, and because a key
+ * whose life somebody has cut to a millisecond should not be kept alive. Only a limited number of leases is looked at
+ * at a time, so that other renewals are not delayed: the lease comes after all leases that wait already. Each lease
+ * counts once, however many changes are told meanwhile, so no lease waits for longer than all the others take.
  */
 static int64_t pace(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now)
     DIBS__REQUIRES(dibs__renewals_mutex)
@@ -43,7 +41,7 @@ int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t grant
     return ((granted_at + WATCH_AGE) / WATCH_GRID + 1) * WATCH_GRID;
 }
 
-/* What the store said of a lock that it was asked to watch. */
+/* Takes what the store said of a lock that it was asked to watch. */
 static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *item, int64_t now)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -89,7 +87,7 @@ static void watch_no_more(struct dibs__renewals *r, struct dibs__lease *lease, i
     lease->renewal_state.watch_at = DIBS__NEVER;
 }
 
-/* A lease that waits to be looked at has its time already. */
+/* A lease that waits to be looked at already has its time. */
 static void hint(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     if (lease->renewal_state.paced)

@@ -1,45 +1,40 @@
 /*
- * No mutex. A thread that drains sleeps by `drainer` until
+ * The scheduler has no mutex. A thread that drains sleeps by `drainer` until
  *     not `draining`, or its deadline.
- * The scheduler's thread ends the drain if it finds nothing pending between two
- * calls of `attend`; within a call, it may be about to bring work itself. A drain
- * that begins after it looked rings the pipe, so it looks once more.
+ * The scheduler's thread ends the drain if it finds nothing pending between two calls of `attend`; within a call, it
+ * may be about to bring work itself. A drain that begins after that look rings the pipe, so the thread looks once more.
  *
- * How no thread's deadline is slept over, without a mutex. `planned` is the
- * time until which the scheduler's thread sleeps, or will sleep:
+ * How no deadline is slept over, without a mutex: `planned` is the time until which the scheduler's thread sleeps, or
+ * is about to sleep.
  *
  *     the scheduler's thread                  a thread that brings new work
  *     ----------------------                  -----------------------------
  *     (1) planned = the most it may sleep     (a) makes its work known to interest, under the mutex
  *     (2) asks every interest, each of             of the part that joined
- *         which takes the mutex of its part   (b) reads planned; where its time is earlier, sets
+ *         which takes the mutex of its part   (b) reads planned; if its time is earlier, sets
  *     (3) planned = the earliest deadline          planned to that and rings the pipe
  *     (4) poll(2) until planned
  *     (5) planned = AWAKE
  *     (6) attends, then goes on with (1)
  *
- * Either (a) comes before interest takes the mutex in (2): then the deadline
- * counts in (3). Or (a) comes after: then (1) happened before (b), through that
- * mutex, so (b) reads what (1), (3), a later (5) or another thread's (b) wrote.
- *   - From (1) or (3), or from another (b): a time until which the thread may
- *     really sleep. Where the new time is earlier, the pipe is rung, and poll
- *     returns at once, even where (3) overwrites what (b) wrote. Where it is not
- *     earlier, the thread is awake in time without: (3) never sets a later time
- *     than (1), and the thread that wrote in another (b) has rung the pipe.
- *   - From (5): the thread is awake and comes to (2) again.
- * AWAKE is earlier than any time, so that work which is brought while the
- * thread is awake does not ring.
+ * Either (a) comes before interest takes the mutex in (2): then the deadline counts in (3). Or (a) comes after: then
+ * (1) happened before (b), through that mutex, so (b) reads a value that was written by (1), by (3), by a later (5) or
+ * by another thread's (b).
+ *   - By (1), (3) or another (b): the value is a time until which the thread may really sleep. If the new time is
+ *     earlier, the pipe is rung, and poll returns at once, even if (3) overwrites what (b) wrote. If the new time is
+ * not earlier, the thread is awake in time without being rung: (3) never sets a later time than (1), and the thread
+ * that wrote in another (b) has rung the pipe.
+ *   - By (5): the thread is awake and comes to (2) again.
+ * AWAKE is earlier than any time, so work that is brought while the thread is awake does not ring.
  *
- * When it starts, the thread first rests for HEAD_START_MS: what it would begin
- * at once, such as connections of its own, can wait, and the program's first
- * call needs the processor. While `resting`, dibs__scheduler_wake does not
- * ring. That is sound for the same reason: `resting` ends before the first (1).
+ * When it starts, the thread first rests for HEAD_START_MS: what it would begin at once, such as connections of its
+ * own, can wait, and the program's first call needs the processor. While `resting`, dibs__scheduler_wake does not ring.
+ * That is sound for the same reason: `resting` ends before the first (1).
  *
- * `requested` is the time of the last (b), whether that rang or not, and even if
- * its work is gone by now; it bounds the sleep in (1). Without it a loop of lock
- * and unlock would ring for each new lease, because nothing else is due. With it,
- * that loop rings once, and after that the thread wakes up needlessly no more often
- * than a single lease that is held would make it.
+ * `requested` is the time of the last (b), whether that rang or not, and even if its work is gone by now; it bounds the
+ * sleep in (1). Without it a loop of lock and unlock would ring for each new lease, because nothing else is due. With
+ * it, that loop rings once, and after that the thread wakes up needlessly no more often than a single lease that is
+ * held would make it.
  */
 #include "core/scheduler.h"
 
@@ -56,16 +51,15 @@ struct dibs__scheduler {
     const struct dibs__clock *clock;              /* read-only */
     struct dibs__polled polled[DIBS__POLLED_MAX]; /* read-only after start */
     size_t polled_count;                          /* read-only after start */
-    struct pollfd *fds;                           /* the scheduler thread's; the first is that of `wake` */
+    struct pollfd *fds;                           /* the scheduler thread's; the first one is that of `wake` */
     pthread_t thread;                             /* read-only after start */
     struct dibs__wake wake;                       /* has its own atomic */
     atomic_bool resting;                          /* atomic; the thread has not begun its loop */
     atomic_bool ending;                           /* atomic */
     _Atomic int64_t planned;                      /* atomic; see the head of this file */
-    _Atomic int64_t requested;                    /* atomic; for when work was brought last; so lock/unlock loops need
-                                                     not ring */
-    atomic_bool draining;                         /* atomic; a thread waits, by `drainer`, until nothing is pending */
-    struct dibs__sleeper drainer;                 /* has its own guard */
+    _Atomic int64_t requested;    /* atomic; the time of the last work that was brought; see the head of this file */
+    atomic_bool draining;         /* atomic; a thread waits, by `drainer`, until nothing is pending */
+    struct dibs__sleeper drainer; /* has its own guard */
 };
 
 /* ----------------------------------------------------------- the thread's loop */
@@ -88,7 +82,10 @@ static void tell_drained(struct dibs__scheduler *s)
     dibs__sleeper_wake(&s->drainer);
 }
 
-/* (1) to (3): how long to sleep. Returns how many descriptors there are; counts: of each that joined. */
+/*
+ * Steps (1) to (3): decides how long to sleep. Returns the number of descriptors. counts: the number of descriptors of
+ * each part.
+ */
 static size_t plan(struct dibs__scheduler *s, size_t counts[DIBS__POLLED_MAX], int64_t *until)
 {
     int64_t requested = atomic_load(&s->requested);
@@ -119,7 +116,7 @@ static void attend(struct dibs__scheduler *s, const size_t counts[DIBS__POLLED_M
     }
 }
 
-/* By the machine's clock: also with a clock that a test moves, it ends. */
+/* Rests by the machine's clock, so that the rest also ends with a clock that a test moves. */
 static void rest(struct dibs__scheduler *s)
 {
     struct pollfd fd = {.fd = s->wake.fds[0], .events = POLLIN};
@@ -142,7 +139,8 @@ static void *run(void *arg)
         s->fds[0] = (struct pollfd){.fd = s->wake.fds[0], .events = POLLIN};
         s->clock->poll(s->clock, s->fds, (nfds_t)count, until);
         atomic_store(&s->planned, AWAKE);
-        if (s->fds[0].revents) /* not always: it costs a system call, and a thread waits for what the store has heard */
+        if (s->fds[0].revents) /* only if needed, since it costs a system call while a thread waits for what the store
+                                  received */
             dibs__wake_quiet(&s->wake);
         attend(s, counts);
     }

@@ -1,10 +1,10 @@
-/* What a core counts of its own, for the statistics (stats_read.h). */
+/* The counters that a core keeps itself, for the statistics (stats_read.h). */
 #ifndef DIBS_CORE_STATS_H
 #define DIBS_CORE_STATS_H
 
 #include <stdatomic.h>
 
-/* The counters that the core keeps, each named as its field of dibs_stats. */
+/* The counters that have the name of their field of dibs_stats. */
 #define DIBS__STATS_MAP(XX)                                                                                            \
     XX(busy)                                                                                                           \
     XX(timed_out)                                                                                                      \
@@ -24,10 +24,10 @@ struct dibs__stats {
 #define DIBS__STATS_FIELD(name) atomic_uint_fast64_t name;
     DIBS__STATS_MAP(DIBS__STATS_FIELD)
 #undef DIBS__STATS_FIELD
-    atomic_uint_fast64_t reentered;        /* of the leases that are no more; each lease counts its own (lease.h) */
-    atomic_uint_fast64_t retaken;          /* likewise */
-    atomic_uint_fast64_t ended_with_owner; /* holds of threads that ended, and of tasks that were freed; acquires and
-                                              releases: see metrics.h */
+    atomic_uint_fast64_t reentered;        /* of leases that no longer exist; each lease counts its own (lease.h) */
+    atomic_uint_fast64_t retaken;          /* of leases that no longer exist */
+    atomic_uint_fast64_t ended_with_owner; /* holds of threads that ended, and of tasks that were freed; for acquires
+                                              and releases see metrics.h */
 };
 
 static inline void dibs__count(atomic_uint_fast64_t *counter)

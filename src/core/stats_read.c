@@ -9,7 +9,10 @@ static uint64_t read_counter(const atomic_uint_fast64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* The counters are read one after the other: a hold that began in between is not there yet. */
+/*
+ * The ends are read before the acquires, so a hold that ends in between still counts as held. The reads are relaxed, so
+ * more ends than acquires may be seen.
+ */
 static void read_holds(const struct dibs__core *core, dibs_stats *out)
 {
     out->released = dibs__metrics_total(core->metrics, DIBS__METRICS_HOLD);

@@ -7,7 +7,7 @@
 /* Fills *out. DIBS_CLOSED, or DIBS_NO_MEMORY after a fork: *out is all zero, and the error is filled. */
 dibs_status dibs__stats_get(dibs_runtime *runtime, dibs_stats *out, struct dibs__error *error);
 
-/* As dibs__metrics_next. False also where the runtime is closed. */
+/* Like dibs__metrics_next. False also if the runtime is closed. */
 bool dibs__stats_next_group(dibs_runtime *runtime, unsigned *cursor, struct dibs__metrics_view *out);
 
 #endif

@@ -3,13 +3,12 @@
  *     it is COMPLETE: it has what turn->kind says, or its `answer`; or
  *     the cell is PARKED, the waiter is the first, and the lease fits, or
  *     the runtime is closing, or its deadline passes.
- * waiters.c says how it is woken.
+ * waiters.c says how a waiter is woken.
  *
- * Something is known of a name if it is held here, is `said_taken`, or has an
- * `outage`. While nothing is known of a name, threads with one try wait in `tries`:
- * another thread has the turn, and what the store tells that thread answers all of
- * them at once. One of them gets the turn only if that thread leaves without having
- * been told anything, and no thread is among the `waiters`.
+ * Something is known of a name if the name is held here, is `said_taken`, or has an `outage`. While nothing is known of
+ * a name, threads with one try wait in `tries`: another thread has the turn, and what the store tells that thread
+ * answers all of them at once. One of them gets the turn only if that thread leaves without having been told anything,
+ * and no thread is among the `waiters`.
  */
 #include "core/turn.h"
 
@@ -20,8 +19,10 @@
 
 /* ------------------------------------------------------------------- waiting */
 
-/* A lost lease keeps no thread waiting, nor does one that is kept, or parked and fits. True: the caller has its turn or
- * a lease. */
+/*
+ * Takes the turn or a lease if the caller need not wait for it: the name is free, its lease is lost, or its lease is
+ * kept or parked and fits. False: the caller must wait.
+ */
 static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
@@ -62,7 +63,7 @@ static bool is_known(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_m
     return dibs__cell_is_held(cell) || cell->said_taken || cell->outage;
 }
 
-/* What a thread that did not get the name is told. */
+/* The status for a thread that did not get the name. */
 static dibs_status what_is_known(const struct dibs__cell *cell, struct dibs__turn *turn)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
@@ -74,8 +75,9 @@ static dibs_status what_is_known(const struct dibs__cell *cell, struct dibs__tur
     return turn->outage->error.status;
 }
 
-/* The thread with the turn asks often enough for the thread that begins to wait behind it, too. */
-static void hurry(struct dibs__cell *cell, const struct dibs__turn *turn, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+/* Has the thread with the turn ask again early enough for the thread that begins to wait behind it, too. */
+static void ask_sooner(struct dibs__cell *cell, const struct dibs__turn *turn, int64_t now)
+    DIBS__REQUIRES(dibs__shard_mutex)
 {
     int64_t by = dibs__after_ms(now, turn->lease_ms / 3);
 
@@ -85,8 +87,10 @@ static void hurry(struct dibs__cell *cell, const struct dibs__turn *turn, int64_
     dibs__wait_event_wake(cell->lease->asker->wait_event);
 }
 
-/* The waiter begins to wait for the name, behind others of this process. (The store's queue:
- * src/redis/scripts/join.lua.) */
+/*
+ * The waiter begins to wait for the name, behind others of this process. (For the store's queue see
+ * src/redis/scripts/join.lua.)
+ */
 static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
 {
     struct dibs__turn *turn = waiter->turn;
@@ -99,16 +103,16 @@ static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__RE
         atomic_fetch_add_explicit(turn->waiting, 1, memory_order_relaxed);
     }
     turn->waited = true;
-    hurry(cell, turn, waiter->since);
+    ask_sooner(cell, turn, waiter->since);
 }
 
-/* The wait of the thread is over. */
+/* Ends the wait of the thread, and returns its status. */
 static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
     if (dibs__waiter_is_complete(waiter))
         return waiter->answer;
-    /* Also where the time of this thread is over: no other thread was woken to take the lease. */
+    /* Even after its deadline the thread takes a parked lease, because no other thread was woken to take it. */
     bool takes_parked = is_first_at_parked(cell, waiter);
     dibs__waiters_remove(waiter);
     if (takes_parked) {
@@ -118,8 +122,8 @@ static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__cell *
     return atomic_load(cells->closing) ? DIBS_CLOSED : what_is_known(cell, waiter->turn);
 }
 
-/* Sleeps unless the waiter was woken since it looked at the cell. True: it is settled. */
-static bool sleep_as(const struct dibs__clock *clock, struct dibs__waiter *waiter)
+/* Sleeps unless the waiter was woken since it looked at the cell. True: the waiter is COMPLETE. */
+static bool sleep_until_woken(const struct dibs__clock *clock, struct dibs__waiter *waiter)
 {
     unsigned state = DIBS__WAITER_AWAKE;
 
@@ -128,8 +132,8 @@ static bool sleep_as(const struct dibs__clock *clock, struct dibs__waiter *waite
     return dibs__waiter_is_complete(waiter);
 }
 
-/* The waiter must look at the cell: no nudge before this is needed any more. */
-static void be_awake(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
+/* The waiter is about to look at the cell, so it need not be woken for what happened before. */
+static void mark_awake(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
 {
     if (!dibs__waiter_is_complete(waiter))
         atomic_store(&waiter->state, DIBS__WAITER_AWAKE);
@@ -144,17 +148,17 @@ static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *c
     enter(cell, &waiter);
     while (!is_over(cells, cell, &waiter)) {
         dibs__waiters_unlock(shard);
-        if (sleep_as(cells->clock, &waiter))
+        if (sleep_until_woken(cells->clock, &waiter))
             return waiter.answer;
         dibs__shard_mutex_lock(&shard->mutex);
-        be_awake(&waiter);
+        mark_awake(&waiter);
     }
     dibs_status status = end_wait(cells, cell, &waiter);
     dibs__waiters_unlock(shard);
     return status;
 }
 
-/* Locks the shard. False: the caller must wait. True: *status says what it got, or why not. */
+/* Locks the shard. False: the caller must wait. True: *status says what the caller got, or why it got nothing. */
 static bool take_or_fail(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__shard **shard,
                          dibs_status *status) DIBS__ACQUIRES(dibs__shard_mutex)
 {
@@ -213,10 +217,9 @@ bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__turn *turn, struct
 bool dibs__turn_goes_on(struct dibs__cells *cells, struct dibs__waiter *waiter, bool leave, dibs_status *status)
 {
     struct dibs__shard *shard = waiter->shard;
-    bool goes_on;
 
     dibs__shard_mutex_lock(&shard->mutex);
-    goes_on = !dibs__waiter_is_complete(waiter) && !leave && !is_over(cells, waiter->turn->cell, waiter);
+    bool goes_on = !leave && !is_over(cells, waiter->turn->cell, waiter);
     if (!goes_on) {
         bool left = leave && !dibs__waiter_is_complete(waiter);
         *status = end_wait(cells, waiter->turn->cell, waiter);
@@ -239,7 +242,7 @@ void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
     dibs__waiters_note_outage(cell, NULL, 0);
     cell->said_taken = false;
     dibs__waiters_fail_tries(cell, NULL);
-    if (atomic_load(&lease->loss_told)) { /* the lease was lost meanwhile, and dibs__handover_end came before this */
+    if (atomic_load(&lease->loss_told)) { /* the lease was lost meanwhile, and dibs__handover_end came first */
         dibs__cell_unlist(cell, lease);
         dibs__waiters_pass_on(cell);
     } else {
@@ -261,14 +264,14 @@ static void fail_exhausted(struct dibs__cell *cell, const struct dibs__error *er
     }
 }
 
-/* What the thread with the turn has learned, other threads need not find out. */
-static void learn(struct dibs__cell *cell, const struct dibs__leaving *leaving, int64_t now)
+/* Lets the other threads know what the thread with the turn has found out. */
+static void share_findings(struct dibs__cell *cell, const struct dibs__leaving *leaving, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
     bool failed = leaving->learned == DIBS__LEARNED_FAILURE || leaving->learned == DIBS__LEARNED_OUTAGE;
 
     cell->said_taken = leaving->learned == DIBS__LEARNED_TAKEN;
-    if (cell->said_taken || (failed && leaving->error->status != DIBS_UNAVAILABLE)) /* the store was heard */
+    if (cell->said_taken || (failed && leaving->error->status != DIBS_UNAVAILABLE)) /* the store has answered */
         dibs__waiters_note_outage(cell, NULL, 0);
     if (leaving->learned == DIBS__LEARNED_OUTAGE)
         fail_exhausted(cell, leaving->error, now);
@@ -283,7 +286,7 @@ bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, stru
 
     dibs__shard_mutex_lock(&shard->mutex);
     DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease);
-    learn(cell, leaving, dibs__now(cells->clock));
+    share_findings(cell, leaving, dibs__now(cells->clock));
     bool passed = leaving->pass_on && dibs__waiters_pass_on_with(cell, lease);
     if (lease && !passed)
         dibs__cell_unlist(cell, lease);

@@ -1,8 +1,7 @@
 /*
- * Lock discipline: that of cells.h. The word of a waiter is changed under the
- * mutex. A waiter that is COMPLETE leaves without the mutex, so nothing of it is
- * touched afterwards: its thread is woken by the address of the word alone, once
- * the mutex is free (dibs__waiters_unlock).
+ * Lock discipline: that of cells.h. The word of a waiter is changed under the mutex. A waiter that is COMPLETE leaves
+ * without the mutex, so no field of it is touched afterwards: its thread is woken by the address of the word alone,
+ * once the mutex is free (dibs__waiters_unlock).
  */
 #include "core/waiters.h"
 
@@ -26,9 +25,7 @@ void dibs__waiters_remove(struct dibs__waiter *waiter)
 {
     struct dibs__waiter_list *list = waiter->list;
 
-    if (!list)
-        return;
-    DIBS__REQUIRE(list->first);
+    DIBS__REQUIRE(list && list->first);
     if (waiter == list->first)
         list->first = waiter->next;
     else
@@ -41,9 +38,8 @@ void dibs__waiters_remove(struct dibs__waiter *waiter)
 }
 
 /*
- * Whether the thread sleeps and must be woken, by the address of its word. It
- * may be gone. A begun acquire is told here, and looks at the cell under the
- * mutex alone: it is not gone before that is unlocked.
+ * Whether the thread sleeps and must be woken, by the address of its word; the waiter may already be gone. A begun
+ * acquire is told here. It looks at the cell only under the mutex, so it can't be gone before the mutex is unlocked.
  */
 static bool set_state(struct dibs__waiter *waiter, unsigned state) DIBS__REQUIRES(dibs__shard_mutex)
 {
@@ -126,7 +122,7 @@ void dibs__waiters_note_outage(struct dibs__cell *cell, const struct dibs__outag
 
 bool dibs__waiters_fit(const struct dibs__lease *lease, const struct dibs__turn *turn)
 {
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what is PARKED has a lease */
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a cell that is PARKED has a lease */
     return lease->asked_ms == turn->lease_ms && lease->fixed == turn->fixed;
 }
 
