@@ -11,7 +11,9 @@ set -u
 variant=$1 program=$2 name=$3 folder=$4
 limit=${DIBS_TEST_SECONDS:-300}
 priority=
-[ "$3" != build/platforms ] || limit=$((3 * limit)) # it builds the library, and runs much of this suite twice
+case $3 in
+build/platforms | model/*) limit=$((3 * limit)) ;; # one runs much of this suite twice, the others use a processor all the time
+esac
 [ "${DIBS_NICED-}" != niced ] || { limit=$((6 * limit)) && priority='nice -n 10'; }
 
 now_ms() {
