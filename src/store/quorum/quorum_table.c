@@ -21,7 +21,7 @@ static bool put(struct dibs__quorum *q, struct dibs__quorum_lock *lock)
     return node != NULL;
 }
 
-/* In no table, and without a reference. NULL: no memory. */
+/* The lock is in no table, and has no reference. NULL: no memory. */
 static struct dibs__quorum_lock *new_lock(const struct dibs__quorum *q, const char *name, const char *token,
                                           uint32_t lease_ms)
 {
@@ -95,7 +95,7 @@ bool dibs__quorum_lock_make_ops(struct dibs__quorum *q, struct dibs__quorum_lock
         ops[i].attempt.hint = true;
     }
     dibs__quorum_mutex_lock(&q->mutex);
-    lock->ops = ops; /* only the thread that asks or releases makes them */
+    lock->ops = ops; /* no other thread does: only the one that asks or releases */
     dibs__quorum_mutex_unlock(&q->mutex);
     return true;
 }
