@@ -6,9 +6,9 @@
 
 #define SUBJECT "quorum"
 #define SHOWN "the quorum"
-#define CLOCKS_MOST_US 1000000 /* so much the clocks of the masters may differ */
+#define CLOCKS_MOST_US 1000000 /* how much the clocks of the masters may differ without a warning */
 
-/* What was found at each member. */
+/* What was found at one member. */
 struct seen {
     bool reached;
     uint64_t server;
@@ -34,7 +34,7 @@ static void tell_of_reach(const struct dibs__quorum *q, struct dibs__examination
                     q->count);
 }
 
-/* Two URLs may lead to one server. */
+/* Reports URLs that lead to the same server. */
 static void tell_of_twins(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
 {
     for (size_t i = 0; i < q->count; i++)
@@ -70,7 +70,7 @@ static void tell_of_clocks(const struct dibs__quorum *q, struct dibs__examinatio
                     (double)(most - least) / 1e6);
 }
 
-/* Whether the member votes: it may not for a while after it lost its data. */
+/* Reports a member that does not vote, as for a while after it lost its data. */
 static void tell_of_vote(const struct dibs__quorum *q, struct dibs__examination *all, size_t i)
 {
     struct dibs__vote vote = {.what = DIBS__VOTE_LOOKS};
