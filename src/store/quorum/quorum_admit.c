@@ -1,14 +1,12 @@
 /*
- * What follows from a look at the masters (PROTOCOL.md, rules 15, 56 and 57): which
- * of them belong to this quorum, who is admitted, after which wait, and above
- * which fence.
+ * What follows from a look at the masters (PROTOCOL.md, rules 15, 56 and 57): which of them belong
+ * to this quorum, and which are admitted, after which wait, and above which fence.
  *
- * A master that lost its data, or came back with older data, has forgotten
- * fences. It waits until every lease that it may have granted is over. Only then
- * is it told its floor, by a look that began after the wait: the largest fence of
- * a majority of masters that never forgot. That is enough. If the master gave its
- * vote to a hold before it forgot, the fence of that hold was raised at a majority
- * by then, or never will be. Even without this master, that majority has one in
+ * A master that lost its data, or came back with older data, has forgotten fences. It waits until
+ * every lease that it may have granted is over. Only then is it told its floor, by a look that
+ * began after the wait: the largest fence of a majority of masters that never forgot. That is
+ * enough. If the master voted for a hold before it forgot, the fence of that hold was raised at a
+ * majority by then, or never will be. Even without this master, that majority has a member in
  * common with any majority of masters that never forgot.
  *
  * Lock discipline: quorum_parts.h.
@@ -18,8 +16,8 @@
 #include "base/hash.h"
 #include "store/quorum/quorum_look.h"
 
-#define UNFLOORED_MS 10000      /* so long a floor of a majority is waited for, where masters can't be reached */
-#define NUMBER_MOST (1LL << 52) /* a script counts exactly up to there */
+#define UNFLOORED_MS 10000      /* how long a majority's floor is waited for while masters can't be reached */
+#define NUMBER_MOST (1LL << 52) /* a script counts exactly up to this */
 
 /* ---------------------------------------------------------------- the answers */
 
@@ -49,8 +47,8 @@ static void note_vote(struct dibs__look *look, const struct dibs__vote *vote, si
 }
 
 /*
- * A master is not asked for locks before it may vote. Of a step that was found after the question was sent, the answer
- * proves nothing.
+ * A master is not asked for locks before it may vote. The answer proves nothing about a step that was found
+ * after the question was sent.
  */
 void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op, dibs_status status)
 {
@@ -89,8 +87,10 @@ static int compare(const void *one, const void *other)
     return a < b ? -1 : a > b;
 }
 
-/* Of a quorum whose masters have none yet: who sees all of them gives it the same number, whatever it calls them. 0: a
- * process is not known. */
+/*
+ * A number for a quorum whose masters have none yet. Every process that sees all of these masters makes the
+ * same number, whatever URLs it uses. 0: a master's process is not known.
+ */
 static uint64_t make_number(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     uint64_t processes[DIBS__MEMBERS_MAX] = {0}, hash = 0;
@@ -116,10 +116,9 @@ static uint64_t number_of_majority(const struct dibs__quorum *q, const struct di
 }
 
 /*
- * The number that a majority has. Else, where all answer and know that they may
- * vote, the one that they are given. 0: not known. A number that is known stays,
- * unless every master answered, and none has it any more: they lost their data,
- * and another process has begun a new quorum.
+ * The number that a majority has. If there is none, and all masters have answered and know whether they may
+ * vote, the number that they will be given. 0: not known. A number that is known stays, unless every master
+ * answered and none has it any more: then they lost their data, and another process has begun a new quorum.
  */
 static uint64_t find_number(const struct dibs__quorum *q, const struct dibs__look *look, uint64_t known)
 {
@@ -191,15 +190,16 @@ bool dibs__look_is_whole(const struct dibs__quorum *q, const struct dibs__look *
     return dibs__set_count(dibs__look_replied(look) | look->strange) == q->count;
 }
 
-/* This process has seen a majority that knows that it may vote. */
+/* Whether this process has seen a majority of masters that know that they may vote. */
 static bool has_begun(const struct dibs__quorum *q)
 {
     return dibs__vote_is_announced(&q->voting, 1);
 }
 
 /*
- * A minority is of a quorum, which this process does not know, or knew by a number that all have forgotten. Either the
- * others lost their data, or that minority belongs to others: an operator knows.
+ * Whether a minority belongs to a quorum that this process does not know, or knew by a number that all have
+ * forgotten. Either the others lost their data, or the minority belongs to other URLs: only an operator can
+ * tell.
  */
 static bool is_disputed(const struct dibs__quorum *q, const struct dibs__look *look)
 {
@@ -214,8 +214,8 @@ static bool is_disputed(const struct dibs__quorum *q, const struct dibs__look *l
 }
 
 /*
- * One that knows says that the others lost their data, maybe one after the other; or that it belongs to others. Where
- * the quorum has begun, one that does not answer may know.
+ * If one master knows of a quorum, then the others lost their data, perhaps one after the other, or it belongs
+ * to another quorum. Once the quorum has begun, a master that does not answer may know, too.
  */
 bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__look *look)
 {
@@ -223,7 +223,7 @@ bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__l
            (!has_begun(q) || dibs__look_is_whole(q, look));
 }
 
-/* Those that said in an earlier look that they do not know. */
+/* The masters that said in an earlier look that they do not know whether they may vote. */
 static uint32_t marked(const struct dibs__quorum *q, const struct dibs__newness *newness)
 {
     uint32_t set = 0;
@@ -238,7 +238,7 @@ int64_t dibs__look_given_until(const struct dibs__quorum *q, const struct dibs__
     return dibs__after_ms(newness->since, q->config.command_timeout_ms / 2);
 }
 
-/* One that is silent may know better. Who answered before is waited for. */
+/* A silent master may know better. Masters that answered in an earlier look are waited for. */
 bool dibs__look_seems_new(const struct dibs__quorum *q, const struct dibs__look *look, struct dibs__newness *newness,
                           int64_t now)
 {
@@ -255,8 +255,9 @@ bool dibs__look_seems_new(const struct dibs__quorum *q, const struct dibs__look 
 }
 
 /*
- * Two looks, the second begun after the first was over: a master that forgot what it granted did so before its mark was
- * set, so the others that granted it say in the second look that the quorum is not new (test/model/admission.pml).
+ * It takes two looks, the second begun after the first was over. A master that forgot what it granted did so
+ * before its mark was set. So the other masters that granted it say in the second look that the quorum is not
+ * new (test/model/admission.pml).
  */
 bool dibs__look_proves_new(const struct dibs__quorum *q, const struct dibs__look *look, struct dibs__newness *newness,
                            int64_t now)
@@ -289,8 +290,8 @@ struct dibs__vote dibs__look_admission(const struct dibs__quorum *q, const struc
 }
 
 /*
- * Whether those that answered tell how long leases may be: a majority does, or
- * nobody else is left to tell. Who forgot that and still waits was told by others.
+ * Whether the masters that answered know how long leases may be: a majority does, or there is nobody else to
+ * ask. A master that forgot the length and still waits only knows what others told it, so it does not count.
  */
 static bool tell(const struct dibs__quorum *q, const struct dibs__look *look)
 {
@@ -302,8 +303,10 @@ static bool tell(const struct dibs__quorum *q, const struct dibs__look *look)
     return dibs__set_count(dibs__look_members(look) & ~forgot) >= q->majority || dibs__look_is_whole(q, look);
 }
 
-/* After that time every lease is over that a master may have granted. One that can't be reached may know of longer ones
- * than any other, where the others don't tell. */
+/*
+ * After that time, every lease that a master may have granted is over. If the masters that answered do not know
+ * how long leases may be, one that can't be reached may know of longer ones.
+ */
 static int64_t wait_ms(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     uint32_t longest_ms = tell(q, look) ? look->others_ms : DIBS__LEASE_MAX_MS;
@@ -313,8 +316,8 @@ static int64_t wait_ms(const struct dibs__quorum *q, const struct dibs__look *lo
 }
 
 /*
- * 0: not known yet. Where masters that never forgot can't be a majority, because
- * too many were restarted, what those knew counts too.
+ * The floor of a master; 0: not known yet. If masters that never forgot can't be a majority, because too many
+ * were restarted, the fences of the restarted ones count, too.
  */
 static uint64_t floor_of(struct dibs__quorum *q, const struct dibs__look *look, size_t i)
 {
