@@ -92,7 +92,6 @@ enum dibs__quorum_lock_state dibs__member_note(struct dibs__quorum *q, struct di
     state->has_attempt = state->phase != DIBS__MEMBER_RETIRED;
     state->stuck = state->stuck || op->answer.retired == DIBS__STUCK;
     state->fence = op->answer.fence;
-    state->proof = op->attempt.proof;
     if (status == DIBS_OK) /* otherwise the member never granted it, as the store state says */
         state->lease = op->attempt.lease;
     enum dibs__quorum_lock_state lock_state = op->lock->state;

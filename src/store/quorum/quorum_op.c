@@ -1,8 +1,7 @@
 /* Operations that were begun at one member, and how a thread waits for several. Lock discipline: quorum_parts.h. */
 #include "store/quorum/quorum_parts.h"
 
-#define REST_FIRST_MS 10 /* how long a member that failed rests, at first and at most */
-#define REST_LAST_MS 1000
+#define REST_LAST_MS 1000 /* how long a member that failed rests at most */
 
 #define OVERDUE_LEAST (20 * DIBS__NS_PER_MS) /* a member is overdue after at least this time, */
 #define OVERDUE_TIMES 8                      /* and after this multiple of its usual time */

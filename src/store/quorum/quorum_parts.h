@@ -92,7 +92,6 @@ struct dibs__member_state {
     bool topping_up;  /* the renewal under way, or an earlier one that was not answered, may set the lock there */
     int64_t top_up_from;                  /* the member lost the lock: renewals do not set it there before this time */
     uint64_t fence;                       /* if granted: the member's fence */
-    int64_t proof;                        /* if granted: of the member's attempt */
     struct dibs__lease_store_state lease; /* of the member's lease */
     struct dibs__extension_store_state pending_extension; /* of the member's lease */
     uint32_t pending_extension_ms;

@@ -92,13 +92,6 @@ static void settle_renewed(const struct round *round, struct tally *tally, struc
     item->again_ms = tally->again_ms;
 }
 
-/* An extension may still arrive at members; each of them says so with its next answer. */
-static void settle_unanswered(const struct tally *tally, struct dibs__renewal *item)
-{
-    item->result = DIBS__UNANSWERED;
-    item->status = tally->refused;
-}
-
 /* Decides about the lease if that is possible now. */
 static void settle(struct round *round, size_t at)
 {
@@ -115,7 +108,7 @@ static void settle(struct round *round, size_t at)
     else if (q->count - tally->gone < q->majority)
         item->result = DIBS__GONE;
     else if (tally->asked == 0)
-        settle_unanswered(tally, item);
+        item->status = tally->refused; /* unanswered; members will say with their next answers what may still arrive */
     else
         return;
     tally->decided = true;

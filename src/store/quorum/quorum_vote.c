@@ -95,6 +95,14 @@ static bool is_announced(const struct dibs__quorum *q, const struct dibs__look *
     return dibs__set_count(look->known | look->admitted) >= q->majority;
 }
 
+static void abandon_open(const struct dibs__quorum *q, struct dibs__look *look)
+{
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(look->open, i))
+            dibs__pending_op_abandon(&look->ops[i]);
+    look->open = 0;
+}
+
 static void note_announced(struct dibs__quorum *q, const struct dibs__look *look)
 {
     if (is_announced(q, look))
@@ -147,10 +155,7 @@ static void run(struct dibs__quorum *q, struct dibs__look *look, struct dibs__er
                                     .error = error};
 
     dibs__fan_out_run(&fan_out);
-    for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(fan_out.open, i))
-            dibs__pending_op_abandon(&look->ops[i]);
-    look->open = 0;
+    abandon_open(q, look);
 }
 
 /* Another client may be setting up a new quorum right now: then the masters will say something else a little later. */
@@ -430,14 +435,6 @@ static void sweep(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
             (dibs__pending_op_progress(op, NULL) != DIBS__OP_AWAITED || now >= look->deadline))
             dibs__look_note(look, op, dibs__pending_op_finish(op, 0, &unused));
     }
-}
-
-static void abandon_open(const struct dibs__quorum *q, struct dibs__look *look)
-{
-    for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(look->open, i))
-            dibs__pending_op_abandon(&look->ops[i]);
-    look->open = 0;
 }
 
 static void begin_look(struct dibs__quorum *q, int64_t now)
