@@ -21,19 +21,10 @@ struct memory {
     const _Atomic uint64_t *quorum;  /* read-only after open; what it points to is atomic; NULL: no member */
 };
 
-/* What the store remembers with a lease; kept in the lease's store state, whose declared type differs. */
-struct __attribute__((__may_alias__)) memory_lease {
-    uint64_t granted; /* 0: the store never granted it */
-    int64_t confirmed_at;
-};
-
-_Static_assert(sizeof(struct memory_lease) <= sizeof(struct dibs__lease_store_state),
-               "what is noted fits into the store state");
-_Static_assert(_Alignof(struct memory_lease) <= _Alignof(struct dibs__lease_store_state), "and can lie there");
-
-static struct memory_lease *memory_lease_of(struct dibs__lease_store_state *store_state)
+/* The state of a lease that was just granted or renewed: 1, and the time. Zero: the store never granted it. */
+static struct dibs__lease_store_state confirmed_at(int64_t now)
 {
-    return (struct memory_lease *)store_state;
+    return (struct dibs__lease_store_state){.words = {1, (uint64_t)now}};
 }
 
 static dibs_status no_memory(struct dibs__error *error)
@@ -117,7 +108,7 @@ static dibs_status do_ask(struct memory *memory, struct dibs__attempt *attempt, 
         dibs__space_prolong(lock, attempt->token, attempt->lease_ms, now);
         answer->fence = *dibs__space_lease_of(lock, attempt->token).fence;
         attempt->in_store = true;
-        *memory_lease_of(&attempt->lease) = (struct memory_lease){true, now};
+        attempt->lease = confirmed_at(now);
         return DIBS_OK;
     }
     attempt->lease = (struct dibs__lease_store_state){.words = {0}};
@@ -334,8 +325,8 @@ static bool can_be_set(const struct dibs__space_lock *lock, const char *token)
 static struct dibs__space_lock *top_up(struct memory *memory, struct dibs__renewal *renewal, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex)
 {
-    const struct memory_lease *lease = memory_lease_of(&renewal->store_state);
-    bool taken_away = lease->granted && now < dibs__after_ms(lease->confirmed_at, renewal->lease_ms);
+    const uint64_t *granted = renewal->store_state.words;
+    bool taken_away = granted[0] != 0 && now < dibs__after_ms((int64_t)granted[1], renewal->lease_ms);
     bool votes = may_vote(memory, renewal->lease_ms, now);
 
     renewal->was_anothers = taken_away;
@@ -367,7 +358,7 @@ static void renew_one(struct memory *memory, struct dibs__renewal *renewal) DIBS
     else
         dibs__space_prolong(lock, renewal->token, renewal->lease_ms, now);
     renewal->result = DIBS__RENEWED;
-    *memory_lease_of(&renewal->store_state) = (struct memory_lease){true, now};
+    renewal->store_state = confirmed_at(now);
 }
 
 static void renew(struct dibs__store *store, struct dibs__batch *batch)

@@ -25,11 +25,7 @@ static void note_vote(struct dibs__look *look, const struct dibs__vote *vote, si
 {
     uint32_t bit = (uint32_t)1 << i;
 
-    look->highest[i] = vote->highest;
-    look->numbers[i] = vote->quorum;
-    look->processes[i] = vote->process;
-    look->marks[i] = vote->mark;
-    look->votes_in_ms[i] = vote->votes_in_ms;
+    look->answers[i] = *vote;
     if (vote->ready)
         look->ready |= bit;
     if (look->admitting) {
@@ -76,7 +72,7 @@ static size_t count_number(const struct dibs__quorum *q, const struct dibs__look
     size_t count = 0;
 
     for (size_t i = 0; i < q->count; i++)
-        count += dibs__set_has(dibs__look_replied(look) | look->strange, i) && look->numbers[i] == number;
+        count += dibs__set_has(dibs__look_replied(look) | look->strange, i) && look->answers[i].quorum == number;
     return count;
 }
 
@@ -96,7 +92,7 @@ static uint64_t make_number(const struct dibs__quorum *q, const struct dibs__loo
     uint64_t processes[DIBS__MEMBERS_MAX] = {0}, hash = 0;
 
     for (size_t i = 0; i < q->count; i++) {
-        processes[i] = look->processes[i];
+        processes[i] = look->answers[i].process;
         if (processes[i] == 0)
             return 0;
     }
@@ -110,8 +106,8 @@ static uint64_t make_number(const struct dibs__quorum *q, const struct dibs__loo
 static uint64_t number_of_majority(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     for (size_t i = 0; i < q->count; i++)
-        if (look->numbers[i] != 0 && count_number(q, look, look->numbers[i]) >= q->majority)
-            return look->numbers[i];
+        if (look->answers[i].quorum != 0 && count_number(q, look, look->answers[i].quorum) >= q->majority)
+            return look->answers[i].quorum;
     return 0;
 }
 
@@ -134,7 +130,7 @@ static uint64_t find_number(const struct dibs__quorum *q, const struct dibs__loo
 static bool is_twin(const struct dibs__look *look, size_t i)
 {
     for (size_t before = 0; before < i; before++)
-        if (look->processes[i] != 0 && look->processes[before] == look->processes[i])
+        if (look->answers[i].process != 0 && look->answers[before].process == look->answers[i].process)
             return true;
     return false;
 }
@@ -157,7 +153,8 @@ void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look)
     for (size_t i = 0; i < q->count; i++) {
         if (!dibs__set_has(dibs__look_replied(look) | look->strange, i))
             continue;
-        bool strange = is_twin(look, i) || (number != 0 && look->numbers[i] != 0 && look->numbers[i] != number);
+        bool strange =
+            is_twin(look, i) || (number != 0 && look->answers[i].quorum != 0 && look->answers[i].quorum != number);
         atomic_store(&q->members[i].strange, strange);
         if (strange)
             set_aside(look, (uint32_t)1 << i);
@@ -179,7 +176,7 @@ bool dibs__look_lacks_number(const struct dibs__quorum *q, const struct dibs__lo
     bool lacks = false, may_be_made = dibs__set_count(known) == q->count && make_number(q, look) != 0;
 
     for (size_t i = 0; i < q->count; i++)
-        lacks = lacks || (dibs__set_has(known, i) && look->numbers[i] == 0);
+        lacks = lacks || (dibs__set_has(known, i) && look->answers[i].quorum == 0);
     return lacks && (may_be_made || atomic_load(&q->number) != 0);
 }
 
@@ -209,7 +206,8 @@ static bool is_disputed(const struct dibs__quorum *q, const struct dibs__look *l
     if (number != 0 && (!dibs__look_is_whole(q, look) || count_number(q, look, number) > 0))
         return false;
     for (size_t i = 0; i < q->count; i++)
-        disputed = disputed || (dibs__set_has(dibs__look_members(look) | look->strange, i) && look->numbers[i] != 0);
+        disputed =
+            disputed || (dibs__set_has(dibs__look_members(look) | look->strange, i) && look->answers[i].quorum != 0);
     return disputed;
 }
 
@@ -267,8 +265,8 @@ bool dibs__look_proves_new(const struct dibs__quorum *q, const struct dibs__look
     for (size_t i = 0; i < q->count; i++) {
         if (!dibs__set_has(look->unknown, i))
             continue;
-        is_proved = is_proved && look->marks[i] != 0 && look->marks[i] == newness->marks[i];
-        newness->marks[i] = look->marks[i];
+        is_proved = is_proved && look->answers[i].mark != 0 && look->answers[i].mark == newness->marks[i];
+        newness->marks[i] = look->answers[i].mark;
     }
     return is_proved;
 }
@@ -278,15 +276,16 @@ static uint64_t highest_of(const struct dibs__quorum *q, const struct dibs__look
     uint64_t highest = 1;
 
     for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(set, i) && look->highest[i] > highest)
-            highest = look->highest[i];
+        if (dibs__set_has(set, i) && look->answers[i].highest > highest)
+            highest = look->answers[i].highest;
     return highest;
 }
 
 struct dibs__vote dibs__look_admission(const struct dibs__quorum *q, const struct dibs__look *look, size_t i)
 {
-    return (struct dibs__vote){
-        .what = DIBS__VOTE_ADMITS, .floor = highest_of(q, look, dibs__look_members(look)), .mark = look->marks[i]};
+    return (struct dibs__vote){.what = DIBS__VOTE_ADMITS,
+                               .floor = highest_of(q, look, dibs__look_members(look)),
+                               .mark = look->answers[i].mark};
 }
 
 /*
@@ -298,7 +297,7 @@ static bool tell(const struct dibs__quorum *q, const struct dibs__look *look)
     uint32_t forgot = 0;
 
     for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(look->known, i) && look->votes_in_ms[i] > 0)
+        if (dibs__set_has(look->known, i) && look->answers[i].votes_in_ms > 0)
             forgot |= (uint32_t)1 << i;
     return dibs__set_count(dibs__look_members(look) & ~forgot) >= q->majority || dibs__look_is_whole(q, look);
 }
@@ -338,8 +337,8 @@ bool dibs__look_plan(struct dibs__quorum *q, const struct dibs__look *look, size
 {
     int64_t wait = wait_ms(q, look);
     bool waits_too_long =
-        dibs__set_has(look->known, i) && tell(q, look) && dibs__waits_too_long(look->votes_in_ms[i], wait);
-    bool is_over = dibs__set_has(look->known & ~look->ready, i) && look->votes_in_ms[i] == 0;
+        dibs__set_has(look->known, i) && tell(q, look) && dibs__waits_too_long(look->answers[i].votes_in_ms, wait);
+    bool is_over = dibs__set_has(look->known & ~look->ready, i) && look->answers[i].votes_in_ms == 0;
 
     if (is_disputed(q, look))
         return false;
@@ -362,7 +361,7 @@ dibs_status dibs__look_check_twins(const struct dibs__quorum *q, const struct di
 {
     for (size_t i = 0; i < q->count; i++)
         for (size_t before = 0; before < i; before++)
-            if (look->processes[i] != 0 && look->processes[i] == look->processes[before])
+            if (look->answers[i].process != 0 && look->answers[i].process == look->answers[before].process)
                 return dibs__error_set(error, DIBS_INVALID, "urls[%zu] and urls[%zu] are the same master", before, i);
     return DIBS_OK;
 }
@@ -375,7 +374,7 @@ dibs_status dibs__look_tell_why(const struct dibs__quorum *q, const struct dibs_
     for (size_t i = 0; answered >= q->majority && i < q->count; i++) {
         if (is_known && atomic_load(&q->members[i].strange))
             return dibs__error_set(error, DIBS_UNAVAILABLE, "urls[%zu] is a master of another quorum", i);
-        if (!is_known && look->numbers[i] != 0)
+        if (!is_known && look->answers[i].quorum != 0)
             return dibs__error_set(
                 error, DIBS_UNAVAILABLE,
                 "urls[%zu] is a master of a quorum that the others do not know: they lost their data, "

@@ -8,15 +8,8 @@
 #define SHOWN "the quorum"
 #define CLOCKS_MOST_US 1000000 /* how much the clocks of the masters may differ without a warning */
 
-/* What was found at one member. */
-struct seen {
-    bool reached;
-    uint64_t server;
-    bool clock_known;
-    int64_t ahead_us;
-};
-
-static void tell_of_reach(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
+static void tell_of_reach(const struct dibs__quorum *q, struct dibs__examination *all,
+                          const struct dibs__examination *seen)
 {
     size_t reached = 0;
 
@@ -35,7 +28,8 @@ static void tell_of_reach(const struct dibs__quorum *q, struct dibs__examination
 }
 
 /* Reports URLs that lead to the same server. */
-static void tell_of_twins(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
+static void tell_of_twins(const struct dibs__quorum *q, struct dibs__examination *all,
+                          const struct dibs__examination *seen)
 {
     for (size_t i = 0; i < q->count; i++)
         for (size_t other = i + 1; other < q->count; other++)
@@ -47,7 +41,8 @@ static void tell_of_twins(const struct dibs__quorum *q, struct dibs__examination
                             i + 1, other + 1);
 }
 
-static void tell_of_clocks(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
+static void tell_of_clocks(const struct dibs__quorum *q, struct dibs__examination *all,
+                           const struct dibs__examination *seen)
 {
     int64_t least = INT64_MAX, most = INT64_MIN;
 
@@ -100,7 +95,7 @@ dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examinat
                                  struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
-    struct seen seen[DIBS__MEMBERS_MAX] = {{.server = 0}};
+    struct dibs__examination seen[DIBS__MEMBERS_MAX]; /* as each member left it */
 
     if (examination->admit_ms > 0)
         return dibs__quorum_admit(q, examination, error);
@@ -109,8 +104,7 @@ dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examinat
         dibs_status status = store->ops->examine(store, examination, error);
         if (status != DIBS_OK)
             return status;
-        seen[i] =
-            (struct seen){examination->reached, examination->server, examination->clock_known, examination->ahead_us};
+        seen[i] = *examination;
     }
     tell_of_reach(q, examination, seen);
     tell_of_twins(q, examination, seen);

@@ -40,16 +40,12 @@ struct dibs__look {
     uint32_t longest_ms; /* length of leases that this look announces */
     uint32_t others_ms;  /* longest length that the known and restarted members know of */
     int64_t deadline;
-    int64_t first_began;                 /* when the first part began */
-    int64_t began;                       /* when this part began */
-    struct dibs__newness newness;        /* of a thread that waits for the look */
-    uint64_t highest[DIBS__MEMBERS_MAX]; /* the master has given no larger fence */
-    uint64_t numbers[DIBS__MEMBERS_MAX]; /* of the quorum to which the master belongs; 0: not known */
-    uint64_t processes[DIBS__MEMBERS_MAX];
-    uint64_t marks[DIBS__MEMBERS_MAX]; /* of masters that do not know whether they may vote */
-    int64_t votes_in_ms[DIBS__MEMBERS_MAX];
-    unsigned steps[DIBS__MEMBERS_MAX];          /* `steps` of the members when their masters were asked */
-    struct dibs__vote votes[DIBS__MEMBERS_MAX]; /* the questions to the masters, with their answers */
+    int64_t first_began;                          /* when the first part began */
+    int64_t began;                                /* when this part began */
+    struct dibs__newness newness;                 /* of a thread that waits for the look */
+    unsigned steps[DIBS__MEMBERS_MAX];            /* `steps` of the members when their masters were asked */
+    struct dibs__vote votes[DIBS__MEMBERS_MAX];   /* what the masters are asked now, with their answers */
+    struct dibs__vote answers[DIBS__MEMBERS_MAX]; /* the last answer of each master; zero: none yet */
     struct dibs__pending_op ops[];
 };
 

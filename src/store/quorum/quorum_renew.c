@@ -84,7 +84,6 @@ static void settle_renewed(const struct round *round, struct tally *tally, struc
     size_t majority = round->quorum->majority;
 
     item->result = DIBS__RENEWED;
-    item->status = DIBS_OK;
     item->store_state.words[0] = round->generation;
     qsort(tally->sure, tally->renewed, sizeof tally->sure[0], compare_down);
     uint32_t sure = tally->sure[majority - 1];

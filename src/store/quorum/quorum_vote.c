@@ -342,7 +342,7 @@ static void note_unfloored(struct dibs__quorum *q, const struct dibs__look *look
 {
     for (size_t i = 0; i < q->count; i++) {
         int64_t *since = &q->voting.unfloored_since[i];
-        bool waits = dibs__set_has(look->known & ~look->ready, i) && look->votes_in_ms[i] == 0;
+        bool waits = dibs__set_has(look->known & ~look->ready, i) && look->answers[i].votes_in_ms == 0;
         if (!waits || *since == 0)
             *since = waits ? now : 0;
     }
@@ -394,8 +394,8 @@ static int64_t left_ms(const struct dibs__quorum *q, const struct dibs__look *lo
         return LOOK_MOST_MS;
     if (!is_known && dibs__set_has(look->unknown | look->restarted, i))
         return q->voting.newness.since != 0 ? LOOK_SOON_MS : LOOK_AGAIN_MS;
-    if (is_known && look->votes_in_ms[i] > 0)
-        return look->votes_in_ms[i] < LOOK_MOST_MS ? look->votes_in_ms[i] + 1 : LOOK_MOST_MS;
+    if (is_known && look->answers[i].votes_in_ms > 0)
+        return look->answers[i].votes_in_ms < LOOK_MOST_MS ? look->answers[i].votes_in_ms + 1 : LOOK_MOST_MS;
     return is_known && !dibs__set_has(look->ready, i) ? LOOK_SOON_MS : LOOK_MOST_MS;
 }
 
