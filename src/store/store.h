@@ -219,7 +219,7 @@ struct dibs__ask {
 
 /*
  * Ends a hold in the store. If next has an attempt, an ask for it follows in the same round trip. DIBS_OK: the
- * token had the lock, and has it no more; DIBS_NOT_HELD: the token did not have it. With any other status the
+ * token had the lock, and no longer has it; DIBS_NOT_HELD: the token did not have it. With any other status the
  * store goes on in the background, as if retract had been called.
  */
 struct dibs__release {
@@ -436,8 +436,7 @@ enum dibs__progress {
                            finish has more to do than to wait for one reply */
     DIBS__OP_FAILED, /* nothing was sent, and no connection could be made: finish says why, even after the deadline */
     DIBS__OP_BROKEN  /* it was sent, and its connection broke, or the node of a cluster answered with an error, for
-                        example because it has the lock no more: finish may need time to send it again, there or
-                        elsewhere */
+                        example because the lock has moved: finish may need time to send it again, there or elsewhere */
 };
 
 static inline bool dibs__op_was_sent(enum dibs__progress progress)

@@ -7,7 +7,6 @@
  *
  * Lock discipline: quorum_parts.h.
  */
-#include <stdio.h>
 
 #include "base/random.h"
 #include "store/quorum/quorum_parts.h"

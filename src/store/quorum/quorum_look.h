@@ -111,7 +111,7 @@ struct dibs__vote dibs__look_admission(const struct dibs__quorum *q, const struc
 dibs_status dibs__look_check_twins(const struct dibs__quorum *q, const struct dibs__look *look,
                                    struct dibs__error *error);
 
-/* The reason why the masters that answered are no majority. The worst reason is told, rather than how few answered. */
+/* The reason why the masters that answered are no majority. The worst reason matters more than their number. */
 dibs_status dibs__look_tell_why(const struct dibs__quorum *q, const struct dibs__look *look, unsigned answered,
                                 struct dibs__error *error);
 

@@ -49,7 +49,7 @@ struct dibs__member {
                                     majority without it; 0: it does not rest */
     _Atomic int64_t votes_from;  /* atomic; the master may not vote before that time; 0: it may vote */
     atomic_uint steps;           /* atomic; how often its clock was found to have been set */
-    atomic_uint told_steps;      /* atomic; the value of `steps` of which it was told, and stopped voting for a while */
+    atomic_uint told_steps;      /* atomic; how many of these it was told of; then it does not vote for a while */
     atomic_bool set_back; /* atomic; its clock was set back, and it has not voted since: a lease that it renews may end
                              early once the clock is set right, so its renewals do not count */
     atomic_bool strange; /* atomic; it is a master of another quorum, or the second name of a server: it is not asked */

@@ -242,7 +242,7 @@ static void add_sharers(struct dibs__sharers *all, const struct dibs__sharers *i
     }
 }
 
-/* Keeps those that at least so many masters name. */
+/* Keeps those that at least that number of masters name. */
 static void keep_named(struct dibs__sharers *all, uint64_t least)
 {
     size_t kept = 0;

@@ -19,7 +19,6 @@
  * All of this runs on the scheduler's thread. Lock discipline: quorum_parts.h.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "store/quorum/quorum_parts.h"
 
