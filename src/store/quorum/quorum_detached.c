@@ -36,8 +36,8 @@ void dibs__detached_add(struct dibs__quorum *q, struct dibs__quorum_lock *lock, 
 }
 
 /*
- * Takes the operation out of the list; the caller gets the list's reference to the lock. The counter
- * `unconfirmed` has counted what is retracted when the operation is over.
+ * Takes the operation out of the list; the caller gets the list's reference to the lock. A listed operation
+ * counts as unconfirmed, because it may have to be retracted when it is over.
  */
 static void take_out(struct dibs__quorum *q, struct dibs__pending_op *op) DIBS__REQUIRES(dibs__quorum_mutex)
 {
