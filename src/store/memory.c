@@ -1,8 +1,8 @@
 /*
- * A listener is told of a grant by the thread whose call freed the lock, under
- * no mutex: each grant on its way is counted in the `pushes` of its user, who
- * is not freed before they are done. The listener must not call the store. What
- * it locks must not be held in a call of finish, conclude or retract.
+ * The thread whose call freed a lock tells the listener of the grant, with no mutex held. The grants on their
+ * way are counted in the `pushes` of their user, which is freed only once all of them are delivered. The
+ * listener must not call the store, and a mutex that it locks must not be held in a call of finish, conclude or
+ * retract.
  */
 #include "store/memory.h"
 
@@ -18,22 +18,13 @@ struct memory {
     const struct dibs__clock *clock; /* read-only after open */
     struct dibs__counters *counters; /* read-only after open; what it points to is atomic */
     struct dibs__space_user user;    /* has its own guards */
-    const _Atomic uint64_t *quorum;  /* read-only after open; what it points to is atomic; NULL: of no quorum */
+    const _Atomic uint64_t *quorum;  /* read-only after open; what it points to is atomic; NULL: no member */
 };
 
-/* What the store notes with a lease. Lies in the store state, whatever type that has. */
-struct __attribute__((__may_alias__)) memory_lease {
-    uint64_t granted; /* 0: the store never granted it */
-    int64_t confirmed_at;
-};
-
-_Static_assert(sizeof(struct memory_lease) <= sizeof(struct dibs__lease_store_state),
-               "what is noted fits into the store state");
-_Static_assert(_Alignof(struct memory_lease) <= _Alignof(struct dibs__lease_store_state), "and can lie there");
-
-static struct memory_lease *memory_lease_of(struct dibs__lease_store_state *store_state)
+/* The state of a lease that was just granted or renewed: 1, and the time. Zero: the store never granted it. */
+static struct dibs__lease_store_state confirmed_at(int64_t now)
 {
-    return (struct memory_lease *)store_state;
+    return (struct dibs__lease_store_state){.words = {1, (uint64_t)now}};
 }
 
 static dibs_status no_memory(struct dibs__error *error)
@@ -67,8 +58,8 @@ static bool may_vote(const struct memory *memory, uint32_t lease_ms, int64_t now
 }
 
 /*
- * Behind dibs__space_serve: whether the lock is for who asks now. A lock that is shared is not, as long as others wait;
- * in a member of a quorum, as long as the first of them wants it alone.
+ * After dibs__space_serve: whether the lock may now be granted to the attempt that asks. A shared lock may not
+ * as long as others wait; at a member of a quorum, as long as the first of them wants it exclusively.
  */
 static bool is_next(const struct memory *memory, const struct dibs__space_lock *lock,
                     const struct dibs__attempt *attempt)
@@ -83,8 +74,8 @@ static bool is_next(const struct memory *memory, const struct dibs__space_lock *
 }
 
 /*
- * *served: for dibs__space_push. Once the mutex is let go of, the attempt may be
- * granted by another thread: the ask is complete by then.
+ * *served: for dibs__space_push. Once the caller lets go of the mutex, another thread may grant the lock to the
+ * attempt, so all fields of the attempt are set by then.
  */
 static dibs_status do_ask(struct memory *memory, struct dibs__attempt *attempt, struct dibs__answer *answer,
                           struct dibs__space_waiter **served, struct dibs__error *error)
@@ -117,7 +108,7 @@ static dibs_status do_ask(struct memory *memory, struct dibs__attempt *attempt, 
         dibs__space_prolong(lock, attempt->token, attempt->lease_ms, now);
         answer->fence = *dibs__space_lease_of(lock, attempt->token).fence;
         attempt->in_store = true;
-        *memory_lease_of(&attempt->lease) = (struct memory_lease){true, now};
+        attempt->lease = confirmed_at(now);
         return DIBS_OK;
     }
     attempt->lease = (struct dibs__lease_store_state){.words = {0}};
@@ -138,7 +129,7 @@ static dibs_status ask(struct dibs__store *store, struct dibs__op *op, struct di
     return status;
 }
 
-/* Where memory is short for the ask behind the release, the error is filled, but the lock is still released. */
+/* If there is no memory for the ask behind the release, the error is filled, but the lock is still released. */
 static dibs_status release(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     struct memory *memory = of(store);
@@ -149,7 +140,7 @@ static dibs_status release(struct dibs__store *store, struct dibs__op *op, struc
     struct dibs__attempt *next = memory->user.is_member || release->quiet ? NULL : release->next.attempt;
 
     release->again = false;
-    release->next_status = DIBS_BUSY; /* where the next is not asked for, it must ask at once */
+    release->next_status = DIBS_BUSY; /* if the next attempt is not asked for here, it must ask at once */
     if (release->next.attempt)
         *release->next.answer = (struct dibs__answer){0};
     dibs__space_mutex_lock(&space->mutex);
@@ -227,13 +218,13 @@ static dibs_status force(struct dibs__store *store, struct dibs__op *op, struct 
     else if (lock && !(token && dibs__space_end_sharer(lock, token)))
         dibs__space_end_all(lock);
     struct dibs__space_waiter *served =
-        dibs__space_serve_name(space, op->name, now); /* with a fence above that of the holder who lost the lock */
+        dibs__space_serve_name(space, op->name, now); /* with a fence above that of the former holder */
     dibs__space_mutex_unlock(&space->mutex);
     dibs__space_push(memory->space, memory->clock, op->name, served);
     return status;
 }
 
-/* A lock that nobody holds or waits for is not kept, and fences are counted for all locks together. */
+/* A lock that nobody holds or waits for is not stored, and one counter gives the fences of all locks. */
 static dibs_status forget(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     struct memory *memory = of(store);
@@ -272,7 +263,7 @@ static dibs_status query(struct dibs__store *store, struct dibs__op *op, struct 
     return DIBS_OK;
 }
 
-/* Nothing has to be waited for, so finish does the whole. */
+/* There is nothing to wait for, so finish does everything. */
 static void begin(struct dibs__store *store, struct dibs__op *op)
 {
     (void)store, (void)op;
@@ -321,22 +312,21 @@ static dibs_status examine(struct dibs__store *store, struct dibs__examination *
     return DIBS_OK;
 }
 
-/* Whether the token can be set there: nobody else has the lock, or all share it. */
+/* Whether the lock can be granted to the token: nobody else holds it, or all share it. */
 static bool can_be_set(const struct dibs__space_lock *lock, const char *token)
 {
     return !dibs__space_is_owner(lock, token) && dibs__space_admits(lock, strchr(token, DIBS__TOKEN_SHARED) != NULL, 0);
 }
 
 /*
- * A lock that can be the token's becomes so where the store may vote, unless
- * the token had it and the lease can't be over: then somebody took it away. NULL:
- * it can't, or there is no memory.
+ * Grants the lock to the token if it is free and the store may vote, unless the token had the lock and its
+ * lease can't be over: then somebody took the lock away. NULL: not granted, or no memory.
  */
 static struct dibs__space_lock *top_up(struct memory *memory, struct dibs__renewal *renewal, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex)
 {
-    const struct memory_lease *lease = memory_lease_of(&renewal->store_state);
-    bool taken_away = lease->granted && now < dibs__after_ms(lease->confirmed_at, renewal->lease_ms);
+    const uint64_t *granted = renewal->store_state.words;
+    bool taken_away = granted[0] != 0 && now < dibs__after_ms((int64_t)granted[1], renewal->lease_ms);
     bool votes = may_vote(memory, renewal->lease_ms, now);
 
     renewal->was_anothers = taken_away;
@@ -368,7 +358,7 @@ static void renew_one(struct memory *memory, struct dibs__renewal *renewal) DIBS
     else
         dibs__space_prolong(lock, renewal->token, renewal->lease_ms, now);
     renewal->result = DIBS__RENEWED;
-    *memory_lease_of(&renewal->store_state) = (struct memory_lease){true, now};
+    renewal->store_state = confirmed_at(now);
 }
 
 static void renew(struct dibs__store *store, struct dibs__batch *batch)

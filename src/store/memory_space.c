@@ -11,7 +11,7 @@
 
 static struct dibs__mutex named_mutex = DIBS__MUTEX_INITIALIZER;
 static struct dibs__space *named_spaces DIBS__GUARDED_BY(dibs__spaces_mutex);
-static struct dibs__once watching; /* registers what is done at a fork */
+static struct dibs__once watching; /* registers the fork handlers */
 
 /* ------------------------------------------------------------------- spaces */
 
@@ -27,7 +27,7 @@ static void after_fork_in_parent(void) DIBS__RELEASES(dibs__spaces_mutex)
 
 static void after_fork_in_child(void) DIBS__RELEASES(dibs__spaces_mutex)
 {
-    named_spaces = NULL; /* the locks in them are the parent's threads' */
+    named_spaces = NULL; /* their locks belong to threads of the parent */
     dibs__once_was_done(&watching);
     dibs__spaces_mutex_unlock(&named_mutex);
 }
@@ -92,7 +92,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct dibs__space_lock *)a)->name, ((const struct dibs__space_lock *)b)->name);
 }
 
-/* Nobody uses the space any more, so nobody waits for its locks. */
+/* Called when nobody uses the space any more, so nobody waits for its locks. */
 static void space_free(struct dibs__space *space)
 {
     dibs__space_mutex_lock(&space->mutex);
@@ -126,7 +126,7 @@ void dibs__space_put(struct dibs__space *space)
 
 /* -------------------------------------------------------------------- locks */
 
-/* What points to the sharer of that token, or to the end of the list. */
+/* The pointer to the sharer with that token, or to the end of the list. */
 static struct dibs__space_sharer **sharer_of(struct dibs__space_lock *lock, const char *token)
 {
     struct dibs__space_sharer **at = &lock->sharers;
@@ -199,7 +199,7 @@ struct dibs__space_lease dibs__space_lease_of(struct dibs__space_lock *lock, con
     return (struct dibs__space_lease){&lock->expires, &lock->fence};
 }
 
-/* A sharer who died does not live on beside others. */
+/* The leases of sharers end one by one: that of a dead one does not last as long as those of the others. */
 static void end_leases(struct dibs__space_lock *lock, int64_t now)
 {
     if (lock->expires <= now)
@@ -254,7 +254,7 @@ static uint64_t wall_clock_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* As in Redis: microseconds, or one more than the last. */
+/* As in Redis: the time in microseconds, or one more than the last fence. */
 static uint64_t next_fence(struct dibs__space *space) DIBS__REQUIRES(dibs__space_mutex)
 {
     uint64_t now = wall_clock_us();
@@ -323,7 +323,7 @@ void dibs__space_vote(struct dibs__space *space, struct dibs__vote *vote, int64_
     vote->highest = us > space->last_fence ? us : space->last_fence;
     vote->quorum = space->quorum;
     vote->process = (uintptr_t)space;
-    vote->mark = vote->known ? 0 : 1; /* nothing is ever forgotten */
+    vote->mark = vote->known ? 0 : 1; /* one mark is enough: a space never forgets */
     if (vote->known)
         vote->longest_ms = space->longest_ms;
 }
@@ -338,7 +338,7 @@ void dibs__space_prolong(struct dibs__space_lock *lock, const char *token, uint3
 
 /* ------------------------------------------------------------------- queues */
 
-/* Where the token waits, or the end of the queue. */
+/* The pointer to the token's waiter, or to the end of the queue. */
 static struct dibs__space_waiter **place_of(struct dibs__space_lock *lock, const char *token)
 {
     struct dibs__space_waiter **at = &lock->first;
@@ -419,7 +419,7 @@ uint32_t dibs__space_count_waiters(const struct dibs__space_lock *lock)
     return count;
 }
 
-/* When each asked last is not kept. */
+/* The time of each waiter's last ask is not stored. */
 void dibs__space_show_waiters(const struct dibs__space_lock *lock, struct dibs__waiters *waiters)
 {
     const struct dibs__space_waiter *waiter = waiters ? lock->first : NULL;
@@ -444,7 +444,7 @@ void dibs__space_show_sharers(const struct dibs__space_lock *lock, struct dibs__
     }
 }
 
-/* The first in the queue has its part of the lock, or its hint. */
+/* The first in the queue gets the lock, a share of it, or a hint. False: no memory. */
 static bool serve_first(struct dibs__space *space, struct dibs__space_lock *lock, bool is_me, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex)
 {
@@ -463,13 +463,16 @@ static bool serve_first(struct dibs__space *space, struct dibs__space_lock *lock
     return true;
 }
 
-/* Whether that one waits for a hint, and shares the lock with any number. */
+/* Whether the waiter waits for a hint, and wants to share the lock with any number of others. */
 static bool shares_with_any(const struct dibs__space_waiter *waiter)
 {
     return waiter->hint && waiter->shared && waiter->limit == 0;
 }
 
-/* Hints for all such from the first on; they keep their places. Who gets none for lack of memory asks soon. */
+/*
+ * Makes hints for the first waiters in the queue that share the lock with any number; they keep their places. A
+ * waiter that gets no hint for lack of memory will soon ask by itself.
+ */
 static struct dibs__space_waiter *tell_sharers(const struct dibs__space_waiter *first) DIBS__REQUIRES(dibs__space_mutex)
 {
     struct dibs__space_waiter *told = NULL, **end = &told;
@@ -561,7 +564,7 @@ void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock
 
 /* ----------------------------------------------------------- all locks of a space */
 
-/* twalk hands no context to what it calls. */
+/* The context of tell_of_lock: twalk does not pass one. */
 struct walking {
     const struct dibs__walk *walk;
     int64_t now;
@@ -588,7 +591,7 @@ bool dibs__space_walk(struct dibs__space *space, const struct dibs__walk *walk, 
     return walking.good;
 }
 
-/* The user whose waiters leave: twalk hands no context to what it calls. */
+/* The user whose waiters leave_queue takes out: twalk does not pass a context. */
 static _Thread_local const struct dibs__space_user *leaver;
 
 static void leave_queue(const void *node, VISIT visit, int depth)

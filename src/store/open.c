@@ -8,7 +8,6 @@
 #include "store/store.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 dibs_status dibs__store_open(struct dibs__store **out, const struct dibs__store_config *config,

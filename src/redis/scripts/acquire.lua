@@ -1,15 +1,20 @@
 -- Asks for the lock.
 -- In C (store/redis/codec.h): dibs__codec_acquire, dibs__codec_read_ask, DIBS__ASK_*
 -- KEYS: see keys.lua
--- ARGV: token; number of this ask among those of the token; lease in ms; the channel on which to tell of a grant ('': do not
--- queue); not after (us of the server's clock; 0: at any time); optionally a sixth, a fence: if the lock is free, leave
--- it to its former owner, whom another server knew, or this server before it was restarted (rule 13), unless F is larger
--- Reply: the fence: granted; {0, PTTL, 1 if the owner is dibs (2: it was told of this ask, since it may only keep the lock; recall.lua), subscribers of the channel or -1, the last
--- fence or 0} taken, where PTTL 0 also says that the queue was not served to its end: ask again at once; {-1, now} too late; {-2, 0} overtaken by a later ask of the token. After the last two nothing was done.
--- Safe to send again: an owner that asks gets a whole lease again, a waiter keeps its place.
--- The most common case comes first, before what the other cases read: nobody else
--- wants the lock, and its last fence is of the same hour by the server's clock, so that F lives long enough (fence.lua).
--- INCRBY keeps that expiry, costs half of SET, and refuses what is no fence.
+-- ARGV: token; number of this ask among those of the token; lease in ms; the channel on which a grant is pushed ('':
+-- do not join the queue); not after (us of the server's clock; 0: at any time); optionally a sixth, a fence: if the
+-- lock is free, it is left to its former owner, which another server knew, or this server before it was restarted
+-- (rule 13), unless F is larger than that fence
+-- Reply: the fence: granted;
+--   {0, PTTL, 1 if the owner is dibs (2: it was told of this ask, since it may only keep the lock; recall.lua),
+--    subscribers of the channel or -1, the last fence or 0}: taken. PTTL 0 also says that the queue was not served to
+--    its end: ask again at once;
+--   {-1, now}: too late, nothing was done;
+--   {-2, 0}: overtaken by a later ask of the token, nothing was done.
+-- Safe to send again: an owner that asks gets a whole lease again, and a waiter keeps its place.
+-- The most common case comes first, before anything is read that only other cases need: nobody else wants the lock,
+-- and its last fence was given in the present hour of the server's clock, so that F lives long enough (fence.lua).
+-- INCRBY keeps the expiry of F, costs half as much as SET, and refuses a value that is no fence.
 -- @insert keys
 
 if not ARGV[6] and call('EXISTS', K, Q) == 0 then

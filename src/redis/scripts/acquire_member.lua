@@ -1,9 +1,10 @@
--- As acquire.lua, for an attempt whose place in the queue is a hint (queue.lua), and at a member of a quorum.
+-- As acquire.lua, for an attempt whose place in the queue is a hint (queue.lua), and for a member of a quorum.
 -- In C (store/redis/codec.h): dibs__codec_acquire, dibs__codec_read_ask, DIBS__ASK_*
--- KEYS: see keys.lua; behind them, at a member, M of vote.lua
--- ARGV, reply: as acquire.lua, where '' as the sixth is none; at a member also the run id of the server's process ('-': not
--- known) and the number of the quorum (0: not known). Also {-3, 0}: the server may not vote, so nothing was done (rules 15,
--- 52, 56 and 57); and a member grants by {1, fence, now}, so that a clock that was set is noticed (rule 58)
+-- KEYS: see keys.lua; after these, at a member, M of vote.lua
+-- ARGV and reply: as acquire.lua, where a sixth of '' counts as none. At a member, ARGV goes on with the run id of the
+-- server's process ('-': not known) and the number of the quorum (0: not known). The reply {-3, 0} says that the
+-- server may not vote, so nothing was done (rules 15, 52, 56 and 57); and a member grants by {1, fence, now}, so that
+-- a clock that was set is noticed (rule 58).
 -- Safe to send again.
 -- @insert keys
 -- @insert clock
@@ -28,7 +29,7 @@ channel, leave = channel ~= '' and channel, leave ~= '' and leave
 local owner, noted = redis.pcall('GET', K), call('HMGET', Q, '', asker)
 local summary, entry, mark = noted[1], noted[2], '?'
 -- @insert queue
--- Until the clock has passed the floor, fences begin behind that.
+-- Until the clock has passed the floor, fences start from the floor.
 if M and now <= tonumber(floor) and (tonumber(call('GET', F)) or 0) < tonumber(floor) then
   fence_text = floor
 end

@@ -1,10 +1,11 @@
--- As acquire.lua, for a token that wants to share the lock: it ends in ~LIMIT, where 0 stands for any number (sharers.lua).
+-- As acquire.lua, for a token that wants to share the lock: it ends in ~LIMIT, where 0 means any number (sharers.lua).
 -- In C (store/redis/codec.h): dibs__codec_acquire, dibs__codec_read_ask, DIBS__ASK_*
 -- KEYS, ARGV, reply: as acquire.lua. Safe to send again.
--- The most common cases come first, as there: nobody waits, and the last grant was shared, too, in the same hour, so that S
--- lives long enough. Nobody holds the lock: ZADD counts up what S has of the newest sharer, as INCRBY does with F. Or others
--- share it, with the asker not more than the limit, where those whose leases are over still count. The first ask of a token is not in
--- S. One of 64 such asks, by the clock, goes the long way nevertheless, and takes out those whose leases are over (sharers.lua).
+-- The most common cases come first, as in acquire.lua: nobody waits, and the last grant was shared as well, in the
+-- same hour, so that S lives long enough. Either nobody holds the lock: then ZADD advances the fence of the newest
+-- sharer in S, as INCRBY does with F. Or others share the lock, and with the asker they are no more than the limit;
+-- sharers whose leases are over still count here. The first ask of a token is not in S. One of 64 such asks, chosen by
+-- the clock, takes the long way nevertheless, which removes sharers whose leases are over (sharers.lua).
 -- @insert keys
 
 local found = not ARGV[6] and call('EXISTS', K, Q)
@@ -27,7 +28,7 @@ if found == 0 or beside then
         end
         return now
       elseif type(added) == 'number' then
-        -- S was gone, or F is no fence: admit.lua sees to that.
+        -- S was gone, or F is no fence: admit.lua deals with that.
         call('ZREM', S, plus, minus, added == 3 and '>' or plus)
       end
     end
@@ -37,7 +38,7 @@ if found == 0 or beside then
       call('SET', K, ARGV[1], 'PX', ARGV[3])
       return now
     elseif newest then
-      -- Somebody held the lock alone since: admit.lua sees to that.
+      -- Somebody has held the lock alone since: admit.lua deals with that.
       call('ZADD', S, 'XX', 0, '>')
     end
   end

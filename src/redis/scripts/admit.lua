@@ -1,6 +1,7 @@
--- Inserted where `sharer` is let in, for `lease` ms: beside those who share already, or as the first, where `owner` is false: as
--- the only one, unless `others` may follow (sharers.lua). Sets `fence_text`, `failed`, `owner` and `sharers`. S lives as F does
--- (fence.lua), and is dropped where K was deleted under it.
+-- Inserted where `sharer` is let in for `lease` ms: beside those who share the lock already, or as the first if
+-- `owner` is false. The first is the only one (sharers.lua), unless `others` is true, which says that more may follow.
+-- Sets `fence_text`, `failed`, `owner` and `sharers`. S lives as long as F (fence.lua), and is dropped if K was
+-- deleted while S existed.
 
 fence_text = fence_text or call('GET', F)
 local is_first, before = owner ~= 'dibs:shared', tonumber(fence_text) or 0

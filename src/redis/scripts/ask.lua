@@ -1,8 +1,8 @@
--- Inserted into the scripts that ask for the lock. See acquire.lua. `owner` (a table: the error that tells why K can't be
--- read) and what '' says of the queue are known; `entry` is what Q holds of the asker. Sets `reply`.
+-- Inserted into the scripts that ask for the lock; see acquire.lua. Known are `owner` (a table: the error that says
+-- why K can't be read), what '' says of the queue, and `entry`, what Q holds of the asker. Sets `reply`.
 
 local reply, leaving
--- How many may share K, where the asker wants to share it; '0': any number. What shares has that in its token.
+-- How many may share K, if the asker wants to share it; '0': any number. The token of a sharer says so.
 local limit, others = string.find(asker, '~', 1, true) and string.match(asker, '~(%d+)$'), false
 if limit and owner ~= asker and type(owner) == 'string' and string.find(owner, '^dibs:.*~%d+$') then
   -- @insert split
@@ -47,13 +47,14 @@ else
     reply = tonumber(my_fence or fence_text)
   elseif limit and not leave and (KEYS[4] or not unfinished) and (not owner or owner == 'dibs:shared' and sharers and
     (count == 0 or KEYS[4] and head_limit == '0') and (limit == '0' or sharers < tonumber(limit))) then
-    -- Nobody waits before the asker, and K may be shared with it. At a member of a quorum, nobody waits first who wants K alone.
+    -- Nobody waits before the asker, and K may be shared with it. At a member of a quorum: the first that waits does
+    -- not want K alone.
     local leaving, sharer = asker, asker
     -- @insert leave
     -- @insert admit
     reply = failed or tonumber(fence_text)
   elseif not limit and not owner and not leave and (KEYS[4] or not unfinished) then
-    -- Nobody waits who can be told. At a member of a quorum, all wait for hints, and K goes to whoever asks.
+    -- Nobody waits that can be told. At a member of a quorum all wait for hints, and K goes to whoever asks.
     local leaving = asker
     -- @insert leave
     -- @insert fence
@@ -78,7 +79,7 @@ else
     local last = tonumber(fence_text or redis.pcall('GET', F)) or 0
     local left = granted_ms or unfinished and 0 or call('PTTL', K)
     if limit and limit ~= '0' and owner == 'dibs:shared' and sharers and left > 0 then
-      -- One who shares may die before the others.
+      -- The lease of one sharer may end before those of the others.
       local next_to_end = -call('ZRANGE', S, sharers - 1, sharers - 1, 'WITHSCORES')[2] - math.floor(now / 1000)
       left = math.min(left, math.max(1, next_to_end))
     end

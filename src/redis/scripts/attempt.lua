@@ -1,4 +1,4 @@
--- Inserted into the scripts that go on after an error. Calls f; what f raises becomes an error reply.
+-- Inserted into the scripts that go on after an error. Calls f; an error that f raises becomes an error reply.
 local function attempt(f, ...)
   local done, result = pcall(f, ...)
   if not done and type(result) ~= 'table' then

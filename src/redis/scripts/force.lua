@@ -1,13 +1,14 @@
 -- Takes the lock from its holder, and grants it to the next waiter.
 -- In C (store/redis/codec.h): dibs__codec_force, dibs__codec_read_force, DIBS__FORCE_*
 -- KEYS: see keys.lua
--- ARGV: not after (us of the server's clock; 0: at any time); the token of the holder that is meant (none: nobody held the
--- lock when it was looked at), or dibs:shared for all who share it, and then the fence of the newest of those
--- Reply: 1: the lock was taken away, or is free; 2: as 1, with more to do (release_common.lua); 0: another token holds it; negative: too late, nothing was done, and the
--- amount is the server's time (us)
--- The fence rises, so that the fence of the holder that was ended is never the newest (rule 12). DEL comes first: it is
--- allowed when memory is out, and after it so are the later writes of the script (rule 4). Where one of several who share the
--- lock is meant, the fence stays, for the others' sake; but K is written, so that all who are told of its changes look.
+-- ARGV: not after (us of the server's clock; 0: at any time); the token of the holder that is meant (none: nobody held
+-- the lock when it was looked at), or dibs:shared for all who share it, and then the fence of the newest of them
+-- Reply: 1: the lock was taken away, or is free; 2: as 1, with more to do (release_common.lua); 0: another token holds
+-- it; negative: too late, nothing was done, and the amount is the server's time (us)
+-- The fence rises, so that the fence of the former holder is never the newest (rule 12). DEL comes first: it is
+-- allowed when memory is out, and after it so are the later writes of the script (rule 4). If one of several sharers
+-- is meant, the fence stays as it is, because the others keep theirs; but K is written, so that all who are told of
+-- its changes look.
 -- @insert keys
 -- @insert clock
 
@@ -36,7 +37,7 @@ if owner == 'dibs:shared' then
   if sharers == count_before and (sharers or not ends_all) then
     return 0
   end
-  -- Without S nobody knows who shares.
+  -- Without S it is not known who shares the lock.
   ends_all = not owner or not sharers and ends_all
   if not ends_all then
     call('PEXPIRE', K, math.max(1, call('PTTL', K)))

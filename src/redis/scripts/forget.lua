@@ -1,5 +1,5 @@
--- Deletes the last fence of a lock that nobody holds, and for which nobody waits, what is kept of those who shared it, and what a
--- process noted that kept its lease.
+-- Deletes the last fence of a lock that nobody holds or waits for, and what is kept of those who shared it, and of a
+-- process that kept its lease.
 -- In C (store/redis/codec.h): DIBS__FORGET_*
 -- KEYS: see keys.lua
 -- Reply: 1: nothing is left of the lock; 0: somebody holds it, or waits

@@ -1,13 +1,14 @@
--- Inserted where the asker enters the queue at its end. A token that is in the queue already keeps its place. `mark`
--- tells whether the entry wants a grant or a hint (queue.lua). Q lives as
--- long as the lease of each ask at least, and twice as long as the longest at most. Sets `failed` to the error if memory is out, or
--- if the account may not use PEXPIRE. An asker that is refused gets no new place: nobody would know of the entry, and yet it
--- would be granted the lock; and a queue that is new would never expire (rule 53).
+-- Inserted where the asker joins the queue at its end. A token that is in the queue already keeps its place. `mark`
+-- says whether the entry wants a grant or a hint (queue.lua). Q lives at least as long as the lease of each ask, and
+-- at most twice as long as the longest. Sets `failed` to the error if memory is out, or if the account may not use
+-- PEXPIRE. An asker that is refused gets no new place: nobody would know of the entry, and yet it would be granted the
+-- lock; and a new queue would never expire (rule 53).
 
 local place, seconds, lived_until = entry and string.match(entry, '^%d+'), now / 1000000, lives_until
 local is_due, is_new, life = tonumber(lives_until) < seconds + lease / 1000, not place, 2 * lease
 if is_due then
-  -- A short lease takes no life from the queue of those with longer ones: lives_until is of whole seconds, and rounded down.
+  -- An ask with a short lease must not shorten the life of a queue of longer ones: lives_until is in whole seconds,
+  -- rounded down.
   if summary then
     life = math.max(life, call('PTTL', Q))
   end

@@ -1,9 +1,9 @@
--- Inserted into renew.lua and renew_short.lua: what becomes of one lease. S are the sharers of the lock (sharers.lua). `set_by` is
--- '' for a renewal, which never shortens a lease: one that was stuck on its way must not undo an extension (rule 21). For an
--- extension, which sets the lease to its length, set_by is the time (us of the server's clock; 0: any) after which it is too
--- late. Results are those of renew.lua.
+-- Inserted into renew.lua and renew_short.lua: renews one lease. S is the set of the lock's sharers (sharers.lua).
+-- `set_by` is '' for a renewal, which never shortens a lease: a renewal that was delayed must not undo an extension
+-- (rule 21). For an extension, which sets the lease to its length, set_by is the time (us of the server's clock; 0:
+-- any) after which it is too late. Results are those of renew.lua.
 
--- From 7 on PEXPIRE knows GT, and scripts this number.
+-- Since Redis 7, PEXPIRE knows GT, and scripts know this number.
 local GREATER = redis.REDIS_VERSION_NUM
 
 local function now_us()
@@ -23,8 +23,8 @@ local function keep_longer(key, lease)
   end
 end
 
--- Where K is shared, the lease of one who shares it. nil: the token does not. ZADD tells of a member without reading, so that
--- the server tracks no more for it.
+-- Renews the lease of one sharer, if K is shared. nil: the token does not share K. ZADD tells whether S has a member
+-- without reading it, so that the server does not track more keys for that.
 local function set_shared(K, S, token, lease, set_by)
   local member, now = '+' .. token, now_us()
   local ends = math.floor(now / 1000) + lease
@@ -50,7 +50,8 @@ local function set_shared(K, S, token, lease, set_by)
   return 1
 end
 
--- Looks whether the token shares K, and changes nothing: K is tracked, so to write it would be told to all others.
+-- Looks whether the token has K or shares it, and changes nothing: K is tracked, so writing it would be told to all
+-- others.
 local function look(S, owner, token)
   if owner == token or (owner == 'dibs:shared' and redis.call('ZADD', S, 'XX', 'INCR', 0, '+' .. token)) then
     return 5
@@ -77,14 +78,15 @@ local function set_lease(K, lease, set_by)
   return 1
 end
 
--- Of a token that has K, or shares it. nil: that does not.
+-- Renews the lease of a token that has K, or shares it. nil: it does neither.
 local function set_own(K, S, owner, token, lease, set_by)
   return owner == token and set_lease(K, lease, set_by) or
     owner == 'dibs:shared' and set_shared(K, S, token, lease, set_by)
 end
 
--- Whether it is not known here who shares K, because that has not moved yet with the rest of the lock (single_key.lua). F may
--- not have moved either: renew_short.lua does not name it, so the server has not looked for it where K comes from.
+-- Whether it can't be known here who shares K, because S has not moved yet with the rest of the lock (single_key.lua).
+-- F may not have moved either: renew_short.lua does not name it, so the server that K comes from has not looked for
+-- it.
 local function is_elsewhere(F, S, owner, token)
   return redis.single_key and owner ~= token and string.find(token, '~%d+$') and redis.call('EXISTS', S) == 0 and
     (owner == 'dibs:shared' or redis.call('EXISTS', F) == 1)

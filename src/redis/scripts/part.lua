@@ -1,5 +1,5 @@
--- Inserted where `parting` may share K: takes that sharer out. Sets `has_parted`. K lives no longer than the others' leases; where
--- there is none, `owner` becomes false, and whoever inserts this sees to K.
+-- Inserted where `parting` may share K: removes that sharer. Sets `has_parted`. K lives no longer than the leases of
+-- the others; if there are none, `owner` becomes false, and the inserting script must delete K.
 
 local has_parted = call('ZREM', S, '+' .. parting, '-' .. parting) > 0
 if has_parted and sharers then

@@ -1,15 +1,16 @@
 -- Looks at the lock.
 -- In C (store/redis/codec.h): dibs__codec_read_query
 -- KEYS: see keys.lua
--- ARGV: optionally how many entries of the queue to list; and behind that how many sharers
--- Reply: {owner or nil, PTTL, last fence as text or nil, number of waiters, now (us of the server's clock)}; where the lock is
--- shared, behind these the token and the fence of the newest who shares it, and how many do; where a process keeps it and
--- nobody uses it, '', '0' and -1; with ARGV then {token, us since its last ask, ...}, from the first entry on; with two in ARGV
--- then {token, fence, ms that are left, ...} of those who share K with others, the newest first
+-- ARGV: optionally how many entries of the queue to list; and after that how many sharers
+-- Reply: {owner or nil, PTTL, last fence as text or nil, number of waiters, now (us of the server's clock)}. If the
+-- lock is shared, then the token and the fence of the newest sharer, and the number of sharers; if a process keeps the
+-- lock and nobody uses it, then '', '0' and -1. With ARGV then {token, us since its last ask, ...}, from the first
+-- entry on. With two in ARGV then {token, fence, remaining ms, ...} of those who share K with others, the newest
+-- first.
 -- @insert keys
 -- @insert clock
 
--- Two for each who waits, and one for all.
+-- There are two fields for each waiter, and one for all.
 local fields = call('HLEN', Q)
 local owner, newest, fence, sharers = call('GET', K), nil, nil, 0
 local S, dead = 'dibs:share' .. string.sub(F, 11), {}
@@ -20,8 +21,8 @@ if owner == 'dibs:shared' then
     size = size - 2
   end
   sharers = math.max(0, size / 2 - 1)
-  -- Behind all others is the newest that there ever was; before that, from the newest on, those who are there. `<` is among
-  -- them where nothing tells that the last fence was a sharer's.
+  -- Last of all is the newest sharer that there ever was; before that, from the newest on, come the present ones. `<`
+  -- is among them if nothing says that the last fence was a sharer's.
   local at = -2
   while sharers > 0 and not newest do
     local found = call('ZRANGE', S, at, at, 'WITHSCORES')
@@ -42,7 +43,7 @@ if not ARGV[1] then
   return reply
 end
 
--- The gaps that who left leaves count as entries that are gone through.
+-- The gaps left by entries that were taken out count as entries that are gone through.
 local first, last = string.match(call('HGET', Q, '') or '', '^(%d+) (%d+) ')
 local entries, place = {}, tonumber(first or 1)
 last, budget = tonumber(last or 0), budget + ARGV[1]
@@ -58,7 +59,7 @@ if not ARGV[2] then
   return reply
 end
 
--- The times of all come first, with scores below 0, and then the fences, the newest at the end.
+-- The times of all sharers come first, with scores below 0, and then the fences, with the newest at the end.
 local told, ends, members = {}, {}, sharers > 0 and call('ZRANGE', S, 0, -1, 'WITHSCORES') or {}
 for i = 1, #members, 2 do
   if string.sub(members[i], 1, 1) == '+' then

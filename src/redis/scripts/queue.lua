@@ -1,14 +1,14 @@
--- Inserted into the scripts that touch the queue of a name: what is known of it, once '' was read.
--- Q is a hash. Each who comes has the place behind the last; who leaves, leaves a gap. Where nobody waits, Q is gone.
---   ''    -> "FIRST LAST COUNT UNTIL": the places of the first and of the last, how many wait, and up to when Q lives (s of
---            the server's clock)
---   PLACE -> "NUMBER LEASE SEEN SIZE CHANNELTOKEN": number of the token's last ask, lease in ms, server's time of that ask in
---            us, length of the channel, then channel and token without anything between. A ? instead of the blank behind
---            SIZE: the entry wants no grant, only a hint when K may be free (rule 36)
+-- Inserted into the scripts that touch the queue of a name: takes apart what '' says. Q is a hash. A new entry has the
+-- place after the last; an entry that leaves leaves a gap. If nobody waits, Q does not exist.
+--   ''    -> "FIRST LAST COUNT UNTIL": the places of the first and of the last, how many wait, and until when Q lives
+--            (s of the server's clock)
+--   PLACE -> "NUMBER LEASE SEEN SIZE CHANNELTOKEN": number of the token's last ask, lease in ms, server's time of that
+--            ask in us, length of the channel, then channel and token without anything between. A ? instead of the
+--            blank after SIZE: the entry wants no grant, only a hint when K may be free (rule 36)
 --   TOKEN -> "PLACE NUMBER"
 --
--- These scripts are one long run of statements, put together from included parts, with hardly a function in it: in a script
--- that runs once, it costs more to make a function than to do what the function does.
+-- These scripts are one long run of statements, put together from inserted parts, with hardly a function in it: in a
+-- script that runs once, making a function costs more than doing what it does.
 
 
 -- Expects `owner`, who holds the lock (false: nobody), and `summary`, what '' says.
@@ -18,14 +18,15 @@ if summary then
   count = tonumber(count)
 end
 
--- The sorted set of those who share K, and how many they are (sharers.lua).
+-- The sorted set of those who share K, and their number (sharers.lua).
 local S, sharers
 if owner == 'dibs:shared' then
   -- @insert sharers
 end
 
--- What F holds (nil: not read), the fence of the asker where it was let in from the queue to share K, the lease that this script granted, how many subscribers the channel of the asker has,
--- the error where a write was refused, and whether K is free though live waiters may be left (serve.lua). head_limit: how many may
--- share K, as the live head says that waits for a hint while somebody is asking; nil: it wants K alone, or there is none. quiet:
--- nobody is told that K may be free (rule 42).
+-- fence_text: what F holds (nil: not read). my_fence: the fence of the asker, if it was let in from the queue to share
+-- K. granted_ms: the lease that this script granted. listeners: how many subscribers the asker's channel has. failed:
+-- the error if a write was refused. unfinished: K is free though live waiters may be left (serve.lua). head_limit: how
+-- many may share K, as the live first waiter says, which waits for a hint while somebody is asking; nil: it wants K
+-- alone, or there is none. quiet: nobody is told that K may be free (rule 42).
 local fence_text, my_fence, granted_ms, listeners, failed, unfinished, head_limit, quiet

@@ -1,11 +1,13 @@
 -- Releases the lock if the token holds it, and takes the token out of the queue; the next waiter is granted the lock.
 -- In C (store/redis/codec.h): dibs__codec_release, dibs__codec_read_release
 -- KEYS: see keys.lua
--- ARGV: token; optionally a second: `quiet`, who waits is not told (rule 36), or the fence of the token: what waiters leave
--- to the token ends (surpass.lua)
--- Reply: 1: released; 0: nobody held it; -1: another token does; 3 or 2: as 1 or 0, with more to do (release_common.lua)
--- Safe to send again. The case that nobody waits comes first, as in acquire.lua; so does that of a sharer while another's lease
--- lasts as long, so that K stays as it is. Those whose leases are over are left to others (sharers.lua).
+-- ARGV: token; optionally a second: `quiet`: waiters are not told (rule 36); or the fence of the token: waiters stop
+-- leaving the lock to the token (surpass.lua)
+-- Reply: 1: released; 0: nobody held it; -1: another token does; 3 or 2: as 1 or 0, with more to do
+-- (release_common.lua)
+-- Safe to send again. The case that nobody waits comes first, as in acquire.lua, and so does a sharer while another's
+-- lease lasts as long, so that K stays as it is. Sharers whose leases are over are left to other scripts
+-- (sharers.lua).
 
 -- @insert keys
 

@@ -1,36 +1,39 @@
--- Renews many leases, in full: what renew_short.lua does, and whatever else becomes of a lease.
+-- Renews many leases, in full: what renew_short.lua does, and everything else that a renewal may have to do.
 -- In C (store/redis/codec.h): dibs__codec_renew, dibs__codec_read_renew, dibs__codec_read_renewed, DIBS__RENEW_*
--- KEYS: K, K, ... the locks, then F, F, ... their fences; at a member of a quorum then M of vote.lua: a lock is
--- restored only where the server may vote, since that is a grant (rules 15 and 56)
--- ARGV: for each lock token, lease in ms, fence, set_by, restore_by; at a member behind these RUN and QUORUM
--- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; 3: the same, at a
--- member, and F tells that it granted the lock to another since, or that the lock was taken away by force; 4: nothing was done, since the lease lasts longer
--- than asked; 5: the lock is the token's, and was only to be looked at (a lease of 0); negative: too late, nothing was done, and
--- the amount is the server's time (us); an error: the lock could not be looked at, or not be restored. Then that time.
+-- KEYS: K, K, ... the locks, then F, F, ... their fences; then, at a member of a quorum, M of vote.lua: a lock is
+-- restored only if the server may vote, since that is a grant (rules 15 and 56)
+-- ARGV: for each lock token, lease in ms, fence, set_by, restore_by; then, at a member, RUN and QUORUM
+-- Reply: an array, with one number or error for each lock, and then the server's time (us):
+--   1: done; 2: restored; 0: the token has lost the lock; 3: the same, at a member, and F tells that the member granted
+--   the lock to another since, or that it was taken away by force; 4: nothing was done, since the lease lasts longer than
+--   asked for; 5: the token has the lock, which was only to be looked at (a lease of 0); negative: too late, nothing was
+--   done, and the amount is the server's time (us); an error: the lock could not be looked at, or not be restored.
 -- set_by: see lease.lua.
--- restore_by is '', or the time after which it is too late to restore the lock. Where it is a time and K is gone, the lock
--- is restored, unless F tells that another token was granted it since (rule 12). So it is where K is another token of dibs,
--- and F tells that this one was granted before (rule 54); not at a member of a quorum. Behind a ! K is set whatever F tells
--- (rule 35); F is raised to the fence, and never lowered.
--- All that can be read at once is: where the server tracks what a client reads, each read in a script costs as much as if the
--- client had read all KEYS. The last read (EXISTS) comes behind the writes, so that the server goes on telling of the locks
--- (rule 33).
--- F lives on with its lock, and is put back where it is gone (rule 28).
--- Before the fence there may be a mark: the process may keep the lease. F is raised to the fence then, and what the mark says is
--- noted, but while the slot moves here: `*` nobody uses the lease, `-` it is in use and will be released, `+` it is in use. A
--- result of 6 stands for a 1, 2 or 4 where others wait for the lock; 7 where F could not be raised.
+-- restore_by is '', or the time after which it is too late to restore the lock. If it is a time and K is gone, the
+-- lock is restored, unless F tells that another token was granted it since (rule 12). The same is done if K is another
+-- token of dibs, and F tells that it was granted the lock before this token (rule 54); but not at a member of a
+-- quorum. If restore_by begins with !, K is set whatever F tells (rule 35). F is raised to the fence, and never
+-- lowered.
+-- Everything that can be read at once is: where the server tracks what a client reads, each read in a script costs as
+-- much as if the client had read all KEYS. The last read (EXISTS) comes after the writes, so that the server goes on
+-- telling of the locks (rule 33).
+-- F lives on with its lock, and is set again if it is gone (rule 28).
+-- A mark before the fence says that the process may keep the lease. F is raised to the fence then, and what the mark
+-- says is noted, except while the slot moves here: `*` nobody uses the lease, `-` it is in use and will be released,
+-- `+` it is in use. Then the result is 6 instead of 1, 2 or 4 if others wait for the lock, and 7 if F could not be
+-- raised.
 
 -- @insert lease
 
 local HOUR = 3600000
 
--- As sharers.lua has it.
+-- The same as in sharers.lua.
 local function sharers_of(F)
   return 'dibs:share' .. string.sub(F, 11)
 end
 
--- How long F must live at least, in ms. F is set to live an hour longer, counted from the time that the fence stands for.
--- See fence.lua for both.
+-- How long F must live at least, in ms. F is set to live an hour longer, counted from the time that the fence stands
+-- for. For both see fence.lua.
 local function fence_life(lease)
   return math.max(HOUR, 2 * lease)
 end
@@ -45,9 +48,9 @@ local function runtime_of(token)
   return string.match(token, '^dibs:.*:(%x+):%x+!?$')
 end
 
--- Whether the owner was granted the lock before a token with that fence: F is the fence of the newest grant to a client of dibs,
--- so the owner's is not larger. Both have the same where their process locked the lock again (rule 70): its other token is one
--- that it gave up. What a foreign client takes leaves no fence.
+-- Whether the owner was granted the lock before a token with that fence. F is the fence of the newest grant to a
+-- client of dibs, so the owner's fence is not larger than F. Both have the same fence if their process locked the lock
+-- again (rule 70): then the owner is the token that it gave up. A foreign client leaves no fence.
 local function is_older(owner, token, last, fence)
   if string.sub(owner, 1, 5) ~= 'dibs:' or not last or last <= 0 then
     return false
@@ -55,13 +58,14 @@ local function is_older(owner, token, last, fence)
   return last < fence or last == fence and runtime_of(token) and runtime_of(owner) == runtime_of(token)
 end
 
--- The largest fence of a lock that may have been held alone, as far as the server knows: that of a sharer does not count.
+-- The largest fence of a lock that may have been held alone, as far as the server knows: a sharer's fence does not
+-- count.
 local function newest_alone(S, last)
   local newest = redis.call('ZADD', S, 'XX', 'INCR', 0, '>')
   return newest and tonumber(newest) == last and tonumber(redis.call('ZADD', S, 'XX', 'INCR', 0, '<')) or last
 end
 
--- Lets the token share K again (admit.lua), beside those who do already. F is set by now; `alone` as above.
+-- Lets the token share K again (admit.lua), beside those who share it already. F has been set; `alone` as above.
 local function set_sharer(K, S, owner, token, lease, now, fence, last, alone)
   local ends = math.floor(now / 1000) + lease
   local added = redis.pcall('ZADD', S, alone, '<', string.format('%.0f', last), '>', -ends, '+' .. token, fence, '-' .. token)
@@ -77,7 +81,7 @@ local function set_sharer(K, S, owner, token, lease, now, fence, last, alone)
   return {}
 end
 
--- As split.lua, for who shares K as the only one.
+-- As split.lua, for the only sharer of K.
 local function split(K, F, S, owner)
   local now, left, fence = now_us(), math.max(1, redis.call('PTTL', K)), tonumber(redis.call('GET', F)) or 0
   if tonumber(redis.call('ZADD', S, 'XX', 'INCR', 0, '>')) ~= fence then
@@ -93,7 +97,7 @@ local function split(K, F, S, owner)
   redis.call('SET', K, 'dibs:shared', 'PX', left)
 end
 
--- As in acquire_member.lua. Behind those of the leases come the run id and the number of the quorum.
+-- As in acquire_member.lua. After the arguments of the leases come the run id and the number of the quorum.
 local function may_vote(M, lease, now)
   local from, longest, seen, run, quorum =
     string.match(redis.call('GET', M) or '', '^(%d+) (%d+) (%d+) %d+ %d+ (%S+) (%d+)$')
@@ -102,8 +106,8 @@ local function may_vote(M, lease, now)
     (run == its_run or run == '-' or its_run == '-') and (quorum == its_quorum or quorum == '0' or its_quorum == '0')
 end
 
--- What is known of the use of a lease is stored under a name like F's, as long as the lease lasts: the token, behind a `-` where it
--- need not be recalled any more.
+-- What is known of the use of a lease is stored under a name like F's, for as long as the lease lasts: the token,
+-- after a `-` if the lease need not be recalled any more.
 local function tell(F, token, lease, fence, mark)
   local side, last, raised = string.sub(F, 11), tonumber(redis.call('GET', F)), true
   if not last or last < tonumber(fence) or last >= 2^53 - 1 then
@@ -112,15 +116,15 @@ local function tell(F, token, lease, fence, mark)
   if mark == '+' then
     redis.pcall('DEL', 'dibs:kept' .. side)
   elseif not redis.single_key then
-    -- At a node that was named by ASK nothing is noted: what was noted may still be where the slot comes from, and could
-    -- not move here then.
+    -- At a node that was named by ASK nothing is stored: the same key may still be where the slot comes from, and then
+    -- it could not move here.
     redis.pcall('SET', 'dibs:kept' .. side, (mark == '-' and mark or '') .. token, 'PX', lease)
   end
   return not raised and 7 or redis.pcall('EXISTS', 'dibs:queue' .. side) == 1 and 6 or 1
 end
 
--- Restores the lock. If memory is out, its SET is refused, but the locks behind this one are still renewed. A key of another
--- type, which looks as if K were gone, stays.
+-- Restores the lock. If memory is out, its SET is refused, but the locks after this one are still renewed. If K has
+-- another type, and so looks as if it were gone, it stays.
 local function restore(K, F, owner, token, lease, fence, restore_by, M)
   local now, last = now_us(), tonumber(redis.call('GET', F))
   local any_fence, not_after = string.match(restore_by, '^(!?)(.*)')
@@ -170,7 +174,7 @@ local function keep_fence(F, lease)
   end
 end
 
--- Sets the lease if the lock is the token's; returns what to say of it.
+-- Sets the lease if the token has the lock; returns the result for the lock.
 local function renew(K, F, owner, token, lease, set_by, fence, restore_by, M)
   local S = sharers_of(F)
   if is_elsewhere(F, S, owner, token) then
@@ -192,7 +196,7 @@ end
 
 local count, results = math.floor(#KEYS / 2), {}
 local owners = redis.call('MGET', unpack(KEYS, 1, count))
--- What one of these tokens has shared again, the next of them must find shared.
+-- A lock that the call has restored as shared must be found shared by the tokens that follow.
 local shared_again = {}
 for i = 1, count do
   local at = 5 * i

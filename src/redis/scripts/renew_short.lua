@@ -1,15 +1,15 @@
--- Renews many leases that need nothing but that. Their fences are no keys of the call: where the server tells of changes, each
--- read costs as much as if all KEYS had been read. renew.lua sees to the fences, more seldom (rule 28).
+-- Renews many leases that need nothing else. Their fences are not among KEYS: where the server tells of changes, each
+-- read costs as much as if all KEYS had been read. renew.lua keeps the fences alive, less often (rule 28).
 -- In C (store/redis/codec.h): dibs__codec_renew_short, dibs__codec_read_renew, dibs__codec_read_renewed, DIBS__RENEW_*
 -- KEYS: K, K, ... the locks
--- ARGV: the lease in ms of all, or '' and then those of each behind the tokens; the token of each
--- Reply: as renew.lua; where all is done, only the server's time.
--- All that can be read at once is. The last read (EXISTS) comes behind the writes, so that the server goes on telling of the
--- locks (rule 33). Those who share one K are renewed together: one ZADD for all, and one PEXPIRE.
+-- ARGV: the lease in ms of all, or '' and then the lease of each after the tokens; the token of each
+-- Reply: as renew.lua; if all were renewed, only the server's time.
+-- Everything that can be read at once is. The last read (EXISTS) comes after the writes, so that the server goes on
+-- telling of the locks (rule 33). Those who share one K are renewed together: one ZADD for all, and one PEXPIRE.
 
 -- @insert lease
 
--- As keys.c has it: the end of the names of what is beside K.
+-- As in keys.c: the end of the names of the keys beside K.
 local function side_of(K)
   local open = string.find(K, '{', 1, true)
   local close = open and string.find(K, '}', open + 1, true)
@@ -28,8 +28,8 @@ local function renew(K, owner, token, lease)
   return set_own(K, S, owner, token, lease, '') or 0
 end
 
--- Renews those of the call who share K: `shared` has what ZADD takes for each, and the longest of their leases. False: not all
--- of them were due for that, and each must be looked at by itself.
+-- Renews those of the call who share K: `shared` has what ZADD takes for each, and the longest of their leases. False:
+-- some of them could not be renewed in this way, so each must be looked at by itself.
 local function renew_together(K, shared)
   local S = 'dibs:share' .. side_of(K)
   if not GREATER or redis.call('ZADD', S, 'XX', 'LT', 'CH', unpack(shared)) < #shared / 2 then

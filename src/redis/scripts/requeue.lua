@@ -1,4 +1,4 @@
--- Releases the lock, and asks for it with another token behind the waiters.
+-- Releases the lock, and asks for it with another token, behind the waiters.
 -- In C (store/redis/codec.h): dibs__codec_requeue, dibs__codec_read_release, then dibs__codec_read_ask
 -- KEYS: see keys.lua
 -- ARGV: the token to release, then those of acquire.lua
@@ -10,7 +10,7 @@ local leaving, asker, number, lease, channel, not_after, leave = unpack(ARGV)
 channel = channel ~= '' and channel
 local owner, summary, last_fence, mark = redis.pcall('GET', K), call('HGET', Q, ''), redis.pcall('GET', F), ' '
 local entry = summary and call('HGET', Q, asker)
--- A token may ask behind itself (rule 70): what it has is given back, but it keeps its place in the queue.
+-- A token may be released and ask again (rule 70): it gives back the lock that it has, but keeps its place in the queue.
 if leaving == asker and owner ~= asker then
   leaving = 'dibs:'
 end

@@ -1,11 +1,11 @@
--- Retracts many tokens, each as release.lua does. An error about one does not end the others.
+-- Retracts many tokens, each as release.lua does. An error about one does not stop the others.
 -- In C (store/redis/codec.h): dibs__codec_retract, dibs__codec_read_retract, dibs__codec_read_retracted
 -- KEYS: see keys.lua, three for each lock
--- ARGV: token of each, and behind it '', or, where what waiters leave to it must end (surpass.lua), its fence, 0 where none
--- is known
--- Reply: {now (us of the server's clock), then for each lock 1: released; 0: nobody held it; -1: another token does; 3 or
--- 2: as 1 or 0, with more to do: the same retraction goes on with that (release_common.lua); or an error}
--- All locks share one budget. Each of them may always go through a few entries, so that none waits for another.
+-- ARGV: for each lock the token, and then '', or, if waiters must stop leaving the lock to it (surpass.lua), its
+-- fence, 0 if none is known
+-- Reply: {now (us of the server's clock), then for each lock 1: released; 0: nobody held it; -1: another token does; 3
+-- or 2: as 1 or 0, with more to do: the same retraction goes on with that (release_common.lua); or an error}
+-- All locks share one budget. Each of them may always go through a few entries, so that no lock waits for another.
 -- Safe to send again.
 -- @insert keys
 -- @insert clock

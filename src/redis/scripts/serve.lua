@@ -1,25 +1,29 @@
--- Inserted where K is free or about to be: grants K to the first live waiter in the queue, and tells it, unless that is
--- `me`, which is asking now (nil: nobody is). Where that one wants to share K (its token ends in ~LIMIT), so it goes on with the
--- next, up to one that wants K alone, or would be more than its limit (rule 59). Also inserted where K is shared: then more may
--- be let in. A waiter without a subscriber, or whose last ask is older than half of its lease, is taken out (rules 3 and 9).
--- Afterwards `owner` is the new owner, dibs:shared where K is shared, or false: nobody was granted K, perhaps because the
--- account may not publish. Also sets `fence_text`, `my_fence` and `granted_ms`, and asks for the subscribers of `channel` on
--- the way.
--- `leaving` is the token that is released, or nil: a server that was brought back to an earlier state may know it as a waiter,
--- and as the owner, since its lease was restored (rule 5). So it may know who shares K as a waiter, too: it is taken out of Q,
--- and not told, because it would give back what it has.
--- A waiter that wants a hint (queue.lua) is granted nothing. It is told by a push with fence 0, and K stays free: whoever asks
--- first has it. While somebody is asking, nobody is told, for K goes to who asks. Where the first wants to share K, with any
--- number, all are told who do, up to one that wants K alone; and they keep their places, else that one would come before them as
--- soon as the first of them shares K.
+-- Inserted where K is free or about to be: grants K to the first live waiter in the queue, and tells it, unless that
+-- is `me`, the token that is asking now (nil: nobody is). If that waiter wants to share K (its token ends in ~LIMIT),
+-- the next one is served as well, up to one that wants K alone, or would be one more than its limit allows (rule 59).
+-- Also inserted where K is shared: then more may be let in. A waiter without a subscriber, or whose last ask is older
+-- than half of its lease, is taken out (rules 3 and 9).
+-- Afterwards `owner` is the new owner, dibs:shared if K is shared, or false: nobody was granted K, perhaps because the
+-- account may not publish. Also sets `fence_text`, `my_fence` and `granted_ms`, and counts the subscribers of
+-- `channel` on the way.
+-- `leaving` is the token that is being released, or nil. A server that was brought back to an earlier state may know
+-- the token both as a waiter and, since its lease was restored, as the owner (rule 5). In the same way, it may know a
+-- sharer of K as a waiter, too: the sharer is taken out of Q and not told, because it would give back the lock that it
+-- has.
+-- A waiter that wants a hint (queue.lua) is granted nothing. It is told by a push with fence 0, and K stays free:
+-- whoever asks first gets it. While somebody is asking, nobody is told, because K goes to the asker. If the first
+-- waiter wants to share K with any number, all waiters that want the same are told, up to one that wants K alone. They
+-- keep their places: otherwise the one that wants K alone would come before them as soon as the first of them shares
+-- K.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
--- (rule 4). The push goes to the waiter's `inbox`, the channel on which it listens: number of the ask, fence, length of the
--- token, then token and K. An inbox that ends in } is the sharded one of a slot (rule 38). NUMSUB still comes first, so that
--- others pay nothing for that. Who is passed over because nobody listens here may listen at another server, which the slot is
--- leaving: it is told by a hint on its runtime's own channel, which all servers of a cluster pass on.
+-- (rule 4). The push goes to the waiter's `inbox`, the channel on which it listens: number of the ask, fence, length
+-- of the token, then token and K. An inbox that ends in } is the sharded channel of a slot (rule 38). NUMSUB still
+-- comes first, so that others pay nothing for that. A waiter that is passed over because nobody listens here may
+-- listen at another server, from which the slot is moving: it is told by a hint on its runtime's own channel, which
+-- all servers of a cluster pass on.
 
--- One call takes out as many dead entries as `budget` allows, so that a queue of 100,000 does not keep the server from all
--- others. `unfinished` then tells that K is free though live waiters may be left: nobody is granted K past them, and
+-- One call takes out only as many dead entries as `budget` allows, so that a queue of 100,000 does not block the
+-- server. `unfinished` then says that K is free though live waiters may be left: nobody is granted K past them, and
 -- another call goes on (rule 55).
 
 local is_served = false
@@ -110,9 +114,9 @@ while count > 0 and not is_served and budget > 0 do
       redis.pcall('PUBLISH', string.match(inbox, '^(.*):{') or inbox, number .. ' 0 ' .. #token .. ' ' .. token .. K)
     end
   else
-    -- Gaps are passed up to a hundred at a time. Where there are more, the least place of all is taken, unless the queue is
-    -- too long to be looked at as a whole. Where there is none, what waited is lost. What that costs the server counts as so
-    -- many dead entries.
+    -- Up to a hundred gaps are skipped at a time. If there are more, the lowest place of all is taken, unless the
+    -- queue is too long to be read as a whole. If there is no place left, the entries that waited are lost. The cost
+    -- of this is counted in dead entries.
     local places, next_place, passed = {}, nil, math.min(first + 100, last)
     for place = first + 1, passed do
       places[#places + 1] = place .. ''
@@ -123,7 +127,7 @@ while count > 0 and not is_served and budget > 0 do
     budget = budget - 8
     if not next_place and count > 500 and passed < tonumber(last) then
       next_place = passed + 1
-      -- If nothing else is written before '' is, memory may be out (rule 4).
+      -- If this were not written before '', memory might be out (rule 4).
       call('HDEL', Q, first)
     elseif not next_place and count <= 500 then
       budget = budget - count / 16

@@ -1,4 +1,4 @@
--- Inserted at the end of what touches the queue: writes what has changed of ''.
+-- Inserted at the end of the scripts that touch the queue: writes '' if it has changed.
 if is_changed then
   if count == 0 then
     call('DEL', Q)

@@ -1,16 +1,16 @@
--- Inserted where K is held shared by several (queue.lua): takes out the sharers whose leases are over, and counts the others.
--- Where none is left, K is free. (Two short ways do without: acquire_shared.lua, release.lua.)
--- Who shares K as the only one has its own token there, like an owner. The token ends in ~LIMIT, so all others know that K may be
--- shared; the first that comes makes K the text dibs:shared (split.lua). K then lives as long as the longest lease, until the last
--- has left, and S is a sorted set, in which a member's score tells:
+-- Inserted where several share K (queue.lua): removes the sharers whose leases are over, and counts the others. If
+-- none is left, K is free. (Two short ways do without this: acquire_shared.lua, release.lua.)
+-- If there is only one sharer, K holds its token, as that of an owner. The token ends in ~LIMIT, so all others know
+-- that K may be shared; the first of them that comes sets K to the text dibs:shared (split.lua). K then lives as long
+-- as the longest lease, until the last sharer has left, and S is a sorted set, in which the score of a member says:
 --   +TOKEN  minus the time at which the sharer's lease ends, in ms of the server's clock
 --   -TOKEN  the fence of the sharer
---   >       the fence of the newest sharer that there ever was: that of F, unless the lock was held alone since
---   <       no fence of a lock that was held alone is larger, before that one
--- The last two are there for who is the only one, too, and outlive the sharers: so a server that forgot can tell whether somebody
--- held the lock alone since (renew.lua).
--- Where S is gone under K, it is not known who shares: nobody is let in before K has expired, so `sharers` stays nil. On a
--- cluster S may be at the node that the slot comes from or goes to, and the client must ask again.
+--   >       the fence of the newest sharer that there ever was: the same as F, unless the lock was held alone since
+--   <       before that fence, no fence of a lock that was held alone is larger than this
+-- S has the last two for an only sharer, too, and they outlive the sharers, so that a server that forgot the sharers
+-- can tell whether somebody held the lock alone since (renew.lua).
+-- If K exists but S does not, it is not known who shares the lock: nobody is let in before K has expired, so `sharers`
+-- stays nil. On a cluster S may be at the node that the slot comes from or goes to; then the client must ask again.
 
 S = 'dibs:share' .. string.sub(F, 11)
 local dead = redis.pcall('ZRANGEBYSCORE', S, -math.floor(now / 1000), '(0', 'LIMIT', 0, 500)

@@ -1,7 +1,7 @@
--- Put before another script, behind `local more = N`, where a node of a cluster is taking over the slot of the lock
--- (dibs__script_single_key). Such a node refuses a call with several KEYS if one of them does not exist, and also a command
--- of several keys in a script. So the call names one key; the N others are in ARGV before the rest, and what would be one
--- command about several keys is done key by key.
+-- Put before another script, after `local more = N`, while a node of a cluster is taking over the slot of the lock
+-- (dibs__script_single_key). Such a node refuses a call with several KEYS if one of them does not exist, and also a
+-- command with several keys in a script. So the call names one key; the N others come first in ARGV, and a command
+-- about several keys is carried out key by key.
 
 local KEYS, ARGV = {KEYS[1], unpack(ARGV, 1, more)}, {unpack(ARGV, more + 1)}
 

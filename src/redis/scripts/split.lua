@@ -1,5 +1,6 @@
--- Inserted where `owner` is the only one who shares K, and others are about to: afterwards K is as of several (sharers.lua).
--- F is the fence of that owner: nothing was granted since. What S has of others is older than K.
+-- Inserted where `owner` is the only sharer of K, and others are about to join: afterwards K is shared by several
+-- (sharers.lua). F is the fence of that owner, since nothing was granted after it. What S has of others is older than
+-- K.
 
 S = 'dibs:share' .. string.sub(F, 11)
 local left, its_fence = math.max(1, call('PTTL', K)), tonumber(call('GET', F)) or 0
@@ -8,7 +9,7 @@ if redis.single_key and not newest then
   return redis.error_reply('TRYAGAIN the sharers of the lock are at another node')
 end
 if tonumber(newest) ~= its_fence then
-  -- A client that knows nothing of sharing let it in.
+  -- A client that knows nothing of sharing granted that lock.
   alone, newest = its_fence, its_fence
 end
 if call('ZCARD', S) > 2 then

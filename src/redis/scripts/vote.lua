@@ -1,28 +1,30 @@
 -- Looks whether this server may vote as a member of a quorum, and admits it (rules 15, 56 and 57).
 -- In C (store/redis/codec.h): dibs__codec_vote, dibs__codec_read_vote, DIBS__VOTE_*
 -- KEYS: M, the same for all locks: "FROM LONGEST SEEN HIGH FLOOR RUN QUORUM"
---   FROM     from when on the server may vote (us of its clock); 0 once it may, so that a step of the clock takes the vote
---            from nobody
+--   FROM     from when on the server may vote (us of its clock); 0 once it may, so that a step of the clock does not take
+--            the vote from it
 --   LONGEST  the longest lease in ms that clients have announced; longer ones are not granted
---   SEEN     a time that the server's clock has shown lately. While the clock is behind it, it was set back, and the server
---            counts as one that does not know whether it may vote (rule 52)
---   HIGH     no fence that the server gave or was raised to is larger than this, or than its clock
---   FLOOR    each fence that it gives is larger; -: it may not vote before this is known
---   RUN      the run id of the process that wrote what lies beside M; -: not known. Another process may have come back with
---            older data
---   QUORUM   the number of the quorum that the server is a member of; 0: not known yet
--- "new MARK RUN": the server does not know whether it may vote, because it is new, or lost its data; MARK is the time (us) of
--- the first look at it (rule 67). So it is where M is absent. M lives for 3 days after each look.
--- ARGV: a length of leases in ms, which is announced; what to do: 'look'; 'admit': a server that does not know may
--- vote after the wait, one that waits longer need not; 'distrust': one that knows must wait from now on, also where it waits
--- already, because its clock has stepped; 'floor': one whose wait is over is told its floor; the wait in ms; not after (us of
--- the server's clock; 0: at any time); RUN; QUORUM; the floor, or -; of an admission to a new quorum the MARK that the server
--- must still have, else -
--- Reply: {in how many ms the server may vote, 0: now, -1: it does not know, -2: it has the data of an earlier process; the
--- longest lease; the server's time in us; no fence is larger, here; 1 if the floor is known; QUORUM; MARK of one that does not
--- know, else 0};
--- negative: too late, nothing was done, and the amount is the server's time (us)
--- Safe to send again: who is admitted already, or waits, is not admitted again.
+--   SEEN     a time that the server's clock has shown lately. While the clock is behind it, the clock was set back, and
+--            the server counts as one that does not know whether it may vote (rule 52)
+--   HIGH     the server has given no fence, and was raised to none, that is larger than both this and its clock
+--   FLOOR    each fence that the server gives is larger; -: not known yet, and until then the server may not vote
+--   RUN      the run id of the process that wrote the data beside M; -: not known. Another process may have come back
+--            with older data
+--   QUORUM   the number of the quorum to which the server belongs; 0: not known yet
+-- "new MARK RUN": the server does not know whether it may vote, because it is new, or lost its data; MARK is the time
+-- (us) of the first look at it (rule 67). A server without M does not know either. M lives for 3 days after each look.
+-- ARGV: a length of leases in ms, which is announced; what to do (below); the wait in ms; not after (us of the
+-- server's clock; 0: at any time); RUN; QUORUM; the floor, or -; for an admission to a new quorum the MARK that the
+-- server must still have, else -
+--   look     nothing more
+--   admit    a server that does not know may vote after the wait; one that waits longer need not
+--   distrust a server that knows must wait from now on, even if it waits already, because its clock has stepped
+--   floor    a server whose wait is over is told its floor
+-- Reply: {in how many ms the server may vote, 0: now, -1: it does not know, -2: it has the data of an earlier process;
+-- the longest lease; the server's time in us; a number that no fence of the server exceeds; 1 if the floor is known;
+-- QUORUM; the MARK of a server that does not know, else 0}; negative: too late, nothing was done, and the amount is
+-- the server's time (us)
+-- Safe to send again: a server that is admitted already, or waits, is not admitted again.
 local call, M = redis.call, KEYS[1]
 -- @insert clock
 

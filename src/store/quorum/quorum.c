@@ -1,4 +1,4 @@
-/* The quorum: opening, closing, the scheduler's part, and what the members tell. Lock discipline: quorum_parts.h. */
+/* The quorum: opening, closing, the scheduler's part, and what the members report. Lock discipline: quorum_parts.h. */
 #include "store/quorum/quorum.h"
 
 #include <stdio.h>
@@ -47,7 +47,10 @@ bool dibs__quorum_pause(const struct dibs__quorum *q, struct dibs__backoff *back
 
 /* --------------------------------------------------------- what members tell */
 
-/* A hint: the lock may be free at this master. Who holds it by now has it at a majority, and tops it up here. */
+/*
+ * A hint that the lock may be free at this master. If the token holds the lock by now, it has a majority, and
+ * its renewals top the lock up here.
+ */
 static bool on_granted(void *source, const struct dibs__grant *grant)
 {
     struct dibs__quorum *q = ((struct dibs__member *)source)->quorum;
@@ -64,7 +67,7 @@ static bool on_granted(void *source, const struct dibs__grant *grant)
     return held || q->config.listener.granted(q->config.listener.source, &hint);
 }
 
-/* The first time, the leases so far were granted by that server. */
+/* The first report changes nothing: it names the server that granted the leases so far. */
 static void on_server_changed(void *source)
 {
     struct dibs__member *member = source;
@@ -103,8 +106,9 @@ static void on_reachable(void *source, bool up, const char *detail)
 }
 
 /*
- * All leases are looked at again when one more member tells of changes. No loss
- * remains untold where a majority does: too few masters are left for it.
+ * When one more member begins to report changes, all leases are looked at again. Members that stop reporting
+ * matter to the listener only when none is left. While a majority reports, no loss goes unnoticed: the other
+ * members are too few to cause one.
  */
 static void on_watching(void *source, bool on)
 {
@@ -157,7 +161,7 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     dibs__top_up_attend(q, dibs__quorum_now(q));
 }
 
-/* A thread can receive for one member alone: for the fastest. The scheduler's thread receives for the others. */
+/* A thread can receive for one member only, the fastest; the scheduler's thread receives for the others. */
 static void listen_quorum(struct dibs__store *base, const char *name, struct dibs__wait_event *wait_event,
                           int64_t until)
 {
@@ -193,7 +197,7 @@ static void begin(struct dibs__store *base, struct dibs__op *op)
         rows[op->kind].begin(base, op);
 }
 
-/* To wait for the replies alone would be no use: finish has more to ask. */
+/* Waiting for the replies alone would not help: finish has more to ask. */
 static enum dibs__progress progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait)
 {
     (void)base, (void)op, (void)wait;
@@ -229,7 +233,7 @@ static dibs_status begin_to_connect(struct dibs__quorum *q, struct dibs__error *
     return dibs__quorum_no_majority(q, (unsigned)(q->count - failed), error);
 }
 
-/* A majority must answer; whether its masters may vote is not asked here. */
+/* A majority must answer; whether these masters may vote does not matter here. */
 static dibs_status connect_quorum(struct dibs__store *base, bool wait, struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
@@ -257,7 +261,7 @@ static void close_quorum(struct dibs__store *base)
     free(q);
 }
 
-/* What one member gathers is what the thread sends, to whichever of them. */
+/* Gathering is the thread's: beginning it at one member covers what the thread sends to any of them. */
 static void gather(struct dibs__store *base, bool on)
 {
     struct dibs__store *first = dibs__quorum_of(base)->members[0].store;
@@ -338,7 +342,7 @@ no_members:
     return NULL;
 }
 
-/* Where nobody attends to the members yet, each is connected in turn. */
+/* Called when nobody attends to the members yet: each is connected in turn. */
 static dibs_status connect_now(struct dibs__quorum *q, struct dibs__error *error)
 {
     if (begin_to_connect(q, error) != DIBS_OK)

@@ -1,14 +1,12 @@
 /*
- * What follows from a look at the masters (PROTOCOL.md, rules 15, 56 and 57): which
- * of them belong to this quorum, who is admitted, after which wait, and above
- * which fence.
+ * What follows from a look at the masters (PROTOCOL.md, rules 15, 56 and 57): which of them belong
+ * to this quorum, and which are admitted, after which wait, and above which fence.
  *
- * A master that lost its data, or came back with older data, has forgotten
- * fences. It waits until every lease that it may have granted is over. Only then
- * is it told its floor, by a look that began after the wait: the largest fence of
- * a majority of masters that never forgot. That is enough. If the master gave its
- * vote to a hold before it forgot, the fence of that hold was raised at a majority
- * by then, or never will be. Even without this master, that majority has one in
+ * A master that lost its data, or came back with older data, has forgotten fences. It waits until
+ * every lease that it may have granted is over. Only then is it told its floor, by a look that
+ * began after the wait: the largest fence of a majority of masters that never forgot. That is
+ * enough. If the master voted for a hold before it forgot, the fence of that hold was raised at a
+ * majority by then, or never will be. Even without this master, that majority has a member in
  * common with any majority of masters that never forgot.
  *
  * Lock discipline: quorum_parts.h.
@@ -18,8 +16,8 @@
 #include "base/hash.h"
 #include "store/quorum/quorum_look.h"
 
-#define UNFLOORED_MS 10000      /* so long a floor of a majority is waited for, where masters can't be reached */
-#define NUMBER_MOST (1LL << 52) /* a script counts exactly up to there */
+#define UNFLOORED_MS 10000      /* how long a majority's floor is waited for while masters can't be reached */
+#define NUMBER_MOST (1LL << 52) /* a script counts exactly up to this */
 
 /* ---------------------------------------------------------------- the answers */
 
@@ -27,11 +25,7 @@ static void note_vote(struct dibs__look *look, const struct dibs__vote *vote, si
 {
     uint32_t bit = (uint32_t)1 << i;
 
-    look->highest[i] = vote->highest;
-    look->numbers[i] = vote->quorum;
-    look->processes[i] = vote->process;
-    look->marks[i] = vote->mark;
-    look->votes_in_ms[i] = vote->votes_in_ms;
+    look->answers[i] = *vote;
     if (vote->ready)
         look->ready |= bit;
     if (look->admitting) {
@@ -49,8 +43,8 @@ static void note_vote(struct dibs__look *look, const struct dibs__vote *vote, si
 }
 
 /*
- * A master is not asked for locks before it may vote. Of a step that was found after the question was sent, the answer
- * proves nothing.
+ * A master is not asked for locks before it may vote. The answer proves nothing about a step that was found
+ * after the question was sent.
  */
 void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op, dibs_status status)
 {
@@ -78,7 +72,7 @@ static size_t count_number(const struct dibs__quorum *q, const struct dibs__look
     size_t count = 0;
 
     for (size_t i = 0; i < q->count; i++)
-        count += dibs__set_has(dibs__look_replied(look) | look->strange, i) && look->numbers[i] == number;
+        count += dibs__set_has(dibs__look_replied(look) | look->strange, i) && look->answers[i].quorum == number;
     return count;
 }
 
@@ -89,14 +83,16 @@ static int compare(const void *one, const void *other)
     return a < b ? -1 : a > b;
 }
 
-/* Of a quorum whose masters have none yet: who sees all of them gives it the same number, whatever it calls them. 0: a
- * process is not known. */
+/*
+ * A number for a quorum whose masters have none yet. Every process that sees all of these masters makes the
+ * same number, whatever URLs it uses. 0: a master's process is not known.
+ */
 static uint64_t make_number(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     uint64_t processes[DIBS__MEMBERS_MAX] = {0}, hash = 0;
 
     for (size_t i = 0; i < q->count; i++) {
-        processes[i] = look->processes[i];
+        processes[i] = look->answers[i].process;
         if (processes[i] == 0)
             return 0;
     }
@@ -110,16 +106,15 @@ static uint64_t make_number(const struct dibs__quorum *q, const struct dibs__loo
 static uint64_t number_of_majority(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     for (size_t i = 0; i < q->count; i++)
-        if (look->numbers[i] != 0 && count_number(q, look, look->numbers[i]) >= q->majority)
-            return look->numbers[i];
+        if (look->answers[i].quorum != 0 && count_number(q, look, look->answers[i].quorum) >= q->majority)
+            return look->answers[i].quorum;
     return 0;
 }
 
 /*
- * The number that a majority has. Else, where all answer and know that they may
- * vote, the one that they are given. 0: not known. A number that is known stays,
- * unless every master answered, and none has it any more: they lost their data,
- * and another process has begun a new quorum.
+ * The number that a majority has. If there is none, and all masters have answered and know whether they may
+ * vote, the number that they will be given. 0: not known. A number that is known stays, unless every master
+ * answered and none has it any more: then they lost their data, and another process has begun a new quorum.
  */
 static uint64_t find_number(const struct dibs__quorum *q, const struct dibs__look *look, uint64_t known)
 {
@@ -135,7 +130,7 @@ static uint64_t find_number(const struct dibs__quorum *q, const struct dibs__loo
 static bool is_twin(const struct dibs__look *look, size_t i)
 {
     for (size_t before = 0; before < i; before++)
-        if (look->processes[i] != 0 && look->processes[before] == look->processes[i])
+        if (look->answers[i].process != 0 && look->answers[before].process == look->answers[i].process)
             return true;
     return false;
 }
@@ -158,7 +153,8 @@ void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look)
     for (size_t i = 0; i < q->count; i++) {
         if (!dibs__set_has(dibs__look_replied(look) | look->strange, i))
             continue;
-        bool strange = is_twin(look, i) || (number != 0 && look->numbers[i] != 0 && look->numbers[i] != number);
+        bool strange =
+            is_twin(look, i) || (number != 0 && look->answers[i].quorum != 0 && look->answers[i].quorum != number);
         atomic_store(&q->members[i].strange, strange);
         if (strange)
             set_aside(look, (uint32_t)1 << i);
@@ -180,7 +176,7 @@ bool dibs__look_lacks_number(const struct dibs__quorum *q, const struct dibs__lo
     bool lacks = false, may_be_made = dibs__set_count(known) == q->count && make_number(q, look) != 0;
 
     for (size_t i = 0; i < q->count; i++)
-        lacks = lacks || (dibs__set_has(known, i) && look->numbers[i] == 0);
+        lacks = lacks || (dibs__set_has(known, i) && look->answers[i].quorum == 0);
     return lacks && (may_be_made || atomic_load(&q->number) != 0);
 }
 
@@ -191,15 +187,16 @@ bool dibs__look_is_whole(const struct dibs__quorum *q, const struct dibs__look *
     return dibs__set_count(dibs__look_replied(look) | look->strange) == q->count;
 }
 
-/* This process has seen a majority that knows that it may vote. */
+/* Whether this process has seen a majority of masters that know that they may vote. */
 static bool has_begun(const struct dibs__quorum *q)
 {
     return dibs__vote_is_announced(&q->voting, 1);
 }
 
 /*
- * A minority is of a quorum, which this process does not know, or knew by a number that all have forgotten. Either the
- * others lost their data, or that minority belongs to others: an operator knows.
+ * Whether a minority belongs to a quorum that this process does not know, or knew by a number that all have
+ * forgotten. Either the others lost their data, or the minority belongs to other URLs: only an operator can
+ * tell.
  */
 static bool is_disputed(const struct dibs__quorum *q, const struct dibs__look *look)
 {
@@ -209,13 +206,14 @@ static bool is_disputed(const struct dibs__quorum *q, const struct dibs__look *l
     if (number != 0 && (!dibs__look_is_whole(q, look) || count_number(q, look, number) > 0))
         return false;
     for (size_t i = 0; i < q->count; i++)
-        disputed = disputed || (dibs__set_has(dibs__look_members(look) | look->strange, i) && look->numbers[i] != 0);
+        disputed =
+            disputed || (dibs__set_has(dibs__look_members(look) | look->strange, i) && look->answers[i].quorum != 0);
     return disputed;
 }
 
 /*
- * One that knows says that the others lost their data, maybe one after the other; or that it belongs to others. Where
- * the quorum has begun, one that does not answer may know.
+ * If one master knows of a quorum, then the others lost their data, perhaps one after the other, or it belongs
+ * to another quorum. Once the quorum has begun, a master that does not answer may know, too.
  */
 bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__look *look)
 {
@@ -223,7 +221,7 @@ bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__l
            (!has_begun(q) || dibs__look_is_whole(q, look));
 }
 
-/* Those that said in an earlier look that they do not know. */
+/* The masters that said in an earlier look that they do not know whether they may vote. */
 static uint32_t marked(const struct dibs__quorum *q, const struct dibs__newness *newness)
 {
     uint32_t set = 0;
@@ -238,7 +236,7 @@ int64_t dibs__look_given_until(const struct dibs__quorum *q, const struct dibs__
     return dibs__after_ms(newness->since, q->config.command_timeout_ms / 2);
 }
 
-/* One that is silent may know better. Who answered before is waited for. */
+/* A silent master may know better. Masters that answered in an earlier look are waited for. */
 bool dibs__look_seems_new(const struct dibs__quorum *q, const struct dibs__look *look, struct dibs__newness *newness,
                           int64_t now)
 {
@@ -255,8 +253,9 @@ bool dibs__look_seems_new(const struct dibs__quorum *q, const struct dibs__look 
 }
 
 /*
- * Two looks, the second begun after the first was over: a master that forgot what it granted did so before its mark was
- * set, so the others that granted it say in the second look that the quorum is not new (test/model/admission.pml).
+ * It takes two looks, the second begun after the first was over. A master that forgot what it granted did so
+ * before its mark was set. So the other masters that granted it say in the second look that the quorum is not
+ * new (test/model/admission.pml).
  */
 bool dibs__look_proves_new(const struct dibs__quorum *q, const struct dibs__look *look, struct dibs__newness *newness,
                            int64_t now)
@@ -266,8 +265,8 @@ bool dibs__look_proves_new(const struct dibs__quorum *q, const struct dibs__look
     for (size_t i = 0; i < q->count; i++) {
         if (!dibs__set_has(look->unknown, i))
             continue;
-        is_proved = is_proved && look->marks[i] != 0 && look->marks[i] == newness->marks[i];
-        newness->marks[i] = look->marks[i];
+        is_proved = is_proved && look->answers[i].mark != 0 && look->answers[i].mark == newness->marks[i];
+        newness->marks[i] = look->answers[i].mark;
     }
     return is_proved;
 }
@@ -277,33 +276,36 @@ static uint64_t highest_of(const struct dibs__quorum *q, const struct dibs__look
     uint64_t highest = 1;
 
     for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(set, i) && look->highest[i] > highest)
-            highest = look->highest[i];
+        if (dibs__set_has(set, i) && look->answers[i].highest > highest)
+            highest = look->answers[i].highest;
     return highest;
 }
 
 struct dibs__vote dibs__look_admission(const struct dibs__quorum *q, const struct dibs__look *look, size_t i)
 {
-    return (struct dibs__vote){
-        .what = DIBS__VOTE_ADMITS, .floor = highest_of(q, look, dibs__look_members(look)), .mark = look->marks[i]};
+    return (struct dibs__vote){.what = DIBS__VOTE_ADMITS,
+                               .floor = highest_of(q, look, dibs__look_members(look)),
+                               .mark = look->answers[i].mark};
 }
 
 /*
- * Whether those that answered tell how long leases may be: a majority does, or
- * nobody else is left to tell. Who forgot that and still waits was told by others.
+ * Whether the masters that answered know how long leases may be: a majority does, or there is nobody else to
+ * ask. A master that forgot the length and still waits only knows what others told it, so it does not count.
  */
 static bool tell(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     uint32_t forgot = 0;
 
     for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(look->known, i) && look->votes_in_ms[i] > 0)
+        if (dibs__set_has(look->known, i) && look->answers[i].votes_in_ms > 0)
             forgot |= (uint32_t)1 << i;
     return dibs__set_count(dibs__look_members(look) & ~forgot) >= q->majority || dibs__look_is_whole(q, look);
 }
 
-/* After that time every lease is over that a master may have granted. One that can't be reached may know of longer ones
- * than any other, where the others don't tell. */
+/*
+ * After that time, every lease that a master may have granted is over. If the masters that answered do not know
+ * how long leases may be, one that can't be reached may know of longer ones.
+ */
 static int64_t wait_ms(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     uint32_t longest_ms = tell(q, look) ? look->others_ms : DIBS__LEASE_MAX_MS;
@@ -313,8 +315,8 @@ static int64_t wait_ms(const struct dibs__quorum *q, const struct dibs__look *lo
 }
 
 /*
- * 0: not known yet. Where masters that never forgot can't be a majority, because
- * too many were restarted, what those knew counts too.
+ * The floor of a master; 0: not known yet. If masters that never forgot can't be a majority, because too many
+ * were restarted, the fences of the restarted ones count, too.
  */
 static uint64_t floor_of(struct dibs__quorum *q, const struct dibs__look *look, size_t i)
 {
@@ -335,8 +337,8 @@ bool dibs__look_plan(struct dibs__quorum *q, const struct dibs__look *look, size
 {
     int64_t wait = wait_ms(q, look);
     bool waits_too_long =
-        dibs__set_has(look->known, i) && tell(q, look) && dibs__waits_too_long(look->votes_in_ms[i], wait);
-    bool is_over = dibs__set_has(look->known & ~look->ready, i) && look->votes_in_ms[i] == 0;
+        dibs__set_has(look->known, i) && tell(q, look) && dibs__waits_too_long(look->answers[i].votes_in_ms, wait);
+    bool is_over = dibs__set_has(look->known & ~look->ready, i) && look->answers[i].votes_in_ms == 0;
 
     if (is_disputed(q, look))
         return false;
@@ -359,7 +361,7 @@ dibs_status dibs__look_check_twins(const struct dibs__quorum *q, const struct di
 {
     for (size_t i = 0; i < q->count; i++)
         for (size_t before = 0; before < i; before++)
-            if (look->processes[i] != 0 && look->processes[i] == look->processes[before])
+            if (look->answers[i].process != 0 && look->answers[i].process == look->answers[before].process)
                 return dibs__error_set(error, DIBS_INVALID, "urls[%zu] and urls[%zu] are the same master", before, i);
     return DIBS_OK;
 }
@@ -372,7 +374,7 @@ dibs_status dibs__look_tell_why(const struct dibs__quorum *q, const struct dibs_
     for (size_t i = 0; answered >= q->majority && i < q->count; i++) {
         if (is_known && atomic_load(&q->members[i].strange))
             return dibs__error_set(error, DIBS_UNAVAILABLE, "urls[%zu] is a master of another quorum", i);
-        if (!is_known && look->numbers[i] != 0)
+        if (!is_known && look->answers[i].quorum != 0)
             return dibs__error_set(
                 error, DIBS_UNAVAILABLE,
                 "urls[%zu] is a master of a quorum that the others do not know: they lost their data, "

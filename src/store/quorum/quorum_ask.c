@@ -1,33 +1,31 @@
 /*
- * Asks. The ask of a token is begun at all members, and the calling thread waits
- * until a majority granted the lock, or can't any more. The lock's fence is the
- * largest that the majority gave. It is raised at the others, so that the next
- * holder's fence is larger, whichever majority grants it. Without a majority
- * what was granted is given back at once, and nobody is told: the members' queues
- * stay as they are.
+ * Asks. The ask of a token is begun at all members, and the calling thread waits until a majority
+ * granted the lock, or can't any more. The lock's fence is the largest that this majority gave. It
+ * is raised at the others of the majority, so that the next holder's fence is larger, whichever
+ * majority grants it. Without a majority the grants are given back at once, and waiters are not
+ * told, so the members' queues stay as they are.
  *
  * Lock discipline: quorum_parts.h.
  */
-#include <stdio.h>
 
 #include "base/random.h"
 #include "store/quorum/quorum_parts.h"
 
 #define POLL_LEAST_MS 50 /* how often a waiter asks while another has the lock: hints come sooner */
 #define POLL_MOST_MS 100
-#define SPLIT_MOST 5      /* the pause after a split vote doubles so often, */
-#define SPLIT_LEAST_MS 1  /* from this, or the time that the ask took, */
+#define SPLIT_MOST 5      /* the pause after a split vote doubles this many times, */
+#define SPLIT_LEAST_MS 1  /* from this, or from the time that the ask took, */
 #define SPLIT_LAST_MS 50  /* up to this */
-#define LEAVE_LEAST_MS 10 /* how long a thread waits at least for the release of what no majority granted */
-#define SPARED_SHIFT 32   /* in the store state of an attempt: behind the set of members that were asked */
+#define LEAVE_LEAST_MS 10 /* how long a thread waits at least for its grants to be given back */
+#define SPARED_SHIFT 32   /* where the set of spared members begins in an attempt's store state */
 
 /* One ask of the quorum that is being finished. */
 struct asking {
     struct dibs__quorum_lock *lock;
     struct dibs__attempt *attempt;
     int64_t deadline;
-    uint32_t granted, refused, raised; /* sets of members; raised: their fence is as large as that of the lock */
-    uint32_t spared;                   /* members that rest, and are asked only where the others take long */
+    uint32_t granted, refused, raised; /* sets of members; raised: their fence is as large as the lock's */
+    uint32_t spared; /* members that rest: they are asked only if the others take long, or can't be a majority */
     bool raising;
     uint64_t fence;
     int64_t began;
@@ -35,7 +33,10 @@ struct asking {
 
 /* ------------------------------------------------------------------- the begin */
 
-/* The set of members where something is under way for the attempt afterwards; behind it that of those that rest. */
+/*
+ * Returns the set of members at which something is under way for the attempt now, and above SPARED_SHIFT the
+ * set of those that rest.
+ */
 static uint64_t begin_at_all(struct dibs__quorum *q, struct dibs__quorum_lock *lock,
                              const struct dibs__attempt *attempt)
 {
@@ -59,7 +60,7 @@ static uint64_t begin_at_all(struct dibs__quorum *q, struct dibs__quorum_lock *l
     return open | (uint64_t)(spared & ~open) << SPARED_SHIFT;
 }
 
-/* What was begun, as sets of members, lies in the store state beside the lock. */
+/* The sets of members at which the ask was begun are kept in the attempt's store state, beside the lock. */
 void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
@@ -90,7 +91,7 @@ static bool can_be_had(const struct dibs__fan_out *fan_out, uint32_t have)
     return dibs__set_count(have | fan_out->open) >= fan_out->quorum->majority;
 }
 
-/* The others can't be a majority, or take long, and with those that rest it may be one. */
+/* Whether the others can't be a majority, or take long, while a majority is possible with those that rest. */
 static bool needs_spared(const struct dibs__fan_out *fan_out, int64_t now)
 {
     const struct asking *asking = asking_of(fan_out);
@@ -100,9 +101,9 @@ static bool needs_spared(const struct dibs__fan_out *fan_out, int64_t now)
 }
 
 /*
- * Where a majority answered, no time is lost with members that must be connected
- * first, or take much longer than usual. Where the lock can't be had, it is
- * still to be known whether it is taken, or the members are not there.
+ * If a majority has answered, no time is lost with members that must be connected first, or that take much
+ * longer than usual. If a majority can't be had any more, it remains to be seen whether the lock is taken or
+ * too few members can be reached.
  */
 static bool is_voted(const struct dibs__fan_out *fan_out, int64_t now)
 {
@@ -120,7 +121,7 @@ static bool is_voted(const struct dibs__fan_out *fan_out, int64_t now)
            (!(fan_out->open & ~fan_out->unsent) || dibs__fan_out_is_overdue(fan_out, now));
 }
 
-/* What else is under way than asks leads to more as soon as it is answered. */
+/* An operation other than an ask leads to another one as soon as it is answered. */
 static int least_votes(const struct dibs__fan_out *fan_out)
 {
     const struct asking *asking = asking_of(fan_out);
@@ -154,14 +155,17 @@ static void begin_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *
     fan_out->optional &= ~bit;
 }
 
-/* Whether what is raised and what is being raised is no majority. */
+/* Whether the members that are raised or being raised are not yet a majority. */
 static bool needs_more(const struct dibs__fan_out *fan_out)
 {
     return dibs__set_count(asking_of(fan_out)->raised | (fan_out->open & ~fan_out->optional)) <
            fan_out->quorum->majority;
 }
 
-/* A larger fence came while others were raised: they are raised again, those under way once they have landed. */
+/*
+ * A larger fence came while others were being raised: raises those members again; members whose raise is still
+ * under way are raised again once it has landed.
+ */
 static void raise_again(struct dibs__fan_out *fan_out, uint64_t fence)
 {
     struct asking *asking = asking_of(fan_out);
@@ -174,7 +178,7 @@ static void raise_again(struct dibs__fan_out *fan_out, uint64_t fence)
             begin_raise(fan_out, &fan_out->ops[i]);
 }
 
-/* The member granted the lock. While fences are raised, its own is, too, where that is needed. */
+/* The member granted the lock. While fences are being raised, its own is raised too, if it is needed. */
 static void count_grant(struct dibs__fan_out *fan_out, struct dibs__pending_op *op)
 {
     struct asking *asking = asking_of(fan_out);
@@ -200,7 +204,7 @@ static void land_ask(struct dibs__fan_out *fan_out, struct dibs__pending_op *op,
         asking->refused |= (uint32_t)1 << op->member->index;
 }
 
-/* What an earlier ask was granted is given back: now the member can be asked again. */
+/* The grant of an earlier ask has been given back: now the member can be asked again. */
 static void land_leave(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, dibs_status status)
 {
     struct asking *asking = asking_of(fan_out);
@@ -243,7 +247,7 @@ static void land(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enu
 
 /* ------------------------------------------------------------------- the fence */
 
-/* Those of a majority's fences that are smaller than the largest are raised to it. */
+/* Raises to the largest fence of a majority those of its fences that are smaller. */
 static void raise_fences(struct dibs__fan_out *fan_out)
 {
     struct asking *asking = asking_of(fan_out);
@@ -265,8 +269,8 @@ static void raise_fences(struct dibs__fan_out *fan_out)
     dibs__fan_out_run(fan_out);
 }
 
-/* The set of members whose asks and releases are still under way. What raises a fence is not waited for any more. */
-static uint32_t release_granted(struct dibs__fan_out *fan_out)
+/* Abandons the raises, and returns the set of members whose asks and releases are still under way. */
+static uint32_t abandon_raises(struct dibs__fan_out *fan_out)
 {
     uint32_t open = fan_out->open;
 
@@ -290,7 +294,7 @@ static int64_t proof_of(const struct dibs__fan_out *fan_out)
     return proof;
 }
 
-/* A majority granted the lock. An ask of the owner leaves the fence as it is. */
+/* Called when a majority granted the lock. An ask by the owner leaves the fence as it is. */
 static bool is_owner_still(const struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
 {
     return lock->fence > 0 && dibs__quorum_now(q) < lock->until;
@@ -327,7 +331,7 @@ static bool is_never_decided(const struct dibs__fan_out *fan_out, int64_t now)
     return false;
 }
 
-/* Gives back what no majority granted, and waits for that about as long as the ask took. */
+/* Gives back the grants that are no majority, and waits for that up to four times as long as the ask took. */
 static void give_back(struct dibs__quorum *q, struct asking *asking)
 {
     struct dibs__quorum_lock *lock = asking->lock;
@@ -351,7 +355,7 @@ static void give_back(struct dibs__quorum *q, struct asking *asking)
     dibs__detached_add(q, lock, fan_out.open);
 }
 
-/* When to ask again, if no hint comes before. After a split vote: soon, but not all at the same time. */
+/* When to ask again if no hint comes before. After a split vote that is soon, but not at the same time for all. */
 static int64_t pause_ms(const struct dibs__quorum *q, const struct asking *asking)
 {
     struct dibs__quorum_lock *lock = asking->lock;
@@ -374,7 +378,7 @@ static int64_t pause_ms(const struct dibs__quorum *q, const struct asking *askin
     return pause;
 }
 
-/* No majority granted the lock. */
+/* Called when no majority granted the lock. */
 static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answer, struct dibs__error *error)
 {
     struct dibs__quorum *q = fan_out->quorum;
@@ -394,7 +398,7 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
                                       : dibs__quorum_no_majority(q, dibs__set_count(fan_out->answered), error);
 }
 
-/* Those that rest are asked as well. */
+/* Asks the members that rest as well. */
 static void ask_the_spared(struct dibs__fan_out *fan_out)
 {
     struct asking *asking = asking_of(fan_out);
@@ -441,7 +445,7 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
     bool had = dibs__set_count(asking->raised) >= q->majority;
     if (had)
         hold(&fan_out, generation, answer);
-    fan_out.open = release_granted(&fan_out);
+    fan_out.open = abandon_raises(&fan_out);
     dibs__detached_add(q, lock, fan_out.open);
     return had ? DIBS_OK : fail(&fan_out, answer, error);
 }

@@ -4,13 +4,13 @@
 
 #define NS_PER_US (DIBS__NS_PER_MS / 1000)
 
-/* How far the clocks may have gone apart since then. */
+/* How far the clocks may have drifted apart since then. */
 static int64_t apart_us(int64_t since, int64_t now)
 {
     return now > since ? (now - since) / NS_PER_US / DIBS__CLOCK_PART : 0;
 }
 
-/* The bounds widen with time, and each answer narrows them: so small steps that follow each other add up. */
+/* The bounds widen with time and narrow with each answer, so several small steps in the same direction add up. */
 int dibs__clock_bounds_note(struct dibs__clock_bounds *bounds, int64_t sent_at, int64_t read_at, int64_t server_us)
 {
     int64_t least_us = server_us - read_at / NS_PER_US - 1, most_us = server_us - sent_at / NS_PER_US + 1;

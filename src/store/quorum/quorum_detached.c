@@ -1,11 +1,11 @@
 /*
- * Detached pending operations: asks and releases that were begun, and for which no thread
- * waits any more. The scheduler's thread looks for their replies, at first soon,
- * then less often, and gives them up at the end of the command timeout. What
- * could not be sent is given up at once: then its retraction need not wait.
+ * Detached pending operations: asks and releases that were begun, and that no thread waits for any
+ * more. The scheduler's thread looks for their replies, soon at first, then less often, and gives
+ * them up when the command timeout has passed. An operation that could not be sent is given up at
+ * once, so that its retraction does not have to wait.
  *
- * Lock discipline: quorum_parts.h. While the scheduler's thread looks at a
- * pending operation, that has is_looked_at, and no other thread takes it.
+ * Lock discipline: quorum_parts.h. While the scheduler's thread looks at a pending operation, its
+ * is_looked_at is set, and no other thread takes the operation.
  */
 #include "store/quorum/quorum_parts.h"
 
@@ -35,7 +35,10 @@ void dibs__detached_add(struct dibs__quorum *q, struct dibs__quorum_lock *lock, 
     q->config.listener.wake_by(q->config.listener.context, at);
 }
 
-/* What is retracted when the operation is over counts with it until then. The lock keeps the list's reference. */
+/*
+ * Takes the operation out of the list; the caller gets the list's reference to the lock. A listed operation
+ * counts as unconfirmed, because it may have to be retracted when it is over.
+ */
 static void take_out(struct dibs__quorum *q, struct dibs__pending_op *op) DIBS__REQUIRES(dibs__quorum_mutex)
 {
     struct dibs__pending_op **at = &q->detached;
@@ -68,7 +71,7 @@ int64_t dibs__detached_deadline(struct dibs__quorum *q)
     return deadline;
 }
 
-/* The next that is due, to be looked at. NULL: none. */
+/* The next operation that is due, marked as looked at. NULL: none is due. */
 static struct dibs__pending_op *take_due(struct dibs__quorum *q, int64_t now)
 {
     dibs__quorum_mutex_lock(&q->mutex);
@@ -81,7 +84,7 @@ static struct dibs__pending_op *take_due(struct dibs__quorum *q, int64_t now)
     return op;
 }
 
-/* Later by what it has taken so far. */
+/* The longer an operation has taken so far, the later it is looked at again. */
 static void put_back(struct dibs__quorum *q, struct dibs__pending_op *op, int64_t now)
 {
     int64_t pause = now - op->sent_at, end = dibs__pending_op_end(op);
@@ -93,8 +96,7 @@ static void put_back(struct dibs__quorum *q, struct dibs__pending_op *op, int64_
     dibs__quorum_mutex_unlock(&q->mutex);
 }
 
-/* What a pending operation that is over leads to may be another: the late grant of a lock that is not held is given
- * back. */
+/* Finishes an operation. That may begin another one: a late grant of a lock that is not held is given back. */
 static void land(struct dibs__quorum *q, struct dibs__pending_op *op, int64_t now)
 {
     struct dibs__quorum_lock *lock = op->lock;
@@ -112,7 +114,7 @@ static void land(struct dibs__quorum *q, struct dibs__pending_op *op, int64_t no
     }
     dibs__quorum_mutex_lock(&q->mutex);
     op->is_looked_at = false;
-    take_out(q, op); /* the reference of the list is this function's now */
+    take_out(q, op); /* the list's reference belongs to this function now */
     lock->users++;
     dibs__quorum_mutex_unlock(&q->mutex);
     dibs__quorum_lock_leave(q, lock);

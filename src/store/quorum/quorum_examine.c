@@ -6,17 +6,10 @@
 
 #define SUBJECT "quorum"
 #define SHOWN "the quorum"
-#define CLOCKS_MOST_US 1000000 /* so much the clocks of the masters may differ */
+#define CLOCKS_MOST_US 1000000 /* how much the clocks of the masters may differ without a warning */
 
-/* What was found at each member. */
-struct seen {
-    bool reached;
-    uint64_t server;
-    bool clock_known;
-    int64_t ahead_us;
-};
-
-static void tell_of_reach(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
+static void tell_of_reach(const struct dibs__quorum *q, struct dibs__examination *all,
+                          const struct dibs__examination *seen)
 {
     size_t reached = 0;
 
@@ -34,8 +27,9 @@ static void tell_of_reach(const struct dibs__quorum *q, struct dibs__examination
                     q->count);
 }
 
-/* Two URLs may lead to one server. */
-static void tell_of_twins(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
+/* Reports URLs that lead to the same server. */
+static void tell_of_twins(const struct dibs__quorum *q, struct dibs__examination *all,
+                          const struct dibs__examination *seen)
 {
     for (size_t i = 0; i < q->count; i++)
         for (size_t other = i + 1; other < q->count; other++)
@@ -47,7 +41,8 @@ static void tell_of_twins(const struct dibs__quorum *q, struct dibs__examination
                             i + 1, other + 1);
 }
 
-static void tell_of_clocks(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
+static void tell_of_clocks(const struct dibs__quorum *q, struct dibs__examination *all,
+                           const struct dibs__examination *seen)
 {
     int64_t least = INT64_MAX, most = INT64_MIN;
 
@@ -70,7 +65,7 @@ static void tell_of_clocks(const struct dibs__quorum *q, struct dibs__examinatio
                     (double)(most - least) / 1e6);
 }
 
-/* Whether the member votes: it may not for a while after it lost its data. */
+/* Reports a member that does not vote, as for a while after it lost its data. */
 static void tell_of_vote(const struct dibs__quorum *q, struct dibs__examination *all, size_t i)
 {
     struct dibs__vote vote = {.what = DIBS__VOTE_LOOKS};
@@ -100,7 +95,7 @@ dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examinat
                                  struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
-    struct seen seen[DIBS__MEMBERS_MAX] = {{.server = 0}};
+    struct dibs__examination seen[DIBS__MEMBERS_MAX]; /* as each member left it */
 
     if (examination->admit_ms > 0)
         return dibs__quorum_admit(q, examination, error);
@@ -109,8 +104,7 @@ dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examinat
         dibs_status status = store->ops->examine(store, examination, error);
         if (status != DIBS_OK)
             return status;
-        seen[i] =
-            (struct seen){examination->reached, examination->server, examination->clock_known, examination->ahead_us};
+        seen[i] = *examination;
     }
     tell_of_reach(q, examination, seen);
     tell_of_twins(q, examination, seen);

@@ -1,17 +1,17 @@
 /*
- * The forced unlock. Where it names no token, a majority says who holds the lock, and that token is forced at all
- * masters (PROTOCOL.md, rule 22). What a minority has is left alone: it may be the vote of a thread that acquires the
- * lock just then, and keeps nobody else from having a majority for longer than a lease. Lock discipline:
+ * The forced unlock. If it names no token, a majority says who holds the lock, and that token is forced at all
+ * masters (PROTOCOL.md, rule 22). A token that only a minority has is left alone: it may belong to a thread
+ * that is just acquiring the lock, and it keeps others from a majority for a lease at most. Lock discipline:
  * quorum_parts.h.
  */
 #include <stdlib.h>
 
 #include "store/quorum/quorum_parts.h"
 
-#define AGAIN_FIRST_MS 2 /* the pauses before the masters are asked again who holds the lock, */
-#define AGAIN_LAST_MS 50 /* up to this */
+#define AGAIN_FIRST_MS 2 /* the first pause before the masters are asked again who holds the lock, */
+#define AGAIN_LAST_MS 50 /* and the longest */
 
-/* A token that is forced, and how many members did so. */
+/* A token that is forced, and how many members have answered how. */
 struct forced {
     const char *token;
     size_t done, not_held;
@@ -28,7 +28,7 @@ dibs_status dibs__quorum_finish_at(const struct dibs__member *member, const stru
     return member->store->ops->finish(member->store, &its, error);
 }
 
-/* All of them at one member, one of `left`, unless that fails. */
+/* Forces all tokens at one member, which gets one of `left` shares of the time, unless one of them fails. */
 static void force_at(const struct dibs__member *member, size_t left, const struct dibs__op *op, struct forced *forced,
                      size_t count, struct dibs__error *error)
 {
@@ -44,7 +44,7 @@ static void force_at(const struct dibs__member *member, size_t left, const struc
     }
 }
 
-/* DIBS_NOT_HELD: a majority says so of each. */
+/* DIBS_NOT_HELD: a majority says so of each token. */
 static dibs_status outcome(const struct dibs__quorum *q, const struct forced *forced, size_t count,
                            struct dibs__error *error)
 {
@@ -59,7 +59,7 @@ static dibs_status outcome(const struct dibs__quorum *q, const struct forced *fo
     return status;
 }
 
-/* One member after the other. */
+/* Forces the tokens at one member after the other. */
 static dibs_status force(struct dibs__quorum *q, const struct dibs__op *op, struct forced *forced, size_t count,
                          struct dibs__error *error)
 {
@@ -86,7 +86,7 @@ static dibs_status look(struct dibs__quorum *q, const struct dibs__op *op, struc
     return status;
 }
 
-/* Those who share the lock by now. DIBS_NOT_HELD: there are more, or nobody knows. */
+/* Forces those who share the lock now. DIBS_NOT_HELD: there may be more. */
 static dibs_status force_sharers(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__sharers *sharers,
                                  struct forced *forced, struct dibs__error *error)
 {
@@ -117,7 +117,7 @@ static dibs_status force_shared(struct dibs__quorum *q, const struct dibs__op *o
     return status;
 }
 
-/* DIBS_NOT_HELD: the lock is another's by now, or nobody knows. */
+/* DIBS_NOT_HELD: another has the lock by now, or it is not known who has it. */
 static dibs_status force_holder(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__error *error)
 {
     dibs_owner owner = {0};

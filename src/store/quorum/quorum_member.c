@@ -1,6 +1,6 @@
 /*
- * One member's part in the asks of a token: how it is asked, what its answer
- * means, and how what it granted is given back. Lock discipline: quorum_parts.h.
+ * One member's part in the asks of a token: how the member is asked, what its answer means, and how its grant
+ * is given back. Lock discipline: quorum_parts.h.
  */
 #include "store/quorum/quorum_parts.h"
 
@@ -46,7 +46,7 @@ void dibs__member_conclude(struct dibs__quorum *q, struct dibs__quorum_lock *loc
         store->ops->conclude(store, &lock->ops[i].attempt, held);
 }
 
-/* The lock has ended, and nothing is under way: leaves nothing of it at the member. */
+/* Called when the lock has ended and nothing is under way: leaves nothing of the lock at the member. */
 static void clear_member(struct dibs__quorum *q, struct dibs__pending_op *op)
 {
     dibs__quorum_mutex_lock(&q->mutex);
@@ -56,8 +56,8 @@ static void clear_member(struct dibs__quorum *q, struct dibs__pending_op *op)
 }
 
 /*
- * A grant that comes when the lock is held is one more vote, unless the lock has ended by now. It may be older than a
- * change that the member has told of.
+ * A grant that comes when the lock is already held is one more vote, unless the lock has ended meanwhile. The
+ * grant may be older than a change that the member has reported.
  */
 static void take_late_grant(struct dibs__quorum *q, struct dibs__pending_op *op)
 {
@@ -92,8 +92,7 @@ enum dibs__quorum_lock_state dibs__member_note(struct dibs__quorum *q, struct di
     state->has_attempt = state->phase != DIBS__MEMBER_RETIRED;
     state->stuck = state->stuck || op->answer.retired == DIBS__STUCK;
     state->fence = op->answer.fence;
-    state->proof = op->attempt.proof;
-    if (status == DIBS_OK) /* else the member never granted it, and the store state says so */
+    if (status == DIBS_OK) /* otherwise the member never granted it, as the store state says */
         state->lease = op->attempt.lease;
     enum dibs__quorum_lock_state lock_state = op->lock->state;
     dibs__quorum_mutex_unlock(&q->mutex);
@@ -129,7 +128,9 @@ void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op,
         dibs__member_leave(q, op);
 }
 
-/* Of a release that had to be sent twice the first sending may arrive late, and take back what a later ask was granted.
+/*
+ * If a release had to be sent twice, the first sending may still arrive, and take back what a later ask was
+ * granted. So the token is retired there.
  */
 void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)
 {

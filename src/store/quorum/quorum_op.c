@@ -1,15 +1,14 @@
-/* What was begun at one member, and how a thread waits for several. Lock discipline: quorum_parts.h. */
+/* Operations that were begun at one member, and how a thread waits for several. Lock discipline: quorum_parts.h. */
 #include "store/quorum/quorum_parts.h"
 
-#define REST_FIRST_MS 10 /* how long a member that failed rests, at first and at most */
-#define REST_LAST_MS 1000
+#define REST_LAST_MS 1000 /* how long a member that failed rests at most */
 
-#define OVERDUE_LEAST (20 * DIBS__NS_PER_MS) /* a member is overdue after so long, */
-#define OVERDUE_TIMES 8                      /* and after so many times of what is usual */
+#define OVERDUE_LEAST (20 * DIBS__NS_PER_MS) /* a member is overdue after at least this time, */
+#define OVERDUE_TIMES 8                      /* and after this multiple of its usual time */
 
 /* -------------------------------------------------------------- how members do */
 
-/* How long the slowest of the fastest majority takes. 0: not known. */
+/* The usual time of the slowest member of the fastest majority. 0: not known. */
 static int64_t usual_of_majority(const struct dibs__quorum *q)
 {
     int64_t sorted[DIBS__MEMBERS_MAX] = {0};
@@ -24,13 +23,13 @@ static int64_t usual_of_majority(const struct dibs__quorum *q)
     return sorted[q->majority - 1];
 }
 
-/* Whether the member took much longer than the majority that can do without it. */
+/* Whether the member took much longer than a majority that does not need it. */
 static bool is_late(const struct dibs__member *member, int64_t took)
 {
     return took >= OVERDUE_LEAST && took >= OVERDUE_TIMES * usual_of_majority(member->quorum);
 }
 
-/* Many calls may fail because of one outage: only the first of them after a rest makes the next rest longer. */
+/* One outage may make many calls fail: only the first failure after a rest makes the next rest longer. */
 static void note_failure(struct dibs__member *member, int64_t now)
 {
     dibs__quorum_mutex_lock(&member->quorum->mutex);
@@ -46,7 +45,7 @@ static void note_answer(struct dibs__pending_op *op, int64_t now)
 
     usual = usual > 0 ? usual + (took - usual) / 8 : took;
     atomic_store_explicit(&member->usual, usual, memory_order_relaxed);
-    if (is_late(member, usual)) { /* one answer may be late for a reason that has passed */
+    if (is_late(member, usual)) { /* a single answer may be late for a reason that has passed */
         note_failure(member, now);
         return;
     }
@@ -71,7 +70,10 @@ void dibs__pending_op_note_delay(const struct dibs__pending_op *op, int64_t now)
         note_failure(op->member, now);
 }
 
-/* A member whose rest is over is tried by one ask; the others wait a while for what comes of that. */
+/*
+ * Whether the member still rests. When its rest is over, one thread asks it; the others let it rest a little
+ * longer, until the outcome of that ask is known.
+ */
 static bool rests(struct dibs__member *member, int64_t rests_until, int64_t now)
 {
     return rests_until != 0 && (now < rests_until || !atomic_compare_exchange_strong(&member->rests_until, &rests_until,
@@ -104,7 +106,7 @@ uint32_t dibs__members_to_ask(struct dibs__quorum *q, uint32_t *spared)
 
 /* -------------------------------------------------------------------- one pending operation */
 
-/* What was begun and not sent is begun again. */
+/* Sends an operation that was begun but not sent. */
 static void begin_again(struct dibs__pending_op *op)
 {
     struct dibs__store *store = op->member->store;
@@ -138,14 +140,17 @@ static dibs_status finish(struct dibs__pending_op *op, int64_t deadline, struct 
     return status;
 }
 
-/* A master whose clock was set may have granted a lock that it forgot too early. Its key goes with the attempt. */
+/*
+ * Discards the grant of a master whose clock was set: the master may have forgotten another lock too early. The
+ * key that it has set is deleted with the attempt.
+ */
 static dibs_status doubt_grant(struct dibs__pending_op *op, struct dibs__error *error)
 {
     op->answer.why = DIBS__WHY_STEPPED;
     return dibs__error_set(error, DIBS_UNAVAILABLE, "the clock of a master was set: it may not vote in the quorum now");
 }
 
-/* What an answer shows of the master's clock. */
+/* Notes the master's clock, which the answer shows. */
 static dibs_status note_clock(struct dibs__pending_op *op, bool is_ask, dibs_status status, struct dibs__error *error)
 {
     int64_t sent_at = is_ask ? op->attempt.proof : op->sent_at;
@@ -214,8 +219,8 @@ static void land(struct dibs__fan_out *fan_out, unsigned i, int64_t deadline)
 }
 
 /*
- * By when one member must be finished. Where more is to be done than to read its reply, it has its share of the time
- * that is left.
+ * The deadline for finishing one member's operation. If that takes more than reading a reply, the operation
+ * gets its share of the time that is left.
  */
 static int64_t deadline_of(const struct dibs__fan_out *fan_out, enum dibs__progress progress)
 {
@@ -229,7 +234,7 @@ static int64_t deadline_of(const struct dibs__fan_out *fan_out, enum dibs__progr
     return now + (deadline - now) / dibs__set_count(fan_out->open);
 }
 
-/* When all that was sent and not answered is overdue. */
+/* When all operations that were sent and not answered are overdue. */
 static int64_t all_overdue_at(const struct dibs__fan_out *fan_out)
 {
     int64_t latest = 0;
@@ -254,10 +259,10 @@ int dibs__least_to_decide(const struct dibs__quorum *q, unsigned for_it, uint32_
     return needed < too_many ? needed : too_many;
 }
 
-/* What one thread waits with. */
+/* What a thread waits with. */
 struct waiting {
     struct dibs__wait_event wait_event;
-    atomic_int missing; /* atomic; so many replies must still come before the thread is woken */
+    atomic_int missing; /* atomic; how many replies must still come before the thread is woken */
     struct dibs__wait waits[DIBS__MEMBERS_MAX];
 };
 
@@ -279,7 +284,10 @@ static void end_waits(const struct dibs__fan_out *fan_out, struct waiting *waiti
         dibs__wait_end(&waiting->waits[i]);
 }
 
-/* Takes the reply, or sends what waited for a connection that stands by now. True: the operation must be finished. */
+/*
+ * Takes the reply; or sends what could not be sent before, if there is a connection by now. True: the operation
+ * must be finished.
+ */
 static bool has_come(struct dibs__fan_out *fan_out, unsigned i, struct dibs__wait *wait, enum dibs__progress *progress)
 {
     struct dibs__pending_op *op = &fan_out->ops[i];
@@ -294,7 +302,7 @@ static bool has_come(struct dibs__fan_out *fan_out, unsigned i, struct dibs__wai
     return *progress != DIBS__OP_AWAITED && *progress != DIBS__OP_UNSENT;
 }
 
-/* Returns the set of members whose operations must be finished. progress: how far it is with these. */
+/* Returns the set of members whose operations must be finished. progress: how far these are. */
 static uint32_t take_all(struct dibs__fan_out *fan_out, struct waiting *waiting,
                          enum dibs__progress progress[DIBS__MEMBERS_MAX])
 {
@@ -309,8 +317,8 @@ static uint32_t take_all(struct dibs__fan_out *fan_out, struct waiting *waiting,
 }
 
 /*
- * Of those that have come, the ones whose connections broke, as long as others have come too or still can: to send
- * again takes as long as that server is silent.
+ * Of the operations in `come`, those whose connections broke: they are put off as long as others have come, or
+ * still may. Sending them again takes as long as their server is silent.
  */
 static uint32_t to_put_off(const struct dibs__fan_out *fan_out, uint32_t come,
                            const enum dibs__progress progress[DIBS__MEMBERS_MAX], int64_t now)
@@ -324,8 +332,8 @@ static uint32_t to_put_off(const struct dibs__fan_out *fan_out, uint32_t come,
 }
 
 /*
- * So many more must come before anything can be decided; those that are put off will not. Where nothing is sent, the
- * thread waits for a connection.
+ * How many more replies must come before anything can be decided; those that are put off will not come. If
+ * nothing was sent, the thread waits for a connection.
  */
 static int missing(const struct dibs__fan_out *fan_out, uint32_t come, uint32_t put_off)
 {
@@ -336,7 +344,7 @@ static int missing(const struct dibs__fan_out *fan_out, uint32_t come, uint32_t 
     return (least > 1 ? least : 1) - (int)dibs__set_count(come);
 }
 
-/* To finish may take time. */
+/* Finishes the operations in `come`. This may take time, so the waits are ended first. */
 static void finish_all(struct dibs__fan_out *fan_out, struct waiting *waiting, uint32_t come,
                        const enum dibs__progress progress[DIBS__MEMBERS_MAX])
 {
@@ -347,7 +355,7 @@ static void finish_all(struct dibs__fan_out *fan_out, struct waiting *waiting, u
             land(fan_out, i, deadline_of(fan_out, progress[i]));
 }
 
-/* Until when nothing can be decided, unless enough has come. */
+/* Until when nothing can be decided unless enough replies come. */
 static int64_t undecided_until(const struct dibs__fan_out *fan_out, int64_t now)
 {
     int64_t overdue = all_overdue_at(fan_out), decides = fan_out->decides_at ? fan_out->decides_at(fan_out) : 0;
@@ -358,7 +366,7 @@ static int64_t undecided_until(const struct dibs__fan_out *fan_out, int64_t now)
     return decides > now && decides < until ? decides : until;
 }
 
-/* The outcome is known, or there is no more time: what still waits for a connection waits no more. */
+/* Called when the outcome is known, or time has run out: gives up the operations that still wait for a connection. */
 static void end_unsent(struct dibs__fan_out *fan_out)
 {
     for (unsigned i = 0; i < fan_out->quorum->count; i++) {

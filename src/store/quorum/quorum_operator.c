@@ -1,10 +1,9 @@
 /*
- * What an operator vouches for: how long leases are, where masters that know
- * longer ones can't be asked, and that all these masters are of one quorum,
- * where only a minority knows of one (PROTOCOL.md, rules 15 and 57).
+ * What an operator vouches for: how long leases are, if masters that know longer ones can't be asked; and that
+ * all these masters belong to one quorum, if only a minority knows of one (PROTOCOL.md, rules 15 and 57).
  *
- * The masters are asked one after the other: nobody waits for a lock meanwhile.
- * Lock discipline: quorum_parts.h.
+ * The masters are asked one after the other, since nobody waits for a lock meanwhile. Lock discipline:
+ * quorum_parts.h.
  */
 #include <inttypes.h>
 
@@ -18,7 +17,7 @@
 struct admission {
     struct dibs__quorum *quorum;
     struct dibs__examination *told;
-    uint32_t longest_ms; /* the longest lease that the operator or a master knows of */
+    uint32_t longest_ms; /* the longest lease that the operator names or a master knows of */
     uint64_t number;     /* of the quorum; 0: nobody knows one */
     uint32_t replied, strange;
     struct dibs__vote votes[DIBS__MEMBERS_MAX]; /* of the masters that answered */
@@ -36,7 +35,7 @@ static bool has_replied(const struct admission *admission, size_t i)
     return dibs__set_has(admission->replied, i);
 }
 
-/* It votes, or would if it had not been restarted. */
+/* Whether the master votes, or would if it had not been restarted. */
 static bool is_member(const struct admission *admission, size_t i)
 {
     const struct dibs__vote *vote = &admission->votes[i];
@@ -66,7 +65,7 @@ static size_t count_number(const struct admission *admission, uint64_t number)
     return count;
 }
 
-/* The number that a majority has, or all that have one. False: they have different ones. */
+/* The number that a majority has, or else the only one that there is. False: there are several. */
 static bool find_number(struct admission *admission)
 {
     uint64_t known = admission->number, one = 0;
@@ -83,7 +82,7 @@ static bool find_number(struct admission *admission)
     return known != 0 || agreed;
 }
 
-/* Masters of another quorum, and second names of a server. */
+/* Finds masters of another quorum, and second names of a server. */
 static void find_strange(struct admission *admission)
 {
     for (size_t i = 0; i < admission->quorum->count; i++) {
@@ -96,7 +95,7 @@ static void find_strange(struct admission *admission)
     }
 }
 
-/* Leases are as long as a master knows, or as the operator says, whichever is longer. */
+/* The longest lease is the longest that a master knows of, or that the operator names. */
 static void find_longest(struct admission *admission)
 {
     for (size_t i = 0; i < admission->quorum->count; i++)
@@ -104,7 +103,7 @@ static void find_longest(struct admission *admission)
             admission->longest_ms = admission->votes[i].longest_ms;
 }
 
-/* Whether the master votes only after a longer wait, or does not know. */
+/* Whether the master does not know whether it may vote, or would vote only after a longer wait. */
 static bool needs_admission(const struct admission *admission, size_t i)
 {
     const struct dibs__vote *vote = &admission->votes[i];

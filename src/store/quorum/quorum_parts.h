@@ -1,26 +1,29 @@
 /*
- * The quorum, as its files share it:
- *   quorum.c         opening, closing, the scheduler's part, and what the members tell
- *   quorum_table.c   the locks that tokens ask for: what is known of each at each member
- *   quorum_op.c      an operation that was begun at one member, and how a thread waits for several
- *   quorum_detached.c   what no thread waits for any more
+ * What the files of the quorum share:
+ *   quorum.c          opening, closing, the scheduler's part, and what the members report
+ *   quorum_table.c    the table of locks, by token: what each member knows of each
+ *   quorum_op.c       operations that were begun at one member, and how a thread waits for several
+ *   quorum_detached.c operations that no thread waits for any more
+ *   quorum_member.c   one member's part in the asks of a token
  *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_force.c, quorum_renew.c: the operations of store.h
- *   quorum_vote.c    which masters may vote: looks at them
- *   quorum_admit.c   what follows from a look
+ *   quorum_examine.c  what endangers locks at the members
+ *   quorum_vote.c     which masters may vote: looks at them
+ *   quorum_admit.c    what follows from a look
  *   quorum_operator.c who may vote because an operator vouches for it
- *   quorum_clock.c   whether a master's clock was set
- *   quorum_urls.c    whether each URL is one master, and comes once
+ *   quorum_clock.c    whether a master's clock was set
+ *   quorum_urls.c     whether each URL is one master, and comes once
  *
- * Lock discipline: `mutex` guards the table of locks, the states of each lock,
- * the lists of detached operations and of locks to top up, and how long a member rests. It also makes one
- * thing of a change of how many members can be reached and of telling the listener,
- * which may take a leaf of its own (events_mutex). A member tells of that while its
- * own mutex is held, so the quorum's is not held in a call of a member.
+ * Lock discipline: `mutex` guards the table of locks, the states of each lock, the lists of
+ * detached operations and of locks to top up, and how long a member rests. It is also held while
+ * the number of reachable members changes and the listener is told, so that the listener is told in
+ * the right order; the listener may lock a leaf of its own (events_mutex). A member reports its
+ * reachability while it holds its own mutex, so the quorum's mutex is not held in a call of a
+ * member.
  *
- * What was begun at a member is a pending operation. It belongs to one thread at a
- * time: to the thread that began it, or, while it is detached, to the scheduler's.
- * A thread that asks or releases under the same token takes its detached operations
- * back (dibs__detached_take), unless the scheduler's thread is about to finish it.
+ * An operation that was begun at a member is a pending operation. It belongs to one thread at a
+ * time: to the thread that began it or, while it is detached, to the scheduler's. A thread that
+ * asks or releases under the same token takes its detached operations back (dibs__detached_take),
+ * unless the scheduler's thread is about to finish them.
  */
 #ifndef DIBS_STORE_QUORUM_QUORUM_PARTS_H
 #define DIBS_STORE_QUORUM_QUORUM_PARTS_H
@@ -36,29 +39,29 @@ DIBS__MUTEX_CLASS(dibs__quorum_mutex);
 
 struct dibs__quorum;
 
-/* One of the masters. */
+/* A member of the quorum: one of its masters. */
 struct dibs__member {
     struct dibs__quorum *quorum; /* read-only after open */
     unsigned index;              /* read-only after open */
     struct dibs__store *store;   /* read-only after open */
-    _Atomic int64_t usual;       /* atomic; how long it took to answer lately, in ns */
-    _Atomic int64_t rests_until; /* atomic: it failed, or is slow; before that time it is asked only where a majority
-                                    can't be had without it; 0: it does not rest */
-    _Atomic int64_t votes_from;  /* atomic; the master may not vote before; 0: it may */
-    atomic_uint steps;           /* atomic; how often its clock was found to be set */
-    atomic_uint told_steps;      /* atomic; of how many of them it was told, so that it does not vote for a while */
-    atomic_bool set_back; /* atomic; its clock was set back, and it has not voted since: what it renews may end early,
-                             once the clock is set right, and does not count */
+    _Atomic int64_t usual;       /* atomic; how long it takes to answer, averaged over its last answers, in ns */
+    _Atomic int64_t rests_until; /* atomic; it failed, or is slow: before that time it is asked only if there is no
+                                    majority without it; 0: it does not rest */
+    _Atomic int64_t votes_from;  /* atomic; the master may not vote before that time; 0: it may vote */
+    atomic_uint steps;           /* atomic; how often its clock was found to have been set */
+    atomic_uint told_steps;      /* atomic; how many of these it was told of; then it does not vote for a while */
+    atomic_bool set_back; /* atomic; its clock was set back, and it has not voted since: a lease that it renews may end
+                             early once the clock is set right, so its renewals do not count */
     atomic_bool strange; /* atomic; it is a master of another quorum, or the second name of a server: it is not asked */
     struct dibs__clock_bounds clock DIBS__GUARDED_BY(dibs__quorum_mutex);
     struct dibs__backoff rest DIBS__GUARDED_BY(dibs__quorum_mutex);
-    bool down DIBS__GUARDED_BY(dibs__quorum_mutex); /* it told so */
-    bool is_known;                                  /* the scheduler thread's: it told which server renewals go to */
-    bool is_watching;                               /* the scheduler thread's: it tells of changes */
-    size_t fd_count;                                /* the scheduler thread's: descriptors in the last interest */
+    bool down DIBS__GUARDED_BY(dibs__quorum_mutex); /* it reported that it can't be reached */
+    bool is_known;    /* the scheduler thread's: it reported which server renewals go to */
+    bool is_watching; /* the scheduler thread's: it reports changes of watched locks */
+    size_t fd_count;  /* the scheduler thread's: how many descriptors its last interest filled in */
 };
 
-/* Its clock was set: it must be told so before it is asked again. */
+/* The member's clock was set: the member must be told so before it is asked again. */
 static inline bool dibs__member_is_distrusted(const struct dibs__member *member)
 {
     return atomic_load(&member->told_steps) != atomic_load(&member->steps);
@@ -68,30 +71,29 @@ static inline bool dibs__member_is_distrusted(const struct dibs__member *member)
 
 /* What a member knows of a token. */
 enum dibs__member_phase {
-    DIBS__MEMBER_NOTHING, /* nothing, as far as is known */
+    DIBS__MEMBER_NOTHING, /* nothing, as far as this process knows */
     DIBS__MEMBER_ASKED,   /* an ask is under way */
-    DIBS__MEMBER_GRANTED, /* the lock is the token's */
-    DIBS__MEMBER_TAKEN,   /* the lock was another's; the token may be in the queue */
+    DIBS__MEMBER_GRANTED, /* the token has the lock */
+    DIBS__MEMBER_TAKEN,   /* another token had the lock; this one may be in the queue */
     DIBS__MEMBER_UNKNOWN, /* the last ask failed */
-    DIBS__MEMBER_LEAVING, /* a release is under way, because no majority was had */
-    DIBS__MEMBER_RETIRED  /* the member retracts the token: nothing may be asked under it there any more */
+    DIBS__MEMBER_LEAVING, /* a release is under way, because there was no majority */
+    DIBS__MEMBER_RETIRED  /* the member retracts the token: nothing may be asked there under the token any more */
 };
 
 /* What is known of a token at one member. */
 struct dibs__member_state {
     enum dibs__member_phase phase;
-    bool has_attempt; /* the member's attempt is not concluded */
-    bool stuck;       /* an ask may still arrive, and nothing can prove that it will not: no other follows */
+    bool has_attempt; /* the member's attempt has not been concluded */
+    bool stuck;       /* an ask may still arrive, and nothing can prove that it will not: no other ask may follow */
     bool renewing;    /* a renewal is under way */
-    bool passed_over; /* while that, or an ask, is under way, a renewal was wanted: maybe because of a change that the
-                         answer does not know of */
-    bool behind;      /* an extension could not be sent: the next renewal sets the lease as one does */
-    bool topping_up;  /* that renewal, or one that was not answered, may set the lock there */
-    int64_t top_up_from;                  /* the member lost the lock: renewals do not set it there before */
-    uint64_t fence;                       /* granted: the member's */
-    int64_t proof;                        /* granted: of the member's attempt */
-    struct dibs__lease_store_state lease; /* the member's own */
-    struct dibs__extension_store_state pending_extension; /* the member's own */
+    bool passed_over; /* a renewal was wanted while another, or an ask, was under way: perhaps because of a change that
+                         happened after the member had answered */
+    bool behind;      /* an extension could not be sent: the next renewal is sent as one */
+    bool topping_up;  /* the renewal under way, or an earlier one that was not answered, may set the lock there */
+    int64_t top_up_from;                  /* the member lost the lock: renewals do not set it there before this time */
+    uint64_t fence;                       /* if granted: the member's fence */
+    struct dibs__lease_store_state lease; /* of the member's lease */
+    struct dibs__extension_store_state pending_extension; /* of the member's lease */
     uint32_t pending_extension_ms;
 };
 
@@ -100,121 +102,136 @@ struct dibs__pending_op;
 enum dibs__quorum_lock_state {
     DIBS__QUORUM_LOCK_ASKED, /* the token is asked for */
     DIBS__QUORUM_LOCK_HELD,  /* a majority granted the lock */
-    DIBS__QUORUM_LOCK_ENDED  /* the token is finished, and not in the table; operations may still be under way */
+    DIBS__QUORUM_LOCK_ENDED  /* the token is retired, and not in the table; operations may still be under way */
 };
 
 /*
- * A token that is asked for or holds a lock, and what each member knows of it.
- * Freed with the last reference: of the table, of each detached pending operation, of each
- * renewal under way, of the list of locks to top up, and of the thread that ends the lock.
+ * A token that asks for a lock or holds it, and what each member knows of it. Freed with the last reference.
+ * References are held by the table, each detached pending operation, each renewal under way, the list of locks
+ * to top up, and the thread that ends the lock.
  */
 struct dibs__quorum_lock {
     unsigned references DIBS__GUARDED_BY(dibs__quorum_mutex);
-    unsigned users DIBS__GUARDED_BY(dibs__quorum_mutex); /* threads that use the operations of a lock not asked for */
+    unsigned users DIBS__GUARDED_BY(dibs__quorum_mutex); /* threads that use ops while the token is not asked for */
     enum dibs__quorum_lock_state state DIBS__GUARDED_BY(dibs__quorum_mutex);
     struct dibs__pending_op *ops; /* one for each member; NULL: there are no attempts, and nothing is under way. Written
-                                     under the mutex; stays while the token is asked for, or the lock is used */
+                                     under the mutex; stays while the token is asked for, and while there are users */
     uint64_t fence;               /* the asking thread's until the lock is held, then read-only */
-    int64_t until;     /* the asking thread's until the lock is held, then read-only: a majority has it so long */
+    int64_t until; /* the asking thread's until the lock is held, then read-only: until when a majority has granted the
+                      lock */
     unsigned splits;   /* the asking thread's: how often in a row some members granted the lock, but no majority */
-    uint32_t lease_ms; /* read-only; the longest that was asked for */
-    const char *name;  /* read-only; behind the states */
-    const char *token; /* read-only; behind the name */
-    int64_t top_up_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of locks to top up: when; else 0 */
-    struct dibs__quorum_lock *next_top_up DIBS__GUARDED_BY(dibs__quorum_mutex); /* in that list */
+    uint32_t lease_ms; /* read-only; the longest lease that was asked for */
+    const char *name;  /* read-only; stored behind the states */
+    const char *token; /* read-only; stored behind the name */
+    int64_t top_up_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* when to top it up; 0: not in the list */
+    struct dibs__quorum_lock *next_top_up DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of locks to top up */
     struct dibs__member_state states[] DIBS__GUARDED_BY(dibs__quorum_mutex);
 };
 
-/* Of an attempt that was not asked for yet; in the table, with the table's reference. NULL: no memory. */
+/* The lock of an attempt that was not asked for yet: in the table, with the table's reference. NULL: no memory. */
 struct dibs__quorum_lock *dibs__quorum_lock_new(struct dibs__quorum *q, const struct dibs__attempt *attempt);
 
-/* Of a token that is in the table; with a reference, which is the caller's. NULL: there is none. */
+/* The lock of a token that is in the table, with a reference for the caller. NULL: there is none. */
 struct dibs__quorum_lock *dibs__quorum_lock_find(struct dibs__quorum *q, const char *token);
 
-/* The same; of a token that is not known, which may be anywhere, a lock that has ended. NULL: no memory. */
+/*
+ * The same; for a token that is not in the table, and may be at any member, a new lock that has ended. NULL: no
+ * memory.
+ */
 struct dibs__quorum_lock *dibs__quorum_lock_of_token(struct dibs__quorum *q, const char *name, const char *token,
                                                      uint32_t lease_ms);
 
-/* Makes the pending operations, if there are none. False: no memory. */
+/* Makes the pending operations if there are none. False: no memory. */
 bool dibs__quorum_lock_make_ops(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
 
-/* From the first to the second the operations stay. Then they are freed, if there are no attempts, and nothing is under
- * way. */
+/*
+ * Between a call of the first and one of the second, the pending operations stay. After that they are freed if
+ * there are no attempts and nothing is under way.
+ */
 void dibs__quorum_lock_use(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
 void dibs__quorum_lock_leave(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
 
-/* Takes the lock out of the table, without the table's reference, which becomes the caller's. False: it was out. */
+/* Takes the lock out of the table; the table's reference becomes the caller's. False: the lock was not in the table. */
 bool dibs__quorum_lock_end(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS__REQUIRES(dibs__quorum_mutex);
 
 void dibs__quorum_lock_unref(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
-void dibs__quorum_locks_free(struct dibs__quorum *q); /* those in the table */
+void dibs__quorum_locks_free(struct dibs__quorum *q); /* frees the locks in the table */
 
 /* ------------------------------------------------------- pending operations */
 
-/* What was begun at one member. Of the thread that it belongs to, unless a field says otherwise. */
+/*
+ * An operation that was begun at one member. Its fields belong to the thread to which it belongs, unless a
+ * field says otherwise.
+ */
 struct dibs__pending_op {
     struct dibs__member *member;    /* read-only */
-    struct dibs__quorum_lock *lock; /* read-only; NULL: of a query or a vote */
-    struct dibs__op begun;          /* under way; what it was, with the kind NONE, once it is finished */
+    struct dibs__quorum_lock *lock; /* read-only; NULL for a query or a vote */
+    struct dibs__op begun;          /* the operation; with the kind NONE once it is finished */
     int64_t sent_at;
-    struct dibs__attempt attempt;                                       /* of the member, over all its asks */
+    struct dibs__attempt attempt;                                       /* the member's, over all its asks */
     struct dibs__answer answer;                                         /* of the last ask */
-    struct dibs__pending_op *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of detached pending operations */
+    struct dibs__pending_op *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of detached operations */
     bool detached DIBS__GUARDED_BY(dibs__quorum_mutex);
-    bool is_looked_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* by the scheduler's thread */
-    int64_t look_at;                                        /* detached: when to look for the reply */
+    bool is_looked_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* the scheduler's thread is looking at it */
+    int64_t look_at;                                        /* if detached: when to look for the reply */
 };
 
-/* Begins that; its deadline is not needed yet. */
+/* Begins the operation; its deadline is not needed yet. */
 void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun);
 
 /* As progress of store.h. */
 enum dibs__progress dibs__pending_op_progress(const struct dibs__pending_op *op, struct dibs__wait *wait);
 
-/* Finishes the pending operation, and notes how the member did. */
+/* Finishes the pending operation, and notes how the member performed. */
 dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error);
 
-/* Finishes a raise, a query or a vote whose outcome nobody wants to know any more. */
+/* Finishes a raise, a query or a vote whose outcome is not wanted any more. */
 void dibs__pending_op_abandon(struct dibs__pending_op *op);
 
-/* A member that takes much longer than usual rests, as if it had failed. */
+/* Lets a member that takes much longer than usual rest, as if it had failed. */
 void dibs__pending_op_note_delay(const struct dibs__pending_op *op, int64_t now);
 
 /* When a detached pending operation is given up. */
 int64_t dibs__pending_op_end(const struct dibs__pending_op *op);
 
-/* The members to ask now: not those that rest or may not vote, where a majority is left. *spared: those that rest. */
+/*
+ * The members to ask now: without those that rest or may not vote, if the others are a majority. *spared: those
+ * that rest.
+ */
 uint32_t dibs__members_to_ask(struct dibs__quorum *q, uint32_t *spared);
 
-/* How one thread waits for pending operations to several members at the same time. */
+/* How one thread waits for pending operations at several members at the same time. */
 struct dibs__fan_out {
     struct dibs__quorum *quorum;
     struct dibs__pending_op *ops; /* one for each member */
-    uint32_t open;                /* the set of members whose pending operations are under way */
-    uint32_t unsent;              /* those among them that are not connected: the scheduler's thread sees to that */
-    uint32_t optional;            /* those among them whose outcome is not needed, as far as is known */
-    uint32_t answered;            /* the members that answered */
+    uint32_t open;                /* members whose pending operations are under way */
+    uint32_t unsent;              /* those of them that have no connection: the scheduler's thread makes one */
+    uint32_t optional;            /* those of them whose outcome is not needed, as far as is known */
+    uint32_t answered;            /* members that have answered */
     int64_t deadline;
     void *context;
     bool (*is_decided)(const struct dibs__fan_out *fan_out, int64_t now);
-    int (*least)(const struct dibs__fan_out *fan_out); /* so many replies more it takes at least to decide; NULL: 1 */
-    int64_t (*decides_at)(const struct dibs__fan_out *fan_out); /* is_decided may change then, though nothing has come;
-                                                                   NULL: only where something becomes overdue */
+    int (*least)(const struct dibs__fan_out *fan_out); /* how many more replies a decision needs at least; NULL: 1 */
+    int64_t (*decides_at)(const struct dibs__fan_out *fan_out); /* when is_decided may change although no reply has
+                                                                   come; NULL: only when an operation becomes overdue */
     void (*land)(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
                  dibs_status status);
-    struct dibs__error *error; /* filled: why members failed; the worst of them */
+    struct dibs__error *error; /* filled with the worst of the reasons why members failed */
 };
 
-/* Runs until it is decided, nothing is open, or the deadline. What is open then is left to the caller. */
+/*
+ * Runs until the outcome is decided, no operation is open, or the deadline has passed. What is then still open
+ * is left to the caller.
+ */
 void dibs__fan_out_run(struct dibs__fan_out *fan_out);
 
 /*
- * So many members must answer before a majority is for it, where `for_it` are, or
- * can't be any more. open: those that have not answered.
+ * How many members must answer at least before a majority is for it, or can't be any more. for_it: how many are
+ * for it so far; open: those that have not answered.
  */
 int dibs__least_to_decide(const struct dibs__quorum *q, unsigned for_it, uint32_t open);
 
-/* Whether all that is open and was sent takes much longer than usual. */
+/* Whether all operations that are open and were sent take much longer than usual. */
 bool dibs__fan_out_is_overdue(const struct dibs__fan_out *fan_out, int64_t now);
 
 static inline bool dibs__set_has(uint32_t set, size_t i)
@@ -229,22 +246,26 @@ static inline unsigned dibs__set_count(uint32_t set)
 
 /* -------------------------------------------------------------------- detached */
 
-/* The pending operations of that set go to the scheduler's thread. */
+/* Leaves the pending operations at the members of the set to the scheduler's thread. */
 void dibs__detached_add(struct dibs__quorum *q, struct dibs__quorum_lock *lock, uint32_t set);
 
-/* The calling thread takes a detached pending operation back. False: the pending operation is not detached, or the
- * scheduler has it. */
+/*
+ * Takes a detached pending operation back for the calling thread. False: it is not detached, or the scheduler's
+ * thread is looking at it.
+ */
 bool dibs__detached_take(struct dibs__quorum *q, struct dibs__pending_op *op) DIBS__REQUIRES(dibs__quorum_mutex);
 
 /* The scheduler's. */
 int64_t dibs__detached_deadline(struct dibs__quorum *q);
 void dibs__detached_attend(struct dibs__quorum *q, int64_t now);
-void dibs__detached_finish_all(struct dibs__quorum *q); /* at the close */
+void dibs__detached_finish_all(struct dibs__quorum *q); /* at the closing */
 
 /* ------------------------------------------------- asks, releases, the others */
 
-/* Takes the state of a member for an ask. *taken_back: an operation that is under way becomes the calling thread's.
- * False: not now. */
+/*
+ * Takes a member's state for an ask. *taken_back: an operation that is under way now belongs to the calling
+ * thread. False: the member can't be asked now.
+ */
 bool dibs__member_take(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool *taken_back);
 
 /* Begins an ask for the attempt; the state was taken. */
@@ -253,37 +274,41 @@ void dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *a
 /* Notes how an ask ended. Returns the state of the lock. */
 enum dibs__quorum_lock_state dibs__member_note(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
-/* Begins to give back what was granted; nobody is told. The pending operation is the calling thread's. */
+/*
+ * Begins to give back what the member granted; waiters are not told. The pending operation must be the calling
+ * thread's.
+ */
 void dibs__member_leave(struct dibs__quorum *q, struct dibs__pending_op *op);
 
-/* The same is over: where it was not confirmed, the member retracts the token. */
+/* Called when that is over. If it was not confirmed, the member retracts the token. */
 void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
-/* The ask of a detached pending operation is over. A late grant is one more vote for a lock that is held; else it is
- * given back.
+/*
+ * The ask of a detached pending operation is over. A late grant is one more vote if the lock is held; otherwise
+ * it is given back.
  */
 void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
-/* Concludes the member's attempt, if it is not concluded: held, where the lock is the token's there. */
+/* Concludes the member's attempt, unless that was done before. held: the token has the lock there. */
 void dibs__member_conclude(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool held);
 
 /* Whether the token is in the queues of a majority. */
 bool dibs__quorum_lock_is_queued(struct dibs__quorum *q, const struct dibs__quorum_lock *lock);
 
-/* Whether nothing may be asked under the token any more at a member. */
+/* Whether there is a member at which nothing may be asked under the token any more. */
 bool dibs__quorum_lock_is_retired(struct dibs__quorum *q, const struct dibs__quorum_lock *lock);
 
-/* The attempt goes on as one that never asked. */
+/* Resets the attempt to one that has never asked. */
 void dibs__quorum_lock_forget(struct dibs__attempt *attempt);
 
-/* Of an attempt that is being asked for. NULL: it was not asked for yet. */
+/* The lock of an attempt that is being asked for. NULL: it was not asked for yet. */
 static inline struct dibs__quorum_lock *dibs__quorum_lock_of(const struct dibs__attempt *attempt)
 {
     return (struct dibs__quorum_lock *)(uintptr_t)
         attempt->store_state.outer[0]; /* NOLINT: a store state holds numbers */
 }
 
-/* Ends the lock: the members retract what they have of it, in the background. */
+/* Ends the lock: in the background, the members retract what they have of it. */
 void dibs__quorum_lock_retract(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
 
 void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__op *op);
@@ -300,14 +325,14 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__op 
 dibs_status dibs__quorum_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 dibs_status dibs__quorum_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 
-/* All members; those that rest come last. */
+/* Lists all members; those that rest come last. */
 void dibs__quorum_put_in_order(struct dibs__quorum *q, struct dibs__member *order[DIBS__MEMBERS_MAX]);
 
-/* Does that at one member, which has its share of the time that is left for `count` of them. */
+/* Carries out the operation at one member, in its share of the time that is left for `count` members. */
 dibs_status dibs__quorum_finish_at(const struct dibs__member *member, const struct dibs__op *op, size_t count,
                                    struct dibs__error *error);
 
-/* Sleeps for the backoff's next pause. False: that would last to the deadline. */
+/* Sleeps for the backoff's next pause. False: the pause would last until the deadline, or longer. */
 bool dibs__quorum_pause(const struct dibs__quorum *q, struct dibs__backoff *backoff, int64_t last_ms, int64_t deadline);
 
 dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
@@ -321,38 +346,36 @@ void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch);
 /* The scheduler's. */
 int64_t dibs__top_up_deadline(struct dibs__quorum *q);
 void dibs__top_up_attend(struct dibs__quorum *q, int64_t now);
-void dibs__top_up_forget_all(struct dibs__quorum *q); /* at the close */
+void dibs__top_up_forget_all(struct dibs__quorum *q); /* at the closing */
 
 /* -------------------------------------------------------------------- votes */
 
-/* What looks before this one say of a quorum that seems to be new. Zero: it did not. */
+/* For how long, and by which marks, looks have found that a quorum seems to be new. All zero: it did not seem so. */
 struct dibs__newness {
-    int64_t since;                     /* since when they have said so */
+    int64_t since;                     /* when that began */
     uint64_t marks[DIBS__MEMBERS_MAX]; /* of the masters that do not know whether they may vote; 0: none yet */
 };
 
-/*
- * Which masters may vote. A look asks all of them.
- */
+/* Which masters may vote. A look asks all of them. */
 struct dibs__voting {
-    _Atomic uint32_t longest_ms;                /* atomic; of all leases that were wanted so far */
-    _Atomic uint32_t announced_ms;              /* atomic; a majority knows that leases may be so long */
-    atomic_bool due;                            /* atomic; the scheduler's thread must look */
-    int64_t next;                               /* the scheduler thread's: when it looks at the latest */
-    int64_t last;                               /* the scheduler thread's: when it looked last */
-    struct dibs__newness newness;               /* the scheduler thread's */
-    struct dibs__look *look;                    /* the scheduler thread's: under way; NULL: none */
-    int64_t unknown_since[DIBS__MEMBERS_MAX];   /* the scheduler thread's: since when the master says that it does not
-                                                   know whether it may vote; 0: it knows */
-    int64_t unfloored_since[DIBS__MEMBERS_MAX]; /* the scheduler thread's: since when its wait has been over, and its
-                                                   floor not known; 0: not so */
+    _Atomic uint32_t longest_ms;              /* atomic; of all leases that were wanted so far */
+    _Atomic uint32_t announced_ms;            /* atomic; the length of leases that was announced to a majority */
+    atomic_bool due;                          /* atomic; the scheduler's thread must look */
+    int64_t next;                             /* the scheduler thread's: latest time of the next look */
+    int64_t last;                             /* the scheduler thread's: time of the last look */
+    struct dibs__newness newness;             /* the scheduler thread's */
+    struct dibs__look *look;                  /* the scheduler thread's: the look under way; NULL: none */
+    int64_t unknown_since[DIBS__MEMBERS_MAX]; /* the scheduler thread's: since when the master has said that it does not
+                                                 know whether it may vote; 0: it knows */
+    int64_t unfloored_since[DIBS__MEMBERS_MAX]; /* the scheduler thread's: since when the master's wait has been over
+                                                   while it has no floor; 0: it does not lack one */
 };
 
 void dibs__vote_init(struct dibs__quorum *q);
 
 /*
- * Returns once a majority knows that leases may be so long. DIBS_OK, or why
- * there is no such majority. *answered: how many masters answered at all.
+ * Announces leases of that length, and returns when a majority knows of them. DIBS_OK, or why there is no such
+ * majority. *answered: how many masters answered at all.
  */
 dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64_t deadline, unsigned *answered,
                                 struct dibs__error *error);
@@ -360,17 +383,17 @@ dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64
 /* Asks one master, on the calling thread, for a command timeout at most. */
 dibs_status dibs__vote_ask(const struct dibs__quorum *q, size_t i, struct dibs__vote *vote, struct dibs__error *error);
 
-/* A master answered that it may not vote, or longer leases are wanted: the scheduler's thread must look. */
+/* Has the scheduler's thread look: a master answered that it may not vote, or longer leases are wanted. */
 void dibs__vote_want(struct dibs__quorum *q, uint32_t lease_ms);
 
 /*
- * An answer of the member showed its clock; sent_at is when the request was about
- * to be sent. True: the clock was set, now or before, and the member's server was
- * not told so yet: what it grants is no vote.
+ * Notes the member's clock, which an answer showed; sent_at is the time just before the request was sent. True:
+ * the clock was set, now or before, and the member's server has not been told so yet: a grant of the member is
+ * no vote.
  */
 bool dibs__member_note_clock(struct dibs__member *member, int64_t sent_at, int64_t server_us);
 
-/* The master's clock was set: it is not asked before it was told not to vote. */
+/* The master's clock was set: the master is not asked again before it was told not to vote. */
 void dibs__vote_distrust(struct dibs__member *member);
 
 static inline bool dibs__vote_is_announced(const struct dibs__voting *voting, uint32_t lease_ms)
@@ -381,9 +404,9 @@ static inline bool dibs__vote_is_announced(const struct dibs__voting *voting, ui
 /* The scheduler's. */
 int64_t dibs__vote_deadline(const struct dibs__quorum *q);
 void dibs__vote_attend(struct dibs__quorum *q, int64_t now);
-void dibs__vote_finish_all(struct dibs__quorum *q); /* at the close */
+void dibs__vote_finish_all(struct dibs__quorum *q); /* at the closing */
 
-/* Each member is one master, and none comes twice. A status of dibs_open. */
+/* Each member must be one master, and none may come twice. A status of dibs_open. */
 dibs_status dibs__quorum_check_urls(const struct dibs__store_config *config, struct dibs__error *error);
 
 /* --------------------------------------------------------------------- whole */
@@ -392,18 +415,18 @@ struct dibs__quorum {
     struct dibs__store store;         /* read-only after open */
     struct dibs__store_config config; /* read-only after open */
     size_t count, majority;           /* read-only after open */
-    int64_t connect_by;               /* the opening thread's */
+    int64_t connect_by;               /* the opening thread's: until when the masters may be waited for */
     struct dibs__member *members;     /* read-only after open */
-    _Atomic int64_t last_reply_at; /* atomic: when a majority last gave an answer other than that it can't serve now */
-    _Atomic uint64_t generation;   /* atomic: how often renewals went to another server, at any member */
+    _Atomic int64_t last_reply_at; /* atomic; when a majority last gave an answer other than that it can't serve now */
+    _Atomic uint64_t generation;   /* atomic; how often the renewals of any member went over to another server */
     struct dibs__voting voting;    /* its fields name their guards */
-    _Atomic uint64_t number;       /* atomic; of the quorum, as its masters know it; 0: not known */
+    _Atomic uint64_t number;       /* atomic; the number of the quorum, as its masters know it; 0: not known */
     struct dibs__mutex mutex;
-    size_t down_count DIBS__GUARDED_BY(dibs__quorum_mutex); /* members that told they can't be reached */
+    size_t down_count DIBS__GUARDED_BY(dibs__quorum_mutex); /* members that can't be reached */
     void *locks DIBS__GUARDED_BY(dibs__quorum_mutex);       /* the table: a tree of struct dibs__quorum_lock by token */
     struct dibs__pending_op *detached DIBS__GUARDED_BY(dibs__quorum_mutex);
     struct dibs__quorum_lock *top_up_first DIBS__GUARDED_BY(dibs__quorum_mutex); /* the list of locks to top up, */
-    struct dibs__quorum_lock *top_up_last DIBS__GUARDED_BY(dibs__quorum_mutex);  /* in the order in which they came */
+    struct dibs__quorum_lock *top_up_last DIBS__GUARDED_BY(dibs__quorum_mutex);  /* in the order of their arrival */
 };
 
 static inline struct dibs__quorum *dibs__quorum_of(struct dibs__store *store)
@@ -416,7 +439,7 @@ static inline int64_t dibs__quorum_now(const struct dibs__quorum *q)
     return dibs__now(q->config.clock);
 }
 
-/* A majority answered what it would have to vote for. */
+/* A majority answered, and not that it can't serve now. */
 static inline void dibs__quorum_note_reply(struct dibs__quorum *q)
 {
     atomic_store_explicit(&q->last_reply_at, dibs__quorum_now(q), memory_order_relaxed);
@@ -425,12 +448,12 @@ static inline void dibs__quorum_note_reply(struct dibs__quorum *q)
 dibs_status dibs__quorum_no_memory(struct dibs__error *error);
 
 /*
- * So many masters answered, which is no majority. The error says why the others did not; an error that does not pass by
- * waiting stays.
+ * The error of too few answers: `answered` masters did. It says why the others did not; an error that does not
+ * pass by waiting is kept as it is.
  */
 dibs_status dibs__quorum_no_majority(const struct dibs__quorum *q, unsigned answered, struct dibs__error *error);
 
-/* Keeps the worse of both: an error that does not pass by waiting is told rather than one that may. */
+/* Keeps the worse of both errors: one that does not pass by waiting is worse than one that may. */
 void dibs__error_keep_worst(struct dibs__error *worst, const struct dibs__error *other);
 
 #endif

@@ -1,16 +1,16 @@
-/* A look at a lock, the walk over all names, and what is forgotten. Lock discipline: quorum_parts.h. */
+/* Queries, the walk over all names, and forgetting free locks. Lock discipline: quorum_parts.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "store/quorum/quorum_parts.h"
 
-#define FORGET_FIRST_MS 2 /* the pauses between tries to forget what only a minority has, */
-#define FORGET_LAST_MS 50 /* up to this */
+#define FORGET_FIRST_MS 2 /* the first pause before what only a minority has is forgotten again, */
+#define FORGET_LAST_MS 50 /* and the longest */
 
-/* A look that was begun, or is being finished. */
+/* A query that was begun, or is being finished. */
 struct looking {
-    uint32_t seen;      /* the members whose answer is known */
-    uint32_t free;      /* of those: nobody has the lock there */
+    uint32_t seen;      /* the members that have answered */
+    uint32_t free;      /* those of them at which nobody has the lock */
     dibs_owner *owners; /* one for each member */
     struct dibs__pending_op ops[];
 };
@@ -49,7 +49,7 @@ static void land(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enu
     looking->free |= looking->owners[op->member->index].held ? 0 : bit;
 }
 
-/* Whether both name the same owner, or both say that the lock is shared, by whomever. */
+/* Whether both name the same owner, or both say that the lock is shared, no matter by whom. */
 static bool agrees(const dibs_owner *one, const dibs_owner *other)
 {
     if (one->sharers > 0 || other->sharers > 0)
@@ -57,7 +57,7 @@ static bool agrees(const dibs_owner *one, const dibs_owner *other)
     return strcmp(one->token, other->token) == 0;
 }
 
-/* The members that say so of the lock's owner as member i does. */
+/* The members that agree with member i on the lock's owner. */
 static uint32_t who_agree(const struct dibs__quorum *q, const struct looking *looking, size_t i)
 {
     uint32_t agree = 0;
@@ -69,7 +69,7 @@ static uint32_t who_agree(const struct dibs__quorum *q, const struct looking *lo
     return agree;
 }
 
-/* The members that name the owner on whom most agree. */
+/* The largest set of members that agree on the owner. */
 static uint32_t most_agree(const struct dibs__quorum *q, const struct looking *looking)
 {
     uint32_t most = 0;
@@ -96,7 +96,7 @@ static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
            dibs__fan_out_is_overdue(fan_out, now);
 }
 
-/* The largest first. A lock without expiry lasts longer than any. */
+/* The largest first. Compared without sign: -1, of a lock without expiry, comes before all others. */
 static int compare_down(const void *one, const void *other)
 {
     uint64_t a = (uint64_t) * (const int64_t *)one, b = (uint64_t) * (const int64_t *)other;
@@ -104,8 +104,10 @@ static int compare_down(const void *one, const void *other)
     return a < b ? 1 : a > b ? -1 : 0;
 }
 
-/* The member of the set whose token most of the others name, too: of a lock that is shared each names the newest
- * sharer. */
+/*
+ * The member of the set whose token most of the set name. They may differ if the lock is shared, because each
+ * member names its newest sharer.
+ */
 static size_t most_named(const struct dibs__quorum *q, const struct looking *looking, uint32_t set)
 {
     unsigned best_count = 0;
@@ -122,8 +124,8 @@ static size_t most_named(const struct dibs__quorum *q, const struct looking *loo
 }
 
 /*
- * Who has the lock, as the members of the set say. The master with the largest clock tells how long ago that was; the
- * others, whose clocks are behind, tell less. Of a lock that is shared the fence is the one to which most are raised.
+ * Who has the lock, as the members of the set say. held_ms is the largest that they tell: members whose clocks
+ * are behind tell less. The fence of a shared lock is the one to which most members are raised.
  */
 static void show_owner(const struct dibs__quorum *q, const struct looking *looking, uint32_t set, dibs_owner *owner)
 {
@@ -155,7 +157,7 @@ static void show_owner(const struct dibs__quorum *q, const struct looking *looki
         owner->fence = (uint64_t)fences[named_count < q->majority ? named_count - 1 : q->majority - 1];
 }
 
-/* The fence is the largest of the masters' clocks, and most masters are raised to it. */
+/* The fence is the largest that any master tells, and a majority of the masters is raised to it. */
 static void show(const struct dibs__quorum *q, const struct looking *looking, struct dibs__query *query)
 {
     uint32_t most = most_agree(q, looking);
@@ -193,7 +195,10 @@ static dibs_status look(struct dibs__quorum *q, struct dibs__op *op, struct look
     return DIBS_OK;
 }
 
-/* A master that fails now tells nothing: the queue is no matter of a majority. */
+/*
+ * Asks for the queue the master with the most waiters. If that fails, no waiters are shown: the queue is not
+ * subject to a majority.
+ */
 static void ask_who_waits(const struct dibs__quorum *q, const struct dibs__op *op, const struct looking *looking)
 {
     dibs_owner owner = {0};
@@ -218,7 +223,7 @@ static int newest_first(const void *one, const void *other)
     return a < b ? 1 : a > b ? -1 : 0;
 }
 
-/* What one more master says of those who share. How many masters name each is counted in a reserved field. */
+/* Adds the sharers that one more master names. reserved[0] counts how many masters name each of them. */
 static void add_sharers(struct dibs__sharers *all, const struct dibs__sharers *its)
 {
     for (size_t i = 0; i < its->count; i++) {
@@ -237,7 +242,7 @@ static void add_sharers(struct dibs__sharers *all, const struct dibs__sharers *i
     }
 }
 
-/* Those whom at least so many masters name. */
+/* Keeps those that at least that number of masters name. */
 static void keep_named(struct dibs__sharers *all, uint64_t least)
 {
     size_t kept = 0;
@@ -252,7 +257,7 @@ static void keep_named(struct dibs__sharers *all, uint64_t least)
     all->count = kept;
 }
 
-/* Adds what one master says. False: it failed. */
+/* Adds the sharers at one master. False: the master failed. */
 static bool ask_sharers_of(const struct dibs__member *member, const struct dibs__op *op, size_t left,
                            struct dibs__sharers *its)
 {
@@ -270,7 +275,7 @@ static bool ask_sharers_of(const struct dibs__member *member, const struct dibs_
     return true;
 }
 
-/* Each that a master names: who has a majority is among them, and maybe who is asking for one. */
+/* Collects all sharers that the masters name: those that have a majority, and perhaps some that are asking for one. */
 static dibs_status ask_who_shares(struct dibs__quorum *q, struct dibs__op *op, const struct looking *looking,
                                   struct dibs__error *error)
 {
@@ -331,7 +336,7 @@ void dibs__quorum_put_in_order(struct dibs__quorum *q, struct dibs__member *orde
             order[count++] = &q->members[i];
 }
 
-/* A lock that a majority has is known to one of any majority. */
+/* A lock that a majority granted is known to at least one master of any majority. */
 dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
@@ -355,7 +360,7 @@ dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk 
 
 /* --------------------------------------------------------------------- forget */
 
-/* Once at each of these members. Returns those where somebody has the lock, or waits for it. */
+/* Forgets the lock at the members of the set. Returns those where somebody has the lock, or waits for it. */
 static uint32_t forget_at(struct dibs__quorum *q, uint32_t set, const struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
@@ -377,8 +382,8 @@ static uint32_t forget_at(struct dibs__quorum *q, uint32_t set, const struct dib
 }
 
 /*
- * A master that does not answer keeps its fence until that ends by itself: the others nevertheless forget theirs.
- * What a minority has may be of a lock that was released a moment ago: it is asked again.
+ * A master that does not answer keeps its fence until that expires; the others nevertheless forget theirs. What
+ * only a minority has may belong to a lock that was released a moment ago: these masters are asked again.
  */
 dibs_status dibs__quorum_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {

@@ -1,6 +1,6 @@
 /*
- * The end of attempts, releases and retractions. A release goes to every member that may have the
- * token. What is not answered is left to the scheduler's thread, or retracted.
+ * The end of attempts, releases and retractions. A release goes to every member that may have the token.
+ * Releases that are not answered are left to the scheduler's thread, or turned into retractions.
  *
  * Lock discipline: quorum_parts.h.
  */
@@ -9,29 +9,29 @@
 #include "base/wait_event.h"
 #include "store/quorum/quorum_parts.h"
 
-#define LOOK_AGAIN (DIBS__NS_PER_MS / 10) /* how often a thread looks whether the scheduler's is done with a reply */
+#define LOOK_AGAIN (DIBS__NS_PER_MS / 10) /* how often a thread checks whether the scheduler's is done */
 
-/* A release that was begun, or is being finished. */
+/* A release that was begun, or is being finished. All sets are sets of members. */
 struct releasing {
-    struct dibs__quorum_lock *lock; /* ended; with a reference */
+    struct dibs__quorum_lock *lock; /* has ended; with a reference */
     const struct dibs__op *op;
-    uint32_t open;     /* where a release is under way */
-    uint32_t absent;   /* where the token had nothing, so that nothing was sent */
-    uint32_t restored; /* where what was sent before may set the lock behind the release */
-    uint32_t stuck;    /* where an ask may still arrive behind the release */
-    uint32_t pending;  /* where an ask, or a release after a split vote, was not answered yet */
+    uint32_t open;     /* a release is under way there */
+    uint32_t absent;   /* the token had nothing there, so nothing was sent */
+    uint32_t restored; /* what was sent before may set the lock there after the release */
+    uint32_t stuck;    /* an ask may still arrive there after the release */
+    uint32_t pending;  /* an ask, or a release after a split vote, has not been answered there */
     uint32_t done, not_held;
     bool again;
 };
 
 /* ------------------------------------------------------------------ one member */
 
-/* What must be done about the state of a member when the lock ends. */
+/* What must be done at a member when the lock ends. */
 enum ending {
-    LEFT_TO_OP,    /* something is under way: the scheduler's thread clears the state when that is over */
+    LEFT_TO_OP,    /* an operation is under way: the scheduler's thread cleans up when it is over */
     NOTHING_THERE, /* the token never had anything there, or the member retracts it already */
-    ATTEMPT_THERE, /* the attempt is not concluded, and was not granted */
-    LOCK_THERE     /* the lock is the token's, or may be */
+    ATTEMPT_THERE, /* the attempt is not concluded, and no lock was granted to it */
+    LOCK_THERE     /* the token has the lock there, or may have it */
 };
 
 static enum ending ending_of(const struct dibs__quorum_lock *lock, size_t i) DIBS__REQUIRES(dibs__quorum_mutex)
@@ -76,7 +76,7 @@ void dibs__quorum_lock_forget(struct dibs__attempt *attempt)
     attempt->lease = (struct dibs__lease_store_state){.words = {0}};
 }
 
-/* The members' attempts that were granted are concluded. The others stay with the lock until that ends. */
+/* Concludes the members' attempts that were granted. The others stay with the lock until it ends. */
 static void conclude_held(struct dibs__quorum *q, struct dibs__quorum_lock *lock)
 {
     dibs__quorum_lock_use(q, lock);
@@ -111,7 +111,7 @@ void dibs__quorum_conclude(struct dibs__store *base, struct dibs__attempt *attem
 
 /* --------------------------------------------------------------------- the begin */
 
-/* Whether the scheduler's thread is just looking for a reply that belongs to the lock. */
+/* Whether the scheduler's thread is looking for a reply of an operation of this lock. */
 static bool is_looked_at(const struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
     DIBS__REQUIRES(dibs__quorum_mutex)
 {
@@ -122,7 +122,10 @@ static bool is_looked_at(const struct dibs__quorum *q, const struct dibs__quorum
     return looked_at;
 }
 
-/* Waits until that is over, which takes no longer than the other thread needs the processor. Lets go of the mutex. */
+/*
+ * Waits until the scheduler's thread is done, which takes no longer than that thread needs the processor. Lets
+ * go of the mutex meanwhile.
+ */
 static void await_scheduler(struct dibs__quorum *q, const struct dibs__quorum_lock *lock, int64_t deadline)
     DIBS__REQUIRES(dibs__quorum_mutex)
 {
@@ -135,7 +138,10 @@ static void await_scheduler(struct dibs__quorum *q, const struct dibs__quorum_lo
     }
 }
 
-/* The calling thread takes back what was not answered: a late grant is released with the rest. */
+/*
+ * Takes back the operations that were not answered for the calling thread, so that a late grant is released
+ * with the rest.
+ */
 static uint32_t take_back(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS__REQUIRES(dibs__quorum_mutex)
 {
     uint32_t taken = 0;
@@ -147,8 +153,8 @@ static uint32_t take_back(struct dibs__quorum *q, struct dibs__quorum_lock *lock
 }
 
 /*
- * The lock of the token, taken out of the table, with what is under way for
- * it: so no late grant is retracted behind this thread's back. NULL: no memory.
+ * Takes the token's lock out of the table, together with its operations under way, so that nobody else retracts
+ * a late grant meanwhile. NULL: no memory.
  */
 static struct dibs__quorum_lock *take_lock(struct dibs__quorum *q, const struct dibs__op *op, uint32_t *pending)
 {
@@ -164,11 +170,11 @@ static struct dibs__quorum_lock *take_lock(struct dibs__quorum *q, const struct 
     *pending = take_back(q, lock);
     dibs__quorum_mutex_unlock(&q->mutex);
     if (was_listed)
-        dibs__quorum_lock_unref(q, lock); /* one reference is enough */
+        dibs__quorum_lock_unref(q, lock); /* the other reference is enough */
     return lock;
 }
 
-/* What was answered meanwhile is pending no more. */
+/* Takes an ask that has been answered meanwhile out of the pending ones. */
 static void note_answered(struct dibs__quorum *q, struct releasing *releasing, size_t i)
 {
     struct dibs__pending_op *op = &releasing->lock->ops[i];
@@ -183,7 +189,7 @@ static void note_answered(struct dibs__quorum *q, struct releasing *releasing, s
     dibs__member_note(q, op, dibs__pending_op_finish(op, 0, &unused));
 }
 
-/* Begins the release at a member where the lock is the token's, or may be. False: nothing was begun. */
+/* Begins the release at a member where the token has the lock, or may have it. False: nothing was begun. */
 static bool begin_at(struct dibs__quorum *q, struct releasing *releasing, size_t i)
 {
     struct dibs__quorum_lock *lock = releasing->lock;
@@ -249,7 +255,10 @@ static void land_release(struct dibs__fan_out *fan_out, const struct dibs__pendi
         releasing->not_held |= bit;
 }
 
-/* What was pending is over: a member that granted the lock only now releases it, too. */
+/*
+ * A pending ask or release has been finished. If it turns out that the member has granted the lock, it must
+ * release it too.
+ */
 static void land_pending(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
                          dibs_status status)
 {
@@ -265,7 +274,7 @@ static void land_pending(struct dibs__fan_out *fan_out, struct dibs__pending_op 
     if (begin_at(fan_out->quorum, releasing, op->member->index))
         fan_out->open |= bit;
     else if (status == DIBS_UNAVAILABLE)
-        releasing->absent &= ~bit; /* it may have the lock until that is retracted */
+        releasing->absent &= ~bit; /* the member may have the lock until the token is retracted */
 }
 
 static void land(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enum dibs__op_kind what,
@@ -279,7 +288,7 @@ static void land(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enu
         land_release(fan_out, op, status);
 }
 
-/* A majority can grant the lock to others now, and no member said that it was another's before. */
+/* Whether a majority can grant the lock to others now, and no member said that the token had lost the lock before. */
 static bool is_free(const struct dibs__quorum *q, const struct releasing *releasing)
 {
     return releasing->done && !releasing->not_held &&
@@ -299,7 +308,7 @@ static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
            (!(fan_out->open & ~fan_out->unsent & ~fan_out->optional) || dibs__fan_out_is_overdue(fan_out, now));
 }
 
-/* What was pending leads to a release as soon as it is answered. */
+/* A pending operation leads to a release as soon as it is answered. */
 static int least_to_release(const struct dibs__fan_out *fan_out)
 {
     const struct releasing *releasing = fan_out->context;
@@ -324,7 +333,7 @@ static dibs_status outcome(const struct dibs__fan_out *fan_out)
     return fan_out->error->status;
 }
 
-/* What may set the lock behind the release is retracted behind that. */
+/* Retracts the token where something sent before may set the lock again after the release. */
 static void retract_restored(struct dibs__quorum *q, const struct releasing *releasing)
 {
     const struct dibs__quorum_lock *lock = releasing->lock;
@@ -336,7 +345,10 @@ static void retract_restored(struct dibs__quorum *q, const struct releasing *rel
     }
 }
 
-/* So is what an ask may leave behind the release. Where that is under way, the attempt is concluded when it is over. */
+/*
+ * Retracts the token also where an ask may still arrive after the release. If the release is still under way
+ * there, the attempt is concluded when that is over.
+ */
 static void conclude_stuck(struct dibs__quorum *q, const struct releasing *releasing, uint32_t open)
 {
     for (size_t i = 0; i < q->count; i++)
@@ -368,7 +380,10 @@ static dibs_status finish(struct dibs__quorum *q, struct dibs__op *op, struct re
     return status;
 }
 
-/* The next attempt is asked for by its own thread, at once: its ask must not overtake the release at any member. */
+/*
+ * The next attempt is not asked for here: its own thread asks at once. Otherwise its ask could overtake the
+ * release at some member.
+ */
 dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);

@@ -1,47 +1,45 @@
 /*
- * Renewals. A batch goes to each member as a batch of its own, and each member
- * answers when it can. A lease is renewed once a majority renewed it, and gone
- * once so many members lost it that no majority is left. The caller's batch is done when all of
- * its leases are decided, or all members have answered: a member that hangs
- * delays no other. What it answers later still counts for its own part.
+ * Renewals. Each member gets the leases of the caller's batch in a batch of its own, and answers
+ * when it can. A lease is renewed once a majority renewed it, and gone once so many members lost it
+ * that no majority is left. The caller's batch is done when all of its leases are decided, or all
+ * members have answered, so a member that hangs does not delay the others. What it answers later
+ * still updates its own state.
  *
- * Where a member did not grant the lock, or lost it, the renewals set it there
- * (top up), so that losing one more member does not lose the lock. But if several
- * members lose the lock within TOP_UP_AFTER_MS, they count as having lost it
- * together: otherwise the renewal that follows each change would set the lock again
- * in between. After that time the lease is renewed once more, which sets the lock.
- * Until the next regular renewal, which may be far away, the loss of one more member
- * could lose the lock.
+ * At a member that did not grant the lock, or lost it, a renewal sets the lock (it tops the lock
+ * up), so that the lock survives the loss of one more member. But members that lose the lock within
+ * TOP_UP_AFTER_MS of each other count as having lost it together. Otherwise the renewal that
+ * follows each of these changes would set the lock again in between. After that time the lease is
+ * renewed once more, which sets the lock; the next regular renewal may be far away, and until then
+ * one more loss might lose the lock.
  *
- * A batch with `watch` goes the same way. One member that lost the lock is reason
- * enough for a renewal, which finds out whether a majority is left. So a loss is
- * known as soon as so many masters have told of it that no majority is left.
+ * A batch with `watch` is divided in the same way. One member that lost the lock is reason enough
+ * for a renewal, which finds out whether a majority is left. So a loss is known as soon as so many
+ * masters have reported it that no majority is left.
  *
  * All of this runs on the scheduler's thread. Lock discipline: quorum_parts.h.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "store/quorum/quorum_parts.h"
 
-#define TOP_UP_AFTER_MS 100 /* for so long a member that lost the lock counts as one that lost it */
+#define TOP_UP_AFTER_MS 100 /* how long a member that lost the lock counts as one that lost it */
 
-/* What the members said of one lease of the caller's batch so far. */
+/* What the members have answered so far about one lease of the caller's batch. */
 struct tally {
     struct dibs__quorum_lock *lock;   /* with a reference */
-    unsigned renewed, gone;           /* members */
-    unsigned asked;                   /* members that have not answered */
-    uint32_t sure[DIBS__MEMBERS_MAX]; /* how long each that renewed makes the lease last for sure */
+    unsigned renewed, gone;           /* numbers of members */
+    unsigned asked;                   /* number of members that have not answered */
+    uint32_t sure[DIBS__MEMBERS_MAX]; /* how long the lease is now sure to last at each member that renewed it */
     int64_t again_ms;
-    dibs_status refused; /* by a member, for a reason that does not pass by waiting; else DIBS_OK */
+    dibs_status refused; /* by a member for a reason that does not pass by waiting; else DIBS_OK */
     bool decided;
 };
 
-/* The caller's batch. */
+/* The caller's batch, and how far it is. */
 struct round {
     struct dibs__quorum *quorum;
     struct dibs__batch *batch; /* NULL: it is done */
-    unsigned references;       /* of the batches of members, and of whoever begins them */
+    unsigned references;       /* held by the batches of the members, and by the thread that begins them */
     size_t undecided;
     uint64_t generation;
     struct dibs__error error;
@@ -50,17 +48,17 @@ struct round {
 
 /* The batch of one member. */
 struct part_batch {
-    struct dibs__batch batch; /* the first member: what is done is freed by it */
+    struct dibs__batch batch; /* must come first: the batch that is done is freed by its address */
     struct round *round;
     struct dibs__member *member;
     struct dibs__quorum_lock *locks[DIBS__BATCH_MAX]; /* of the items; each with a reference */
-    size_t at[DIBS__BATCH_MAX];                       /* their places in the caller's batch */
-    bool was_topping_up[DIBS__BATCH_MAX];             /* an earlier renewal may set the lock there */
+    size_t at[DIBS__BATCH_MAX];                       /* the places of the items in the caller's batch */
+    bool was_topping_up[DIBS__BATCH_MAX];             /* an earlier renewal may set the lock at the member */
 };
 
 /* ------------------------------------------------------------------ the outcome */
 
-/* The lock is the token's there. */
+/* Whether the token has the lock at the member. */
 static bool has_lock(const struct dibs__renewal *said)
 {
     return said->result == DIBS__RENEWED || said->result == DIBS__WATCHED;
@@ -79,13 +77,12 @@ static int compare_down(const void *one, const void *other)
     return a < b ? 1 : a > b ? -1 : 0;
 }
 
-/* A majority renewed the lease: it lasts as long as the least of the longest that a majority makes sure of. */
+/* A majority renewed the lease: it lasts as long as a majority makes sure of. */
 static void settle_renewed(const struct round *round, struct tally *tally, struct dibs__renewal *item)
 {
     size_t majority = round->quorum->majority;
 
     item->result = DIBS__RENEWED;
-    item->status = DIBS_OK;
     item->store_state.words[0] = round->generation;
     qsort(tally->sure, tally->renewed, sizeof tally->sure[0], compare_down);
     uint32_t sure = tally->sure[majority - 1];
@@ -93,14 +90,7 @@ static void settle_renewed(const struct round *round, struct tally *tally, struc
     item->again_ms = tally->again_ms;
 }
 
-/* An extension may still arrive at members: each of them says so with its next answer. */
-static void settle_unanswered(const struct tally *tally, struct dibs__renewal *item)
-{
-    item->result = DIBS__UNANSWERED;
-    item->status = tally->refused;
-}
-
-/* Decides what can be decided of the lease. */
+/* Decides about the lease if that is possible now. */
 static void settle(struct round *round, size_t at)
 {
     struct dibs__quorum *q = round->quorum;
@@ -116,7 +106,7 @@ static void settle(struct round *round, size_t at)
     else if (q->count - tally->gone < q->majority)
         item->result = DIBS__GONE;
     else if (tally->asked == 0)
-        settle_unanswered(tally, item);
+        item->status = tally->refused; /* unanswered; members will say with their next answers what may still arrive */
     else
         return;
     tally->decided = true;
@@ -125,7 +115,7 @@ static void settle(struct round *round, size_t at)
         dibs__quorum_lock_retract(q, tally->lock);
 }
 
-/* Tells the caller, once all is decided. */
+/* Ends the caller's batch once all of its leases are decided. */
 static void end_if_decided(struct round *round)
 {
     struct dibs__batch *batch = round->batch;
@@ -151,7 +141,7 @@ static void end_if_decided(struct round *round)
 
 /* ------------------------------------------------------------------ the top-ups */
 
-/* When the last member that lost the lock can be topped up. */
+/* When the last of the members that lost the lock can be topped up. */
 static int64_t top_up_time(const struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
     DIBS__REQUIRES(dibs__quorum_mutex)
 {
@@ -163,7 +153,7 @@ static int64_t top_up_time(const struct dibs__quorum *q, const struct dibs__quor
     return latest;
 }
 
-/* The list's reference is the caller's before. */
+/* The caller's reference becomes the list's. */
 static void append(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS__REQUIRES(dibs__quorum_mutex)
 {
     lock->next_top_up = NULL;
@@ -174,7 +164,10 @@ static void append(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS_
     q->top_up_last = lock;
 }
 
-/* A member has lost the lock. One that waits for another member has its turn, and then comes again. */
+/*
+ * Called when a member has lost the lock. A lock that is in the list already is topped up in its turn, and is
+ * then added again for this member.
+ */
 static void top_up_later(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS__REQUIRES(dibs__quorum_mutex)
 {
     if (lock->state != DIBS__QUORUM_LOCK_HELD || lock->top_up_at != 0)
@@ -184,7 +177,7 @@ static void top_up_later(struct dibs__quorum *q, struct dibs__quorum_lock *lock)
     append(q, lock);
 }
 
-/* The first in the list, with the list's reference. NULL: none is due. */
+/* Takes the first lock out of the list; the list's reference becomes the caller's. NULL: none is due. */
 static struct dibs__quorum_lock *take_first(struct dibs__quorum *q, int64_t now) DIBS__REQUIRES(dibs__quorum_mutex)
 {
     struct dibs__quorum_lock *lock = q->top_up_first;
@@ -206,7 +199,7 @@ int64_t dibs__top_up_deadline(struct dibs__quorum *q)
     return deadline;
 }
 
-/* As if the member told of the loss once more: the renewal that follows tops it up. */
+/* Reports the losses once more: the renewals that follow top the locks up. */
 void dibs__top_up_attend(struct dibs__quorum *q, int64_t now)
 {
     struct dibs__quorum_lock *lock;
@@ -240,7 +233,7 @@ void dibs__top_up_forget_all(struct dibs__quorum *q)
 
 /* ------------------------------------------------------------------ the answers */
 
-/* A member that did not grant the lock has not lost it: there it may well be another's. */
+/* At a member that did not grant the lock it is not lost: another may well have it there. */
 static void note_watched(struct part_batch *sent, size_t i)
 {
     struct dibs__quorum *q = sent->member->quorum;
@@ -253,9 +246,9 @@ static void note_watched(struct part_batch *sent, size_t i)
 }
 
 /*
- * What a member said of one lease. Its part is up to date afterwards. A master
- * that has lost a lock may have lost all it knew. If the member told of a change
- * while the renewal was under way, the answer may be older than that.
+ * Brings the member's state up to date with its answer about one lease. A master that lost a lock may have lost
+ * all that it knew. If the member reported a change while the renewal was under way, the answer may be older
+ * than the change.
  */
 static void note_part(struct part_batch *sent, size_t i)
 {
@@ -288,9 +281,9 @@ static void note_part(struct part_batch *sent, size_t i)
 }
 
 /*
- * Where a top-up was refused because the member may not vote yet, or another has the key just now, a later one may not
- * be. Where the member gave the lock to another since, the lock is gone there: a forced unlock goes from one member to
- * the next, and may take longer than the time for which members that lost the lock count together.
+ * A top-up that was refused does not count as a loss: the member may not vote yet, or another has the key at
+ * the moment, and a later top-up may succeed. But if the member has granted the lock to another since, the lock
+ * is gone there: a forced unlock goes from one member to the next, which may take longer than TOP_UP_AFTER_MS.
  */
 static void count(struct round *round, size_t at, const struct dibs__renewal *said)
 {
@@ -310,9 +303,8 @@ static void count(struct round *round, size_t at, const struct dibs__renewal *sa
 }
 
 /*
- * What the answer shows of the master's clock. While it is behind what it was, a
- * renewal ends early once it is set right; and what it grants while it is
- * distrusted may be a lock that it forgot too early.
+ * Notes the master's clock, which the answer shows. While the clock is behind, a renewal ends early once the
+ * clock is set right. And a distrusted master may grant what it forgot too early. Neither counts.
  */
 static void note_clock(struct part_batch *sent)
 {
@@ -358,7 +350,7 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
 
 /* ------------------------------------------------------------------ the sending */
 
-/* Whether the lease can be renewed at the member; *top_up: that would set the lock there, which is a vote. */
+/* Whether the lease can be renewed at the member. *top_up: that would set the lock there, which is a vote. */
 static bool takes_renewal(const struct dibs__member *member, const struct dibs__member_state *state, int64_t now,
                           bool *top_up)
 {
@@ -369,15 +361,16 @@ static bool takes_renewal(const struct dibs__member *member, const struct dibs__
 }
 
 /*
- * By what a member tells whether it granted the lock to another since, where it is to set the lock again: its clock may
- * be ahead of those of the majority that granted the lock, so the fence that it gave may be larger than the lock's.
+ * The fence by which a member that must set the lock again recognises that it has granted the lock to another
+ * since. The member's clock may be ahead of the clocks of the majority that granted the lock, so the fence that
+ * it gave may be larger than the lock's.
  */
 static uint64_t fence_there(const struct dibs__member_state *state, uint64_t fence)
 {
     return state->fence > fence ? state->fence : fence;
 }
 
-/* Adds the lease to the batch of the member. */
+/* Adds the lease to the member's batch. */
 static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const struct dibs__renewal *item, size_t at)
 {
     struct dibs__quorum *q = sent->member->quorum;
@@ -469,7 +462,7 @@ static struct round *new_round(struct dibs__quorum *q, struct dibs__batch *batch
     return NULL;
 }
 
-/* Longer leases than a majority of the masters knows of must be announced before anything lasts so long (rule 15). */
+/* Leases longer than a majority of the masters knows of must be announced before anything lasts that long (rule 15). */
 static void announce(struct dibs__quorum *q, const struct dibs__batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++)

@@ -10,18 +10,7 @@ static int compare_tokens(const void *one, const void *other)
     return strcmp(((const struct dibs__quorum_lock *)one)->token, ((const struct dibs__quorum_lock *)other)->token);
 }
 
-/* False: no memory. */
-static bool put(struct dibs__quorum *q, struct dibs__quorum_lock *lock)
-{
-    dibs__quorum_mutex_lock(&q->mutex);
-    lock->references = 1;
-    struct dibs__quorum_lock **node = tsearch(lock, &q->locks, compare_tokens);
-    DIBS__REQUIRE(!node || *node == lock);
-    dibs__quorum_mutex_unlock(&q->mutex);
-    return node != NULL;
-}
-
-/* In no table, and without a reference. NULL: no memory. */
+/* The lock is in no table, and has no reference. NULL: no memory. */
 static struct dibs__quorum_lock *new_lock(const struct dibs__quorum *q, const char *name, const char *token,
                                           uint32_t lease_ms)
 {
@@ -42,7 +31,14 @@ struct dibs__quorum_lock *dibs__quorum_lock_new(struct dibs__quorum *q, const st
 {
     struct dibs__quorum_lock *lock = new_lock(q, attempt->name, attempt->token, attempt->lease_ms);
 
-    if (!lock || put(q, lock))
+    if (!lock)
+        return NULL;
+    dibs__quorum_mutex_lock(&q->mutex);
+    lock->references = 1;
+    struct dibs__quorum_lock **node = tsearch(lock, &q->locks, compare_tokens);
+    DIBS__REQUIRE(!node || *node == lock);
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (node)
         return lock;
     free(lock);
     return NULL;
@@ -95,7 +91,7 @@ bool dibs__quorum_lock_make_ops(struct dibs__quorum *q, struct dibs__quorum_lock
         ops[i].attempt.hint = true;
     }
     dibs__quorum_mutex_lock(&q->mutex);
-    lock->ops = ops; /* only the thread that asks or releases makes them */
+    lock->ops = ops; /* no other thread does: only the one that asks or releases */
     dibs__quorum_mutex_unlock(&q->mutex);
     return true;
 }

@@ -15,7 +15,7 @@ static bool same_text(const char *one, const char *other)
     return one && other && strcasecmp(one, other) == 0;
 }
 
-/* Two databases of one server are not independent. */
+/* Two databases of one server count as the same: they are not independent. */
 static bool is_same_server(const struct dibs__url *one, const struct dibs__url *other)
 {
     if (one->path || other->path)
@@ -23,7 +23,7 @@ static bool is_same_server(const struct dibs__url *one, const struct dibs__url *
     return one->hosts[0].port == other->hosts[0].port && same_text(one->hosts[0].name, other->hosts[0].name);
 }
 
-/* mem: alone is another store each time. */
+/* A URL mem: without a name is another store each time. */
 static bool is_same_store(const char *one, const char *other)
 {
     struct dibs__url a, b;
@@ -42,7 +42,6 @@ static bool is_same_store(const char *one, const char *other)
     return same;
 }
 
-/* Each member is one master, and none comes twice. */
 static dibs_status check_url(const struct dibs__store_config *config, size_t i, struct dibs__error *error)
 {
     struct dibs__url url;

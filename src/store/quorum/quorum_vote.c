@@ -1,33 +1,32 @@
 /*
- * Which masters may vote (PROTOCOL.md, rule 15). A master that lost its data
- * does not know what it granted. So it says that it does not know whether it may
- * vote, until a client admits it: at once where a majority says so and nobody
- * knows better, because then the quorum is new; else after the longest lease that
- * the others know of, and only once it has said so for UNSURE_MS, because another
- * client may be setting up a new quorum right now. It takes two looks to find that
- * a quorum is new (rule 67). Whoever wants to use longer leases than a majority knows
- * of announces that first. quorum_admit.c decides what follows from a look.
+ * Which masters may vote (PROTOCOL.md, rule 15). A master that lost its data does not know what it
+ * granted. So it says that it does not know whether it may vote, until a client admits it. If a
+ * majority says so and nobody knows better, the quorum is new, and they are admitted at once.
+ * Otherwise the master is admitted only after the longest lease that the others know of, and only
+ * once it has said so for UNSURE_MS, because another client may be setting up a new quorum right
+ * now. It takes two looks to find that a quorum is new (rule 67). A client that wants to use longer
+ * leases than a majority knows of announces that first. quorum_admit.c decides what follows from a
+ * look.
  *
- * A look asks all masters. A thread that opens the quorum, or wants a longer
- * lease, looks by itself and waits (dibs__vote_announce). The scheduler's thread
- * looks without waiting: as often as its longest lease lasts, so that a clock
- * that is set is noticed, and whenever it is wanted.
+ * A look asks all masters. A thread that opens the quorum, or wants a longer lease, looks by itself
+ * and waits (dibs__vote_announce). The scheduler's thread looks without waiting: once in the time
+ * of its longest lease, so that it notices when a clock is set, and whenever a look is wanted.
  *
- * A master whose clock was set is distrusted (rules 39 and 58): it is not asked
- * before it was told not to vote for the longest lease.
+ * A master whose clock was set is distrusted (rules 39 and 58): before it is asked again it must be
+ * told not to vote for the longest lease.
  */
 #include <stdlib.h>
 
 #include "store/quorum/quorum_look.h"
 
 #define UNSURE_MS 1000
-#define LOOK_LEAST_MS 1000  /* how often masters are looked at, at most: as often as a lease lasts, */
-#define LOOK_MOST_MS 10000  /* and at least: a step of a clock that is small beside that is not noticed; */
-#define LOOK_SOON_MS 100    /* where a master says that it may not vote, at most; */
-#define LOOK_AGAIN_MS 1000  /* where something else is left to do, */
-#define LOOK_MISSED_MS 2000 /* and while a master does not answer: nobody tells when it answers again */
+#define LOOK_LEAST_MS 1000  /* two looks are as far apart as the longest lease is long, but at least this, */
+#define LOOK_MOST_MS 10000  /* and at most this: a step of a clock that is small in comparison is not noticed; */
+#define LOOK_SOON_MS 100    /* this while a master may not vote yet, and at least this before a look that is wanted; */
+#define LOOK_AGAIN_MS 1000  /* this while anything else is left to do; */
+#define LOOK_MISSED_MS 2000 /* at most this while a master does not answer: nothing reports that it is back */
 #define POLL_MS 2           /* how often the scheduler's thread looks for replies */
-#define PAUSE_FIRST_MS 2    /* how long a thread waits before it looks again, at first and at most */
+#define PAUSE_FIRST_MS 2    /* how long a thread waits before it looks again: the first time, and at most */
 #define PAUSE_LAST_MS 50
 #define WHOLE_MS 250 /* how long the scheduler's thread waits for the last masters */
 
@@ -69,7 +68,10 @@ static void begin_at_all(struct dibs__quorum *q, struct dibs__look *look)
         begin_one(q, look, i, (struct dibs__vote){.what = DIBS__VOTE_LOOKS});
 }
 
-/* The second part of a look. Who is admitted is told of the longest leases that the others know of, too. */
+/*
+ * Begins the second part of a look. It also announces to the masters that it admits the longest leases that the
+ * others know of.
+ */
 static void begin_admitting(const struct dibs__quorum *q, struct dibs__look *look)
 {
     look->admitting = true;
@@ -87,10 +89,18 @@ static void admit_new_quorum(struct dibs__quorum *q, struct dibs__look *look)
             begin_one(q, look, i, dibs__look_admission(q, look, i));
 }
 
-/* A majority knows how long leases may be. */
+/* Whether a majority knows how long leases may be. */
 static bool is_announced(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     return dibs__set_count(look->known | look->admitted) >= q->majority;
+}
+
+static void abandon_open(const struct dibs__quorum *q, struct dibs__look *look)
+{
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(look->open, i))
+            dibs__pending_op_abandon(&look->ops[i]);
+    look->open = 0;
 }
 
 static void note_announced(struct dibs__quorum *q, const struct dibs__look *look)
@@ -101,8 +111,10 @@ static void note_announced(struct dibs__quorum *q, const struct dibs__look *look
 
 /* ------------------------------------------------------- a thread that waits */
 
-/* A new quorum is given a while to be heard as a whole: a master that is admitted later has to wait, and one may know
- * that it is not new. */
+/*
+ * A new quorum gets some time for all of its masters to answer: a master that is admitted later has to wait,
+ * and one of them may know that the quorum is not new.
+ */
 static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
 {
     struct dibs__look *look = fan_out->context;
@@ -115,7 +127,7 @@ static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
     return dibs__look_seems_new(fan_out->quorum, look, &look->newness, now);
 }
 
-/* A new quorum is no longer waited for as a whole. */
+/* When masters of a new quorum that have not answered are no longer waited for. */
 static int64_t decides_at(const struct dibs__fan_out *fan_out)
 {
     const struct dibs__look *look = fan_out->context;
@@ -143,13 +155,10 @@ static void run(struct dibs__quorum *q, struct dibs__look *look, struct dibs__er
                                     .error = error};
 
     dibs__fan_out_run(&fan_out);
-    for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(fan_out.open, i))
-            dibs__pending_op_abandon(&look->ops[i]);
-    look->open = 0;
+    abandon_open(q, look);
 }
 
-/* Another client may be setting up a new quorum right now: then a little later the masters say something else. */
+/* Another client may be setting up a new quorum right now: then the masters will say something else a little later. */
 static bool look_and_admit(struct dibs__quorum *q, struct dibs__look *look, struct dibs__error *error)
 {
     begin_at_all(q, look);
@@ -164,8 +173,9 @@ static bool look_and_admit(struct dibs__quorum *q, struct dibs__look *look, stru
 }
 
 /*
- * Again and again until it is announced, or no majority answers. Returns how many masters answered, and fills `error`:
- * of the last look, unless the deadline cut that short, which then tells less than the one before.
+ * Looks again and again until the leases are announced, or no majority answers. Returns how many masters
+ * answered, and fills `error` from the last look; if the deadline cut that one short, and it therefore tells
+ * less, from the one before.
  */
 static unsigned look_until_announced(struct dibs__quorum *q, struct dibs__look *look, struct dibs__error *error)
 {
@@ -195,7 +205,7 @@ dibs_status dibs__vote_ask(const struct dibs__quorum *q, size_t i, struct dibs__
     return store->ops->finish(store, &op, error);
 }
 
-/* Nothing is left to do: all masters may vote, and know which quorum they belong to. */
+/* Whether nothing is left to do: all masters may vote, and know to which quorum they belong. */
 static bool is_settled(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     return dibs__set_count(look->ready | look->strange) == q->count && !dibs__look_lacks_number(q, look);
@@ -226,7 +236,10 @@ dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64
 
 /* ------------------------------------------------------------- the scheduler */
 
-/* Whoever finds the bounds that were set after a step finds the member distrusted as well. */
+/*
+ * The mutex makes sure that a thread which finds the bounds as they are after a step also finds the member
+ * distrusted.
+ */
 bool dibs__member_note_clock(struct dibs__member *member, int64_t sent_at, int64_t server_us)
 {
     struct dibs__quorum *q = member->quorum;
@@ -258,7 +271,7 @@ void dibs__vote_want(struct dibs__quorum *q, uint32_t lease_ms)
         q->config.listener.wake(q->config.listener.context);
 }
 
-/* How often masters are looked at: as often as a lease lasts. */
+/* The time between two looks: that of the longest lease, within limits. */
 static int64_t look_ms(const struct dibs__quorum *q)
 {
     int64_t ms = atomic_load(&q->voting.longest_ms);
@@ -272,7 +285,7 @@ void dibs__vote_init(struct dibs__quorum *q)
     q->voting.last = dibs__quorum_now(q) - LOOK_AGAIN_MS * DIBS__NS_PER_MS;
 }
 
-/* When the next look begins. What is wanted for a longer lease begins at once. */
+/* When the next look begins. A look that is wanted for a longer lease begins almost at once. */
 static int64_t due_at(const struct dibs__quorum *q)
 {
     int64_t again = dibs__after_ms(q->voting.last, LOOK_SOON_MS);
@@ -309,9 +322,8 @@ static uint32_t long_unknown(struct dibs__quorum *q, const struct dibs__look *lo
 }
 
 /*
- * Most clocks are right: where those of a majority seem to have been set, it was
- * ours, or this process stood still and its clock with it. Then none is
- * distrusted.
+ * Most clocks are right. If those of a majority seem to have been set, it was the local clock that was set, or
+ * this process stood still and its clock with it. Then no master is distrusted.
  */
 static void trust_most_clocks(struct dibs__quorum *q)
 {
@@ -325,18 +337,18 @@ static void trust_most_clocks(struct dibs__quorum *q)
     }
 }
 
-/* Since when each member has waited for its floor. */
+/* Notes since when each member has waited for its floor. */
 static void note_unfloored(struct dibs__quorum *q, const struct dibs__look *look, int64_t now)
 {
     for (size_t i = 0; i < q->count; i++) {
         int64_t *since = &q->voting.unfloored_since[i];
-        bool waits = dibs__set_has(look->known & ~look->ready, i) && look->votes_in_ms[i] == 0;
+        bool waits = dibs__set_has(look->known & ~look->ready, i) && look->answers[i].votes_in_ms == 0;
         if (!waits || *since == 0)
             *since = waits ? now : 0;
     }
 }
 
-/* The first part of a look is over. True: the second has begun. */
+/* Called after the first part of a look. True: the second part has begun. */
 static bool admits(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
 {
     uint32_t set = long_unknown(q, look, now);
@@ -361,7 +373,6 @@ static bool admits(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
     return look->admitting;
 }
 
-/* Whether a member is still to be distrusted. */
 static bool is_any_distrusted(const struct dibs__quorum *q)
 {
     bool any = false;
@@ -371,7 +382,10 @@ static bool is_any_distrusted(const struct dibs__quorum *q)
     return any;
 }
 
-/* How soon something that is left to do at a member can be done, in ms, at least. LOOK_MOST_MS: nothing is left. */
+/*
+ * How soon, in ms, the next step can be taken of what is left to do at a member. LOOK_MOST_MS: nothing is left
+ * to do.
+ */
 static int64_t left_ms(const struct dibs__quorum *q, const struct dibs__look *look, size_t i)
 {
     bool is_known = dibs__set_has(look->known | look->admitted, i);
@@ -380,8 +394,8 @@ static int64_t left_ms(const struct dibs__quorum *q, const struct dibs__look *lo
         return LOOK_MOST_MS;
     if (!is_known && dibs__set_has(look->unknown | look->restarted, i))
         return q->voting.newness.since != 0 ? LOOK_SOON_MS : LOOK_AGAIN_MS;
-    if (is_known && look->votes_in_ms[i] > 0)
-        return look->votes_in_ms[i] < LOOK_MOST_MS ? look->votes_in_ms[i] + 1 : LOOK_MOST_MS;
+    if (is_known && look->answers[i].votes_in_ms > 0)
+        return look->answers[i].votes_in_ms < LOOK_MOST_MS ? look->answers[i].votes_in_ms + 1 : LOOK_MOST_MS;
     return is_known && !dibs__set_has(look->ready, i) ? LOOK_SOON_MS : LOOK_MOST_MS;
 }
 
@@ -407,7 +421,10 @@ static void end_look(struct dibs__quorum *q, struct dibs__look *look, int64_t no
     free(look);
 }
 
-/* A member that has no connection is not waited for: it is heard by the next look, once it has one. */
+/*
+ * Takes the answers that have come. A member without a connection is not waited for: the next look will ask it,
+ * once it has one.
+ */
 static void sweep(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
 {
     struct dibs__error unused;
@@ -418,14 +435,6 @@ static void sweep(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
             (dibs__pending_op_progress(op, NULL) != DIBS__OP_AWAITED || now >= look->deadline))
             dibs__look_note(look, op, dibs__pending_op_finish(op, 0, &unused));
     }
-}
-
-static void abandon_open(const struct dibs__quorum *q, struct dibs__look *look)
-{
-    for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(look->open, i))
-            dibs__pending_op_abandon(&look->ops[i]);
-    look->open = 0;
 }
 
 static void begin_look(struct dibs__quorum *q, int64_t now)
