@@ -1,14 +1,13 @@
 /*
- * Lock discipline: `mutex` guards all fields that do not say otherwise, and is a
- * leaf that may be taken while the mutex of a shard or a channel is held. A worker
- * sleeps on `work` until
+ * Lock discipline: `mutex` guards all fields that do not say otherwise, and is a leaf that may be taken while the
+ * mutex of a shard or a channel is held. A worker sleeps on `work` until
  *     a job is slow, and another worker is left for what is ready, or
  *     a job is ready, no other thread is beginning jobs, and none drives or did just now, or
  *     a resting job is due, with the same conditions, or
  *     the workers must end, and all jobs have ended.
- * A thread that adds the first job sleeps on it while another starts a worker.
+ * A thread that adds a job while another thread starts the first worker sleeps on `work` until that is done.
  *
- * One worker at a time begins jobs, in the order in which they became ready: so
+ * One thread at a time begins jobs, in the order in which they became ready. So
  * what one thread began one after the other reaches the store in that order.
  */
 #include "core/workers.h"
@@ -18,52 +17,52 @@
 
 #include "base/thread.h"
 
-#define FEW 16    /* so many jobs a driving thread begins at a time: the server works on some while others are begun */
-#define BATCH 128 /* so many jobs a worker takes at a time */
-#define DRIVEN_MS 2  /* so long after a thread drove the workers leave it to it to come back */
-#define PATIENT_MS 5 /* so long a worker waits for replies before another one takes over what is ready meanwhile */
+#define FEW 16 /* a driving thread begins this many jobs at a time: the server works on some while others are begun */
+#define BATCH 128    /* a worker takes this many jobs at a time */
+#define DRIVEN_MS 2  /* after a thread stops driving, the workers wait this long for it to drive again */
+#define PATIENT_MS 5 /* a batch waits this long for its replies before those jobs are put off */
 
 struct dibs__workers {
     const struct dibs__clock *clock;        /* read-only */
     void (*gather)(void *context, bool on); /* read-only */
-    void *context;                          /* read-only; of gather */
+    void *context;                          /* read-only; the argument of gather */
     struct dibs__mutex mutex;
     pthread_cond_t work;                                           /* waited on with mutex */
-    struct dibs__job *first DIBS__GUARDED_BY(dibs__workers_mutex); /* that are ready */
+    struct dibs__job *first DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs that are ready */
     struct dibs__job **end DIBS__GUARDED_BY(dibs__workers_mutex);
-    struct dibs__job *slow DIBS__GUARDED_BY(dibs__workers_mutex); /* to be finished by a worker */
+    struct dibs__job *slow DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs that a worker must finish alone */
     struct dibs__job **slow_end DIBS__GUARDED_BY(dibs__workers_mutex);
-    struct dibs__job *flying DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a thread that drives; not finished */
+    struct dibs__job *flying DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a driving thread, not finished */
     struct dibs__job **flying_end DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__wait_event *
-        driver DIBS__GUARDED_BY(dibs__workers_mutex);                /* of the thread that drives; NULL: none does */
-    int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);      /* so long the workers leave the jobs alone */
-    bool watched DIBS__GUARDED_BY(dibs__workers_mutex);              /* a worker sleeps no longer than that */
-    struct dibs__heap resting DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs, until they are due */
-    struct dibs__job *line DIBS__GUARDED_BY(dibs__workers_mutex);    /* its first */
+        driver DIBS__GUARDED_BY(dibs__workers_mutex);                /* wakes the thread that drives; NULL: none does */
+    int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);      /* until then the workers leave the jobs alone */
+    bool watched DIBS__GUARDED_BY(dibs__workers_mutex);              /* a worker sleeps no longer than until then */
+    struct dibs__heap resting DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs that rest until they are due */
+    struct dibs__job *line DIBS__GUARDED_BY(dibs__workers_mutex);    /* the first job in the line */
     struct dibs__job *line_end DIBS__GUARDED_BY(dibs__workers_mutex);
-    int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex);  /* when that one became the first */
-    int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex); /* of the job that entered it last */
-    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);         /* that have not ended */
+    int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex);  /* when that job became the first */
+    int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex); /* of the job that entered the line last */
+    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);         /* jobs that have not ended */
     unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);
-    unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);     /* of the threads */
-    unsigned finishing DIBS__GUARDED_BY(dibs__workers_mutex); /* of them: those that finish a slow job */
+    unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);     /* number of threads */
+    unsigned finishing DIBS__GUARDED_BY(dibs__workers_mutex); /* number of threads that finish a slow job */
     bool starting DIBS__GUARDED_BY(dibs__workers_mutex);      /* a thread is being started */
-    bool wanted DIBS__GUARDED_BY(dibs__workers_mutex);        /* meanwhile another one was found to be lacking */
-    bool beginning DIBS__GUARDED_BY(dibs__workers_mutex);     /* a worker begins jobs */
+    bool wanted DIBS__GUARDED_BY(dibs__workers_mutex);        /* another thread was wanted meanwhile */
+    bool beginning DIBS__GUARDED_BY(dibs__workers_mutex);     /* a thread is beginning jobs */
     bool ending DIBS__GUARDED_BY(dibs__workers_mutex);
     pthread_t threads[DIBS__WORKERS_MAX] DIBS__GUARDED_BY(dibs__workers_mutex);
 };
 
 /* ------------------------------------------------------------------ what to run */
 
-/* A thread that drives, or did just now, sees to the jobs. */
+/* Whether the workers must leave the jobs to a thread that drives, or did just now. */
 static bool is_driven(const struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
     return w->driver || (w->driven_until > 0 && dibs__now(w->clock) < w->driven_until);
 }
 
-/* There is something to do, where there was nothing. */
+/* Wakes a thread that can run jobs, after a job became the first that is ready or the first that will be due. */
 static void call_somebody(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
     if (w->beginning)
@@ -164,7 +163,7 @@ void dibs__workers_leave_line(struct dibs__workers *w, struct dibs__job *job)
 
 /* ------------------------------------------------------------------ what is next */
 
-/* A worker that sleeps must wake by then. */
+/* The job rests. If it will be the first that is due, a thread must wake by then. */
 static void rest_until_due(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
 {
     job->state = DIBS__JOB_RESTING;
@@ -207,8 +206,10 @@ static void take_due(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex
 
 static void *run(void *arg);
 
-/* Unless one is idle, or another thread is starting one: that thread starts the next one, too. False: there is no
- * thread, and none can be had. */
+/*
+ * Starts another worker, unless one is idle or there are enough. If another thread is starting one, that thread starts
+ * the next one as well. False: there is no worker, and none could be started.
+ */
 static bool start_another(struct dibs__workers *w)
 {
     pthread_t thread;
@@ -226,7 +227,7 @@ static bool start_another(struct dibs__workers *w)
             w->threads[w->count++] = thread;
         if (may)
             w->starting = false;
-        if (may && w->count <= 1) /* others wait for the first one */
+        if (may && w->count <= 1) /* other threads wait for the first worker */
             pthread_cond_broadcast(&w->work);
         again = started && w->wanted;
         any = w->count > 0 || w->starting;
@@ -288,7 +289,7 @@ static void finish(struct dibs__workers *w, struct dibs__job *job)
     dibs__workers_settle(w, job, job->ops->finish(job));
 }
 
-/* A worker finishes the job by itself. */
+/* Leaves the job to a worker, which finishes it alone. */
 static void leave_slow(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
@@ -303,7 +304,7 @@ static void leave_slow(struct dibs__workers *w, struct dibs__job *job)
         start_another(w);
 }
 
-/* The job rests until its reply comes. False: it can't. */
+/* The job rests until its reply comes. False: the job can't be watched, or there is more to do than wait. */
 static bool rest_until_reply(struct dibs__workers *w, struct dibs__job *job)
 {
     bool rests = job->ops->watch && job->ops->watch(job, &job->wait);
@@ -313,7 +314,7 @@ static bool rest_until_reply(struct dibs__workers *w, struct dibs__job *job)
     return rests;
 }
 
-/* The reply does not come soon. */
+/* Called when the reply has not come within PATIENT_MS: the job rests until the reply comes, or becomes slow. */
 static void put_off(struct dibs__workers *w, struct dibs__job *job)
 {
     if (!rest_until_reply(w, job))
@@ -330,7 +331,7 @@ static struct dibs__job *take_slow(struct dibs__workers *w) DIBS__REQUIRES(dibs_
     return job;
 }
 
-/* Unanalysed: `next` of a job that a worker runs is the worker's. */
+/* Unanalysed: `next` of a running job belongs to the thread that runs it. */
 static struct dibs__job *next_of(const struct dibs__job *job) DIBS__UNANALYSED
 {
     return job->next;
@@ -343,7 +344,7 @@ static void link_behind(struct dibs__job ***end, struct dibs__job *job) DIBS__UN
     *end = &job->next;
 }
 
-/* Begins them, one by one. Returns those that must be finished: what can be sent of them is sent. */
+/* Begins the jobs one by one. Returns those that must be finished; all that could be sent of them has been sent. */
 static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *batch)
 {
     struct dibs__job *asked = NULL, **end = &asked;
@@ -363,7 +364,7 @@ static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *
     return asked;
 }
 
-/* Those whose replies do not come soon are put off. */
+/* Jobs whose replies do not come soon are put off. */
 static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
 {
     int64_t until = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
@@ -382,7 +383,7 @@ static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_
     int64_t until = w->resting.first && !w->beginning ? w->resting.first->due : DIBS__NEVER;
     bool leaves = is_driven(w), watches = leaves && !w->driver && !w->watched;
 
-    if (leaves) /* dibs__workers_end_drive calls a worker that then watches */
+    if (leaves) /* dibs__workers_end_drive wakes a worker, which then watches */
         until = watches ? w->driven_until : DIBS__NEVER;
     w->watched = w->watched || watches;
     w->idle++;
@@ -392,7 +393,7 @@ static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_
         w->watched = false;
 }
 
-/* What a worker must begin; NULL: nothing. */
+/* Takes the jobs that the calling thread must begin. NULL: none is ready, or another thread is beginning jobs. */
 static struct dibs__job *take_ready(struct dibs__workers *w, int most) DIBS__REQUIRES(dibs__workers_mutex)
 {
     if (w->beginning)
@@ -404,7 +405,7 @@ static struct dibs__job *take_ready(struct dibs__workers *w, int most) DIBS__REQ
     return take_batch(w, most);
 }
 
-/* What a driving thread begun, and did not come back for, is the workers'. */
+/* The workers take over the jobs that a driving thread began and did not come back for. */
 static void take_over(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
     if (!w->flying)
@@ -415,7 +416,9 @@ static void take_over(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mute
     w->flying_end = &w->flying;
 }
 
-/* It may take as long as the store does not answer; but not where a driving thread left the job with a reply awaited.
+/*
+ * Finishes a slow job, which takes as long as the store does not answer. If a driving thread left the job, and only
+ * its reply is awaited, the job rests instead.
  */
 static void finish_slow(struct dibs__workers *w, struct dibs__job *slow)
 {
@@ -435,7 +438,7 @@ static void *run(void *arg)
         if (!is_driven(w))
             take_over(w);
         struct dibs__job *batch = is_driven(w) ? NULL : take_ready(w, BATCH);
-        /* One worker is left for what is ready, however long the store does not answer. */
+        /* One worker is always left for the jobs that are ready, however long the store does not answer. */
         bool may_finish = w->slow && w->finishing + 1 < DIBS__WORKERS_MAX;
         struct dibs__job *slow = !batch && may_finish ? take_slow(w) : NULL;
         w->finishing += slow != NULL;
@@ -443,7 +446,7 @@ static void *run(void *arg)
             wait_for_work(w);
             continue;
         }
-        if (!batch && w->idle > 0) /* that one sees to what comes meanwhile */
+        if (!batch && w->idle > 0) /* an idle worker runs what becomes ready meanwhile */
             pthread_cond_signal(&w->work);
         dibs__workers_mutex_unlock(&w->mutex);
         if (slow)
@@ -511,7 +514,7 @@ static void put_flying_back(struct dibs__workers *w, struct dibs__job *job)
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
-/* Waits for the first reply, and takes those that have come with it. False: nothing is awaited. */
+/* Waits for the first reply, and finishes the jobs whose replies have come with it. False: no reply is awaited. */
 static bool finish_flying(struct dibs__workers *w, int64_t until)
 {
     struct dibs__job *job = take_flying(w);
@@ -593,8 +596,10 @@ static unsigned count_threads(struct dibs__workers *w)
     return count;
 }
 
-/* Unanalysed: nobody writes what is in `threads` already. A worker may be starting another, which counts before it
- * ends. */
+/*
+ * Unanalysed: no thread changes an entry of `threads` once it is there. A
+ * worker may be starting another, which is counted before the first one ends.
+ */
 void dibs__workers_stop(struct dibs__workers *w) DIBS__UNANALYSED
 {
     dibs__workers_mutex_lock(&w->mutex);
