@@ -17,7 +17,7 @@ struct caller {
     struct dibs__wait_event wait_event; /* has its own guard; woken when the call has ended */
     atomic_bool ended;                  /* atomic; from then on the calling thread reads `status` and `lease` */
     dibs_status status;                 /* written by the ending thread before `ended` */
-    struct dibs__lease *lease;          /* likewise; with DIBS_OK for one name, the lease */
+    struct dibs__lease *lease;          /* likewise; the lease of a call for one name, with DIBS_OK */
 };
 
 struct dibs__wanting {

@@ -77,7 +77,7 @@ void dibs__visit_end(struct dibs__visit *visit);
 void dibs__visit_keep(dibs_runtime *runtime);
 void dibs__visit_drop(dibs_runtime *runtime);
 
-/* Gives up, in the background, all holds of a task that is gone, so that nobody uses its table any more. */
+/* Gives up all holds of a task that is gone, in the background. Nobody uses its table any more. */
 void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holder *holder);
 
 #endif

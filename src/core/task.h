@@ -31,7 +31,7 @@ struct dibs_task {
     atomic_bool cancelled;                     /* atomic; never cleared */
     _Atomic(struct dibs__wanting *) wanting;   /* atomic; the acquire that waits, with a reference: whoever takes it out
                                                   of here decides how its call ends; NULL: none waits */
-    _Atomic(struct dibs__done *) taken_losses; /* atomic; whose names the program may still use (done.h) */
+    _Atomic(struct dibs__done *) taken_losses; /* atomic; losses whose names the program may still use (done.h) */
 };
 
 /*
