@@ -304,11 +304,11 @@ static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_st
 
     if (status == DIBS_OK) {
         status = take_grant(acquire);
-        if (status != DIBS_OK) /* the lease is shorter than the round trip: treated like grants that are taken back */
-            asker_of(acquire)->answer.why = DIBS__WHY_TOO_FEW_REPLICAS;
+        if (status == DIBS_OK)
+            return end(acquire, status);
+        /* The lease is shorter than the round trip, which is treated like grants that are taken back. */
+        asker_of(acquire)->answer.why = DIBS__WHY_TOO_FEW_REPLICAS;
     }
-    if (status == DIBS_OK)
-        return end(acquire, status);
     if (acquire->cancelled)
         return end(acquire, cancelled(acquire));
     if (status == DIBS_BUSY)

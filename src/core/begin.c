@@ -186,7 +186,6 @@ struct unlock {
     struct dibs__lease *lease;        /* running thread only; NULL once it was given up */
     struct dibs__done *done;          /* running thread only */
     struct dibs__backoff look;        /* running thread only; pauses between checks whether the release can begin */
-    bool begun;                       /* running thread only; the release was begun */
 };
 
 static struct unlock *unlock_of(struct dibs__job *job)
@@ -227,11 +226,11 @@ static enum dibs__job_next begin_unlock(struct dibs__job *job)
     if (lease &&
         !dibs__release_lease(&unlock->unlocking, unlock->core, lease, dibs__core_now(unlock->core), &status, &error))
         return end_unlock(unlock, status, &error);
-    if (!unlock->begun && !dibs__release_may_begin(&unlock->unlocking, 0))
+    if (unlock->unlocking.prepared)
+        return DIBS__JOB_FINISHES;
+    if (!dibs__release_may_begin(&unlock->unlocking, 0))
         return rest(unlock);
-    if (!unlock->begun)
-        dibs__release_begin(&unlock->unlocking);
-    unlock->begun = true;
+    dibs__release_begin(&unlock->unlocking);
     return DIBS__JOB_FINISHES;
 }
 

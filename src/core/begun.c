@@ -574,9 +574,8 @@ static enum dibs__job_next start(struct dibs__wanting *wanting, struct dibs__err
         wanting->acquire.status = DIBS_CANCELLED;
         return DIBS__JOB_ENDS;
     }
-    if (wanting->several)
-        return DIBS__JOB_GOES_ON;
-    wanting->state = dibs__acquire_start(&wanting->acquire, &wanting->waiter);
+    if (!wanting->several)
+        wanting->state = dibs__acquire_start(&wanting->acquire, &wanting->waiter);
     return DIBS__JOB_GOES_ON;
 }
 

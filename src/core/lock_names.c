@@ -156,7 +156,6 @@ struct unlocking {
     const char *const *names;
     struct giving *begun; /* room for `room` */
     struct giving one;    /* used if there is no memory for more */
-    bool begun_all;       /* there is room for all */
     size_t count, room;   /* of `begun` */
     size_t failed;        /* number of the first name that failed, whose error is kept; SIZE_MAX: none did */
     struct dibs__error *error;
@@ -174,7 +173,7 @@ static void note(struct unlocking *call, size_t number, dibs_status status, cons
 /* If there is room for all releases, they go out together. */
 static void gather(const struct unlocking *call, bool on)
 {
-    if (call->core && call->begun_all)
+    if (call->begun != &call->one)
         dibs__core_gather(call->core, on);
 }
 
@@ -283,7 +282,6 @@ static void unlock_in(struct unlocking *call, size_t count)
 
     call->begun = all ? all : &call->one;
     call->room = all ? count : 1;
-    call->begun_all = all != NULL;
     find_repeated(call->runtime, call->names, count, repeated);
     gather(call, true);
     for (size_t i = 0; i < count; i++) {
