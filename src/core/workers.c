@@ -22,18 +22,20 @@
 #define DRIVEN_MS 2  /* after a thread stops driving, the workers wait this long for it to drive again */
 #define PATIENT_MS 5 /* a batch waits this long for its replies before those jobs are put off */
 
+/* Jobs, first come, first served. All zero: an empty list. */
+struct job_list {
+    struct dibs__job *first, *last; /* last: valid unless the list is empty */
+};
+
 struct dibs__workers {
     const struct dibs__clock *clock;        /* read-only */
     void (*gather)(void *context, bool on); /* read-only */
     void *context;                          /* read-only; the argument of gather */
     struct dibs__mutex mutex;
-    pthread_cond_t work;                                           /* waited on with mutex */
-    struct dibs__job *first DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs that are ready */
-    struct dibs__job **end DIBS__GUARDED_BY(dibs__workers_mutex);
-    struct dibs__job *slow DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs that a worker must finish alone */
-    struct dibs__job **slow_end DIBS__GUARDED_BY(dibs__workers_mutex);
-    struct dibs__job *flying DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a driving thread, not finished */
-    struct dibs__job **flying_end DIBS__GUARDED_BY(dibs__workers_mutex);
+    pthread_cond_t work; /* waited on with mutex */
+    struct job_list ready DIBS__GUARDED_BY(dibs__workers_mutex);
+    struct job_list slow DIBS__GUARDED_BY(dibs__workers_mutex);   /* jobs that a worker must finish alone */
+    struct job_list flying DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a driving thread, not finished yet */
     struct dibs__wait_event *
         driver DIBS__GUARDED_BY(dibs__workers_mutex);                /* wakes the thread that drives; NULL: none does */
     int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);      /* until then the workers leave the jobs alone */
@@ -44,15 +46,49 @@ struct dibs__workers {
     int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex);  /* when that job became the first */
     int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex); /* of the job that entered the line last */
     size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);         /* jobs that have not ended */
-    unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);
-    unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);     /* number of threads */
-    unsigned finishing DIBS__GUARDED_BY(dibs__workers_mutex); /* number of threads that finish a slow job */
-    bool starting DIBS__GUARDED_BY(dibs__workers_mutex);      /* a thread is being started */
-    bool wanted DIBS__GUARDED_BY(dibs__workers_mutex);        /* another thread was wanted meanwhile */
-    bool beginning DIBS__GUARDED_BY(dibs__workers_mutex);     /* a thread is beginning jobs */
+    unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);       /* number of threads that sleep on work */
+    unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);      /* number of threads */
+    unsigned finishing DIBS__GUARDED_BY(dibs__workers_mutex);  /* number of threads that finish a slow job */
+    bool starting DIBS__GUARDED_BY(dibs__workers_mutex);       /* a thread is being started */
+    bool wanted DIBS__GUARDED_BY(dibs__workers_mutex);         /* another thread was wanted meanwhile */
+    bool beginning DIBS__GUARDED_BY(dibs__workers_mutex);      /* a thread is beginning jobs */
     bool ending DIBS__GUARDED_BY(dibs__workers_mutex);
     pthread_t threads[DIBS__WORKERS_MAX] DIBS__GUARDED_BY(dibs__workers_mutex);
 };
+
+/* ------------------------------------------------------------------- lists of jobs */
+
+/* Unanalysed, here and below: `next` of a job belongs to whoever has the list that the job is in. */
+static void append(struct job_list *list, struct dibs__job *job) DIBS__UNANALYSED
+{
+    job->next = NULL;
+    *(list->first ? &list->last->next : &list->first) = job;
+    list->last = job;
+}
+
+static void put_first(struct job_list *list, struct dibs__job *job) DIBS__UNANALYSED
+{
+    job->next = list->first;
+    if (!list->first)
+        list->last = job;
+    list->first = job;
+}
+
+/* NULL: the list is empty. */
+static struct dibs__job *take_first(struct job_list *list) DIBS__UNANALYSED
+{
+    struct dibs__job *job = list->first;
+
+    if (job)
+        list->first = job->next;
+    return job;
+}
+
+static void append_all(struct job_list *list, struct job_list *more)
+{
+    for (struct dibs__job *job; (job = take_first(more));)
+        append(list, job);
+}
 
 /* ------------------------------------------------------------------ what to run */
 
@@ -78,10 +114,8 @@ static void make_ready(struct dibs__workers *w, struct dibs__job *job) DIBS__REQ
     if (dibs__heap_has(&job->rest))
         dibs__heap_remove(&w->resting, &job->rest);
     job->state = DIBS__JOB_IS_READY;
-    job->next = NULL;
-    *w->end = job;
-    w->end = &job->next;
-    if (w->first == job)
+    append(&w->ready, job);
+    if (w->ready.first == job)
         call_somebody(w);
 }
 
@@ -259,27 +293,11 @@ bool dibs__workers_add(struct dibs__workers *w, struct dibs__job *job)
     return false;
 }
 
-static struct dibs__job *take_batch(struct dibs__workers *w, int most) DIBS__REQUIRES(dibs__workers_mutex)
-{
-    struct dibs__job *batch = w->first, *last = NULL;
-
-    for (int i = 0; i < most && w->first; i++) {
-        last = w->first;
-        last->state = DIBS__JOB_RUNNING;
-        w->first = last->next;
-    }
-    if (last)
-        last->next = NULL;
-    if (!w->first)
-        w->end = &w->first;
-    return batch;
-}
-
 static void end_beginning(struct dibs__workers *w)
 {
     dibs__workers_mutex_lock(&w->mutex);
     w->beginning = false;
-    if (w->first || w->resting.first)
+    if (w->ready.first || w->resting.first)
         call_somebody(w);
     dibs__workers_mutex_unlock(&w->mutex);
 }
@@ -293,9 +311,7 @@ static void finish(struct dibs__workers *w, struct dibs__job *job)
 static void leave_slow(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    job->next = NULL;
-    *w->slow_end = job;
-    w->slow_end = &job->next;
+    append(&w->slow, job);
     bool is_idle = w->idle > 0;
     if (is_idle)
         pthread_cond_signal(&w->work);
@@ -321,61 +337,37 @@ static void put_off(struct dibs__workers *w, struct dibs__job *job)
         leave_slow(w, job);
 }
 
-static struct dibs__job *take_slow(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+/*
+ * Begins the jobs of the batch one by one. Those that must be finished
+ * go to `asked`; all that could be sent of them has been sent.
+ */
+static void begin_batch(struct dibs__workers *w, struct job_list *batch, struct job_list *asked)
 {
-    struct dibs__job *job = w->slow;
-
-    w->slow = job->next;
-    if (!w->slow)
-        w->slow_end = &w->slow;
-    return job;
-}
-
-/* Unanalysed: `next` of a running job belongs to the thread that runs it. */
-static struct dibs__job *next_of(const struct dibs__job *job) DIBS__UNANALYSED
-{
-    return job->next;
-}
-
-static void link_behind(struct dibs__job ***end, struct dibs__job *job) DIBS__UNANALYSED /* as next_of */
-{
-    job->next = NULL;
-    **end = job;
-    *end = &job->next;
-}
-
-/* Begins the jobs one by one. Returns those that must be finished; all that could be sent of them has been sent. */
-static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *batch)
-{
-    struct dibs__job *asked = NULL, **end = &asked;
-
     w->gather(w->context, true);
-    for (struct dibs__job *job = batch, *next; job; job = next) {
-        next = next_of(job);
+    for (struct dibs__job *job; (job = take_first(batch));) {
         dibs__wait_end(&job->wait);
         enum dibs__job_next result = job->ops->begin(job);
         if (result == DIBS__JOB_FINISHES)
-            link_behind(&end, job);
+            append(asked, job);
         else
             dibs__workers_settle(w, job, result);
     }
     w->gather(w->context, false);
     end_beginning(w);
-    return asked;
 }
 
 /* Jobs whose replies do not come soon are put off. */
-static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
+static void run_batch(struct dibs__workers *w, struct job_list *batch)
 {
     int64_t until = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
+    struct job_list asked = {.first = NULL};
 
-    for (struct dibs__job *job = begin_batch(w, batch), *next; job; job = next) {
-        next = next_of(job);
+    begin_batch(w, batch, &asked);
+    for (struct dibs__job *job; (job = take_first(&asked));)
         if (job->ops->await(job, until))
             finish(w, job);
         else
             put_off(w, job);
-    }
 }
 
 static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
@@ -393,27 +385,20 @@ static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_
         w->watched = false;
 }
 
-/* Takes the jobs that the calling thread must begin. NULL: none is ready, or another thread is beginning jobs. */
-static struct dibs__job *take_ready(struct dibs__workers *w, int most) DIBS__REQUIRES(dibs__workers_mutex)
+/* Takes the jobs that the calling thread must begin. False: none is ready, or another thread is beginning jobs. */
+static bool take_ready(struct dibs__workers *w, int most, struct job_list *batch) DIBS__REQUIRES(dibs__workers_mutex)
 {
     if (w->beginning)
-        return NULL;
+        return false;
     take_due(w);
-    if (!w->first)
-        return NULL;
+    if (!w->ready.first)
+        return false;
     w->beginning = true;
-    return take_batch(w, most);
-}
-
-/* The workers take over the jobs that a driving thread began and did not come back for. */
-static void take_over(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
-{
-    if (!w->flying)
-        return;
-    *w->slow_end = w->flying;
-    w->slow_end = w->flying_end;
-    w->flying = NULL;
-    w->flying_end = &w->flying;
+    for (struct dibs__job *job; most-- > 0 && (job = take_first(&w->ready));) {
+        job->state = DIBS__JOB_RUNNING;
+        append(batch, job);
+    }
+    return true;
 }
 
 /*
@@ -435,24 +420,25 @@ static void *run(void *arg)
     dibs__thread_set_name("dibs-worker");
     dibs__workers_mutex_lock(&w->mutex);
     while (!w->ending || w->jobs > 0) {
-        if (!is_driven(w))
-            take_over(w);
-        struct dibs__job *batch = is_driven(w) ? NULL : take_ready(w, BATCH);
+        if (!is_driven(w)) /* the workers take over what a driving thread began and did not come back for */
+            append_all(&w->slow, &w->flying);
+        struct job_list batch = {.first = NULL};
+        bool begins = !is_driven(w) && take_ready(w, BATCH, &batch);
         /* One worker is always left for the jobs that are ready, however long the store does not answer. */
-        bool may_finish = w->slow && w->finishing + 1 < DIBS__WORKERS_MAX;
-        struct dibs__job *slow = !batch && may_finish ? take_slow(w) : NULL;
+        bool may_finish = !begins && w->finishing + 1 < DIBS__WORKERS_MAX;
+        struct dibs__job *slow = may_finish ? take_first(&w->slow) : NULL;
         w->finishing += slow != NULL;
-        if (!slow && !batch) {
+        if (!slow && !begins) {
             wait_for_work(w);
             continue;
         }
-        if (!batch && w->idle > 0) /* an idle worker runs what becomes ready meanwhile */
+        if (!begins && w->idle > 0) /* an idle worker runs what becomes ready meanwhile */
             pthread_cond_signal(&w->work);
         dibs__workers_mutex_unlock(&w->mutex);
         if (slow)
             finish_slow(w, slow);
         else
-            run_batch(w, batch);
+            run_batch(w, &batch);
         dibs__workers_mutex_lock(&w->mutex);
         w->finishing -= slow != NULL;
     }
@@ -483,23 +469,10 @@ void dibs__workers_end_drive(struct dibs__workers *w, const struct dibs__wait_ev
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
-static void add_flying(struct dibs__workers *w, struct dibs__job *asked)
-{
-    dibs__workers_mutex_lock(&w->mutex);
-    *w->flying_end = asked;
-    while (*w->flying_end)
-        w->flying_end = &(*w->flying_end)->next;
-    dibs__workers_mutex_unlock(&w->mutex);
-}
-
 static struct dibs__job *take_flying(struct dibs__workers *w)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    struct dibs__job *job = w->flying;
-    if (job)
-        w->flying = job->next;
-    if (!w->flying)
-        w->flying_end = &w->flying;
+    struct dibs__job *job = take_first(&w->flying);
     dibs__workers_mutex_unlock(&w->mutex);
     return job;
 }
@@ -507,10 +480,7 @@ static struct dibs__job *take_flying(struct dibs__workers *w)
 static void put_flying_back(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    job->next = w->flying;
-    if (!w->flying)
-        w->flying_end = &job->next;
-    w->flying = job;
+    put_first(&w->flying, job);
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
@@ -541,13 +511,18 @@ static bool finish_flying(struct dibs__workers *w, int64_t until)
 
 bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due)
 {
+    struct job_list batch = {.first = NULL}, asked = {.first = NULL};
+
     dibs__workers_mutex_lock(&w->mutex);
-    struct dibs__job *batch = take_ready(w, FEW);
+    bool begins = take_ready(w, FEW, &batch);
     *due = w->resting.first && !w->beginning ? w->resting.first->due : DIBS__NEVER;
     dibs__workers_mutex_unlock(&w->mutex);
-    if (!batch)
+    if (!begins)
         return finish_flying(w, until);
-    add_flying(w, begin_batch(w, batch));
+    begin_batch(w, &batch, &asked);
+    dibs__workers_mutex_lock(&w->mutex);
+    append_all(&w->flying, &asked);
+    dibs__workers_mutex_unlock(&w->mutex);
     return true;
 }
 
@@ -573,9 +548,6 @@ struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock, void (*
     w->clock = clock;
     w->gather = gather;
     w->context = context;
-    w->end = &w->first;
-    w->slow_end = &w->slow;
-    w->flying_end = &w->flying;
     if (dibs__cond_init(&w->work) != 0)
         goto no_cond;
     if (dibs__mutex_init(&w->mutex) != 0)
