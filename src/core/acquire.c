@@ -216,7 +216,7 @@ static bool ride_out(struct dibs__acquire *acquire, int64_t *until)
  * If a foreign client has the lock: whether the store reports
  * when that changes, so that the thread can ask less often.
  */
-static bool is_told(struct dibs__acquire *acquire)
+static bool will_be_notified(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
 
@@ -246,7 +246,7 @@ static int64_t wait_for_release(struct dibs__acquire *acquire)
     }
     acquire->waited = true;
     dibs__outage_budget_note_reply(&acquire->budget);
-    int64_t pause_ms = is_told(acquire) ? answer->told_ms : answer->again_ms;
+    int64_t pause_ms = will_be_notified(acquire) ? answer->told_ms : answer->again_ms;
     if (answer->why == DIBS__WHY_KEPT && acquire->wish.wait_ms == 0 && pause_ms >= acquire->recall.first_ms)
         pause_ms = dibs__backoff_next(&acquire->recall, pause_ms);
     return dibs__after_ms(dibs__core_now(acquire->core), pause_ms);
@@ -268,7 +268,7 @@ static struct dibs__sleep sleep_of(struct dibs__acquire *acquire, int64_t until)
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status);
 
 /* The lease is listed in its cell: prepares the next ask, unless the acquire must end. */
-static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
+static enum dibs__acquire_state ask_or_end(struct dibs__acquire *acquire)
 {
     if (acquire->cancelled)
         return end(acquire, cancelled(acquire));
@@ -334,7 +334,7 @@ static enum dibs__acquire_state after_rest(struct dibs__acquire *acquire, const 
         if (now >= acquire->wait_until && !acquire->cancelled)
             return end(acquire, taken(acquire));
     }
-    return may_ask(acquire);
+    return ask_or_end(acquire);
 }
 
 /* ------------------------------------------------- with a turn, or without */
@@ -454,7 +454,7 @@ static enum dibs__acquire_state start_turnless(struct dibs__acquire *acquire)
     if (!acquire->lease)
         return fail(acquire, no_memory(acquire));
     acquire->cell = dibs__asker_begin_turnless(acquire->core->cells, acquire->lease);
-    return acquire->cell ? may_ask(acquire) : end(acquire, no_memory(acquire));
+    return acquire->cell ? ask_or_end(acquire) : end(acquire, no_memory(acquire));
 }
 
 /* The acquire has the turn, and perhaps an attempt that another acquire began. */
@@ -469,7 +469,7 @@ static enum dibs__acquire_state ask_in_turn(struct dibs__acquire *acquire)
         }
         dibs__asker_begin(acquire->cell, acquire->lease);
     }
-    return may_ask(acquire);
+    return ask_or_end(acquire);
 }
 
 /* The acquire did not get the turn. */
@@ -519,7 +519,7 @@ static void give_back_unfit(struct dibs__acquire *acquire)
 }
 
 /* Goes on after the wait for the turn: with the turn, with a lease that was handed over in time, or with a failure. */
-static enum dibs__acquire_state has_turn(struct dibs__acquire *acquire, dibs_status status)
+static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_status status)
 {
     struct dibs__core *core = acquire->core;
     const struct dibs__turn *turn = &acquire->turn;
@@ -592,7 +592,7 @@ static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire, struct
         if (!dibs__turn_begin(acquire->core->cells, &acquire->turn, waiter, &status))
             return DIBS__ACQUIRE_WAITS;
     while (status == DIBS_OK && is_handed_too_late(acquire));
-    return has_turn(acquire, status);
+    return after_turn(acquire, status);
 }
 
 enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire, struct dibs__waiter *waiter)
@@ -611,12 +611,12 @@ enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struc
         return DIBS__ACQUIRE_WAITS;
     if (status == DIBS_OK && is_handed_too_late(acquire))
         return begin_turn(acquire, waiter);
-    return has_turn(acquire, status);
+    return after_turn(acquire, status);
 }
 
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
 {
-    if (may_ask(acquire) == DIBS__ACQUIRE_ENDED) /* time may have passed since the ask was prepared */
+    if (ask_or_end(acquire) == DIBS__ACQUIRE_ENDED) /* time may have passed since the ask was prepared */
         return DIBS__ACQUIRE_ENDED;
     if (!asker_of(acquire)->answered)
         acquire->core->store->ops->begin(acquire->core->store, &asker_of(acquire)->ask);
@@ -674,7 +674,7 @@ static enum dibs__acquire_state wait_for_turn(struct dibs__acquire *acquire)
     do
         status = dibs__turn_take(acquire->core->cells, &acquire->turn);
     while (status == DIBS_OK && is_handed_too_late(acquire));
-    return has_turn(acquire, status);
+    return after_turn(acquire, status);
 }
 
 static struct dibs__push sleep_until(struct dibs__acquire *acquire, int64_t until)

@@ -215,7 +215,7 @@ static enum dibs__job_next rest(struct unlock *unlock)
     return DIBS__JOB_RESTS;
 }
 
-static enum dibs__job_next begin_unlock(struct dibs__job *job)
+static enum dibs__job_next begin_unlock_job(struct dibs__job *job)
 {
     struct unlock *unlock = unlock_of(job);
     struct dibs__lease *lease = unlock->lease;
@@ -267,7 +267,7 @@ static void unlock_ended(struct dibs__job *job)
     dibs__visit_drop(runtime);
 }
 
-static const struct dibs__job_ops unlock_ops = {.begin = begin_unlock,
+static const struct dibs__job_ops unlock_ops = {.begin = begin_unlock_job,
                                                 .await = await_unlock,
                                                 .watch = watch_unlock,
                                                 .finish = finish_unlock,
@@ -310,8 +310,8 @@ static void forget(dibs_task *task, struct dibs__hold *hold, struct dibs__done *
 }
 
 /* The call must own the task. inside: *visit was begun; otherwise the runtime is closed. */
-static dibs_status begin_the_unlock(dibs_task *task, struct dibs__visit *visit, bool inside, const char *name,
-                                    size_t name_size, struct dibs__done *done, struct dibs__error *error)
+static dibs_status begin_unlock(dibs_task *task, struct dibs__visit *visit, bool inside, const char *name,
+                                size_t name_size, struct dibs__done *done, struct dibs__error *error)
 {
     struct dibs__hold *hold = dibs__holder_find(&task->holder, name, name_size);
     struct dibs__error why = {.status = DIBS_OK};
@@ -350,7 +350,7 @@ static dibs_status begin_unlock_call(dibs_task *task, const char *name, size_t n
     bool inside = status == DIBS_OK;
     if (inside)
         dibs__count(&visit.core->stats.begun);
-    status = take_back(task, done, begin_the_unlock(task, &visit, inside, name, name_size, done, error));
+    status = take_back(task, done, begin_unlock(task, &visit, inside, name, name_size, done, error));
     if (inside)
         dibs__visit_end(&visit);
     return status;

@@ -144,7 +144,7 @@ dibs_status dibs__lock_names(dibs_runtime *runtime, const char *const *names, si
 /* ---------------------------------------------------------------------- unlock */
 
 /* The release of one of the names. */
-struct giving {
+struct one_release {
     struct dibs__unlocking unlocking;
     size_t number;
 };
@@ -154,10 +154,10 @@ struct unlocking {
     dibs_runtime *runtime;
     struct dibs__core *core; /* NULL: the runtime is closed, or belongs to the parent of this forked child */
     const char *const *names;
-    struct giving *begun; /* room for `room` */
-    struct giving one;    /* used if there is no memory for more */
-    size_t count, room;   /* of `begun` */
-    size_t failed;        /* number of the first name that failed, whose error is kept; SIZE_MAX: none did */
+    struct one_release *begun; /* room for `room` */
+    struct one_release one;    /* used if there is no memory for more */
+    size_t count, room;        /* of `begun` */
+    size_t failed;             /* number of the first name that failed, whose error is kept; SIZE_MAX: none did */
     struct dibs__error *error;
 };
 
@@ -204,9 +204,9 @@ static void finish_begun(struct unlocking *call)
 
     begin_late(call);
     for (size_t i = 0; i < call->count; i++) {
-        struct giving *giving = &call->begun[i];
-        dibs_status status = dibs__release_finish(&giving->unlocking, &error);
-        note(call, giving->number, status, &error);
+        struct one_release *release = &call->begun[i];
+        dibs_status status = dibs__release_finish(&release->unlocking, &error);
+        note(call, release->number, status, &error);
     }
     call->count = 0;
 }
@@ -219,15 +219,15 @@ static dibs_status begin_release(struct unlocking *call, size_t number, struct d
 
     if (call->count == call->room)
         finish_begun(call);
-    struct giving *giving = &call->begun[call->count];
-    giving->number = number;
+    struct one_release *release = &call->begun[call->count];
+    release->number = number;
     int64_t now = dibs__core_now(call->core);
     dibs__release_count(call->core, hold, now);
-    if (!dibs__release_lease(&giving->unlocking, call->core, dibs__holds_remove(hold), now, &status, error))
+    if (!dibs__release_lease(&release->unlocking, call->core, dibs__holds_remove(hold), now, &status, error))
         return status;
     call->count++;
-    if (dibs__release_may_begin(&giving->unlocking, 0))
-        dibs__release_begin(&giving->unlocking);
+    if (dibs__release_may_begin(&release->unlocking, 0))
+        dibs__release_begin(&release->unlocking);
     return DIBS_OK;
 }
 
@@ -276,7 +276,7 @@ static void find_repeated(const dibs_runtime *runtime, const char *const *names,
 /* If there is no memory for more than one release, they are made one after the other. */
 static void unlock_in(struct unlocking *call, size_t count)
 {
-    struct giving *all = call->core ? malloc(count * sizeof *all) : NULL;
+    struct one_release *all = call->core ? malloc(count * sizeof *all) : NULL;
     bool repeated[DIBS_NAMES_MAX];
     struct dibs__error error;
 

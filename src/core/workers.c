@@ -34,8 +34,8 @@ struct dibs__workers {
     struct dibs__mutex mutex;
     pthread_cond_t work; /* waited on with mutex */
     struct job_list ready DIBS__GUARDED_BY(dibs__workers_mutex);
-    struct job_list slow DIBS__GUARDED_BY(dibs__workers_mutex);   /* jobs that a worker must finish alone */
-    struct job_list flying DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a driving thread, not finished yet */
+    struct job_list slow DIBS__GUARDED_BY(dibs__workers_mutex);      /* jobs that a worker must finish alone */
+    struct job_list in_flight DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a driving thread, not finished yet */
     struct dibs__wait_event *
         driver DIBS__GUARDED_BY(dibs__workers_mutex);                /* wakes the thread that drives; NULL: none does */
     int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);      /* until then the workers leave the jobs alone */
@@ -99,7 +99,7 @@ static bool is_driven(const struct dibs__workers *w) DIBS__REQUIRES(dibs__worker
 }
 
 /* Wakes a thread that can run jobs, after a job became the first that is ready or the first that will be due. */
-static void call_somebody(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+static void wake_one(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
     if (w->beginning)
         return;
@@ -116,7 +116,7 @@ static void make_ready(struct dibs__workers *w, struct dibs__job *job) DIBS__REQ
     job->state = DIBS__JOB_IS_READY;
     append(&w->ready, job);
     if (w->ready.first == job)
-        call_somebody(w);
+        wake_one(w);
 }
 
 static void post(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
@@ -206,7 +206,7 @@ static void rest_until_due(struct dibs__workers *w, struct dibs__job *job) DIBS_
     job->rest.due = job->due;
     dibs__heap_add(&w->resting, &job->rest);
     if (w->resting.first == &job->rest)
-        call_somebody(w);
+        wake_one(w);
 }
 
 void dibs__workers_settle(struct dibs__workers *w, struct dibs__job *job, enum dibs__job_next next)
@@ -298,7 +298,7 @@ static void end_beginning(struct dibs__workers *w)
     dibs__workers_mutex_lock(&w->mutex);
     w->beginning = false;
     if (w->ready.first || w->resting.first)
-        call_somebody(w);
+        wake_one(w);
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
@@ -421,7 +421,7 @@ static void *run(void *arg)
     dibs__workers_mutex_lock(&w->mutex);
     while (!w->ending || w->jobs > 0) {
         if (!is_driven(w)) /* the workers take over what a driving thread began and did not come back for */
-            append_all(&w->slow, &w->flying);
+            append_all(&w->slow, &w->in_flight);
         struct job_list batch = {.first = NULL};
         bool begins = !is_driven(w) && take_ready(w, BATCH, &batch);
         /* One worker is always left for the jobs that are ready, however long the store does not answer. */
@@ -469,32 +469,32 @@ void dibs__workers_end_drive(struct dibs__workers *w, const struct dibs__wait_ev
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
-static struct dibs__job *take_flying(struct dibs__workers *w)
+static struct dibs__job *take_in_flight(struct dibs__workers *w)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    struct dibs__job *job = take_first(&w->flying);
+    struct dibs__job *job = take_first(&w->in_flight);
     dibs__workers_mutex_unlock(&w->mutex);
     return job;
 }
 
-static void put_flying_back(struct dibs__workers *w, struct dibs__job *job)
+static void put_back_in_flight(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    put_first(&w->flying, job);
+    put_first(&w->in_flight, job);
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
 /* Waits for the first reply, and finishes the jobs whose replies have come with it. False: no reply is awaited. */
-static bool finish_flying(struct dibs__workers *w, int64_t until)
+static bool finish_in_flight(struct dibs__workers *w, int64_t until)
 {
-    struct dibs__job *job = take_flying(w);
+    struct dibs__job *job = take_in_flight(w);
 
     if (!job)
         return false;
     int64_t now = dibs__now(w->clock), patient = dibs__after_ms(now, PATIENT_MS);
     bool cut_short = until < patient, answered = job->ops->await(job, cut_short ? until : patient);
     if (!answered && cut_short && dibs__now(w->clock) >= until) { /* the thread has no more time */
-        put_flying_back(w, job);
+        put_back_in_flight(w, job);
         return true;
     }
     if (!answered) {
@@ -503,9 +503,9 @@ static bool finish_flying(struct dibs__workers *w, int64_t until)
     }
     do
         finish(w, job);
-    while ((job = take_flying(w)) && job->ops->await(job, 0));
+    while ((job = take_in_flight(w)) && job->ops->await(job, 0));
     if (job)
-        put_flying_back(w, job);
+        put_back_in_flight(w, job);
     return true;
 }
 
@@ -518,10 +518,10 @@ bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due
     *due = w->resting.first && !w->beginning ? w->resting.first->due : DIBS__NEVER;
     dibs__workers_mutex_unlock(&w->mutex);
     if (!begins)
-        return finish_flying(w, until);
+        return finish_in_flight(w, until);
     begin_batch(w, &batch, &asked);
     dibs__workers_mutex_lock(&w->mutex);
-    append_all(&w->flying, &asked);
+    append_all(&w->in_flight, &asked);
     dibs__workers_mutex_unlock(&w->mutex);
     return true;
 }
