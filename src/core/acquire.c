@@ -686,7 +686,7 @@ static struct dibs__push sleep_until(struct dibs__acquire *acquire, int64_t unti
 
 /*
  * A fair acquire behind others of its process also comes behind them in the store's queue, so the answer to its first
- * ask is of no use to it. It sleeps for the grant at once, and takes the answer when it wakes, or after
+ * ask is of no use to it. It begins to sleep until the grant at once, and takes the answer when it wakes, or after
  * ANSWER_KEEPS_MS: one sleep instead of two. Returns what was pushed, if it has slept.
  */
 static struct dibs__push sleep_before_answer(struct dibs__acquire *acquire)

@@ -118,7 +118,7 @@ static size_t store_pending(void *context)
     return (size_t)atomic_load(&core->counters.unconfirmed);
 }
 
-/* As the workers call it. */
+/* The gather callback of the workers. */
 static void gather(void *context, bool on)
 {
     dibs__core_gather(context, on);

@@ -24,7 +24,7 @@ struct dibs__wanting {
     struct dibs__job job;
     struct dibs__acquire acquire; /* running thread only */
     struct dibs__waiter waiter;   /* has its own guards (waiters.h) */
-    struct dibs__outage outage;   /* running thread's; while the acquire waits for its turn, of whoever ends that */
+    struct dibs__outage outage;   /* running thread only, except that whoever ends a wait for the turn writes it */
     atomic_uint references; /* atomic; one for the job, one for dibs_task.wanting, and one for the thread of a blocking
                                call, each with a kept visit */
     enum dibs__acquire_state state; /* running thread only */

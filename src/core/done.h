@@ -27,7 +27,7 @@ struct dibs__done {
     uint64_t fence;
     dibs_done_kind kind;
     dibs_status status;
-    char text[]; /* for DIBS_DONE_LOST the name; otherwise the detail, with the size of that in dibs_completion */
+    char text[]; /* for DIBS_DONE_LOST the name; otherwise the detail, in as many bytes as dibs_completion has */
 };
 
 /*

@@ -42,8 +42,8 @@ dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const char *owner, co
 struct dibs__wish dibs__lock_wish(const dibs_runtime *runtime, int64_t wait_ms, const dibs_lock_options *options);
 
 /*
- * Drops the lease of a hold that was removed after dibs_close had released
- * the lock, or was about to. Takes over the reference. DIBS_LOST.
+ * Drops the lease of a hold that was removed, and whose lock dibs_close has
+ * released or is about to release. Takes over the reference. DIBS_LOST.
  */
 dibs_status dibs__lock_forget(struct dibs__lease *lease, struct dibs__error *error);
 

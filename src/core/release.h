@@ -31,9 +31,8 @@ struct dibs__unlocking {
 };
 
 /*
- * Ends a hold that was removed from its table, and whose lease this is. True: the
- * caller must call dibs__release_finish. False: *status is final, and the error
- * is filled unless it is DIBS_OK. Takes over the reference. Does not block.
+ * Gives up the lease of a hold that was removed from its table. True: the caller must call dibs__release_finish.
+ * False: *status is final, and the error is filled unless it is DIBS_OK. Takes over the reference. Does not block.
  */
 bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *core, struct dibs__lease *lease,
                          int64_t now, dibs_status *status, struct dibs__error *error);

@@ -40,7 +40,7 @@ struct dibs__several_name {
     size_t size;               /* read-only */
     bool is_asked;             /* a try or a release must be finished */
     bool is_waiting;           /* the try waits for what the store tells another owner here */
-    struct dibs__lease *held;  /* the owner held the lock before, by this lease, with one reference; NULL: it did not */
+    struct dibs__lease *held;  /* the lease by which the owner held the lock before, with one reference; NULL: none */
     struct dibs__lease *lease; /* the lease that was granted to the call, with one reference; NULL: there is none */
     int64_t acquired_at;       /* when `lease` was acquired */
     struct dibs__attempt_store_state known; /* what the store noted with the last acquire of the name */
