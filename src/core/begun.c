@@ -427,8 +427,7 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__err
                 return DIBS__JOB_RESTS;
             break;
         case DIBS__ACQUIRE_ASKS:
-            /* An attempt that is in the store has its place already. */
-            if (!acquire->lease->asker->attempt.in_store && rests_in_line(wanting))
+            if (!acquire->lease->asker->attempt.in_store && rests_in_line(wanting)) /* in_store: it keeps its place */
                 return DIBS__JOB_RESTS;
             wanting->job.due = DIBS__NEVER;
             wanting->state = dibs__acquire_ask(acquire);

@@ -47,7 +47,8 @@ static dibs_status begin_visit(struct dibs__visit *visit, dibs_runtime *runtime,
 {
     if (!atomic_load(&runtime->closing))
         return dibs__visit_begin(visit, runtime, error);
-    return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+    dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+    return DIBS_CLOSED;
 }
 
 static dibs_status gather(struct gathering *gathering, const char *pattern, struct dibs__error *error)
