@@ -60,10 +60,7 @@ static dibs_status out_of_time(struct dibs__acquire *acquire)
                            DIBS__QUOTED(acquire->name), acquire->wish.wait_ms);
 }
 
-/*
- * One try has waited as long as the store may take to answer,
- * and the thread that asks for the name has no answer either.
- */
+/* One try waited as long as the store may take to answer; the thread that asks for the name has no answer either. */
 static dibs_status no_answer(struct dibs__acquire *acquire)
 {
     return dibs__error_set(acquire->error, DIBS_UNAVAILABLE,
@@ -90,10 +87,7 @@ static struct dibs__asker *asker_of(const struct dibs__acquire *acquire)
     return acquire->lease->asker;
 }
 
-/*
- * Whether another thread has already asked for this attempt and
- * left the answer here. A grant whose lease is over does not count.
- */
+/* Whether another thread asked for this attempt and left the answer here, other than a grant that is over. */
 static bool has_answer(const struct dibs__acquire *acquire)
 {
     const struct dibs__asker *asker = asker_of(acquire);
@@ -122,9 +116,7 @@ static void prepare_ask(struct dibs__acquire *acquire)
     asker->ask = dibs__op_ask(&asker->attempt, &asker->answer, deadline < asker->grace ? deadline : asker->grace);
 }
 
-/*
- * Finishes the ask, and begins it first unless that was done; or takes the answer to the ask that another thread made.
- */
+/* Finishes the ask, which may have been begun; or takes the answer to the ask that another thread made. */
 static dibs_status finish_ask(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
@@ -180,9 +172,7 @@ static dibs_status take_grant(struct dibs__acquire *acquire)
                            acquire->wish.lease_ms);
 }
 
-/*
- * A pushed grant is valid only if it names the last ask and its lease still lasts. Otherwise the store must be asked.
- */
+/* A pushed grant is valid if it names the last ask and its lease still lasts. Otherwise the store must be asked. */
 static bool take_push(struct dibs__acquire *acquire, const struct dibs__push *push)
 {
     if (push->fence == 0 || push->confirm || push->number != asker_of(acquire)->attempt.number ||
@@ -212,10 +202,7 @@ static bool ride_out(struct dibs__acquire *acquire, int64_t *until)
 
 /* ------------------------------------------------------- asking until it is final */
 
-/*
- * If a foreign client has the lock: whether the store reports
- * when that changes, so that the thread can ask less often.
- */
+/* If a foreign client has the lock: whether the store reports when that changes, so that asking can be rare. */
 static bool will_be_notified(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
@@ -371,10 +358,7 @@ static void end_turn(struct dibs__acquire *acquire)
         dibs__turn_granted(acquire->cell, acquire->lease);
         return;
     }
-    /*
-     * An acquire that merely ran out of time or was cancelled
-     * leaves its place in the store's queue to the next one here.
-     */
+    /* An acquire that ran out of time or was cancelled leaves its place in the store's queue to the next one here. */
     bool goes_on =
         (acquire->status == DIBS_TIMEOUT || acquire->status == DIBS_CANCELLED) && asker_of(acquire)->attempt.in_store;
     acquire->status = for_lack_of_replicas(acquire, acquire->status);
@@ -488,10 +472,7 @@ static dibs_status fail_without_turn(struct dibs__acquire *acquire, dibs_status 
     return status == DIBS_CLOSED ? closed(acquire) : no_memory(acquire);
 }
 
-/*
- * True: the lease that was handed over was lost before this
- * acquire had it, so the acquire must wait for its turn again.
- */
+/* True: the lease that was handed over was lost before this acquire had it, which must wait for its turn again. */
 static bool is_handed_too_late(struct dibs__acquire *acquire)
 {
     struct dibs__core *core = acquire->core;
@@ -507,10 +488,7 @@ static bool is_handed_too_late(struct dibs__acquire *acquire)
     return true;
 }
 
-/*
- * Gives back a kept lease that is not what the acquire wants.
- * The store gets it before the acquire asks, or soon after.
- */
+/* Gives back a kept lease that is not what the acquire wants. The store gets it before the acquire asks, or soon. */
 static void give_back_unfit(struct dibs__acquire *acquire)
 {
     dibs__keeper_give_back(acquire->core, acquire->turn.unfit);

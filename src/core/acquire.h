@@ -69,10 +69,7 @@ struct dibs__acquire {
     struct dibs__error *error;   /* the caller's, who may change it between two steps; filled on failure */
 };
 
-/*
- * As dibs_lock_with, for a name that the owner does not hold. Must
- * be called within a visit. *error is filled only on failure.
- */
+/* As dibs_lock_with, for a name that the owner does not hold; within a visit. *error is filled only on failure. */
 dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size, const struct dibs__wish *wish,
                           struct dibs__error *error);
 

@@ -126,10 +126,7 @@ static void gather(void *context, bool on)
 
 /* --------------------------------------------------- what the renewals tell */
 
-/*
- * There may be no thread that holds the lease and would remove
- * it: the lease may be on its way from one thread to the next.
- */
+/* Perhaps no thread holds the lease and would remove it: the lease may be on its way from one thread to the next. */
 static void on_lost(void *context, struct dibs__lease *lease, bool gone, const char *why)
 {
     struct dibs__core *core = context;

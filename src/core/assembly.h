@@ -4,10 +4,7 @@
 
 #include "core/core.h"
 
-/*
- * Returns a status of dibs_open; *error is filled on failure.
- * connect_later: does not connect, and does not fail for that.
- */
+/* Returns a status of dibs_open; *error is filled on failure. connect_later: does not connect, nor fail for that. */
 dibs_status dibs__core_new(struct dibs__core **out, const struct dibs__core_config *config, bool connect_later,
                            struct dibs__error *error);
 

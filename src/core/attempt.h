@@ -1,7 +1,4 @@
-/*
- * A lease that is not granted yet, and its attempt: how both are
- * made before the first ask, and dropped if the lock is not granted.
- */
+/* A lease that is not granted yet, and its attempt: how both are made before the first ask, and dropped ungranted. */
 #ifndef DIBS_CORE_ATTEMPT_H
 #define DIBS_CORE_ATTEMPT_H
 
@@ -23,10 +20,7 @@ struct dibs__wish {
 struct dibs__lease *dibs__attempt_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
                                       const struct dibs__wish *wish, bool keeps);
 
-/*
- * Ends an attempt that was not granted: what it may have left
- * in the store is retracted. Takes over the caller's reference.
- */
+/* Ends an ungranted attempt: what it may have left in the store is retracted. Takes over the caller's reference. */
 void dibs__attempt_drop(struct dibs__core *core, struct dibs__lease *lease);
 
 /*

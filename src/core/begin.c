@@ -203,10 +203,7 @@ static enum dibs__job_next end_unlock(struct unlock *unlock, dibs_status status,
     return DIBS__JOB_ENDS;
 }
 
-/*
- * The release can't be sent yet, so the job rests. No thread waits
- * for that, because all other begun calls would wait with it.
- */
+/* The release can't be sent yet, so the job rests. If a thread waited, all other begun calls would wait with it. */
 static enum dibs__job_next rest(struct unlock *unlock)
 {
     int64_t pause_ms = dibs__backoff_next(&unlock->look, LOOK_MOST_MS);

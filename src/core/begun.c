@@ -194,19 +194,14 @@ static void succeed(struct dibs__wanting *wanting)
     complete(done, loss, lease);
 }
 
-/*
- * The lock was granted after the call had been cancelled. Does not wait for the store, because other jobs must go on.
- */
+/* The lock was granted after the call had been cancelled. Does not wait for the store: other jobs must go on. */
 static void give_back(struct dibs__wanting *wanting)
 {
     dibs__release_unwanted(wanting->core, wanting->acquire.lease);
     dibs__lease_unref(wanting->acquire.lease);
 }
 
-/*
- * The call for several names has ended. False: it was cancelled
- * meanwhile, and must take further steps to give its locks back.
- */
+/* The call for several names has ended. False: it was cancelled, and must take further steps to give its locks back. */
 static bool conclude_several(struct dibs__wanting *wanting)
 {
     struct dibs__several *several = wanting->several;
@@ -313,10 +308,7 @@ static bool runs_several(const struct dibs__wanting *wanting)
     return wanting->several && !wanting->waits;
 }
 
-/*
- * Whether the call takes a place in the line (workers.h), by
- * which fair asks reach the store in the order of their begin.
- */
+/* Whether the call stands in the line (workers.h), so that fair asks reach the store in the order of their begin. */
 static bool lines_up(const struct dibs__wanting *wanting)
 {
     uint32_t flags = wanting->several ? wanting->several->wish.flags : wanting->acquire.wish.flags;
@@ -585,10 +577,7 @@ static dibs_status no_memory(struct dibs__error *error)
 
 /* ---------------------------------------------------------- by a thread that waits */
 
-/*
- * True: the reply to the ask has come. False: the call was
- * cancelled, or a worker must do more than wait for the reply.
- */
+/* True: the reply to the ask has come. False: the call was cancelled, or a worker must do more than wait for it. */
 static bool await_first_reply(struct dibs__wanting *wanting)
 {
     const struct dibs__waiting waiting = {.clock = wanting->core->config.clock,

@@ -16,9 +16,7 @@
 #include "core/runtime.h"
 #include "core/several.h"
 
-/*
- * As dibs_lock_with, for a lock that the task does not hold. The calling thread must be in the task, and in the visit.
- */
+/* As dibs_lock_with, for a lock that the task does not hold, by the thread that is in the task; within a visit. */
 dibs_status dibs__task_acquire(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
                                const struct dibs__wish *wish, struct dibs__error *error);
 

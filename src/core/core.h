@@ -50,10 +50,7 @@ void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease);
  */
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why);
 
-/*
- * Does what follows from the end of a lease that nobody here
- * used. Only the first call does anything; nothing is reported.
- */
+/* Does what follows from the end of a lease that nobody here used, without reporting it. Only the first call counts. */
 void dibs__core_drop(struct dibs__core *core, struct dibs__lease *lease);
 
 /* What the calling thread begins between on and off goes out together, as with gather of the store. */
@@ -63,10 +60,7 @@ static inline void dibs__core_gather(struct dibs__core *core, bool on)
         core->store->ops->gather(core->store, on);
 }
 
-/*
- * Whether grants have to reach replicas or the disk. That is waited
- * for after the reply, and each ask has a connection of its own.
- */
+/* Whether grants have to reach replicas or the disk, which is awaited after the reply, on a connection for each ask. */
 static inline bool dibs__core_confirms(const struct dibs__core *core)
 {
     return core->config.settings->min_replicas > 0 || core->config.settings->durable;

@@ -243,10 +243,7 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
     if (first)
         first(context);
     if (kept)
-        /*
-         * Last, because a program that finds the descriptor readable
-         * may enter the task before it takes the completion.
-         */
+        /* Last: a program that finds the descriptor readable may enter the task before it takes the completion. */
         announce(queue);
     dibs__queue_mutex_unlock(&queue->mutex);
     pthread_setcancelstate(cancel_state, NULL);

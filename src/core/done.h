@@ -15,10 +15,7 @@
 
 DIBS__MUTEX_CLASS(dibs__queue_mutex);
 
-/*
- * One completion. Its owner changes: first the begun call, then,
- * once it is pushed, the queue, then the thread that takes it.
- */
+/* One completion. It belongs to the begun call, then, once it is pushed, to the queue, and then to who takes it. */
 struct dibs__done {
     struct dibs__done *next DIBS__GUARDED_BY(dibs__queue_mutex); /* in the queue */
     dibs_queue *queue;                                           /* read-only; with a reference */

@@ -24,10 +24,7 @@ dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t nam
 /* Releases the lock and removes the hold, whatever its count. */
 dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, struct dibs__error *error);
 
-/*
- * An unlock of a lock that the owner does not hold: counts it, tells
- * on_event, and returns DIBS_NOT_HELD. owner: as dibs__lock_owner.
- */
+/* An unlock of a lock that is not held: counts it, tells on_event, DIBS_NOT_HELD. owner: as dibs__lock_owner. */
 dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *owner, const char *name,
                                   struct dibs__error *error);
 
@@ -61,10 +58,7 @@ static inline bool dibs__lock_is_lost(const dibs_runtime *runtime, const struct 
 
 /* ------------------------------------------------------------------------- the calls */
 
-/*
- * A thread that shares the lock may not ask for it alone: it
- * would wait for itself, or for another sharer that waits for it.
- */
+/* A thread that shares the lock may not ask for it alone: it would wait for itself, or another that waits for it. */
 static inline bool dibs__lock_may_reenter(const struct dibs__hold *hold, const dibs_lock_options *options)
 {
     uint32_t flags = options ? options->flags : 0;
@@ -103,9 +97,7 @@ static inline dibs_status dibs__lock(dibs_runtime *runtime, const char *name, si
     return dibs__lock_refuse(runtime, dibs__lock_owner(runtime), hold, options, error);
 }
 
-/*
- * The same for the name that the thread used last, without options. False: nothing was done, and dibs__lock says why.
- */
+/* The same for the name that the thread used last, without options. False: nothing was done; dibs__lock says why. */
 static inline bool dibs__lock_last_used(dibs_runtime *runtime, const char *name)
 {
     struct dibs__hold *hold = dibs__holds_find_last(runtime->serial, name);
@@ -128,10 +120,7 @@ static inline dibs_status dibs__unlock(dibs_runtime *runtime, const char *name, 
     return dibs__lock_is_lost(runtime, hold) ? dibs__lock_lost(dibs__lock_owner(runtime), name, error) : DIBS_OK;
 }
 
-/*
- * The same for the name that the thread used last, if the hold
- * remains and its lease is not lost. False: nothing was done.
- */
+/* The same for the name used last, if the hold remains and its lease is not lost. False: nothing was done. */
 static inline bool dibs__unlock_last_used(dibs_runtime *runtime, const char *name)
 {
     struct dibs__hold *hold = dibs__holds_find_last(runtime->serial, name);

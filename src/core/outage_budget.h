@@ -23,10 +23,7 @@ struct dibs__outage_budget {
 void dibs__outage_budget_begin(struct dibs__outage_budget *budget, uint32_t outage_ms, struct dibs__outage *outage,
                                int64_t now);
 
-/*
- * Until when the acquire rides out a store that can't be reached:
- * outage_ms after the later of `from` and `last_reply_at`.
- */
+/* Until when the acquire rides out an unreachable store: outage_ms after the later of `from` and `last_reply_at`. */
 int64_t dibs__outage_budget_until(const struct dibs__outage_budget *budget);
 
 /* The acquire slept or waited for another reason than an outage: an outage that follows counts from now. */
@@ -35,10 +32,7 @@ void dibs__outage_budget_renew(struct dibs__outage_budget *budget, int64_t now);
 /* The store has replied, so the outage is over, and the next pause is the shortest one again. */
 void dibs__outage_budget_note_reply(struct dibs__outage_budget *budget);
 
-/*
- * The acquire has the turn, and goes on with the outage that the
- * threads with the turn before it met; outage_since 0: they met none.
- */
+/* The acquire goes on with the outage that threads with the turn met before it; outage_since 0: they met none. */
 void dibs__outage_budget_take_over(struct dibs__outage_budget *budget, int64_t outage_since, int64_t now);
 
 /* An ask met an outage. True: the acquire has ridden the outage out for as long as it may. */

@@ -43,9 +43,7 @@ static struct dibs__lease *attempt_for_next(struct dibs__core *core, struct dibs
     return next;
 }
 
-/*
- * The lease is over. The next waiter here learns what the store answered for `next`, or begins an attempt of its own.
- */
+/* The lease is over. The next waiter here learns the store's answer for `next`, or begins an attempt of its own. */
 static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct dibs__lease *next,
                       const struct dibs__release *release)
 {

@@ -1,5 +1,4 @@
-/* The end of a hold: the lease passes to another thread, or goes back to the store. Each call is made in a visit
- * (runtime.h). */
+/* The end of a hold: the lease passes to another thread or goes back to the store. Each call is made in a visit. */
 #ifndef DIBS_CORE_RELEASE_H
 #define DIBS_CORE_RELEASE_H
 
@@ -37,10 +36,7 @@ struct dibs__unlocking {
 bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *core, struct dibs__lease *lease,
                          int64_t now, dibs_status *status, struct dibs__error *error);
 
-/*
- * Whether the release can be sent now. Waits for that at most
- * until that time, and no longer than the release may wait.
- */
+/* Whether the release can be sent now. Waits for that until that time, but no longer than the release may wait. */
 bool dibs__release_may_begin(struct dibs__unlocking *unlocking, int64_t until);
 
 /* Once dibs__release_may_begin was called: sends what can be sent without waiting. */

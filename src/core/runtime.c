@@ -60,10 +60,7 @@ static void leave(struct dibs__visits *visits)
     dibs__registry_mutex_unlock(&registry_mutex);
 }
 
-/*
- * Whether the calling thread runs on_event of the runtime.
- * dibs_close waits for the end of on_event before it frees the core.
- */
+/* Whether the calling thread runs on_event of the runtime, for whose end dibs_close waits before it frees the core. */
 static bool calls_back_for(const dibs_runtime *runtime)
 {
     const struct dibs__core *core = dibs__core_of_callback();
@@ -78,10 +75,7 @@ static bool enter(struct dibs__visit *visit, dibs_runtime *runtime)
 
     if (calls >= ENDS)
         return false;
-    /*
-     * Looked at before anything is added, so that calls which come
-     * too late again and again don't keep the number from falling.
-     */
+    /* Before anything is added: calls that come too late again and again must not keep the number from falling. */
     if ((atomic_load(&among->inside) & DIBS__VISITS_CLOSED) && !calls_back_for(runtime))
         return false;
     if ((atomic_fetch_add(&among->inside, 1) & DIBS__VISITS_CLOSED) && !calls_back_for(runtime)) {
@@ -114,10 +108,7 @@ void dibs__visit_drop(dibs_runtime *runtime)
 
 /* ------------------------------------------------------------ an owner's end */
 
-/*
- * Begins a visit to the runtime of that serial, if it is still
- * open. As long as it is listed, its visits are not closed.
- */
+/* Begins a visit to the runtime of that serial, if it is open: while it is listed, its visits are not closed. */
 static bool visit_serial(struct dibs__visit *visit, uint64_t serial)
 {
     dibs_runtime *runtime;
@@ -188,10 +179,7 @@ static bool can_release_at_exit(const dibs_runtime *runtime) DIBS__REQUIRES(dibs
     return true;
 }
 
-/*
- * Begins a visit to the newest runtime with something to release whose
- * serial is smaller than *before, and sets *before to that serial.
- */
+/* Begins a visit to the newest runtime with something to release and a serial below *before, which is set to that. */
 static bool visit_next(struct dibs__visit *visit, uint64_t *before)
 {
     dibs_runtime *runtime;

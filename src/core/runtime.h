@@ -70,10 +70,7 @@ struct dibs__visit {
 dibs_status dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error);
 void dibs__visit_end(struct dibs__visit *visit);
 
-/*
- * Within a visit: from now on dibs_close also waits until
- * dibs__visit_drop was called, by any thread, once for each keep.
- */
+/* Within a visit: dibs_close then also waits until dibs__visit_drop was called, by any thread, once for each keep. */
 void dibs__visit_keep(dibs_runtime *runtime);
 void dibs__visit_drop(dibs_runtime *runtime);
 

@@ -27,10 +27,7 @@ struct dibs__settings {
 /* Adds a copy of the URL, which has that many bytes. False: no memory. */
 bool dibs__settings_add_url(struct dibs__settings *settings, const char *url, size_t size);
 
-/*
- * Frees the strings. The numbers stay, url_count as well, because
- * calls check their arguments against them while dibs_close runs.
- */
+/* Frees the strings. The numbers stay, url_count too: calls check arguments by them while dibs_close runs. */
 void dibs__settings_free(struct dibs__settings *settings);
 
 #endif

@@ -183,10 +183,7 @@ static bool waiting_may_help(const struct dibs__several *several, const struct d
     return try->status == DIBS_BUSY || try->status == DIBS_UNAVAILABLE;
 }
 
-/*
- * The try did not get that name. `error` becomes that of the first
- * such name, or of the first for which it is no use to wait.
- */
+/* A try missed its name. `error` becomes that of the first such name, or of one for which it is no use to wait. */
 static void miss(struct dibs__several *several, struct dibs__several_name *name)
 {
     size_t number = (size_t)(name - several->names);
@@ -320,10 +317,7 @@ static bool look_at_waiting(struct dibs__several *several, int64_t *until)
     return any;
 }
 
-/*
- * Makes the rounds smaller after one that met a taken name, so
- * that what is given back stays in proportion to what is granted.
- */
+/* Narrows the rounds after one that met a taken name, so that not much more is given back than is granted. */
 static void narrow(struct dibs__several *several)
 {
     size_t most = 2 * (several->missing - several->got);

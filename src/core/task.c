@@ -53,10 +53,7 @@ void dibs__task_unref(dibs_task *task)
 
 /* ----------------------------------------------------------------------- use */
 
-/*
- * In a forked child: what the task held belongs to the parent,
- * and so does the acquire that waits. before: its old `use`.
- */
+/* In a forked child: what the task held, and the acquire that waits, are the parent's. before: the old `use`. */
 static void forget(dibs_task *task, unsigned before)
 {
     if (before % USES == DIBS__TASK_FREE)

@@ -18,10 +18,7 @@ enum dibs__task_use {
     DIBS__TASK_GONE     /* the task was freed; a begun call that completes after that gives up what the task holds */
 };
 
-/*
- * `use` also has the fork generation: in a forked child nobody uses
- * a task, except the thread that forked, if it was in the task.
- */
+/* `use` also has the fork generation: nobody uses a task in a forked child, unless the thread that forked was in it. */
 struct dibs_task {
     struct dibs__holder holder;                /* belongs to whoever uses the task */
     dibs_runtime *runtime;                     /* read-only */
@@ -35,8 +32,8 @@ struct dibs_task {
 };
 
 /*
- * Makes a task of that runtime, which has that serial and that count
- * of completions. One reference is the caller's. NULL: no memory.
+ * Makes a task of the runtime with that serial and count of
+ * completions. One reference is the caller's. NULL: no memory.
  */
 dibs_task *dibs__task_new(dibs_runtime *runtime, uint64_t serial, atomic_uint_fast64_t *untaken);
 void dibs__task_ref(dibs_task *task);
@@ -52,16 +49,10 @@ dibs_task *dibs__task_inside(uint64_t runtime);
 /* A begun call begins to use the task, which nobody else uses. DIBS_OK, DIBS_BUSY. */
 dibs_status dibs__task_begin(dibs_task *task, struct dibs__error *error);
 
-/*
- * The begun call is complete, or was not begun after all. True:
- * the task is gone, and the caller must give up what it holds.
- */
+/* The begun call is complete, or was not begun after all. True: the task is gone; the caller gives up what it holds. */
 bool dibs__task_complete(dibs_task *task);
 
-/*
- * The task is gone from now on. True: the caller must give up what it
- * holds. False: a begun call, which is not complete yet, will do that.
- */
+/* The task is gone from now on. True: the caller gives up what it holds. False: a begun call will, once complete. */
 bool dibs__task_end(dibs_task *task);
 
 bool dibs__task_is_gone(const dibs_task *task); /* whether the task was freed */

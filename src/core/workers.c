@@ -337,10 +337,7 @@ static void put_off(struct dibs__workers *w, struct dibs__job *job)
         leave_slow(w, job);
 }
 
-/*
- * Begins the jobs of the batch one by one. Those that must be finished
- * go to `asked`; all that could be sent of them has been sent.
- */
+/* Begins the jobs of the batch one by one. `asked` gets those that must be finished, with all sent that can be. */
 static void begin_batch(struct dibs__workers *w, struct job_list *batch, struct job_list *asked)
 {
     w->gather(w->context, true);

@@ -103,10 +103,7 @@ void dibs__workers_leave_line(struct dibs__workers *workers, struct dibs__job *j
 /* Called by any thread: wakes the driving thread, if there is one, and posts all jobs in the line. */
 void dibs__workers_wake(struct dibs__workers *workers);
 
-/*
- * Called by any thread, also with the mutex of a shard or
- * channel held: has the job run soon. The job must still exist.
- */
+/* Called by any thread, also with the mutex of a shard or channel held: the job, which still exists, will be run. */
 void dibs__workers_post(struct dibs__workers *workers, struct dibs__job *job);
 
 #endif
