@@ -31,10 +31,7 @@ struct dibs_task {
     _Atomic(struct dibs__done *) taken_losses; /* atomic; losses whose names the program may still use (done.h) */
 };
 
-/*
- * Makes a task of the runtime with that serial and count of
- * completions. One reference is the caller's. NULL: no memory.
- */
+/* A task of the runtime with that serial and count of completions. The caller has one reference. NULL: no memory. */
 dibs_task *dibs__task_new(dibs_runtime *runtime, uint64_t serial, atomic_uint_fast64_t *untaken);
 void dibs__task_ref(dibs_task *task);
 void dibs__task_unref(dibs_task *task); /* the last one frees the task, which must have ended or never been used */
