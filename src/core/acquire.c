@@ -1,8 +1,7 @@
 /*
- * An acquire gets its turn (turn.h), or, for a fair or a shared lock, needs none. Then it
- * asks the store until the answer is final: the lock is granted, the wait is
- * over, or the store fails in a way that the acquire does not ride out. Between
- * two asks it rests (asker.h), and a grant that is pushed meanwhile ends it.
+ * An acquire first gets the turn (turn.h), which a fair or a shared lock does not need. Then it asks the store until
+ * the answer is final: the lock is granted, the wait is over, or the store fails in a way that the acquire does not
+ * ride out. Between two asks the acquire rests (asker.h), and a grant that is pushed meanwhile ends it.
  */
 #include "core/acquire.h"
 
@@ -14,9 +13,9 @@
 #include "core/kept.h"
 #include "core/task.h"
 
-#define SUSPENDED_MS 1000 /* an ask that returns so long after its deadline was held up here, not by the store */
-#define GRACE_MS 3        /* an ask that is under way when the wait ends has so long to return */
-#define ANSWER_KEEPS_MS 5 /* so long the answer to a fair ask behind others may lie unread: longer than most turns */
+#define SUSPENDED_MS 1000 /* an ask that returns this long after its deadline was delayed here, not by the store */
+#define GRACE_MS 3        /* an ask that is under way when the wait ends has this long to return */
+#define ANSWER_KEEPS_MS 5 /* how long a fair ask behind others may leave its answer unread: longer than most turns */
 
 /* --------------------------------------------------------------- how it fails */
 
@@ -38,7 +37,8 @@ static dibs_status cancelled(struct dibs__acquire *acquire)
 
 static dibs_status taken(struct dibs__acquire *acquire)
 {
-    bool shares = acquire->wish.flags & DIBS_SHARED; /* who shares is also kept out by who waits for the lock alone */
+    /* A sharer is also kept out by those who wait for the lock alone. */
+    bool shares = acquire->wish.flags & DIBS_SHARED;
 
     acquire->learned = DIBS__LEARNED_TAKEN;
     if (acquire->wish.wait_ms == 0)
@@ -51,7 +51,7 @@ static dibs_status taken(struct dibs__acquire *acquire)
                            acquire->wish.wait_ms);
 }
 
-/* The wait ended sooner than the time that the store has to answer, so it may be reachable. */
+/* The wait ended before the store's time to answer was over, so the store may be reachable. */
 static dibs_status out_of_time(struct dibs__acquire *acquire)
 {
     acquire->learned = DIBS__LEARNED_NOTHING;
@@ -60,7 +60,7 @@ static dibs_status out_of_time(struct dibs__acquire *acquire)
                            DIBS__QUOTED(acquire->name), acquire->wish.wait_ms);
 }
 
-/* One try waited for all the time that the store has to answer; the thread that asked has had no answer either. */
+/* One try waited as long as the store may take to answer; the thread that asks for the name has no answer either. */
 static dibs_status no_answer(struct dibs__acquire *acquire)
 {
     return dibs__error_set(acquire->error, DIBS_UNAVAILABLE,
@@ -68,7 +68,7 @@ static dibs_status no_answer(struct dibs__acquire *acquire)
                            acquire->core->config.settings->command_timeout_ms, DIBS__QUOTED(acquire->name));
 }
 
-/* A wait that ends while grants are being taken back fails for lack of replicas, whoever had the lock last. */
+/* If a wait ends while grants are being taken back, it fails for lack of replicas, whoever had the lock last. */
 static dibs_status for_lack_of_replicas(struct dibs__acquire *acquire, dibs_status status)
 {
     if (status != DIBS_TIMEOUT || !dibs__outage_budget_lacks_replicas(&acquire->budget, dibs__core_now(acquire->core)))
@@ -80,14 +80,14 @@ static dibs_status for_lack_of_replicas(struct dibs__acquire *acquire, dibs_stat
 
 /* ------------------------------------------------------------------- one ask */
 
-/* There is an attempt. */
+/* The acquire must have an attempt. */
 static struct dibs__asker *asker_of(const struct dibs__acquire *acquire)
 {
     DIBS__REQUIRE(acquire->lease && acquire->lease->asker);
     return acquire->lease->asker;
 }
 
-/* What the store answered to the ask that another thread made for this attempt, unless that lease is over. */
+/* Whether another thread asked for this attempt and left the answer here, other than a grant that is over. */
 static bool has_answer(const struct dibs__acquire *acquire)
 {
     const struct dibs__asker *asker = asker_of(acquire);
@@ -97,13 +97,13 @@ static bool has_answer(const struct dibs__acquire *acquire)
             dibs__core_now(acquire->core) < dibs__lease_deadline(asker->attempt.proof, acquire->lease->asked_ms));
 }
 
-/* What the next ask asks for, and until when. */
+/* Sets up the next ask and its deadline. */
 static void prepare_ask(struct dibs__acquire *acquire)
 {
     struct dibs__asker *asker = asker_of(acquire);
     int64_t now = dibs__core_now(acquire->core);
-    bool one_try =
-        acquire->wish.wait_ms == 0; /* whose last ask has the time of a command, also while a keeper has time */
+    /* All asks of one try share one command timeout, even while the try waits for a keeper. */
+    bool one_try = acquire->wish.wait_ms == 0;
     int64_t deadline =
         one_try ? acquire->try_until : dibs__after_ms(now, acquire->core->config.settings->command_timeout_ms);
 
@@ -116,7 +116,7 @@ static void prepare_ask(struct dibs__acquire *acquire)
     asker->ask = dibs__op_ask(&asker->attempt, &asker->answer, deadline < asker->grace ? deadline : asker->grace);
 }
 
-/* Begins, or goes on with what was begun; or takes the answer to another thread's ask. */
+/* Finishes the ask, which may have been begun; or takes the answer to the ask that another thread made. */
 static dibs_status finish_ask(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
@@ -131,14 +131,14 @@ static dibs_status finish_ask(struct dibs__acquire *acquire)
     if (answer->retired)
         dibs__attempt_renew_token(acquire->core, acquire->cell, acquire->lease);
     if (status == DIBS_UNAVAILABLE && acquire->never_rests && dibs__core_now(acquire->core) >= acquire->try_until)
-        acquire->learned = DIBS__LEARNED_NOTHING; /* the call for several names may have had little time */
+        acquire->learned = DIBS__LEARNED_NOTHING; /* the call for several names may have left the try little time */
     if (status == DIBS_UNAVAILABLE && !acquire->budget.in_outage && answer->why != DIBS__WHY_TOO_FEW_REPLICAS &&
         asker->grace != DIBS__NEVER && dibs__core_now(acquire->core) >= asker->grace)
         return out_of_time(acquire);
     return status;
 }
 
-/* The store granted the lease to the last ask: it counts from when that was sent. False: nothing is left of it. */
+/* The store granted the last ask: the lease counts from when that ask was sent. False: the lease is over already. */
 static bool begin_lease(struct dibs__acquire *acquire, uint64_t fence, uint32_t step)
 {
     struct dibs__core *core = acquire->core;
@@ -172,7 +172,7 @@ static dibs_status take_grant(struct dibs__acquire *acquire)
                            acquire->wish.lease_ms);
 }
 
-/* A grant by push holds if it names the last ask, and its lease still lasts. Otherwise the store must be asked. */
+/* A pushed grant is valid if it names the last ask and its lease still lasts. Otherwise the store must be asked. */
 static bool take_push(struct dibs__acquire *acquire, const struct dibs__push *push)
 {
     if (push->fence == 0 || push->confirm || push->number != asker_of(acquire)->attempt.number ||
@@ -182,12 +182,13 @@ static bool take_push(struct dibs__acquire *acquire, const struct dibs__push *pu
     return true;
 }
 
-/* The ask failed. True: the acquire sleeps until *until, and asks again. False: the failure stands. */
+/* An ask failed. True: the acquire must sleep until *until and ask again. False: the failure is final. */
 static bool ride_out(struct dibs__acquire *acquire, int64_t *until)
 {
     int64_t now = dibs__core_now(acquire->core);
 
-    if (now > dibs__after_ms(asker_of(acquire)->ask.deadline, SUSPENDED_MS)) /* a stop of the process: no outage */
+    /* The process was stopped, which is no outage. */
+    if (now > dibs__after_ms(asker_of(acquire)->ask.deadline, SUSPENDED_MS))
         dibs__outage_budget_renew(&acquire->budget, now);
     if (dibs__outage_budget_is_over(&acquire->budget, acquire->error, &asker_of(acquire)->answer, now)) {
         acquire->learned = DIBS__LEARNED_OUTAGE;
@@ -201,9 +202,8 @@ static bool ride_out(struct dibs__acquire *acquire, int64_t *until)
 
 /* ------------------------------------------------------- asking until it is final */
 
-/* A foreign client has the lock. Whether the store tells when that changes, so that the thread need not ask so often.
- */
-static bool is_told(struct dibs__acquire *acquire)
+/* If a foreign client has the lock: whether the store reports when that changes, so that asking can be rare. */
+static bool will_be_notified(struct dibs__acquire *acquire)
 {
     struct dibs__store *store = acquire->core->store;
 
@@ -222,7 +222,7 @@ static void change_waiting(const struct dibs__acquire *acquire, int change)
     atomic_fetch_add_explicit(waiting, change, memory_order_relaxed);
 }
 
-/* Another has the lock: until when to sleep before the next ask. */
+/* The lock is taken: counts the wait, and returns until when to sleep before the next ask. */
 static int64_t wait_for_release(struct dibs__acquire *acquire)
 {
     const struct dibs__answer *answer = &asker_of(acquire)->answer;
@@ -233,13 +233,13 @@ static int64_t wait_for_release(struct dibs__acquire *acquire)
     }
     acquire->waited = true;
     dibs__outage_budget_note_reply(&acquire->budget);
-    int64_t pause_ms = is_told(acquire) ? answer->told_ms : answer->again_ms;
+    int64_t pause_ms = will_be_notified(acquire) ? answer->told_ms : answer->again_ms;
     if (answer->why == DIBS__WHY_KEPT && acquire->wish.wait_ms == 0 && pause_ms >= acquire->recall.first_ms)
         pause_ms = dibs__backoff_next(&acquire->recall, pause_ms);
     return dibs__after_ms(dibs__core_now(acquire->core), pause_ms);
 }
 
-/* How to rest until then. The outage is told to those who wait behind. */
+/* How to sleep until that time. An outage is reported to the threads that wait behind this one. */
 static struct dibs__sleep sleep_of(struct dibs__acquire *acquire, int64_t until)
 {
     const struct dibs__outage_budget *budget = &acquire->budget;
@@ -254,8 +254,8 @@ static struct dibs__sleep sleep_of(struct dibs__acquire *acquire, int64_t until)
 
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status);
 
-/* The lease is listed in its cell, and the store may be asked for it. */
-static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
+/* The lease is listed in its cell: prepares the next ask, unless the acquire must end. */
+static enum dibs__acquire_state ask_or_end(struct dibs__acquire *acquire)
 {
     if (acquire->cancelled)
         return end(acquire, cancelled(acquire));
@@ -268,10 +268,10 @@ static enum dibs__acquire_state may_ask(struct dibs__acquire *acquire)
 }
 
 /*
- * One try waits for a lease that another process only keeps: that one was asked to give the lease back, and either does
- * so, or says that the lease is in use. It is given a round trip more than its time: it may be as far from the store as
- * this process, and the try learns what it did from the answer to another ask. No time is left for that where a round
- * trip takes longer than the rest of the try.
+ * One try waits for a lease that another process merely keeps. The keeper was asked to give the lease back, and either
+ * does so or says that the lease is in use. It gets DIBS__RECALL_MS and a round trip, since it may be as far from the
+ * store as this process; the try learns the outcome from the answer to its next ask. If a round trip takes longer than
+ * the rest of the try, the try does not wait.
  */
 static void note_recall(struct dibs__acquire *acquire)
 {
@@ -284,18 +284,18 @@ static void note_recall(struct dibs__acquire *acquire)
     acquire->wait_until = until < acquire->try_until ? until : acquire->try_until;
 }
 
-/* What the answer to an ask leads to. RESTS: until then. */
+/* What the answer to an ask leads to. With RESTS, *until is when to ask again. */
 static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_status status, int64_t *until)
 {
     struct dibs__core *core = acquire->core;
 
     if (status == DIBS_OK) {
         status = take_grant(acquire);
-        if (status != DIBS_OK) /* a lease that is shorter than the way: each further ask meets the same */
-            asker_of(acquire)->answer.why = DIBS__WHY_TOO_FEW_REPLICAS;
+        if (status == DIBS_OK)
+            return end(acquire, status);
+        /* The lease is shorter than the round trip, which is treated like grants that are taken back. */
+        asker_of(acquire)->answer.why = DIBS__WHY_TOO_FEW_REPLICAS;
     }
-    if (status == DIBS_OK)
-        return end(acquire, status);
     if (acquire->cancelled)
         return end(acquire, cancelled(acquire));
     if (status == DIBS_BUSY)
@@ -316,29 +316,33 @@ static enum dibs__acquire_state after_rest(struct dibs__acquire *acquire, const 
         return end(acquire, DIBS_OK);
     if (!acquire->budget.in_outage) {
         int64_t now = dibs__core_now(acquire->core);
-        dibs__outage_budget_renew(&acquire->budget, now); /* it slept because the lock was taken: that is no outage */
+        /* The acquire slept because the lock was taken, which is no outage. */
+        dibs__outage_budget_renew(&acquire->budget, now);
         if (now >= acquire->wait_until && !acquire->cancelled)
             return end(acquire, taken(acquire));
     }
-    return may_ask(acquire);
+    return ask_or_end(acquire);
 }
 
 /* ------------------------------------------------- with a turn, or without */
 
-/* The turn ends without the lock. Whether the attempt goes on with the next acquire here. */
+/* Gives up the turn without the lock. True: the next acquire here goes on with the attempt. */
 static bool give_up(struct dibs__acquire *acquire, bool pass_on)
 {
     return dibs__turn_give_up(acquire->core->cells, acquire->cell, acquire->lease,
                               &(struct dibs__leaving){acquire->learned, acquire->error, pass_on});
 }
 
-/* Who waits behind a holder leaves the queue before the call returns, if that takes no longer than a round trip. */
+/*
+ * An acquire that was waiting behind a holder leaves the store's queue before the call returns, if that takes no
+ * longer than a round trip to a nearby server.
+ */
 static void end_attempt(struct dibs__acquire *acquire)
 {
     struct dibs__lease *lease = acquire->lease;
 
     dibs__lease_ref(lease);
-    if (acquire->learned == DIBS__LEARNED_TAKEN && !acquire->wait_event.tell) /* a job waits for no store here */
+    if (acquire->learned == DIBS__LEARNED_TAKEN && !acquire->wait_event.tell) /* a job must not wait here */
         dibs__attempt_leave(acquire->core, lease);
     else
         dibs__attempt_drop(acquire->core, lease);
@@ -347,14 +351,14 @@ static void end_attempt(struct dibs__acquire *acquire)
     dibs__lease_unref(lease);
 }
 
-/* The acquire had the turn. */
+/* Ends an acquire that had the turn. */
 static void end_turn(struct dibs__acquire *acquire)
 {
     if (acquire->status == DIBS_OK) {
         dibs__turn_granted(acquire->cell, acquire->lease);
         return;
     }
-    /* Who only ran out of time, or was cancelled, leaves its place in the store's queue to the next one here. */
+    /* An acquire that ran out of time or was cancelled leaves its place in the store's queue to the next one here. */
     bool goes_on =
         (acquire->status == DIBS_TIMEOUT || acquire->status == DIBS_CANCELLED) && asker_of(acquire)->attempt.in_store;
     acquire->status = for_lack_of_replicas(acquire, acquire->status);
@@ -394,7 +398,7 @@ static enum dibs__acquire_state ended(struct dibs__acquire *acquire)
     return DIBS__ACQUIRE_ENDED;
 }
 
-/* There is an attempt. */
+/* The acquire must have an attempt. */
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status)
 {
     acquire->status = status;
@@ -421,7 +425,7 @@ static struct dibs__lease *new_attempt(const struct dibs__acquire *acquire)
     return lease;
 }
 
-/* It has a place of its own in the store's queue. */
+/* A fair or shared acquire has its own place in the store's queue. */
 static bool needs_no_turn(const struct dibs__wish *wish)
 {
     return wish->flags & (DIBS_FAIR | DIBS_SHARED);
@@ -434,10 +438,10 @@ static enum dibs__acquire_state start_turnless(struct dibs__acquire *acquire)
     if (!acquire->lease)
         return fail(acquire, no_memory(acquire));
     acquire->cell = dibs__asker_begin_turnless(acquire->core->cells, acquire->lease);
-    return acquire->cell ? may_ask(acquire) : end(acquire, no_memory(acquire));
+    return acquire->cell ? ask_or_end(acquire) : end(acquire, no_memory(acquire));
 }
 
-/* The acquire has the turn, and maybe an attempt that another one began. */
+/* The acquire has the turn, and perhaps an attempt that another acquire began. */
 static enum dibs__acquire_state ask_in_turn(struct dibs__acquire *acquire)
 {
     if (!acquire->lease) {
@@ -449,7 +453,7 @@ static enum dibs__acquire_state ask_in_turn(struct dibs__acquire *acquire)
         }
         dibs__asker_begin(acquire->cell, acquire->lease);
     }
-    return may_ask(acquire);
+    return ask_or_end(acquire);
 }
 
 /* The acquire did not get the turn. */
@@ -457,7 +461,7 @@ static dibs_status fail_without_turn(struct dibs__acquire *acquire, dibs_status 
 {
     if (status == DIBS_CANCELLED)
         return cancelled(acquire);
-    if (status == acquire->budget.outage->error.status) { /* what another thread was told */
+    if (status == acquire->budget.outage->error.status) { /* what the thread with the turn met */
         *acquire->error = acquire->budget.outage->error;
         return status;
     }
@@ -468,7 +472,7 @@ static dibs_status fail_without_turn(struct dibs__acquire *acquire, dibs_status 
     return status == DIBS_CLOSED ? closed(acquire) : no_memory(acquire);
 }
 
-/* The lease was lost before this acquire had it: as if it had not been handed over. */
+/* True: the lease that was handed over was lost before this acquire had it, which must wait for its turn again. */
 static bool is_handed_too_late(struct dibs__acquire *acquire)
 {
     struct dibs__core *core = acquire->core;
@@ -484,7 +488,7 @@ static bool is_handed_too_late(struct dibs__acquire *acquire)
     return true;
 }
 
-/* A lease that was kept and is not what the acquire wants. The store has it back before the acquire asks, or soon. */
+/* Gives back a kept lease that is not what the acquire wants. The store gets it before the acquire asks, or soon. */
 static void give_back_unfit(struct dibs__acquire *acquire)
 {
     dibs__keeper_give_back(acquire->core, acquire->turn.unfit);
@@ -492,8 +496,8 @@ static void give_back_unfit(struct dibs__acquire *acquire)
     acquire->turn.unfit = NULL;
 }
 
-/* The wait for the turn is over, with a turn or a lease that was handed over in time, or without. */
-static enum dibs__acquire_state has_turn(struct dibs__acquire *acquire, dibs_status status)
+/* Goes on after the wait for the turn: with the turn, with a lease that was handed over in time, or with a failure. */
+static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_status status)
 {
     struct dibs__core *core = acquire->core;
     const struct dibs__turn *turn = &acquire->turn;
@@ -566,7 +570,7 @@ static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire, struct
         if (!dibs__turn_begin(acquire->core->cells, &acquire->turn, waiter, &status))
             return DIBS__ACQUIRE_WAITS;
     while (status == DIBS_OK && is_handed_too_late(acquire));
-    return has_turn(acquire, status);
+    return after_turn(acquire, status);
 }
 
 enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire, struct dibs__waiter *waiter)
@@ -585,12 +589,12 @@ enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struc
         return DIBS__ACQUIRE_WAITS;
     if (status == DIBS_OK && is_handed_too_late(acquire))
         return begin_turn(acquire, waiter);
-    return has_turn(acquire, status);
+    return after_turn(acquire, status);
 }
 
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
 {
-    if (may_ask(acquire) == DIBS__ACQUIRE_ENDED) /* time may have passed since it came to ask */
+    if (ask_or_end(acquire) == DIBS__ACQUIRE_ENDED) /* time may have passed since the ask was prepared */
         return DIBS__ACQUIRE_ENDED;
     if (!asker_of(acquire)->answered)
         acquire->core->store->ops->begin(acquire->core->store, &asker_of(acquire)->ask);
@@ -648,7 +652,7 @@ static enum dibs__acquire_state wait_for_turn(struct dibs__acquire *acquire)
     do
         status = dibs__turn_take(acquire->core->cells, &acquire->turn);
     while (status == DIBS_OK && is_handed_too_late(acquire));
-    return has_turn(acquire, status);
+    return after_turn(acquire, status);
 }
 
 static struct dibs__push sleep_until(struct dibs__acquire *acquire, int64_t until)
@@ -659,9 +663,9 @@ static struct dibs__push sleep_until(struct dibs__acquire *acquire, int64_t unti
 }
 
 /*
- * A fair acquire that comes behind others of its process has its place in the store's queue behind theirs, so the
- * answer to its ask tells it nothing that it can use. It sleeps for the grant at once, and takes the answer when it
- * wakes, or after a while: one sleep for both, where it would be two. Returns what was pushed, if it has slept.
+ * A fair acquire behind others of its process also comes behind them in the store's queue, so the answer to its first
+ * ask is of no use to it. It begins to sleep until the grant at once, and takes the answer when it wakes, or after
+ * ANSWER_KEEPS_MS: one sleep instead of two. Returns what was pushed, if it has slept.
  */
 static struct dibs__push sleep_before_answer(struct dibs__acquire *acquire)
 {
@@ -683,7 +687,8 @@ static enum dibs__acquire_state ask_and_sleep(struct dibs__acquire *acquire)
     struct dibs__push push = sleep_before_answer(acquire);
     dibs_status status = finish_ask(acquire);
 
-    if (status == DIBS_BUSY && push.fence > 0) { /* it was taken when it was asked for, and has been granted since */
+    /* The lock was taken when it was asked for, and has been granted since. */
+    if (status == DIBS_BUSY && push.fence > 0) {
         wait_for_release(acquire);
         return after_rest(acquire, &push);
     }

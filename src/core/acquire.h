@@ -1,24 +1,23 @@
 /*
- * The first acquire of an owner: how it gets a lock that it does not hold.
+ * The first acquire of an owner: how the owner gets a lock that it does not hold.
  *
- * An acquire is a state machine. dibs__acquire drives one with the calling
- * thread, which blocks. A begun acquire (begun.h) is driven by whoever has a
- * reason to: of the steps below only dibs__acquire_finish blocks, and
+ * An acquire is a state machine. dibs__acquire drives one with the calling thread, which blocks. A begun acquire
+ * (begun.h) is driven by whichever thread has news for it: of the steps below only dibs__acquire_finish blocks, and
  * dibs__acquire_await until the time that it is given.
  *
  * | state | event | next |
  * | --- | --- | --- |
- * | (start) | the name is free here, or the lock is wanted fair or shared | ASKS |
+ * | (start) | the name is free here, or the call wants a fair or shared lock | ASKS |
  * | (start) | another owner here holds the name or asks for it | WAITS |
- * | (start) | the same, it is known to be taken, and there is one try | ENDED |
+ * | (start) | as above, the name is known to be taken, and the call makes one try | ENDED |
  * | (start) | a parked or kept lease that fits is here | ENDED: held |
  * | WAITS | the turn comes | ASKS |
  * | WAITS | a lease is handed over | ENDED: held |
  * | WAITS | the time is over, an outage lasts, closing, cancelled | ENDED |
  * | ASKS | the store grants the lock | ENDED: held |
  * | ASKS | the name is taken | RESTS |
- * | ASKS | the same, and there is one try; but not where the lease is merely kept elsewhere | ENDED |
- * | ASKS | the store can't be reached | RESTS; ENDED where the outage lasts or there is one try |
+ * | ASKS | as above, and the call makes one try, unless the lease is merely kept elsewhere | ENDED |
+ * | ASKS | the store can't be reached | RESTS; ENDED if the outage lasts or the call makes one try |
  * | ASKS | the time is over, the store refuses, closing, cancelled | ENDED |
  * | RESTS | the grant is pushed | ENDED: held |
  * | RESTS | the name may be free, or it is time to ask again | ASKS |
@@ -30,12 +29,12 @@
 #include "core/attempt.h"
 #include "core/outage_budget.h"
 
-#define DIBS__RECALL_MS 50 /* how long one try waits for the answer to a recall, beside a round trip */
+#define DIBS__RECALL_MS 50 /* one try waits this long, plus a round trip, for the answer to a recall */
 
 enum dibs__acquire_state {
-    DIBS__ACQUIRE_WAITS, /* for the turn, or for a lease that is handed over (turn.h) */
+    DIBS__ACQUIRE_WAITS, /* waits for the turn, or for a lease to be handed over (turn.h) */
     DIBS__ACQUIRE_ASKS,  /* the store must be asked, or is being asked */
-    DIBS__ACQUIRE_RESTS, /* until it asks again (asker.h) */
+    DIBS__ACQUIRE_RESTS, /* rests until it asks again (asker.h) */
     DIBS__ACQUIRE_ENDED  /* `status` says how */
 };
 
@@ -46,56 +45,59 @@ struct dibs__acquire {
     const char *name;
     size_t name_size;
     struct dibs__cell *cell;
-    struct dibs__lease
-        *lease;         /* the lease that is asked for; NULL: none yet. ENDED, held: one reference is the caller's */
-    int64_t began;      /* when the call began */
-    int64_t wait_until; /* when the wait ends; 0: one try, which waits for no holder */
-    int64_t try_until;  /* when one try ends */
+    struct dibs__lease *lease; /* the lease that is asked for; NULL: there is none yet. ENDED with DIBS_OK: one
+                                  reference is the caller's */
+    int64_t began;             /* when the call began */
+    int64_t wait_until;        /* when the wait ends; 0: the call makes one try, and waits for no holder */
+    int64_t try_until;         /* when a call that makes one try ends at the latest */
     struct dibs__turn turn;
     struct dibs__outage_budget budget;
-    struct dibs__wait_event wait_event;      /* with which the acquire is told that it may rest no longer */
-    struct dibs__attempt_store_state *known; /* of one of several names: what the store knows of it from one acquire to
-                                                the next; NULL: it is the only name */
-    uint64_t tell_epoch;                     /* what tell_when_free returned last; 0: nothing */
-    int64_t acquired_at;                     /* when it succeeded */
-    uint16_t group;                          /* of the name (metrics.h) */
-    bool waited;                             /* it is counted as contended, and among those that wait now */
-    bool cancelled;                          /* the call ends with DIBS_CANCELLED, unless the lock was granted */
-    bool recalled;                           /* the last answer was DIBS__WHY_KEPT */
-    bool never_rests;                        /* one try that must not rest (several.h) */
-    bool probes; /* one try of a call that goes on to wait: not counted as one that found the lock taken */
-    struct dibs__backoff recall; /* of one try, from one ask to the next while it waits for the answer to a recall */
+    struct dibs__wait_event wait_event;      /* woken when the acquire may stop resting */
+    struct dibs__attempt_store_state *known; /* in a call for several names: what the store noted about this name, kept
+                                                from one acquire to the next; NULL: the call is for one name */
+    uint64_t tell_epoch;                     /* result of the last tell_when_free; 0: there was none */
+    int64_t acquired_at;                     /* when the acquire succeeded */
+    uint16_t group;                          /* metrics group of the name (metrics.h) */
+    bool waited;      /* the acquire is counted as contended, and among the acquires that wait now */
+    bool cancelled;   /* set by the driver: the call must end with DIBS_CANCELLED, unless the lock was granted */
+    bool recalled;    /* the last answer was DIBS__WHY_KEPT */
+    bool never_rests; /* one try that must not rest (several.h) */
+    bool probes;      /* one try on behalf of a call that will wait: a taken lock is not counted as busy */
+    struct dibs__backoff recall; /* pauses between the asks of one try while it waits for the answer to a recall */
     enum dibs__learned learned;  /* why the acquire fails */
-    dibs_status status;          /* ENDED */
-    struct dibs__error *error;   /* the caller's, who may change it between two steps; filled where it fails */
+    dibs_status status;          /* how the acquire ended; valid in ENDED */
+    struct dibs__error *error;   /* the caller's, who may change it between two steps; filled on failure */
 };
 
-/* As dibs_lock_with, for a name that the owner does not hold; within a visit. The error is filled on failure alone. */
+/* As dibs_lock_with, for a name that the owner does not hold; within a visit. *error is filled only on failure. */
 dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size, const struct dibs__wish *wish,
                           struct dibs__error *error);
 
-/* ENDED: the lock is the owner's: counted as acquired. */
+/* Records how long an acquire that ended with the lock has taken (metrics.h). */
 void dibs__acquire_count(const struct dibs__acquire *acquire);
 
-/* After dibs__acquire_init: the calling thread drives the acquire until it has ended. */
+/* The calling thread drives the acquire, which was initialised by dibs__acquire_init, until it has ended. */
 void dibs__acquire_run(struct dibs__acquire *acquire);
 
 /* ------------------------------------------------------------------- in steps */
 
-/* All zero before. The pointers, and name, must last until it has ended. */
+/*
+ * *acquire must be all zero, except that `error` may be set. The
+ * pointers and the name must stay valid until the acquire has ended.
+ */
 void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, const char *name, size_t name_size,
                         const struct dibs__wish *wish, struct dibs__outage *outage);
 
-/* waiter: all zero but for `tell`, and stays as long as the acquire WAITS. */
+/* waiter: all zero except `tell`; it must stay in place while the acquire WAITS. */
 enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire, struct dibs__waiter *waiter);
 
-/* WAITS: something may have changed. */
+/* In WAITS: to be called when something may have changed. */
 enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struct dibs__waiter *waiter);
 
 /*
- * ASKS: sends what can be sent without waiting. Returns ENDED where the acquire
- * was cancelled or the runtime is closing, else ASKS: dibs__acquire_finish must be called, and
- * dibs__acquire_await says whether that will not wait.
+ * In ASKS: sends what can be sent without waiting. Returns ENDED if the acquire was
+ * cancelled or the runtime is closing. Otherwise returns ASKS, and dibs__acquire_finish
+ * must be called; once dibs__acquire_await returns true, that call will not wait.
  */
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire);
 bool dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiting *waiting);
@@ -103,7 +105,9 @@ bool dibs__acquire_watch(struct dibs__acquire *acquire, struct dibs__wait *wait)
 bool dibs__acquire_is_sent(struct dibs__acquire *acquire);
 enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire);
 
-/* RESTS: something may have changed. Where it goes on resting, *until is when this must be called again at the latest.
+/*
+ * In RESTS: to be called when something may have changed. If the acquire
+ * goes on resting, *until is when this must be called again at the latest.
  */
 enum dibs__acquire_state dibs__acquire_rest(struct dibs__acquire *acquire, int64_t *until);
 

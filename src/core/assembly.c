@@ -77,7 +77,7 @@ static void on_changed(void *context, const char *name)
         dibs__renewals_hint(core->renewals, held[i]);
         dibs__lease_unref(held[i]);
     }
-    if (count > DIBS__HELD_MOST) /* which of them lives is not known, so all are looked at */
+    if (count > DIBS__HELD_MOST) /* the one that lives may not be among them, so all are looked at */
         dibs__renewals_hint(core->renewals, NULL);
 }
 
@@ -118,7 +118,7 @@ static size_t store_pending(void *context)
     return (size_t)atomic_load(&core->counters.unconfirmed);
 }
 
-/* For the workers. */
+/* The gather callback of the workers. */
 static void gather(void *context, bool on)
 {
     dibs__core_gather(context, on);
@@ -126,7 +126,7 @@ static void gather(void *context, bool on)
 
 /* --------------------------------------------------- what the renewals tell */
 
-/* No thread may hold the lease that could remove it: the lease may be on its way from one thread to the next. */
+/* Perhaps no thread holds the lease and would remove it: the lease may be on its way from one thread to the next. */
 static void on_lost(void *context, struct dibs__lease *lease, bool gone, const char *why)
 {
     struct dibs__core *core = context;
@@ -147,7 +147,7 @@ static void on_at_risk(void *context, struct dibs__lease *lease, const char *why
 
 static void find_host(char *host, size_t size)
 {
-    char whole[HOST_WHOLE_MAX] = ""; /* gethostname fails where the name does not fit */
+    char whole[HOST_WHOLE_MAX] = ""; /* gethostname fails if the name does not fit */
 
     if (gethostname(whole, sizeof whole - 1) != 0)
         snprintf(whole, sizeof whole, "localhost");
@@ -246,7 +246,7 @@ static dibs_status open_store(struct dibs__core *core, struct dibs__error *error
                 error);
 }
 
-/* The store joins first: a round of renewals then knows what the store has just heard. */
+/* The store joins first, so that a round of renewals knows what the store has just received. */
 static bool start_scheduler(struct dibs__core *core)
 {
     struct dibs__polled renewals = dibs__renewals_polled(core->renewals);
@@ -265,7 +265,7 @@ static dibs_status no_memory(struct dibs__error *error)
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory, thread or descriptor for a runtime");
 }
 
-/* The parts in the order in which they need each other. */
+/* Makes the parts in the order in which they need each other. */
 static dibs_status make_parts(struct dibs__core *core, struct dibs__error *error)
 {
     const struct dibs__core_config *config = &core->config;
@@ -296,7 +296,7 @@ static dibs_status start(struct dibs__core *core, bool connect_later, struct dib
         return no_memory(error);
     if (!connect_later)
         status = store->ops->connect(store, true, error);
-    /* Only now: a runtime that could not be opened calls no callback. */
+    /* Last, because a runtime that could not be opened calls no callback. */
     if (status == DIBS_OK && core->events && !dibs__events_start(core->events))
         status = no_memory(error);
     if (status != DIBS_OK)
@@ -326,9 +326,8 @@ dibs_status dibs__core_new(struct dibs__core **out, const struct dibs__core_conf
 /* -------------------------------------------------------------------- the end */
 
 /*
- * All holds of all threads: each finds its lease lost, and only then the store
- * deletes the keys, in the background: a late dibs_check must not say DIBS_OK
- * of a lock that another has.
+ * Ends all holds of all threads. Each lease is marked as lost before the store deletes its key in the background: a
+ * late dibs_check must not say DIBS_OK of a lock that another has.
  */
 static void release_all(struct dibs__core *core)
 {

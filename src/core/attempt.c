@@ -2,9 +2,9 @@
 
 #include "base/thread.h"
 
-#define LEAVE_MS 3 /* a round trip to a server nearby; a call comes back no later than that after its time */
+#define LEAVE_MS 3 /* a round trip to a nearby server; a call returns at most this long after its time is over */
 
-/* By the calling thread. */
+/* Makes the token unique, and names the calling thread in it. */
 static void sign(struct dibs__core *core, struct dibs__token *token)
 {
     token->thread = dibs__thread_number();
@@ -43,7 +43,7 @@ void dibs__attempt_drop(struct dibs__core *core, struct dibs__lease *lease)
     dibs__lease_unref(lease);
 }
 
-/* What the store does not answer in time it goes on retracting by itself. */
+/* If the store does not answer in time, it goes on retracting in the background. */
 void dibs__attempt_leave(struct dibs__core *core, struct dibs__lease *lease)
 {
     struct dibs__store *store = core->store;

@@ -1,4 +1,4 @@
-/* A lease that is not granted yet, with its attempt: how both are made before the first ask, and dropped ungranted. */
+/* A lease that is not granted yet, and its attempt: how both are made before the first ask, and dropped ungranted. */
 #ifndef DIBS_CORE_ATTEMPT_H
 #define DIBS_CORE_ATTEMPT_H
 
@@ -14,23 +14,22 @@ struct dibs__wish {
 };
 
 /*
- * All that a lease will need, made before the store is asked for it: what was
- * granted must not be refused. keeps: the process may keep the lease; neither
- * fair nor shared nor fixed. NULL: no memory.
+ * Makes all that the lease will need before the store is asked, so that a grant never has to be refused for lack of
+ * memory. keeps: the process may keep the lease, which is then neither fair nor shared nor fixed. NULL: no memory.
  */
 struct dibs__lease *dibs__attempt_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
                                       const struct dibs__wish *wish, bool keeps);
 
-/* The attempt was not granted: what it may have left in the store is retracted. Takes the caller's reference. */
+/* Ends an ungranted attempt: what it may have left in the store is retracted. Takes over the caller's reference. */
 void dibs__attempt_drop(struct dibs__core *core, struct dibs__lease *lease);
 
 /*
- * The same for an attempt that ran out of time behind a holder: where the store can
- * say at once that nothing is left, waits for that, LEAVE_MS at most.
+ * The same for an attempt that ran out of time behind a holder: if the store
+ * can say at once that nothing is left, waits for that, at most LEAVE_MS.
  */
 void dibs__attempt_leave(struct dibs__core *core, struct dibs__lease *lease);
 
-/* The attempt of a lease that is listed goes on under a new token. */
+/* Gives the attempt a new token. Its lease must be listed in the cell. */
 void dibs__attempt_renew_token(struct dibs__core *core, struct dibs__cell *cell, struct dibs__lease *lease);
 
 #endif

@@ -1,4 +1,4 @@
-/* A begun call for which the store need not be asked completes here; a job sees to all else. */
+/* A begun call for which the store need not be asked completes here. Any other call becomes a job (workers.h). */
 #include "core/begin.h"
 
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "core/begun.h"
 #include "core/lock_names.h"
 
-#define LOOK_FIRST_MS 1 /* from one look whether a lease is confirmed by now to the next: so long at first, */
-#define LOOK_MOST_MS 20 /* and later */
+#define LOOK_FIRST_MS 1 /* first pause between two checks whether a lease is confirmed by now */
+#define LOOK_MOST_MS 20 /* longest such pause */
 
 static dibs_status no_memory(struct dibs__error *error)
 {
@@ -18,7 +18,7 @@ static dibs_status no_memory(struct dibs__error *error)
 
 /* ---------------------------------------------------------------------- locks */
 
-/* The call ends without the store, if it can. */
+/* Ends the call without the store, if possible. */
 static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *name, const dibs_lock_options *options,
                          struct dibs__done *done)
 {
@@ -38,7 +38,7 @@ static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *n
     return true;
 }
 
-/* The task is the call's. */
+/* The call must own the task (take_task). */
 static dibs_status begin_lock(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
                               int64_t wait_ms, const dibs_lock_options *options, struct dibs__done *done,
                               struct dibs__error *error)
@@ -56,7 +56,7 @@ static dibs_status begin_lock(dibs_task *task, struct dibs__visit *visit, const 
     return dibs__wanting_begin(task, visit, name, name_size, &wish, done) ? DIBS_OK : no_memory(error);
 }
 
-/* The begin failed: nothing was begun. */
+/* If nothing could be begun, drops the completion, and ends the call's use of the task. Returns the status. */
 static dibs_status take_back(dibs_task *task, struct dibs__done *done, dibs_status status)
 {
     if (status == DIBS_OK)
@@ -68,8 +68,8 @@ static dibs_status take_back(dibs_task *task, struct dibs__done *done, dibs_stat
 }
 
 /*
- * The task becomes the call's. DIBS_BUSY: somebody else uses it. *losses must be
- * freed at the end: the call's own names may be those that came with them.
+ * Takes the task for the call. DIBS_BUSY: somebody else uses it. The caller frees *losses at the end of the call and
+ * not before, since the names that it was given may be in them.
  */
 static dibs_status take_task(dibs_task *task, struct dibs__done **losses, struct dibs__error *error)
 {
@@ -80,8 +80,8 @@ static dibs_status take_task(dibs_task *task, struct dibs__done **losses, struct
 }
 
 /*
- * The task becomes the call's, and *visit is begun. Its completion, to be filled
- * in, with *losses as of take_task; NULL: the error says why not.
+ * Takes the task for the call, begins *visit, and returns the call's completion for the caller to fill in; *losses as
+ * in take_task. NULL: the call can't begin, and the error says why.
  */
 static struct dibs__done *begin_call(dibs_task *task, struct dibs__visit *visit, dibs_queue *queue, void *arg,
                                      struct dibs__done **losses, struct dibs__error *error)
@@ -124,7 +124,7 @@ dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size
 
 /* -------------------------------------------------------------- several locks */
 
-/* The call ends without the store: with that error, or with all locks, which were held already. */
+/* Ends the call without the store: with that error, or with all locks, because they were held already. */
 static void end_at_once(dibs_task *task, struct dibs__several *several, struct dibs__done *done,
                         const struct dibs__error *error)
 {
@@ -136,7 +136,7 @@ static void end_at_once(dibs_task *task, struct dibs__several *several, struct d
     dibs__begun_complete(done);
 }
 
-/* The task is the call's. */
+/* The call must own the task (take_task). */
 static dibs_status begin_names(dibs_task *task, struct dibs__visit *visit, const char *const *names, size_t count,
                                int64_t wait_ms, const dibs_lock_options *options, struct dibs__done *done,
                                struct dibs__error *error)
@@ -180,13 +180,12 @@ dibs_status dibs__lock_names_begin(dibs_task *task, const char *const *names, si
 
 struct unlock {
     struct dibs__job job;
-    struct dibs__unlocking unlocking; /* the running thread's */
+    struct dibs__unlocking unlocking; /* running thread only */
     struct dibs__core *core;          /* read-only */
-    dibs_runtime *runtime;            /* read-only; with a visit */
-    struct dibs__lease *lease;        /* the running thread's; NULL: it was given up */
-    struct dibs__done *done;          /* the running thread's */
-    struct dibs__backoff look;        /* the running thread's; from one look to the next, until the release can begin */
-    bool begun;                       /* the running thread's; the release was begun */
+    dibs_runtime *runtime;            /* read-only; with a kept visit */
+    struct dibs__lease *lease;        /* running thread only; NULL once it was given up */
+    struct dibs__done *done;          /* running thread only */
+    struct dibs__backoff look;        /* running thread only; pauses between checks whether the release can begin */
 };
 
 static struct unlock *unlock_of(struct dibs__job *job)
@@ -204,7 +203,7 @@ static enum dibs__job_next end_unlock(struct unlock *unlock, dibs_status status,
     return DIBS__JOB_ENDS;
 }
 
-/* The release can't be sent yet. No thread waits for that, because all other begun calls would wait with it. */
+/* The release can't be sent yet, so the job rests. If a thread waited, all other begun calls would wait with it. */
 static enum dibs__job_next rest(struct unlock *unlock)
 {
     int64_t pause_ms = dibs__backoff_next(&unlock->look, LOOK_MOST_MS);
@@ -213,7 +212,7 @@ static enum dibs__job_next rest(struct unlock *unlock)
     return DIBS__JOB_RESTS;
 }
 
-static enum dibs__job_next begin_unlock(struct dibs__job *job)
+static enum dibs__job_next begin_unlock_job(struct dibs__job *job)
 {
     struct unlock *unlock = unlock_of(job);
     struct dibs__lease *lease = unlock->lease;
@@ -224,11 +223,11 @@ static enum dibs__job_next begin_unlock(struct dibs__job *job)
     if (lease &&
         !dibs__release_lease(&unlock->unlocking, unlock->core, lease, dibs__core_now(unlock->core), &status, &error))
         return end_unlock(unlock, status, &error);
-    if (!unlock->begun && !dibs__release_may_begin(&unlock->unlocking, 0))
+    if (unlock->unlocking.prepared)
+        return DIBS__JOB_FINISHES;
+    if (!dibs__release_may_begin(&unlock->unlocking, 0))
         return rest(unlock);
-    if (!unlock->begun)
-        dibs__release_begin(&unlock->unlocking);
-    unlock->begun = true;
+    dibs__release_begin(&unlock->unlocking);
     job->due = unlock->unlocking.op.deadline;
     return DIBS__JOB_FINISHES;
 }
@@ -265,13 +264,13 @@ static void unlock_ended(struct dibs__job *job)
     dibs__visit_drop(runtime);
 }
 
-static const struct dibs__job_ops unlock_ops = {.begin = begin_unlock,
+static const struct dibs__job_ops unlock_ops = {.begin = begin_unlock_job,
                                                 .await = await_unlock,
                                                 .watch = watch_unlock,
                                                 .finish = finish_unlock,
                                                 .ended = unlock_ended};
 
-/* The last unlock of a hold. */
+/* Begins the last unlock of a hold. */
 static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, struct dibs__hold *hold,
                                  struct dibs__done *done, struct dibs__error *error)
 {
@@ -298,7 +297,7 @@ static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, str
     return DIBS_OK;
 }
 
-/* The runtime was closed: all that is left of the lock is the hold. */
+/* The runtime was closed, so only the hold is left: removes it. */
 static void forget(dibs_task *task, struct dibs__hold *hold, struct dibs__done *done)
 {
     struct dibs__error error;
@@ -307,9 +306,9 @@ static void forget(dibs_task *task, struct dibs__hold *hold, struct dibs__done *
     dibs__done_explain(done, &error);
 }
 
-/* The task is the call's. *visit is begun where `inside`; else the runtime is closed. */
-static dibs_status begin_the_unlock(dibs_task *task, struct dibs__visit *visit, bool inside, const char *name,
-                                    size_t name_size, struct dibs__done *done, struct dibs__error *error)
+/* The call must own the task. inside: *visit was begun; otherwise the runtime is closed. */
+static dibs_status begin_unlock(dibs_task *task, struct dibs__visit *visit, bool inside, const char *name,
+                                size_t name_size, struct dibs__done *done, struct dibs__error *error)
 {
     struct dibs__hold *hold = dibs__holder_find(&task->holder, name, name_size);
     struct dibs__error why = {.status = DIBS_OK};
@@ -333,7 +332,7 @@ static dibs_status begin_the_unlock(dibs_task *task, struct dibs__visit *visit, 
     return DIBS_OK;
 }
 
-/* As dibs__unlock_begin, of a task that is the call's. */
+/* As dibs__unlock_begin, once the call owns the task. */
 static dibs_status begin_unlock_call(dibs_task *task, const char *name, size_t name_size, dibs_queue *queue, void *arg,
                                      struct dibs__error *error)
 {
@@ -348,7 +347,7 @@ static dibs_status begin_unlock_call(dibs_task *task, const char *name, size_t n
     bool inside = status == DIBS_OK;
     if (inside)
         dibs__count(&visit.core->stats.begun);
-    status = take_back(task, done, begin_the_unlock(task, &visit, inside, name, name_size, done, error));
+    status = take_back(task, done, begin_unlock(task, &visit, inside, name, name_size, done, error));
     if (inside)
         dibs__visit_end(&visit);
     return status;

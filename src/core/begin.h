@@ -1,10 +1,10 @@
-/* The calls that a program begins for a task, and that a completion ends. */
+/* Calls that a program begins for a task; a completion reports the end of each. */
 #ifndef DIBS_CORE_BEGIN_H
 #define DIBS_CORE_BEGIN_H
 
 #include "core/task.h"
 
-/* As the functions of dibs.h. The arguments are checked. */
+/* As the functions of dibs.h. The arguments were checked. */
 dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size, int64_t wait_ms,
                              const dibs_lock_options *options, dibs_queue *queue, void *arg, struct dibs__error *error);
 dibs_status dibs__unlock_begin(dibs_task *task, const char *name, size_t name_size, dibs_queue *queue, void *arg,

@@ -1,7 +1,7 @@
 /*
- * No mutex of its own. A job is run by one thread at a time (workers.h), which
- * alone touches what only the job needs. `cancelled` is set by any thread, which
- * then posts the job.
+ * There is no mutex here. One thread at a time runs a job (workers.h), and only that thread touches what is marked
+ * "running thread only". The "ending thread" is the one that took the wanting out of dibs_task.wanting. Any thread may
+ * set `cancelled`, and then posts the job.
  */
 #include "core/begun.h"
 
@@ -11,34 +11,34 @@
 #include "base/fd.h"
 #include "base/order.h"
 
-/* How a thread waits for a call of its own. */
+/* How the thread of a blocking call waits for its end. */
 struct caller {
-    struct dibs__error *error; /* read-only; what it points to is of whoever ends the call; NULL: the call was begun */
+    struct dibs__error *error; /* read-only; *error is written by the ending thread; NULL: the call was begun */
     struct dibs__wait_event wait_event; /* has its own guard; woken when the call has ended */
-    atomic_bool ended;                  /* atomic; how it ended is the thread's to read from then on */
-    dibs_status status;                 /* of whoever ends the call */
-    struct dibs__lease *lease;          /* of whoever ends the call; DIBS_OK */
+    atomic_bool ended;                  /* atomic; from then on the calling thread reads `status` and `lease` */
+    dibs_status status;                 /* written by the ending thread before `ended` */
+    struct dibs__lease *lease;          /* likewise; the lease of a call for one name, with DIBS_OK */
 };
 
 struct dibs__wanting {
     struct dibs__job job;
-    struct dibs__acquire acquire;   /* the running thread's */
-    struct dibs__waiter waiter;     /* as turn.h */
-    struct dibs__outage outage;     /* the running thread's, and that of whoever answers the waiter */
-    atomic_uint references;         /* atomic; the job's, that of dibs_task.wanting, and that of a thread that calls:
-                                       each with a visit */
-    enum dibs__acquire_state state; /* the running thread's */
-    bool asked;                     /* the running thread's; the ask was begun, or those of several names were */
-    bool waits;                     /* the running thread's; of several names, `acquire` is for one of them */
-    bool has_begun;                 /* the running thread's; of several names, they were asked for */
+    struct dibs__acquire acquire; /* running thread only */
+    struct dibs__waiter waiter;   /* has its own guards (waiters.h) */
+    struct dibs__outage outage;   /* running thread only, except that whoever ends a wait for the turn writes it */
+    atomic_uint references; /* atomic; one for the job, one for dibs_task.wanting, and one for the thread of a blocking
+                               call, each with a kept visit */
+    enum dibs__acquire_state state; /* running thread only */
+    bool asked;                     /* running thread only; something was begun that must be finished */
+    bool waits;                     /* running thread only; in a call for several names: `acquire` is for one of them */
+    bool has_begun;                 /* running thread only; in a call for several names: its first round was begun */
     atomic_bool cancelled;          /* atomic */
-    unsigned generation;            /* read-only; of the process that made it */
-    struct dibs__several *several;  /* the running thread's, then of whoever ends the call; NULL: `acquire` is for the
-                                       only name */
-    struct dibs__done **losses;     /* of a begun call for several names: one for each; of whoever ends it */
+    unsigned generation;            /* read-only; fork generation of the process that made the wanting */
+    struct dibs__several *several;  /* read-only; its content is the running thread's, then the ending thread's; NULL:
+                                       the call is for one name */
+    struct dibs__done **losses;     /* ending thread only; of a begun call for several names: one for each name */
     struct dibs__core *core;        /* read-only */
     dibs_task *task;                /* read-only; with a reference */
-    struct dibs__done *done, *loss; /* of a begun call; of whoever ends it; NULL: a thread calls */
+    struct dibs__done *done, *loss; /* ending thread only; of a begun call; NULL: the call is a blocking one */
     struct caller caller;           /* has its own guards */
     char name[];                    /* read-only */
 };
@@ -68,7 +68,7 @@ static void unref(struct dibs__wanting *wanting)
     dibs__visit_drop(runtime);
 }
 
-/* Whether the calling thread says how the call ends. Then the reference of dibs_task.wanting is its own. */
+/* True: the calling thread decides how the call ends, and takes over the reference of dibs_task.wanting. */
 static bool take_out(struct dibs__wanting *wanting)
 {
     struct dibs__wanting *expected = wanting;
@@ -76,12 +76,12 @@ static bool take_out(struct dibs__wanting *wanting)
     return atomic_compare_exchange_strong(&wanting->task->wanting, &expected, NULL);
 }
 
-/* What is done in the moment in which a completion arrives. */
+/* What must be done at the moment when a completion arrives. */
 struct arrival {
     dibs_task *task;
-    struct dibs__lease *lease; /* NULL: the lock was not acquired, or the call is for several */
+    struct dibs__lease *lease; /* NULL: no lock was acquired, or the call is for several names */
     struct dibs__done *loss;
-    struct dibs__wanting *several; /* whose locks were acquired; NULL: none were */
+    struct dibs__wanting *several; /* the call for several names, whose locks were acquired; NULL: there is none */
     bool gone;                     /* set: the task was freed */
 };
 
@@ -101,14 +101,14 @@ static void on_arrival(void *context)
     arrival->gone = dibs__task_complete(arrival->task);
 }
 
-/* If the lease was lost before there was anybody to tell, tells of that now. */
+/* If the lease was lost before there was a completion to report that, reports the loss now. */
 static void tell_late(struct dibs__lease *lease)
 {
     if (lease && atomic_load(&lease->loss_told))
         dibs__loss_tell(lease);
 }
 
-/* The leases were acquired, and are in the task's table. There is a reference for each of them. */
+/* Completes a call. The leases that it acquired are in the task's table, and the caller has a reference to each. */
 static void arrive(struct dibs__done *done, struct arrival *arrival)
 {
     dibs_task *task = arrival->task;
@@ -123,7 +123,7 @@ static void arrive(struct dibs__done *done, struct arrival *arrival)
     dibs__task_unref(task);
 }
 
-/* The call is complete. lease: that was acquired, and is in the task's table; NULL: none was. */
+/* Completes a call for one name. lease: the lease that it acquired, which is in the task's table; NULL: none. */
 static void complete(struct dibs__done *done, struct dibs__done *loss, struct dibs__lease *lease)
 {
     if (lease)
@@ -145,7 +145,7 @@ static void tell_caller(struct caller *caller, dibs_status status, struct dibs__
     dibs__wait_event_wake(&caller->wait_event);
 }
 
-/* By whoever took the call out, which did not get the lock. */
+/* Called by the ending thread if the call did not get the lock. */
 static void fail_call(struct dibs__wanting *wanting, const struct dibs__error *error)
 {
     struct dibs__done *done = wanting->done;
@@ -194,14 +194,14 @@ static void succeed(struct dibs__wanting *wanting)
     complete(done, loss, lease);
 }
 
-/* The lock was granted to a call that had been cancelled by then. Does not wait for the store: others must go on. */
+/* The lock was granted after the call had been cancelled. Does not wait for the store: other jobs must go on. */
 static void give_back(struct dibs__wanting *wanting)
 {
     dibs__release_unwanted(wanting->core, wanting->acquire.lease);
     dibs__lease_unref(wanting->acquire.lease);
 }
 
-/* The call for several names has ended. False: all is given back, which takes further steps. */
+/* The call for several names has ended. False: it was cancelled, and must take further steps to give its locks back. */
 static bool conclude_several(struct dibs__wanting *wanting)
 {
     struct dibs__several *several = wanting->several;
@@ -242,7 +242,8 @@ static void cancel(dibs_task *task)
     struct dibs__wanting *wanting = atomic_exchange(&task->wanting, NULL);
     struct dibs__error error;
 
-    if (!wanting || wanting->generation != dibs__fork_generation()) /* that of a parent is none of its child's */
+    /* A forked child leaves its parent's acquire alone. */
+    if (!wanting || wanting->generation != dibs__fork_generation())
         return;
     dibs__task_was_cancelled(&error, wanting->several ? atomic_load(&wanting->several->wanted) : wanting->name);
     atomic_store(&wanting->cancelled, true);
@@ -263,7 +264,7 @@ void dibs__task_free(dibs_task *task)
     if (dibs__task_end(task))
         dibs__runtime_give_up(task->runtime, &task->holder);
     else
-        dibs__losses_await(); /* of what the task holds until its begun call is complete: none comes from now on */
+        dibs__losses_await(); /* a loss that is being reported has arrived then; later ones find the task gone */
     dibs__losses_drop_taken(task);
     dibs__task_unref(task);
 }
@@ -301,13 +302,13 @@ static void tell_several(struct dibs__several *several)
     post(several->context);
 }
 
-/* What is under way is that of several names at once. */
+/* Whether what is under way is for several names at once. */
 static bool runs_several(const struct dibs__wanting *wanting)
 {
     return wanting->several && !wanting->waits;
 }
 
-/* Fair asks reach the store in the order in which they were begun (workers.h). */
+/* Whether the call stands in the line (workers.h), so that fair asks reach the store in the order of their begin. */
 static bool lines_up(const struct dibs__wanting *wanting)
 {
     uint32_t flags = wanting->several ? wanting->several->wish.flags : wanting->acquire.wish.flags;
@@ -326,8 +327,8 @@ static int64_t rest_end(const struct dibs__wanting *wanting)
 }
 
 /*
- * An earlier fair call has not sent its ask yet, so this one rests; but not for longer than the store has to answer the
- * ask of the first.
+ * True: an earlier fair call has not sent its ask yet, so this one must rest, but no longer than the store may take to
+ * answer the ask of the first call in the line.
  */
 static bool rests_in_line(struct dibs__wanting *wanting)
 {
@@ -341,7 +342,10 @@ static bool rests_in_line(struct dibs__wanting *wanting)
     return dibs__core_now(wanting->core) < end && !atomic_load(&wanting->cancelled) && !atomic_load(config->closing);
 }
 
-/* No later ask overtakes it: where grants are confirmed, each has a connection of its own, so its reply must come. */
+/*
+ * True: no later ask can overtake this one. If grants are confirmed,
+ * each ask has a connection of its own, so only the reply shows that.
+ */
 static bool is_sent(struct dibs__wanting *wanting)
 {
     return !dibs__core_confirms(wanting->core) && dibs__acquire_is_sent(&wanting->acquire);
@@ -353,7 +357,7 @@ static void leave_line(struct dibs__wanting *wanting)
         dibs__workers_leave_line(wanting->core->workers, &wanting->job);
 }
 
-/* The call for several names waits for one of them. */
+/* Starts to acquire the one name that a call for several names waits for. */
 static void acquire_one(struct dibs__wanting *wanting, struct dibs__error *error)
 {
     memset(&wanting->acquire, 0, sizeof wanting->acquire);
@@ -366,7 +370,7 @@ static void acquire_one(struct dibs__wanting *wanting, struct dibs__error *error
     wanting->state = dibs__acquire_start(&wanting->acquire, &wanting->waiter);
 }
 
-/* GOES_ON: with the acquire of one name. */
+/* DIBS__JOB_GOES_ON: with the acquire of one name. */
 static enum dibs__job_next go_on_with_several(struct dibs__wanting *wanting, struct dibs__error *error)
 {
     struct dibs__several *several = wanting->several;
@@ -395,7 +399,7 @@ static enum dibs__job_next go_on_with_several(struct dibs__wanting *wanting, str
     return DIBS__JOB_GOES_ON;
 }
 
-/* Goes on until the acquire waits, rests, has an ask under way or has ended; error: the acquire's. */
+/* Goes on until the acquire waits, rests, has an ask under way or has ended. error: that of the acquire. */
 static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__error *error)
 {
     struct dibs__acquire *acquire = &wanting->acquire;
@@ -404,7 +408,7 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__err
     wanting->job.due = DIBS__NEVER;
     for (;;) {
         switch (wanting->state) {
-        case DIBS__ACQUIRE_WAITS: /* also before the first rest: the runtime may have begun to close meanwhile */
+        case DIBS__ACQUIRE_WAITS: /* also before the first rest, because the runtime may have begun to close */
             wanting->state = dibs__acquire_look(acquire, &wanting->waiter);
             wanting->job.due = acquire->turn.deadline;
             if (wanting->state == DIBS__ACQUIRE_WAITS)
@@ -417,7 +421,7 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__err
                 return DIBS__JOB_RESTS;
             break;
         case DIBS__ACQUIRE_ASKS:
-            if (!acquire->lease->asker->attempt.in_store && rests_in_line(wanting)) /* else it has its place already */
+            if (!acquire->lease->asker->attempt.in_store && rests_in_line(wanting)) /* in_store: it keeps its place */
                 return DIBS__JOB_RESTS;
             wanting->job.due = DIBS__NEVER;
             wanting->state = dibs__acquire_ask(acquire);
@@ -490,7 +494,8 @@ static enum dibs__job_next finish_wanting(struct dibs__job *job)
         dibs__several_finish(wanting->several);
     else
         wanting->state = dibs__acquire_finish(&wanting->acquire);
-    if (!runs_several(wanting)) /* only the replies to its tries tell for which name it waits (rule 69) */
+    /* With several names, only the replies to the tries say which one the call waits for (rule 69). */
+    if (!runs_several(wanting))
         leave_line(wanting);
     return go_on(wanting, &error);
 }
@@ -508,7 +513,7 @@ static const struct dibs__job_ops wanting_ops = {.begin = begin_wanting,
 
 /* ----------------------------------------------------------------- a new acquire */
 
-/* wish NULL: the call is for several names, and this is one of them. */
+/* wish NULL: the call is for several names, of which this is one. */
 static struct dibs__wanting *new_wanting(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
                                          const struct dibs__wish *wish)
 {
@@ -539,7 +544,7 @@ static struct dibs__wanting *new_wanting(dibs_task *task, struct dibs__visit *vi
     return wanting;
 }
 
-/* From now on the call can be cancelled; if the task was cancelled before, it is. */
+/* From now on the call can be cancelled. If the task was cancelled before, the call is cancelled at once. */
 static void publish(struct dibs__wanting *wanting)
 {
     dibs_task *task = wanting->task;
@@ -550,7 +555,7 @@ static void publish(struct dibs__wanting *wanting)
         cancel(task);
 }
 
-/* The calling thread runs the job of a new acquire. */
+/* Takes the first step of a new job, which the calling thread runs. */
 static enum dibs__job_next start(struct dibs__wanting *wanting, struct dibs__error *error)
 {
     use_error(wanting, error);
@@ -558,9 +563,8 @@ static enum dibs__job_next start(struct dibs__wanting *wanting, struct dibs__err
         wanting->acquire.status = DIBS_CANCELLED;
         return DIBS__JOB_ENDS;
     }
-    if (wanting->several)
-        return DIBS__JOB_GOES_ON;
-    wanting->state = dibs__acquire_start(&wanting->acquire, &wanting->waiter);
+    if (!wanting->several)
+        wanting->state = dibs__acquire_start(&wanting->acquire, &wanting->waiter);
     return DIBS__JOB_GOES_ON;
 }
 
@@ -571,7 +575,7 @@ static dibs_status no_memory(struct dibs__error *error)
 
 /* ---------------------------------------------------------- by a thread that waits */
 
-/* The reply to the ask came. False: the call was cancelled, or there is more to do than to wait: that is a worker's. */
+/* True: the reply to the ask has come. False: the call was cancelled, or a worker must do more than wait for it. */
 static bool await_first_reply(struct dibs__wanting *wanting)
 {
     const struct dibs__waiting waiting = {.clock = wanting->core->config.clock,
@@ -595,7 +599,7 @@ static void drive(struct dibs__wanting *wanting, struct dibs__error *error)
     dibs__workers_settle(workers, &wanting->job, next);
 }
 
-/* The thread's reference of the wanting goes with it. */
+/* Waits for the end of a blocking call, and drops the calling thread's reference to the wanting. */
 static dibs_status await_end(struct dibs__wanting *wanting)
 {
     struct caller *caller = &wanting->caller;
@@ -618,7 +622,7 @@ static dibs_status await_end(struct dibs__wanting *wanting)
     return status;
 }
 
-/* By the thread that is in the task. */
+/* Makes a blocking call for the thread that is in the task. */
 static dibs_status call(struct dibs__wanting *wanting, struct dibs__error *error)
 {
     struct dibs__error first;
@@ -641,7 +645,7 @@ dibs_status dibs__task_acquire(dibs_task *task, struct dibs__visit *visit, const
     return wanting ? call(wanting, error) : no_memory(error);
 }
 
-/* The call for several names, which the wanting has from now on. NULL: no memory. */
+/* Makes a wanting that takes over the call for several names. NULL: no memory or thread; the call was freed. */
 static struct dibs__wanting *want_several(dibs_task *task, struct dibs__visit *visit, struct dibs__several *several)
 {
     const struct dibs__several_name *first = &several->names[0];
@@ -667,7 +671,7 @@ dibs_status dibs__task_lock_names(dibs_task *task, struct dibs__visit *visit, st
 
 /* ----------------------------------------------------------------- by a begun call */
 
-/* The begun call runs as far as that takes no time. */
+/* Runs a begun call as far as that is possible without waiting. */
 static void start_begun(struct dibs__wanting *wanting)
 {
     struct dibs__workers *workers = wanting->core->workers;
@@ -676,7 +680,7 @@ static void start_begun(struct dibs__wanting *wanting)
     publish(wanting);
     enum dibs__job_next next = start(wanting, &first);
     if (next == DIBS__JOB_GOES_ON)
-        rests_in_line(wanting); /* its place there is that of its beginning */
+        rests_in_line(wanting); /* takes its place now, in the order of the begins */
     if (next == DIBS__JOB_GOES_ON && !wanting->several && wanting->state != DIBS__ACQUIRE_ASKS)
         next = go_on(wanting, &first);
     dibs__workers_settle(workers, &wanting->job, next);
@@ -699,7 +703,7 @@ bool dibs__wanting_begin(dibs_task *task, struct dibs__visit *visit, const char 
     return true;
 }
 
-/* A completion for the loss of each lock that the call will acquire. False: no memory. */
+/* Makes a completion for the loss of each lock that the call will acquire. False: no memory. */
 static bool make_losses(struct dibs__wanting *wanting)
 {
     const struct dibs__several *several = wanting->several;

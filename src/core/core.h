@@ -17,7 +17,7 @@
 
 /* What a core is made from. The pointers must last as long as the core. */
 struct dibs__core_config {
-    uint64_t serial; /* of the runtime; no other runtime of this process has it */
+    uint64_t serial; /* of the runtime; no other runtime of this process has the same */
     const struct dibs__settings *settings;
     const struct dibs__clock *clock;
     const atomic_bool *closing; /* acquires end with DIBS_CLOSED once it is set */
@@ -33,34 +33,34 @@ struct dibs__core {
     struct dibs__events *events;       /* read-only; NULL: there is no on_event */
     char id[33];                       /* read-only; 128 random bits */
     struct dibs__token_form tokens;    /* read-only */
-    atomic_uint_fast64_t sequence;     /* atomic; of tokens */
+    atomic_uint_fast64_t sequence;     /* atomic; of the next token */
     struct dibs__counters counters;    /* has its own atomics */
     struct dibs__stats stats;          /* has its own atomics */
     struct dibs__metrics *metrics;     /* has its own atomics */
-    struct dibs__core *abandoned;      /* of the parent process, and so on; guarded by the registry's mutex
-                                          (runtime.c) */
+    struct dibs__core *abandoned; /* the core of the parent process, and through that those of its ancestors; guarded by
+                                     the registry's mutex (runtime.c) */
 };
 
-/* The store deletes the key of the lease in the background, if it still belongs to the lease. */
+/* Has the store delete the key of the lease in the background, if the key still belongs to the lease. */
 void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease);
 
 /*
- * Does what follows from the loss of the lease, once however often it is called. The loss is told unless the lease was
- * on its way to the next holder here, or kept. gone: the store said so.
+ * Does what follows from the loss of the lease. Only the first call does anything. The loss is reported unless the
+ * lease was on its way to the next holder here, or kept. gone: the store said that the key is gone.
  */
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why);
 
-/* Does what follows from the end of a lease that nobody here used, once however often it is called: nobody is told. */
+/* Does what follows from the end of a lease that nobody here used, without reporting it. Only the first call counts. */
 void dibs__core_drop(struct dibs__core *core, struct dibs__lease *lease);
 
-/* What the calling thread begins between on and off goes out together: as gather of the store. */
+/* What the calling thread begins between on and off goes out together, as with gather of the store. */
 static inline void dibs__core_gather(struct dibs__core *core, bool on)
 {
     if (core->store->ops->gather)
         core->store->ops->gather(core->store, on);
 }
 
-/* Grants have to reach replicas or the disk, which is waited for behind the reply, on a connection for each ask. */
+/* Whether grants have to reach replicas or the disk, which is awaited after the reply, on a connection for each ask. */
 static inline bool dibs__core_confirms(const struct dibs__core *core)
 {
     return core->config.settings->min_replicas > 0 || core->config.settings->durable;

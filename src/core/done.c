@@ -1,14 +1,13 @@
 /*
- * Lock discipline: the queue's mutex guards all of it that does not say
- * otherwise; it is a leaf. The pipe behind the descriptor is written to and
- * emptied under it, which never blocks: so the descriptor is readable just while
- * a completion waits. A thread that takes sleeps on `arrived` until
- *     a completion waits, or its time is over.
- * One of them drives workers instead (take.c), and is woken by its wait event.
+ * Lock discipline: the queue's mutex guards all fields that do not say otherwise, and is a leaf. The pipe behind the
+ * descriptor is written and emptied under the mutex, which never blocks; so the descriptor is readable exactly while
+ * the queue has a completion. A thread that waits for a completion sleeps on `arrived` until
+ *     the queue has a completion, or the thread's time is over.
+ * One of these threads may drive workers instead (take.c), and is woken by its wait event.
  *
- * In a forked child a queue is initialised again when it is first used: its mutex
- * may be locked for ever, and its completions and its pipe are the parent's. What
- * arrives there was made there (dibs__done_new), so no arrival is the first use.
+ * In a forked child a queue is initialised again at its first use, because its mutex may be
+ * locked for ever, and its completions and its pipe are the parent's. A completion that
+ * arrives in the child was made there (dibs__done_new), so its arrival is never the first use.
  */
 #include "core/done.h"
 
@@ -30,14 +29,14 @@ struct dibs_queue {
     pthread_cond_t arrived; /* waited on with mutex */
     struct dibs__done *first DIBS__GUARDED_BY(dibs__queue_mutex);
     struct dibs__done **end DIBS__GUARDED_BY(dibs__queue_mutex);
-    struct dibs__wake wake DIBS__GUARDED_BY(dibs__queue_mutex); /* its pipe shows whether a completion waits */
+    struct dibs__wake wake DIBS__GUARDED_BY(dibs__queue_mutex); /* its pipe is readable while a completion waits */
     bool has_fd DIBS__GUARDED_BY(dibs__queue_mutex);
     struct dibs__wait_event *
-        driver DIBS__GUARDED_BY(dibs__queue_mutex); /* of the thread that drives; NULL: none does */
-    _Atomic(dibs_runtime *) runtime;                /* atomic; that was served last; never freed; NULL: none was */
-    bool freed DIBS__GUARDED_BY(dibs__queue_mutex); /* nobody takes any more */
+        driver DIBS__GUARDED_BY(dibs__queue_mutex); /* wakes the thread that drives; NULL: none does */
+    _Atomic(dibs_runtime *) runtime; /* atomic; the runtime that was served last, never freed; NULL: there was none */
+    bool freed DIBS__GUARDED_BY(dibs__queue_mutex); /* the program has freed the queue */
     atomic_uint references;                         /* atomic; the program's, and one for each completion */
-    atomic_uint generation; /* atomic; of the process that uses it; written under losses_mutex */
+    atomic_uint generation; /* atomic; fork generation of the process that uses the queue; written under all_losses */
 };
 
 /* Held across forks, while a loss is pushed, and while a queue is initialised again. */
@@ -63,7 +62,7 @@ void dibs__done_drop(struct dibs__done *done)
     free(done);
 }
 
-/* Unanalysed: what was taken out of a queue is the caller's. */
+/* Unanalysed: what was taken out of a queue belongs to the caller. */
 static void drop_all(struct dibs__done *left) DIBS__UNANALYSED
 {
     for (struct dibs__done *next; left; left = next) {
@@ -105,8 +104,8 @@ static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet
 }
 
 /*
- * In a forked child the queue is emptied before its first use; the parent's
- * completions stay where leak checkers don't find them, so they are freed.
+ * In a forked child, initialises the queue again before its first use. The
+ * parent's completions are freed, because leak checkers would not find them.
  */
 static void adopt(dibs_queue *queue) DIBS__UNANALYSED
 {
@@ -118,7 +117,7 @@ static void adopt(dibs_queue *queue) DIBS__UNANALYSED
     losses_mutex_lock(&all_losses);
     if (atomic_load(&queue->generation) != generation) {
         left = queue->first;
-        init(queue); /* what makes it fail is no lack of anything that a child has less of */
+        init(queue); /* needs nothing of which a child has less than its parent */
         atomic_store(&queue->generation, generation);
     }
     losses_mutex_unlock(&all_losses);
@@ -238,13 +237,14 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     DIBS__REQUIRE(atomic_load(&queue->generation) == dibs__fork_generation());
     dibs__queue_mutex_lock(&queue->mutex);
-    bool kept = !queue->freed; /* else nobody takes any more */
+    bool kept = !queue->freed;
     if (kept)
         append(queue, done);
     if (first)
         first(context);
     if (kept)
-        announce(queue); /* at last: who finds the descriptor readable may enter the task, and take afterwards */
+        /* Last: a program that finds the descriptor readable may enter the task before it takes the completion. */
+        announce(queue);
     dibs__queue_mutex_unlock(&queue->mutex);
     pthread_setcancelstate(cancel_state, NULL);
     if (!kept)
@@ -254,9 +254,8 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
 /* ----------------------------------------------------------------------- losses */
 
 /*
- * A loss is taken out of its lease and pushed under one lock of the mutex: so who
- * takes the completion out of the lease later, and finds none, can wait until it
- * has arrived.
+ * The completion is taken out of the lease and pushed under one lock of the mutex. So a thread that looks for it in
+ * the lease later, and does not find it, can wait until it has arrived.
  */
 void dibs__loss_tell(struct dibs__lease *lease)
 {
@@ -286,7 +285,7 @@ void dibs__loss_unwatch(struct dibs__lease *lease)
 
     dibs__done_drop(loss);
     if (!loss && atomic_load(&lease->loss_told))
-        dibs__losses_await(); /* before the holder goes on */
+        dibs__losses_await(); /* the loss must arrive before the holder goes on */
 }
 
 void dibs__loss_forget(struct dibs__lease *lease)
@@ -299,7 +298,7 @@ struct dibs__done *dibs__losses_take_back(dibs_task *task)
     return atomic_exchange(&task->taken_losses, NULL);
 }
 
-void dibs__losses_free(struct dibs__done *losses) DIBS__UNANALYSED /* `next` of what is in no queue is the caller's */
+void dibs__losses_free(struct dibs__done *losses) DIBS__UNANALYSED /* what is in no queue is the caller's */
 {
     for (struct dibs__done *next; losses; losses = next) {
         next = losses->next;
@@ -313,9 +312,9 @@ void dibs__losses_drop_taken(dibs_task *task)
 }
 
 /*
- * The program may look at the name of a loss that it took until the task's next
- * begun call: so the loss stays with the task, without its references. The task
- * may have been freed since the name was handed out: whichever is later drops it.
+ * The program may use the name of a loss that it took until the task's next begun
+ * call, so the loss stays with the task, without its references. If the task was freed
+ * meanwhile, whoever comes later, this function or dibs_task_free, frees the loss.
  */
 static void keep_with_task(struct dibs__done *loss) DIBS__UNANALYSED /* as dibs__losses_free */
 {
@@ -332,7 +331,7 @@ static void keep_with_task(struct dibs__done *loss) DIBS__UNANALYSED /* as dibs_
 
 /* ----------------------------------------------------------------------- taking */
 
-/* Up to max of those that wait. */
+/* Takes up to max completions out of the queue. */
 static struct dibs__done *take_some(dibs_queue *queue, size_t max) DIBS__REQUIRES(dibs__queue_mutex)
 {
     struct dibs__done *taken = queue->first, *last = NULL;
@@ -352,7 +351,7 @@ static struct dibs__done *take_some(dibs_queue *queue, size_t max) DIBS__REQUIRE
     return taken;
 }
 
-/* Unanalysed: what was taken out of the queue is the caller's. */
+/* Unanalysed: what was taken out of the queue belongs to the caller. */
 static size_t hand_out(struct dibs__done *taken, dibs_completion *out) DIBS__UNANALYSED
 {
     size_t count = 0;

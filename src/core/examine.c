@@ -1,4 +1,4 @@
-/* The findings are gathered during a visit, and told after its end: the callback may close the runtime. */
+/* The findings are gathered during a visit, and told after its end, because the callback may close the runtime. */
 #include "core/examine.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "base/utf8.h"
 
-/* Behind the struct are its four strings, which the finding points to. */
+/* A finding, whose four strings follow the struct. */
 struct kept {
     struct kept *next;
     dibs_finding finding;
@@ -14,7 +14,7 @@ struct kept {
 
 struct findings {
     dibs_runtime *runtime;
-    uint32_t admit_ms; /* of an admission: the longest lease; 0: of an examination */
+    uint32_t admit_ms; /* for an admission: the longest lease; 0: for an examination */
     struct kept *first, **end;
 };
 

@@ -1,7 +1,6 @@
 /*
- * The extension of one lease: from the call that asks for it to what the store
- * answered. A state machine without a thread or mutex of its own: all is
- * guarded by the renewals' mutex (renewal.c).
+ * The extension of one lease: from the call that asks for it to the store's answer. A state machine without a thread
+ * or mutex of its own: the renewals' mutex (renewal.c) guards all of it.
  *
  *     from            event                                        to
  *     NONE, DONE      a call asks for an extension                 ASKED
@@ -27,8 +26,8 @@ enum dibs__extension_state {
     DIBS__EXTENSION_NONE,
     DIBS__EXTENSION_ASKED, /* the next renewal of the lease will be the extension */
     DIBS__EXTENSION_SENT,  /* the request is on its way, and its call waits for the answer */
-    DIBS__EXTENSION_LEFT,  /* the request is on its way, and its call does not wait any more */
-    DIBS__EXTENSION_DONE   /* the status is there for the call */
+    DIBS__EXTENSION_LEFT,  /* the request is on its way, and its call no longer waits */
+    DIBS__EXTENSION_DONE   /* `status` is ready for the call */
 };
 
 struct dibs__extension {
@@ -39,7 +38,7 @@ struct dibs__extension {
 
 /* What the store said of an extension. */
 enum dibs__extension_answer {
-    DIBS__EXTENSION_UNANSWERED, /* not known whether it was done */
+    DIBS__EXTENSION_UNANSWERED, /* it is not known whether the extension was done */
     DIBS__EXTENSION_UNSURE,     /* done, but an older extension that may still arrive would undo it */
     DIBS__EXTENSION_ANSWERED    /* done or refused, as the status says */
 };
@@ -50,7 +49,7 @@ static inline bool dibs__extension_pends(const struct dibs__extension *extension
     return extension->state != DIBS__EXTENSION_NONE && extension->state != DIBS__EXTENSION_DONE;
 }
 
-/* None may pend. */
+/* No extension may be pending. */
 void dibs__extension_ask(struct dibs__extension *extension, uint32_t lease_ms);
 
 /* The extension must have been asked for. */

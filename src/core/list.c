@@ -1,7 +1,6 @@
 /*
- * First the names are gathered, then the locks are looked up, many at once. The
- * callback runs between two visits, so the callback may close the runtime, or
- * fork: the next visit finds that out.
+ * First the names are gathered, then the locks are looked up, many at once. The callback runs between two visits, so
+ * it may close the runtime, or fork; the next visit finds that out.
  */
 #include "core/list.h"
 
@@ -65,7 +64,7 @@ static dibs_status gather(struct gathering *gathering, const char *pattern, stru
     return status;
 }
 
-/* DIBS_INVALID: of a name that can't be a lock's in this store. */
+/* DIBS_INVALID is no failure: the name can't be that of a lock in this store. */
 static void finish_look(struct dibs__store *store, struct batch *batch, struct look *look)
 {
     struct dibs__error error;

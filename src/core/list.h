@@ -4,7 +4,7 @@
 
 #include "core/runtime.h"
 
-/* As dibs_list; the arguments are checked. */
+/* As dibs_list; the arguments were checked. */
 dibs_status dibs__list(dibs_runtime *runtime, const char *pattern, dibs_list_fn *fn, void *arg,
                        struct dibs__error *error);
 

@@ -100,9 +100,9 @@ dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, st
 }
 
 /*
- * Most often a guard that was moved to another thread, which nobody looks at the
- * status of. A forked child that gives up what its parent holds is no such
- * mistake, and to tell of it would need a core of its own.
+ * Most often the cause is a guard that was moved to another thread, and nobody
+ * looks at the status of its unlock. A forked child that gives up what its parent
+ * holds makes no such mistake, and would need a core of its own to report it.
  */
 dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *owner, const char *name, struct dibs__error *error)
 {
@@ -125,7 +125,7 @@ dibs_status dibs__unlock_all(dibs_runtime *runtime, struct dibs__error *error)
     struct dibs__error later;
     struct dibs__hold *hold;
 
-    /* Each in a visit of its own: dibs_close need not wait for all of them. */
+    /* Each unlock is a visit of its own, so that dibs_close need not wait for all of them. */
     while ((hold = dibs__holds_next(runtime->serial, &cursor))) {
         dibs_status status = dibs__unlock_last(runtime, hold, first == DIBS_OK ? error : &later);
         if (first == DIBS_OK)
@@ -171,7 +171,7 @@ dibs_status dibs__hold_of(const dibs_runtime *runtime, const char *name, size_t 
     return out->lost ? dibs__lock_lost(dibs__lock_owner(runtime), name, error) : DIBS_OK;
 }
 
-/* The runtime's part of each token is gone when the runtime is closed, and so is every lease. */
+/* When the runtime is closed, its part of each token is gone, and so is every lease: hence DIBS_LOST. */
 dibs_status dibs__token_of(dibs_runtime *runtime, const char *name, size_t name_size, char *out,
                            struct dibs__error *error)
 {

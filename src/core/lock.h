@@ -1,15 +1,12 @@
 /*
- * The calls on the locks of the calling thread: what each does to the thread's
- * holds, and when it must visit the core for it. Names are checked; each fills
- * *error only where it fails.
+ * The calls on the locks of the calling thread: what each does to the thread's holds, and when it must visit the core.
+ * The names were checked; *error is filled only on failure.
  *
- * What costs no I/O is inline, as it is called most: a re-entry and its unlock,
- * and dibs_check. Each has a short way for the name that the thread used last:
- * the name is that of a hold, so it needs no further check.
+ * What needs no I/O is inline, because it is called most: a re-entry and its unlock, and dibs_check. Each has a short
+ * path for the name that the thread used last: a hold has that name, so the name needs no further check.
  *
- * Each of the three reads the clock once. Nothing else tells in time that a
- * lease ended: the process may have been stopped, or the machine suspended,
- * since the thread's last call.
+ * Each of the three reads the clock once. Nothing else shows in time that a lease has ended: the process may have been
+ * stopped, or the machine suspended, since the thread's last call.
  */
 #ifndef DIBS_CORE_LOCK_H
 #define DIBS_CORE_LOCK_H
@@ -20,33 +17,38 @@
 
 /* ------------------------------------------------ first, last, and what fails: not inline */
 
-/* The thread does not hold the lock: acquires it. options NULL: the defaults. */
+/* Acquires a lock that the thread does not hold. options NULL: the defaults. */
 dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t name_size, int64_t wait_ms,
                              const dibs_lock_options *options, struct dibs__error *error);
 
-/* The thread holds the lock once: releases it. */
+/* Releases the lock and removes the hold, whatever its count. */
 dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, struct dibs__error *error);
 
-/* The thread does not hold the lock: counts that, and tells on_event. DIBS_NOT_HELD. */
+/* An unlock of a lock that is not held: counts it, tells on_event, DIBS_NOT_HELD. owner: as dibs__lock_owner. */
 dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *owner, const char *name,
                                   struct dibs__error *error);
 
-/* The runtime is closing, the lease is lost, the options or the kind of the hold forbid to reenter, or the count is at
- * its maximum. */
+/*
+ * Says why a hold can't be entered again: the runtime is closing, the lease is lost, the options or the kind of the
+ * hold forbid it, or the count is at its maximum.
+ */
 dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const char *owner, const struct dibs__hold *hold,
                               const dibs_lock_options *options, struct dibs__error *error);
 
 /* What an acquire with those options asks for. */
 struct dibs__wish dibs__lock_wish(const dibs_runtime *runtime, int64_t wait_ms, const dibs_lock_options *options);
 
-/* dibs_close has released the lock, or is about to: all that is left of it is the hold, whose reference this takes. */
+/*
+ * Drops the lease of a hold that was removed, and whose lock dibs_close has
+ * released or is about to release. Takes over the reference. DIBS_LOST.
+ */
 dibs_status dibs__lock_forget(struct dibs__lease *lease, struct dibs__error *error);
 
-/* DIBS_NOT_HELD, DIBS_LOST. */
+/* Each fills in its error: DIBS_NOT_HELD, DIBS_LOST. */
 dibs_status dibs__lock_not_held(const char *owner, const char *name, struct dibs__error *error);
 dibs_status dibs__lock_lost(const char *owner, const char *name, struct dibs__error *error);
 
-/* What sentences call the owner for whom the calling thread acts in that runtime: "thread" or "task". */
+/* The word for the owner for which the calling thread acts in that runtime: "thread" or "task". */
 const char *dibs__lock_owner(const dibs_runtime *runtime);
 
 static inline bool dibs__lock_is_lost(const dibs_runtime *runtime, const struct dibs__hold *hold)
@@ -56,8 +58,7 @@ static inline bool dibs__lock_is_lost(const dibs_runtime *runtime, const struct 
 
 /* ------------------------------------------------------------------------- the calls */
 
-/* A thread that shares the lock may not ask for it alone: it would wait for itself, or for another that waits for it.
- */
+/* A thread that shares the lock may not ask for it alone: it would wait for itself, or another that waits for it. */
 static inline bool dibs__lock_may_reenter(const struct dibs__hold *hold, const dibs_lock_options *options)
 {
     uint32_t flags = options ? options->flags : 0;
@@ -96,7 +97,7 @@ static inline dibs_status dibs__lock(dibs_runtime *runtime, const char *name, si
     return dibs__lock_refuse(runtime, dibs__lock_owner(runtime), hold, options, error);
 }
 
-/* The same for the name that the thread used last, without options. False: nothing was done; dibs__lock tells why. */
+/* The same for the name that the thread used last, without options. False: nothing was done; dibs__lock says why. */
 static inline bool dibs__lock_last_used(dibs_runtime *runtime, const char *name)
 {
     struct dibs__hold *hold = dibs__holds_find_last(runtime->serial, name);
@@ -119,8 +120,7 @@ static inline dibs_status dibs__unlock(dibs_runtime *runtime, const char *name, 
     return dibs__lock_is_lost(runtime, hold) ? dibs__lock_lost(dibs__lock_owner(runtime), name, error) : DIBS_OK;
 }
 
-/* The same for a name that the thread used last, if the hold stays and its lease is not lost. False: nothing was done.
- */
+/* The same for the name used last, if the hold remains and its lease is not lost. False: nothing was done. */
 static inline bool dibs__unlock_last_used(dibs_runtime *runtime, const char *name)
 {
     struct dibs__hold *hold = dibs__holds_find_last(runtime->serial, name);
@@ -142,7 +142,7 @@ static inline dibs_status dibs__check(const dibs_runtime *runtime, const char *n
     return dibs__lock_is_lost(runtime, hold) ? dibs__lock_lost(dibs__lock_owner(runtime), name, error) : DIBS_OK;
 }
 
-/* Whether the thread holds the name that it used last, and its lease is not lost. False says nothing. */
+/* True: this is the name that the thread used last, and its lease is not lost. False says nothing. */
 static inline bool dibs__check_last_used(const dibs_runtime *runtime, const char *name)
 {
     struct dibs__hold *hold = dibs__holds_find_last(runtime->serial, name);

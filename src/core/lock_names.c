@@ -19,7 +19,7 @@ static struct dibs__hold *find(const dibs_runtime *runtime, struct dibs__holder 
                   : dibs__holds_find(runtime->serial, name->name, name->size);
 }
 
-/* What the owner holds already is entered again when the call has got the rest. */
+/* Notes which of the locks the owner holds already; those holds are entered again once the call has the other locks. */
 static dibs_status find_held(dibs_runtime *runtime, struct dibs__holder *holder, struct dibs__several *several,
                              const dibs_lock_options *options, struct dibs__error *error)
 {
@@ -109,7 +109,8 @@ static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, con
 
     if (!several)
         return error->status;
-    if (task && !dibs__several_is_held(several)) /* who only enters again is not stopped by a cancel */
+    /* A call that only enters holds again is not stopped by a cancel. */
+    if (task && !dibs__several_is_held(several))
         return dibs__task_lock_names(task, visit, several, error);
     drive(several);
     dibs_status status = several->error.status;
@@ -142,8 +143,8 @@ dibs_status dibs__lock_names(dibs_runtime *runtime, const char *const *names, si
 
 /* ---------------------------------------------------------------------- unlock */
 
-/* A release that was begun, of the name with that number. */
-struct giving {
+/* The release of one of the names. */
+struct one_release {
     struct dibs__unlocking unlocking;
     size_t number;
 };
@@ -151,13 +152,12 @@ struct giving {
 /* A call that gives up several names. */
 struct unlocking {
     dibs_runtime *runtime;
-    struct dibs__core *core; /* NULL: the runtime is closed, or of a forked child's parent */
+    struct dibs__core *core; /* NULL: the runtime is closed, or belongs to the parent of this forked child */
     const char *const *names;
-    struct giving *begun; /* room for `room` */
-    struct giving one;    /* where there is no memory for more */
-    bool begun_all;       /* there is room for all */
-    size_t count, room;   /* of those */
-    size_t failed;        /* the first name that failed, whose error is kept; SIZE_MAX: none did */
+    struct one_release *begun; /* room for `room` */
+    struct one_release one;    /* used if there is no memory for more */
+    size_t count, room;        /* of `begun` */
+    size_t failed;             /* number of the first name that failed, whose error is kept; SIZE_MAX: none did */
     struct dibs__error *error;
 };
 
@@ -170,14 +170,14 @@ static void note(struct unlocking *call, size_t number, dibs_status status, cons
     dibs__several_explain(call->error, call->names[number]);
 }
 
-/* Where there is room for all, they go out together. */
+/* If there is room for all releases, they go out together. */
 static void gather(const struct unlocking *call, bool on)
 {
-    if (call->core && call->begun_all)
+    if (call->begun != &call->one)
         dibs__core_gather(call->core, on);
 }
 
-/* Those that could not be begun at once: their waits end at the same time, at the latest. */
+/* Begins the releases that could not begin at once. Their waits end at the same time, at the latest. */
 static void begin_late(struct unlocking *call)
 {
     bool any = false;
@@ -204,14 +204,14 @@ static void finish_begun(struct unlocking *call)
 
     begin_late(call);
     for (size_t i = 0; i < call->count; i++) {
-        struct giving *giving = &call->begun[i];
-        dibs_status status = dibs__release_finish(&giving->unlocking, &error);
-        note(call, giving->number, status, &error);
+        struct one_release *release = &call->begun[i];
+        dibs_status status = dibs__release_finish(&release->unlocking, &error);
+        note(call, release->number, status, &error);
     }
     call->count = 0;
 }
 
-/* The last unlock of a hold: begins its release, if that can be sent now. */
+/* The last unlock of a hold: begins the release, if that can be sent now. */
 static dibs_status begin_release(struct unlocking *call, size_t number, struct dibs__hold *hold,
                                  struct dibs__error *error)
 {
@@ -219,15 +219,15 @@ static dibs_status begin_release(struct unlocking *call, size_t number, struct d
 
     if (call->count == call->room)
         finish_begun(call);
-    struct giving *giving = &call->begun[call->count];
-    giving->number = number;
+    struct one_release *release = &call->begun[call->count];
+    release->number = number;
     int64_t now = dibs__core_now(call->core);
     dibs__release_count(call->core, hold, now);
-    if (!dibs__release_lease(&giving->unlocking, call->core, dibs__holds_remove(hold), now, &status, error))
+    if (!dibs__release_lease(&release->unlocking, call->core, dibs__holds_remove(hold), now, &status, error))
         return status;
     call->count++;
-    if (dibs__release_may_begin(&giving->unlocking, 0))
-        dibs__release_begin(&giving->unlocking);
+    if (dibs__release_may_begin(&release->unlocking, 0))
+        dibs__release_begin(&release->unlocking);
     return DIBS_OK;
 }
 
@@ -254,7 +254,9 @@ static bool is_among(const char *name, const char *const *names, size_t count)
     return i < count;
 }
 
-/* Which entries give a name again that an earlier one gives. A name that is not held is the rare mistake of a caller's.
+/*
+ * Finds the entries whose name an earlier entry has as well. A name that is
+ * not held, a rare mistake of the caller, is compared with all earlier ones.
  */
 static void find_repeated(const dibs_runtime *runtime, const char *const *names, size_t count, bool *repeated)
 {
@@ -271,16 +273,15 @@ static void find_repeated(const dibs_runtime *runtime, const char *const *names,
     }
 }
 
-/* Without memory for more than one release they are made one after the other. */
+/* If there is no memory for more than one release, they are made one after the other. */
 static void unlock_in(struct unlocking *call, size_t count)
 {
-    struct giving *all = call->core ? malloc(count * sizeof *all) : NULL;
+    struct one_release *all = call->core ? malloc(count * sizeof *all) : NULL;
     bool repeated[DIBS_NAMES_MAX];
     struct dibs__error error;
 
     call->begun = all ? all : &call->one;
     call->room = all ? count : 1;
-    call->begun_all = all != NULL;
     find_repeated(call->runtime, call->names, count, repeated);
     gather(call, true);
     for (size_t i = 0; i < count; i++) {
@@ -302,7 +303,7 @@ dibs_status dibs__unlock_names(dibs_runtime *runtime, const char *const *names, 
 
     if (count == 0)
         return DIBS_OK;
-    /* A forked child that has not used the runtime holds nothing, and needs no core to be told so. */
+    /* A forked child that has not used the runtime holds nothing, and needs no core to find that out. */
     if (atomic_load(&runtime->generation) == dibs__fork_generation())
         status = dibs__visit_begin(&visit, runtime, error);
     if (status != DIBS_OK && status != DIBS_CLOSED)

@@ -1,14 +1,14 @@
 #include "core/outage_budget.h"
 
-#define FIRST_MS 10 /* the first pause before the store is asked again, and the longest */
-#define LAST_MS 200
+#define FIRST_MS 10 /* first pause before the store is asked again */
+#define LAST_MS 200 /* longest such pause */
 
 void dibs__outage_budget_begin(struct dibs__outage_budget *budget, uint32_t outage_ms, struct dibs__outage *outage,
                                int64_t now)
 {
     *budget = (struct dibs__outage_budget){
         .outage_ms = outage_ms, .outage = outage, .backoff = {.first_ms = FIRST_MS}, .from = now};
-    outage->error.status = DIBS_OK; /* without its sentence: a good acquire writes no more than it needs */
+    outage->error.status = DIBS_OK; /* the sentence stays: an acquire without an outage writes no more than it must */
     outage->too_few_replicas = false;
 }
 
@@ -61,7 +61,8 @@ bool dibs__outage_budget_is_over(struct dibs__outage_budget *budget, const struc
             budget->too_few_replicas_since = now;
     }
     if (too_few_replicas ||
-        !dibs__outage_budget_lacks_replicas(budget, now)) /* no other outage hides that grants are taken back */
+        /* Another outage must not hide that grants are taken back. */
+        !dibs__outage_budget_lacks_replicas(budget, now))
         *budget->outage = (struct dibs__outage){*error, too_few_replicas};
     return now >= (too_few_replicas ? dibs__after_ms(budget->too_few_replicas_since, budget->outage_ms)
                                     : dibs__outage_budget_until(budget));

@@ -1,7 +1,6 @@
 /*
- * How long one acquire rides out an outage: a store that can't be reached, or
- * grants that the store takes back because too few replicas acknowledged
- * them. Belongs to the thread that acquires.
+ * How long one acquire rides out an outage: a store that can't be reached, or grants that the store takes back because
+ * too few replicas acknowledged them. Belongs to the thread that drives the acquire.
  */
 #ifndef DIBS_CORE_OUTAGE_BUDGET_H
 #define DIBS_CORE_OUTAGE_BUDGET_H
@@ -10,41 +9,40 @@
 #include "core/turn.h"
 
 struct dibs__outage_budget {
-    struct dibs__outage *outage; /* the last that this acquire, or another thread for it, met */
+    struct dibs__outage *outage; /* the last outage that this acquire, or another thread for it, met */
     struct dibs__backoff backoff;
-    uint32_t outage_ms;    /* the runtime's */
+    uint32_t outage_ms;    /* of the runtime */
     bool in_outage;        /* the last ask met an outage */
-    int64_t from;          /* from when an outage is ridden out: the acquire began, or woke to ask again */
-    int64_t last_reply_at; /* when the servers that have the name were heard last, as the last ask told; 0: not known */
+    int64_t from;          /* an outage counts from here: the acquire began, or woke to ask again */
+    int64_t last_reply_at; /* when the servers of the name last replied, as the last ask reported; 0: not known */
     int64_t too_few_replicas_since; /* when the first grant was taken back; 0: none was */
     int64_t too_few_replicas_at;    /* when the last grant was taken back */
 };
 
-/* outage: room, which the caller keeps. */
+/* outage: must outlive the budget. */
 void dibs__outage_budget_begin(struct dibs__outage_budget *budget, uint32_t outage_ms, struct dibs__outage *outage,
                                int64_t now);
 
-/* Until when the acquire rides out a store that can't be reached: outage_ms since what has the name of it was heard
- * last. */
+/* Until when the acquire rides out an unreachable store: outage_ms after the later of `from` and `last_reply_at`. */
 int64_t dibs__outage_budget_until(const struct dibs__outage_budget *budget);
 
-/* The acquire slept or waited for another reason than an outage: one that follows counts from now. */
+/* The acquire slept or waited for another reason than an outage: an outage that follows counts from now. */
 void dibs__outage_budget_renew(struct dibs__outage_budget *budget, int64_t now);
 
-/* The store was heard: the next pause is the first again. */
+/* The store has replied, so the outage is over, and the next pause is the shortest one again. */
 void dibs__outage_budget_note_reply(struct dibs__outage_budget *budget);
 
-/* The acquire goes on with the outage that the threads with the turn before it met; outage_since 0: they met none. */
+/* The acquire goes on with the outage that threads with the turn met before it; outage_since 0: they met none. */
 void dibs__outage_budget_take_over(struct dibs__outage_budget *budget, int64_t outage_since, int64_t now);
 
-/* An ask met an outage. True: the acquire has ridden it out for as long as it may. */
+/* An ask met an outage. True: the acquire has ridden the outage out for as long as it may. */
 bool dibs__outage_budget_is_over(struct dibs__outage_budget *budget, const struct dibs__error *error,
                                  const struct dibs__answer *answer, int64_t now);
 
-/* An ask met an outage, and the acquire is going to ask again: when. */
+/* When the acquire asks again after an ask that met an outage. */
 int64_t dibs__outage_budget_next_ask(struct dibs__outage_budget *budget, int64_t now);
 
-/* Whether grants were taken back lately. Others may have had the lock in between, for moments. */
+/* Whether grants were taken back lately, even if others have had the lock for moments in between. */
 bool dibs__outage_budget_lacks_replicas(const struct dibs__outage_budget *budget, int64_t now);
 
 #endif

@@ -11,13 +11,13 @@ static dibs_status was_lost(const struct dibs__lease *lease, struct dibs__error 
     return dibs__error_set(error, DIBS_LOST, "the lease of %s ended before it was unlocked", DIBS__QUOTED(lease->name));
 }
 
-/* What the store's answer means for the caller. The error is the store's. */
+/* What the store's answer means for the caller. *error was filled by the store. */
 static dibs_status released(struct dibs__core *core, struct dibs__lease *lease, const struct dibs__release *release,
                             dibs_status status, struct dibs__error *error)
 {
     if (status != DIBS_NOT_HELD)
         return status;
-    /* Sent twice, and in time: the first request did it. Otherwise the lock was taken away. */
+    /* If the release was sent twice, and in time, the first request did it. Otherwise the lock was taken away. */
     if (release->again && !dibs__lease_is_lost(lease, dibs__core_now(core)))
         return DIBS_OK;
     dibs__lease_lose(lease);
@@ -26,9 +26,8 @@ static dibs_status released(struct dibs__core *core, struct dibs__lease *lease, 
 }
 
 /*
- * The attempt of the next waiter here, to be asked for in the same round trip as
- * the release. NULL: the waiter asks by itself. It must where replicas or the
- * disk are waited for, which happens on a connection of its own.
+ * The attempt of the next waiter here, to be asked for in the same round trip as the release. NULL: the waiter asks by
+ * itself. It must do so if replicas or the disk are waited for, because that takes a connection of its own.
  */
 static struct dibs__lease *attempt_for_next(struct dibs__core *core, struct dibs__lease *lease,
                                             const struct dibs__wanted *wanted)
@@ -44,7 +43,7 @@ static struct dibs__lease *attempt_for_next(struct dibs__core *core, struct dibs
     return next;
 }
 
-/* The lease is over. The next waiter learns what the store answered for it, or begins an attempt of its own. */
+/* The lease is over. The next waiter here learns the store's answer for `next`, or begins an attempt of its own. */
 static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct dibs__lease *next,
                       const struct dibs__release *release)
 {
@@ -59,7 +58,10 @@ static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct
         dibs__attempt_drop(core, next);
 }
 
-/* A lease that may be kept has its fence raised behind its back, and whoever waits elsewhere must get the lock. */
+/*
+ * The first step of this fence that no holder had, if the store may grant the fence again; else 0. It may not if the
+ * lease may be kept, because its fence is raised meanwhile, nor if others wait elsewhere, who must get the lock.
+ */
 static uint32_t next_step(const struct dibs__lease *lease)
 {
     unsigned step = atomic_load_explicit(&lease->step, memory_order_relaxed) + 1;
@@ -68,7 +70,7 @@ static uint32_t next_step(const struct dibs__lease *lease)
     return again ? step : 0;
 }
 
-/* The lease stays in the process if another thread may have it. Otherwise the store gets it back. False: it stays. */
+/* False: the lease stays in the process, for another thread or kept. True: it must be released in the store. */
 static bool part_with(struct dibs__unlocking *unlocking, int64_t now)
 {
     struct dibs__core *core = unlocking->core;
@@ -176,7 +178,8 @@ dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs_
     dibs_status status = core->store->ops->finish(core->store, &unlocking->op, error);
     end_lease(core, lease, unlocking->next, &unlocking->op.release);
     status = released(core, lease, &unlocking->op.release, status, error);
-    if (!unlocking->settled) /* a request that may restore the lease is under way: this goes behind that */
+    /* A request that may restore the lease is under way; the retraction comes behind it. */
+    if (!unlocking->settled)
         dibs__core_retract(core, lease);
     dibs__lease_unref(lease);
     return status;

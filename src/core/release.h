@@ -1,5 +1,4 @@
-/* The end of a hold: the lease passes to another thread, or goes back to the store. Each call is made in a visit
- * (runtime.h). */
+/* The end of a hold: the lease passes to another thread or goes back to the store. Each call is made in a visit. */
 #ifndef DIBS_CORE_RELEASE_H
 #define DIBS_CORE_RELEASE_H
 
@@ -7,45 +6,43 @@
 #include "core/handover.h"
 #include "core/holds.h"
 
-/* As the last dibs_unlock, whatever the count of the hold, which is gone afterwards. */
+/* As the last dibs_unlock, whatever the count of the hold. Removes the hold. */
 dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, struct dibs__error *error);
 
 /*
- * The end of one hold, in steps. Used by one thread at a time; it stays where it is until it is finished.
+ * The end of one hold, in steps. Used by one thread at a time; must stay in place until it is finished.
  *
- * Where another server answers than the one that confirmed the lease last, a
- * renewal is under way that may restore the lease there. The release should come
- * behind that renewal, so it waits for the answer, but for no more than half of
- * the time that the call has. Who releases several leases looks at all of them
- * first, and then waits for those that are left: so they wait together.
+ * If another server answers than the one that confirmed the lease last, a renewal is under way that may restore the
+ * lease there. The release should come behind that renewal, so it waits for the answer, but for at most half of the
+ * time that the call has. A caller that releases several leases first begins those that can begin, and then waits for
+ * the rest, so that all waits run at the same time.
  */
 struct dibs__unlocking {
     struct dibs__core *core;
-    struct dibs__lease *lease, *next; /* next: asked for behind the release, for who waits here; NULL: nothing is */
+    struct dibs__lease *lease, *next; /* next: asked for behind the release, for the next waiter here; NULL: none */
     struct dibs__wanted wanted;       /* what `next` must be */
     bool requeues;                    /* there will be a `next` */
     bool prepared;                    /* `op` is complete */
     bool settled;                     /* no request that may restore the lease is under way */
-    int64_t settle_until;             /* how long the release waits at most until the lease is confirmed */
+    int64_t settle_until;             /* until when the release waits for the lease to be confirmed */
     struct dibs__op op;               /* the release; its deadline may be changed before anything is begun or awaited */
     char token[DIBS__TOKEN_MAX];
 };
 
 /*
- * The owner of that lease, which its table holds no more, gives it up now. True:
- * the caller must call dibs__release_finish. False: *status is final, and the
- * error is filled unless it is DIBS_OK. Takes the reference. Does not block.
+ * Gives up the lease of a hold that was removed from its table. True: the caller must call dibs__release_finish.
+ * False: *status is final, and the error is filled unless it is DIBS_OK. Takes over the reference. Does not block.
  */
 bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *core, struct dibs__lease *lease,
                          int64_t now, dibs_status *status, struct dibs__error *error);
 
-/* Whether the release can be sent now. Waits for that at most until that time, and no longer than the release may. */
+/* Whether the release can be sent now. Waits for that until that time, but no longer than the release may wait. */
 bool dibs__release_may_begin(struct dibs__unlocking *unlocking, int64_t until);
 
-/* Then: sends what can be sent without waiting. */
+/* Once dibs__release_may_begin was called: sends what can be sent without waiting. */
 void dibs__release_begin(struct dibs__unlocking *unlocking);
 
-/* As dibs__op_await; false where nothing was begun. */
+/* As dibs__op_await; false if nothing was begun. */
 bool dibs__release_await(const struct dibs__unlocking *unlocking, const struct dibs__waiting *waiting);
 
 /* As dibs__op_watch. */
@@ -54,27 +51,24 @@ bool dibs__release_watch(const struct dibs__unlocking *unlocking, struct dibs__w
 /* Does what is left, and waits for the store. */
 dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error);
 
-/* The hold is counted as released now. */
+/* Records how long the hold, which ends now, has lasted (metrics.h). */
 void dibs__release_count(struct dibs__core *core, const struct dibs__hold *hold, int64_t now);
 
 /*
- * A thread ended while it held the lease. The store deletes the key in the
- * background: a thread that ends waits for no reply. The reference stays the
- * caller's.
+ * Ends a hold of a thread that has ended. The store deletes the key in the background, because a thread that ends
+ * waits for no reply. The reference stays the caller's.
  */
 void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease);
 
-/* The same for a task that is freed: no event is told. */
+/* The same for a task that is freed, without the event. */
 void dibs__release_quietly(struct dibs__core *core, struct dibs__lease *lease);
 
-/* The same for a lease that no hold was counted for, because its acquire was cancelled as it was granted. */
+/* The same for a lease without a hold, because its acquire was cancelled as the lease was granted. */
 void dibs__release_unwanted(struct dibs__core *core, struct dibs__lease *lease);
 
 /*
- * The process ends, and the calling thread, which holds the lease, called exit.
- * No other thread here gets the lock, which would take it into the grave, and
- * no event is told: what on_event needs may be gone. The reference stays the
- * caller's.
+ * Ends a hold of the calling thread, which called exit. No other thread here gets the lock, since it would end with
+ * the process; and no event is emitted, since what on_event needs may be gone. The reference stays the caller's.
  */
 void dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease);
 

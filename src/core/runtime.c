@@ -1,21 +1,17 @@
 /*
- * Lock discipline: `registry_mutex` guards the lists of runtimes, and making a
- * new core in a forked child. It is held across a fork, but not across I/O or
- * a callback.
+ * Lock discipline: `registry_mutex` guards the lists of runtimes, and making a new core in a forked child. It is held
+ * across a fork, but not across I/O or a callback.
  *
- * The threads inside a runtime are counted in the handle's `visits`, without a
- * mutex: each adds itself to one of them and takes itself off the same one, by
- * sequentially consistent operations. dibs_close sets DIBS__VISITS_CLOSED in all.
- * A thread that finds it set where it has added itself leaves the core alone and
- * returns DIBS_CLOSED. The closing thread sleeps on `all_gone` until
+ * The threads inside a runtime are counted in the handle's `visits`, without a mutex: each adds itself to one of them
+ * and takes itself off the same one, by sequentially consistent operations. dibs_close sets DIBS__VISITS_CLOSED in
+ * all. A thread that finds it set where it has added itself leaves the core alone and returns DIBS_CLOSED. The closing
+ * thread sleeps on `all_gone` until
  *     each of visits == DIBS__VISITS_CLOSED: no thread is inside, and none will be.
- * Once that is so of a counter, it stays so, except that calls which come too late
- * add themselves for a moment. So the counters may be looked at one after the other.
- * A visit that a call keeps (dibs__visit_keep) is counted in the first counter before
- * the call leaves its own; so that no such visit is missed, the first is looked at
- * last.
- * The last thread that leaves touches nothing of the core, which may be freed
- * by then: the handle is never freed, and `all_gone` belongs to no runtime.
+ * Once that is so for a counter, it stays so, except that calls which come too late add themselves for a moment. So
+ * the counters may be looked at one after the other. A visit that a call keeps (dibs__visit_keep) is counted in the
+ * first counter before the call leaves its own; so the first counter is looked at last, and no such visit is missed.
+ * The last thread that leaves touches nothing of the core, which may be freed by then: the handle is never freed, and
+ * `all_gone` belongs to no runtime.
  */
 #include "core/runtime.h"
 
@@ -34,20 +30,20 @@
 #include "core/release.h"
 
 #define ENDS (1u << 16)
-#define EXIT_MS 500 /* at most so long exit(3) waits until the store has confirmed what is released then */
+#define EXIT_MS 500 /* exit(3) waits at most this long for the store to confirm what is released then */
 
 _Static_assert(sizeof(struct dibs_runtime) <= 440, "runtime.h and dibs.h say how much of a closed one stays");
 
 static struct dibs__mutex registry_mutex = DIBS__MUTEX_INITIALIZER;
-static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER;                      /* waited on with registry_mutex */
-static dibs_runtime *runtimes DIBS__GUARDED_BY(dibs__registry_mutex);           /* that are open */
-static dibs_runtime *closed_runtimes DIBS__GUARDED_BY(dibs__registry_mutex);    /* kept for leak checkers to find */
-static struct dibs__core *all_abandoned DIBS__GUARDED_BY(dibs__registry_mutex); /* of runtimes that a child closed; kept
-                                                                                   for leak checkers to find */
+static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER;                   /* waited on with registry_mutex */
+static dibs_runtime *runtimes DIBS__GUARDED_BY(dibs__registry_mutex);        /* the open ones */
+static dibs_runtime *closed_runtimes DIBS__GUARDED_BY(dibs__registry_mutex); /* kept for leak checkers to find */
+/* Of runtimes that a child closed; kept for leak checkers to find. */
+static struct dibs__core *all_abandoned DIBS__GUARDED_BY(dibs__registry_mutex);
 static uint64_t last_serial DIBS__GUARDED_BY(dibs__registry_mutex);
-static _Thread_local unsigned calls;   /* that this thread is in, and that an exit in a signal handler would cut off;
+static _Thread_local unsigned calls;   /* how many this thread is in, which an exit in a signal handler would cut off;
                                           ENDS: there will be no more */
-static struct dibs__once being_set_up; /* has its own atomic; what is registered once in a process */
+static struct dibs__once being_set_up; /* has its own atomic; for what is registered once in a process */
 
 /* -------------------------------------------------------------------- visits */
 
@@ -64,7 +60,7 @@ static void leave(struct dibs__visits *visits)
     dibs__registry_mutex_unlock(&registry_mutex);
 }
 
-/* Whether the calling thread runs on_event of the runtime. dibs_close waits for its end before it frees the core. */
+/* Whether the calling thread runs on_event of the runtime, for whose end dibs_close waits before it frees the core. */
 static bool calls_back_for(const dibs_runtime *runtime)
 {
     const struct dibs__core *core = dibs__core_of_callback();
@@ -72,7 +68,7 @@ static bool calls_back_for(const dibs_runtime *runtime)
     return core && core->config.serial == runtime->serial && core == runtime->core;
 }
 
-/* The core must be of this process. False: the runtime is closed, or the thread ends the process. */
+/* The core must be of this process. False: the runtime is closed, or the thread is ending the process. */
 static bool enter(struct dibs__visit *visit, dibs_runtime *runtime)
 {
     struct dibs__visits *among = &runtime->visits[dibs__thread_number() % DIBS__VISITS];
@@ -112,7 +108,7 @@ void dibs__visit_drop(dibs_runtime *runtime)
 
 /* ------------------------------------------------------------ an owner's end */
 
-/* A visit to the runtime of that serial, if it is still open: as long as it is listed, its visits are not closed. */
+/* Begins a visit to the runtime of that serial, if it is open: while it is listed, its visits are not closed. */
 static bool visit_serial(struct dibs__visit *visit, uint64_t serial)
 {
     dibs_runtime *runtime;
@@ -160,16 +156,16 @@ void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holder *holder)
 
 /* ---------------------------------------------------------- the process's end */
 
-/* Whether this process may keep leases there, which nobody uses. A forked child keeps none of its parent's. */
+/* Whether this process may be keeping leases in that runtime. A forked child keeps none of its parent's. */
 static bool keeps(const dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
 {
     return atomic_load(&runtime->generation) == dibs__fork_generation() && runtime->core->cells->keep > 0;
 }
 
 /*
- * Whether what the calling thread holds there, and what is kept, can be
- * released now. OpenSSL has ended by the time of destructors. A clock that a
- * test moves stands still.
+ * Whether that runtime has something to release at exit, held by the calling thread
+ * or kept, and can release it. With TLS it can't, because OpenSSL has ended before
+ * the destructors run; nor with a clock that a test moves, since that stands still.
  */
 static bool can_release_at_exit(const dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
 {
@@ -183,7 +179,7 @@ static bool can_release_at_exit(const dibs_runtime *runtime) DIBS__REQUIRES(dibs
     return true;
 }
 
-/* A visit to the newest of the runtimes in which there is something to release, with a smaller serial than *before. */
+/* Begins a visit to the newest runtime with something to release and a serial below *before, which is set to that. */
 static bool visit_next(struct dibs__visit *visit, uint64_t *before)
 {
     dibs_runtime *runtime;
@@ -217,13 +213,11 @@ static void release_own_holds(struct dibs__core *core)
 }
 
 /*
- * exit(3), or the return from main: releases what the calling thread holds, and
- * what is kept. What other threads hold stays, because they run on until the
- * process is gone, maybe in the midst of what the lock is for. A destructor comes
- * behind all handlers of atexit(3) and the destructors of C++ objects, which may
- * still need the lock. Nothing is done where a signal handler called exit in the midst of a
- * call of dibs, which may have locked anything. Afterwards the thread is refused
- * what it asks: its own lock would never be handed over to it.
+ * At exit(3), or the return from main: releases what the calling thread holds, and what is kept. What other threads
+ * hold stays, because they run on until the process is gone, perhaps in the midst of what the lock protects. A
+ * destructor runs after all handlers of atexit(3) and the destructors of C++ objects, which may still need the lock.
+ * Nothing is done if a signal handler called exit in the midst of a call of dibs, which may have locked anything.
+ * Afterwards all calls of the thread are refused: a lock that it has just released would never be handed over to it.
  */
 static void on_exit_of_process(void)
 {
@@ -271,11 +265,10 @@ static void on_forgotten(struct dibs__lease *lease)
 }
 
 /*
- * A fork locks last what was registered first. The registry comes first in the
- * order of locks, because revive holds its mutex while it makes a core, so it is
- * registered last. The descriptors come first: what the others do in a child
- * looks at its generation. Where memory runs out, the next dibs_open goes on from
- * there, so the order is always the same.
+ * At a fork, what was registered first is locked last. The registry comes first in the order of locks, because revive
+ * holds its mutex while it makes a core, so it is registered last. The descriptors are registered first, because what
+ * the others do in a child looks at the fork generation. If memory runs out, the next dibs_open goes on from there, so
+ * the order is always the same.
  */
 static bool set_up(void)
 {
@@ -294,7 +287,7 @@ static dibs_status make_core(dibs_runtime *runtime, struct dibs__core **core, bo
     return dibs__core_new(core, &config, connect_later, error);
 }
 
-/* Sees to it that the core is of this process: DIBS_OK, DIBS_CLOSED or DIBS_NO_MEMORY. */
+/* Makes sure that the core is of this process: DIBS_OK, DIBS_CLOSED or DIBS_NO_MEMORY. */
 static dibs_status revive(dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
 {
     unsigned generation = dibs__fork_generation();
@@ -312,7 +305,7 @@ static dibs_status revive(dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_m
         atomic_store(&runtime->visits[i].inside, 0);
     core->abandoned = runtime->core; /* NOLINT(clang-analyzer-core.NullDereference): make_core made it */
     runtime->core = core;
-    atomic_store(&runtime->untaken, 0); /* what lies in queues is the parent's */
+    atomic_store(&runtime->untaken, 0); /* completions in queues are the parent's */
     atomic_store(&runtime->generation, generation);
     return DIBS_OK;
 }
@@ -419,7 +412,7 @@ static void keep_abandoned(struct dibs__core *core) DIBS__REQUIRES(dibs__registr
     all_abandoned = core;
 }
 
-/* From now on no thread comes in. Returns the core for the caller to free; NULL: it is the parent's. */
+/* From now on no thread comes in. Returns the core for the caller to free; NULL: the core is the parent's. */
 static struct dibs__core *close_visits(dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
 {
     dibs_runtime **at = &runtimes;
@@ -457,7 +450,7 @@ static void await_leaving(dibs_runtime *runtime)
     dibs__registry_mutex_unlock(&registry_mutex);
 }
 
-/* One bound for both waits, as dibs.h has it: for the calls that are inside, and for the store. */
+/* The end of both waits of dibs_close, as dibs.h says: for the calls that are inside, and for the store. */
 static int64_t close_deadline(const dibs_runtime *runtime)
 {
     const struct dibs__settings *settings = &runtime->settings;
@@ -476,8 +469,10 @@ static void end_core(dibs_runtime *runtime, struct dibs__core *core, int64_t dea
     dibs__core_free(core);
 }
 
-/* The calling thread's: else a thread that opens and closes for ever would keep them. Other threads keep theirs until
- * they end. */
+/*
+ * Removes the calling thread's holds; otherwise a thread that opens and closes runtimes for ever would keep them all.
+ * Other threads keep theirs until they end.
+ */
 static void forget_own_holds(uint64_t serial)
 {
     uint32_t cursor = DIBS__HOLDS_ALL;

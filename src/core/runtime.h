@@ -1,15 +1,12 @@
 /*
- * A runtime: the handle that the user has, and the visits that threads pay to
- * the core behind it.
+ * A runtime: the handle that the user has, and the visits that threads pay to the core behind it.
  *
- * The handle (dibs_runtime) outlives a fork, but its core does not. In the child
- * the core's threads do not exist, its mutexes may be locked for ever, and its
- * connections are the parent's. So the child leaves the core alone, and makes a
- * new one when it first uses the handle.
+ * The handle (dibs_runtime) outlives a fork, but its core does not. In the child the core's threads do not exist, its
+ * mutexes may be locked for ever, and its connections are the parent's. So the child leaves the core alone, and makes
+ * a new one when it first uses the handle.
  *
- * The handle outlives dibs_close, too, and is never freed, so that a call of
- * another thread that comes too late finds there that the runtime is closed.
- * That is about 440 bytes for each runtime that was ever opened.
+ * The handle also outlives dibs_close, and is never freed, so that a call of another thread that comes too late can
+ * see that the runtime is closed. That is about 440 bytes for each runtime that was ever opened.
  */
 #ifndef DIBS_CORE_RUNTIME_H
 #define DIBS_CORE_RUNTIME_H
@@ -21,10 +18,12 @@ DIBS__MUTEX_CLASS(dibs__registry_mutex); /* of the lists of runtimes (runtime.c)
 
 #define DIBS__VISITS_CLOSED (1u << 31)
 
-/* Some of the threads inside a runtime. Threads that run side by side mostly count themselves in several of these, each
- * in a cache line of its own: otherwise the processors would take that line from each other twice in each call. */
+/*
+ * Counts some of the threads inside a runtime. Threads that run side by side mostly use different counters, each in a
+ * cache line of its own: otherwise the processors would take that line from each other twice in each call.
+ */
 struct dibs__visits {
-    atomic_uint inside; /* atomic; how many, and DIBS__VISITS_CLOSED once no more may come */
+    atomic_uint inside; /* atomic; their number, and DIBS__VISITS_CLOSED once no more may come */
     char apart[64 - sizeof(atomic_uint)];
 };
 
@@ -38,14 +37,14 @@ struct dibs_runtime {
     const struct dibs__clock *clock;                    /* read-only */
     atomic_bool closing;                                /* atomic; dibs_shutdown or dibs_close has begun */
     bool closed DIBS__GUARDED_BY(dibs__registry_mutex); /* dibs_close has begun */
-    atomic_uint generation;                             /* atomic; of the process that `core` belongs to */
-    struct dibs__core *core;                            /* read-only within a visit. Written before generation,
-                                                           and by dibs_close when no thread is inside */
-    atomic_uint_fast64_t untaken;                       /* atomic; completions of its begun calls that lie in queues */
+    atomic_uint generation;       /* atomic; fork generation of the process that `core` belongs to */
+    struct dibs__core *core;      /* read-only within a visit. Written before generation,
+                                     and by dibs_close when no thread is inside */
+    atomic_uint_fast64_t untaken; /* atomic; number of completions of its begun calls in queues */
     struct dibs_runtime *next DIBS__GUARDED_BY(dibs__registry_mutex);
 };
 
-/* Takes over *settings (emptied, also on failure). A status of dibs_open; the error is filled. */
+/* Takes over *settings, and empties it, also on failure. Returns a status of dibs_open; *error is filled on failure. */
 dibs_status dibs__runtime_open(dibs_runtime **out, struct dibs__settings *settings, const struct dibs__clock *clock,
                                struct dibs__error *error);
 void dibs__runtime_close(dibs_runtime *runtime); /* does nothing the second time */
@@ -58,7 +57,7 @@ void dibs__runtime_shutdown(dibs_runtime *runtime);
 struct dibs__visit {
     struct dibs__core *core;
     dibs_runtime *runtime;
-    struct dibs__visits *among; /* where it is counted */
+    struct dibs__visits *among; /* the counter that has this visit */
     int cancel_state;
 };
 
@@ -71,11 +70,11 @@ struct dibs__visit {
 dibs_status dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error);
 void dibs__visit_end(struct dibs__visit *visit);
 
-/* Within a visit: dibs_close also waits until dibs__visit_drop was called, by any thread, once for each. */
+/* Within a visit: dibs_close then also waits until dibs__visit_drop was called, by any thread, once for each keep. */
 void dibs__visit_keep(dibs_runtime *runtime);
 void dibs__visit_drop(dibs_runtime *runtime);
 
-/* The owner of that table, a task, is gone, so nobody uses the table: gives up all holds in it, in the background. */
+/* Gives up all holds of a task that is gone, in the background. Nobody uses its table any more. */
 void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holder *holder);
 
 #endif

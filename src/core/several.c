@@ -1,4 +1,4 @@
-/* No mutex of its own: a call is driven by one thread at a time. `tell` alone is called by others. */
+/* A call needs no mutex: one thread at a time drives it, and other threads only call `tell` and read `wanted`. */
 #include "core/several.h"
 
 #include <stdio.h>
@@ -8,9 +8,9 @@
 #include "base/order.h"
 #include "core/task.h"
 
-#define WHOLE_ROUNDS 4 /* so many rounds that meet a taken name ask for all names */
+#define WHOLE_ROUNDS 4 /* this many rounds that meet a taken name ask for all names */
 #define LEAST_WINDOW 8
-#define LEAVE_MS 3 /* so long a call waits for the end of what it gives back, where its time is over */
+#define LEAVE_MS 3 /* a call whose time is over waits this long for the end of its releases */
 
 /* ------------------------------------------------------------------ the names */
 
@@ -19,7 +19,10 @@ static int compare(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The distinct names in the order of their bytes, in memory of the caller's. *bytes: what copies of all need. */
+/*
+ * The distinct names in the order of their bytes, for the caller to free.
+ * *count: set to how many these are. *bytes: set to what copies of all need.
+ */
 static const char **sort(const char *const *names, size_t *count, size_t *bytes)
 {
     const char **sorted = malloc(*count * sizeof *sorted);
@@ -111,7 +114,7 @@ bool dibs__several_is_held(const struct dibs__several *several)
     return i == several->count;
 }
 
-/* All that was granted to the call must be given back, then it ends. */
+/* The call gives back all that it was granted, and then ends. */
 static void fail(struct dibs__several *several)
 {
     DIBS__REQUIRE(several->error.status != DIBS_OK);
@@ -134,7 +137,7 @@ static void fail_cancelled(struct dibs__several *several)
     fail(several);
 }
 
-/* False: a lease that the call has, or relies on, is known to be lost. The call fails. */
+/* False: a lease that the call has, or relies on, is known to be lost, and the call fails. */
 static bool none_is_lost(struct dibs__several *several)
 {
     int64_t now = dibs__core_now(several->core);
@@ -150,7 +153,10 @@ static bool none_is_lost(struct dibs__several *several)
     return true;
 }
 
-/* `error` is that of a name that was not got. If a lease was lost meanwhile, that is what the caller has to know. */
+/*
+ * The call fails with `error`, that of a name that was not granted; but
+ * if a lease was lost meanwhile, that is what the caller must know.
+ */
 static void fail_unless_lost(struct dibs__several *several)
 {
     dibs_status status = several->error.status;
@@ -169,7 +175,7 @@ static void tell_waiter(struct dibs__waiter *waiter)
     name->several->tell(name->several);
 }
 
-/* One try waits for nobody but the process that keeps a lease, and was asked to give it back. */
+/* A call that makes one try waits only for a process that keeps the lease and was asked to give it back. */
 static bool waiting_may_help(const struct dibs__several *several, const struct dibs__acquire *try)
 {
     if (several->wish.wait_ms == 0)
@@ -177,7 +183,7 @@ static bool waiting_may_help(const struct dibs__several *several, const struct d
     return try->status == DIBS_BUSY || try->status == DIBS_UNAVAILABLE;
 }
 
-/* The try did not get that name. The sentence of the first such name is kept, or of one for which waiting is no use. */
+/* A try missed its name. `error` becomes that of the first such name, or of one for which it is no use to wait. */
 static void miss(struct dibs__several *several, struct dibs__several_name *name)
 {
     size_t number = (size_t)(name - several->names);
@@ -192,7 +198,7 @@ static void miss(struct dibs__several *several, struct dibs__several_name *name)
         several->missing = number;
 }
 
-/* What has become of a try. */
+/* Notes what has become of a try. */
 static void note(struct dibs__several *several, struct dibs__several_name *name, enum dibs__acquire_state state)
 {
     name->is_waiting = state == DIBS__ACQUIRE_WAITS;
@@ -210,7 +216,7 @@ static void note(struct dibs__several *several, struct dibs__several_name *name,
     name->known = (struct dibs__attempt_store_state){.words = {0}};
 }
 
-/* When a command that begins now must have its reply, which is of no use to the call once that time is over. */
+/* When a command that begins now must have its reply, which is of no use to the call after `limit`. */
 static int64_t deadline_within(const struct dibs__several *several, int64_t limit)
 {
     int64_t now = dibs__core_now(several->core), deadline = dibs__core_command_deadline(several->core);
@@ -257,7 +263,7 @@ static bool any_is_asked(const struct dibs__several *several)
     return any;
 }
 
-/* How many names of the next round are not held; at most 2, who wants to know no more. */
+/* How many names of the next round are not held; 2 also stands for more. */
 static unsigned to_ask_for(const struct dibs__several *several)
 {
     unsigned count = 0;
@@ -292,9 +298,8 @@ static void begin_round(struct dibs__several *several)
 }
 
 /*
- * Tries that wait for what another owner here is told. Nobody is waited for
- * where another name is missing, or the call is going to wait for that one
- * anyway. True: some go on waiting, at most until *until.
+ * Looks at the tries that wait for what the store tells another owner here. They stop waiting if another name is
+ * missing, or if the call is going to wait for the name anyway. True: some go on waiting, at most until *until.
  */
 static bool look_at_waiting(struct dibs__several *several, int64_t *until)
 {
@@ -312,7 +317,7 @@ static bool look_at_waiting(struct dibs__several *several, int64_t *until)
     return any;
 }
 
-/* After a round that met a taken name: so that what is given back stays in proportion to what is got. */
+/* Narrows the rounds after one that met a taken name, so that not much more is given back than is granted. */
 static void narrow(struct dibs__several *several)
 {
     size_t most = 2 * (several->missing - several->got);
@@ -357,7 +362,7 @@ static void begin_release(struct dibs__several *several, struct dibs__several_na
         dibs__release_begin(&name->unlocking);
 }
 
-/* When the time of the call is over: one try has that of a command. */
+/* When the time of the call is over. A call that makes one try has the time of a command. */
 static int64_t end_of_call(const struct dibs__several *several)
 {
     return several->wish.wait_ms == 0
@@ -366,8 +371,8 @@ static int64_t end_of_call(const struct dibs__several *several)
 }
 
 /*
- * Gives back what was granted from the missing name on, and waits for the end of that no longer than the time of the
- * call allows, or, where the call was cancelled, not at all; the store then goes on by itself.
+ * Gives back what was granted from the missing name on. The call waits for the end of that only as long as its time
+ * allows, and not at all if it was cancelled; the store then goes on by itself.
  */
 static void begin_back(struct dibs__several *several)
 {

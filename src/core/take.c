@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "core/runtime.h"
 
-/* Drives the workers until a completion waits, the time is over, or the runtime is closing. */
+/* Drives the workers until the queue has a completion, the time is over, or the runtime is closing. */
 static void drive(dibs_queue *queue, struct dibs__core *core, struct dibs__wait_event *wait_event, int64_t until)
 {
     int64_t due;

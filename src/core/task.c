@@ -1,7 +1,7 @@
 /*
- * No mutex: `use` says whose the task is, and is changed by compare-and-swap
- * from FREE, back to FREE by whoever uses it, and to GONE by dibs_task_free. The
- * table of holds belongs to the user; what it did there, the next one sees.
+ * A task has no mutex: `use` says who uses it. It changes from FREE by compare-and-swap,
+ * back to FREE by whoever uses the task, and to GONE by dibs_task_free. The table of
+ * holds belongs to the user of the task, and what one user did there the next one sees.
  */
 #include "core/task.h"
 
@@ -53,7 +53,7 @@ void dibs__task_unref(dibs_task *task)
 
 /* ----------------------------------------------------------------------- use */
 
-/* In a forked child: what the task held is the parent's, and so is the acquire that waits. before: its old `use`. */
+/* In a forked child: what the task held, and the acquire that waits, are the parent's. before: the old `use`. */
 static void forget(dibs_task *task, unsigned before)
 {
     if (before % USES == DIBS__TASK_FREE)

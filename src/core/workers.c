@@ -1,14 +1,13 @@
 /*
- * Lock discipline: `mutex` guards all fields that do not say otherwise, and is a
- * leaf that may be taken while the mutex of a shard or a channel is held. A worker
- * sleeps on `work` until
+ * Lock discipline: `mutex` guards all fields that do not say otherwise, and is a leaf that may be taken while the
+ * mutex of a shard or a channel is held. A worker sleeps on `work` until
  *     a job is slow, and another worker is left for what is ready, or
  *     a job is ready, no other thread is beginning jobs, and none drives or did just now, or
  *     a resting job is due, with the same conditions, or
  *     the workers must end, and all jobs have ended.
- * A thread that adds the first job sleeps on it while another starts a worker.
+ * A thread that adds a job while another thread starts the first worker sleeps on `work` until that is done.
  *
- * One worker at a time begins jobs, in the order in which they became ready: so
+ * One thread at a time begins jobs, in the order in which they became ready. So
  * what one thread began one after the other reaches the store in that order.
  */
 #include "core/workers.h"
@@ -18,53 +17,89 @@
 
 #include "base/thread.h"
 
-#define FEW 16    /* so many jobs a driving thread begins at a time: the server works on some while others are begun */
-#define BATCH 128 /* so many jobs a worker takes at a time */
-#define DRIVEN_MS 2  /* so long after a thread drove the workers leave it to it to come back */
-#define PATIENT_MS 5 /* so long a worker waits for replies before another one takes over what is ready meanwhile */
+#define FEW 16 /* a driving thread begins this many jobs at a time: the server works on some while others are begun */
+#define BATCH 128    /* a worker takes this many jobs at a time */
+#define DRIVEN_MS 2  /* after a thread stops driving, the workers wait this long for it to drive again */
+#define PATIENT_MS 5 /* a batch waits this long for its replies before those jobs are put off */
+
+/* Jobs, first come, first served. All zero: an empty list. */
+struct job_list {
+    struct dibs__job *first, *last; /* last: valid unless the list is empty */
+};
 
 struct dibs__workers {
     const struct dibs__clock *clock;        /* read-only */
     void (*gather)(void *context, bool on); /* read-only */
-    void *context;                          /* read-only; of gather */
+    void *context;                          /* read-only; the argument of gather */
     struct dibs__mutex mutex;
-    pthread_cond_t work;                                           /* waited on with mutex */
-    struct dibs__job *first DIBS__GUARDED_BY(dibs__workers_mutex); /* that are ready */
-    struct dibs__job **end DIBS__GUARDED_BY(dibs__workers_mutex);
-    struct dibs__job *slow DIBS__GUARDED_BY(dibs__workers_mutex); /* to be finished by a worker */
-    struct dibs__job **slow_end DIBS__GUARDED_BY(dibs__workers_mutex);
-    struct dibs__job *flying DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a thread that drives; not finished */
-    struct dibs__job **flying_end DIBS__GUARDED_BY(dibs__workers_mutex);
+    pthread_cond_t work; /* waited on with mutex */
+    struct job_list ready DIBS__GUARDED_BY(dibs__workers_mutex);
+    struct job_list slow DIBS__GUARDED_BY(dibs__workers_mutex);      /* jobs that a worker must finish alone */
+    struct job_list in_flight DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a driving thread, not finished yet */
     struct dibs__wait_event *
-        driver DIBS__GUARDED_BY(dibs__workers_mutex);                /* of the thread that drives; NULL: none does */
-    int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);      /* so long the workers leave the jobs alone */
-    bool watched DIBS__GUARDED_BY(dibs__workers_mutex);              /* a worker sleeps no longer than that */
-    struct dibs__heap resting DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs, until they are due */
-    struct dibs__job *line DIBS__GUARDED_BY(dibs__workers_mutex);    /* its first */
+        driver DIBS__GUARDED_BY(dibs__workers_mutex);                /* wakes the thread that drives; NULL: none does */
+    int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);      /* until then the workers leave the jobs alone */
+    bool watched DIBS__GUARDED_BY(dibs__workers_mutex);              /* a worker sleeps no longer than until then */
+    struct dibs__heap resting DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs that rest until they are due */
+    struct dibs__job *line DIBS__GUARDED_BY(dibs__workers_mutex);    /* the first job in the line */
     struct dibs__job *line_end DIBS__GUARDED_BY(dibs__workers_mutex);
-    int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex);  /* when that one became the first */
-    int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex); /* of the job that entered it last */
-    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);         /* that have not ended */
-    unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);
-    unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);     /* of the threads */
-    unsigned finishing DIBS__GUARDED_BY(dibs__workers_mutex); /* of them: those that finish a slow job */
-    bool starting DIBS__GUARDED_BY(dibs__workers_mutex);      /* a thread is being started */
-    bool wanted DIBS__GUARDED_BY(dibs__workers_mutex);        /* meanwhile another one was found to be lacking */
-    bool beginning DIBS__GUARDED_BY(dibs__workers_mutex);     /* a worker begins jobs */
+    int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex);  /* when that job became the first */
+    int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex); /* of the job that entered the line last */
+    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);         /* jobs that have not ended */
+    unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);       /* number of threads that sleep on work */
+    unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);      /* number of threads */
+    unsigned finishing DIBS__GUARDED_BY(dibs__workers_mutex);  /* number of threads that finish a slow job */
+    bool starting DIBS__GUARDED_BY(dibs__workers_mutex);       /* a thread is being started */
+    bool wanted DIBS__GUARDED_BY(dibs__workers_mutex);         /* another thread was wanted meanwhile */
+    bool beginning DIBS__GUARDED_BY(dibs__workers_mutex);      /* a thread is beginning jobs */
     bool ending DIBS__GUARDED_BY(dibs__workers_mutex);
     pthread_t threads[DIBS__WORKERS_MAX] DIBS__GUARDED_BY(dibs__workers_mutex);
 };
 
+/* ------------------------------------------------------------------- lists of jobs */
+
+/* Unanalysed, here and below: `next` of a job belongs to whoever has the list that the job is in. */
+static void append(struct job_list *list, struct dibs__job *job) DIBS__UNANALYSED
+{
+    job->next = NULL;
+    *(list->first ? &list->last->next : &list->first) = job;
+    list->last = job;
+}
+
+static void put_first(struct job_list *list, struct dibs__job *job) DIBS__UNANALYSED
+{
+    job->next = list->first;
+    if (!list->first)
+        list->last = job;
+    list->first = job;
+}
+
+/* NULL: the list is empty. */
+static struct dibs__job *take_first(struct job_list *list) DIBS__UNANALYSED
+{
+    struct dibs__job *job = list->first;
+
+    if (job)
+        list->first = job->next;
+    return job;
+}
+
+static void append_all(struct job_list *list, struct job_list *more)
+{
+    for (struct dibs__job *job; (job = take_first(more));)
+        append(list, job);
+}
+
 /* ------------------------------------------------------------------ what to run */
 
-/* A thread that drives, or did just now, sees to the jobs. */
+/* Whether the workers must leave the jobs to a thread that drives, or did just now. */
 static bool is_driven(const struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
     return w->driver || (w->driven_until > 0 && dibs__now(w->clock) < w->driven_until);
 }
 
-/* There is something to do, where there was nothing. */
-static void call_somebody(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+/* Wakes a thread that can run jobs, after a job became the first that is ready or the first that will be due. */
+static void wake_one(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
     if (w->beginning)
         return;
@@ -79,11 +114,9 @@ static void make_ready(struct dibs__workers *w, struct dibs__job *job) DIBS__REQ
     if (dibs__heap_has(&job->rest))
         dibs__heap_remove(&w->resting, &job->rest);
     job->state = DIBS__JOB_IS_READY;
-    job->next = NULL;
-    *w->end = job;
-    w->end = &job->next;
-    if (w->first == job)
-        call_somebody(w);
+    append(&w->ready, job);
+    if (w->ready.first == job)
+        wake_one(w);
 }
 
 static void post(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
@@ -164,7 +197,7 @@ void dibs__workers_leave_line(struct dibs__workers *w, struct dibs__job *job)
 
 /* ------------------------------------------------------------------ what is next */
 
-/* A worker that sleeps must wake by then. */
+/* The job rests. If it will be the first that is due, a thread must wake by then. */
 static void rest_until_due(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
 {
     job->state = DIBS__JOB_RESTING;
@@ -173,7 +206,7 @@ static void rest_until_due(struct dibs__workers *w, struct dibs__job *job) DIBS_
     job->rest.due = job->due;
     dibs__heap_add(&w->resting, &job->rest);
     if (w->resting.first == &job->rest)
-        call_somebody(w);
+        wake_one(w);
 }
 
 void dibs__workers_settle(struct dibs__workers *w, struct dibs__job *job, enum dibs__job_next next)
@@ -207,8 +240,10 @@ static void take_due(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex
 
 static void *run(void *arg);
 
-/* Unless one is idle, or another thread is starting one: that thread starts the next one, too. False: there is no
- * thread, and none can be had. */
+/*
+ * Starts another worker, unless one is idle or there are enough. If another thread is starting one, that thread starts
+ * the next one as well. False: there is no worker, and none could be started.
+ */
 static bool start_another(struct dibs__workers *w)
 {
     pthread_t thread;
@@ -226,7 +261,7 @@ static bool start_another(struct dibs__workers *w)
             w->threads[w->count++] = thread;
         if (may)
             w->starting = false;
-        if (may && w->count <= 1) /* others wait for the first one */
+        if (may && w->count <= 1) /* other threads wait for the first worker */
             pthread_cond_broadcast(&w->work);
         again = started && w->wanted;
         any = w->count > 0 || w->starting;
@@ -258,28 +293,12 @@ bool dibs__workers_add(struct dibs__workers *w, struct dibs__job *job)
     return false;
 }
 
-static struct dibs__job *take_batch(struct dibs__workers *w, int most) DIBS__REQUIRES(dibs__workers_mutex)
-{
-    struct dibs__job *batch = w->first, *last = NULL;
-
-    for (int i = 0; i < most && w->first; i++) {
-        last = w->first;
-        last->state = DIBS__JOB_RUNNING;
-        w->first = last->next;
-    }
-    if (last)
-        last->next = NULL;
-    if (!w->first)
-        w->end = &w->first;
-    return batch;
-}
-
 static void end_beginning(struct dibs__workers *w)
 {
     dibs__workers_mutex_lock(&w->mutex);
     w->beginning = false;
-    if (w->first || w->resting.first)
-        call_somebody(w);
+    if (w->ready.first || w->resting.first)
+        wake_one(w);
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
@@ -288,13 +307,11 @@ static void finish(struct dibs__workers *w, struct dibs__job *job)
     dibs__workers_settle(w, job, job->ops->finish(job));
 }
 
-/* A worker finishes the job by itself. */
+/* Leaves the job to a worker, which finishes it alone. */
 static void leave_slow(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    job->next = NULL;
-    *w->slow_end = job;
-    w->slow_end = &job->next;
+    append(&w->slow, job);
     bool is_idle = w->idle > 0;
     if (is_idle)
         pthread_cond_signal(&w->work);
@@ -303,7 +320,7 @@ static void leave_slow(struct dibs__workers *w, struct dibs__job *job)
         start_another(w);
 }
 
-/* The job rests until its reply comes. False: it can't. */
+/* The job rests until its reply comes. False: the job can't be watched, or there is more to do than wait. */
 static bool rest_until_reply(struct dibs__workers *w, struct dibs__job *job)
 {
     bool rests = job->ops->watch && job->ops->watch(job, &job->wait);
@@ -313,54 +330,27 @@ static bool rest_until_reply(struct dibs__workers *w, struct dibs__job *job)
     return rests;
 }
 
-/* The reply does not come soon. */
+/* Called when the reply has not come within PATIENT_MS: the job rests until the reply comes, or becomes slow. */
 static void put_off(struct dibs__workers *w, struct dibs__job *job)
 {
     if (!rest_until_reply(w, job))
         leave_slow(w, job);
 }
 
-static struct dibs__job *take_slow(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+/* Begins the jobs of the batch one by one. `asked` gets those that must be finished, with all sent that can be. */
+static void begin_batch(struct dibs__workers *w, struct job_list *batch, struct job_list *asked)
 {
-    struct dibs__job *job = w->slow;
-
-    w->slow = job->next;
-    if (!w->slow)
-        w->slow_end = &w->slow;
-    return job;
-}
-
-/* Unanalysed: `next` of a job that a worker runs is the worker's. */
-static struct dibs__job *next_of(const struct dibs__job *job) DIBS__UNANALYSED
-{
-    return job->next;
-}
-
-static void link_behind(struct dibs__job ***end, struct dibs__job *job) DIBS__UNANALYSED /* as next_of */
-{
-    job->next = NULL;
-    **end = job;
-    *end = &job->next;
-}
-
-/* Begins them, one by one. Returns those that must be finished: what can be sent of them is sent. */
-static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *batch)
-{
-    struct dibs__job *asked = NULL, **end = &asked;
-
     w->gather(w->context, true);
-    for (struct dibs__job *job = batch, *next; job; job = next) {
-        next = next_of(job);
+    for (struct dibs__job *job; (job = take_first(batch));) {
         dibs__wait_end(&job->wait);
         enum dibs__job_next result = job->ops->begin(job);
         if (result == DIBS__JOB_FINISHES)
-            link_behind(&end, job);
+            append(asked, job);
         else
             dibs__workers_settle(w, job, result);
     }
     w->gather(w->context, false);
     end_beginning(w);
-    return asked;
 }
 
 /* True: the reply has come, so `finish` will not wait. */
@@ -369,18 +359,18 @@ static bool await_reply(struct dibs__job *job, int64_t until)
     return job->ops->await(job, until < job->due ? until : job->due);
 }
 
-/* Those whose replies do not come soon are put off. */
-static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
+/* Jobs whose replies do not come soon are put off. */
+static void run_batch(struct dibs__workers *w, struct job_list *batch)
 {
     int64_t until = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
+    struct job_list asked = {.first = NULL};
 
-    for (struct dibs__job *job = begin_batch(w, batch), *next; job; job = next) {
-        next = next_of(job);
+    begin_batch(w, batch, &asked);
+    for (struct dibs__job *job; (job = take_first(&asked));)
         if (await_reply(job, until))
             finish(w, job);
         else
             put_off(w, job);
-    }
 }
 
 static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
@@ -388,7 +378,7 @@ static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_
     int64_t until = w->resting.first && !w->beginning ? w->resting.first->due : DIBS__NEVER;
     bool leaves = is_driven(w), watches = leaves && !w->driver && !w->watched;
 
-    if (leaves) /* dibs__workers_end_drive calls a worker that then watches */
+    if (leaves) /* dibs__workers_end_drive wakes a worker, which then watches */
         until = watches ? w->driven_until : DIBS__NEVER;
     w->watched = w->watched || watches;
     w->idle++;
@@ -398,30 +388,25 @@ static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_
         w->watched = false;
 }
 
-/* What a worker must begin; NULL: nothing. */
-static struct dibs__job *take_ready(struct dibs__workers *w, int most) DIBS__REQUIRES(dibs__workers_mutex)
+/* Takes the jobs that the calling thread must begin. False: none is ready, or another thread is beginning jobs. */
+static bool take_ready(struct dibs__workers *w, int most, struct job_list *batch) DIBS__REQUIRES(dibs__workers_mutex)
 {
     if (w->beginning)
-        return NULL;
+        return false;
     take_due(w);
-    if (!w->first)
-        return NULL;
+    if (!w->ready.first)
+        return false;
     w->beginning = true;
-    return take_batch(w, most);
+    for (struct dibs__job *job; most-- > 0 && (job = take_first(&w->ready));) {
+        job->state = DIBS__JOB_RUNNING;
+        append(batch, job);
+    }
+    return true;
 }
 
-/* What a driving thread begun, and did not come back for, is the workers'. */
-static void take_over(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
-{
-    if (!w->flying)
-        return;
-    *w->slow_end = w->flying;
-    w->slow_end = w->flying_end;
-    w->flying = NULL;
-    w->flying_end = &w->flying;
-}
-
-/* It may take as long as the store does not answer; but not where a driving thread left the job with a reply awaited.
+/*
+ * Finishes a slow job, which takes as long as the store does not answer. If a driving thread left the job, and only
+ * its reply is awaited, the job rests instead.
  */
 static void finish_slow(struct dibs__workers *w, struct dibs__job *slow)
 {
@@ -438,24 +423,25 @@ static void *run(void *arg)
     dibs__thread_set_name("dibs-worker");
     dibs__workers_mutex_lock(&w->mutex);
     while (!w->ending || w->jobs > 0) {
-        if (!is_driven(w))
-            take_over(w);
-        struct dibs__job *batch = is_driven(w) ? NULL : take_ready(w, BATCH);
-        /* One worker is left for what is ready, however long the store does not answer. */
-        bool may_finish = w->slow && w->finishing + 1 < DIBS__WORKERS_MAX;
-        struct dibs__job *slow = !batch && may_finish ? take_slow(w) : NULL;
+        if (!is_driven(w)) /* the workers take over what a driving thread began and did not come back for */
+            append_all(&w->slow, &w->in_flight);
+        struct job_list batch = {.first = NULL};
+        bool begins = !is_driven(w) && take_ready(w, BATCH, &batch);
+        /* One worker is always left for the jobs that are ready, however long the store does not answer. */
+        bool may_finish = !begins && w->finishing + 1 < DIBS__WORKERS_MAX;
+        struct dibs__job *slow = may_finish ? take_first(&w->slow) : NULL;
         w->finishing += slow != NULL;
-        if (!slow && !batch) {
+        if (!slow && !begins) {
             wait_for_work(w);
             continue;
         }
-        if (!batch && w->idle > 0) /* that one sees to what comes meanwhile */
+        if (!begins && w->idle > 0) /* an idle worker runs what becomes ready meanwhile */
             pthread_cond_signal(&w->work);
         dibs__workers_mutex_unlock(&w->mutex);
         if (slow)
             finish_slow(w, slow);
         else
-            run_batch(w, batch);
+            run_batch(w, &batch);
         dibs__workers_mutex_lock(&w->mutex);
         w->finishing -= slow != NULL;
     }
@@ -486,48 +472,32 @@ void dibs__workers_end_drive(struct dibs__workers *w, const struct dibs__wait_ev
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
-static void add_flying(struct dibs__workers *w, struct dibs__job *asked)
+static struct dibs__job *take_in_flight(struct dibs__workers *w)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    *w->flying_end = asked;
-    while (*w->flying_end)
-        w->flying_end = &(*w->flying_end)->next;
-    dibs__workers_mutex_unlock(&w->mutex);
-}
-
-static struct dibs__job *take_flying(struct dibs__workers *w)
-{
-    dibs__workers_mutex_lock(&w->mutex);
-    struct dibs__job *job = w->flying;
-    if (job)
-        w->flying = job->next;
-    if (!w->flying)
-        w->flying_end = &w->flying;
+    struct dibs__job *job = take_first(&w->in_flight);
     dibs__workers_mutex_unlock(&w->mutex);
     return job;
 }
 
-static void put_flying_back(struct dibs__workers *w, struct dibs__job *job)
+static void put_back_in_flight(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    job->next = w->flying;
-    if (!w->flying)
-        w->flying_end = &job->next;
-    w->flying = job;
+    put_first(&w->in_flight, job);
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
-/* Waits for the first reply, and takes those that have come with it. False: nothing is awaited. */
-static bool finish_flying(struct dibs__workers *w, int64_t until)
+/* Waits for the first reply, and finishes the jobs whose replies have come with it. False: no reply is awaited. */
+static bool finish_in_flight(struct dibs__workers *w, int64_t until)
 {
-    struct dibs__job *job = take_flying(w);
+    struct dibs__job *job = take_in_flight(w);
 
     if (!job)
         return false;
     int64_t now = dibs__now(w->clock), patient = dibs__after_ms(now, PATIENT_MS);
     bool cut_short = until < patient, answered = await_reply(job, cut_short ? until : patient);
     if (!answered && cut_short && dibs__now(w->clock) >= until) { /* the thread has no more time */
-        put_flying_back(w, job);
+        put_back_in_flight(w, job);
         return true;
     }
     if (!answered) {
@@ -536,21 +506,26 @@ static bool finish_flying(struct dibs__workers *w, int64_t until)
     }
     do
         finish(w, job);
-    while ((job = take_flying(w)) && await_reply(job, 0));
+    while ((job = take_in_flight(w)) && await_reply(job, 0));
     if (job)
-        put_flying_back(w, job);
+        put_back_in_flight(w, job);
     return true;
 }
 
 bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due)
 {
+    struct job_list batch = {.first = NULL}, asked = {.first = NULL};
+
     dibs__workers_mutex_lock(&w->mutex);
-    struct dibs__job *batch = take_ready(w, FEW);
+    bool begins = take_ready(w, FEW, &batch);
     *due = w->resting.first && !w->beginning ? w->resting.first->due : DIBS__NEVER;
     dibs__workers_mutex_unlock(&w->mutex);
-    if (!batch)
-        return finish_flying(w, until);
-    add_flying(w, begin_batch(w, batch));
+    if (!begins)
+        return finish_in_flight(w, until);
+    begin_batch(w, &batch, &asked);
+    dibs__workers_mutex_lock(&w->mutex);
+    append_all(&w->in_flight, &asked);
+    dibs__workers_mutex_unlock(&w->mutex);
     return true;
 }
 
@@ -576,9 +551,6 @@ struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock, void (*
     w->clock = clock;
     w->gather = gather;
     w->context = context;
-    w->end = &w->first;
-    w->slow_end = &w->slow;
-    w->flying_end = &w->flying;
     if (dibs__cond_init(&w->work) != 0)
         goto no_cond;
     if (dibs__mutex_init(&w->mutex) != 0)
@@ -599,8 +571,10 @@ static unsigned count_threads(struct dibs__workers *w)
     return count;
 }
 
-/* Unanalysed: nobody writes what is in `threads` already. A worker may be starting another, which counts before it
- * ends. */
+/*
+ * Unanalysed: no thread changes an entry of `threads` once it is there. A
+ * worker may be starting another, which is counted before the first one ends.
+ */
 void dibs__workers_stop(struct dibs__workers *w) DIBS__UNANALYSED
 {
     dibs__workers_mutex_lock(&w->mutex);
