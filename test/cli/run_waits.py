@@ -86,6 +86,19 @@ def kept_safe():
     equal(dibs("run", "--min-replicas", "0", "n", "echo", "ran").out, "ran\n")
 
 
+@test("a wait for want of replicas says so, while it lasts and at its end, however short it is")
+def waits_for_replicas():
+    for seconds in ("0.05", "0.3", "1.3"):
+        for names in (["n"], ["--also", "m", "n"]):
+            done = dibs("run", "-w", seconds, "--min-replicas", "1", *names, "echo", "ran")
+            equal((done.status, done.out), (69, ""), done.err)
+            assert "0 of 1 replicas acknowledged" in done.err, done.err
+    waiting = start("run", "--min-replicas", "2", "n", "true")
+    equal(waiting.stderr.readline(), "dibs: n: waits until 2 replicas confirm the lock, which nobody else holds\n")
+    waiting.terminate()
+    equal((Done(waiting).status, waiting.returncode), (143, 143))
+
+
 @test("-v says at once that dibs waits, and who has held the lock since when")
 def says_that_it_waits():
     holder = start("run", "n", "sh", "-c", "echo ready; exec sleep 60")
