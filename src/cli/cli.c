@@ -13,6 +13,7 @@
 static enum { QUIET, NORMAL, VERBOSE } verbosity = NORMAL; /* read-only after the options were read */
 
 #define URL_FILE_MOST 65536 /* bytes */
+#define BLANKS " \t\r\n"
 
 /* What the options say of the store beside --url; read-only after the options were read. */
 static struct {
@@ -20,6 +21,7 @@ static struct {
 } store;
 
 static const char *letters_known; /* the short options, as getopt(3) wants them */
+static char option_written[32];   /* the last one */
 
 static char *urls_kept; /* what the last --url or --url-file said; for as long as the process lives */
 
@@ -104,9 +106,21 @@ int cli_end(int result)
 
 int cli_next_option(int argc, char **argv, const char *letters, const struct option *options)
 {
+    int number = -1;
+
     opterr = 0;
     letters_known = letters;
-    return getopt_long(argc, argv, letters, options, NULL);
+    int option = getopt_long(argc, argv, letters, options, &number);
+    if (number >= 0)
+        snprintf(option_written, sizeof option_written, "--%s", options[number].name);
+    else
+        snprintf(option_written, sizeof option_written, "-%c", option);
+    return option;
+}
+
+const char *cli_option(void)
+{
+    return option_written;
 }
 
 /*
@@ -260,9 +274,40 @@ static bool decimal_seconds(const char *c, int64_t most_ms, int64_t *out_ms)
     return any && *c == '\0' && ms <= most_ms;
 }
 
-bool cli_seconds(const char *text, int64_t most_ms, int64_t *out_ms)
+bool cli_time(const char *command, int64_t least_ms, int64_t most_ms, int64_t *out_ms)
 {
-    return with_units(text, most_ms, out_ms) || decimal_seconds(text, most_ms, out_ms);
+    if ((with_units(optarg, most_ms, out_ms) || decimal_seconds(optarg, most_ms, out_ms)) && *out_ms >= least_ms)
+        return true;
+    cli_usage_error(command, "%s: \"%s\" is not a time in seconds from %.10g to %.10g", cli_option(), optarg,
+                    (double)least_ms / 1000, (double)most_ms / 1000);
+    return false;
+}
+
+bool cli_number(const char *command, const char *what, long least, long most, long *out)
+{
+    char *end;
+
+    *out = strtol(optarg, &end, 10);
+    if (is_digit(*optarg) && *end == '\0' && *out >= least && *out <= most)
+        return true;
+    cli_usage_error(command, "%s: \"%s\" is not %s from %ld to %ld", cli_option(), optarg, what, least, most);
+    return false;
+}
+
+bool cli_check_name(const char *command, const char *name)
+{
+    size_t size = strlen(name);
+
+    if (size == 0)
+        cli_usage_error(command, "NAME is empty");
+    else if (size > DIBS_NAME_MAX)
+        cli_usage_error(command, "NAME has %zu bytes, more than %d", size, DIBS_NAME_MAX);
+    return size > 0 && size <= DIBS_NAME_MAX;
+}
+
+int cli_refuse_argument(const char *command, const char *word)
+{
+    return cli_usage_error(command, "unexpected argument \"%.*s\"", cli_shown_length(word), word);
 }
 
 #ifdef CLOCK_BOOTTIME
@@ -288,7 +333,7 @@ static size_t split(char *text, const char ***out)
     char *rest = text;
 
     *out = calloc(strlen(text) / 2 + 1, sizeof **out);
-    for (char *word; *out && (word = strtok_r(rest, " \t\n", &rest));)
+    for (char *word; *out && (word = strtok_r(rest, BLANKS, &rest));)
         (*out)[count++] = word;
     return count;
 }
@@ -311,6 +356,7 @@ int cli_exit_of(dibs_status status)
 static const char *known_as(const char *word, size_t size)
 {
     static const char *const names[][2] = {
+        {"urls", "--url or --url-file"},
         {"key_prefix", "--prefix"},
         {"tls_ca_file", "--tls-ca"},
         {"tls_cert_file", "--tls-cert"},
@@ -365,35 +411,55 @@ static void fill(dibs_config *config, const char *text)
     }
 }
 
-dibs_status cli_try_open(dibs_runtime **out, dibs_config *config, const char *text)
+dibs_status cli_try_open(dibs_runtime **out, dibs_config config, const char *text)
 {
     dibs_status status = DIBS_INVALID;
     char *copy;
 
     *out = NULL;
-    fill(config, text);
+    fill(&config, text);
     if (!text)
-        return open_urls(out, config);
+        return open_urls(out, &config);
     copy = strdup(text);
-    config->url_count = copy ? split(copy, (const char ***)&config->urls) : 0;
-    if (config->url_count)
-        status = open_urls(out, config);
-    else if (config->urls)
-        cli_error("--url or --url-file names no store");
+    config.url_count = copy ? split(copy, (const char ***)&config.urls) : 0;
+    if (config.url_count)
+        status = open_urls(out, &config);
+    else if (config.urls)
+        cli_error("--url or --url-file has no URL");
     else
         status = DIBS_NO_MEMORY;
-    free((void *)config->urls);
+    free((void *)config.urls);
     free(copy);
-    config->urls = NULL;
-    config->url_count = 0;
     return status;
 }
 
-int cli_open(dibs_runtime **out, dibs_config *config, const char *text)
+int cli_open(dibs_runtime **out, dibs_config config, const char *text)
 {
     dibs_status status = cli_try_open(out, config, text);
 
     if (status != DIBS_OK && status != DIBS_INVALID)
         cli_warn("%s", *dibs_last_error() ? dibs_last_error() : dibs_status_text(status));
     return cli_exit_of(status);
+}
+
+char *cli_show_urls(const char *text)
+{
+    const char *urls = text ? text : getenv("DIBS_URL");
+    size_t size = 0;
+
+    urls = urls && urls[strspn(urls, BLANKS)] ? urls : "redis://127.0.0.1:6379";
+    char *shown = malloc(strlen(urls) + 1);
+    for (urls += strspn(urls, BLANKS); shown && *urls; urls += strspn(urls, BLANKS)) {
+        size_t length = strcspn(urls, BLANKS);
+        if (size > 0)
+            shown[size++] = ' ';
+        memcpy(shown + size, urls, length);
+        size += length;
+        urls += length;
+    }
+    if (!shown)
+        return NULL;
+    shown[size] = '\0';
+    arguments_hide_passwords(shown);
+    return shown;
 }

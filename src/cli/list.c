@@ -34,8 +34,8 @@ static const char help[] =
     "SHARERS tells how many share the lock, of whom OWNER came last; 0: nobody does.\n"
     "HELD is \"kept\" where OWNER keeps the lock and nobody uses it (keep_ms).\n"
     "\n"
-    "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the store\n"
-    "can't be asked; 74 if the list can't be written.\n";
+    "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the server\n"
+    "can't be reached, or refuses; 74 if the list can't be written.\n";
 /* clang-format on */
 
 #define MOST_MS INT64_C(1000000000000)
@@ -115,13 +115,9 @@ static int set_option(struct list *list, int option)
 {
     switch (option) {
     case OPTION_OLDER_THAN:
-        if (!cli_seconds(optarg, MOST_MS, &list->min_held_ms))
-            return cli_usage_error("list", "\"%s\" is not a time in seconds", optarg);
-        return CLI_GO_ON;
+        return cli_time("list", 0, MOST_MS, &list->min_held_ms) ? CLI_GO_ON : CLI_USAGE;
     case 's':
-        if (!cli_column_parse(&list->sort, optarg))
-            return cli_usage_error("list", "there is no column \"%s\": say " CLI_COLUMN_WORDS, optarg);
-        return CLI_GO_ON;
+        return cli_column_option("list", &list->sort) ? CLI_GO_ON : CLI_USAGE;
     case 'r':
         list->reverse = true;
         return CLI_GO_ON;
@@ -150,7 +146,7 @@ static int set_options(struct list *list, int argc, char **argv)
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":s:rn0" CLI_SHORT_OPTIONS, options)) != -1)
         result = set_option(list, option);
     if (result == CLI_GO_ON && argc - optind > 1)
-        result = cli_usage_error("list", "at most one PATTERN");
+        result = cli_refuse_argument("list", argv[optind + 1]);
     list->pattern = argv[optind];
     return result;
 }
@@ -163,7 +159,7 @@ int cli_list(int argc, char **argv)
 
     if (result != CLI_GO_ON)
         return cli_end(result);
-    result = cli_look_open(&rt, &list.look, (dibs_config){0});
+    result = cli_open(&rt, (dibs_config){0}, list.look.common.url);
     if (result != CLI_OK)
         return result;
     result = print_list(&list, rt);

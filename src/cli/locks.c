@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/text.h"
 #include "cli/owner_token.h"
 
@@ -20,14 +21,16 @@ static const struct {
     [CLI_WAITERS] = {"waiters", "WAITERS", true, 7}, [CLI_SHARERS] = {"sharers", "SHARERS", true, 7},
 };
 
-bool cli_column_parse(enum cli_column *out, const char *word)
+bool cli_column_option(const char *command, enum cli_column *out)
 {
     for (int i = 0; i < CLI_COLUMNS; i++) {
-        if (strcmp(columns[i].word, word) == 0) {
+        if (strcmp(columns[i].word, optarg) == 0) {
             *out = (enum cli_column)i;
             return true;
         }
     }
+    cli_usage_error(command, "%s: there is no column \"%s\": say name, owner, held, left, waiters or sharers",
+                    cli_option(), optarg);
     return false;
 }
 

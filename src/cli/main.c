@@ -11,7 +11,12 @@
 #include "cli/cli.h"
 #include "cli/look.h"
 
-static const struct cli_command commands[] = {
+/* run gets the arguments from the command's name on, and returns the exit status. */
+static const struct cli_command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary; /* one line for "dibs --help" */
+} commands[] = {
     {"run", cli_run, "runs a program while it holds a lock"},
     {"hold", cli_hold, "holds a lock until a signal arrives"},
     {"status", cli_status, "tells who holds locks"},
@@ -55,7 +60,7 @@ static void fill_standard_files(void)
 static int refuse(const char *word)
 {
     if (*word == '-')
-        cli_error("%.*s stands before the command; options stand behind it (\"dibs --help\" tells more)",
+        cli_error("%.*s comes before the command; options come after it (\"dibs --help\" tells more)",
                   cli_shown_length(word), word);
     else
         cli_error("there is no command \"%s\"; \"dibs --help\" lists them", word);

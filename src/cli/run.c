@@ -3,7 +3,7 @@
 /* clang-format off */
 static const char help[] =
     "Usage: dibs run [OPTION...] NAME [--] COMMAND [ARGUMENT...]\n"
-    "       dibs run [OPTION...] NAME -c 'SHELL COMMAND'\n"
+    "       dibs run [OPTION...] NAME -c TEXT\n"
     "\n"
     "Waits for the lock of NAME, and runs COMMAND while it holds the lock. The\n"
     "lease is renewed as long as COMMAND runs.\n"
@@ -27,9 +27,10 @@ static const char help[] =
     "COMMAND finds DIBS_NAME, DIBS_FENCE and DIBS_TOKEN in its environment.\n"
     "\n"
     "The exit status is COMMAND's, or 128+N if signal N ended COMMAND or the wait;\n"
-    "CODE if the lock was not acquired; 69 if the store can't be reached; 76 if the\n"
-    "lease was lost; 64 for wrong usage; 126 if COMMAND can't be run; 127 if there is\n"
-    "no COMMAND; 71 if this host has no process, descriptor or memory left.\n"
+    "CODE if the lock was not acquired; 69 if the server can't be reached, refuses,\n"
+    "or does not confirm the lock; 76 if the lease was lost; 64 for wrong usage; 126\n"
+    "if COMMAND can't be run; 127 if there is no COMMAND; 71 if this host has no\n"
+    "process, descriptor or memory left.\n"
     "\n"
     "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go to COMMAND's process\n"
     "group. If the lease is lost, or can't be renewed in time, COMMAND and all its\n"

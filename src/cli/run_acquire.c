@@ -160,18 +160,18 @@ void run_tell_loss(const struct run_plan *plan)
     cli_warn("%s: the lease was lost%s", plan->shown, why);
 }
 
-static void on_event(const dibs_event *event, void *unused)
+static void on_event(const dibs_event *event, void *arg)
 {
+    const struct run_plan *plan = arg;
     char name[CLI_SHOWN_MAX];
 
-    (void)unused;
     cli_show(name, sizeof name, event->name ? event->name : "");
     if (event->kind == DIBS_EVENT_LOST)
         on_loss(name, event);
     if (event->kind == DIBS_EVENT_AT_RISK)
         cli_warn("%s: %s", name, event->detail);
     else if (event->kind == DIBS_EVENT_STORE_DOWN && atomic_load(&waits))
-        cli_warn("%s; waits for that to pass", event->detail);
+        cli_warn("%s: %s; waits for that to pass", plan->shown, event->detail);
     else
         cli_note("%s%s%s", name, *name ? ": " : "", event->detail);
     if (event->kind == DIBS_EVENT_LOST)
@@ -208,20 +208,23 @@ static int open_store(const struct run_plan *plan, dibs_runtime **rt)
     dibs_status status;
 
     for (bool told = false;; told = true) {
-        dibs_config config = {.lease_ms = lease_of(plan), .on_event = on_event, .label = plan->label};
+        dibs_config config = {.lease_ms = lease_of(plan),
+                              .on_event = on_event,
+                              .on_event_arg = (void *)plan,
+                              .label = plan->label,
+                              .outage_ms = outage_of(plan),
+                              .min_replicas = plan->min_replicas,
+                              .durable = plan->durable};
 
-        config.outage_ms = outage_of(plan);
-        config.min_replicas = plan->min_replicas;
-        config.durable = plan->durable;
-        status = cli_try_open(rt, &config, plan->url);
+        status = cli_try_open(rt, config, plan->url);
         if (status != DIBS_UNAVAILABLE || !run_goes_on(plan, since))
             break;
         if (!told)
-            cli_warn("%s; waits for that to pass", dibs_last_error());
+            cli_warn("%s: %s; waits for that to pass", plan->shown, dibs_last_error());
         poll(NULL, 0, RUN_AGAIN_MS);
     }
     if (status != DIBS_OK && status != DIBS_INVALID)
-        cli_warn("%s", dibs_last_error());
+        cli_warn("%s: %s", plan->shown, dibs_last_error());
     return cli_exit_of(status);
 }
 
@@ -231,7 +234,7 @@ static int timed_out(const struct run_plan *plan, const struct run_lock *lock)
     dibs_owner owner;
 
     if (dibs_query(lock->rt, plan->names[0], &owner) != DIBS_OK) {
-        cli_warn("%s", dibs_last_error());
+        cli_warn("%s: %s", plan->shown, dibs_last_error());
         return CLI_UNAVAILABLE;
     }
     cli_note("%s: not acquired in the time given", plan->shown);
@@ -357,7 +360,8 @@ static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *s
         return lock->entered;
     atomic_store(&waits, plan->wait_ms != 0);
     run_waiting_begin(&waiting, plan, lock->rt);
-    answer = dibs_lock_names(lock->rt, lock->names, lock->count, wait_left_ms(plan), &options);
+    answer = lock->count == 1 ? dibs_lock_with(lock->rt, lock->names[0], wait_left_ms(plan), &options)
+                              : dibs_lock_names(lock->rt, lock->names, lock->count, wait_left_ms(plan), &options);
     run_waiting_end(&waiting);
     atomic_store(&waits, false);
     if (answer != DIBS_OK) {

@@ -17,13 +17,14 @@ static const char help[] =
     "without a renewal, the fence of the newest grant, and who waits: the first 100\n"
     "entries of the queue. The waiters of a process are one entry, but for --fair.\n"
     "Of those who share a lock the newest 100, each with its token.\n"
-    "With -q nothing is printed, nor with --json: only the exit status tells.\n"
+    "With -q nothing is printed, --json or not: only the exit status tells.\n"
     "\n"
     CLI_JSON_HELP
     CLI_COMMON_HELP
     "\n"
     "Exit status: 0 if all these locks are held; 1 if one is free; 64 for wrong\n"
-    "usage; 69 if the store can't be asked; 74 if the answer can't be written.\n";
+    "usage; 69 if the server can't be reached, or refuses; 74 if the answer can't be\n"
+    "written.\n";
 /* clang-format on */
 
 #define ENTRIES_MOST 100
@@ -127,6 +128,8 @@ static int set_options(struct cli_look *look, int argc, char **argv)
         result = cli_look_option(look, option);
     if (result == CLI_GO_ON && optind == argc)
         result = cli_usage_error("status", "NAME is missing");
+    for (int i = optind; result == CLI_GO_ON && i < argc; i++)
+        result = cli_check_name("status", argv[i]) ? CLI_GO_ON : CLI_USAGE;
     return result;
 }
 
@@ -138,7 +141,7 @@ int cli_status(int argc, char **argv)
 
     if (result != CLI_GO_ON)
         return cli_end(result);
-    result = cli_look_open(&rt, &look, (dibs_config){0});
+    result = cli_open(&rt, (dibs_config){0}, look.common.url);
     if (result != CLI_OK)
         return result;
     result = tell(&look, rt, argv + optind, (size_t)(argc - optind));

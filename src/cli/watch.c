@@ -35,8 +35,8 @@ static const char help[] =
     "sharers; pressed again, the other way round, as does r. The space bar looks at\n"
     "once. The arrow keys, Page Up, Page Down, Home and End move through a long list.\n"
     "\n"
-    "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached at the\n"
-    "start; 74 if nothing can be written.\n";
+    "Exit status: 0; 64 for wrong usage; 69 if the server can't be reached, or\n"
+    "refuses, at the start; 74 if nothing can be written.\n";
 /* clang-format on */
 
 #define REVERSE "\x1b[7m"
@@ -297,17 +297,11 @@ static int set_option(struct watch *watch, int option)
 {
     switch (option) {
     case 'i':
-        if (!cli_seconds(optarg, 86400000, &watch->interval_ms) || watch->interval_ms < 100)
-            return cli_usage_error("watch", "\"%s\" is not a time in seconds from 0.1 to 86400", optarg);
-        return CLI_GO_ON;
+        return cli_time("watch", 100, 86400000, &watch->interval_ms) ? CLI_GO_ON : CLI_USAGE;
     case 'c':
-        if (!cli_count(&watch->rounds, optarg))
-            return cli_usage_error("watch", "\"%s\" is no number of looks", optarg);
-        return CLI_GO_ON;
+        return cli_number("watch", "a number", 1, INT32_MAX, &watch->rounds) ? CLI_GO_ON : CLI_USAGE;
     case 's':
-        if (!cli_column_parse(&watch->sort, optarg))
-            return cli_usage_error("watch", "there is no column \"%s\": say " CLI_COLUMN_WORDS, optarg);
-        return CLI_GO_ON;
+        return cli_column_option("watch", &watch->sort) ? CLI_GO_ON : CLI_USAGE;
     case 'r':
         watch->reverse = true;
         return CLI_GO_ON;
@@ -328,7 +322,7 @@ static int set_options(struct watch *watch, int argc, char **argv)
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":i:c:s:r" CLI_SHORT_OPTIONS, options)) != -1)
         result = set_option(watch, option);
     if (result == CLI_GO_ON && argc - optind > 1)
-        result = cli_usage_error("watch", "at most one PATTERN");
+        result = cli_refuse_argument("watch", argv[optind + 1]);
     watch->pattern = argv[optind];
     return result;
 }
@@ -340,7 +334,7 @@ int cli_watch(int argc, char **argv)
 
     if (result != CLI_GO_ON)
         return cli_end(result);
-    result = cli_look_open(&watch.rt, &watch.look, (dibs_config){0});
+    result = cli_open(&watch.rt, (dibs_config){0}, watch.look.common.url);
     if (result != CLI_OK)
         return result;
     result = cli_screen_possible() ? watch_screen(&watch) : watch_lines(&watch);
