@@ -22,7 +22,7 @@ static const char help[] =
     "another. The lock has a random name, and is gone at the end, also if the command\n"
     "is interrupted; then the figures so far are printed.\n"
     "\n"
-    "  -s, --seconds TIME  measures for so long (5)\n"
+    "  -s, --seconds TIME  measures for TIME (default 5)\n"
     CLI_JSON_HELP
     CLI_COMMON_HELP
     "\n"

@@ -99,17 +99,18 @@ enum {
 /* What the commands say of these options in their help. */
 /* clang-format off */
 #define CLI_COMMON_HELP                                                                                                \
-    "  --url URL...        the store; several URLs in one argument, between blanks,\n"                                 \
-    "                      are a quorum. Else that of $DIBS_URL, else\n"                                               \
-    "                      redis://127.0.0.1:6379. A password belongs in $DIBS_URL\n"                                \
-    "                      or a file: ps(1) shows that of --url for a moment\n"                                        \
+    "  --url URL...        the store; several URLs in one argument, separated by\n"                                    \
+    "                      blanks, are a quorum. Without --url: $DIBS_URL, else\n"                                     \
+    "                      redis://127.0.0.1:6379. A password belongs in $DIBS_URL\n"                                  \
+    "                      or in a file: ps(1) shows that of --url for a moment\n"                                     \
     "  --url-file FILE     reads the URLs from FILE\n"                                                                 \
-    "  --prefix PREFIX     what the keys in the store begin with: lock:\n"                                             \
-    "  --tls-ca FILE       with rediss://, the authorities instead of the system's\n"                                  \
-    "  --tls-cert FILE     with rediss://, the client's certificate\n"                                                 \
+    "  --prefix PREFIX     what the keys in the store begin with (default lock:)\n"                                    \
+    "  --tls-ca FILE       with rediss://: the authorities to trust instead of the\n"                                  \
+    "                      system's\n"                                                                                 \
+    "  --tls-cert FILE     with rediss://: the client's certificate\n"                                                 \
     "  --tls-key FILE      the key of that certificate\n"                                                              \
-    "  --tls-name NAME     with rediss://, the name expected in the server's\n"                                        \
-    "                      certificate instead of the host\n"                                                          \
+    "  --tls-name NAME     with rediss://: the name that must be in the server's\n"                                    \
+    "                      certificate, instead of the host's\n"                                                       \
     "  -q, --quiet         no messages, except for wrong usage\n"                                                      \
     "  -v, --verbose       says on standard error what happens\n"                                                      \
     "  -h, --help          this text\n"

@@ -18,9 +18,9 @@ static const char help[] =
     "ready once it holds the lock.\n"
     "\n"
     RUN_COMMON_HELP
-    "      --grace TIME    where the lease can't be renewed, dibs ends so long before\n"
-    "                      the lease does: 5, or a quarter of a shorter lease\n"
-    "      --while-pid PID ends as soon as the process PID has ended\n"
+    "      --grace TIME    if the lease can't be renewed, dibs ends TIME before the\n"
+    "                      lease does (default 5, or a quarter of a shorter lease)\n"
+    "      --while-pid PID   ends as soon as the process PID has ended\n"
     "      --while-stdin   ends as soon as standard input has ended\n"
     CLI_COMMON_HELP
     "\n"
@@ -28,10 +28,11 @@ static const char help[] =
     "\n"
     "The exit status is 0 if SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 or SIGUSR2\n"
     "arrived while the lock was held, or PID or standard input ended; 128+N if signal\n"
-    "N arrived before; CODE if the lock was not acquired; 69 if the server can't\n"
-    "be reached, refuses, or does not confirm the lock; 76 if the lease was lost, or\n"
+    "N arrived before; CODE if the lock was not acquired; 69 if the server can't be\n"
+    "reached, refuses, or does not confirm the lock; 76 if the lease was lost, or\n"
     "can't be renewed in time; 64 for wrong usage; 71 if this host has no memory or\n"
-    "descriptor left; 74 if the text of --help can't be written.\n";
+    "descriptor left. Where the line can't be written, dibs says so on standard error\n"
+    "and goes on holding the lock.\n";
 /* clang-format on */
 
 /* Whether a signal has arrived that ends it, or what it was tied to has ended. */

@@ -33,8 +33,9 @@ static void print_help(FILE *out)
     fputs("Usage: dibs COMMAND [OPTION...] [ARGUMENT...]\n\nCommands:\n", out);
     for (const struct cli_command *command = commands; command->name; command++)
         fprintf(out, "  %-8s %s\n", command->name, command->summary);
-    fputs("\n\"dibs COMMAND --help\" tells more of each. The store is that of --url or\n"
-          "--url-file, else of $DIBS_URL, else redis://127.0.0.1:6379.\n",
+    fputs("\n\"dibs COMMAND --help\" tells more of each, and \"dibs --version\" which dibs this\n"
+          "is. The store is that of --url or --url-file, else of $DIBS_URL, else\n"
+          "redis://127.0.0.1:6379.\n",
           out);
 }
 

@@ -25,25 +25,24 @@
 /* What their helps have in common. */
 /* clang-format off */
 #define RUN_COMMON_HELP                                                                                                \
-    "      --shared        others may hold the lock as well, if they share it:\n" \
-    "                      readers, beside whom nobody has it without --shared\n" \
-    "      --slots N       the same, but N hold the lock at most; all who use NAME\n" \
-    "                      give the same N\n" \
-    "      --also NAME     locks that NAME as well: all or none of them, whatever the\n" \
-    "                      order; may be given again\n" \
     "  -n, --nonblock      does not wait: fails if somebody else holds the lock\n"                                     \
-    "  -w, --wait TIME     waits so long at most\n"                                                                    \
-    "  -t, --lease TIME    the lock is free again so long after the host of dibs has\n"                                \
-    "                      failed: 30\n"                                                                               \
-    "  -E, --conflict-exit-code CODE   the exit status where the lock was not\n"                                       \
-    "                      acquired: 1\n"                                                                              \
-    "      --no-reentry    inside a COMMAND of dibs that holds the lock: fails,\n" \
-    "                      instead of running under that lock\n" \
+    "  -w, --wait TIME     waits for at most TIME (default: for ever)\n"                                               \
+    "  -t, --lease TIME    the lock is free TIME after its host fails (default 30)\n"                                  \
+    "  -E, --conflict-exit-code CODE   exits with CODE if the lock was not acquired\n"                                 \
+    "                      (default 1)\n"                                                                              \
+    "      --also NAME     locks this NAME as well: all of them or none, whatever the\n"                               \
+    "                      order; may be given again\n"                                                                \
+    "      --shared        shares the lock with all who use it too: readers. Whoever\n"                                \
+    "                      locks NAME without it, a writer, is alone\n"                                                \
+    "      --slots N       shares the lock, which at most N hold at a time; all who\n"                                 \
+    "                      use NAME give the same N\n"                                                                 \
     "      --fair          first come, first served\n"                                                                 \
-    "      --outage TIME   while it waits, rides out a store that can't be reached\n"                               \
-    "                      for so long: as long as it waits\n"                                                             \
-    "      --min-replicas N   so many replicas must have the lock: 0\n"                                                \
-    "      --durable       the server must have the lock on its disk\n"
+    "      --no-reentry    inside a COMMAND of a dibs that holds the lock: fails,\n"                                   \
+    "                      instead of running under that lock\n"                                                       \
+    "      --outage TIME   while it waits, bears with a server that can't be reached\n"                                \
+    "                      for at most TIME (default: as long as it waits)\n"                                          \
+    "      --min-replicas N   the lock counts once N replicas have it (default 0)\n"                                   \
+    "      --durable       the lock counts once the server has it on its disk\n"
 #define RUN_TIMES_HELP                                                                                                 \
     "A TIME is in seconds, with decimals, or has units: 90, 0.5, 5m, 1h30m, 2d.\n"
 /* clang-format on */

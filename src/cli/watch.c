@@ -23,10 +23,10 @@ static const char help[] =
     "time, \"held\", \"kept\" (nobody uses it; keep_ms) or \"free\", name, owner, for how\n"
     "long it is held, lease left, waiters, sharers.\n"
     "\n"
-    "  -i, --interval TIME looks so often (2; at least 0.1). Each look goes through\n"
-    "                      all keys of the store\n"
+    "  -i, --interval TIME   looks every TIME (default 2; at least 0.1). Each look\n"
+    "                      goes through all keys of the store\n"
     "  -s, --sort COLUMN   sorts by name, owner, held, left, waiters or sharers\n"
-    "                      (held)\n"
+    "                      (default held)\n"
     "  -r, --reverse       sorts the other way round\n"
     "  -c, --count N       ends after N looks\n"
     CLI_COMMON_HELP

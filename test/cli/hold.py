@@ -181,7 +181,7 @@ def tied_while_waiting():
 def closed_output():
     process = start("hold", "n")
     process.stdout.close()
-    wait_for(lambda: server().owner("n"))
+    equal(process.stderr.readline(), "dibs: standard output: Broken pipe\n")
     time.sleep(0.2)
     equal(process.poll(), None)
     process.terminate()
