@@ -309,10 +309,9 @@ static int64_t wait_left_ms(const struct run_plan *plan)
 static bool may_enter(const struct run_plan *plan, const dibs_owner *owner)
 {
     if (plan->no_reentry)
-        cli_warn("%s: the dibs that this one runs inside of holds the lock", plan->shown);
+        cli_warn("%s: an outer dibs holds the lock", plan->shown);
     else if (owner->sharers > 0 && !plan->shared)
-        cli_warn("%s: the dibs that this one runs inside of shares the lock, and would wait for ever to be alone",
-                 plan->shown);
+        cli_warn("%s: an outer dibs shares the lock: this one would wait for ever to have it alone", plan->shown);
     else
         return true;
     return false;
@@ -336,7 +335,7 @@ static bool enter(const struct run_plan *plan, struct run_lock *lock, int *statu
             *status = plan->not_acquired;
             return true;
         }
-        cli_note("%s: the dibs that this one runs inside of holds the lock, and keeps it", plan->shown);
+        cli_note("%s: an outer dibs holds the lock, and keeps it", plan->shown);
         if (i > 0)
             continue;
         lock->fence = owner.fence;
@@ -443,20 +442,22 @@ static bool leave(const struct run_plan *plan, struct run_lock *lock, int64_t ke
     dibs_status status = run_extend(lock, keep_ms < 20 ? 20 : keep_ms);
 
     if (status == DIBS_OK)
-        cli_note("%s stays locked for another %.3f s, by --at-least", plan->shown, (double)keep_ms / 1000);
+        cli_note("%s: stays locked for another %.10g s, by --at-least", plan->shown, (double)keep_ms / 1000);
     else if (status != DIBS_LOST)
-        cli_warn("%s stays locked for up to %.3f s: %s", plan->shown, (double)lease_of(plan) / 1000, dibs_last_error());
+        cli_warn("%s: stays locked for up to %.10g s: %s", plan->shown, (double)lease_of(plan) / 1000,
+                 dibs_last_error());
     return status != DIBS_LOST;
 }
 
 static bool release(const struct run_plan *plan, struct run_lock *lock)
 {
-    dibs_status status = dibs_unlock_names(lock->rt, lock->names, lock->count);
+    dibs_status status = lock->count == 1 ? dibs_unlock(lock->rt, lock->names[0])
+                                          : dibs_unlock_names(lock->rt, lock->names, lock->count);
 
     if (status == DIBS_OK)
         cli_note("%s: released", plan->shown);
     else if (status != DIBS_LOST)
-        cli_warn("%s could not be released, and stays locked for up to %.3f s: %s", plan->shown,
+        cli_warn("%s: could not be released, and stays locked for up to %.10g s: %s", plan->shown,
                  (double)lease_of(plan) / 1000, dibs_last_error());
     return status != DIBS_LOST;
 }
