@@ -15,10 +15,8 @@ static enum { QUIET, NORMAL, VERBOSE } verbosity = NORMAL; /* read-only after th
 #define URL_FILE_MOST 65536 /* bytes */
 #define BLANKS " \t\r\n"
 
-/* What the options say of the store beside --url; read-only after the options were read. */
-static struct {
-    const char *prefix, *tls_ca, *tls_cert, *tls_key, *tls_name;
-} store;
+/* What the options from --prefix on say of the store; read-only after the options were read. */
+static const char *store[CLI_OPTION_OWN - CLI_OPTION_PREFIX];
 
 static const char *letters_known; /* the short options, as getopt(3) wants them */
 static char option_written[32];   /* the last one */
@@ -125,7 +123,7 @@ const char *cli_option(void)
 
 /*
  * optopt is the letter of a short option, 0 for a long one that does not exist, and else what the table has for a long
- * one. While other letters are still to come behind an unknown one, argv[optind - 1] is the word before.
+ * one. While other letters are still to come after an unknown one, argv[optind - 1] is the word before.
  */
 static int refuse(int option, char **argv)
 {
@@ -144,42 +142,15 @@ static int refuse(int option, char **argv)
     return cli_usage_error(argv[0], "there is no option %.*s, or it stands for several", length, word);
 }
 
-/* False: it is another option. */
-static bool set_store_option(int option)
-{
-    switch (option) {
-    case CLI_OPTION_PREFIX:
-        store.prefix = optarg;
-        return true;
-    case CLI_OPTION_TLS_CA:
-        store.tls_ca = optarg;
-        return true;
-    case CLI_OPTION_TLS_CERT:
-        store.tls_cert = optarg;
-        return true;
-    case CLI_OPTION_TLS_KEY:
-        store.tls_key = optarg;
-        return true;
-    case CLI_OPTION_TLS_NAME:
-        store.tls_name = optarg;
-        return true;
-    default:
-        return false;
-    }
-}
-
-static bool no_memory(struct cli_common *common)
-{
-    cli_error("memory is exhausted");
-    common->status = CLI_SYSTEM;
-    return false;
-}
-
 static bool keep_urls(struct cli_common *common, char *text)
 {
     free(urls_kept);
     common->url = urls_kept = text;
-    return text || no_memory(common);
+    if (!text) {
+        cli_error("memory is exhausted");
+        common->status = CLI_SYSTEM;
+    }
+    return text != NULL;
 }
 
 static bool read_url_file(struct cli_common *common, const char *command)
@@ -219,10 +190,12 @@ bool cli_common_option(int option, char **argv, const char *help, struct cli_com
         common->status = cli_end(CLI_OK);
         return false;
     default:
-        if (set_store_option(option))
-            return true;
-        common->status = refuse(option, argv);
-        return false;
+        if (option < CLI_OPTION_PREFIX || option >= CLI_OPTION_OWN) {
+            common->status = refuse(option, argv);
+            return false;
+        }
+        store[option - CLI_OPTION_PREFIX] = optarg;
+        return true;
     }
 }
 
@@ -400,11 +373,11 @@ static void fill(dibs_config *config, const char *text)
 {
     const char *urls = text ? text : getenv("DIBS_URL");
 
-    config->key_prefix = store.prefix;
-    config->tls_ca_file = store.tls_ca;
-    config->tls_cert_file = store.tls_cert;
-    config->tls_key_file = store.tls_key;
-    config->tls_server_name = store.tls_name;
+    config->key_prefix = store[0];
+    config->tls_ca_file = store[CLI_OPTION_TLS_CA - CLI_OPTION_PREFIX];
+    config->tls_cert_file = store[CLI_OPTION_TLS_CERT - CLI_OPTION_PREFIX];
+    config->tls_key_file = store[CLI_OPTION_TLS_KEY - CLI_OPTION_PREFIX];
+    config->tls_server_name = store[CLI_OPTION_TLS_NAME - CLI_OPTION_PREFIX];
     if (urls && strstr(urls, "-sentinel://")) {
         config->sentinel_user = getenv("DIBS_SENTINEL_USER");
         config->sentinel_password = getenv("DIBS_SENTINEL_PASSWORD");
@@ -445,21 +418,15 @@ int cli_open(dibs_runtime **out, dibs_config config, const char *text)
 char *cli_show_urls(const char *text)
 {
     const char *urls = text ? text : getenv("DIBS_URL");
-    size_t size = 0;
+    char *shown = strdup(urls && urls[strspn(urls, BLANKS)] ? urls + strspn(urls, BLANKS) : "redis://127.0.0.1:6379");
+    size_t size = shown ? strlen(shown) : 0;
 
-    urls = urls && urls[strspn(urls, BLANKS)] ? urls : "redis://127.0.0.1:6379";
-    char *shown = malloc(strlen(urls) + 1);
-    for (urls += strspn(urls, BLANKS); shown && *urls; urls += strspn(urls, BLANKS)) {
-        size_t length = strcspn(urls, BLANKS);
-        if (size > 0)
-            shown[size++] = ' ';
-        memcpy(shown + size, urls, length);
-        size += length;
-        urls += length;
-    }
     if (!shown)
         return NULL;
-    shown[size] = '\0';
+    for (size_t i = 0; i < size; i++)
+        shown[i] = strchr(BLANKS, shown[i]) ? ' ' : shown[i];
+    while (shown[size - 1] == ' ')
+        shown[--size] = '\0';
     arguments_hide_passwords(shown);
     return shown;
 }

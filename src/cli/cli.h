@@ -51,7 +51,7 @@ int cli_end(int result);
 /* ------------------------------------------------------------------- options */
 
 /*
- * Options that all commands have. A command puts CLI_SHORT_OPTIONS behind its own short options, CLI_LONG_OPTIONS into
+ * Options that all commands have. A command puts CLI_SHORT_OPTIONS after its own short options, CLI_LONG_OPTIONS into
  * its table for getopt_long, and gives what it does not know itself to cli_common_option:
  *
  *     static const struct option options[] = {{"json", no_argument, NULL, 'j'}, CLI_LONG_OPTIONS, {NULL, 0, NULL, 0}};

@@ -55,16 +55,10 @@ static void print_json(const struct cli_locks *locks)
 {
     struct cli_json json = {.out = stdout};
 
-    cli_json_open(&json, NULL, '{');
-    cli_json_open(&json, "locks", '[');
-    for (size_t i = 0; i < locks->count; i++) {
-        cli_json_open(&json, NULL, '{');
+    cli_locks_json_begin(&json);
+    for (size_t i = 0; i < locks->count; i++)
         cli_lock_json(&json, locks->items[i].name, &locks->items[i].owner, NULL);
-        cli_json_close(&json, '}');
-    }
-    cli_json_close(&json, ']');
-    cli_json_close(&json, '}');
-    putchar('\n');
+    cli_locks_json_end(&json);
 }
 
 static void print_names(const struct cli_locks *locks, bool null)

@@ -58,7 +58,11 @@ struct cli_queue {
     size_t sharer_count;
 };
 
-/* The members of one lock's object. queue NULL: without those that tell who shares it, and who waits. */
+/* The document of locks, around them. */
+void cli_locks_json_begin(struct cli_json *json);
+void cli_locks_json_end(struct cli_json *json);
+
+/* One lock's object. queue NULL: without the members that tell who shares it, and who waits. */
 void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner, const struct cli_queue *queue);
 
 #endif

@@ -122,7 +122,7 @@ dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms);
 /* COMMAND is inside of what is held beside NAME. */
 void run_tell_inside(const struct run_plan *plan, const struct run_lock *lock);
 
-/* Whether an owner that stands in the store, while this process has lost the lock, keeps this one from having it. */
+/* Whether an owner that is in the store, while this process has lost the lock, keeps this one from having it. */
 bool run_is_taken(const struct run_plan *plan, const dibs_owner *owner);
 
 /* How long the leases are sure to last; less than 0 once it is lost. */

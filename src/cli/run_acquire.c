@@ -323,11 +323,10 @@ static bool may_enter(const struct run_plan *plan, const dibs_owner *owner)
  */
 static bool enter(const struct run_plan *plan, struct run_lock *lock, int *status)
 {
-    bool inside = run_inside_any();
     dibs_owner owner;
 
     for (size_t i = 0; i < plan->name_count; i++) {
-        if (!inside || !run_inside_holds(plan, lock->rt, plan->names[i], &owner)) {
+        if (!run_inside_holds(plan, lock->rt, plan->names[i], &owner)) {
             lock->names[lock->count++] = plan->names[i];
             continue;
         }

@@ -40,16 +40,10 @@ static void print_json(char **names, const struct found *found)
 {
     struct cli_json json = {.out = stdout};
 
-    cli_json_open(&json, NULL, '{');
-    cli_json_open(&json, "locks", '[');
-    for (; *names; names++, found++) {
-        cli_json_open(&json, NULL, '{');
+    cli_locks_json_begin(&json);
+    for (; *names; names++, found++)
         cli_lock_json(&json, *names, &found->owner, &found->queue);
-        cli_json_close(&json, '}');
-    }
-    cli_json_close(&json, ']');
-    cli_json_close(&json, '}');
-    putchar('\n');
+    cli_locks_json_end(&json);
 }
 
 static void print_blocks(char **names, const struct found *found)

@@ -32,7 +32,7 @@ size_t cli_width(const char *shown);
 /* Cuts a shown text to at most that many columns. The last one is a + where anything was cut off. */
 void cli_cut(char *shown, size_t columns);
 
-/* Prints a shown text, and blanks up to that many columns: behind the text, or before it. */
+/* Prints a shown text, and blanks up to that many columns: after the text, or before it. */
 void cli_pad_right(FILE *out, const char *shown, size_t columns);
 void cli_pad_left(FILE *out, const char *shown, size_t columns);
 

@@ -2,9 +2,9 @@
  * dibs watch: the locks that are held, again and again; on a terminal as a screen, else a line for each change.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli/cli.h"
 #include "cli/locks.h"
@@ -111,14 +111,6 @@ static void print_changes(const struct cli_locks *before, const struct cli_locks
     }
 }
 
-static void sleep_ms(int64_t ms)
-{
-    struct timespec left = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
-
-    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
-    }
-}
-
 static int watch_lines(struct watch *watch)
 {
     struct cli_locks before = {0};
@@ -139,7 +131,7 @@ static int watch_lines(struct watch *watch)
         troubled = !read;
         if (fflush(stdout) != 0 || (watch->rounds > 0 && --watch->rounds == 0))
             break;
-        sleep_ms(watch->interval_ms);
+        (void)poll(NULL, 0, (int)watch->interval_ms);
     }
     cli_locks_free(&before);
     watch->locks = (struct cli_locks){0};

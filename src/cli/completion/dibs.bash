@@ -17,7 +17,7 @@ _dibs_split() {
     cword=$((${#words[@]} - 1))
 }
 
-# Replies begin behind the last : of what was typed: bash replaces only that part.
+# Replies begin after the last : of what was typed: bash replaces only that part.
 _dibs_trim() {
     local i head
     [[ $cur == *:* && $COMP_WORDBREAKS == *:* ]] || return
