@@ -18,8 +18,9 @@ static enum { QUIET, NORMAL, VERBOSE } verbosity = NORMAL; /* read-only after th
 /* What the options from --prefix on say of the store; read-only after the options were read. */
 static const char *store[CLI_OPTION_OWN - CLI_OPTION_PREFIX];
 
-static const char *letters_known; /* the short options, as getopt(3) wants them */
-static char option_written[32];   /* the last one */
+static const char *letters_known;          /* the short options, as getopt(3) wants them */
+static const struct option *options_known; /* the long ones */
+static char option_written[32];            /* the last one */
 
 static char *urls_kept; /* what the last --url or --url-file said; for as long as the process lives */
 
@@ -108,6 +109,7 @@ int cli_next_option(int argc, char **argv, const char *letters, const struct opt
 
     opterr = 0;
     letters_known = letters;
+    options_known = options;
     int option = getopt_long(argc, argv, letters, options, &number);
     if (number >= 0)
         snprintf(option_written, sizeof option_written, "--%s", options[number].name);
@@ -119,6 +121,16 @@ int cli_next_option(int argc, char **argv, const char *letters, const struct opt
 const char *cli_option(void)
 {
     return option_written;
+}
+
+/* Whether several long options begin with the first bytes of word. */
+static bool is_ambiguous(const char *word, int length)
+{
+    int count = 0;
+
+    for (const struct option *option = options_known; option->name; option++)
+        count += strncmp(option->name, word + 2, (size_t)length - 2) == 0;
+    return count > 1;
 }
 
 /*
@@ -139,7 +151,9 @@ static int refuse(int option, char **argv)
         return cli_usage_error(argv[0], "%.*s takes no argument", length, word);
     if (optopt)
         return cli_usage_error(argv[0], "there is no option -%c", optopt);
-    return cli_usage_error(argv[0], "there is no option %.*s, or it stands for several", length, word);
+    return cli_usage_error(argv[0],
+                           is_ambiguous(word, length) ? "%.*s is short for several options" : "there is no option %.*s",
+                           length, word);
 }
 
 static bool keep_urls(struct cli_common *common, char *text)

@@ -23,7 +23,7 @@ static void say(const char *name, const dibs_owner *owner)
     else if (owner->held_ms < 0)
         cli_warn("%s: waits for the lock, which %s holds", shown, who);
     else
-        cli_warn("%s: waits for the lock, which %s holds since %s", shown, who, cli_time_ago(since, owner->held_ms));
+        cli_warn("%s: waits for the lock, which %s has held since %s", shown, who, cli_time_ago(since, owner->held_ms));
 }
 
 /* A token has only the first bytes of a long name, with the bytes that do not print replaced. */

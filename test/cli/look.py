@@ -368,7 +368,7 @@ def what_is_wrong_with_an_option_is_said():
     for words, message in (
         (("bench", "-s"), "-s needs an argument"), (("list", "--prefix"), "--prefix needs an argument"),
         (("list", "-Z"), "there is no option -Z"), (("list", "--json=yes"), "--json takes no argument"),
-        (("list", "--no-such"), "there is no option --no-such, or it stands for several"),
+        (("list", "--no-such"), "there is no option --no-such ("), (("list", "--n=x"), "--n is short for several options"),
         (("list", "--json", "-Zq"), "there is no option -Z"), (("list", "-Zq"), "there is no option -Z"), (("list", "-:"), "there is no option -:"),
         (("list", "--older-than", "soon"), '--older-than: "soon" is not a time'), (("watch", "-i", "0"), '-i: "0" is not a time'),
         (("watch", "--interval=0"), '--interval: "0" is not a time'), (("watch", "--count", "x"), '--count: "x" is not a number'),

@@ -107,7 +107,7 @@ def says_that_it_waits():
         waiting = start(*command)
         lines = iter(waiting.stderr.readline, "")
         line = next(line for line in lines if "waits for the lock" in line)
-        assert re.search(r"n: waits for the lock, which sh@\S+:\d+ holds since \d{4}-\d\d-\d\d \d\d:", line), line
+        assert re.search(r"n: waits for the lock, which sh@\S+:\d+ has held since \d{4}-\d\d-\d\d \d\d:", line), line
         waiting.terminate()
         Done(waiting)
     waiting = start("run", "n", "true")
