@@ -438,7 +438,8 @@ char *cli_show_urls(const char *text)
     if (!shown)
         return NULL;
     for (size_t i = 0; i < size; i++)
-        shown[i] = strchr(BLANKS, shown[i]) ? ' ' : shown[i];
+        if (strchr(BLANKS, shown[i]))
+            shown[i] = ' ';
     while (shown[size - 1] == ' ')
         shown[--size] = '\0';
     arguments_hide_passwords(shown);
