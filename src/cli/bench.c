@@ -227,8 +227,10 @@ static int measure(struct bench *bench)
 static void report(const struct bench *bench)
 {
     struct cli_histogram *handovers = calloc(1, sizeof *handovers);
-    const struct cli_bench_part parts[] = {
-        {"acquire", &bench->acquires}, {"release", &bench->releases}, {"hand-over", handovers}, {NULL, NULL}};
+    const struct cli_bench_part parts[] = {{"acquire", "acquire", &bench->acquires},
+                                           {"release", "release", &bench->releases},
+                                           {"hand-over", "handover", handovers},
+                                           {NULL, NULL, NULL}};
 
     if (!handovers)
         return;

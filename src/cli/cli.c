@@ -270,14 +270,16 @@ bool cli_time(const char *command, int64_t least_ms, int64_t most_ms, int64_t *o
     return false;
 }
 
-bool cli_number(const char *command, const char *what, long least, long most, long *out)
+bool cli_number(const char *command, const char *what, int least, int most, int *out)
 {
     char *end;
+    long number = strtol(optarg, &end, 10);
+    bool good = is_digit(*optarg) && *end == '\0' && number >= least && number <= most;
 
-    *out = strtol(optarg, &end, 10);
-    if (is_digit(*optarg) && *end == '\0' && *out >= least && *out <= most)
+    *out = good ? (int)number : least;
+    if (good)
         return true;
-    cli_usage_error(command, "%s: \"%s\" is not %s from %ld to %ld", cli_option(), optarg, what, least, most);
+    cli_usage_error(command, "%s: \"%s\" is not %s from %d to %d", cli_option(), optarg, what, least, most);
     return false;
 }
 

@@ -137,7 +137,7 @@ bool cli_common_option(int option, char **argv, const char *help, struct cli_com
 bool cli_time(const char *command, int64_t least_ms, int64_t most_ms, int64_t *out_ms);
 
 /* A whole number; what: what it is, with its article. */
-bool cli_number(const char *command, const char *what, long least, long most, long *out);
+bool cli_number(const char *command, const char *what, int least, int most, int *out);
 
 /* Whether a lock can have that name, which is said of in the same way. */
 bool cli_check_name(const char *command, const char *name);

@@ -216,10 +216,7 @@ static void print_cell(FILE *out, const struct cli_widths *widths, int column, c
     cli_cut(text, width);
     if (column > 0)
         fprintf(out, "%*s", (int)GAP, "");
-    if (columns[column].right)
-        cli_pad_left(out, text, width);
-    else
-        cli_pad_right(out, text, width);
+    cli_pad(out, text, width, columns[column].right);
 }
 
 void cli_locks_print_head(FILE *out, const struct cli_widths *widths)

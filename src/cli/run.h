@@ -64,18 +64,18 @@ struct run_plan {
     int64_t lease_ms;    /* of --lease; that of the store is longer with a longer at_least_ms */
     int64_t grace_ms;    /* between TERM and KILL */
     int64_t outage_ms;   /* how long a wait rides out a store that can't be reached; less than 0: as long as the wait */
-    uint32_t min_replicas;
+    int min_replicas;
     bool durable;
     int64_t margin_ms; /* how long KILL may take: COMMAND must be dead before the lease ends */
     int not_acquired;  /* exit status */
     bool no_inherit;   /* of the variables that lead to the store */
-    pid_t while_pid;   /* 0: none ("dibs hold") */
+    int while_pid;     /* 0: none ("dibs hold") */
     bool while_stdin;  /* until standard input ends ("dibs hold") */
     bool leave;        /* what COMMAND leaves running lives on */
     bool no_reentry;   /* inside a dibs that holds the lock: refuses */
     bool fair;
-    bool shared;    /* others may hold the locks as well, if they share them */
-    uint32_t slots; /* so many at a time, with this one; 0: any number */
+    bool shared; /* others may hold the locks as well, if they share them */
+    int slots;   /* so many at a time, with this one; 0: any number */
 };
 
 /* Returns false where the process must end with *status. argv[0] is the command's name. */

@@ -213,7 +213,7 @@ static int open_store(const struct run_plan *plan, dibs_runtime **rt)
                               .on_event_arg = (void *)plan,
                               .label = plan->label,
                               .outage_ms = outage_of(plan),
-                              .min_replicas = plan->min_replicas,
+                              .min_replicas = (uint32_t)plan->min_replicas,
                               .durable = plan->durable};
 
         status = cli_try_open(rt, config, plan->url);
@@ -290,7 +290,7 @@ void run_tell_inside(const struct run_plan *plan, const struct run_lock *lock)
 
 bool run_is_taken(const struct run_plan *plan, const dibs_owner *owner)
 {
-    bool sharable = plan->shared && owner->sharers > 0 && (plan->slots == 0 || owner->sharers < plan->slots);
+    bool sharable = plan->shared && owner->sharers > 0 && (plan->slots == 0 || owner->sharers < (uint32_t)plan->slots);
 
     return owner->held && !sharable;
 }
@@ -349,7 +349,7 @@ static bool enter(const struct run_plan *plan, struct run_lock *lock, int *statu
 static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *status)
 {
     const dibs_lock_options options = {.flags = (plan->fair ? DIBS_FAIR : 0u) | (plan->shared ? DIBS_SHARED : 0u),
-                                       .limit = plan->slots};
+                                       .limit = (uint32_t)plan->slots};
     int64_t start = cli_now_ms();
     struct run_waiting waiting;
     dibs_status answer;

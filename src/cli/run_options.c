@@ -77,33 +77,6 @@ struct reading {
 
 /* ------------------------------------------------------------------- one option */
 
-static bool exit_status(const struct reading *reading)
-{
-    long status;
-    bool good = cli_number(reading->command, "an exit status", 0, 255, &status);
-
-    reading->plan->not_acquired = (int)status;
-    return good;
-}
-
-static bool min_replicas(const struct reading *reading)
-{
-    long replicas;
-    bool good = cli_number(reading->command, "a number", 0, REPLICAS_MOST, &replicas);
-
-    reading->plan->min_replicas = (uint32_t)replicas;
-    return good;
-}
-
-static bool while_pid(const struct reading *reading)
-{
-    long process;
-    bool good = cli_number(reading->command, "a process id", 1, INT32_MAX, &process);
-
-    reading->plan->while_pid = (pid_t)process;
-    return good;
-}
-
 static bool also(const struct reading *reading)
 {
     struct run_plan *plan = reading->plan;
@@ -114,15 +87,6 @@ static bool also(const struct reading *reading)
     }
     cli_usage_error(reading->command, "--also: more than %d names", RUN_NAMES_MAX);
     return false;
-}
-
-static bool slots(const struct reading *reading)
-{
-    long count;
-    bool good = cli_number(reading->command, "a number", 1, INT32_MAX, &count);
-
-    reading->plan->slots = (uint32_t)count;
-    return good;
 }
 
 /* The flag that the option sets; NULL: the option is none that sets one. */
@@ -166,23 +130,23 @@ static bool take_option(struct reading *reading, int option, const char *help, s
     case 't':
         return cli_time(reading->command, LEASE_LEAST_MS, DAY_MS, &plan->lease_ms);
     case 'E':
-        return exit_status(reading);
+        return cli_number(reading->command, "an exit status", 0, 255, &plan->not_acquired);
     case 'c':
         return (reading->shell_command = optarg) != NULL;
     case OPTION_ALSO:
         return also(reading);
     case OPTION_SLOTS:
-        return slots(reading);
+        return cli_number(reading->command, "a number", 1, INT32_MAX, &plan->slots);
     case OPTION_GRACE:
         return cli_time(reading->command, 0, DAY_MS / 2, &plan->grace_ms);
     case OPTION_OUTAGE:
         return cli_time(reading->command, 0, WAIT_MOST_MS, &plan->outage_ms);
     case OPTION_MIN_REPLICAS:
-        return min_replicas(reading);
+        return cli_number(reading->command, "a number", 0, REPLICAS_MOST, &plan->min_replicas);
     case OPTION_AT_LEAST:
         return cli_time(reading->command, 0, DAY_MS, &plan->at_least_ms);
     case OPTION_WHILE_PID:
-        return while_pid(reading);
+        return cli_number(reading->command, "a process id", 1, INT32_MAX, &plan->while_pid);
     case OPTION_ON_LOST:
         return (plan->on_lost = optarg) != NULL;
     default:

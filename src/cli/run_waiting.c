@@ -73,10 +73,10 @@ static void say_unconfirmed(const struct run_plan *plan)
     char replicas[48] = "";
 
     if (plan->min_replicas > 0)
-        snprintf(replicas, sizeof replicas, "%u %s%s", (unsigned)plan->min_replicas,
+        snprintf(replicas, sizeof replicas, "%d %s%s", plan->min_replicas,
                  plan->min_replicas == 1 ? "replica" : "replicas", plan->durable ? " and " : "");
     cli_warn("%s: waits until %s%s confirm%s the lock, which nobody else holds", plan->shown, replicas,
-             plan->durable ? "the server's disk" : "", plan->min_replicas + (unsigned)plan->durable == 1 ? "s" : "");
+             plan->durable ? "the server's disk" : "", plan->min_replicas + plan->durable == 1 ? "s" : "");
 }
 
 /* A lock may be free for a moment: only at the second look in a row that finds it so are copies what it waits for. */

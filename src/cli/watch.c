@@ -47,7 +47,7 @@ struct watch {
     dibs_runtime *rt;
     const char *pattern;
     int64_t interval_ms;
-    long rounds; /* how many looks are still to come; 0: no end */
+    int rounds; /* how many looks are still to come; 0: no end */
     enum cli_column sort;
     bool reverse;
     struct cli_locks locks;
