@@ -246,7 +246,7 @@ static void report(const struct bench *bench)
 static int set_options(struct bench *bench, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"seconds", required_argument, NULL, 's'}, CLI_JSON_OPTION, CLI_LOOK_OPTIONS};
+        {"seconds", required_argument, NULL, 's'}, CLI_JSON_OPTION, CLI_LONG_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":s:" CLI_SHORT_OPTIONS, options)) != -1) {

@@ -156,7 +156,7 @@ static int set_option(struct breaking *breaking, int option)
 static int set_options(struct breaking *breaking, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"yes", no_argument, NULL, 'y'}, {"token", required_argument, NULL, OPTION_TOKEN}, CLI_LOOK_OPTIONS};
+        {"yes", no_argument, NULL, 'y'}, {"token", required_argument, NULL, OPTION_TOKEN}, CLI_LONG_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":y" CLI_SHORT_OPTIONS, options)) != -1)

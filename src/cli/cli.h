@@ -51,10 +51,10 @@ int cli_end(int result);
 /* ------------------------------------------------------------------- options */
 
 /*
- * Options that all commands have. A command puts CLI_SHORT_OPTIONS after its own short options, CLI_LONG_OPTIONS into
- * its table for getopt_long, and gives what it does not know itself to cli_common_option:
+ * Options that all commands have. A command puts CLI_SHORT_OPTIONS after its own short options, CLI_LONG_OPTIONS at
+ * the end of its table for getopt_long, and gives what it does not know itself to cli_common_option:
  *
- *     static const struct option options[] = {{"json", no_argument, NULL, 'j'}, CLI_LONG_OPTIONS, {NULL, 0, NULL, 0}};
+ *     static const struct option options[] = {{"json", no_argument, NULL, 'j'}, CLI_LONG_OPTIONS};
  *
  *     while ((option = cli_next_option(argc, argv, "+:j" CLI_SHORT_OPTIONS, options)) != -1)
  *         if (option == 'j')
@@ -93,7 +93,8 @@ enum {
     {"tls-name", required_argument, NULL, CLI_OPTION_TLS_NAME},                                                        \
     {"help", no_argument, NULL, 'h'},                                                                                  \
     {"quiet", no_argument, NULL, 'q'},                                                                                 \
-    {"verbose", no_argument, NULL, 'v'}
+    {"verbose", no_argument, NULL, 'v'},                                                                               \
+    {NULL, 0, NULL, 0}
 /* clang-format on */
 
 /* What the commands say of these options in their help. */

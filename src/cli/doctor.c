@@ -320,7 +320,7 @@ static int set_option(struct doctor *doctor, int option)
 static int set_options(struct doctor *doctor, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"admit", required_argument, NULL, OPTION_ADMIT}, CLI_JSON_OPTION, CLI_LOOK_OPTIONS};
+        {"admit", required_argument, NULL, OPTION_ADMIT}, CLI_JSON_OPTION, CLI_LONG_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":" CLI_SHORT_OPTIONS, options)) != -1)

@@ -135,7 +135,7 @@ static int set_options(struct list *list, int argc, char **argv)
                                             {"names", no_argument, NULL, 'n'},
                                             {"null", no_argument, NULL, '0'},
                                             CLI_JSON_OPTION,
-                                            CLI_LOOK_OPTIONS};
+                                            CLI_LONG_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":s:rn0" CLI_SHORT_OPTIONS, options)) != -1)

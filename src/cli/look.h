@@ -14,16 +14,9 @@
 /* Options without a short form. A command's own ones: CLI_OPTION_MORE and up. */
 enum { CLI_OPTION_JSON = CLI_OPTION_OWN, CLI_OPTION_MORE };
 
-/* The end of a table for getopt_long. */
-#define CLI_LOOK_OPTIONS                                                                                               \
-    CLI_LONG_OPTIONS,                                                                                                  \
-    {                                                                                                                  \
-        NULL, 0, NULL, 0                                                                                               \
-    }
-#define CLI_JSON_OPTION                                                                                                \
-    {                                                                                                                  \
-        "json", no_argument, NULL, CLI_OPTION_JSON                                                                     \
-    }
+/* clang-format off */
+#define CLI_JSON_OPTION {"json", no_argument, NULL, CLI_OPTION_JSON}
+/* clang-format on */
 #define CLI_JSON_HELP "  --json              prints one JSON document, for programs\n"
 
 struct cli_look {

@@ -56,14 +56,12 @@ static const struct option run_table[] = {COMMON_OPTIONS,
                                           {"on-lost", required_argument, NULL, OPTION_ON_LOST},
                                           {"no-inherit", no_argument, NULL, OPTION_NO_INHERIT},
                                           {"leave", no_argument, NULL, OPTION_LEAVE},
-                                          CLI_LONG_OPTIONS,
-                                          {NULL, 0, NULL, 0}};
+                                          CLI_LONG_OPTIONS};
 
 static const struct option hold_table[] = {COMMON_OPTIONS,
                                            {"while-pid", required_argument, NULL, OPTION_WHILE_PID},
                                            {"while-stdin", no_argument, NULL, OPTION_WHILE_STDIN},
-                                           CLI_LONG_OPTIONS,
-                                           {NULL, 0, NULL, 0}};
+                                           CLI_LONG_OPTIONS};
 
 /* While the options are read. */
 struct reading {
@@ -156,21 +154,9 @@ static bool take_option(struct reading *reading, int option, const char *help, s
 
 /* -------------------------------------------------------- what they mean together */
 
-static int64_t most(int64_t a, int64_t b)
+static int64_t within(int64_t value, int64_t low, int64_t high)
 {
-    return a > b ? a : b;
-}
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t margin_of(int64_t lease_ms)
-{
-    int64_t margin = lease_ms / 20;
-
-    return margin < MARGIN_LEAST_MS ? MARGIN_LEAST_MS : margin > MARGIN_MOST_MS ? MARGIN_MOST_MS : margin;
+    return value < low ? low : value > high ? high : value;
 }
 
 /*
@@ -182,10 +168,10 @@ static bool settle_times(const struct reading *reading)
     struct run_plan *plan = reading->plan;
 
     if (plan->lease_ms < 0)
-        plan->lease_ms = least(DAY_MS, most(LEASE_MS, 2 * (plan->grace_ms + MARGIN_MOST_MS)));
+        plan->lease_ms = within(2 * (plan->grace_ms + MARGIN_MOST_MS), LEASE_MS, DAY_MS);
     if (plan->grace_ms < 0)
-        plan->grace_ms = plan->lease_ms / 4 < GRACE_MS ? plan->lease_ms / 4 : GRACE_MS;
-    plan->margin_ms = margin_of(plan->lease_ms);
+        plan->grace_ms = within(plan->lease_ms / 4, 0, GRACE_MS);
+    plan->margin_ms = within(plan->lease_ms / 20, MARGIN_LEAST_MS, MARGIN_MOST_MS);
     int64_t room_ms = plan->lease_ms / 2 - plan->margin_ms;
     if (plan->grace_ms <= room_ms)
         return true;

@@ -116,7 +116,7 @@ static int tell(const struct cli_look *look, dibs_runtime *rt, char **names, siz
 
 static int set_options(struct cli_look *look, int argc, char **argv)
 {
-    static const struct option options[] = {CLI_JSON_OPTION, CLI_LOOK_OPTIONS};
+    static const struct option options[] = {CLI_JSON_OPTION, CLI_LONG_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":" CLI_SHORT_OPTIONS, options)) != -1)

@@ -308,7 +308,7 @@ static int set_options(struct watch *watch, int argc, char **argv)
                                             {"count", required_argument, NULL, 'c'},
                                             {"sort", required_argument, NULL, 's'},
                                             {"reverse", no_argument, NULL, 'r'},
-                                            CLI_LOOK_OPTIONS};
+                                            CLI_LONG_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":i:c:s:r" CLI_SHORT_OPTIONS, options)) != -1)
