@@ -90,9 +90,9 @@ static bool check_config(const dibs_config *config)
 static bool check_url_count(const char *where, size_t count)
 {
     if (count % 2 == 0)
-        dibs__fail(DIBS_INVALID, "%s: %zu URLs; one store has one, a quorum an odd number", where, count);
+        dibs__fail(DIBS_INVALID, "%s has %zu URLs: one store has one URL, a quorum an odd number", where, count);
     else if (count > URLS_MAX)
-        dibs__fail(DIBS_INVALID, "%s: %zu URLs; at most %d", where, count, URLS_MAX);
+        dibs__fail(DIBS_INVALID, "%s has %zu URLs: at most %d", where, count, URLS_MAX);
     return count % 2 == 1 && count <= URLS_MAX;
 }
 

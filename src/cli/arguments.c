@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static char *begin, *end; /* the words, one behind the other; read-only after arguments_keep */
+static char *begin, *end; /* the words, one after the other; read-only after arguments_keep */
 
 void arguments_keep(int argc, char **argv)
 {

@@ -9,7 +9,7 @@ void arguments_keep(int argc, char **argv);
 
 /*
  * Returns a copy of an argument that has URLs, which belongs to the caller, and overwrites their passwords where the
- * argument stands. NULL: no memory.
+ * argument is. NULL: no memory.
  */
 char *arguments_take_url(char *argument);
 

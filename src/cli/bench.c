@@ -18,16 +18,16 @@ static const char help[] =
     "Usage: dibs bench [OPTION...]\n"
     "\n"
     "Measures how long it takes to acquire a free lock, to release it, and to hand it\n"
-    "over: from the begin of the release by one runtime to the end of the wait of\n"
+    "over: from the start of the release by one runtime to the end of the wait of\n"
     "another. The lock has a random name, and is gone at the end, also if the command\n"
     "is interrupted; then the figures so far are printed.\n"
     "\n"
-    "  -s, --seconds TIME  measures for so long (5)\n"
+    "  -s, --seconds TIME  measures for TIME (default 5)\n"
     CLI_JSON_HELP
     CLI_COMMON_HELP
     "\n"
-    "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached, or fails;\n"
-    "74 if the figures can't be written.\n";
+    "Exit status: 0; 64 for wrong usage; 69 if the server can't be reached,\n"
+    "refuses, or does not confirm the lock; 74 if the figures can't be written.\n";
 /* clang-format on */
 
 #define LEASE_MS 10000 /* what a killed bench leaves is gone after that */
@@ -209,10 +209,10 @@ static int measure_handovers(struct bench *bench)
 static int measure(struct bench *bench)
 {
     const dibs_config config = {.lease_ms = LEASE_MS};
-    int result = cli_look_open(&bench->sides[0].rt, &bench->look, config);
+    int result = cli_open(&bench->sides[0].rt, config, bench->look.common.url);
 
     if (result == CLI_OK)
-        result = cli_look_open(&bench->sides[1].rt, &bench->look, config);
+        result = cli_open(&bench->sides[1].rt, config, bench->look.common.url);
     if (result != CLI_OK)
         return result;
     catch_signals();
@@ -227,8 +227,10 @@ static int measure(struct bench *bench)
 static void report(const struct bench *bench)
 {
     struct cli_histogram *handovers = calloc(1, sizeof *handovers);
-    const struct cli_bench_part parts[] = {
-        {"acquire", &bench->acquires}, {"release", &bench->releases}, {"hand-over", handovers}, {NULL, NULL}};
+    const struct cli_bench_part parts[] = {{"acquire", "acquire", &bench->acquires},
+                                           {"release", "release", &bench->releases},
+                                           {"hand-over", "handover", handovers},
+                                           {NULL, NULL, NULL}};
 
     if (!handovers)
         return;
@@ -244,17 +246,17 @@ static void report(const struct bench *bench)
 static int set_options(struct bench *bench, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"seconds", required_argument, NULL, 's'}, CLI_JSON_OPTION, CLI_LOOK_OPTIONS};
+        {"seconds", required_argument, NULL, 's'}, CLI_JSON_OPTION, CLI_LONG_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":s:" CLI_SHORT_OPTIONS, options)) != -1) {
         if (option != 's')
             result = cli_look_option(&bench->look, option);
-        else if (!cli_seconds(optarg, 86400000, &bench->length_ms) || bench->length_ms < 1)
-            result = cli_usage_error("bench", "\"%s\" is not a time in seconds, at most 86400", optarg);
+        else if (!cli_time("bench", 1, 86400000, &bench->length_ms))
+            result = CLI_USAGE;
     }
     if (result == CLI_GO_ON && optind < argc)
-        result = cli_usage_error("bench", "unexpected argument \"%.*s\"", cli_shown_length(argv[optind]), argv[optind]);
+        result = cli_refuse_argument("bench", argv[optind]);
     return result;
 }
 

@@ -145,17 +145,9 @@ static void bars_json(struct cli_json *json, const struct cli_histogram *times)
     cli_json_close(json, ']');
 }
 
-/* "hand-over" is "handover" there. */
 static void part_json(struct cli_json *json, const struct cli_bench_part *part)
 {
-    char key[16];
-    size_t size = 0;
-
-    for (const char *c = part->name; *c && size < sizeof key - 1; c++)
-        if (*c != '-')
-            key[size++] = *c;
-    key[size] = '\0';
-    cli_json_open(json, key, '{');
+    cli_json_open(json, part->key, '{');
     cli_json_int(json, "count", (int64_t)part->times->count);
     cli_json_double(json, "min_us", (double)part->times->least_ns / 1e3);
     for (size_t i = 0; i < PERCENTILES; i++)

@@ -10,7 +10,7 @@
 #include "cli/histogram.h"
 
 struct cli_bench_part {
-    const char *name;
+    const char *name, *key; /* key: in JSON */
     const struct cli_histogram *times;
 };
 

@@ -22,13 +22,14 @@ static const char help[] =
     "\n"
     "  -y, --yes           does not ask\n"
     "  --token TOKEN       only if the owner has this token, as \"dibs status\" shows\n"
-    "                      it; of those who share the lock that one. Without it, the\n"
-    "                      one who came last\n"
+    "                      it. Of a shared lock: takes it from the sharer with this\n"
+    "                      token; without --token, from the one who came last\n"
     CLI_COMMON_HELP
     "\n"
     "Exit status: 0 if the lock was taken away, or was free; 1 if it was left alone;\n"
-    "64 for wrong usage, or if there is nobody to ask and no -y; 69 if the store\n"
-    "can't be asked; 74 if standard output can't be written, whatever was done.\n";
+    "64 for wrong usage, or without --yes if there is no terminal to ask at; 69 if\n"
+    "the server can't be reached, or refuses; 74 if standard output can't be\n"
+    "written, whatever was done.\n";
 /* clang-format on */
 
 enum { OPTION_TOKEN = CLI_OPTION_MORE };
@@ -155,16 +156,20 @@ static int set_option(struct breaking *breaking, int option)
 static int set_options(struct breaking *breaking, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"yes", no_argument, NULL, 'y'}, {"token", required_argument, NULL, OPTION_TOKEN}, CLI_LOOK_OPTIONS};
+        {"yes", no_argument, NULL, 'y'}, {"token", required_argument, NULL, OPTION_TOKEN}, CLI_LONG_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":y" CLI_SHORT_OPTIONS, options)) != -1)
         result = set_option(breaking, option);
     if (result != CLI_GO_ON)
         return result;
-    if (argc - optind != 1)
-        return cli_usage_error("break", argc == optind ? "NAME is missing" : "one NAME at a time");
+    if (optind == argc)
+        return cli_usage_error("break", "NAME is missing");
+    if (argc - optind > 1)
+        return cli_refuse_argument("break", argv[optind + 1]);
     breaking->name = argv[optind];
+    if (!cli_check_name("break", breaking->name))
+        return CLI_USAGE;
     cli_show(breaking->shown, sizeof breaking->shown, breaking->name);
     if (!breaking->yes && !(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)))
         return cli_usage_error("break", "there is no terminal to ask at: say --yes");
@@ -178,7 +183,7 @@ int cli_break(int argc, char **argv)
 
     if (result != CLI_GO_ON)
         return cli_end(result);
-    result = cli_look_open(&breaking.rt, &breaking.look, (dibs_config){0});
+    result = cli_open(&breaking.rt, (dibs_config){0}, breaking.look.common.url);
     if (result != CLI_OK)
         return result;
     result = ask_and_take(&breaking);

@@ -13,13 +13,14 @@
 static enum { QUIET, NORMAL, VERBOSE } verbosity = NORMAL; /* read-only after the options were read */
 
 #define URL_FILE_MOST 65536 /* bytes */
+#define BLANKS " \t\r\n"
 
-/* What the options say of the store beside --url; read-only after the options were read. */
-static struct {
-    const char *prefix, *tls_ca, *tls_cert, *tls_key, *tls_name;
-} store;
+/* What the options from --prefix on say of the store; read-only after the options were read. */
+static const char *store[CLI_OPTION_OWN - CLI_OPTION_PREFIX];
 
-static const char *letters_known; /* the short options, as getopt(3) wants them */
+static const char *letters_known;          /* the short options, as getopt(3) wants them */
+static const struct option *options_known; /* the long ones */
+static char option_written[32];            /* the last one */
 
 static char *urls_kept; /* what the last --url or --url-file said; for as long as the process lives */
 
@@ -104,14 +105,37 @@ int cli_end(int result)
 
 int cli_next_option(int argc, char **argv, const char *letters, const struct option *options)
 {
+    int number = -1;
+
     opterr = 0;
     letters_known = letters;
-    return getopt_long(argc, argv, letters, options, NULL);
+    options_known = options;
+    int option = getopt_long(argc, argv, letters, options, &number);
+    if (number >= 0)
+        snprintf(option_written, sizeof option_written, "--%s", options[number].name);
+    else
+        snprintf(option_written, sizeof option_written, "-%c", option);
+    return option;
+}
+
+const char *cli_option(void)
+{
+    return option_written;
+}
+
+/* Whether several long options begin with the first bytes of word. */
+static bool is_ambiguous(const char *word, int length)
+{
+    int count = 0;
+
+    for (const struct option *option = options_known; option->name; option++)
+        count += strncmp(option->name, word + 2, (size_t)length - 2) == 0;
+    return count > 1;
 }
 
 /*
  * optopt is the letter of a short option, 0 for a long one that does not exist, and else what the table has for a long
- * one. While other letters are still to come behind an unknown one, argv[optind - 1] is the word before.
+ * one. While other letters are still to come after an unknown one, argv[optind - 1] is the word before.
  */
 static int refuse(int option, char **argv)
 {
@@ -127,45 +151,20 @@ static int refuse(int option, char **argv)
         return cli_usage_error(argv[0], "%.*s takes no argument", length, word);
     if (optopt)
         return cli_usage_error(argv[0], "there is no option -%c", optopt);
-    return cli_usage_error(argv[0], "there is no option %.*s, or it stands for several", length, word);
-}
-
-/* False: it is another option. */
-static bool set_store_option(int option)
-{
-    switch (option) {
-    case CLI_OPTION_PREFIX:
-        store.prefix = optarg;
-        return true;
-    case CLI_OPTION_TLS_CA:
-        store.tls_ca = optarg;
-        return true;
-    case CLI_OPTION_TLS_CERT:
-        store.tls_cert = optarg;
-        return true;
-    case CLI_OPTION_TLS_KEY:
-        store.tls_key = optarg;
-        return true;
-    case CLI_OPTION_TLS_NAME:
-        store.tls_name = optarg;
-        return true;
-    default:
-        return false;
-    }
-}
-
-static bool no_memory(struct cli_common *common)
-{
-    cli_error("memory is exhausted");
-    common->status = CLI_SYSTEM;
-    return false;
+    return cli_usage_error(argv[0],
+                           is_ambiguous(word, length) ? "%.*s is short for several options" : "there is no option %.*s",
+                           length, word);
 }
 
 static bool keep_urls(struct cli_common *common, char *text)
 {
     free(urls_kept);
     common->url = urls_kept = text;
-    return text || no_memory(common);
+    if (!text) {
+        cli_error("memory is exhausted");
+        common->status = CLI_SYSTEM;
+    }
+    return text != NULL;
 }
 
 static bool read_url_file(struct cli_common *common, const char *command)
@@ -205,10 +204,12 @@ bool cli_common_option(int option, char **argv, const char *help, struct cli_com
         common->status = cli_end(CLI_OK);
         return false;
     default:
-        if (set_store_option(option))
-            return true;
-        common->status = refuse(option, argv);
-        return false;
+        if (option < CLI_OPTION_PREFIX || option >= CLI_OPTION_OWN) {
+            common->status = refuse(option, argv);
+            return false;
+        }
+        store[option - CLI_OPTION_PREFIX] = optarg;
+        return true;
     }
 }
 
@@ -260,9 +261,42 @@ static bool decimal_seconds(const char *c, int64_t most_ms, int64_t *out_ms)
     return any && *c == '\0' && ms <= most_ms;
 }
 
-bool cli_seconds(const char *text, int64_t most_ms, int64_t *out_ms)
+bool cli_time(const char *command, int64_t least_ms, int64_t most_ms, int64_t *out_ms)
 {
-    return with_units(text, most_ms, out_ms) || decimal_seconds(text, most_ms, out_ms);
+    if ((with_units(optarg, most_ms, out_ms) || decimal_seconds(optarg, most_ms, out_ms)) && *out_ms >= least_ms)
+        return true;
+    cli_usage_error(command, "%s: \"%s\" is not a time in seconds from %.10g to %.10g", cli_option(), optarg,
+                    (double)least_ms / 1000, (double)most_ms / 1000);
+    return false;
+}
+
+bool cli_number(const char *command, const char *what, int least, int most, int *out)
+{
+    char *end;
+    long number = strtol(optarg, &end, 10);
+    bool good = is_digit(*optarg) && *end == '\0' && number >= least && number <= most;
+
+    *out = good ? (int)number : least;
+    if (good)
+        return true;
+    cli_usage_error(command, "%s: \"%s\" is not %s from %d to %d", cli_option(), optarg, what, least, most);
+    return false;
+}
+
+bool cli_check_name(const char *command, const char *name)
+{
+    size_t size = strlen(name);
+
+    if (size == 0)
+        cli_usage_error(command, "NAME is empty");
+    else if (size > DIBS_NAME_MAX)
+        cli_usage_error(command, "NAME has %zu bytes, more than %d", size, DIBS_NAME_MAX);
+    return size > 0 && size <= DIBS_NAME_MAX;
+}
+
+int cli_refuse_argument(const char *command, const char *word)
+{
+    return cli_usage_error(command, "unexpected argument \"%.*s\"", cli_shown_length(word), word);
 }
 
 #ifdef CLOCK_BOOTTIME
@@ -288,7 +322,7 @@ static size_t split(char *text, const char ***out)
     char *rest = text;
 
     *out = calloc(strlen(text) / 2 + 1, sizeof **out);
-    for (char *word; *out && (word = strtok_r(rest, " \t\n", &rest));)
+    for (char *word; *out && (word = strtok_r(rest, BLANKS, &rest));)
         (*out)[count++] = word;
     return count;
 }
@@ -311,6 +345,7 @@ int cli_exit_of(dibs_status status)
 static const char *known_as(const char *word, size_t size)
 {
     static const char *const names[][2] = {
+        {"urls", "--url or --url-file"},
         {"key_prefix", "--prefix"},
         {"tls_ca_file", "--tls-ca"},
         {"tls_cert_file", "--tls-cert"},
@@ -354,46 +389,61 @@ static void fill(dibs_config *config, const char *text)
 {
     const char *urls = text ? text : getenv("DIBS_URL");
 
-    config->key_prefix = store.prefix;
-    config->tls_ca_file = store.tls_ca;
-    config->tls_cert_file = store.tls_cert;
-    config->tls_key_file = store.tls_key;
-    config->tls_server_name = store.tls_name;
+    config->key_prefix = store[0];
+    config->tls_ca_file = store[CLI_OPTION_TLS_CA - CLI_OPTION_PREFIX];
+    config->tls_cert_file = store[CLI_OPTION_TLS_CERT - CLI_OPTION_PREFIX];
+    config->tls_key_file = store[CLI_OPTION_TLS_KEY - CLI_OPTION_PREFIX];
+    config->tls_server_name = store[CLI_OPTION_TLS_NAME - CLI_OPTION_PREFIX];
     if (urls && strstr(urls, "-sentinel://")) {
         config->sentinel_user = getenv("DIBS_SENTINEL_USER");
         config->sentinel_password = getenv("DIBS_SENTINEL_PASSWORD");
     }
 }
 
-dibs_status cli_try_open(dibs_runtime **out, dibs_config *config, const char *text)
+dibs_status cli_try_open(dibs_runtime **out, dibs_config config, const char *text)
 {
     dibs_status status = DIBS_INVALID;
     char *copy;
 
     *out = NULL;
-    fill(config, text);
+    fill(&config, text);
     if (!text)
-        return open_urls(out, config);
+        return open_urls(out, &config);
     copy = strdup(text);
-    config->url_count = copy ? split(copy, (const char ***)&config->urls) : 0;
-    if (config->url_count)
-        status = open_urls(out, config);
-    else if (config->urls)
-        cli_error("--url or --url-file names no store");
+    config.url_count = copy ? split(copy, (const char ***)&config.urls) : 0;
+    if (config.url_count)
+        status = open_urls(out, &config);
+    else if (config.urls)
+        cli_error("--url or --url-file has no URL");
     else
         status = DIBS_NO_MEMORY;
-    free((void *)config->urls);
+    free((void *)config.urls);
     free(copy);
-    config->urls = NULL;
-    config->url_count = 0;
     return status;
 }
 
-int cli_open(dibs_runtime **out, dibs_config *config, const char *text)
+int cli_open(dibs_runtime **out, dibs_config config, const char *text)
 {
     dibs_status status = cli_try_open(out, config, text);
 
     if (status != DIBS_OK && status != DIBS_INVALID)
         cli_warn("%s", *dibs_last_error() ? dibs_last_error() : dibs_status_text(status));
     return cli_exit_of(status);
+}
+
+char *cli_show_urls(const char *text)
+{
+    const char *urls = text ? text : getenv("DIBS_URL");
+    char *shown = strdup(urls && urls[strspn(urls, BLANKS)] ? urls + strspn(urls, BLANKS) : "redis://127.0.0.1:6379");
+    size_t size = shown ? strlen(shown) : 0;
+
+    if (!shown)
+        return NULL;
+    for (size_t i = 0; i < size; i++)
+        if (strchr(BLANKS, shown[i]))
+            shown[i] = ' ';
+    while (shown[size - 1] == ' ')
+        shown[--size] = '\0';
+    arguments_hide_passwords(shown);
+    return shown;
 }

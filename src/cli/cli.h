@@ -13,17 +13,10 @@ enum cli_exit {
     CLI_OK = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 64,       /* an option or an argument is wrong */
-    CLI_UNAVAILABLE = 69, /* the store can't be reached, or refuses */
+    CLI_UNAVAILABLE = 69, /* the server can't be reached, refuses, or does not confirm the lock */
     CLI_SYSTEM = 71,      /* this host has no memory, process or descriptor left */
     CLI_OUTPUT = 74,      /* standard output can't be written */
     CLI_LOST = 76         /* the lease was lost */
-};
-
-/* One command. run gets the arguments from the command's name on, and returns the exit status. */
-struct cli_command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *summary; /* one line for "dibs --help" */
 };
 
 int cli_run(int argc, char **argv);
@@ -58,10 +51,10 @@ int cli_end(int result);
 /* ------------------------------------------------------------------- options */
 
 /*
- * Options that all commands have. A command puts CLI_SHORT_OPTIONS behind its own short options, CLI_LONG_OPTIONS into
- * its table for getopt_long, and gives what it does not know itself to cli_common_option:
+ * Options that all commands have. A command puts CLI_SHORT_OPTIONS after its own short options, CLI_LONG_OPTIONS at
+ * the end of its table for getopt_long, and gives what it does not know itself to cli_common_option:
  *
- *     static const struct option options[] = {{"json", no_argument, NULL, 'j'}, CLI_LONG_OPTIONS, {NULL, 0, NULL, 0}};
+ *     static const struct option options[] = {{"json", no_argument, NULL, 'j'}, CLI_LONG_OPTIONS};
  *
  *     while ((option = cli_next_option(argc, argv, "+:j" CLI_SHORT_OPTIONS, options)) != -1)
  *         if (option == 'j')
@@ -100,23 +93,25 @@ enum {
     {"tls-name", required_argument, NULL, CLI_OPTION_TLS_NAME},                                                        \
     {"help", no_argument, NULL, 'h'},                                                                                  \
     {"quiet", no_argument, NULL, 'q'},                                                                                 \
-    {"verbose", no_argument, NULL, 'v'}
+    {"verbose", no_argument, NULL, 'v'},                                                                               \
+    {NULL, 0, NULL, 0}
 /* clang-format on */
 
 /* What the commands say of these options in their help. */
 /* clang-format off */
 #define CLI_COMMON_HELP                                                                                                \
-    "  --url URL...        the store; several URLs in one argument, between blanks,\n"                                 \
-    "                      are a quorum. Else that of $DIBS_URL, else\n"                                               \
-    "                      redis://127.0.0.1:6379. A password belongs into $DIBS_URL\n"                                \
-    "                      or a file: ps(1) shows that of --url for a moment\n"                                        \
+    "  --url URL...        the store; several URLs in one argument, separated by\n"                                    \
+    "                      blanks, are a quorum. Without --url: $DIBS_URL, else\n"                                     \
+    "                      redis://127.0.0.1:6379. A password belongs in $DIBS_URL\n"                                  \
+    "                      or in a file: ps(1) shows that of --url for a moment\n"                                     \
     "  --url-file FILE     reads the URLs from FILE\n"                                                                 \
-    "  --prefix PREFIX     what the keys in the store begin with: lock:\n"                                             \
-    "  --tls-ca FILE       with rediss://, the authorities instead of the system's\n"                                  \
-    "  --tls-cert FILE     with rediss://, the client's certificate\n"                                                 \
+    "  --prefix PREFIX     what the keys in the store begin with (default lock:)\n"                                    \
+    "  --tls-ca FILE       with rediss://: the authorities to trust instead of the\n"                                  \
+    "                      system's\n"                                                                                 \
+    "  --tls-cert FILE     with rediss://: the client's certificate\n"                                                 \
     "  --tls-key FILE      the key of that certificate\n"                                                              \
-    "  --tls-name NAME     with rediss://, the name expected in the server's\n"                                        \
-    "                      certificate instead of the host\n"                                                          \
+    "  --tls-name NAME     with rediss://: the name that must be in the server's\n"                                    \
+    "                      certificate, instead of the host's\n"                                                       \
     "  -q, --quiet         no messages, except for wrong usage\n"                                                      \
     "  -v, --verbose       says on standard error what happens\n"                                                      \
     "  -h, --help          this text\n"
@@ -125,6 +120,9 @@ enum {
 /* getopt_long, which prints nothing by itself. */
 int cli_next_option(int argc, char **argv, const char *letters, const struct option *options);
 
+/* The option that cli_next_option returned last, as the user wrote it: "-w" or "--wait". */
+const char *cli_option(void);
+
 /*
  * Does what an option means that all commands have. Returns false where the command must end with common->status:
  * after --help, for which the text is printed, and after an option that does not exist or lacks its argument.
@@ -132,10 +130,21 @@ int cli_next_option(int argc, char **argv, const char *letters, const struct opt
 bool cli_common_option(int option, char **argv, const char *help, struct cli_common *common);
 
 /*
- * Reads a time in seconds, which may have decimals; more than 0 and less than a millisecond count as a millisecond.
- * Returns whether the text is such a time, of at most most_ms.
+ * These read the argument of that option. Where it is not as they want it, they say so as cli_usage_error does, and
+ * return false.
  */
-bool cli_seconds(const char *text, int64_t most_ms, int64_t *out_ms);
+
+/* A time in seconds, which may have decimals; more than 0 and less than a millisecond count as a millisecond. */
+bool cli_time(const char *command, int64_t least_ms, int64_t most_ms, int64_t *out_ms);
+
+/* A whole number; what: what it is, with its article. */
+bool cli_number(const char *command, const char *what, int least, int most, int *out);
+
+/* Whether a lock can have that name, which is said of in the same way. */
+bool cli_check_name(const char *command, const char *name);
+
+/* An argument that COMMAND does not take. Returns CLI_USAGE. */
+int cli_refuse_argument(const char *command, const char *word);
 
 /* A clock in milliseconds that runs through suspend, where the system has one; the same in all processes. */
 int64_t cli_now_ms(void);
@@ -143,14 +152,17 @@ int64_t cli_now_ms(void);
 /* ----------------------------------------------------------------- the store */
 
 /*
- * Opens a runtime on the URLs of text, which blanks separate; NULL: those of $DIBS_URL. config is changed: the fields
- * that say how to reach the store are set, as the common options have them. Returns CLI_OK; or else prints why, and
- * returns CLI_USAGE, CLI_UNAVAILABLE or CLI_SYSTEM.
+ * Opens a runtime on the URLs of text, which blanks separate; NULL: those of $DIBS_URL. The fields of config that say
+ * how to reach the store are set as the common options have them. Returns CLI_OK; or else prints why, and returns
+ * CLI_USAGE, CLI_UNAVAILABLE or CLI_SYSTEM.
  */
-int cli_open(dibs_runtime **out, dibs_config *config, const char *text);
+int cli_open(dibs_runtime **out, dibs_config config, const char *text);
 
 /* The same; but only for DIBS_INVALID is printed why: dibs_last_error says it. */
-dibs_status cli_try_open(dibs_runtime **out, dibs_config *config, const char *text);
+dibs_status cli_try_open(dibs_runtime **out, dibs_config config, const char *text);
+
+/* These URLs in one line, without passwords. The caller must free it; NULL: no memory. */
+char *cli_show_urls(const char *text);
 
 /* The exit status where a call of the library returned that. */
 int cli_exit_of(dibs_status status);

@@ -18,16 +18,17 @@ static const char help[] =
     "Usage: dibs doctor [OPTION...]\n"
     "       dibs doctor --admit TIME [OPTION...]\n"
     "\n"
-    "Looks for what in the store endangers locks, goes through the locks that are\n"
-    "shared, whose users must give the same limit, and acquires and releases a lock\n"
-    "of a random name, and leaves nothing of it. Each line says ok, warn or bad;\n"
-    "behind an arrow stands what to do.\n"
+    "Looks for what endangers locks in the store, checks that all who share a lock\n"
+    "give the same limit, and acquires and releases a lock of a random name, of which\n"
+    "nothing is left. Each line says ok, warn or bad; after an arrow comes what to\n"
+    "do.\n"
     "\n"
-    "With --admit, instead: masters of a quorum that lost their data vote again,\n"
-    "where another one that knows better is away for good, or every program was\n"
-    "started since. You vouch for it that these masters, and no others, are one\n"
-    "quorum, and that no program which uses them has a lease longer than TIME. They\n"
-    "vote after that time. Else two may hold the same lock.\n"
+    "With --admit it does none of that, but lets masters of a quorum that lost their\n"
+    "data vote again: where another master that knows better is gone for good, or\n"
+    "where every program was started after the loss. You vouch for two things: that\n"
+    "these masters, and no others, are one quorum; and that no program which uses\n"
+    "them has a lease longer than TIME. They vote after that time. If what you vouch\n"
+    "for is wrong, two may hold the same lock.\n"
     "\n"
     "  --admit TIME        lets masters vote again; TIME: the longest lease in use,\n"
     "                      such as 30 or 5m\n"
@@ -35,7 +36,7 @@ static const char help[] =
     CLI_COMMON_HELP
     "\n"
     "Exit status: 0 if nothing is bad; 1 if something is; 64 for wrong usage; 69 if\n"
-    "the store can't be reached; 74 if the findings can't be written.\n";
+    "the server can't be reached, or refuses; 74 if the findings can't be written.\n";
 /* clang-format on */
 
 #define LEASE_MS 10000
@@ -47,7 +48,6 @@ static const char help[] =
 
 enum { OPTION_ADMIT = CLI_OPTION_MORE };
 
-/* What this command itself found out does not concern a single server. */
 struct doctor {
     struct cli_look look;
     struct cli_json json;
@@ -133,13 +133,29 @@ static void tell(const dibs_finding *finding, void *arg)
         print_line(doctor, finding);
 }
 
+/* What this command itself found out does not concern a single server. */
 static void tell_own(struct doctor *doctor, const char *subject, dibs_verdict verdict, const char *text,
                      const char *remedy)
 {
     const dibs_finding finding = {
-        .server = "from this host", .subject = subject, .verdict = verdict, .text = text, .remedy = remedy};
+        .server = "the store", .subject = subject, .verdict = verdict, .text = text, .remedy = remedy};
 
     tell(&finding, doctor);
+}
+
+/* Why the store could not be opened. */
+static void tell_unreachable(struct doctor *doctor)
+{
+    char *urls = cli_show_urls(doctor->look.common.url);
+    const dibs_finding finding = {
+        .server = urls ? urls : "the store",
+        .subject = CONNECTION,
+        .verdict = DIBS_VERDICT_BAD,
+        .text = dibs_last_error(),
+        .remedy = "See that the server runs, and that --url or $DIBS_URL names it and the right account."};
+
+    tell(&finding, doctor);
+    free(urls);
 }
 
 /* -------------------------------------------------------------- a lock in use */
@@ -262,7 +278,7 @@ static int admit(struct doctor *doctor)
 {
     dibs_runtime *rt;
     uint32_t longest_ms = (uint32_t)doctor->admit_ms;
-    dibs_status status = cli_look_try_open(&rt, &doctor->look, (dibs_config){.lease_ms = longest_ms});
+    dibs_status status = cli_try_open(&rt, (dibs_config){.lease_ms = longest_ms}, doctor->look.common.url);
 
     if (status == DIBS_INVALID)
         return cli_exit_of(status);
@@ -279,8 +295,7 @@ static int admit(struct doctor *doctor)
 static int examine(struct doctor *doctor)
 {
     dibs_runtime *rt;
-    dibs_config config = {.lease_ms = LEASE_MS};
-    dibs_status status = cli_look_try_open(&rt, &doctor->look, config);
+    dibs_status status = cli_try_open(&rt, (dibs_config){.lease_ms = LEASE_MS}, doctor->look.common.url);
     int result = cli_exit_of(status);
 
     if (status == DIBS_INVALID)
@@ -289,8 +304,7 @@ static int examine(struct doctor *doctor)
     if (status == DIBS_OK)
         result = examine_store(doctor, rt);
     else
-        tell_own(doctor, CONNECTION, DIBS_VERDICT_BAD, dibs_last_error(),
-                 "See that the server runs, and that --url or $DIBS_URL names it and the right account.");
+        tell_unreachable(doctor);
     dibs_close(rt);
     print_end(doctor);
     return result == CLI_OK && doctor->counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result;
@@ -300,22 +314,19 @@ static int set_option(struct doctor *doctor, int option)
 {
     if (option != OPTION_ADMIT)
         return cli_look_option(&doctor->look, option);
-    if (cli_seconds(optarg, LEASE_MOST_MS, &doctor->admit_ms) && doctor->admit_ms >= LEASE_LEAST_MS)
-        return CLI_GO_ON;
-    return cli_usage_error("doctor", "--admit: the longest lease is 0.02 s to 24 h, not \"%s\"", optarg);
+    return cli_time("doctor", LEASE_LEAST_MS, LEASE_MOST_MS, &doctor->admit_ms) ? CLI_GO_ON : CLI_USAGE;
 }
 
 static int set_options(struct doctor *doctor, int argc, char **argv)
 {
     static const struct option options[] = {
-        {"admit", required_argument, NULL, OPTION_ADMIT}, CLI_JSON_OPTION, CLI_LOOK_OPTIONS};
+        {"admit", required_argument, NULL, OPTION_ADMIT}, CLI_JSON_OPTION, CLI_LONG_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":" CLI_SHORT_OPTIONS, options)) != -1)
         result = set_option(doctor, option);
     if (result == CLI_GO_ON && optind < argc)
-        result =
-            cli_usage_error("doctor", "unexpected argument \"%.*s\"", cli_shown_length(argv[optind]), argv[optind]);
+        result = cli_refuse_argument("doctor", argv[optind]);
     return result;
 }
 

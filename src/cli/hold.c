@@ -18,9 +18,9 @@ static const char help[] =
     "ready once it holds the lock.\n"
     "\n"
     RUN_COMMON_HELP
-    "      --grace TIME    where the lease can't be renewed, dibs ends so long before\n"
-    "                      the lease does: 5, or a quarter of a shorter lease\n"
-    "      --while-pid PID ends as soon as the process PID has ended\n"
+    "      --grace TIME    if the lease can't be renewed, dibs ends TIME before the\n"
+    "                      lease does (default 5, or a quarter of a shorter lease)\n"
+    "      --while-pid PID   ends as soon as the process PID has ended\n"
     "      --while-stdin   ends as soon as standard input has ended\n"
     CLI_COMMON_HELP
     "\n"
@@ -28,9 +28,11 @@ static const char help[] =
     "\n"
     "The exit status is 0 if SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 or SIGUSR2\n"
     "arrived while the lock was held, or PID or standard input ended; 128+N if signal\n"
-    "N arrived before; CODE if the lock was not acquired; 69 if the store can't be\n"
-    "reached; 76 if the lease was lost, or can't be renewed in time; 64 for wrong\n"
-    "usage; 71 if this host has no memory or descriptor left.\n";
+    "N arrived before; CODE if the lock was not acquired; 69 if the server can't be\n"
+    "reached, refuses, or does not confirm the lock; 76 if the lease was lost, or\n"
+    "can't be renewed in time; 64 for wrong usage; 71 if this host has no memory or\n"
+    "descriptor left. Where the line can't be written, dibs says so on standard error\n"
+    "and goes on holding the lock.\n";
 /* clang-format on */
 
 /* Whether a signal has arrived that ends it, or what it was tied to has ended. */
@@ -50,7 +52,15 @@ static bool told_to_end(void)
     return false;
 }
 
-/* Returns false if the lease was lost, or is about to end. */
+static void tell_why(const struct run_plan *plan, const struct run_lock *lock)
+{
+    if (run_remaining_ms(lock) < 0)
+        run_tell_loss(plan);
+    else
+        cli_warn("%s: the lease can't be renewed, and is about to end", plan->shown);
+}
+
+/* Returns false if the lease was lost, or is about to end, which is then said. */
 static bool hold(const struct run_plan *plan, const struct run_lock *lock)
 {
     struct pollfd fds[1 + RUN_TIES] = {{.fd = run_signals_fd(), .events = POLLIN}};
@@ -60,8 +70,10 @@ static bool hold(const struct run_plan *plan, const struct run_lock *lock)
     while (!told_to_end()) {
         int64_t left = run_remaining_ms(lock) - plan->grace_ms - plan->margin_ms;
 
-        if (left <= 0)
+        if (left <= 0) {
+            tell_why(plan, lock);
             return false;
+        }
         (void)poll(fds, sizeof fds / sizeof fds[0], (int)(left > most ? most : left));
     }
     return true;
@@ -95,8 +107,9 @@ int cli_hold(int argc, char **argv)
     say_held(&plan, &lock);
     kept = hold(&plan, &lock);
     notify("STOPPING=1");
-    if (!kept)
-        cli_warn("%s: the lease was lost, or could not be renewed", plan.shown);
-    kept = run_release(&plan, &lock, 0) && kept;
+    if (!run_release(&plan, &lock, 0) && kept) {
+        run_tell_loss(&plan);
+        kept = false;
+    }
     return kept ? CLI_OK : CLI_LOST;
 }

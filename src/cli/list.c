@@ -18,9 +18,9 @@ static const char help[] =
     "it all locks are listed. The server is asked in small steps (SCAN), so that a\n"
     "list of many locks does not stop others.\n"
     "\n"
-    "  --older-than TIME   only the locks that their owners have held for so long\n"
+    "  --older-than TIME   only the locks that have been held for at least TIME\n"
     "  -s, --sort COLUMN   sorts by name, owner, held, left, waiters or sharers\n"
-    "                      (name)\n"
+    "                      (default name)\n"
     "  -r, --reverse       sorts the other way round\n"
     "  -n, --names         prints only the names, one a line\n"
     "  -0, --null          prints only the names, as they are, each ended by a NUL,\n"
@@ -28,14 +28,15 @@ static const char help[] =
     CLI_JSON_HELP
     CLI_COMMON_HELP
     "\n"
-    "Bytes of a name that do not print are shown as \\xNN, and a backslash as \\\\, but\n"
-    "for --null. On a terminal names and owners are cut to its width, marked by a +.\n"
-    "WAITERS counts entries of the queue: those of a process are one, but for --fair.\n"
+    "Bytes of a name that do not print are shown as \\xNN, and a backslash as \\\\,\n"
+    "except with --null. On a terminal names and owners are cut to its width, and end\n"
+    "with a + then. WAITERS counts entries of the queue: the waiters of a process are\n"
+    "one, except with --fair.\n"
     "SHARERS tells how many share the lock, of whom OWNER came last; 0: nobody does.\n"
     "HELD is \"kept\" where OWNER keeps the lock and nobody uses it (keep_ms).\n"
     "\n"
-    "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the store\n"
-    "can't be asked; 74 if the list can't be written.\n";
+    "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the server\n"
+    "can't be reached, or refuses; 74 if the list can't be written.\n";
 /* clang-format on */
 
 #define MOST_MS INT64_C(1000000000000)
@@ -54,16 +55,10 @@ static void print_json(const struct cli_locks *locks)
 {
     struct cli_json json = {.out = stdout};
 
-    cli_json_open(&json, NULL, '{');
-    cli_json_open(&json, "locks", '[');
-    for (size_t i = 0; i < locks->count; i++) {
-        cli_json_open(&json, NULL, '{');
+    cli_locks_json_begin(&json);
+    for (size_t i = 0; i < locks->count; i++)
         cli_lock_json(&json, locks->items[i].name, &locks->items[i].owner, NULL);
-        cli_json_close(&json, '}');
-    }
-    cli_json_close(&json, ']');
-    cli_json_close(&json, '}');
-    putchar('\n');
+    cli_locks_json_end(&json);
 }
 
 static void print_names(const struct cli_locks *locks, bool null)
@@ -115,13 +110,9 @@ static int set_option(struct list *list, int option)
 {
     switch (option) {
     case OPTION_OLDER_THAN:
-        if (!cli_seconds(optarg, MOST_MS, &list->min_held_ms))
-            return cli_usage_error("list", "\"%s\" is not a time in seconds", optarg);
-        return CLI_GO_ON;
+        return cli_time("list", 0, MOST_MS, &list->min_held_ms) ? CLI_GO_ON : CLI_USAGE;
     case 's':
-        if (!cli_column_parse(&list->sort, optarg))
-            return cli_usage_error("list", "there is no column \"%s\": say " CLI_COLUMN_WORDS, optarg);
-        return CLI_GO_ON;
+        return cli_column_option("list", &list->sort) ? CLI_GO_ON : CLI_USAGE;
     case 'r':
         list->reverse = true;
         return CLI_GO_ON;
@@ -144,13 +135,13 @@ static int set_options(struct list *list, int argc, char **argv)
                                             {"names", no_argument, NULL, 'n'},
                                             {"null", no_argument, NULL, '0'},
                                             CLI_JSON_OPTION,
-                                            CLI_LOOK_OPTIONS};
+                                            CLI_LONG_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":s:rn0" CLI_SHORT_OPTIONS, options)) != -1)
         result = set_option(list, option);
     if (result == CLI_GO_ON && argc - optind > 1)
-        result = cli_usage_error("list", "at most one PATTERN");
+        result = cli_refuse_argument("list", argv[optind + 1]);
     list->pattern = argv[optind];
     return result;
 }
@@ -163,7 +154,7 @@ int cli_list(int argc, char **argv)
 
     if (result != CLI_GO_ON)
         return cli_end(result);
-    result = cli_look_open(&rt, &list.look, (dibs_config){0});
+    result = cli_open(&rt, (dibs_config){0}, list.look.common.url);
     if (result != CLI_OK)
         return result;
     result = print_list(&list, rt);

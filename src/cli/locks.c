@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/text.h"
 #include "cli/owner_token.h"
 
@@ -20,14 +21,16 @@ static const struct {
     [CLI_WAITERS] = {"waiters", "WAITERS", true, 7}, [CLI_SHARERS] = {"sharers", "SHARERS", true, 7},
 };
 
-bool cli_column_parse(enum cli_column *out, const char *word)
+bool cli_column_option(const char *command, enum cli_column *out)
 {
     for (int i = 0; i < CLI_COLUMNS; i++) {
-        if (strcmp(columns[i].word, word) == 0) {
+        if (strcmp(columns[i].word, optarg) == 0) {
             *out = (enum cli_column)i;
             return true;
         }
     }
+    cli_usage_error(command, "%s: there is no column \"%s\": say name, owner, held, left, waiters or sharers",
+                    cli_option(), optarg);
     return false;
 }
 
@@ -84,68 +87,57 @@ void cli_locks_free(struct cli_locks *locks)
 
 /* ------------------------------------------------------------------ sorting */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct cli_lock *)a)->name, ((const struct cli_lock *)b)->name);
-}
-
-static int by_owner(const void *a, const void *b)
-{
-    char left[CLI_WHO_MAX], right[CLI_WHO_MAX];
-    int order = strcmp(cli_who_show(left, ((const struct cli_lock *)a)->owner.token),
-                       cli_who_show(right, ((const struct cli_lock *)b)->owner.token));
-
-    return order ? order : by_name(a, b);
-}
+static enum cli_column sorted_by; /* while cli_locks_sort runs */
 
 static int compare(int64_t a, int64_t b)
 {
     return a < b ? -1 : a > b;
 }
 
-static int by_held(const void *a, const void *b)
+static int by_owner(const dibs_owner *a, const dibs_owner *b)
 {
-    int order = compare(((const struct cli_lock *)b)->owner.held_ms, ((const struct cli_lock *)a)->owner.held_ms);
+    char left[CLI_WHO_MAX], right[CLI_WHO_MAX];
 
-    return order ? order : by_name(a, b);
+    return strcmp(cli_who_show(left, a->token), cli_who_show(right, b->token));
 }
 
 /* A key that never expires has the most left. */
-static int64_t left_of(const struct cli_lock *lock)
+static int64_t left_of(const dibs_owner *owner)
 {
-    return lock->owner.remaining_ms < 0 ? INT64_MAX : lock->owner.remaining_ms;
+    return owner->remaining_ms < 0 ? INT64_MAX : owner->remaining_ms;
 }
 
-static int by_left(const void *a, const void *b)
+static int by_column(const dibs_owner *a, const dibs_owner *b)
 {
-    int order = compare(left_of(a), left_of(b));
-
-    return order ? order : by_name(a, b);
+    switch (sorted_by) {
+    case CLI_OWNER:
+        return by_owner(a, b);
+    case CLI_HELD:
+        return compare(b->held_ms, a->held_ms);
+    case CLI_LEFT:
+        return compare(left_of(a), left_of(b));
+    case CLI_WAITERS:
+        return compare(b->waiters, a->waiters);
+    case CLI_SHARERS:
+        return compare(b->sharers, a->sharers);
+    default:
+        return 0;
+    }
 }
 
-static int by_waiters(const void *a, const void *b)
+static int compare_locks(const void *a, const void *b)
 {
-    int order = compare(((const struct cli_lock *)b)->owner.waiters, ((const struct cli_lock *)a)->owner.waiters);
+    const struct cli_lock *left = a, *right = b;
+    int order = by_column(&left->owner, &right->owner);
 
-    return order ? order : by_name(a, b);
-}
-
-static int by_sharers(const void *a, const void *b)
-{
-    int order = compare(((const struct cli_lock *)b)->owner.sharers, ((const struct cli_lock *)a)->owner.sharers);
-
-    return order ? order : by_name(a, b);
+    return order ? order : strcmp(left->name, right->name);
 }
 
 void cli_locks_sort(struct cli_locks *locks, enum cli_column column, bool reverse)
 {
-    static int (*const orders[CLI_COLUMNS])(const void *, const void *) = {
-        [CLI_NAME] = by_name, [CLI_OWNER] = by_owner,     [CLI_HELD] = by_held,
-        [CLI_LEFT] = by_left, [CLI_WAITERS] = by_waiters, [CLI_SHARERS] = by_sharers,
-    };
-
+    sorted_by = column;
     if (locks->count > 0)
-        qsort(locks->items, locks->count, sizeof *locks->items, orders[column]);
+        qsort(locks->items, locks->count, sizeof *locks->items, compare_locks);
     for (size_t i = 0; reverse && i < locks->count / 2; i++) {
         struct cli_lock lock = locks->items[i];
         locks->items[i] = locks->items[locks->count - 1 - i];
@@ -224,10 +216,7 @@ static void print_cell(FILE *out, const struct cli_widths *widths, int column, c
     cli_cut(text, width);
     if (column > 0)
         fprintf(out, "%*s", (int)GAP, "");
-    if (columns[column].right)
-        cli_pad_left(out, text, width);
-    else
-        cli_pad_right(out, text, width);
+    cli_pad(out, text, width, columns[column].right);
 }
 
 void cli_locks_print_head(FILE *out, const struct cli_widths *widths)
@@ -308,11 +297,18 @@ static void sharing_json(struct cli_json *json, const struct cli_queue *queue)
     cli_json_close(json, ']');
 }
 
+void cli_locks_json_begin(struct cli_json *json)
+{
+    cli_json_open(json, NULL, '{');
+    cli_json_open(json, "locks", '[');
+}
+
 void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner, const struct cli_queue *queue)
 {
     bool since = owner->held && owner->held_ms >= 0;
     char text[CLI_TIME_MAX];
 
+    cli_json_open(json, NULL, '{');
     cli_json_name(json, name);
     cli_json_bool(json, "held", owner->held);
     who_json(json, "owner", owner->held ? owner->token : NULL);
@@ -330,4 +326,12 @@ void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *ow
         sharing_json(json, queue);
         queue_json(json, queue);
     }
+    cli_json_close(json, '}');
+}
+
+void cli_locks_json_end(struct cli_json *json)
+{
+    cli_json_close(json, ']');
+    cli_json_close(json, '}');
+    fputc('\n', json->out);
 }

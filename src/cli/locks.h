@@ -27,11 +27,8 @@ struct cli_locks {
 /* Numbers and times begin with the largest, but "left" with the lease that ends first; texts with A. */
 enum cli_column { CLI_NAME, CLI_OWNER, CLI_HELD, CLI_LEFT, CLI_WAITERS, CLI_SHARERS, CLI_COLUMNS };
 
-/* False: there is no such column. */
-bool cli_column_parse(enum cli_column *out, const char *word);
-
-/* The names of the columns, for a message. */
-#define CLI_COLUMN_WORDS "name, owner, held, left, waiters or sharers"
+/* Reads the argument of --sort; false: there is no such column, which was said. */
+bool cli_column_option(const char *command, enum cli_column *out);
 
 /*
  * Reads the locks whose names match pattern (NULL: all), and which are held for at least min_held_ms (0: all). The
@@ -61,7 +58,11 @@ struct cli_queue {
     size_t sharer_count;
 };
 
-/* The members of one lock's object. queue NULL: without those that tell who shares it, and who waits. */
+/* The document of locks, around them. */
+void cli_locks_json_begin(struct cli_json *json);
+void cli_locks_json_end(struct cli_json *json);
+
+/* One lock's object. queue NULL: without the members that tell who shares it, and who waits. */
 void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner, const struct cli_queue *queue);
 
 #endif

@@ -14,16 +14,9 @@
 /* Options without a short form. A command's own ones: CLI_OPTION_MORE and up. */
 enum { CLI_OPTION_JSON = CLI_OPTION_OWN, CLI_OPTION_MORE };
 
-/* The end of a table for getopt_long. */
-#define CLI_LOOK_OPTIONS                                                                                               \
-    CLI_LONG_OPTIONS,                                                                                                  \
-    {                                                                                                                  \
-        NULL, 0, NULL, 0                                                                                               \
-    }
-#define CLI_JSON_OPTION                                                                                                \
-    {                                                                                                                  \
-        "json", no_argument, NULL, CLI_OPTION_JSON                                                                     \
-    }
+/* clang-format off */
+#define CLI_JSON_OPTION {"json", no_argument, NULL, CLI_OPTION_JSON}
+/* clang-format on */
 #define CLI_JSON_HELP "  --json              prints one JSON document, for programs\n"
 
 struct cli_look {
@@ -36,17 +29,8 @@ struct cli_look {
 /* Obeys an option that cli_next_option returned. Returns CLI_GO_ON, or how to exit. */
 int cli_look_option(struct cli_look *look, int option);
 
-/* Opens the store, with what else is in config. Returns CLI_OK; or else prints why not, and returns how to exit. */
-int cli_look_open(dibs_runtime **out, const struct cli_look *look, dibs_config config);
-
-/* The same; but only for DIBS_INVALID is printed why: dibs_last_error says it. */
-dibs_status cli_look_try_open(dibs_runtime **out, const struct cli_look *look, dibs_config config);
-
 /* What dibs_last_error says, on standard error; returns how to exit with that status of a call. */
 int cli_look_failed(dibs_status status);
-
-/* A number from 1 on. */
-bool cli_count(long *out, const char *text);
 
 /* For names that nobody else has. */
 uint64_t cli_random(void);

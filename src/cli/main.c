@@ -11,7 +11,12 @@
 #include "cli/cli.h"
 #include "cli/look.h"
 
-static const struct cli_command commands[] = {
+/* run gets the arguments from the command's name on, and returns the exit status. */
+static const struct cli_command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary; /* one line for "dibs --help" */
+} commands[] = {
     {"run", cli_run, "runs a program while it holds a lock"},
     {"hold", cli_hold, "holds a lock until a signal arrives"},
     {"status", cli_status, "tells who holds locks"},
@@ -28,8 +33,9 @@ static void print_help(FILE *out)
     fputs("Usage: dibs COMMAND [OPTION...] [ARGUMENT...]\n\nCommands:\n", out);
     for (const struct cli_command *command = commands; command->name; command++)
         fprintf(out, "  %-8s %s\n", command->name, command->summary);
-    fputs("\n\"dibs COMMAND --help\" tells more of each. The store is that of --url or\n"
-          "--url-file, else of $DIBS_URL, else redis://127.0.0.1:6379.\n",
+    fputs("\n\"dibs COMMAND --help\" tells more of each, and \"dibs --version\" which dibs this\n"
+          "is. The store is that of --url or --url-file, else of $DIBS_URL, else\n"
+          "redis://127.0.0.1:6379.\n",
           out);
 }
 
@@ -55,7 +61,7 @@ static void fill_standard_files(void)
 static int refuse(const char *word)
 {
     if (*word == '-')
-        cli_error("%.*s stands before the command; options stand behind it (\"dibs --help\" tells more)",
+        cli_error("%.*s comes before the command; options come after it (\"dibs --help\" tells more)",
                   cli_shown_length(word), word);
     else
         cli_error("there is no command \"%s\"; \"dibs --help\" lists them", word);

@@ -23,7 +23,7 @@ static const char *cut_field(char *text)
     return colon + 1;
 }
 
-/* What a token has behind its sequence that shares its lock; NULL: this one does not. */
+/* What a token has after its sequence that shares its lock; NULL: this one does not. */
 static const char *cut_limit(char *text)
 {
     char *mark = strrchr(text, '~');

@@ -1,5 +1,5 @@
 /*
- * The owner of a lock, from the text of its token: dibs:LABEL:HOST:PID:THREAD:RUNTIME:SEQUENCE, with ~LIMIT behind it
+ * The owner of a lock, from the text of its token: dibs:LABEL:HOST:PID:THREAD:RUNTIME:SEQUENCE, with ~LIMIT after it
  * where that shares the lock, or ! where its process may keep the lease. Only the label may have colons, so the fields
  * are counted from the end.
  */

@@ -25,25 +25,24 @@
 /* What their helps have in common. */
 /* clang-format off */
 #define RUN_COMMON_HELP                                                                                                \
-    "      --shared        others may hold the lock as well, if they share it:\n" \
-    "                      readers, beside whom nobody has it without --shared\n" \
-    "      --slots N       the same, but N hold the lock at most; all who use NAME\n" \
-    "                      give the same N\n" \
-    "      --also NAME     locks that NAME as well: all or none of them, whatever the\n" \
-    "                      order; may be given again\n" \
     "  -n, --nonblock      does not wait: fails if somebody else holds the lock\n"                                     \
-    "  -w, --wait TIME     waits so long at most\n"                                                                    \
-    "  -t, --lease TIME    the lock is free again so long after the host of dibs has\n"                                \
-    "                      failed: 30\n"                                                                               \
-    "  -E, --conflict-exit-code CODE   the exit status where the lock was not\n"                                       \
-    "                      acquired: 1\n"                                                                              \
-    "      --no-reentry    inside a COMMAND of dibs that holds the lock: fails,\n" \
-    "                      instead of running under that lock\n" \
+    "  -w, --wait TIME     waits for at most TIME (default: for ever)\n"                                               \
+    "  -t, --lease TIME    the lock is free TIME after its host fails (default 30)\n"                                  \
+    "  -E, --conflict-exit-code CODE   exits with CODE if the lock was not acquired\n"                                 \
+    "                      (default 1)\n"                                                                              \
+    "      --also NAME     locks this NAME as well: all of them or none, whatever the\n"                               \
+    "                      order; may be given again\n"                                                                \
+    "      --shared        shares the lock with all who use it too: readers. Whoever\n"                                \
+    "                      locks NAME without it, a writer, is alone\n"                                                \
+    "      --slots N       shares the lock, which at most N hold at a time; all who\n"                                 \
+    "                      use NAME give the same N\n"                                                                 \
     "      --fair          first come, first served\n"                                                                 \
-    "      --outage TIME   while it waits, rides out a store that can't be reached\n"                               \
-    "                      for so long: as long as it waits\n"                                                             \
-    "      --min-replicas N   so many replicas must have the lock: 0\n"                                                \
-    "      --durable       the server must have the lock on its disk\n"
+    "      --no-reentry    inside a COMMAND of a dibs that holds the lock: fails,\n"                                   \
+    "                      instead of running under that lock\n"                                                       \
+    "      --outage TIME   while it waits, bears with a server that can't be reached\n"                                \
+    "                      for at most TIME (default: as long as it waits)\n"                                          \
+    "      --min-replicas N   the lock counts once N replicas have it (default 0)\n"                                   \
+    "      --durable       the lock counts once the server has it on its disk\n"
 #define RUN_TIMES_HELP                                                                                                 \
     "A TIME is in seconds, with decimals, or has units: 90, 0.5, 5m, 1h30m, 2d.\n"
 /* clang-format on */
@@ -65,18 +64,18 @@ struct run_plan {
     int64_t lease_ms;    /* of --lease; that of the store is longer with a longer at_least_ms */
     int64_t grace_ms;    /* between TERM and KILL */
     int64_t outage_ms;   /* how long a wait rides out a store that can't be reached; less than 0: as long as the wait */
-    uint32_t min_replicas;
+    int min_replicas;
     bool durable;
     int64_t margin_ms; /* how long KILL may take: COMMAND must be dead before the lease ends */
     int not_acquired;  /* exit status */
     bool no_inherit;   /* of the variables that lead to the store */
-    pid_t while_pid;   /* 0: none ("dibs hold") */
+    int while_pid;     /* 0: none ("dibs hold") */
     bool while_stdin;  /* until standard input ends ("dibs hold") */
     bool leave;        /* what COMMAND leaves running lives on */
     bool no_reentry;   /* inside a dibs that holds the lock: refuses */
     bool fair;
-    bool shared;    /* others may hold the locks as well, if they share them */
-    uint32_t slots; /* so many at a time, with this one; 0: any number */
+    bool shared; /* others may hold the locks as well, if they share them */
+    int slots;   /* so many at a time, with this one; 0: any number */
 };
 
 /* Returns false where the process must end with *status. argv[0] is the command's name. */
@@ -123,7 +122,7 @@ dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms);
 /* COMMAND is inside of what is held beside NAME. */
 void run_tell_inside(const struct run_plan *plan, const struct run_lock *lock);
 
-/* Whether an owner that stands in the store, while this process has lost the lock, keeps this one from having it. */
+/* Whether an owner that is in the store, while this process has lost the lock, keeps this one from having it. */
 bool run_is_taken(const struct run_plan *plan, const dibs_owner *owner);
 
 /* How long the leases are sure to last; less than 0 once it is lost. */

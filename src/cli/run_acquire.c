@@ -160,18 +160,18 @@ void run_tell_loss(const struct run_plan *plan)
     cli_warn("%s: the lease was lost%s", plan->shown, why);
 }
 
-static void on_event(const dibs_event *event, void *unused)
+static void on_event(const dibs_event *event, void *arg)
 {
+    const struct run_plan *plan = arg;
     char name[CLI_SHOWN_MAX];
 
-    (void)unused;
     cli_show(name, sizeof name, event->name ? event->name : "");
     if (event->kind == DIBS_EVENT_LOST)
         on_loss(name, event);
     if (event->kind == DIBS_EVENT_AT_RISK)
         cli_warn("%s: %s", name, event->detail);
     else if (event->kind == DIBS_EVENT_STORE_DOWN && atomic_load(&waits))
-        cli_warn("%s; waits for that to pass", event->detail);
+        cli_warn("%s: %s; waits for that to pass", plan->shown, event->detail);
     else
         cli_note("%s%s%s", name, *name ? ": " : "", event->detail);
     if (event->kind == DIBS_EVENT_LOST)
@@ -208,20 +208,23 @@ static int open_store(const struct run_plan *plan, dibs_runtime **rt)
     dibs_status status;
 
     for (bool told = false;; told = true) {
-        dibs_config config = {.lease_ms = lease_of(plan), .on_event = on_event, .label = plan->label};
+        dibs_config config = {.lease_ms = lease_of(plan),
+                              .on_event = on_event,
+                              .on_event_arg = (void *)plan,
+                              .label = plan->label,
+                              .outage_ms = outage_of(plan),
+                              .min_replicas = (uint32_t)plan->min_replicas,
+                              .durable = plan->durable};
 
-        config.outage_ms = outage_of(plan);
-        config.min_replicas = plan->min_replicas;
-        config.durable = plan->durable;
-        status = cli_try_open(rt, &config, plan->url);
+        status = cli_try_open(rt, config, plan->url);
         if (status != DIBS_UNAVAILABLE || !run_goes_on(plan, since))
             break;
         if (!told)
-            cli_warn("%s; waits for that to pass", dibs_last_error());
+            cli_warn("%s: %s; waits for that to pass", plan->shown, dibs_last_error());
         poll(NULL, 0, RUN_AGAIN_MS);
     }
     if (status != DIBS_OK && status != DIBS_INVALID)
-        cli_warn("%s", dibs_last_error());
+        cli_warn("%s: %s", plan->shown, dibs_last_error());
     return cli_exit_of(status);
 }
 
@@ -231,7 +234,7 @@ static int timed_out(const struct run_plan *plan, const struct run_lock *lock)
     dibs_owner owner;
 
     if (dibs_query(lock->rt, plan->names[0], &owner) != DIBS_OK) {
-        cli_warn("%s", dibs_last_error());
+        cli_warn("%s: %s", plan->shown, dibs_last_error());
         return CLI_UNAVAILABLE;
     }
     cli_note("%s: not acquired in the time given", plan->shown);
@@ -287,7 +290,7 @@ void run_tell_inside(const struct run_plan *plan, const struct run_lock *lock)
 
 bool run_is_taken(const struct run_plan *plan, const dibs_owner *owner)
 {
-    bool sharable = plan->shared && owner->sharers > 0 && (plan->slots == 0 || owner->sharers < plan->slots);
+    bool sharable = plan->shared && owner->sharers > 0 && (plan->slots == 0 || owner->sharers < (uint32_t)plan->slots);
 
     return owner->held && !sharable;
 }
@@ -306,10 +309,9 @@ static int64_t wait_left_ms(const struct run_plan *plan)
 static bool may_enter(const struct run_plan *plan, const dibs_owner *owner)
 {
     if (plan->no_reentry)
-        cli_warn("%s: the dibs that this one runs inside of holds the lock", plan->shown);
+        cli_warn("%s: an outer dibs holds the lock", plan->shown);
     else if (owner->sharers > 0 && !plan->shared)
-        cli_warn("%s: the dibs that this one runs inside of shares the lock, and would wait for ever to be alone",
-                 plan->shown);
+        cli_warn("%s: an outer dibs shares the lock: this one would wait for ever to have it alone", plan->shown);
     else
         return true;
     return false;
@@ -321,11 +323,10 @@ static bool may_enter(const struct run_plan *plan, const dibs_owner *owner)
  */
 static bool enter(const struct run_plan *plan, struct run_lock *lock, int *status)
 {
-    bool inside = run_inside_any();
     dibs_owner owner;
 
     for (size_t i = 0; i < plan->name_count; i++) {
-        if (!inside || !run_inside_holds(plan, lock->rt, plan->names[i], &owner)) {
+        if (!run_inside_holds(plan, lock->rt, plan->names[i], &owner)) {
             lock->names[lock->count++] = plan->names[i];
             continue;
         }
@@ -333,7 +334,7 @@ static bool enter(const struct run_plan *plan, struct run_lock *lock, int *statu
             *status = plan->not_acquired;
             return true;
         }
-        cli_note("%s: the dibs that this one runs inside of holds the lock, and keeps it", plan->shown);
+        cli_note("%s: an outer dibs holds the lock, and keeps it", plan->shown);
         if (i > 0)
             continue;
         lock->fence = owner.fence;
@@ -348,7 +349,7 @@ static bool enter(const struct run_plan *plan, struct run_lock *lock, int *statu
 static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *status)
 {
     const dibs_lock_options options = {.flags = (plan->fair ? DIBS_FAIR : 0u) | (plan->shared ? DIBS_SHARED : 0u),
-                                       .limit = plan->slots};
+                                       .limit = (uint32_t)plan->slots};
     int64_t start = cli_now_ms();
     struct run_waiting waiting;
     dibs_status answer;
@@ -357,7 +358,8 @@ static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *s
         return lock->entered;
     atomic_store(&waits, plan->wait_ms != 0);
     run_waiting_begin(&waiting, plan, lock->rt);
-    answer = dibs_lock_names(lock->rt, lock->names, lock->count, wait_left_ms(plan), &options);
+    answer = lock->count == 1 ? dibs_lock_with(lock->rt, lock->names[0], wait_left_ms(plan), &options)
+                              : dibs_lock_names(lock->rt, lock->names, lock->count, wait_left_ms(plan), &options);
     run_waiting_end(&waiting);
     atomic_store(&waits, false);
     if (answer != DIBS_OK) {
@@ -439,20 +441,22 @@ static bool leave(const struct run_plan *plan, struct run_lock *lock, int64_t ke
     dibs_status status = run_extend(lock, keep_ms < 20 ? 20 : keep_ms);
 
     if (status == DIBS_OK)
-        cli_note("%s stays locked for another %.3f s, by --at-least", plan->shown, (double)keep_ms / 1000);
+        cli_note("%s: stays locked for another %.10g s, by --at-least", plan->shown, (double)keep_ms / 1000);
     else if (status != DIBS_LOST)
-        cli_warn("%s stays locked for up to %.3f s: %s", plan->shown, (double)lease_of(plan) / 1000, dibs_last_error());
+        cli_warn("%s: stays locked for up to %.10g s: %s", plan->shown, (double)lease_of(plan) / 1000,
+                 dibs_last_error());
     return status != DIBS_LOST;
 }
 
 static bool release(const struct run_plan *plan, struct run_lock *lock)
 {
-    dibs_status status = dibs_unlock_names(lock->rt, lock->names, lock->count);
+    dibs_status status = lock->count == 1 ? dibs_unlock(lock->rt, lock->names[0])
+                                          : dibs_unlock_names(lock->rt, lock->names, lock->count);
 
     if (status == DIBS_OK)
         cli_note("%s: released", plan->shown);
     else if (status != DIBS_LOST)
-        cli_warn("%s could not be released, and stays locked for up to %.3f s: %s", plan->shown,
+        cli_warn("%s: could not be released, and stays locked for up to %.10g s: %s", plan->shown,
                  (double)lease_of(plan) / 1000, dibs_last_error());
     return status != DIBS_LOST;
 }

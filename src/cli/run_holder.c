@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/child.h"
@@ -79,7 +78,7 @@ static void *look(void *argument)
             run_signals_wake();
             break;
         }
-        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+        (void)poll(NULL, 0, LOOK_MS);
     }
     return NULL;
 }

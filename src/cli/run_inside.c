@@ -15,12 +15,7 @@ static const char *value_of(const char *variable)
     return value ? value : "";
 }
 
-bool run_inside_any(void)
-{
-    return *value_of(INNERMOST) || *value_of(OTHERS);
-}
-
-bool run_inside_has(const char *token)
+static bool has(const char *token)
 {
     size_t size = strlen(token);
     const char *rest = value_of(OTHERS);
@@ -59,7 +54,7 @@ static dibs_status look_at_sharers(dibs_runtime *rt, const char *name, dibs_owne
     if (sharers)
         answer = dibs_query_sharers(rt, name, sharers, DIBS_SHARERS_MAX, &count);
     for (size_t i = 0; i < count && !*inside; i++) {
-        *inside = run_inside_has(sharers[i].token);
+        *inside = has(sharers[i].token);
         memcpy(owner->token, sharers[i].token, sizeof owner->token);
         owner->fence = sharers[i].fence;
     }
@@ -71,15 +66,17 @@ static dibs_status look(dibs_runtime *rt, const char *name, dibs_owner *owner, b
 {
     dibs_status answer = dibs_query(rt, name, owner);
 
-    *inside = answer == DIBS_OK && owner->held && run_inside_has(owner->token);
+    *inside = answer == DIBS_OK && owner->held && has(owner->token);
     return answer != DIBS_OK || *inside || owner->sharers < 2 ? answer : look_at_sharers(rt, name, owner, inside);
 }
 
 bool run_inside_holds(const struct run_plan *plan, dibs_runtime *rt, const char *name, dibs_owner *owner)
 {
     int64_t since = cli_now_ms();
-    bool inside;
+    bool inside = false;
 
+    if (!*value_of(INNERMOST) && !*value_of(OTHERS))
+        return false;
     while (look(rt, name, owner, &inside) == DIBS_UNAVAILABLE && run_goes_on(plan, since))
         poll(NULL, 0, RUN_AGAIN_MS);
     return inside;

@@ -8,10 +8,6 @@
 
 #include "cli/run.h"
 
-/* Whether there is any token; whether that one is among them. */
-bool run_inside_any(void);
-bool run_inside_has(const char *token);
-
 /*
  * Whether such a token has that lock now: the store decides. *owner is then its part in the lock, with owner->sharers
  * more than 0 where others may have one as well.

@@ -40,11 +40,10 @@ enum {
 /* What "dibs run" and "dibs hold" have in common. */
 #define COMMON_OPTIONS                                                                                                 \
     {"nonblock", no_argument, NULL, 'n'}, {"wait", required_argument, NULL, 'w'},                                      \
-        {"timeout", required_argument, NULL, 'w'}, {"lease", required_argument, NULL, 't'},                            \
-        {"conflict-exit-code", required_argument, NULL, 'E'}, {"fair", no_argument, NULL, OPTION_FAIR},                \
-        {"no-reentry", no_argument, NULL, OPTION_NO_REENTRY}, {"outage", required_argument, NULL, OPTION_OUTAGE},      \
-        {"also", required_argument, NULL, OPTION_ALSO}, {"shared", no_argument, NULL, OPTION_SHARED},                  \
-        {"slots", required_argument, NULL, OPTION_SLOTS},                                                              \
+        {"lease", required_argument, NULL, 't'}, {"conflict-exit-code", required_argument, NULL, 'E'},                 \
+        {"fair", no_argument, NULL, OPTION_FAIR}, {"no-reentry", no_argument, NULL, OPTION_NO_REENTRY},                \
+        {"outage", required_argument, NULL, OPTION_OUTAGE}, {"also", required_argument, NULL, OPTION_ALSO},            \
+        {"shared", no_argument, NULL, OPTION_SHARED}, {"slots", required_argument, NULL, OPTION_SLOTS},                \
         {"min-replicas", required_argument, NULL, OPTION_MIN_REPLICAS},                                                \
         {"durable", no_argument, NULL, OPTION_DURABLE},                                                                \
     {                                                                                                                  \
@@ -57,73 +56,24 @@ static const struct option run_table[] = {COMMON_OPTIONS,
                                           {"on-lost", required_argument, NULL, OPTION_ON_LOST},
                                           {"no-inherit", no_argument, NULL, OPTION_NO_INHERIT},
                                           {"leave", no_argument, NULL, OPTION_LEAVE},
-                                          CLI_LONG_OPTIONS,
-                                          {NULL, 0, NULL, 0}};
+                                          CLI_LONG_OPTIONS};
 
 static const struct option hold_table[] = {COMMON_OPTIONS,
                                            {"while-pid", required_argument, NULL, OPTION_WHILE_PID},
                                            {"while-stdin", no_argument, NULL, OPTION_WHILE_STDIN},
-                                           CLI_LONG_OPTIONS,
-                                           {NULL, 0, NULL, 0}};
+                                           CLI_LONG_OPTIONS};
 
 /* While the options are read. */
 struct reading {
     char **argv;
+    const char *command; /* argv[0] */
     struct run_plan *plan;
     const char *shell_command;
-    bool once; /* -n */
+    bool with_command; /* "dibs run" */
+    bool once;         /* -n */
 };
 
 /* ------------------------------------------------------------------- one option */
-
-static bool seconds(const struct reading *reading, const char *option, int64_t least_ms, int64_t most_ms, int64_t *out)
-{
-    if (cli_seconds(optarg, most_ms, out) && *out >= least_ms)
-        return true;
-    cli_usage_error(reading->argv[0], "%s: \"%s\" is not a time in seconds from %.10g to %.10g", option, optarg,
-                    (double)least_ms / 1000, (double)most_ms / 1000);
-    return false;
-}
-
-/* Reads a number from 0 to most, which is what is said to be missing otherwise. */
-static bool number(const struct reading *reading, const char *option, const char *what, long least, long most,
-                   long *out)
-{
-    char *end;
-
-    *out = strtol(optarg, &end, 10);
-    if (*optarg >= '0' && *optarg <= '9' && *end == '\0' && *out >= least && *out <= most)
-        return true;
-    cli_usage_error(reading->argv[0], "%s: \"%s\" is not %s from %ld to %ld", option, optarg, what, least, most);
-    return false;
-}
-
-static bool exit_status(const struct reading *reading)
-{
-    long status;
-    bool good = number(reading, "-E", "an exit status", 0, 255, &status);
-
-    reading->plan->not_acquired = (int)status;
-    return good;
-}
-
-static bool min_replicas(const struct reading *reading)
-{
-    long replicas;
-    bool good = number(reading, "--min-replicas", "a number", 0, REPLICAS_MOST, &replicas);
-
-    reading->plan->min_replicas = (uint32_t)replicas;
-    return good;
-}
-
-static bool while_pid(const struct reading *reading)
-{
-    long process;
-    bool good = number(reading, "--while-pid", "a process id", 1, INT32_MAX, &process);
-
-    reading->plan->while_pid = (pid_t)process;
-    return good;
-}
 
 static bool also(const struct reading *reading)
 {
@@ -133,17 +83,8 @@ static bool also(const struct reading *reading)
         plan->names[plan->name_count++] = optarg;
         return true;
     }
-    cli_usage_error(reading->argv[0], "--also: more than %d names", RUN_NAMES_MAX);
+    cli_usage_error(reading->command, "--also: more than %d names", RUN_NAMES_MAX);
     return false;
-}
-
-static bool slots(const struct reading *reading)
-{
-    long count;
-    bool good = number(reading, "--slots", "a number", 1, INT32_MAX, &count);
-
-    reading->plan->slots = (uint32_t)count;
-    return good;
 }
 
 /* The flag that the option sets; NULL: the option is none that sets one. */
@@ -183,27 +124,27 @@ static bool take_option(struct reading *reading, int option, const char *help, s
         return (*flag = true);
     switch (option) {
     case 'w':
-        return seconds(reading, "-w", 0, WAIT_MOST_MS, &plan->wait_ms);
+        return cli_time(reading->command, 0, WAIT_MOST_MS, &plan->wait_ms);
     case 't':
-        return seconds(reading, "-t", LEASE_LEAST_MS, DAY_MS, &plan->lease_ms);
+        return cli_time(reading->command, LEASE_LEAST_MS, DAY_MS, &plan->lease_ms);
     case 'E':
-        return exit_status(reading);
+        return cli_number(reading->command, "an exit status", 0, 255, &plan->not_acquired);
     case 'c':
         return (reading->shell_command = optarg) != NULL;
     case OPTION_ALSO:
         return also(reading);
     case OPTION_SLOTS:
-        return slots(reading);
+        return cli_number(reading->command, "a number", 1, INT32_MAX, &plan->slots);
     case OPTION_GRACE:
-        return seconds(reading, "--grace", 0, DAY_MS / 2, &plan->grace_ms);
+        return cli_time(reading->command, 0, DAY_MS / 2, &plan->grace_ms);
     case OPTION_OUTAGE:
-        return seconds(reading, "--outage", 0, WAIT_MOST_MS, &plan->outage_ms);
+        return cli_time(reading->command, 0, WAIT_MOST_MS, &plan->outage_ms);
     case OPTION_MIN_REPLICAS:
-        return min_replicas(reading);
+        return cli_number(reading->command, "a number", 0, REPLICAS_MOST, &plan->min_replicas);
     case OPTION_AT_LEAST:
-        return seconds(reading, "--at-least", 0, DAY_MS, &plan->at_least_ms);
+        return cli_time(reading->command, 0, DAY_MS, &plan->at_least_ms);
     case OPTION_WHILE_PID:
-        return while_pid(reading);
+        return cli_number(reading->command, "a process id", 1, INT32_MAX, &plan->while_pid);
     case OPTION_ON_LOST:
         return (plan->on_lost = optarg) != NULL;
     default:
@@ -213,21 +154,9 @@ static bool take_option(struct reading *reading, int option, const char *help, s
 
 /* -------------------------------------------------------- what they mean together */
 
-static int64_t most(int64_t a, int64_t b)
+static int64_t within(int64_t value, int64_t low, int64_t high)
 {
-    return a > b ? a : b;
-}
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t margin_of(int64_t lease_ms)
-{
-    int64_t margin = lease_ms / 20;
-
-    return margin < MARGIN_LEAST_MS ? MARGIN_LEAST_MS : margin > MARGIN_MOST_MS ? MARGIN_MOST_MS : margin;
+    return value < low ? low : value > high ? high : value;
 }
 
 /*
@@ -239,14 +168,14 @@ static bool settle_times(const struct reading *reading)
     struct run_plan *plan = reading->plan;
 
     if (plan->lease_ms < 0)
-        plan->lease_ms = least(DAY_MS, most(LEASE_MS, 2 * (plan->grace_ms + MARGIN_MOST_MS)));
+        plan->lease_ms = within(2 * (plan->grace_ms + MARGIN_MOST_MS), LEASE_MS, DAY_MS);
     if (plan->grace_ms < 0)
-        plan->grace_ms = plan->lease_ms / 4 < GRACE_MS ? plan->lease_ms / 4 : GRACE_MS;
-    plan->margin_ms = margin_of(plan->lease_ms);
+        plan->grace_ms = within(plan->lease_ms / 4, 0, GRACE_MS);
+    plan->margin_ms = within(plan->lease_ms / 20, MARGIN_LEAST_MS, MARGIN_MOST_MS);
     int64_t room_ms = plan->lease_ms / 2 - plan->margin_ms;
     if (plan->grace_ms <= room_ms)
         return true;
-    cli_usage_error(reading->argv[0], "--grace %g does not fit into a lease (-t) of %g s: at most %g",
+    cli_usage_error(reading->command, "--grace %g does not fit into a lease (-t) of %g s: at most %g",
                     (double)plan->grace_ms / 1000, (double)plan->lease_ms / 1000, (double)room_ms / 1000);
     return false;
 }
@@ -256,7 +185,7 @@ static bool settle_wait(const struct reading *reading)
     struct run_plan *plan = reading->plan;
 
     if (reading->once && plan->wait_ms > 0) {
-        cli_usage_error(reading->argv[0], "-n and -w exclude each other");
+        cli_usage_error(reading->command, "-n and -w exclude each other");
         return false;
     }
     if (reading->once)
@@ -270,7 +199,7 @@ static bool settle_sharing(const struct reading *reading)
     struct run_plan *plan = reading->plan;
 
     if (plan->shared && plan->slots > 0) {
-        cli_usage_error(reading->argv[0], "--shared and --slots exclude each other: --slots shares the lock as well");
+        cli_usage_error(reading->command, "--shared and --slots exclude each other: --slots shares the lock as well");
         return false;
     }
     plan->shared = plan->shared || plan->slots > 0;
@@ -280,9 +209,11 @@ static bool settle_sharing(const struct reading *reading)
 static void show_names(struct run_plan *plan)
 {
     static char shown[CLI_SHOWN_MAX + 32];
+    char name[DIBS_NAME_MAX + 1];
     size_t others = plan->name_count - 1;
 
-    cli_show(shown, CLI_SHOWN_MAX, plan->names[0]);
+    snprintf(name, sizeof name, "%.*s", cli_shown_length(plan->names[0]), plan->names[0]);
+    cli_show(shown, CLI_SHOWN_MAX, name);
     if (others > 0)
         snprintf(shown + strlen(shown), 32, " and %zu more", others);
     plan->shown = shown;
@@ -293,18 +224,14 @@ static bool settle_names(const struct reading *reading, const char *name)
     struct run_plan *plan = reading->plan;
 
     if (!name) {
-        cli_usage_error(reading->argv[0], "no NAME is given");
+        cli_usage_error(reading->command, "NAME is missing");
         return false;
     }
     plan->names[0] = name;
     show_names(plan);
-    for (size_t i = 0; i < plan->name_count; i++) {
-        size_t size = strlen(plan->names[i]);
-        if (size >= 1 && size <= DIBS_NAME_MAX)
-            continue;
-        cli_usage_error(reading->argv[0], "NAME has %zu bytes, but must have 1 to %d", size, DIBS_NAME_MAX);
-        return false;
-    }
+    for (size_t i = 0; i < plan->name_count; i++)
+        if (!cli_check_name(reading->command, plan->names[i]))
+            return false;
     return true;
 }
 
@@ -335,41 +262,60 @@ static const char *label_of(const char *program)
     return *label ? label : NULL;
 }
 
+/* An option after NAME. */
+static bool refuse_option(const struct reading *reading, const char *word)
+{
+    cli_usage_error(reading->command, "%.*s comes after NAME; options come before it%s", cli_shown_length(word), word,
+                    reading->with_command ? ", and -- before a COMMAND that begins with -" : "");
+    return false;
+}
+
+/* -c after NAME. words: that one, and what follows. Returns what is left of them; NULL: nothing follows. */
+static char **take_shell_command(struct reading *reading, char **words)
+{
+    reading->shell_command = words[1];
+    if (words[1])
+        return words + 2;
+    cli_usage_error(reading->command, "%s needs an argument: the text that the shell runs", *words);
+    return NULL;
+}
+
 /* words: what comes after NAME. */
 static bool settle_command(struct reading *reading, char **words)
 {
-    bool shell_behind = *words && (!strcmp(*words, "-c") || !strcmp(*words, "--command"));
-
-    if (!reading->shell_command && shell_behind && words[1]) {
-        reading->shell_command = words[1];
-        words += 2;
-    }
+    if (!reading->shell_command && *words && (!strcmp(*words, "-c") || !strcmp(*words, "--command")) &&
+        !(words = take_shell_command(reading, words)))
+        return false;
     if (reading->shell_command) {
         if (*words)
-            cli_usage_error(reading->argv[0], "-c takes one argument, and no COMMAND stands beside it");
+            cli_usage_error(reading->command,
+                            "unexpected argument \"%.*s\": with -c there is no COMMAND; quote a TEXT that has blanks",
+                            cli_shown_length(*words), *words);
         reading->plan->command = shell(reading->shell_command);
         return !*words;
     }
     if (*words && **words == '-' && strcmp(*words, "--") != 0)
-        cli_usage_error(reading->argv[0], "%.*s stands behind NAME; options stand before it, and a COMMAND behind --",
-                        cli_shown_length(*words), *words);
-    else if (!*words || (!strcmp(*words, "--") && !*++words))
-        cli_usage_error(reading->argv[0], "no COMMAND is given");
+        return refuse_option(reading, *words);
+    if (!*words || (!strcmp(*words, "--") && !*++words))
+        cli_usage_error(reading->command, "COMMAND is missing");
     else
         reading->plan->command = words;
     return reading->plan->command != NULL;
 }
 
-static bool settle_rest(struct reading *reading, char **words, bool with_command)
+/* words: NAME, and what comes after it. */
+static bool settle_rest(struct reading *reading, char **words)
 {
     if (!settle_names(reading, *words))
         return false;
-    if (with_command) {
+    if (reading->with_command) {
         if (!settle_command(reading, words + 1))
             return false;
         reading->plan->label = label_of(reading->plan->command[0]);
+    } else if (words[1] && *words[1] == '-') {
+        return refuse_option(reading, words[1]);
     } else if (words[1]) {
-        cli_usage_error(reading->argv[0], "%.*s stands behind NAME", cli_shown_length(words[1]), words[1]);
+        cli_refuse_argument(reading->command, words[1]);
         return false;
     }
     return true;
@@ -379,7 +325,7 @@ static bool settle_rest(struct reading *reading, char **words, bool with_command
 
 bool run_options(int argc, char **argv, const char *help, bool with_command, struct run_plan *plan, int *status)
 {
-    struct reading reading = {.argv = argv, .plan = plan};
+    struct reading reading = {.argv = argv, .command = argv[0], .plan = plan, .with_command = with_command};
     struct cli_common common = {NULL, CLI_USAGE};
     const char *letters = with_command ? "+:nw:t:E:c:" CLI_SHORT_OPTIONS : "+:nw:t:E:" CLI_SHORT_OPTIONS;
     int option;
@@ -397,6 +343,6 @@ bool run_options(int argc, char **argv, const char *help, bool with_command, str
         }
     plan->url = common.url;
     *status = CLI_USAGE;
-    return settle_rest(&reading, argv + optind, with_command) && settle_times(&reading) && settle_wait(&reading) &&
+    return settle_rest(&reading, argv + optind) && settle_times(&reading) && settle_wait(&reading) &&
            settle_sharing(&reading);
 }

@@ -1,6 +1,7 @@
 #include "cli/run_waiting.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@ static void say(const char *name, const dibs_owner *owner)
     else if (owner->held_ms < 0)
         cli_warn("%s: waits for the lock, which %s holds", shown, who);
     else
-        cli_warn("%s: waits for the lock, which %s holds since %s", shown, who, cli_time_ago(since, owner->held_ms));
+        cli_warn("%s: waits for the lock, which %s has held since %s", shown, who, cli_time_ago(since, owner->held_ms));
 }
 
 /* A token has only the first bytes of a long name, with the bytes that do not print replaced. */
@@ -46,30 +47,60 @@ static bool is_own(const dibs_owner *owner)
     return !who.foreign && strtol(who.pid, NULL, 10) == getpid() && is_this_host(who.host);
 }
 
-/* The first name that somebody else holds; NULL: none is known. */
-static const char *find_taken(const struct run_waiting *waiting, dibs_owner *owner)
+/* *name: the first name that somebody else holds; NULL: there is none. */
+static dibs_status find_taken(const struct run_waiting *waiting, const char **name, dibs_owner *owner)
 {
     const struct run_plan *plan = waiting->plan;
+    dibs_status status = DIBS_OK;
 
-    for (size_t i = 0; i < plan->name_count; i++)
-        if (dibs_query(waiting->rt, plan->names[i], owner) == DIBS_OK && owner->held && !is_own(owner))
-            return plan->names[i];
-    return NULL;
+    *name = NULL;
+    for (size_t i = 0; i < plan->name_count && !*name && status == DIBS_OK; i++) {
+        status = dibs_query(waiting->rt, plan->names[i], owner);
+        if (status == DIBS_OK && owner->held && !is_own(owner))
+            *name = plan->names[i];
+    }
+    return status;
 }
 
+static bool wants_copies(const struct run_plan *plan)
+{
+    return plan->min_replicas > 0 || plan->durable;
+}
+
+/* Nobody has the lock, and still this one is not granted it. */
+static void say_unconfirmed(const struct run_plan *plan)
+{
+    char replicas[48] = "";
+
+    if (plan->min_replicas > 0)
+        snprintf(replicas, sizeof replicas, "%d %s%s", plan->min_replicas,
+                 plan->min_replicas == 1 ? "replica" : "replicas", plan->durable ? " and " : "");
+    cli_warn("%s: waits until %s%s confirm%s the lock, which nobody else holds", plan->shown, replicas,
+             plan->durable ? "the server's disk" : "", plan->min_replicas + plan->durable == 1 ? "s" : "");
+}
+
+/* A lock may be free for a moment: only at the second look in a row that finds it so are copies what it waits for. */
 static void *tell(void *argument)
 {
     const struct run_waiting *waiting = argument;
     struct pollfd over = {.fd = waiting->over[0], .events = POLLIN};
+    bool owner_told = !waiting->tells_owner, copies_told = !wants_copies(waiting->plan);
+    int looks_free = 0;
+    const char *taken;
     dibs_owner owner;
 
-    for (int ms = waiting->after_ms; poll(&over, 1, ms) == 0; ms = TERMINAL_MS) {
-        const char *taken = find_taken(waiting, &owner);
-        if (!taken)
-            continue;
-        if (poll(&over, 1, 0) == 0)
+    for (int ms = waiting->after_ms; !(owner_told && copies_told) && poll(&over, 1, ms) == 0; ms = TERMINAL_MS) {
+        dibs_status status = find_taken(waiting, &taken, &owner);
+        looks_free = status == DIBS_OK && !taken ? looks_free + 1 : 0;
+        if (poll(&over, 1, 0) != 0)
+            break;
+        if (taken && !owner_told) {
+            owner_told = true;
             say(taken, &owner);
-        break;
+        } else if (looks_free == 2 && !copies_told) {
+            copies_told = true;
+            say_unconfirmed(waiting->plan);
+        }
     }
     return NULL;
 }
@@ -78,7 +109,8 @@ void run_waiting_begin(struct run_waiting *waiting, const struct run_plan *plan,
 {
     *waiting = (struct run_waiting){.plan = plan, .rt = rt};
     waiting->after_ms = cli_is_verbose() ? VERBOSE_MS : TERMINAL_MS;
-    if (plan->wait_ms == 0 || (!cli_is_verbose() && !isatty(STDERR_FILENO)) || pipe(waiting->over) != 0)
+    waiting->tells_owner = cli_is_verbose() || isatty(STDERR_FILENO);
+    if (plan->wait_ms == 0 || !(waiting->tells_owner || wants_copies(plan)) || pipe(waiting->over) != 0)
         return;
     run_signals_block();
     waiting->started = pthread_create(&waiting->thread, NULL, tell, waiting) == 0;

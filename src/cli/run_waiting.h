@@ -1,5 +1,6 @@
 /*
- * What "dibs run" and "dibs hold" say while they wait: who has the lock, and since when.
+ * What "dibs run" and "dibs hold" say while they wait: who has the lock, and since when; or that replicas or the disk
+ * have yet to confirm it.
  */
 #ifndef DIBS_CLI_RUN_WAITING_H
 #define DIBS_CLI_RUN_WAITING_H
@@ -12,13 +13,14 @@
 struct run_waiting {
     const struct run_plan *plan;
     dibs_runtime *rt;
-    int after_ms; /* when it says so first, and again until there is an owner to name */
-    int over[2];  /* a pipe, closed at one end when the wait is over */
+    int after_ms;     /* when it looks first */
+    bool tells_owner; /* somebody reads who has the lock */
+    int over[2];      /* a pipe, closed at one end when the wait is over */
     pthread_t thread;
     bool started;
 };
 
-/* Around a wait. Where nobody would read it, nothing is said. */
+/* Around a wait. */
 void run_waiting_begin(struct run_waiting *waiting, const struct run_plan *plan, dibs_runtime *rt);
 void run_waiting_end(struct run_waiting *waiting);
 

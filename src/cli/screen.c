@@ -183,7 +183,7 @@ void cli_screen_size(size_t *rows, size_t *columns)
     *columns = size.ws_col;
 }
 
-/* Each line is cleared before it is written: behind a line of full width, the cursor stands on its last character. */
+/* Each line is cleared before it is written: after a line of full width, the cursor is on its last character. */
 bool cli_screen_show(const char *frame)
 {
     char *text = NULL;
@@ -202,7 +202,7 @@ bool cli_screen_show(const char *frame)
 
 /* ---------------------------------------------------------------------- keys */
 
-/* The key that a sequence of size bytes behind an ESC stands for. */
+/* The key that a sequence of size bytes after an ESC stands for. */
 static int key_of(const char *sequence, size_t size)
 {
     static const struct {
@@ -220,7 +220,7 @@ static int key_of(const char *sequence, size_t size)
     return CLI_KEY_REDRAW;
 }
 
-/* A key, from bytes that the terminal sent at once; those behind the first key are dropped. */
+/* A key, from bytes that the terminal sent at once; those after the first key are dropped. */
 static int read_key(void)
 {
     char bytes[64];

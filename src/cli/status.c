@@ -15,15 +15,17 @@ static const char help[] =
     "\n"
     "Tells of each lock who holds it, since when, for how long the lease lasts\n"
     "without a renewal, the fence of the newest grant, and who waits: the first 100\n"
-    "entries of the queue. The waiters of a process are one entry, but for --fair.\n"
-    "Of those who share a lock the newest 100, each with its token.\n"
-    "With -q nothing is printed, nor with --json: only the exit status tells.\n"
+    "entries of the queue. The waiters of a process are one entry, but not those\n"
+    "with --fair. Of a shared lock it lists the newest 100 sharers, with their\n"
+    "tokens.\n"
+    "With -q it prints nothing, even with --json: only the exit status tells.\n"
     "\n"
     CLI_JSON_HELP
     CLI_COMMON_HELP
     "\n"
     "Exit status: 0 if all these locks are held; 1 if one is free; 64 for wrong\n"
-    "usage; 69 if the store can't be asked; 74 if the answer can't be written.\n";
+    "usage; 69 if the server can't be reached, or refuses; 74 if the answer can't be\n"
+    "written.\n";
 /* clang-format on */
 
 #define ENTRIES_MOST 100
@@ -38,16 +40,10 @@ static void print_json(char **names, const struct found *found)
 {
     struct cli_json json = {.out = stdout};
 
-    cli_json_open(&json, NULL, '{');
-    cli_json_open(&json, "locks", '[');
-    for (; *names; names++, found++) {
-        cli_json_open(&json, NULL, '{');
+    cli_locks_json_begin(&json);
+    for (; *names; names++, found++)
         cli_lock_json(&json, *names, &found->owner, &found->queue);
-        cli_json_close(&json, '}');
-    }
-    cli_json_close(&json, ']');
-    cli_json_close(&json, '}');
-    putchar('\n');
+    cli_locks_json_end(&json);
 }
 
 static void print_blocks(char **names, const struct found *found)
@@ -120,13 +116,15 @@ static int tell(const struct cli_look *look, dibs_runtime *rt, char **names, siz
 
 static int set_options(struct cli_look *look, int argc, char **argv)
 {
-    static const struct option options[] = {CLI_JSON_OPTION, CLI_LOOK_OPTIONS};
+    static const struct option options[] = {CLI_JSON_OPTION, CLI_LONG_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":" CLI_SHORT_OPTIONS, options)) != -1)
         result = cli_look_option(look, option);
     if (result == CLI_GO_ON && optind == argc)
         result = cli_usage_error("status", "NAME is missing");
+    for (int i = optind; result == CLI_GO_ON && i < argc; i++)
+        result = cli_check_name("status", argv[i]) ? CLI_GO_ON : CLI_USAGE;
     return result;
 }
 
@@ -138,7 +136,7 @@ int cli_status(int argc, char **argv)
 
     if (result != CLI_GO_ON)
         return cli_end(result);
-    result = cli_look_open(&rt, &look, (dibs_config){0});
+    result = cli_open(&rt, (dibs_config){0}, look.common.url);
     if (result != CLI_OK)
         return result;
     result = tell(&look, rt, argv + optind, (size_t)(argc - optind));

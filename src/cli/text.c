@@ -101,23 +101,12 @@ void cli_cut(char *shown, size_t columns)
     *shown = '\0';
 }
 
-static void print_blanks(FILE *out, const char *shown, size_t columns)
+void cli_pad(FILE *out, const char *shown, size_t columns, bool right)
 {
     size_t width = cli_width(shown);
+    int blanks = width < columns ? (int)(columns - width) : 0;
 
-    fprintf(out, "%*s", width < columns ? (int)(columns - width) : 0, "");
-}
-
-void cli_pad_right(FILE *out, const char *shown, size_t columns)
-{
-    fputs(shown, out);
-    print_blanks(out, shown, columns);
-}
-
-void cli_pad_left(FILE *out, const char *shown, size_t columns)
-{
-    print_blanks(out, shown, columns);
-    fputs(shown, out);
+    fprintf(out, "%*s%s%*s", right ? blanks : 0, "", shown, right ? 0 : blanks, "");
 }
 
 /* -------------------------------------------------------------------- times */

@@ -32,9 +32,8 @@ size_t cli_width(const char *shown);
 /* Cuts a shown text to at most that many columns. The last one is a + where anything was cut off. */
 void cli_cut(char *shown, size_t columns);
 
-/* Prints a shown text, and blanks up to that many columns: behind the text, or before it. */
-void cli_pad_right(FILE *out, const char *shown, size_t columns);
-void cli_pad_left(FILE *out, const char *shown, size_t columns);
+/* Prints a shown text, and blanks up to that many columns: after the text, or, flush right, before it. */
+void cli_pad(FILE *out, const char *shown, size_t columns, bool right);
 
 /* "0.4s", "28.4s", "3m12s", "2h05m", "3d04h"; "-" for a length that is not known (-1). Returns out. */
 const char *cli_duration(char out[CLI_TIME_MAX], int64_t ms);

@@ -2,9 +2,9 @@
  * dibs watch: the locks that are held, again and again; on a terminal as a screen, else a line for each change.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli/cli.h"
 #include "cli/locks.h"
@@ -23,10 +23,10 @@ static const char help[] =
     "time, \"held\", \"kept\" (nobody uses it; keep_ms) or \"free\", name, owner, for how\n"
     "long it is held, lease left, waiters, sharers.\n"
     "\n"
-    "  -i, --interval TIME looks so often (2; at least 0.1). Each look goes through\n"
-    "                      all keys of the store\n"
+    "  -i, --interval TIME   looks every TIME (default 2; at least 0.1). Each look\n"
+    "                      goes through all keys of the store\n"
     "  -s, --sort COLUMN   sorts by name, owner, held, left, waiters or sharers\n"
-    "                      (held)\n"
+    "                      (default held)\n"
     "  -r, --reverse       sorts the other way round\n"
     "  -c, --count N       ends after N looks\n"
     CLI_COMMON_HELP
@@ -35,8 +35,8 @@ static const char help[] =
     "sharers; pressed again, the other way round, as does r. The space bar looks at\n"
     "once. The arrow keys, Page Up, Page Down, Home and End move through a long list.\n"
     "\n"
-    "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached at the\n"
-    "start; 74 if nothing can be written.\n";
+    "Exit status: 0; 64 for wrong usage; 69 if the server can't be reached, or\n"
+    "refuses, at the start; 74 if nothing can be written.\n";
 /* clang-format on */
 
 #define REVERSE "\x1b[7m"
@@ -47,7 +47,7 @@ struct watch {
     dibs_runtime *rt;
     const char *pattern;
     int64_t interval_ms;
-    long rounds; /* how many looks are still to come; 0: no end */
+    int rounds; /* how many looks are still to come; 0: no end */
     enum cli_column sort;
     bool reverse;
     struct cli_locks locks;
@@ -111,14 +111,6 @@ static void print_changes(const struct cli_locks *before, const struct cli_locks
     }
 }
 
-static void sleep_ms(int64_t ms)
-{
-    struct timespec left = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
-
-    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
-    }
-}
-
 static int watch_lines(struct watch *watch)
 {
     struct cli_locks before = {0};
@@ -139,7 +131,7 @@ static int watch_lines(struct watch *watch)
         troubled = !read;
         if (fflush(stdout) != 0 || (watch->rounds > 0 && --watch->rounds == 0))
             break;
-        sleep_ms(watch->interval_ms);
+        (void)poll(NULL, 0, (int)watch->interval_ms);
     }
     cli_locks_free(&before);
     watch->locks = (struct cli_locks){0};
@@ -297,17 +289,11 @@ static int set_option(struct watch *watch, int option)
 {
     switch (option) {
     case 'i':
-        if (!cli_seconds(optarg, 86400000, &watch->interval_ms) || watch->interval_ms < 100)
-            return cli_usage_error("watch", "\"%s\" is not a time in seconds from 0.1 to 86400", optarg);
-        return CLI_GO_ON;
+        return cli_time("watch", 100, 86400000, &watch->interval_ms) ? CLI_GO_ON : CLI_USAGE;
     case 'c':
-        if (!cli_count(&watch->rounds, optarg))
-            return cli_usage_error("watch", "\"%s\" is no number of looks", optarg);
-        return CLI_GO_ON;
+        return cli_number("watch", "a number", 1, INT32_MAX, &watch->rounds) ? CLI_GO_ON : CLI_USAGE;
     case 's':
-        if (!cli_column_parse(&watch->sort, optarg))
-            return cli_usage_error("watch", "there is no column \"%s\": say " CLI_COLUMN_WORDS, optarg);
-        return CLI_GO_ON;
+        return cli_column_option("watch", &watch->sort) ? CLI_GO_ON : CLI_USAGE;
     case 'r':
         watch->reverse = true;
         return CLI_GO_ON;
@@ -322,13 +308,13 @@ static int set_options(struct watch *watch, int argc, char **argv)
                                             {"count", required_argument, NULL, 'c'},
                                             {"sort", required_argument, NULL, 's'},
                                             {"reverse", no_argument, NULL, 'r'},
-                                            CLI_LOOK_OPTIONS};
+                                            CLI_LONG_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":i:c:s:r" CLI_SHORT_OPTIONS, options)) != -1)
         result = set_option(watch, option);
     if (result == CLI_GO_ON && argc - optind > 1)
-        result = cli_usage_error("watch", "at most one PATTERN");
+        result = cli_refuse_argument("watch", argv[optind + 1]);
     watch->pattern = argv[optind];
     return result;
 }
@@ -340,7 +326,7 @@ int cli_watch(int argc, char **argv)
 
     if (result != CLI_GO_ON)
         return cli_end(result);
-    result = cli_look_open(&watch.rt, &watch.look, (dibs_config){0});
+    result = cli_open(&watch.rt, (dibs_config){0}, watch.look.common.url);
     if (result != CLI_OK)
         return result;
     result = cli_screen_possible() ? watch_screen(&watch) : watch_lines(&watch);

@@ -68,10 +68,14 @@ static dibs_status no_answer(struct dibs__acquire *acquire)
                            acquire->core->config.settings->command_timeout_ms, DIBS__QUOTED(acquire->name));
 }
 
-/* If a wait ends while grants are being taken back, it fails for lack of replicas, whoever had the lock last. */
+/*
+ * If a wait ends while grants are being taken back, it fails for lack of replicas, whoever had the lock last, and even
+ * if the end of the wait cut off the last ask.
+ */
 static dibs_status for_lack_of_replicas(struct dibs__acquire *acquire, dibs_status status)
 {
-    if (status != DIBS_TIMEOUT || !dibs__outage_budget_lacks_replicas(&acquire->budget, dibs__core_now(acquire->core)))
+    if ((status != DIBS_TIMEOUT && status != DIBS_UNAVAILABLE) ||
+        !dibs__outage_budget_lacks_replicas(&acquire->budget, dibs__core_now(acquire->core)))
         return status;
     acquire->learned = DIBS__LEARNED_FAILURE;
     *acquire->error = acquire->budget.outage->error;

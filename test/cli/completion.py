@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 
+import command
 import looking
 from looking import OK, dibs, expect, expect_status, put
 
@@ -17,6 +18,10 @@ server = looking.topology.Server()
 URL = server.url
 SCRIPTS = os.path.join(os.environ["DIBS_TOP"], "src", "cli", "completion")
 COMMANDS = ["run", "hold", "status", "list", "watch", "break", "doctor", "bench"]
+FOLDER = command.Folder()
+FILE = FOLDER.file("urls")
+with open(FILE, "w", encoding="ascii") as file:
+    file.write(URL + "\n")
 NAMES = ["nightly", "sku:25", "two words", "été"]
 for name in [*NAMES, b"\xff$(touch pwned)"]:
     put(server, name, lease_ms=600000)
@@ -70,12 +75,22 @@ def bash_completes_the_names_of_locks():
     expect(bash("break", "nightly", "") == [] and bash("doctor", "") == [], "nothing to complete")
     expect(bash("status", "--url", "unix:///nowhere", "") == [], "another store")
     expect(bash("status", "--url", f"'{URL}'", "ni") == ["nightly"], "this store")
+    expect(bash("status", "-q", "ni") == ["nightly"] == bash("run", "-n", "--shared", "ni"), "after an option")
+    for option in ([f"--url={URL}"], ["--url-file", FILE], [f"--url-file='{FILE}'"]):
+        expect(bash("status", "--url", "unix:///nowhere", *option, "ni") == ["nightly"], option)
+    for option in ("--tls-ca", "--tls-name"):  # dibs wants no such option with this URL
+        expect(bash("status", option, "x", "ni") == [] == bash("status", f"{option}=x", "ni"), option)
     expect(bash("status", "--url", "$(touch pwned)", "") == [] and not os.path.exists("pwned"), "nothing is expanded")
 
 
 def bash_completes_arguments_of_options():
     expect(bash("list", "--sort", "") == ["name", "owner", "held", "left", "waiters", "sharers"] == bash("watch", "-s", ""))
     expect(bash("list", "-s", "h") == ["held"] and bash("bench", "-s", "") == [] == bash("run", "-w", ""))
+    for words in (("run", "--also", "ni"), ("hold", "-n", "--also", "ni"), ("run", "--url-file", FILE, "--also", "ni")):
+        expect(bash(*words) == ["nightly"], words, bash(*words))
+    for option in ("--url-file", "--tls-ca", "--tls-cert", "--tls-key"):
+        expect(bash("list", option, FILE[:-1]) == [FILE], option)
+    expect(bash("help", "st") == ["status"] and set(bash("help", "")) == set(COMMANDS) and bash("help", "run", "") == [])
     expect("nightly" in bash("run", "-w", "5", "ni") and "nightly" in bash("list", "--sort", "held", "n"))
 
 
@@ -128,7 +143,9 @@ def bash_at_a_terminal():
 def zsh_at_a_terminal():
     subprocess.run(["zsh", "-n", os.path.join(SCRIPTS, "_dibs")], check=True, timeout=20)
     setup = f"PS1='> '; fpath=({shlex.quote(SCRIPTS)} $fpath); autoload -U compinit; compinit -u -D"
-    type_at(["zsh", "-f"], setup, ("dibs status sk\t", "u:25"), ("dibs list --js\t", "on"))
+    type_at(["zsh", "-f"], setup, ("dibs status sk\t", "u:25"), ("dibs list --js\t", "on"), ("dibs help sta\t", "tus"),
+            ("dibs run --also sk\t", "u:25"), (f"dibs list --url-file {FILE[:-1]}\t", "s"), ("dibs list -s wai\t", "ters"),
+            (f"dibs status --url unix:///nowhere --url-file {FILE} nigh\t", "tly"))
 
 
 def fish_offers(line):
@@ -142,7 +159,12 @@ def fish_completes():
     expect(set(fish_offers("dibs ")) == set(COMMANDS), fish_offers("dibs "))
     for command in COMMANDS:
         expect(set(fish_offers(f"dibs {command} -")) == options_of(command), command, fish_offers(f"dibs {command} -"))
-    expect({"nightly", "sku:25", "été"} <= set(fish_offers("dibs status ")), fish_offers("dibs status "))
+    for line in ("dibs status ", "dibs run --also ", f"dibs status --url unix:///nowhere --url-file {FILE} ", f"dibs status --url={URL} "):
+        expect({"nightly", "sku:25", "été"} <= set(fish_offers(line)), line, fish_offers(line))
+    expect(set(fish_offers("dibs help ")) == set(COMMANDS), fish_offers("dibs help "))
+    expect(FILE in fish_offers(f"dibs list --url-file {FILE[:-1]}"), fish_offers(f"dibs list --url-file {FILE[:-1]}"))
+    for option in ("-s", "--sort"):
+        expect("waiters" in fish_offers(f"dibs list {option} "), option, fish_offers(f"dibs list {option} "))
 
 
 def where_installed(shell, test):

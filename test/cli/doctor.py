@@ -76,6 +76,11 @@ def a_store_that_cannot_be_reached():
     expect("bad" in result.text and "Connection refused" in result.text and "-> " in result.text and not result.err, result)
     report = expect_status(dibs(NOWHERE, "doctor", "--json"), UNAVAILABLE).json
     expect([finding["subject"] for finding in report["findings"]] == ["connection"] and report["bad"] == 1, report)
+    for url, more in (("redis://me:SECRET@127.0.0.1:1", {}), (NOWHERE, {"DIBS_URL": "redis://me:SECRET@127.0.0.1:1\n"})):
+        words = () if more else ("--url", url)
+        result = expect_status(dibs(NOWHERE, "doctor", "--json", *words, **more), UNAVAILABLE)
+        server = result.json["findings"][0]["server"]
+        expect(server.startswith("redis://me:*") and server.endswith("*@127.0.0.1:1") and b"SECRET" not in result.out, result)
 
 
 def each_topology():

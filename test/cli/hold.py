@@ -57,7 +57,7 @@ def statuses():
     process.terminate()
     equal(Done(process).status, 0)
     equal(dibs("hold", "-n", "--url", "unix:///nonexistent", "n").status, 69)
-    for arguments, word in (([], "NAME"), (["n", "true"], "true"), (["-c", "true", "n"], "-c"),
+    for arguments, word in (([], "NAME is missing"), ([""], "NAME is empty"), (["n", "true"], "true"), (["n", "-n"], "-n comes after NAME"), (["-c", "true", "n"], "-c"),
                             (["--at-least", "1", "n"], "--at-least"), (["-t", "x", "n"], "x")):
         done = dibs("hold", *arguments)
         equal(done.status, 64)
@@ -70,12 +70,12 @@ def lost():
     server().ask("DEL", "lock:n")
     done = Done(process)
     equal(done.status, 76)
-    assert "lost" in done.err
+    assert "n: the lease was lost: " in done.err, done.err  # and why
     own = Server()
     process = holder("-t", "12", "--grace", "5", env={"DIBS_URL": own.url})
     own.process.send_signal(signal.SIGSTOP)
     began = time.monotonic()
-    wait_for(lambda: "lost" in process.stderr.readline())
+    wait_for(lambda: "n: the lease can't be renewed, and is about to end" in process.stderr.readline())
     assert time.monotonic() - began < 12 - 1
     equal(Done(process).status, 76)
     own.close()
@@ -181,7 +181,7 @@ def tied_while_waiting():
 def closed_output():
     process = start("hold", "n")
     process.stdout.close()
-    wait_for(lambda: server().owner("n"))
+    equal(process.stderr.readline(), "dibs: standard output: Broken pipe\n")
     time.sleep(0.2)
     equal(process.poll(), None)
     process.terminate()

@@ -368,17 +368,24 @@ def what_is_wrong_with_an_option_is_said():
     for words, message in (
         (("bench", "-s"), "-s needs an argument"), (("list", "--prefix"), "--prefix needs an argument"),
         (("list", "-Z"), "there is no option -Z"), (("list", "--json=yes"), "--json takes no argument"),
-        (("list", "--no-such"), "there is no option --no-such, or it stands for several"),
+        (("list", "--no-such"), "there is no option --no-such ("), (("list", "--n=x"), "--n is short for several options"),
         (("list", "--json", "-Zq"), "there is no option -Z"), (("list", "-Zq"), "there is no option -Z"), (("list", "-:"), "there is no option -:"),
+        (("list", "--older-than", "soon"), '--older-than: "soon" is not a time'), (("watch", "-i", "0"), '-i: "0" is not a time'),
+        (("watch", "--interval=0"), '--interval: "0" is not a time'), (("watch", "--count", "x"), '--count: "x" is not a number'),
+        (("bench", "--sec", "x"), '--seconds: "x" is not a time'), (("doctor", "--admit", "25h"), '--admit: "25h" is not a time'),
+        (("list", "-s", "size"), '-s: there is no column "size"'), (("list", "a", "b"), 'unexpected argument "b"'),
+        (("status", "a", ""), "NAME is empty"), (("break", "-y", ""), "NAME is empty"), (("break", "a", "b"), 'unexpected argument "b"'),
+        (("status",), "NAME is missing"), (("break", "-y"), "NAME is missing"),
+        (("list", "--url", "mem: mem:"), "--url or --url-file has 2 URLs: one store has one URL, a quorum an odd number"),
         (("list", "-\N{LATIN SMALL LETTER E WITH ACUTE}"), "there is no option -\\xc3"), (("list", "--quiet=yes"), "--quiet takes no argument"),
-        (("--json", "list"), "--json stands before the command"),
+        (("--json", "list"), "--json comes before the command; options come after it"),
     ):
         result = expect_status(dibs(URL, *words), USAGE)
         expect(message in result.err.decode(), message, result)
 
 
 def no_message_tells_a_secret_of_the_command_line():
-    """Neither what stands behind the = of an option that is wrong here, nor a password of a URL, wherever that stands."""
+    """Neither what comes after the = of an option that is wrong here, nor a password of a URL, wherever that is."""
     url = "redis://user:SECRET@127.0.0.1:1"
     for command in ("run", "hold", "status", "list", "watch", "break", "doctor", "bench", "help", "no-such"):
         once = ("-n",) if command in ("run", "hold") else ()

@@ -216,7 +216,7 @@ def upgraded():
     for newer in (None, ["--shared"]):
         _, done = nested(["--shared"], "-E 9", newer)
         equal(done.out, "9\n")
-        assert "shares the lock, and would wait for ever to be alone" in done.err, done.err
+        assert "an outer dibs shares the lock: this one would wait for ever" in done.err, done.err
     _, done = nested(["--shared"], "--shared --no-reentry -E 8", ["--shared"])
     equal(done.out, "8\n")
 

@@ -24,7 +24,7 @@ def outage_while_queued():
     own.kill()
     for each in waiting:
         line = each.stderr.readline()
-        assert line.startswith("dibs: ") and line.endswith(RIDES_OUT), line
+        assert line.startswith("dibs: n: ") and line.endswith(RIDES_OUT), line
     time.sleep(7)  # what must not happen: that they end after 5 s
     equal([each.poll() for each in waiting], [None, None])
     own.start()
@@ -43,7 +43,7 @@ def outage_at_the_start():
     for arguments, out in ((("run", "n", "echo", "ran"), "ran\n"), (("hold", "-w", "600", "n"), "n held, fence ")):
         waiting = waiter(own, *arguments)
         line = waiting.stderr.readline()
-        assert line.startswith("dibs: ") and line.endswith(RIDES_OUT), line
+        assert line.startswith("dibs: n: ") and line.endswith(RIDES_OUT), line
         own.start()
         assert waiting.stdout.readline().startswith(out)
         waiting.terminate()
@@ -86,6 +86,19 @@ def kept_safe():
     equal(dibs("run", "--min-replicas", "0", "n", "echo", "ran").out, "ran\n")
 
 
+@test("a wait for want of replicas says so, while it lasts and at its end, however short it is")
+def waits_for_replicas():
+    for seconds in ("0.05", "0.3", "1.3"):
+        for names in (["n"], ["--also", "m", "n"]):
+            done = dibs("run", "-w", seconds, "--min-replicas", "1", *names, "echo", "ran")
+            equal((done.status, done.out), (69, ""), done.err)
+            assert "0 of 1 replicas acknowledged" in done.err and done.err.count('"n"') == 0, done.err
+    waiting = start("run", "--min-replicas", "2", "n", "true")
+    equal(waiting.stderr.readline(), "dibs: n: waits until 2 replicas confirm the lock, which nobody else holds\n")
+    waiting.terminate()
+    equal((Done(waiting).status, waiting.returncode), (143, 143))
+
+
 @test("-v says at once that dibs waits, and who has held the lock since when")
 def says_that_it_waits():
     holder = start("run", "n", "sh", "-c", "echo ready; exec sleep 60")
@@ -94,7 +107,7 @@ def says_that_it_waits():
         waiting = start(*command)
         lines = iter(waiting.stderr.readline, "")
         line = next(line for line in lines if "waits for the lock" in line)
-        assert re.search(r"n: waits for the lock, which sh@\S+:\d+ holds since \d{4}-\d\d-\d\d \d\d:", line), line
+        assert re.search(r"n: waits for the lock, which sh@\S+:\d+ has held since \d{4}-\d\d-\d\d \d\d:", line), line
         waiting.terminate()
         Done(waiting)
     waiting = start("run", "n", "true")

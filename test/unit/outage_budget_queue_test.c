@@ -363,6 +363,23 @@ static void a_wait_without_replicas_ends_with_that_reason(void **state)
     assert_int_equal(stats_of(s->rt).timed_out, 0);
 }
 
+/* The end of the wait cuts off the last ask, which gets no answer. */
+static void a_last_ask_without_an_answer_hides_no_lack_of_replicas(void **state)
+{
+    stage *s = *state;
+    struct told told;
+
+    stage_open(s, 0);
+    faults_set(&s->faults, &s->faults.too_few_replicas, true);
+    actor *asker = begin_told(&told, s->rt, 300);
+    stage_await_waiting(s, 1);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    moved_clock_advance(&s->clock, MS(400));
+    actor_finish(asker);
+    assert_true(told.status == DIBS_UNAVAILABLE && told.of_replicas);
+    actor_end(asker);
+}
+
 /* The waiters leave together, not one after the other with an outage budget each. */
 static void all_waiters_without_replicas_give_up_together(void **state)
 {
@@ -424,6 +441,7 @@ int main(void)
         TEST(a_rival_does_not_renew_the_budget_of_a_waiter_without_replicas),
         TEST(grants_without_replicas_are_forgotten),
         TEST(a_wait_without_replicas_ends_with_that_reason),
+        TEST(a_last_ask_without_an_answer_hides_no_lack_of_replicas),
         TEST(all_waiters_without_replicas_give_up_together),
         TEST(a_later_waiter_without_replicas_has_budget_left),
     };

@@ -17,7 +17,7 @@ _dibs_split() {
     cword=$((${#words[@]} - 1))
 }
 
-# Replies begin behind the last : of what was typed: bash replaces only that part.
+# Replies begin after the last : of what was typed: bash replaces only that part.
 _dibs_trim() {
     local i head
     [[ $cur == *:* && $COMP_WORDBREAKS == *:* ]] || return
@@ -62,14 +62,20 @@ _dibs_has_argument() {
     return 1
 }
 
+# A word without its quotes: nothing is expanded.
+_dibs_typed() {
+    printf %s "${1//[\"\'\\]/}"
+}
+
 # The names of the locks that are held, in the store of this command line.
 _dibs_names() {
-    local name quoted i value store=()
-    for ((i = 2; i < cword - 1; i++)); do
-        [[ ${words[i]} == --url || ${words[i]} == --prefix ]] || continue
-        value=${words[i + 1]}
-        value=${value//[\"\'\\]/} # as it was typed: nothing is expanded
-        store+=("${words[i]}" "$value")
+    local name quoted i store=()
+    for ((i = 2; i < cword; i++)); do
+        case ${words[i]} in
+        --url=* | --url-file=* | --prefix=* | --tls-*=*) store+=("$(_dibs_typed "${words[i]}")") ;;
+        --url | --url-file | --prefix | --tls-*)
+            ((i + 1 < cword)) && store+=("${words[i]}" "$(_dibs_typed "${words[i + 1]}")") ;;
+        esac
     done
     while IFS= read -r -d '' name; do
         printf -v quoted %q "$name"
@@ -90,16 +96,29 @@ _dibs_word() {
             arguments=$((arguments + 1))
         fi
     done
-    case $command:$arguments:${words[cword - 1]}:$cur in
-    *:-1:--sort:* | *:-1:-s:*)
-        [[ $command != bench ]] && COMPREPLY=($(compgen -W 'name owner held left waiters sharers' -- "$cur")) ;;
-    *:-1:--on-lost:* | *:-1:-c:*) COMPREPLY=($(compgen -c -- "$cur")) ;;
-    *:-1:*) ;;
-    run:1:*:-*) COMPREPLY=($(compgen -W '-c --command --' -- "$cur")) ;;
-    run:1:*) COMPREPLY=($(compgen -c -- "$cur")) ;;
-    run:[2-9]*) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    *:-*) COMPREPLY=($(compgen -W "${options[*]-}" -- "$cur")) ;;
-    status:* | run:0:* | hold:0:* | list:0:* | watch:0:* | break:0:*) _dibs_names ;;
+    if ((arguments < 0)); then
+        _dibs_value "$command:${words[cword - 1]}"
+    elif [[ $command == run && $arguments == 1 && $cur == -* ]]; then
+        COMPREPLY=($(compgen -W '-c --command --' -- "$cur"))
+    elif [[ $command == run && $arguments == 1 ]]; then
+        COMPREPLY=($(compgen -c -- "$cur"))
+    elif [[ $command == run && $arguments -gt 1 ]]; then
+        COMPREPLY=($(compgen -f -- "$cur"))
+    elif [[ $cur == -* ]]; then
+        COMPREPLY=($(compgen -W "${options[*]-}" -- "$cur"))
+    elif [[ $command == status || ($arguments == 0 && $command =~ ^(run|hold|list|watch|break)$) ]]; then
+        _dibs_names
+    fi
+}
+
+# The argument of an option; $1: the command, a colon, and the option.
+_dibs_value() {
+    case $1 in
+    list:--sort | list:-s | watch:--sort | watch:-s)
+        COMPREPLY=($(compgen -W 'name owner held left waiters sharers' -- "$cur")) ;;
+    *:--on-lost | run:-c | run:--command) COMPREPLY=($(compgen -c -- "$cur")) ;;
+    *:--also) _dibs_names ;;
+    *:--url-file | *:--tls-ca | *:--tls-cert | *:--tls-key) COMPREPLY=($(compgen -f -- "$cur")) ;;
     esac
 }
 
@@ -110,6 +129,8 @@ _dibs() {
     COMPREPLY=()
     if ((cword == 1)); then
         COMPREPLY=($(compgen -W "$(_dibs_commands) --help --version" -- "$cur"))
+    elif [[ ${words[1]} == help ]]; then
+        ((cword == 2)) && COMPREPLY=($(compgen -W "$(_dibs_commands)" -- "$cur"))
     else
         _dibs_word
     fi

@@ -26,7 +26,9 @@ function __dibs_names
     set -l words (commandline -opc)
     set -l store
     for i in (seq 3 (count $words))
-        if contains -- $words[$i] --url --prefix; and test (count $words) -gt $i
+        if string match -qr -- '^--(url|url-file|prefix|tls-[a-z]+)=' $words[$i]
+            set store $store $words[$i]
+        else if string match -qr -- '^--(url|url-file|prefix|tls-[a-z]+)$' $words[$i]; and test (count $words) -gt $i
             set store $store $words[$i] $words[(math $i + 1)]
         end
     end
@@ -37,9 +39,18 @@ function __dibs_wants
     contains -- (__dibs_command) $argv
 end
 
+function __dibs_takes_store
+    test -n "$(__dibs_command)"; and not __dibs_wants help
+end
+
 complete -c dibs -f
 complete -c dibs -n 'test -z (__dibs_command)' -a '(__dibs_commands)'
 complete -c dibs -n 'test -n (__dibs_command); and string match -q -- "-*" (commandline -ct)' -a '(__dibs_options)'
 complete -c dibs -n '__dibs_wants status break list watch hold run' -a '(__dibs_names)'
 complete -c dibs -n '__dibs_wants run' -F
-complete -c dibs -n '__dibs_wants list watch' -l sort -x -d 'sorts by this column' -a 'name owner held left waiters sharers'
+complete -c dibs -n '__dibs_wants help' -a '(__dibs_commands)'
+complete -c dibs -n '__dibs_wants run hold' -l also -x -d 'locks that name as well' -a '(__dibs_names)'
+for option in url-file tls-ca tls-cert tls-key
+    complete -c dibs -n '__dibs_takes_store' -l $option -r -F
+end
+complete -c dibs -n '__dibs_wants list watch' -s s -l sort -x -d 'sorts by this column' -a 'name owner held left waiters sharers'
