@@ -153,6 +153,12 @@ static void mark(struct processes *list, pid_t root)
     }
 }
 
+static void list_ours(struct processes *list, pid_t root)
+{
+    list_processes(list);
+    mark(list, root);
+}
+
 /* A group without any of ours may be another's by now, which got the same number. */
 size_t child_tree_signal(int signal, pid_t group, pid_t root)
 {
@@ -160,8 +166,7 @@ size_t child_tree_signal(int signal, pid_t group, pid_t root)
     bool group_done = false;
     size_t found = 0;
 
-    list_processes(&list);
-    mark(&list, root);
+    list_ours(&list, root);
     if (list.count == 0 && group > 0) /* /proc is not mounted */
         found = kill(-group, signal) == 0;
     for (size_t i = 0; i < list.count; i++) {
@@ -177,6 +182,17 @@ size_t child_tree_signal(int signal, pid_t group, pid_t root)
     }
     free(list.all);
     return found;
+}
+
+void child_tree_signal_outside(int signal, pid_t group, pid_t root)
+{
+    struct processes list;
+
+    list_ours(&list, root);
+    for (size_t i = 0; i < list.count; i++)
+        if (list.all[i].ours && list.all[i].group != group)
+            kill(list.all[i].pid, signal);
+    free(list.all);
 }
 
 #else
@@ -204,6 +220,11 @@ size_t child_tree_signal(int signal, pid_t group, pid_t root)
 {
     (void)root;
     return group > 0 && kill(-group, signal) == 0;
+}
+
+void child_tree_signal_outside(int signal, pid_t group, pid_t root)
+{
+    (void)signal, (void)group, (void)root;
 }
 
 #endif

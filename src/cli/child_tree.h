@@ -34,6 +34,9 @@ void child_tree_call_me(const char *name);
  */
 size_t child_tree_signal(int signal, pid_t group, pid_t root);
 
+/* The same, but spares those in the group. */
+void child_tree_signal_outside(int signal, pid_t group, pid_t root);
+
 /* Whether descendants beyond the group can be found: /proc is mounted. */
 bool child_tree_is_visible(void);
 

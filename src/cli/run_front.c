@@ -209,6 +209,7 @@ static void watch(struct front *front, int64_t now)
         return;
     if (silent && !front->term_sent && left <= plan->grace_ms + plan->margin_ms - budget) {
         front->term_sent = true;
+        run_wire_send(front->wire, RUN_TERM_SENT, 0, 0, NULL);
         signal_command(front, SIGTERM);
         signal_command(front, SIGCONT);
     }

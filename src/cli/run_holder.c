@@ -47,6 +47,7 @@ struct holder {
     enum { RUNS, LINGERS, TERM_SENT, KILL_SENT } phase;
     int64_t phase_until_ms; /* of LINGERS and TERM_SENT */
     int64_t killed_ms;      /* when KILL_SENT began */
+    bool group_has_term;    /* the front sent SIGTERM to COMMAND's group */
     bool stuck_told;        /* it was said that something can't be killed */
     bool given_up;          /* the lease is lost, or is sure to be lost, or the front can't do its part */
     bool lost;              /* the lease is lost */
@@ -107,12 +108,16 @@ static void signal_all(const struct holder *holder, int signal)
     child_tree_signal(signal, holder->child, getpid());
 }
 
-/* What is stopped can't end by itself. */
+/* What is stopped can't end by itself. COMMAND gets one SIGTERM: many programs take a second one for an order to hurry.
+ */
 static void send_term(struct holder *holder, int64_t until_ms)
 {
     holder->phase = TERM_SENT;
     holder->phase_until_ms = until_ms;
-    signal_all(holder, SIGTERM);
+    if (holder->group_has_term)
+        child_tree_signal_outside(SIGTERM, holder->child, getpid());
+    else
+        signal_all(holder, SIGTERM);
     signal_all(holder, SIGCONT);
 }
 
@@ -254,6 +259,7 @@ static void hear_front(struct holder *holder, const struct run_message *message,
     holder->front_paused = message->word == RUN_PAUSED;
     if (message->word == RUN_SIGNAL)
         note_signal(signals, message->number);
+    holder->group_has_term = holder->group_has_term || message->word == RUN_TERM_SENT;
     if (message->word == RUN_BEAT)
         run_wire_send(holder->wire, RUN_LIMIT, 0, limit(holder, now), NULL);
 }

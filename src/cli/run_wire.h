@@ -10,9 +10,10 @@
 
 enum run_word {
     /* The front says */
-    RUN_BEAT,   /* that the front is alive; the holder answers by RUN_LIMIT */
-    RUN_SIGNAL, /* the signal number must be sent to COMMAND's group */
-    RUN_PAUSED, /* the front is about to be stopped, on purpose: no RUN_BEAT comes until it goes on */
+    RUN_BEAT,      /* that the front is alive; the holder answers by RUN_LIMIT */
+    RUN_SIGNAL,    /* the signal number must be sent to COMMAND's group */
+    RUN_TERM_SENT, /* the front is about to send SIGTERM to COMMAND's group, because the holder does not answer */
+    RUN_PAUSED,    /* the front is about to be stopped, on purpose: no RUN_BEAT comes until it goes on */
     /* The holder says */
     RUN_HELD,    /* the lock is held, and COMMAND is about to be started: value is the fence, text the token */
     RUN_STARTED, /* COMMAND runs: number is its process group */

@@ -160,6 +160,26 @@ def holder_and_command_stopped():
         pair.check_order()
 
 
+@test("the process with the lock stopped until COMMAND has SIGTERM: it sends no second one")
+def one_term():
+    own = Server()
+    with folder() as files:
+        log = files.file("log")
+        process = start(
+            "run", "-t", "10", "--grace", "4", "n", "sh", "-c",
+            f"trap 'echo TERM >>{log}' TERM; echo ready; while :; do sleep 0.01; done",
+            env={"DIBS_URL": own.url},
+        )
+        equal(process.stdout.readline(), "ready\n")
+        own.process.send_signal(signal.SIGSTOP)
+        os.kill(holder_of(process), signal.SIGSTOP)
+        wait_for(lambda: read(log) == "TERM\n")
+        os.kill(holder_of(process), signal.SIGCONT)
+        equal(Done(process).status, 76)
+        equal(read(log), "TERM\n")
+    own.close()
+
+
 @test("dibs stopped for less than its lease goes on")
 def stopped_briefly():
     with folder() as files:
