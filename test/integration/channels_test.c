@@ -144,6 +144,76 @@ static void busy_connections_bring_more_in_the_background(void **state)
     assert_true(wait_until(all_are_connected, f, LIMIT_MS));
 }
 
+static bool stop_at_first(const char *name, const dibs_owner *owner, void *arg)
+{
+    (void)name, (void)owner, (void)arg;
+    return false;
+}
+
+static dibs_status query_waiters(dibs_runtime *rt)
+{
+    dibs_waiter waiter;
+    size_t count;
+
+    return dibs_query_waiters(rt, "x", &waiter, 1, &count);
+}
+
+static dibs_status query_sharers(dibs_runtime *rt)
+{
+    dibs_sharer sharer;
+    size_t count;
+
+    return dibs_query_sharers(rt, "x", &sharer, 1, &count);
+}
+
+static dibs_status query(dibs_runtime *rt)
+{
+    dibs_owner owner;
+
+    return dibs_query(rt, "x", &owner);
+}
+
+static dibs_status force_unlock(dibs_runtime *rt)
+{
+    return dibs_force_unlock(rt, "x", NULL);
+}
+
+static dibs_status forget(dibs_runtime *rt)
+{
+    return dibs_forget(rt, "x");
+}
+
+static dibs_status list(dibs_runtime *rt)
+{
+    return dibs_list(rt, NULL, stop_at_first, NULL);
+}
+
+static dibs_status try_lock(dibs_runtime *rt)
+{
+    dibs_status status = dibs_trylock(rt, "x");
+
+    return status == DIBS_OK ? dibs_unlock(rt, "x") : status;
+}
+
+/* As a server does that has a `timeout`: all connections end while nobody uses them. */
+static void calls_after_idle_connections_have_ended_make_new_ones(void **state)
+{
+    static const struct {
+        dibs_status (*call)(dibs_runtime *rt);
+        dibs_status status;
+    } calls[] = {{query, DIBS_OK},        {query_waiters, DIBS_OK}, {query_sharers, DIBS_OK}, {forget, DIBS_OK},
+                 {force_unlock, DIBS_OK}, {list, DIBS_OK},          {try_lock, DIBS_OK}};
+    fixture *f = *state;
+
+    fixture_open_connected(f, LONG_LEASE_MS);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        assert_true(wait_until(all_are_connected, f, LIMIT_MS));
+        server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+        dibs_status status = calls[i].call(f->rt);
+        assert_that(status == calls[i].status, "call %zu: %s: %s", i, dibs_status_name(status), dibs_last_error());
+    }
+}
+
 /* ------------------------------------------------------------- down, and up */
 
 static bool is_refused(void *rt)
@@ -354,6 +424,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(existing_connections_are_used_before_new_ones_are_made),
         TEST(busy_connections_bring_more_in_the_background),
+        TEST(calls_after_idle_connections_have_ended_make_new_ones),
         TEST(down_is_told_when_no_connection_is_left_and_up_when_one_is_back),
         cmocka_unit_test_setup_teardown(a_restart_under_load_loses_nothing, fixture_setup, fixture_teardown_expiring),
         TEST(a_silent_server_is_down_though_idle_connections_are_open),

@@ -5,8 +5,6 @@
 #include "redis/reply.h"
 #include "store/redis/redis_store.h"
 
-#define RESENDS 2 /* how often a command is sent again because its connection broke */
-
 /* The listener hears of each change once, and in the order in which they came. */
 static void set_reachable(struct dibs__redis_store *store)
 {
@@ -206,7 +204,7 @@ void dibs__redis_note_reply(struct dibs__redis_store *store, dibs_status status)
 bool dibs__redis_once_more(struct dibs__redis_store *store, const struct dibs__lock_call *call, dibs_status status,
                            int *resends, int64_t deadline)
 {
-    return status == DIBS_UNAVAILABLE && !dibs__redirect_is_taken(call->redirect) && ++*resends <= RESENDS &&
+    return status == DIBS_UNAVAILABLE && !dibs__redirect_is_taken(call->redirect) && ++*resends <= DIBS__RESENDS &&
            dibs__now(store->config.clock) < deadline;
 }
 

@@ -30,8 +30,9 @@
 #include "store/redis/route.h"
 #include "store/store.h"
 
-#define DIBS__SHARED 3    /* with the one of the scheduler and that of the subscriber five connections */
-#define DIBS__EXCLUSIVE 8 /* only where grants are confirmed: see dibs__redis_confirms */
+#define DIBS__SHARED 3             /* with the one of the scheduler and that of the subscriber five connections */
+#define DIBS__RESENDS DIBS__SHARED /* of a command whose connection broke: all shared ones may have ended unnoticed */
+#define DIBS__EXCLUSIVE 8          /* only where grants are confirmed: see dibs__redis_confirms */
 
 struct dibs__redis_store;
 

@@ -15,7 +15,6 @@
 #define PAGE "1000" /* keys that the server goes through for one page, in less than a millisecond */
 #define RESERVED "dibs:"
 #define CURSOR_MAX 24
-#define RESENDS 2
 
 struct scan {
     struct dibs__redis_store *store;
@@ -61,7 +60,7 @@ static dibs_status ask(struct dibs__redis_store *store, const struct dibs__comma
             continue;
         struct dibs__request *request = dibs__channel_send(channel, view->serial, command, 0, error);
         status = request ? dibs__channel_wait(channel, request, &exchange) : error->status;
-    } while (status == DIBS_UNAVAILABLE && ++resends <= RESENDS && dibs__now(store->config.clock) < deadline);
+    } while (status == DIBS_UNAVAILABLE && ++resends <= DIBS__RESENDS && dibs__now(store->config.clock) < deadline);
     *reply = exchange.reply;
     dibs__redis_note_reply(store, status);
     return status;
