@@ -382,6 +382,57 @@ static void a_sharers_fixed_lease_ends_and_the_others_go_on(void **state)
     actor_end(a);
 }
 
+static void set_memory_out(server *s, bool out)
+{
+    server_do(s, "CONFIG SET maxmemory-policy noeviction");
+    server_do(s, "CONFIG SET maxmemory %d", out ? 1 : 0);
+}
+
+/* As those of a lock that is held alone do. */
+static void sharers_leases_are_renewed_and_extended_on_a_full_server(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    fixture_open(f, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    assert_status(DIBS_OK, actor_lock_with(a, f->rt, "x", 0, &shared));
+    set_memory_out(f->server, true);
+    await_renewed(f->rt, 4);
+    assert_status(DIBS_OK, actor_extend(a, f->rt, "x", LONG_LEASE_MS));
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_status(DIBS_STORE_ERROR, share(f->rt, "other", 0, 0)); /* the server is full indeed */
+    assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    set_memory_out(f->server, false);
+    actor_end(a);
+}
+
+static void a_release_on_a_full_server_lets_those_in_who_wait_to_share(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_task *readers[2] = {task_of_runtime(f->rt), task_of_runtime(f->rt)};
+    dibs_queue *q = queue_new();
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (int i = 0; i < 2; i++) {
+        begin_lock(readers[i], "x", DIBS_WAIT_FOREVER, &shared, q);
+        queue_await(f->server, "x", i + 1);
+    }
+    set_memory_out(f->server, true);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    for (int i = 0; i < 2; i++)
+        assert_status(DIBS_OK, next_done(q).status);
+    assert_int_equal(owner_of(f->rt, "x").sharers, 2);
+    for (int i = 0; i < 2; i++)
+        assert_status(DIBS_OK, task_unlock(readers[i], "x", q));
+    set_memory_out(f->server, false);
+    for (int i = 0; i < 2; i++)
+        dibs_task_free(readers[i]);
+    dibs_queue_free(q);
+}
+
 struct couple {
     fixture *fixture;
     actor *other;
@@ -843,6 +894,8 @@ int main(void)
         TEST(a_foreign_client_finds_the_key_as_long_as_anybody_shares),
         TEST(a_key_that_was_deleted_takes_its_sharers_along),
         TEST(each_sharers_lease_is_renewed_and_extended_by_itself),
+        TEST(sharers_leases_are_renewed_and_extended_on_a_full_server),
+        TEST(a_release_on_a_full_server_lets_those_in_who_wait_to_share),
         TEST(a_sharers_fixed_lease_ends_and_the_others_go_on),
         TEST(newcomers_remove_dead_sharers),
         TEST(nobody_is_let_in_where_it_is_not_known_who_shares),

@@ -23,11 +23,18 @@ local function keep_longer(key, lease)
   end
 end
 
+-- A server that is out of memory refuses ZADD, unless the script has written before. A ZREM that finds nothing counts
+-- as a write, and is not refused (rule 4).
+local function write_first(S)
+  redis.pcall('ZREM', S, '')
+end
+
 -- Renews the lease of one sharer, if K is shared. nil: the token does not share K. ZADD tells whether S has a member
 -- without reading it, so that the server does not track more keys for that.
 local function set_shared(K, S, token, lease, set_by)
   local member, now = '+' .. token, now_us()
   local ends = math.floor(now / 1000) + lease
+  write_first(S)
   if set_by == '' and GREATER and redis.call('ZADD', S, 'XX', 'LT', 'CH', -ends, member) == 1 then
     keep_longer(K, lease)
     return 1
@@ -53,10 +60,11 @@ end
 -- Looks whether the token has K or shares it, and changes nothing: K is tracked, so writing it would be told to all
 -- others.
 local function look(S, owner, token)
-  if owner == token or (owner == 'dibs:shared' and redis.call('ZADD', S, 'XX', 'INCR', 0, '+' .. token)) then
+  if owner == token then
     return 5
   end
-  return 0
+  write_first(S)
+  return owner == 'dibs:shared' and redis.call('ZADD', S, 'XX', 'INCR', 0, '+' .. token) and 5 or 0
 end
 
 local function set_lease(K, lease, set_by)

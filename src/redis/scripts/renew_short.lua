@@ -32,6 +32,7 @@ end
 -- some of them could not be renewed in this way, so each must be looked at by itself.
 local function renew_together(K, shared)
   local S = 'dibs:share' .. side_of(K)
+  write_first(S)
   if not GREATER or redis.call('ZADD', S, 'XX', 'LT', 'CH', unpack(shared)) < #shared / 2 then
     return false
   end

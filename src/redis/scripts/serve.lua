@@ -16,7 +16,7 @@
 -- keep their places: otherwise the one that wants K alone would come before them as soon as the first of them shares
 -- K.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
--- (rule 4). The push goes to the waiter's `inbox`, the channel on which it listens: number of the ask, fence, length
+-- (rule 4). For the same reason a ZREM that finds nothing comes before the first sharer is let in. The push goes to the waiter's `inbox`, the channel on which it listens: number of the ask, fence, length
 -- of the token, then token and K. An inbox that ends in } is the sharded channel of a slot (rule 38). NUMSUB still
 -- comes first, so that others pay nothing for that. A waiter that is passed over because nobody listens here may
 -- listen at another server, from which the slot is moving: it is told by a hint on its runtime's own channel, which
@@ -68,6 +68,7 @@ while count > 0 and not is_served and budget > 0 do
       break
     end
     if is_served and at_most and not owner and not S then
+      redis.pcall('ZREM', 'dibs:share' .. string.sub(F, 11), '')
       -- @insert together
     end
     count, is_changed = count - 1, true
