@@ -13,7 +13,8 @@ static const char NO_INTEGER[] = "-ERR value is not an integer or out of range";
 
 bool sim_is(const struct sim_text *word, const char *name)
 {
-    return strncasecmp(word->bytes, name, word->size) == 0 && name[word->size] == '\0';
+    return (word->bytes[0] | 32) == (name[0] | 32) && strncasecmp(word->bytes, name, word->size) == 0 &&
+           name[word->size] == '\0';
 }
 
 static void put_int(const struct sim_call *call, int64_t number)
@@ -340,8 +341,8 @@ static void do_incrby(struct sim_call *call)
     }
     if (!object)
         object = sim_make(&call->server->keys, key_of(call), false);
-    snprintf(text, sizeof text, "%lld", (long long)(value + by));
-    sim_set_value(object, text, strlen(text));
+    struct sim_text sum = sim_text_of(text, value + by);
+    sim_set_value(object, sum.bytes, sum.size);
     changed(call, key_of(call));
     put_int(call, value + by);
 }
@@ -543,8 +544,8 @@ static void do_zadd(struct sim_call *call)
         put_text(call, NULL);
     } else {
         char text[24];
-        snprintf(text, sizeof text, "%lld", (long long)done.score);
-        sim_put_bulk(call->out, text, strlen(text));
+        struct sim_text score = sim_text_of(text, done.score);
+        put_text(call, &score);
     }
 }
 
@@ -754,8 +755,8 @@ static void do_time(struct sim_call *call)
 
     sim_put_head(call->out, '*', 2);
     for (int i = 0; i < 2; i++) {
-        const char *at = sim_digits(text + sizeof text, (unsigned long long)(i ? us % 1000000 : us / 1000000));
-        sim_put_bulk(call->out, at, (size_t)(text + sizeof text - at));
+        struct sim_text part = sim_text_of(text, i ? us % 1000000 : us / 1000000);
+        put_text(call, &part);
     }
 }
 

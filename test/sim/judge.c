@@ -38,6 +38,10 @@ static struct {
     char brought[160];     /* that had it in the state in which the server came back last */
 } names[SIM_NAMES];
 
+static struct keys {
+    struct sim_text lock, queue, fence, sharers;
+} keys[SIM_NAMES]; /* of the names */
+
 /* When threads of a process last wanted a name, or held it. */
 static int64_t *wanted_at(int proc, int name)
 {
@@ -125,21 +129,18 @@ bool sim_has_fault(enum sim_fault_kind kind)
 }
 
 /* A key of the name at the server that decides; of a quorum, where the others agree. */
-static const struct sim_object *key_of(int name, const char *before, const char *behind)
+static const struct sim_object *object_of(int name, const struct sim_text *key)
 {
-    char key[16], sidecar[40];
-
-    snprintf(key, sizeof key, "lock:%s", sim_name(name));
     struct sim_server *server = plan->topology == SIM_REPLICAS  ? sim_sentinel_master()
-                                : plan->topology == SIM_CLUSTER ? sim_cluster_owner(key)
+                                : plan->topology == SIM_CLUSTER ? sim_cluster_owner(keys[name].lock.bytes)
                                                                 : sim_servers;
-    snprintf(sidecar, sizeof sidecar, "%s%s%s", before, key, behind);
-    return server->alive ? sim_server_find(server, sidecar) : NULL;
+
+    return server->alive ? sim_server_look(server, key) : NULL;
 }
 
 static const char *token_of(int name)
 {
-    const struct sim_object *object = key_of(name, "", "");
+    const struct sim_object *object = object_of(name, &keys[name].lock);
 
     return object && !object->is_hash ? object->value.bytes : NULL;
 }
@@ -149,7 +150,7 @@ static const char *first_token_of(int name)
 {
     const char *token = token_of(name);
     const struct sim_object *sharers =
-        token && strcmp(token, "dibs:shared") == 0 ? key_of(name, "dibs:share:{", "}") : NULL;
+        token && strcmp(token, "dibs:shared") == 0 ? object_of(name, &keys[name].sharers) : NULL;
     const struct sim_field *first = NULL;
 
     for (size_t i = 0; sharers && i < sharers->count; i++)
@@ -428,11 +429,8 @@ static bool only_forces(void)
  */
 void sim_judge_grants(void)
 {
-    char key[40];
-
     for (int name = 0; name < plan->names; name++) {
-        snprintf(key, sizeof key, "dibs:fence:{lock:%s}", sim_name(name));
-        const struct sim_object *fence = sim_server_find(sim_servers, key);
+        const struct sim_object *fence = sim_server_look(sim_servers, &keys[name].fence);
         uint64_t granted = fence ? strtoull(fence->value.bytes, NULL, 10) : 0;
         names[name].granted = granted > names[name].granted ? granted : names[name].granted;
     }
@@ -635,11 +633,8 @@ void sim_judge_closed(struct sim_proc *proc, int runtimes)
 
 static bool is_free(int name)
 {
-    char key[16];
-
-    snprintf(key, sizeof key, "lock:%s", sim_name(name));
     for (struct sim_server *server = sim_servers; server; server = server->next)
-        if (!server->sentinel && (!server->alive || sim_server_find(server, key)))
+        if (!server->sentinel && (!server->alive || sim_server_look(server, &keys[name].lock)))
             return false;
     return true;
 }
@@ -757,9 +752,11 @@ static void look_for_nobodys(int name, int known)
         names[name].nobody_since = SIM_NEVER;
     else if (since == SIM_NEVER)
         names[name].nobody_since = sim_now;
-    if (token && strncmp(token, names[name].token, 159) != 0)
-        look_for_late(name, token);
-    snprintf(names[name].token, sizeof names[name].token, "%s", token ? token : "");
+    if (!token || strncmp(token, names[name].token, 159) != 0) {
+        if (token)
+            look_for_late(name, token);
+        snprintf(names[name].token, sizeof names[name].token, "%s", token ? token : "");
+    }
     if (since != SIM_NEVER && since < plan->well_from)
         since = plan->well_from;
     if (plan->is_late)
@@ -798,12 +795,12 @@ static bool is_stray(const char *token, int name)
 /* Of a wait that has ended nothing stays in the queue, as soon as the server can be told. */
 static void look_for_strays(int name)
 {
-    const struct sim_object *queue = key_of(name, "dibs:queue:{", "}");
     int64_t most = 500 * SIM_MS + 10 * (plan->network.delay + plan->network.jitter);
     const char *stray = "";
 
     if (plan->topology != SIM_ONE || !(plan->is_calm || plan->is_full))
         return;
+    const struct sim_object *queue = object_of(name, &keys[name].queue);
     for (size_t i = 0; queue && i < queue->count && stray != names[name].stray; i++)
         if (strncmp(queue->fields[i].name.bytes, "dibs:", 5) == 0 && is_stray(queue->fields[i].name.bytes, name))
             stray = strcmp(queue->fields[i].name.bytes, names[name].stray) == 0 ? names[name].stray
@@ -917,9 +914,19 @@ static void on_sample(void *arg, uint64_t number)
         sim_at(sim_now + SAMPLE, on_sample, NULL, 0);
 }
 
+static struct sim_text key(const char *before, int name, const char *behind)
+{
+    char text[40];
+
+    return sim_copy_text(text, (size_t)snprintf(text, sizeof text, "%slock:%s%s", before, sim_name(name), behind));
+}
+
 void sim_judge_begin(const struct sim_plan *drawn)
 {
     plan = drawn;
+    for (int name = 0; name < SIM_NAMES; name++)
+        keys[name] = (struct keys){key("", name, ""), key("dibs:queue:{", name, "}"), key("dibs:fence:{", name, "}"),
+                                   key("dibs:share:{", name, "}")};
     for (int name = 0; name < SIM_NAMES; name++)
         names[name].free_since = names[name].idle_since = names[name].nobody_since = names[name].two_since = SIM_NEVER;
     sim_at(SAMPLE, on_sample, NULL, 0);

@@ -40,6 +40,11 @@ void sim_put_line(struct sim_buffer *out, const char *format, ...)
     char line[512];
     va_list args;
 
+    if (!strchr(format, '%')) {
+        sim_put(out, format, strlen(format));
+        sim_put(out, "\r\n", 2);
+        return;
+    }
     va_start(args, format);
     int size = vsnprintf(line, sizeof line - 2, format, args);
     va_end(args);
@@ -48,24 +53,38 @@ void sim_put_line(struct sim_buffer *out, const char *format, ...)
     sim_put(out, line, (size_t)size + 2);
 }
 
-char *sim_digits(char *end, unsigned long long number)
+int64_t sim_number(const char *text)
 {
+    uint64_t number = 0;
+    bool negative = *text == '-';
+
+    for (text += negative; *text >= '0' && *text <= '9'; text++)
+        number = number * 10 + (uint64_t)(*text - '0');
+    return (int64_t)(negative ? 0 - number : number);
+}
+
+struct sim_text sim_text_of(char out[24], int64_t number)
+{
+    uint64_t left = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    char *end = out + 23, *at = end;
+
+    *end = '\0';
     do
-        *--end = (char)('0' + number % 10);
-    while (number /= 10);
-    return end;
+        *--at = (char)('0' + left % 10);
+    while (left /= 10);
+    if (number < 0)
+        *--at = '-';
+    return (struct sim_text){at, (size_t)(end - at)};
 }
 
 void sim_put_head(struct sim_buffer *out, char kind, long long number)
 {
-    char line[32], *end = line + sizeof line - 2;
-    char *at = sim_digits(end, number < 0 ? 0 - (unsigned long long)number : (unsigned long long)number);
+    char line[27]; /* a byte, the digits, which end at 24, and two more */
+    struct sim_text text = sim_text_of(line + 1, number);
 
-    memcpy(end, "\r\n", 2);
-    if (number < 0)
-        *--at = '-';
-    *--at = kind;
-    sim_put(out, at, (size_t)(end + 2 - at));
+    line[23 - text.size] = kind;
+    memcpy(line + 24, "\r\n", 2);
+    sim_put(out, line + 23 - text.size, text.size + 3);
 }
 
 void sim_put_bulk(struct sim_buffer *out, const char *bytes, size_t size)

@@ -6,7 +6,8 @@
 
 struct sim_text sim_copy_text(const char *bytes, size_t size);
 void sim_free_text(struct sim_text text);               /* a copy */
-char *sim_digits(char *end, unsigned long long number); /* writes them before the end; returns where they begin */
+int64_t sim_number(const char *text);                   /* a whole one, up to what is no digit */
+struct sim_text sim_text_of(char out[24], int64_t number);
 bool sim_same(const struct sim_text *a, const struct sim_text *b);
 
 struct sim_object *sim_find(struct sim_table *table, const struct sim_text *key);

@@ -27,6 +27,7 @@ static struct file {
     struct file *other; /* end of a pipe; NULL: closed */
     struct sim_conn *conn;
 } files[FDS];
+static int file_count; /* those behind were never open */
 
 static struct sim_conn **conns;
 static size_t conn_count, conn_cap;
@@ -51,6 +52,8 @@ static struct file *new_file(int kind)
         if (file->kind == FREE) {
             *file = (struct file){.kind = (unsigned)kind, .proc = sim_current->proc};
             file->proc->descriptors++;
+            if (file == files + file_count)
+                file_count++;
             return file;
         }
     abort();
@@ -553,7 +556,7 @@ int sim_close(int fd)
 
 void sim_net_close_all(struct sim_proc *proc)
 {
-    for (struct file *file = files; file < files + FDS; file++)
+    for (struct file *file = files; file < files + file_count; file++)
         if (file->kind != FREE && file->proc == proc)
             close_file(file);
 }

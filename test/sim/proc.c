@@ -29,7 +29,7 @@ struct sim_copy {
     size_t tls_module, tls_size, tls_align;
     const char *tls_first;
     size_t tls_first_size;
-    bool used;
+    bool used, changed;
     struct sim_memory *memory;
 };
 
@@ -320,8 +320,9 @@ struct sim_proc *sim_proc_start(int number)
         i++;
     if (i == SIM_PROCS || !proc)
         abort();
-    copies[i].used = true;
-    memcpy(copies[i].data, copies[i].data_first, copies[i].data_size);
+    if (copies[i].changed)
+        memcpy(copies[i].data, copies[i].data_first, copies[i].data_size);
+    copies[i].used = copies[i].changed = true;
     reset_memory(copies[i].memory);
     *proc = (struct sim_proc){.number = number,
                               .alive = true,

@@ -132,12 +132,12 @@ static size_t read_request(const struct sim_buffer *in, size_t at, struct sim_te
 
     if (byte == end || !(line = memchr(byte, '\n', (size_t)(end - byte))))
         return 0;
-    *count = atoi(byte + 1);
+    *count = (int)sim_number(byte + 1);
     byte = line + 1;
     for (int i = 0; i < *count; i++) {
         if (byte >= end || !(line = memchr(byte, '\n', (size_t)(end - byte))))
             return 0;
-        size_t size = (size_t)atol(byte + 1);
+        size_t size = (size_t)sim_number(byte + 1);
         byte = line + 1;
         if ((size_t)(end - byte) < size + 2)
             return 0;
