@@ -135,15 +135,23 @@ static void tell_of_change(struct sim_client *client, const struct sim_text *key
     }
 }
 
-static bool forget_tracked(struct sim_client *client, const struct sim_text *key)
+static struct sim_text *tracked(const struct sim_client *client, const struct sim_text *key)
 {
     for (size_t i = 0; i < client->tracked_count; i++)
-        if (sim_same(&client->tracked[i], key)) {
-            sim_free_text(client->tracked[i]);
-            client->tracked[i] = client->tracked[--client->tracked_count];
-            return true;
-        }
-    return false;
+        if (sim_same(&client->tracked[i], key))
+            return &client->tracked[i];
+    return NULL;
+}
+
+static bool forget_tracked(struct sim_client *client, const struct sim_text *key)
+{
+    struct sim_text *found = tracked(client, key);
+
+    if (!found)
+        return false;
+    sim_free_text(*found);
+    *found = client->tracked[--client->tracked_count];
+    return true;
 }
 
 /* by: the client that sent the command; NULL: the key expired. */
@@ -223,9 +231,8 @@ void sim_server_move(struct sim_server *from, struct sim_server *to, const struc
 
 void sim_track(struct sim_client *client, const struct sim_text *key)
 {
-    if (!client->tracking || (client->optout && client->not_cached))
+    if (!client->tracking || (client->optout && client->not_cached) || tracked(client, key))
         return;
-    forget_tracked(client, key);
     if (client->tracked_count == client->tracked_cap)
         client->tracked =
             realloc(client->tracked, (client->tracked_cap = 2 * client->tracked_cap + 8) * sizeof *client->tracked);

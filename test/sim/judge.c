@@ -168,12 +168,29 @@ static bool is_forcing(void)
     return false;
 }
 
+/* The number of the process whose token that is; 0: it is none's. */
+static int number_of(const char *token)
+{
+    const char *host = token ? strstr(token, "host-") : NULL;
+
+    return host ? (int)sim_number(host + 5) : 0;
+}
+
+/* That process, if it is there. */
+static const struct sim_proc *proc_of(const char *token)
+{
+    int number = number_of(token);
+    const struct sim_proc *proc = sim_procs;
+
+    while (proc && proc->number != number)
+        proc = proc->next;
+    return proc;
+}
+
 /* Of one server: whether its key is that process's. */
 static bool is_its(const struct sim_proc *proc, int name)
 {
-    const char *token = token_of(name), *host = token ? strstr(token, "host-") : NULL;
-
-    return host && atoi(host + 5) == proc->number;
+    return number_of(token_of(name)) == proc->number;
 }
 
 /* How long a holder may still believe in a lost lock, once nothing goes wrong any more. */
@@ -697,25 +714,21 @@ static void count_holders(int name, int *known, int *sure)
  */
 static bool is_open(const char *token)
 {
-    const char *host = token ? strstr(token, "host-") : NULL;
+    const struct sim_proc *proc = proc_of(token);
 
-    for (const struct sim_proc *proc = sim_procs; proc && host; proc = proc->next)
-        if (proc->number == atoi(host + 5))
-            return proc->runtimes == 1;
-    return false;
+    return proc && proc->runtimes == 1;
 }
 
 /* Late requests are ignored: no process is granted a lock that none of its threads has wanted for so long. */
 static void look_for_late(int name, const char *token)
 {
-    const char *host = strstr(token, "host-");
     int64_t most = (plan->command_timeout_ms + 200) * SIM_MS + 4 * (plan->network.delay + plan->network.jitter);
-    int proc = host ? atoi(host + 5) : 0;
+    int proc = number_of(token);
 
     for (struct sim_worker *worker = sim_workers; worker; worker = worker->next)
         if (worker->proc->number == proc && (worker->inside || sim_hold_of(worker, name)))
             return;
-    if (host && is_open(token) && plan->is_late && sim_now - *wanted_at(proc, name) > most)
+    if (plan->is_late && is_open(token) && sim_now - *wanted_at(proc, name) > most)
         sim_fail("'%s' is granted to who has not wanted it since %.3f s: %s", sim_name(name),
                  (double)*wanted_at(proc, name) / SIM_S, token);
 }
@@ -778,12 +791,9 @@ static void look_for_nobodys(int name, int known)
  */
 static bool is_stray(const char *token, int name)
 {
-    const char *host = strstr(token, "host-");
-    struct sim_proc *proc = sim_procs;
+    const struct sim_proc *proc = proc_of(token);
 
-    while (host && proc && proc->number != atoi(host + 5))
-        proc = proc->next;
-    if (!host || !proc || proc->runtimes != 1 || proc->stopped || !sim_net_can_send(proc, sim_servers))
+    if (!proc || proc->runtimes != 1 || proc->stopped || !sim_net_can_send(proc, sim_servers))
         return false;
     for (struct sim_worker *worker = sim_workers; worker; worker = worker->next)
         if (worker->proc == proc && (sim_hold_of(worker, name) || worker->several ||
@@ -841,10 +851,11 @@ static void look_for_dead_keeper(int name)
 /* A client without dibs keeps its lock. */
 static void look_for_foreign(int name)
 {
+    if (plan->topology != SIM_ONE || sim_now + 2 * SAMPLE >= names[name].foreign_until || !sim_servers->alive ||
+        is_forcing() || sim_has_fault(SIM_FAULT_clock_step))
+        return;
     const char *token = token_of(name);
-
-    if (plan->topology == SIM_ONE && sim_servers->alive && sim_now + 2 * SAMPLE < names[name].foreign_until &&
-        !is_forcing() && !sim_has_fault(SIM_FAULT_clock_step) && (!token || strcmp(token, "somebody") != 0))
+    if (!token || strcmp(token, "somebody") != 0)
         sim_fail("'%s' was taken from a client without dibs", sim_name(name));
 }
 

@@ -108,11 +108,10 @@ static size_t size_of(size_t class)
 
 static size_t class_of(size_t size)
 {
-    size_t class = 0;
-
-    while (size_of(class) < size)
-        class ++;
-    return class;
+    if (size <= 64)
+        return size == 0 ? 0 : (size - 1) / 16;
+    size_t power = 63 - (size_t)__builtin_clzl(size - 1); /* the largest that is less */
+    return 4 * (power - 5) + ((size - 1) >> (power - 2)) % 4;
 }
 
 static struct sim_memory *new_memory(int number)

@@ -52,7 +52,7 @@ double strtod(const char *text, char **end)
 
     while (*at >= '0' && *at <= '9')
         at++;
-    if (at > first && at - first <= 15 && (*first != '0' || first == text) && (*at == '\0' || *at == ' ')) {
+    if (at > first && at - first <= 18 && (*first != '0' || first == text) && (*at == '\0' || *at == ' ')) {
         if (end)
             *end = (char *)(uintptr_t)at;
         return (double)sim_number(text);
