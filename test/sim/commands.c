@@ -217,8 +217,7 @@ void sim_server_move(struct sim_server *from, struct sim_server *to, const struc
     if (object) {
         if (sim_server_look(to, &key))
             sim_judge_twice(&key);
-        sim_copy_object(&to->keys, &key, object);
-        object = sim_find(&to->keys, &key);
+        object = sim_put_object(&to->keys, sim_copy_object(object));
         object->expires += object->expires ? ahead : 0;
         tell_all(to, NULL, &key);
         sim_server_flush_clients(to);

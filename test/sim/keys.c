@@ -124,18 +124,24 @@ struct sim_object *sim_find(struct sim_table *table, const struct sim_text *key)
     return *place_of(table, key);
 }
 
-struct sim_object *sim_make(struct sim_table *table, const struct sim_text *key, bool is_hash)
+static struct sim_object *new_object(const struct sim_text *key, bool is_hash)
 {
-    struct sim_object *object = calloc(1, sizeof *object), **at = place_of(table, key);
+    struct sim_object *object = calloc(1, sizeof *object);
 
     object->key = sim_copy_text(key->bytes, key->size);
     object->is_hash = is_hash;
-    *at = object;
     return object;
 }
 
-static void free_object(struct sim_object *object)
+struct sim_object *sim_make(struct sim_table *table, const struct sim_text *key, bool is_hash)
 {
+    return *place_of(table, key) = new_object(key, is_hash);
+}
+
+void sim_free_object(struct sim_object *object)
+{
+    if (!object)
+        return;
     sim_free_text(object->key);
     sim_free_text(object->value);
     for (size_t i = 0; i < object->count; i++) {
@@ -153,7 +159,7 @@ bool sim_remove(struct sim_table *table, const struct sim_text *key)
     if (!object)
         return false;
     *at = object->next;
-    free_object(object);
+    sim_free_object(object);
     return true;
 }
 
@@ -164,17 +170,22 @@ void sim_clear(struct sim_table *table)
             sim_remove(table, &table->buckets[i]->key);
 }
 
-void sim_copy_object(struct sim_table *table, const struct sim_text *key, const struct sim_object *object)
+struct sim_object *sim_copy_object(const struct sim_object *object)
 {
-    sim_remove(table, key);
-    if (!object)
-        return;
-    struct sim_object *copy = sim_make(table, key, object->is_hash);
+    struct sim_object *copy = new_object(&object->key, object->is_hash);
+
     copy->expires = object->expires;
     if (object->value.bytes)
         copy->value = sim_copy_text(object->value.bytes, object->value.size);
     for (size_t i = 0; i < object->count; i++)
         sim_set_field(copy, &object->fields[i].name, &object->fields[i].value);
+    return copy;
+}
+
+struct sim_object *sim_put_object(struct sim_table *table, struct sim_object *object)
+{
+    sim_remove(table, &object->key);
+    return *place_of(table, &object->key) = object;
 }
 
 void sim_copy_table(struct sim_table *to, const struct sim_table *from)
@@ -182,7 +193,7 @@ void sim_copy_table(struct sim_table *to, const struct sim_table *from)
     sim_clear(to);
     for (size_t i = 0; i < SIM_BUCKETS; i++)
         for (const struct sim_object *object = from->buckets[i]; object; object = object->next)
-            sim_copy_object(to, &object->key, object);
+            sim_put_object(to, sim_copy_object(object));
 }
 
 /* -------------------------------------------------------------------- values */

@@ -14,8 +14,9 @@ struct sim_object *sim_find(struct sim_table *table, const struct sim_text *key)
 struct sim_object *sim_make(struct sim_table *table, const struct sim_text *key, bool is_hash);
 bool sim_remove(struct sim_table *table, const struct sim_text *key);
 void sim_clear(struct sim_table *table);
-void sim_copy_object(struct sim_table *table, const struct sim_text *key,
-                     const struct sim_object *object); /* NULL: gone */
+struct sim_object *sim_copy_object(const struct sim_object *object);
+struct sim_object *sim_put_object(struct sim_table *table, struct sim_object *object); /* which becomes the table's */
+void sim_free_object(struct sim_object *object);                                       /* in no table; NULL: none */
 void sim_copy_table(struct sim_table *to, const struct sim_table *from);
 
 void sim_set_value(struct sim_object *object, const char *bytes, size_t size);

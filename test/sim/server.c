@@ -183,8 +183,8 @@ void sim_server_take(struct sim_client *client, const char *bytes, size_t size)
 
 struct effect {
     struct sim_server *replica, *master;
-    struct sim_text key; /* no bytes: all are gone */
-    struct sim_table object;
+    struct sim_text key;       /* no bytes: all are gone */
+    struct sim_object *object; /* NULL: it is gone */
     int64_t number;
 };
 
@@ -239,14 +239,18 @@ static void on_effect(void *arg, uint64_t number)
 
     (void)number;
     if (replica->master == effect->master && replica->alive && effect->number == replica->heard + 1) {
-        if (effect->key.bytes)
-            sim_copy_object(&replica->keys, &effect->key, sim_find(&effect->object, &effect->key));
+        if (effect->object)
+            sim_put_object(&replica->keys, effect->object);
+        else if (effect->key.bytes)
+            sim_remove(&replica->keys, &effect->key);
         else
             sim_clear(&replica->keys);
+        effect->object = NULL;
         replica->heard = effect->number;
         sim_at(sim_now + replica->replication_delay, on_acknowledged, replica, (uint64_t)replica->heard);
     }
-    sim_clear(&effect->object);
+    sim_free_object(effect->object);
+    sim_free_text(effect->key);
     free(effect);
 }
 
@@ -259,8 +263,9 @@ void sim_server_changed(struct sim_server *server, const struct sim_text *key)
         struct effect *effect = calloc(1, sizeof *effect);
         *effect = (struct effect){.replica = replica, .master = server, .number = server->changes};
         if (key) {
+            const struct sim_object *object = sim_find(&server->keys, key);
             effect->key = sim_copy_text(key->bytes, key->size);
-            sim_copy_object(&effect->object, key, sim_find(&server->keys, key));
+            effect->object = object ? sim_copy_object(object) : NULL;
         }
         int64_t time = sim_now + replica->replication_delay;
         replica->last_effect = time > replica->last_effect ? time : replica->last_effect;
