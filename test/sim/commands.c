@@ -179,7 +179,7 @@ void sim_server_expire(struct sim_server *server, struct sim_object *object)
     sim_remove(&server->keys, &key);
     tell_all(server, NULL, &key);
     sim_server_changed(server, &key);
-    free((char *)(uintptr_t)key.bytes);
+    sim_free_text(key);
 }
 
 void sim_server_flush(struct sim_server *server)
@@ -225,7 +225,7 @@ void sim_server_move(struct sim_server *from, struct sim_server *to, const struc
     sim_remove(&from->keys, &key);
     tell_all(from, NULL, &key);
     sim_server_flush_clients(from);
-    free((char *)(uintptr_t)key.bytes);
+    sim_free_text(key);
 }
 
 void sim_track(struct sim_client *client, const struct sim_text *key)
@@ -683,15 +683,8 @@ static void do_kill(struct sim_call *call)
     }
     client = client_of(call->server, id);
     put_int(call, client != NULL);
-    if (client && client != call->client) {
-        sim_conn_end(client->conn, false);
-        client->conn->client = NULL;
-        struct sim_client **at = &call->server->clients;
-        while (*at != client)
-            at = &(*at)->next;
-        *at = client->next;
-        client->ended = true;
-    }
+    if (client && client != call->client)
+        sim_server_end_client(client, false);
 }
 
 static void do_client(struct sim_call *call)

@@ -279,7 +279,7 @@ static void see_to_exclusion(struct sim_worker *worker, int name)
 
     for (struct sim_worker *other = sim_workers; other; other = other->next) {
         struct sim_hold *hold = sim_hold_of(other, name);
-        if (other == worker || !hold || other->inside || !other->proc->alive || ask_for(other, name) != DIBS_OK ||
+        if (other == worker || !hold || other->inside || ask_for(other, name) != DIBS_OK ||
             ask_for(worker, name) != DIBS_OK)
             continue;
         struct sim_hold *own = sim_hold_of(worker, name);
@@ -501,14 +501,12 @@ void sim_judge_released(struct sim_worker *worker, int name, dibs_status status)
     }
     if (--hold->count > 0)
         return;
-    sim_counts.releases++;
     sim_judge_wanted(worker, name);
     *hold = worker->holds[--worker->hold_count];
 }
 
 void sim_judge_given_up(struct sim_worker *worker)
 {
-    sim_counts.releases += worker->hold_count;
     worker->hold_count = 0;
 }
 
@@ -876,12 +874,7 @@ static void look_for_two(int name, int sure)
                  sim_name(name));
 }
 
-/* A thread that reads the clock repeatedly, instead of sleeping, makes time pass. */
-static void look_for_spinning(void)
-{
-    sim_clock_reads = 0;
-}
-
+/* A thread reads the clock repeatedly, instead of sleeping, and so makes time pass. */
 void sim_judge_spins(void)
 {
     void *calls[20];
@@ -897,9 +890,7 @@ void sim_judge_spins(void)
 
 static void on_sample(void *arg, uint64_t number)
 {
-    (void)arg;
-    (void)number;
-    look_for_spinning();
+    sim_clock_reads = 0;
     for (int name = 0; name < plan->names; name++)
         if (!is_free(name))
             names[name].free_since = SIM_NEVER;

@@ -5,8 +5,8 @@
 #include "server.h"
 
 struct sim_text sim_copy_text(const char *bytes, size_t size);
-void sim_free_text(struct sim_text text);               /* a copy */
-int64_t sim_number(const char *text);                   /* a whole one, up to what is no digit */
+void sim_free_text(struct sim_text text); /* a copy */
+int64_t sim_number(const char *text);     /* a whole one, up to what is no digit */
 struct sim_text sim_text_of(char out[24], int64_t number);
 bool sim_same(const struct sim_text *a, const struct sim_text *b);
 

@@ -26,7 +26,7 @@ struct sim_copy {
     char *data; /* its variables, */
     size_t data_size;
     char *data_first; /* as they are when the process begins */
-    size_t tls_module, tls_size, tls_align;
+    size_t tls_size;
     const char *tls_first;
     size_t tls_first_size;
     bool used, changed;
@@ -41,7 +41,6 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *arg)
     uintptr_t base = info->dlpi_addr, inside = (uintptr_t)copy->api.dibs_open;
     bool found = false;
 
-    (void)size;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &info->dlpi_phdr[i];
         found = found || (part->p_type == PT_LOAD && inside - base - part->p_vaddr < part->p_memsz);
@@ -52,7 +51,6 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *arg)
             copy->data = (char *)(base + part->p_vaddr);
             copy->data_size = part->p_memsz;
         } else if (part->p_type == PT_TLS) {
-            copy->tls_module = info->dlpi_tls_modid;
             copy->tls_size = part->p_memsz;
             copy->tls_first = (const char *)(base + part->p_vaddr);
             copy->tls_first_size = part->p_filesz;
@@ -324,7 +322,6 @@ struct sim_proc *sim_proc_start(int number)
     copies[i].used = copies[i].changed = true;
     reset_memory(copies[i].memory);
     *proc = (struct sim_proc){.number = number,
-                              .alive = true,
                               .api = &copies[i].api,
                               .copy = &copies[i],
                               .memory = copies[i].memory,
@@ -342,7 +339,6 @@ void sim_proc_kill(struct sim_proc *proc)
 
     for (struct sim_thread *thread = proc->threads; thread; thread = thread->next)
         sim_end_thread(thread);
-    proc->alive = false;
     proc->copy->used = false;
     sim_net_close_all(proc);
     while (*at != proc)

@@ -57,7 +57,7 @@ struct sim_copy; /* of the library */
 struct sim_proc {
     struct sim_proc *next;
     int number;
-    bool alive, stopped;
+    bool stopped;
     struct sim_thread *threads;
     const struct sim_api *api;
     struct sim_copy *copy;

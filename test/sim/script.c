@@ -16,8 +16,8 @@ static lua_State *lua;
 
 static struct {
     struct sim_text text;
-    char sha[41];
-    int function; /* a reference */
+    const char *sha; /* of the library's; nobody runs others by their names */
+    int function;    /* a reference */
 } scripts[SCRIPTS];
 static int script_count;
 
@@ -69,12 +69,11 @@ static void *allocate(void *unused, void *old, size_t had, size_t size)
 {
     static struct spare {
         struct spare *next;
-    } *spare[SMALL / 16 + 1];
+    } * spare[SMALL / 16 + 1];
     static char *at, *end;
     size_t from = (had + 15) / 16, to = (size + 15) / 16;
     void *found = NULL;
 
-    (void)unused;
     if (had > SMALL && (size == 0 || size > SMALL))
         return size > 0 ? realloc(old, size) : (free(old), NULL);
     if (had > 0 && from == to)
@@ -295,56 +294,6 @@ static void run(struct sim_call *call, int script)
 
 /* ------------------------------------------------------------------- the texts */
 
-static uint32_t rotate(uint32_t word, int bits)
-{
-    return word << bits | word >> (32 - bits);
-}
-
-static void digest(uint32_t hash[5], const unsigned char *block)
-{
-    uint32_t words[80], a = hash[0], b = hash[1], c = hash[2], d = hash[3], e = hash[4];
-
-    for (int i = 0; i < 16; i++)
-        words[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 | (uint32_t)block[4 * i + 2] << 8 |
-                   block[4 * i + 3];
-    for (int i = 16; i < 80; i++)
-        words[i] = rotate(words[i - 3] ^ words[i - 8] ^ words[i - 14] ^ words[i - 16], 1);
-    for (int i = 0; i < 80; i++) {
-        uint32_t mixed = i < 20   ? (d ^ (b & (c ^ d))) + 0x5a827999
-                         : i < 40 ? (b ^ c ^ d) + 0x6ed9eba1
-                         : i < 60 ? ((b & c) | (d & (b | c))) + 0x8f1bbcdc
-                                  : (b ^ c ^ d) + 0xca62c1d6;
-        mixed += rotate(a, 5) + e + words[i];
-        e = d;
-        d = c;
-        c = rotate(b, 30);
-        b = a;
-        a = mixed;
-    }
-    hash[0] += a;
-    hash[1] += b;
-    hash[2] += c;
-    hash[3] += d;
-    hash[4] += e;
-}
-
-/* SHA-1, by which servers name scripts. */
-static void name_text(char out[41], const char *text, size_t size)
-{
-    uint32_t hash[5] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0};
-    size_t padded = (size + 8) / 64 * 64 + 64;
-    unsigned char *bytes = calloc(1, padded);
-
-    memcpy(bytes, text, size);
-    bytes[size] = 0x80;
-    for (int i = 0; i < 8; i++)
-        bytes[padded - 1 - (size_t)i] = (unsigned char)((uint64_t)size * 8 >> 8 * i);
-    for (size_t at = 0; at < padded; at += 64)
-        digest(hash, bytes + at);
-    free(bytes);
-    snprintf(out, 41, "%08x%08x%08x%08x%08x", hash[0], hash[1], hash[2], hash[3], hash[4]);
-}
-
 /* The script itself, except that in some runs it looks at less of a queue: long queues are not drawn. */
 static int compile(const char *text, size_t size)
 {
@@ -380,7 +329,8 @@ static int learn(const char *text, size_t size)
         return -1;
     scripts[script_count].function = luaL_ref(lua, LUA_REGISTRYINDEX);
     scripts[script_count].text = sim_copy_text(text, size);
-    name_text(scripts[script_count].sha, text, size);
+    scripts[script_count].sha =
+        script_count < DIBS__SCRIPT_COUNT ? dibs__script_sha((enum dibs__script)script_count) : "";
     return script_count++;
 }
 
@@ -397,19 +347,25 @@ void sim_script_init(void)
     sim_script_look_at(256);
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) {
         const char *text = dibs__script_text((enum dibs__script)i);
-        if (learn(text, strlen(text)) != i || strcmp(scripts[i].sha, dibs__script_sha((enum dibs__script)i)) != 0)
+        if (learn(text, strlen(text)) != i)
             abort();
     }
+}
+
+/* The number of the script of that name, if the server has it; -1: it has not. */
+static int known(const struct sim_server *server, const struct sim_text *sha)
+{
+    for (int i = 0; i < script_count; i++)
+        if ((server->scripts >> i & 1) && sim_is(sha, scripts[i].sha))
+            return i;
+    return -1;
 }
 
 void sim_script_eval(struct sim_call *call, bool by_sha)
 {
     const struct sim_text *text = &call->words[1];
-    int script = -1;
+    int script = by_sha ? known(call->server, text) : -1;
 
-    for (int i = 0; by_sha && i < script_count; i++)
-        if ((call->server->scripts & UINT64_C(1) << i) && sim_is(text, scripts[i].sha))
-            script = i;
     if (by_sha && script < 0) {
         sim_put_line(call->out, "-NOSCRIPT No matching script. Please use EVAL.");
         return;
@@ -429,22 +385,10 @@ void sim_script_command(struct sim_call *call)
 {
     const struct sim_text *what = &call->words[1];
 
-    if (sim_is(what, "LOAD") && call->count == 3) {
-        int script = learn(call->words[2].bytes, call->words[2].size);
-        if (script < 0) {
-            sim_put_line(call->out, "-ERR Error compiling script");
-            return;
-        }
-        call->server->scripts |= UINT64_C(1) << script;
-        sim_put_bulk(call->out, scripts[script].sha, 40);
-    } else if (sim_is(what, "EXISTS")) {
+    if (sim_is(what, "EXISTS")) {
         sim_put_line(call->out, "*%d", call->count - 2);
-        for (int k = 2; k < call->count; k++) {
-            int known = 0;
-            for (int i = 0; i < script_count; i++)
-                known |= (call->server->scripts >> i & 1) && sim_is(&call->words[k], scripts[i].sha);
-            sim_put_line(call->out, ":%d", known);
-        }
+        for (int k = 2; k < call->count; k++)
+            sim_put_head(call->out, ':', known(call->server, &call->words[k]) >= 0);
     } else if (sim_is(what, "FLUSH")) {
         call->server->scripts = 0;
         sim_put_line(call->out, "+OK");

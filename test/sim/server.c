@@ -99,7 +99,7 @@ void sim_server_gone(struct sim_client *client)
     forget(client);
 }
 
-static void end_client(struct sim_client *client, bool reset)
+void sim_server_end_client(struct sim_client *client, bool reset)
 {
     sim_conn_end(client->conn, reset);
     forget(client);
@@ -108,10 +108,10 @@ static void end_client(struct sim_client *client, bool reset)
 void sim_server_end_clients(struct sim_server *server)
 {
     while (server->clients)
-        end_client(server->clients, false);
+        sim_server_end_client(server->clients, false);
 }
 
-static void flush(struct sim_server *server)
+void sim_server_flush_clients(struct sim_server *server)
 {
     for (struct sim_client *client = server->clients; client; client = client->next) {
         if (client->out.used == 0)
@@ -176,7 +176,7 @@ void sim_server_take(struct sim_client *client, const char *bytes, size_t size)
 
     sim_put(&client->in, bytes, size);
     take_requests(client);
-    flush(server);
+    sim_server_flush_clients(server);
 }
 
 /* ---------------------------------------------------------------- replication */
@@ -203,12 +203,11 @@ static void see_to_waits(struct sim_server *master)
         sim_put_line(&client->out, ":%d", replicas);
         take_requests(client);
     }
-    flush(master);
+    sim_server_flush_clients(master);
 }
 
 static void on_wait_over(void *arg, uint64_t number)
 {
-    (void)number;
     see_to_waits(arg);
 }
 
@@ -237,7 +236,6 @@ static void on_effect(void *arg, uint64_t number)
     struct effect *effect = arg;
     struct sim_server *replica = effect->replica;
 
-    (void)number;
     if (replica->master == effect->master && replica->alive && effect->number == replica->heard + 1) {
         if (effect->object)
             sim_put_object(&replica->keys, effect->object);
@@ -277,7 +275,6 @@ static void on_synchronised(void *arg, uint64_t number)
 {
     struct sim_server *server = arg;
 
-    (void)number;
     if (!server->master || !server->alive || !server->master->alive)
         return;
     sim_copy_table(&server->keys, &server->master->keys);
@@ -303,7 +300,7 @@ void sim_server_follow(struct sim_server *server, struct sim_server *master)
 void sim_server_kill(struct sim_server *server)
 {
     while (server->clients)
-        end_client(server->clients, true);
+        sim_server_end_client(server->clients, true);
     server->alive = false;
     server->killed_at = sim_now;
 }
@@ -389,7 +386,6 @@ static void on_cycle(void *arg, uint64_t number)
     struct sim_server *server = arg;
     int64_t now = sim_server_us(server) / 1000;
 
-    (void)number;
     if (server->alive && !server->master && server->stopped_until <= sim_now)
         for (size_t i = 0; i < SIM_BUCKETS; i++)
             for (struct sim_object *object = server->keys.buckets[i], *next; object; object = next) {
@@ -397,11 +393,6 @@ static void on_cycle(void *arg, uint64_t number)
                 if (object->expires && object->expires < now)
                     sim_server_expire(server, object);
             }
-    flush(server);
+    sim_server_flush_clients(server);
     sim_at(sim_now + CYCLE, on_cycle, server, 0);
-}
-
-void sim_server_flush_clients(struct sim_server *server)
-{
-    flush(server);
 }

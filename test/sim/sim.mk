@@ -26,7 +26,7 @@ $(SIM_LIBRARY): $(SIM_OBJECTS) test/sim/seams.txt
 
 $(SIM_PARTS): $(BUILD)/sim/%.o: test/sim/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(SIM_COMPILE) $(LUA_CFLAGS) -Isrc -MMD -MP -c -o $@ $<
+	$(SIM_COMPILE) -Wno-unused-parameter $(LUA_CFLAGS) -Isrc -MMD -MP -c -o $@ $<
 
 $(SIM_PROGRAM): $(SIM_PARTS) $(BUILD)/sim/obj/src/redis/scripts.o $(BUILD)/sim/obj/src/redis/slot.o $(BUILD)/sim/obj/scripts_lua.o
 	$(CC) -pthread -rdynamic -o $@ $^ $(LUA_LIBS) -lm -ldl

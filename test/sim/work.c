@@ -273,7 +273,6 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
     sim_judge_call(worker, "dibs_lock_with", limit_of(wait_ms));
     bool begun, cancelled = worker->task && worker->cancelled_at <= sim_now && !again;
     dibs_status status = call_lock(worker, sim_name(name), wait_ms, &options, &begun);
-    int64_t took = sim_now - worker->began;
     sim_judge_return(worker, status);
     sim_judge_wanted(worker, name);
     worker->wants = worker->asks = -1;
@@ -287,8 +286,6 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
         sim_fail("'%s' was entered again, with DIBS_NO_REENTRY", sim_name(name));
     if (upgrades && status == DIBS_OK)
         sim_fail("'%s', which the thread shares, was entered alone", sim_name(name));
-    if (took > SIM_MS)
-        sim_counts.waited++;
     if (status == DIBS_OK) {
         sim_judge_acquired(worker, name, &options, again);
         struct sim_hold *own = sim_hold_of(worker, name);
@@ -366,8 +363,6 @@ static void force(struct sim_worker *worker, int name)
 
 static bool on_listed(const char *name, const dibs_owner *owner, void *arg)
 {
-    (void)name;
-    (void)owner;
     ++*(int *)arg;
     return true;
 }
@@ -719,7 +714,6 @@ static void urls(const char **out, char text[SIM_SERVERS][128], size_t *count)
 
 static void on_event(const dibs_event *event, void *arg)
 {
-    (void)arg;
     sim_tell("is told: %s", event->detail);
 }
 
@@ -848,7 +842,6 @@ static void *run_process(void *arg)
     do {
         dibs_runtime *runtime = open_runtime(proc->api);
         sim_tell("has opened a runtime");
-        sim_counts.opened++;
         proc->runtimes++;
         proc->retaken = proc->not_held = 0;
         last = (struct sim_worker){.proc = proc, .runtime = runtime};
