@@ -102,20 +102,19 @@ struct sim_hold *sim_hold_of(struct sim_worker *worker, int name)
 /* The present result of dibs_check for that thread, or its task. */
 static dibs_status ask_for(struct sim_worker *worker, int name)
 {
-    const struct sim_api *api = worker->proc->api;
     struct sim_thread *before = sim_current;
     bool enters = worker->task && !worker->entered;
     long budget = sim_budget;
 
-    sim_current = worker->thread;
+    sim_become(worker->thread);
     sim_budget = 1 << 30;
-    dibs_status status = enters ? api->dibs_task_enter(worker->task) : DIBS_OK;
+    dibs_status status = enters ? sim_api.dibs_task_enter(worker->task) : DIBS_OK;
     if (status == DIBS_OK) {
-        status = api->dibs_check(worker->runtime, sim_name(name));
+        status = sim_api.dibs_check(worker->runtime, sim_name(name));
         if (enters)
-            api->dibs_task_leave(worker->task);
+            sim_api.dibs_task_leave(worker->task);
     }
-    sim_current = before;
+    sim_become(before);
     sim_budget = budget;
     return status;
 }
@@ -233,7 +232,7 @@ static void see_to_kept(const struct sim_worker *worker, int name)
 
     if (plan->keep_ms == 0 || plan->topology != SIM_ONE || !plan->is_quiet)
         return;
-    proc->api->dibs_stats_get(worker->runtime, &stats);
+    sim_api.dibs_stats_get(worker->runtime, &stats);
     if (stats.retaken > proc->retaken && !sim_servers->alive && told < sim_now)
         sim_fail("process %d has taken again '%s', which it kept, though no server is there", proc->number,
                  sim_name(name));
@@ -338,7 +337,7 @@ void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_opt
     }
     sim_counts.grants++;
     sim_counts.shared += (options->flags & DIBS_SHARED) != 0;
-    dibs_status status = worker->proc->api->dibs_hold_of(worker->runtime, sim_name(name), &hold);
+    dibs_status status = sim_api.dibs_hold_of(worker->runtime, sim_name(name), &hold);
     if (status == DIBS_NOT_HELD)
         sim_fail("'%s' was acquired, and is not held", sim_name(name));
     worker->holds[worker->hold_count++] = (struct sim_hold){.name = name,
@@ -390,7 +389,7 @@ void sim_judge_sure(struct sim_worker *worker, int name)
     struct sim_hold *own = sim_hold_of(worker, name);
     dibs_hold hold;
 
-    if (worker->proc->api->dibs_hold_of(worker->runtime, sim_name(name), &hold) == DIBS_OK)
+    if (sim_api.dibs_hold_of(worker->runtime, sim_name(name), &hold) == DIBS_OK)
         own->sure_until = sim_now + hold.remaining_ms * SIM_MS;
 }
 
@@ -562,7 +561,7 @@ static bool is_led_elsewhere(const struct sim_worker *worker)
 {
     bool is_over = worker->limit > worker->began && worker->limit <= sim_now;
 
-    return !is_over && strstr(worker->proc->api->dibs_last_error(), "answered: MOVED");
+    return !is_over && strstr(sim_api.dibs_last_error(), "answered: MOVED");
 }
 
 static bool fits(const struct sim_worker *worker, dibs_status status)
@@ -603,8 +602,7 @@ void sim_judge_return(struct sim_worker *worker, dibs_status status)
             sim_judge_wanted(worker, name);
     sim_mix((uint64_t)status + 77);
     if (!fitting)
-        sim_fail("%s returned %s: %s", worker->call, worker->proc->api->dibs_status_name(status),
-                 worker->proc->api->dibs_last_error());
+        sim_fail("%s returned %s: %s", worker->call, sim_api.dibs_status_name(status), sim_api.dibs_last_error());
 }
 
 /* A lease that only a dead process keeps ends soon. In the first 20 ms it may still have its full length. */

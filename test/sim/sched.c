@@ -168,7 +168,7 @@ struct sim_thread *sim_start(struct sim_proc *proc, const char *name, void *(*ru
     thread->proc = proc;
     thread->run = run;
     thread->arg = arg;
-    thread->tls = sim_proc_tls(proc);
+    thread->tls = sim_proc_tls();
     thread->priority = (1u << 31) | (uint32_t)sim_draw(SIM_SCHEDULE) >> 1;
     ready++;
     snprintf(thread->name, sizeof thread->name, "%s", name);
@@ -355,7 +355,7 @@ bool sim_run(bool (*is_over)(void), int64_t until)
             draw_budget();
         sim_switches++;
         sim_mix((uint64_t)thread->number << 40 ^ (uint64_t)sim_now);
-        sim_current = thread;
+        sim_become(thread);
         sim_switch(&main_context, thread->context);
         sim_current = NULL;
     }

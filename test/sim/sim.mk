@@ -22,7 +22,7 @@ $(BUILD)/sim/obj/%.o: %.c test/sim/include/stdatomic.h test/sim/sim.mk $(BUILD)/
 $(SIM_LIBRARY): $(SIM_OBJECTS) test/sim/seams.txt
 	$(LD) -r -o $(BUILD)/sim/all.o $(SIM_OBJECTS)
 	objcopy --redefine-syms=test/sim/seams.txt $(BUILD)/sim/all.o $(BUILD)/sim/seams.o
-	$(CC) -shared -Wl,-z,norelro -Wl,-z,now -Wl,-z,nodelete -Wl,-Bsymbolic -Wl,--version-script=src/package/dibs.map -o $@ $(BUILD)/sim/seams.o $(HIREDIS_LIBS)
+	$(CC) -shared -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,-Bsymbolic -Wl,--version-script=src/package/dibs.map -o $@ $(BUILD)/sim/seams.o $(HIREDIS_LIBS)
 
 $(SIM_PARTS): $(BUILD)/sim/%.o: test/sim/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
