@@ -21,11 +21,6 @@ void sim_free_text(struct sim_text text)
     free((char *)(uintptr_t)text.bytes);
 }
 
-bool sim_same(const struct sim_text *a, const struct sim_text *b)
-{
-    return a->size == b->size && memcmp(a->bytes, b->bytes, a->size) == 0;
-}
-
 void sim_put(struct sim_buffer *out, const void *bytes, size_t size)
 {
     if (out->used + size + 1 > out->cap)
