@@ -119,7 +119,6 @@ static void on_news(void *arg, uint64_t number)
 {
     const struct news *news = arg;
 
-    (void)number;
     if (news->to->alive)
         sim_publish(news->to, &news->channel, &news->message);
     sim_server_flush_clients(news->to);

@@ -13,7 +13,8 @@ static const char NO_INTEGER[] = "-ERR value is not an integer or out of range";
 
 bool sim_is(const struct sim_text *word, const char *name)
 {
-    return strncasecmp(word->bytes, name, word->size) == 0 && name[word->size] == '\0';
+    return (word->bytes[0] | 32) == (name[0] | 32) && strncasecmp(word->bytes, name, word->size) == 0 &&
+           name[word->size] == '\0';
 }
 
 static void put_int(const struct sim_call *call, int64_t number)
@@ -134,15 +135,23 @@ static void tell_of_change(struct sim_client *client, const struct sim_text *key
     }
 }
 
-static bool forget_tracked(struct sim_client *client, const struct sim_text *key)
+static struct sim_text *tracked(const struct sim_client *client, const struct sim_text *key)
 {
     for (size_t i = 0; i < client->tracked_count; i++)
-        if (sim_same(&client->tracked[i], key)) {
-            sim_free_text(client->tracked[i]);
-            client->tracked[i] = client->tracked[--client->tracked_count];
-            return true;
-        }
-    return false;
+        if (sim_same(&client->tracked[i], key))
+            return &client->tracked[i];
+    return NULL;
+}
+
+static bool forget_tracked(struct sim_client *client, const struct sim_text *key)
+{
+    struct sim_text *found = tracked(client, key);
+
+    if (!found)
+        return false;
+    sim_free_text(*found);
+    *found = client->tracked[--client->tracked_count];
+    return true;
 }
 
 /* by: the client that sent the command; NULL: the key expired. */
@@ -170,7 +179,7 @@ void sim_server_expire(struct sim_server *server, struct sim_object *object)
     sim_remove(&server->keys, &key);
     tell_all(server, NULL, &key);
     sim_server_changed(server, &key);
-    free((char *)(uintptr_t)key.bytes);
+    sim_free_text(key);
 }
 
 void sim_server_flush(struct sim_server *server)
@@ -208,8 +217,7 @@ void sim_server_move(struct sim_server *from, struct sim_server *to, const struc
     if (object) {
         if (sim_server_look(to, &key))
             sim_judge_twice(&key);
-        sim_copy_object(&to->keys, &key, object);
-        object = sim_find(&to->keys, &key);
+        object = sim_put_object(&to->keys, sim_copy_object(object));
         object->expires += object->expires ? ahead : 0;
         tell_all(to, NULL, &key);
         sim_server_flush_clients(to);
@@ -217,14 +225,13 @@ void sim_server_move(struct sim_server *from, struct sim_server *to, const struc
     sim_remove(&from->keys, &key);
     tell_all(from, NULL, &key);
     sim_server_flush_clients(from);
-    free((char *)(uintptr_t)key.bytes);
+    sim_free_text(key);
 }
 
 void sim_track(struct sim_client *client, const struct sim_text *key)
 {
-    if (!client->tracking || (client->optout && client->not_cached))
+    if (!client->tracking || (client->optout && client->not_cached) || tracked(client, key))
         return;
-    forget_tracked(client, key);
     if (client->tracked_count == client->tracked_cap)
         client->tracked =
             realloc(client->tracked, (client->tracked_cap = 2 * client->tracked_cap + 8) * sizeof *client->tracked);
@@ -340,8 +347,8 @@ static void do_incrby(struct sim_call *call)
     }
     if (!object)
         object = sim_make(&call->server->keys, key_of(call), false);
-    snprintf(text, sizeof text, "%lld", (long long)(value + by));
-    sim_set_value(object, text, strlen(text));
+    struct sim_text sum = sim_text_of(text, value + by);
+    sim_set_value(object, sum.bytes, sum.size);
     changed(call, key_of(call));
     put_int(call, value + by);
 }
@@ -543,8 +550,8 @@ static void do_zadd(struct sim_call *call)
         put_text(call, NULL);
     } else {
         char text[24];
-        snprintf(text, sizeof text, "%lld", (long long)done.score);
-        sim_put_bulk(call->out, text, strlen(text));
+        struct sim_text score = sim_text_of(text, done.score);
+        put_text(call, &score);
     }
 }
 
@@ -676,15 +683,8 @@ static void do_kill(struct sim_call *call)
     }
     client = client_of(call->server, id);
     put_int(call, client != NULL);
-    if (client && client != call->client) {
-        sim_conn_end(client->conn, false);
-        client->conn->client = NULL;
-        struct sim_client **at = &call->server->clients;
-        while (*at != client)
-            at = &(*at)->next;
-        *at = client->next;
-        client->ended = true;
-    }
+    if (client && client != call->client)
+        sim_server_end_client(client, false);
 }
 
 static void do_client(struct sim_call *call)
@@ -754,8 +754,8 @@ static void do_time(struct sim_call *call)
 
     sim_put_head(call->out, '*', 2);
     for (int i = 0; i < 2; i++) {
-        const char *at = sim_digits(text + sizeof text, (unsigned long long)(i ? us % 1000000 : us / 1000000));
-        sim_put_bulk(call->out, at, (size_t)(text + sizeof text - at));
+        struct sim_text part = sim_text_of(text, i ? us % 1000000 : us / 1000000);
+        put_text(call, &part);
     }
 }
 

@@ -162,7 +162,6 @@ static void on_well(void *arg, uint64_t number)
 static void on_continue(void *arg, uint64_t number)
 {
     ((struct sim_proc *)arg)->stopped = false;
-    (void)number;
 }
 
 /* A fault that happens now. */
@@ -357,7 +356,6 @@ static void on_fault(void *arg, uint64_t number)
     const struct sim_fault *fault = arg;
     int64_t end = sim_now + fault->length < plan->last_fault ? sim_now + fault->length : plan->last_fault;
 
-    (void)number;
     sim_tell("FAULT %s %d, %.1f ms", sim_fault_name(fault->kind), fault->which, (double)fault->length / SIM_MS);
     sim_mix((uint64_t)fault->kind);
     effects[fault->kind](&(struct happening){fault, server_of(fault), sim_work_proc(fault->which), end});
@@ -366,8 +364,6 @@ static void on_fault(void *arg, uint64_t number)
 /* After the last fault all is well: faults that last are ended. */
 static void on_last(void *arg, uint64_t number)
 {
-    (void)arg;
-    (void)number;
     sim_tell("no more faults");
     sim_network =
         (struct sim_network){.delay = plan->network.delay, .jitter = plan->network.jitter, .until = SIM_NEVER};

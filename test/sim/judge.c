@@ -38,6 +38,10 @@ static struct {
     char brought[160];     /* that had it in the state in which the server came back last */
 } names[SIM_NAMES];
 
+static struct keys {
+    struct sim_text lock, queue, fence, sharers;
+} keys[SIM_NAMES]; /* of the names */
+
 /* When threads of a process last wanted a name, or held it. */
 static int64_t *wanted_at(int proc, int name)
 {
@@ -98,20 +102,19 @@ struct sim_hold *sim_hold_of(struct sim_worker *worker, int name)
 /* The present result of dibs_check for that thread, or its task. */
 static dibs_status ask_for(struct sim_worker *worker, int name)
 {
-    const struct sim_api *api = worker->proc->api;
     struct sim_thread *before = sim_current;
     bool enters = worker->task && !worker->entered;
     long budget = sim_budget;
 
-    sim_current = worker->thread;
+    sim_become(worker->thread);
     sim_budget = 1 << 30;
-    dibs_status status = enters ? api->dibs_task_enter(worker->task) : DIBS_OK;
+    dibs_status status = enters ? sim_api.dibs_task_enter(worker->task) : DIBS_OK;
     if (status == DIBS_OK) {
-        status = api->dibs_check(worker->runtime, sim_name(name));
+        status = sim_api.dibs_check(worker->runtime, sim_name(name));
         if (enters)
-            api->dibs_task_leave(worker->task);
+            sim_api.dibs_task_leave(worker->task);
     }
-    sim_current = before;
+    sim_become(before);
     sim_budget = budget;
     return status;
 }
@@ -125,21 +128,18 @@ bool sim_has_fault(enum sim_fault_kind kind)
 }
 
 /* A key of the name at the server that decides; of a quorum, where the others agree. */
-static const struct sim_object *key_of(int name, const char *before, const char *behind)
+static const struct sim_object *object_of(int name, const struct sim_text *key)
 {
-    char key[16], sidecar[40];
-
-    snprintf(key, sizeof key, "lock:%s", sim_name(name));
     struct sim_server *server = plan->topology == SIM_REPLICAS  ? sim_sentinel_master()
-                                : plan->topology == SIM_CLUSTER ? sim_cluster_owner(key)
+                                : plan->topology == SIM_CLUSTER ? sim_cluster_owner(keys[name].lock.bytes)
                                                                 : sim_servers;
-    snprintf(sidecar, sizeof sidecar, "%s%s%s", before, key, behind);
-    return server->alive ? sim_server_find(server, sidecar) : NULL;
+
+    return server->alive ? sim_server_look(server, key) : NULL;
 }
 
 static const char *token_of(int name)
 {
-    const struct sim_object *object = key_of(name, "", "");
+    const struct sim_object *object = object_of(name, &keys[name].lock);
 
     return object && !object->is_hash ? object->value.bytes : NULL;
 }
@@ -149,7 +149,7 @@ static const char *first_token_of(int name)
 {
     const char *token = token_of(name);
     const struct sim_object *sharers =
-        token && strcmp(token, "dibs:shared") == 0 ? key_of(name, "dibs:share:{", "}") : NULL;
+        token && strcmp(token, "dibs:shared") == 0 ? object_of(name, &keys[name].sharers) : NULL;
     const struct sim_field *first = NULL;
 
     for (size_t i = 0; sharers && i < sharers->count; i++)
@@ -167,12 +167,29 @@ static bool is_forcing(void)
     return false;
 }
 
+/* The number of the process whose token that is; 0: it is none's. */
+static int number_of(const char *token)
+{
+    const char *host = token ? strstr(token, "host-") : NULL;
+
+    return host ? (int)sim_number(host + 5) : 0;
+}
+
+/* That process, if it is there. */
+static const struct sim_proc *proc_of(const char *token)
+{
+    int number = number_of(token);
+    const struct sim_proc *proc = sim_procs;
+
+    while (proc && proc->number != number)
+        proc = proc->next;
+    return proc;
+}
+
 /* Of one server: whether its key is that process's. */
 static bool is_its(const struct sim_proc *proc, int name)
 {
-    const char *token = token_of(name), *host = token ? strstr(token, "host-") : NULL;
-
-    return host && atoi(host + 5) == proc->number;
+    return number_of(token_of(name)) == proc->number;
 }
 
 /* How long a holder may still believe in a lost lock, once nothing goes wrong any more. */
@@ -215,7 +232,7 @@ static void see_to_kept(const struct sim_worker *worker, int name)
 
     if (plan->keep_ms == 0 || plan->topology != SIM_ONE || !plan->is_quiet)
         return;
-    proc->api->dibs_stats_get(worker->runtime, &stats);
+    sim_api.dibs_stats_get(worker->runtime, &stats);
     if (stats.retaken > proc->retaken && !sim_servers->alive && told < sim_now)
         sim_fail("process %d has taken again '%s', which it kept, though no server is there", proc->number,
                  sim_name(name));
@@ -261,7 +278,7 @@ static void see_to_exclusion(struct sim_worker *worker, int name)
 
     for (struct sim_worker *other = sim_workers; other; other = other->next) {
         struct sim_hold *hold = sim_hold_of(other, name);
-        if (other == worker || !hold || other->inside || !other->proc->alive || ask_for(other, name) != DIBS_OK ||
+        if (other == worker || !hold || other->inside || ask_for(other, name) != DIBS_OK ||
             ask_for(worker, name) != DIBS_OK)
             continue;
         struct sim_hold *own = sim_hold_of(worker, name);
@@ -320,7 +337,7 @@ void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_opt
     }
     sim_counts.grants++;
     sim_counts.shared += (options->flags & DIBS_SHARED) != 0;
-    dibs_status status = worker->proc->api->dibs_hold_of(worker->runtime, sim_name(name), &hold);
+    dibs_status status = sim_api.dibs_hold_of(worker->runtime, sim_name(name), &hold);
     if (status == DIBS_NOT_HELD)
         sim_fail("'%s' was acquired, and is not held", sim_name(name));
     worker->holds[worker->hold_count++] = (struct sim_hold){.name = name,
@@ -372,7 +389,7 @@ void sim_judge_sure(struct sim_worker *worker, int name)
     struct sim_hold *own = sim_hold_of(worker, name);
     dibs_hold hold;
 
-    if (worker->proc->api->dibs_hold_of(worker->runtime, sim_name(name), &hold) == DIBS_OK)
+    if (sim_api.dibs_hold_of(worker->runtime, sim_name(name), &hold) == DIBS_OK)
         own->sure_until = sim_now + hold.remaining_ms * SIM_MS;
 }
 
@@ -428,11 +445,8 @@ static bool only_forces(void)
  */
 void sim_judge_grants(void)
 {
-    char key[40];
-
     for (int name = 0; name < plan->names; name++) {
-        snprintf(key, sizeof key, "dibs:fence:{lock:%s}", sim_name(name));
-        const struct sim_object *fence = sim_server_find(sim_servers, key);
+        const struct sim_object *fence = sim_server_look(sim_servers, &keys[name].fence);
         uint64_t granted = fence ? strtoull(fence->value.bytes, NULL, 10) : 0;
         names[name].granted = granted > names[name].granted ? granted : names[name].granted;
     }
@@ -486,14 +500,12 @@ void sim_judge_released(struct sim_worker *worker, int name, dibs_status status)
     }
     if (--hold->count > 0)
         return;
-    sim_counts.releases++;
     sim_judge_wanted(worker, name);
     *hold = worker->holds[--worker->hold_count];
 }
 
 void sim_judge_given_up(struct sim_worker *worker)
 {
-    sim_counts.releases += worker->hold_count;
     worker->hold_count = 0;
 }
 
@@ -549,7 +561,7 @@ static bool is_led_elsewhere(const struct sim_worker *worker)
 {
     bool is_over = worker->limit > worker->began && worker->limit <= sim_now;
 
-    return !is_over && strstr(worker->proc->api->dibs_last_error(), "answered: MOVED");
+    return !is_over && strstr(sim_api.dibs_last_error(), "answered: MOVED");
 }
 
 static bool fits(const struct sim_worker *worker, dibs_status status)
@@ -590,8 +602,7 @@ void sim_judge_return(struct sim_worker *worker, dibs_status status)
             sim_judge_wanted(worker, name);
     sim_mix((uint64_t)status + 77);
     if (!fitting)
-        sim_fail("%s returned %s: %s", worker->call, worker->proc->api->dibs_status_name(status),
-                 worker->proc->api->dibs_last_error());
+        sim_fail("%s returned %s: %s", worker->call, sim_api.dibs_status_name(status), sim_api.dibs_last_error());
 }
 
 /* A lease that only a dead process keeps ends soon. In the first 20 ms it may still have its full length. */
@@ -635,11 +646,8 @@ void sim_judge_closed(struct sim_proc *proc, int runtimes)
 
 static bool is_free(int name)
 {
-    char key[16];
-
-    snprintf(key, sizeof key, "lock:%s", sim_name(name));
     for (struct sim_server *server = sim_servers; server; server = server->next)
-        if (!server->sentinel && (!server->alive || sim_server_find(server, key)))
+        if (!server->sentinel && (!server->alive || sim_server_look(server, &keys[name].lock)))
             return false;
     return true;
 }
@@ -702,25 +710,21 @@ static void count_holders(int name, int *known, int *sure)
  */
 static bool is_open(const char *token)
 {
-    const char *host = token ? strstr(token, "host-") : NULL;
+    const struct sim_proc *proc = proc_of(token);
 
-    for (const struct sim_proc *proc = sim_procs; proc && host; proc = proc->next)
-        if (proc->number == atoi(host + 5))
-            return proc->runtimes == 1;
-    return false;
+    return proc && proc->runtimes == 1;
 }
 
 /* Late requests are ignored: no process is granted a lock that none of its threads has wanted for so long. */
 static void look_for_late(int name, const char *token)
 {
-    const char *host = strstr(token, "host-");
     int64_t most = (plan->command_timeout_ms + 200) * SIM_MS + 4 * (plan->network.delay + plan->network.jitter);
-    int proc = host ? atoi(host + 5) : 0;
+    int proc = number_of(token);
 
     for (struct sim_worker *worker = sim_workers; worker; worker = worker->next)
         if (worker->proc->number == proc && (worker->inside || sim_hold_of(worker, name)))
             return;
-    if (host && is_open(token) && plan->is_late && sim_now - *wanted_at(proc, name) > most)
+    if (plan->is_late && is_open(token) && sim_now - *wanted_at(proc, name) > most)
         sim_fail("'%s' is granted to who has not wanted it since %.3f s: %s", sim_name(name),
                  (double)*wanted_at(proc, name) / SIM_S, token);
 }
@@ -757,9 +761,11 @@ static void look_for_nobodys(int name, int known)
         names[name].nobody_since = SIM_NEVER;
     else if (since == SIM_NEVER)
         names[name].nobody_since = sim_now;
-    if (token && strncmp(token, names[name].token, 159) != 0)
-        look_for_late(name, token);
-    snprintf(names[name].token, sizeof names[name].token, "%s", token ? token : "");
+    if (!token || strncmp(token, names[name].token, 159) != 0) {
+        if (token)
+            look_for_late(name, token);
+        snprintf(names[name].token, sizeof names[name].token, "%s", token ? token : "");
+    }
     if (since != SIM_NEVER && since < plan->well_from)
         since = plan->well_from;
     if (plan->is_late)
@@ -781,12 +787,9 @@ static void look_for_nobodys(int name, int known)
  */
 static bool is_stray(const char *token, int name)
 {
-    const char *host = strstr(token, "host-");
-    struct sim_proc *proc = sim_procs;
+    const struct sim_proc *proc = proc_of(token);
 
-    while (host && proc && proc->number != atoi(host + 5))
-        proc = proc->next;
-    if (!host || !proc || proc->runtimes != 1 || proc->stopped || !sim_net_can_send(proc, sim_servers))
+    if (!proc || proc->runtimes != 1 || proc->stopped || !sim_net_can_send(proc, sim_servers))
         return false;
     for (struct sim_worker *worker = sim_workers; worker; worker = worker->next)
         if (worker->proc == proc && (sim_hold_of(worker, name) || worker->several ||
@@ -798,12 +801,12 @@ static bool is_stray(const char *token, int name)
 /* Of a wait that has ended nothing stays in the queue, as soon as the server can be told. */
 static void look_for_strays(int name)
 {
-    const struct sim_object *queue = key_of(name, "dibs:queue:{", "}");
     int64_t most = 500 * SIM_MS + 10 * (plan->network.delay + plan->network.jitter);
     const char *stray = "";
 
     if (plan->topology != SIM_ONE || !(plan->is_calm || plan->is_full))
         return;
+    const struct sim_object *queue = object_of(name, &keys[name].queue);
     for (size_t i = 0; queue && i < queue->count && stray != names[name].stray; i++)
         if (strncmp(queue->fields[i].name.bytes, "dibs:", 5) == 0 && is_stray(queue->fields[i].name.bytes, name))
             stray = strcmp(queue->fields[i].name.bytes, names[name].stray) == 0 ? names[name].stray
@@ -844,10 +847,11 @@ static void look_for_dead_keeper(int name)
 /* A client without dibs keeps its lock. */
 static void look_for_foreign(int name)
 {
+    if (plan->topology != SIM_ONE || sim_now + 2 * SAMPLE >= names[name].foreign_until || !sim_servers->alive ||
+        is_forcing() || sim_has_fault(SIM_FAULT_clock_step))
+        return;
     const char *token = token_of(name);
-
-    if (plan->topology == SIM_ONE && sim_servers->alive && sim_now + 2 * SAMPLE < names[name].foreign_until &&
-        !is_forcing() && !sim_has_fault(SIM_FAULT_clock_step) && (!token || strcmp(token, "somebody") != 0))
+    if (!token || strcmp(token, "somebody") != 0)
         sim_fail("'%s' was taken from a client without dibs", sim_name(name));
 }
 
@@ -868,12 +872,7 @@ static void look_for_two(int name, int sure)
                  sim_name(name));
 }
 
-/* A thread that reads the clock repeatedly, instead of sleeping, makes time pass. */
-static void look_for_spinning(void)
-{
-    sim_clock_reads = 0;
-}
-
+/* A thread reads the clock repeatedly, instead of sleeping, and so makes time pass. */
 void sim_judge_spins(void)
 {
     void *calls[20];
@@ -889,9 +888,7 @@ void sim_judge_spins(void)
 
 static void on_sample(void *arg, uint64_t number)
 {
-    (void)arg;
-    (void)number;
-    look_for_spinning();
+    sim_clock_reads = 0;
     for (int name = 0; name < plan->names; name++)
         if (!is_free(name))
             names[name].free_since = SIM_NEVER;
@@ -917,9 +914,19 @@ static void on_sample(void *arg, uint64_t number)
         sim_at(sim_now + SAMPLE, on_sample, NULL, 0);
 }
 
+static struct sim_text key(const char *before, int name, const char *behind)
+{
+    char text[40];
+
+    return sim_copy_text(text, (size_t)snprintf(text, sizeof text, "%slock:%s%s", before, sim_name(name), behind));
+}
+
 void sim_judge_begin(const struct sim_plan *drawn)
 {
     plan = drawn;
+    for (int name = 0; name < SIM_NAMES; name++)
+        keys[name] = (struct keys){key("", name, ""), key("dibs:queue:{", name, "}"), key("dibs:fence:{", name, "}"),
+                                   key("dibs:share:{", name, "}")};
     for (int name = 0; name < SIM_NAMES; name++)
         names[name].free_since = names[name].idle_since = names[name].nobody_since = names[name].two_since = SIM_NEVER;
     sim_at(SAMPLE, on_sample, NULL, 0);

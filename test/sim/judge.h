@@ -84,7 +84,7 @@ void sim_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern char sim_failure[256]; /* "": none */
 
 extern struct sim_counts {
-    long grants, shared, retaken, waited, losses, releases, calls, opened, begun, cancelled;
+    long grants, shared, retaken, losses, calls, begun, cancelled;
 } sim_counts;
 
 #endif

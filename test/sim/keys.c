@@ -21,11 +21,6 @@ void sim_free_text(struct sim_text text)
     free((char *)(uintptr_t)text.bytes);
 }
 
-bool sim_same(const struct sim_text *a, const struct sim_text *b)
-{
-    return a->size == b->size && memcmp(a->bytes, b->bytes, a->size) == 0;
-}
-
 void sim_put(struct sim_buffer *out, const void *bytes, size_t size)
 {
     if (out->used + size + 1 > out->cap)
@@ -40,6 +35,11 @@ void sim_put_line(struct sim_buffer *out, const char *format, ...)
     char line[512];
     va_list args;
 
+    if (!strchr(format, '%')) {
+        sim_put(out, format, strlen(format));
+        sim_put(out, "\r\n", 2);
+        return;
+    }
     va_start(args, format);
     int size = vsnprintf(line, sizeof line - 2, format, args);
     va_end(args);
@@ -48,24 +48,38 @@ void sim_put_line(struct sim_buffer *out, const char *format, ...)
     sim_put(out, line, (size_t)size + 2);
 }
 
-char *sim_digits(char *end, unsigned long long number)
+int64_t sim_number(const char *text)
 {
+    uint64_t number = 0;
+    bool negative = *text == '-';
+
+    for (text += negative; *text >= '0' && *text <= '9'; text++)
+        number = number * 10 + (uint64_t)(*text - '0');
+    return (int64_t)(negative ? 0 - number : number);
+}
+
+struct sim_text sim_text_of(char out[24], int64_t number)
+{
+    uint64_t left = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    char *end = out + 23, *at = end;
+
+    *end = '\0';
     do
-        *--end = (char)('0' + number % 10);
-    while (number /= 10);
-    return end;
+        *--at = (char)('0' + left % 10);
+    while (left /= 10);
+    if (number < 0)
+        *--at = '-';
+    return (struct sim_text){at, (size_t)(end - at)};
 }
 
 void sim_put_head(struct sim_buffer *out, char kind, long long number)
 {
-    char line[32], *end = line + sizeof line - 2;
-    char *at = sim_digits(end, number < 0 ? 0 - (unsigned long long)number : (unsigned long long)number);
+    char line[27]; /* a byte, the digits, which end at 24, and two more */
+    struct sim_text text = sim_text_of(line + 1, number);
 
-    memcpy(end, "\r\n", 2);
-    if (number < 0)
-        *--at = '-';
-    *--at = kind;
-    sim_put(out, at, (size_t)(end + 2 - at));
+    line[23 - text.size] = kind;
+    memcpy(line + 24, "\r\n", 2);
+    sim_put(out, line + 23 - text.size, text.size + 3);
 }
 
 void sim_put_bulk(struct sim_buffer *out, const char *bytes, size_t size)
@@ -105,18 +119,24 @@ struct sim_object *sim_find(struct sim_table *table, const struct sim_text *key)
     return *place_of(table, key);
 }
 
-struct sim_object *sim_make(struct sim_table *table, const struct sim_text *key, bool is_hash)
+static struct sim_object *new_object(const struct sim_text *key, bool is_hash)
 {
-    struct sim_object *object = calloc(1, sizeof *object), **at = place_of(table, key);
+    struct sim_object *object = calloc(1, sizeof *object);
 
     object->key = sim_copy_text(key->bytes, key->size);
     object->is_hash = is_hash;
-    *at = object;
     return object;
 }
 
-static void free_object(struct sim_object *object)
+struct sim_object *sim_make(struct sim_table *table, const struct sim_text *key, bool is_hash)
 {
+    return *place_of(table, key) = new_object(key, is_hash);
+}
+
+void sim_free_object(struct sim_object *object)
+{
+    if (!object)
+        return;
     sim_free_text(object->key);
     sim_free_text(object->value);
     for (size_t i = 0; i < object->count; i++) {
@@ -134,7 +154,7 @@ bool sim_remove(struct sim_table *table, const struct sim_text *key)
     if (!object)
         return false;
     *at = object->next;
-    free_object(object);
+    sim_free_object(object);
     return true;
 }
 
@@ -145,17 +165,22 @@ void sim_clear(struct sim_table *table)
             sim_remove(table, &table->buckets[i]->key);
 }
 
-void sim_copy_object(struct sim_table *table, const struct sim_text *key, const struct sim_object *object)
+struct sim_object *sim_copy_object(const struct sim_object *object)
 {
-    sim_remove(table, key);
-    if (!object)
-        return;
-    struct sim_object *copy = sim_make(table, key, object->is_hash);
+    struct sim_object *copy = new_object(&object->key, object->is_hash);
+
     copy->expires = object->expires;
     if (object->value.bytes)
         copy->value = sim_copy_text(object->value.bytes, object->value.size);
     for (size_t i = 0; i < object->count; i++)
         sim_set_field(copy, &object->fields[i].name, &object->fields[i].value);
+    return copy;
+}
+
+struct sim_object *sim_put_object(struct sim_table *table, struct sim_object *object)
+{
+    sim_remove(table, &object->key);
+    return *place_of(table, &object->key) = object;
 }
 
 void sim_copy_table(struct sim_table *to, const struct sim_table *from)
@@ -163,7 +188,7 @@ void sim_copy_table(struct sim_table *to, const struct sim_table *from)
     sim_clear(to);
     for (size_t i = 0; i < SIM_BUCKETS; i++)
         for (const struct sim_object *object = from->buckets[i]; object; object = object->next)
-            sim_copy_object(to, &object->key, object);
+            sim_put_object(to, sim_copy_object(object));
 }
 
 /* -------------------------------------------------------------------- values */

@@ -2,19 +2,29 @@
 #ifndef SIM_KEYS_H
 #define SIM_KEYS_H
 
+#include <string.h>
+
 #include "server.h"
 
 struct sim_text sim_copy_text(const char *bytes, size_t size);
-void sim_free_text(struct sim_text text);               /* a copy */
-char *sim_digits(char *end, unsigned long long number); /* writes them before the end; returns where they begin */
-bool sim_same(const struct sim_text *a, const struct sim_text *b);
+void sim_free_text(struct sim_text text); /* a copy */
+int64_t sim_number(const char *text);     /* a whole one, up to what is no digit */
+struct sim_text sim_text_of(char out[24], int64_t number);
+
+/* Names differ at their ends, mostly. */
+static inline bool sim_same(const struct sim_text *a, const struct sim_text *b)
+{
+    return a->size == b->size && (a->size == 0 || (a->bytes[a->size - 1] == b->bytes[b->size - 1] &&
+                                                   memcmp(a->bytes, b->bytes, a->size) == 0));
+}
 
 struct sim_object *sim_find(struct sim_table *table, const struct sim_text *key);
 struct sim_object *sim_make(struct sim_table *table, const struct sim_text *key, bool is_hash);
 bool sim_remove(struct sim_table *table, const struct sim_text *key);
 void sim_clear(struct sim_table *table);
-void sim_copy_object(struct sim_table *table, const struct sim_text *key,
-                     const struct sim_object *object); /* NULL: gone */
+struct sim_object *sim_copy_object(const struct sim_object *object);
+struct sim_object *sim_put_object(struct sim_table *table, struct sim_object *object); /* which becomes the table's */
+void sim_free_object(struct sim_object *object);                                       /* in no table; NULL: none */
 void sim_copy_table(struct sim_table *to, const struct sim_table *from);
 
 void sim_set_value(struct sim_object *object, const char *bytes, size_t size);

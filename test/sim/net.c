@@ -27,6 +27,7 @@ static struct file {
     struct file *other; /* end of a pipe; NULL: closed */
     struct sim_conn *conn;
 } files[FDS];
+static int file_count; /* those behind were never open */
 
 static struct sim_conn **conns;
 static size_t conn_count, conn_cap;
@@ -51,6 +52,8 @@ static struct file *new_file(int kind)
         if (file->kind == FREE) {
             *file = (struct file){.kind = (unsigned)kind, .proc = sim_current->proc};
             file->proc->descriptors++;
+            if (file == files + file_count)
+                file_count++;
             return file;
         }
     abort();
@@ -66,7 +69,6 @@ int sim_pipe2(int ends[2], int flags)
 {
     struct file *in = new_file(PIPE_READ), *out = new_file(PIPE_WRITE);
 
-    (void)flags;
     in->other = out;
     out->other = in;
     ends[0] = fd_of(in);
@@ -78,7 +80,6 @@ ssize_t sim_write(int fd, const void *bytes, size_t size)
 {
     struct file *file = file_of(fd);
 
-    (void)bytes;
     if (!file || file->kind != PIPE_WRITE)
         return fails(EBADF);
     if (!file->other)
@@ -223,7 +224,6 @@ static void on_packet_in(void *arg, uint64_t number)
 {
     struct sim_conn *conn = arg;
 
-    (void)number;
     int64_t *silent = conn->server->silent_until, until = silent[conn->proc->number % SIM_CUT_OFF];
     int64_t cut_off = conn->server->cut_off_until[conn->proc->number % SIM_CUT_OFF];
     until = cut_off > until ? cut_off : until;
@@ -250,7 +250,6 @@ static void on_packet_out(void *arg, uint64_t number)
 {
     struct sim_conn *conn = arg;
 
-    (void)number;
     int64_t until = conn->server->cut_off_until[conn->proc->number % SIM_CUT_OFF];
     if (conn->client && conn->server->alive && conn->server->stopped_until > until)
         until = conn->server->stopped_until;
@@ -334,9 +333,6 @@ int sim_socket(int family, int type, int protocol)
     struct file *file = new_file(SOCKET);
     struct sim_conn *conn = calloc(1, sizeof *conn);
 
-    (void)family;
-    (void)type;
-    (void)protocol;
     if (conn_count == conn_cap)
         conns = realloc(conns, (conn_cap = conn_cap ? 2 * conn_cap : 256) * sizeof *conns);
     conns[conn_count++] = conn;
@@ -356,7 +352,6 @@ static void on_connected(void *arg, uint64_t number)
 {
     struct sim_conn *conn = arg;
 
-    (void)number;
     if (conn->fd < 0 || conn->state != SIM_CONNECTING)
         return;
     if (conn->client && !conn->server->alive)
@@ -381,7 +376,6 @@ int sim_connect(int fd, const struct sockaddr *address, socklen_t size)
     struct file *file = file_of(fd);
     const struct sockaddr_in *in = (const void *)address;
 
-    (void)size;
     struct sim_conn *conn = file->conn;
     conn->server = sim_server_at(ntohl(in->sin_addr.s_addr), ntohs(in->sin_port));
     sim_maybe();
@@ -400,20 +394,7 @@ int sim_getsockopt(int fd, int level, int name, void *value, socklen_t *size)
 {
     struct file *file = file_of(fd);
 
-    (void)level;
-    (void)name;
-    (void)size;
     *(int *)value = file->conn->state == SIM_REFUSED ? ECONNREFUSED : file->conn->state == SIM_RESET ? ECONNRESET : 0;
-    return 0;
-}
-
-int sim_setsockopt(int fd, int level, int name, const void *value, socklen_t size)
-{
-    (void)fd;
-    (void)level;
-    (void)name;
-    (void)value;
-    (void)size;
     return 0;
 }
 
@@ -429,11 +410,12 @@ int sim_fcntl(int fd, int what, ...)
     return 0;
 }
 
+int sim_fcntl64(int fd, int what, ...) __attribute__((alias("sim_fcntl")));
+
 static void on_broken(void *arg, uint64_t number)
 {
     struct sim_conn *conn = arg;
 
-    (void)number;
     if (conn->state != SIM_OPEN || conn->fd < 0)
         return;
     conn->state = SIM_RESET;
@@ -453,13 +435,10 @@ static void get_stuck(struct sim_conn *conn)
     sim_at(sim_now + sim_between(SIM_NETWORK, 0, ns / 2), on_broken, conn, 0);
 }
 
-int sim_fcntl64(int fd, int what, ...) __attribute__((alias("sim_fcntl")));
-
 ssize_t sim_send(int fd, const void *bytes, size_t size, int flags)
 {
     struct file *file = file_of(fd);
 
-    (void)flags;
     sim_maybe();
     if (!file)
         return fails(EBADF);
@@ -511,7 +490,6 @@ int sim_shutdown(int fd, int how)
 {
     struct file *file = file_of(fd);
 
-    (void)how;
     sim_maybe();
     if (!file)
         return (int)fails(EBADF);
@@ -553,7 +531,7 @@ int sim_close(int fd)
 
 void sim_net_close_all(struct sim_proc *proc)
 {
-    for (struct file *file = files; file < files + FDS; file++)
+    for (struct file *file = files; file < files + file_count; file++)
         if (file->kind != FREE && file->proc == proc)
             close_file(file);
 }
@@ -611,7 +589,6 @@ int sim_getaddrinfo(const char *host, const char *port, const struct addrinfo *h
         struct sockaddr_in address;
     } *found = sim_calloc(1, sizeof *found);
 
-    (void)hints;
     if (!found)
         return EAI_MEMORY;
     found->address.sin_family = AF_INET;

@@ -989,8 +989,6 @@ void sim_plan_cut(struct sim_plan *cut, const struct sim_cut *by)
         cut->procs = by->procs;
     if (by->names)
         cut->names = by->names;
-    if (by->end && by->end < cut->end)
-        cut->end = by->end;
     if (by->quiet_network)
         cut->network = (struct sim_network){.delay = cut->network.delay, .jitter = cut->network.jitter};
     if (by->quiet_schedule)

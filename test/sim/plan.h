@@ -99,7 +99,6 @@ struct sim_plan {
 struct sim_cut {
     uint64_t without; /* a bit for each fault of the plan */
     int threads, procs, names;
-    int64_t end;
     bool quiet_network, quiet_schedule;
 };
 

@@ -27,7 +27,6 @@ void sim_point(void)
 /* Code takes time to run: so a thread that reads the clock repeatedly comes to an end. */
 int sim_clock_gettime(clockid_t id, struct timespec *out)
 {
-    (void)id;
     if (!sim_current)
         return clock_gettime(id, out);
     sim_now += 40;
@@ -51,7 +50,6 @@ static int64_t after(int64_t ns)
 
 int sim_nanosleep(const struct timespec *time, struct timespec *left)
 {
-    (void)left;
     sim_pass(ns_of(time));
     return 0;
 }
@@ -73,7 +71,6 @@ _Static_assert(sizeof(struct mutex) <= sizeof(pthread_mutex_t), "it lies where t
 
 int sim_mutex_init(struct mutex *mutex, const void *attributes)
 {
-    (void)attributes;
     *mutex = (struct mutex){NULL, 0};
     return 0;
 }
@@ -129,7 +126,6 @@ int sim_mutex_unlock(struct mutex *mutex)
 
 int sim_cond_init(unsigned *cond, const void *attributes)
 {
-    (void)attributes;
     *cond = 0;
     return 0;
 }
@@ -226,7 +222,6 @@ long sim_syscall(long number, ...)
 
 int sim_create(struct sim_thread **thread, const void *attributes, void *(*run)(void *), void *arg)
 {
-    (void)attributes;
     *thread = sim_start(sim_current->proc, "library", run, arg);
     sim_maybe();
     return 0;
@@ -252,40 +247,20 @@ int sim_setname(struct sim_thread *thread, const char *name)
     return 0;
 }
 
-int sim_setcancelstate(int state, int *before)
+/* What needs nothing: options of sockets, signals, cancellation, fork. */
+int sim_sigmask(void)
 {
-    (void)state;
-    if (before)
-        *before = 0;
     return 0;
 }
 
-int sim_sigmask(int how, const sigset_t *set, sigset_t *before)
-{
-    (void)how;
-    (void)set;
-    if (before)
-        sigemptyset(before);
-    return 0;
-}
-
-int sim_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
-{
-    (void)prepare;
-    (void)parent;
-    (void)child;
-    return 0;
-}
-
-int sim_register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library)
-{
-    (void)library;
-    return sim_atfork(prepare, parent, child);
-}
+#define SIM_NOTHING(name) int name(void) __attribute__((alias("sim_sigmask")));
+SIM_NOTHING(sim_setsockopt)
+SIM_NOTHING(sim_setcancelstate)
+SIM_NOTHING(sim_atfork)
+SIM_NOTHING(sim_register_atfork)
 
 int sim_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
-    (void)pid;
     memset(set, 0, size);
     CPU_SET(0, set);
     CPU_SET(1, set);
@@ -301,7 +276,6 @@ pid_t sim_getpid(void)
 
 char *sim_getenv(const char *name)
 {
-    (void)name;
     return NULL;
 }
 

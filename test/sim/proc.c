@@ -2,14 +2,11 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "net.h"
 
@@ -19,71 +16,62 @@
 
 struct sim_proc *sim_procs;
 
-/* ------------------------------------------------------------------- copies */
+/* ------------------------------------------------------------------ the library */
 
-struct sim_copy {
-    struct sim_api api;
-    char *data; /* its variables, */
+struct sim_api sim_api;
+
+static struct {
+    char *data; /* its variables, which are those of one process at a time, */
     size_t data_size;
-    char *data_first; /* as they are when the process begins */
-    size_t tls_module, tls_size, tls_align;
+    char *data_first; /* and as they are when a process begins */
     const char *tls_first;
-    size_t tls_first_size;
-    bool used;
-    struct sim_memory *memory;
-};
+    size_t tls_size, tls_first_size;
+} library;
 
-static struct sim_copy copies[SIM_PROCS];
+static struct sim_proc *inside; /* whose variables they are */
 
-static int look_at(struct dl_phdr_info *info, size_t size, void *arg)
+static bool is_in(const struct dl_phdr_info *info, uintptr_t address)
 {
-    struct sim_copy *copy = arg;
-    uintptr_t base = info->dlpi_addr, inside = (uintptr_t)copy->api.dibs_open;
-    bool found = false;
-
-    (void)size;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-        found = found || (part->p_type == PT_LOAD && inside - base - part->p_vaddr < part->p_memsz);
-    }
-    for (int i = 0; found && i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-        if (part->p_type == PT_LOAD && (part->p_flags & PF_W)) {
-            copy->data = (char *)(base + part->p_vaddr);
-            copy->data_size = part->p_memsz;
-        } else if (part->p_type == PT_TLS) {
-            copy->tls_module = info->dlpi_tls_modid;
-            copy->tls_size = part->p_memsz;
-            copy->tls_first = (const char *)(base + part->p_vaddr);
-            copy->tls_first_size = part->p_filesz;
-        }
-    }
-    return found;
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_LOAD &&
+            address - info->dlpi_addr - info->dlpi_phdr[i].p_vaddr < info->dlpi_phdr[i].p_memsz)
+            return true;
+    return false;
 }
 
-/*
- * The loader makes a separate library of each copy of the file, as long as no two have the same name: so the file stays
- * open.
- */
-static void load(struct sim_copy *copy, const char *bytes, size_t size)
+/* What is written to once the library is loaded begins behind what the loader has relocated. */
+static int look_at(struct dl_phdr_info *info, size_t size, void *arg)
 {
-    char path[64];
-    int fd = memfd_create("dibs", 0);
+    char *end = NULL;
 
-    if (fd < 0 || write(fd, bytes, size) != (ssize_t)size)
-        abort();
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        fprintf(stderr, "%s\n", dlerror());
-        exit(2);
+    if (!is_in(info, (uintptr_t)sim_api.dibs_open))
+        return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        char *at = (char *)(info->dlpi_addr + part->p_vaddr);
+        if (part->p_type == PT_LOAD && (part->p_flags & PF_W)) {
+            end = at + part->p_memsz;
+        } else if (part->p_type == PT_GNU_RELRO) {
+            library.data = at + part->p_memsz;
+        } else if (part->p_type == PT_TLS) {
+            library.tls_first = at;
+            library.tls_first_size = part->p_filesz;
+            library.tls_size = part->p_memsz;
+        }
     }
-#define SIM_API_FIND(name) *(void **)(void *)&copy->api.name = dlsym(library, #name);
-    SIM_API(SIM_API_FIND)
-#undef SIM_API_FIND
-    dl_iterate_phdr(look_at, copy);
-    copy->data_first = malloc(copy->data_size);
-    memcpy(copy->data_first, copy->data, copy->data_size);
+    library.data_size = (size_t)(end - library.data);
+    return 1;
+}
+
+void sim_become(struct sim_thread *thread)
+{
+    sim_current = thread;
+    if (!thread || thread->proc == inside)
+        return;
+    if (inside)
+        memcpy(inside->data, library.data, library.data_size);
+    inside = thread->proc;
+    memcpy(library.data, inside->data, library.data_size);
 }
 
 /* ------------------------------------------------------------------- memory */
@@ -97,8 +85,11 @@ struct block {
 struct sim_memory {
     char *at, *end;
     size_t blocks;
+    bool used; /* by a process */
     struct block *spare[CLASSES];
 };
+
+static struct sim_memory *memories[SIM_PROCS];
 
 /* Four classes between two powers of two. */
 static size_t size_of(size_t class)
@@ -108,11 +99,10 @@ static size_t size_of(size_t class)
 
 static size_t class_of(size_t size)
 {
-    size_t class = 0;
-
-    while (size_of(class) < size)
-        class ++;
-    return class;
+    if (size <= 64)
+        return size == 0 ? 0 : (size - 1) / 16;
+    size_t power = 63 - (size_t)__builtin_clzl(size - 1); /* the largest that is less */
+    return 4 * (power - 5) + ((size - 1) >> (power - 2)) % 4;
 }
 
 static struct sim_memory *new_memory(int number)
@@ -130,6 +120,7 @@ static struct sim_memory *new_memory(int number)
 static void reset_memory(struct sim_memory *memory)
 {
     memory->blocks = 0;
+    memory->used = true;
     memory->at = (char *)(memory + 1);
     memset(memory->spare, 0, sizeof memory->spare);
 }
@@ -236,13 +227,12 @@ size_t sim_proc_blocks(const struct sim_proc *proc)
 
 /* ------------------------------------------------------------ thread-local data */
 
-void *sim_proc_tls(struct sim_proc *proc)
+void *sim_proc_tls(void)
 {
-    const struct sim_copy *copy = proc->copy;
-    char *tls = aligned_alloc(64, (copy->tls_size + 63) / 64 * 64);
+    char *tls = aligned_alloc(64, (library.tls_size + 63) / 64 * 64);
 
-    memset(tls, 0, copy->tls_size);
-    memcpy(tls, copy->tls_first, copy->tls_first_size);
+    memset(tls, 0, library.tls_size);
+    memcpy(tls, library.tls_first, library.tls_first_size);
     return tls;
 }
 
@@ -291,24 +281,22 @@ void sim_proc_thread_ends(struct sim_thread *thread)
 
 /* ----------------------------------------------------------------- processes */
 
-void sim_proc_load(const char *library)
+void sim_proc_load(const char *path)
 {
-    struct stat status;
-    int fd = open(library, O_RDONLY);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 
-    if (fd < 0 || fstat(fd, &status) != 0) {
-        perror(library);
+    if (!handle) {
+        fprintf(stderr, "%s\n", dlerror());
         exit(2);
     }
-    char *bytes = malloc((size_t)status.st_size);
-    if (read(fd, bytes, (size_t)status.st_size) != status.st_size)
-        abort();
-    close(fd);
-    for (int i = 0; i < SIM_PROCS; i++) {
-        load(&copies[i], bytes, (size_t)status.st_size);
-        copies[i].memory = new_memory(i);
-    }
-    free(bytes);
+#define SIM_API_FIND(name) *(void **)(void *)&sim_api.name = dlsym(handle, #name);
+    SIM_API(SIM_API_FIND)
+#undef SIM_API_FIND
+    dl_iterate_phdr(look_at, NULL);
+    library.data_first = malloc(library.data_size);
+    memcpy(library.data_first, library.data, library.data_size);
+    for (int i = 0; i < SIM_PROCS; i++)
+        memories[i] = new_memory(i);
 }
 
 struct sim_proc *sim_proc_start(int number)
@@ -316,20 +304,17 @@ struct sim_proc *sim_proc_start(int number)
     struct sim_proc *proc = calloc(1, sizeof *proc), **last = &sim_procs;
     int i = 0;
 
-    while (i < SIM_PROCS && copies[i].used)
+    while (i < SIM_PROCS && memories[i]->used)
         i++;
     if (i == SIM_PROCS || !proc)
         abort();
-    copies[i].used = true;
-    memcpy(copies[i].data, copies[i].data_first, copies[i].data_size);
-    reset_memory(copies[i].memory);
+    reset_memory(memories[i]);
     *proc = (struct sim_proc){.number = number,
-                              .alive = true,
-                              .api = &copies[i].api,
-                              .copy = &copies[i],
-                              .memory = copies[i].memory,
+                              .data = malloc(library.data_size),
+                              .memory = memories[i],
                               .rate = 1,
                               .offset = 1000 * SIM_S + number * SIM_S};
+    memcpy(proc->data, library.data_first, library.data_size);
     while (*last)
         last = &(*last)->next;
     *last = proc;
@@ -342,8 +327,7 @@ void sim_proc_kill(struct sim_proc *proc)
 
     for (struct sim_thread *thread = proc->threads; thread; thread = thread->next)
         sim_end_thread(thread);
-    proc->alive = false;
-    proc->copy->used = false;
+    proc->memory->used = false;
     sim_net_close_all(proc);
     while (*at != proc)
         at = &(*at)->next;

@@ -1,8 +1,7 @@
 /*
- * The processes of the simulation. Each has a copy of the library, with
- * variables of its own, memory of its own, and threads that stop when it is
- * killed. A copy is used again, as it was when it was loaded, once its process
- * is gone.
+ * The processes of the simulation. Each has variables of the library of its
+ * own, which lie in the library while one of its threads runs, memory of its
+ * own, and threads that stop when it is killed.
  */
 #ifndef SIM_PROC_H
 #define SIM_PROC_H
@@ -51,16 +50,14 @@ struct sim_api {
     SIM_API(SIM_API_FIELD)
 #undef SIM_API_FIELD
 };
-
-struct sim_copy; /* of the library */
+extern struct sim_api sim_api;
 
 struct sim_proc {
     struct sim_proc *next;
     int number;
-    bool alive, stopped;
+    bool stopped;
     struct sim_thread *threads;
-    const struct sim_api *api;
-    struct sim_copy *copy;
+    char *data; /* its variables of the library, while another runs */
     struct sim_memory *memory;
     double rate;     /* of its clock */
     int64_t offset;  /* of its clock */
@@ -75,7 +72,10 @@ struct sim_proc {
 
 extern struct sim_proc *sim_procs;
 
-/* Loads the copies of the library in this file. Once, before any run. */
+/* Makes that thread the current one, in its process. NULL: none runs. */
+void sim_become(struct sim_thread *thread);
+
+/* Loads the library in this file. Once, before any run. */
 void sim_proc_load(const char *library);
 
 struct sim_proc *sim_proc_start(int number);
@@ -88,7 +88,7 @@ void sim_free(void *bytes);
 int sim_poll(struct pollfd *fds, nfds_t count, int ms);
 
 /* Of the scheduler. */
-void *sim_proc_tls(struct sim_proc *proc);
+void *sim_proc_tls(void);
 void sim_proc_thread_ends(struct sim_thread *thread);
 int64_t sim_proc_clock(const struct sim_proc *proc);
 

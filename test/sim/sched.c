@@ -21,6 +21,7 @@ long sim_clock_reads;
 int sim_telling;
 
 static void *main_context;
+static int ready; /* threads that are, also of processes that are stopped */
 static int thread_count;
 static uint32_t lowest;  /* priorities that were lowered lie below all others, in the order of their lowering */
 static long kept_budget; /* what was left of the budget when a wake cut it short */
@@ -88,7 +89,8 @@ static uint64_t event_order;
 
 static bool before(const struct event *a, const struct event *b)
 {
-    return a->time != b->time ? a->time < b->time : a->order < b->order;
+    return (a->time < b->time) |
+           ((a->time == b->time) & (a->order < b->order)); /* no branch, as it can't be foreseen */
 }
 
 void sim_at(int64_t time, sim_event_fn *fn, void *arg, uint64_t number)
@@ -145,7 +147,7 @@ static void run_thread(void)
 
     thread->result = thread->run(thread->arg);
     sim_proc_thread_ends(thread);
-    thread->state = SIM_ENDED;
+    sim_end_thread(thread);
     sim_wake(thread->proc, thread, true);
     back_to_main();
     abort();
@@ -167,8 +169,9 @@ struct sim_thread *sim_start(struct sim_proc *proc, const char *name, void *(*ru
     thread->proc = proc;
     thread->run = run;
     thread->arg = arg;
-    thread->tls = sim_proc_tls(proc);
+    thread->tls = sim_proc_tls();
     thread->priority = (1u << 31) | (uint32_t)sim_draw(SIM_SCHEDULE) >> 1;
+    ready++;
     snprintf(thread->name, sizeof thread->name, "%s", name);
     struct sim_thread **last = &proc->threads;
     while (*last)
@@ -183,6 +186,7 @@ struct sim_thread *sim_start(struct sim_proc *proc, const char *name, void *(*ru
 static void make_ready(struct sim_thread *thread)
 {
     thread->state = SIM_READY;
+    ready++;
     thread->address = NULL;
     thread->fds = NULL;
     if (sim_current && thread->priority > sim_current->priority && sim_budget > 0) {
@@ -206,6 +210,7 @@ bool sim_sleep(const void *address, const struct pollfd *fds, size_t fd_count, i
     struct sim_thread *thread = sim_current;
 
     thread->state = SIM_ASLEEP;
+    ready--;
     thread->address = address;
     thread->fds = fds;
     thread->fd_count = fd_count;
@@ -258,6 +263,7 @@ void sim_pass(int64_t ns)
 /* The thread never runs again. */
 void sim_end_thread(struct sim_thread *thread)
 {
+    ready -= thread->state == SIM_READY;
     thread->state = SIM_ENDED;
 }
 
@@ -307,8 +313,8 @@ static struct sim_thread *choose(void)
 {
     struct sim_thread *best = NULL;
 
-    for (struct sim_proc *proc = sim_procs; proc; proc = proc->next) {
-        if (!proc->alive || proc->stopped)
+    for (struct sim_proc *proc = ready > 0 ? sim_procs : NULL; proc; proc = proc->next) {
+        if (proc->stopped)
             continue;
         for (struct sim_thread *thread = proc->threads; thread; thread = thread->next)
             if (thread->state == SIM_READY && thread->stalled <= sim_now &&
@@ -350,7 +356,7 @@ bool sim_run(bool (*is_over)(void), int64_t until)
             draw_budget();
         sim_switches++;
         sim_mix((uint64_t)thread->number << 40 ^ (uint64_t)sim_now);
-        sim_current = thread;
+        sim_become(thread);
         sim_switch(&main_context, thread->context);
         sim_current = NULL;
     }

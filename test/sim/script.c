@@ -1,4 +1,5 @@
 /* Scripts: the real texts, run by liblua 5.1 as Redis runs them. */
+#include <dlfcn.h>
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -15,8 +16,8 @@ static lua_State *lua;
 
 static struct {
     struct sim_text text;
-    char sha[41];
-    int function; /* a reference */
+    const char *sha; /* of the library's; nobody runs others by their names */
+    int function;    /* a reference */
 } scripts[SCRIPTS];
 static int script_count;
 
@@ -41,17 +42,75 @@ void sim_script_read(void)
         sim_track(running->client, &running->words[3 + i]);
 }
 
+/* ------------------------------------------------------------- what Lua spends */
+
+/* The C library's, which liblua calls for each text that a script uses as a number: most are whole. */
+double strtod(const char *text, char **end)
+{
+    static double (*other)(const char *, char **);
+    const char *first = text + (*text == '-'), *at = first;
+
+    while (*at >= '0' && *at <= '9')
+        at++;
+    if (at > first && at - first <= 18 && (*first != '0' || first == text) && (*at == '\0' || *at == ' ')) {
+        if (end)
+            *end = (char *)(uintptr_t)at;
+        return (double)sim_number(text);
+    }
+    if (!other)
+        *(void **)&other = dlsym(RTLD_NEXT, "strtod");
+    return other(text, end);
+}
+
+#define SMALL 512 /* bytes, in steps of 16 */
+
+/* Lua's memory is never given back, for a run is a process. */
+static void *allocate(void *unused, void *old, size_t had, size_t size)
+{
+    static struct spare {
+        struct spare *next;
+    } * spare[SMALL / 16 + 1];
+    static char *at, *end;
+    size_t from = (had + 15) / 16, to = (size + 15) / 16;
+    void *found = NULL;
+
+    if (had > SMALL && (size == 0 || size > SMALL))
+        return size > 0 ? realloc(old, size) : (free(old), NULL);
+    if (had > 0 && from == to)
+        return old;
+    if (size > SMALL) {
+        found = malloc(size);
+    } else if (size > 0 && spare[to]) {
+        found = spare[to];
+        spare[to] = spare[to]->next;
+    } else if (size > 0) {
+        if (end - at < (ptrdiff_t)(16 * to))
+            end = (at = malloc(128 * SMALL)) + 128 * SMALL;
+        found = at;
+        at += 16 * to;
+    }
+    if (had > 0 && size > 0)
+        memcpy(found, old, had < size ? had : size);
+    if (had > SMALL) {
+        free(old);
+    } else if (had > 0) {
+        *(struct spare *)old = (struct spare){spare[from]};
+        spare[from] = old;
+    }
+    return found;
+}
+
 /* ----------------------------------------------------- replies, to Lua's values */
 
 static const char *push_reply(const char *at, const char *end)
 {
     const char *line = memchr(at, '\r', (size_t)(end - at));
-    long number = at[0] == '+' || at[0] == '-' ? 0 : atol(at + 1);
+    int64_t number = at[0] == '+' || at[0] == '-' ? 0 : sim_number(at + 1);
     const char *rest = line + 2;
 
     switch (at[0]) {
     case ':':
-        lua_pushnumber(lua, (lua_Number)atoll(at + 1));
+        lua_pushnumber(lua, (lua_Number)number);
         return rest;
     case '+':
     case '-':
@@ -85,11 +144,11 @@ static const char *push_reply(const char *at, const char *end)
 /* "%.17g"; most numbers are whole. */
 static void push_number(lua_State *state, double number)
 {
-    char text[40], *at;
+    char text[40];
 
-    if (number >= 0 && number < 1e15 && number == (double)(long long)number) {
-        at = sim_digits(text + sizeof text, (unsigned long long)number);
-        lua_pushlstring(state, at, (size_t)(text + sizeof text - at));
+    if (number >= 0 && number < 1e15 && number == (double)(int64_t)number) {
+        struct sim_text whole = sim_text_of(text, (int64_t)number);
+        lua_pushlstring(state, whole.bytes, whole.size);
     } else {
         snprintf(text, sizeof text, "%.17g", number);
         lua_pushstring(state, text);
@@ -235,56 +294,6 @@ static void run(struct sim_call *call, int script)
 
 /* ------------------------------------------------------------------- the texts */
 
-static uint32_t rotate(uint32_t word, int bits)
-{
-    return word << bits | word >> (32 - bits);
-}
-
-static void digest(uint32_t hash[5], const unsigned char *block)
-{
-    uint32_t words[80], a = hash[0], b = hash[1], c = hash[2], d = hash[3], e = hash[4];
-
-    for (int i = 0; i < 16; i++)
-        words[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 | (uint32_t)block[4 * i + 2] << 8 |
-                   block[4 * i + 3];
-    for (int i = 16; i < 80; i++)
-        words[i] = rotate(words[i - 3] ^ words[i - 8] ^ words[i - 14] ^ words[i - 16], 1);
-    for (int i = 0; i < 80; i++) {
-        uint32_t mixed = i < 20   ? (d ^ (b & (c ^ d))) + 0x5a827999
-                         : i < 40 ? (b ^ c ^ d) + 0x6ed9eba1
-                         : i < 60 ? ((b & c) | (d & (b | c))) + 0x8f1bbcdc
-                                  : (b ^ c ^ d) + 0xca62c1d6;
-        mixed += rotate(a, 5) + e + words[i];
-        e = d;
-        d = c;
-        c = rotate(b, 30);
-        b = a;
-        a = mixed;
-    }
-    hash[0] += a;
-    hash[1] += b;
-    hash[2] += c;
-    hash[3] += d;
-    hash[4] += e;
-}
-
-/* SHA-1, by which servers name scripts. */
-static void name_text(char out[41], const char *text, size_t size)
-{
-    uint32_t hash[5] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0};
-    size_t padded = (size + 8) / 64 * 64 + 64;
-    unsigned char *bytes = calloc(1, padded);
-
-    memcpy(bytes, text, size);
-    bytes[size] = 0x80;
-    for (int i = 0; i < 8; i++)
-        bytes[padded - 1 - (size_t)i] = (unsigned char)((uint64_t)size * 8 >> 8 * i);
-    for (size_t at = 0; at < padded; at += 64)
-        digest(hash, bytes + at);
-    free(bytes);
-    snprintf(out, 41, "%08x%08x%08x%08x%08x", hash[0], hash[1], hash[2], hash[3], hash[4]);
-}
-
 /* The script itself, except that in some runs it looks at less of a queue: long queues are not drawn. */
 static int compile(const char *text, size_t size)
 {
@@ -320,7 +329,8 @@ static int learn(const char *text, size_t size)
         return -1;
     scripts[script_count].function = luaL_ref(lua, LUA_REGISTRYINDEX);
     scripts[script_count].text = sim_copy_text(text, size);
-    name_text(scripts[script_count].sha, text, size);
+    scripts[script_count].sha =
+        script_count < DIBS__SCRIPT_COUNT ? dibs__script_sha((enum dibs__script)script_count) : "";
     return script_count++;
 }
 
@@ -329,26 +339,33 @@ void sim_script_init(void)
     static const luaL_Reg library[] = {
         {"call", redis_call}, {"pcall", redis_pcall}, {"error_reply", redis_error_reply}, {NULL, NULL}};
 
-    lua = luaL_newstate();
+    lua = lua_newstate(allocate, NULL);
+    lua_gc(lua, LUA_GCSETPAUSE, 400); /* a collection writes to each page that fork(2) has shared */
     luaL_openlibs(lua);
     luaL_register(lua, "redis", library);
     lua_pop(lua, 1);
     sim_script_look_at(256);
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) {
         const char *text = dibs__script_text((enum dibs__script)i);
-        if (learn(text, strlen(text)) != i || strcmp(scripts[i].sha, dibs__script_sha((enum dibs__script)i)) != 0)
+        if (learn(text, strlen(text)) != i)
             abort();
     }
+}
+
+/* The number of the script of that name, if the server has it; -1: it has not. */
+static int known(const struct sim_server *server, const struct sim_text *sha)
+{
+    for (int i = 0; i < script_count; i++)
+        if ((server->scripts >> i & 1) && sim_is(sha, scripts[i].sha))
+            return i;
+    return -1;
 }
 
 void sim_script_eval(struct sim_call *call, bool by_sha)
 {
     const struct sim_text *text = &call->words[1];
-    int script = -1;
+    int script = by_sha ? known(call->server, text) : -1;
 
-    for (int i = 0; by_sha && i < script_count; i++)
-        if ((call->server->scripts & UINT64_C(1) << i) && sim_is(text, scripts[i].sha))
-            script = i;
     if (by_sha && script < 0) {
         sim_put_line(call->out, "-NOSCRIPT No matching script. Please use EVAL.");
         return;
@@ -368,22 +385,10 @@ void sim_script_command(struct sim_call *call)
 {
     const struct sim_text *what = &call->words[1];
 
-    if (sim_is(what, "LOAD") && call->count == 3) {
-        int script = learn(call->words[2].bytes, call->words[2].size);
-        if (script < 0) {
-            sim_put_line(call->out, "-ERR Error compiling script");
-            return;
-        }
-        call->server->scripts |= UINT64_C(1) << script;
-        sim_put_bulk(call->out, scripts[script].sha, 40);
-    } else if (sim_is(what, "EXISTS")) {
+    if (sim_is(what, "EXISTS")) {
         sim_put_line(call->out, "*%d", call->count - 2);
-        for (int k = 2; k < call->count; k++) {
-            int known = 0;
-            for (int i = 0; i < script_count; i++)
-                known |= (call->server->scripts >> i & 1) && sim_is(&call->words[k], scripts[i].sha);
-            sim_put_line(call->out, ":%d", known);
-        }
+        for (int k = 2; k < call->count; k++)
+            sim_put_head(call->out, ':', known(call->server, &call->words[k]) >= 0);
     } else if (sim_is(what, "FLUSH")) {
         call->server->scripts = 0;
         sim_put_line(call->out, "+OK");

@@ -49,7 +49,6 @@ static void on_told(void *arg, uint64_t number)
 {
     struct sim_server *server = arg;
 
-    (void)number;
     if (server->alive)
         believe(server, server->sentinel->told, server->sentinel->told_epoch);
     else /* it learns of that once it is back */

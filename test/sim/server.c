@@ -99,7 +99,7 @@ void sim_server_gone(struct sim_client *client)
     forget(client);
 }
 
-static void end_client(struct sim_client *client, bool reset)
+void sim_server_end_client(struct sim_client *client, bool reset)
 {
     sim_conn_end(client->conn, reset);
     forget(client);
@@ -108,10 +108,10 @@ static void end_client(struct sim_client *client, bool reset)
 void sim_server_end_clients(struct sim_server *server)
 {
     while (server->clients)
-        end_client(server->clients, false);
+        sim_server_end_client(server->clients, false);
 }
 
-static void flush(struct sim_server *server)
+void sim_server_flush_clients(struct sim_server *server)
 {
     for (struct sim_client *client = server->clients; client; client = client->next) {
         if (client->out.used == 0)
@@ -132,12 +132,12 @@ static size_t read_request(const struct sim_buffer *in, size_t at, struct sim_te
 
     if (byte == end || !(line = memchr(byte, '\n', (size_t)(end - byte))))
         return 0;
-    *count = atoi(byte + 1);
+    *count = (int)sim_number(byte + 1);
     byte = line + 1;
     for (int i = 0; i < *count; i++) {
         if (byte >= end || !(line = memchr(byte, '\n', (size_t)(end - byte))))
             return 0;
-        size_t size = (size_t)atol(byte + 1);
+        size_t size = (size_t)sim_number(byte + 1);
         byte = line + 1;
         if ((size_t)(end - byte) < size + 2)
             return 0;
@@ -176,15 +176,15 @@ void sim_server_take(struct sim_client *client, const char *bytes, size_t size)
 
     sim_put(&client->in, bytes, size);
     take_requests(client);
-    flush(server);
+    sim_server_flush_clients(server);
 }
 
 /* ---------------------------------------------------------------- replication */
 
 struct effect {
     struct sim_server *replica, *master;
-    struct sim_text key; /* no bytes: all are gone */
-    struct sim_table object;
+    struct sim_text key;       /* no bytes: all are gone */
+    struct sim_object *object; /* NULL: it is gone */
     int64_t number;
 };
 
@@ -203,12 +203,11 @@ static void see_to_waits(struct sim_server *master)
         sim_put_line(&client->out, ":%d", replicas);
         take_requests(client);
     }
-    flush(master);
+    sim_server_flush_clients(master);
 }
 
 static void on_wait_over(void *arg, uint64_t number)
 {
-    (void)number;
     see_to_waits(arg);
 }
 
@@ -237,16 +236,19 @@ static void on_effect(void *arg, uint64_t number)
     struct effect *effect = arg;
     struct sim_server *replica = effect->replica;
 
-    (void)number;
     if (replica->master == effect->master && replica->alive && effect->number == replica->heard + 1) {
-        if (effect->key.bytes)
-            sim_copy_object(&replica->keys, &effect->key, sim_find(&effect->object, &effect->key));
+        if (effect->object)
+            sim_put_object(&replica->keys, effect->object);
+        else if (effect->key.bytes)
+            sim_remove(&replica->keys, &effect->key);
         else
             sim_clear(&replica->keys);
+        effect->object = NULL;
         replica->heard = effect->number;
         sim_at(sim_now + replica->replication_delay, on_acknowledged, replica, (uint64_t)replica->heard);
     }
-    sim_clear(&effect->object);
+    sim_free_object(effect->object);
+    sim_free_text(effect->key);
     free(effect);
 }
 
@@ -259,8 +261,9 @@ void sim_server_changed(struct sim_server *server, const struct sim_text *key)
         struct effect *effect = calloc(1, sizeof *effect);
         *effect = (struct effect){.replica = replica, .master = server, .number = server->changes};
         if (key) {
+            const struct sim_object *object = sim_find(&server->keys, key);
             effect->key = sim_copy_text(key->bytes, key->size);
-            sim_copy_object(&effect->object, key, sim_find(&server->keys, key));
+            effect->object = object ? sim_copy_object(object) : NULL;
         }
         int64_t time = sim_now + replica->replication_delay;
         replica->last_effect = time > replica->last_effect ? time : replica->last_effect;
@@ -272,7 +275,6 @@ static void on_synchronised(void *arg, uint64_t number)
 {
     struct sim_server *server = arg;
 
-    (void)number;
     if (!server->master || !server->alive || !server->master->alive)
         return;
     sim_copy_table(&server->keys, &server->master->keys);
@@ -298,7 +300,7 @@ void sim_server_follow(struct sim_server *server, struct sim_server *master)
 void sim_server_kill(struct sim_server *server)
 {
     while (server->clients)
-        end_client(server->clients, true);
+        sim_server_end_client(server->clients, true);
     server->alive = false;
     server->killed_at = sim_now;
 }
@@ -384,7 +386,6 @@ static void on_cycle(void *arg, uint64_t number)
     struct sim_server *server = arg;
     int64_t now = sim_server_us(server) / 1000;
 
-    (void)number;
     if (server->alive && !server->master && server->stopped_until <= sim_now)
         for (size_t i = 0; i < SIM_BUCKETS; i++)
             for (struct sim_object *object = server->keys.buckets[i], *next; object; object = next) {
@@ -392,11 +393,6 @@ static void on_cycle(void *arg, uint64_t number)
                 if (object->expires && object->expires < now)
                     sim_server_expire(server, object);
             }
-    flush(server);
+    sim_server_flush_clients(server);
     sim_at(sim_now + CYCLE, on_cycle, server, 0);
-}
-
-void sim_server_flush_clients(struct sim_server *server)
-{
-    flush(server);
 }

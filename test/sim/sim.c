@@ -12,6 +12,7 @@
 #include <execinfo.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 #include "commands.h"
 #include "work.h"
 
+#define NO_SEED UINT64_MAX
 #define LIMIT_S 60 /* CPU time, for a run: other work of the machine does not count */
 
 struct result {
@@ -38,14 +40,13 @@ struct result {
 };
 
 static struct {
-    uint64_t seed, replay;
-    long runs;
-    double seconds;
+    uint64_t seed, replay, shrink; /* NO_SEED: it was not asked for that */
+    long runs, seconds;
     const char *only;
     int commands; /* to so many servers; 0: it was not asked for that */
-    bool is_replay, shrinks, twice, quiet, stops, bytes;
+    bool twice, quiet, stops, bytes;
     struct sim_cut cut;
-} options = {.seed = 1, .runs = 100};
+} options = {.seed = 1, .replay = NO_SEED, .shrink = NO_SEED, .runs = 100};
 
 static double real_now(void)
 {
@@ -88,7 +89,7 @@ static void on_signal(int number)
 {
     snprintf(sim_failure, sizeof sim_failure, "%s at %.6f s",
              number == SIGPROF ? "the run comes to no end" : strsignal(number), (double)sim_now / SIM_S);
-    if (sim_telling || options.is_replay) { /* "addr2line -fe build/sim/dibs.so" knows what lies there */
+    if (sim_telling || options.replay != NO_SEED) { /* "addr2line -fe build/sim/dibs.so" knows what lies there */
         void *calls[24];
         fflush(stdout);
         backtrace_symbols_fd(calls, backtrace(calls, 24), 1);
@@ -162,63 +163,62 @@ static struct result run_apart(uint64_t seed)
 static bool still_fails(const struct sim_cut *cut, const char *failure)
 {
     options.cut = *cut;
-    return strncmp(run_apart(options.replay).failure, failure, 12) == 0;
+    return strncmp(run_apart(options.shrink).failure, failure, 12) == 0;
 }
 
-static bool try_cut(struct sim_cut *best, struct sim_cut cut, const char *failure)
+static bool try_cut(struct sim_cut *best, const struct sim_cut *cut, const char *failure)
 {
-    if (!still_fails(&cut, failure))
+    if (!still_fails(cut, failure))
         return false;
-    *best = cut;
+    *best = *cut;
     return true;
+}
+
+/* count: the offset of a number in the cut. */
+static void try_fewer(struct sim_cut *best, size_t count, int than, const char *failure)
+{
+    struct sim_cut cut = *best;
+    int *number = (int *)(void *)((char *)&cut + count);
+
+    for (*number = 1; *number < than && !try_cut(best, &cut, failure);)
+        ++*number;
+}
+
+static void try_quiet(struct sim_cut *best, bool network, const char *failure)
+{
+    struct sim_cut cut = *best;
+
+    *(network ? &cut.quiet_network : &cut.quiet_schedule) = true;
+    try_cut(best, &cut, failure);
 }
 
 /* Shortens a failing run, by one thing after the other, as long as it still fails. */
 static int shrink(void)
 {
     struct sim_cut best = {0};
-    struct result whole = run_apart(options.replay);
+    struct result whole = run_apart(options.shrink);
 
     if (!whole.failed) {
-        printf("seed %" PRIu64 " does not fail\n", options.replay);
+        printf("seed %" PRIu64 " does not fail\n", options.shrink);
         return 1;
     }
-    sim_seed(options.replay);
-    sim_plan_draw(&plan, options.replay, options.only);
+    sim_seed(options.shrink);
+    sim_plan_draw(&plan, options.shrink, options.only);
     for (int again = 0; again < 2; again++) {
         for (int i = 0; i < plan.fault_count; i++) {
             struct sim_cut cut = best;
             cut.without |= UINT64_C(1) << i;
-            try_cut(&best, cut, whole.failure);
+            try_cut(&best, &cut, whole.failure);
         }
-        for (int n = 1; n < plan.procs; n++) {
-            struct sim_cut cut = best;
-            cut.procs = n;
-            if (try_cut(&best, cut, whole.failure))
-                break;
-        }
-        for (int n = 1; n < plan.threads; n++) {
-            struct sim_cut cut = best;
-            cut.threads = n;
-            if (try_cut(&best, cut, whole.failure))
-                break;
-        }
-        for (int n = 1; n < plan.names; n++) {
-            struct sim_cut cut = best;
-            cut.names = n;
-            if (try_cut(&best, cut, whole.failure))
-                break;
-        }
-        struct sim_cut quiet = best;
-        quiet.quiet_network = true;
-        try_cut(&best, quiet, whole.failure);
-        quiet = best;
-        quiet.quiet_schedule = true;
-        try_cut(&best, quiet, whole.failure);
+        try_fewer(&best, offsetof(struct sim_cut, procs), plan.procs, whole.failure);
+        try_fewer(&best, offsetof(struct sim_cut, threads), plan.threads, whole.failure);
+        try_fewer(&best, offsetof(struct sim_cut, names), plan.names, whole.failure);
+        try_quiet(&best, true, whole.failure);
+        try_quiet(&best, false, whole.failure);
     }
-    printf("%s\n--replay %" PRIu64 "%s%s --without %" PRIx64 " --procs %d --threads %d --names %d%s%s\n", whole.failure,
-           options.replay, options.only ? " --only " : "", options.only ? options.only : "", best.without, best.procs,
-           best.threads, best.names, best.quiet_network ? " --quiet-network" : "",
+    printf("%s\n--replay %" PRIu64 "%s%s --without 0x%" PRIx64 " --procs %d --threads %d --names %d%s%s\n",
+           whole.failure, options.shrink, options.only ? " --only " : "", options.only ? options.only : "",
+           best.without, best.procs, best.threads, best.names, best.quiet_network ? " --quiet-network" : "",
            best.quiet_schedule ? " --quiet-schedule" : "");
     return 0;
 }
@@ -322,7 +322,7 @@ static int run_many(void)
     long failures = 0, done = 0;
     double began = real_now();
 
-    for (; done < options.runs && (options.seconds == 0 || processor_time() < options.seconds) &&
+    for (; done < options.runs && (options.seconds == 0 || processor_time() < (double)options.seconds) &&
            !(failures > 0 && options.stops);
          done++) {
         uint64_t seed = options.seed + (uint64_t)done;
@@ -365,53 +365,45 @@ static int replay(void)
     _exit(sim_failure[0] != 0);
 }
 
+static const struct option {
+    const char *name;
+    void *to;
+    size_t size; /* of the number; 0: a text; 1: a flag, behind which no word comes */
+} known[] = {
+    {"--twice", &options.twice, 1},
+    {"--bytes", &options.bytes, 1},
+    {"--stop", &options.stops, 1},
+    {"--quiet", &options.quiet, 1},
+    {"--quiet-network", &options.cut.quiet_network, 1},
+    {"--quiet-schedule", &options.cut.quiet_schedule, 1},
+    {"--seed", &options.seed, sizeof options.seed},
+    {"--runs", &options.runs, sizeof options.runs},
+    {"--seconds", &options.seconds, sizeof options.seconds},
+    {"--commands", &options.commands, sizeof options.commands},
+    {"--only", &options.only, 0},
+    {"--replay", &options.replay, sizeof options.replay},
+    {"--shrink", &options.shrink, sizeof options.shrink},
+    {"--without", &options.cut.without, sizeof options.cut.without},
+    {"--procs", &options.cut.procs, sizeof options.cut.procs},
+    {"--threads", &options.cut.threads, sizeof options.cut.threads},
+    {"--names", &options.cut.names, sizeof options.cut.names},
+};
+
 static void read_options(int argc, char **argv)
 {
     for (int i = 2; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--twice") == 0)
-            options.twice = true;
-        else if (strcmp(argv[i], "--bytes") == 0)
-            options.bytes = true;
-        else if (strcmp(argv[i], "--quiet-network") == 0)
-            options.cut.quiet_network = true;
-        else if (strcmp(argv[i], "--quiet-schedule") == 0)
-            options.cut.quiet_schedule = true;
-        else if (strcmp(argv[i], "--stop") == 0)
-            options.stops = true;
-        else if (strcmp(argv[i], "--quiet") == 0)
-            options.quiet = true;
-        else {
-            if (strcmp(argv[i], "--seed") == 0)
-                options.seed = strtoull(value, NULL, 10);
-            else if (strcmp(argv[i], "--runs") == 0)
-                options.runs = atol(value);
-            else if (strcmp(argv[i], "--seconds") == 0)
-                options.seconds = atof(value);
-            else if (strcmp(argv[i], "--commands") == 0)
-                options.commands = atoi(value);
-            else if (strcmp(argv[i], "--only") == 0)
-                options.only = value;
-            else if (strcmp(argv[i], "--replay") == 0) {
-                options.replay = strtoull(value, NULL, 10);
-                options.is_replay = true;
-            } else if (strcmp(argv[i], "--shrink") == 0) {
-                options.replay = strtoull(value, NULL, 10);
-                options.shrinks = true;
-            } else if (strcmp(argv[i], "--without") == 0) {
-                options.cut.without = strtoull(value, NULL, 16);
-            } else if (strcmp(argv[i], "--procs") == 0) {
-                options.cut.procs = atoi(value);
-            } else if (strcmp(argv[i], "--threads") == 0) {
-                options.cut.threads = atoi(value);
-            } else if (strcmp(argv[i], "--names") == 0) {
-                options.cut.names = atoi(value);
-            } else {
-                fprintf(stderr, "unknown option %s\n", argv[i]);
-                exit(2);
-            }
-            i++;
+        const struct option *option = known, *end = known + sizeof known / sizeof *known;
+        while (option < end && strcmp(argv[i], option->name) != 0)
+            option++;
+        if (option == end || (option->size != 1 && i + 1 == argc)) {
+            fprintf(stderr, "unknown option %s\n", argv[i]);
+            exit(2);
         }
+        uint64_t number = option->size == 1 ? 1 : strtoull(argv[++i], NULL, 0);
+        if (option->size == 0)
+            *(const char **)option->to = argv[i];
+        else
+            memcpy(option->to, &number, option->size);
     }
 }
 
@@ -436,10 +428,10 @@ int main(int argc, char **argv)
     sigaction(SIGBUS, &action, NULL);
     sigaction(SIGABRT, &action, NULL);
     sigaction(SIGFPE, &action, NULL);
-    int status = options.shrinks     ? shrink()
-                 : options.commands  ? run_commands()
-                 : options.is_replay ? replay()
-                                     : run_many();
+    int status = options.shrink != NO_SEED   ? shrink()
+                 : options.commands          ? run_commands()
+                 : options.replay != NO_SEED ? replay()
+                                             : run_many();
     fflush(stdout);
     _exit(status); /* the libraries' own exits are not for this process */
 }

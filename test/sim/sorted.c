@@ -11,7 +11,7 @@
 
 static int64_t score_of(const struct sim_field *field)
 {
-    return strtoll(field->value.bytes, NULL, 10);
+    return sim_number(field->value.bytes);
 }
 
 static int compare(const void *one, const void *other)
@@ -34,10 +34,10 @@ static void sort(struct sim_object *set)
 
 static void set_score(struct sim_object *set, const struct sim_text *member, int64_t score)
 {
-    char text[24];
+    char digits[24];
+    struct sim_text text = sim_text_of(digits, score);
 
-    snprintf(text, sizeof text, "%lld", (long long)score);
-    sim_set_field(set, member, &(struct sim_text){text, strlen(text)});
+    sim_set_field(set, member, &text);
 }
 
 struct sim_scored sim_sorted_add(struct sim_object *set, int count, const struct sim_text *words, bool known, bool adds)
@@ -46,7 +46,7 @@ struct sim_scored sim_sorted_add(struct sim_object *set, int count, const struct
 
     for (int i = 0; i + 1 < count; i += 2) {
         const struct sim_field *field = sim_field(set, &words[i + 1]);
-        int64_t score = strtoll(words[i].bytes, NULL, 10) + (adds && field ? score_of(field) : 0);
+        int64_t score = sim_number(words[i].bytes) + (adds && field ? score_of(field) : 0);
         if (!field && known)
             continue;
         result.has = true;
@@ -83,7 +83,7 @@ void sim_sorted_range(struct sim_buffer *out, struct sim_object *set, int64_t fi
 
 static bool is_within(int64_t score, const char *least, const char *most)
 {
-    int64_t from = strtoll(least + (least[0] == '('), NULL, 10), to = strtoll(most + (most[0] == '('), NULL, 10);
+    int64_t from = sim_number(least + (least[0] == '(')), to = sim_number(most + (most[0] == '('));
 
     return (least[0] == '(' ? score > from : score >= from) && (most[0] == '(' ? score < to : score <= to);
 }
