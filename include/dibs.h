@@ -51,7 +51,8 @@
  *     server tells of changes (dibs_stats.tracking); until then only the fence protects.
  *     After a restart or a failover the leases are renewed at once, and restored where
  *     nobody else was granted the lock in the meantime.
- *   - When a thread ends, its locks are released in the background. When the process ends,
+ *   - When a thread ends, its locks are released in the background, except one that it acquires
+ *     in the last round of its thread-specific destructors. When the process ends,
  *     by exit(3) or by the return from main, the locks of the thread that called exit are
  *     released, and the leases that the process keeps while nobody uses them (keep_ms) are
  *     given back. That comes after all handlers of atexit(3), and exit waits up to 500 ms for it.
@@ -194,7 +195,7 @@ typedef void dibs_event_fn(const dibs_event *event, void *arg);
 typedef struct dibs_config {
     const char *const *urls;       /* the words of $DIBS_URL; without it redis://127.0.0.1:6379 */
     size_t url_count;              /* of urls. 1: one store. 3, 5, ... 15: a quorum of masters, see dibs_open */
-    const char *key_prefix;        /* "lock:"; may be ""; must not begin with "dibs:" */
+    const char *key_prefix;        /* "lock:"; may be ""; at most 512 bytes; must not begin with "dibs:" */
     const char *label;             /* the program's name; part of the token that others see; 1..48 printable bytes */
     uint32_t lease_ms;             /* 30000; 20..86400000 */
     uint32_t renew_ms;             /* a third of each lease: when to renew it, at the latest; at most lease_ms / 2 */
@@ -383,7 +384,7 @@ DIBS_API void dibs_close(dibs_runtime *rt);
 /* ------------------------------------------------------------------ locking */
 
 #define DIBS_WAIT_FOREVER (-1)
-#define DIBS_NAME_MAX 512   /* bytes; a name has 1..512 bytes of any value but NUL */
+#define DIBS_NAME_MAX 512   /* bytes; a name has 1..512 of any value but NUL; key_prefix and name don't begin "dibs:" */
 #define DIBS_NAMES_MAX 1024 /* names of one call */
 
 enum {
@@ -588,8 +589,9 @@ DIBS_API dibs_status dibs_extend(dibs_runtime *rt, const char *name, uint32_t le
  * lost: DIBS_LOST; DIBS_OVERFLOW), the call fails before anything is asked. The leases of the
  * other names run while the last one is waited for: with DIBS_FIXED_LEASE they may end. If one
  * of the names is known to be lost before the call returns, even one that was held before, the
- * call returns DIBS_LOST, also where it would have returned DIBS_BUSY or DIBS_TIMEOUT. A loss
- * does not end the wait for another name: give wait_ms a bound where that matters.
+ * call returns DIBS_LOST, also where it would have returned DIBS_BUSY or DIBS_TIMEOUT, but not
+ * instead of DIBS_CANCELLED or DIBS_CLOSED. A loss does not end the wait for another name: give
+ * wait_ms a bound where that matters.
  *
  * After a failure nothing of this call is held, what was held before is held as often as
  * before, and dibs_last_error() names the lock that was the reason. What was granted has
@@ -708,11 +710,12 @@ DIBS_API_CHECKED dibs_status dibs_check(dibs_runtime *rt, const char *name);
 DIBS_API dibs_status dibs_hold_of(dibs_runtime *rt, const char *name, dibs_hold *out);
 
 /*
- * The token by which the store, and so everybody, knows the calling thread's hold of name: what
- * dibs_query shows of the owner, and dibs_query_sharers of one who shares. out has room for 192
- * bytes. No I/O. A later hold has another token, but for one that was handed over within the
- * process. DIBS_OK, DIBS_LOST: *out is the token, ended by a NUL. DIBS_NOT_HELD, DIBS_INVALID, and
- * DIBS_LOST after dibs_close: *out is "".
+ * The token by which the store, and so everybody, knows the calling thread's hold of name:
+ * what dibs_query shows of the owner, and dibs_query_sharers of one who shares. out has room
+ * for 192 bytes. No I/O. A later hold has another token, unless it took over the lease of an
+ * earlier one, which was handed over or kept within the process. DIBS_OK, DIBS_LOST: *out is
+ * the token, ended by a NUL. DIBS_NOT_HELD, DIBS_INVALID, and DIBS_LOST after dibs_close: *out
+ * is "".
  */
 DIBS_API dibs_status dibs_token_of(dibs_runtime *rt, const char *name, char out[192]);
 
@@ -845,8 +848,9 @@ DIBS_API void dibs_queue_free(dibs_queue *queue);
  * the status that dibs_lock_with would have returned, or DIBS_CANCELLED (dibs_task_cancel).
  * An acquire of a lock that the task holds, and one of a cancelled task, are complete when
  * the call returns. Fair acquires that one thread begins reach the store in that order, as
- * long as no connection breaks and each can be sent within command_timeout_ms; but on a cluster,
- * one that a node redirects (MOVED, ASK, TRYAGAIN) may be overtaken by later ones.
+ * long as no connection breaks, the server keeps its scripts (no SCRIPT FLUSH), and each can be
+ * sent within command_timeout_ms; but on a cluster, one that a node redirects (MOVED, ASK,
+ * TRYAGAIN) may be overtaken by later ones.
  *
  * If a hold whose first acquire was begun is lost, one DIBS_DONE_LOST comes to the same
  * queue, with the same arg, unless the last unlock of the hold has begun, or dibs_close or
@@ -910,15 +914,16 @@ typedef struct dibs_owner {
  * kept says that a process keeps the lock (dibs_config.keep_ms) and nobody uses it; the store knows that
  * within 20 ms of the last unlock. A query does not recall the lease. For a lock that is kept, or was kept
  * before, fence may be a little larger than that of any hold so far, and held_ms may be less than the age
- * of the lease. If a process took a kept lease again without asking the store, its hold has a larger fence
- * than the one in out, by less than 1,024.
+ * of the lease. If a process took a kept lease again without asking the store, the fence of its hold may
+ * be larger than the one in out, by less than 1,024, or smaller.
  *
  * held_ms is reckoned from the fence, which is the time of the grant by the server's clock.
  * Renewals, extensions and restores do not change held_ms, nor does a hand-over within the
  * owner's process. So held_ms may be more than the time for which the owner's present thread
  * has held the lock: by handoff_ms at most, or by 20 ms at most where the process released the
- * lock and locked it again while nobody else had it. held_ms is -1 where a client without dibs
- * has the lock, and where the server's clock was set back since the grant. Of a quorum: the
+ * lock and locked it again while nobody else had it. A process that keeps the lock may have
+ * had it since long before its present thread. held_ms is -1 where a client without dibs has
+ * the lock, and where the server's clock was set back since the grant. Of a quorum: the
  * longest time that one of the agreeing masters tells, as exact as the masters' clocks agree.
  *
  * Where the lock is shared, sharers says by how many; token, fence and held_ms are those of
@@ -983,16 +988,17 @@ DIBS_API dibs_status dibs_query_sharers(dibs_runtime *rt, const char *name, dibs
                                         size_t *count);
 
 /*
- * Takes the lock of name from the holder with that token, as dibs_query showed it, or from
- * any holder if token is NULL; where the lock is shared, from the one with that token, or from
- * all who share it. The next waiter is granted the lock at once. The old holder learns of it at
- * its next renewal, at the latest. Takes one round trip, or two if token is NULL: the first one
- * looks up the holder, so that a request which arrives late never ends the hold of somebody
- * else. Both together take at most command_timeout_ms. Of a quorum: takes the lock on all
- * masters, one after the other; DIBS_OK, DIBS_NOT_HELD and DIBS_UNAVAILABLE are what a majority
- * says. If token is NULL, the holder is the one that has a majority of the masters. The lock
- * stays where only a minority has it for somebody, who may be a thread that is just acquiring
- * it. Where masters that do not answer may know of a holder, the result is DIBS_UNAVAILABLE.
+ * Takes the lock of name from the holder with that token, as dibs_query showed it, or from any
+ * holder if token is NULL; where the lock is shared, from the one with that token, or from all
+ * who share it. The next waiter is granted the lock at once. The old holder learns of it at
+ * its next renewal, at the latest. Takes one round trip, or two if token is NULL: the first
+ * one looks up the holder, so that a request which arrives late never ends the hold of
+ * somebody else (but for one who took over the lease of that holder in the same process). Both
+ * together take at most command_timeout_ms. Of a quorum: takes the lock on all masters, one
+ * after the other; DIBS_OK, DIBS_NOT_HELD and DIBS_UNAVAILABLE are what a majority says. If
+ * token is NULL, the holder is the one that has a majority of the masters. The lock stays
+ * where only a minority has it for somebody, who may be a thread that is just acquiring it.
+ * Where masters that do not answer may know of a holder, the result is DIBS_UNAVAILABLE.
  *
  * DIBS_OK: the lock was taken away, or was free. DIBS_NOT_HELD: the holder has another
  * token. DIBS_UNAVAILABLE: it is not known whether the lock was taken away. DIBS_DENIED;
@@ -1168,7 +1174,10 @@ typedef struct dibs_stats {  /* counted since dibs_open; all only grow, except w
     uint64_t reserved[1];
 } dibs_stats;
 
-/* Fills *out, without I/O. The counters are read one by one, not at one instant. Does nothing if either is NULL. */
+/*
+ * Fills *out, without I/O. The counters are read one by one, not at one instant. If rt is NULL, *out is zeroed; if out
+ * is NULL, nothing is done.
+ */
 DIBS_API void dibs_stats_get(dibs_runtime *rt, dibs_stats *out);
 
 #ifdef __cplusplus
