@@ -87,13 +87,12 @@ static dibs_status send_wait(struct dibs__channel *channel, uint64_t serial, con
                              struct dibs__exchange *exchange)
 {
     char count[12], timeout[24];
-    const char *replicas[] = {"WAIT", count, timeout}, *disk[] = {"WAITAOF", count, "0", timeout};
-    size_t size = (size_t)snprintf(count, sizeof count, "%" PRIu32, copies->count);
-    size_t timeout_size = (size_t)snprintf(timeout, sizeof timeout, "%" PRId64, copies->timeout_ms);
-    const size_t replica_sizes[] = {4, size, timeout_size}, disk_sizes[] = {7, size, 1, timeout_size};
-    const struct dibs__command command =
-        copies->on_disk ? (struct dibs__command){.count = 4, .words = disk, .sizes = disk_sizes}
-                        : (struct dibs__command){.count = 3, .words = replicas, .sizes = replica_sizes};
+    const char *const replicas[] = {"WAIT", count, timeout, NULL}, *const disk[] = {"WAITAOF", count, "0", timeout,
+                                                                                    NULL};
+    const struct dibs__command command = {.words = copies->on_disk ? disk : replicas};
+
+    snprintf(count, sizeof count, "%" PRIu32, copies->count);
+    snprintf(timeout, sizeof timeout, "%" PRId64, copies->timeout_ms);
     struct dibs__request *request = dibs__channel_send(channel, serial, &command, exchange->deadline, exchange->error);
     return request ? dibs__channel_wait(channel, request, exchange) : exchange->error->status;
 }

@@ -21,9 +21,9 @@
 #include "redis/link.h"
 
 struct dibs__command {
-    int count;
     const char *const *words;
-    const size_t *sizes;
+    const size_t *sizes; /* NULL: the words are texts, and NULL ends them */
+    int count;           /* of the words; only with sizes */
     bool tells_first; /* what it publishes must leave the server before its reply does: costs a PING in the same write
                        */
     bool asking;    /* ASKING is sent right before it: a node of a cluster must serve a slot that it is just getting */

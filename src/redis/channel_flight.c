@@ -75,11 +75,9 @@ static bool append_before(struct dibs__channel *channel, struct dibs__request *r
     return dibs__buffer_command(&channel->out, command->count, command->words, command->sizes);
 }
 
-static const struct dibs__command ping = {.count = 1, .words = (const char *[]){"PING"}, .sizes = (const size_t[]){4}};
-static const struct dibs__command asking = {
-    .count = 1, .words = (const char *[]){"ASKING"}, .sizes = (const size_t[]){6}};
-static const struct dibs__command caching_no = {
-    .count = 3, .words = (const char *[]){"CLIENT", "CACHING", "NO"}, .sizes = (const size_t[]){6, 7, 2}};
+static const struct dibs__command ping = {.words = (const char *[]){"PING", NULL}};
+static const struct dibs__command asking = {.words = (const char *[]){"ASKING", NULL}};
+static const struct dibs__command caching_no = {.words = (const char *[]){"CLIENT", "CACHING", "NO", NULL}};
 
 /*
  * A server writes to its clients in the opposite order of that in which it had something for them first. Behind a PING

@@ -355,11 +355,9 @@ static const char *meaning(const struct dibs__link *link, const char *word, int 
 
 /* NOLINTEND(clang-analyzer-core.NullDereference) */
 
-_Static_assert(WORDS_MAX + DIBS__SCRIPT_COUNT <= DIBS__SAID_MAX, "SCRIPT EXISTS names all scripts");
-
 static bool say(struct dibs__link *link, const struct command *command, int round)
 {
-    const char *words[DIBS__SAID_MAX + 1];
+    const char *words[WORDS_MAX + DIBS__SCRIPT_COUNT + 1]; /* SCRIPT EXISTS names all scripts */
     char number[NUMBER_SIZE];
     int count = 0;
 

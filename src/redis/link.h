@@ -162,7 +162,6 @@ enum dibs__sight dibs__link_look(struct dibs__link *link);
 void dibs__link_shut(struct dibs__link *link);
 
 /* Adds a command to `out`; NULL ends its words. False: no memory. */
-#define DIBS__SAID_MAX 64
 bool dibs__link_say(struct dibs__link *link, const char *const *words);
 
 /* Sends what `out` holds, as far as the transport takes it. */

@@ -117,14 +117,13 @@ static inline bool stands(struct rig *r)
 }
 
 struct echo {
-    const char *words[2];
-    size_t sizes[2];
+    const char *words[3];
     struct dibs__command command;
 };
 
 static inline const struct dibs__command *echo_of(struct echo *echo, const char *text)
 {
-    *echo = (struct echo){{"ECHO", text}, {4, strlen(text)}, {.count = 2, .words = echo->words, .sizes = echo->sizes}};
+    *echo = (struct echo){{"ECHO", text, NULL}, {.words = echo->words}};
     return &echo->command;
 }
 

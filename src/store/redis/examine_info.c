@@ -306,12 +306,9 @@ static void tell_replicas(struct dibs__examining *e)
 bool dibs__examine_info(struct dibs__examining *e)
 {
     enum { INFO, FSYNC, SAVE, QUESTIONS };
-    static const char *const words[QUESTIONS][3] = {
+    static const char *const words[QUESTIONS][4] = {
         {"INFO"}, {"CONFIG", "GET", "appendfsync"}, {"CONFIG", "GET", "save"}};
-    static const size_t sizes[QUESTIONS][3] = {{4}, {6, 3, 11}, {6, 3, 4}};
-    const struct dibs__command commands[QUESTIONS] = {{.count = 1, .words = words[INFO], .sizes = sizes[INFO]},
-                                                      {.count = 3, .words = words[FSYNC], .sizes = sizes[FSYNC]},
-                                                      {.count = 3, .words = words[SAVE], .sizes = sizes[SAVE]}};
+    static const char *const *const commands[QUESTIONS] = {words[INFO], words[FSYNC], words[SAVE]};
     redisReply *replies[QUESTIONS];
     struct disk disk;
 

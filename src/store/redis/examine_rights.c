@@ -255,45 +255,26 @@ static bool is_tried(const struct dibs__examining *e, const struct trial *trial,
            (trial->when == DURABLE && config->durable) || (trial->when == ON_CLUSTER && e->inquiry.link->view.cluster);
 }
 
-struct words {
-    const char *words[WORDS_MAX];
-    size_t sizes[WORDS_MAX];
-};
-
-static struct dibs__command command_of(const struct dibs__examining *e, const struct meaning *meaning,
-                                       const struct trial *trial, struct words *words)
-{
-    int count = 0;
-
-    for (; count < WORDS_MAX && trial->words[count]; count++) {
-        words->words[count] = meaning_of(e, meaning, trial->words[count]);
-        words->sizes[count] = strlen(words->words[count]);
-    }
-    return (struct dibs__command){.count = count, .words = words->words, .sizes = words->sizes};
-}
-
 /* Those trials, in one round trip. replies: one for each trial; NULL: it was not tried. */
 static bool try_some(struct dibs__examining *e, struct meaning *meaning, bool subscribing, redisReply **replies)
 {
-    struct words *words = calloc(TRIALS, sizeof *words);
-    struct dibs__command commands[TRIALS];
+    const char *words[TRIALS][WORDS_MAX + 1], *const *commands[TRIALS];
     redisReply *said[TRIALS];
     size_t count = 0, at = 0;
 
-    if (!words) {
-        e->examination->no_memory = true;
-        return false;
+    for (size_t i = 0; i < TRIALS; i++) {
+        if (!is_tried(e, &trials[i], subscribing))
+            continue;
+        for (size_t word = 0; word < WORDS_MAX; word++)
+            words[count][word] = meaning_of(e, meaning, trials[i].words[word]);
+        words[count][WORDS_MAX] = NULL;
+        commands[count] = words[count];
+        count++;
     }
-    for (size_t i = 0; i < TRIALS; i++)
-        if (is_tried(e, &trials[i], subscribing)) {
-            commands[count] = command_of(e, meaning, &trials[i], &words[count]);
-            count++;
-        }
     bool good = dibs__examining_ask(e, commands, count, said);
     for (size_t i = 0; i < TRIALS && good; i++)
         if (is_tried(e, &trials[i], subscribing))
             replies[i] = said[at++];
-    free(words);
     return good;
 }
 

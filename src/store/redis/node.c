@@ -57,9 +57,7 @@ static void tell_slots(const struct slots_call *call, const redisReply *reply, c
     free(ranges);
 }
 
-static const char *const slots_words[] = {"CLUSTER", "SLOTS"};
-static const size_t slots_sizes[] = {7, 5};
-static const struct dibs__command slots_command = {.count = 2, .words = slots_words, .sizes = slots_sizes};
+static const struct dibs__command slots_command = {.words = (const char *const[]){"CLUSTER", "SLOTS", NULL}};
 
 static void on_slots(void *arg, const redisReply *reply, const struct dibs__error *error)
 {

@@ -102,13 +102,11 @@ static void look_for_another_server(struct dibs__redis_store *store)
 
 static void try_if_idle(struct dibs__channel *channel)
 {
-    static const char *const words[] = {"PING"};
-    static const size_t sizes[] = {4};
+    const struct dibs__command ping = {.words = (const char *const[]){"PING", NULL}};
     struct dibs__link_view view;
 
     if (dibs__channel_load(channel) == 0 && dibs__channel_view(channel, &view))
-        dibs__channel_submit(channel, view.serial, &(struct dibs__command){.count = 1, .words = words, .sizes = sizes},
-                             NULL, NULL);
+        dibs__channel_submit(channel, view.serial, &ping, NULL, NULL);
 }
 
 /*

@@ -76,19 +76,11 @@ static bool may_be_plain(struct dibs__redis_store *store, const struct releasing
 static dibs_status send_plain(struct dibs__redis_store *store, struct releasing *releasing, struct dibs__error *error)
 {
     struct dibs__lock_call *call = &releasing->call;
-    const struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK], *queue = &call->keys[DIBS__KEY_QUEUE];
-    const char *token = releasing->release->token;
-    const char *const delex[] = {"DELEX", lock->bytes, "IFEQ", token}, *const delifeq[] = {"DELIFEQ", lock->bytes,
-                                                                                           token};
-    const size_t delex_sizes[] = {5, lock->size, 4, strlen(token)}, delifeq_sizes[] = {7, lock->size, strlen(token)};
-    const char *const exists[] = {"EXISTS", queue->bytes};
-    const size_t exists_sizes[] = {6, queue->size};
-    const struct dibs__command delete =
-        call->view.deletes_if == DIBS__DELETE_IF_EX
-            ? (struct dibs__command){.count = 4, .words = delex, .sizes = delex_sizes}
-            : (struct dibs__command){.count = 3, .words = delifeq, .sizes = delifeq_sizes};
-    struct dibs__command command = {
-        .count = 2, .words = exists, .sizes = exists_sizes, .before = &delete, .before_count = 1};
+    const char *lock = call->keys[DIBS__KEY_LOCK].bytes, *token = releasing->release->token;
+    const char *const delex[] = {"DELEX", lock, "IFEQ", token, NULL}, *const delifeq[] = {"DELIFEQ", lock, token, NULL};
+    const char *const exists[] = {"EXISTS", call->keys[DIBS__KEY_QUEUE].bytes, NULL};
+    const struct dibs__command delete = {.words = call->view.deletes_if == DIBS__DELETE_IF_EX ? delex : delifeq};
+    const struct dibs__command command = {.words = exists, .before = &delete, .before_count = 1};
 
     return dibs__lock_call_send_command(store, call, &command, releasing->op->deadline, error);
 }

@@ -214,12 +214,10 @@ static void on_killed(void *arg, const redisReply *reply, const struct dibs__err
 static bool send_kill(struct dibs__retract_batch *batch, const struct dibs__link_view *view)
 {
     char id[24];
-    const char *words[] = {"CLIENT", "KILL", "ID", id};
-    size_t sizes[] = {6, 4, 2, 0};
+    const struct dibs__command command = {.words = (const char *const[]){"CLIENT", "KILL", "ID", id, NULL}};
 
-    sizes[3] = (size_t)snprintf(id, sizeof id, "%lld", (long long)batch->entries[0]->route.link.client);
-    return dibs__channel_submit(batch->carrier, view->serial,
-                                &(struct dibs__command){.count = 4, .words = words, .sizes = sizes}, on_killed, batch);
+    snprintf(id, sizeof id, "%lld", (long long)batch->entries[0]->route.link.client);
+    return dibs__channel_submit(batch->carrier, view->serial, &command, on_killed, batch);
 }
 
 /*

@@ -36,16 +36,11 @@ static bool send_words(struct dibs__redis_store *store, const struct dibs__words
     return dibs__channel_submit(store->background, store->tracking.link, &command, done, arg);
 }
 
-static bool send_command(struct dibs__redis_store *store, const char *const *command, dibs__reply_fn *done, void *arg)
+static bool send_command(struct dibs__redis_store *store, const char *const *words, dibs__reply_fn *done, void *arg)
 {
-    enum { MOST = 7 };
-    const char *array[MOST];
-    size_t sizes[MOST];
-    struct dibs__words words = {array, sizes, 0, MOST};
+    const struct dibs__command command = {.words = words};
 
-    for (; words.count < MOST && command[words.count];)
-        dibs__words_add(&words, command[words.count], strlen(command[words.count]));
-    return send_words(store, &words, done, arg);
+    return dibs__channel_submit(store->background, store->tracking.link, &command, done, arg);
 }
 
 /* --------------------------------------------------------------- the probe */
