@@ -26,12 +26,16 @@ struct dibs__command {
     int count;           /* of the words; only with sizes */
     bool tells_first; /* what it publishes must leave the server before its reply does: costs a PING in the same write
                        */
-    bool asking;    /* ASKING is sent right before it: a node of a cluster must serve a slot that it is just getting */
-    bool untracked; /* CLIENT CACHING NO is sent right before it: the server must not track what it reads */
     const struct dibs__command *before; /* commands that are sent right before it, in the same write; each has words
                                            alone. The server may run commands of other clients in between */
-    unsigned before_count;              /* at most 31; not with asking or untracked */
+    unsigned before_count;              /* at most 31 */
 };
+
+/* For `before`, alone: a node of a cluster must serve a slot that it is just getting (ASKING). */
+extern const struct dibs__command dibs__asking;
+
+/* For `before`, alone: the server must not track what the command reads (CLIENT CACHING NO). */
+extern const struct dibs__command dibs__caching_no;
 
 /* One command and its reply, for the thread that waits for the reply. */
 struct dibs__exchange {

@@ -76,26 +76,24 @@ static bool append_before(struct dibs__channel *channel, struct dibs__request *r
 }
 
 static const struct dibs__command ping = {.words = (const char *[]){"PING", NULL}};
-static const struct dibs__command asking = {.words = (const char *[]){"ASKING", NULL}};
-static const struct dibs__command caching_no = {.words = (const char *[]){"CLIENT", "CACHING", "NO", NULL}};
+const struct dibs__command dibs__asking = {.words = (const char *[]){"ASKING", NULL}};
+const struct dibs__command dibs__caching_no = {.words = (const char *[]){"CLIENT", "CACHING", "NO", NULL}};
 
 /*
  * A server writes to its clients in the opposite order of that in which it had something for them first. Behind a PING
- * the client of this link is the first, and so the last. ASKING and CLIENT CACHING NO hold for the one command behind
- * them, so nothing may come in between.
+ * the client of this link is the first, and so the last. The PING comes before all others, because ASKING and CLIENT
+ * CACHING NO hold for the one command behind them.
  */
 static bool append_all_before(struct dibs__channel *channel, struct dibs__request *request,
                               const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
 {
-    DIBS__REQUIRE(command->asking + command->untracked + (command->before_count > 0) <= 1);
     request->before = 0;
     if (command->tells_first && !append_before(channel, request, &ping))
         return false;
     for (unsigned i = 0; i < command->before_count; i++)
         if (!append_before(channel, request, &command->before[i]))
             return false;
-    return (!command->asking || append_before(channel, request, &asking)) &&
-           (!command->untracked || append_before(channel, request, &caching_no));
+    return true;
 }
 
 bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *request,

@@ -256,18 +256,19 @@ static void a_call_goes_by_sha_where_the_script_is_known(void **state)
     struct dibs__link_view view = {.serial = 1, .scripts = &scripts};
     const char *words[2];
     size_t sizes[2];
-    const struct dibs__words all = {words, sizes, 0, 2};
+    const struct dibs__words all = {words, sizes, 2, 2};
+    struct dibs__command command;
 
     (void)state;
-    dibs__script_words(DIBS__SCRIPT_release, &view, false, &all);
+    assert_true(dibs__script_command(&command, DIBS__SCRIPT_release, &view, false, false, &all));
     assert_string_equal(words[0], "EVAL");
     assert_ptr_equal(words[1], dibs__script_text(DIBS__SCRIPT_release));
     assert_int_equal(scripts, 1u << DIBS__SCRIPT_release); /* the server knows the script from then on */
-    dibs__script_words(DIBS__SCRIPT_release, &view, false, &all);
+    assert_true(dibs__script_command(&command, DIBS__SCRIPT_release, &view, false, false, &all));
     assert_string_equal(words[0], "EVALSHA");
     assert_string_equal(words[1], dibs__script_sha(DIBS__SCRIPT_release));
     assert_int_equal(sizes[1], DIBS__SHA);
-    dibs__script_words(DIBS__SCRIPT_release, &view, true, &all);
+    assert_true(dibs__script_command(&command, DIBS__SCRIPT_release, &view, true, false, &all));
     assert_string_equal(words[0], "EVAL");
 }
 

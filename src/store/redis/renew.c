@@ -226,26 +226,6 @@ static void write_words(struct renewal_words *words, struct renewal_call *call, 
 
 static void on_renewed(void *arg, const redisReply *reply, const struct dibs__error *error);
 
-static bool write_script(const struct renewal_words *words, bool in_full, const struct dibs__link_view *view,
-                         bool asking, bool with_text)
-{
-    enum dibs__script script = in_full ? DIBS__SCRIPT_renew : DIBS__SCRIPT_renew_short;
-
-    if (asking)
-        return dibs__script_words_single_key(script, &words->words);
-    dibs__script_words(script, view, with_text, &words->words);
-    return true;
-}
-
-static bool submit(struct renewal_call *call, const struct renewal_words *words, const struct dibs__link_view *view,
-                   bool asking)
-{
-    const struct dibs__command command = {
-        .count = words->words.count, .words = words->words.words, .sizes = words->words.sizes, .asking = asking};
-
-    return dibs__channel_submit(call->renewal->store->background, view->serial, &command, on_renewed, call);
-}
-
 /* To be called after batch->proof was taken. */
 static dibs_status send_call(struct renewal_call *call, bool with_text)
 {
@@ -253,7 +233,7 @@ static dibs_status send_call(struct renewal_call *call, bool with_text)
     struct dibs__link_view view;
 
     const struct dibs__redirect *redirect = item_of(call, 0)->redirect;
-    bool asking = redirect && redirect->asking;
+    struct dibs__command command;
 
     if (!dibs__channel_view(store->background, &view))
         return DIBS_UNAVAILABLE;
@@ -264,9 +244,10 @@ static dibs_status send_call(struct renewal_call *call, bool with_text)
     call->server = view.server;
     call->not_after = dibs__redis_not_after(store, &view, dibs__now(store->config.clock));
     write_words(words, call, &view);
-    bool sent = write_script(words, call->in_full, &view, asking, with_text) && submit(call, words, &view, asking);
-    if (asking)
-        dibs__script_words_end(&words->words);
+    bool sent = dibs__script_command(&command, call->in_full ? DIBS__SCRIPT_renew : DIBS__SCRIPT_renew_short, &view,
+                                     with_text, redirect && redirect->asking, &words->words) &&
+                dibs__channel_submit(store->background, view.serial, &command, on_renewed, call);
+    dibs__script_command_end(&command);
     free(words);
     return sent ? DIBS_OK : DIBS_UNAVAILABLE;
 }
