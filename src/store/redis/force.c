@@ -82,7 +82,7 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
     do {
         struct dibs__exchange exchange = {.deadline = deadline, .error = error};
         struct dibs__query_reply owner;
-        status = dibs__redis_look(store, call, name, NULL, &owner, &exchange);
+        status = dibs__redis_look(store, call, name, &owner, &exchange);
         if (status != DIBS_OK)
             return status;
         if (shown && owner.owner && !is_shown_as(&owner, shown)) {
@@ -129,24 +129,15 @@ static void write_forget(const struct dibs__redis_store *store, struct dibs__loc
     dibs__lock_call_write(call, DIBS__SCRIPT_forget);
 }
 
-dibs_status dibs__redis_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
+static dibs_status read_forget(struct dibs__redis_store *store, const struct dibs__op *op,
+                               const struct dibs__lock_call *call, const redisReply *reply, bool *late,
+                               struct dibs__error *error)
 {
-    struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, op);
-    struct dibs__exchange exchange = {.deadline = op->deadline, .error = error};
-    bool repeated;
-
-    if (!call)
-        return dibs__lock_call_no_memory(error);
-    dibs_status status = dibs__redis_run_shared(store, call, write_forget, NULL, &exchange, &repeated);
-    if (status == DIBS_OK) {
-        if (exchange.reply->type != REDIS_REPLY_INTEGER)
-            status = dibs__redis_reply_error(store, "forgetting", op->name, exchange.reply, error);
-        else if (exchange.reply->integer != DIBS__FORGET_DONE)
-            status = DIBS_BUSY;
-        dibs__reply_free(exchange.reply);
-    }
-    free(call);
-    dibs__redis_note_reply(store, status);
-    return status;
+    (void)call;
+    (void)late;
+    if (reply->type != REDIS_REPLY_INTEGER)
+        return dibs__redis_reply_error(store, "forgetting", op->name, reply, error);
+    return reply->integer == DIBS__FORGET_DONE ? DIBS_OK : DIBS_BUSY;
 }
+
+const struct dibs__shared_op dibs__redis_forget = {write_forget, read_forget};

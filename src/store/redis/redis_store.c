@@ -243,25 +243,33 @@ void dibs__redis_gather(struct dibs__store *store, bool on)
         dibs__channel_send_gathered();
 }
 
-static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
-    [DIBS__OP_ASK] = {dibs__redis_ask_begin, dibs__redis_ask_finish},
-    [DIBS__OP_RELEASE] = {dibs__redis_release_begin, dibs__redis_release_finish},
-    [DIBS__OP_QUERY] = {dibs__redis_query_begin, dibs__redis_query_finish},
-    [DIBS__OP_FORCE] = {NULL, dibs__redis_force},
-    [DIBS__OP_FORGET] = {NULL, dibs__redis_forget},
-    [DIBS__OP_VOTE] = {dibs__redis_vote_begin, dibs__redis_vote_finish},
-    [DIBS__OP_RAISE] = {dibs__redis_raise_begin, dibs__redis_raise_finish},
+/* How the operations of each kind are carried out: as a script on a shared channel, or by functions of their own. */
+static const struct {
+    const struct dibs__shared_op *shared;
+    struct dibs__op_row own;
+} rows[DIBS__OP_KINDS] = {
+    [DIBS__OP_ASK] = {.own = {dibs__redis_ask_begin, dibs__redis_ask_finish}},
+    [DIBS__OP_RELEASE] = {.own = {dibs__redis_release_begin, dibs__redis_release_finish}},
+    [DIBS__OP_QUERY] = {.shared = &dibs__redis_query},
+    [DIBS__OP_FORCE] = {.own = {NULL, dibs__redis_force}},
+    [DIBS__OP_FORGET] = {.shared = &dibs__redis_forget},
+    [DIBS__OP_VOTE] = {.shared = &dibs__redis_vote},
+    [DIBS__OP_RAISE] = {.shared = &dibs__redis_raise},
 };
 
 static void begin(struct dibs__store *store, struct dibs__op *op)
 {
-    if (rows[op->kind].begin)
-        rows[op->kind].begin(store, op);
+    if (rows[op->kind].shared)
+        dibs__redis_shared_begin(dibs__redis_of(store), rows[op->kind].shared, op);
+    else if (rows[op->kind].own.begin)
+        rows[op->kind].own.begin(store, op);
 }
 
 static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
-    return rows[op->kind].finish(store, op, error);
+    if (rows[op->kind].shared)
+        return dibs__redis_shared_finish(dibs__redis_of(store), rows[op->kind].shared, op, error);
+    return rows[op->kind].own.finish(store, op, error);
 }
 
 static const struct dibs__store_ops redis_ops = {

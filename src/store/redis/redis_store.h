@@ -345,17 +345,10 @@ void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__op *op);
 dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 void dibs__redis_release_begin(struct dibs__store *base, struct dibs__op *op);
 dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
-void dibs__redis_query_begin(struct dibs__store *base, struct dibs__op *op);
-dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
-void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__op *op);
-dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
-void dibs__redis_raise_begin(struct dibs__store *base, struct dibs__op *op);
-dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 /* The token as it is, so that dibs_force_unlock takes it; escaped if it does not print or does not fit. */
 void dibs__redis_show_token(char *out, size_t size, const char *token, size_t token_size);
 
 dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
-dibs_status dibs__redis_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 
 enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait);
 
@@ -371,21 +364,26 @@ typedef void dibs__write_fn(const struct dibs__redis_store *store, struct dibs__
 dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs__lock_call *call, dibs__write_fn *write,
                                    const void *context, struct dibs__exchange *exchange, bool *repeated);
 
-/* query.c: begins what that runs, if a connection stands; op->state becomes the call. */
-void dibs__redis_begin_shared(struct dibs__redis_store *store, struct dibs__op *op, dibs__write_fn *write,
-                              const void *context);
+/* An operation that is one script on a shared channel. query.c: how it is begun and finished. */
+struct dibs__shared_op {
+    dibs__write_fn *write; /* context: the operation */
 
-/* query.c: the call that was begun, or a new one; the caller's. NULL: no memory. */
-struct dibs__lock_call *dibs__redis_take_call(struct dibs__redis_store *store, struct dibs__op *op);
+    /* What the server said. *late, which is false before: nothing was done, because the server's clock is not what was
+     * believed. */
+    dibs_status (*read)(struct dibs__redis_store *store, const struct dibs__op *op, const struct dibs__lock_call *call,
+                        const redisReply *reply, bool *late, struct dibs__error *error);
+};
 
-/*
- * query.c: DIBS_OK: exchange->reply is what the server said of the owner, read into *owner; the caller's. query: whose
- * any_type and waiters are wanted; NULL: neither.
- */
+extern const struct dibs__shared_op dibs__redis_query, dibs__redis_vote, dibs__redis_raise, dibs__redis_forget;
+
+void dibs__redis_shared_begin(struct dibs__redis_store *store, const struct dibs__shared_op *how, struct dibs__op *op);
+dibs_status dibs__redis_shared_finish(struct dibs__redis_store *store, const struct dibs__shared_op *how,
+                                      struct dibs__op *op, struct dibs__error *error);
+
+/* query.c: DIBS_OK: exchange->reply is what the server said of the owner, read into *owner; the caller's. */
 struct dibs__query_reply;
 dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
-                             const struct dibs__query *query, struct dibs__query_reply *owner,
-                             struct dibs__exchange *exchange);
+                             struct dibs__query_reply *owner, struct dibs__exchange *exchange);
 
 /* ---------------------------------------------------------------- tracking.c */
 
