@@ -167,16 +167,6 @@ static void listen_redis(struct dibs__store *base, const char *name, struct dibs
         dibs__subscriber_unheard(dibs__redis_of(base)->subscriber);
 }
 
-static void renew(struct dibs__store *base, struct dibs__batch *batch)
-{
-    if (batch->watch) {
-        dibs__subscriber_unheard(dibs__redis_of(base)->subscriber);
-        dibs__redis_watch(base, batch);
-    } else {
-        dibs__redis_renew(base, batch);
-    }
-}
-
 size_t dibs__redis_unconfirmed(struct dibs__store *base)
 {
     return dibs__retractions_count(dibs__redis_of(base)->retractions);
@@ -282,7 +272,7 @@ static const struct dibs__store_ops redis_ops = {
     .examine = dibs__redis_examine,
     .listen = listen_redis,
     .retract = dibs__redis_retract,
-    .renew = renew,
+    .renew = dibs__redis_renew,
     .tell_when_free = dibs__redis_tell_when_free,
     .is_unconfirmed = dibs__redis_is_unconfirmed,
     .recalls = dibs__redis_recalls,

@@ -396,13 +396,25 @@ void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now);
 /* Any thread: a name that is watched, or would be; it gives the probe its key, where that lacks one. */
 void dibs__tracking_offer(struct dibs__redis_store *store, const char *name);
 
+/*
+ * The scheduler's: leases must be watched, the first of that name. Which tracking is on; 0: none is, so nothing can be
+ * watched yet.
+ */
+uint64_t dibs__tracking_watch(struct dibs__redis_store *store, const char *name);
+
+/*
+ * The server read the keys of these leases, which that tracking is to watch: sets their results, unless it is not on
+ * any more. False: that is no such reply.
+ */
+bool dibs__tracking_take_look(const struct dibs__redis_store *store, uint64_t on, struct dibs__renewal *items,
+                              size_t count, const redisReply *reply);
+
 /* Any thread: the server told that the key was changed; NULL: that all may have been. context: the store. */
 void dibs__tracking_changed(void *context, const char *key, size_t size);
 
 /* As recalls of store.h: while the server tells of changes, of whatever name, the subscription stands on which recalls
  * come. */
 bool dibs__redis_recalls(struct dibs__store *base, const char *name);
-void dibs__redis_watch(struct dibs__store *base, struct dibs__batch *batch);
 uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, uint64_t since);
 
 /* walk.c */
