@@ -127,8 +127,9 @@ void dibs__endpoint_doubt(struct dibs__endpoint *endpoint, uint64_t told);
 /* A link is ready at the server to which that number led. */
 void dibs__endpoint_prove(struct dibs__endpoint *endpoint, uint64_t told);
 
-/* The finder's: the server is there. True: another server than was told last. */
-bool dibs__endpoint_tell(struct dibs__endpoint *endpoint, const char *host, unsigned port);
+/* The finder's: the server is there. And: it is where it was told to be last. */
+void dibs__endpoint_tell(struct dibs__endpoint *endpoint, const char *host, unsigned port);
+void dibs__endpoint_tell_again(struct dibs__endpoint *endpoint);
 
 /* The finder's: where the server is can't be found out. */
 void dibs__endpoint_untell(struct dibs__endpoint *endpoint, const struct dibs__error *why);

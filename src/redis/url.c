@@ -335,16 +335,16 @@ static bool copy_text(char **out, const char *text)
     return *out || !text;
 }
 
-dibs_status dibs__url_at(struct dibs__url *out, const struct dibs__url *like, const char *host, unsigned port,
-                         struct dibs__error *error)
+dibs_status dibs__url_at(struct dibs__url *out, bool tls, const char *user, const char *password, const char *host,
+                         unsigned port, struct dibs__error *error)
 {
     memset(out, 0, sizeof *out);
     out->kind = DIBS__URL_SERVER;
-    out->tls = like->tls;
+    out->tls = tls;
     out->hosts = calloc(1, sizeof *out->hosts);
     out->host_count = out->hosts ? 1 : 0;
-    if (!out->hosts || !copy_text(&out->hosts[0].name, host) || !copy_text(&out->user, like->user) ||
-        !copy_text(&out->password, like->password)) {
+    if (!out->hosts || !copy_text(&out->hosts[0].name, host) || !copy_text(&out->user, user) ||
+        !copy_text(&out->password, password)) {
         dibs__url_free(out);
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a URL");
     }
