@@ -158,7 +158,7 @@ dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, cons
         *count = reply->integer > 0 ? reply->integer : 0;
     else if (!copies->on_disk || !dibs__reply_integer(reply, 0, count))
         status = dibs__reply_refusal(error, reply, copies->shown, copies->on_disk ? "WAITAOF" : "WAIT");
-    dibs__reply_free(exchange.reply);
+    freeReplyObject(exchange.reply);
     return status;
 }
 
@@ -186,7 +186,7 @@ dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *cha
 
     if (status != DIBS_OK || !dibs__script_wants_text(exchange->reply, channel))
         return status;
-    dibs__reply_free(exchange->reply);
+    freeReplyObject(exchange->reply);
     exchange->unknown = false;
     call->with_text = true;
     request = dibs__call_begin(call, channel, view, exchange->deadline, exchange->error);

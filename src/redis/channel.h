@@ -40,7 +40,7 @@ extern const struct dibs__command dibs__caching_no;
 /* One command and its reply, for the thread that waits for the reply. */
 struct dibs__exchange {
     int64_t deadline;          /* of the wait */
-    redisReply *reply;         /* set with DIBS_OK: the caller's (dibs__reply_free); otherwise NULL */
+    redisReply *reply;         /* set with DIBS_OK: the caller's (freeReplyObject); otherwise NULL */
     uint32_t before;           /* set with DIBS_OK: bit i: the command that was sent as the i-th before it (0: right
                                   before it) was answered by OK or by a number above 0 */
     bool unknown;              /* set otherwise: the server may have got the command */

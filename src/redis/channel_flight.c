@@ -52,7 +52,7 @@ void dibs__request_free(struct dibs__channel *channel, struct dibs__request *req
     struct dibs__request *first = atomic_load_explicit(&channel->returned, memory_order_relaxed);
 
     if (request->reply)
-        dibs__reply_free(request->reply);
+        freeReplyObject(request->reply);
     do
         request->next = first;
     while (!atomic_compare_exchange_weak_explicit(&channel->returned, &first, request, memory_order_release,
@@ -177,7 +177,7 @@ static void answer_before(struct dibs__request *request, redisReply *reply) DIBS
     request->before--;
     if (done)
         request->said_before |= UINT32_C(1) << request->before;
-    dibs__reply_free(reply);
+    freeReplyObject(reply);
 }
 
 void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply, struct dibs__wakes *wakes)
@@ -242,7 +242,7 @@ void dibs__flight_drop_replies(struct dibs__channel *channel)
     channel_mutex_held(&channel->mutex);
     for (struct dibs__request *request = channel->finished; request; request = request->next) {
         if (request->reply)
-            dibs__reply_free(request->reply);
+            freeReplyObject(request->reply);
         request->reply = NULL;
     }
 }

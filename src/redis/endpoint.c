@@ -18,7 +18,6 @@ bool dibs__endpoint_init(struct dibs__endpoint *endpoint, struct dibs__url *url)
 void dibs__endpoint_free(struct dibs__endpoint *endpoint)
 {
     dibs__mutex_destroy(&endpoint->mutex);
-    dibs__reply_pool_empty(&endpoint->replies);
     dibs__url_free(&endpoint->url);
 }
 

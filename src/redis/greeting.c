@@ -437,7 +437,7 @@ static dibs_status take_answer(struct dibs__link *link, const struct command *co
     bool good = !is_fatal(command, reply) && (!command->take || command->take(link, reply));
     if (!good)
         dibs__reply_refusal(error, reply, link->endpoint->url.shown, command->name);
-    dibs__reply_free(reply);
+    freeReplyObject(reply);
     return good ? DIBS_OK : error->status;
 }
 

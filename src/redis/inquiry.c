@@ -25,7 +25,7 @@ void dibs__inquiry_close(struct dibs__inquiry *inquiry)
 void dibs__inquiry_free(redisReply **replies, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        dibs__reply_free(replies[i]);
+        freeReplyObject(replies[i]);
 }
 
 static dibs_status say_all(struct dibs__link *link, const char *const *const *commands, size_t count,

@@ -14,7 +14,7 @@ struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, enum dibs__
         link->endpoint = endpoint;
         link->use = use;
     }
-    if (!link || !dibs__reader_init(&link->reader, &endpoint->replies)) {
+    if (!link || !dibs__reader_init(&link->reader)) {
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
         goto fail;
     }

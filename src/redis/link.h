@@ -171,7 +171,7 @@ dibs_status dibs__link_send_out(struct dibs__link *link, struct dibs__error *err
 bool dibs__link_may_receive(struct dibs__link *link, short revents);
 
 /*
- * The next reply that is complete at *reply, to be freed with dibs__reply_free;
+ * The next reply that is complete at *reply, to be freed with freeReplyObject;
  * NULL where there is none yet. DIBS_STORE_ERROR: the bytes are no reply;
  * DIBS_NO_MEMORY.
  */

@@ -29,7 +29,7 @@ static dibs_status ask_one(struct dibs__endpoint *endpoint, const struct dibs__c
         status = dibs__inquiry_ask(&inquiry, &command, 1, &reply, until, error);
     if (status == DIBS_OK) {
         status = read_answer(reply, endpoint->url.shown, host, port, error);
-        dibs__reply_free(reply);
+        freeReplyObject(reply);
     }
     dibs__inquiry_close(&inquiry);
     return status;

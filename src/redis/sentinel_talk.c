@@ -211,7 +211,7 @@ dibs_status dibs__sentinel_listen(struct dibs__sentinel *sentinel, struct dibs__
         if (!reply)
             return DIBS_OK;
         dibs_status status = take(sentinel, host, reply, error);
-        dibs__reply_free(reply);
+        freeReplyObject(reply);
         if (status != DIBS_OK)
             return status;
     }

@@ -74,7 +74,7 @@ dibs_status dibs__subscriber_take(struct dibs__subscriber *subscriber, int64_t n
         if (!reply)
             return DIBS_OK;
         dibs_status status = take(subscriber, reply, now, error);
-        dibs__reply_free(reply);
+        freeReplyObject(reply);
         if (status != DIBS_OK)
             return status;
     }

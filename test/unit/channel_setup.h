@@ -182,7 +182,7 @@ static inline bool wait_echo(struct rig *r, struct dibs__request *request, const
     if (wait_for(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &error) != DIBS_OK)
         return false;
     bool right = reply->type == REDIS_REPLY_STRING && strcmp(reply->str, text) == 0;
-    dibs__reply_free(reply);
+    freeReplyObject(reply);
     return right;
 }
 
@@ -216,7 +216,7 @@ static inline void *run_caller(void *arg)
         request ? wait_for(c->r->channel, request, c->deadline, &reply, &c->unknown, &c->error) : c->error.status;
     c->right = reply && reply->str && strcmp(reply->str, c->text) == 0;
     if (reply)
-        dibs__reply_free(reply);
+        freeReplyObject(reply);
     return NULL;
 }
 

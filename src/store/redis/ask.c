@@ -235,7 +235,7 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct asking *a
         return status;
     note_first_server(store, asking->call.view.server);
     status = read_answer(store, asking, &exchange, decided, answer);
-    dibs__reply_free(exchange.reply);
+    freeReplyObject(exchange.reply);
     return status == DIBS_OK && dibs__redis_confirms(store) ? confirm(store, asking, answer, error) : status;
 }
 

@@ -102,7 +102,7 @@ static bool measure_round_trip(struct dibs__examining *e)
         if (!dibs__examining_ask(e, &ping, 1, &reply))
             return false;
         took[i] = dibs__now(e->store->config.clock) - begun;
-        dibs__reply_free(reply);
+        freeReplyObject(reply);
     }
     qsort(took, PINGS, sizeof took[0], compare_times);
     e->round_trip_ns = took[PINGS / 2];
@@ -155,7 +155,7 @@ static bool examine_clock(struct dibs__examining *e)
     if (!dibs__examining_ask(e, &command, 1, &reply))
         return false;
     int64_t after = wall_clock_us(), us = number_at(reply, 0) * 1000000 + number_at(reply, 1);
-    dibs__reply_free(reply);
+    freeReplyObject(reply);
     if (us <= 0) {
         dibs__examining_say(e, "clock", DIBS_VERDICT_WARN, "Give the account the right to TIME.",
                             "The server does not tell its time.");

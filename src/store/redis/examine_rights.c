@@ -312,7 +312,7 @@ bool dibs__examine_rights(struct dibs__examining *e)
         tell_all(e, meaning, replies);
     for (size_t i = 0; i < TRIALS; i++)
         if (replies[i])
-            dibs__reply_free(replies[i]);
+            freeReplyObject(replies[i]);
     free(meaning);
     return good;
 }

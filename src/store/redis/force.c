@@ -55,7 +55,7 @@ static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_c
         if (status != DIBS_OK)
             continue;
         status = read_force(store, name, call, exchange.reply, &late, error);
-        dibs__reply_free(exchange.reply);
+        freeReplyObject(exchange.reply);
     } while (late && dibs__redis_once_more(store, call, status, &resends, deadline));
     return status;
 }
@@ -86,12 +86,12 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
         if (status != DIBS_OK)
             return status;
         if (shown && owner.owner && !is_shown_as(&owner, shown)) {
-            dibs__reply_free(exchange.reply);
+            freeReplyObject(exchange.reply);
             return DIBS_NOT_HELD;
         }
         struct target target = {owner.owner, owner.owner_size, owner.newest_fence};
         status = end_hold(store, call, name, &target, deadline, &repeated, error);
-        dibs__reply_free(exchange.reply);
+        freeReplyObject(exchange.reply);
         if (repeated &&
             call->redirect) /* who holds the lock at another node may have come after the one that was meant */
             call->redirect->kind = DIBS__REDIRECT_NONE;

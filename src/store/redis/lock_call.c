@@ -107,7 +107,7 @@ dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs_
         return status;
     dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s answered: %s", store->endpoint.url.shown,
                     exchange->reply->str);
-    dibs__reply_free(exchange->reply);
+    freeReplyObject(exchange->reply);
     exchange->reply = NULL;
     return DIBS_UNAVAILABLE;
 }

@@ -97,7 +97,7 @@ dibs_status dibs__redis_await_slots(struct dibs__store *base, int64_t deadline, 
     if (!request || dibs__channel_wait(store->channels[0], request, &exchange) != DIBS_OK)
         return error->status;
     tell_slots(&call, exchange.reply, NULL);
-    dibs__reply_free(exchange.reply);
+    freeReplyObject(exchange.reply);
     return DIBS_OK;
 }
 

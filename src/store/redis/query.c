@@ -78,7 +78,7 @@ dibs_status dibs__redis_shared_finish(struct dibs__redis_store *store, const str
         if (status != DIBS_OK)
             break;
         status = how->read(store, op, call, exchange.reply, &late, error);
-        dibs__reply_free(exchange.reply);
+        freeReplyObject(exchange.reply);
     } while (late && dibs__redis_once_more(store, call, status, &resends, op->deadline));
     free(call);
     dibs__redis_note_reply(store, status);
@@ -122,7 +122,7 @@ dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_
         return status;
     status = read_owner(store, &op, exchange->reply, owner, exchange->error);
     if (status != DIBS_OK)
-        dibs__reply_free(exchange->reply);
+        freeReplyObject(exchange->reply);
     return status;
 }
 

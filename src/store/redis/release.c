@@ -201,7 +201,7 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct releasing
     status = releasing->plain ? read_plain(store, releasing, &exchange, decided)
                               : read_reply(store, releasing, exchange.reply, error);
     release->again = release->again || is_cut_short(exchange.reply);
-    dibs__reply_free(exchange.reply);
+    freeReplyObject(exchange.reply);
     return status;
 }
 

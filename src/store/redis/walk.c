@@ -150,7 +150,7 @@ dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *
         if (status != DIBS_OK || !reply)
             break;
         status = read_page(&scan, view.server, reply, &more, error);
-        dibs__reply_free(reply);
+        freeReplyObject(reply);
     }
     free(scan.pattern);
     return status;
