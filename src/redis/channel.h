@@ -161,13 +161,11 @@ enum dibs__reply_state {
  * dibs__channel_wait. As long as the reply is awaited, the thread must wait by
  * the wait and call this again, or end the wait; meanwhile it may be the one
  * that reads for all, so it must not do anything else that takes time. Where the
- * reply is awaited no more, nothing is watched.
+ * reply is awaited no more, nothing is watched. wait NULL: the thread only looks,
+ * and takes what lies in the socket, unless another one reads.
  */
 enum dibs__reply_state dibs__channel_progress(struct dibs__channel *channel, struct dibs__request *request,
                                               struct dibs__wait *wait);
-
-/* The same for a thread that only looks, and need not wait: takes what lies in the socket, unless another one reads. */
-enum dibs__reply_state dibs__channel_look_for(struct dibs__channel *channel, struct dibs__request *request);
 
 /*
  * Waits for the reply and frees the request. DIBS_OK, or why there is no reply.

@@ -169,7 +169,7 @@ static inline bool await_reply(struct rig *r, struct dibs__request *request, int
 
 static inline bool look_for_reply(struct rig *r, struct dibs__request *request)
 {
-    return dibs__channel_look_for(r->channel, request) != DIBS__REPLY_AWAITED;
+    return dibs__channel_progress(r->channel, request, NULL) != DIBS__REPLY_AWAITED;
 }
 
 /* Waits for the reply to the request. True: it is that text. From any thread. */

@@ -121,8 +121,7 @@ enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct 
         return DIBS__OP_CONNECTED;
     struct dibs__channel *channel = store->channels[call->channel];
     if (call->request) {
-        switch (wait ? dibs__channel_progress(channel, call->request, wait)
-                     : dibs__channel_look_for(channel, call->request)) {
+        switch (dibs__channel_progress(channel, call->request, wait)) {
         case DIBS__REPLY_AWAITED:
             return DIBS__OP_AWAITED;
         case DIBS__REPLY_BROKEN:
