@@ -26,20 +26,6 @@ static void on_push(void *context, const char *bytes, size_t size)
                             pushed.grant.fence); /* no lease known here */
 }
 
-static void on_wake_by(void *context, int64_t when)
-{
-    struct dibs__redis_store *store = context;
-
-    store->config.listener.wake_by(store->config.listener.context, when);
-}
-
-static void on_missed(void *context)
-{
-    struct dibs__redis_store *store = context;
-
-    store->config.listener.ask_again(store->config.listener.context);
-}
-
 static void sooner(int64_t *deadline, int64_t until)
 {
     *deadline = until < *deadline ? until : *deadline;
@@ -307,8 +293,15 @@ static bool make_parts(struct dibs__redis_store *store)
 {
     const struct dibs__store_config *config = &store->config;
     struct dibs__channel_hooks hooks = dibs__redis_hooks(store);
-    struct dibs__subscriber_hooks subscriber_hooks = {store,     hooks.unattended, on_wake_by,
-                                                      on_missed, on_push,          dibs__tracking_changed};
+    const struct dibs__subscriber_hooks subscriber_hooks = {
+        .above = config->listener.context,
+        .wake = config->listener.wake,
+        .wake_by = config->listener.wake_by,
+        .missed = config->listener.ask_again,
+        .context = store,
+        .message = on_push,
+        .changed = dibs__tracking_changed,
+    };
     size_t count = dibs__redis_confirms(store) ? DIBS__SHARED + DIBS__EXCLUSIVE : DIBS__SHARED;
 
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
