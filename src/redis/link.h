@@ -150,6 +150,9 @@ static inline bool dibs__link_is_outdated(const struct dibs__link *link)
     return dibs__endpoint_has_moved(link->endpoint, link->view.id.told);
 }
 
+/* Whether a server's version, such as "7.0.15", is that one or a later one. NULL is none. */
+bool dibs__version_is_since(const char *version, long major, long minor, long patch);
+
 /* The error of a link that is outdated; its status. */
 dibs_status dibs__link_outdated(const struct dibs__link *link, struct dibs__error *error);
 
