@@ -1,6 +1,7 @@
 #include "redis/call.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,21 +38,13 @@ static void write_script(enum dibs__script script, const struct dibs__link_view 
     words->sizes[1] = strlen(words->words[1]);
 }
 
-static int key_count_of(const struct dibs__words *words)
-{
-    const char *digits = words->words[DIBS__SCRIPT_WORDS - 1]; /* without a NUL */
-    int count = 0;
-
-    for (size_t i = 0; i < words->sizes[DIBS__SCRIPT_WORDS - 1]; i++)
-        count = count * 10 + (digits[i] - '0');
-    return count;
-}
-
 /* The text for a call of one key. False: no memory. */
 static bool write_single_key(enum dibs__script script, const struct dibs__words *words)
 {
-    char *text = dibs__script_single_key(script, key_count_of(words) - 1);
+    uint64_t keys = 1;
 
+    dibs__read_number(words->words[2], words->sizes[2], INT_MAX, &keys);
+    char *text = dibs__script_single_key(script, (int)keys - 1);
     words->words[0] = "EVAL";
     words->words[1] = text;
     words->words[2] = "1";
