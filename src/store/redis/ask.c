@@ -106,7 +106,7 @@ static dibs_status send_ask(struct dibs__redis_store *store, struct asking *aski
         dibs__codec_requeue(&call->call, attempt->token, &words);
     else
         dibs__codec_acquire(&call->call, &words);
-    return dibs__lock_call_send(store, call, asking->op->deadline, error);
+    return dibs__lock_call_send(store, call, NULL, asking->op->deadline, error);
 }
 
 static bool must_queue(const struct dibs__attempt *attempt)

@@ -64,31 +64,20 @@ dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, c
                            store->endpoint.url.shown, dibs__quote(quoted, key));
 }
 
-dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
-                                 struct dibs__error *error)
+dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                 const struct dibs__command *plain, int64_t deadline, struct dibs__error *error)
 {
-    DIBS__REQUIRE(!call->request);
-    call->call.asking = call->redirect && call->redirect->asking;
-    if (!error) {
-        error = &call->error;
-        deadline = 0;
-    }
-    call->is_plain = false;
-    call->request = dibs__call_begin(&call->call, store->channels[call->channel], &call->view, deadline, error);
-    return call->request ? DIBS_OK : error->status;
-}
+    struct dibs__channel *channel = store->channels[call->channel];
 
-dibs_status dibs__lock_call_send_command(struct dibs__redis_store *store, struct dibs__lock_call *call,
-                                         const struct dibs__command *command, int64_t deadline,
-                                         struct dibs__error *error)
-{
     DIBS__REQUIRE(!call->request);
     if (!error) {
         error = &call->error;
         deadline = 0;
     }
-    call->is_plain = true;
-    call->request = dibs__channel_send(store->channels[call->channel], call->view.serial, command, deadline, error);
+    call->call.asking = call->redirect && call->redirect->asking;
+    call->is_plain = plain != NULL;
+    call->request = plain ? dibs__channel_send(channel, call->view.serial, plain, deadline, error)
+                          : dibs__call_begin(&call->call, channel, &call->view, deadline, error);
     return call->request ? DIBS_OK : error->status;
 }
 

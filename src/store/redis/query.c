@@ -28,7 +28,7 @@ dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs_
             if (status != DIBS_OK)
                 return status;
             write(store, call, context);
-            status = dibs__lock_call_send(store, call, exchange->deadline, exchange->error);
+            status = dibs__lock_call_send(store, call, NULL, exchange->deadline, exchange->error);
         }
         begun = false;
         if (status == DIBS_OK)
@@ -58,7 +58,7 @@ void dibs__redis_shared_begin(struct dibs__redis_store *store, const struct dibs
     if (!dibs__lock_call_standing(store, call) || dibs__lock_call_check_slots(store, call, &unused) != DIBS_OK)
         return;
     how->write(store, call, op);
-    dibs__lock_call_send(store, call, 0, NULL);
+    dibs__lock_call_send(store, call, NULL, 0, NULL);
 }
 
 dibs_status dibs__redis_shared_finish(struct dibs__redis_store *store, const struct dibs__shared_op *how,

@@ -244,14 +244,9 @@ bool dibs__lock_call_standing(struct dibs__redis_store *store, struct dibs__lock
 dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, const struct dibs__lock_call *call,
                                         struct dibs__error *error);
 
-/* Sends what was written. NULL error: begins, never blocks. */
-dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
-                                 struct dibs__error *error);
-
-/* The same with a command that is no script. */
-dibs_status dibs__lock_call_send_command(struct dibs__redis_store *store, struct dibs__lock_call *call,
-                                         const struct dibs__command *command, int64_t deadline,
-                                         struct dibs__error *error);
+/* Sends the script that was written, or that plain command. NULL error: begins, never blocks. */
+dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                 const struct dibs__command *plain, int64_t deadline, struct dibs__error *error);
 
 /* As dibs__call_finish. Afterwards nothing is under way. Where the node turned the call away: DIBS_UNAVAILABLE. */
 dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs__lock_call *call,

@@ -82,7 +82,7 @@ static dibs_status send_plain(struct dibs__redis_store *store, struct releasing 
     const struct dibs__command delete = {.words = call->view.deletes_if == DIBS__DELETE_IF_EX ? delex : delifeq};
     const struct dibs__command command = {.words = exists, .before = &delete, .before_count = 1};
 
-    return dibs__lock_call_send_command(store, call, &command, releasing->op->deadline, error);
+    return dibs__lock_call_send(store, call, &command, releasing->op->deadline, error);
 }
 
 /* Sends the release on the connection that the call shows. error NULL: begins, and never blocks. */
@@ -105,7 +105,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
                                                                                                     : 0);
     }
     call->call.tells_first = release->contended;
-    return dibs__lock_call_send(store, call, releasing->op->deadline, error);
+    return dibs__lock_call_send(store, call, NULL, releasing->op->deadline, error);
 }
 
 /* The channel of the release becomes that of the ask behind it. */

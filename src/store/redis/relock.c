@@ -31,7 +31,7 @@ dibs_status dibs__sending_relock(struct dibs__redis_store *store, struct dibs__s
 
     *dibs__put_number(lease, attempt->lease_ms, 10) = '\0';
     dibs__redis_attempt_of(sending->attempt)->relocked = true;
-    return dibs__lock_call_send_command(store, call, &command, deadline, error);
+    return dibs__lock_call_send(store, call, &command, deadline, error);
 }
 
 static bool says(const redisReply *reply, uint64_t fence)
