@@ -98,14 +98,6 @@ void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t k
     dibs__words_begin(&call->words, &call->key_count, key_count);
 }
 
-void dibs__call_add_key(struct dibs__call *call, const char *key)
-{
-    size_t count = (size_t)call->words.count - DIBS__SCRIPT_WORDS + 1;
-
-    dibs__put_number(call->key_count, count, 10);
-    dibs__call_add(call, key);
-}
-
 void dibs__call_add(struct dibs__call *call, const char *text)
 {
     dibs__words_add(&call->words, text, strlen(text));

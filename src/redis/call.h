@@ -56,7 +56,6 @@ struct dibs__call {
 
 /* First the keys are added, of that number, then the arguments. */
 void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t key_count);
-void dibs__call_add_key(struct dibs__call *call, const char *key); /* one more, behind those */
 void dibs__call_add(struct dibs__call *call, const char *text);
 void dibs__call_add_number(struct dibs__call *call, int64_t number);
 

@@ -99,9 +99,7 @@ static dibs_status send_ask(struct dibs__redis_store *store, struct asking *aski
     if (asking->sending.relock.fence)
         return dibs__sending_relock(store, &asking->sending, call, asking->op->deadline, error);
     enum dibs__script script = script_of(store, attempt);
-    dibs__lock_call_write(call, script);
-    if (store->config.is_member)
-        dibs__call_add_key(&call->call, DIBS__KEY_MEMBER);
+    dibs__lock_call_write(call, script, store->config.is_member);
     if (script == DIBS__SCRIPT_requeue)
         dibs__codec_requeue(&call->call, attempt->token, &words);
     else

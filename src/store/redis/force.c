@@ -17,7 +17,7 @@ static void write_force(const struct dibs__redis_store *store, struct dibs__lock
     const struct target *target = context;
     int64_t not_after = dibs__redis_not_after(store, &call->view, dibs__now(store->config.clock));
 
-    dibs__lock_call_write(call, DIBS__SCRIPT_force);
+    dibs__lock_call_write(call, DIBS__SCRIPT_force, false);
     dibs__codec_force(&call->call, not_after, target->token, target->size, target->fence);
 }
 
@@ -126,7 +126,7 @@ static void write_forget(const struct dibs__redis_store *store, struct dibs__loc
 {
     (void)store;
     (void)context;
-    dibs__lock_call_write(call, DIBS__SCRIPT_forget);
+    dibs__lock_call_write(call, DIBS__SCRIPT_forget, false);
 }
 
 static dibs_status read_forget(struct dibs__redis_store *store, const struct dibs__op *op,

@@ -24,11 +24,13 @@ dibs_status dibs__lock_call_no_memory(struct dibs__error *error)
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
 }
 
-void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script)
+void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script, bool with_member)
 {
-    dibs__call_init(&call->call, script, DIBS__KEYS);
+    dibs__call_init(&call->call, script, DIBS__KEYS + with_member);
     for (int i = 0; i < DIBS__KEYS; i++)
         dibs__words_add(&call->call.words, call->keys[i].bytes, call->keys[i].size);
+    if (with_member)
+        dibs__call_add(&call->call, DIBS__KEY_MEMBER);
 }
 
 dibs_status dibs__lock_call_connect(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,

@@ -12,7 +12,7 @@ static void write_vote(const struct dibs__redis_store *store, struct dibs__lock_
 
     vote->began = dibs__now(store->config.clock);
     dibs__call_init(&call->call, DIBS__SCRIPT_vote, 1);
-    dibs__words_add(&call->call.words, DIBS__KEY_MEMBER, sizeof DIBS__KEY_MEMBER - 1);
+    dibs__call_add(&call->call, DIBS__KEY_MEMBER);
     dibs__codec_vote(&call->call, vote, dibs__redis_not_after(store, &call->view, vote->began),
                      dibs__codec_run(call->view.id.run_id));
 }
@@ -44,9 +44,7 @@ static void write_raise(const struct dibs__redis_store *store, struct dibs__lock
 {
     const struct dibs__raise *raise = &((const struct dibs__op *)context)->raise;
 
-    dibs__lock_call_write(call, DIBS__SCRIPT_raise);
-    if (store->config.is_member)
-        dibs__call_add_key(&call->call, DIBS__KEY_MEMBER);
+    dibs__lock_call_write(call, DIBS__SCRIPT_raise, store->config.is_member);
     dibs__codec_raise(&call->call, raise->token, raise->fence, raise->lease_ms);
 }
 

@@ -92,7 +92,7 @@ static void write_query(const struct dibs__redis_store *store, struct dibs__lock
     const struct dibs__query *query = &((const struct dibs__op *)context)->query;
 
     (void)store;
-    dibs__lock_call_write(call, DIBS__SCRIPT_query);
+    dibs__lock_call_write(call, DIBS__SCRIPT_query, false);
     dibs__codec_query(&call->call, query->waiters ? query->waiters->most : 0,
                       query->sharers ? query->sharers->most : 0);
 }

@@ -224,8 +224,8 @@ void *dibs__lock_call_new(size_t size, const struct dibs__redis_store *store, co
 
 dibs_status dibs__lock_call_no_memory(struct dibs__error *error);
 
-/* Begins the words of a script: the keys are added. */
-void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script);
+/* Begins the words of a script: the keys are added; with_member: that of a member of a quorum behind them. */
+void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script, bool with_member);
 
 /*
  * The connection of call->channel. To connect blocks, at most until the

@@ -95,7 +95,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
     releasing->plain = may_be_plain(store, releasing);
     if (releasing->plain)
         return send_plain(store, releasing, error);
-    dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release);
+    dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, false);
     if (releasing->with_next) {
         struct dibs__ask_words ask = dibs__sending_begin(store, &releasing->next, call);
         dibs__codec_requeue(&call->call, release->token, &ask);
