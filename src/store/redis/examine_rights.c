@@ -195,7 +195,10 @@ static void tell_command(struct dibs__examining *e, const struct trial *trial)
 
     snprintf(rule, sizeof rule, "+%s", name_of(trial, name));
     for (char *c = rule; *c; c++)
-        *c = *c == ' ' ? '|' : (char)tolower((unsigned char)*c);
+        *c = (char)tolower((unsigned char)*c);
+    char *blank = strchr(rule, ' ');
+    if (blank)
+        *blank = '|';
     tell_missing(e, name, trial->lost, trial->verdict, rule);
 }
 

@@ -130,11 +130,9 @@ static void write_forget(const struct dibs__redis_store *store, struct dibs__loc
 }
 
 static dibs_status read_forget(struct dibs__redis_store *store, const struct dibs__op *op,
-                               const struct dibs__lock_call *call, const redisReply *reply, bool *late,
-                               struct dibs__error *error)
+                               const struct dibs__lock_call *call, const redisReply *reply, struct dibs__error *error)
 {
     (void)call;
-    (void)late;
     if (reply->type != REDIS_REPLY_INTEGER)
         return dibs__redis_reply_error(store, "forgetting", op->name, reply, error);
     return reply->integer == DIBS__FORGET_DONE ? DIBS_OK : DIBS_BUSY;

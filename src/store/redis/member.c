@@ -17,17 +17,18 @@ static void write_vote(const struct dibs__redis_store *store, struct dibs__lock_
                      dibs__codec_run(call->view.id.run_id));
 }
 
-/* *late: nothing was done, because the server's clock is not what we believed. */
 static dibs_status read_vote(struct dibs__redis_store *store, const struct dibs__op *op,
-                             const struct dibs__lock_call *call, const redisReply *reply, bool *late,
-                             struct dibs__error *error)
+                             const struct dibs__lock_call *call, const redisReply *reply, struct dibs__error *error)
 {
     struct dibs__vote *vote = op->vote;
+    bool late = false;
 
-    if (!dibs__codec_read_vote(vote, late, reply))
+    if (!dibs__codec_read_vote(vote, &late, reply))
         return dibs__reply_error(error, reply, store->endpoint.url.shown, "looking whether it may vote");
-    if (*late)
-        return dibs__redis_late(store, store->channels[call->channel], call->view.serial, vote->server_us, error);
+    if (late) {
+        dibs__redis_late(store, store->channels[call->channel], call->view.serial, vote->server_us, error);
+        return DIBS_TIMEOUT;
+    }
     vote->process = call->view.id.run_id[0] ? dibs__hash(call->view.id.run_id, DIBS__RUN_ID) : 0;
     /* By the clock that the server votes by from now on, and that may have been set back before. */
     if (vote->known)
@@ -50,13 +51,11 @@ static void write_raise(const struct dibs__redis_store *store, struct dibs__lock
 
 /* A raise that comes late finds that the lock is another's, or does what is right: it may be sent again. */
 static dibs_status read_raise(struct dibs__redis_store *store, const struct dibs__op *op,
-                              const struct dibs__lock_call *call, const redisReply *reply, bool *late,
-                              struct dibs__error *error)
+                              const struct dibs__lock_call *call, const redisReply *reply, struct dibs__error *error)
 {
     bool raised;
 
     (void)call;
-    (void)late;
     if (!dibs__codec_read_raise(&raised, reply))
         return dibs__redis_reply_error(store, "raising the fence of", op->name, reply, error);
     return raised ? DIBS_OK : DIBS_NOT_HELD;

@@ -73,12 +73,13 @@ dibs_status dibs__redis_shared_finish(struct dibs__redis_store *store, const str
     if (!call)
         return dibs__lock_call_no_memory(error);
     do {
-        late = false;
         status = dibs__redis_run_shared(store, call, how->write, op, &exchange, &repeated);
         if (status != DIBS_OK)
             break;
-        status = how->read(store, op, call, exchange.reply, &late, error);
+        status = how->read(store, op, call, exchange.reply, error);
         freeReplyObject(exchange.reply);
+        late = status == DIBS_TIMEOUT;
+        status = late ? error->status : status;
     } while (late && dibs__redis_once_more(store, call, status, &resends, op->deadline));
     free(call);
     dibs__redis_note_reply(store, status);
@@ -220,14 +221,12 @@ static void show_sharers(struct dibs__sharers *sharers, const struct dibs__query
 }
 
 static dibs_status read_query(struct dibs__redis_store *store, const struct dibs__op *op,
-                              const struct dibs__lock_call *call, const redisReply *reply, bool *late,
-                              struct dibs__error *error)
+                              const struct dibs__lock_call *call, const redisReply *reply, struct dibs__error *error)
 {
     const struct dibs__query *query = &op->query;
     struct dibs__query_reply owner;
 
     (void)call;
-    (void)late;
     if (read_owner(store, op, reply, &owner, error) != DIBS_OK)
         return error->status;
     show_owner(query->owner, &owner);

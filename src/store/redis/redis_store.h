@@ -363,10 +363,10 @@ dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs_
 struct dibs__shared_op {
     dibs__write_fn *write; /* context: the operation */
 
-    /* What the server said. *late, which is false before: nothing was done, because the server's clock is not what was
-     * believed. */
+    /* What the server said. DIBS_TIMEOUT: nothing was done, because the server's clock is not what was believed; the
+     * error has another status. */
     dibs_status (*read)(struct dibs__redis_store *store, const struct dibs__op *op, const struct dibs__lock_call *call,
-                        const redisReply *reply, bool *late, struct dibs__error *error);
+                        const redisReply *reply, struct dibs__error *error);
 };
 
 extern const struct dibs__shared_op dibs__redis_query, dibs__redis_vote, dibs__redis_raise, dibs__redis_forget;
