@@ -1,8 +1,11 @@
-/* Text put together without printf, where calls are frequent. Each function returns the end of what it wrote, no NUL.
+/*
+ * Text put together without printf, where calls are frequent: each function that puts something returns the end of what
+ * it wrote, no NUL. And numbers read out of a text.
  */
 #ifndef DIBS_BASE_TEXT_H
 #define DIBS_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -32,6 +35,23 @@ static inline char *dibs__put_signed(char *to, int64_t number)
     if (number < 0)
         *to++ = '-';
     return dibs__put_number(to, number < 0 ? -(uint64_t)number : (uint64_t)number, 10);
+}
+
+/* The number whose digits are all of these bytes. False: there are none, or others, or the number is over `most`, which
+ * is below 2^60. */
+static inline bool dibs__read_number(const char *digits, size_t size, uint64_t most, uint64_t *out)
+{
+    uint64_t number = 0;
+
+    for (size_t i = 0; i < size; i++) {
+        if (digits[i] < '0' || digits[i] > '9')
+            return false;
+        number = number * 10 + (uint64_t)(digits[i] - '0');
+        if (number > most)
+            return false;
+    }
+    *out = number;
+    return size > 0;
 }
 
 #endif

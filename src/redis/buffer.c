@@ -40,18 +40,27 @@ static char *put_head(char *to, char kind, size_t number)
     return dibs__put(dibs__put_number(to, number, 10), "\r\n", 2);
 }
 
+static size_t size_of(const char *const *words, const size_t *sizes, int i)
+{
+    return sizes ? sizes[i] : strlen(words[i]);
+}
+
 bool dibs__buffer_command(struct dibs__buffer *buffer, int count, const char *const *words, const size_t *sizes)
 {
     size_t most = HEAD;
 
+    if (!sizes)
+        for (count = 0; words[count];)
+            count++;
     for (int i = 0; i < count; i++)
-        most += HEAD + sizes[i] + 2;
+        most += HEAD + size_of(words, sizes, i) + 2;
     if (!reserve(buffer, most))
         return false;
     char *to = put_head(buffer->bytes + buffer->used, '*', (size_t)count);
     for (int i = 0; i < count; i++) {
-        to = put_head(to, '$', sizes[i]);
-        to = dibs__put(dibs__put(to, words[i], sizes[i]), "\r\n", 2);
+        size_t size = size_of(words, sizes, i);
+        to = put_head(to, '$', size);
+        to = dibs__put(dibs__put(to, words[i], size), "\r\n", 2);
     }
     buffer->used = (size_t)(to - buffer->bytes);
     return true;

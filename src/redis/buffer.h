@@ -15,7 +15,11 @@ struct dibs__buffer {
 /* False: no memory, and nothing was appended. */
 bool dibs__buffer_append(struct dibs__buffer *buffer, const void *bytes, size_t size);
 
-/* Appends one command in Redis' format. False: no memory, and nothing was appended. */
+/*
+ * Appends one command in Redis' format. sizes NULL: the words are texts, NULL
+ * ends them, and count does not matter. False: no memory, and nothing was
+ * appended.
+ */
 bool dibs__buffer_command(struct dibs__buffer *buffer, int count, const char *const *words, const size_t *sizes);
 
 void dibs__buffer_drop(struct dibs__buffer *buffer, size_t size); /* removes the first `size` bytes */

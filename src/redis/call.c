@@ -1,6 +1,7 @@
 #include "redis/call.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,9 @@ void dibs__words_begin(struct dibs__words *words, char (*text)[12], size_t key_c
     dibs__words_add(words, *text, (size_t)(dibs__put_number(*text, key_count, 10) - *text));
 }
 
-void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
-                        const struct dibs__words *words)
+/* EVALSHA, or EVAL with the text. */
+static void write_script(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
+                         const struct dibs__words *words)
 {
     unsigned bit = 1u << script;
     unsigned known = atomic_load_explicit(view->scripts, memory_order_relaxed);
@@ -34,6 +36,41 @@ void dibs__script_words(enum dibs__script script, const struct dibs__link_view *
     words->words[1] = by_text ? dibs__script_text(script) : dibs__script_sha(script);
     words->sizes[0] = strlen(words->words[0]);
     words->sizes[1] = strlen(words->words[1]);
+}
+
+/* The text for a call of one key. False: no memory. */
+static bool write_single_key(enum dibs__script script, const struct dibs__words *words)
+{
+    uint64_t keys = 1;
+
+    dibs__read_number(words->words[2], words->sizes[2], INT_MAX, &keys);
+    char *text = dibs__script_single_key(script, (int)keys - 1);
+    words->words[0] = "EVAL";
+    words->words[1] = text;
+    words->words[2] = "1";
+    words->sizes[0] = 4;
+    words->sizes[1] = text ? strlen(text) : 0;
+    words->sizes[2] = 1;
+    return text != NULL;
+}
+
+bool dibs__script_command(struct dibs__command *out, enum dibs__script script, const struct dibs__link_view *view,
+                          bool with_text, bool asking, const struct dibs__words *words)
+{
+    *out = (struct dibs__command){.words = words->words, .sizes = words->sizes, .count = words->count};
+    if (!asking) {
+        write_script(script, view, with_text, words);
+        return true;
+    }
+    out->before = &dibs__asking;
+    out->before_count = 1;
+    return write_single_key(script, words);
+}
+
+void dibs__script_command_end(const struct dibs__command *command)
+{
+    if (command->before == &dibs__asking)
+        free((char *)command->words[1]);
 }
 
 bool dibs__script_wants_text(const redisReply *reply, struct dibs__channel *channel)
@@ -61,14 +98,6 @@ void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t k
     dibs__words_begin(&call->words, &call->key_count, key_count);
 }
 
-void dibs__call_add_key(struct dibs__call *call, const char *key)
-{
-    size_t count = (size_t)call->words.count - DIBS__SCRIPT_WORDS + 1;
-
-    dibs__put_number(call->key_count, count, 10);
-    dibs__call_add(call, key);
-}
-
 void dibs__call_add(struct dibs__call *call, const char *text)
 {
     dibs__words_add(&call->words, text, strlen(text));
@@ -87,13 +116,12 @@ static dibs_status send_wait(struct dibs__channel *channel, uint64_t serial, con
                              struct dibs__exchange *exchange)
 {
     char count[12], timeout[24];
-    const char *replicas[] = {"WAIT", count, timeout}, *disk[] = {"WAITAOF", count, "0", timeout};
-    size_t size = (size_t)snprintf(count, sizeof count, "%" PRIu32, copies->count);
-    size_t timeout_size = (size_t)snprintf(timeout, sizeof timeout, "%" PRId64, copies->timeout_ms);
-    const size_t replica_sizes[] = {4, size, timeout_size}, disk_sizes[] = {7, size, 1, timeout_size};
-    const struct dibs__command command =
-        copies->on_disk ? (struct dibs__command){.count = 4, .words = disk, .sizes = disk_sizes}
-                        : (struct dibs__command){.count = 3, .words = replicas, .sizes = replica_sizes};
+    const char *const replicas[] = {"WAIT", count, timeout, NULL}, *const disk[] = {"WAITAOF", count, "0", timeout,
+                                                                                    NULL};
+    const struct dibs__command command = {.words = copies->on_disk ? disk : replicas};
+
+    snprintf(count, sizeof count, "%" PRIu32, copies->count);
+    snprintf(timeout, sizeof timeout, "%" PRId64, copies->timeout_ms);
     struct dibs__request *request = dibs__channel_send(channel, serial, &command, exchange->deadline, exchange->error);
     return request ? dibs__channel_wait(channel, request, exchange) : exchange->error->status;
 }
@@ -115,57 +143,23 @@ dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, cons
         *count = reply->integer > 0 ? reply->integer : 0;
     else if (!copies->on_disk || !dibs__reply_integer(reply, 0, count))
         status = dibs__reply_refusal(error, reply, copies->shown, copies->on_disk ? "WAITAOF" : "WAIT");
-    dibs__reply_free(exchange.reply);
+    freeReplyObject(exchange.reply);
     return status;
-}
-
-static int key_count_of(const struct dibs__words *words)
-{
-    const char *digits = words->words[DIBS__SCRIPT_WORDS - 1]; /* without a NUL */
-    int count = 0;
-
-    for (size_t i = 0; i < words->sizes[DIBS__SCRIPT_WORDS - 1]; i++)
-        count = count * 10 + (digits[i] - '0');
-    return count;
-}
-
-bool dibs__script_words_single_key(enum dibs__script script, const struct dibs__words *words)
-{
-    char *text = dibs__script_single_key(script, key_count_of(words) - 1);
-
-    words->words[0] = "EVAL";
-    words->words[1] = text;
-    words->words[2] = "1";
-    words->sizes[0] = 4;
-    words->sizes[1] = text ? strlen(text) : 0;
-    words->sizes[2] = 1;
-    return text != NULL;
-}
-
-void dibs__script_words_end(const struct dibs__words *words)
-{
-    free((char *)words->words[1]);
 }
 
 struct dibs__request *dibs__call_begin(struct dibs__call *call, struct dibs__channel *channel,
                                        const struct dibs__link_view *view, int64_t deadline, struct dibs__error *error)
 {
-    struct dibs__words *words = &call->words;
+    struct dibs__request *request = NULL;
+    struct dibs__command command;
 
-    if (!call->asking) {
-        dibs__script_words(call->script, view, call->with_text, words);
-    } else if (!dibs__script_words_single_key(call->script, words)) {
+    if (dibs__script_command(&command, call->script, view, call->with_text, call->asking, &call->words)) {
+        command.tells_first = call->tells_first;
+        request = dibs__channel_send(channel, view->serial, &command, deadline, error);
+    } else {
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
-        return NULL;
     }
-    const struct dibs__command command = {.count = words->count,
-                                          .words = words->words,
-                                          .sizes = words->sizes,
-                                          .tells_first = call->tells_first,
-                                          .asking = call->asking};
-    struct dibs__request *request = dibs__channel_send(channel, view->serial, &command, deadline, error);
-    if (call->asking)
-        dibs__script_words_end(words);
+    dibs__script_command_end(&command);
     return request;
 }
 
@@ -177,7 +171,7 @@ dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *cha
 
     if (status != DIBS_OK || !dibs__script_wants_text(exchange->reply, channel))
         return status;
-    dibs__reply_free(exchange->reply);
+    freeReplyObject(exchange->reply);
     exchange->unknown = false;
     call->with_text = true;
     request = dibs__call_begin(call, channel, view, exchange->deadline, exchange->error);

@@ -14,23 +14,20 @@ struct dibs__words {
 
 void dibs__words_add(struct dibs__words *words, const char *bytes, size_t size);
 
-/* Begins the words of a script: room for the first two, filled by dibs__script_words, and the number of keys. */
+/* Begins the words of a script: room for the first two, filled by dibs__script_command, and the number of keys. */
 #define DIBS__SCRIPT_WORDS 3
 void dibs__words_begin(struct dibs__words *words, char (*text)[12], size_t key_count);
 
 /*
- * Fills the first two words: EVALSHA, or EVAL with the text where the server is not known to have the script. From the
- * text on, it is.
+ * The command of a script whose words are there but for the first two, which
+ * this fills: EVALSHA, or EVAL with the text where the server is not known to
+ * have the script. From the text on, it is. With asking the command goes behind
+ * ASKING, with the text for a call of one key. False: no memory. Afterwards, in
+ * either case, dibs__script_command_end.
  */
-void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
-                        const struct dibs__words *words);
-
-/*
- * Fills the first three words for a command with `asking`: the text for a call
- * of one key. dibs__script_words_end: once the command was sent. False: no memory.
- */
-bool dibs__script_words_single_key(enum dibs__script script, const struct dibs__words *words);
-void dibs__script_words_end(const struct dibs__words *words);
+bool dibs__script_command(struct dibs__command *out, enum dibs__script script, const struct dibs__link_view *view,
+                          bool with_text, bool asking, const struct dibs__words *words);
+void dibs__script_command_end(const struct dibs__command *command);
 
 /*
  * Whether the reply says that the script must be sent as text: the server does
@@ -48,7 +45,7 @@ struct dibs__call {
     enum dibs__script script;
     int number_count;
     bool tells_first; /* as of struct dibs__command; false at first */
-    bool asking;      /* the same; the call then goes with the text for a call of one key (dibs__script_single_key) */
+    bool asking;      /* as of dibs__script_command; false at first */
     bool with_text;   /* dibs__call_finish's; the server has lost the script, so its text is sent */
     struct dibs__words words;
     const char *word_array[DIBS__CALL_WORDS];
@@ -59,7 +56,6 @@ struct dibs__call {
 
 /* First the keys are added, of that number, then the arguments. */
 void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t key_count);
-void dibs__call_add_key(struct dibs__call *call, const char *key); /* one more, behind those */
 void dibs__call_add(struct dibs__call *call, const char *text);
 void dibs__call_add_number(struct dibs__call *call, int64_t number);
 

@@ -21,22 +21,26 @@
 #include "redis/link.h"
 
 struct dibs__command {
-    int count;
     const char *const *words;
-    const size_t *sizes;
+    const size_t *sizes; /* NULL: the words are texts, and NULL ends them */
+    int count;           /* of the words; only with sizes */
     bool tells_first; /* what it publishes must leave the server before its reply does: costs a PING in the same write
                        */
-    bool asking;    /* ASKING is sent right before it: a node of a cluster must serve a slot that it is just getting */
-    bool untracked; /* CLIENT CACHING NO is sent right before it: the server must not track what it reads */
     const struct dibs__command *before; /* commands that are sent right before it, in the same write; each has words
                                            alone. The server may run commands of other clients in between */
-    unsigned before_count;              /* at most 31; not with asking or untracked */
+    unsigned before_count;              /* at most 31 */
 };
+
+/* For `before`, alone: a node of a cluster must serve a slot that it is just getting (ASKING). */
+extern const struct dibs__command dibs__asking;
+
+/* For `before`, alone: the server must not track what the command reads (CLIENT CACHING NO). */
+extern const struct dibs__command dibs__caching_no;
 
 /* One command and its reply, for the thread that waits for the reply. */
 struct dibs__exchange {
     int64_t deadline;          /* of the wait */
-    redisReply *reply;         /* set with DIBS_OK: the caller's (dibs__reply_free); otherwise NULL */
+    redisReply *reply;         /* set with DIBS_OK: the caller's (freeReplyObject); otherwise NULL */
     uint32_t before;           /* set with DIBS_OK: bit i: the command that was sent as the i-th before it (0: right
                                   before it) was answered by OK or by a number above 0 */
     bool unknown;              /* set otherwise: the server may have got the command */
@@ -157,13 +161,11 @@ enum dibs__reply_state {
  * dibs__channel_wait. As long as the reply is awaited, the thread must wait by
  * the wait and call this again, or end the wait; meanwhile it may be the one
  * that reads for all, so it must not do anything else that takes time. Where the
- * reply is awaited no more, nothing is watched.
+ * reply is awaited no more, nothing is watched. wait NULL: the thread only looks,
+ * and takes what lies in the socket, unless another one reads.
  */
 enum dibs__reply_state dibs__channel_progress(struct dibs__channel *channel, struct dibs__request *request,
                                               struct dibs__wait *wait);
-
-/* The same for a thread that only looks, and need not wait: takes what lies in the socket, unless another one reads. */
-enum dibs__reply_state dibs__channel_look_for(struct dibs__channel *channel, struct dibs__request *request);
 
 /*
  * Waits for the reply and frees the request. DIBS_OK, or why there is no reply.

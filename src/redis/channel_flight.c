@@ -52,7 +52,7 @@ void dibs__request_free(struct dibs__channel *channel, struct dibs__request *req
     struct dibs__request *first = atomic_load_explicit(&channel->returned, memory_order_relaxed);
 
     if (request->reply)
-        dibs__reply_free(request->reply);
+        freeReplyObject(request->reply);
     do
         request->next = first;
     while (!atomic_compare_exchange_weak_explicit(&channel->returned, &first, request, memory_order_release,
@@ -75,29 +75,25 @@ static bool append_before(struct dibs__channel *channel, struct dibs__request *r
     return dibs__buffer_command(&channel->out, command->count, command->words, command->sizes);
 }
 
-static const struct dibs__command ping = {.count = 1, .words = (const char *[]){"PING"}, .sizes = (const size_t[]){4}};
-static const struct dibs__command asking = {
-    .count = 1, .words = (const char *[]){"ASKING"}, .sizes = (const size_t[]){6}};
-static const struct dibs__command caching_no = {
-    .count = 3, .words = (const char *[]){"CLIENT", "CACHING", "NO"}, .sizes = (const size_t[]){6, 7, 2}};
+static const struct dibs__command ping = {.words = (const char *[]){"PING", NULL}};
+const struct dibs__command dibs__asking = {.words = (const char *[]){"ASKING", NULL}};
+const struct dibs__command dibs__caching_no = {.words = (const char *[]){"CLIENT", "CACHING", "NO", NULL}};
 
 /*
  * A server writes to its clients in the opposite order of that in which it had something for them first. Behind a PING
- * the client of this link is the first, and so the last. ASKING and CLIENT CACHING NO hold for the one command behind
- * them, so nothing may come in between.
+ * the client of this link is the first, and so the last. The PING comes before all others, because ASKING and CLIENT
+ * CACHING NO hold for the one command behind them.
  */
 static bool append_all_before(struct dibs__channel *channel, struct dibs__request *request,
                               const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
 {
-    DIBS__REQUIRE(command->asking + command->untracked + (command->before_count > 0) <= 1);
     request->before = 0;
     if (command->tells_first && !append_before(channel, request, &ping))
         return false;
     for (unsigned i = 0; i < command->before_count; i++)
         if (!append_before(channel, request, &command->before[i]))
             return false;
-    return (!command->asking || append_before(channel, request, &asking)) &&
-           (!command->untracked || append_before(channel, request, &caching_no));
+    return true;
 }
 
 bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *request,
@@ -181,7 +177,7 @@ static void answer_before(struct dibs__request *request, redisReply *reply) DIBS
     request->before--;
     if (done)
         request->said_before |= UINT32_C(1) << request->before;
-    dibs__reply_free(reply);
+    freeReplyObject(reply);
 }
 
 void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply, struct dibs__wakes *wakes)
@@ -246,7 +242,7 @@ void dibs__flight_drop_replies(struct dibs__channel *channel)
     channel_mutex_held(&channel->mutex);
     for (struct dibs__request *request = channel->finished; request; request = request->next) {
         if (request->reply)
-            dibs__reply_free(request->reply);
+            freeReplyObject(request->reply);
         request->reply = NULL;
     }
 }

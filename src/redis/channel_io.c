@@ -205,7 +205,7 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
         dibs__flight_answer(channel, replies[i], wakes);
     bool all = i == count;
     for (; i < count; i++)
-        dibs__reply_free(replies[i]);
+        freeReplyObject(replies[i]);
     return all;
 }
 

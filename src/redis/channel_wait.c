@@ -68,6 +68,14 @@ static bool join(struct dibs__channel *channel, struct dibs__request *request, s
     return false;
 }
 
+/* Takes what lies in the socket, unless another thread reads. True: the caller must tell the scheduler to read. */
+static bool look(struct dibs__channel *channel, const struct dibs__request *request, struct dibs__wakes *wakes)
+    DIBS__REQUIRES(channel_mutex)
+{
+    return !dibs__request_is_done(request) && dibs__channel_has_link(channel) && !channel->reading &&
+           dibs__channel_has_something(channel) && dibs__channel_read(channel, NULL, 0, wakes);
+}
+
 enum dibs__reply_state dibs__channel_progress(struct dibs__channel *channel, struct dibs__request *request,
                                               struct dibs__wait *wait)
 {
@@ -76,28 +84,15 @@ enum dibs__reply_state dibs__channel_progress(struct dibs__channel *channel, str
 
     channel_mutex_lock(&channel->mutex);
     DIBS__REQUIRE(request->waited_for && (!request->wait || request->wait == wait));
-    if (wait->fd.fd >= 0)
+    if (!wait)
+        tell = look(channel, request, &wakes);
+    else if (wait->fd.fd >= 0)
         dibs__channel_read_on(channel, wait->fd.revents, &wakes);
     enum dibs__reply_state state = state_of(channel, request);
-    if (state == DIBS__REPLY_AWAITED)
+    if (wait && state == DIBS__REPLY_AWAITED)
         tell = join(channel, request, wait);
-    else if (request->wait)
+    else if (wait && request->wait)
         tell = leave(channel, request, wait, &wakes);
-    dibs__channel_unlock_and_tell(channel, &wakes, tell);
-    return state;
-}
-
-enum dibs__reply_state dibs__channel_look_for(struct dibs__channel *channel, struct dibs__request *request)
-{
-    struct dibs__wakes wakes = {.count = 0};
-    bool tell = false;
-
-    channel_mutex_lock(&channel->mutex);
-    DIBS__REQUIRE(request->waited_for && !request->wait);
-    if (!dibs__request_is_done(request) && dibs__channel_has_link(channel) && !channel->reading &&
-        dibs__channel_has_something(channel))
-        tell = dibs__channel_read(channel, NULL, 0, &wakes);
-    enum dibs__reply_state state = state_of(channel, request);
     dibs__channel_unlock_and_tell(channel, &wakes, tell);
     return state;
 }

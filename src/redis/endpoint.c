@@ -18,7 +18,6 @@ bool dibs__endpoint_init(struct dibs__endpoint *endpoint, struct dibs__url *url)
 void dibs__endpoint_free(struct dibs__endpoint *endpoint)
 {
     dibs__mutex_destroy(&endpoint->mutex);
-    dibs__reply_pool_empty(&endpoint->replies);
     dibs__url_free(&endpoint->url);
 }
 
@@ -165,21 +164,30 @@ void dibs__endpoint_prove(struct dibs__endpoint *endpoint, uint64_t told)
         raise_to(&endpoint->proved, told);
 }
 
-bool dibs__endpoint_tell(struct dibs__endpoint *endpoint, const char *host, unsigned port)
+static void note_told(struct dibs__endpoint *endpoint) DIBS__REQUIRES(dibs__endpoint_mutex)
+{
+    atomic_store(&endpoint->known, DIBS__KNOWN);
+    atomic_fetch_add(&endpoint->told, 1);
+}
+
+void dibs__endpoint_tell(struct dibs__endpoint *endpoint, const char *host, unsigned port)
 {
     dibs__endpoint_mutex_lock(&endpoint->mutex);
-    bool moved = endpoint->port != port || strcmp(endpoint->host, host) != 0;
-    uint64_t told = atomic_load(&endpoint->told) + 1;
-    if (moved) {
+    if (endpoint->port != port || strcmp(endpoint->host, host) != 0) {
         snprintf(endpoint->host, sizeof endpoint->host, "%s", host);
         endpoint->port = port;
         endpoint->address_count = 0;
-        atomic_store(&endpoint->since, told);
+        atomic_store(&endpoint->since, atomic_load(&endpoint->told) + 1);
     }
-    atomic_store(&endpoint->known, DIBS__KNOWN);
-    atomic_store(&endpoint->told, told);
+    note_told(endpoint);
     dibs__endpoint_mutex_unlock(&endpoint->mutex);
-    return moved;
+}
+
+void dibs__endpoint_tell_again(struct dibs__endpoint *endpoint)
+{
+    dibs__endpoint_mutex_lock(&endpoint->mutex);
+    note_told(endpoint);
+    dibs__endpoint_mutex_unlock(&endpoint->mutex);
 }
 
 void dibs__endpoint_untell(struct dibs__endpoint *endpoint, const struct dibs__error *why)

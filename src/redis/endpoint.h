@@ -68,12 +68,11 @@ struct dibs__endpoint {
     size_t address_count DIBS__GUARDED_BY(dibs__endpoint_mutex); /* 0: the resolver must be asked */
     size_t failures DIBS__GUARDED_BY(dibs__endpoint_mutex);      /* each moves the address to begin with on by one */
     struct dibs__spin spin;                                      /* of the waits for its replies; zero: nobody polls */
-    atomic_uint scripts; /* atomic; a hint, one bit for each script that the server has, and DIBS__SCRIPTS_AS_TEXT */
-    struct dibs__reply_pool replies; /* atomic */
-    atomic_uint in_flight;           /* atomic; commands in flight, on all channels */
-    atomic_uint_fast64_t received;   /* how often bytes came, on any link */
-    atomic_uint_fast64_t *commands;  /* where commands are counted that are sent */
-    atomic_uint_fast64_t *errors;    /* where error replies are counted */
+    atomic_uint scripts;   /* atomic; a hint, one bit for each script that the server has, and DIBS__SCRIPTS_AS_TEXT */
+    atomic_uint in_flight; /* atomic; commands in flight, on all channels */
+    atomic_uint_fast64_t received;  /* how often bytes came, on any link */
+    atomic_uint_fast64_t *commands; /* where commands are counted that are sent */
+    atomic_uint_fast64_t *errors;   /* where error replies are counted */
 };
 
 /* Takes over url. False: no memory for its mutex; url is still the caller's. */
@@ -127,8 +126,9 @@ void dibs__endpoint_doubt(struct dibs__endpoint *endpoint, uint64_t told);
 /* A link is ready at the server to which that number led. */
 void dibs__endpoint_prove(struct dibs__endpoint *endpoint, uint64_t told);
 
-/* The finder's: the server is there. True: another server than was told last. */
-bool dibs__endpoint_tell(struct dibs__endpoint *endpoint, const char *host, unsigned port);
+/* The finder's: the server is there. And: it is where it was told to be last. */
+void dibs__endpoint_tell(struct dibs__endpoint *endpoint, const char *host, unsigned port);
+void dibs__endpoint_tell_again(struct dibs__endpoint *endpoint);
 
 /* The finder's: where the server is can't be found out. */
 void dibs__endpoint_untell(struct dibs__endpoint *endpoint, const struct dibs__error *why);

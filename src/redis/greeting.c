@@ -144,8 +144,7 @@ static bool take_client(struct dibs__link *link, const redisReply *reply)
     return true;
 }
 
-/* Whether a version such as "7.0.15" is that one or a later one; NULL is none. */
-static bool is_since(const char *version, long major, long minor, long patch)
+bool dibs__version_is_since(const char *version, long major, long minor, long patch)
 {
     const long since[] = {major, minor, patch};
 
@@ -166,16 +165,17 @@ static bool is_since(const char *version, long major, long minor, long patch)
  */
 static bool tells_of_disk(const char *redis, const char *valkey)
 {
-    bool early = valkey ? is_since(valkey, 8, 0, 0) : is_since(redis, 7, 4, 0) && !is_since(redis, 7, 4, 3);
+    bool early = valkey ? dibs__version_is_since(valkey, 8, 0, 0)
+                        : dibs__version_is_since(redis, 7, 4, 0) && !dibs__version_is_since(redis, 7, 4, 3);
 
-    return is_since(redis, 7, 2, 0) && !early;
+    return dibs__version_is_since(redis, 7, 2, 0) && !early;
 }
 
 static enum dibs__delete_if deletes_if(const char *redis, const char *valkey)
 {
-    if (is_since(valkey, 9, 0, 0))
+    if (dibs__version_is_since(valkey, 9, 0, 0))
         return DIBS__DELETE_IF_EQ;
-    return is_since(redis, 8, 4, 0) && !valkey ? DIBS__DELETE_IF_EX : DIBS__DELETE_IF_NONE;
+    return dibs__version_is_since(redis, 8, 4, 0) && !valkey ? DIBS__DELETE_IF_EX : DIBS__DELETE_IF_NONE;
 }
 
 static bool take_server(struct dibs__link *link, const redisReply *reply)
@@ -183,7 +183,8 @@ static bool take_server(struct dibs__link *link, const redisReply *reply)
     const char *redis = info_of(reply, "redis_version:"), *valkey = info_of(reply, "valkey_version:");
 
     take_id(link->view.id.run_id, reply, "run_id:");
-    link->view.tracks_keys = is_since(redis, 7, 0, 5); /* before, a client is told of what its own scripts change */
+    link->view.tracks_keys =
+        dibs__version_is_since(redis, 7, 0, 5); /* before, a client is told of what its own scripts change */
     link->view.tells_of_disk = tells_of_disk(redis, valkey);
     link->view.deletes_if = deletes_if(redis, valkey);
     link->ended_before = knows_servers(link) && strcmp(link->before.run_id, link->view.id.run_id) != 0;
@@ -355,11 +356,9 @@ static const char *meaning(const struct dibs__link *link, const char *word, int 
 
 /* NOLINTEND(clang-analyzer-core.NullDereference) */
 
-_Static_assert(WORDS_MAX + DIBS__SCRIPT_COUNT <= DIBS__SAID_MAX, "SCRIPT EXISTS names all scripts");
-
 static bool say(struct dibs__link *link, const struct command *command, int round)
 {
-    const char *words[DIBS__SAID_MAX + 1];
+    const char *words[WORDS_MAX + DIBS__SCRIPT_COUNT + 1]; /* SCRIPT EXISTS names all scripts */
     char number[NUMBER_SIZE];
     int count = 0;
 
@@ -439,7 +438,7 @@ static dibs_status take_answer(struct dibs__link *link, const struct command *co
     bool good = !is_fatal(command, reply) && (!command->take || command->take(link, reply));
     if (!good)
         dibs__reply_refusal(error, reply, link->endpoint->url.shown, command->name);
-    dibs__reply_free(reply);
+    freeReplyObject(reply);
     return good ? DIBS_OK : error->status;
 }
 

@@ -25,17 +25,15 @@ void dibs__inquiry_close(struct dibs__inquiry *inquiry)
 void dibs__inquiry_free(redisReply **replies, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        dibs__reply_free(replies[i]);
+        freeReplyObject(replies[i]);
 }
 
-static dibs_status write_all(struct dibs__link *link, const struct dibs__command *commands, size_t count,
-                             struct dibs__error *error)
+static dibs_status say_all(struct dibs__link *link, const char *const *const *commands, size_t count,
+                           struct dibs__error *error)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (!dibs__buffer_command(&link->out, commands[i].count, commands[i].words, commands[i].sizes))
+    for (size_t i = 0; i < count; i++)
+        if (!dibs__link_say(link, commands[i]))
             return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
-        atomic_fetch_add_explicit(link->endpoint->commands, 1, memory_order_relaxed);
-    }
     return DIBS_OK;
 }
 
@@ -61,11 +59,11 @@ static dibs_status go_on(struct dibs__link *link, redisReply **replies, size_t c
     return DIBS_OK;
 }
 
-dibs_status dibs__inquiry_ask(struct dibs__inquiry *inquiry, const struct dibs__command *commands, size_t count,
+dibs_status dibs__inquiry_ask(struct dibs__inquiry *inquiry, const char *const *const *commands, size_t count,
                               redisReply **replies, int64_t deadline, struct dibs__error *error)
 {
     struct dibs__link *link = inquiry->link;
-    dibs_status status = write_all(link, commands, count, error);
+    dibs_status status = say_all(link, commands, count, error);
     size_t taken = 0;
     bool moved = false;
 

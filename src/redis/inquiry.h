@@ -2,7 +2,7 @@
 #ifndef DIBS_REDIS_INQUIRY_H
 #define DIBS_REDIS_INQUIRY_H
 
-#include "redis/channel.h"
+#include "redis/link.h"
 
 /* One thread's. */
 struct dibs__inquiry {
@@ -15,10 +15,11 @@ dibs_status dibs__inquiry_open(struct dibs__inquiry *inquiry, struct dibs__endpo
                                const struct dibs__clock *clock, int64_t deadline, struct dibs__error *error);
 
 /*
- * Sends all commands at once and waits for the answer to each, at most until the deadline. DIBS_OK: replies[0..count]
+ * Sends all commands at once, each as its words with NULL behind them, and waits for the answer to each, at most until
+ * the deadline. DIBS_OK: replies[0..count]
  * are the caller's (dibs__inquiry_free). Any other status: there are none, and the inquiry is of no use any more.
  */
-dibs_status dibs__inquiry_ask(struct dibs__inquiry *inquiry, const struct dibs__command *commands, size_t count,
+dibs_status dibs__inquiry_ask(struct dibs__inquiry *inquiry, const char *const *const *commands, size_t count,
                               redisReply **replies, int64_t deadline, struct dibs__error *error);
 void dibs__inquiry_free(redisReply **replies, size_t count);
 

@@ -14,7 +14,7 @@ struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, enum dibs__
         link->endpoint = endpoint;
         link->use = use;
     }
-    if (!link || !dibs__reader_init(&link->reader, &endpoint->replies)) {
+    if (!link || !dibs__reader_init(&link->reader)) {
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
         goto fail;
     }
@@ -161,14 +161,7 @@ long dibs__link_send(struct dibs__link *link, const char *bytes, size_t size, st
 
 bool dibs__link_say(struct dibs__link *link, const char *const *words)
 {
-    size_t sizes[DIBS__SAID_MAX];
-    int count = 0;
-
-    for (; words[count]; count++) {
-        DIBS__REQUIRE(count < DIBS__SAID_MAX);
-        sizes[count] = strlen(words[count]);
-    }
-    if (!dibs__buffer_command(&link->out, count, words, sizes))
+    if (!dibs__buffer_command(&link->out, 0, words, NULL))
         return false;
     atomic_fetch_add_explicit(link->endpoint->commands, 1, memory_order_relaxed);
     return true;

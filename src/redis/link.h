@@ -150,6 +150,9 @@ static inline bool dibs__link_is_outdated(const struct dibs__link *link)
     return dibs__endpoint_has_moved(link->endpoint, link->view.id.told);
 }
 
+/* Whether a server's version, such as "7.0.15", is that one or a later one. NULL is none. */
+bool dibs__version_is_since(const char *version, long major, long minor, long patch);
+
 /* The error of a link that is outdated; its status. */
 dibs_status dibs__link_outdated(const struct dibs__link *link, struct dibs__error *error);
 
@@ -162,7 +165,6 @@ enum dibs__sight dibs__link_look(struct dibs__link *link);
 void dibs__link_shut(struct dibs__link *link);
 
 /* Adds a command to `out`; NULL ends its words. False: no memory. */
-#define DIBS__SAID_MAX 64
 bool dibs__link_say(struct dibs__link *link, const char *const *words);
 
 /* Sends what `out` holds, as far as the transport takes it. */
@@ -172,7 +174,7 @@ dibs_status dibs__link_send_out(struct dibs__link *link, struct dibs__error *err
 bool dibs__link_may_receive(struct dibs__link *link, short revents);
 
 /*
- * The next reply that is complete at *reply, to be freed with dibs__reply_free;
+ * The next reply that is complete at *reply, to be freed with freeReplyObject;
  * NULL where there is none yet. DIBS_STORE_ERROR: the bytes are no reply;
  * DIBS_NO_MEMORY.
  */

@@ -4,26 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct {
+    const char *text, *sha;
+} scripts[] = {
+#define SCRIPT(name) {dibs__lua_##name, dibs__sha_##name},
+    DIBS__SCRIPT_MAP(SCRIPT)
+#undef SCRIPT
+};
+
 const char *dibs__script_text(enum dibs__script script)
 {
-    static const char *const texts[] = {
-#define SCRIPT_TEXT(name) dibs__lua_##name,
-        DIBS__SCRIPT_MAP(SCRIPT_TEXT)
-#undef SCRIPT_TEXT
-    };
-
-    return texts[script];
+    return scripts[script].text;
 }
 
 const char *dibs__script_sha(enum dibs__script script)
 {
-    static const char *const shas[] = {
-#define SCRIPT_SHA(name) dibs__sha_##name,
-        DIBS__SCRIPT_MAP(SCRIPT_SHA)
-#undef SCRIPT_SHA
-    };
-
-    return shas[script];
+    return scripts[script].sha;
 }
 
 char *dibs__script_single_key(enum dibs__script script, int more_keys)

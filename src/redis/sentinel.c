@@ -5,13 +5,13 @@
 
 /* ----------------------------------------------------------- the driving role */
 
-static void take_driving(struct dibs__sentinel *sentinel) DIBS__REQUIRES(sentinel_mutex)
+static void take_driving(struct dibs__sentinel *sentinel) DIBS__REQUIRES(dibs__endpoint_mutex)
 {
     DIBS__REQUIRE(!sentinel->driven);
     sentinel->driven = true;
 }
 
-static void leave_driving(struct dibs__sentinel *sentinel) DIBS__REQUIRES(sentinel_mutex)
+static void leave_driving(struct dibs__sentinel *sentinel) DIBS__REQUIRES(dibs__endpoint_mutex)
 {
     sentinel->driven = false;
     pthread_cond_broadcast(&sentinel->changed);
@@ -19,21 +19,21 @@ static void leave_driving(struct dibs__sentinel *sentinel) DIBS__REQUIRES(sentin
 
 bool dibs__sentinel_take(struct dibs__sentinel *sentinel, int64_t deadline)
 {
-    sentinel_mutex_lock(&sentinel->mutex);
+    dibs__endpoint_mutex_lock(&sentinel->master->mutex);
     while (sentinel->driven && dibs__now(sentinel->clock) < deadline)
-        sentinel->clock->wait(sentinel->clock, &sentinel->changed, &sentinel->mutex, deadline);
+        sentinel->clock->wait(sentinel->clock, &sentinel->changed, &sentinel->master->mutex, deadline);
     bool taken = !sentinel->driven;
     if (taken)
         take_driving(sentinel);
-    sentinel_mutex_unlock(&sentinel->mutex);
+    dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
     return taken;
 }
 
 void dibs__sentinel_leave(struct dibs__sentinel *sentinel)
 {
-    sentinel_mutex_lock(&sentinel->mutex);
+    dibs__endpoint_mutex_lock(&sentinel->master->mutex);
     leave_driving(sentinel);
-    sentinel_mutex_unlock(&sentinel->mutex);
+    dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
     sentinel->config.wake(sentinel->config.context);
 }
 
@@ -47,26 +47,26 @@ size_t dibs__sentinel_interest(struct dibs__sentinel *sentinel, struct pollfd *f
     size_t count = 0;
 
     *deadline = DIBS__NEVER;
-    sentinel_mutex_lock(&sentinel->mutex);
+    dibs__endpoint_mutex_lock(&sentinel->master->mutex);
     if (!sentinel->driven)
         count = dibs__sentinel_poll(sentinel, fds, deadline);
-    sentinel_mutex_unlock(&sentinel->mutex);
+    dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
     return count;
 }
 
 void dibs__sentinel_attend(struct dibs__sentinel *sentinel, int64_t now)
 {
-    sentinel_mutex_lock(&sentinel->mutex);
+    dibs__endpoint_mutex_lock(&sentinel->master->mutex);
     bool mine = !sentinel->driven;
     if (mine)
         take_driving(sentinel);
-    sentinel_mutex_unlock(&sentinel->mutex);
+    dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
     if (!mine)
         return;
     dibs__sentinel_step(sentinel, now);
-    sentinel_mutex_lock(&sentinel->mutex);
+    dibs__endpoint_mutex_lock(&sentinel->master->mutex);
     leave_driving(sentinel);
-    sentinel_mutex_unlock(&sentinel->mutex);
+    dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
 }
 
 /* ---------------------------------------------------------- waiting for the master */
@@ -78,7 +78,7 @@ static bool is_told(const struct dibs__sentinel *sentinel, uint64_t after)
 
 /* The calling thread's, which has the role: at least one step, until there is news or the deadline has passed. */
 static void drive(struct dibs__sentinel *sentinel, uint64_t after, unsigned failures, int64_t deadline)
-    DIBS__EXCLUDES(sentinel_mutex)
+    DIBS__EXCLUDES(dibs__endpoint_mutex)
 {
     const struct dibs__clock *clock = sentinel->clock;
 
@@ -94,26 +94,26 @@ static void drive(struct dibs__sentinel *sentinel, uint64_t after, unsigned fail
 
 /* Lets go of the mutex while it drives or sleeps. */
 static dibs_status wait_for_news(struct dibs__sentinel *sentinel, uint64_t after, int64_t deadline,
-                                 struct dibs__error *error) DIBS__REQUIRES(sentinel_mutex)
+                                 struct dibs__error *error) DIBS__REQUIRES(dibs__endpoint_mutex)
 {
     unsigned failures = atomic_load(&sentinel->failures);
     bool driven = false;
 
     while (!is_told(sentinel, after)) {
         if (atomic_load(&sentinel->failures) != failures) {
-            *error = sentinel->failure;
+            *error = sentinel->master->find_error;
             return error->status;
         }
         if ((driven || sentinel->driven) && dibs__now(sentinel->clock) >= deadline)
             return dibs__error_set(error, DIBS_TIMEOUT, "%s was not named in time", sentinel->master->url.shown);
         if (sentinel->driven) {
-            sentinel->clock->wait(sentinel->clock, &sentinel->changed, &sentinel->mutex, deadline);
+            sentinel->clock->wait(sentinel->clock, &sentinel->changed, &sentinel->master->mutex, deadline);
             continue;
         }
         take_driving(sentinel);
-        sentinel_mutex_unlock(&sentinel->mutex);
+        dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
         drive(sentinel, after, failures, deadline);
-        sentinel_mutex_lock(&sentinel->mutex);
+        dibs__endpoint_mutex_lock(&sentinel->master->mutex);
         leave_driving(sentinel);
         driven = true;
     }
@@ -126,9 +126,9 @@ static dibs_status await_master(void *context, uint64_t after, int64_t deadline,
 
     if (is_told(sentinel, after))
         return DIBS_OK;
-    sentinel_mutex_lock(&sentinel->mutex);
+    dibs__endpoint_mutex_lock(&sentinel->master->mutex);
     dibs_status status = wait_for_news(sentinel, after, deadline, error);
-    sentinel_mutex_unlock(&sentinel->mutex);
+    dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
     sentinel->config.wake(sentinel->config.context);
     return status;
 }
@@ -155,20 +155,15 @@ struct dibs__sentinel *dibs__sentinel_new(const struct dibs__sentinel_config *co
     sentinel->pauses.first_ms = DIBS__SENTINEL_PAUSE_MS;
     if (!dibs__sentinel_hosts_init(&sentinel->hosts, config->master, config->user, config->password) ||
         !(sentinel->fds = calloc(sentinel->hosts.room, sizeof *sentinel->fds)) ||
-        dibs__mutex_init(&sentinel->mutex) != 0)
-        goto no_mutex;
-    if (dibs__cond_init(&sentinel->changed) != 0)
-        goto no_cond;
+        dibs__cond_init(&sentinel->changed) != 0) {
+        dibs__sentinel_hosts_free(&sentinel->hosts);
+        free(sentinel->fds);
+        free(sentinel);
+        return NULL;
+    }
     sentinel->config.user = sentinel->config.password = NULL;
     config->master->finder = (struct dibs__finder){sentinel, await_master, doubt_master};
     return sentinel;
-no_cond:
-    dibs__mutex_destroy(&sentinel->mutex);
-no_mutex:
-    dibs__sentinel_hosts_free(&sentinel->hosts);
-    free(sentinel->fds);
-    free(sentinel);
-    return NULL;
 }
 
 void dibs__sentinel_free(struct dibs__sentinel *sentinel)
@@ -178,6 +173,5 @@ void dibs__sentinel_free(struct dibs__sentinel *sentinel)
     dibs__sentinel_hosts_free(&sentinel->hosts);
     free(sentinel->fds);
     pthread_cond_destroy(&sentinel->changed);
-    dibs__mutex_destroy(&sentinel->mutex);
     free(sentinel);
 }

@@ -22,37 +22,16 @@ static void free_host(struct dibs__sentinel_host *host)
     free(host);
 }
 
-/* A copy of a text that may be missing. False: no memory. */
-static bool copy_text(char **out, const char *text)
-{
-    *out = text ? strdup(text) : NULL;
-    return *out || !text;
-}
-
-/* The URL of one sentinel. False: no memory. */
-static bool make_url(struct dibs__url *out, const char *name, unsigned port, bool tls, const char *user,
-                     const char *password)
-{
-    *out = (struct dibs__url){.kind = DIBS__URL_SERVER, .tls = tls, .hosts = calloc(1, sizeof *out->hosts)};
-    snprintf(out->shown, sizeof out->shown, strchr(name, ':') ? "[%.120s]:%u" : "%.120s:%u", name, port);
-    if (!out->hosts)
-        return false;
-    out->host_count = 1;
-    out->hosts[0].port = port;
-    return copy_text(&out->hosts[0].name, name) && copy_text(&out->user, user) &&
-           copy_text(&out->password, password ? password
-                                     : user   ? ""
-                                              : NULL);
-}
-
 /* Of a sentinel that is let in as `like` is, or with those credentials. NULL: no memory. */
 static struct dibs__sentinel_host *new_host(const struct dibs__endpoint *like, const char *name, unsigned port,
                                             const char *user, const char *password)
 {
     struct dibs__sentinel_host *host = calloc(1, sizeof *host);
     struct dibs__url url = {0};
+    struct dibs__error unused;
 
-    if (!host || !make_url(&url, name, port, like->url.tls, user, password) ||
+    if (!host ||
+        dibs__url_at(&url, like->url.tls, user, user && !password ? "" : password, name, port, &unused) != DIBS_OK ||
         !dibs__endpoint_init(&host->endpoint, &url)) {
         dibs__url_free(&url);
         free(host);

@@ -10,16 +10,15 @@
  *
  * Lock discipline
  *
- * The driving role is taken by one thread at a time, under `mutex`; whoever has
- * it goes on with the round, without the mutex. The scheduler's thread takes
+ * The mutex of the master's endpoint is that of the sentinels, too. The driving
+ * role is taken by one thread at a time, under that mutex; whoever has the role
+ * goes on with the round, without the mutex. The scheduler's thread takes
  * the role in attend. A thread that waits for the master takes it where nobody
  * has it, since the scheduler's thread may not have started; that thread gives
  * the role back at the end of its wait, and wakes the scheduler's.
  *
  * A thread that waits while another has the role sleeps on `changed` until
  *     the master is known, a round has failed, the role is free, or its deadline.
- *
- * `mutex` is a leaf but for the endpoint's.
  */
 #ifndef DIBS_REDIS_SENTINEL_PARTS_H
 #define DIBS_REDIS_SENTINEL_PARTS_H
@@ -29,8 +28,6 @@
 
 #define DIBS__SENTINEL_PAUSE_MS 100 /* the first pause between two rounds; at least half of it */
 
-DIBS__MUTEX_CLASS(sentinel_mutex);
-
 struct dibs__sentinel {
     struct dibs__endpoint *master;       /* read-only after new */
     const struct dibs__clock *clock;     /* read-only after new */
@@ -38,9 +35,8 @@ struct dibs__sentinel {
 
     struct dibs__sentinel_hosts hosts; /* the driving role's */
     struct pollfd *fds;                /* the driving role's; room for each host, for a thread that waits */
-    char host[DIBS__HOST_MAX];         /* the driving role's; where the master was told to be; "": nowhere yet */
-    unsigned port;                     /* the driving role's */
-    int64_t epoch;                     /* the driving role's; the config epoch of that; -1: not known */
+    int64_t epoch;                     /* the driving role's; the config epoch of the master that was told; -1: not
+                                          known */
 
     uint64_t round;              /* the driving role's; the number of the last one; 0: there was none */
     bool in_round;               /* the driving role's; it has led to nothing yet */
@@ -53,20 +49,18 @@ struct dibs__sentinel {
     int64_t next_at;             /* the driving role's; when the next may begin */
     struct dibs__backoff pauses; /* the driving role's; between rounds */
 
-    atomic_uint failures; /* atomic; changed under mutex; how many rounds have failed */
-    struct dibs__mutex mutex;
-    pthread_cond_t changed;
-    bool driven DIBS__GUARDED_BY(sentinel_mutex);                /* a thread has the driving role */
-    struct dibs__error failure DIBS__GUARDED_BY(sentinel_mutex); /* of the last round that failed */
+    atomic_uint failures;                               /* atomic; how many rounds have failed */
+    pthread_cond_t changed;                             /* waited for with the mutex of the master's endpoint */
+    bool driven DIBS__GUARDED_BY(dibs__endpoint_mutex); /* a thread has the driving role */
 };
 
 /* ----------------------------------------------------------------- sentinel.c */
 
 /* Takes the driving role once nobody has it. False: somebody has it up to the deadline. */
-bool dibs__sentinel_take(struct dibs__sentinel *sentinel, int64_t deadline) DIBS__EXCLUDES(sentinel_mutex);
+bool dibs__sentinel_take(struct dibs__sentinel *sentinel, int64_t deadline) DIBS__EXCLUDES(dibs__endpoint_mutex);
 
 /* Gives the role back, and wakes the scheduler's thread. */
-void dibs__sentinel_leave(struct dibs__sentinel *sentinel) DIBS__EXCLUDES(sentinel_mutex);
+void dibs__sentinel_leave(struct dibs__sentinel *sentinel) DIBS__EXCLUDES(dibs__endpoint_mutex);
 
 /* ----------------------------------------------------------- sentinel_round.c */
 

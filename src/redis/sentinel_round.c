@@ -1,7 +1,4 @@
 /* Which sentinel is asked when, and what the answers lead to. */
-#include <stdio.h>
-#include <string.h>
-
 #include "redis/sentinel_parts.h"
 
 #define PAUSE_LAST_MS 1000
@@ -31,9 +28,9 @@ static bool is_known(const struct dibs__sentinel *sentinel)
 
 static void tell_threads(struct dibs__sentinel *sentinel)
 {
-    sentinel_mutex_lock(&sentinel->mutex);
+    dibs__endpoint_mutex_lock(&sentinel->master->mutex);
     pthread_cond_broadcast(&sentinel->changed);
-    sentinel_mutex_unlock(&sentinel->mutex);
+    dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
 }
 
 /* ----------------------------------------------------------------- the rounds */
@@ -52,11 +49,8 @@ static void fail_round(struct dibs__sentinel *sentinel, int64_t now)
     dibs__sentinel_hosts_tell(&sentinel->hosts, sentinel->master->url.master_name, &why);
     dibs__endpoint_untell(sentinel->master, &why);
     end_round(sentinel, now);
-    sentinel_mutex_lock(&sentinel->mutex);
-    sentinel->failure = why;
     atomic_fetch_add(&sentinel->failures, 1);
-    pthread_cond_broadcast(&sentinel->changed);
-    sentinel_mutex_unlock(&sentinel->mutex);
+    tell_threads(sentinel);
 }
 
 /* All sentinels are asked at the same time, for half of the time in which a thread connects: the rest is for the
@@ -245,7 +239,7 @@ static bool is_round_over(const struct dibs__sentinel *sentinel)
 
 static bool is_present(const struct dibs__sentinel *sentinel, const struct dibs__sentinel_host *host)
 {
-    return sentinel->port == host->port && strcmp(sentinel->host, host->master) == 0;
+    return dibs__endpoint_is_at(sentinel->master, host->master, host->port);
 }
 
 /*
@@ -267,14 +261,12 @@ static void believe(struct dibs__sentinel *sentinel, const struct dibs__sentinel
     bool stayed = stays(sentinel, vote);
     bool tells_epoch = vote->epoch > sentinel->epoch || (vote->sure && vote->epoch >= 0);
 
-    if (!stayed) {
-        snprintf(sentinel->host, sizeof sentinel->host, "%s", vote->best->master);
-        sentinel->port = vote->best->port;
-    }
     if (!stayed || (tells_epoch && is_present(sentinel, vote->best))) /* a minority may know an older one */
         sentinel->epoch = vote->epoch;
-    if (!stayed || !is_known(sentinel) || (sentinel->in_round && sentinel->doubting))
-        dibs__endpoint_tell(sentinel->master, sentinel->host, sentinel->port);
+    if (!stayed)
+        dibs__endpoint_tell(sentinel->master, vote->best->master, vote->best->port);
+    else if (!is_known(sentinel) || (sentinel->in_round && sentinel->doubting))
+        dibs__endpoint_tell_again(sentinel->master);
 }
 
 /* Also behind a round: one that answers late may know better than the majority that was quicker. */

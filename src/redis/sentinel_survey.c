@@ -1,6 +1,4 @@
 /* What each sentinel says. */
-#include <string.h>
-
 #include "redis/inquiry.h"
 #include "redis/reply.h"
 #include "redis/sentinel_parts.h"
@@ -22,9 +20,7 @@ static dibs_status read_answer(const redisReply *reply, const char *shown, char 
 static dibs_status ask_one(struct dibs__endpoint *endpoint, const struct dibs__clock *clock, const char *name,
                            int64_t until, char host[DIBS__HOST_MAX], unsigned *port, struct dibs__error *error)
 {
-    const char *words[] = {"SENTINEL", COMMAND, name};
-    const size_t sizes[] = {8, sizeof COMMAND - 1, strlen(name)};
-    const struct dibs__command command = {.count = 3, .words = words, .sizes = sizes};
+    const char *const words[] = {"SENTINEL", COMMAND, name, NULL}, *const *command = words;
     struct dibs__inquiry inquiry;
     redisReply *reply;
     dibs_status status = dibs__inquiry_open(&inquiry, endpoint, DIBS__LINK_SENTINEL, clock, until, error);
@@ -33,7 +29,7 @@ static dibs_status ask_one(struct dibs__endpoint *endpoint, const struct dibs__c
         status = dibs__inquiry_ask(&inquiry, &command, 1, &reply, until, error);
     if (status == DIBS_OK) {
         status = read_answer(reply, endpoint->url.shown, host, port, error);
-        dibs__reply_free(reply);
+        freeReplyObject(reply);
     }
     dibs__inquiry_close(&inquiry);
     return status;

@@ -3,10 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "redis/reply.h"
 #include "redis/sentinel_parts.h"
 
 #define SWITCHES "+switch-master" /* the channel on which a sentinel tells of another master */
+#define EPOCH_MOST (UINT64_C(1) << 59)
 
 /* ------------------------------------------------------------------- asking */
 
@@ -66,16 +68,11 @@ static bool is_host(const redisReply *reply)
 /* 0: that is no port. */
 static unsigned port_of(const redisReply *reply)
 {
-    unsigned long port = 0;
+    uint64_t port = 0;
 
-    if (reply->type != REDIS_REPLY_STRING || reply->len == 0 || reply->len > 5)
-        return 0;
-    for (const char *c = reply->str; c < reply->str + reply->len; c++) {
-        if (!isdigit((unsigned char)*c))
-            return 0;
-        port = port * 10 + (unsigned long)(*c - '0');
-    }
-    return port <= 65535 ? (unsigned)port : 0;
+    if (reply->type == REDIS_REPLY_STRING)
+        dibs__read_number(reply->str, reply->len, 65535, &port);
+    return (unsigned)port;
 }
 
 bool dibs__sentinel_read_master(const redisReply *reply, char host[DIBS__HOST_MAX], unsigned *port)
@@ -118,16 +115,10 @@ static const redisReply *field_of(const redisReply *described, const char *field
 static void take_epoch(struct dibs__sentinel_host *host, const redisReply *reply)
 {
     const redisReply *epoch = field_of(reply, "config-epoch");
-    int64_t number = 0;
+    uint64_t number;
 
-    if (!epoch || epoch->type != REDIS_REPLY_STRING || epoch->len == 0 || epoch->len > 18)
-        return;
-    for (const char *c = epoch->str; c < epoch->str + epoch->len; c++) {
-        if (!isdigit((unsigned char)*c))
-            return;
-        number = number * 10 + (*c - '0');
-    }
-    host->epoch = number;
+    if (epoch && epoch->type == REDIS_REPLY_STRING && dibs__read_number(epoch->str, epoch->len, EPOCH_MOST, &number))
+        host->epoch = (int64_t)number;
 }
 
 /* Those of the list that can be understood. An error, or an empty list, teaches nothing. */
@@ -211,7 +202,7 @@ dibs_status dibs__sentinel_listen(struct dibs__sentinel *sentinel, struct dibs__
         if (!reply)
             return DIBS_OK;
         dibs_status status = take(sentinel, host, reply, error);
-        dibs__reply_free(reply);
+        freeReplyObject(reply);
         if (status != DIBS_OK)
             return status;
     }

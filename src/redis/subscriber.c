@@ -9,7 +9,7 @@ uint64_t dibs__subscriber_serial(struct dibs__subscriber *subscriber)
     uint64_t serial = atomic_load_explicit(&subscriber->serial, memory_order_acquire);
 
     if (serial == 0 && !atomic_exchange(&subscriber->connector.wanted, true))
-        subscriber->hooks.wake(subscriber->hooks.context);
+        subscriber->hooks.wake(subscriber->hooks.above);
     return serial;
 }
 
@@ -43,7 +43,7 @@ dibs_status dibs__subscriber_await(struct dibs__subscriber *subscriber, int64_t 
         return DIBS_OK;
     if (dibs__now(subscriber->clock) < deadline && !atomic_exchange(&subscriber->connector.needed, true) &&
         dibs__subscriber_is_unconfirmed(subscriber))
-        subscriber->hooks.wake(subscriber->hooks.context);
+        subscriber->hooks.wake(subscriber->hooks.above);
     subscriber_mutex_lock(&subscriber->mutex);
     dibs_status status = wait_for_one(subscriber, seen, deadline, serial, error);
     subscriber_mutex_unlock(&subscriber->mutex);
@@ -55,7 +55,7 @@ void dibs__subscriber_distrust(struct dibs__subscriber *subscriber, uint64_t ser
     uint_fast64_t standing = serial;
 
     if (serial != 0 && atomic_compare_exchange_strong(&subscriber->serial, &standing, 0))
-        subscriber->hooks.wake(subscriber->hooks.context);
+        subscriber->hooks.wake(subscriber->hooks.above);
 }
 
 bool dibs__subscriber_confirm(struct dibs__subscriber *subscriber, uint64_t serial)

@@ -18,9 +18,9 @@
 
 /* Called with no lock of the subscriber held, by the scheduler's thread unless said otherwise. */
 struct dibs__subscriber_hooks {
-    void *context;
-    void (*wake)(void *context); /* any thread: interest has changed */
-    void (*wake_by)(void *context,
+    void *above;               /* of the first three */
+    void (*wake)(void *above); /* any thread: interest has changed */
+    void (*wake_by)(void *above,
                     int64_t when); /* any thread: interest names that time, or an earlier one, from now on */
 
     /*
@@ -29,7 +29,9 @@ struct dibs__subscriber_hooks {
      * called for a subscription that follows two which nothing confirmed, since
      * nobody relied on those.
      */
-    void (*missed)(void *context);
+    void (*missed)(void *above);
+
+    void *context; /* of the others */
 
     /* Any thread that attends or listens. Any bytes; theirs only during the call. */
     void (*message)(void *context, const char *bytes, size_t size);

@@ -40,7 +40,7 @@ static void stand(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIR
     subscriber->relied_on = true;
     tell_waiting_threads(subscriber, NULL);
     if (!dibs__subscriber_is_unconfirmed(subscriber))
-        subscriber->hooks.missed(subscriber->hooks.context);
+        subscriber->hooks.missed(subscriber->hooks.above);
 }
 
 /*
@@ -92,7 +92,7 @@ static void fail_try(struct dibs__subscriber *subscriber, const struct dibs__err
     subscriber->connector.soonest_at = subscriber->connector.next_at;
     tell_waiting_threads(subscriber, why);
     if (subscriber->relied_on)
-        subscriber->hooks.missed(subscriber->hooks.context);
+        subscriber->hooks.missed(subscriber->hooks.above);
     subscriber->relied_on = false;
 }
 
@@ -211,7 +211,7 @@ void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, i
     bool need = subscriber->link && (is_over(subscriber) || ping_is_unanswered(subscriber, now));
 
     if (atomic_exchange(&subscriber->slots.lost, false))
-        subscriber->hooks.missed(subscriber->hooks.context);
+        subscriber->hooks.missed(subscriber->hooks.above);
     if (dibs__subscriber_take_reading(subscriber, need, now))
         attend_as_reader(subscriber, ready, now);
     else if (!send_what_is_due(subscriber, now))

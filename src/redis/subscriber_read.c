@@ -30,7 +30,7 @@ static bool take_changes(struct dibs__subscriber *subscriber, const redisReply *
 
     if (dibs__reply_is_event(reply, "subscribe", DIBS__CHANGES, REDIS_REPLY_INTEGER)) {
         atomic_store(&subscriber->hears, subscriber->last_serial);
-        hooks->wake(hooks->context);
+        hooks->wake(hooks->above);
         return true;
     }
     if (dibs__reply_is_event(reply, "message", DIBS__CHANGES, REDIS_REPLY_NIL)) {
@@ -74,7 +74,7 @@ dibs_status dibs__subscriber_take(struct dibs__subscriber *subscriber, int64_t n
         if (!reply)
             return DIBS_OK;
         dibs_status status = take(subscriber, reply, now, error);
-        dibs__reply_free(reply);
+        freeReplyObject(reply);
         if (status != DIBS_OK)
             return status;
     }
@@ -141,9 +141,9 @@ static void leave_reading(struct dibs__subscriber *subscriber) DIBS__RELEASES(di
     subscriber->idle_until = idle_until;
     subscriber_mutex_unlock(&subscriber->mutex);
     if (back)
-        subscriber->hooks.wake(subscriber->hooks.context);
+        subscriber->hooks.wake(subscriber->hooks.above);
     else if (!passed)
-        subscriber->hooks.wake_by(subscriber->hooks.context, idle_until);
+        subscriber->hooks.wake_by(subscriber->hooks.above, idle_until);
 }
 
 bool dibs__subscriber_take_reading(struct dibs__subscriber *subscriber, bool need, int64_t now)
@@ -183,7 +183,7 @@ void dibs__subscriber_unheard(struct dibs__subscriber *subscriber)
         subscriber->idle_until = until;
     subscriber_mutex_unlock(&subscriber->mutex);
     if (idle)
-        subscriber->hooks.wake_by(subscriber->hooks.context, until);
+        subscriber->hooks.wake_by(subscriber->hooks.above, until);
 }
 
 /* ------------------------------------------------------------------ listening */
@@ -228,7 +228,7 @@ static bool take_or_enlist(struct dibs__subscriber *subscriber, struct dibs__lis
         enlist(subscriber, me);
     subscriber_mutex_unlock(&subscriber->mutex);
     if (polled) /* so that the scheduler's thread polls for the link no more */
-        subscriber->hooks.wake(subscriber->hooks.context);
+        subscriber->hooks.wake(subscriber->hooks.above);
     return reads;
 }
 

@@ -77,7 +77,7 @@ static bool lose(struct dibs__slots *slots, struct dibs__slot *slot, int64_t now
 static void tell_of_loss(struct dibs__subscriber *subscriber)
 {
     atomic_store(&subscriber->slots.lost, true);
-    subscriber->hooks.wake(subscriber->hooks.context);
+    subscriber->hooks.wake(subscriber->hooks.above);
 }
 
 /* --------------------------------------------------------------- any thread */
@@ -107,7 +107,7 @@ bool dibs__subscriber_want_slot(struct dibs__subscriber *subscriber, unsigned sl
     bool soon = wanted && wanted->backoff.next_ms == 0;
     subscriber_mutex_unlock(&subscriber->mutex);
     if (wanted && !known)
-        subscriber->hooks.wake(subscriber->hooks.context);
+        subscriber->hooks.wake(subscriber->hooks.above);
     return soon;
 }
 
@@ -198,7 +198,7 @@ static void take_end(struct dibs__subscriber *subscriber, unsigned number, int64
     if (lost)
         tell_of_loss(subscriber);
     else
-        subscriber->hooks.wake(subscriber->hooks.context);
+        subscriber->hooks.wake(subscriber->hooks.above);
 }
 
 bool dibs__slots_take(struct dibs__subscriber *subscriber, const redisReply *reply, int64_t now)

@@ -9,6 +9,8 @@
 #include <strings.h>
 #include <sys/un.h>
 
+#include "base/text.h"
+
 #define DEFAULT_PORT 6379
 #define SENTINEL_PORT 26379
 #define HOSTS_MAX 64
@@ -55,22 +57,6 @@ static dibs_status decode(char **out, const char *text, size_t length, const cha
     *end = '\0';
     *out = decoded;
     return DIBS_OK;
-}
-
-/* Whether all of the length bytes are digits of a number of at most max. */
-static bool parse_number(unsigned *out, const char *text, size_t length, unsigned max)
-{
-    unsigned long value = 0;
-
-    if (length == 0 || length > 9)
-        return false;
-    for (size_t i = 0; i < length; i++) {
-        if (!isdigit((unsigned char)text[i]))
-            return false;
-        value = value * 10 + (unsigned long)(text[i] - '0');
-    }
-    *out = (unsigned)value;
-    return value <= max;
 }
 
 /* [user[:password]] of length bytes. */
@@ -120,10 +106,13 @@ static bool ipv6_is_good(const char *host)
 
 static dibs_status parse_port(struct dibs__host *host, const char *text, const char *end, struct dibs__error *error)
 {
+    uint64_t port;
+
     if (text == end)
         return DIBS_OK;
-    if (*text != ':' || !parse_number(&host->port, text + 1, (size_t)(end - text - 1), 65535) || host->port == 0)
+    if (*text != ':' || !dibs__read_number(text + 1, (size_t)(end - text - 1), 65535, &port) || port == 0)
         return dibs__error_set(error, DIBS_INVALID, "URL: the port is not a number from 1 to 65535");
+    host->port = (unsigned)port;
     return DIBS_OK;
 }
 
@@ -180,8 +169,11 @@ static dibs_status parse_hosts(struct dibs__url *url, const char *text, const ch
 
 static dibs_status parse_db(struct dibs__url *url, const char *text, struct dibs__error *error)
 {
-    if (!parse_number(&url->db, text, strlen(text), INT_MAX))
+    uint64_t db;
+
+    if (!dibs__read_number(text, strlen(text), INT_MAX, &db))
         return dibs__error_set(error, DIBS_INVALID, "URL: the database is not a number");
+    url->db = (unsigned)db;
     return DIBS_OK;
 }
 
@@ -335,16 +327,16 @@ static bool copy_text(char **out, const char *text)
     return *out || !text;
 }
 
-dibs_status dibs__url_at(struct dibs__url *out, const struct dibs__url *like, const char *host, unsigned port,
-                         struct dibs__error *error)
+dibs_status dibs__url_at(struct dibs__url *out, bool tls, const char *user, const char *password, const char *host,
+                         unsigned port, struct dibs__error *error)
 {
     memset(out, 0, sizeof *out);
     out->kind = DIBS__URL_SERVER;
-    out->tls = like->tls;
+    out->tls = tls;
     out->hosts = calloc(1, sizeof *out->hosts);
     out->host_count = out->hosts ? 1 : 0;
-    if (!out->hosts || !copy_text(&out->hosts[0].name, host) || !copy_text(&out->user, like->user) ||
-        !copy_text(&out->password, like->password)) {
+    if (!out->hosts || !copy_text(&out->hosts[0].name, host) || !copy_text(&out->user, user) ||
+        !copy_text(&out->password, password)) {
         dibs__url_free(out);
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a URL");
     }

@@ -38,9 +38,9 @@ struct dibs__url {
  */
 dibs_status dibs__url_parse(struct dibs__url *out, const char *text, struct dibs__error *error);
 
-/* That of a server which another one named: with the scheme and the account of that URL. DIBS_NO_MEMORY; as above. */
-dibs_status dibs__url_at(struct dibs__url *out, const struct dibs__url *like, const char *host, unsigned port,
-                         struct dibs__error *error);
+/* The URL of one server that no text names, with user and password as in the struct. DIBS_NO_MEMORY; as above. */
+dibs_status dibs__url_at(struct dibs__url *out, bool tls, const char *user, const char *password, const char *host,
+                         unsigned port, struct dibs__error *error);
 void dibs__url_free(struct dibs__url *url); /* all fields NULL is fine */
 
 #endif

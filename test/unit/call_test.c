@@ -43,7 +43,7 @@ static void a_call_is_sent_by_its_sha(void **state)
     ask(r, &asked);
     assert_status(DIBS_OK, finish(r, &asked, &exchange));
     assert_int_equal(exchange.reply->integer, 7);
-    dibs__reply_free(exchange.reply);
+    freeReplyObject(exchange.reply);
     snprintf(expected, sizeof expected, "EVALSHA %s 1 k 42", dibs__script_sha(DIBS__SCRIPT_query));
     assert_int_equal(fake_redis_count(r->fake, expected), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), asked.texts);
@@ -60,7 +60,7 @@ static void a_script_that_the_server_has_lost_is_sent_as_text(void **state)
     ask(r, &asked);
     assert_status(DIBS_OK, finish(r, &asked, &exchange));
     assert_int_equal(exchange.reply->integer, 8);
-    dibs__reply_free(exchange.reply);
+    freeReplyObject(exchange.reply);
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), asked.texts + 1);
 }
 

@@ -64,7 +64,7 @@ static void a_reply_in_the_socket_is_taken(void **state)
     moved_clock_advance(&r->clock, MS(COMMAND_MS + 1)); /* a command of its own would have timed out */
     assert_status(DIBS_OK, wait_for(r->channel, request, 0, &reply, &unknown, &error));
     assert_string_equal(reply->str, "there");
-    dibs__reply_free(reply);
+    freeReplyObject(reply);
     assert_true(stands(r));
 }
 

@@ -147,7 +147,8 @@ static void an_untracked_command_goes_right_behind_caching_no(void **state)
 
     submit(&seen);
     echo_of(&echo, "untracked");
-    echo.command.untracked = true;
+    echo.command.before = &dibs__caching_no;
+    echo.command.before_count = 1;
     assert_true(dibs__channel_submit(r->channel, seen.serial, &echo.command, on_done, &seen));
     submit(&seen);
     attend_until(r, false, &seen.done, 3);

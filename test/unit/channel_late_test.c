@@ -32,7 +32,7 @@ static void a_reply_is_taken_when_only_the_callers_time_is_over(void **state)
     await_bytes(r);
     assert_status(DIBS_OK, wait_for(r->channel, request, 0, &reply, &unknown, &error));
     assert_string_equal(reply->str, "short");
-    dibs__reply_free(reply);
+    freeReplyObject(reply);
 }
 
 /* The requests before it are answered on the way. */

@@ -117,14 +117,13 @@ static inline bool stands(struct rig *r)
 }
 
 struct echo {
-    const char *words[2];
-    size_t sizes[2];
+    const char *words[3];
     struct dibs__command command;
 };
 
 static inline const struct dibs__command *echo_of(struct echo *echo, const char *text)
 {
-    *echo = (struct echo){{"ECHO", text}, {4, strlen(text)}, {.count = 2, .words = echo->words, .sizes = echo->sizes}};
+    *echo = (struct echo){{"ECHO", text, NULL}, {.words = echo->words}};
     return &echo->command;
 }
 
@@ -170,7 +169,7 @@ static inline bool await_reply(struct rig *r, struct dibs__request *request, int
 
 static inline bool look_for_reply(struct rig *r, struct dibs__request *request)
 {
-    return dibs__channel_look_for(r->channel, request) != DIBS__REPLY_AWAITED;
+    return dibs__channel_progress(r->channel, request, NULL) != DIBS__REPLY_AWAITED;
 }
 
 /* Waits for the reply to the request. True: it is that text. From any thread. */
@@ -183,7 +182,7 @@ static inline bool wait_echo(struct rig *r, struct dibs__request *request, const
     if (wait_for(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &error) != DIBS_OK)
         return false;
     bool right = reply->type == REDIS_REPLY_STRING && strcmp(reply->str, text) == 0;
-    dibs__reply_free(reply);
+    freeReplyObject(reply);
     return right;
 }
 
@@ -217,7 +216,7 @@ static inline void *run_caller(void *arg)
         request ? wait_for(c->r->channel, request, c->deadline, &reply, &c->unknown, &c->error) : c->error.status;
     c->right = reply && reply->str && strcmp(reply->str, c->text) == 0;
     if (reply)
-        dibs__reply_free(reply);
+        freeReplyObject(reply);
     return NULL;
 }
 

@@ -128,10 +128,9 @@ static void the_longest_call_fits_its_buffer(void **state)
         dibs__call_add(&call, "k");
     dibs__codec_requeue(&call, "old", &longest);
     assert_true(call.words.count <= DIBS__CALL_WORDS);
-    dibs__call_init(&call, DIBS__SCRIPT_acquire_member, DIBS__KEYS);
-    for (int i = 0; i < DIBS__KEYS; i++)
+    dibs__call_init(&call, DIBS__SCRIPT_acquire_member, DIBS__KEYS + 1);
+    for (int i = 0; i <= DIBS__KEYS; i++)
         dibs__call_add(&call, "k");
-    dibs__call_add_key(&call, DIBS__KEY_MEMBER);
     assert_int_equal(call.words.sizes[DIBS__SCRIPT_WORDS - 1], 1);
     assert_memory_equal(call.word_array[DIBS__SCRIPT_WORDS - 1], "4", 1);
     longest.run = "r";

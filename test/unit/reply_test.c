@@ -174,6 +174,19 @@ static void a_command_is_written_as_redis_wants_it(void **state)
     dibs__buffer_free(&buffer);
 }
 
+static void the_words_of_a_command_may_be_texts(void **state)
+{
+    static const char expected[] = "*2\r\n$3\r\nGET\r\n$0\r\n\r\n";
+    const char *words[] = {"GET", "", NULL};
+    struct dibs__buffer buffer = {0};
+
+    (void)state;
+    assert_true(dibs__buffer_command(&buffer, 0, words, NULL));
+    assert_int_equal(buffer.used, sizeof expected - 1);
+    assert_memory_equal(buffer.bytes, expected, sizeof expected - 1);
+    dibs__buffer_free(&buffer);
+}
+
 /* -------------------------------------------------------- keys and scripts */
 
 static void keys_are_in_the_slot_of_the_lock(void **state)
@@ -243,18 +256,19 @@ static void a_call_goes_by_sha_where_the_script_is_known(void **state)
     struct dibs__link_view view = {.serial = 1, .scripts = &scripts};
     const char *words[2];
     size_t sizes[2];
-    const struct dibs__words all = {words, sizes, 0, 2};
+    const struct dibs__words all = {words, sizes, 2, 2};
+    struct dibs__command command;
 
     (void)state;
-    dibs__script_words(DIBS__SCRIPT_release, &view, false, &all);
+    assert_true(dibs__script_command(&command, DIBS__SCRIPT_release, &view, false, false, &all));
     assert_string_equal(words[0], "EVAL");
     assert_ptr_equal(words[1], dibs__script_text(DIBS__SCRIPT_release));
     assert_int_equal(scripts, 1u << DIBS__SCRIPT_release); /* the server knows the script from then on */
-    dibs__script_words(DIBS__SCRIPT_release, &view, false, &all);
+    assert_true(dibs__script_command(&command, DIBS__SCRIPT_release, &view, false, false, &all));
     assert_string_equal(words[0], "EVALSHA");
     assert_string_equal(words[1], dibs__script_sha(DIBS__SCRIPT_release));
     assert_int_equal(sizes[1], DIBS__SHA);
-    dibs__script_words(DIBS__SCRIPT_release, &view, true, &all);
+    assert_true(dibs__script_command(&command, DIBS__SCRIPT_release, &view, true, false, &all));
     assert_string_equal(words[0], "EVAL");
 }
 
@@ -292,6 +306,7 @@ int main(void)
         cmocka_unit_test(integers_are_taken_only_from_where_they_are),
         cmocka_unit_test(a_buffer_keeps_what_it_is_given_in_order),
         cmocka_unit_test(a_command_is_written_as_redis_wants_it),
+        cmocka_unit_test(the_words_of_a_command_may_be_texts),
         cmocka_unit_test(keys_are_in_the_slot_of_the_lock),
         cmocka_unit_test(the_longest_keys_fit),
         cmocka_unit_test(scripts_are_bare_code_without_comments),

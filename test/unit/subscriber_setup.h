@@ -114,7 +114,7 @@ static inline int setup(void **state)
 {
     static struct rig rig;
     struct rig *r = &rig;
-    const struct dibs__subscriber_hooks hooks = {r, on_wake, on_wake_by, on_subscribed, on_message, on_changed};
+    const struct dibs__subscriber_hooks hooks = {r, on_wake, on_wake_by, on_subscribed, r, on_message, on_changed};
 
     memset(r, 0, sizeof *r);
     r->fake = fake_redis_start(false);

@@ -33,13 +33,6 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
     return used;
 }
 
-/* Retractions follow their slots. What is under way to a node comes back, and follows then. */
-static void give_strays(struct dibs__node *node)
-{
-    if (dibs__redis_unconfirmed(node->member) > 0)
-        dibs__redis_give_strays(node->member);
-}
-
 /*
  * A node that the map does not name is closed when it was not needed for a while. True: there is such a node. A
  * retraction may have come to a node after the map changed, and while the node is away it can't turn that away.
@@ -49,7 +42,7 @@ static bool retire(struct dibs__node *node, int64_t now)
     bool is_mapped = atomic_load(&node->cluster->mapped);
 
     if (is_mapped && dibs__node_is_open(node))
-        give_strays(node);
+        dibs__redis_give_strays(node->member);
     if (!dibs__node_is_open(node) || atomic_load(&node->in_map) || !is_mapped) {
         node->idle_since = 0;
         return false;
@@ -82,7 +75,7 @@ static void tell_of_changes(struct dibs__cluster *cluster)
         return;
     for (unsigned i = 0; i < count; i++)
         if (dibs__node_is_open(&cluster->nodes[i]))
-            give_strays(&cluster->nodes[i]);
+            dibs__redis_give_strays(cluster->nodes[i].member);
     listener->ask_again(listener->context);
     listener->server_changed(listener->source);
 }

@@ -69,10 +69,11 @@ static bool open_member(struct dibs__node *node) DIBS__REQUIRES(dibs__cluster_mu
     struct dibs__cluster *cluster = node->cluster;
     struct dibs__store_config config = dibs__node_config(node);
     struct dibs__error *error = &cluster->open_error;
+    const struct dibs__url *like = &cluster->url;
     struct dibs__url url;
 
     if (cluster->is_closing || !node->host ||
-        dibs__url_at(&url, &cluster->url, node->host, node->port, error) != DIBS_OK)
+        dibs__url_at(&url, like->tls, like->user, like->password, node->host, node->port, error) != DIBS_OK)
         return false;
     return dibs__redis_open_at(&node->member, &url, &config, error) == DIBS_OK;
 }

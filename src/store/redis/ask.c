@@ -100,14 +100,12 @@ static dibs_status send_ask(struct dibs__redis_store *store, struct asking *aski
     if (asking->sending.relock.fence)
         return dibs__sending_relock(store, &asking->sending, call, asking->op->deadline, error);
     enum dibs__script script = script_of(store, attempt);
-    dibs__lock_call_write(call, script);
-    if (store->config.is_member)
-        dibs__call_add_key(&call->call, DIBS__KEY_MEMBER);
+    dibs__lock_call_write(call, script, store->config.is_member);
     if (script == DIBS__SCRIPT_requeue)
         dibs__codec_requeue(&call->call, attempt->token, &words);
     else
         dibs__codec_acquire(&call->call, &words);
-    return dibs__lock_call_send(store, call, asking->op->deadline, error);
+    return dibs__lock_call_send(store, call, NULL, asking->op->deadline, error);
 }
 
 static bool must_queue(const struct dibs__attempt *attempt)
@@ -243,7 +241,7 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct asking *a
         return status;
     note_first_server(store, asking->call.view.server);
     status = read_answer(store, asking, &exchange, decided, answer);
-    dibs__reply_free(exchange.reply);
+    freeReplyObject(exchange.reply);
     return status == DIBS_OK && dibs__redis_confirms(store) ? confirm(store, asking, answer, error) : status;
 }
 

@@ -27,7 +27,7 @@ static int64_t deadline_of(const struct dibs__examining *e)
     return dibs__after_ms(dibs__now(e->store->config.clock), e->store->config.command_timeout_ms);
 }
 
-bool dibs__examining_ask(struct dibs__examining *e, const struct dibs__command *commands, size_t count,
+bool dibs__examining_ask(struct dibs__examining *e, const char *const *const *commands, size_t count,
                          redisReply **replies)
 {
     if (!e->examination->goes_on(e->examination->context) || e->examination->no_memory)
@@ -93,9 +93,7 @@ static int compare_times(const void *one, const void *other)
 
 static bool measure_round_trip(struct dibs__examining *e)
 {
-    static const char *const words[] = {"PING"};
-    static const size_t sizes[] = {4};
-    const struct dibs__command ping = {.count = 1, .words = words, .sizes = sizes};
+    static const char *const words[] = {"PING", NULL}, *const *const ping = words;
     int64_t took[PINGS];
 
     for (size_t i = 0; i < PINGS; i++) {
@@ -104,7 +102,7 @@ static bool measure_round_trip(struct dibs__examining *e)
         if (!dibs__examining_ask(e, &ping, 1, &reply))
             return false;
         took[i] = dibs__now(e->store->config.clock) - begun;
-        dibs__reply_free(reply);
+        freeReplyObject(reply);
     }
     qsort(took, PINGS, sizeof took[0], compare_times);
     e->round_trip_ns = took[PINGS / 2];
@@ -150,16 +148,14 @@ static int64_t number_at(const redisReply *reply, size_t i)
 /* The half of the round trip is for the way there. */
 static bool examine_clock(struct dibs__examining *e)
 {
-    static const char *const words[] = {"TIME"};
-    static const size_t sizes[] = {4};
-    const struct dibs__command command = {.count = 1, .words = words, .sizes = sizes};
+    static const char *const words[] = {"TIME", NULL}, *const *const command = words;
     redisReply *reply;
     int64_t before = wall_clock_us();
 
     if (!dibs__examining_ask(e, &command, 1, &reply))
         return false;
     int64_t after = wall_clock_us(), us = number_at(reply, 0) * 1000000 + number_at(reply, 1);
-    dibs__reply_free(reply);
+    freeReplyObject(reply);
     if (us <= 0) {
         dibs__examining_say(e, "clock", DIBS_VERDICT_WARN, "Give the account the right to TIME.",
                             "The server does not tell its time.");

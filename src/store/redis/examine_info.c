@@ -60,20 +60,6 @@ static void say_unknown(struct dibs__examining *e, const char *subject, const ch
 
 /* ---------------------------------------------------------------------- version */
 
-/* "7.0.15" as 70015, and "7.0.150" as 70099; 0: that is none. */
-static long version_number(const char *text)
-{
-    long number = 0;
-
-    for (long weight = 10000; weight > 0; weight /= 100) {
-        char *end;
-        long part = strtol(text, &end, 10);
-        number += (part < 99 ? part : 99) * weight;
-        text = *end == '.' ? end + 1 : end;
-    }
-    return number;
-}
-
 static void tell_version(struct dibs__examining *e)
 {
     char redis[WORD_MAX], valkey[WORD_MAX];
@@ -82,26 +68,26 @@ static void tell_version(struct dibs__examining *e)
         say_unknown(e, "version", "The server's version");
         return;
     }
-    long number = version_number(redis);
     if (read_text(e, "valkey_version", valkey, sizeof valkey))
         dibs__examining_say(e, "version", DIBS_VERDICT_OK, "", "Valkey %s.%s", valkey,
-                            version_number(valkey) >= 80000 ? " It tells too early that something is on its disk, so "
-                                                              "durable can't be had with it."
-                                                            : "");
-    else if (number < 50000)
+                            dibs__version_is_since(valkey, 8, 0, 0)
+                                ? " It tells too early that something is on its disk, so "
+                                  "durable can't be had with it."
+                                : "");
+    else if (!dibs__version_is_since(redis, 5, 0, 0))
         dibs__examining_say(e, "version", DIBS_VERDICT_BAD, "Use Redis 7.2 or later, or Valkey.",
                             "Redis %s is too old: it does not run scripts that ask for the time and then write.",
                             redis);
-    else if (number < 70005)
+    else if (!dibs__version_is_since(redis, 7, 0, 5))
         dibs__examining_say(e, "version", DIBS_VERDICT_WARN, "Use Redis 7.2 or later, or Valkey.",
                             "Redis %s can't tell of locks that change; that takes 7.0.5.", redis);
-    else if (number >= 70400 && number < 70403)
+    else if (dibs__version_is_since(redis, 7, 4, 0) && !dibs__version_is_since(redis, 7, 4, 3))
         dibs__examining_say(e, "version", DIBS_VERDICT_WARN, "Use Redis 7.4.3 or later.",
                             "Redis %s tells too early that something is on its disk, so durable can't be had with it.",
                             redis);
     else
         dibs__examining_say(e, "version", DIBS_VERDICT_OK, "", "Redis %s.%s", redis,
-                            number < 70200 ? " It has no durable; that takes 7.2." : "");
+                            !dibs__version_is_since(redis, 7, 2, 0) ? " It has no durable; that takes 7.2." : "");
 }
 
 /* ------------------------------------------------------------------------- role */
@@ -306,12 +292,9 @@ static void tell_replicas(struct dibs__examining *e)
 bool dibs__examine_info(struct dibs__examining *e)
 {
     enum { INFO, FSYNC, SAVE, QUESTIONS };
-    static const char *const words[QUESTIONS][3] = {
+    static const char *const words[QUESTIONS][4] = {
         {"INFO"}, {"CONFIG", "GET", "appendfsync"}, {"CONFIG", "GET", "save"}};
-    static const size_t sizes[QUESTIONS][3] = {{4}, {6, 3, 11}, {6, 3, 4}};
-    const struct dibs__command commands[QUESTIONS] = {{.count = 1, .words = words[INFO], .sizes = sizes[INFO]},
-                                                      {.count = 3, .words = words[FSYNC], .sizes = sizes[FSYNC]},
-                                                      {.count = 3, .words = words[SAVE], .sizes = sizes[SAVE]}};
+    static const char *const *const commands[QUESTIONS] = {words[INFO], words[FSYNC], words[SAVE]};
     redisReply *replies[QUESTIONS];
     struct disk disk;
 

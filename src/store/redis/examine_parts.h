@@ -34,10 +34,10 @@ void dibs__examining_say(struct dibs__examining *e, const char *subject, dibs_ve
                          const char *format, ...) DIBS__PRINTF(5, 6);
 
 /*
- * Asks on the connection. False: the connection broke, which is told as a
- * finding, and the examination of this server ends.
+ * Asks on the connection; each command is its words, and NULL ends them. False: the connection broke, which is told as
+ * a finding, and the examination of this server ends.
  */
-bool dibs__examining_ask(struct dibs__examining *e, const struct dibs__command *commands, size_t count,
+bool dibs__examining_ask(struct dibs__examining *e, const char *const *const *commands, size_t count,
                          redisReply **replies);
 
 /* examine_info.c. Each is false where dibs__examining_ask was. */

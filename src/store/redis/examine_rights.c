@@ -3,6 +3,7 @@
  * tried by words that change nothing. Keys are named that nobody has; a server
  * checks the right before it finds fault with the words.
  */
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,6 @@ enum when {
 };
 
 struct trial {
-    const char *name, *rule; /* of the command, and as ACL SETUSER has it */
     const char *words[WORDS_MAX];
     const char *lost; /* what of dibs does not work without it */
     dibs_verdict verdict;
@@ -43,187 +43,89 @@ struct trial {
 
 #define BAD DIBS_VERDICT_BAD
 #define WARN DIBS_VERDICT_WARN
+
+/* What is lost without more than one right. */
+#define NO_LOCK "no lock can be taken"
 #define NOT_SHARED "a lock can't be shared"
+#define NOT_RENEWED "leases are not renewed, and end while their locks are held"
+#define POLLED "waiters ask every 50 to 100 ms, and DIBS_FAIR is refused"
+#define UNTOLD "the server does not tell of locks that change"
+#define TOLD_TO_ALL "grants are told to all nodes of the cluster"
 
 static const struct trial trials[] = {
-    {"EVALSHA",
-     "+evalsha",
-     {"EVALSHA", NO_SCRIPT, "0"},
-     "the text of a script is sent with each call",
-     WARN,
-     ALWAYS,
-     0},
-    {"EVAL", "+eval", {"EVAL", "return 1", "0"}, "after SCRIPT FLUSH locks are refused for a while", WARN, ALWAYS, 0},
-    {"SCRIPT EXISTS",
-     "+script|exists",
-     {"SCRIPT", "EXISTS", NO_SCRIPT},
-     "each process sends all scripts",
-     WARN,
-     ALWAYS,
-     0},
-    {"GET", "+get", {"GET", LOCK}, "no lock can be taken", BAD, ALWAYS, 0},
-    {"MGET", "+mget", {"MGET", LOCK}, "leases are not renewed, and end while their locks are held", BAD, ALWAYS, 0},
-    {"SET", "+set", {"SET", LOCK, "x", "XX"}, "no lock can be taken", BAD, ALWAYS, 0},
-    {"INCRBY", "+incrby", {"INCRBY", FENCE, "x"}, "a grant takes the server a little longer", WARN, ALWAYS, 0},
-    {"DEL", "+del", {"DEL", LOCK}, "no lock can be released", BAD, ALWAYS, 0},
-    {"EXISTS", "+exists", {"EXISTS", LOCK}, "no lock can be taken", BAD, ALWAYS, 0},
-    {"PTTL", "+pttl", {"PTTL", LOCK}, "who finds a lock taken is refused", BAD, ALWAYS, 0},
-    {"PEXPIRE",
-     "+pexpire",
-     {"PEXPIRE", LOCK, "1"},
-     "leases are not renewed, and end while their locks are held",
-     BAD,
-     ALWAYS,
-     0},
-    {"TIME", "+time", {"TIME"}, "no lock can be taken", BAD, ALWAYS, 0},
-    {"PING",
-     "+ping",
-     {"PING"},
-     "a waiter is told a little later, and a dead connection is noticed later",
-     WARN,
-     ALWAYS,
-     0},
-    {"HSET", "+hset", {"HSET", QUEUE, "a", "b", "c"}, "who waits for a lock is refused", BAD, ALWAYS, 0},
-    {"HGET", "+hget", {"HGET", QUEUE, "a"}, "no lock can be taken", BAD, ALWAYS, 0},
-    {"HMGET",
-     "+hmget",
-     {"HMGET", QUEUE, "a"},
+    {{"EVALSHA", NO_SCRIPT, "0"}, "the text of a script is sent with each call", WARN, ALWAYS, 0},
+    {{"EVAL", "return 1", "0"}, "after SCRIPT FLUSH locks are refused for a while", WARN, ALWAYS, 0},
+    {{"SCRIPT", "EXISTS", NO_SCRIPT}, "each process sends all scripts", WARN, ALWAYS, 0},
+    {{"GET", LOCK}, NO_LOCK, BAD, ALWAYS, 0},
+    {{"MGET", LOCK}, NOT_RENEWED, BAD, ALWAYS, 0},
+    {{"SET", LOCK, "x", "XX"}, NO_LOCK, BAD, ALWAYS, 0},
+    {{"INCRBY", FENCE, "x"}, "a grant takes the server a little longer", WARN, ALWAYS, 0},
+    {{"DEL", LOCK}, "no lock can be released", BAD, ALWAYS, 0},
+    {{"EXISTS", LOCK}, NO_LOCK, BAD, ALWAYS, 0},
+    {{"PTTL", LOCK}, "who finds a lock taken is refused", BAD, ALWAYS, 0},
+    {{"PEXPIRE", LOCK, "1"}, NOT_RENEWED, BAD, ALWAYS, 0},
+    {{"TIME"}, NO_LOCK, BAD, ALWAYS, 0},
+    {{"PING"}, "a waiter is told a little later, and a dead connection is noticed later", WARN, ALWAYS, 0},
+    {{"HSET", QUEUE, "a", "b", "c"}, "who waits for a lock is refused", BAD, ALWAYS, 0},
+    {{"HGET", QUEUE, "a"}, NO_LOCK, BAD, ALWAYS, 0},
+    {{"HMGET", QUEUE, "a"},
      "shared locks are refused, and one whose queue somebody has left can't be released",
      BAD,
      ALWAYS,
      0},
-    {"HDEL", "+hdel", {"HDEL", QUEUE, "a"}, "a lock that several wait for can't be released", BAD, ALWAYS, 0},
-    {"HKEYS", "+hkeys", {"HKEYS", QUEUE}, "a queue that many have left can't be served", WARN, ALWAYS, 0},
-    {"HLEN", "+hlen", {"HLEN", QUEUE}, "dibs_query, dibs_list and dibs_force_unlock are refused", WARN, ALWAYS, 0},
-    {"ZADD", "+zadd", {"ZADD", QUEUE, "XX", "0", "a"}, NOT_SHARED, WARN, ALWAYS, 0},
-    {"ZREM", "+zrem", {"ZREM", QUEUE, "a"}, NOT_SHARED, WARN, ALWAYS, 0},
-    {"ZRANGE", "+zrange", {"ZRANGE", QUEUE, "0", "0"}, NOT_SHARED, WARN, ALWAYS, 0},
-    {"ZRANGEBYSCORE", "+zrangebyscore", {"ZRANGEBYSCORE", QUEUE, "0", "0"}, NOT_SHARED, WARN, ALWAYS, 0},
-    {"ZCARD", "+zcard", {"ZCARD", QUEUE}, NOT_SHARED, WARN, ALWAYS, 0},
-    {"INFO",
-     "+info",
-     {"INFO", "server"},
+    {{"HDEL", QUEUE, "a"}, "a lock that several wait for can't be released", BAD, ALWAYS, 0},
+    {{"HKEYS", QUEUE}, "a queue that many have left can't be served", WARN, ALWAYS, 0},
+    {{"HLEN", QUEUE}, "dibs_query, dibs_list and dibs_force_unlock are refused", WARN, ALWAYS, 0},
+    {{"ZADD", QUEUE, "XX", "0", "a"}, NOT_SHARED, WARN, ALWAYS, 0},
+    {{"ZREM", QUEUE, "a"}, NOT_SHARED, WARN, ALWAYS, 0},
+    {{"ZRANGE", QUEUE, "0", "0"}, NOT_SHARED, WARN, ALWAYS, 0},
+    {{"ZRANGEBYSCORE", QUEUE, "0", "0"}, NOT_SHARED, WARN, ALWAYS, 0},
+    {{"ZCARD", QUEUE}, NOT_SHARED, WARN, ALWAYS, 0},
+    {{"INFO", "server"},
      "nothing is restored after a restart or a failover, because one server is not told from another",
      WARN,
      ALWAYS,
      1},
-    {"CLIENT ID",
-     "+client|id",
-     {"CLIENT", "ID"},
-     "what is left of a connection that broke can't be ended",
-     WARN,
-     ALWAYS,
-     1},
-    {"CLIENT SETNAME",
-     "+client|setname",
-     {"CLIENT", "SETNAME", CLIENT_NAME},
-     "CLIENT LIST does not show the label",
-     WARN,
-     ALWAYS,
-     0},
-    {"CLIENT KILL",
-     "+client|kill",
-     {"CLIENT", "KILL", "ID", NOBODYS_ID},
+    {{"CLIENT", "ID"}, "what is left of a connection that broke can't be ended", WARN, ALWAYS, 1},
+    {{"CLIENT", "SETNAME", CLIENT_NAME}, "CLIENT LIST does not show the label", WARN, ALWAYS, 0},
+    {{"CLIENT", "KILL", "ID", NOBODYS_ID},
      "what is left of a connection that broke can't be ended: an ask that was never answered loses its place",
      WARN,
      ALWAYS,
      0},
-    {"CLIENT TRACKING",
-     "+client|tracking",
-     {"CLIENT", "TRACKING", "OFF"},
-     "the server does not tell of locks that change",
-     WARN,
-     ALWAYS,
-     1},
-    {"CLIENT CACHING",
-     "+client|caching",
-     {"CLIENT", "CACHING", "NO"},
+    {{"CLIENT", "TRACKING", "OFF"}, UNTOLD, WARN, ALWAYS, 1},
+    {{"CLIENT", "CACHING", "NO"},
      "what is deleted in the background is tracked, which costs the server time",
      WARN,
      ALWAYS,
      0},
-    {"PUBLISH",
-     "+publish",
-     {"PUBLISH", CHANNEL, ""},
-     "waiters ask every 50 to 100 ms, and DIBS_FAIR is refused",
-     WARN,
-     ALWAYS,
-     0},
-    {"PUBSUB NUMSUB",
-     "+pubsub|numsub",
-     {"PUBSUB", "NUMSUB", CHANNEL},
-     "waiters ask every 50 to 100 ms, and DIBS_FAIR is refused",
-     WARN,
-     ALWAYS,
-     0},
-    {"SCAN", "+scan", {"SCAN", "0", "COUNT", "1"}, "dibs_list is refused", WARN, ALWAYS, 0},
-    {"WAIT", "+wait", {"WAIT", "0", "1"}, "with min_replicas no lock is granted", BAD, WITH_REPLICAS, 0},
-    {"WAITAOF", "+waitaof", {"WAITAOF", "0", "0", "1"}, "with durable no lock is granted", BAD, DURABLE, 0},
-    {"CLUSTER SLOTS",
-     "+cluster|slots",
-     {"CLUSTER", "SLOTS"},
-     "the node does not tell who has which slots",
-     WARN,
-     ON_CLUSTER,
-     0},
-    {"SPUBLISH",
-     "+spublish",
-     {"SPUBLISH", CHANNEL, ""},
-     "grants are told to all nodes of the cluster",
-     WARN,
-     ON_CLUSTER,
-     0},
-    {"PUBSUB SHARDNUMSUB",
-     "+pubsub|shardnumsub",
-     {"PUBSUB", "SHARDNUMSUB"},
-     "grants are told to all nodes of the cluster",
-     WARN,
-     ON_CLUSTER,
-     0},
-    {"SUBSCRIBE",
-     "+subscribe",
-     {"SUBSCRIBE", CHANNEL},
-     "waiters ask every 50 to 100 ms, and DIBS_FAIR is refused",
-     WARN,
-     SUBSCRIBED,
-     1},
-    {"SUBSCRIBE",
-     "+subscribe",
-     {"SUBSCRIBE", CHANGES},
-     "the server does not tell of locks that change",
-     WARN,
-     SUBSCRIBED,
-     1},
-    {"SSUBSCRIBE",
-     "+ssubscribe",
-     {"SSUBSCRIBE", CHANNEL},
-     "grants are told to all nodes of the cluster",
-     WARN,
-     SUBSCRIBED_ON_CLUSTER,
-     0},
+    {{"PUBLISH", CHANNEL, ""}, POLLED, WARN, ALWAYS, 0},
+    {{"PUBSUB", "NUMSUB", CHANNEL}, POLLED, WARN, ALWAYS, 0},
+    {{"SCAN", "0", "COUNT", "1"}, "dibs_list is refused", WARN, ALWAYS, 0},
+    {{"WAIT", "0", "1"}, "with min_replicas no lock is granted", BAD, WITH_REPLICAS, 0},
+    {{"WAITAOF", "0", "0", "1"}, "with durable no lock is granted", BAD, DURABLE, 0},
+    {{"CLUSTER", "SLOTS"}, "the node does not tell who has which slots", WARN, ON_CLUSTER, 0},
+    {{"SPUBLISH", CHANNEL, ""}, TOLD_TO_ALL, WARN, ON_CLUSTER, 0},
+    {{"PUBSUB", "SHARDNUMSUB"}, TOLD_TO_ALL, WARN, ON_CLUSTER, 0},
+    {{"SUBSCRIBE", CHANNEL}, POLLED, WARN, SUBSCRIBED, 1},
+    {{"SUBSCRIBE", CHANGES}, UNTOLD, WARN, SUBSCRIBED, 1},
+    {{"SSUBSCRIBE", CHANNEL}, TOLD_TO_ALL, WARN, SUBSCRIBED_ON_CLUSTER, 0},
 };
 #define TRIALS (sizeof trials / sizeof trials[0])
 
-/* Rights to keys and channels; each that is missing is told once. */
-static const struct trial patterns[] = {
-    {"the keys of locks", "~%s*", {NULL}, "no lock can be taken", BAD, ALWAYS, 0},
-    {"the keys that begin with dibs:", "~dibs:*", {NULL}, "no lock can be taken", BAD, ALWAYS, 0},
-    {"the channels that begin with dibs:",
-     "&dibs:*",
-     {NULL},
-     "waiters ask every 50 to 100 ms, and DIBS_FAIR is refused",
-     WARN,
-     ALWAYS,
-     0},
-    {"the channel " CHANGES_CHANNEL,
-     "&" CHANGES_CHANNEL,
-     {NULL},
-     "the server does not tell of locks that change",
-     WARN,
-     ALWAYS,
-     0},
+/* Rights to keys and channels, as ACL SETUSER has them; each that is missing is told once. */
+enum pattern { LOCK_KEYS, OTHER_KEYS, OUR_CHANNELS, CHANGES_PATTERN, PATTERNS };
+
+static const struct {
+    const char *rule; /* NULL: that of the prefix of all locks */
+    const char *name, *lost;
+    dibs_verdict verdict;
+} patterns[PATTERNS] = {
+    [LOCK_KEYS] = {NULL, "the keys of locks", NO_LOCK, BAD},
+    [OTHER_KEYS] = {"~dibs:*", "the keys that begin with dibs:", NO_LOCK, BAD},
+    [OUR_CHANNELS] = {"&dibs:*", "the channels that begin with dibs:", POLLED, WARN},
+    [CHANGES_PATTERN] = {"&" CHANGES_CHANNEL, "the channel " CHANGES_CHANNEL, UNTOLD, WARN},
 };
-#define PATTERNS (sizeof patterns / sizeof patterns[0])
 
 /* What the words of the trials stand for; and what was told already. Some KiB: on the heap. */
 struct meaning {
@@ -261,31 +163,59 @@ static const char *meaning_of(const struct dibs__examining *e, const struct mean
 
 /* ----------------------------------------------------------------- what is told */
 
-static void tell_missing(struct dibs__examining *e, const struct trial *trial, const char *rule)
+#define COMMAND_MAX 32
+
+/* "CLIENT ID", of the command of a trial: of a container the subcommand is part of the name. */
+static const char *name_of(const struct trial *trial, char out[COMMAND_MAX])
+{
+    static const char *const containers[] = {"SCRIPT", "CLIENT", "PUBSUB", "CLUSTER"};
+    const char *subcommand = NULL;
+
+    for (size_t i = 0; i < sizeof containers / sizeof *containers; i++)
+        if (strcmp(trial->words[0], containers[i]) == 0)
+            subcommand = trial->words[1];
+    snprintf(out, COMMAND_MAX, subcommand ? "%s %s" : "%s", trial->words[0], subcommand);
+    return out;
+}
+
+static void tell_missing(struct dibs__examining *e, const char *name, const char *lost, dibs_verdict verdict,
+                         const char *rule)
 {
     const char *user = e->store->endpoint.url.user ? e->store->endpoint.url.user : "default";
     char remedy[DIBS__FINDING_MAX];
 
     snprintf(remedy, sizeof remedy, "ACL SETUSER %.64s %s", user, rule);
-    dibs__examining_say(e, "rights", trial->verdict, remedy, "The account may not use %s, so %s.", trial->name,
-                        trial->lost);
+    dibs__examining_say(e, "rights", verdict, remedy, "The account may not use %s, so %s.", name, lost);
+}
+
+/* The right to a command is missing, which ACL SETUSER has as "+client|id". */
+static void tell_command(struct dibs__examining *e, const struct trial *trial)
+{
+    char name[COMMAND_MAX], rule[COMMAND_MAX + 1];
+
+    snprintf(rule, sizeof rule, "+%s", name_of(trial, name));
+    for (char *c = rule; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    char *blank = strchr(rule, ' ');
+    if (blank)
+        *blank = '|';
+    tell_missing(e, name, trial->lost, trial->verdict, rule);
 }
 
 /* The right to a key or a channel is missing. */
 static void tell_pattern(struct dibs__examining *e, struct meaning *meaning, const struct trial *trial)
 {
-    bool of_channel = trial->when >= ON_CLUSTER || !strcmp(trial->name, "PUBLISH");
-    size_t at = of_channel ? (trial->words[1] == CHANNEL ? 2 : 3) : (trial->words[1] == LOCK ? 0 : 1);
-    char rule[DIBS__PREFIX_MAX + 4];
+    bool of_channel = trial->when >= ON_CLUSTER || !strcmp(trial->words[0], "PUBLISH");
+    enum pattern at = of_channel ? (trial->words[1] == CHANNEL ? OUR_CHANNELS : CHANGES_PATTERN)
+                                 : (trial->words[1] == LOCK ? LOCK_KEYS : OTHER_KEYS);
+    char prefix[DIBS__PREFIX_MAX + 4];
 
     if (meaning->told[at])
         return;
     meaning->told[at] = true;
-    if (at == 0)
-        snprintf(rule, sizeof rule, "~%s*", e->store->config.key_prefix);
-    else
-        snprintf(rule, sizeof rule, "%s", patterns[at].rule);
-    tell_missing(e, &patterns[at], rule);
+    snprintf(prefix, sizeof prefix, "~%s*", e->store->config.key_prefix);
+    tell_missing(e, patterns[at].name, patterns[at].lost, patterns[at].verdict,
+                 patterns[at].rule ? patterns[at].rule : prefix);
 }
 
 static bool is_unknown(const redisReply *reply)
@@ -312,7 +242,7 @@ static void judge(struct dibs__examining *e, struct meaning *meaning, const stru
     else if (!strstr(reply->str, "run the"))
         tell_pattern(e, meaning, trial);
     else if (trial->words[1] != CHANGES)
-        tell_missing(e, trial, trial->rule);
+        tell_command(e, trial);
 }
 
 /* -------------------------------------------------------------------- the trials */
@@ -328,50 +258,33 @@ static bool is_tried(const struct dibs__examining *e, const struct trial *trial,
            (trial->when == DURABLE && config->durable) || (trial->when == ON_CLUSTER && e->inquiry.link->view.cluster);
 }
 
-struct words {
-    const char *words[WORDS_MAX];
-    size_t sizes[WORDS_MAX];
-};
-
-static struct dibs__command command_of(const struct dibs__examining *e, const struct meaning *meaning,
-                                       const struct trial *trial, struct words *words)
-{
-    int count = 0;
-
-    for (; count < WORDS_MAX && trial->words[count]; count++) {
-        words->words[count] = meaning_of(e, meaning, trial->words[count]);
-        words->sizes[count] = strlen(words->words[count]);
-    }
-    return (struct dibs__command){.count = count, .words = words->words, .sizes = words->sizes};
-}
-
 /* Those trials, in one round trip. replies: one for each trial; NULL: it was not tried. */
 static bool try_some(struct dibs__examining *e, struct meaning *meaning, bool subscribing, redisReply **replies)
 {
-    struct words *words = calloc(TRIALS, sizeof *words);
-    struct dibs__command commands[TRIALS];
+    const char *words[TRIALS][WORDS_MAX + 1], *const *commands[TRIALS];
     redisReply *said[TRIALS];
     size_t count = 0, at = 0;
 
-    if (!words) {
-        e->examination->no_memory = true;
-        return false;
+    for (size_t i = 0; i < TRIALS; i++) {
+        if (!is_tried(e, &trials[i], subscribing))
+            continue;
+        for (size_t word = 0; word < WORDS_MAX; word++)
+            words[count][word] = meaning_of(e, meaning, trials[i].words[word]);
+        words[count][WORDS_MAX] = NULL;
+        commands[count] = words[count];
+        count++;
     }
-    for (size_t i = 0; i < TRIALS; i++)
-        if (is_tried(e, &trials[i], subscribing)) {
-            commands[count] = command_of(e, meaning, &trials[i], &words[count]);
-            count++;
-        }
     bool good = dibs__examining_ask(e, commands, count, said);
     for (size_t i = 0; i < TRIALS && good; i++)
         if (is_tried(e, &trials[i], subscribing))
             replies[i] = said[at++];
-    free(words);
     return good;
 }
 
 static void tell_all(struct dibs__examining *e, struct meaning *meaning, redisReply *const *replies)
 {
+    char name[COMMAND_MAX];
+
     for (size_t i = 0; i < TRIALS; i++)
         if (replies[i])
             judge(e, meaning, &trials[i], replies[i]);
@@ -381,7 +294,7 @@ static void tell_all(struct dibs__examining *e, struct meaning *meaning, redisRe
         if (replies[i] && is_unknown(replies[i]) && trials[i].words[1] != CHANGES)
             dibs__examining_say(e, "commands", trials[i].verdict,
                                 "Let the server have the command (rename-command), or use another service.",
-                                "The server does not know %s, so %s.", trials[i].name, trials[i].lost);
+                                "The server does not know %s, so %s.", name_of(&trials[i], name), trials[i].lost);
     if (!meaning->unknown)
         dibs__examining_say(e, "commands", DIBS_VERDICT_OK, "", "The server knows all that dibs makes use of.");
 }
@@ -402,7 +315,7 @@ bool dibs__examine_rights(struct dibs__examining *e)
         tell_all(e, meaning, replies);
     for (size_t i = 0; i < TRIALS; i++)
         if (replies[i])
-            dibs__reply_free(replies[i]);
+            freeReplyObject(replies[i]);
     free(meaning);
     return good;
 }

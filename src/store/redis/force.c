@@ -17,7 +17,7 @@ static void write_force(const struct dibs__redis_store *store, struct dibs__lock
     const struct target *target = context;
     int64_t not_after = dibs__redis_not_after(store, &call->view, dibs__now(store->config.clock));
 
-    dibs__lock_call_write(call, DIBS__SCRIPT_force);
+    dibs__lock_call_write(call, DIBS__SCRIPT_force, false);
     dibs__codec_force(&call->call, not_after, target->token, target->size, target->fence);
 }
 
@@ -55,7 +55,7 @@ static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_c
         if (status != DIBS_OK)
             continue;
         status = read_force(store, name, call, exchange.reply, &late, error);
-        dibs__reply_free(exchange.reply);
+        freeReplyObject(exchange.reply);
     } while (late && dibs__redis_once_more(store, call, status, &resends, deadline));
     return status;
 }
@@ -82,16 +82,16 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
     do {
         struct dibs__exchange exchange = {.deadline = deadline, .error = error};
         struct dibs__query_reply owner;
-        status = dibs__redis_look(store, call, name, NULL, &owner, &exchange);
+        status = dibs__redis_look(store, call, name, &owner, &exchange);
         if (status != DIBS_OK)
             return status;
         if (shown && owner.owner && !is_shown_as(&owner, shown)) {
-            dibs__reply_free(exchange.reply);
+            freeReplyObject(exchange.reply);
             return DIBS_NOT_HELD;
         }
         struct target target = {owner.owner, owner.owner_size, owner.newest_fence};
         status = end_hold(store, call, name, &target, deadline, &repeated, error);
-        dibs__reply_free(exchange.reply);
+        freeReplyObject(exchange.reply);
         if (repeated &&
             call->redirect) /* who holds the lock at another node may have come after the one that was meant */
             call->redirect->kind = DIBS__REDIRECT_NONE;
@@ -126,27 +126,16 @@ static void write_forget(const struct dibs__redis_store *store, struct dibs__loc
 {
     (void)store;
     (void)context;
-    dibs__lock_call_write(call, DIBS__SCRIPT_forget);
+    dibs__lock_call_write(call, DIBS__SCRIPT_forget, false);
 }
 
-dibs_status dibs__redis_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
+static dibs_status read_forget(struct dibs__redis_store *store, const struct dibs__op *op,
+                               const struct dibs__lock_call *call, const redisReply *reply, struct dibs__error *error)
 {
-    struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, op);
-    struct dibs__exchange exchange = {.deadline = op->deadline, .error = error};
-    bool repeated;
-
-    if (!call)
-        return dibs__lock_call_no_memory(error);
-    dibs_status status = dibs__redis_run_shared(store, call, write_forget, NULL, &exchange, &repeated);
-    if (status == DIBS_OK) {
-        if (exchange.reply->type != REDIS_REPLY_INTEGER)
-            status = dibs__redis_reply_error(store, "forgetting", op->name, exchange.reply, error);
-        else if (exchange.reply->integer != DIBS__FORGET_DONE)
-            status = DIBS_BUSY;
-        dibs__reply_free(exchange.reply);
-    }
-    free(call);
-    dibs__redis_note_reply(store, status);
-    return status;
+    (void)call;
+    if (reply->type != REDIS_REPLY_INTEGER)
+        return dibs__redis_reply_error(store, "forgetting", op->name, reply, error);
+    return reply->integer == DIBS__FORGET_DONE ? DIBS_OK : DIBS_BUSY;
 }
+
+const struct dibs__shared_op dibs__redis_forget = {write_forget, read_forget};

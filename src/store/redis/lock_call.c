@@ -24,11 +24,13 @@ dibs_status dibs__lock_call_no_memory(struct dibs__error *error)
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
 }
 
-void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script)
+void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script, bool with_member)
 {
-    dibs__call_init(&call->call, script, DIBS__KEYS);
+    dibs__call_init(&call->call, script, DIBS__KEYS + with_member);
     for (int i = 0; i < DIBS__KEYS; i++)
         dibs__words_add(&call->call.words, call->keys[i].bytes, call->keys[i].size);
+    if (with_member)
+        dibs__call_add(&call->call, DIBS__KEY_MEMBER);
 }
 
 dibs_status dibs__lock_call_connect(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
@@ -64,31 +66,20 @@ dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, c
                            store->endpoint.url.shown, dibs__quote(quoted, key));
 }
 
-dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
-                                 struct dibs__error *error)
+dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                 const struct dibs__command *plain, int64_t deadline, struct dibs__error *error)
 {
-    DIBS__REQUIRE(!call->request);
-    call->call.asking = call->redirect && call->redirect->asking;
-    if (!error) {
-        error = &call->error;
-        deadline = 0;
-    }
-    call->is_plain = false;
-    call->request = dibs__call_begin(&call->call, store->channels[call->channel], &call->view, deadline, error);
-    return call->request ? DIBS_OK : error->status;
-}
+    struct dibs__channel *channel = store->channels[call->channel];
 
-dibs_status dibs__lock_call_send_command(struct dibs__redis_store *store, struct dibs__lock_call *call,
-                                         const struct dibs__command *command, int64_t deadline,
-                                         struct dibs__error *error)
-{
     DIBS__REQUIRE(!call->request);
     if (!error) {
         error = &call->error;
         deadline = 0;
     }
-    call->is_plain = true;
-    call->request = dibs__channel_send(store->channels[call->channel], call->view.serial, command, deadline, error);
+    call->call.asking = call->redirect && call->redirect->asking;
+    call->is_plain = plain != NULL;
+    call->request = plain ? dibs__channel_send(channel, call->view.serial, plain, deadline, error)
+                          : dibs__call_begin(&call->call, channel, &call->view, deadline, error);
     return call->request ? DIBS_OK : error->status;
 }
 
@@ -107,7 +98,7 @@ dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs_
         return status;
     dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s answered: %s", store->endpoint.url.shown,
                     exchange->reply->str);
-    dibs__reply_free(exchange->reply);
+    freeReplyObject(exchange->reply);
     exchange->reply = NULL;
     return DIBS_UNAVAILABLE;
 }
@@ -121,8 +112,7 @@ enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct 
         return DIBS__OP_CONNECTED;
     struct dibs__channel *channel = store->channels[call->channel];
     if (call->request) {
-        switch (wait ? dibs__channel_progress(channel, call->request, wait)
-                     : dibs__channel_look_for(channel, call->request)) {
+        switch (dibs__channel_progress(channel, call->request, wait)) {
         case DIBS__REPLY_AWAITED:
             return DIBS__OP_AWAITED;
         case DIBS__REPLY_BROKEN:

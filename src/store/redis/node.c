@@ -57,9 +57,7 @@ static void tell_slots(const struct slots_call *call, const redisReply *reply, c
     free(ranges);
 }
 
-static const char *const slots_words[] = {"CLUSTER", "SLOTS"};
-static const size_t slots_sizes[] = {7, 5};
-static const struct dibs__command slots_command = {.count = 2, .words = slots_words, .sizes = slots_sizes};
+static const struct dibs__command slots_command = {.words = (const char *const[]){"CLUSTER", "SLOTS", NULL}};
 
 static void on_slots(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
@@ -99,7 +97,7 @@ dibs_status dibs__redis_await_slots(struct dibs__store *base, int64_t deadline, 
     if (!request || dibs__channel_wait(store->channels[0], request, &exchange) != DIBS_OK)
         return error->status;
     tell_slots(&call, exchange.reply, NULL);
-    dibs__reply_free(exchange.reply);
+    freeReplyObject(exchange.reply);
     return DIBS_OK;
 }
 

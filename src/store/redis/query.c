@@ -1,4 +1,4 @@
-/* Looks at a lock, and calls on a shared channel that carry no state of their own. */
+/* A look at a lock, and the operations that are one script on a shared channel and carry no state of their own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs_
             if (status != DIBS_OK)
                 return status;
             write(store, call, context);
-            status = dibs__lock_call_send(store, call, exchange->deadline, exchange->error);
+            status = dibs__lock_call_send(store, call, NULL, exchange->deadline, exchange->error);
         }
         begun = false;
         if (status == DIBS_OK)
@@ -37,7 +37,8 @@ dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs_
     return status;
 }
 
-struct dibs__lock_call *dibs__redis_take_call(struct dibs__redis_store *store, struct dibs__op *op)
+/* The call that was begun, or a new one; the caller's. NULL: no memory. */
+static struct dibs__lock_call *take_call(struct dibs__redis_store *store, struct dibs__op *op)
 {
     struct dibs__lock_call *call = op->state;
 
@@ -45,10 +46,9 @@ struct dibs__lock_call *dibs__redis_take_call(struct dibs__redis_store *store, s
     return call ? call : dibs__lock_call_new(sizeof *call, store, op);
 }
 
-void dibs__redis_begin_shared(struct dibs__redis_store *store, struct dibs__op *op, dibs__write_fn *write,
-                              const void *context)
+void dibs__redis_shared_begin(struct dibs__redis_store *store, const struct dibs__shared_op *how, struct dibs__op *op)
 {
-    struct dibs__lock_call *call = op->state = dibs__redis_take_call(store, op);
+    struct dibs__lock_call *call = op->state = take_call(store, op);
     struct dibs__error unused;
 
     if (!call)
@@ -57,18 +57,45 @@ void dibs__redis_begin_shared(struct dibs__redis_store *store, struct dibs__op *
     call->channel = dibs__redis_pick(store);
     if (!dibs__lock_call_standing(store, call) || dibs__lock_call_check_slots(store, call, &unused) != DIBS_OK)
         return;
-    write(store, call, context);
-    dibs__lock_call_send(store, call, 0, NULL);
+    how->write(store, call, op);
+    dibs__lock_call_send(store, call, NULL, 0, NULL);
 }
+
+dibs_status dibs__redis_shared_finish(struct dibs__redis_store *store, const struct dibs__shared_op *how,
+                                      struct dibs__op *op, struct dibs__error *error)
+{
+    struct dibs__lock_call *call = take_call(store, op);
+    struct dibs__exchange exchange = {.deadline = op->deadline, .error = error};
+    bool late, repeated;
+    dibs_status status;
+    int resends = 0;
+
+    if (!call)
+        return dibs__lock_call_no_memory(error);
+    do {
+        status = dibs__redis_run_shared(store, call, how->write, op, &exchange, &repeated);
+        if (status != DIBS_OK)
+            break;
+        status = how->read(store, op, call, exchange.reply, error);
+        freeReplyObject(exchange.reply);
+        late = status == DIBS_TIMEOUT;
+        status = late ? error->status : status;
+    } while (late && dibs__redis_once_more(store, call, status, &resends, op->deadline));
+    free(call);
+    dibs__redis_note_reply(store, status);
+    return status;
+}
+
+/* ------------------------------------------------------------------- a look */
 
 static void write_query(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
 {
-    const struct dibs__query *query = context;
+    const struct dibs__query *query = &((const struct dibs__op *)context)->query;
 
     (void)store;
-    dibs__lock_call_write(call, DIBS__SCRIPT_query);
-    dibs__codec_query(&call->call, query && query->waiters ? query->waiters->most : 0,
-                      query && query->sharers ? query->sharers->most : 0);
+    dibs__lock_call_write(call, DIBS__SCRIPT_query, false);
+    dibs__codec_query(&call->call, query->waiters ? query->waiters->most : 0,
+                      query->sharers ? query->sharers->most : 0);
 }
 
 /* In the error of a script the code may come late. */
@@ -77,18 +104,26 @@ static bool is_of_another_type(const redisReply *reply)
     return reply->type == REDIS_REPLY_ERROR && strstr(reply->str, "WRONGTYPE");
 }
 
-dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
-                             const struct dibs__query *query, struct dibs__query_reply *owner,
-                             struct dibs__exchange *exchange)
+static dibs_status read_owner(struct dibs__redis_store *store, const struct dibs__op *op, const redisReply *reply,
+                              struct dibs__query_reply *owner, struct dibs__error *error)
 {
-    bool unused;
-    dibs_status status = dibs__redis_run_shared(store, call, write_query, query, exchange, &unused);
+    if (dibs__codec_read_query(owner, reply) || (op->query.any_type && is_of_another_type(reply)))
+        return DIBS_OK;
+    return dibs__redis_reply_error(store, "looking at", op->name, reply, error);
+}
 
-    if (status == DIBS_OK && !dibs__codec_read_query(owner, exchange->reply) &&
-        !(query && query->any_type && is_of_another_type(exchange->reply))) {
-        status = dibs__redis_reply_error(store, "looking at", name, exchange->reply, exchange->error);
-        dibs__reply_free(exchange->reply);
-    }
+dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
+                             struct dibs__query_reply *owner, struct dibs__exchange *exchange)
+{
+    const struct dibs__op op = {.kind = DIBS__OP_QUERY, .name = name, .query = {.owner = NULL}};
+    bool unused;
+    dibs_status status = dibs__redis_run_shared(store, call, write_query, &op, exchange, &unused);
+
+    if (status != DIBS_OK)
+        return status;
+    status = read_owner(store, &op, exchange->reply, owner, exchange->error);
+    if (status != DIBS_OK)
+        freeReplyObject(exchange->reply);
     return status;
 }
 
@@ -185,29 +220,19 @@ static void show_sharers(struct dibs__sharers *sharers, const struct dibs__query
         show_sharer(sharers, one.token->str, (size_t)one.token->len, one.remaining_ms, one.fence, owner->server_us);
 }
 
-void dibs__redis_query_begin(struct dibs__store *base, struct dibs__op *op)
+static dibs_status read_query(struct dibs__redis_store *store, const struct dibs__op *op,
+                              const struct dibs__lock_call *call, const redisReply *reply, struct dibs__error *error)
 {
-    dibs__redis_begin_shared(dibs__redis_of(base), op, write_query, &op->query);
-}
-
-dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
-{
-    struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = dibs__redis_take_call(store, op);
-    struct dibs__exchange exchange = {.deadline = op->deadline, .error = error};
     const struct dibs__query *query = &op->query;
-    struct dibs__query_reply said;
+    struct dibs__query_reply owner;
 
-    if (!call)
-        return dibs__lock_call_no_memory(error);
-    dibs_status status = dibs__redis_look(store, call, op->name, query, &said, &exchange);
-    if (status == DIBS_OK) {
-        show_owner(query->owner, &said);
-        show_waiters(query->waiters, exchange.reply);
-        show_sharers(query->sharers, &said, exchange.reply);
-        dibs__reply_free(exchange.reply);
-    }
-    free(call);
-    dibs__redis_note_reply(store, status);
-    return status;
+    (void)call;
+    if (read_owner(store, op, reply, &owner, error) != DIBS_OK)
+        return error->status;
+    show_owner(query->owner, &owner);
+    show_waiters(query->waiters, reply);
+    show_sharers(query->sharers, &owner, reply);
+    return DIBS_OK;
 }
+
+const struct dibs__shared_op dibs__redis_query = {write_query, read_query};

@@ -98,7 +98,7 @@ void dibs__redis_attempt_came(struct dibs__store *store, struct dibs__attempt *a
 /* Goes on with a retraction of another node. Any thread. */
 void dibs__redis_take_forwarded(struct dibs__store *store, const struct dibs__forwarded_retraction *forwarded);
 
-/* The scheduler's: forwards the retractions whose names are away, except those under way. */
+/* The scheduler's: forwards the retractions whose names are away. Those under way come back, and follow then. */
 void dibs__redis_give_strays(struct dibs__store *store);
 
 /* How many of its retractions are not confirmed. */

@@ -26,20 +26,6 @@ static void on_push(void *context, const char *bytes, size_t size)
                             pushed.grant.fence); /* no lease known here */
 }
 
-static void on_wake_by(void *context, int64_t when)
-{
-    struct dibs__redis_store *store = context;
-
-    store->config.listener.wake_by(store->config.listener.context, when);
-}
-
-static void on_missed(void *context)
-{
-    struct dibs__redis_store *store = context;
-
-    store->config.listener.ask_again(store->config.listener.context);
-}
-
 static void sooner(int64_t *deadline, int64_t until)
 {
     *deadline = until < *deadline ? until : *deadline;
@@ -102,13 +88,11 @@ static void look_for_another_server(struct dibs__redis_store *store)
 
 static void try_if_idle(struct dibs__channel *channel)
 {
-    static const char *const words[] = {"PING"};
-    static const size_t sizes[] = {4};
+    const struct dibs__command ping = {.words = (const char *const[]){"PING", NULL}};
     struct dibs__link_view view;
 
     if (dibs__channel_load(channel) == 0 && dibs__channel_view(channel, &view))
-        dibs__channel_submit(channel, view.serial, &(struct dibs__command){.count = 1, .words = words, .sizes = sizes},
-                             NULL, NULL);
+        dibs__channel_submit(channel, view.serial, &ping, NULL, NULL);
 }
 
 /*
@@ -167,16 +151,6 @@ static void listen_redis(struct dibs__store *base, const char *name, struct dibs
         dibs__subscriber_listen(dibs__redis_of(base)->subscriber, wait_event, until);
     else
         dibs__subscriber_unheard(dibs__redis_of(base)->subscriber);
-}
-
-static void renew(struct dibs__store *base, struct dibs__batch *batch)
-{
-    if (batch->watch) {
-        dibs__subscriber_unheard(dibs__redis_of(base)->subscriber);
-        dibs__redis_watch(base, batch);
-    } else {
-        dibs__redis_renew(base, batch);
-    }
 }
 
 size_t dibs__redis_unconfirmed(struct dibs__store *base)
@@ -245,25 +219,33 @@ void dibs__redis_gather(struct dibs__store *store, bool on)
         dibs__channel_send_gathered();
 }
 
-static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
-    [DIBS__OP_ASK] = {dibs__redis_ask_begin, dibs__redis_ask_finish},
-    [DIBS__OP_RELEASE] = {dibs__redis_release_begin, dibs__redis_release_finish},
-    [DIBS__OP_QUERY] = {dibs__redis_query_begin, dibs__redis_query_finish},
-    [DIBS__OP_FORCE] = {NULL, dibs__redis_force},
-    [DIBS__OP_FORGET] = {NULL, dibs__redis_forget},
-    [DIBS__OP_VOTE] = {dibs__redis_vote_begin, dibs__redis_vote_finish},
-    [DIBS__OP_RAISE] = {dibs__redis_raise_begin, dibs__redis_raise_finish},
+/* How the operations of each kind are carried out: as a script on a shared channel, or by functions of their own. */
+static const struct {
+    const struct dibs__shared_op *shared;
+    struct dibs__op_row own;
+} rows[DIBS__OP_KINDS] = {
+    [DIBS__OP_ASK] = {.own = {dibs__redis_ask_begin, dibs__redis_ask_finish}},
+    [DIBS__OP_RELEASE] = {.own = {dibs__redis_release_begin, dibs__redis_release_finish}},
+    [DIBS__OP_QUERY] = {.shared = &dibs__redis_query},
+    [DIBS__OP_FORCE] = {.own = {NULL, dibs__redis_force}},
+    [DIBS__OP_FORGET] = {.shared = &dibs__redis_forget},
+    [DIBS__OP_VOTE] = {.shared = &dibs__redis_vote},
+    [DIBS__OP_RAISE] = {.shared = &dibs__redis_raise},
 };
 
 static void begin(struct dibs__store *store, struct dibs__op *op)
 {
-    if (rows[op->kind].begin)
-        rows[op->kind].begin(store, op);
+    if (rows[op->kind].shared)
+        dibs__redis_shared_begin(dibs__redis_of(store), rows[op->kind].shared, op);
+    else if (rows[op->kind].own.begin)
+        rows[op->kind].own.begin(store, op);
 }
 
 static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
-    return rows[op->kind].finish(store, op, error);
+    if (rows[op->kind].shared)
+        return dibs__redis_shared_finish(dibs__redis_of(store), rows[op->kind].shared, op, error);
+    return rows[op->kind].own.finish(store, op, error);
 }
 
 static const struct dibs__store_ops redis_ops = {
@@ -276,7 +258,7 @@ static const struct dibs__store_ops redis_ops = {
     .examine = dibs__redis_examine,
     .listen = listen_redis,
     .retract = dibs__redis_retract,
-    .renew = renew,
+    .renew = dibs__redis_renew,
     .tell_when_free = dibs__redis_tell_when_free,
     .is_unconfirmed = dibs__redis_is_unconfirmed,
     .recalls = dibs__redis_recalls,
@@ -311,8 +293,15 @@ static bool make_parts(struct dibs__redis_store *store)
 {
     const struct dibs__store_config *config = &store->config;
     struct dibs__channel_hooks hooks = dibs__redis_hooks(store);
-    struct dibs__subscriber_hooks subscriber_hooks = {store,     hooks.unattended, on_wake_by,
-                                                      on_missed, on_push,          dibs__tracking_changed};
+    const struct dibs__subscriber_hooks subscriber_hooks = {
+        .above = config->listener.context,
+        .wake = config->listener.wake,
+        .wake_by = config->listener.wake_by,
+        .missed = config->listener.ask_again,
+        .context = store,
+        .message = on_push,
+        .changed = dibs__tracking_changed,
+    };
     size_t count = dibs__redis_confirms(store) ? DIBS__SHARED + DIBS__EXCLUSIVE : DIBS__SHARED;
 
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);

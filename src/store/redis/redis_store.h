@@ -225,8 +225,8 @@ void *dibs__lock_call_new(size_t size, const struct dibs__redis_store *store, co
 
 dibs_status dibs__lock_call_no_memory(struct dibs__error *error);
 
-/* Begins the words of a script: the keys are added. */
-void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script);
+/* Begins the words of a script: the keys are added; with_member: that of a member of a quorum behind them. */
+void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script, bool with_member);
 
 /*
  * The connection of call->channel. To connect blocks, at most until the
@@ -245,14 +245,9 @@ bool dibs__lock_call_standing(struct dibs__redis_store *store, struct dibs__lock
 dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, const struct dibs__lock_call *call,
                                         struct dibs__error *error);
 
-/* Sends what was written. NULL error: begins, never blocks. */
-dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
-                                 struct dibs__error *error);
-
-/* The same with a command that is no script. */
-dibs_status dibs__lock_call_send_command(struct dibs__redis_store *store, struct dibs__lock_call *call,
-                                         const struct dibs__command *command, int64_t deadline,
-                                         struct dibs__error *error);
+/* Sends the script that was written, or that plain command. NULL error: begins, never blocks. */
+dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                 const struct dibs__command *plain, int64_t deadline, struct dibs__error *error);
 
 /* As dibs__call_finish. Afterwards nothing is under way. Where the node turned the call away: DIBS_UNAVAILABLE. */
 dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs__lock_call *call,
@@ -346,17 +341,10 @@ void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__op *op);
 dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 void dibs__redis_release_begin(struct dibs__store *base, struct dibs__op *op);
 dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
-void dibs__redis_query_begin(struct dibs__store *base, struct dibs__op *op);
-dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
-void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__op *op);
-dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
-void dibs__redis_raise_begin(struct dibs__store *base, struct dibs__op *op);
-dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 /* The token as it is, so that dibs_force_unlock takes it; escaped if it does not print or does not fit. */
 void dibs__redis_show_token(char *out, size_t size, const char *token, size_t token_size);
 
 dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
-dibs_status dibs__redis_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 
 enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait);
 
@@ -372,21 +360,26 @@ typedef void dibs__write_fn(const struct dibs__redis_store *store, struct dibs__
 dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs__lock_call *call, dibs__write_fn *write,
                                    const void *context, struct dibs__exchange *exchange, bool *repeated);
 
-/* query.c: begins what that runs, if a connection stands; op->state becomes the call. */
-void dibs__redis_begin_shared(struct dibs__redis_store *store, struct dibs__op *op, dibs__write_fn *write,
-                              const void *context);
+/* An operation that is one script on a shared channel. query.c: how it is begun and finished. */
+struct dibs__shared_op {
+    dibs__write_fn *write; /* context: the operation */
 
-/* query.c: the call that was begun, or a new one; the caller's. NULL: no memory. */
-struct dibs__lock_call *dibs__redis_take_call(struct dibs__redis_store *store, struct dibs__op *op);
+    /* What the server said. DIBS_TIMEOUT: nothing was done, because the server's clock is not what was believed; the
+     * error has another status. */
+    dibs_status (*read)(struct dibs__redis_store *store, const struct dibs__op *op, const struct dibs__lock_call *call,
+                        const redisReply *reply, struct dibs__error *error);
+};
 
-/*
- * query.c: DIBS_OK: exchange->reply is what the server said of the owner, read into *owner; the caller's. query: whose
- * any_type and waiters are wanted; NULL: neither.
- */
+extern const struct dibs__shared_op dibs__redis_query, dibs__redis_vote, dibs__redis_raise, dibs__redis_forget;
+
+void dibs__redis_shared_begin(struct dibs__redis_store *store, const struct dibs__shared_op *how, struct dibs__op *op);
+dibs_status dibs__redis_shared_finish(struct dibs__redis_store *store, const struct dibs__shared_op *how,
+                                      struct dibs__op *op, struct dibs__error *error);
+
+/* query.c: DIBS_OK: exchange->reply is what the server said of the owner, read into *owner; the caller's. */
 struct dibs__query_reply;
 dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
-                             const struct dibs__query *query, struct dibs__query_reply *owner,
-                             struct dibs__exchange *exchange);
+                             struct dibs__query_reply *owner, struct dibs__exchange *exchange);
 
 /* ---------------------------------------------------------------- tracking.c */
 
@@ -399,13 +392,25 @@ void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now);
 /* Any thread: a name that is watched, or would be; it gives the probe its key, where that lacks one. */
 void dibs__tracking_offer(struct dibs__redis_store *store, const char *name);
 
+/*
+ * The scheduler's: leases must be watched, the first of that name. Which tracking is on; 0: none is, so nothing can be
+ * watched yet.
+ */
+uint64_t dibs__tracking_watch(struct dibs__redis_store *store, const char *name);
+
+/*
+ * The server read the keys of these leases, which that tracking is to watch: sets their results, unless it is not on
+ * any more. False: that is no such reply.
+ */
+bool dibs__tracking_take_look(const struct dibs__redis_store *store, uint64_t on, struct dibs__renewal *items,
+                              size_t count, const redisReply *reply);
+
 /* Any thread: the server told that the key was changed; NULL: that all may have been. context: the store. */
 void dibs__tracking_changed(void *context, const char *key, size_t size);
 
 /* As recalls of store.h: while the server tells of changes, of whatever name, the subscription stands on which recalls
  * come. */
 bool dibs__redis_recalls(struct dibs__store *base, const char *name);
-void dibs__redis_watch(struct dibs__store *base, struct dibs__batch *batch);
 uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, uint64_t since);
 
 /* walk.c */

@@ -76,21 +76,13 @@ static bool may_be_plain(struct dibs__redis_store *store, const struct releasing
 static dibs_status send_plain(struct dibs__redis_store *store, struct releasing *releasing, struct dibs__error *error)
 {
     struct dibs__lock_call *call = &releasing->call;
-    const struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK], *queue = &call->keys[DIBS__KEY_QUEUE];
-    const char *token = releasing->release->token;
-    const char *const delex[] = {"DELEX", lock->bytes, "IFEQ", token}, *const delifeq[] = {"DELIFEQ", lock->bytes,
-                                                                                           token};
-    const size_t delex_sizes[] = {5, lock->size, 4, strlen(token)}, delifeq_sizes[] = {7, lock->size, strlen(token)};
-    const char *const exists[] = {"EXISTS", queue->bytes};
-    const size_t exists_sizes[] = {6, queue->size};
-    const struct dibs__command delete =
-        call->view.deletes_if == DIBS__DELETE_IF_EX
-            ? (struct dibs__command){.count = 4, .words = delex, .sizes = delex_sizes}
-            : (struct dibs__command){.count = 3, .words = delifeq, .sizes = delifeq_sizes};
-    struct dibs__command command = {
-        .count = 2, .words = exists, .sizes = exists_sizes, .before = &delete, .before_count = 1};
+    const char *lock = call->keys[DIBS__KEY_LOCK].bytes, *token = releasing->release->token;
+    const char *const delex[] = {"DELEX", lock, "IFEQ", token, NULL}, *const delifeq[] = {"DELIFEQ", lock, token, NULL};
+    const char *const exists[] = {"EXISTS", call->keys[DIBS__KEY_QUEUE].bytes, NULL};
+    const struct dibs__command delete = {.words = call->view.deletes_if == DIBS__DELETE_IF_EX ? delex : delifeq};
+    const struct dibs__command command = {.words = exists, .before = &delete, .before_count = 1};
 
-    return dibs__lock_call_send_command(store, call, &command, releasing->op->deadline, error);
+    return dibs__lock_call_send(store, call, &command, releasing->op->deadline, error);
 }
 
 /* Sends the release on the connection that the call shows. error NULL: begins, and never blocks. */
@@ -103,7 +95,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
     releasing->plain = may_be_plain(store, releasing);
     if (releasing->plain)
         return send_plain(store, releasing, error);
-    dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release);
+    dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, false);
     if (releasing->with_next) {
         struct dibs__ask_words ask = dibs__sending_begin(store, &releasing->next, call);
         dibs__codec_requeue(&call->call, release->token, &ask);
@@ -113,7 +105,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
                                                                                                     : 0);
     }
     call->call.tells_first = release->contended;
-    return dibs__lock_call_send(store, call, releasing->op->deadline, error);
+    return dibs__lock_call_send(store, call, NULL, releasing->op->deadline, error);
 }
 
 /* The channel of the release becomes that of the ask behind it. */
@@ -209,7 +201,7 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct releasing
     status = releasing->plain ? read_plain(store, releasing, &exchange, decided)
                               : read_reply(store, releasing, exchange.reply, error);
     release->again = release->again || is_cut_short(exchange.reply);
-    dibs__reply_free(exchange.reply);
+    freeReplyObject(exchange.reply);
     return status;
 }
 

@@ -17,30 +17,21 @@
 #define TOOK 1u   /* SET K NX PX */
 #define QUEUED 2u /* EXISTS Q */
 
-static struct dibs__command command_of(int count, const char *const *words, const size_t *sizes)
-{
-    return (struct dibs__command){.count = count, .words = words, .sizes = sizes};
-}
-
 dibs_status dibs__sending_relock(struct dibs__redis_store *store, struct dibs__sending *sending,
                                  struct dibs__lock_call *call, int64_t deadline, struct dibs__error *error)
 {
     const struct dibs__attempt *attempt = sending->attempt;
     const struct dibs__key *keys = call->keys;
     char lease[24];
-    const size_t lease_size = (size_t)(dibs__put_number(lease, attempt->lease_ms, 10) - lease);
-    const char *const exists[] = {"EXISTS", keys[DIBS__KEY_QUEUE].bytes};
-    const char *const set[] = {"SET", keys[DIBS__KEY_LOCK].bytes, attempt->token, "NX", "PX", lease};
-    const char *const get[] = {"GET", keys[DIBS__KEY_FENCE].bytes};
-    const size_t exists_sizes[] = {6, keys[DIBS__KEY_QUEUE].size}, get_sizes[] = {3, keys[DIBS__KEY_FENCE].size};
-    const size_t set_sizes[] = {3, keys[DIBS__KEY_LOCK].size, strlen(attempt->token), 2, 2, lease_size};
-    const struct dibs__command before[] = {command_of(2, exists, exists_sizes), command_of(6, set, set_sizes)};
-    struct dibs__command command = command_of(2, get, get_sizes);
+    const char *const exists[] = {"EXISTS", keys[DIBS__KEY_QUEUE].bytes, NULL};
+    const char *const set[] = {"SET", keys[DIBS__KEY_LOCK].bytes, attempt->token, "NX", "PX", lease, NULL};
+    const char *const get[] = {"GET", keys[DIBS__KEY_FENCE].bytes, NULL};
+    const struct dibs__command before[] = {{.words = exists}, {.words = set}};
+    const struct dibs__command command = {.words = get, .before = before, .before_count = 2};
 
-    command.before = before;
-    command.before_count = 2;
+    *dibs__put_number(lease, attempt->lease_ms, 10) = '\0';
     dibs__redis_attempt_of(sending->attempt)->relocked = true;
-    return dibs__lock_call_send_command(store, call, &command, deadline, error);
+    return dibs__lock_call_send(store, call, &command, deadline, error);
 }
 
 static bool says(const redisReply *reply, uint64_t fence)

@@ -1,6 +1,7 @@
 /*
- * Renewals: many leases in one script, over the background connection. All of
- * this runs on the scheduler's thread, which alone uses that connection.
+ * Renewals: many leases in one script, over the background connection; and looks
+ * at the locks that are watched (tracking.c), many in one MGET. All of this runs
+ * on the scheduler's thread, which alone uses that connection.
  *
  * A renewal that needs nothing else is sent in short: without the fence, which
  * it leaves as it is. The others are sent in full, and so are all that go with
@@ -36,11 +37,12 @@ _Static_assert(_Alignof(struct dibs__redis_extension) <= _Alignof(struct dibs__e
 struct renewal {
     struct dibs__redis_store *store;
     struct dibs__batch *batch;
-    size_t calls; /* not answered yet; and 1 more while further calls may be begun */
+    uint64_t tracking; /* of a batch that is watched: by which tracking */
+    size_t calls;      /* not answered yet; and 1 more while further calls may be begun */
     struct dibs__error failed;
 };
 
-/* One sending of renew.lua for `count` leases of the batch, from `first` on. */
+/* One sending for `count` leases of the batch, from `first` on. */
 struct renewal_call {
     struct renewal *renewal;
     size_t first, count;
@@ -226,36 +228,33 @@ static void write_words(struct renewal_words *words, struct renewal_call *call, 
 
 static void on_renewed(void *arg, const redisReply *reply, const struct dibs__error *error);
 
-static bool write_script(const struct renewal_words *words, bool in_full, const struct dibs__link_view *view,
-                         bool asking, bool with_text)
+/* False: no memory. Afterwards dibs__script_command_end. */
+static bool write_command(struct dibs__command *command, struct renewal_words *words, struct renewal_call *call,
+                          const struct dibs__link_view *view, bool with_text)
 {
-    enum dibs__script script = in_full ? DIBS__SCRIPT_renew : DIBS__SCRIPT_renew_short;
+    const struct dibs__redirect *redirect = item_of(call, 0)->redirect;
 
-    if (asking)
-        return dibs__script_words_single_key(script, &words->words);
-    dibs__script_words(script, view, with_text, &words->words);
-    return true;
+    if (call->renewal->batch->watch) {
+        dibs__words_add(&words->words, "MGET", 4);
+        add_keys(words, call);
+        *command = (struct dibs__command){
+            .words = words->words.words, .sizes = words->words.sizes, .count = words->words.count};
+        return true;
+    }
+    write_words(words, call, view);
+    return dibs__script_command(command, call->in_full ? DIBS__SCRIPT_renew : DIBS__SCRIPT_renew_short, view, with_text,
+                                redirect && redirect->asking, &words->words);
 }
 
-static bool submit(struct renewal_call *call, const struct renewal_words *words, const struct dibs__link_view *view,
-                   bool asking)
-{
-    const struct dibs__command command = {
-        .count = words->words.count, .words = words->words.words, .sizes = words->words.sizes, .asking = asking};
-
-    return dibs__channel_submit(call->renewal->store->background, view->serial, &command, on_renewed, call);
-}
-
-/* To be called after batch->proof was taken. */
+/* To be called after batch->proof was taken. What is watched goes over the connection that the server tracks. */
 static dibs_status send_call(struct renewal_call *call, bool with_text)
 {
     struct dibs__redis_store *store = call->renewal->store;
     struct dibs__link_view view;
+    struct dibs__command command;
 
-    const struct dibs__redirect *redirect = item_of(call, 0)->redirect;
-    bool asking = redirect && redirect->asking;
-
-    if (!dibs__channel_view(store->background, &view))
+    if (!dibs__channel_view(store->background, &view) ||
+        (call->renewal->batch->watch && view.serial != store->tracking.link))
         return DIBS_UNAVAILABLE;
     struct renewal_words *words = new_words(call);
     if (!words)
@@ -263,10 +262,9 @@ static dibs_status send_call(struct renewal_call *call, bool with_text)
     call->serial = view.serial;
     call->server = view.server;
     call->not_after = dibs__redis_not_after(store, &view, dibs__now(store->config.clock));
-    write_words(words, call, &view);
-    bool sent = write_script(words, call->in_full, &view, asking, with_text) && submit(call, words, &view, asking);
-    if (asking)
-        dibs__script_words_end(&words->words);
+    bool sent = write_command(&command, words, call, &view, with_text) &&
+                dibs__channel_submit(store->background, view.serial, &command, on_renewed, call);
+    dibs__script_command_end(&command);
     free(words);
     return sent ? DIBS_OK : DIBS_UNAVAILABLE;
 }
@@ -304,7 +302,10 @@ static void end_one(struct renewal *renewal)
 {
     if (--renewal->calls > 0)
         return;
-    dibs__redis_note_reply(renewal->store, renewal->failed.status);
+    if (renewal->batch->watch)
+        renewal->failed.status = DIBS_OK; /* a lock that is not watched is no failure */
+    else
+        dibs__redis_note_reply(renewal->store, renewal->failed.status);
     renewal->batch->done(renewal->batch, &renewal->failed);
     free(renewal);
 }
@@ -412,16 +413,24 @@ static void take_result(const struct renewal_call *call, struct dibs__renewal *i
     }
 }
 
-/* One lease may be refused while the others are renewed. */
-static void take_results(const struct renewal_call *call, const redisReply *reply, int64_t server_us)
+/* One lease may be refused while the others are renewed. False: the reply does not tell what became of each. */
+static bool take_results(const struct renewal_call *call, const redisReply *reply)
 {
+    struct renewal *renewal = call->renewal;
     struct dibs__link_view view;
-    bool standing = dibs__channel_view(call->renewal->store->background, &view);
+    int64_t server_us;
 
+    if (renewal->batch->watch)
+        return dibs__tracking_take_look(renewal->store, renewal->tracking, item_of(call, 0), call->count, reply);
+    if (!dibs__codec_read_renew(reply, call->count, &server_us))
+        return false;
+    renewal->batch->server_us = server_us;
+    bool standing = dibs__channel_view(renewal->store->background, &view);
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renew_reply said = dibs__codec_read_renewed(reply, i);
         take_result(call, item_of(call, i), &said, standing ? &view : NULL, server_us);
     }
+    return true;
 }
 
 static bool is_refusal_of_some(const struct renewal_call *call, const redisReply *reply)
@@ -429,11 +438,23 @@ static bool is_refusal_of_some(const struct renewal_call *call, const redisReply
     return call->count > 1 && reply->type == REDIS_REPLY_ERROR && dibs__reply_status(reply->str) != DIBS_UNAVAILABLE;
 }
 
+static void refuse(const struct renewal_call *call, const redisReply *reply)
+{
+    struct renewal *renewal = call->renewal;
+
+    if (is_refusal_of_some(call, reply)) {
+        send_one_by_one(renewal, call->first, call->count);
+        return;
+    }
+    dibs__reply_error(&renewal->failed, reply, renewal->store->endpoint.url.shown, "renewing leases");
+    for (size_t i = 0; i < call->count; i++)
+        item_of(call, i)->status = renewal->failed.status;
+}
+
 static void on_renewed(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
     struct renewal_call *call = arg;
     struct renewal *renewal = call->renewal;
-    int64_t server_us;
 
     bool wants_text = reply && dibs__script_wants_text(reply, renewal->store->background);
     dibs_status sent = wants_text ? send_call(call, true) : DIBS_OK;
@@ -447,15 +468,8 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
     } else if (dibs__redis_turned_away(renewal->store->config.node, item_of(call, 0)->redirect, reply)) {
         dibs__error_set(&renewal->failed, DIBS_UNAVAILABLE, "renewing leases: %s answered: %s",
                         renewal->store->endpoint.url.shown, reply->str);
-    } else if (dibs__codec_read_renew(reply, call->count, &server_us)) {
-        renewal->batch->server_us = server_us;
-        take_results(call, reply, server_us);
-    } else if (is_refusal_of_some(call, reply)) {
-        send_one_by_one(renewal, call->first, call->count);
-    } else {
-        dibs__reply_error(&renewal->failed, reply, renewal->store->endpoint.url.shown, "renewing leases");
-        for (size_t i = 0; i < call->count; i++)
-            item_of(call, i)->status = renewal->failed.status;
+    } else if (!take_results(call, reply)) {
+        refuse(call, reply);
     }
     free(call);
     end_one(renewal);
@@ -473,8 +487,6 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
         batch->items[i].sent = batch->items[i].was_anothers = false;
     }
     batch->proof = dibs__now(store->config.clock);
-    if (batch->count > 0)
-        dibs__tracking_offer(store, batch->items[0].name);
     if (!renewal) {
         dibs__error_set(&error, DIBS_NO_MEMORY, "no memory for renewing leases");
         batch->done(batch, &error);
@@ -483,9 +495,14 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
     renewal->store = store;
     renewal->batch = batch;
     renewal->calls = 1;
-    if (store->config.node)
+    if (batch->watch)
+        renewal->tracking = dibs__tracking_watch(store, batch->items[0].name);
+    else if (batch->count > 0)
+        dibs__tracking_offer(store, batch->items[0].name);
+    bool sends = !batch->watch || renewal->tracking > 0;
+    if (sends && store->config.node)
         send_one_by_one(renewal, 0, batch->count);
-    else
+    else if (sends)
         begin_call(renewal, 0, batch->count);
     end_one(renewal);
 }

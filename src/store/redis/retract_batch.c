@@ -147,22 +147,6 @@ static bool write_words(const struct dibs__retract_batch *batch, struct dibs__wo
 
 /* --------------------------------------------------------------- the sending */
 
-/* The node is asked though the slot is not there yet. */
-static bool send_single_key(struct dibs__retract_batch *batch, struct dibs__channel *channel,
-                            const struct dibs__link_view *view, const struct dibs__words *words)
-{
-    bool sent = false;
-
-    if (dibs__script_words_single_key(DIBS__SCRIPT_retract, words))
-        sent = dibs__channel_submit(
-            channel, view->serial,
-            &(struct dibs__command){
-                .count = words->count, .words = words->words, .sizes = words->sizes, .asking = true},
-            on_retracted, batch);
-    dibs__script_words_end(words);
-    return sent;
-}
-
 /*
  * The words point into a text that all batches share: from write_words on, no
  * completion may run until they are sent. A script that reads so much is not
@@ -171,17 +155,20 @@ static bool send_single_key(struct dibs__retract_batch *batch, struct dibs__chan
 static bool send_words(struct dibs__retract_batch *batch, struct dibs__channel *channel,
                        const struct dibs__link_view *view, struct dibs__words *words)
 {
+    const struct dibs__retraction *first = batch->entries[0];
+    struct dibs__command command;
+
     if (!write_words(batch, words))
         return false;
-    if (batch->entries[0]->asking)
-        return send_single_key(batch, channel, view, words);
-    dibs__script_words(DIBS__SCRIPT_retract, view, batch->entries[0]->with_text, words);
-    batch->untracked = view->tracked;
-    return dibs__channel_submit(
-        channel, view->serial,
-        &(struct dibs__command){
-            .count = words->count, .words = words->words, .sizes = words->sizes, .untracked = view->tracked},
-        on_retracted, batch);
+    bool sent = dibs__script_command(&command, DIBS__SCRIPT_retract, view, first->with_text, first->asking, words);
+    batch->untracked = view->tracked && !first->asking;
+    if (batch->untracked) {
+        command.before = &dibs__caching_no;
+        command.before_count = 1;
+    }
+    sent = sent && dibs__channel_submit(channel, view->serial, &command, on_retracted, batch);
+    dibs__script_command_end(&command);
+    return sent;
 }
 
 static bool send_retraction(struct dibs__retract_batch *batch, struct dibs__channel *channel,
@@ -214,12 +201,10 @@ static void on_killed(void *arg, const redisReply *reply, const struct dibs__err
 static bool send_kill(struct dibs__retract_batch *batch, const struct dibs__link_view *view)
 {
     char id[24];
-    const char *words[] = {"CLIENT", "KILL", "ID", id};
-    size_t sizes[] = {6, 4, 2, 0};
+    const struct dibs__command command = {.words = (const char *const[]){"CLIENT", "KILL", "ID", id, NULL}};
 
-    sizes[3] = (size_t)snprintf(id, sizeof id, "%lld", (long long)batch->entries[0]->route.link.client);
-    return dibs__channel_submit(batch->carrier, view->serial,
-                                &(struct dibs__command){.count = 4, .words = words, .sizes = sizes}, on_killed, batch);
+    snprintf(id, sizeof id, "%lld", (long long)batch->entries[0]->route.link.client);
+    return dibs__channel_submit(batch->carrier, view->serial, &command, on_killed, batch);
 }
 
 /*

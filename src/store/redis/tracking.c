@@ -27,25 +27,12 @@
 
 /* ---------------------------------------------------------------- sending */
 
-/* Sends words on the connection of the pair. */
-static bool send_words(struct dibs__redis_store *store, const struct dibs__words *words, dibs__reply_fn *done,
-                       void *arg)
+/* On the connection of the pair. */
+static bool send_command(struct dibs__redis_store *store, const char *const *words, dibs__reply_fn *done, void *arg)
 {
-    const struct dibs__command command = {.count = words->count, .words = words->words, .sizes = words->sizes};
+    const struct dibs__command command = {.words = words};
 
     return dibs__channel_submit(store->background, store->tracking.link, &command, done, arg);
-}
-
-static bool send_command(struct dibs__redis_store *store, const char *const *command, dibs__reply_fn *done, void *arg)
-{
-    enum { MOST = 7 };
-    const char *array[MOST];
-    size_t sizes[MOST];
-    struct dibs__words words = {array, sizes, 0, MOST};
-
-    for (; words.count < MOST && command[words.count];)
-        dibs__words_add(&words, command[words.count], strlen(command[words.count]));
-    return send_words(store, &words, done, arg);
 }
 
 /* --------------------------------------------------------------- the probe */
@@ -254,6 +241,14 @@ static bool choose_probe(struct dibs__redis_store *store, const char *name)
     return has;
 }
 
+/* From now on the server is to tell of changes. */
+static void want(struct dibs__redis_store *store, const char *name)
+{
+    choose_probe(store, name);
+    atomic_store(&store->tracking.wanted, true);
+    store->config.listener.wake(store->config.listener.context);
+}
+
 void dibs__tracking_offer(struct dibs__redis_store *store, const char *name)
 {
     if (atomic_load(&store->tracking.wanted) && lacks_probe(store) && choose_probe(store, name))
@@ -282,8 +277,7 @@ uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, 
     foreign->next = tracking->foreign;
     tracking->foreign = foreign;
     dibs__redis_mutex_unlock(&store->mutex);
-    atomic_store(&tracking->wanted, true);
-    store->config.listener.wake(store->config.listener.context);
+    want(store, name);
     return on;
 }
 
@@ -298,86 +292,18 @@ bool dibs__redis_recalls(struct dibs__store *base, const char *name)
         return false;
     }
     dibs__subscriber_unheard(store->subscriber); /* recalls come at any time: whether a thread listens then or not */
-    choose_probe(store, name);
-    atomic_store(&store->tracking.wanted, true);
-    store->config.listener.wake(store->config.listener.context);
+    want(store, name);
     return false;
 }
 
 /* ---------------------------------------------------------- our own leases */
 
-/* Leases of a batch that are looked at together: all, or, where the server refused that, one. */
-struct looking {
-    struct dibs__redis_store *store;
-    struct dibs__batch *batch;
-    uint64_t on;  /* the tracking that the look belongs to */
-    size_t calls; /* not answered yet; and 1 more while further ones may be begun */
-};
-
-struct look {
-    struct looking *looking;
-    size_t first, count;
-};
-
-static void end_one(struct looking *looking)
+uint64_t dibs__tracking_watch(struct dibs__redis_store *store, const char *name)
 {
-    static const struct dibs__error none = {DIBS_OK, ""};
-
-    if (--looking->calls > 0)
-        return;
-    looking->batch->done(looking->batch, &none);
-    free(looking);
-}
-
-static void on_looked(void *arg, const redisReply *reply, const struct dibs__error *error);
-
-/* For free(). NULL: no memory. */
-static struct dibs__words *new_words(const struct look *look)
-{
-    const struct dibs__batch *batch = look->looking->batch;
-    const char *prefix = look->looking->store->config.key_prefix;
-    size_t most = look->count + 1, bytes = 0;
-
-    for (size_t i = 0; i < look->count; i++)
-        bytes += strlen(prefix) + strlen(batch->items[look->first + i].name) + 1;
-    struct dibs__words *words = malloc(sizeof *words + most * (sizeof *words->words + sizeof *words->sizes) + bytes);
-    if (!words)
-        return NULL;
-    *words = (struct dibs__words){.words = (const char **)(words + 1), .most = (int)most};
-    words->sizes = (size_t *)(words->words + most);
-    char *key = (char *)(words->sizes + most);
-    dibs__words_add(words, "MGET", 4);
-    for (size_t i = 0; i < look->count; i++) {
-        size_t size = dibs__key_lock(key, prefix, batch->items[look->first + i].name);
-        dibs__words_add(words, key, size);
-        key += size + 1;
-    }
-    return words;
-}
-
-/* Leases that can't be looked at stay unanswered. */
-static void begin_look(struct looking *looking, size_t first, size_t count)
-{
-    struct look *look = malloc(sizeof *look);
-    struct dibs__words *words = NULL;
-
-    if (look) {
-        *look = (struct look){looking, first, count};
-        words = new_words(look);
-    }
-    looking->calls++;
-    if (words && send_words(looking->store, words, on_looked, look)) {
-        free(words);
-        return;
-    }
-    looking->calls--;
-    free(words);
-    free(look);
-}
-
-static bool is_still(const struct looking *looking)
-{
-    return atomic_load(&looking->store->tracking.on) == looking->on;
+    dibs__subscriber_unheard(store->subscriber);
+    if (!atomic_load(&store->tracking.wanted) || store->tracking.state == DIBS__TRACKING_IDLE)
+        want(store, name);
+    return atomic_load(&store->tracking.on);
 }
 
 /* The lock is shared, and the token is of one who shares. A change that concerns that one alone changes the key, too.
@@ -387,64 +313,20 @@ static bool may_share(const char *owner, const char *token)
     return strcmp(owner, DIBS__CODEC_SHARED) == 0 && strchr(token, DIBS__TOKEN_SHARED);
 }
 
-static void take_look(const struct look *look, const redisReply *reply)
+bool dibs__tracking_take_look(const struct dibs__redis_store *store, uint64_t on, struct dibs__renewal *items,
+                              size_t count, const redisReply *reply)
 {
-    for (size_t i = 0; i < look->count; i++) {
-        struct dibs__renewal *item = &look->looking->batch->items[look->first + i];
+    if (atomic_load(&store->tracking.on) != on)
+        return true;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != count)
+        return false;
+    for (size_t i = 0; i < count; i++) {
         const redisReply *owner = reply->element[i];
         bool own = owner->type == REDIS_REPLY_STRING &&
-                   (strcmp(owner->str, item->token) == 0 || may_share(owner->str, item->token));
-        item->result = own ? DIBS__WATCHED : DIBS__GONE;
+                   (strcmp(owner->str, items[i].token) == 0 || may_share(owner->str, items[i].token));
+        items[i].result = own ? DIBS__WATCHED : DIBS__GONE;
     }
-}
-
-/* One lease may be why the server refuses the whole: there is no right to its key. */
-static void on_looked(void *arg, const redisReply *reply, const struct dibs__error *error)
-{
-    struct look *look = arg;
-    struct looking *looking = look->looking;
-
-    (void)error;
-    if (reply && is_still(looking) && !dibs__redis_turned_away(looking->store->config.node, NULL, reply)) {
-        if (reply->type == REDIS_REPLY_ARRAY && reply->elements == look->count)
-            take_look(look, reply);
-        else if (reply->type == REDIS_REPLY_ERROR && look->count > 1)
-            for (size_t i = 0; i < look->count; i++)
-                begin_look(looking, look->first + i, 1);
-    }
-    free(look);
-    end_one(looking);
-}
-
-static void want(struct dibs__redis_store *store, const struct dibs__batch *batch)
-{
-    if (atomic_load(&store->tracking.wanted) && store->tracking.state != DIBS__TRACKING_IDLE)
-        return;
-    choose_probe(store, batch->items[0].name);
-    atomic_store(&store->tracking.wanted, true);
-    store->config.listener.wake(store->config.listener.context);
-}
-
-void dibs__redis_watch(struct dibs__store *base, struct dibs__batch *batch)
-{
-    struct dibs__redis_store *store = dibs__redis_of(base);
-    struct looking *looking = malloc(sizeof *looking);
-    struct dibs__error error;
-
-    DIBS__REQUIRE(batch->count > 0);
-    for (size_t i = 0; i < batch->count; i++)
-        batch->items[i].result = DIBS__UNANSWERED;
-    want(store, batch);
-    if (!looking) {
-        dibs__error_set(&error, DIBS_NO_MEMORY, "no memory for a look");
-        batch->done(batch, &error);
-        return;
-    }
-    *looking = (struct looking){store, batch, atomic_load(&store->tracking.on), 1};
-    size_t together = store->config.node ? 1 : batch->count; /* each has a slot of its own */
-    for (size_t i = 0; looking->on > 0 && i < batch->count; i += together)
-        begin_look(looking, i, together);
-    end_one(looking);
+    return true;
 }
 
 /* ------------------------------------------------------------ what is told */

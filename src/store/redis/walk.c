@@ -20,24 +20,21 @@ struct scan {
     struct dibs__redis_store *store;
     const struct dibs__walk *walk;
     size_t prefix_size;
-    char *pattern; /* of keys */
-    size_t pattern_size;
+    char *pattern;           /* of keys */
     char cursor[CURSOR_MAX]; /* "0": at the begin, and at the end */
     uint64_t server;         /* that gave the cursor */
     bool any_type;           /* the server can't choose keys by their type: before Redis 6 */
 };
 
 /* For free(). NULL: no memory. */
-static char *make_pattern(const char *prefix, const char *pattern, size_t *size)
+static char *make_pattern(const char *prefix, const char *pattern)
 {
     size_t prefix_size = strlen(prefix), own_size = strlen(pattern);
     char *made = malloc(2 * prefix_size + own_size + 1);
 
     if (!made)
         return NULL;
-    *size = dibs__glob_escape(made, prefix, prefix_size);
-    memcpy(made + *size, pattern, own_size + 1);
-    *size += own_size;
+    memcpy(made + dibs__glob_escape(made, prefix, prefix_size), pattern, own_size + 1);
     return made;
 }
 
@@ -69,9 +66,9 @@ static dibs_status ask(struct dibs__redis_store *store, const struct dibs__comma
 static dibs_status ask_for_page(struct scan *scan, struct dibs__link_view *view, redisReply **reply,
                                 struct dibs__error *error)
 {
-    const char *words[] = {"SCAN", scan->cursor, "MATCH", scan->pattern, "COUNT", PAGE, "TYPE", "string"};
-    const size_t sizes[] = {4, strlen(scan->cursor), 5, scan->pattern_size, 5, sizeof PAGE - 1, 4, 6};
-    const struct dibs__command command = {.count = scan->any_type ? 6 : 8, .words = words, .sizes = sizes};
+    const char *const words[] = {
+        "SCAN", scan->cursor, "MATCH", scan->pattern, "COUNT", PAGE, scan->any_type ? NULL : "TYPE", "string", NULL};
+    const struct dibs__command command = {.words = words};
 
     return ask(scan->store, &command, view, reply, error);
 }
@@ -138,7 +135,7 @@ dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *
     dibs_status status = DIBS_OK;
     bool more = true;
 
-    scan.pattern = make_pattern(store->config.key_prefix, walk->pattern ? walk->pattern : "*", &scan.pattern_size);
+    scan.pattern = make_pattern(store->config.key_prefix, walk->pattern ? walk->pattern : "*");
     if (!scan.pattern)
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a list of locks");
     while (status == DIBS_OK && more) {
@@ -152,7 +149,7 @@ dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *
         if (status != DIBS_OK || !reply)
             break;
         status = read_page(&scan, view.server, reply, &more, error);
-        dibs__reply_free(reply);
+        freeReplyObject(reply);
     }
     free(scan.pattern);
     return status;
