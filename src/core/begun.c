@@ -399,6 +399,18 @@ static enum dibs__job_next go_on_with_several(struct dibs__wanting *wanting, str
     return DIBS__JOB_GOES_ON;
 }
 
+/* Sends the ask as far as that is possible without waiting, unless the acquire ends before. */
+static void ask(struct dibs__wanting *wanting)
+{
+    struct dibs__acquire *acquire = &wanting->acquire;
+
+    wanting->state = dibs__acquire_ask(acquire);
+    wanting->asked = wanting->state == DIBS__ACQUIRE_ASKS;
+    wanting->job.due = wanting->asked ? acquire->lease->asker->ask.deadline : DIBS__NEVER;
+    if (wanting->asked && is_sent(wanting))
+        leave_line(wanting);
+}
+
 /* Goes on until the acquire waits, rests, has an ask under way or has ended. error: that of the acquire. */
 static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__error *error)
 {
@@ -423,15 +435,9 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__err
         case DIBS__ACQUIRE_ASKS:
             if (!acquire->lease->asker->attempt.in_store && rests_in_line(wanting)) /* in_store: it keeps its place */
                 return DIBS__JOB_RESTS;
-            wanting->job.due = DIBS__NEVER;
-            wanting->state = dibs__acquire_ask(acquire);
-            wanting->asked = wanting->state == DIBS__ACQUIRE_ASKS;
-            if (wanting->asked && is_sent(wanting))
-                leave_line(wanting);
-            if (wanting->asked) {
-                wanting->job.due = acquire->lease->asker->ask.deadline;
+            ask(wanting);
+            if (wanting->asked)
                 return DIBS__JOB_FINISHES;
-            }
             break;
         case DIBS__ACQUIRE_ENDED:
             if (!wanting->several) {

@@ -136,6 +136,34 @@ static void a_forced_unlock_takes_the_token_as_shown(void **state)
     }
 }
 
+static void force_by_its_token(fixture *f)
+{
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", owner.token));
+    assert_false(server_has(f->server, "lock:x"));
+}
+
+/* Their tokens are shown cut and escaped. */
+static void a_forced_unlock_takes_the_token_of_a_client_without_dibs_as_shown(void **state)
+{
+    fixture *f = *state;
+    char text[300];
+
+    memset(text, 'w', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "SET lock:x %s PX %d", "by\\hand\n\x01", LONG_LEASE_MS);
+    force_by_its_token(f);
+    server_do(f->server, "SET lock:x %s PX %d", text, LONG_LEASE_MS);
+    force_by_its_token(f);
+    server_do(f->server, "SET lock:x %s PX %d", text, LONG_LEASE_MS);
+    assert_status(DIBS_NOT_HELD, dibs_force_unlock(f->rt, "x", "by-hand"));
+    assert_true(server_has(f->server, "lock:x"));
+    force_by_its_token(f);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -144,6 +172,7 @@ int main(void)
         TEST(a_forced_unlock_serves_the_next_and_the_holder_learns_of_it),
         TEST(a_forced_unlock_by_token_ends_nobody_else),
         TEST(a_forced_unlock_works_on_a_full_server),
+        TEST(a_forced_unlock_takes_the_token_of_a_client_without_dibs_as_shown),
         TEST(a_forced_unlock_survives_a_closed_idle_connection),
         TEST(a_forced_unlock_takes_the_token_as_shown),
     };

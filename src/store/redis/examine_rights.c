@@ -184,7 +184,7 @@ static void tell_missing(struct dibs__examining *e, const char *name, const char
     const char *user = e->store->endpoint.url.user ? e->store->endpoint.url.user : "default";
     char remedy[DIBS__FINDING_MAX];
 
-    snprintf(remedy, sizeof remedy, "ACL SETUSER %.64s %s", user, rule);
+    snprintf(remedy, sizeof remedy, "ACL SETUSER %.64s %.430s", user, rule);
     dibs__examining_say(e, "rights", verdict, remedy, "The account may not use %s, so %s.", name, lost);
 }
 

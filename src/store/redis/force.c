@@ -60,6 +60,12 @@ static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_c
     return status;
 }
 
+/* Such a token is shown as it is. That of a client without dibs may be cut or escaped. */
+static bool is_of_dibs(const char *token)
+{
+    return strncmp(token, "dibs:", strlen("dibs:")) == 0;
+}
+
 static bool is_shown_as(const struct dibs__query_reply *owner, const char *token)
 {
     char shown[sizeof((dibs_owner *)NULL)->token];
@@ -114,9 +120,11 @@ dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, str
 
     if (!call)
         return dibs__lock_call_no_memory(error);
-    dibs_status status = token && !op->force.is_shown
-                             ? end_hold(store, call, op->name, &target, op->deadline, &repeated, error)
-                             : end_any_hold(store, call, op->name, token, op->deadline, error);
+    bool looks = !token || op->force.is_shown;
+    dibs_status status =
+        looks ? DIBS_NOT_HELD : end_hold(store, call, op->name, &target, op->deadline, &repeated, error);
+    if (status == DIBS_NOT_HELD && (looks || !is_of_dibs(token)))
+        status = end_any_hold(store, call, op->name, token, op->deadline, error);
     free(call);
     dibs__redis_note_reply(store, status);
     return status;
