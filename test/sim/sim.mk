@@ -10,15 +10,20 @@ LUA_CFLAGS    := $(call query,--cflags lua5.1)
 LUA_LIBS       = $(or $(filter /%,$(shell $(CC) -print-file-name=liblua5.1.a)),$(call query,--libs lua5.1))
 SIM_PARTS     := $(patsubst test/sim/%.c,$(BUILD)/sim/%.o,$(SIM_SOURCES))
 SIM_CHECKS    ?= -DDIBS_CHECKED # without: half as fast again, as in doc/PERFORMANCE.md
+ifneq ($(filter sim%,$(MAKECMDGOALS)),)
+$(call record,sim_checks,$(SIM_CHECKS))
+endif
 SIM_COMPILE    = $(CC) -std=c11 -O2 -g $(WARNINGS) -pthread $(CPPFLAGS) $(PLATFORM) -Iinclude
 
 $(BUILD)/sim/obj/scripts_lua.o: $(BUILD)/scripts_lua.c
 	@mkdir -p $(@D)
 	$(SIM_COMPILE) -Isrc -fPIC -fvisibility=hidden -c -o $@ $<
 
-$(BUILD)/sim/obj/%.o: %.c test/sim/include/stdatomic.h test/sim/sim.mk $(BUILD)/flags
+$(BUILD)/sim/obj/%.o: %.c test/sim/include/stdatomic.h test/sim/sim.mk $(BUILD)/flags $(BUILD)/sim_checks
 	@mkdir -p $(@D)
 	$(SIM_COMPILE) $(SIM_CHECKS) $(HIREDIS_CFLAGS) -isystem test/sim/include -Isrc -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+$(BUILD)/sim_checks: ;
 
 $(SIM_LIBRARY): $(SIM_OBJECTS) test/sim/seams.txt
 	$(LD) -r -o $(BUILD)/sim/all.o $(SIM_OBJECTS)
