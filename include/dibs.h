@@ -501,7 +501,7 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * wait_ms; dibs_last_error() says which was so: somebody else held the lock all that time, or the
  * store did not answer and wait_ms is shorter than command_timeout_ms. DIBS_LOST: the thread held
  * the lock and lost its lease; it must unlock first. DIBS_STORE_ERROR: the store refuses, for a
- * reason that does not pass by waiting.
+ * reason that is not ridden out: it is out of memory, for example.
  * DIBS_INVALID: an argument is wrong; or the server has cluster_enabled:1, and the lock's
  * key has a } but no hash tag, so that the lock's keys would lie in several slots.
  * DIBS_OVERFLOW: the thread holds the lock UINT32_MAX times. DIBS_CANCELLED: the calling
