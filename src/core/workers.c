@@ -3,7 +3,7 @@
  * mutex of a shard or a channel is held. A worker sleeps on `work` until
  *     a job is slow, and another worker is left for what is ready, or
  *     a job is ready, no other thread is beginning jobs, and none drives or did just now, or
- *     a resting job is due, with the same conditions, or
+ *     a job that rests or is slow is due, with the same conditions, or
  *     the workers must end, and all jobs have ended.
  * A thread that adds a job while another thread starts the first worker sleeps on `work` until that is done.
  *
@@ -34,14 +34,14 @@ struct dibs__workers {
     struct dibs__mutex mutex;
     pthread_cond_t work; /* waited on with mutex */
     struct job_list ready DIBS__GUARDED_BY(dibs__workers_mutex);
-    struct job_list slow DIBS__GUARDED_BY(dibs__workers_mutex);      /* jobs that a worker must finish alone */
     struct job_list in_flight DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a driving thread, not finished yet */
     struct dibs__wait_event *
         driver DIBS__GUARDED_BY(dibs__workers_mutex);                /* wakes the thread that drives; NULL: none does */
     int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);      /* until then the workers leave the jobs alone */
     bool watched DIBS__GUARDED_BY(dibs__workers_mutex);              /* a worker sleeps no longer than until then */
     struct dibs__heap resting DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs that rest until they are due */
-    struct dibs__job *line DIBS__GUARDED_BY(dibs__workers_mutex);    /* the first job in the line */
+    struct dibs__heap slow DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs that a worker must finish alone, until due */
+    struct dibs__job *line DIBS__GUARDED_BY(dibs__workers_mutex); /* the first job in the line */
     struct dibs__job *line_end DIBS__GUARDED_BY(dibs__workers_mutex);
     int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex);  /* when that job became the first */
     int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex); /* of the job that entered the line last */
@@ -90,6 +90,11 @@ static void append_all(struct job_list *list, struct job_list *more)
         append(list, job);
 }
 
+static struct dibs__job *of_rest(struct dibs__heap_node *rest)
+{
+    return (struct dibs__job *)((char *)rest - offsetof(struct dibs__job, rest));
+}
+
 /* ------------------------------------------------------------------ what to run */
 
 /* Whether the workers must leave the jobs to a thread that drives, or did just now. */
@@ -112,7 +117,7 @@ static void wake_one(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex
 static void make_ready(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
 {
     if (dibs__heap_has(&job->rest))
-        dibs__heap_remove(&w->resting, &job->rest);
+        dibs__heap_remove(job->state == DIBS__JOB_IS_SLOW ? &w->slow : &w->resting, &job->rest);
     job->state = DIBS__JOB_IS_READY;
     append(&w->ready, job);
     if (w->ready.first == job)
@@ -121,7 +126,7 @@ static void make_ready(struct dibs__workers *w, struct dibs__job *job) DIBS__REQ
 
 static void post(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    if (job->state == DIBS__JOB_RESTING)
+    if (job->state == DIBS__JOB_RESTING || job->state == DIBS__JOB_IS_SLOW)
         make_ready(w, job);
     else if (job->state == DIBS__JOB_RUNNING)
         job->state = DIBS__JOB_POSTED;
@@ -228,12 +233,30 @@ void dibs__workers_settle(struct dibs__workers *w, struct dibs__job *job, enum d
         job->ops->ended(job);
 }
 
+/* When the first job will be due; while a thread is beginning jobs, that thread sees to it. */
+static int64_t next_due(const struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    int64_t rest = w->resting.first ? w->resting.first->due : DIBS__NEVER;
+    int64_t slow = w->slow.first ? w->slow.first->due : DIBS__NEVER;
+
+    if (w->beginning)
+        return DIBS__NEVER;
+    return rest < slow ? rest : slow;
+}
+
+static void take_due_of(struct dibs__workers *w, struct dibs__heap *heap, int64_t now)
+    DIBS__REQUIRES(dibs__workers_mutex)
+{
+    for (struct dibs__heap_node *first; (first = heap->first) && first->due <= now;)
+        make_ready(w, of_rest(first));
+}
+
 static void take_due(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    int64_t now = w->resting.first ? dibs__now(w->clock) : 0;
+    int64_t now = w->resting.first || w->slow.first ? dibs__now(w->clock) : 0;
 
-    for (struct dibs__heap_node *first; (first = w->resting.first) && first->due <= now;)
-        make_ready(w, (struct dibs__job *)((char *)first - offsetof(struct dibs__job, rest)));
+    take_due_of(w, &w->resting, now);
+    take_due_of(w, &w->slow, now);
 }
 
 /* ------------------------------------------------------------------- the threads */
@@ -297,7 +320,7 @@ static void end_beginning(struct dibs__workers *w)
 {
     dibs__workers_mutex_lock(&w->mutex);
     w->beginning = false;
-    if (w->ready.first || w->resting.first)
+    if (w->ready.first || next_due(w) < DIBS__NEVER)
         wake_one(w);
     dibs__workers_mutex_unlock(&w->mutex);
 }
@@ -307,11 +330,37 @@ static void finish(struct dibs__workers *w, struct dibs__job *job)
     dibs__workers_settle(w, job, job->ops->finish(job));
 }
 
-/* Leaves the job to a worker, which finishes it alone. */
+/*
+ * The job waits for a worker that finishes it alone. If none has done so when the job is due, the job becomes ready:
+ * then it can be finished without waiting.
+ */
+static void add_slow(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    if (job->state == DIBS__JOB_POSTED) {
+        make_ready(w, job);
+        return;
+    }
+    job->state = DIBS__JOB_IS_SLOW;
+    job->rest.due = job->due;
+    dibs__heap_add(&w->slow, &job->rest);
+}
+
+/* NULL: no job is slow. */
+static struct dibs__job *take_slow(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    struct dibs__job *job = w->slow.first ? of_rest(w->slow.first) : NULL;
+
+    if (!job)
+        return NULL;
+    dibs__heap_remove(&w->slow, &job->rest);
+    job->state = DIBS__JOB_RUNNING;
+    return job;
+}
+
 static void leave_slow(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    append(&w->slow, job);
+    add_slow(w, job);
     bool is_idle = w->idle > 0;
     if (is_idle)
         pthread_cond_signal(&w->work);
@@ -353,10 +402,10 @@ static void begin_batch(struct dibs__workers *w, struct job_list *batch, struct 
     end_beginning(w);
 }
 
-/* True: the reply has come, so `finish` will not wait. */
-static bool await_reply(struct dibs__job *job, int64_t until)
+/* True: the reply has come, or the time of the job is over, so `finish` will not wait. */
+static bool await_reply(const struct dibs__workers *w, struct dibs__job *job, int64_t until)
 {
-    return job->ops->await(job, until < job->due ? until : job->due);
+    return dibs__now(w->clock) >= job->due || job->ops->await(job, until < job->due ? until : job->due);
 }
 
 /* Jobs whose replies do not come soon are put off. */
@@ -367,7 +416,7 @@ static void run_batch(struct dibs__workers *w, struct job_list *batch)
 
     begin_batch(w, batch, &asked);
     for (struct dibs__job *job; (job = take_first(&asked));)
-        if (await_reply(job, until))
+        if (await_reply(w, job, until))
             finish(w, job);
         else
             put_off(w, job);
@@ -375,7 +424,7 @@ static void run_batch(struct dibs__workers *w, struct job_list *batch)
 
 static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    int64_t until = w->resting.first && !w->beginning ? w->resting.first->due : DIBS__NEVER;
+    int64_t until = next_due(w);
     bool leaves = is_driven(w), watches = leaves && !w->driver && !w->watched;
 
     if (leaves) /* dibs__workers_end_drive wakes a worker, which then watches */
@@ -416,6 +465,13 @@ static void finish_slow(struct dibs__workers *w, struct dibs__job *slow)
     finish(w, slow);
 }
 
+/* What a driving thread began and did not come back for is left to the workers. */
+static void take_over(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    for (struct dibs__job *job; (job = take_first(&w->in_flight));)
+        add_slow(w, job);
+}
+
 static void *run(void *arg)
 {
     struct dibs__workers *w = arg;
@@ -423,13 +479,13 @@ static void *run(void *arg)
     dibs__thread_set_name("dibs-worker");
     dibs__workers_mutex_lock(&w->mutex);
     while (!w->ending || w->jobs > 0) {
-        if (!is_driven(w)) /* the workers take over what a driving thread began and did not come back for */
-            append_all(&w->slow, &w->in_flight);
+        if (!is_driven(w))
+            take_over(w);
         struct job_list batch = {.first = NULL};
         bool begins = !is_driven(w) && take_ready(w, BATCH, &batch);
         /* One worker is always left for the jobs that are ready, however long the store does not answer. */
         bool may_finish = !begins && w->finishing + 1 < DIBS__WORKERS_MAX;
-        struct dibs__job *slow = may_finish ? take_first(&w->slow) : NULL;
+        struct dibs__job *slow = may_finish ? take_slow(w) : NULL;
         w->finishing += slow != NULL;
         if (!slow && !begins) {
             wait_for_work(w);
@@ -495,7 +551,7 @@ static bool finish_in_flight(struct dibs__workers *w, int64_t until)
     if (!job)
         return false;
     int64_t now = dibs__now(w->clock), patient = dibs__after_ms(now, PATIENT_MS);
-    bool cut_short = until < patient, answered = await_reply(job, cut_short ? until : patient);
+    bool cut_short = until < patient, answered = await_reply(w, job, cut_short ? until : patient);
     if (!answered && cut_short && dibs__now(w->clock) >= until) { /* the thread has no more time */
         put_back_in_flight(w, job);
         return true;
@@ -506,7 +562,7 @@ static bool finish_in_flight(struct dibs__workers *w, int64_t until)
     }
     do
         finish(w, job);
-    while ((job = take_in_flight(w)) && await_reply(job, 0));
+    while ((job = take_in_flight(w)) && await_reply(w, job, 0));
     if (job)
         put_back_in_flight(w, job);
     return true;
@@ -518,7 +574,7 @@ bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due
 
     dibs__workers_mutex_lock(&w->mutex);
     bool begins = take_ready(w, FEW, &batch);
-    *due = w->resting.first && !w->beginning ? w->resting.first->due : DIBS__NEVER;
+    *due = next_due(w);
     dibs__workers_mutex_unlock(&w->mutex);
     if (!begins)
         return finish_in_flight(w, until);

@@ -31,7 +31,14 @@ enum dibs__job_next {
     DIBS__JOB_ENDS      /* `ended` is called once, and nothing after that */
 };
 
-enum dibs__job_state { DIBS__JOB_RUNNING, DIBS__JOB_POSTED, DIBS__JOB_RESTING, DIBS__JOB_IS_READY, DIBS__JOB_ENDED };
+enum dibs__job_state {
+    DIBS__JOB_RUNNING,
+    DIBS__JOB_POSTED, /* the job is running, and was posted meanwhile */
+    DIBS__JOB_RESTING,
+    DIBS__JOB_IS_READY,
+    DIBS__JOB_IS_SLOW, /* the job waits for a worker that finishes it alone */
+    DIBS__JOB_ENDED
+};
 
 struct dibs__job;
 

@@ -177,11 +177,10 @@ static void asks_on_broken_connections_hold_up_no_others(void **state)
     a_wait_within_the_process_ends_beside(*state, true);
 }
 
-/* However many others are not answered, and whatever they are: no thread waits for each. */
-static void a_begun_call_ends_in_time_beside_many_without_an_answer(void **state)
+/* However many others are not answered, or can't be sent, and whatever they are: no thread waits for each. */
+static void a_begun_call_ends_in_time_beside_many(fixture *f, bool breaks)
 {
     enum { TASKS = 12 };
-    fixture *f = *state;
     dibs_task *tasks[TASKS];
     char names[TASKS][8];
 
@@ -194,6 +193,8 @@ static void a_begun_call_ends_in_time_beside_many_without_an_answer(void **state
         if (i % 3 == 0)
             assert_status(DIBS_OK, task_lock(tasks[i], names[i], 0, unanswered));
     }
+    if (breaks)
+        server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
     server_pause(f->server);
     for (int i = 0; i < TASKS; i++) {
         if (i % 3 == 0)
@@ -203,8 +204,11 @@ static void a_begun_call_ends_in_time_beside_many_without_an_answer(void **state
     }
     assert_status(DIBS_OK,
                   dibs_lock_names_begin(others, (const char *[]){"x", "y"}, 2, FOREVER, NULL, unanswered, NULL));
+    pause_ms(50); /* by now they are with the workers */
+    int64_t began = now_ms();
     begin_lock(impatient, "a", 200, NULL, q);
     expect_done(q, DIBS_DONE_LOCK, DIBS_TIMEOUT, impatient);
+    assert_true(now_ms() - began < LIMIT_MS / 2);
     expect_none(unanswered);
     server_resume(f->server);
     for (int i = 0; i < TASKS + 1; i++)
@@ -215,6 +219,16 @@ static void a_begun_call_ends_in_time_beside_many_without_an_answer(void **state
     dibs_task_free(others);
     dibs_queue_free(q);
     dibs_queue_free(unanswered);
+}
+
+static void a_begun_call_ends_in_time_beside_many_without_an_answer(void **state)
+{
+    a_begun_call_ends_in_time_beside_many(*state, false);
+}
+
+static void a_begun_call_ends_in_time_beside_many_without_a_connection(void **state)
+{
+    a_begun_call_ends_in_time_beside_many(*state, true);
 }
 
 /* The connection had been closed unnoticed, and no new one comes. */
@@ -312,6 +326,7 @@ int main(void)
         FIXTURE(take_keeps_its_time_while_the_server_is_silent),
         FIXTURE(asks_without_an_answer_hold_up_no_others),
         FIXTURE(a_begun_call_ends_in_time_beside_many_without_an_answer),
+        FIXTURE(a_begun_call_ends_in_time_beside_many_without_a_connection),
         FIXTURE(asks_on_broken_connections_hold_up_no_others),
         FIXTURE(a_cancel_does_not_wait_for_a_broken_connection),
         FIXTURE(waits_that_end_together_leave_together),

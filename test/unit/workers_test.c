@@ -444,7 +444,7 @@ static void a_driving_thread_does_not_wait_for_the_first_of_the_line(void **stat
 }
 
 /* Else each of many calls whose time is over would hold up those behind it. */
-static void a_reply_is_awaited_until_the_job_is_due_at_most(void **state)
+static void the_reply_of_a_job_that_is_due_is_not_awaited(void **state)
 {
     struct dibs__wait_event wait_event;
     struct work w[2];
@@ -460,11 +460,61 @@ static void a_reply_is_awaited_until_the_job_is_due_at_most(void **state)
     assert_true(dibs__workers_drive(*state, &wait_event));
     dibs__workers_settle(*state, &w[1].job, DIBS__JOB_GOES_ON);
     run_some(*state, &wait_event); /* begins it, */
-    run_some(*state, &wait_event); /* and leaves it to a worker */
+    run_some(*state, &wait_event); /* and finishes it */
+    assert_int_equal(atomic_load(&w[1].ended), 1);
     dibs__workers_end_drive(*state, &wait_event);
-    expect_ended(&w[1]);
     for (int i = 0; i < 2; i++)
-        assert_true(w[i].awaited_until == w[i].job.due);
+        assert_true(w[i].awaited_until == 0);
+}
+
+static void expect_ended_beside(struct work *late, struct work *stuck, size_t count)
+{
+    expect_ended(late);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(atomic_load(&stuck[i].ended), 0);
+        atomic_store(&stuck[i].stuck, false);
+    }
+    for (size_t i = 0; i < count; i++)
+        expect_ended(&stuck[i]);
+}
+
+/* A worker may end the job as well. */
+static void drive_until_ended(struct dibs__workers *workers, struct dibs__wait_event *wait_event, struct work *w)
+{
+    while (atomic_load(&w->ended) == 0) {
+        int64_t due, soon = dibs__after_ms(dibs__now(&dibs__system_clock), 10);
+        dibs__wait_event_reset(wait_event);
+        if (!dibs__workers_run_some(workers, DIBS__NEVER, &due))
+            dibs__wait_event_wait(wait_event, &dibs__system_clock, due < soon ? due : soon);
+    }
+}
+
+/* By the worker that is left for what is ready, or by a thread that drives. */
+static void a_slow_job_ends_when_it_is_due_though_the_workers_are_held_up(void **state)
+{
+    for (int drives = 0; drives < 2; drives++) {
+        static struct work stuck[DIBS__WORKERS_MAX];
+        struct dibs__wait_event wait_event;
+        struct work late;
+
+        dibs__wait_event_init(&wait_event);
+        for (int i = 0; i < DIBS__WORKERS_MAX; i++) {
+            setup_work(&stuck[i], *state, DIBS__JOB_FINISHES);
+            stuck[i].answered = false;
+            atomic_store(&stuck[i].stuck, true);
+        }
+        go_on(stuck, DIBS__WORKERS_MAX);
+        setup_work(&late, *state, DIBS__JOB_FINISHES);
+        late.answered = false;
+        late.job.due = dibs__after_ms(dibs__now(&dibs__system_clock), 50);
+        dibs__workers_settle(*state, &late.job, DIBS__JOB_GOES_ON);
+        pause_ms(20); /* by now it is slow, as a rule */
+        if (drives && dibs__workers_drive(*state, &wait_event)) {
+            drive_until_ended(*state, &wait_event, &late);
+            dibs__workers_end_drive(*state, &wait_event);
+        }
+        expect_ended_beside(&late, stuck, DIBS__WORKERS_MAX);
+    }
 }
 
 /* ------------------------------------------------------------------- many threads */
@@ -628,7 +678,8 @@ int main(void)
         WORKERS(the_line_keeps_its_order_when_its_patience_ends),
         WORKERS(who_rests_in_the_line_is_woken_with_the_driver),
         WORKERS(a_driving_thread_does_not_wait_for_the_first_of_the_line),
-        WORKERS(a_reply_is_awaited_until_the_job_is_due_at_most),
+        WORKERS(the_reply_of_a_job_that_is_due_is_not_awaited),
+        WORKERS(a_slow_job_ends_when_it_is_due_though_the_workers_are_held_up),
         WORKERS(each_job_of_many_threads_ends_once),
 #ifdef CAN_START_LATE
         cmocka_unit_test(the_end_comes_after_a_thread_that_is_being_started),
