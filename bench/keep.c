@@ -468,6 +468,15 @@ static bool keeps_one(dibs_runtime *rt)
     return stats.kept == 1;
 }
 
+/* On a busy machine the store may learn of it late. */
+static bool store_knows(dibs_runtime *rt, const char *name)
+{
+    dibs_owner owner;
+
+    must(dibs_query(rt, name, &owner));
+    return owner.kept;
+}
+
 /* Keeps a name, and ends itself at some time between the store's learning of it and the return of the lease. */
 static void keep_and_end(unsigned number, void *memory)
 {
@@ -481,7 +490,7 @@ static void keep_and_end(unsigned number, void *memory)
         for (int i = 0; i < USES; i++)
             pair(rt, name);
         pause_us(LEAST_US + (unsigned)rand_r(&seed) % SPAN_US);
-    } while (!keeps_one(rt));
+    } while (!store_knows(rt, name) || !keeps_one(rt));
     ends->end[number].ended_at = now_ns();
     atomic_store(&ends->end[number].ended, 1);
     kill(getpid(), ends->signal);

@@ -159,6 +159,10 @@ static void a_forced_unlock_takes_the_token_of_a_client_without_dibs_as_shown(vo
     server_do(f->server, "SET lock:x %s PX %d", text, LONG_LEASE_MS);
     force_by_its_token(f);
     server_do(f->server, "SET lock:x %s PX %d", text, LONG_LEASE_MS);
+    force_by_its_token(f);
+    server_do(f->server, "SET lock:x %s PX %d", "dibs:\n", LONG_LEASE_MS);
+    force_by_its_token(f);
+    server_do(f->server, "SET lock:x %s PX %d", text, LONG_LEASE_MS);
     assert_status(DIBS_NOT_HELD, dibs_force_unlock(f->rt, "x", "by-hand"));
     assert_true(server_has(f->server, "lock:x"));
     force_by_its_token(f);

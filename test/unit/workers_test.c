@@ -447,7 +447,7 @@ static void a_driving_thread_does_not_wait_for_the_first_of_the_line(void **stat
 static void the_reply_of_a_job_that_is_due_is_not_awaited(void **state)
 {
     struct dibs__wait_event wait_event;
-    struct work w[2];
+    static struct work w[2];
 
     dibs__wait_event_init(&wait_event);
     for (int i = 0; i < 2; i++) {
@@ -494,8 +494,8 @@ static void a_slow_job_ends_when_it_is_due_though_the_workers_are_held_up(void *
 {
     for (int drives = 0; drives < 2; drives++) {
         static struct work stuck[DIBS__WORKERS_MAX];
+        static struct work late;
         struct dibs__wait_event wait_event;
-        struct work late;
 
         dibs__wait_event_init(&wait_event);
         for (int i = 0; i < DIBS__WORKERS_MAX; i++) {

@@ -60,10 +60,10 @@ static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_c
     return status;
 }
 
-/* Such a token is shown as it is. That of a client without dibs may be cut or escaped. */
-static bool is_of_dibs(const char *token)
+/* Whether a query may have cut or escaped the token, so that the holder has another one. */
+static bool may_be_cut_or_escaped(const char *token)
 {
-    return strncmp(token, "dibs:", strlen("dibs:")) == 0;
+    return strchr(token, '\\') || strlen(token) == sizeof((dibs_owner *)NULL)->token - 1;
 }
 
 static bool is_shown_as(const struct dibs__query_reply *owner, const char *token)
@@ -123,7 +123,7 @@ dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, str
     bool looks = !token || op->force.is_shown;
     dibs_status status =
         looks ? DIBS_NOT_HELD : end_hold(store, call, op->name, &target, op->deadline, &repeated, error);
-    if (status == DIBS_NOT_HELD && (looks || !is_of_dibs(token)))
+    if (status == DIBS_NOT_HELD && (looks || may_be_cut_or_escaped(token)))
         status = end_any_hold(store, call, op->name, token, op->deadline, error);
     free(call);
     dibs__redis_note_reply(store, status);
