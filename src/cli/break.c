@@ -39,7 +39,7 @@ struct breaking {
     dibs_runtime *rt;
     const char *name, *token;
     bool yes;
-    char shown[CLI_SHOWN_MAX]; /* the name */
+    char shown[CLI_SHOWN_MAX]; /* the name, for messages */
 };
 
 static bool agreed(void)
@@ -90,7 +90,7 @@ static int take(const struct breaking *breaking, const dibs_owner *owner)
     return cli_look_failed(status);
 }
 
-/* Makes *owner the sharer with the token that was given, if there is such a one. */
+/* Makes *owner the sharer that has the given token, if there is one. */
 static dibs_status find_sharer(const struct breaking *breaking, dibs_owner *owner)
 {
     dibs_sharer *sharers = calloc(DIBS_SHARERS_MAX, sizeof *sharers);
