@@ -238,7 +238,7 @@ static int read_key(void)
             end++;
         return key_of(bytes + 1, (size_t)(end < size ? end : size - 1));
     }
-    return bytes[0] > ' ' && bytes[0] <= '~' ? bytes[0] : bytes[0] == ' ' ? ' ' : CLI_KEY_REDRAW;
+    return bytes[0] >= ' ' && bytes[0] <= '~' ? bytes[0] : CLI_KEY_REDRAW;
 }
 
 int cli_screen_wait(int64_t until_ms)
