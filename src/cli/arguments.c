@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static char *begin, *end; /* the words, one after the other; read-only after arguments_keep */
+static char *begin, *end; /* the memory of all words; read-only after arguments_keep */
 
 void arguments_keep(int argc, char **argv)
 {
@@ -13,7 +13,7 @@ void arguments_keep(int argc, char **argv)
         end += strlen(argv[i]) + 1;
 }
 
-/* What is between the first : of the account and the last @ of the word, whatever bytes the password has. */
+/* Overwrites what is between the first : of the account and the last @ of the word: a password may have any bytes. */
 static void hide_password(char *word, size_t length)
 {
     char *account = strstr(word, "://"), *password, *at = NULL;

@@ -1,22 +1,22 @@
 /*
- * The words that dibs was started with, as ps(1) shows them to everybody on the host.
+ * The command line of dibs, which ps(1) shows to everybody on the host.
  */
 #ifndef DIBS_CLI_ARGUMENTS_H
 #define DIBS_CLI_ARGUMENTS_H
 
-/* To be called first. */
+/* Remembers where the words are; must be called before the other functions. */
 void arguments_keep(int argc, char **argv);
 
 /*
- * Returns a copy of an argument that has URLs, which belongs to the caller, and overwrites their passwords where the
- * argument is. NULL: no memory.
+ * Returns a copy of an argument that has URLs, and overwrites the passwords in the argument itself. The caller must
+ * free the copy. NULL: no memory.
  */
 char *arguments_take_url(char *argument);
 
 /* Overwrites the passwords of all URLs in a text. */
 void arguments_hide_passwords(char *text);
 
-/* Overwrites all words by title. They are of no use to this process any more. */
+/* Replaces the whole command line by title. The process must not use its words any more. */
 void arguments_overwrite(const char *title);
 
 #endif

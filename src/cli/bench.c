@@ -30,36 +30,36 @@ static const char help[] =
     "refuses, or does not confirm the lock; 74 if the figures can't be written.\n";
 /* clang-format on */
 
-#define LEASE_MS 10000 /* what a killed bench leaves is gone after that */
+#define LEASE_MS 10000 /* the lock of a bench that was killed is free after this time */
 #define WAIT_MS 20000
 #define WARM_UP 20       /* acquires that are not counted */
-#define PAUSE_NS 1000000 /* so that a waiter sleeps before it is handed the lock */
-#define LOOK_NS 200000   /* between looks for a waiter */
+#define PAUSE_NS 1000000 /* time for a waiter to fall asleep before it is handed the lock */
+#define LOOK_NS 200000   /* between two looks for a waiter */
 #define NS_OF_MS INT64_C(1000000)
 
-/* Two runtimes pass a lock to one another, each with a thread. */
+/* One of two runtimes that pass a lock to one another, each used by a thread of its own. */
 struct side {
     struct bench *bench;
     int number;
     dibs_runtime *rt;
-    struct cli_histogram handovers; /* its thread's */
-    dibs_status status;             /* its thread's */
-    char why[512];                  /* its thread's */
+    struct cli_histogram handovers; /* its thread only */
+    dibs_status status;             /* its thread only */
+    char why[512];                  /* its thread only: the error */
 };
 
 struct bench {
     struct cli_look look;
     int64_t length_ms;
     char name[48];
-    struct cli_histogram acquires, releases; /* the main thread's */
+    struct cli_histogram acquires, releases; /* main thread only */
     struct side sides[2];
     int64_t end_ns;              /* read-only while the threads run */
     _Atomic int64_t released_ns; /* when the last release began */
-    _Atomic int released_by;     /* which side's it was; -1: none that counts */
-    _Atomic bool failed;         /* one side did */
+    _Atomic int released_by;     /* number of the side that began it; -1: it is not measured */
+    _Atomic bool failed;         /* one of the sides has failed */
 };
 
-static _Atomic int signal_number; /* both threads read it, so it is more than a sig_atomic_t */
+static _Atomic int signal_number; /* atomic, not a sig_atomic_t, because both threads read it */
 
 static void on_signal(int number)
 {
@@ -123,7 +123,7 @@ static dibs_status measure_alone(struct bench *bench)
 
 /* ------------------------------------------------------------------ hand-over */
 
-/* Returns when the other side waits, or there is nothing to wait for. */
+/* Returns when the other side waits for the lock, the time is over, or one of the sides has failed. */
 static dibs_status await_waiter(struct side *side)
 {
     dibs_owner owner;
@@ -170,7 +170,7 @@ static void *run_side(void *arg)
     return NULL;
 }
 
-/* Signals are the main thread's. */
+/* The new thread blocks all signals, so that the main thread gets them. */
 static bool start(pthread_t *thread, struct side *side)
 {
     sigset_t all, before;
@@ -262,7 +262,7 @@ static int set_options(struct bench *bench, int argc, char **argv)
 
 int cli_bench(int argc, char **argv)
 {
-    static struct bench bench; /* of some size */
+    static struct bench bench; /* static, because it is large */
     int result;
 
     bench.look = (struct cli_look){.help = help, .argv = argv};
@@ -276,7 +276,7 @@ int cli_bench(int argc, char **argv)
         return cli_end(result);
     result = measure(&bench);
     if (*bench.name)
-        (void)dibs_forget(bench.sides[0].rt, bench.name); /* what it leaves ends by itself */
+        (void)dibs_forget(bench.sides[0].rt, bench.name); /* what a failed call leaves expires */
     dibs_close(bench.sides[0].rt);
     dibs_close(bench.sides[1].rt);
     if (result == CLI_OK)

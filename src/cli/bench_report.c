@@ -16,7 +16,7 @@ static const struct {
 
 #define PERCENTILES (sizeof percentiles / sizeof percentiles[0])
 
-/* The bars' limits are these, times a power of ten. */
+/* Each bar begins at one of these times in ns, multiplied by a power of ten. */
 static const int limits[] = {100, 200, 500};
 
 #define LIMITS (sizeof limits / sizeof limits[0])
@@ -31,7 +31,7 @@ static int64_t limit_of(size_t number)
     return limit;
 }
 
-/* What is shorter than the first limit is counted with it; so is what is longer than the last one. */
+/* How many times the bar counts. The first bar counts shorter times as well, and the last bar longer ones. */
 static uint64_t bar_of(const struct cli_histogram *times, size_t number)
 {
     int64_t begin = number == 0 ? 0 : limit_of(number);
@@ -67,7 +67,7 @@ static void print_row(FILE *out, const struct cli_bench_part *part)
     fputc('\n', out);
 }
 
-/* One bar, as long as its count is to the largest one. */
+/* The length of a bar is in proportion to its count; the largest count of a part has the longest bar. */
 static void print_bar(FILE *out, uint64_t count, uint64_t most)
 {
     int length = most ? (int)(count * BAR / most) : 0;
@@ -95,7 +95,7 @@ static void count_bars(struct bars *bars, const struct cli_histogram *times, siz
     }
 }
 
-/* All parts side by side. */
+/* Prints the bars of all parts side by side. */
 static void print_bars(FILE *out, const struct cli_bench_part *parts)
 {
     struct bars bars[PARTS_MOST];

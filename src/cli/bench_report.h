@@ -14,7 +14,7 @@ struct cli_bench_part {
     const struct cli_histogram *times;
 };
 
-/* The last part has no name. */
+/* parts: the element after the last part has no name. */
 void cli_bench_report_text(FILE *out, const struct cli_bench_part *parts);
 void cli_bench_report_json(FILE *out, const struct cli_bench_part *parts, bool interrupted);
 

@@ -31,7 +31,7 @@ static void print_owner(FILE *out, const char *token)
     fprintf(out, "\n  token    %s\n", cli_show(shown, sizeof shown, token));
 }
 
-/* In the order of the queue. */
+/* Prints the waiters in the order of the queue. */
 static void print_queue(FILE *out, uint32_t entries, const struct cli_queue *queue)
 {
     char length[CLI_TIME_MAX];
@@ -48,7 +48,7 @@ static void print_queue(FILE *out, uint32_t entries, const struct cli_queue *que
         fprintf(out, "             and %zu more\n", entries - queue->count);
 }
 
-/* The newest first, which is the owner that is printed above. */
+/* Prints the sharers, the newest first, except for the newest itself: that is the owner, printed above. */
 static void print_sharers(FILE *out, const dibs_owner *owner, const struct cli_queue *queue)
 {
     char length[CLI_TIME_MAX], shown[CLI_WHO_MAX];

@@ -10,7 +10,7 @@
 
 #include "cli/locks.h"
 
-/* queue NULL: how many wait is told, but not who. */
+/* queue NULL: prints how many wait and share, but not who they are. */
 void cli_block_print(FILE *out, const char *name, const dibs_owner *owner, const struct cli_queue *queue);
 
 #endif

@@ -9,7 +9,6 @@
 #include "cli/block.h"
 #include "cli/look.h"
 #include "cli/text.h"
-#include "cli/owner_token.h"
 
 /* clang-format off */
 static const char help[] =
@@ -39,7 +38,7 @@ struct breaking {
     dibs_runtime *rt;
     const char *name, *token;
     bool yes;
-    char shown[CLI_SHOWN_MAX]; /* the name */
+    char shown[CLI_SHOWN_MAX]; /* the name, for messages */
 };
 
 static bool agreed(void)
@@ -61,28 +60,10 @@ static int say(const struct breaking *breaking, const char *text, int result)
     return result;
 }
 
-/*
- * The text of a foreign token may be cut or escaped; then the store does not know it. If the owner still looks the
- * same, any owner is meant: only a foreign one can look so.
- */
-static dibs_status take_foreign(const struct breaking *breaking, const dibs_owner *owner)
-{
-    struct cli_who who = {0};
-    dibs_owner now;
-
-    cli_who_parse(&who, owner->token);
-    if (!who.foreign || dibs_query(breaking->rt, breaking->name, &now) != DIBS_OK ||
-        strcmp(now.token, owner->token) != 0)
-        return DIBS_NOT_HELD;
-    return dibs_force_unlock(breaking->rt, breaking->name, NULL);
-}
-
 static int take(const struct breaking *breaking, const dibs_owner *owner)
 {
     dibs_status status = dibs_force_unlock(breaking->rt, breaking->name, owner->token);
 
-    if (status == DIBS_NOT_HELD)
-        status = take_foreign(breaking, owner);
     if (status == DIBS_OK)
         return say(breaking, owner->sharers > 1 ? "taken away; others still share it" : "taken away", CLI_OK);
     if (status == DIBS_NOT_HELD)
@@ -90,7 +71,7 @@ static int take(const struct breaking *breaking, const dibs_owner *owner)
     return cli_look_failed(status);
 }
 
-/* Makes *owner the sharer with the token that was given, if there is such a one. */
+/* Makes *owner the sharer that has the given token, if there is one. */
 static dibs_status find_sharer(const struct breaking *breaking, dibs_owner *owner)
 {
     dibs_sharer *sharers = calloc(DIBS_SHARERS_MAX, sizeof *sharers);

@@ -12,7 +12,7 @@
 #include "cli/run_signals.h"
 #include "cli/run_terminal.h"
 
-/* In the child, where only what may be called in a signal handler may be called. */
+/* Runs in the forked child, where only what is safe in a signal handler may be called. */
 static _Noreturn void become(char *const *command, const struct run_terminal *terminal, pid_t parent, int report)
 {
     int error;
@@ -29,7 +29,7 @@ static _Noreturn void become(char *const *command, const struct run_terminal *te
     _exit(127);
 }
 
-/* What the child reports: why it could not run the program; 0: the program runs, and the descriptor was closed. */
+/* Waits until the program runs, which closes the descriptor, and returns 0; or returns errno of the failed execvp. */
 static int report_of(int fd)
 {
     int error = 0;
@@ -50,7 +50,7 @@ static pid_t start(char *const *command, const struct run_terminal *terminal, co
     if (child == 0)
         become(command, terminal, parent, report[1]);
     if (child > 0)
-        setpgid(child, child); /* whoever comes first: both want the group to be there */
+        setpgid(child, child); /* as the child does: whichever is first, the group must exist for both */
     run_signals_unblock();
     return child;
 }

@@ -45,7 +45,7 @@ void child_tree_die_with(pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (getppid() != parent)
-        _exit(128 + SIGKILL); /* the parent had ended before */
+        _exit(128 + SIGKILL); /* the parent ended before the call of prctl */
 }
 
 void child_tree_call_me(const char *name)
@@ -68,7 +68,7 @@ struct processes {
     size_t count, room;
 };
 
-/* The name of the program, which is in parentheses, may have any characters. */
+/* Reads what follows the last ), because the program's name, in parentheses, may have any characters. */
 static bool read_process(pid_t pid, struct process *out)
 {
     char path[64], text[1024];
@@ -138,7 +138,7 @@ static bool is_ours(const struct processes *list, const struct process *process,
     return parent && parent->ours;
 }
 
-/* One round for each generation. */
+/* Marks all descendants of root, at least one generation in each round. */
 static void mark(struct processes *list, pid_t root)
 {
     bool more = true;
@@ -159,7 +159,7 @@ static void list_ours(struct processes *list, pid_t root)
     mark(list, root);
 }
 
-/* A group without any of ours may be another's by now, which got the same number. */
+/* Signals the group only if one of ours is in it: otherwise a new group may have got the same number. */
 size_t child_tree_signal(int signal, pid_t group, pid_t root)
 {
     struct processes list;

@@ -1,9 +1,10 @@
 /*
- * The descendants of a process: COMMAND, what COMMAND started, and so on, also those that have left COMMAND's process
- * group and session, and those whose own parent has ended. On Linux; elsewhere there is only COMMAND's group.
+ * The descendants of a process: COMMAND, what COMMAND started, and so on, including those that have left COMMAND's
+ * process group and session, and those whose parent has ended. They are found on Linux; elsewhere only COMMAND's group
+ * is known.
  *
- * Descent from a process that adopts the orphans among its descendants is a mark that no descendant can lose and no
- * other process can have. So each process of "dibs run" signals only what descends from a process that dibs forked.
+ * A descendant of a process that adopts its orphans can't stop being one, and no other process can become one. So each
+ * process of "dibs run" signals only what descends from a process that dibs forked.
  */
 #ifndef DIBS_CLI_CHILD_TREE_H
 #define DIBS_CLI_CHILD_TREE_H
@@ -13,31 +14,31 @@
 #include <sys/types.h>
 
 /*
- * Whether this process has no child and can get none that dibs did not fork. A shell may have started others before it
- * ran dibs in its place, and process 1 of a container adopts all orphans there.
+ * Whether this process has no child, and can get none that dibs did not fork. A shell may have started other children
+ * before it ran dibs in its place, and process 1 of a container adopts all orphans of the container.
  */
 bool child_tree_is_alone(void);
 
 /* From now on, descendants whose parent ends become children of this process. */
 void child_tree_adopt(void);
 
-/* In a child: the child is killed when the thread that forked it ends. parent is that thread's process. */
+/* To be called in a forked child, which is then killed when the thread that forked it ends. parent: its process. */
 void child_tree_die_with(pid_t parent);
 
 /* Gives the calling process a name of its own in ps(1) and top(1). */
 void child_tree_call_me(const char *name);
 
 /*
- * Sends the signal to all descendants of root; to those in the group at once, 0 being no group. The set changes
- * meanwhile, so it takes several rounds to end all of them: until waitpid(2) finds no child. Returns how many processes
- * were found.
+ * Sends the signal to all descendants of root: to those in the group by one kill(2), to the others one by one. group 0:
+ * there is no group. To end all of them, this must be called until waitpid(2) finds no child, because new ones may
+ * start meanwhile. Returns how many processes were found.
  */
 size_t child_tree_signal(int signal, pid_t group, pid_t root);
 
-/* The same, but spares those in the group. */
+/* As child_tree_signal, but spares the processes in the group. */
 void child_tree_signal_outside(int signal, pid_t group, pid_t root);
 
-/* Whether descendants beyond the group can be found: /proc is mounted. */
+/* Whether descendants outside the group can be found, because /proc is mounted. */
 bool child_tree_is_visible(void);
 
 /* Kills all descendants of this process and waits for their end, for some ten seconds at most. */

@@ -15,20 +15,20 @@ static enum { QUIET, NORMAL, VERBOSE } verbosity = NORMAL; /* read-only after th
 #define URL_FILE_MOST 65536 /* bytes */
 #define BLANKS " \t\r\n"
 
-/* What the options from --prefix on say of the store; read-only after the options were read. */
+/* Arguments of the options from --prefix on, which concern the store; read-only after the options were read. */
 static const char *store[CLI_OPTION_OWN - CLI_OPTION_PREFIX];
 
-static const char *letters_known;          /* the short options, as getopt(3) wants them */
-static const struct option *options_known; /* the long ones */
-static char option_written[32];            /* the last one */
+static const char *letters_known;          /* the command's short options, in the form of getopt(3) */
+static const struct option *options_known; /* the command's long options */
+static char option_written[32];            /* the last option, as the user wrote it */
 
-static char *urls_kept; /* what the last --url or --url-file said; for as long as the process lives */
+static char *urls_kept; /* URLs of the last --url or --url-file; kept until the process ends */
 
 /* ------------------------------------------------------------------ messages */
 
 /*
- * Several processes may write to one standard error: each message is one write. Whatever is in it, such as a path
- * or the name of a program, can't drive the terminal, nor tell a password of a URL.
+ * Prints a message by one write, because several processes may share standard error. Nothing in it, such as a path or
+ * the name of a program, can drive the terminal, and passwords of URLs are hidden.
  */
 static void say(const char *end, const char *format, va_list arguments)
 {
@@ -134,8 +134,8 @@ static bool is_ambiguous(const char *word, int length)
 }
 
 /*
- * optopt is the letter of a short option, 0 for a long one that does not exist, and else what the table has for a long
- * one. While other letters are still to come after an unknown one, argv[optind - 1] is the word before.
+ * optopt is the letter of a short option, 0 for a long option that does not exist, and the value in the table for one
+ * that exists. If other letters follow an unknown letter in its word, argv[optind - 1] is the word before that one.
  */
 static int refuse(int option, char **argv)
 {
@@ -218,13 +218,13 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Milliseconds in a unit; 0: it is none. */
+/* Milliseconds in a unit; 0: there is no such unit. */
 static int64_t unit_of(char c)
 {
     return c == 's' ? 1000 : c == 'm' ? 60000 : c == 'h' ? 3600000 : c == 'd' ? 86400000 : 0;
 }
 
-/* Whole numbers with units, such as 1h30m. The sum is more than most_ms where it is too large. */
+/* Reads whole numbers with units, such as 1h30m. If their sum is too large, *out_ms is more than most_ms. */
 static bool with_units(const char *c, int64_t most_ms, int64_t *out_ms)
 {
     int64_t sum = 0, last = INT64_MAX;
@@ -315,7 +315,7 @@ int64_t cli_now_ms(void)
 
 /* ----------------------------------------------------------------- the store */
 
-/* Splits text at its blanks, in place. Returns how many words there are; *out belongs to the caller. */
+/* Splits text at blanks, in place, and returns the number of words. The caller must free *out; NULL: no memory. */
 static size_t split(char *text, const char ***out)
 {
     size_t count = 0;
@@ -341,7 +341,7 @@ int cli_exit_of(dibs_status status)
     }
 }
 
-/* The word of that many bytes as the user knows it: what sets that field of dibs_config. NULL: it is no such field. */
+/* The option or variable that sets the field of dibs_config with that name of size bytes. NULL: no such field. */
 static const char *known_as(const char *word, size_t size)
 {
     static const char *const names[][2] = {
@@ -361,6 +361,7 @@ static const char *known_as(const char *word, size_t size)
     return NULL;
 }
 
+/* Prints text, with the names of fields of dibs_config replaced by what the user knows. */
 static void say_invalid(const char *text)
 {
     char line[1024] = "";
@@ -384,7 +385,7 @@ static dibs_status open_urls(dibs_runtime **out, const dibs_config *config)
     return status;
 }
 
-/* The sentinels' password comes by the environment: everybody can see the words of a command. */
+/* The sentinels' password comes from the environment, because everybody can see a command line. */
 static void fill(dibs_config *config, const char *text)
 {
     const char *urls = text ? text : getenv("DIBS_URL");

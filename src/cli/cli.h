@@ -8,7 +8,7 @@
 
 #include <dibs.h>
 
-/* Exit statuses, where a command of its own (see run.c) does not decide. 64 and up are those of sysexits(3). */
+/* Exit statuses, except where COMMAND decides (see run.c). From 64 on they are those of sysexits(3). */
 enum cli_exit {
     CLI_OK = 0,
     CLI_FAILED = 1,
@@ -25,8 +25,8 @@ int cli_hold(int argc, char **argv);
 /* ------------------------------------------------------------------ messages */
 
 /*
- * Print "dibs: ..." and a line end on standard error, as one write: cli_error always, cli_warn unless -q was given,
- * cli_note with -v alone.
+ * Print "dibs: ..." and a newline on standard error, by one write: cli_error always, cli_warn unless -q was given,
+ * cli_note only if -v was given.
  */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -36,23 +36,22 @@ void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool cli_is_verbose(void);
 
 /*
- * How much of a word of the command line a message may show: of what looks like an option nothing from the = on. That
- * may be a secret, and messages are kept in logs.
+ * How many bytes of a word of the command line a message may show. What looks like an option is shown without what
+ * follows the =, which may be a secret: messages are kept in logs.
  */
 int cli_shown_length(const char *word);
 
-/* As cli_error, followed by where to find help with COMMAND. Returns CLI_USAGE. */
+/* As cli_error, followed by a hint at the command's --help. Returns CLI_USAGE. */
 int cli_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Writes out what is in stdout's buffer. Returns the exit status that is given; CLI_OUTPUT if that can't be
- * written. */
+/* Flushes stdout. Returns result, which is an exit status; CLI_OUTPUT if stdout can't be written. */
 int cli_end(int result);
 
 /* ------------------------------------------------------------------- options */
 
 /*
  * Options that all commands have. A command puts CLI_SHORT_OPTIONS after its own short options, CLI_LONG_OPTIONS at
- * the end of its table for getopt_long, and gives what it does not know itself to cli_common_option:
+ * the end of its table for getopt_long, and passes each option that is not its own to cli_common_option:
  *
  *     static const struct option options[] = {{"json", no_argument, NULL, 'j'}, CLI_LONG_OPTIONS};
  *
@@ -65,8 +64,8 @@ int cli_end(int result);
  * The short options begin with "+:", so that they end at the first argument, or with ":".
  */
 struct cli_common {
-    const char *url; /* of --url or --url-file, or NULL; for cli_open */
-    int status;      /* with what to exit, where cli_common_option returned false */
+    const char *url; /* URLs of --url or --url-file, or NULL; for cli_open */
+    int status;      /* exit status, if cli_common_option returned false */
 };
 
 /* A command's own long options are CLI_OPTION_OWN and up. */
@@ -97,7 +96,7 @@ enum {
     {NULL, 0, NULL, 0}
 /* clang-format on */
 
-/* What the commands say of these options in their help. */
+/* These options in the help of the commands. */
 /* clang-format off */
 #define CLI_COMMON_HELP                                                                                                \
     "  --url URL...        the store; several URLs in one argument, separated by\n"                                    \
@@ -117,54 +116,55 @@ enum {
     "  -h, --help          this text\n"
 /* clang-format on */
 
-/* getopt_long, which prints nothing by itself. */
+/* As getopt_long, but prints nothing. */
 int cli_next_option(int argc, char **argv, const char *letters, const struct option *options);
 
 /* The option that cli_next_option returned last, as the user wrote it: "-w" or "--wait". */
 const char *cli_option(void);
 
 /*
- * Does what an option means that all commands have. Returns false where the command must end with common->status:
- * after --help, for which the text is printed, and after an option that does not exist or lacks its argument.
+ * Handles an option that all commands have. Returns false if the command must end with common->status: after --help,
+ * for which the text is printed; after an option that does not exist, or whose argument is missing or wrong; and if
+ * memory is exhausted.
  */
 bool cli_common_option(int option, char **argv, const char *help, struct cli_common *common);
 
 /*
- * These read the argument of that option. Where it is not as they want it, they say so as cli_usage_error does, and
- * return false.
+ * cli_time and cli_number read the argument of the option that cli_next_option returned last. If it is wrong, they say
+ * so as cli_usage_error does, and return false.
  */
 
-/* A time in seconds, which may have decimals; more than 0 and less than a millisecond count as a millisecond. */
+/* A time in seconds, which may have decimals, or with units (1h30m). A time between 0 and 1 ms counts as 1 ms. */
 bool cli_time(const char *command, int64_t least_ms, int64_t most_ms, int64_t *out_ms);
 
-/* A whole number; what: what it is, with its article. */
+/* A whole number. what: what the number is, with an article, for the message. */
 bool cli_number(const char *command, const char *what, int least, int most, int *out);
 
-/* Whether a lock can have that name, which is said of in the same way. */
+/* Whether a lock can have that name; if not, says so as cli_usage_error does. */
 bool cli_check_name(const char *command, const char *name);
 
-/* An argument that COMMAND does not take. Returns CLI_USAGE. */
+/* Says that the command does not take the argument. Returns CLI_USAGE. */
 int cli_refuse_argument(const char *command, const char *word);
 
-/* A clock in milliseconds that runs through suspend, where the system has one; the same in all processes. */
+/* A clock in milliseconds, the same in all processes; it runs through suspend, where the system has such a clock. */
 int64_t cli_now_ms(void);
 
 /* ----------------------------------------------------------------- the store */
 
 /*
- * Opens a runtime on the URLs of text, which blanks separate; NULL: those of $DIBS_URL. The fields of config that say
- * how to reach the store are set as the common options have them. Returns CLI_OK; or else prints why, and returns
- * CLI_USAGE, CLI_UNAVAILABLE or CLI_SYSTEM.
+ * Opens a runtime on the URLs of text, which are separated by blanks; NULL: those of $DIBS_URL. The fields of config
+ * that say how to reach the store are set by the common options. Returns CLI_OK; or prints why the store can't be
+ * opened, and returns CLI_USAGE, CLI_UNAVAILABLE or CLI_SYSTEM.
  */
 int cli_open(dibs_runtime **out, dibs_config config, const char *text);
 
-/* The same; but only for DIBS_INVALID is printed why: dibs_last_error says it. */
+/* As cli_open, but prints only why a call is DIBS_INVALID; for the other statuses dibs_last_error says why. */
 dibs_status cli_try_open(dibs_runtime **out, dibs_config config, const char *text);
 
-/* These URLs in one line, without passwords. The caller must free it; NULL: no memory. */
+/* The URLs that cli_open uses, in one line, without passwords. The caller must free the text; NULL: no memory. */
 char *cli_show_urls(const char *text);
 
-/* The exit status where a call of the library returned that. */
+/* The exit status after a call of the library returned that status. */
 int cli_exit_of(dibs_status status);
 
 #endif

@@ -40,21 +40,21 @@ static const char help[] =
 /* clang-format on */
 
 #define LEASE_MS 10000
-#define LEASE_LEAST_MS 20 /* what a lease can be */
+#define LEASE_LEAST_MS 20 /* the shortest lease that dibs_open accepts */
 #define LEASE_MOST_MS (INT64_C(24) * 3600 * 1000)
 #define INDENT 21 /* columns before the text of a finding */
 #define VERDICTS 3
-#define CONNECTION "connection" /* the subject that tells whether a server answers */
+#define CONNECTION "connection" /* subject of the finding that says whether a server answers */
 
 enum { OPTION_ADMIT = CLI_OPTION_MORE };
 
 struct doctor {
     struct cli_look look;
     struct cli_json json;
-    int64_t admit_ms;           /* 0: nobody is admitted */
-    unsigned counts[VERDICTS];  /* by verdict */
+    int64_t admit_ms;           /* 0: without --admit */
+    unsigned counts[VERDICTS];  /* number of findings, by verdict */
     bool reached;               /* a server answers */
-    char server[DIBS_NAME_MAX]; /* of the last finding */
+    char server[DIBS_NAME_MAX]; /* server of the last finding, as it was printed */
 };
 
 static const char *const verdicts[VERDICTS] = {
@@ -86,7 +86,7 @@ static void print_server(struct doctor *doctor, const char *server)
     snprintf(doctor->server, sizeof doctor->server, "%s", shown);
 }
 
-/* The rest of a line whose first indent columns are printed; on a terminal in several lines, divided at blanks. */
+/* Prints the rest of a line whose first indent columns are printed. On a terminal, wide lines are broken at blanks. */
 static void print_text(const char *text, size_t indent)
 {
     char shown[CLI_SHOWN_MAX];
@@ -123,7 +123,7 @@ static void tell(const dibs_finding *finding, void *arg)
     struct doctor *doctor = arg;
 
     if (finding->verdict < DIBS_VERDICT_OK || finding->verdict > DIBS_VERDICT_BAD)
-        return; /* of a later version of the library */
+        return; /* a verdict of a later version of the library */
     doctor->counts[finding->verdict]++;
     if (strcmp(finding->subject, CONNECTION) == 0 && finding->verdict == DIBS_VERDICT_OK)
         doctor->reached = true;
@@ -133,7 +133,7 @@ static void tell(const dibs_finding *finding, void *arg)
         print_line(doctor, finding);
 }
 
-/* What this command itself found out does not concern a single server. */
+/* Tells what the command itself found out, which does not concern a single server. */
 static void tell_own(struct doctor *doctor, const char *subject, dibs_verdict verdict, const char *text,
                      const char *remedy)
 {
@@ -143,7 +143,7 @@ static void tell_own(struct doctor *doctor, const char *subject, dibs_verdict ve
     tell(&finding, doctor);
 }
 
-/* Why the store could not be opened. */
+/* Tells why the store could not be opened. */
 static void tell_unreachable(struct doctor *doctor)
 {
     char *urls = cli_show_urls(doctor->look.common.url);
@@ -164,10 +164,10 @@ struct trial {
     dibs_runtime *rt;
     char name[48];
     double acquire_ms, release_ms;
-    const char *failed; /* what did; the reason is that of dibs_last_error */
+    const char *failed; /* the step that failed, for a message; dibs_last_error says why */
 };
 
-/* The store and the holder have to agree on who has the lock. */
+/* The store and the holder must agree on who has the lock. */
 static dibs_status look_at_held(struct trial *trial)
 {
     dibs_hold hold;
@@ -209,7 +209,7 @@ static int examine_use(struct doctor *doctor, dibs_runtime *rt)
     snprintf(trial.name, sizeof trial.name, "dibs-doctor-%016" PRIx64, cli_random());
     dibs_status status = try_out(&trial);
     if (status == DIBS_OK) {
-        (void)dibs_forget(rt, trial.name); /* what it leaves ends by itself */
+        (void)dibs_forget(rt, trial.name); /* what a failed call leaves expires */
         snprintf(text, sizeof text, "A lock was acquired in %.1f ms, looked at, and released in %.1f ms.",
                  trial.acquire_ms, trial.release_ms);
         tell_own(doctor, "lock", DIBS_VERDICT_OK, text, "");
@@ -263,7 +263,7 @@ static void print_end(struct doctor *doctor)
     }
 }
 
-/* Begins to print only when there is a finding: a store that is no quorum is wrong usage. */
+/* Nothing is printed before the first finding: if the store is not a quorum, that is wrong usage, without findings. */
 static void tell_of_admission(const dibs_finding *finding, void *arg)
 {
     struct doctor *doctor = arg;
@@ -273,7 +273,7 @@ static void tell_of_admission(const dibs_finding *finding, void *arg)
     tell(finding, doctor);
 }
 
-/* No lease is longer than those that the operator speaks of: not even this runtime's. */
+/* The operator vouches that no lease is longer than admit_ms, so this runtime's must not be longer either. */
 static int admit(struct doctor *doctor)
 {
     dibs_runtime *rt;
@@ -291,7 +291,7 @@ static int admit(struct doctor *doctor)
     return result == CLI_OK && doctor->counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result;
 }
 
-/* With a wrong URL nothing is printed: half a document would be of no use to anybody. */
+/* With a wrong URL nothing is printed, because half a document would be of no use. */
 static int examine(struct doctor *doctor)
 {
     dibs_runtime *rt;

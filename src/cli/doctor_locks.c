@@ -9,20 +9,20 @@
 #include "cli/owner_token.h"
 #include "cli/text.h"
 
-#define TOLD_MOST 10  /* locks that are named */
-#define LIMITS_MOST 4 /* of one lock: as many different ones are told */
+#define TOLD_MOST 10  /* at most this many locks are named */
+#define LIMITS_MOST 4 /* at most this many different limits of one lock are told */
 #define ENTRIES_MOST 256
 
 struct census {
     dibs_runtime *rt;
     doctor_locks_fn *tell;
     void *context;
-    size_t shared, wrong, kept; /* locks */
+    size_t shared, wrong, kept; /* numbers of locks */
     dibs_sharer sharers[ENTRIES_MOST];
     dibs_waiter waiters[ENTRIES_MOST];
 };
 
-/* The limits of those who use one lock, and how many give each. */
+/* The different limits that the users of one lock give, and how many users give each. */
 struct given {
     uint64_t limits[LIMITS_MOST];
     unsigned users[LIMITS_MOST];
@@ -47,7 +47,7 @@ static void note(struct given *given, const char *token)
     given->count += i == given->count;
 }
 
-/* Who waits alone gives none. Both are the first of possibly more. */
+/* Notes the limits of up to ENTRIES_MOST sharers and waiters. A waiter that wants the lock alone gives no limit. */
 static void gather(struct census *census, const char *name, const dibs_owner *owner, struct given *given)
 {
     size_t count = 0;
@@ -111,7 +111,7 @@ static void tell_of_limits(const struct census *census)
     }
 }
 
-/* Who asks has a kept lock a little later than a free one: no fault, but what somebody who measures wonders about. */
+/* A kept lock is granted a little later than a free one. That is no fault, but may explain a measurement. */
 static void tell_of_kept(const struct census *census)
 {
     char text[256];

@@ -1,18 +1,19 @@
 /*
  * What doctor says of the locks themselves: semaphores whose users give different limits (each call goes by its own, so
- * more may be inside than some of them think), and how many locks are kept.
+ * there may be more holders than some of them expect), and how many locks are kept.
  */
 #ifndef DIBS_CLI_DOCTOR_LOCKS_H
 #define DIBS_CLI_DOCTOR_LOCKS_H
 
 #include <dibs.h>
 
-/* One sentence or two each, as of a dibs_finding, on "limits" or "kept"; remedy "": nothing is wrong. */
+/* subject: "limits" or "kept". text, remedy: one or two sentences each, as in a dibs_finding; remedy "": no fault. */
 typedef void doctor_locks_fn(void *context, const char *subject, const char *text, const char *remedy);
 
 /*
- * Goes through the locks that are taken now. Calls tell for those that are shared with different limits; where there
- * are none, once for all that are shared; and once where some are kept. What can't be asked is left out.
+ * Goes through the locks that are held now. Calls tell for the first ten that are shared with different limits, and
+ * once for all others of that kind; or, if there is none, once for all that are shared. Calls tell once if locks are
+ * kept. Leaves out what can't be queried.
  */
 void doctor_locks(dibs_runtime *rt, doctor_locks_fn *tell, void *context);
 

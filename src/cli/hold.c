@@ -1,5 +1,5 @@
 /*
- * "dibs hold": has a lock until a signal arrives.
+ * "dibs hold": holds a lock until a signal arrives.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static const char help[] =
     "and goes on holding the lock.\n";
 /* clang-format on */
 
-/* Whether a signal has arrived that ends it, or what it was tied to has ended. */
+/* Whether dibs must end: a signal has arrived that ends it, or what dibs is tied to has ended. */
 static bool told_to_end(void)
 {
     const char *ended = run_tie_ended();
@@ -60,7 +60,7 @@ static void tell_why(const struct run_plan *plan, const struct run_lock *lock)
         cli_warn("%s: the lease can't be renewed, and is about to end", plan->shown);
 }
 
-/* Returns false if the lease was lost, or is about to end, which is then said. */
+/* Returns false, after a message, if the lease was lost or is about to end. */
 static bool hold(const struct run_plan *plan, const struct run_lock *lock)
 {
     struct pollfd fds[1 + RUN_TIES] = {{.fd = run_signals_fd(), .events = POLLIN}};
@@ -79,7 +79,7 @@ static bool hold(const struct run_plan *plan, const struct run_lock *lock)
     return true;
 }
 
-/* Where the line can't be written, a message on standard error says so, and dibs goes on holding the lock. */
+/* If the line can't be written, a message on standard error says so, and dibs goes on holding the lock. */
 static void say_held(const struct run_plan *plan, const struct run_lock *lock)
 {
     printf("%s held, fence %llu\n", plan->shown, (unsigned long long)lock->fence);

@@ -12,7 +12,9 @@ static bool continues(unsigned char c)
     return (c & 0xc0) == 0x80;
 }
 
-/* How many bytes of text are one character of UTF-8; 0: none. Overlong forms, surrogates and what is larger are none.
+/*
+ * The size of the UTF-8 character at the start of text; 0: there is none. Overlong forms, surrogates and numbers above
+ * U+10FFFF are no characters.
  */
 static size_t utf8_size(const unsigned char *text)
 {
@@ -39,7 +41,7 @@ static bool is_utf8(const char *text)
     return size != 0;
 }
 
-/* The number of a character of that size. */
+/* The Unicode number of the character at c, which has size bytes. */
 static uint32_t decode(const char *c, size_t size)
 {
     uint32_t number = size == 1 ? (unsigned char)*c : (unsigned char)*c & (0x7fu >> size);
@@ -49,7 +51,10 @@ static uint32_t decode(const char *c, size_t size)
     return number;
 }
 
-/* A document may be printed at a terminal: what drives that, as the controls C0 and C1 do, is escaped. */
+/*
+ * Escapes what drives a terminal, such as the controls C0 and C1, because the document may be printed at one. size 0: c
+ * is not part of a character.
+ */
 static void put_character(FILE *out, const char *c, size_t size)
 {
     uint32_t number = decode(c, size);
@@ -119,7 +124,7 @@ void cli_json_int(struct cli_json *json, const char *key, int64_t number)
 void cli_json_double(struct cli_json *json, const char *key, double number)
 {
     begin_value(json, key);
-    /* Without printf's %f, whose point the locale may change. */
+    /* Not with printf's %f, whose decimal point depends on the locale. */
     int64_t thousandths = (int64_t)(number * 1000 + 0.5);
     fprintf(json->out, "%" PRId64 ".%03d", thousandths / 1000, (int)(thousandths % 1000));
 }

@@ -87,7 +87,7 @@ void cli_locks_free(struct cli_locks *locks)
 
 /* ------------------------------------------------------------------ sorting */
 
-static enum cli_column sorted_by; /* while cli_locks_sort runs */
+static enum cli_column sorted_by; /* the column of the cli_locks_sort that is running */
 
 static int compare(int64_t a, int64_t b)
 {
@@ -178,7 +178,7 @@ static size_t least_of(const size_t *widths, enum cli_column column)
     return widths[column] < columns[column].least ? widths[column] : columns[column].least;
 }
 
-/* Takes up to so many columns of the terminal away from that column. */
+/* Narrows a column of the table by up to excess columns of the terminal, and returns by how many. */
 static size_t take(size_t *widths, enum cli_column column, size_t excess)
 {
     size_t spare = widths[column] - least_of(widths, column);
@@ -241,7 +241,7 @@ void cli_locks_print_row(FILE *out, const struct cli_widths *widths, const struc
 
 /* --------------------------------------------------------------------- JSON */
 
-/* "token", and who that is. NULL: nobody. */
+/* Writes "token", and the token's owner under key. token NULL: null for both. */
 static void who_json(struct cli_json *json, const char *key, const char *token)
 {
     struct cli_who who = {0};

@@ -24,33 +24,35 @@ struct cli_locks {
     bool failed; /* memory was exhausted */
 };
 
-/* Numbers and times begin with the largest, but "left" with the lease that ends first; texts with A. */
+/* Sorted by a number or time, the largest comes first, but by "left" the lease that ends first; by a text, A. */
 enum cli_column { CLI_NAME, CLI_OWNER, CLI_HELD, CLI_LEFT, CLI_WAITERS, CLI_SHARERS, CLI_COLUMNS };
 
-/* Reads the argument of --sort; false: there is no such column, which was said. */
+/* Reads the argument of --sort. False, after a message: there is no such column. */
 bool cli_column_option(const char *command, enum cli_column *out);
 
 /*
- * Reads the locks whose names match pattern (NULL: all), and which are held for at least min_held_ms (0: all). The
- * caller must free *out by cli_locks_free, whatever is returned.
+ * Reads the locks whose names match pattern (NULL: all) and which have been held for at least min_held_ms (0: all). The
+ * caller must free *out by cli_locks_free, whatever the status.
  */
 dibs_status cli_locks_read(struct cli_locks *out, dibs_runtime *rt, const char *pattern, int64_t min_held_ms);
 void cli_locks_free(struct cli_locks *locks);
 
 void cli_locks_sort(struct cli_locks *locks, enum cli_column column, bool reverse);
 
-/* How wide the columns are, for those rows; the sum is at most that many columns of the terminal. SIZE_MAX: no limit.
+/*
+ * The widths of the table's columns, for the given rows. Names and owners are narrowed, within limits, until the table
+ * has at most `most` columns of the terminal; SIZE_MAX: there is no limit.
  */
 struct cli_widths {
     size_t columns[CLI_COLUMNS];
 };
 void cli_locks_measure(struct cli_widths *out, const struct cli_lock *rows, size_t count, size_t most);
 
-/* A line without its end. */
+/* Print a line without its newline. */
 void cli_locks_print_head(FILE *out, const struct cli_widths *widths);
 void cli_locks_print_row(FILE *out, const struct cli_widths *widths, const struct cli_lock *row);
 
-/* The first entries of a lock's queue, and the newest of those who share it with others. */
+/* The first waiters in a lock's queue, and the newest of its sharers. */
 struct cli_queue {
     dibs_waiter *waiters;
     size_t count;
@@ -58,11 +60,11 @@ struct cli_queue {
     size_t sharer_count;
 };
 
-/* The document of locks, around them. */
+/* Begin and end the document around the locks. */
 void cli_locks_json_begin(struct cli_json *json);
 void cli_locks_json_end(struct cli_json *json);
 
-/* One lock's object. queue NULL: without the members that tell who shares it, and who waits. */
+/* Writes the object of one lock. queue NULL: without the members that tell who shares the lock and who waits. */
 void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner, const struct cli_queue *queue);
 
 #endif

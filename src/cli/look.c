@@ -12,7 +12,7 @@ int cli_look_option(struct cli_look *look, int option)
         look->json = true;
         return CLI_GO_ON;
     case 'q':
-        look->quiet = true; /* and what it means to all commands */
+        look->quiet = true; /* besides what cli_common_option does */
         break;
     default:
         break;

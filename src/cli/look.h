@@ -1,5 +1,5 @@
 /*
- * What the commands that look at the store have in common, beside cli.h: options, opening the store, how they end.
+ * What the commands that look at the store have in common, beside cli.h: options, and how they end.
  */
 #ifndef DIBS_CLI_LOOK_H
 #define DIBS_CLI_LOOK_H
@@ -11,7 +11,7 @@
 
 #define CLI_GO_ON (-1) /* no exit status yet */
 
-/* Options without a short form. A command's own ones: CLI_OPTION_MORE and up. */
+/* Options without a short form. A command's own options are CLI_OPTION_MORE and up. */
 enum { CLI_OPTION_JSON = CLI_OPTION_OWN, CLI_OPTION_MORE };
 
 /* clang-format off */
@@ -26,13 +26,13 @@ struct cli_look {
     bool json, quiet;
 };
 
-/* Obeys an option that cli_next_option returned. Returns CLI_GO_ON, or how to exit. */
+/* Handles an option that cli_next_option returned. Returns CLI_GO_ON, or the exit status. */
 int cli_look_option(struct cli_look *look, int option);
 
-/* What dibs_last_error says, on standard error; returns how to exit with that status of a call. */
+/* Prints dibs_last_error on standard error, after a call returned that status. Returns the exit status. */
 int cli_look_failed(dibs_status status);
 
-/* For names that nobody else has. */
+/* A random number for a name that nobody else uses. */
 uint64_t cli_random(void);
 
 int cli_status(int argc, char **argv);

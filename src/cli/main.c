@@ -48,8 +48,8 @@ static const struct cli_command *find(const char *name)
 }
 
 /*
- * A descriptor that dibs opens must not become one of the first three, to which it writes messages. A program that dibs
- * starts finds them closed again.
+ * Opens those of the first three descriptors that are closed: otherwise a descriptor that dibs opens could become one
+ * of them, and messages would be written to it. A program that dibs starts finds them closed again.
  */
 static void fill_standard_files(void)
 {

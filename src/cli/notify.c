@@ -7,7 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* A name that begins with @ is an abstract one, which begins with a 0 in its place. */
+/* The size of *address; 0: the name is no address. In an abstract name the leading @ stands for a NUL. */
 static socklen_t address_of(const char *name, struct sockaddr_un *address)
 {
     size_t size = strlen(name);
@@ -31,6 +31,7 @@ void notify(const char *state)
 
     if (fd < 0)
         return;
-    (void)sendto(fd, state, strlen(state), MSG_DONTWAIT, (const struct sockaddr *)&address, size); /* no SIGPIPE */
+    (void)sendto(fd, state, strlen(state), MSG_DONTWAIT, (const struct sockaddr *)&address,
+                 size); /* a datagram raises no SIGPIPE */
     close(fd);
 }

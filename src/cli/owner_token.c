@@ -12,7 +12,7 @@ static bool consists_of(const char *text, const char *bytes)
     return *text && text[strspn(text, bytes)] == '\0';
 }
 
-/* Cuts the last field off, and returns it; NULL: there is none. */
+/* Cuts off the last field and returns it; NULL: there is none. */
 static const char *cut_field(char *text)
 {
     char *colon = strrchr(text, ':');
@@ -23,7 +23,7 @@ static const char *cut_field(char *text)
     return colon + 1;
 }
 
-/* What a token has after its sequence that shares its lock; NULL: this one does not. */
+/* Cuts off the limit, which follows the sequence in the token of a sharer, and returns it; NULL: there is none. */
 static const char *cut_limit(char *text)
 {
     char *mark = strrchr(text, '~');
@@ -34,7 +34,7 @@ static const char *cut_limit(char *text)
     return mark + 1;
 }
 
-/* A token whose lease its process may keep has a mark at its end. */
+/* Cuts off the mark that ends a token whose lease its process may keep. */
 static void cut_mark(char *text)
 {
     size_t size = strlen(text);

@@ -1,6 +1,6 @@
 /*
- * How "dibs run" and "dibs hold" come by the lock. While the main thread opens the store and waits in dibs_lock_with, a
- * second thread listens for what ends that.
+ * How "dibs run" and "dibs hold" acquire and release the lock. While the main thread opens the store and waits in
+ * dibs_lock_with, a second thread, the listener, looks out for what ends the wait.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -19,11 +19,11 @@
 #include "cli/run_wire.h"
 #include "cli/text.h"
 
-#define ENTERED_MS INT64_C(86400000) /* the dibs that has the lock ends its descendants in time */
+#define ENTERED_MS INT64_C(86400000) /* time left under an outer dibs, which ends its descendants in time */
 
 static struct {
     pthread_mutex_t mutex;
-    char why[512]; /* guarded by mutex: the reason, with a colon before it; "": not known yet */
+    char why[512]; /* guarded by mutex: the reason, after a colon; "": it is not known yet */
     bool told;     /* guarded by mutex: run_tell_loss was called */
 } loss = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -32,18 +32,18 @@ static _Atomic bool waits; /* atomic: the main thread waits for the lock */
 struct listener {
     pthread_t thread;
     int signals, wire;           /* descriptors; read-only */
-    int quit[2];                 /* a pipe, which the main thread closes at one end; read-only */
+    int quit[2];                 /* a pipe; the main thread closes one end to stop the listener; read-only */
     const struct run_plan *plan; /* read-only */
     pthread_mutex_t mutex;
-    bool opening;     /* guarded by mutex: nothing is in the store yet */
+    bool opening;     /* guarded by mutex: the main thread is opening the store, and has left nothing there */
     dibs_runtime *rt; /* guarded by mutex */
     bool ended;       /* guarded by mutex: the wait is over */
-    int status;       /* guarded by mutex: the exit status then */
+    int status;       /* guarded by mutex: the exit status, once ended */
 };
 
 /* --------------------------------------------------------------- the listener */
 
-/* The first status counts. dibs_open can't be ended from outside, but leaves nothing behind. */
+/* The first status counts. Ends the process during dibs_open, which can't be interrupted but leaves nothing behind. */
 static void end_wait(struct listener *listener, int status)
 {
     pthread_mutex_lock(&listener->mutex);
@@ -63,7 +63,7 @@ static void hear_signals(struct listener *listener)
             end_wait(listener, 128 + signal);
 }
 
-/* Returns false once the front is gone. */
+/* Returns false if the front is gone. */
 static bool hear_front(struct listener *listener)
 {
     struct run_message message;
@@ -77,7 +77,7 @@ static bool hear_front(struct listener *listener)
     return got == 0;
 }
 
-/* Returns false once what dibs is tied to has ended. */
+/* Returns false if what dibs is tied to has ended. */
 static bool look_at_ties(struct listener *listener)
 {
     const char *ended = run_tie_ended();
@@ -108,7 +108,7 @@ static void *listen_for_the_end(void *argument)
     return NULL;
 }
 
-/* What comes from now on stays where it is, for the loop of the holder. */
+/* Ends the listener. Signals and messages that come later are left for the loop of the holder. */
 static void listener_end(struct listener *listener)
 {
     close(listener->quit[1]);
@@ -116,7 +116,7 @@ static void listener_end(struct listener *listener)
     close(listener->quit[0]);
 }
 
-/* The signals wait in the new thread: they go to the main thread. */
+/* The new thread blocks all signals, so that they go to the main thread. */
 static bool listener_start(struct listener *listener, const struct run_plan *plan, int wire)
 {
     bool started;
@@ -133,7 +133,7 @@ static bool listener_start(struct listener *listener, const struct run_plan *pla
 
 /* ------------------------------------------------------------------- the lock */
 
-/* The reason comes after the first colon of the event. */
+/* Notes the reason, which follows the first colon of the event's detail. */
 static void on_loss(const char *name, const dibs_event *event)
 {
     const char *colon = strstr(event->detail, ": ");
@@ -183,7 +183,7 @@ static uint32_t lease_of(const struct run_plan *plan)
     return (uint32_t)(plan->lease_ms > plan->at_least_ms ? plan->lease_ms : plan->at_least_ms);
 }
 
-/* The library rides out an outage for so long, of the wait at most; 0 means another time there. */
+/* outage_ms of the configuration: without --outage, the time of the wait. Never 0, which stands for the default. */
 static uint32_t outage_of(const struct run_plan *plan)
 {
     int64_t outage_ms = plan->outage_ms >= 0 ? plan->outage_ms : plan->wait_ms;
@@ -201,7 +201,7 @@ bool run_goes_on(const struct run_plan *plan, int64_t since)
            now - since < outage_of(plan);
 }
 
-/* dibs_open tries once: a store that can't be reached is tried again as long as the lock is waited for. */
+/* dibs_open tries only once, so a store that can't be reached is tried again for as long as dibs waits. */
 static int open_store(const struct run_plan *plan, dibs_runtime **rt)
 {
     int64_t since = cli_now_ms();
@@ -228,7 +228,7 @@ static int open_store(const struct run_plan *plan, dibs_runtime **rt)
     return cli_exit_of(status);
 }
 
-/* A waiter seldom asks: it may not have noticed that the store went away. */
+/* A waiter asks the store so seldom that it may not have noticed that the store can't be reached any more. */
 static int timed_out(const struct run_plan *plan, const struct run_lock *lock)
 {
     dibs_owner owner;
@@ -263,7 +263,7 @@ static int refused(const struct run_plan *plan, const struct run_lock *lock, dib
     }
 }
 
-/* The locks are held, unless one of them was lost meanwhile. */
+/* Reads the fence and the token of NAME. CLI_LOST, after a message: the lock was lost since it was acquired. */
 static int look_up(const struct run_plan *plan, struct run_lock *lock)
 {
     dibs_hold hold;
@@ -305,7 +305,7 @@ static int64_t wait_left_ms(const struct run_plan *plan)
     return left > 0 ? left : 0;
 }
 
-/* Whether this one may run under the lock that the dibs around it has. */
+/* Whether this dibs may run under the lock of the one around it; if not, says why. */
 static bool may_enter(const struct run_plan *plan, const dibs_owner *owner)
 {
     if (plan->no_reentry)
@@ -318,8 +318,9 @@ static bool may_enter(const struct run_plan *plan, const dibs_owner *owner)
 }
 
 /*
- * Where a dibs around this one has a lock, this one would wait for its own end. The store decides: the environment
- * may be one of a lock that has ended. Returns false where locks have to be acquired, which are then those of *lock.
+ * If a dibs around this one holds a lock, this one must not wait for it: it would wait for its own end. The store
+ * decides who holds it, since the lock in the environment may have been released. Returns false if locks must be
+ * acquired, whose names are then in *lock; true if there are none, or if *status is a failure.
  */
 static bool enter(const struct run_plan *plan, struct run_lock *lock, int *status)
 {
@@ -433,8 +434,8 @@ dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms)
 }
 
 /*
- * The lease was at least as long as --at-least from the start, and no renewal made it shorter. So even where the store
- * does not answer now, the lock is kept long enough.
+ * Leaves the lock in the store for keep_ms. The lease was as long as --at-least from the start, and no renewal made it
+ * shorter, so the lock stays long enough even if the store does not answer now.
  */
 static bool leave(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms)
 {

@@ -1,6 +1,6 @@
 /*
  * The front of "dibs run": the process that was started. It starts the guard and the holder, passes on signals, is
- * stopped and continued together with COMMAND, and ends COMMAND where the holder does not do so in time.
+ * stopped and continued together with COMMAND, and ends COMMAND if the holder does not do so in time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,35 +19,35 @@
 #include "cli/run_terminal.h"
 #include "cli/run_wire.h"
 
-#define ROUND_MS 10       /* between two rounds of KILL */
-#define STATUS_MS 1000    /* how long the guard may take to end after the holder said with what status */
-#define CLEAN_UP_MS 10000 /* and after a holder that was killed */
+#define ROUND_MS 10       /* between two rounds of SIGKILL */
+#define STATUS_MS 1000    /* how long the guard may take to end after the holder sent its exit status */
+#define CLEAN_UP_MS 10000 /* how long the guard may take to end after the holder was killed */
 
 struct front {
     struct run_plan *plan;
     struct run_terminal terminal;
     int wire;
     pid_t guard;        /* 0: the guard has ended */
-    int guard_status;   /* as waitpid(2) has it, then */
+    int guard_status;   /* from waitpid(2), once the guard has ended */
     pid_t process;      /* the front's own */
-    bool alone;         /* all children of the front are of its own making */
-    int64_t hung_up_ms; /* when the holder was seen to have ended; 0: it lives */
-    int status;         /* what the holder said that it would exit with; -1: nothing */
+    bool alone;         /* the front has no children but those that it forked */
+    int64_t hung_up_ms; /* when the front noticed that the holder has ended; 0: it has not */
+    int status;         /* exit status that the holder sent; -1: none yet */
 
-    bool had_terminal; /* COMMAND's group, at its end */
+    bool had_terminal; /* COMMAND's group had the terminal when COMMAND ended */
     bool held;         /* the lock was acquired: COMMAND may have been started */
-    pid_t group;       /* COMMAND's; 0: not known to have been started */
+    pid_t group;       /* COMMAND's; 0: COMMAND is not known to have started */
     bool held_back;    /* Ctrl-Z ended the wait for the lock */
-    int wait_status;   /* COMMAND's; meaningful if ended */
-    bool ended;
+    int wait_status;   /* COMMAND's, once ended */
+    bool ended;        /* COMMAND has ended */
 
-    int64_t limit_ms; /* when no process of COMMAND may live any more, as the holder said last; 0: not known */
+    int64_t limit_ms; /* by then all processes of COMMAND must be dead, as the holder said last; 0: it has not said */
     int64_t beat_ms;  /* when the front sent its last beat */
-    bool answered;    /* the holder answered that beat */
-    bool term_sent;   /* by the front itself */
+    bool answered;    /* the holder has answered that beat */
+    bool term_sent;   /* the front itself has sent SIGTERM */
     bool gone;        /* no process of COMMAND is left */
-    bool taken_over;  /* the front kills */
-    bool lost;        /* the lease */
+    bool taken_over;  /* the front kills COMMAND itself */
+    bool lost;        /* the lease was lost */
 };
 
 /* -------------------------------------------------------------- being stopped */
@@ -60,9 +60,9 @@ static void beat(struct front *front, int64_t now)
 }
 
 /*
- * The front is stopped in the way that COMMAND was, so that the shell sees a stopped job, and returns when the job goes
- * on. Where COMMAND's group has the terminal, Ctrl-Z reached nobody else of the job. A process that can't be stopped,
- * as in a session without a shell, goes on at once.
+ * Stops the front by the signal that stopped COMMAND, so that the shell sees a stopped job, and returns when the job is
+ * continued. If COMMAND's group has the terminal, Ctrl-Z has reached no other process of the job. A process that can't
+ * be stopped, as in a session without a shell, goes on at once.
  */
 static void pause_with(struct front *front, int signal)
 {
@@ -78,7 +78,7 @@ static void pause_with(struct front *front, int signal)
         (had_terminal || signal == SIGTTIN || signal == SIGTTOU))
         run_terminal_give(&front->terminal, front->group);
     if (front->wire >= 0) {
-        beat(front, cli_now_ms()); /* what the holder said before may not be true any more */
+        beat(front, cli_now_ms()); /* what the holder said last may be out of date */
         run_wire_send(front->wire, RUN_SIGNAL, SIGCONT, 0, NULL);
     }
 }
@@ -91,7 +91,7 @@ static void on_stopped(struct front *front, int signal)
         pause_with(front, signal);
         return;
     }
-    run_terminal_give(&front->terminal, front->group); /* COMMAND wants the terminal, which the job has */
+    run_terminal_give(&front->terminal, front->group); /* COMMAND wants the terminal, and the job has it */
     run_wire_send(front->wire, RUN_SIGNAL, SIGCONT, 0, NULL);
 }
 
@@ -179,8 +179,8 @@ static void hear(struct front *front)
 /* ---------------------------------------------------------- watching the holder */
 
 /*
- * To COMMAND and all its descendants: they descend from the guard. What the guard left when it was killed has become
- * children of the front, if they can be told from others.
+ * Signals COMMAND and all its descendants, which descend from the guard. If the guard was killed, they descend from the
+ * front, and are signalled only if the front has no other children.
  */
 static void signal_all(const struct front *front, int signal)
 {
@@ -188,7 +188,7 @@ static void signal_all(const struct front *front, int signal)
         child_tree_signal(signal, front->group, front->guard ? front->guard : getpid());
 }
 
-/* The group is COMMAND's as long as the holder has not seen the end of COMMAND. */
+/* Signals COMMAND's group, whose number is not used again before the holder has seen the end of COMMAND. */
 static void signal_command(const struct front *front, int signal)
 {
     if (!front->ended)
@@ -196,8 +196,8 @@ static void signal_command(const struct front *front, int signal)
 }
 
 /*
- * The holder ends COMMAND by itself. It has been stopped, or can't run, if it does not answer when the time for that
- * has come; half of the margin is left then.
+ * Ends COMMAND if the holder, which should do so, does not: if it has not answered the last beat when the time has
+ * come, it is stopped or can't run. For SIGKILL half of the margin is left.
  */
 static void watch(struct front *front, int64_t now)
 {
@@ -260,7 +260,7 @@ static void reap(struct front *front)
         }
 }
 
-/* The holder has ended, and so the guard is about to end: by itself, unless it is stopped. */
+/* The holder has ended, so the guard will end by itself, unless it is stopped. */
 static void after_hang_up(const struct front *front, int64_t now)
 {
     if (front->status < 0)
@@ -338,7 +338,7 @@ static bool start_holder(struct front *front)
     return front->guard > 0;
 }
 
-/* The holder was killed, and COMMAND with it. What the guard could not end, the front may. */
+/* The holder was killed, and COMMAND with it. The front tries to kill what the guard has left. */
 static int clean_up(struct front *front)
 {
     if (!front->held)
@@ -358,7 +358,7 @@ static int exit_status(struct front *front)
     return WIFEXITED(front->guard_status) ? WEXITSTATUS(front->guard_status) : clean_up(front);
 }
 
-/* Returns the exit status, or -1 where the wait must begin again. */
+/* Returns the exit status; -1: Ctrl-Z ended the wait for the lock, which must begin again. */
 static int run_once(struct front *front)
 {
     int status;
@@ -397,8 +397,8 @@ static void run_on_lost(const struct front *front)
 }
 
 /*
- * A shell that waits for dibs, and got the same Ctrl-C, ends its loop only where the signal ended dibs, too. Where
- * COMMAND's group had the terminal, the key reached nobody else of the job.
+ * Ends the front by SIGINT if that ended COMMAND: a shell that waits for dibs, and got the same Ctrl-C, ends its loop
+ * only then. If COMMAND's group had the terminal, Ctrl-C has reached no other process of the job.
  */
 static void die_as_command_did(const struct front *front)
 {

@@ -1,8 +1,8 @@
 /*
- * The guard of "dibs run": between the front and the holder. Processes that the holder leaves when it is killed become
- * children of the guard. The front may have other children, which the shell started before it ran dibs in its place,
- * and could not tell them from these; the guard has none but the holder's. Its name in ps(1) is no part of "dibs", so
- * that pkill(1) with that word does not reach it.
+ * The guard of "dibs run": the process between the front and the holder. When the holder is killed, its descendants
+ * become children of the guard, which kills them. The front could not tell them from other children that it may have,
+ * which the shell started before it ran dibs in its place. The guard's name in ps(1) does not contain "dibs", so that
+ * pkill(1) with that word does not reach it.
  */
 #include <errno.h>
 #include <signal.h>
@@ -14,6 +14,7 @@
 #include "cli/child_tree.h"
 #include "cli/run.h"
 
+/* Waits for the end of the process, and returns its status of waitpid(2). */
 static int status_of(pid_t process)
 {
     int status = 0;
@@ -25,7 +26,7 @@ static int status_of(pid_t process)
     return status;
 }
 
-/* All signals stay blocked: what ends a job is the holder's to pass on, and what stops one must not stop the guard. */
+/* All signals stay blocked: the holder passes on those that end a job; those that stop one must not stop the guard. */
 _Noreturn void run_guard(pid_t holder)
 {
     int status;

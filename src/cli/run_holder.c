@@ -1,6 +1,6 @@
 /*
- * The holder of "dibs run": has the lock, and is COMMAND's parent. One loop over poll(2) hears the front, the signals
- * and the end of processes, and looks at the lease.
+ * The holder of "dibs run": holds the lock, and is COMMAND's parent. One loop over poll(2) reads the messages of the
+ * front and the signals, waits for the end of processes, and looks at the lease.
  */
 #include <errno.h>
 #include <poll.h>
@@ -21,51 +21,50 @@
 #include "cli/run_wire.h"
 
 #define PATIENCE_MS 1000 /* how long what COMMAND leaves behind may take to end by itself */
-#define ROUND_MS 10      /* between two rounds of KILL, in the first second */
+#define ROUND_MS 10      /* between two rounds of SIGKILL, in the first second */
 #define SLOW_ROUND_MS 300
-#define GIVE_UP_MS 10000 /* how long KILL is repeated once the lease is lost */
+#define GIVE_UP_MS 10000 /* how long SIGKILL is repeated once the lease is lost */
 #define LOOK_MS 5        /* between two looks at who has the lock now */
-#define HEAR_MOST 64     /* messages, and signals, between two looks at the lease and at who has ended */
+#define HEAR_MOST 64     /* at most this many messages, and signals, are read in one round of the loop */
 
 struct holder {
     const struct run_plan *plan;
     const struct run_terminal *terminal;
     pid_t front;
     struct run_lock lock;
-    int64_t start_ms; /* when the lock was there */
+    int64_t start_ms; /* when the lock was acquired */
 
     int wire;          /* -1: the front is gone */
-    bool front_paused; /* on purpose */
-    int64_t front_ms;  /* when the front was heard last */
+    bool front_paused; /* the front is about to be stopped, on purpose */
+    int64_t front_ms;  /* when the front sent its last message */
 
-    pid_t child;     /* and its group */
-    bool ended;      /* COMMAND */
+    pid_t child;     /* COMMAND, and its process group */
+    bool ended;      /* COMMAND has ended */
     bool signalled;  /* a signal was passed on */
     bool empty;      /* no process of COMMAND is left */
-    int wait_status; /* once ended */
+    int wait_status; /* COMMAND's, once ended */
 
     enum { RUNS, LINGERS, TERM_SENT, KILL_SENT } phase;
-    int64_t phase_until_ms; /* of LINGERS and TERM_SENT */
+    int64_t phase_until_ms; /* when LINGERS or TERM_SENT ends */
     int64_t killed_ms;      /* when KILL_SENT began */
     bool group_has_term;    /* the front sent SIGTERM to COMMAND's group */
-    bool stuck_told;        /* it was said that something can't be killed */
-    bool given_up;          /* the lease is lost, or is sure to be lost, or the front can't do its part */
+    bool stuck_told;        /* a message has said that a process can't be killed */
+    bool given_up;          /* COMMAND must end: the lease is lost, or about to end, or the front is gone or stopped */
     bool lost;              /* the lease is lost */
-    int64_t sure_until_ms;  /* until when the lease was sure to last, when it was last looked at */
-    bool shortened;         /* the lease, after --at-least */
+    int64_t sure_until_ms;  /* until then the lease was sure to last, when it was looked at last */
+    bool shortened;         /* the lease was shortened after --at-least */
 
     pthread_t looker;
-    bool looking;
-    _Atomic bool taken; /* atomic: somebody else has the lock, or nobody can say */
+    bool looking;       /* the thread `looker` runs */
+    _Atomic bool taken; /* atomic: somebody else has the lost lock, or that is not known */
     _Atomic bool look_no_more;
 };
 
 /* --------------------------------------------------------------- after a loss */
 
 /*
- * While a lock that was taken away is free, COMMAND may use its grace time. The store grants the lock to the next
- * waiter when that one asks again, which it does now and then. Of several locks those that were not lost are still
- * taken: COMMAND then has no such time.
+ * Looks whether the lost lock is still free: as long as it is, COMMAND has its grace time. The store grants the lock to
+ * the next waiter when that waiter asks again, which it does now and then.
  */
 static void *look(void *argument)
 {
@@ -84,6 +83,7 @@ static void *look(void *argument)
     return NULL;
 }
 
+/* With several locks COMMAND has no grace time: those that were not lost are held, so that looking shows nothing. */
 static void start_to_look(struct holder *holder)
 {
     run_signals_block();
@@ -108,7 +108,9 @@ static void signal_all(const struct holder *holder, int signal)
     child_tree_signal(signal, holder->child, getpid());
 }
 
-/* What is stopped can't end by itself. COMMAND gets one SIGTERM: many programs take a second one for an order to hurry.
+/*
+ * Sends SIGTERM, and SIGCONT, because a stopped process can't end. COMMAND's group gets only one SIGTERM, even if the
+ * front has sent one: many programs take a second SIGTERM as an order to hurry.
  */
 static void send_term(struct holder *holder, int64_t until_ms)
 {
@@ -129,7 +131,7 @@ static void send_kill(struct holder *holder)
     signal_all(holder, SIGKILL);
 }
 
-/* why NULL: the lease was lost, and the event says why. */
+/* Ends COMMAND, with SIGKILL at kill_ms. why NULL: the lease was lost, and the event says why. */
 static void give_up(struct holder *holder, int64_t kill_ms, const char *why)
 {
     if (holder->given_up)
@@ -154,10 +156,10 @@ static void on_lost(struct holder *holder, int64_t now)
     if (now < holder->sure_until_ms)
         start_to_look(holder);
     else
-        atomic_store(&holder->taken, true); /* the holder was stopped: the lease is over */
+        atomic_store(&holder->taken, true); /* the lease has ended, because the holder was stopped */
 }
 
-/* The front must beat more often than this; where its process was stopped, signals and the terminal reach nobody. */
+/* Whether the front, which beats more often, must have been stopped: then nobody passes on signals. */
 static bool front_is_silent(const struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;
@@ -181,7 +183,7 @@ static void check_lease(struct holder *holder, int64_t now)
         give_up(holder, now + plan->grace_ms, "dibs was stopped for too long");
 }
 
-/* When no process of COMMAND may live any more. */
+/* By when all processes of COMMAND must be dead. */
 static int64_t limit(const struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;
@@ -200,7 +202,7 @@ static void end_what_is_left(struct holder *holder, int64_t kill_ms)
     send_term(holder, kill_ms);
 }
 
-/* What must happen now that COMMAND has ended, or must end. */
+/* Ends what COMMAND has left running, once COMMAND has ended; and goes on to SIGKILL when it is time. */
 static void advance(struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;
@@ -226,7 +228,7 @@ static void pass_to_all(const struct holder *holder, int signal)
         kill(-holder->child, signal);
 }
 
-/* What is stopped can't obey: shells send SIGCONT along as well. */
+/* A stopped process can't react to a signal, so SIGCONT is sent as well, as shells do. */
 static void pass_on(struct holder *holder, int signal)
 {
     if (signal != SIGCONT && signal != SIGWINCH && signal != SIGTSTP)
@@ -236,7 +238,7 @@ static void pass_on(struct holder *holder, int signal)
         pass_to_all(holder, SIGCONT);
 }
 
-/* Signals in the order in which they came last, each once: as the system keeps those of a process that does not run. */
+/* Signals, each once, in the order in which each came last; the system does so for a process that does not run. */
 struct signals {
     int numbers[2 * HEAR_MOST];
     size_t count;
@@ -264,7 +266,7 @@ static void hear_front(struct holder *holder, const struct run_message *message,
         run_wire_send(holder->wire, RUN_LIMIT, 0, limit(holder, now), NULL);
 }
 
-/* No more at once than HEAR_MOST: each signal may take a walk through /proc, and more may come meanwhile, for ever. */
+/* Reads at most HEAR_MOST at once: each signal may take a walk through /proc, during which more may come, for ever. */
 static void hear(struct holder *holder, int64_t now)
 {
     struct signals signals = {.count = 0};
@@ -276,7 +278,7 @@ static void hear(struct holder *holder, int64_t now)
     if (got < 0) {
         holder->wire = -1;
         holder->given_up = true;
-        send_kill(holder); /* dibs itself was killed */
+        send_kill(holder); /* the front was killed */
     }
     for (int i = 0, signal; i < HEAR_MOST && (signal = run_signals_next()) != 0; i++)
         if (run_signals_passed(signal))
@@ -290,7 +292,7 @@ static void on_child(struct holder *holder, int status)
     if (WIFSTOPPED(status))
         run_wire_send(holder->wire, RUN_STOPPED, WSTOPSIG(status), 0, NULL);
     else if (WIFCONTINUED(status) && holder->front_paused && holder->wire >= 0)
-        kill(holder->front, SIGCONT); /* somebody else has COMMAND go on */
+        kill(holder->front, SIGCONT); /* another process has continued COMMAND */
     else if (WIFEXITED(status) || WIFSIGNALED(status)) {
         holder->ended = true;
         holder->wait_status = status;
@@ -342,7 +344,7 @@ static void leave_the_rest(const struct holder *holder)
                  count, count == 1 ? "process" : "processes", holder->plan->command[0]);
 }
 
-/* Without a loss nothing is given up: the lock protects what is left as long as that runs. */
+/* While the lease is not lost, the lock goes on protecting the processes that are left. */
 static void tell_what_can_not_be_killed(struct holder *holder)
 {
     if (!holder->stuck_told)
@@ -374,7 +376,7 @@ static bool is_over(struct holder *holder, int64_t now)
     return true;
 }
 
-/* With --at-least the lease is long at first. Once that time is over it is cut, so that a crash is noticed soon. */
+/* Shortens the lease once the time of --at-least is over, so that the lock is free soon after a crash. */
 static void shorten(struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;
@@ -429,7 +431,7 @@ static bool start_command(struct holder *holder, int *status)
     return false;
 }
 
-/* COMMAND's processes are gone. */
+/* Releases the lock, after all processes of COMMAND are gone. Returns the exit status. */
 static int finish(struct holder *holder)
 {
     const struct run_plan *plan = holder->plan;

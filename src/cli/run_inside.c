@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define INNERMOST "DIBS_TOKEN"
-#define OTHERS "DIBS_OUTER_TOKENS" /* divided by blanks */
+#define OTHERS "DIBS_OUTER_TOKENS" /* separated by blanks */
 
 static const char *value_of(const char *variable)
 {
@@ -44,7 +44,7 @@ void run_inside_set(const char *token)
     setenv(INNERMOST, token, 1);
 }
 
-/* Of several who share a lock, dibs_query tells the newest alone. */
+/* Looks at all sharers, because dibs_query shows only the newest. */
 static dibs_status look_at_sharers(dibs_runtime *rt, const char *name, dibs_owner *owner, bool *inside)
 {
     dibs_sharer *sharers = calloc(DIBS_SHARERS_MAX, sizeof *sharers);

@@ -63,7 +63,7 @@ static const struct option hold_table[] = {COMMON_OPTIONS,
                                            {"while-stdin", no_argument, NULL, OPTION_WHILE_STDIN},
                                            CLI_LONG_OPTIONS};
 
-/* While the options are read. */
+/* Used while the options are read. */
 struct reading {
     char **argv;
     const char *command; /* argv[0] */
@@ -87,7 +87,7 @@ static bool also(const struct reading *reading)
     return false;
 }
 
-/* The flag that the option sets; NULL: the option is none that sets one. */
+/* The flag that the option sets; NULL: it sets none. */
 static bool *flag_of(struct reading *reading, int option)
 {
     struct run_plan *plan = reading->plan;
@@ -160,8 +160,8 @@ static int64_t within(int64_t value, int64_t low, int64_t high)
 }
 
 /*
- * A lease is renewed when a third of it has passed. Once there is only as much left of it as the grace time and the
- * margin, COMMAND is ended: half of the lease at most, so that renewals have a while to come through.
+ * A lease is renewed when a third of it has passed. COMMAND is ended when only the grace time and the margin are left
+ * of the lease. Together they are at most half of it, so that a renewal has time to succeed.
  */
 static bool settle_times(const struct reading *reading)
 {
@@ -249,7 +249,7 @@ static char **shell(const char *text)
     return words;
 }
 
-/* What others see of COMMAND as the owner: the last part of its name, without what does not print. */
+/* The label of COMMAND's token: the last part of its path, with ? for each colon and each byte that does not print. */
 static const char *label_of(const char *program)
 {
     static char label[LABEL_MOST + 1];
@@ -262,7 +262,7 @@ static const char *label_of(const char *program)
     return *label ? label : NULL;
 }
 
-/* An option after NAME. */
+/* Says that an option comes after NAME. */
 static bool refuse_option(const struct reading *reading, const char *word)
 {
     cli_usage_error(reading->command, "%.*s comes after NAME; options come before it%s", cli_shown_length(word), word,
@@ -270,7 +270,7 @@ static bool refuse_option(const struct reading *reading, const char *word)
     return false;
 }
 
-/* -c after NAME. words: that one, and what follows. Returns what is left of them; NULL: nothing follows. */
+/* Reads a -c after NAME, which words begin with. Returns the words after TEXT; NULL, after a message: no TEXT. */
 static char **take_shell_command(struct reading *reading, char **words)
 {
     reading->shell_command = words[1];

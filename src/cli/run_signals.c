@@ -16,9 +16,9 @@ static const struct {
 #define COUNT (sizeof table / sizeof table[0])
 
 static struct sigaction before[COUNT]; /* read-only after the first run_signals_open */
-static sigset_t mask_before, mask_now; /* as before */
-static bool known;                     /* the main thread's */
-static int ends[2] = {-1, -1};         /* of the pipe; read-only after the last run_signals_open */
+static sigset_t mask_before, mask_now; /* read-only after the first run_signals_open */
+static bool known;                     /* main thread only */
+static int ends[2] = {-1, -1};         /* ends of the pipe; read-only after the last run_signals_open */
 
 static void put(unsigned char number)
 {
@@ -48,6 +48,7 @@ static bool open_pipe(void)
     return true;
 }
 
+/* Remembers how dibs found the signals, at the first call. */
 static void remember(void)
 {
     if (known)
@@ -76,7 +77,7 @@ static void (*handler_for(size_t i, enum run_role role))(int)
     }
 }
 
-/* What the process was started to ignore, as nohup(1) has it with SIGHUP, is ignored by all of its processes. */
+/* A signal that dibs was started to ignore, such as SIGHUP by nohup(1), is ignored by all of its processes. */
 static void take(size_t i, enum run_role role)
 {
     struct sigaction action = {.sa_handler = handler_for(i, role), .sa_flags = SA_RESTART};

@@ -22,13 +22,13 @@ bool run_terminal_in_front(const struct run_terminal *terminal)
     return run_terminal_has(terminal, terminal->front);
 }
 
-/* The front leads its group only where a shell with job control started it, first of its job. */
+/* The front leads its group only if a shell with job control started it as the first process of a job. */
 bool run_terminal_lends_at_once(const struct run_terminal *terminal)
 {
     return run_terminal_in_front(terminal) && terminal->leads && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
-/* SIGTTOU is ignored: otherwise a process of a group in the background would be stopped here. */
+/* The caller must ignore SIGTTOU, which would stop a process in a background group here. */
 void run_terminal_give(const struct run_terminal *terminal, pid_t group)
 {
     (void)tcsetpgrp(terminal->fd, group);

@@ -7,20 +7,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LOOK_MS 500 /* between two looks at a process that the system does not watch */
+#define LOOK_MS 500 /* between two looks at a process that has no descriptor */
 
 /* Written by run_tie_begin alone. */
 static struct {
     pid_t process;     /* 0: none */
-    int process_fd;    /* readable once the process has ended; -1: the system has no such descriptors */
-    bool process_gone; /* it had ended before */
-    bool stdin_too;
-    char shown[32]; /* "process 7" */
+    int process_fd;    /* readable once the process has ended; -1: there is no such descriptor */
+    bool process_gone; /* the process had ended before run_tie_begin */
+    bool stdin_too;    /* dibs is tied to standard input */
+    char shown[32];    /* "process 7" */
 } tie = {.process_fd = -1};
 
 /*
- * Without such a descriptor, a process that ended counts as one that runs until its parent has waited for it, and so
- * does another one that got its number.
+ * Returns a descriptor of the process. Where the system has none, a process that has ended is taken to run until its
+ * parent has waited for it, and so is a new process that gets the same number.
  */
 static int watch_process(pid_t process)
 {
@@ -69,7 +69,7 @@ static bool process_has_ended(void)
     return tie.process && (tie.process_gone || (kill(tie.process, 0) != 0 && errno == ESRCH));
 }
 
-/* As a service manager would: what the script does not read is not read by anybody else. */
+/* Reads what is there and drops it, since nobody else reads it. */
 static bool stdin_has_ended(void)
 {
     struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};

@@ -10,7 +10,7 @@
 #include "cli/owner_token.h"
 
 #define TERMINAL_MS 1000
-#define VERBOSE_MS 20 /* a free lock is acquired in less */
+#define VERBOSE_MS 20 /* a free lock is acquired sooner */
 
 static void say(const char *name, const dibs_owner *owner)
 {
@@ -26,7 +26,7 @@ static void say(const char *name, const dibs_owner *owner)
         cli_warn("%s: waits for the lock, which %s has held since %s", shown, who, cli_time_ago(since, owner->held_ms));
 }
 
-/* A token has only the first bytes of a long name, with the bytes that do not print replaced. */
+/* A token may have only the first bytes of the host's name, with - for each byte that can't be in a token. */
 static bool is_this_host(const char *host)
 {
     char own[256] = "";
@@ -38,7 +38,10 @@ static bool is_this_host(const char *host)
     return true;
 }
 
-/* A grant of this process may be at the store before the wait is over. Containers often have processes of one id. */
+/*
+ * Whether the owner is this process, which the store may have granted the lock just before the wait ends. The host is
+ * compared because processes in different containers often have the same id.
+ */
 static bool is_own(const dibs_owner *owner)
 {
     struct cli_who who = {0};
@@ -67,7 +70,7 @@ static bool wants_copies(const struct run_plan *plan)
     return plan->min_replicas > 0 || plan->durable;
 }
 
-/* Nobody has the lock, and still this one is not granted it. */
+/* Says that dibs waits for replicas or the disk, because nobody else has the lock and it is still not granted. */
 static void say_unconfirmed(const struct run_plan *plan)
 {
     char replicas[48] = "";
@@ -79,7 +82,7 @@ static void say_unconfirmed(const struct run_plan *plan)
              plan->durable ? "the server's disk" : "", plan->min_replicas + plan->durable == 1 ? "s" : "");
 }
 
-/* A lock may be free for a moment: only at the second look in a row that finds it so are copies what it waits for. */
+/* Says that dibs waits for copies only after two looks in a row found the lock free: it may be free for a moment. */
 static void *tell(void *argument)
 {
     const struct run_waiting *waiting = argument;

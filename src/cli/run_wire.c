@@ -18,7 +18,7 @@ bool run_wire_open(int wire[2])
     return true;
 }
 
-/* A socket of this kind takes so short a message as a whole or not at all. */
+/* A socket of this kind takes a short message whole or not at all. */
 void run_wire_send(int wire, enum run_word word, int number, int64_t value, const char *text)
 {
     struct run_message message = {.word = (int)word, .number = number, .value = value};

@@ -14,7 +14,7 @@
 #include "cli/cli.h"
 #include "cli/text.h"
 
-/* Another buffer, no cursor, no line that goes on in the next row; and back. */
+/* ENTER switches to the alternate buffer, hides the cursor and turns line wrapping off; LEAVE undoes that. */
 #define ENTER "\x1b[?1049h\x1b[?25l\x1b[?7l"
 #define LEAVE "\x1b[?7h\x1b[?25h\x1b[?1049l"
 #define TOP_LEFT "\x1b[H"
@@ -22,13 +22,15 @@
 
 static const int ending_signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-/* The signal handlers' and the thread's; it changes only while no handler is installed, or in one that blocks them all.
+/*
+ * Used by the thread and by signal handlers. Changes only while no handler is installed, or within a handler, which
+ * blocks all signals.
  */
 static struct {
     volatile sig_atomic_t entered;
     bool has_keys;       /* standard input is a terminal */
-    struct termios kept; /* its modes before */
-    int wake[2];         /* a pipe: a byte for each reason to draw again */
+    struct termios kept; /* its modes before cli_screen_enter */
+    int wake[2];         /* a pipe, which gets a byte for each reason to draw again */
 } screen;
 
 /* --------------------------------------------------------------------- modes */
@@ -47,7 +49,7 @@ static bool write_all(const char *text, size_t size)
     return true;
 }
 
-/* Only what a signal handler may call. */
+/* May be called by a signal handler. */
 static void set_modes(void)
 {
     screen.has_keys = tcgetattr(STDIN_FILENO, &screen.kept) == 0;
@@ -62,7 +64,7 @@ static void set_modes(void)
     screen.entered = 1;
 }
 
-/* Only what a signal handler may call. */
+/* May be called by a signal handler. */
 static void restore_modes(void)
 {
     if (!screen.entered)
@@ -79,7 +81,7 @@ static void wake(void)
 {
     int kept = errno;
 
-    (void)!write(screen.wake[1], "", 1); /* a pipe that is full wakes as well */
+    (void)!write(screen.wake[1], "", 1); /* a full pipe wakes as well */
     errno = kept;
 }
 
@@ -183,7 +185,7 @@ void cli_screen_size(size_t *rows, size_t *columns)
     *columns = size.ws_col;
 }
 
-/* Each line is cleared before it is written: after a line of full width, the cursor is on its last character. */
+/* Each line is cleared before it is written: afterwards the cursor may be on the last character of a full line. */
 bool cli_screen_show(const char *frame)
 {
     char *text = NULL;
@@ -220,7 +222,7 @@ static int key_of(const char *sequence, size_t size)
     return CLI_KEY_REDRAW;
 }
 
-/* A key, from bytes that the terminal sent at once; those after the first key are dropped. */
+/* Reads a key. Of the bytes that the terminal has sent, those after the first key are dropped. */
 static int read_key(void)
 {
     char bytes[64];
@@ -236,7 +238,7 @@ static int read_key(void)
             end++;
         return key_of(bytes + 1, (size_t)(end < size ? end : size - 1));
     }
-    return bytes[0] > ' ' && bytes[0] <= '~' ? bytes[0] : bytes[0] == ' ' ? ' ' : CLI_KEY_REDRAW;
+    return bytes[0] >= ' ' && bytes[0] <= '~' ? bytes[0] : CLI_KEY_REDRAW;
 }
 
 int cli_screen_wait(int64_t until_ms)

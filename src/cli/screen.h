@@ -1,8 +1,8 @@
 /*
- * The terminal as a screen: a frame is written whole, in place of the one before; keys come at once and are not echoed.
- * Plain ANSI sequences, which every terminal of today knows. One screen for a process; one thread uses it.
+ * The terminal as a screen. Each frame replaces the one before as a whole; keys are read at once and are not echoed.
+ * Uses plain ANSI sequences, which every terminal of today knows. A process has one screen, used by one thread.
  *
- * However the process ends by a signal that can be caught, or stops by Ctrl-Z, the terminal is as it was before.
+ * When SIGHUP, SIGINT, SIGQUIT or SIGTERM ends the process, or Ctrl-Z stops it, the terminal is restored.
  */
 #ifndef DIBS_CLI_SCREEN_H
 #define DIBS_CLI_SCREEN_H
@@ -12,10 +12,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* What cli_screen_wait returns, beside printable characters. */
+/* What cli_screen_wait returns besides printable characters. */
 enum cli_key {
-    CLI_KEY_NONE = 0, /* the time is over */
-    CLI_KEY_REDRAW,   /* the window has another size, or the process was stopped */
+    CLI_KEY_NONE = 0, /* no key was pressed in time */
+    CLI_KEY_REDRAW,   /* the window has another size, the process was stopped, or the key has no meaning */
     CLI_KEY_UP = 256,
     CLI_KEY_DOWN,
     CLI_KEY_PAGE_UP,
@@ -31,7 +31,7 @@ bool cli_screen_possible(void);
 bool cli_screen_enter(void);
 void cli_screen_leave(void);
 
-/* The window's size, now. */
+/* The current size of the window. */
 void cli_screen_size(size_t *rows, size_t *columns);
 
 /* Shows a frame: as many lines as there are rows, each ended by a \n. False: the terminal is gone. */

@@ -55,7 +55,7 @@ static void print_blocks(char **names, const struct found *found)
     }
 }
 
-/* Without memory it is at least known how many wait or share. */
+/* Without memory the queue stays empty, and only the number of waiters is printed. */
 static dibs_status ask_who_waits(dibs_runtime *rt, const char *name, struct cli_queue *queue)
 {
     queue->waiters = calloc(ENTRIES_MOST, sizeof *queue->waiters);
@@ -68,7 +68,7 @@ static dibs_status ask_who_shares(dibs_runtime *rt, const char *name, struct cli
     return queue->sharers ? dibs_query_sharers(rt, name, queue->sharers, ENTRIES_MOST, &queue->sharer_count) : DIBS_OK;
 }
 
-/* All this changes all the time: the queue is as it was a moment after the owner was asked for. */
+/* The queue and the sharers are read a moment after the owner, and may have changed meanwhile. */
 static dibs_status ask_for_one(dibs_runtime *rt, const char *name, struct found *found)
 {
     dibs_status status = dibs_query(rt, name, &found->owner);

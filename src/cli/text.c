@@ -19,7 +19,7 @@ bool cli_misleads(uint32_t c)
            c == 0xfeff;
 }
 
-/* How many bytes of text are one character that may be shown as it is; 0: none. */
+/* The size of the character at the start of text, if it may be shown as it is; 0: it may not. */
 static size_t printing(const char *text, size_t left, bool first)
 {
     mbstate_t state = {0};
@@ -62,7 +62,7 @@ const char *cli_show_message(char *out, size_t size, const char *text)
     return show(out, size, text, true);
 }
 
-/* The bytes of the first character of a shown text, and its columns. */
+/* The size of the first character of a shown text, and its columns. */
 static size_t step_over(const char *shown, size_t *columns)
 {
     mbstate_t state = {0};
@@ -128,7 +128,7 @@ const char *cli_duration(char out[CLI_TIME_MAX], int64_t ms)
     return out;
 }
 
-/* When that was: the seconds are returned, what is left of them in milliseconds is *rest. */
+/* The time of day that was ms_ago milliseconds ago: returns the seconds, and sets *rest to the milliseconds. */
 static time_t moment(int64_t ms_ago, int *rest)
 {
     struct timespec now;

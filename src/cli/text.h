@@ -1,5 +1,5 @@
 /*
- * Texts for people: names that can't drive a terminal, and how wide they are; lengths of time, and times of day.
+ * Texts for people: names, in a form that can't drive a terminal, and their width; lengths of time, and times of day.
  */
 #ifndef DIBS_CLI_TEXT_H
 #define DIBS_CLI_TEXT_H
@@ -15,36 +15,36 @@
 #define CLI_TIME_MAX 32
 
 /*
- * Writes text to out as it is shown: what prints stays, in the locale's encoding; each byte of anything else is written
- * \xNN, and a backslash \\. What does not fit is left out. Returns out.
+ * Writes text to out as it is shown: characters that print stay as they are, in the locale's encoding; a backslash is
+ * written \\, and each other byte \xNN. What does not fit into size bytes is left out. Returns out.
  */
 const char *cli_show(char *out, size_t size, const char *text);
 
-/* The same for a whole message, in which names are shown already: a backslash stays. */
+/* As cli_show, but leaves backslashes alone: for a whole message, whose names were written by cli_show. */
 const char *cli_show_message(char *out, size_t size, const char *text);
 
-/* Characters without a width that change how others are shown, such as those that turn the direction of writing. */
+/* Whether the character has no width but changes how others are shown, such as those that reverse the direction. */
 bool cli_misleads(uint32_t character);
 
 /* The columns of a terminal that a shown text takes. */
 size_t cli_width(const char *shown);
 
-/* Cuts a shown text to at most that many columns. The last one is a + where anything was cut off. */
+/* Cuts a shown text to at most that many columns. If anything was cut off, the last column is a +. */
 void cli_cut(char *shown, size_t columns);
 
-/* Prints a shown text, and blanks up to that many columns: after the text, or, flush right, before it. */
+/* Prints a shown text, filled with blanks to that many columns; right: the blanks come first. */
 void cli_pad(FILE *out, const char *shown, size_t columns, bool right);
 
 /* "0.4s", "28.4s", "3m12s", "2h05m", "3d04h"; "-" for a length that is not known (-1). Returns out. */
 const char *cli_duration(char out[CLI_TIME_MAX], int64_t ms);
 
-/* The time of day that was so long ago, "2026-11-22 17:05:33", by the local clock. Returns out. */
+/* The local time that was ms milliseconds ago, "2026-11-22 17:05:33". Returns out. */
 const char *cli_time_ago(char out[CLI_TIME_MAX], int64_t ms);
 
-/* The same for programs, "2026-11-22T17:05:33.123Z". Returns out. */
+/* The same in UTC, for programs, "2026-11-22T17:05:33.123Z". Returns out. */
 const char *cli_utc_ago(char out[CLI_TIME_MAX], int64_t ms);
 
-/* A clock that only goes forward. */
+/* A monotonic clock, in nanoseconds. */
 int64_t cli_now_ns(void);
 
 #endif

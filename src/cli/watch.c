@@ -1,5 +1,5 @@
 /*
- * dibs watch: the locks that are held, again and again; on a terminal as a screen, else a line for each change.
+ * dibs watch: shows the locks that are held until it is ended: on a terminal as a screen, else a line for each change.
  */
 #include <errno.h>
 #include <poll.h>
@@ -47,15 +47,15 @@ struct watch {
     dibs_runtime *rt;
     const char *pattern;
     int64_t interval_ms;
-    int rounds; /* how many looks are still to come; 0: no end */
+    int rounds; /* how many looks are left; 0: there is no limit */
     enum cli_column sort;
     bool reverse;
     struct cli_locks locks;
-    char trouble[512]; /* why the last look failed; "": it did not */
-    size_t first;      /* the row at the top */
+    char trouble[512]; /* why the last look failed; "": it succeeded */
+    size_t first;      /* number of the lock in the top row */
 };
 
-/* Looks again. False: this look failed, and the locks are those of the one before. */
+/* Looks again. False: the look failed, and the locks are those of the look before. */
 static bool look_again(struct watch *watch)
 {
     struct cli_locks locks = {0};
@@ -87,7 +87,7 @@ static void print_change(const char *what, const struct cli_lock *lock, bool all
     putchar('\n');
 }
 
-/* Of several who share a lock the token is that of the newest. */
+/* If the lock is shared, the token is that of the newest sharer. */
 static bool has_changed(const dibs_owner *was, const dibs_owner *is)
 {
     return strcmp(was->token, is->token) != 0 || was->sharers != is->sharers || was->kept != is->kept;
@@ -169,7 +169,7 @@ static void write_foot(FILE *out, const struct watch *watch, size_t rows)
                 watch->locks.count);
 }
 
-/* The rows that fit between the title, the head and the foot. */
+/* How many rows fit between the head and the foot of the window. */
 static size_t rows_of(size_t window)
 {
     return window > 4 ? window - 3 : 1;
@@ -255,7 +255,7 @@ static void obey(struct watch *watch, int key)
         scroll(watch, key);
 }
 
-/* Draws, and obeys keys, until it is time to look again. False: it is time to end. */
+/* Draws and obeys keys until it is time to look again. False: the command must end. */
 static bool until_next_look(struct watch *watch)
 {
     int64_t end = cli_now_ms() + watch->interval_ms;

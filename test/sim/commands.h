@@ -1,4 +1,4 @@
-/* What the parts of a server share. */
+/* What the files of a server share. */
 #ifndef SIM_COMMANDS_H
 #define SIM_COMMANDS_H
 

@@ -1,4 +1,4 @@
-/* What happens to the servers, the network and the processes of a run, as its plan says. */
+/* The faults of a run: what its plan does to the servers, the network and the processes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

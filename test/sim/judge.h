@@ -1,7 +1,6 @@
 /*
- * What must hold in every run. The judge knows what the workload did, looks at
- * servers, and asks the library, in the place of a thread, whether that thread
- * holds a lock: dibs_check needs no I/O, so time stands still meanwhile.
+ * What must hold in every run. The judge knows what the workload has done, looks at the servers, and asks the library,
+ * in the place of a thread, whether that thread holds a lock: dibs_check needs no I/O, so time stands still meanwhile.
  */
 #ifndef SIM_JUDGE_H
 #define SIM_JUDGE_H

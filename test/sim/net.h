@@ -1,7 +1,6 @@
 /*
- * Descriptors of the processes, and the network: connections between processes
- * and servers, on which bytes take their time, and which faults cut, hold up
- * or refuse.
+ * The descriptors of the processes, and the network: connections between processes and servers, on which each byte
+ * takes some time, and which faults cut, hold up or refuse.
  */
 #ifndef SIM_NET_H
 #define SIM_NET_H

@@ -1,6 +1,6 @@
 /*
- * What happens in a run: drawn from its seed, all of it before the run begins.
- * Each kind of fault is left out of most runs, and frequent in some.
+ * The plan of a run: everything that happens in it, drawn from its seed before the run begins. Each kind of fault is
+ * absent from most runs, and frequent in some.
  */
 #ifndef SIM_PLAN_H
 #define SIM_PLAN_H

@@ -1,6 +1,6 @@
 /*
- * The functions of the C library for threads, time and random numbers that the library calls, as the simulation has
- * them. seams.txt has the names, which are renamed in the compiled objects of the library.
+ * The simulation's versions of the functions for threads, time and random numbers that the library calls. seams.txt
+ * lists their names, which are changed in the compiled objects of the library.
  */
 #include <errno.h>
 #include <linux/futex.h>

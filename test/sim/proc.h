@@ -1,7 +1,6 @@
 /*
- * The processes of the simulation. Each has variables of the library of its
- * own, which lie in the library while one of its threads runs, memory of its
- * own, and threads that stop when it is killed.
+ * The processes of the simulation. Each has its own copy of the library's variables, which is in place while one of its
+ * threads runs; its own memory; and threads, which stop when the process is killed.
  */
 #ifndef SIM_PROC_H
 #define SIM_PROC_H

@@ -1,6 +1,6 @@
 /*
- * The scheduler of the simulation: threads that take turns, a clock that stands still while one of them can run, and
- * events that come at their time. Every random choice is drawn from the seed of the run.
+ * The scheduler of the simulation: threads that take turns, a clock that stands still while any of them can run, and
+ * events that happen at set times. Every random choice is drawn from the seed of the run.
  */
 #ifndef SIM_SCHED_H
 #define SIM_SCHED_H

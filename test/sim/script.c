@@ -1,4 +1,4 @@
-/* Scripts: the real texts, run by liblua 5.1 as Redis runs them. */
+/* Runs the real scripts by liblua 5.1, in the same way as Redis. */
 #include <dlfcn.h>
 #include <lauxlib.h>
 #include <lua.h>

@@ -1,8 +1,7 @@
 /*
- * Servers of the simulation: of Redis what dibs uses, with expiry by their own
- * clocks, subscriptions, messages about keys that change, and replicas. The
- * scripts are the real ones, run by liblua (script.c). A sentinel is a server
- * with other commands (sentinel.c).
+ * The servers of the simulation: the part of Redis that dibs uses, with expiry by each server's own clock,
+ * subscriptions, messages about keys that change, and replicas. They run the real scripts by liblua (script.c). A
+ * sentinel is a server with other commands (sentinel.c).
  */
 #ifndef SIM_SERVER_H
 #define SIM_SERVER_H

@@ -1,13 +1,13 @@
 /*
  * Runs of the library under simulation.
  *
- *   sim LIBRARY [--seed N] [--runs M] [--only WHAT] [--seconds S]    M runs, from seed N on; of S s of a processor
- *   sim LIBRARY --replay N [--only WHAT]                             tells the story of one
- *   sim LIBRARY --shrink N [--only WHAT]                             leaves out of it what is not needed to fail
- *   sim LIBRARY --commands N              commands to a server, or to N nodes of a cluster, from standard input
+ *   sim LIBRARY [--seed N] [--runs M] [--only WHAT] [--seconds S]    M runs from seed N on, for S s of a processor at
+ * most sim LIBRARY --replay N [--only WHAT]                             tells the story of one run sim LIBRARY --shrink
+ * N [--only WHAT]                             leaves out what the run does not need to fail sim LIBRARY --commands N
+ * commands to a server, or to N nodes of a cluster, from standard input
  *
- * The library is the one that was linked for this: see seams.txt. Each run is a process of its own, so nothing that one
- * leaves behind affects another.
+ * LIBRARY is the library that was linked for the simulation: see seams.txt. Each run is a process of its own, so that
+ * nothing it leaves behind affects another run.
  */
 #include <execinfo.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /*
- * Sorted sets, as the scripts use them: kept as hashes whose values are the scores, which are whole numbers. Commands
- * on a key of another type are not refused.
+ * The sorted sets that the scripts use. They are stored as hashes whose values are the scores, which are whole numbers.
+ * A command on a key of another type is not refused.
  */
 #include "commands.h"
 #include "keys.h"

@@ -1,4 +1,4 @@
-/* What the threads of the simulated processes do: random programs of calls of dibs.h. */
+/* The workload: random sequences of calls of dibs.h, made by the threads of the simulated processes. */
 #ifndef SIM_WORK_H
 #define SIM_WORK_H
 

@@ -1,4 +1,4 @@
-/* Which parts of the library work on a server under some account. */
+/* Tries which parts of the library work on a server with a given account. */
 #include "support/ability.h"
 
 #include <stdio.h>

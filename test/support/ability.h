@@ -1,6 +1,6 @@
 /*
- * Which parts of the library work on a server under some account, found by trying everything. Each word is that of a
- * column in the tables of doc/ACCOUNTS.md and doc/SERVERS.md, so that these tables are what the tests expect.
+ * Which parts of the library work on a server with a given account, found by trying all of them. The result for a
+ * part is the word in its column of the tables in doc/ACCOUNTS.md and doc/SERVERS.md, which are what the tests expect.
  */
 #ifndef DIBS_TEST_ABILITY_H
 #define DIBS_TEST_ABILITY_H

@@ -1,5 +1,5 @@
 /*
- * A second thread that does what the test's own thread tells it.
+ * A second thread that runs what the test's own thread tells it to run.
  *
  * Locks: actor->mutex guards function, arg, leaving and running. The data of a call belong to the actor's thread while
  * `running` is set, and to the test otherwise.

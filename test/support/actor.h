@@ -1,6 +1,6 @@
 /*
- * A second thread that does what the test's own thread tells it, one thing at a time: another owner of locks. Only the
- * test's thread may use the actor. An actor that does not finish fails the test.
+ * A second thread, and so another owner of locks, that runs one function at a time for the test's own thread. Only that
+ * thread may use the actor. An actor that does not finish fails the test.
  */
 #ifndef DIBS_TEST_ACTOR_H
 #define DIBS_TEST_ACTOR_H

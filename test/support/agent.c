@@ -1,4 +1,4 @@
-/* Another process with a runtime of its own, by remote control. */
+/* Controls another process that has a runtime of its own. */
 #include "support/agent.h"
 
 #include <inttypes.h>

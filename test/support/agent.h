@@ -1,6 +1,6 @@
 /*
- * Another process with a runtime of its own, by remote control: the program
- * test/support/prog/agent. From the test's own thread.
+ * Another process with a runtime of its own, which the test controls: the program test/support/prog/agent. Used by the
+ * test's own thread only.
  */
 #ifndef DIBS_TEST_AGENT_H
 #define DIBS_TEST_AGENT_H

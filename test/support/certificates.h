@@ -1,4 +1,4 @@
-/* Certificates made on the spot, where TLS is built in. */
+/* Certificates that a test makes when it needs them, if TLS is built in. */
 #ifndef DIBS_TEST_CERTIFICATES_H
 #define DIBS_TEST_CERTIFICATES_H
 

@@ -1,6 +1,6 @@
 /*
- * Children that a test forks, with a runtime of their parent's. A child must not use the assertions of cmocka: one that
- * fails would go on with the rest of the tests in the child.
+ * Children that a test forks, which inherit a runtime of their parent. A child must not use the assertions of cmocka:
+ * after a failed one, the child would go on with the rest of the tests.
  */
 #ifndef DIBS_TEST_CHILD_H
 #define DIBS_TEST_CHILD_H

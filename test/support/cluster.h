@@ -1,7 +1,7 @@
 /*
- * A real cluster of a test's own, on free ports of 127.0.0.1: masters with a third of the slots each (or whatever part
- * their number makes it), and as many replicas, if wanted. From the test's own thread only; what goes wrong fails the
- * test. It takes some 3 seconds to start, so the tests of a program share one.
+ * A real cluster of a test's own, on free ports of 127.0.0.1: masters, among which the slots are divided evenly, and
+ * one replica for each if the test wants them. Used by the test's own thread only. A failure here fails the test. A
+ * cluster takes some 3 seconds to start, so the tests of a program share one.
  */
 #ifndef DIBS_TEST_CLUSTER_H
 #define DIBS_TEST_CLUSTER_H

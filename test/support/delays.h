@@ -1,4 +1,4 @@
-/* How long calls took: never longer than promised by more than SLACK_MS, and mostly no longer than promised. */
+/* Checks how long calls took: never over SLACK_MS longer than promised, and mostly no longer than promised. */
 #ifndef DIBS_TEST_DELAYS_H
 #define DIBS_TEST_DELAYS_H
 

@@ -1,4 +1,4 @@
-/* What tests read from the documents. */
+/* Reads parts of the documents for tests. */
 #include "support/document.h"
 
 #include <ctype.h>

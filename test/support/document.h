@@ -1,4 +1,4 @@
-/* What tests read from the documents in doc, so that the documents are tested. A missing part fails the test. */
+/* Reads parts of the documents in doc, so that tests check what they say. A missing part fails the test. */
 #ifndef DIBS_TEST_DOCUMENT_H
 #define DIBS_TEST_DOCUMENT_H
 

@@ -1,4 +1,4 @@
-/* What a runtime told its on_event, kept for the test to look at. */
+/* Records the events of a runtime. */
 #include "support/events.h"
 
 #include <stdio.h>

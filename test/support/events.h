@@ -1,4 +1,4 @@
-/* What a runtime told its on_event, kept for the test to look at. */
+/* Records the events that a runtime passes to on_event, for the test to look at. */
 #ifndef DIBS_TEST_EVENTS_H
 #define DIBS_TEST_EVENTS_H
 

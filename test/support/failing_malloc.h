@@ -1,7 +1,7 @@
 /*
- * An allocator that fails when it is told to, and counts what was not freed. To be included by one file of a program:
- * it defines malloc for all of it. Not under sanitizers, nor with another C library than glibc: CAN_FAIL is 0 there,
- * nothing fails and nothing is counted.
+ * An allocator that fails on demand, and counts the blocks that are not freed. Must be included by only one file of a
+ * program, because it defines malloc for the whole program. Under a sanitizer, or with a C library other than glibc,
+ * CAN_FAIL is 0: nothing fails, and nothing is counted.
  */
 #ifndef DIBS_TEST_FAILING_MALLOC_H
 #define DIBS_TEST_FAILING_MALLOC_H

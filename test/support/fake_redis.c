@@ -1,6 +1,6 @@
 /*
- * Connections are shut down by anybody and closed by the listener's loop, which may be polling them. All but the
- * listener is guarded by its mutex.
+ * Any thread may shut down a connection, but only the listener's loop closes it, since the loop may be polling it. The
+ * listener's mutex guards everything but the listener itself.
  */
 #include "support/fake_redis.h"
 

@@ -1,9 +1,9 @@
 /*
- * A fake server: it accepts every connection as Redis does, runs ECHO, answers +OK to the rest, and keeps a list of all
- * commands. A test changes single answers, holds answers back, and breaks connections.
+ * A fake server: it accepts every connection as Redis does, runs ECHO, answers +OK to all other commands, and records
+ * all commands. A test can change single answers, hold answers back, and break connections.
  *
- * It runs on a thread of its own. All functions may be called from any thread
- * and take effect before they return. What goes wrong fails the test.
+ * The server runs on a thread of its own. Its functions may be called by any thread, and take effect before they
+ * return. A failure here fails the test.
  */
 #ifndef DIBS_TEST_FAKE_REDIS_H
 #define DIBS_TEST_FAKE_REDIS_H

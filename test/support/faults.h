@@ -1,6 +1,6 @@
 /*
- * The faults of a faulty_store, and what it counts. There is one struct faults at a time, and all runtimes that are
- * open then share it.
+ * The faults of a faulty_store, and its counters. There is one struct faults at a time, shared by all runtimes that are
+ * open.
  */
 #ifndef DIBS_TEST_FAULTS_H
 #define DIBS_TEST_FAULTS_H

@@ -1,7 +1,6 @@
 /*
- * Lock discipline: the faults' `mutex` is a leaf; the store in memory and the
- * listener are called without it. Only the schedulers' threads keep and tell
- * answers; any thread says whether to keep them.
+ * Lock discipline: the faults' `mutex` is a leaf; the store in memory and the listener are called without it. Any
+ * thread may say whether answers are kept back; only the schedulers' threads keep them back and pass them on.
  */
 #include "support/faulty_store.h"
 

@@ -1,7 +1,6 @@
 /*
- * A store in memory that fails when the faults say so, counts what it is asked,
- * and can keep its answers back. A runtime gets it by settings.open_store =
- * faulty_store_open, after faults_init.
+ * A store in memory that fails when the faults say so, counts its operations, and can keep its answers back. To use it
+ * in a runtime, call faults_init and set settings.open_store to faulty_store_open.
  */
 #ifndef DIBS_TEST_FAULTY_STORE_H
 #define DIBS_TEST_FAULTY_STORE_H

@@ -1,4 +1,4 @@
-/* The findings of dibs_examine, for tests that look for some of them. From the test's own thread only. */
+/* The findings of dibs_examine, among which a test looks for some. Used by the test's own thread only. */
 #ifndef DIBS_TEST_FINDINGS_H
 #define DIBS_TEST_FINDINGS_H
 

@@ -1,4 +1,4 @@
-/* What most tests start from. */
+/* Gives a test a server and a runtime. */
 #include "support/fixture.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /*
- * What most tests start from: a server of their own and a runtime on it whose
- * events are recorded. As a cmocka setup and teardown:
+ * What most tests need: a server of their own, and a runtime on it whose events are recorded. Used as setup and
+ * teardown of cmocka:
  *
  *     cmocka_unit_test_setup_teardown(a_test, fixture_setup, fixture_teardown)
  *
- * The test then opens the runtime with the lease it wants.
+ * The test itself opens the runtime, with the lease that it wants.
  */
 #ifndef DIBS_TEST_FIXTURE_H
 #define DIBS_TEST_FIXTURE_H

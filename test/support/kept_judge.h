@@ -1,6 +1,6 @@
 /*
- * What the processes of integration/kept_holds_test share: a file that each of them maps. A holder writes itself into
- * the place of the name, and finds itself there when it leaves, unless somebody else came in between.
+ * What the processes of integration/kept_holds_test share: a file that each of them maps. A holder writes its number
+ * at the place of the name. If the number has changed when the holder leaves, there were two holders.
  */
 #ifndef DIBS_TEST_KEPT_JUDGE_H
 #define DIBS_TEST_KEPT_JUDGE_H

@@ -1,4 +1,4 @@
-/* Whether the time for a piece of work grows with its size, and not with the square of the size. */
+/* Checks that the time for a piece of work grows in proportion to its size, and not to the square of the size. */
 #ifndef DIBS_TEST_LINEAR_H
 #define DIBS_TEST_LINEAR_H
 

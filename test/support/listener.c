@@ -1,4 +1,4 @@
-/* Locks: the loop holds l->mutex except inside poll. Sends block with it held: replies are small, nobody waits long. */
+/* Locks: the loop holds l->mutex except inside poll. A send blocks with l->mutex held, but replies are small. */
 #include "support/listener.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 /*
  * The base of the fake servers: a listening socket, one thread with a poll loop, and a mutex that guards the state of
- * the server. Its struct listener_ops says what a server does with its connections.
+ * the server. Each server's struct listener_ops says what it does with its connections.
  */
 #ifndef DIBS_TEST_LISTENER_H
 #define DIBS_TEST_LISTENER_H

@@ -1,5 +1,5 @@
 /*
- * Several independent masters, as the members of a quorum. As a cmocka setup and teardown:
+ * Several independent masters, which are the members of a quorum. Used as setup and teardown of cmocka:
  *
  *     cmocka_unit_test_setup_teardown(a_test, masters_setup_3, masters_teardown)
  */

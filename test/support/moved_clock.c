@@ -1,8 +1,8 @@
 /*
- * Lock discipline: `mutex` guards the list of sleepers. A thread comes to wait() with a mutex of the library held, so
- * the library's mutexes come before `mutex`. A thread that wakes sleepers holds `mutex` already, and only tries to lock
- * theirs. A sleeper leaves the list under `mutex`; so while `mutex` is held, the condition variable and the mutex of
- * each sleeper on the list exist. A sleeper in poll() wakes by itself, every millisecond, and looks at the time.
+ * Lock discipline: `mutex` guards the list of sleepers. A thread calls wait() with a mutex of the library held, so the
+ * library's mutexes come before `mutex`. A thread that wakes sleepers holds `mutex`, and only tries to lock their
+ * mutexes. A sleeper leaves the list with `mutex` held; so while `mutex` is held, the condition variable and the mutex
+ * of each sleeper on the list exist. A sleeper in poll() wakes by itself every millisecond, and looks at the time.
  */
 #include "support/moved_clock.h"
 

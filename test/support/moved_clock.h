@@ -1,7 +1,7 @@
 /*
- * A clock that stands still until the test moves it. A thread that sleeps by this clock really sleeps, and is woken
- * when the test has moved the clock past the thread's deadline. So a test of a lease of an hour takes no time, and
- * knows each moment to the nanosecond.
+ * A clock that stands still until the test moves it. A thread that sleeps by this clock really sleeps, and wakes when
+ * the test has moved the clock past its deadline. So a test of a lease of one hour takes no time, and knows the time of
+ * each event to the nanosecond.
  */
 #ifndef DIBS_TEST_MOVED_CLOCK_H
 #define DIBS_TEST_MOVED_CLOCK_H

@@ -1,4 +1,4 @@
-/* Lock discipline: `mutex` guards all fields of an odd transport but `below`, which does not change after open. */
+/* Lock discipline: `mutex` guards all fields of an odd transport but `below`, which is read-only after open. */
 #include "support/odd_transport.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /*
- * A transport over plain sockets with the habits of an SSL object: connecting takes more steps, sending takes a few
- * bytes at a time and now and then none, receiving may first want to send, and what has been taken from the socket is
- * given out in pieces that poll(2) does not report.
+ * A transport over plain sockets that behaves like an SSL object: connecting takes more steps; sending accepts only a
+ * few bytes at a time, and now and then none; receiving may have to send first; and bytes that were read from the
+ * socket are given out in pieces, of which poll(2) does not know.
  */
 #ifndef DIBS_TEST_ODD_TRANSPORT_H
 #define DIBS_TEST_ODD_TRANSPORT_H

@@ -1,7 +1,7 @@
 /*
- * A hiredis of another kind than the one that is installed: with the readers of 0.14 and before, or of 1.0 and later.
- * Its readers can be created and freed; any other call ends the program. To be included by one file of a program: it
- * defines hiredis' functions for all of it.
+ * A hiredis of the kind that is not installed: its readers are those of 0.14 and before, or of 1.0 and later. They can
+ * be created and freed; any other call ends the program. Must be included by only one file of a program, because it
+ * defines hiredis' functions for the whole program.
  */
 #ifndef DIBS_TEST_OTHER_HIREDIS_H
 #define DIBS_TEST_OTHER_HIREDIS_H

@@ -1,4 +1,4 @@
-/* A program that a test starts and talks to by lines. */
+/* Starts a program, and exchanges lines with it. */
 #include "support/process.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /*
- * A program that a test starts and talks to by lines. It dies with the test.
- * All of these belong to the test's own thread; what goes wrong fails the test.
+ * A program that a test starts, and with which it exchanges lines. The program dies with the test. Used by the test's
+ * own thread only. A failure here fails the test.
  */
 #ifndef DIBS_TEST_PROCESS_H
 #define DIBS_TEST_PROCESS_H

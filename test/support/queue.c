@@ -1,4 +1,4 @@
-/* The queue of a lock as it stands in Redis. */
+/* Reads the queue of a lock from Redis. */
 #include "support/queue.h"
 
 #include <poll.h>

@@ -1,6 +1,6 @@
 /*
- * The queue of a lock as it stands in Redis, and what the server tells the waiters in it: read from the keys and
- * channels that doc/PROTOCOL.md names. From the test's own thread only; what goes wrong fails the test.
+ * The queue of a lock in Redis, and what the server tells its waiters, read from the keys and channels that
+ * doc/PROTOCOL.md names. Used by the test's own thread only. A failure here fails the test.
  */
 #ifndef DIBS_TEST_QUEUE_H
 #define DIBS_TEST_QUEUE_H

@@ -1,6 +1,6 @@
 /*
- * The Redis protocol as a server sees it: a buffer of bytes, the length of a whole message, the words of a command.
- * Uses the C library alone, so that the fuzzers can share it.
+ * The Redis protocol from the server's side: a buffer of bytes, the length of a whole message, the words of a command.
+ * Uses only the C library, so that the fuzzers can share it.
  */
 #ifndef DIBS_TEST_RESP_H
 #define DIBS_TEST_RESP_H

@@ -1,4 +1,4 @@
-/* A server that is restarted without its data, and what the tests of that wait for. */
+/* Restarts a server without its data, and waits for what must follow. */
 #ifndef DIBS_TEST_RESTART_H
 #define DIBS_TEST_RESTART_H
 

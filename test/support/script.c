@@ -1,4 +1,4 @@
-/* Applies the rules to commands and replies; all others pass. */
+/* Applies the rules to commands and replies; those without a rule pass. */
 #include "support/script.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * The interpreter of a script: what becomes of the commands and replies of a connection. Used by script_server.c alone,
- * with its mutex held.
+ * The interpreter of a script, which decides what happens to the commands and replies of a connection. Used only by
+ * script_server.c, with its mutex held.
  */
 #ifndef DIBS_TEST_SCRIPT_H
 #define DIBS_TEST_SCRIPT_H

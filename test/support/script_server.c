@@ -1,6 +1,6 @@
 /*
- * A server that follows a script: what it accepts, and the orders that it takes. What becomes of commands and replies
- * is in script.c.
+ * A server that follows a script: accepts connections, and takes the orders of the test. script.c decides what happens
+ * to commands and replies.
  */
 #include "support/script_server.h"
 

@@ -1,9 +1,9 @@
 /*
- * A server that follows a script, to show the library what a network and a broken server can do. With a backend, it
- * stands between the client and a real server, and passes everything on unless a rule says otherwise. Without one, it
+ * A server that follows a script, to confront the library with what a network or a broken server can do. With a
+ * backend, it is a proxy of a real server, and passes everything on unless a rule says otherwise. Without one, it
  * answers every command with the same bytes.
  *
- * The server runs on a thread of its own. Its functions may be called from any thread and take effect at once; only the
+ * The server runs on a thread of its own. Its functions may be called by any thread and take effect at once; only the
  * test's thread may start and stop it.
  */
 #ifndef DIBS_TEST_SCRIPT_SERVER_H

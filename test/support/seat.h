@@ -1,6 +1,6 @@
 /*
- * A store as a runtime would use it, without a runtime: with a thread that does
- * the scheduler's part, and a listener that takes down what it is told.
+ * A store without a runtime, used as a runtime would use it: with a thread in place of the scheduler, and a listener
+ * that records what the store reports.
  */
 #ifndef DIBS_TEST_SEAT_H
 #define DIBS_TEST_SEAT_H

@@ -1,4 +1,4 @@
-/* The threads and descriptors of the test's own process, which a library might leave behind. */
+/* Counts the threads and descriptors of the test's own process, some of which a library might leave behind. */
 #ifndef DIBS_TEST_SELF_H
 #define DIBS_TEST_SELF_H
 

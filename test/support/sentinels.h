@@ -1,6 +1,6 @@
 /*
- * A master with two replicas and three sentinels, all real processes of a test's own, which end with the test's
- * process. From the test's own thread only; what goes wrong fails the test.
+ * A master with two replicas and three sentinels, all of them real processes of a test's own, which end with the test's
+ * process. Used by the test's own thread only. A failure here fails the test.
  */
 #ifndef DIBS_TEST_SENTINELS_H
 #define DIBS_TEST_SENTINELS_H

@@ -1,9 +1,9 @@
 /*
- * A real Redis (or Valkey) server of a test's own: in a folder of its own, on a Unix socket, without persistence. It
- * ends with the test's process. From the test's own thread only; what goes wrong fails the test.
+ * A real Redis (or Valkey) server of a test's own: in a folder of its own, on a Unix socket, without persistence. The
+ * server ends with the test's process. Used by the test's own thread only. A failure here fails the test.
  *
- * Where $DIBS_TEST_TLS is set and TLS is built in, each server is started as with `tls`, and the system trusts its
- * certificate: so the tests that know nothing of TLS run with it.
+ * If $DIBS_TEST_TLS is set and TLS is built in, each server is started as with `tls`, and the system trusts its
+ * certificate. So tests that know nothing of TLS run with TLS.
  */
 #ifndef DIBS_TEST_SERVER_H
 #define DIBS_TEST_SERVER_H

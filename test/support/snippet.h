@@ -1,4 +1,4 @@
-/* Declarations for the pieces of code in documents: see snippets.py. They are only compiled, never linked. */
+/* Declarations for the pieces of code in the documents, which are compiled but not linked: see snippets.py. */
 #ifndef DIBS_TEST_SNIPPET_H
 #define DIBS_TEST_SNIPPET_H
 

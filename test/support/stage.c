@@ -1,4 +1,4 @@
-/* A runtime on a clock that the test moves and a store that fails when it is told to. */
+/* Gives a test a runtime on a moved clock and a faulty store. */
 #include "support/stage.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /*
- * A runtime on a clock that the test moves and a store that fails when it is
- * told to. As a cmocka setup and teardown:
+ * A runtime on a clock that the test moves (moved_clock.h) and a store that fails on demand (faulty_store.h). Used as
+ * setup and teardown of cmocka:
  *
  *     cmocka_unit_test_setup_teardown(a_test, stage_setup, stage_teardown)
  *
- * The test changes `settings` and opens the runtime.
+ * The test itself changes `settings`, and opens the runtime.
  */
 #ifndef DIBS_TEST_STAGE_H
 #define DIBS_TEST_STAGE_H

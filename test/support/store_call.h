@@ -1,4 +1,4 @@
-/* Whole operations of a store, as a caller with one store makes them. */
+/* Whole operations of a store, for a caller that uses only one store. */
 #ifndef DIBS_TEST_STORE_CALL_H
 #define DIBS_TEST_STORE_CALL_H
 

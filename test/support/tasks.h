@@ -1,4 +1,4 @@
-/* Tasks and queues, as the tests use them. From the test's own thread, but where it says otherwise. */
+/* Tasks and queues for tests. Used by the test's own thread, unless a comment says otherwise. */
 #ifndef DIBS_TEST_TASKS_H
 #define DIBS_TEST_TASKS_H
 

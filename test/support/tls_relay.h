@@ -1,10 +1,9 @@
 /*
- * Stands between the client and a real server, on a port of 127.0.0.1: either
- * ends TLS there, and so sees what the client says in its handshake, or passes
- * on what is encrypted, in small pieces if that is wanted. Only where TLS is
- * built in.
+ * A relay between the client and a real server, on a port of 127.0.0.1. It either ends TLS, and so sees what the client
+ * says in its handshake, or passes on the encrypted bytes, in small pieces if the test wants that. Only available if
+ * TLS is built in.
  *
- * Works on threads of its own; its functions are for the test's thread.
+ * Runs on threads of its own; its functions must be called by the test's thread.
  */
 #ifndef DIBS_TEST_TLS_RELAY_H
 #define DIBS_TEST_TLS_RELAY_H

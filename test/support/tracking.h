@@ -1,6 +1,6 @@
 /*
- * Whether a server tracks what a runtime reads, so that the runtime is told at once of locks that change (CLIENT
- * TRACKING). From the test's own thread.
+ * Whether a server tracks what a runtime reads, and so tells the runtime at once that a lock has changed (CLIENT
+ * TRACKING). Used by the test's own thread only.
  */
 #ifndef DIBS_TEST_TRACKING_H
 #define DIBS_TEST_TRACKING_H

@@ -1,4 +1,4 @@
-/* Time, and waiting for a condition with a limit. */
+/* Reads the time, and waits for a condition with a limit. */
 #include "support/wait.h"
 
 #include <time.h>

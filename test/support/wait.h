@@ -1,4 +1,4 @@
-/* Time, and waiting for a condition with a limit: what a test does instead of sleeping. */
+/* Time, and waits for a condition with a limit, which a test uses instead of sleeping. */
 #ifndef DIBS_TEST_WAIT_H
 #define DIBS_TEST_WAIT_H
 
