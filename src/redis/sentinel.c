@@ -76,7 +76,10 @@ static bool is_told(const struct dibs__sentinel *sentinel, uint64_t after)
     return atomic_load(&sentinel->master->known) == DIBS__KNOWN && atomic_load(&sentinel->master->told) > after;
 }
 
-/* The calling thread's, which has the role: at least one step, until there is news or the deadline has passed. */
+/*
+ * Called by the thread that has the role. Makes at least one step, and goes on until there is news or the deadline has
+ * passed.
+ */
 static void drive(struct dibs__sentinel *sentinel, uint64_t after, unsigned failures, int64_t deadline)
     DIBS__EXCLUDES(dibs__endpoint_mutex)
 {
@@ -92,7 +95,7 @@ static void drive(struct dibs__sentinel *sentinel, uint64_t after, unsigned fail
     }
 }
 
-/* Lets go of the mutex while it drives or sleeps. */
+/* Unlocks the mutex while it drives or sleeps. */
 static dibs_status wait_for_news(struct dibs__sentinel *sentinel, uint64_t after, int64_t deadline,
                                  struct dibs__error *error) DIBS__REQUIRES(dibs__endpoint_mutex)
 {
