@@ -19,15 +19,14 @@ struct dibs__connector {
     enum dibs__link_use use;         /* read-only after init */
     uint32_t timeout_ms;             /* read-only after init; time limit of one try */
     struct dibs__link *link;         /* the trying thread's; NULL: no try is going on */
-    struct dibs__link_id
-        before;    /* the trying thread's, or of whoever freed the last link; the link that the next one replaces */
-    uint64_t told; /* the trying thread's; endpoint->told when the try began */
-    int64_t until; /* the trying thread's; when the last try that began is given up */
-    struct dibs__backoff backoff; /* the scheduler thread's */
-    int64_t next_at;              /* the scheduler thread's; when the next try is due */
-    int64_t soonest_at;           /* the scheduler thread's; when the next try is due if `needed` */
-    atomic_bool wanted;           /* atomic; the scheduler must make a link; the owner says until when */
-    atomic_bool needed;           /* atomic; a call waits for a link; cleared when a try has ended */
+    struct dibs__link_id before;     /* the trying thread's, or of whoever freed the last link; the replaced link */
+    uint64_t told;                   /* the trying thread's; endpoint->told when the try began */
+    int64_t until;                   /* the trying thread's; when the last try that began is given up */
+    struct dibs__backoff backoff;    /* the scheduler thread's */
+    int64_t next_at;                 /* the scheduler thread's; when the next try is due */
+    int64_t soonest_at;              /* the scheduler thread's; when the next try is due if `needed` */
+    atomic_bool wanted;              /* atomic; the scheduler must make a link; the owner says until when */
+    atomic_bool needed;              /* atomic; a call waits for a link; cleared when a try has ended */
 };
 
 void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoint *endpoint, enum dibs__link_use use,

@@ -1,4 +1,4 @@
-/* TLS where the library is built without it: refused, and the refusal says why. */
+/* TLS in a library that is built without it: refused, with the reason. */
 #include "redis/tls.h"
 
 #ifndef DIBS_WITH_TLS
