@@ -216,7 +216,7 @@ void dibs__link_shut(struct dibs__link *link)
 
 bool dibs__link_may_receive(struct dibs__link *link, short revents)
 {
-    return revents != 0 || link->transport->ops->pending(link->transport);
+    return revents != 0 || (link->transport->ops->pending && link->transport->ops->pending(link->transport));
 }
 
 dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, struct dibs__error *error)

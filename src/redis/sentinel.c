@@ -56,12 +56,7 @@ size_t dibs__sentinel_interest(struct dibs__sentinel *sentinel, struct pollfd *f
 
 void dibs__sentinel_attend(struct dibs__sentinel *sentinel, int64_t now)
 {
-    dibs__endpoint_mutex_lock(&sentinel->master->mutex);
-    bool mine = !sentinel->driven;
-    if (mine)
-        take_driving(sentinel);
-    dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
-    if (!mine)
+    if (!dibs__sentinel_take(sentinel, 0))
         return;
     dibs__sentinel_step(sentinel, now);
     dibs__endpoint_mutex_lock(&sentinel->master->mutex);

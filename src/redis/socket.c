@@ -237,12 +237,6 @@ static void socket_sleep(struct dibs__transport *transport)
     (void)!recv(socket_of(transport)->fd, &byte, 1, MSG_PEEK);
 }
 
-static bool socket_pending(struct dibs__transport *transport)
-{
-    (void)transport;
-    return false;
-}
-
 static enum dibs__sight socket_look(struct dibs__transport *transport)
 {
     char byte;
@@ -265,7 +259,6 @@ const struct dibs__transport_ops dibs__socket_transport = {
     .send = socket_send,
     .receive = socket_receive,
     .sleep = socket_sleep,
-    .pending = socket_pending,
     .look = socket_look,
     .shut = socket_shut,
     .close = socket_close,

@@ -231,7 +231,6 @@ static struct dibs__transport *encrypted_open(struct dibs__endpoint *endpoint, s
     DIBS__REQUIRE(endpoint->tls);
     if (!tls) {
         no_memory(error);
-        free(tls);
         return NULL;
     }
     tls->base.ops = &dibs__tls_transport;

@@ -67,7 +67,7 @@ struct dibs__transport_ops {
      */
     void (*sleep)(struct dibs__transport *transport);
 
-    /* Whether receive can return bytes that poll(2) does not see, such as decrypted ones. */
+    /* Whether receive can return bytes that poll(2) does not see, such as decrypted ones. NULL: there are none. */
     bool (*pending)(struct dibs__transport *transport);
 
     /* Takes nothing. Pending bytes count as DIBS__SIGHT_BYTES. */
