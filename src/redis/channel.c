@@ -43,11 +43,11 @@ bool dibs__channel_look(struct dibs__channel *channel)
                         channel->endpoint->url.shown);
         dibs__channel_break(channel, &error);
     }
-    bool standing = dibs__channel_has_link(channel), tell = channel->finished != NULL;
+    bool connected = dibs__channel_has_link(channel), tell = channel->finished != NULL;
     channel_mutex_unlock(&channel->mutex);
     if (tell)
         tell_scheduler(channel);
-    return standing;
+    return connected;
 }
 
 /* ------------------------------------------------------------------ the link */
@@ -55,11 +55,11 @@ bool dibs__channel_look(struct dibs__channel *channel)
 bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *view)
 {
     channel_mutex_lock(&channel->mutex);
-    bool standing = dibs__channel_has_link(channel);
-    if (standing)
+    bool connected = dibs__channel_has_link(channel);
+    if (connected)
         *view = channel->link->view;
     channel_mutex_unlock(&channel->mutex);
-    return standing;
+    return connected;
 }
 
 void dibs__channel_want(struct dibs__channel *channel)

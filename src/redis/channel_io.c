@@ -42,7 +42,7 @@ static void leave_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_
 }
 
 /* The number of commands in flight on all connections to the server. */
-static unsigned waits_for_server(const struct dibs__channel *channel)
+static unsigned commands_in_flight(const struct dibs__channel *channel)
 {
     return atomic_load_explicit(&channel->endpoint->in_flight, memory_order_relaxed);
 }
@@ -217,7 +217,7 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
  */
 static bool may_sleep_in_transport(const struct dibs__channel *channel, int64_t deadline)
 {
-    return waits_for_server(channel) == 1 && channel->clock == &dibs__system_clock &&
+    return commands_in_flight(channel) == 1 && channel->clock == &dibs__system_clock &&
            dibs__after_ms(dibs__now(channel->clock), DIBS__SLEEP_MS) <= deadline;
 }
 
@@ -258,7 +258,7 @@ struct dibs__spin *dibs__channel_spin(const struct dibs__channel *channel, const
 {
     struct dibs__spin *spin = &channel->endpoint->spin;
 
-    return (!own || !own->tells_first) && (int)waits_for_server(channel) <= spin->others ? spin : NULL;
+    return (!own || !own->tells_first) && (int)commands_in_flight(channel) <= spin->others ? spin : NULL;
 }
 
 /* Waits until something has come or the deadline has passed, and takes it. Polls first where that pays. */

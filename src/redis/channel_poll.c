@@ -65,7 +65,7 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
 }
 
 /* Requires a link that is not broken. True: it was given up, because the server has been replaced by another. */
-static bool is_left(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+static bool give_up_if_outdated(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
     struct dibs__error why;
 
@@ -88,7 +88,7 @@ static bool is_overdue(const struct dibs__channel *channel, int64_t now) DIBS__R
 static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex)
 {
-    if (is_left(channel))
+    if (give_up_if_outdated(channel))
         return;
     dibs__channel_flush(channel, 0);
     if (dibs__channel_has_link(channel) && !channel->reading && !channel->writing &&

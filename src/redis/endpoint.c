@@ -129,7 +129,7 @@ void dibs__endpoint_host(struct dibs__endpoint *endpoint, char out[DIBS__HOST_MA
     find_host(endpoint, out, &port, &unused);
 }
 
-/* ------------------------------------------ of a server that a finder finds */
+/* ------------------------------------------ a server that a finder finds */
 
 dibs_status dibs__endpoint_await(struct dibs__endpoint *endpoint, uint64_t after, int64_t deadline,
                                  struct dibs__error *error)

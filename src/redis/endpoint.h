@@ -95,7 +95,7 @@ void dibs__endpoint_failed(struct dibs__endpoint *endpoint);
 /* The host to which connections are made, as the URL or a finder names it. */
 void dibs__endpoint_host(struct dibs__endpoint *endpoint, char out[DIBS__HOST_MAX]);
 
-/* ------------------------------------------ of a server that a finder finds */
+/* ------------------------------------------ a server that a finder finds */
 
 /*
  * Blocks until a number larger than `after` was told: DIBS_OK, at once if no finder tells any. DIBS_TIMEOUT: the

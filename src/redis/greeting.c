@@ -49,7 +49,7 @@ struct command {
                  const redisReply *reply); /* NULL: the answer does not matter; false: the reply is no answer */
 };
 
-/* ------------------------------------------------------ who is asked what */
+/* ------------------------------------------------------ what applies to a link */
 
 static bool has_credentials(const struct dibs__link *link)
 {

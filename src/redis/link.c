@@ -44,7 +44,7 @@ void dibs__link_free(struct dibs__link *link)
 /* ------------------------------------------------------------------ driving */
 
 /* Called when sending failed. A server that turns a connection away says why before it closes the connection. */
-static dibs_status say_what_it_said(struct dibs__link *link, struct dibs__error *error)
+static dibs_status prefer_reason_of_server(struct dibs__link *link, struct dibs__error *error)
 {
     struct dibs__error said = {DIBS_OK, ""};
 
@@ -61,7 +61,7 @@ static dibs_status go_on_greeting(struct dibs__link *link, struct dibs__error *e
     DIBS__REQUIRE(link->transport->connected);
     while (link->state != DIBS__LINK_READY) {
         if (dibs__link_send_out(link, error) != DIBS_OK)
-            return say_what_it_said(link, error);
+            return prefer_reason_of_server(link, error);
         long received = dibs__link_receive(link, error);
         if (received < 0)
             return error->status;

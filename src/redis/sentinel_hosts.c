@@ -83,7 +83,7 @@ void dibs__sentinel_hosts_begin(struct dibs__sentinel_hosts *hosts)
     }
 }
 
-/* --------------------------------------------------- those that others tell of */
+/* --------------------------------------------------- sentinels that others name */
 
 /* If memory runs out, the sentinel stays unknown, and the others serve. */
 void dibs__sentinel_hosts_learn(struct dibs__sentinel_hosts *hosts, const char *name, unsigned port, uint64_t round)
@@ -137,7 +137,7 @@ bool dibs__sentinel_hosts_copy(struct dibs__sentinel_hosts *out, const struct di
     return true;
 }
 
-/* ---------------------------------------------------- where none has named it */
+/* ---------------------------------------------------- why none names the master */
 
 static const struct {
     const char *text;

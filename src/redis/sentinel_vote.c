@@ -25,7 +25,7 @@ static bool counts(const struct dibs__sentinel_hosts *hosts, size_t at)
 }
 
 /* The number of sentinels: those of the URL, or, if this is more, as many as a sentinel knows including itself. */
-static size_t known(const struct dibs__sentinel_hosts *hosts, size_t counted)
+static size_t number_of_sentinels(const struct dibs__sentinel_hosts *hosts, size_t counted)
 {
     size_t most = hosts->given > counted ? hosts->given : counted;
 
@@ -86,7 +86,7 @@ struct dibs__sentinel_vote dibs__sentinel_count(const struct dibs__sentinel *sen
             most = its;
         }
     }
-    size_t all = known(hosts, counted);
+    size_t all = number_of_sentinels(hosts, counted);
     bool newest = by_epoch && most.epoch > most.rival;
     vote.sure = (newest ? counted : most.votes) * 2 > all;
     return vote;

@@ -152,14 +152,14 @@ static bool is_over(struct dibs__subscriber *subscriber)
            dibs__link_is_outdated(subscriber->link);
 }
 
-static bool is_to_ask_for_changes(const struct dibs__subscriber *subscriber)
+static bool must_ask_for_changes(const struct dibs__subscriber *subscriber)
 {
     return subscriber->hears_wanted && !subscriber->hears_asked;
 }
 
 static dibs_status ask_for_changes(struct dibs__subscriber *subscriber, struct dibs__error *error)
 {
-    if (!is_to_ask_for_changes(subscriber))
+    if (!must_ask_for_changes(subscriber))
         return DIBS_OK;
     subscriber->hears_asked = true;
     return dibs__subscriber_write(subscriber, "SUBSCRIBE", DIBS__CHANGES, error);
@@ -221,7 +221,7 @@ static int64_t next_time(struct dibs__subscriber *subscriber)
     int64_t silent = is_pinged(subscriber) ? subscriber->pinged_until
                                            : dibs__after_ms(atomic_load(&subscriber->last_received_at), SILENCE_MS);
 
-    if (is_over(subscriber) || is_to_ask_for_changes(subscriber) || atomic_load(&subscriber->slots.lost))
+    if (is_over(subscriber) || must_ask_for_changes(subscriber) || atomic_load(&subscriber->slots.lost))
         return 0;
     return due < silent ? due : silent;
 }

@@ -215,7 +215,7 @@ static void read_for_all(struct dibs__subscriber *subscriber, struct dibs__wait_
     }
 }
 
-static void lead(struct dibs__subscriber *subscriber, struct dibs__wait_event *wait_event, int64_t until)
+static void read_with_role(struct dibs__subscriber *subscriber, struct dibs__wait_event *wait_event, int64_t until)
 {
     dibs__subscriber_begin_reading(subscriber);
     read_for_all(subscriber, wait_event, until);
@@ -258,6 +258,6 @@ void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__w
 
     do
         if (take_or_enlist(subscriber, &me) || await_role(subscriber, &me, until))
-            lead(subscriber, wait_event, until);
+            read_with_role(subscriber, wait_event, until);
     while (!dibs__wait_event_is_woken(wait_event) && dibs__now(subscriber->clock) < until);
 }
