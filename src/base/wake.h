@@ -1,4 +1,4 @@
-/* A pipe that ends a poll(2). By it, other threads reach the scheduler's thread, for example. */
+/* A pipe by which one thread ends the poll(2) of another, for example that of the scheduler's thread. */
 #ifndef DIBS_BASE_WAKE_H
 #define DIBS_BASE_WAKE_H
 

@@ -17,9 +17,9 @@ dibs_status dibs__inquiry_open(struct dibs__inquiry *inquiry, struct dibs__endpo
                                const struct dibs__clock *clock, int64_t deadline, struct dibs__error *error);
 
 /*
- * Sends all commands at once, each as its words with NULL behind them, and waits for all answers until the deadline at
- * most. DIBS_OK: replies[0..count-1] belong to the caller (dibs__inquiry_free). Any other status: there are no replies,
- * and the inquiry can't be used any more.
+ * Sends all commands at once, each as its words ended by NULL, and waits for all answers, until the deadline at most.
+ * DIBS_OK: replies[0..count-1] belong to the caller (dibs__inquiry_free). Any other status: there are no replies, and
+ * the inquiry can't be used any more.
  */
 dibs_status dibs__inquiry_ask(struct dibs__inquiry *inquiry, const char *const *const *commands, size_t count,
                               redisReply **replies, int64_t deadline, struct dibs__error *error);
