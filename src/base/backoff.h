@@ -1,4 +1,6 @@
-/* Exponential backoff: pauses that double up to a limit, each drawn from its upper half, so that many don't coincide.
+/*
+ * Exponential backoff: pauses that double up to a limit. Each pause is drawn from the upper half of its range, so that
+ * the pauses of many clients don't coincide.
  */
 #ifndef DIBS_BASE_BACKOFF_H
 #define DIBS_BASE_BACKOFF_H
@@ -6,11 +8,13 @@
 #include <stdint.h>
 
 struct dibs__backoff {
-    uint32_t first_ms; /* the constant beginning; over 0 */
-    uint32_t next_ms;  /* of the next pause, at most; 0: first_ms */
+    uint32_t first_ms; /* upper bound of the first pause in ms; constant, above 0 */
+    uint32_t next_ms;  /* upper bound of the next pause in ms; 0: first_ms */
 };
 
-/* The next pause in ms: from half of what is due to all of it. Then doubles that, to no more than last_ms (below 2^32).
+/*
+ * Returns the next pause in ms, from half of its upper bound to all of it. Then doubles the bound, up to last_ms, which
+ * must be below 2^32.
  */
 int64_t dibs__backoff_next(struct dibs__backoff *backoff, int64_t last_ms);
 

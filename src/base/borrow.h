@@ -1,39 +1,31 @@
 /*
- * What a function was handed, or points into, must not change under its hands.
- * Completions (see dibs__channel_submit) change shared texts and free what they
- * were called for, so they run at one place, where their thread holds no such
- * pointers, and not within one another: each would take a part of the stack.
+ * Checks that completions run only where they may.
  *
- * In test builds (DIBS_CHECKED) each thread counts what it has borrowed, and ends
- * the process where a completion would run meanwhile. Others do nothing here.
+ * A function must be able to rely on what it was handed, and on what it points into. Completions (see
+ * dibs__channel_submit) change shared text and free the objects that they were called for. So they run at one place,
+ * where their thread holds no such pointers, and they do not nest, because each level would use more of the stack.
+ *
+ * In test builds (DIBS_CHECKED), each thread counts what it has borrowed, and ends the process if a completion runs
+ * meanwhile. In other builds these functions do nothing.
  */
 #ifndef DIBS_BASE_BORROW_H
 #define DIBS_BASE_BORROW_H
 
 #ifdef DIBS_CHECKED
-/* From the first to the second, the calling thread holds pointers that a completion may make wrong. May be nested. */
+/*
+ * Between begin and end, the calling thread holds pointers that a completion could invalidate. The pairs may be nested.
+ */
 void dibs__borrow_begin(void);
 void dibs__borrow_end(void);
 
-/* Around completions. Requires that the calling thread has borrowed nothing, and runs none already. */
+/* Called around a completion. The calling thread must have borrowed nothing, and must not be running a completion. */
 void dibs__completion_begin(void);
 void dibs__completion_end(void);
 #else
-static inline void dibs__borrow_begin(void)
-{
-}
-
-static inline void dibs__borrow_end(void)
-{
-}
-
-static inline void dibs__completion_begin(void)
-{
-}
-
-static inline void dibs__completion_end(void)
-{
-}
+#define dibs__borrow_begin() ((void)0)
+#define dibs__borrow_end() ((void)0)
+#define dibs__completion_begin() ((void)0)
+#define dibs__completion_end() ((void)0)
 #endif
 
 #endif

@@ -6,11 +6,11 @@
 #ifdef CLOCK_BOOTTIME /* Linux 5.3 and later read it without a system call */
 #define LEASE_CLOCK CLOCK_BOOTTIME
 #else
-#define LEASE_CLOCK CLOCK_MONOTONIC /* on macOS it runs on while the machine is suspended */
+#define LEASE_CLOCK CLOCK_MONOTONIC /* on macOS this clock runs on while the machine is suspended */
 #endif
 
 #define NS_PER_S INT64_C(1000000000)
-#define SLICE_MS 1000 /* at most so late, after a suspension, a poll notices that its deadline has passed */
+#define SLICE_MS 1000 /* after a suspension, a poll notices within this time that its deadline has passed */
 
 static int64_t system_now(const struct dibs__clock *clock)
 {
@@ -33,7 +33,7 @@ static void system_wait(const struct dibs__clock *clock, pthread_cond_t *cond, s
         dibs__mutex_wait_for(mutex, cond, left);
 }
 
-/* The timeout of poll(2) stands still while the machine is suspended, so the clock is read after each slice. */
+/* The timeout of poll(2) does not advance while the machine is suspended, so the clock is read after each slice. */
 static int system_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
 {
     for (;;) {

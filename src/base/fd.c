@@ -1,9 +1,9 @@
 /*
  * Lock discipline
  *
- * `mutex` guards the list. It is also held while a descriptor is opened or
- * closed, so that at a fork the list names each open one. It is a leaf. fork(2)
- * holds it across the fork, so that the child finds a list that is whole.
+ * `mutex` guards the list of open descriptors. It is also held while a descriptor is opened or closed, so that at a
+ * fork the list names every open one. It is a leaf. The fork handlers hold it across fork(2), so that the child finds a
+ * consistent list.
  */
 #include "base/fd.h"
 
@@ -23,7 +23,7 @@ DIBS__MUTEX_CLASS(fd_mutex);
 static struct dibs__mutex mutex = DIBS__MUTEX_INITIALIZER;
 static int *open_fds DIBS__GUARDED_BY(fd_mutex);
 static size_t open_count DIBS__GUARDED_BY(fd_mutex);
-static size_t open_cap DIBS__GUARDED_BY(fd_mutex); /* for so many is room */
+static size_t open_cap DIBS__GUARDED_BY(fd_mutex); /* capacity of open_fds */
 static struct dibs__once watching;                 /* guards itself; runs watch_forks */
 static atomic_uint generation;                     /* atomic; changed in a forked child while it has one thread */
 
@@ -52,7 +52,7 @@ static bool watch_forks(void)
     return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
-/* Makes room for `more` on the list; false with errno set. */
+/* Makes room for `more` descriptors on the list. False, with errno set: no memory. */
 static bool reserve(size_t more) DIBS__REQUIRES(fd_mutex)
 {
     if (open_count + more <= open_cap)
@@ -73,7 +73,7 @@ bool dibs__fd_watch_forks(void)
     return dibs__once(&watching, watch_forks);
 }
 
-/* A fork will be noticed; false with errno set: it would not be, so that nothing may be opened. */
+/* True: forks are noticed. False, with errno set: they are not, so that no descriptor may be opened. */
 static bool forks_are_watched(void)
 {
     bool watched = dibs__fd_watch_forks();
@@ -93,8 +93,8 @@ static int open_pipe(int ends[2])
 {
     return pipe2(ends, O_CLOEXEC | O_NONBLOCK);
 }
-#else /* A program that another thread starts between two calls inherits the descriptor. Nothing here can prevent      \
-         that. */
+#else
+/* A program that another thread starts between these calls inherits the descriptor. Nothing here can prevent that. */
 static bool set_flags(int fd)
 {
     return fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 && fcntl(fd, F_SETFL, O_NONBLOCK) == 0;

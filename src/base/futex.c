@@ -11,7 +11,7 @@
 
 void dibs__futex_wait(atomic_uint *word, unsigned value, int64_t ns)
 {
-    /* As the kernel's: two words each, also where time_t is longer. */
+    /* The kernel's struct timespec: two longs, even where time_t is longer than a long. */
     struct {
         long s, ns;
     } timeout = {(long)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
@@ -30,9 +30,8 @@ void dibs__futex_wake(const atomic_uint *word)
 #include "base/once.h"
 
 /*
- * Lock discipline: a room is for the words whose addresses fall to it. A thread
- * looks at its word under the room's mutex, which is a leaf; a wake takes that
- * mutex, after the word was changed, so none is lost.
+ * Lock discipline: each room serves the words whose addresses fall to it. A thread checks its word under the room's
+ * mutex, which is a leaf. A wake takes that mutex after the word has changed, so no wake is lost.
  */
 #define ROOMS 16
 
@@ -40,12 +39,12 @@ DIBS__MUTEX_CLASS(room_mutex);
 
 static struct room {
     struct dibs__mutex mutex;
-    pthread_cond_t cond; /* waited on with the mutex */
+    pthread_cond_t cond; /* waited on with `mutex`, until a word of this room may have changed */
 } rooms[ROOMS];
 
 static struct dibs__once making; /* guards itself; runs set_up */
 
-/* In a forked child as well, where the threads that slept are not there. */
+/* Also called in a forked child, where the threads that slept no longer exist. */
 static void make_rooms(void)
 {
     for (int i = 0; i < ROOMS; i++) {
@@ -54,10 +53,10 @@ static void make_rooms(void)
     }
 }
 
-/* Where memory runs out, the rooms still serve, and the next thread that sleeps or wakes another tries again. */
+/* If memory runs out, the rooms still work, and the next thread that sleeps or wakes another tries again. */
 static bool set_up(void)
 {
-    static bool made; /* of the thread that runs this */
+    static bool made; /* used by the one thread that runs this function */
 
     if (!made)
         make_rooms();

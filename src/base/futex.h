@@ -1,7 +1,6 @@
 /*
- * A thread sleeps until a word in memory is changed: futex(2) where there is
- * one. Unlike a condition variable it needs no mutex, nothing is made or
- * destroyed, and the thread that wakes another touches nothing of it.
+ * A thread sleeps until a word in memory is changed: by futex(2) where there is one. Unlike a condition variable, this
+ * needs no mutex, nothing is initialised or destroyed, and the waking thread does not touch the sleeping one's memory.
  */
 #ifndef DIBS_BASE_FUTEX_H
 #define DIBS_BASE_FUTEX_H
@@ -11,14 +10,16 @@
 
 #define DIBS__FUTEX_FOR_EVER INT64_MAX
 
-/* Sleeps while *word is `value`, for that many ns, until a wake. It may also return early, for no reason. */
+/*
+ * Sleeps while *word equals `value`, for at most `ns` nanoseconds, until a wake. May also return early without a
+ * reason.
+ */
 void dibs__futex_wait(atomic_uint *word, unsigned value, int64_t ns);
 
 /*
- * Wakes the thread that sleeps on the word, which was changed before. No more
- * than the address is used: the word may be gone, because the thread saw the
- * change and went on. Another thread that sleeps on a word which now stands at
- * that address wakes for no reason.
+ * Wakes the thread that sleeps on the word, after the word was changed. Only the address is used: the word may be gone,
+ * because its thread saw the change and went on. If another word is now at that address, a thread that sleeps on that
+ * word wakes without a reason.
  */
 void dibs__futex_wake(const atomic_uint *word);
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Of a set that begins at `at`, behind its bracket: whether the byte is in it, and where the set ends. */
+/* Whether the byte is in the set that begins at `at`, behind its bracket. Sets *end to where the set ends. */
 static bool in_set(const char *at, unsigned char byte, const char **end)
 {
     bool negated = *at == '^', found = false;
@@ -22,7 +22,9 @@ static bool in_set(const char *at, unsigned char byte, const char **end)
     return found != negated;
 }
 
-/* Whether the byte is what the pattern begins with, which is no *; and what of the pattern is behind that. */
+/*
+ * Whether the byte matches the first element of the pattern, which is not a *. Sets *rest to what follows that element.
+ */
 static bool matches_one(const char *pattern, char byte, const char **rest)
 {
     *rest = pattern + 1;
@@ -37,7 +39,7 @@ static bool matches_one(const char *pattern, char byte, const char **rest)
     return *pattern == byte;
 }
 
-/* Only the last * that was met has to be tried with more bytes. */
+/* After a mismatch, only the last * that was met has to be tried with more bytes. */
 bool dibs__glob_matches(const char *pattern, const char *text)
 {
     const char *star = NULL, *retry = NULL, *rest;

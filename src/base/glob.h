@@ -1,4 +1,4 @@
-/* Patterns as Redis has them: whether a text matches one. */
+/* Glob patterns with the syntax of Redis. */
 #ifndef DIBS_BASE_GLOB_H
 #define DIBS_BASE_GLOB_H
 
@@ -6,13 +6,15 @@
 #include <stddef.h>
 
 /*
- * * stands for any bytes, ? for one, [...] for one of a set (a-c a range, ^ in
- * front for all others), a backslash for the byte behind it. Takes time in
- * proportion to the product of both sizes, whatever the pattern.
+ * Whether the text matches the pattern. In the pattern, * matches any bytes, ? one byte, [...] one byte of a set (a-c
+ * is a range, a ^ in front negates the set), and a backslash makes the next byte stand for itself. The time is at most
+ * proportional to the product of both sizes, whatever the pattern.
  */
 bool dibs__glob_matches(const char *pattern, const char *text);
 
-/* Writes size bytes so that a pattern means these bytes alone. out has room for twice as many. Returns the new size. */
+/*
+ * Writes `size` bytes as a pattern that matches only these bytes. out has room for twice as many. Returns the new size.
+ */
 size_t dibs__glob_escape(char *out, const char *bytes, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* Names in tables: their hash, and whether two are the same. */
+/* The hash of names in tables, and whether two names are the same. */
 #ifndef DIBS_BASE_HASH_H
 #define DIBS_BASE_HASH_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The eight bytes that begin there, as a number. */
+/* The eight bytes at `bytes`, as a number. */
 static inline uint64_t dibs__word(const char *bytes)
 {
     uint64_t word;
@@ -16,7 +16,7 @@ static inline uint64_t dibs__word(const char *bytes)
     return word;
 }
 
-/* As memcmp() == 0. For most names this takes less time than calling memcmp does. */
+/* As memcmp() == 0, but for most names faster than a call of memcmp. */
 static inline bool dibs__same_bytes(const char *one, const char *other, size_t size)
 {
     if (size < 8 || size > 64)
@@ -27,7 +27,10 @@ static inline bool dibs__same_bytes(const char *one, const char *other, size_t s
     return difference == 0;
 }
 
-/* The last eight bytes as a number; of fewer bytes all, to each content its own number. */
+/*
+ * The last eight bytes as a number. If there are fewer, all of them; different contents of one size give different
+ * numbers.
+ */
 static inline uint64_t dibs__hash_word(const char *bytes, size_t size)
 {
     uint64_t word = 0;
@@ -47,14 +50,14 @@ static inline uint64_t dibs__hash_word(const char *bytes, size_t size)
 
 static inline uint64_t dibs__hash_step(uint64_t hash, uint64_t word)
 {
-    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / the golden ratio: odd, so nothing is lost */
+    hash =
+        (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio; it is odd, so the product loses nothing */
     return hash ^ (hash >> 32);
 }
 
 /*
- * Eight bytes at a time, as FNV-1a takes single ones. All bytes count: names
- * may differ in any of them. The tables use the low bits, which each step
- * takes from the high ones.
+ * Like FNV-1a, but takes eight bytes at a time. All bytes count, because names may differ in any of them. The tables
+ * use the low bits, into which each step folds the high ones.
  */
 static inline uint64_t dibs__hash(const char *bytes, size_t size)
 {

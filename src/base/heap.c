@@ -1,7 +1,7 @@
 /*
- * A leftist heap: a node is due no later than `left` and `right`, and from none of
- * them is the way to a missing one shorter on the left. So the way along `right` is
- * never longer than the logarithm of their number, and nothing else is walked.
+ * A leftist heap: a node is due no later than its children `left` and `right`, and the shortest path to a missing child
+ * is at least as long on the left as on the right. So the path along `right` is never longer than the logarithm of the
+ * number of nodes, and adding and removing walk no longer path than that.
  */
 #include "base/heap.h"
 
@@ -14,7 +14,7 @@ static unsigned rank(const struct dibs__heap_node *node)
     return node ? node->rank : 0;
 }
 
-/* False: the rank stays as it was. */
+/* Puts the child of higher rank on the left, and sets the rank of the node. False: the rank has not changed. */
 static bool set_rank(struct dibs__heap_node *node)
 {
     struct dibs__heap_node *left = node->left, *right = node->right;
@@ -28,7 +28,7 @@ static bool set_rank(struct dibs__heap_node *node)
     return node->rank != before;
 }
 
-/* Two heaps, either of which may be empty, become one. */
+/* Merges two heaps, either of which may be empty. */
 static struct dibs__heap_node *merge(struct dibs__heap_node *one, struct dibs__heap_node *other)
 {
     struct dibs__heap_node *root = NULL, *parent = NULL, **at = &root;
@@ -49,7 +49,7 @@ static struct dibs__heap_node *merge(struct dibs__heap_node *one, struct dibs__h
     return root;
 }
 
-/* What pointed to the node points to `other`; NULL: to nothing. */
+/* Makes whatever points to the node point to `other` instead, which may be NULL. */
 static void relink(struct dibs__heap *heap, const struct dibs__heap_node *node, struct dibs__heap_node *other)
 {
     struct dibs__heap_node *parent = node->parent;
@@ -97,7 +97,7 @@ struct dibs__heap_node *dibs__heap_other(const struct dibs__heap_node *node)
 {
     const struct dibs__heap_node *at = node, *parent;
 
-    if (at->left) /* without it there is no `right` */
+    if (at->left) /* a node without `left` has no `right` */
         return at->left;
     for (; (parent = at->parent); at = parent)
         if (parent->left == at && parent->right)

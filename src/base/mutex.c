@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Only the calling thread writes its own number there, so a relaxed look is enough to compare with that. */
+/* A thread only compares the owner with itself, and no other thread writes that value, so relaxed order is enough. */
 static void set_owner(struct dibs__mutex *mutex, pthread_t owner)
 {
     atomic_store_explicit(&mutex->owner, owner, memory_order_relaxed);
@@ -77,7 +77,10 @@ int dibs__mutex_wait(struct dibs__mutex *mutex, pthread_cond_t *cond)
     return error;
 }
 
-/* The cond's clock stands still while the machine is suspended; macOS has a wait of its own for a length of time. */
+/*
+ * The clock of a cond does not advance while the machine is suspended. macOS waits for a length of time by a function
+ * of its own.
+ */
 #ifdef __APPLE__
 int dibs__cond_init(pthread_cond_t *cond)
 {

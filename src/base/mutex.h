@@ -1,12 +1,10 @@
 /*
- * A mutex whose use is checked: by clang's thread-safety analysis wherever it
- * is compiled with -Wthread-safety, and in test builds (DIBS_CHECKED) by the
- * mutex itself, which knows the thread that has locked it.
+ * A mutex whose use is checked: by clang's thread-safety analysis in every build with -Wthread-safety, and in test
+ * builds (DIBS_CHECKED) by the mutex itself, which knows the thread that has locked it.
  *
- * In C that analysis can't name another member of the same struct, so what a
- * field is guarded by is a class: one name for the mutexes of all objects of a
- * kind. It notices a field that is touched without such a mutex, not one that
- * is touched under the mutex of another object.
+ * In C, that analysis can't name another member of the same struct. So a field is guarded by a class: one name for the
+ * mutexes of all objects of a kind. The analysis notices a field that is used without such a mutex, but not one that is
+ * used under the mutex of another object.
  *
  *     DIBS__MUTEX_CLASS(cell_mutex)
  *     struct cell {
@@ -40,7 +38,7 @@
 #define DIBS__GUARDED_BY(class) DIBS__THREAD_SAFETY(guarded_by(class))       /* a field */
 #define DIBS__PT_GUARDED_BY(class) DIBS__THREAD_SAFETY(pt_guarded_by(class)) /* what a field points to */
 
-/* A function that is called with the mutex held, and returns so; it may let go of the mutex in between. */
+/* A function that is called, and returns, with the mutex locked. It may unlock the mutex in between. */
 #define DIBS__REQUIRES(class) DIBS__THREAD_SAFETY(requires_capability(class))
 #define DIBS__EXCLUDES(class) DIBS__THREAD_SAFETY(locks_excluded(class))
 #define DIBS__ACQUIRES(class) DIBS__THREAD_SAFETY(acquire_capability(class))
@@ -55,7 +53,7 @@ struct DIBS__THREAD_SAFETY(capability("mutex")) dibs__mutex_class {
 struct dibs__mutex {
     pthread_mutex_t native;
 #ifdef DIBS_CHECKED
-    _Atomic(pthread_t) owner; /* 0: nobody; written by the thread that has locked it */
+    _Atomic(pthread_t) owner; /* atomic; 0: nobody; written by the thread that has locked the mutex */
 #endif
 };
 
@@ -69,10 +67,12 @@ int dibs__mutex_init(struct dibs__mutex *mutex);
 
 void dibs__mutex_destroy(struct dibs__mutex *mutex);
 
-/* A cond for the waits below. Returns 0 or an error number, as pthread_cond_init does. */
+/* Initialises a cond for the waits below. Returns 0 or an error number, as pthread_cond_init does. */
 int dibs__cond_init(pthread_cond_t *cond);
 
-/* As pthread_cond_wait, and as pthread_cond_timedwait for that many ns, above 0; the caller has locked the mutex. */
+/*
+ * As pthread_cond_wait, and as pthread_cond_timedwait for `ns` nanoseconds, above 0. The caller has locked the mutex.
+ */
 int dibs__mutex_wait(struct dibs__mutex *mutex, pthread_cond_t *cond);
 int dibs__mutex_wait_for(struct dibs__mutex *mutex, pthread_cond_t *cond, int64_t ns);
 
@@ -98,7 +98,7 @@ static inline bool dibs__mutex_is_mine(const struct dibs__mutex *mutex)
 }
 #endif
 
-/* Declares a class, and what locks, unlocks and (in test builds) checks a mutex of that class. */
+/* Declares a class, and the functions that lock, unlock and (in test builds) check a mutex of that class. */
 #define DIBS__MUTEX_CLASS(class)                                                                                       \
     extern struct dibs__mutex_class class;                                                                             \
     __attribute__((unused)) DIBS__ACQUIRES(class)                                                                      \

@@ -5,7 +5,10 @@
 
 #define DONE (-1L)
 
-/* `init` is short, so waiting threads look again and again: a forked child might find a mutex locked for ever. */
+/*
+ * Threads wait by looking again and again, because `init` is short, and a forked child might find a mutex locked for
+ * ever.
+ */
 static void pause_shortly(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);

@@ -3,19 +3,19 @@
 #include "base/hash.h"
 
 /*
- * Two names that share a mark are one lock to ThreadSanitizer: it may then miss
- * a race, but sees none that is not there. In the builds of our own tests
- * nothing is told, since it would hide what the library itself fails to order.
+ * ThreadSanitizer takes two names that share a mark for one lock: it may then miss a race, but reports none that does
+ * not exist. In our own test builds it is told nothing, because that would hide missing order within the library
+ * itself.
  */
 #if defined(__ELF__) && defined(__GNUC__) && !defined(DIBS_CHECKED)
 
 enum { MARKS = 1024 };
 
-/* They are there in a program that was compiled with -fsanitize=thread. */
+/* Defined in a program that was compiled with -fsanitize=thread. */
 extern void __tsan_acquire(void *mark) __attribute__((weak));
 extern void __tsan_release(void *mark) __attribute__((weak));
 
-/* Never written: only the addresses are used. */
+/* The marks are never written; only their addresses are used. */
 static char *mark_of(const char *name, size_t size)
 {
     static char marks[MARKS];

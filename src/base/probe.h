@@ -1,14 +1,14 @@
 /*
  * Static probes (USDT) of the provider "dibs", for bpftrace, perf and SystemTap. A probe that nobody watches is one
- * no-op instruction. Where <sys/sdt.h> is not installed there is none, and its arguments are not even evaluated.
+ * no-op instruction. Without <sys/sdt.h> there are no probes, and their arguments are not even evaluated.
  *
- *   acquire__start  name, wait in ms (-1: for ever)     a thread that does not hold the lock wants it
- *   acquire__end    name, dibs_status                   that call returns
- *   grant           name, fence                         the store granted the lock to a thread
- *   handoff         name, fence                         a thread got the lock from another of this process
- *   renew           name, lease in ms                   the store renewed the lease
- *   lost            name, fence                         the lease ended under its holder
- *   release         name, fence                         a thread gave up its last hold
+ *     acquire__start  name, wait in ms (-1: for ever)     a thread that does not hold the lock wants it
+ *     acquire__end    name, dibs_status                   that call returns
+ *     grant           name, fence                         the store granted the lock to a thread
+ *     handoff         name, fence                         a thread got the lock from another of this process
+ *     renew           name, lease in ms                   the store renewed the lease
+ *     lost            name, fence                         the lease ended under its holder
+ *     release         name, fence                         a thread gave up its last hold
  */
 #ifndef DIBS_BASE_PROBE_H
 #define DIBS_BASE_PROBE_H

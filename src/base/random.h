@@ -1,4 +1,4 @@
-/* Random bits: from the system for ids, from a generator of the thread's own for jitter. */
+/* Random bits: from the system for ids, from a generator for each thread for jitter. */
 #ifndef DIBS_BASE_RANDOM_H
 #define DIBS_BASE_RANDOM_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Fills out with bytes nobody can guess. False where the system has none to give. At most 256 bytes. */
+/* Fills out with at most 256 unpredictable bytes. False: the system has none to give. */
 bool dibs__random_bytes(void *out, size_t size);
 
 /* A number from low to high, both included. For spreading load, not for secrets. Requires low <= high. */

@@ -1,4 +1,4 @@
-/* Preconditions. Test builds (DIBS_CHECKED: those with a sanitizer) end where one does not hold; others ignore them. */
+/* Preconditions. Test builds (DIBS_CHECKED: those with a sanitizer) abort if one does not hold; others ignore them. */
 #ifndef DIBS_BASE_REQUIRE_H
 #define DIBS_BASE_REQUIRE_H
 

@@ -15,7 +15,8 @@ void dibs__sleeper_sleep(struct dibs__sleeper *sleeper, const struct dibs__clock
 
     if (atomic_compare_exchange_strong(&sleeper->state, &state, ASLEEP))
         clock->sleep(clock, &sleeper->state, ASLEEP, deadline);
-    atomic_exchange(&sleeper->state, AWAKE); /* not a store: this thread sees what came before the wake */
+    atomic_exchange(&sleeper->state,
+                    AWAKE); /* an exchange, not a store: so this thread sees what was written before the wake */
 }
 
 void dibs__sleeper_wake(struct dibs__sleeper *sleeper)

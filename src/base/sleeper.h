@@ -4,17 +4,17 @@
 
 #include "base/clock.h"
 
-/* Needs no mutex: a woken thread must not run into one that the waking thread still holds. */
+/* Has no mutex, because a woken thread must not run into one that the waking thread still holds. */
 struct dibs__sleeper {
-    atomic_uint state; /* atomic; how the thread sleeps: sleeper.c */
+    atomic_uint state; /* atomic; one of the states in sleeper.c */
 };
 
 void dibs__sleeper_init(struct dibs__sleeper *sleeper);
 
-/* Returns once it was woken since the last sleep, or at the deadline, or for no reason. */
+/* Returns when a wake has come since the last sleep, at the deadline, or without a reason. */
 void dibs__sleeper_sleep(struct dibs__sleeper *sleeper, const struct dibs__clock *clock, int64_t deadline);
 
-/* The sleeper may be gone once the thread that sleeps sees what it was woken for, even before this call ends. */
+/* Once the sleeping thread sees what it was woken for, the sleeper may be gone, even before this call ends. */
 void dibs__sleeper_wake(struct dibs__sleeper *sleeper);
 
 #endif

@@ -5,14 +5,14 @@
 #include <unistd.h>
 #endif
 
-#define ONE_IN 128                  /* one wait in so many is done the other way, to see what that costs */
-#define LATELY 8                    /* `asleep` is the mean of about so many waits */
-#define SAVED (4 * DIBS__NS_PER_MS) /* the most on the account: how well polling did long ago does not count */
-#define READINGS 20                 /* of the clock between two looks, which would keep the server off the socket */
+#define ONE_IN 128 /* one wait in this many sleeps at once; a wait that sleeps pays in this part of its time */
+#define LATELY 8   /* `asleep` is the mean of about this many recent waits */
+#define SAVED (4 * DIBS__NS_PER_MS) /* limit of the account, so that savings of long ago do not count */
+#define READINGS 20 /* clock readings between two looks at the socket, which would keep the server off it */
 
-static atomic_int polling; /* atomic; the threads of this process that poll */
+static atomic_int polling; /* atomic; number of threads of this process that poll now */
 
-/* The processors that this process may use. */
+/* The number of processors that this process may use. */
 static int processors(void)
 {
 #ifdef __linux__
@@ -46,7 +46,7 @@ static void leave(void)
     atomic_fetch_sub_explicit(&polling, 1, memory_order_relaxed);
 }
 
-/* Whether one more thread may poll. If so, it is counted, until it leaves. */
+/* Counts one more thread that polls, until it leaves. False: no more threads may poll. */
 static bool enter(const struct dibs__spin *spin)
 {
     if (atomic_fetch_add_explicit(&polling, 1, memory_order_relaxed) < spin->others)
@@ -55,7 +55,7 @@ static bool enter(const struct dibs__spin *spin)
     return false;
 }
 
-/* Whether to poll for the next wait: the account allows it, and it is not the turn of one that sleeps. */
+/* Whether to poll in the next wait: the account allows it, and it is not the one wait in ONE_IN that sleeps at once. */
 static bool may_poll(struct dibs__spin *spin)
 {
     return atomic_load_explicit(&spin->account, memory_order_relaxed) >= 0 &&
@@ -77,7 +77,7 @@ void dibs__spin_begin(struct dibs__spinning *wait, struct dibs__spin *spin, cons
     wait->end = wait->began + spin->most;
 }
 
-/* Lets those run that wait for this processor. Returns the time after that. */
+/* Lets the threads run that wait for this processor. Returns the time after that. */
 static int64_t yield(struct dibs__spinning *wait, int64_t now, const struct dibs__clock *clock)
 {
     sched_yield();
@@ -125,8 +125,9 @@ static void note_sleep(struct dibs__spin *spin, int64_t took)
 }
 
 /*
- * No wait counts with more than the bound, whether its thread polled or slept: where other work wants the processors,
- * both are late now and then, and of those that sleep too few are measured for a fair mean of times without a bound.
+ * No wait counts for more than the limit, whether its thread polled or slept. When other work wants the processors,
+ * waits of both kinds are late now and then, and too few of those that sleep are measured for a fair mean of unlimited
+ * times.
  */
 void dibs__spin_end(struct dibs__spinning *wait, bool came, const struct dibs__clock *clock)
 {

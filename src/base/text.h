@@ -1,6 +1,6 @@
 /*
  * Text put together without printf, where calls are frequent: each function that puts something returns the end of what
- * it wrote, no NUL. And numbers read out of a text.
+ * it wrote, and writes no NUL. Also reads numbers from text.
  */
 #ifndef DIBS_BASE_TEXT_H
 #define DIBS_BASE_TEXT_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define DIBS__DIGITS 20 /* of the largest number */
+#define DIBS__DIGITS 20 /* decimal digits of the largest number */
 
 static inline char *dibs__put(char *to, const char *bytes, size_t size)
 {
@@ -18,7 +18,7 @@ static inline char *dibs__put(char *to, const char *bytes, size_t size)
     return to + size;
 }
 
-/* In that base, at most 16, with small letters. */
+/* base: from 10 to 16, with lower-case letters. */
 static inline char *dibs__put_number(char *to, uint64_t number, unsigned base)
 {
     char digits[DIBS__DIGITS];
@@ -37,8 +37,10 @@ static inline char *dibs__put_signed(char *to, int64_t number)
     return dibs__put_number(to, number < 0 ? -(uint64_t)number : (uint64_t)number, 10);
 }
 
-/* The number whose digits are all of these bytes. False: there are none, or others, or the number is over `most`, which
- * is below 2^60. */
+/*
+ * Reads the number that consists of all these digits. False: there are none, there is another character, or the number
+ * is above `most`, which must be below 2^60.
+ */
 static inline bool dibs__read_number(const char *digits, size_t size, uint64_t most, uint64_t *out)
 {
     uint64_t number = 0;

@@ -35,7 +35,7 @@ unsigned long dibs__thread_number(void)
 {
 #ifdef __linux__
     static _Thread_local unsigned long number;
-    static _Thread_local unsigned generation; /* the thread that forks has another number in the child */
+    static _Thread_local unsigned generation; /* in a forked child, the thread has another number */
 
     if (number == 0 || generation != dibs__fork_generation()) {
         number = (unsigned long)syscall(SYS_gettid);

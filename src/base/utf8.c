@@ -9,7 +9,9 @@ static bool continues(char byte)
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-/* The number of bytes that the first one announces, and the smallest character that needs so many. 0: none begins so.
+/*
+ * The size of a character that begins with this byte, and the smallest character that needs this size. 0: none begins
+ * so.
  */
 static size_t announced(unsigned char first, uint32_t *least)
 {

@@ -4,11 +4,13 @@
 
 #include <stddef.h>
 
-/* How many bytes the character has that begins there; 0: none does, or the text ends there. The text ends with a NUL.
+/*
+ * The size in bytes of the character at `text`, which ends with a NUL. 0: no valid character begins there, or the text
+ * ends there.
  */
 size_t dibs__utf8_size(const char *text);
 
-/* Puts '?' in the place of line ends and other control characters (C0, DEL and C1), and of bytes that are no UTF-8. */
+/* Replaces line ends and other control characters (C0, DEL and C1), and bytes that are not UTF-8, by '?'. */
 void dibs__utf8_make_line(char *text);
 
 #endif

@@ -1,8 +1,8 @@
 #include "base/wait.h"
 
-/* What is polled for, and whose it is. */
+/* The descriptors that are polled, and the waits that they belong to. */
 struct polled {
-    struct pollfd fds[DIBS__WAITS_MAX + 1]; /* with room for a bell */
+    struct pollfd fds[DIBS__WAITS_MAX + 1]; /* one more, for the bell */
     struct dibs__wait *waits[DIBS__WAITS_MAX];
     nfds_t count;
     struct dibs__wake *bell;

@@ -1,7 +1,6 @@
 /*
- * No wake is missed: the polling thread first sets `bell` and then looks at
- * `woken`; a thread that wakes first sets `woken` and then looks at `bell`.
- * One of both sees what the other has done.
+ * No wake is missed: the polling thread first sets `bell` and then reads `woken`; a thread that wakes it first sets
+ * `woken` and then reads `bell`. So at least one of the two sees what the other has done.
  */
 #include "base/wait_event.h"
 

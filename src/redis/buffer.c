@@ -6,9 +6,9 @@
 #include "base/require.h"
 #include "base/text.h"
 
-#define HEAD (DIBS__DIGITS + 3) /* the most bytes of a line that begins a command or a word */
+#define HEAD (DIBS__DIGITS + 3) /* upper bound of the bytes of a line that begins a command or a word */
 
-/* Room for so many bytes more. */
+/* Makes room for `size` more bytes. False: no memory. */
 static bool reserve(struct dibs__buffer *buffer, size_t size)
 {
     if (size <= buffer->cap - buffer->used)
@@ -33,7 +33,7 @@ bool dibs__buffer_append(struct dibs__buffer *buffer, const void *bytes, size_t 
     return true;
 }
 
-/* "*2" or "$11", and the end of the line. */
+/* Writes a line such as "*2" or "$11". */
 static char *put_head(char *to, char kind, size_t number)
 {
     *to++ = kind;

@@ -5,20 +5,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* All zero: empty. Its owner guards it. */
+/* All zero: the buffer is empty. Its owner guards it. */
 struct dibs__buffer {
     char *bytes;
-    size_t used; /* how many bytes it holds */
-    size_t cap;  /* how many it has room for */
+    size_t used; /* bytes in use */
+    size_t cap;  /* bytes allocated */
 };
 
 /* False: no memory, and nothing was appended. */
 bool dibs__buffer_append(struct dibs__buffer *buffer, const void *bytes, size_t size);
 
 /*
- * Appends one command in Redis' format. sizes NULL: the words are texts, NULL
- * ends them, and count does not matter. False: no memory, and nothing was
- * appended.
+ * Appends one command in Redis' format. If sizes is NULL, the words are texts that NULL ends, and count does not
+ * matter. False: no memory, and nothing was appended.
  */
 bool dibs__buffer_command(struct dibs__buffer *buffer, int count, const char *const *words, const size_t *sizes);
 

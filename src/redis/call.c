@@ -22,7 +22,7 @@ void dibs__words_begin(struct dibs__words *words, char (*text)[12], size_t key_c
     dibs__words_add(words, *text, (size_t)(dibs__put_number(*text, key_count, 10) - *text));
 }
 
-/* EVALSHA, or EVAL with the text. */
+/* Fills the first two words: EVALSHA and the id, or EVAL and the text. */
 static void write_script(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
                          const struct dibs__words *words)
 {
@@ -38,7 +38,7 @@ static void write_script(enum dibs__script script, const struct dibs__link_view 
     words->sizes[1] = strlen(words->words[1]);
 }
 
-/* The text for a call of one key. False: no memory. */
+/* Fills the first three words for a call that names only one key. False: no memory. */
 static bool write_single_key(enum dibs__script script, const struct dibs__words *words)
 {
     uint64_t keys = 1;
@@ -111,7 +111,7 @@ void dibs__call_add_number(struct dibs__call *call, int64_t number)
     dibs__words_add(&call->words, text, (size_t)(dibs__put_signed(text, number) - text));
 }
 
-/* DIBS_OK: exchange->reply is the caller's. */
+/* DIBS_OK: exchange->reply belongs to the caller. */
 static dibs_status send_wait(struct dibs__channel *channel, uint64_t serial, const struct dibs__copies *copies,
                              struct dibs__exchange *exchange)
 {
@@ -131,7 +131,7 @@ dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, cons
 {
     struct dibs__exchange exchange = {.deadline = deadline, .error = error};
 
-    DIBS__REQUIRE(copies->timeout_ms > 0); /* to the server, 0 is for ever */
+    DIBS__REQUIRE(copies->timeout_ms > 0); /* to the server, 0 means for ever */
     *count = 0;
     dibs_status status = send_wait(channel, serial, copies, &exchange);
     if (status != DIBS_OK)

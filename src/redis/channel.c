@@ -6,8 +6,8 @@
 #include "base/borrow.h"
 #include "redis/channel_parts.h"
 
-#define LAST_LOOK_MS 200   /* for so long a reply that came in time is waited for while there is something to read */
-#define HANDED_OUT_MS 1000 /* for so long, a thread that has taken it: that one only needs a processor */
+#define LAST_LOOK_MS 200   /* while there is something to read, a reply that came in time is waited for this long */
+#define HANDED_OUT_MS 1000 /* a thread that has taken bytes is waited for this long; it only needs a processor */
 
 static void tell_scheduler(struct dibs__channel *channel) DIBS__EXCLUDES(channel_mutex)
 {
@@ -31,7 +31,7 @@ bool dibs__channel_is_waited_for(struct dibs__channel *channel)
     return dibs__channel_load(channel) > atomic_load_explicit(&channel->unattended, memory_order_relaxed);
 }
 
-/* Where a thread has a role, it will meet the end of the link by itself. */
+/* If a thread has a role, that thread will notice the end of the link. */
 bool dibs__channel_look(struct dibs__channel *channel)
 {
     struct dibs__error error;
@@ -43,11 +43,11 @@ bool dibs__channel_look(struct dibs__channel *channel)
                         channel->endpoint->url.shown);
         dibs__channel_break(channel, &error);
     }
-    bool standing = dibs__channel_has_link(channel), tell = channel->finished != NULL;
+    bool connected = dibs__channel_has_link(channel), tell = channel->finished != NULL;
     channel_mutex_unlock(&channel->mutex);
     if (tell)
         tell_scheduler(channel);
-    return standing;
+    return connected;
 }
 
 /* ------------------------------------------------------------------ the link */
@@ -55,11 +55,11 @@ bool dibs__channel_look(struct dibs__channel *channel)
 bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *view)
 {
     channel_mutex_lock(&channel->mutex);
-    bool standing = dibs__channel_has_link(channel);
-    if (standing)
+    bool connected = dibs__channel_has_link(channel);
+    if (connected)
         *view = channel->link->view;
     channel_mutex_unlock(&channel->mutex);
-    return standing;
+    return connected;
 }
 
 void dibs__channel_want(struct dibs__channel *channel)
@@ -94,7 +94,7 @@ void dibs__channel_set_tracked(struct dibs__channel *channel, uint64_t serial)
 
 /* ------------------------------------------------------------------- sending */
 
-/* Appends to the link of that serial, or fills the error. */
+/* Appends the command to the link of that serial, or fills the error. */
 static bool append_to(struct dibs__channel *channel, uint64_t serial, struct dibs__request *request,
                       const struct dibs__command *command, struct dibs__error *error) DIBS__REQUIRES(channel_mutex)
 {
@@ -108,12 +108,12 @@ static bool append_to(struct dibs__channel *channel, uint64_t serial, struct dib
     return false;
 }
 
-#define GATHERED_MAX 16 /* from more channels than that a thread does not gather at a time */
+#define GATHERED_MAX 16 /* a thread gathers on at most this many channels at a time */
 
-static _Thread_local unsigned gathers;      /* the calling thread's; how many gathers it is inside of */
+static _Thread_local unsigned gathers;      /* the calling thread's; depth of nested gathers */
 static _Thread_local size_t gathered_count; /* the calling thread's */
 static _Thread_local struct dibs__channel
-    *gathered[GATHERED_MAX]; /* the calling thread's; those from which it gathers */
+    *gathered[GATHERED_MAX]; /* the calling thread's; the channels on which it gathers */
 
 bool dibs__channel_is_gathered(struct dibs__channel *channel)
 {
@@ -135,7 +135,7 @@ void dibs__channel_gather(void)
         gathered_count = 0;
 }
 
-/* Whether nobody sends what the socket did not take. True: the caller must tell the scheduler to. */
+/* Whether nobody will send what the socket did not take. True: the caller must tell the scheduler to send it. */
 static bool leaves_unsent(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
     return dibs__channel_has_unsent(channel) && !channel->writing && !dibs__channel_is_gathered(channel);
@@ -215,7 +215,7 @@ void dibs__channel_unlock_and_tell(struct dibs__channel *channel, struct dibs__w
         tell_scheduler(channel);
 }
 
-/* One step of waiting: reads, or sleeps while another thread reads. */
+/* One step of waiting: the thread reads, or sleeps while another thread reads. */
 static void wait_a_while(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline)
     DIBS__EXCLUDES(channel_mutex)
 {
@@ -237,7 +237,7 @@ static void wait_a_while(struct dibs__channel *channel, struct dibs__request *re
     }
 }
 
-/* True: the request is done; false: the deadline has passed. */
+/* True: the request is done. False: the deadline has passed. */
 static bool wait_until_done(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline)
     DIBS__EXCLUDES(channel_mutex)
 {
@@ -250,9 +250,8 @@ static bool wait_until_done(struct dibs__channel *channel, struct dibs__request 
 }
 
 /*
- * Another thread reads. Waits until what it has taken is handed out, or until
- * the limit; where it has taken nothing, for a moment. Lets go of the mutex
- * while it sleeps.
+ * Called while another thread reads. Waits until what that thread has taken is handed out, but not beyond the limit. If
+ * that thread has taken nothing, waits for DIBS__LOOK_AGAIN_MS. Unlocks the mutex while it sleeps.
  */
 static void await_round(struct dibs__channel *channel, const struct dibs__request *request, int64_t limit)
     DIBS__REQUIRES(channel_mutex)
@@ -271,18 +270,15 @@ static void await_round(struct dibs__channel *channel, const struct dibs__reques
 }
 
 /*
- * The time of the caller is over. If that is because the process was stopped,
- * the reply may have come long ago, so what has come is read once more. A thread
- * that has taken bytes may have been put off the processor before it handed them
- * out: it is waited for, once. If the link would be given up for the missing
- * reply, it is waited for as long as there is something to read. A server that
- * is silent keeps nobody here. Lets go of the mutex in between. True: the
+ * Called when the time of the caller is over. The process may have been stopped, and the reply may have come long ago,
+ * so what has come is read once more. If another thread has taken bytes and was put off the processor before it handed
+ * them out, it is waited for, once. If the link would be given up because the reply is missing, reading and waiting are
+ * repeated while there is something to read. A silent server keeps nobody here. Unlocks the mutex in between. True: the
  * caller must tell the scheduler.
  *
- * No other thread is kept from its reply for so long. Whom a round of reading is
- * to wake is in *wakes when that round ends, with the mutex locked; then nobody
- * has the reading role, so the next step is another round, which wakes them
- * first, or the end.
+ * No other thread is kept from its reply that long. The threads that a round of reading wakes are in *wakes when the
+ * round ends, with the mutex locked. At that moment nobody has the reading role, so the next step is either another
+ * round, which wakes them first, or the end.
  */
 static bool look_once_more(struct dibs__channel *channel, const struct dibs__request *request,
                            struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex)
@@ -303,7 +299,10 @@ static bool look_once_more(struct dibs__channel *channel, const struct dibs__req
     return tell;
 }
 
-/* Nobody takes the reply any more. If its thread was the next to read, another is now. True: tell the scheduler. */
+/*
+ * Nobody will take the reply any more. If its thread was the next to read, another thread becomes that. True: the
+ * caller must tell the scheduler.
+ */
 static bool abandon(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex)
 {
@@ -313,7 +312,10 @@ static bool abandon(struct dibs__channel *channel, struct dibs__request *request
     return !channel->reading && dibs__channel_pass_reading_on(channel, wakes);
 }
 
-/* Whether the thread has waited since it sent. Only that thread writes what is looked at here: so it needs no mutex. */
+/*
+ * Whether the thread has waited since it sent the command. Needs no mutex, because only that thread writes the fields
+ * that are read here.
+ */
 static bool waits_already(const struct dibs__request *request, const struct dibs__exchange *exchange) DIBS__UNANALYSED
 {
     return !request->away && request->error == exchange->error;
@@ -324,7 +326,10 @@ static int64_t end_of_wait(const struct dibs__request *request, int64_t deadline
     return deadline < request->expires ? deadline : request->expires;
 }
 
-/* The time for the reply is over. True: the request is done nevertheless. False: nobody takes the reply any more. */
+/*
+ * Called when the time for the reply is over. True: the request is done nevertheless. False: nobody will take the
+ * reply.
+ */
 static bool end_without_reply(struct dibs__channel *channel, struct dibs__request *request)
     DIBS__EXCLUDES(channel_mutex)
 {
@@ -342,7 +347,7 @@ static bool end_without_reply(struct dibs__channel *channel, struct dibs__reques
     return done;
 }
 
-/* From now on the thread waits with that error. */
+/* Called when the thread begins to wait, with the error that it will use from now on. */
 static void begin_waiting(struct dibs__channel *channel, struct dibs__request *request,
                           const struct dibs__exchange *exchange) DIBS__EXCLUDES(channel_mutex)
 {

@@ -46,7 +46,7 @@ struct dibs__request *dibs__request_new(struct dibs__channel *channel, struct di
     return request;
 }
 
-/* Only `next` of a request that is no longer in flight is written, which nobody else reads. Not analysed for that. */
+/* Not analysed: only `next` of a request that is no longer in flight is written, which nobody else reads. */
 void dibs__request_free(struct dibs__channel *channel, struct dibs__request *request) DIBS__UNANALYSED
 {
     struct dibs__request *first = atomic_load_explicit(&channel->returned, memory_order_relaxed);
@@ -67,7 +67,7 @@ void dibs__flight_free_spare(struct dibs__channel *channel)
 
 /* ------------------------------------------------------------- in flight */
 
-/* A command right before that of the request. False: no memory. */
+/* Appends a command right before that of the request. False: no memory. */
 static bool append_before(struct dibs__channel *channel, struct dibs__request *request,
                           const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
 {
@@ -80,9 +80,9 @@ const struct dibs__command dibs__asking = {.words = (const char *[]){"ASKING", N
 const struct dibs__command dibs__caching_no = {.words = (const char *[]){"CLIENT", "CACHING", "NO", NULL}};
 
 /*
- * A server writes to its clients in the opposite order of that in which it had something for them first. Behind a PING
- * the client of this link is the first, and so the last. The PING comes before all others, because ASKING and CLIENT
- * CACHING NO hold for the one command behind them.
+ * A server writes to its clients in reverse of the order in which it first had something for each. Behind a PING, the
+ * client of this link comes first in that order, and so is written to last. The PING precedes all other commands,
+ * because ASKING and CLIENT CACHING NO apply only to the one command behind them.
  */
 static bool append_all_before(struct dibs__channel *channel, struct dibs__request *request,
                               const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
@@ -148,7 +148,9 @@ void dibs__wakes_run(struct dibs__wakes *wakes)
     wakes->count = 0;
 }
 
-/* The request is no longer in flight: its thread goes on, or the scheduler runs its done_fn. Afterwards it is not ours.
+/*
+ * The request is no longer in flight: its thread goes on, or the scheduler runs its done_fn. After this call, the
+ * request must not be used.
  */
 static void complete(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex)
@@ -168,7 +170,7 @@ static void complete(struct dibs__channel *channel, struct dibs__request *reques
     }
 }
 
-/* A reply to a command before that of the request. */
+/* Takes the reply to a command that was sent before that of the request. */
 static void answer_before(struct dibs__request *request, redisReply *reply) DIBS__REQUIRES(channel_mutex)
 {
     bool done = reply->type == REDIS_REPLY_INTEGER ? reply->integer > 0
@@ -205,11 +207,12 @@ void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent, const struc
         if (request->waited_for)
             *request->error = *why;
         complete(channel, request, &wakes);
-        dibs__wakes_run(&wakes); /* with the mutex locked: a broken connection is rare, and anything may be in flight */
+        dibs__wakes_run(&wakes); /* with the mutex locked, because a broken connection is rare, and any number of
+                                    requests may be in flight */
     }
 }
 
-/* NULL: there is none. *why: why it failed, where it did. */
+/* NULL: there is none. *why is set to why the request failed, if it did. */
 static struct dibs__request *take_finished(struct dibs__channel *channel, struct dibs__error *why)
 {
     channel_mutex_lock(&channel->mutex);

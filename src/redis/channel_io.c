@@ -4,12 +4,12 @@
 #include "redis/reply.h"
 
 #define REPLIES_AT_ONCE 63
-#define CROWD 4                    /* so many commands in flight: many threads use the channel */
-#define YIELD_MOST DIBS__NS_PER_MS /* so long letting others run may take, for each command that it brings; */
-#define YIELD_REST 20              /* else nobody is let run first for so many times as long */
-#define REPLICA_LEAST_MS 500       /* so long at least a link to a replica is kept */
+#define CROWD 4                    /* with this many commands in flight, many threads use the channel */
+#define YIELD_MOST DIBS__NS_PER_MS /* letting others run may take this long for each command that it brings; */
+#define YIELD_REST 20              /* otherwise nobody is let run first for this many times as long */
+#define REPLICA_LEAST_MS 500       /* a link to a replica is kept for at least this long */
 
-/* The roles, for the compiler's analysis: what a thread has between taking one and leaving it. */
+/* The roles, for the compiler's analysis: a thread has a role between taking and leaving it. */
 extern struct dibs__mutex_class writing_role, reading_role;
 
 /* Not analysed: the roles are flags, which no analysis can follow. */
@@ -41,8 +41,8 @@ static void leave_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_
     channel->reading = false;
 }
 
-/* How many commands are in flight, on all connections to the server. */
-static unsigned waits_for_server(const struct dibs__channel *channel)
+/* The number of commands in flight on all connections to the server. */
+static unsigned commands_in_flight(const struct dibs__channel *channel)
 {
     return atomic_load_explicit(&channel->endpoint->in_flight, memory_order_relaxed);
 }
@@ -88,7 +88,7 @@ void dibs__channel_time_out(struct dibs__channel *channel)
 
 /* ------------------------------------------------------------------- writing */
 
-/* Not the mutex: it waits. True: the deadline has passed. */
+/* Must be called without the mutex, because it blocks. True: the deadline has passed. */
 static bool wait_for_room(struct dibs__channel *channel, struct dibs__link *link, int64_t deadline)
     DIBS__REQUIRES(writing_role)
 {
@@ -100,7 +100,10 @@ static bool wait_for_room(struct dibs__channel *channel, struct dibs__link *link
     return dibs__now(channel->clock) >= deadline;
 }
 
-/* Sends what was appended, until nothing is left, the link breaks or the deadline has passed. */
+/*
+ * Sends what was appended, until nothing is left, the link breaks or the deadline has passed. Unlocks the mutex while
+ * it sends.
+ */
 static void write_out(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex)
     DIBS__REQUIRES(writing_role)
 {
@@ -130,11 +133,10 @@ static void write_out(struct dibs__channel *channel, int64_t deadline) DIBS__REQ
 }
 
 /*
- * Where many threads use the channel, some are likely to be about to send as
- * well: replies wake them in batches. The thread that will write lets those run
- * first, so one write takes the commands of all. Where other work keeps the
- * processor busy, that takes too long for the commands that it brings, and is
- * not done again for a while.
+ * If many threads use the channel, some of them are likely to be about to send as well, because replies wake them in
+ * batches. The thread that will write lets those run first, so that one write takes the commands of all. When other
+ * work keeps the processor busy, that takes too long for the commands that it brings, and is not done again for a
+ * while.
  */
 static void let_others_append(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(writing_role)
 {
@@ -180,9 +182,8 @@ static bool parse(struct dibs__link *link, redisReply *replies[REPLIES_AT_ONCE],
 }
 
 /*
- * Whether the server has become a replica: the address may lead to another
- * server by now. A link that is new is kept, so that a replica is not connected
- * to again and again; unless the link was made to a master only.
+ * Whether the server has become a replica, so that the address may lead to another server by now. A new link is kept,
+ * so that a replica is not connected to again and again, unless the link was made to a server that had to be a master.
  */
 static bool is_demoted(const struct dibs__channel *channel, const struct dibs__link *link, redisReply **replies,
                        size_t count) DIBS__REQUIRES(reading_role)
@@ -195,7 +196,7 @@ static bool is_demoted(const struct dibs__channel *channel, const struct dibs__l
                     dibs__now(channel->clock) >= dibs__after_ms(link->greeted_at, REPLICA_LEAST_MS));
 }
 
-/* Hands replies to the requests that they answer. False: there are more replies than requests. */
+/* Hands the replies to their requests. False: there are more replies than requests. */
 static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t count, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex)
 {
@@ -210,19 +211,17 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
 }
 
 /*
- * Whether a thread may sleep in the transport, which saves a lone thread the
- * poll(2): where the deadline is further away than it would sleep there. On a
- * Unix socket recv(2) is also woken when the server takes the command, before
- * there is a reply; that costs more than the poll(2) where other threads want to
- * run.
+ * Whether a thread may sleep in the transport, which saves a lone thread the poll(2): only if the deadline is further
+ * away than the longest sleep there. On a Unix socket, recv(2) is also woken when the server takes the command, before
+ * there is a reply; if other threads want to run, that costs more than the poll(2).
  */
 static bool may_sleep_in_transport(const struct dibs__channel *channel, int64_t deadline)
 {
-    return waits_for_server(channel) == 1 && channel->clock == &dibs__system_clock &&
+    return commands_in_flight(channel) == 1 && channel->clock == &dibs__system_clock &&
            dibs__after_ms(dibs__now(channel->clock), DIBS__SLEEP_MS) <= deadline;
 }
 
-/* Until something has come, or the deadline. Takes nothing. */
+/* Sleeps until something has come or the deadline has passed. Takes nothing. */
 static void sleep_until_it_comes(struct dibs__channel *channel, struct dibs__link *link, int64_t deadline)
     DIBS__REQUIRES(reading_role)
 {
@@ -232,14 +231,14 @@ static void sleep_until_it_comes(struct dibs__channel *channel, struct dibs__lin
     channel->clock->poll(channel->clock, &fd, 1, deadline);
 }
 
-/* The end of what take() began: it took nothing, or what it took is handed out. */
+/* Ends what take() began: it took nothing, or what it took is handed out. */
 static void end_take(struct dibs__channel *channel) DIBS__REQUIRES(reading_role)
 {
     DIBS__REQUIRE(dibs__channel_is_taking(atomic_load(&channel->takes)));
     atomic_fetch_add(&channel->takes, 1);
 }
 
-/* Receives. Where it returns anything but 0, end_take must follow. */
+/* Receives. If it returns anything but 0, end_take must follow. */
 static long take(struct dibs__channel *channel, struct dibs__link *link, struct dibs__error *error)
     DIBS__REQUIRES(reading_role)
 {
@@ -252,17 +251,17 @@ static long take(struct dibs__channel *channel, struct dibs__link *link, struct 
 }
 
 /*
- * Where so many commands are in flight that their threads need all processors, a thread that polls only keeps another
- * from its reply. The thread that is told first needs the processor more.
+ * If so many commands are in flight that their threads need all processors, a thread that polls only keeps another from
+ * its reply. The same holds for a command that tells first: the thread that it tells needs the processor more.
  */
 struct dibs__spin *dibs__channel_spin(const struct dibs__channel *channel, const struct dibs__request *own)
 {
     struct dibs__spin *spin = &channel->endpoint->spin;
 
-    return (!own || !own->tells_first) && (int)waits_for_server(channel) <= spin->others ? spin : NULL;
+    return (!own || !own->tells_first) && (int)commands_in_flight(channel) <= spin->others ? spin : NULL;
 }
 
-/* Waits until something has come, or the deadline, and takes it. Polls first where that pays. */
+/* Waits until something has come or the deadline has passed, and takes it. Polls first where that pays. */
 static long receive_by(struct dibs__channel *channel, struct dibs__link *link, struct dibs__spin *spin,
                        int64_t deadline, struct dibs__error *error) DIBS__REQUIRES(reading_role)
 {
@@ -280,7 +279,10 @@ static long receive_by(struct dibs__channel *channel, struct dibs__link *link, s
     return received;
 }
 
-/* Hands out what the reader has, and breaks the link where that is not what was asked for. True: demoted. */
+/*
+ * Hands out the replies that the reader has, and breaks the link if they are not what was asked for. True: the server
+ * was demoted.
+ */
 static bool take_replies(struct dibs__channel *channel, struct dibs__link *link, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(reading_role)
 {
@@ -334,14 +336,13 @@ static void read_in(struct dibs__channel *channel, const struct dibs__request *o
 }
 
 /*
- * The next to read is the thread whose request was sent last: its reply comes
- * last, so it reads for longest. A request whose thread does something else
- * needs no reader: that thread reads when it comes.
+ * The next thread to read is the one whose request was sent last: its reply comes last, so it reads for longest. A
+ * request whose thread does something else needs no reader: that thread reads when it comes back.
  */
 bool dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
 {
     struct dibs__request *next = NULL;
-    bool is_watched = false; /* by a wait event that tells */
+    bool is_watched = false; /* a request is watched by a wait event that tells */
 
     channel_mutex_held(&channel->mutex);
     DIBS__REQUIRE(!channel->reading);
@@ -354,12 +355,12 @@ bool dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__w
         return is_watched || atomic_load_explicit(&channel->unattended, memory_order_relaxed) > 0;
     if (next->asleep && next->wait)
         dibs__wait_event_wake(next->wait->wait_event);
-    else if (next->asleep) /* else it is awake, and finds that nobody reads */
+    else if (next->asleep) /* otherwise the thread is awake, and will find that nobody reads */
         wakes->sleepers[wakes->count++] = &next->sleeper;
     return false;
 }
 
-/* With room in wakes for the one that reads next. */
+/* *wakes also needs room for the thread that reads next. */
 _Static_assert(DIBS__WAKES_MAX > REPLIES_AT_ONCE, "a batch of replies wakes that many threads, and one that reads on");
 
 bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
@@ -401,7 +402,9 @@ bool dibs__channel_end_reading(struct dibs__channel *channel,
     return dibs__channel_pass_reading_on(channel, wakes);
 }
 
-/* The socket first: what was taken off it since then was announced before. */
+/*
+ * Looks at the socket first: if bytes were taken off it before that, the taking was announced in `takes` even earlier.
+ */
 bool dibs__channel_has_something(const struct dibs__channel *channel)
 {
     channel_mutex_held(&channel->mutex);

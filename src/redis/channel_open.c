@@ -1,13 +1,13 @@
 #include "redis/channel_parts.h"
 
-#define SPARE_LAST_MS 5000 /* the longest pause between tries, for a link that is more than there must be */
+#define SPARE_LAST_MS 5000 /* longest pause between tries for a link that need not always exist */
 
 static uint64_t replies_received(const struct dibs__channel *channel)
 {
     return atomic_load_explicit(&channel->endpoint->received, memory_order_relaxed);
 }
 
-/* Takes the opening role and notes what a try begins with. */
+/* Takes the opening role and records what a try begins with. */
 static void take_opening(struct dibs__channel *channel, enum dibs__opener opener) DIBS__REQUIRES(channel_mutex)
 {
     DIBS__REQUIRE(!channel->link && channel->opener == DIBS__OPENER_NOBODY);
@@ -15,7 +15,7 @@ static void take_opening(struct dibs__channel *channel, enum dibs__opener opener
     channel->received_before = replies_received(channel);
 }
 
-/* Ends the opening role: a link is ready, or the try failed with the error. Lets go of the mutex to tell the owner. */
+/* Ends the opening role: a link is ready, or the try failed with the error. Unlocks the mutex to tell the owner. */
 static void end_try(struct dibs__channel *channel, const struct dibs__error *error) DIBS__REQUIRES(channel_mutex)
 {
     struct dibs__link *link = dibs__connector_take(&channel->connector);
@@ -49,7 +49,10 @@ static void end_try(struct dibs__channel *channel, const struct dibs__error *err
 
 /* ----------------------------------------------------------------- a thread */
 
-/* The time of the thread that has the opening role is over, or no thread takes it; the time of the try is not. */
+/*
+ * Called when the time of the thread that has the opening role is over, or no thread takes the role, while the try
+ * still has time: the scheduler goes on with it.
+ */
 static void leave_to_scheduler(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
     DIBS__REQUIRE(channel->opener >= DIBS__OPENER_NEXT);
@@ -60,8 +63,8 @@ static void leave_to_scheduler(struct dibs__channel *channel) DIBS__REQUIRES(cha
 }
 
 /*
- * The thread with the opening role leaves it without a try, while the server is
- * being found. want: the scheduler makes a try once the server is.
+ * Called by the thread that has the opening role: leaves the role without a try, while the server is being found. want:
+ * the scheduler makes a try once the server is found.
  */
 static void leave_untried(struct dibs__channel *channel, bool want) DIBS__REQUIRES(channel_mutex)
 {
@@ -74,7 +77,7 @@ static void leave_untried(struct dibs__channel *channel, bool want) DIBS__REQUIR
     channel_mutex_lock(&channel->mutex);
 }
 
-/* Begins a try, as far as that goes without waiting. until: when it is given up, if not before. */
+/* Begins a try, as far as that goes without blocking. until: when the try is given up, if not before. */
 static dibs_status begin_link(struct dibs__channel *channel, int64_t until, struct dibs__error *error)
     DIBS__EXCLUDES(channel_mutex)
 {
@@ -87,7 +90,10 @@ static dibs_status begin_link(struct dibs__channel *channel, int64_t until, stru
     return dibs__connector_step(connector, now, error);
 }
 
-/* Where a finder must find the server, only that is begun: a try may lead to a server of no use, and be repeated. */
+/*
+ * If a finder must find the server, only the finding is begun, because a try might lead to a useless server, and have
+ * to be repeated.
+ */
 dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs__error *error)
 {
     bool found = channel->endpoint->finder.context != NULL;
@@ -111,9 +117,8 @@ dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs_
 }
 
 /*
- * Tries until a link is ready, or no other server is named than the one that was
- * tried. All of that, with finding out where the server is, may take as long as
- * one try. Requires the opening role; a try may be going on already.
+ * Tries until a link is ready, or the server that is named is still the one that was tried. All of this, including
+ * finding the server, may take as long as one try. Requires the opening role; a try may be going on already.
  */
 static dibs_status try_to_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)
     DIBS__EXCLUDES(channel_mutex)
@@ -136,7 +141,7 @@ static dibs_status try_to_open(struct dibs__channel *channel, int64_t deadline, 
     return status;
 }
 
-/* Makes a try, or goes on with the one that was begun. Lets go of the mutex while it connects. */
+/* Makes a try, or goes on with the one that was begun. Unlocks the mutex while it connects. */
 static void open_link(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex)
 {
     struct dibs__error error = {DIBS_OK, ""};
@@ -155,7 +160,7 @@ static void open_link(struct dibs__channel *channel, int64_t deadline) DIBS__REQ
         leave_untried(channel, true);
 }
 
-/* There is no time to wait for a link: why the last try failed, where none is going on. */
+/* Called when there is no time to wait for a link: fills in why the last try failed, unless one is going on. */
 static dibs_status end_late(const struct dibs__channel *channel, struct dibs__error *error)
     DIBS__REQUIRES(channel_mutex)
 {
@@ -165,7 +170,7 @@ static dibs_status end_late(const struct dibs__channel *channel, struct dibs__er
     return error->status;
 }
 
-/* Makes a link unless one stands, or waits for another thread that does. Lets go of the mutex in between. */
+/* Makes a link unless there is one, or waits for another thread that makes it. Unlocks the mutex in between. */
 static dibs_status ensure_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)
     DIBS__REQUIRES(channel_mutex)
 {

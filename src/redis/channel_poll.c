@@ -1,12 +1,15 @@
 #include "redis/channel_parts.h"
 
-/* There is no link, and no thread makes one. */
+/* True: there is no link, and no thread makes one. */
 static bool is_ours_to_open(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
     return !channel->link && channel->opener < DIBS__OPENER_NEXT;
 }
 
-/* Nobody tells when the roles of a broken link are left: where the next link is wanted, the scheduler looks again. */
+/*
+ * Nobody tells the scheduler when the roles of a broken link are left. If the next link is wanted, the scheduler looks
+ * again.
+ */
 static int64_t next_look_at_broken(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
 {
     if (!keep_open && !atomic_load(&channel->connector.wanted))
@@ -14,7 +17,7 @@ static int64_t next_look_at_broken(const struct dibs__channel *channel, bool kee
     return dibs__after_ms(dibs__now(channel->clock), DIBS__LOOK_AGAIN_MS);
 }
 
-/* What the scheduler does on a link: it reads where no thread has a role, and writes where none does. */
+/* What the scheduler does on a link: it reads if no thread has a role, and writes if no thread has the writing role. */
 static short wants(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
 {
     short want = 0;
@@ -27,9 +30,9 @@ static short wants(const struct dibs__channel *channel, bool keep_open) DIBS__RE
 }
 
 /*
- * When the oldest request in flight has to be looked at. A thread that reads may
- * have been put off the processor with its reply in the socket, or taken: it must
- * not be kept from there by one that asks for that reply again and again.
+ * When the oldest request in flight has to be looked at. A thread that reads may have been put off the processor while
+ * its reply lies in the socket, or is taken: a scheduler that checks for that reply all the time must not keep it
+ * there.
  */
 static int64_t next_look(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
@@ -57,12 +60,12 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
         *deadline = next_look_at_broken(channel, keep_open);
     }
     if (channel->finished)
-        *deadline = 0; /* completions must run */
+        *deadline = 0; /* completions must be run */
     channel_mutex_unlock(&channel->mutex);
 }
 
-/* Requires a link that stands. True: it was given up, because the server has been replaced by another. */
-static bool is_left(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+/* Requires a link that is not broken. True: it was given up, because the server has been replaced by another. */
+static bool give_up_if_outdated(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
     struct dibs__error why;
 
@@ -79,21 +82,20 @@ static bool is_overdue(const struct dibs__channel *channel, int64_t now) DIBS__R
 }
 
 /*
- * Requires a link that stands. Where a thread has the writing role, reading is
- * left to that thread: if the end of the link were found here meanwhile, its
- * command would be in doubt.
+ * Requires a link that is not broken. If a thread has the writing role, reading is left to that thread: if the end of
+ * the link were found here meanwhile, the outcome of its command would be unknown.
  */
 static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex)
 {
-    if (is_left(channel))
+    if (give_up_if_outdated(channel))
         return;
     dibs__channel_flush(channel, 0);
     if (dibs__channel_has_link(channel) && !channel->reading && !channel->writing &&
         dibs__link_may_receive(channel->link, ready))
         dibs__channel_read(channel, NULL, 0, wakes);
     while (is_overdue(channel, now) && dibs__channel_has_something(channel)) {
-        if (channel->reading) /* that thread hands out the reply in a moment, or calls for the scheduler */
+        if (channel->reading) /* that thread will hand out the reply in a moment, or tell the scheduler */
             return;
         dibs__channel_read(channel, NULL, 0, wakes);
     }
@@ -118,7 +120,8 @@ void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short r
 void dibs__channel_hurry(struct dibs__channel *channel)
 {
     channel_mutex_lock(&channel->mutex);
-    if (!dibs__channel_has_link(channel)) /* where one stands and breaks at once, the next is not made at once */
+    if (!dibs__channel_has_link(
+            channel)) /* if there is a link and it breaks at once, the next one is not made at once */
         channel->connector.next_at = 0;
     channel_mutex_unlock(&channel->mutex);
 }

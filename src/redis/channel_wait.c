@@ -1,4 +1,4 @@
-/* How a thread waits for replies, and for links, of several channels at the same time (base/wait.h). */
+/* How a thread waits for replies and for links of several channels at the same time (base/wait.h). */
 #include "redis/channel_parts.h"
 
 static enum dibs__reply_state state_of(const struct dibs__channel *channel, const struct dibs__request *request)
@@ -13,7 +13,7 @@ static enum dibs__reply_state state_of(const struct dibs__channel *channel, cons
 
 /* ------------------------------------------------------------------ a reply */
 
-/* The thread stops reading, or waiting for another one that does. True: the caller must tell the scheduler. */
+/* The thread stops reading, or waiting for another thread that reads. True: the caller must tell the scheduler. */
 static bool leave(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wait *wait,
                   struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex)
 {
@@ -42,15 +42,15 @@ static void end_wait(struct dibs__wait *wait)
 }
 
 /*
- * The thread reads, if nobody else does. Else it will be woken. A wait event that tells is no thread's, so the
- * scheduler reads. True: the caller must tell the scheduler to read.
+ * The thread reads, unless another one does; then it will be woken. A wait event that tells belongs to no thread, so
+ * the scheduler reads. True: the caller must tell the scheduler to read.
  */
 static bool join(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wait *wait)
     DIBS__REQUIRES(channel_mutex)
 {
     bool reads = wait->fd.fd >= 0, is_free = !channel->reading, tells = wait->wait_event->tell != NULL;
 
-    DIBS__REQUIRE(dibs__channel_has_link(channel)); /* else what was in flight has failed */
+    DIBS__REQUIRE(dibs__channel_has_link(channel)); /* otherwise the requests in flight have failed */
     request->wait = wait;
     request->away = tells;
     wait->end = end_wait;

@@ -17,7 +17,9 @@ static void end_try(struct dibs__connector *connector)
     connector->link = NULL;
 }
 
-/* The server may count a link that has asked to subscribe among the listeners: the next link has the server end it. */
+/*
+ * The server may count a link that has asked to subscribe among the listeners, so the next link has the server end it.
+ */
 static void fail_try(struct dibs__connector *connector)
 {
     const struct dibs__link *link = connector->link;
@@ -38,7 +40,7 @@ dibs_status dibs__connector_begin(struct dibs__connector *connector, int64_t now
     DIBS__REQUIRE(!connector->link);
     connector->until = dibs__after_ms(now, connector->timeout_ms);
     connector->told = atomic_load(&connector->endpoint->told);
-    dibs__endpoint_doubt(connector->endpoint, connector->before.told); /* that link was lost */
+    dibs__endpoint_doubt(connector->endpoint, connector->before.told); /* the previous link was lost */
     connector->link = dibs__link_start(connector->endpoint, connector->use, &connector->before, error);
     if (!connector->link)
         fail_try(connector);
@@ -96,7 +98,10 @@ struct dibs__link *dibs__connector_take(struct dibs__connector *connector)
     return link;
 }
 
-/* When the next try is due. Where the server is being found for the first time, that is better waited for. */
+/*
+ * When the next try is due. While the server is being found for the first time, no try is due, because waiting is
+ * better.
+ */
 static int64_t next_try(const struct dibs__connector *connector, bool always)
 {
     bool soon = atomic_load(&connector->needed) && connector->soonest_at < connector->next_at;
@@ -123,7 +128,7 @@ bool dibs__connector_is_due(const struct dibs__connector *connector, bool always
     return connector->link || now >= next_try(connector, always);
 }
 
-/* Where a link breaks at once, the next is not made at once either. */
+/* Also after a success the next try has to wait: if a link breaks at once, the next one is not made at once. */
 bool dibs__connector_attend(struct dibs__connector *connector, int64_t now, int64_t last_ms, struct dibs__error *error)
 {
     dibs_status status =

@@ -1,11 +1,9 @@
 /*
- * Making a link, and making the next one: a try that has its time, and after
- * tries that failed a pause that grows. Used by channels and subscribers; a
- * sentinel uses the tries alone.
+ * Making a link, and making the next one: a try that has a time limit, and after failed tries a pause that grows. Used
+ * by channels and subscribers; a sentinel uses only the tries.
  *
- * A connector has no lock. One thread at a time goes on with a try; the pauses
- * belong to the scheduler's thread, which makes all tries but those that a
- * thread makes for itself (channel_open.c).
+ * A connector has no lock. One thread at a time goes on with a try. The pauses belong to the scheduler's thread, which
+ * makes all tries except those that a thread makes for itself (channel_open.c).
  */
 #ifndef DIBS_REDIS_CONNECTOR_H
 #define DIBS_REDIS_CONNECTOR_H
@@ -14,42 +12,39 @@
 #include "redis/link.h"
 
 #define DIBS__RECONNECT_FIRST_MS 10 /* the first pause between two tries */
-#define DIBS__RECONNECT_LAST_MS 500 /* the longest, for a link that there must always be */
+#define DIBS__RECONNECT_LAST_MS 500 /* the longest pause, for a link that must always exist */
 
 struct dibs__connector {
     struct dibs__endpoint *endpoint; /* read-only after init */
     enum dibs__link_use use;         /* read-only after init */
-    uint32_t timeout_ms;             /* read-only after init; of one try */
+    uint32_t timeout_ms;             /* read-only after init; time limit of one try */
     struct dibs__link *link;         /* the trying thread's; NULL: no try is going on */
-    struct dibs__link_id before;     /* as `link`, or of whoever freed the last one; the link that the next replaces */
-    uint64_t told;                   /* the trying thread's; what a finder had told when the try began */
-    int64_t until;                   /* the trying thread's; when the try that began last is given up */
+    struct dibs__link_id before;     /* the trying thread's, or of whoever freed the last link; the replaced link */
+    uint64_t told;                   /* the trying thread's; endpoint->told when the try began */
+    int64_t until;                   /* the trying thread's; when the last try that began is given up */
     struct dibs__backoff backoff;    /* the scheduler thread's */
     int64_t next_at;                 /* the scheduler thread's; when the next try is due */
-    int64_t soonest_at;              /* the scheduler thread's; the same where `needed` */
-    atomic_bool wanted;              /* atomic; the scheduler must make a link: the owner says until when */
-    atomic_bool needed;              /* atomic; and a call waits for it; cleared when a try has ended */
+    int64_t soonest_at;              /* the scheduler thread's; when the next try is due if `needed` */
+    atomic_bool wanted;              /* atomic; the scheduler must make a link; the owner says until when */
+    atomic_bool needed;              /* atomic; a call waits for a link; cleared when a try has ended */
 };
 
 void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoint *endpoint, enum dibs__link_use use,
                           uint32_t timeout_ms);
 void dibs__connector_free(struct dibs__connector *connector);
 
-/*
- * Begins a try. Requires that no try is going on. Any status but DIBS_OK: the
- * try failed, and has ended.
- */
+/* Begins a try. Requires that no try is going on. Any status but DIBS_OK: the try failed, and has ended. */
 dibs_status dibs__connector_begin(struct dibs__connector *connector, int64_t now, struct dibs__error *error);
 
 /*
- * Goes on with the try as far as possible without blocking. Any status but
- * DIBS_OK: the try failed or took too long, and has ended.
+ * Goes on with the try as far as possible without blocking. Any status but DIBS_OK: the try failed or took too long,
+ * and has ended.
  */
 dibs_status dibs__connector_step(struct dibs__connector *connector, int64_t now, struct dibs__error *error);
 
 /*
- * Blocks until the try has ended, at most until the deadline. DIBS_OK: the link
- * is ready. DIBS_TIMEOUT: the try may go on. Any other status: it failed.
+ * Blocks until the try has ended, but not beyond the deadline. DIBS_OK: the link is ready. DIBS_TIMEOUT: the try may go
+ * on. Any other status: the try failed.
  */
 dibs_status dibs__connector_finish(struct dibs__connector *connector, const struct dibs__clock *clock, int64_t deadline,
                                    struct dibs__error *error);
@@ -57,29 +52,27 @@ dibs_status dibs__connector_finish(struct dibs__connector *connector, const stru
 bool dibs__connector_is_ready(const struct dibs__connector *connector); /* a link is ready, and can be taken */
 
 /*
- * A try has failed with that status. Blocks, at most until the deadline, until
- * a finder was asked again. True: the server is elsewhere, and must be tried
- * there.
+ * Called when a try has failed with that status. Blocks until a finder was asked again, but not beyond the deadline.
+ * True: the server is elsewhere, and must be tried there.
  */
 bool dibs__connector_is_led_elsewhere(struct dibs__connector *connector, dibs_status failed, int64_t deadline);
 
-/* The link that is ready, which is the caller's from now on, and the end of the try. NULL: no link is ready. */
+/* Ends the try and returns the link that is ready, which belongs to the caller from now on. NULL: no link is ready. */
 struct dibs__link *dibs__connector_take(struct dibs__connector *connector);
 
 /*
- * What to poll for while a try is going on, and until when at the latest; else
- * when the next try is due. always: as if the link were `wanted`.
+ * What to poll for while a try is going on, and until when at the latest; else when the next try is due. always: as if
+ * the link were `wanted`.
  */
 void dibs__connector_interest(const struct dibs__connector *connector, bool always, struct pollfd *fd,
                               int64_t *deadline);
 
-/* The scheduler's: a try is going on, or the next one is due. */
+/* Called by the scheduler. True: a try is going on, or the next one is due. */
 bool dibs__connector_is_due(const struct dibs__connector *connector, bool always, int64_t now);
 
 /*
- * The scheduler's: begins a try, or goes on with it, and never blocks. last_ms:
- * the longest pause behind a try that failed. True: the try has ended, and the
- * error is filled unless there is a link to take.
+ * Called by the scheduler: begins a try or goes on with it, without blocking. last_ms: the longest pause after a try
+ * that failed. True: the try has ended, and the error is filled unless there is a link to take.
  */
 bool dibs__connector_attend(struct dibs__connector *connector, int64_t now, int64_t last_ms, struct dibs__error *error);
 

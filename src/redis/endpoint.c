@@ -25,7 +25,7 @@ static size_t resolve_unix(const char *path, struct dibs__address *out)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
 
-    memcpy(name.sun_path, path, strlen(path) + 1); /* dibs__url_parse checked that it fits */
+    memcpy(name.sun_path, path, strlen(path) + 1); /* dibs__url_parse has checked that the path fits */
     memcpy(&out->name, &name, sizeof name);
     out->length = sizeof name;
     return 1;
@@ -53,7 +53,7 @@ static size_t resolve_host(const char *host, unsigned number, const char *shown,
     return count;
 }
 
-/* The host and the port. False: nobody knows them, and the error is filled. */
+/* Finds the host and the port. False: nobody knows them, and the error is filled. */
 static bool find_host(struct dibs__endpoint *endpoint, char host[DIBS__HOST_MAX], unsigned *port,
                       struct dibs__error *error)
 {
@@ -80,7 +80,7 @@ static size_t resolve(struct dibs__endpoint *endpoint, struct dibs__address *out
     return find_host(endpoint, host, &port, error) ? resolve_host(host, port, endpoint->url.shown, out, error) : 0;
 }
 
-/* Notes what the resolver said, unless the server was told to be elsewhere meanwhile. */
+/* Stores the addresses that the resolver found, unless a finder has named another server meanwhile. */
 static void note_addresses(struct dibs__endpoint *endpoint, const struct dibs__address *found, size_t count,
                            uint64_t since)
 {
@@ -129,7 +129,7 @@ void dibs__endpoint_host(struct dibs__endpoint *endpoint, char out[DIBS__HOST_MA
     find_host(endpoint, out, &port, &unused);
 }
 
-/* ------------------------------------------ of a server that a finder finds */
+/* ------------------------------------------ a server that a finder finds */
 
 dibs_status dibs__endpoint_await(struct dibs__endpoint *endpoint, uint64_t after, int64_t deadline,
                                  struct dibs__error *error)
@@ -139,7 +139,7 @@ dibs_status dibs__endpoint_await(struct dibs__endpoint *endpoint, uint64_t after
     return finder->context ? finder->await(finder->context, after, deadline, error) : DIBS_OK;
 }
 
-/* False: that number was passed already. */
+/* Raises *number to `to`, unless it is there or beyond already. False: it is. */
 static bool raise_to(atomic_uint_fast64_t *number, uint64_t to)
 {
     uint_fast64_t before = atomic_load(number);

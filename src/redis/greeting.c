@@ -1,10 +1,8 @@
 /*
- * What is said on a new link before it can be used: the account and the
- * database, and what the link needs to know of the server. All of that goes out
- * at once. Where the answers call for it, more follows: the end of the link that
- * this one replaces, and the scripts. A link for messages subscribes last, when
- * the link before has ended: otherwise the server might count both as listeners.
- * Nothing says HELLO: the server goes on with RESP2, which hiredis reads (reader.c).
+ * What is sent on a new link before it can be used: the account and the database, and questions about the server. All
+ * of that is sent at once. If the answers call for it, more follows: ending the link that this one replaces, and the
+ * scripts. A link for messages subscribes last, when the previous link has ended: otherwise the server might count both
+ * as listeners. HELLO is never sent: the server keeps speaking RESP2, which hiredis reads (reader.c).
  */
 #include "redis/link.h"
 
@@ -19,38 +17,39 @@
 #define WORDS_MAX 4
 #define NUMBER_SIZE 24
 
-/* No client has this id, 2^63 - 1. To a server before Redis 7 the id 0 would stand for all clients. */
+/* No client has this id, 2^63 - 1. For a server before Redis 7, the id 0 would mean all clients. */
 #define NOBODYS_ID "9223372036854775807"
 
-/* Words that stand for something that the link knows. They are compared by address. */
+/* Words that stand for something that the link knows. They are compared by their addresses. */
 static const char USER[] = "the user", PASSWORD[] = "the password", DATABASE[] = "the database";
 static const char CLIENT_NAME[] = "the name of this client", CHANNEL[] = "the channel of this runtime";
 static const char SCRIPT[] = "the text of a script", SHAS[] = "the ids of all scripts";
 static const char CLIENT_BEFORE[] = "the id of the link before";
 
-/* When a command is said, as the state in which its answer is awaited. */
+/* When a command is sent, as the state in which its answer is awaited. */
 #define FIRST DIBS__LINK_GREETING   /* before anything was answered */
-#define LATER DIBS__LINK_FOLLOWING  /* once all commands of the first moment have been answered, which come before */
-#define LAST DIBS__LINK_SUBSCRIBING /* once those have been answered, too */
+#define LATER DIBS__LINK_FOLLOWING  /* once all commands of FIRST, which precede these, have been answered */
+#define LAST DIBS__LINK_SUBSCRIBING /* once those of LATER have been answered as well */
 
 /* Whether a refusal makes the link useless. */
 enum refusal {
     FATAL,
-    OPTIONAL, /* not where the right or the command is missing: it is good to have, and done without */
-    HARMLESS, /* `take` takes it */
+    OPTIONAL, /* the link can do without, if the account may not use the command or the server does not know it */
+    HARMLESS, /* the link can do without; `take` gets the refusal */
 };
 
 struct command {
     enum dibs__link_state moment;
-    const char *name;                               /* in a sentence about its refusal */
-    const char *words[WORDS_MAX];                   /* those that the link lacks are left out */
-    int rounds;                                     /* how often it is said; 0: once */
+    const char *name;                               /* name in a sentence about its refusal */
+    const char *words[WORDS_MAX];                   /* words that the link does not have are left out */
+    int rounds;                                     /* how often the command is sent; 0: once */
     bool (*applies)(const struct dibs__link *link); /* NULL: always */
     enum refusal refusal;
-    bool (*take)(struct dibs__link *link, const redisReply *reply); /* NULL: nothing; false: that is no answer */
+    bool (*take)(struct dibs__link *link,
+                 const redisReply *reply); /* NULL: the answer does not matter; false: the reply is no answer */
 };
 
-/* ------------------------------------------------------ who is asked what */
+/* ------------------------------------------------------ what applies to a link */
 
 static bool has_credentials(const struct dibs__link *link)
 {
@@ -67,7 +66,7 @@ static bool keeps_locks(const struct dibs__link *link)
     return link->use != DIBS__LINK_SENTINEL;
 }
 
-/* The sentinels may be wrong, or late. */
+/* The sentinels may be wrong or late, so the server that they named must prove that it is a master. */
 static bool must_be_master(const struct dibs__link *link)
 {
     return keeps_locks(link) && link->endpoint->url.kind == DIBS__URL_SENTINEL;
@@ -104,9 +103,8 @@ static bool knows_servers(const struct dibs__link *link)
 }
 
 /*
- * If the same server process still runs, it may still have the link before, so
- * that link is ended. Another process never had it. Nothing else proves that
- * what was sent on it can no longer arrive.
+ * If the same server process still runs, it may still have the previous link, so that link is ended. Another process
+ * never had that link. Nothing else proves that what was sent on it can no longer arrive.
  */
 static bool needs_end_before(const struct dibs__link *link)
 {
@@ -121,7 +119,7 @@ static bool lacks_right(const redisReply *no)
     return dibs__reply_is_error(no, "NOPERM");
 }
 
-/* What comes after `field` in an answer to INFO. NULL: the field is not there. */
+/* The text after `field` in an answer to INFO. NULL: the field is missing. */
 static const char *info_of(const redisReply *reply, const char *field)
 {
     const char *at = reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_STATUS ? reply->str : "";
@@ -159,9 +157,8 @@ bool dibs__version_is_since(const char *version, long major, long minor, long pa
 }
 
 /*
- * WAITAOF came with Redis 7.2. Redis 7.4.0 to 7.4.2, and Valkey since 8.0, may
- * answer before the disk has the write, where appendfsync is everysec. (Valkey
- * calls itself redis_version 7.2.4.)
+ * WAITAOF came with Redis 7.2. With appendfsync everysec, Redis 7.4.0 to 7.4.2 and Valkey since 8.0 may answer before
+ * the write is on disk. (Valkey calls itself redis_version 7.2.4.)
  */
 static bool tells_of_disk(const char *redis, const char *valkey)
 {
@@ -184,7 +181,7 @@ static bool take_server(struct dibs__link *link, const redisReply *reply)
 
     take_id(link->view.id.run_id, reply, "run_id:");
     link->view.tracks_keys =
-        dibs__version_is_since(redis, 7, 0, 5); /* before, a client is told of what its own scripts change */
+        dibs__version_is_since(redis, 7, 0, 5); /* older servers also tell a client what its own scripts change */
     link->view.tells_of_disk = tells_of_disk(redis, valkey);
     link->view.deletes_if = deletes_if(redis, valkey);
     link->ended_before = knows_servers(link) && strcmp(link->before.run_id, link->view.id.run_id) != 0;
@@ -219,7 +216,7 @@ static bool take_role(struct dibs__link *link, const redisReply *reply)
     return true;
 }
 
-/* The role counts where ROLE did not tell it. */
+/* The role that INFO tells counts only if ROLE did not tell it. */
 static bool take_replication(struct dibs__link *link, const redisReply *reply)
 {
     const char *role = info_of(reply, "role:");
@@ -230,7 +227,7 @@ static bool take_replication(struct dibs__link *link, const redisReply *reply)
     return true;
 }
 
-/* Where the account may not ask, each text is sent once. */
+/* If the account may not ask, the text of each script is sent once. */
 static bool take_scripts(struct dibs__link *link, const redisReply *reply)
 {
     unsigned scripts = 0;
@@ -239,7 +236,8 @@ static bool take_scripts(struct dibs__link *link, const redisReply *reply)
         return reply->type == REDIS_REPLY_ERROR;
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++)
         scripts |= (unsigned)(reply->element[i]->type == REDIS_REPLY_INTEGER && reply->element[i]->integer == 1) << i;
-    atomic_store_explicit(&link->endpoint->scripts, scripts, memory_order_relaxed); /* EVALSHA is tried again, too */
+    atomic_store_explicit(&link->endpoint->scripts, scripts,
+                          memory_order_relaxed); /* this also clears DIBS__SCRIPTS_AS_TEXT, so EVALSHA is tried again */
     return true;
 }
 
@@ -272,7 +270,7 @@ static bool take_cluster(struct dibs__link *link, const redisReply *reply)
     return true;
 }
 
-/* Where the channel's slot is elsewhere, or served by nobody now, the server says so; but there is the right. */
+/* If the channel's slot is elsewhere, or not served now, the server says so; but then the account has the right. */
 static bool take_may_spublish(struct dibs__link *link, const redisReply *reply)
 {
     link->view.sharded = !lacks_right(reply) && !dibs__reply_is_error(reply, "ERR");
@@ -300,7 +298,7 @@ static bool take_subscribed(struct dibs__link *link, const redisReply *reply)
 
 /* ---------------------------------------------------------------- the table */
 
-/* The greeting, in this order. One more command is one more line. */
+/* The commands of the greeting, in the order in which they are sent. */
 static const struct command greeting[] = {
     {FIRST, "AUTH", {"AUTH", USER, PASSWORD}, 0, has_credentials, FATAL, NULL},
     {FIRST, "SELECT", {"SELECT", DATABASE}, 0, needs_select, FATAL, NULL},
@@ -332,7 +330,7 @@ static bool applies(const struct dibs__link *link, const struct command *command
 
 /* NOLINTBEGIN(clang-analyzer-core.NullDereference): a link has an endpoint as long as it lives */
 
-/* What a word of the table means for this link; NULL: nothing. */
+/* The text of a word of the table for this link. NULL: the link does not have it. */
 static const char *meaning(const struct dibs__link *link, const char *word, int round, char number[NUMBER_SIZE])
 {
     const struct dibs__endpoint *endpoint = link->endpoint;
@@ -396,7 +394,7 @@ dibs_status dibs__greeting_begin(struct dibs__link *link, int64_t now, struct di
 
 /* ---------------------------------------------------------------- listening */
 
-/* The command whose answer comes next; NULL: all of the greeting has been answered. */
+/* The command whose answer comes next. NULL: the whole greeting has been answered. */
 static const struct command *awaited(struct dibs__link *link)
 {
     struct dibs__greeting *at = &link->greeting;
@@ -423,7 +421,7 @@ static bool is_fatal(const struct command *command, const redisReply *reply)
     return command->refusal == FATAL || (!lacks_right(reply) && dibs__reply_status(reply->str) != DIBS_STORE_ERROR);
 }
 
-/* *complete false: the answer has not come as a whole yet. */
+/* Sets *complete to false if the answer has not completely arrived. */
 static dibs_status take_answer(struct dibs__link *link, const struct command *command, bool *complete,
                                struct dibs__error *error)
 {
@@ -442,7 +440,7 @@ static dibs_status take_answer(struct dibs__link *link, const struct command *co
     return good ? DIBS_OK : error->status;
 }
 
-/* All of the first moment has been answered. */
+/* Called when all commands of FIRST have been answered. */
 static dibs_status check_role(const struct dibs__link *link, struct dibs__error *error)
 {
     char host[DIBS__HOST_MAX];

@@ -37,7 +37,7 @@ static dibs_status say_all(struct dibs__link *link, const char *const *const *co
     return DIBS_OK;
 }
 
-/* Sends and receives what is possible now, and takes what is complete. *moved: there was something. */
+/* Sends and receives what is possible now, and takes the replies that are complete. Sets *moved if something came. */
 static dibs_status go_on(struct dibs__link *link, redisReply **replies, size_t count, size_t *taken, bool *moved,
                          struct dibs__error *error)
 {

@@ -43,8 +43,8 @@ void dibs__link_free(struct dibs__link *link)
 
 /* ------------------------------------------------------------------ driving */
 
-/* Sending failed. A server that turns a connection away says why before it closes that connection. */
-static dibs_status say_what_it_said(struct dibs__link *link, struct dibs__error *error)
+/* Called when sending failed. A server that turns a connection away says why before it closes the connection. */
+static dibs_status prefer_reason_of_server(struct dibs__link *link, struct dibs__error *error)
 {
     struct dibs__error said = {DIBS_OK, ""};
 
@@ -61,7 +61,7 @@ static dibs_status go_on_greeting(struct dibs__link *link, struct dibs__error *e
     DIBS__REQUIRE(link->transport->connected);
     while (link->state != DIBS__LINK_READY) {
         if (dibs__link_send_out(link, error) != DIBS_OK)
-            return say_what_it_said(link, error);
+            return prefer_reason_of_server(link, error);
         long received = dibs__link_receive(link, error);
         if (received < 0)
             return error->status;
@@ -103,7 +103,7 @@ struct pollfd dibs__link_interest(struct dibs__link *link, int64_t *deadline)
     return dibs__link_poll(link, link->out.used > 0 ? POLLIN | POLLOUT : POLLIN, deadline);
 }
 
-/* Polls for the answers to the greeting. A greeting is no wait of the usual kind, so nothing is learned from it. */
+/* Polls for the answers to the greeting. Nothing is learned from this wait, because it is not of the usual kind. */
 static dibs_status finish_soon(struct dibs__link *link, const struct dibs__clock *clock, int64_t until,
                                struct dibs__error *error)
 {
@@ -216,7 +216,7 @@ void dibs__link_shut(struct dibs__link *link)
 
 bool dibs__link_may_receive(struct dibs__link *link, short revents)
 {
-    return revents != 0 || link->transport->ops->pending(link->transport);
+    return revents != 0 || (link->transport->ops->pending && link->transport->ops->pending(link->transport));
 }
 
 dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, struct dibs__error *error)
@@ -227,7 +227,10 @@ dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, s
     if (redisReaderGetReply(link->reader.native, &next) != REDIS_OK) {
         if (link->reader.native->err == REDIS_ERR_OOM && !link->reader.too_large)
             return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for an answer of %s", link->endpoint->url.shown);
-        /* The reader's own sentence is not shown: it quotes bytes, which may be ours sent back, with a password. */
+        /*
+         * The reader's own sentence is not shown, because it quotes bytes, which may be ours sent back, with a
+         * password.
+         */
         return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not speak as a Redis server does",
                                link->endpoint->url.shown);
     }

@@ -8,8 +8,9 @@
 #include "base/require.h"
 #include "redis/slot.h"
 
-/* For an array that claims more, hiredis would allocate them all at once. In CLUSTER SLOTS each slot may be a range of
- * its own. */
+/*
+ * hiredis would allocate all elements of a larger array at once. In CLUSTER SLOTS, each slot may be a range of its own.
+ */
 #define ELEMENTS_MAX DIBS__SLOTS
 
 #if HIREDIS_MAJOR >= 1
@@ -26,16 +27,15 @@ static void *create_array(const redisReadTask *task, element_count count)
 
     if (count <= ELEMENTS_MAX)
         return native_functions.createArray(task, count);
-    reader->too_large = true; /* not memory is what is lacking */
+    reader->too_large = true; /* hiredis will report a lack of memory, which is not the reason */
     return NULL;
 }
 
 /* ------------------------------------------------------- which hiredis it is */
 
 /*
- * Where in a reader its functions are; or a place behind where they are
- * expected. The search begins in front, so nothing is read behind the end of a
- * smaller reader.
+ * The place of the functions in a reader, or one beyond where they are expected. The search goes from front to back, so
+ * that nothing beyond the end of a smaller reader is read.
  */
 static size_t place_of_functions(const redisReader *reader, const redisReplyObjectFunctions *wanted)
 {
@@ -50,7 +50,7 @@ static size_t place_of_functions(const redisReader *reader, const redisReplyObje
     return at;
 }
 
-/* All releases in which a reader looks the same have the same replies, tasks and functions. */
+/* All releases that have the same layout of a reader have the same replies, tasks and functions. */
 dibs_status dibs__reader_check(struct dibs__error *error)
 {
     static redisReplyObjectFunctions none;

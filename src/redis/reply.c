@@ -5,9 +5,9 @@
 #include <strings.h>
 
 /*
- * The codes with which an error reply begins, and what each means. When an error
- * came up inside a script, servers before Redis 7 put its code later in the
- * sentence, so in the error of a script the code is looked for anywhere.
+ * The codes with which an error reply begins, and the status that each means. If an error arose inside a script,
+ * servers before Redis 7 put its code later in the sentence, so in the error of a script the code is looked for
+ * anywhere.
  */
 static const struct {
     const char *code;
@@ -28,9 +28,9 @@ static const struct {
     {"MASTERDOWN", DIBS_UNAVAILABLE},
     {"CLUSTERDOWN", DIBS_UNAVAILABLE},
     {"TRYAGAIN", DIBS_UNAVAILABLE},
-    {"ERR Script attempted to access a non local key", DIBS_UNAVAILABLE}, /* while its slot moves */
+    {"ERR Script attempted to access a non local key", DIBS_UNAVAILABLE}, /* while the key's slot moves */
     {"BUSY ", DIBS_UNAVAILABLE},
-    {"UNBLOCKED", DIBS_UNAVAILABLE}, /* it became a replica meanwhile */
+    {"UNBLOCKED", DIBS_UNAVAILABLE}, /* the server became a replica meanwhile */
     {"ERR WAIT cannot be used with replica", DIBS_UNAVAILABLE},
     {"ERR WAITAOF cannot be used with replica", DIBS_UNAVAILABLE},
     {"ERR max number of clients", DIBS_UNAVAILABLE},
@@ -108,14 +108,14 @@ dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply
 }
 
 /*
- * What a refusal means, in our own words; the first entry that fits counts. The
- * words of the server are only compared, never shown.
+ * What a refusal means, in our own words; the first entry that fits counts. The server's words are only compared, and
+ * never shown.
  */
 static const struct {
-    const char *start;   /* of the server's sentence */
-    const char *code;    /* may be shown */
+    const char *start;   /* start of the server's sentence */
+    const char *code;    /* the code, which may be shown */
     const char *meaning; /* our words */
-    bool of_connection;  /* not the command is refused, but the connection */
+    bool of_connection;  /* the connection is refused, not the command */
 } refusals[] = {
     {"NOAUTH", "NOAUTH", "it wants a password", false},
     {"WRONGPASS", "WRONGPASS", "the user or the password is wrong", false},

@@ -56,12 +56,7 @@ size_t dibs__sentinel_interest(struct dibs__sentinel *sentinel, struct pollfd *f
 
 void dibs__sentinel_attend(struct dibs__sentinel *sentinel, int64_t now)
 {
-    dibs__endpoint_mutex_lock(&sentinel->master->mutex);
-    bool mine = !sentinel->driven;
-    if (mine)
-        take_driving(sentinel);
-    dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
-    if (!mine)
+    if (!dibs__sentinel_take(sentinel, 0))
         return;
     dibs__sentinel_step(sentinel, now);
     dibs__endpoint_mutex_lock(&sentinel->master->mutex);
@@ -76,7 +71,10 @@ static bool is_told(const struct dibs__sentinel *sentinel, uint64_t after)
     return atomic_load(&sentinel->master->known) == DIBS__KNOWN && atomic_load(&sentinel->master->told) > after;
 }
 
-/* The calling thread's, which has the role: at least one step, until there is news or the deadline has passed. */
+/*
+ * Called by the thread that has the role. Makes at least one step, and goes on until there is news or the deadline has
+ * passed.
+ */
 static void drive(struct dibs__sentinel *sentinel, uint64_t after, unsigned failures, int64_t deadline)
     DIBS__EXCLUDES(dibs__endpoint_mutex)
 {
@@ -92,7 +90,7 @@ static void drive(struct dibs__sentinel *sentinel, uint64_t after, unsigned fail
     }
 }
 
-/* Lets go of the mutex while it drives or sleeps. */
+/* Unlocks the mutex while it drives or sleeps. */
 static dibs_status wait_for_news(struct dibs__sentinel *sentinel, uint64_t after, int64_t deadline,
                                  struct dibs__error *error) DIBS__REQUIRES(dibs__endpoint_mutex)
 {

@@ -22,7 +22,10 @@ static void free_host(struct dibs__sentinel_host *host)
     free(host);
 }
 
-/* Of a sentinel that is let in as `like` is, or with those credentials. NULL: no memory. */
+/*
+ * Makes a sentinel at that host and port, with the account given, and with the rest as in the endpoint `like`. NULL: no
+ * memory.
+ */
 static struct dibs__sentinel_host *new_host(const struct dibs__endpoint *like, const char *name, unsigned port,
                                             const char *user, const char *password)
 {
@@ -80,9 +83,9 @@ void dibs__sentinel_hosts_begin(struct dibs__sentinel_hosts *hosts)
     }
 }
 
-/* --------------------------------------------------- those that others tell of */
+/* --------------------------------------------------- sentinels that others name */
 
-/* Where memory is out, the sentinel is not known: the others are. */
+/* If memory runs out, the sentinel stays unknown, and the others serve. */
 void dibs__sentinel_hosts_learn(struct dibs__sentinel_hosts *hosts, const char *name, unsigned port, uint64_t round)
 {
     const struct dibs__endpoint *like = &hosts->hosts[0]->endpoint;
@@ -134,7 +137,7 @@ bool dibs__sentinel_hosts_copy(struct dibs__sentinel_hosts *out, const struct di
     return true;
 }
 
-/* ---------------------------------------------------- where none has named it */
+/* ---------------------------------------------------- why none names the master */
 
 static const struct {
     const char *text;

@@ -2,8 +2,8 @@
 #include "redis/sentinel_parts.h"
 
 #define PAUSE_LAST_MS 1000
-#define SILENCE_MS 5000      /* sentinels that tell of no switch are asked again after so long; */
-#define UNSUBSCRIBED_MS 1000 /* where one does not let us subscribe, after so long */
+#define SILENCE_MS 5000      /* sentinels that tell of no switch are asked again after this time; */
+#define UNSUBSCRIBED_MS 1000 /* after this time if one does not let us subscribe */
 
 static uint64_t told(const struct dibs__sentinel *sentinel)
 {
@@ -15,7 +15,7 @@ static bool is_doubted(const struct dibs__sentinel *sentinel)
     return told(sentinel) > 0 && atomic_load(&sentinel->master->doubted) == told(sentinel);
 }
 
-/* What was told last has led to a link. */
+/* True: what was told last has led to a link. */
 static bool is_proved(const struct dibs__sentinel *sentinel)
 {
     return told(sentinel) > 0 && atomic_load(&sentinel->master->proved) >= told(sentinel);
@@ -53,8 +53,10 @@ static void fail_round(struct dibs__sentinel *sentinel, int64_t now)
     tell_threads(sentinel);
 }
 
-/* All sentinels are asked at the same time, for half of the time in which a thread connects: the rest is for the
- * master. */
+/*
+ * The time that each sentinel has. All are asked at the same time, for half of the connect timeout; the rest is for the
+ * master.
+ */
 static uint32_t share_of_time(const struct dibs__sentinel *sentinel)
 {
     uint32_t ms = sentinel->config.connect_timeout_ms / 2;
@@ -62,7 +64,7 @@ static uint32_t share_of_time(const struct dibs__sentinel *sentinel)
     return ms > 0 ? ms : 1;
 }
 
-/* When a round may begin. Where the last one led to a link that was ready, the pauses need not have grown. */
+/* When a round may begin. If the last one led to a link that was ready, pauses that have grown do not count. */
 static int64_t next_round(const struct dibs__sentinel *sentinel)
 {
     int64_t soon = dibs__after_ms(sentinel->ended_at, DIBS__SENTINEL_PAUSE_MS);
@@ -86,7 +88,7 @@ static bool all_tell_of_switches(const struct dibs__sentinel *sentinel)
     return true;
 }
 
-/* When the next round is due, while none goes on. */
+/* When the next round is due, if none is going on. */
 static int64_t due_at(const struct dibs__sentinel *sentinel)
 {
     int64_t quiet = dibs__after_ms(sentinel->began_at, all_tell_of_switches(sentinel) ? SILENCE_MS : UNSUBSCRIBED_MS);
@@ -109,7 +111,7 @@ static void begin_round(struct dibs__sentinel *sentinel, int64_t now)
     sentinel->doubting = is_doubted(sentinel);
     sentinel->lost = sentinel->sure = false;
     sentinel->began_at = now;
-    dibs__sentinel_hosts_begin(&sentinel->hosts); /* each is asked from here on, so what it told before is no news */
+    dibs__sentinel_hosts_begin(&sentinel->hosts); /* every sentinel is asked now, so what it told before is no news */
 }
 
 /* ------------------------------------------------------------- one sentinel */
@@ -174,8 +176,10 @@ static void go_on_connecting(struct dibs__sentinel *sentinel, struct dibs__senti
         ask(sentinel, host, now);
 }
 
-/* All questions were answered. What was asked before this round began does not count in it: the sentinel is asked
- * again. */
+/*
+ * Called when all questions were answered. Answers to questions that were asked before this round do not count in it:
+ * the sentinel is asked again.
+ */
 static void take_answers(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host)
 {
     host->state = DIBS__SENTINEL_LISTENS;
@@ -199,7 +203,7 @@ static void go_on_listening(struct dibs__sentinel *sentinel, struct dibs__sentin
         ask(sentinel, host, now);
 }
 
-/* It was not tried in this round, or its answer may still come. */
+/* True: the sentinel was not tried in this round, or its answer may still come. */
 static bool is_awaited(const struct dibs__sentinel *sentinel, const struct dibs__sentinel_host *host)
 {
     return host->state == DIBS__SENTINEL_CONNECTS || host->state == DIBS__SENTINEL_ASKS ||
@@ -243,9 +247,8 @@ static bool is_present(const struct dibs__sentinel *sentinel, const struct dibs_
 }
 
 /*
- * Whether the master stays the one that was told before. A minority may be the
- * sentinels that were left behind: it is not believed while that master serves,
- * which after a doubt has another try; nor where its epoch is smaller.
+ * Whether the master stays the one that was told before. A minority may consist of sentinels that were left behind. So
+ * it is not believed while that master serves, which has another try after a doubt; nor if its epoch is smaller.
  */
 static bool stays(const struct dibs__sentinel *sentinel, const struct dibs__sentinel_vote *vote)
 {
@@ -261,7 +264,7 @@ static void believe(struct dibs__sentinel *sentinel, const struct dibs__sentinel
     bool stayed = stays(sentinel, vote);
     bool tells_epoch = vote->epoch > sentinel->epoch || (vote->sure && vote->epoch >= 0);
 
-    if (!stayed || (tells_epoch && is_present(sentinel, vote->best))) /* a minority may know an older one */
+    if (!stayed || (tells_epoch && is_present(sentinel, vote->best))) /* a minority may know an older epoch */
         sentinel->epoch = vote->epoch;
     if (!stayed)
         dibs__endpoint_tell(sentinel->master, vote->best->master, vote->best->port);
@@ -269,7 +272,7 @@ static void believe(struct dibs__sentinel *sentinel, const struct dibs__sentinel
         dibs__endpoint_tell_again(sentinel->master);
 }
 
-/* Also behind a round: one that answers late may know better than the majority that was quicker. */
+/* Also called after the end of a round: a sentinel that answers late may know better than the quicker majority. */
 static void decide(struct dibs__sentinel *sentinel, int64_t now)
 {
     struct dibs__sentinel_vote vote = dibs__sentinel_count(sentinel);

@@ -1,4 +1,4 @@
-/* What each sentinel says. */
+/* Asks each sentinel by itself. */
 #include "redis/inquiry.h"
 #include "redis/reply.h"
 #include "redis/sentinel_parts.h"

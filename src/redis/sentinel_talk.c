@@ -7,7 +7,7 @@
 #include "redis/reply.h"
 #include "redis/sentinel_parts.h"
 
-#define SWITCHES "+switch-master" /* the channel on which a sentinel tells of another master */
+#define SWITCHES "+switch-master" /* the channel on which a sentinel tells that the master has changed */
 #define EPOCH_MOST (UINT64_C(1) << 59)
 
 /* ------------------------------------------------------------------- asking */
@@ -20,10 +20,9 @@ static bool say(struct dibs__sentinel_host *host, const char *first, const char 
 }
 
 /*
- * A client that is subscribed may ask nothing else, so the subscription ends
- * and begins again. In one write: what happens in between is told afterwards, or
- * shows in the answers. The epoch comes before the address, so that a switch
- * between the two makes an address look older than it is, and never newer.
+ * A subscribed client may ask nothing else, so the subscription is ended and begun again, in one write: what happens in
+ * between is told afterwards, or shows in the answers. The epoch is asked for before the address: if a switch comes
+ * between the two, the address looks older than it is, and never newer.
  */
 dibs_status dibs__sentinel_ask(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host,
                                struct dibs__error *error)
@@ -46,7 +45,10 @@ dibs_status dibs__sentinel_ask(struct dibs__sentinel *sentinel, struct dibs__sen
 
 /* ------------------------------------------------------------------ answers */
 
-/* "NAME OLD-HOST OLD-PORT NEW-HOST NEW-PORT". Only whether the name is ours counts: the sentinel is asked again. */
+/*
+ * The message is "NAME OLD-HOST OLD-PORT NEW-HOST NEW-PORT". Only the name matters, because the sentinel is asked
+ * again.
+ */
 static bool is_about(const char *master, const char *message)
 {
     size_t size = strlen(master);
@@ -54,7 +56,7 @@ static bool is_about(const char *master, const char *message)
     return strncmp(message, master, size) == 0 && message[size] == ' ';
 }
 
-/* The name of a host, or an address. */
+/* Whether the reply is the name of a host or an address. */
 static bool is_host(const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_STRING || reply->len == 0 || (size_t)reply->len >= DIBS__HOST_MAX)
@@ -65,7 +67,7 @@ static bool is_host(const redisReply *reply)
     return true;
 }
 
-/* 0: that is no port. */
+/* 0: the reply is no port. */
 static unsigned port_of(const redisReply *reply)
 {
     uint64_t port = 0;
@@ -90,7 +92,7 @@ static dibs_status no_sentinel(const struct dibs__sentinel_host *host, struct di
     return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not answer as a sentinel does", host->endpoint.url.shown);
 }
 
-/* Where nothing is noted, the sentinel does not know the master. */
+/* If host->master stays empty, the sentinel does not know the master. */
 static dibs_status take_master(struct dibs__sentinel_host *host, const redisReply *reply, struct dibs__error *error)
 {
     if (reply->type == REDIS_REPLY_ERROR)
@@ -100,7 +102,9 @@ static dibs_status take_master(struct dibs__sentinel_host *host, const redisRepl
     return dibs__sentinel_read_master(reply, host->master, &host->port) ? DIBS_OK : no_sentinel(host, error);
 }
 
-/* A master or a sentinel, as a list of fields and values. NULL: the field is not there. */
+/*
+ * The value of a field in the description of a master or a sentinel, a list of fields and values. NULL: there is none.
+ */
 static const redisReply *field_of(const redisReply *described, const char *field)
 {
     if (described->type != REDIS_REPLY_ARRAY)
@@ -111,7 +115,7 @@ static const redisReply *field_of(const redisReply *described, const char *field
     return NULL;
 }
 
-/* Where the account may not ask, or what is answered is no number, the epoch is not known. */
+/* If the account may not ask, or the answer is no number, the epoch stays unknown. */
 static void take_epoch(struct dibs__sentinel_host *host, const redisReply *reply)
 {
     const redisReply *epoch = field_of(reply, "config-epoch");
@@ -121,7 +125,7 @@ static void take_epoch(struct dibs__sentinel_host *host, const redisReply *reply
         host->epoch = (int64_t)number;
 }
 
-/* Those of the list that can be understood. An error, or an empty list, teaches nothing. */
+/* Learns the sentinels of the list that can be understood. An error, or an empty list, tells nothing. */
 static void take_others(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host, const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_ARRAY)
@@ -135,14 +139,14 @@ static void take_others(struct dibs__sentinel *sentinel, struct dibs__sentinel_h
     }
 }
 
-/* Two names of one sentinel have the same. */
+/* If a sentinel is known by two names, both have the same id. */
 static void take_id(struct dibs__sentinel_host *host, const redisReply *reply)
 {
     if (reply->type == REDIS_REPLY_STRING && reply->len == DIBS__RUN_ID)
         memcpy(host->id, reply->str, DIBS__RUN_ID + 1);
 }
 
-/* Where the account may not subscribe, the sentinel is asked again more often. */
+/* If the account may not subscribe, the sentinel is asked again more often. */
 static dibs_status take_subscription(struct dibs__sentinel_host *host, const redisReply *reply,
                                      struct dibs__error *error)
 {

@@ -13,7 +13,7 @@ static bool agree(const struct dibs__sentinel_host *a, const struct dibs__sentin
     return a->port == b->port && strcmp(a->master, b->master) == 0;
 }
 
-/* One that names a master, and is not known by another name among those before it. */
+/* Whether the sentinel names a master, and is not also known by another name before it on the list. */
 static bool counts(const struct dibs__sentinel_hosts *hosts, size_t at)
 {
     const struct dibs__sentinel_host *host = hosts->hosts[at];
@@ -24,8 +24,8 @@ static bool counts(const struct dibs__sentinel_hosts *hosts, size_t at)
     return names_a_master(host);
 }
 
-/* The sentinels that there are: those of the URL, or as many as a sentinel knows with itself, if these are more. */
-static size_t known(const struct dibs__sentinel_hosts *hosts, size_t counted)
+/* The number of sentinels: those of the URL, or, if this is more, as many as a sentinel knows including itself. */
+static size_t number_of_sentinels(const struct dibs__sentinel_hosts *hosts, size_t counted)
 {
     size_t most = hosts->given > counted ? hosts->given : counted;
 
@@ -36,8 +36,8 @@ static size_t known(const struct dibs__sentinel_hosts *hosts, size_t counted)
 }
 
 struct support {
-    size_t votes;         /* of those that name that master */
-    int64_t epoch, rival; /* the largest of those that do, and of those that name another; -1: none */
+    size_t votes;         /* number of sentinels that name that master */
+    int64_t epoch, rival; /* largest epoch of those that name that master, and of those that name another; -1: none */
 };
 
 static struct support support_of(const struct dibs__sentinel_hosts *hosts, const struct dibs__sentinel_host *candidate)
@@ -55,7 +55,7 @@ static struct support support_of(const struct dibs__sentinel_hosts *hosts, const
     return support;
 }
 
-/* Where all say the epoch, the larger one wins; where one does not, or epochs are equal, the votes. */
+/* If all tell their epoch, the larger one wins; if one does not, or epochs are equal, the votes decide. */
 static bool is_better(const struct support *a, const struct support *b, bool by_epoch)
 {
     if (by_epoch && a->epoch != b->epoch)
@@ -86,7 +86,7 @@ struct dibs__sentinel_vote dibs__sentinel_count(const struct dibs__sentinel *sen
             most = its;
         }
     }
-    size_t all = known(hosts, counted);
+    size_t all = number_of_sentinels(hosts, counted);
     bool newest = by_epoch && most.epoch > most.rival;
     vote.sure = (newest ? counted : most.votes) * 2 > all;
     return vote;

@@ -20,7 +20,7 @@ static unsigned crc16(const char *bytes, size_t size)
     return crc;
 }
 
-/* What is between the first { and the first } behind that counts alone, if there is anything between them. */
+/* If there is anything between the first { and the first } behind it, only that counts. */
 unsigned dibs__slot_of(const char *key, size_t size)
 {
     const char *open = memchr(key, '{', size);
@@ -32,9 +32,8 @@ unsigned dibs__slot_of(const char *key, size_t size)
 }
 
 /*
- * A tag is 16 bits, four in each of its bytes, @ to O. A CRC is linear: each bit
- * of the slot is changed by changing the same bits of the tag, whatever the
- * others are.
+ * A tag is 16 bits, four in each of its bytes, which are @ to O. A CRC is linear: each bit of the slot is flipped by
+ * flipping the same bits of the tag, whatever the others are.
  */
 void dibs__slot_tag(char out[DIBS__SLOT_TAG], unsigned slot)
 {

@@ -10,7 +10,7 @@
 /* The slot of a key, or of a sharded channel. */
 unsigned dibs__slot_of(const char *key, size_t size);
 
-/* Writes a text of printable bytes, without braces and without a NUL behind it, whose slot is that one. */
+/* Writes printable bytes, without braces and without a NUL at the end, whose slot is the given one. */
 void dibs__slot_tag(char out[DIBS__SLOT_TAG], unsigned slot);
 
 #endif

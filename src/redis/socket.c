@@ -12,7 +12,7 @@
 #include "base/fd.h"
 
 #ifndef MSG_NOSIGNAL
-#define MSG_NOSIGNAL 0 /* there is SO_NOSIGPIPE instead */
+#define MSG_NOSIGNAL 0 /* SO_NOSIGPIPE is used instead */
 #endif
 
 #define BACKLOG_PAUSE_MS 5 /* poll(2) does not tell when a full backlog has room again */
@@ -39,7 +39,7 @@ static void set_options(int fd, int family)
 #endif
 }
 
-/* 0: connected, or the connection is under way; otherwise why not. */
+/* Returns 0 if the address is connected, or connecting is under way; otherwise an error number. */
 static int try_address(struct dibs__socket *sock)
 {
     struct dibs__address *address = &sock->addresses[sock->address];
@@ -63,7 +63,7 @@ static int begin_address(struct dibs__socket *sock)
     return try_address(sock);
 }
 
-/* Begins with the first address, from the current one on, for which that is possible. reason: why the last failed. */
+/* Begins with the first address that works, from the current one on. reason: why the last one failed. */
 static dibs_status begin_next(struct dibs__socket *sock, int reason, struct dibs__error *error)
 {
     for (; sock->address < sock->address_count; sock->address++) {
@@ -116,7 +116,7 @@ static struct dibs__transport *socket_open(struct dibs__endpoint *endpoint, stru
     return NULL;
 }
 
-/* True: *reason is 0 where the address is connected, otherwise why not. False: that is not known yet. */
+/* True: *reason is 0 if the address is connected, otherwise an error number. False: the outcome is not known yet. */
 static bool is_settled(struct dibs__socket *sock, int64_t now, int *reason)
 {
     struct pollfd fd = {.fd = sock->fd, .events = POLLOUT};
@@ -135,7 +135,7 @@ static bool is_settled(struct dibs__socket *sock, int64_t now, int *reason)
     return true;
 }
 
-/* From now on the socket blocks for socket_sleep. 0, or an error number. */
+/* Makes the socket block, for socket_sleep. Returns 0 or an error number. */
 static int let_block(int fd)
 {
     const struct timeval limit = {.tv_sec = DIBS__SLEEP_MS / 1000, .tv_usec = DIBS__SLEEP_MS % 1000 * 1000L};
@@ -184,7 +184,7 @@ static struct pollfd socket_poll(struct dibs__transport *transport, short want, 
     return (struct pollfd){.fd = sock->backlog_full ? -1 : sock->fd, .events = POLLOUT};
 }
 
-/* A server that expects TLS ends a connection that begins otherwise, and says nothing. */
+/* A server that expects TLS silently ends a connection that begins without it. */
 static long broken(const struct dibs__socket *sock, const char *why, struct dibs__error *error)
 {
     const struct dibs__url *url = &sock->endpoint->url;
@@ -229,18 +229,12 @@ static long socket_receive(struct dibs__transport *transport, char *bytes, size_
     return would_block(errno) || errno == EINTR ? 0 : broken(sock, strerror(errno), error);
 }
 
-/* The socket blocks, with a time limit, where MSG_DONTWAIT does not say otherwise. */
+/* The socket blocks, with a time limit, unless MSG_DONTWAIT is given. */
 static void socket_sleep(struct dibs__transport *transport)
 {
     char byte;
 
     (void)!recv(socket_of(transport)->fd, &byte, 1, MSG_PEEK);
-}
-
-static bool socket_pending(struct dibs__transport *transport)
-{
-    (void)transport;
-    return false;
 }
 
 static enum dibs__sight socket_look(struct dibs__transport *transport)
@@ -265,7 +259,6 @@ const struct dibs__transport_ops dibs__socket_transport = {
     .send = socket_send,
     .receive = socket_receive,
     .sleep = socket_sleep,
-    .pending = socket_pending,
     .look = socket_look,
     .shut = socket_shut,
     .close = socket_close,

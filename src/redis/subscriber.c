@@ -13,7 +13,7 @@ uint64_t dibs__subscriber_serial(struct dibs__subscriber *subscriber)
     return serial;
 }
 
-/* Lets go of the mutex while it sleeps. seen: how many tries had ended when the call began. */
+/* Unlocks the mutex while it sleeps. seen: the number of tries that had ended when the call began. */
 static dibs_status wait_for_one(struct dibs__subscriber *subscriber, unsigned seen, int64_t deadline, uint64_t *serial,
                                 struct dibs__error *error) DIBS__REQUIRES(subscriber_mutex)
 {
@@ -36,7 +36,8 @@ static dibs_status wait_for_one(struct dibs__subscriber *subscriber, unsigned se
 dibs_status dibs__subscriber_await(struct dibs__subscriber *subscriber, int64_t deadline, uint64_t *serial,
                                    struct dibs__error *error)
 {
-    unsigned seen = atomic_load(&subscriber->tries); /* before a subscription is wanted: the try may fail at once */
+    unsigned seen =
+        atomic_load(&subscriber->tries); /* read before a subscription is wanted, because the try may fail at once */
 
     *serial = dibs__subscriber_serial(subscriber);
     if (*serial != 0)

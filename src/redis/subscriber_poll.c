@@ -3,19 +3,18 @@
 #include "base/random.h"
 #include "redis/subscriber_parts.h"
 
-#define DENIED_PAUSE_MS 6000 /* at most, half of it at least; somebody may grant the right, but not soon */
-#define SILENCE_MS 5000      /* a link from which nothing came for so long is PINGed */
+#define DENIED_PAUSE_MS 6000 /* longest pause, and twice the shortest; the right may be granted, but not soon */
+#define SILENCE_MS 5000      /* a link on which nothing came for this long is PINGed */
 
 /*
- * The pauses between subscriptions that nothing confirms. Where a thread waits
- * for a subscription, a pause is half of the command timeout at most, so that
- * an ask of that thread, which may last for all of it, finds one.
+ * The longest pause between subscriptions that nothing confirms. If a thread waits for a subscription, a pause is at
+ * most half of the command timeout, so that an ask of that thread, which may last for all of it, finds a subscription.
  */
 #define UNCONFIRMED_LAST_MS 2000
 
 /* ---------------------------------------------------------- how a try ended */
 
-/* why NULL: the subscription stands. */
+/* why NULL: the subscription was made. */
 static void tell_waiting_threads(struct dibs__subscriber *subscriber, const struct dibs__error *why)
 {
     subscriber_mutex_lock(&subscriber->mutex);
@@ -31,7 +30,7 @@ static void tell_waiting_threads(struct dibs__subscriber *subscriber, const stru
     subscriber_mutex_unlock(&subscriber->mutex);
 }
 
-/* The server confirmed the subscription. */
+/* Called when the server has confirmed the subscription. */
 static void stand(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIRES(dibs__reading_role)
 {
     atomic_store(&subscriber->last_received_at, now);
@@ -44,9 +43,8 @@ static void stand(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIR
 }
 
 /*
- * Nothing confirmed a subscription that was lost. If nothing confirmed the last
- * ones either, the server may never hear any, and the pause grows. It counts
- * from when the subscription stood.
+ * Called when a subscription was lost that nothing had confirmed. If nothing confirmed the ones before it either, the
+ * server may never hear any, and the pause grows. The pause counts from when the subscription was made.
  */
 static void put_off_next(struct dibs__subscriber *subscriber)
 {
@@ -62,7 +60,7 @@ static void put_off_next(struct dibs__subscriber *subscriber)
     atomic_fetch_add(&subscriber->unconfirmed_count, 1);
 }
 
-/* A subscription that stood is lost, or distrusted. If it was ever confirmed, the next need not wait. */
+/* Called when a subscription is lost or distrusted. If it was ever confirmed, the next one need not wait. */
 static void lose(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__reading_role)
 {
     DIBS__REQUIRE(subscriber->link != NULL);
@@ -80,9 +78,8 @@ static void lose(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__readi
 }
 
 /*
- * The first try that fails after a subscription stood may be the first of many.
- * Waiters that sleep until they are told must hear that they have to ask by
- * themselves.
+ * The first try that fails after there was a subscription may be the first of many. So waiters that sleep until they
+ * are told must hear that they have to ask by themselves.
  */
 static void fail_try(struct dibs__subscriber *subscriber, const struct dibs__error *why, int64_t now)
     DIBS__REQUIRES(dibs__reading_role)
@@ -110,7 +107,7 @@ dibs_status dibs__subscriber_write(struct dibs__subscriber *subscriber, const ch
 
 /* ------------------------------------------------------------------- driving */
 
-/* Messages may have come right behind the answer that confirms the subscription. */
+/* After the answer that confirms the subscription, messages may have come as well, so they are taken. */
 static void go_on_trying(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIRES(dibs__reading_role)
 {
     struct dibs__error error = {DIBS_OK, ""};
@@ -148,27 +145,27 @@ static dibs_status ping_after_silence(struct dibs__subscriber *subscriber, int64
     return dibs__subscriber_write(subscriber, "PING", NULL, error);
 }
 
-/* Whether the subscription must end, as far as is known without the reading role. */
+/* Whether the subscription must end, as far as can be known without the reading role. */
 static bool is_over(struct dibs__subscriber *subscriber)
 {
     return atomic_load_explicit(&subscriber->serial, memory_order_relaxed) == 0 ||
            dibs__link_is_outdated(subscriber->link);
 }
 
-static bool is_to_ask_for_changes(const struct dibs__subscriber *subscriber)
+static bool must_ask_for_changes(const struct dibs__subscriber *subscriber)
 {
     return subscriber->hears_wanted && !subscriber->hears_asked;
 }
 
 static dibs_status ask_for_changes(struct dibs__subscriber *subscriber, struct dibs__error *error)
 {
-    if (!is_to_ask_for_changes(subscriber))
+    if (!must_ask_for_changes(subscriber))
         return DIBS_OK;
     subscriber->hears_asked = true;
     return dibs__subscriber_write(subscriber, "SUBSCRIBE", DIBS__CHANGES, error);
 }
 
-/* False: the link is of no use any more. */
+/* False: the link can't be used any more. */
 static bool send_what_is_due(struct dibs__subscriber *subscriber, int64_t now)
 {
     struct dibs__error error;
@@ -179,9 +176,8 @@ static bool send_what_is_due(struct dibs__subscriber *subscriber, int64_t now)
 }
 
 /*
- * Why a subscription broke is told to nobody: the next try shows whether there
- * is a reason. Before a PING counts as unanswered, the link is read once more,
- * because the answer may have come since the poll.
+ * Nobody is told why a subscription broke: the next try shows whether there is a reason. Before a PING counts as
+ * unanswered, the link is read once more, because the answer may have come since the poll.
  */
 static void go_on_listening(struct dibs__subscriber *subscriber, short ready, int64_t now)
     DIBS__REQUIRES(dibs__reading_role)
@@ -218,19 +214,22 @@ void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, i
         atomic_store(&subscriber->serial, 0);
 }
 
-/* When something must be done about a subscription that stands, whatever its descriptor does. */
+/* When something must be done about the current subscription, whatever its descriptor does. */
 static int64_t next_time(struct dibs__subscriber *subscriber)
 {
     int64_t due = atomic_load(&subscriber->slots.due);
     int64_t silent = is_pinged(subscriber) ? subscriber->pinged_until
                                            : dibs__after_ms(atomic_load(&subscriber->last_received_at), SILENCE_MS);
 
-    if (is_over(subscriber) || is_to_ask_for_changes(subscriber) || atomic_load(&subscriber->slots.lost))
+    if (is_over(subscriber) || must_ask_for_changes(subscriber) || atomic_load(&subscriber->slots.lost))
         return 0;
     return due < silent ? due : silent;
 }
 
-/* A subscription stands. Where the reading role is recalled, the thread that leaves it wakes the scheduler's. */
+/*
+ * Requires a subscription. While the reading role is recalled, nothing is due: the thread that leaves the role wakes
+ * the scheduler.
+ */
 static void interest_in_subscription(struct dibs__subscriber *subscriber, struct pollfd *fd, int64_t *deadline)
 {
     int64_t until = next_time(subscriber);

@@ -3,14 +3,14 @@
 #include "redis/reply.h"
 #include "redis/subscriber_parts.h"
 
-#define IDLE_MS 50   /* for so long nobody reads, after the last thread that waited: the next may be about to wait; */
-#define UNHEARD_MS 2 /* and for so long where some messages are for no thread in listen */
+#define IDLE_MS 50   /* nobody reads for this long after a thread has left, because another may be about to wait; */
+#define UNHEARD_MS 2 /* or for this long, if some messages are for no thread in listen */
 
 /* ------------------------------------------------------------ what is received */
 
 /*
- * On a subscription that stands, only PING is sent, and what concerns changes
- * and slots. If the server refuses one of these, that is an answer, too.
+ * After a subscription is made, only PING is sent, and commands about changes and slots. If the server refuses one of
+ * these, that is an answer, too.
  */
 static dibs_status take_error(struct dibs__subscriber *subscriber, const redisReply *reply, struct dibs__error *error)
     DIBS__REQUIRES(dibs__reading_role)
@@ -22,7 +22,10 @@ static dibs_status take_error(struct dibs__subscriber *subscriber, const redisRe
     return dibs__reply_refusal(error, reply, subscriber->endpoint->url.shown, "the subscription");
 }
 
-/* Keys that have changed; where all may have, there is no list of them. False: the reply tells of something else. */
+/*
+ * Takes a message that tells which keys have changed; if all may have, it has no list of keys. False: the reply is
+ * about something else.
+ */
 static bool take_changes(struct dibs__subscriber *subscriber, const redisReply *reply)
     DIBS__REQUIRES(dibs__reading_role)
 {
@@ -46,7 +49,7 @@ static bool take_changes(struct dibs__subscriber *subscriber, const redisReply *
     return true;
 }
 
-/* Other replies tell nothing but that the server is there. */
+/* Replies of other kinds only show that the server is there. */
 static dibs_status take(struct dibs__subscriber *subscriber, const redisReply *reply, int64_t now,
                         struct dibs__error *error) DIBS__REQUIRES(dibs__reading_role)
 {
@@ -111,7 +114,7 @@ static void delist(struct dibs__subscriber *subscriber, struct dibs__listening *
         subscriber->end = me->at;
 }
 
-/* The thread that has waited longest gets the role. False: none waits. */
+/* Gives the role to the thread that has waited longest. False: none waits. */
 static bool pass_on(struct dibs__subscriber *subscriber) DIBS__REQUIRES(subscriber_mutex)
 {
     struct dibs__listening *first = subscriber->first;
@@ -170,7 +173,10 @@ DIBS__UNANALYSED void dibs__subscriber_end_reading(struct dibs__subscriber *subs
     subscriber_mutex_unlock(&subscriber->mutex);
 }
 
-/* Who leaves the role from now on sees `unheard`; who left it before meant that nobody reads for longer. */
+/*
+ * A thread that leaves the role from now on sees `unheard`. If one left it before, nobody would read for longer, so
+ * `idle_until` is brought forward.
+ */
 void dibs__subscriber_unheard(struct dibs__subscriber *subscriber)
 {
     if (atomic_load_explicit(&subscriber->unheard, memory_order_relaxed))
@@ -188,7 +194,7 @@ void dibs__subscriber_unheard(struct dibs__subscriber *subscriber)
 
 /* ------------------------------------------------------------------ listening */
 
-/* Until the wait event is woken, the time has come, the role is recalled, or the link breaks. */
+/* Reads until the wait event is woken, the time has come, the role is recalled, or the link breaks. */
 static void read_for_all(struct dibs__subscriber *subscriber, struct dibs__wait_event *wait_event, int64_t until)
     DIBS__REQUIRES(dibs__reading_role)
 {
@@ -209,14 +215,14 @@ static void read_for_all(struct dibs__subscriber *subscriber, struct dibs__wait_
     }
 }
 
-static void lead(struct dibs__subscriber *subscriber, struct dibs__wait_event *wait_event, int64_t until)
+static void read_with_role(struct dibs__subscriber *subscriber, struct dibs__wait_event *wait_event, int64_t until)
 {
     dibs__subscriber_begin_reading(subscriber);
     read_for_all(subscriber, wait_event, until);
     leave_reading(subscriber);
 }
 
-/* True: the thread has the role. False: it is listed. */
+/* True: the thread has taken the role. False: the thread is listed. */
 static bool take_or_enlist(struct dibs__subscriber *subscriber, struct dibs__listening *me)
 {
     subscriber_mutex_lock(&subscriber->mutex);
@@ -227,12 +233,12 @@ static bool take_or_enlist(struct dibs__subscriber *subscriber, struct dibs__lis
     else
         enlist(subscriber, me);
     subscriber_mutex_unlock(&subscriber->mutex);
-    if (polled) /* so that the scheduler's thread polls for the link no more */
+    if (polled) /* so that the scheduler's thread stops polling the link */
         subscriber->hooks.wake(subscriber->hooks.above);
     return reads;
 }
 
-/* The thread is listed. True: it got the role. */
+/* Called while the thread is listed. True: the thread got the role. */
 static bool await_role(struct dibs__subscriber *subscriber, struct dibs__listening *me, int64_t until)
 {
     while (!atomic_load(&me->reads) && !dibs__wait_event_is_woken(me->wait_event) &&
@@ -252,6 +258,6 @@ void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__w
 
     do
         if (take_or_enlist(subscriber, &me) || await_role(subscriber, &me, until))
-            lead(subscriber, wait_event, until);
+            read_with_role(subscriber, wait_event, until);
     while (!dibs__wait_event_is_woken(wait_event) && dibs__now(subscriber->clock) < until);
 }

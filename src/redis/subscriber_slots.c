@@ -5,9 +5,9 @@
 #include "redis/reply.h"
 #include "redis/subscriber_parts.h"
 
-#define KEPT_MS 60000       /* so long a subscription is kept at least after somebody asked about it */
-#define ANSWER_MS 5000      /* so long the server has to answer */
-#define PAUSE_FIRST_MS 1000 /* before a subscription that was refused or lost is asked for again */
+#define KEPT_MS 60000       /* a subscription is kept for at least this long after somebody asked about it */
+#define ANSWER_MS 5000      /* time that the server has to answer */
+#define PAUSE_FIRST_MS 1000 /* the first pause before a subscription that was refused or lost is asked for again */
 #define PAUSE_LAST_MS 60000
 
 /* ----------------------------------------------------------------- the slots */
@@ -57,9 +57,8 @@ static void keep(const struct dibs__subscriber *subscriber, struct dibs__slot *s
 }
 
 /*
- * The server ended the subscription, refused it, or does not know it. Where the
- * slot has gone to another server, nobody asks about it here any more. True:
- * somebody may have relied on it.
+ * Called when the server has ended the subscription, refused it, or does not know it. If the slot has gone to another
+ * server, nobody asks about it here any more. True: somebody may have relied on the subscription.
  */
 static bool lose(struct dibs__slots *slots, struct dibs__slot *slot, int64_t now) DIBS__REQUIRES(subscriber_mutex)
 {
@@ -179,7 +178,7 @@ static void take_confirmation(struct dibs__subscriber *subscriber, unsigned numb
     subscriber_mutex_unlock(&subscriber->mutex);
 }
 
-/* The server did what it was asked; or the slot moved, or the server became a replica. */
+/* The server ended the subscription as asked; or the slot moved, or the server became a replica. */
 static void take_end(struct dibs__subscriber *subscriber, unsigned number, int64_t now)
 {
     struct dibs__slots *slots = &subscriber->slots;

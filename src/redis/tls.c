@@ -1,7 +1,6 @@
 /*
- * Lock discipline: the mutex of a connection, which it shares with some others
- * (tls_guard.c), guards all that changes in it once it is connected, and is held
- * while OpenSSL works for it.
+ * Lock discipline: the mutex of a connection, which some other connections share (tls_guard.c), guards all that changes
+ * in the connection once it is connected, and is held while OpenSSL works for it.
  */
 #include "redis/tls.h"
 
@@ -19,17 +18,17 @@
 
 struct encrypted {
     struct dibs__transport base;
-    struct dibs__endpoint *endpoint;                         /* read-only after open */
-    struct dibs__transport *below;                           /* read-only after open; a plain socket */
-    struct dibs__mutex *mutex;                               /* read-only after open */
-    char name[DIBS__HOST_MAX];                               /* read-only after open; what the server has to prove */
-    redisContext *context DIBS__GUARDED_BY(dibs__tls_mutex); /* has the SSL object once hiredis has begun with it */
+    struct dibs__endpoint *endpoint; /* read-only after open */
+    struct dibs__transport *below;   /* read-only after open; a plain socket */
+    struct dibs__mutex *mutex;       /* read-only after open */
+    char name[DIBS__HOST_MAX];       /* read-only after open; the name that the server must prove */
+    redisContext *context DIBS__GUARDED_BY(dibs__tls_mutex); /* owns the SSL object once hiredis has begun with it */
     SSL *ssl DIBS__GUARDED_BY(dibs__tls_mutex);              /* NULL: the handshake has not begun */
-    short to_receive DIBS__GUARDED_BY(dibs__tls_mutex); /* what to poll for in order to; in the handshake, to go on */
-    short to_send DIBS__GUARDED_BY(dibs__tls_mutex);    /* what to poll for in order to */
+    short to_receive DIBS__GUARDED_BY(dibs__tls_mutex); /* to poll for to receive, or to go on with the handshake */
+    short to_send DIBS__GUARDED_BY(dibs__tls_mutex);    /* to poll for in order to send */
     bool has_talked DIBS__GUARDED_BY(dibs__tls_mutex);  /* something was received since the handshake */
-    struct dibs__tls_wire wire DIBS__GUARDED_BY(dibs__tls_mutex); /* to the socket below */
-    struct encrypted *next;                                       /* among those that are kept; of whoever keeps it */
+    struct dibs__tls_wire wire DIBS__GUARDED_BY(dibs__tls_mutex); /* the bytes between OpenSSL and the socket below */
+    struct encrypted *next; /* in the list of those that are kept; used by the thread that keeps it */
 };
 
 _Static_assert(offsetof(struct encrypted, base) == 0, "a transport is the first member of its own struct");
@@ -47,8 +46,8 @@ static struct dibs__socket *socket_of(const struct encrypted *tls)
 /* --------------------------------------------------------------- connecting */
 
 /*
- * hiredis has just given the SSL object a socket, which OpenSSL would write to
- * with write(2). This is called before the first message is sent.
+ * hiredis has just given the SSL object a socket, to which OpenSSL would write by write(2). This runs before the first
+ * message is sent, and gives the SSL object our BIO instead.
  */
 static void on_handshake(const SSL *ssl, int where, int result)
 {
@@ -61,7 +60,7 @@ static void on_handshake(const SSL *ssl, int where, int result)
     }
 }
 
-/* Forgets the connection, without a word to the server. */
+/* Frees the TLS part of the connection, without telling the server. */
 static void drop(struct encrypted *tls) DIBS__REQUIRES(dibs__tls_mutex)
 {
     if (tls->context && !tls->context->privctx)
@@ -79,7 +78,7 @@ static dibs_status no_memory(struct dibs__error *error)
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
 }
 
-/* Why the last call about the SSL object failed. */
+/* Fills the error with why the last call on the SSL object failed. */
 static dibs_status failed(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
 {
     if (SSL_get_verify_result(tls->ssl) == X509_V_OK && tls->wire.broken.status != DIBS_OK) {
@@ -90,7 +89,7 @@ static dibs_status failed(struct encrypted *tls, struct dibs__error *error) DIBS
     return dibs__tls_failed(tls->ssl, tls->endpoint->url.shown, tls->name, tls->has_talked, error);
 }
 
-/* All that a connection consists of. False: no memory; `drop` frees what there is. */
+/* Makes all parts of a connection. False: no memory; `drop` frees the parts that were made. */
 static bool make_parts(struct encrypted *tls, BIO *bio) DIBS__REQUIRES(dibs__tls_mutex)
 {
     redisOptions options = {0};
@@ -105,7 +104,7 @@ static bool make_parts(struct encrypted *tls, BIO *bio) DIBS__REQUIRES(dibs__tls
     return tls->ssl && SSL_set_app_data(tls->ssl, bio) == 1;
 }
 
-/* Has hiredis begin the handshake. */
+/* Makes the parts, and has hiredis begin the handshake. */
 static dibs_status begin(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
 {
     tls->wire.socket = tls->below;
@@ -125,7 +124,9 @@ static dibs_status begin(struct encrypted *tls, struct dibs__error *error) DIBS_
     return status;
 }
 
-/* The last call about the SSL object did nothing. What to poll for before it is made again; 0: the connection is over.
+/*
+ * Called when the last call on the SSL object did nothing. Returns what to poll for before the call is made again; 0:
+ * the connection is over.
  */
 static short wanted(struct encrypted *tls, int result, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
 {
@@ -166,7 +167,7 @@ static dibs_status process_ends(const struct encrypted *tls, struct dibs__error 
                            tls->endpoint->url.shown);
 }
 
-/* A handshake, too, has the time of its address; an address that fails in it gives way to the next. */
+/* The handshake counts toward the time of its address; if it fails, the next address is tried. */
 static dibs_status encrypted_connect(struct dibs__transport *transport, int64_t now, int64_t until,
                                      struct dibs__error *error)
 {
@@ -192,7 +193,9 @@ static dibs_status encrypted_connect(struct dibs__transport *transport, int64_t 
     return status;
 }
 
-/* What OpenSSL has made can't be freed once OpenSSL has ended. It stays reachable, so that it is not taken for a leak.
+/*
+ * What OpenSSL has made can't be freed after OpenSSL has ended. It is kept reachable, so that it does not count as a
+ * leak.
  */
 static void keep(struct encrypted *tls)
 {
@@ -228,7 +231,6 @@ static struct dibs__transport *encrypted_open(struct dibs__endpoint *endpoint, s
     DIBS__REQUIRE(endpoint->tls);
     if (!tls) {
         no_memory(error);
-        free(tls);
         return NULL;
     }
     tls->base.ops = &dibs__tls_transport;
@@ -245,7 +247,7 @@ static struct dibs__transport *encrypted_open(struct dibs__endpoint *endpoint, s
 
 /* ---------------------------------------------------------------- connected */
 
-/* Bytes that poll(2) does not tell of; those in `in` may turn out to be a part of a record. */
+/* Whether there are bytes that poll(2) does not see; those in `in` may turn out to be only a part of a record. */
 static bool has_pending(const struct encrypted *tls) DIBS__REQUIRES(dibs__tls_mutex)
 {
     return tls->wire.given < tls->wire.used || (!dibs__tls_is_over() && SSL_pending(tls->ssl) > 0);
@@ -272,7 +274,7 @@ static struct pollfd encrypted_poll(struct dibs__transport *transport, short wan
     return fd;
 }
 
-/* Begins a call that moves bytes. False: it can't be made any more. */
+/* Called before a call that moves bytes. False: it can't be made any more. */
 static bool may_move(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
 {
     if (dibs__tls_is_over())
@@ -282,7 +284,7 @@ static bool may_move(struct encrypted *tls, struct dibs__error *error) DIBS__REQ
     return true;
 }
 
-/* A failure behind bytes that were sent shows itself once more in the next call. */
+/* If a failure follows bytes that were sent, the next call reports it again. */
 static long encrypted_send(struct dibs__transport *transport, const char *bytes, size_t size, struct dibs__error *error)
 {
     struct encrypted *tls = encrypted_of(transport);
@@ -334,7 +336,7 @@ static bool encrypted_pending(struct dibs__transport *transport)
     return pending;
 }
 
-/* Whether the server sends nothing more than what lies in the socket. */
+/* Whether the server will send no more than what lies in the socket. */
 static bool has_ended(const struct encrypted *tls)
 {
 #ifdef POLLRDHUP
@@ -343,14 +345,13 @@ static bool has_ended(const struct encrypted *tls)
     return poll(&fd, 1, 0) == 1;
 #else
     (void)tls;
-    return false; /* the end is noticed when the link is read from */
+    return false; /* the end is noticed when the link is read */
 #endif
 }
 
 /*
- * The server says that it closes the connection by a record like any other.
- * Only where the connection has ended may records be taken from the socket: its
- * descriptor is then ready for ever, so nothing is kept from a thread in poll(2).
+ * The server says that it closes the connection by a record like any other. Records may be taken from the socket only
+ * if the connection has ended: its descriptor is then ready for ever, so that a thread in poll(2) misses nothing.
  */
 static enum dibs__sight look(struct encrypted *tls) DIBS__REQUIRES(dibs__tls_mutex)
 {

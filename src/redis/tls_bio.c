@@ -1,7 +1,6 @@
 /*
- * OpenSSL reads and writes by the functions of the socket, so that no SIGPIPE is
- * raised. What they receive is kept, and OpenSSL takes the records from there
- * one by one.
+ * OpenSSL reads and writes by the functions of the socket transport, so that no SIGPIPE is raised. Received bytes are
+ * kept, and OpenSSL takes the records from there one by one.
  */
 #include "redis/tls_parts.h"
 
@@ -14,7 +13,7 @@
 static BIO_METHOD *method;       /* read-only once made */
 static struct dibs__once making; /* guards itself; runs make_method */
 
-/* In OpenSSL's words: -1 is final, unless a flag says that the call must be made again. */
+/* Translates a result for OpenSSL: -1 is final, unless a flag says that the call must be made again. */
 static int result(BIO *bio, long count, int again)
 {
     if (count == 0)
@@ -55,7 +54,7 @@ static long control(BIO *bio, int command, long number, void *pointer)
     (void)bio;
     (void)number;
     (void)pointer;
-    return command == BIO_CTRL_FLUSH; /* nothing is kept back */
+    return command == BIO_CTRL_FLUSH; /* there is nothing to flush */
 }
 
 static bool make_method(void)

@@ -12,7 +12,7 @@
 
 struct dibs__tls {
     SSL_CTX *context;  /* has its own guards */
-    char *server_name; /* read-only; NULL: the host's */
+    char *server_name; /* read-only; NULL: the host's name */
 };
 
 /* ------------------------------------------------------------------ the files */
@@ -22,7 +22,10 @@ static dibs_status no_memory(struct dibs__error *error)
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for TLS");
 }
 
-/* A file that no program inherits which another thread starts meanwhile: OpenSSL's own functions do not care. */
+/*
+ * Opens a file that a program which another thread starts meanwhile does not inherit, as it would from OpenSSL's
+ * functions.
+ */
 static BIO *open_file(const char *field, const char *path, struct dibs__error *error)
 {
     FILE *file = fopen(path, "re");
@@ -46,13 +49,13 @@ static dibs_status useless(const char *field, const char *path, struct dibs__err
     return dibs__tls_lacked_memory() ? no_memory(error) : DIBS_INVALID;
 }
 
-/* The end of a file looks to OpenSSL like an error. */
+/* Whether the last error is only the end of a file, which OpenSSL reports as an error. */
 static bool is_end(void)
 {
     return ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
 }
 
-/* A key with a password: nobody is asked for it, which OpenSSL would do on the terminal. */
+/* For a key that has a password: OpenSSL would ask for it on the terminal, so this refuses. */
 static int no_password(char *out, int size, int writing, void *context) /* NOLINT(readability-non-const-parameter) */
 {
     (void)out;
@@ -81,7 +84,7 @@ static dibs_status trust(SSL_CTX *context, const char *path, struct dibs__error 
     return good ? DIBS_OK : useless(field, path, error);
 }
 
-/* The certificate, and behind it those of the authorities between it and the root. */
+/* Reads the certificate, and behind it those of the authorities between it and the root. */
 static dibs_status use_certificate(SSL_CTX *context, const char *path, struct dibs__error *error)
     DIBS__REQUIRES(dibs__tls_mutex)
 {
@@ -141,7 +144,7 @@ static dibs_status read_files(SSL_CTX *context, const struct dibs__tls_files *fi
 
 /* ---------------------------------------------------------------- the context */
 
-/* What was not written comes again from another address, with more behind it: see transport.h. */
+/* What was not written is passed again from another address, with more behind it: see transport.h. */
 static SSL_CTX *new_context(void) DIBS__REQUIRES(dibs__tls_mutex)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
@@ -195,7 +198,7 @@ void dibs__tls_free(struct dibs__tls *tls)
 
 /* ------------------------------------------------------------------ the names */
 
-/* No certificate has the dot at the end of a host's name, or the zone of an IPv6 address. */
+/* Removes the dot at the end of a host's name, and the zone of an IPv6 address, which no certificate has. */
 void dibs__tls_name(const struct dibs__tls *tls, const char *host, char name[DIBS__HOST_MAX])
 {
     snprintf(name, DIBS__HOST_MAX, "%s", tls->server_name ? tls->server_name : host);
@@ -206,7 +209,7 @@ void dibs__tls_name(const struct dibs__tls *tls, const char *host, char name[DIB
         name[size - 1] = '\0';
 }
 
-/* An IP address has no place in the name that the client hello sends. */
+/* An IP address may not be sent as the name in the client hello. */
 static bool expect_name(SSL *ssl, const char *name) DIBS__REQUIRES(dibs__tls_mutex)
 {
     X509_VERIFY_PARAM *expected = SSL_get0_param(ssl);

@@ -14,7 +14,7 @@ const char *dibs__tls_reason(void)
     return reason ? reason : "unknown";
 }
 
-/* The alert with which the server ended the connection; 0: none. */
+/* The alert with which the server ended the connection; 0: there was none. */
 static int alert(void)
 {
     unsigned long code = ERR_peek_error();
@@ -34,8 +34,8 @@ bool dibs__tls_lacked_memory(void)
 }
 
 /*
- * An alert refuses what this side offered. With TLS 1.3 a server that refuses the
- * client's certificate says so only after the handshake is over here.
+ * An alert refuses what this side offered. With TLS 1.3, a server that refuses the client's certificate says so only
+ * after the handshake is over on this side.
  */
 dibs_status dibs__tls_failed(SSL *ssl, const char *shown, const char *name, bool has_talked, struct dibs__error *error)
 {

@@ -1,9 +1,8 @@
 /*
  * Lock discipline
  *
- * The mutexes guard the SSL objects and the contexts, each those to which it was
- * given, and all together `over`: that is read under any, written under all.
- * fork(2) holds all across the fork.
+ * Each mutex guards the SSL objects or contexts to which it was given. All mutexes together guard `over`, which is read
+ * under any of them and written under all. The fork handlers hold all across fork(2).
  */
 #include "redis/tls_parts.h"
 
@@ -13,7 +12,7 @@
 
 #include "base/once.h"
 
-#define CONNECTIONS 16 /* so many mutexes for them all; ThreadSanitizer can't follow a thread that holds 64 */
+#define CONNECTIONS 16 /* mutexes for all connections; ThreadSanitizer can't follow a thread that holds 64 */
 
 #define FOUR DIBS__MUTEX_INITIALIZER, DIBS__MUTEX_INITIALIZER, DIBS__MUTEX_INITIALIZER, DIBS__MUTEX_INITIALIZER
 
@@ -22,11 +21,11 @@ static struct dibs__mutex mutexes[] = {FOUR, FOUR, FOUR, FOUR, DIBS__MUTEX_INITI
 _Static_assert(MUTEXES == CONNECTIONS + 1, "the last mutex is that of the contexts");
 
 static bool over DIBS__GUARDED_BY(dibs__tls_mutex);
-static bool watches_forks;         /* of whoever runs `start` */
+static bool watches_forks;         /* used by the one thread that runs `start` */
 static struct dibs__once starting; /* guards itself; runs start */
-static atomic_uint connections;    /* atomic; so many had a mutex */
+static atomic_uint connections;    /* atomic; number of connections that were given a mutex */
 
-/* A loop that locks several mutexes of one class is beyond the analysis. */
+/* Not analysed: the analysis can't follow a loop that locks several mutexes of one class. */
 static void lock_all(void) DIBS__UNANALYSED
 {
     for (size_t i = 0; i < MUTEXES; i++)
@@ -39,7 +38,7 @@ static void unlock_all(void) DIBS__UNANALYSED
         dibs__tls_mutex_unlock(&mutexes[i]);
 }
 
-/* OpenSSL calls this before it frees anything, which is when the process calls exit(3). */
+/* OpenSSL calls this before it frees anything, when the process calls exit(3). */
 static void on_end(void) DIBS__UNANALYSED
 {
     lock_all();

@@ -26,7 +26,7 @@ static int hex_digit(char c)
     return -1;
 }
 
-/* Percent-decodes length bytes into a new string at *out. part: the name of these bytes in a sentence. */
+/* Percent-decodes `length` bytes into a new string at *out. part: the name of these bytes in a sentence. */
 static dibs_status decode(char **out, const char *text, size_t length, const char *part, struct dibs__error *error)
 {
     char *decoded = malloc(length + 1); /* NOLINT(clang-analyzer-optin.portability.UnixAPI): of a text in memory */
@@ -59,7 +59,7 @@ static dibs_status decode(char **out, const char *text, size_t length, const cha
     return DIBS_OK;
 }
 
-/* [user[:password]] of length bytes. */
+/* Parses [user[:password]] of `length` bytes. */
 static dibs_status parse_credentials(struct dibs__url *url, const char *text, size_t length, struct dibs__error *error)
 {
     const char *colon = memchr(text, ':', length);
@@ -90,7 +90,7 @@ static bool all_graphic(const char *text)
     return true;
 }
 
-/* An address that stood in brackets. The resolver finds out whether the scope behind its % exists. */
+/* Checks an address that was in brackets. The resolver finds out whether the scope after its % exists. */
 static bool ipv6_is_good(const char *host)
 {
     char address[INET6_ADDRSTRLEN];
@@ -116,7 +116,7 @@ static dibs_status parse_port(struct dibs__host *host, const char *text, const c
     return DIBS_OK;
 }
 
-/* host[:port] from text to end. */
+/* Parses host[:port] from text to end. */
 static dibs_status parse_host(struct dibs__host *host, const char *text, const char *end, struct dibs__error *error)
 {
     const char *host_end;
@@ -143,7 +143,7 @@ static dibs_status parse_host(struct dibs__host *host, const char *text, const c
     return parse_port(host, host_end + bracketed, end, error);
 }
 
-/* host[:port] of a server; of other kinds any number of them, with commas in between. */
+/* Parses host[:port] of a server, or of other kinds any number of them, separated by commas. */
 static dibs_status parse_hosts(struct dibs__url *url, const char *text, const char *end, struct dibs__error *error)
 {
     bool several = url->kind != DIBS__URL_SERVER;
@@ -177,7 +177,7 @@ static dibs_status parse_db(struct dibs__url *url, const char *text, struct dibs
     return DIBS_OK;
 }
 
-/* Behind the hosts of redis-sentinel://: /master-name[/db]. */
+/* Parses what follows the hosts of redis-sentinel://: /master-name[/db]. */
 static dibs_status parse_master(struct dibs__url *url, const char *text, struct dibs__error *error)
 {
     size_t length = *text ? strcspn(text + 1, "/") : 0;
@@ -200,7 +200,7 @@ static dibs_status parse_behind_hosts(struct dibs__url *url, const char *text, s
     return text[0] && text[1] ? parse_db(url, text + 1, error) : DIBS_OK;
 }
 
-/* "host:port", of the first host; of other kinds than a server also how many more there are, and what they are. */
+/* Writes "host:port" of the first host; except for a single server, also how many more there are, and what they are. */
 static void show_hosts(struct dibs__url *url)
 {
     const struct dibs__host *host = &url->hosts[0];
@@ -237,7 +237,7 @@ static dibs_status parse_parts(struct dibs__url *url, const char *text, struct d
     return DIBS_OK;
 }
 
-/* A / or # in a password ends what is taken for the host, and hides the @ behind it. */
+/* A / or # in a password ends what is taken for the host, and hides the @ behind it, so the error says what to do. */
 static dibs_status parse_tcp(struct dibs__url *url, const char *text, struct dibs__error *error)
 {
     dibs_status status = parse_parts(url, text, error);

@@ -14,21 +14,21 @@ enum dibs__url_kind {
 };
 
 struct dibs__host {
-    char *name; /* or an address without brackets */
+    char *name; /* a name, or an address without brackets */
     unsigned port;
 };
 
 struct dibs__url {
     enum dibs__url_kind kind;
     bool tls;                 /* the connections are encrypted */
-    char *user;               /* of the servers that keep the locks; NULL: the URL has none */
-    char *password;           /* NULL: the URL has none, and no user either; "": it has a user without a password */
-    struct dibs__host *hosts; /* one of a server; NULL: a Unix socket */
+    char *user;               /* user of the servers that keep the locks; NULL: the URL has none */
+    char *password;           /* NULL: the URL has no password and no user; "": it has a user without a password */
+    struct dibs__host *hosts; /* a server has one; NULL: a Unix socket */
     size_t host_count;
-    char *path;        /* of the Unix socket; NULL: TCP */
-    char *master_name; /* for the sentinels; else NULL */
-    unsigned db;       /* the number of the database */
-    char shown[160];   /* the name in sentences, without credentials */
+    char *path;        /* path of the Unix socket; NULL: TCP */
+    char *master_name; /* name of the master, for the sentinels; else NULL */
+    unsigned db;       /* number of the database */
+    char shown[160];   /* name in sentences, without credentials */
 };
 
 /*
@@ -38,7 +38,7 @@ struct dibs__url {
  */
 dibs_status dibs__url_parse(struct dibs__url *out, const char *text, struct dibs__error *error);
 
-/* The URL of one server that no text names, with user and password as in the struct. DIBS_NO_MEMORY; as above. */
+/* Makes the URL of one server without a text, with user and password as in the struct. DIBS_NO_MEMORY; as above. */
 dibs_status dibs__url_at(struct dibs__url *out, bool tls, const char *user, const char *password, const char *host,
                          unsigned port, struct dibs__error *error);
 void dibs__url_free(struct dibs__url *url); /* all fields NULL is fine */
