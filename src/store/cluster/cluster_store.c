@@ -38,7 +38,7 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
  * Before that, the node's retractions are forwarded if their names are elsewhere: such a retraction may have come to
  * the node after the map changed, and while the node is away, it can't redirect the retraction.
  */
-static bool retire(struct dibs__node *node, int64_t now)
+static bool close_if_idle(struct dibs__node *node, int64_t now)
 {
     bool is_mapped = atomic_load(&node->cluster->mapped);
 
@@ -62,7 +62,7 @@ static void tidy(struct dibs__cluster *cluster, int64_t now)
     if (now < cluster->tidy_at)
         return;
     for (unsigned i = 0; i < count; i++)
-        again = retire(&cluster->nodes[i], now) || again;
+        again = close_if_idle(&cluster->nodes[i], now) || again;
     cluster->tidy_at = again ? dibs__after_ms(now, TIDY_MS) : DIBS__NEVER;
 }
 

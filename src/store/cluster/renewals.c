@@ -21,7 +21,7 @@ struct part {
     struct division *division;
     struct dibs__node *node; /* in use */
     unsigned hops;
-    struct dibs__redirect detours[DIBS__BATCH_MAX];
+    struct dibs__redirect redirects[DIBS__BATCH_MAX];
     unsigned char at[DIBS__BATCH_MAX]; /* the indexes of the items in the whole batch */
 };
 
@@ -113,8 +113,8 @@ static void add(struct part *part, const struct dibs__renewal *item, unsigned ch
     size_t i = part->batch.count++;
 
     part->batch.items[i] = *item;
-    part->detours[i] = (struct dibs__redirect){.asking = asking};
-    part->batch.items[i].redirect = &part->detours[i];
+    part->redirects[i] = (struct dibs__redirect){.asking = asking};
+    part->batch.items[i].redirect = &part->redirects[i];
     part->at[i] = at;
 }
 
@@ -139,7 +139,7 @@ static void free_part(struct part *part)
 
 static bool goes_on(const struct part *part, size_t i)
 {
-    const struct dibs__redirect *redirect = &part->detours[i];
+    const struct dibs__redirect *redirect = &part->redirects[i];
 
     return redirect->to && part->hops < HOPS_MAX &&
            (redirect->kind == DIBS__REDIRECT_MOVED || redirect->kind == DIBS__REDIRECT_ASK);
@@ -153,19 +153,19 @@ static bool send_on(struct part *part)
     size_t kept = 0;
 
     for (size_t i = 0; i < part->batch.count; i++) {
-        bool goes = goes_on(part, i) && (!to || to == part->detours[i].to);
+        bool goes = goes_on(part, i) && (!to || to == part->redirects[i].to);
         if (goes && !to) {
-            to = part->detours[i].to;
+            to = part->redirects[i].to;
             next = new_part(part->division, to, part->hops + 1);
         }
         if (goes && next) {
-            add(next, &part->batch.items[i], part->at[i], part->detours[i].kind == DIBS__REDIRECT_ASK);
+            add(next, &part->batch.items[i], part->at[i], part->redirects[i].kind == DIBS__REDIRECT_ASK);
             continue;
         }
         if (goes)
-            part->detours[i].to = NULL;
+            part->redirects[i].to = NULL;
         part->batch.items[kept] = part->batch.items[i];
-        part->detours[kept] = part->detours[i];
+        part->redirects[kept] = part->redirects[i];
         part->at[kept++] = part->at[i];
     }
     part->batch.count = kept;

@@ -412,7 +412,7 @@ static bool begin_on_channel(struct dibs__redis_store *store, struct asking *ask
 }
 
 /* Whether nothing but sending the ask is needed now. If more is needed, that is left to finish. */
-static bool is_plain(struct dibs__redis_store *store, struct asking *asking)
+static bool needs_only_sending(struct dibs__redis_store *store, struct asking *asking)
 {
     struct dibs__attempt *attempt = asking->sending.attempt;
     struct dibs__error unused;
@@ -434,7 +434,8 @@ void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__op *op)
     if (!asking)
         return;
     DIBS__REQUIRE(!asking->call.request && !asking->has_exclusive);
-    if (!begin_on_channel(store, asking) || !is_plain(store, asking) || send_ask(store, asking, NULL) != DIBS_OK)
+    if (!begin_on_channel(store, asking) || !needs_only_sending(store, asking) ||
+        send_ask(store, asking, NULL) != DIBS_OK)
         give_back(store, asking);
 }
 

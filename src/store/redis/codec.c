@@ -12,8 +12,8 @@
 #define ACQUIRE_ARGUMENTS 6
 #define REQUEUE_ARGUMENTS (1 + ACQUIRE_ARGUMENTS)
 #define MEMBER_ARGUMENTS 2 /* acquire_member.lua takes these in addition to those of acquire.lua */
-#define VOTE_ARGUMENTS 7
-#define VOTE_NUMBERS 5 /* number of those arguments that the call keeps as text */
+#define VOTE_ARGUMENTS 8
+#define VOTE_NUMBERS 6 /* number of those arguments that the call keeps as text */
 
 _Static_assert(DIBS__KEYS + 1 <= DIBS__CALL_KEYS, "the keys of a lock and one more fit into a call");
 _Static_assert(REQUEUE_ARGUMENTS <= DIBS__CALL_ARGUMENTS && VOTE_ARGUMENTS <= DIBS__CALL_ARGUMENTS &&
@@ -349,9 +349,10 @@ void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *t
         dibs__call_add_number(call, (int64_t)fence);
 }
 
-static int64_t most(int64_t number)
+/* The server's time, of which a negative number says that it is too late. */
+static int64_t late_us(int64_t number)
 {
-    return number < -DIBS__REPLY_MOST ? -DIBS__REPLY_MOST : number;
+    return number < -DIBS__REPLY_MOST ? DIBS__REPLY_MOST : -number;
 }
 
 /*
@@ -363,7 +364,7 @@ bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *rep
     if (reply->type != REDIS_REPLY_INTEGER)
         return false;
     if (reply->integer < 0)
-        *out = (struct dibs__force_reply){.code = DIBS__FORCE_LATE, .server_us = -most(reply->integer)};
+        *out = (struct dibs__force_reply){.code = DIBS__FORCE_LATE, .server_us = late_us(reply->integer)};
     else
         *out = (struct dibs__force_reply){.code = reply->integer > 0 ? DIBS__FORCE_DONE : DIBS__FORCE_HELD_BY_ANOTHER,
                                           .unfinished = reply->integer > 1};
@@ -412,7 +413,7 @@ bool dibs__codec_read_vote(struct dibs__vote *vote, bool *late, const redisReply
 
     *late = reply->type == REDIS_REPLY_INTEGER;
     if (*late) {
-        vote->server_us = -most(reply->integer);
+        vote->server_us = late_us(reply->integer);
         return reply->integer < 0;
     }
     if (!dibs__reply_integer(reply, 0, &in_ms) || !dibs__reply_integer(reply, 1, &longest_ms) ||

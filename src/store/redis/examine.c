@@ -6,7 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "redis/reply.h"
 #include "store/redis/examine_parts.h"
 
 #define PINGS 9

@@ -10,7 +10,6 @@
 
 #include "base/random.h"
 #include "redis/reply.h"
-#include "redis/scripts.h"
 #include "store/redis/examine_parts.h"
 #include "store/redis/keys.h"
 

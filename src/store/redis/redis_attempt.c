@@ -1,7 +1,5 @@
 /* What the store knows of an attempt, and what the server says of its asks. */
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/random.h"
 #include "store/redis/codec.h"
@@ -48,8 +46,8 @@ void dibs__redis_attempt_set_back(struct dibs__attempt *attempt)
     attempt->lease = (struct dibs__lease_store_state){.words = {0}};
 }
 
-static void spend_by(struct dibs__redis_store *store, struct dibs__attempt *attempt, const struct dibs__route *route,
-                     struct dibs__answer *answer)
+static void retire_by(struct dibs__redis_store *store, struct dibs__attempt *attempt, const struct dibs__route *route,
+                      struct dibs__answer *answer)
 {
     dibs__retractions_add(store->retractions, attempt->name, attempt->token, attempt->lease_ms, 0, route);
     dibs__redis_attempt_set_back(attempt);
@@ -67,7 +65,7 @@ void dibs__redis_attempt_retire(struct dibs__redis_store *store, struct dibs__at
     if (store->config.is_member)
         answer->retired = DIBS__STUCK;
     else
-        spend_by(store, attempt, dibs__redis_attempt_of(attempt)->doubt, answer);
+        retire_by(store, attempt, dibs__redis_attempt_of(attempt)->doubt, answer);
 }
 
 bool dibs__redis_attempt_may_be_overtaken(struct dibs__attempt *attempt, const struct dibs__link_view *view)
@@ -88,7 +86,7 @@ void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sen
     if (is_kept && !store_state->doubt)
         store_state->doubt = malloc(sizeof route);
     if (!is_kept || !store_state->doubt) {
-        spend_by(store, sending->attempt, &route, answer);
+        retire_by(store, sending->attempt, &route, answer);
         return;
     }
     *store_state->doubt = route;

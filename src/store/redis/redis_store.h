@@ -452,20 +452,9 @@ struct __attribute__((__may_alias__)) dibs__redis_lease {
     int64_t confirmed_at; /* when the last confirmed request was sent */
 };
 
-/* What the store notes with extensions that were sent and never answered: the contents of their store_state. */
-struct __attribute__((__may_alias__)) dibs__redis_extension {
-    uint64_t serial;   /* of the connection that the first of them was sent on */
-    int64_t not_after; /* the server ignores the last of them after this time */
-};
-
 static inline struct dibs__redis_lease *dibs__redis_lease_of(struct dibs__lease_store_state *store_state)
 {
     return (struct dibs__redis_lease *)store_state;
-}
-
-static inline struct dibs__redis_extension *dibs__redis_extension_of(struct dibs__extension_store_state *store_state)
-{
-    return (struct dibs__redis_extension *)store_state;
 }
 
 #endif

@@ -1,10 +1,8 @@
 /* Releases, alone or with an ask behind them in the same round trip, and releases in the background. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "redis/reply.h"
 #include "store/redis/codec.h"
-#include "store/redis/push.h"
 #include "store/redis/redis_store.h"
 
 /*
@@ -21,7 +19,6 @@ struct releasing {
     struct dibs__release *release; /* of op */
     struct dibs__sending next;     /* the ask behind the release; attempt NULL: there is none */
     bool with_next;                /* the last sending included the ask */
-    bool plain;                    /* the last sending used plain commands */
     bool refused;                  /* plain commands did not delete the key */
 };
 
@@ -48,7 +45,7 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
     releasing->op = op;
     releasing->release = release;
     releasing->next = (struct dibs__sending){.attempt = next};
-    releasing->with_next = releasing->plain = releasing->refused = false;
+    releasing->with_next = releasing->refused = false;
     if (next) {
         release->next_status = DIBS_UNAVAILABLE;
         releasing->next.subscription = next->wait ? dibs__subscriber_serial(store->subscriber) : 0;
@@ -92,8 +89,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
     struct dibs__release *release = releasing->release;
 
     releasing->with_next = releasing->next.attempt && !release->next.answer->retired;
-    releasing->plain = may_be_plain(store, releasing);
-    if (releasing->plain)
+    if (may_be_plain(store, releasing))
         return send_plain(store, releasing, error);
     dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, false);
     if (releasing->with_next) {
@@ -198,8 +194,8 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct releasing
     *decided = status == DIBS_OK;
     if (!*decided)
         return status;
-    status = releasing->plain ? read_plain(store, releasing, &exchange, decided)
-                              : read_reply(store, releasing, exchange.reply, error);
+    status = releasing->call.is_plain ? read_plain(store, releasing, &exchange, decided)
+                                      : read_reply(store, releasing, exchange.reply, error);
     release->again = release->again || is_cut_short(exchange.reply);
     freeReplyObject(exchange.reply);
     return status;

@@ -27,13 +27,23 @@
 #define FENCE_MS 300000
 #define FENCE_AT_MEMBER_MS 60000
 
+/* What the store notes with extensions that were sent and never answered: the contents of their store_state. */
+struct __attribute__((__may_alias__)) extension {
+    uint64_t serial;   /* of the connection that the first of them was sent on */
+    int64_t not_after; /* the server ignores the last of them after this time */
+};
+
 _Static_assert(sizeof(struct dibs__redis_lease) <= sizeof(struct dibs__lease_store_state),
                "what is noted fits into the store state");
 _Static_assert(_Alignof(struct dibs__redis_lease) <= _Alignof(struct dibs__lease_store_state), "and can lie there");
-_Static_assert(sizeof(struct dibs__redis_extension) <= sizeof(struct dibs__extension_store_state),
+_Static_assert(sizeof(struct extension) <= sizeof(struct dibs__extension_store_state),
                "what is noted fits into the store state");
-_Static_assert(_Alignof(struct dibs__redis_extension) <= _Alignof(struct dibs__extension_store_state),
-               "and can lie there");
+_Static_assert(_Alignof(struct extension) <= _Alignof(struct dibs__extension_store_state), "and can lie there");
+
+static struct extension *extension_of(struct dibs__renewal *item)
+{
+    return (struct extension *)&item->pending_extension;
+}
 
 /* A batch that is under way: in one call or, if the server refused that, in one call for each lease. */
 struct renewal {
@@ -329,7 +339,7 @@ static void note_unanswered(const struct renewal_call *call)
 {
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
-        struct dibs__redis_extension *extension = dibs__redis_extension_of(&item->pending_extension);
+        struct extension *extension = extension_of(item);
         item->status = call->renewal->failed.status;
         if (!item->extension)
             continue;
@@ -349,7 +359,7 @@ static void note_unanswered(const struct renewal_call *call)
 static void see_what_is_sure(const struct renewal_call *call, struct dibs__renewal *item,
                              const struct dibs__link_view *view, int64_t server_us)
 {
-    struct dibs__redis_extension *extension = dibs__redis_extension_of(&item->pending_extension);
+    struct extension *extension = extension_of(item);
     bool behind = view && view->serial == call->serial && dibs__view_is_behind(view, extension->serial);
 
     if (item->pending_extension_ms == 0)

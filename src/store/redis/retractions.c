@@ -60,12 +60,6 @@ static struct dibs__retraction *take_first(struct list *list)
     return entry;
 }
 
-static void count_one(struct dibs__retractions *all) DIBS__REQUIRES(dibs__redis_mutex)
-{
-    atomic_fetch_add(&all->count, 1);
-    atomic_fetch_add(&all->config.counters->unconfirmed, 1);
-}
-
 /* The entry is in no list. */
 static void drop(struct dibs__retractions *all, struct dibs__retraction *entry) DIBS__REQUIRES(dibs__redis_mutex)
 {
@@ -309,11 +303,16 @@ static struct dibs__retraction *new_entry(const struct dibs__retractions *all, c
     return entry;
 }
 
-static void enlist(struct dibs__retractions *all, struct dibs__retraction *entry)
+/* due: when the entry is sent; 0: at once. */
+static void enlist(struct dibs__retractions *all, struct dibs__retraction *entry, int64_t due)
 {
     dibs__redis_mutex_lock(all->mutex);
-    append(&all->ready, entry);
-    count_one(all);
+    atomic_fetch_add(&all->count, 1);
+    atomic_fetch_add(&all->config.counters->unconfirmed, 1);
+    if (due > 0)
+        put_off(all, entry, due);
+    else
+        append(&all->ready, entry);
     dibs__redis_mutex_unlock(all->mutex);
     all->config.listener.wake(all->config.listener.context);
 }
@@ -324,29 +323,23 @@ void dibs__retractions_add(struct dibs__retractions *all, const char *name, cons
     struct dibs__retraction *entry = new_entry(all, name, token, lease_ms, fence, route);
 
     if (entry)
-        enlist(all, entry);
+        enlist(all, entry, 0);
 }
 
 void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__forwarded_retraction *forwarded)
 {
     const struct dibs__route route = {.channel = NULL, .not_after = forwarded->not_after};
     struct dibs__retraction *entry = new_entry(all, forwarded->name, forwarded->token, 0, forwarded->fence, &route);
+    int64_t due = 0;
 
     if (!entry)
         return;
     entry->ends = forwarded->ends;
     entry->asking = forwarded->asking;
     entry->hops = forwarded->hops + 1;
-    if (entry->hops <= HOPS_AT_ONCE) {
-        enlist(all, entry);
-        return;
-    }
-    int64_t due = dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
-    dibs__redis_mutex_lock(all->mutex);
-    put_off(all, entry, due);
-    count_one(all);
-    dibs__redis_mutex_unlock(all->mutex);
-    all->config.listener.wake(all->config.listener.context);
+    if (entry->hops > HOPS_AT_ONCE)
+        due = dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
+    enlist(all, entry, due);
 }
 
 /* Moves the entries whose names other nodes have from the list to `away`. */

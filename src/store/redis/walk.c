@@ -2,7 +2,6 @@
  * A walk over the names of locks: SCAN, page by page. A cursor means something only to the server that gave it, so when
  * another server answers, the walk starts over.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
