@@ -135,7 +135,7 @@ static void free_part(struct part *part)
     free(part);
 }
 
-/* ------------------------------------------------------------------ turned away */
+/* ------------------------------------------------------------------ redirected */
 
 static bool goes_on(const struct part *part, size_t i)
 {

@@ -8,7 +8,10 @@
 #include "base/require.h"
 #include "redis/reply.h"
 
-/* The number of arguments of the scripts about one lock, of which requeue.lua takes the most among those that ask. */
+/*
+ * Numbers of arguments of the scripts about one lock. No script that asks takes more than requeue.lua or
+ * acquire_member.lua.
+ */
 #define ACQUIRE_ARGUMENTS 6
 #define REQUEUE_ARGUMENTS (1 + ACQUIRE_ARGUMENTS)
 #define MEMBER_ARGUMENTS 2 /* acquire_member.lua takes these in addition to those of acquire.lua */
@@ -46,7 +49,7 @@ void dibs__codec_requeue(struct dibs__call *call, const char *token, const struc
     dibs__codec_acquire(call, ask);
 }
 
-/* The fence for which a number of a reply stands. 0: no script gives such a fence. */
+/* The fence that a number of a reply stands for. 0: no script gives such a fence. */
 static uint64_t fence_of(int64_t number)
 {
     return number > 0 && number < DIBS__REPLY_MOST ? (uint64_t)number : 0;
@@ -274,7 +277,7 @@ void dibs__codec_query(struct dibs__call *call, size_t waiters, size_t sharers)
 #define QUERY_SHARED 8 /* elements of a reply if the lock is shared or kept */
 
 /*
- * Behind the first five elements come three about who shares or keeps the lock; then, if they were asked for, the list
+ * After the first five elements come three about who shares or keeps the lock; then, if they were asked for, the list
  * of waiters and the list of sharers.
  */
 static bool is_query_reply(const redisReply *reply)
@@ -282,7 +285,7 @@ static bool is_query_reply(const redisReply *reply)
     return reply->type == REDIS_REPLY_ARRAY && reply->elements >= QUERY_ALWAYS && reply->elements <= QUERY_SHARED + 2;
 }
 
-/* The list at that place behind these elements; NULL: it was not asked for. */
+/* The list at that place after these elements; NULL: it was not asked for. */
 static const redisReply *query_list(const redisReply *reply, size_t place)
 {
     size_t first = reply->elements >= QUERY_SHARED ? QUERY_SHARED : QUERY_ALWAYS;
@@ -349,7 +352,7 @@ void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *t
         dibs__call_add_number(call, (int64_t)fence);
 }
 
-/* The server's time, of which a negative number says that it is too late. */
+/* A negative number says that it was too late; the amount is the server's time. */
 static int64_t late_us(int64_t number)
 {
     return number < -DIBS__REPLY_MOST ? DIBS__REPLY_MOST : -number;

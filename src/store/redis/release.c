@@ -1,4 +1,4 @@
-/* Releases, alone or with an ask behind them in the same round trip, and releases in the background. */
+/* Releases, alone or followed by an ask in the same round trip, and releases in the background. */
 #include <stdlib.h>
 
 #include "redis/reply.h"
@@ -17,7 +17,7 @@ struct releasing {
     struct dibs__lock_call call;
     const struct dibs__op *op;
     struct dibs__release *release; /* of op */
-    struct dibs__sending next;     /* the ask behind the release; attempt NULL: there is none */
+    struct dibs__sending next;     /* the ask after the release; attempt NULL: there is none */
     bool with_next;                /* the last sending included the ask */
     bool refused;                  /* plain commands did not delete the key */
 };
@@ -26,7 +26,7 @@ struct releasing {
 
 /*
  * If grants are confirmed, the thread of the next attempt asks by itself, because its ask needs a channel that nobody
- * else uses. It also does so at a member of a quorum, where an ask is another script, and behind a quiet release.
+ * else uses. It also does so at a member of a quorum, where an ask is another script, and after a quiet release.
  */
 static struct releasing *new_releasing(struct dibs__redis_store *store, struct dibs__op *op)
 {
@@ -104,7 +104,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
     return dibs__lock_call_send(store, call, NULL, releasing->op->deadline, error);
 }
 
-/* Chooses the channel of the release, which is also that of the ask behind it. */
+/* Chooses the channel of the release, and so of the ask after it. */
 static void choose_channel(struct dibs__redis_store *store, struct releasing *releasing)
 {
     releasing->call.channel = dibs__redis_pick(store);

@@ -33,7 +33,7 @@ void dibs__relocks_free(struct dibs__relocks *relocks)
     free(relocks);
 }
 
-/* Where the name is or, if it is nowhere, where it will be put: in place of the older fence. */
+/* Where the name is or, if it is not noted, where it will be put: in place of the older fence. */
 static struct given_up *find(struct dibs__relocks *relocks, uint64_t hash)
 {
     struct given_up *set = relocks->names[hash % SETS];

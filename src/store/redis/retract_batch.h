@@ -30,7 +30,7 @@ struct dibs__retraction {
     uint32_t lease_ms; /* read-only once listed; the longest that the token may have */
     bool surpasses; /* set by its batch; waiters may leave the lock to the token, because they saw the token at another
                        server */
-    const char *name; /* read-only once listed; its text is stored behind the token */
+    const char *name; /* read-only once listed; its text is stored after the token */
     char token[];     /* read-only once listed */
 };
 

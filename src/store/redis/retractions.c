@@ -16,7 +16,7 @@
 #define AGAIN_FIRST_MS 20
 #define AGAIN_LAST_MS 5000
 #define TOGETHER_MS 10 /* what is due within this time is sent together */
-#define BATCHES 4      /* number of commands under way; with their size, what a renewal may have to wait behind */
+#define BATCHES 4      /* number of commands under way; with their size, this bounds what a renewal waits for */
 #define HOPS_AT_ONCE 3 /* how often an entry goes from node to node of a cluster without a pause */
 #define SLACK_MS 1000  /* how far the server's clock and ours may differ while a lease runs out */
 /* Entries whose time is over are dropped together, at most this late, because that takes a look at all of them. */
