@@ -67,7 +67,7 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply);
 
 /*
  * ended_fence: the fence of the token, so that waiters stop leaving the lock to the token (surpass.lua); 0: they leave
- * it nothing. Not used with quiet.
+ * it nothing. Must be 0 with quiet.
  */
 void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet, uint64_t ended_fence);
 

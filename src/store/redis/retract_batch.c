@@ -72,9 +72,9 @@ static void take_answer(struct dibs__retract_batch *batch, const redisReply *rep
 }
 
 /*
- * The node redirected the only entry of a batch. Asks that could only arrive before the batch are settled, because the
- * node redirects those, too. A node that was asked before the slot had moved there may also redirect the entry: then
- * the slot's own node must send it there again.
+ * The node redirected the only entry of a batch. The asks are settled if the batch settles them; one that still arrives
+ * at this node is redirected, too. A node that was asked before the slot had moved there may also redirect the entry:
+ * then the slot's own node must send it there again.
  */
 static void take_redirect(struct dibs__retract_batch *batch, const struct dibs__redirect *redirect)
 {

@@ -28,8 +28,8 @@ struct dibs__retraction {
     bool with_text;    /* the server has lost the script */
     char fence[24];    /* read-only once listed; of the grant, as text; "0": not known */
     uint32_t lease_ms; /* read-only once listed; the longest that the token may have */
-    bool surpasses; /* set by its batch; waiters may leave the lock to the token, because they saw the token at another
-                       server */
+    bool surpasses; /* set when a batch takes the entry; waiters may leave the lock to the token, because they saw it at
+                       another server */
     const char *name; /* read-only once listed; its text is stored after the token */
     char token[];     /* read-only once listed */
 };
