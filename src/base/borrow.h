@@ -22,10 +22,21 @@ void dibs__borrow_end(void);
 void dibs__completion_begin(void);
 void dibs__completion_end(void);
 #else
-#define dibs__borrow_begin() ((void)0)
-#define dibs__borrow_end() ((void)0)
-#define dibs__completion_begin() ((void)0)
-#define dibs__completion_end() ((void)0)
+static inline void dibs__borrow_begin(void)
+{
+}
+
+static inline void dibs__borrow_end(void)
+{
+}
+
+static inline void dibs__completion_begin(void)
+{
+}
+
+static inline void dibs__completion_end(void)
+{
+}
 #endif
 
 #endif

@@ -1,14 +1,13 @@
 /*
- * What the files of the renewals share, and nobody else includes:
+ * What the files of the renewals share; no other file includes it:
  *
  *     renewal.c        for the threads that hold leases; making and ending
  *     renewal_round.c  for the scheduler: what is due, and what the store said
  *     renewal_watch.c  locks that the store watches
  *
- * Lock discipline: `mutex` (of the class dibs__renewals_mutex) guards the heap,
- * the ring of leases that are lost but held, and `renewal_state` of each lease. It is a
- * leaf but for the atomics of the scheduler: no callback is called while it is
- * held, and nothing of the store but is_unconfirmed.
+ * Lock discipline: `mutex` (of the class dibs__renewals_mutex) guards the heap, the ring of leases that are lost but
+ * still held, and `renewal_state` of each lease. It is a leaf, apart from the atomics of the scheduler: while it is
+ * held, no callback is called, and nothing of the store except is_unconfirmed.
  *
  * A thread that extends a lease sleeps on `changed` until
  *     the extension is no longer pending, or its deadline;
@@ -22,7 +21,7 @@
 #include "core/renewal.h"
 #include "core/renewal_state.h"
 
-#define DIBS__WATCH_AGAIN_MS 1000 /* when a watch that failed is tried again */
+#define DIBS__WATCH_AGAIN_MS 1000 /* after this time a watch that failed is tried again */
 
 enum dibs__watching {
     DIBS__WATCHING_UNKNOWN, /* the store was not asked to watch yet */
@@ -34,49 +33,51 @@ struct dibs__renewals {
     struct dibs__renewal_config config; /* read-only */
     struct dibs__store *store;          /* read-only after the scheduler was started */
     struct dibs__mutex mutex;
-    struct dibs__due due DIBS__GUARDED_BY(dibs__renewals_mutex);            /* of the leases that are kept alive */
-    struct dibs__lease *ended DIBS__GUARDED_BY(dibs__renewals_mutex);       /* a ring of the others that threads hold;
-                                                                               NULL: there are none */
-    struct dibs__error last_failure DIBS__GUARDED_BY(dibs__renewals_mutex); /* of a renewal */
+    struct dibs__due due DIBS__GUARDED_BY(dibs__renewals_mutex); /* the leases that are kept alive */
+    struct dibs__lease *
+        ended DIBS__GUARDED_BY(dibs__renewals_mutex); /* ring of those held but no longer kept alive; NULL: none */
+    struct dibs__error last_failure DIBS__GUARDED_BY(dibs__renewals_mutex); /* the last failure of a renewal */
     enum dibs__watching watching DIBS__GUARDED_BY(dibs__renewals_mutex);
-    size_t paced DIBS__GUARDED_BY(dibs__renewals_mutex); /* how many leases wait to be looked at because of a change */
+    size_t paced DIBS__GUARDED_BY(dibs__renewals_mutex); /* number of leases to look at because of a change */
     pthread_cond_t changed;                              /* waited on with mutex */
 };
 
 /* ---------------------------------------------------------------- renewal.c */
 
-/* The lease is not kept alive any more, but a thread holds it. */
+/* Puts a lease that is held, but no longer kept alive, into the ring. */
 void dibs__renewals_enter_ended(struct dibs__renewals *r, struct dibs__lease *lease)
     DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* The lease is not kept alive any more. A thread that extends it learns that it is lost. */
+/* Ends keeping the lease alive. A thread that extends it learns that it is lost. */
 void dibs__renewals_unschedule(struct dibs__renewals *r, struct dibs__lease *lease)
     DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* When the lease is due may have changed. beside: the lease before it in its batch, or NULL. */
+/* Called when the lease may be due at another time. beside: the lease before it in its batch, or NULL. */
 void dibs__renewals_reschedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside)
     DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* Does something with each lease that is kept alive; when it is due may be another afterwards. */
+/* Calls fn for each lease that is kept alive; fn may change when the lease is due. */
 typedef void dibs__each_fn(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now);
 void dibs__renewals_each(struct dibs__renewals *r, dibs__each_fn *fn) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* ---------------------------------------------------------- renewal_round.c */
 
-/* As of struct dibs__polled. */
+/* As in struct dibs__polled. */
 size_t dibs__renewals_interest(void *context, struct pollfd *fds, int64_t *deadline);
 void dibs__renewals_attend(void *context, const struct pollfd *fds, size_t count);
 
 /* ---------------------------------------------------------- renewal_watch.c */
 
-/* When the store should begin to watch the lock of a lease that was granted then; DIBS__NEVER: it should not. */
+/*
+ * When the store should begin to watch the lock of a lease that was granted at that time; DIBS__NEVER: it should not.
+ */
 int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t granted_at)
     DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* The lease does not wait any longer to be looked at because of a change. */
+/* The lease no longer waits to be looked at because of a change. */
 void dibs__renewals_unpace(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* The done of a batch of locks to watch. */
+/* `done` of a batch of locks to watch. */
 void dibs__renewals_watch_done(struct dibs__batch *batch, const struct dibs__error *error);
 
 #endif

@@ -314,6 +314,40 @@ static void an_ask_in_doubt_moves_with_its_slot(void **state)
     actor_end(a);
 }
 
+/* --------------------------------------------------------------------- retractions */
+
+static bool has_no_client(void *node)
+{
+    return server_clients(node) == 0;
+}
+
+/*
+ * A slot is being moved to a node that can't be connected to. The unlock of a lock in it fails, and its retraction
+ * waits at that node, to which the other one redirects it. Then the slot stays where it was, which changes nothing in
+ * the map of the slots: the retraction must come back by itself, and is the only script that the other node is sent.
+ */
+static void a_retraction_leaves_a_node_that_is_away(void **state)
+{
+    struct scene *s = *state;
+
+    s->config.command_timeout_ms = 1000;
+    open_on_cluster(s, 10 * LONG_LEASE_MS);
+    struct moving m = name_at(s, 0);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, m.name));
+    cluster_open_slot(s->c, m.slot, m.to);
+    cluster_move_keys(s->c, m.slot, m.to);
+    server_do(m.to, "CONFIG SET maxclients 1");
+    server_do(m.to, "CLIENT KILL TYPE normal SKIPME yes");
+    assert_that(wait_until(has_no_client, m.to, LIMIT_MS), "a connection to the node is left");
+    assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, m.name));
+    long long before = server_asks(m.from);
+    server_do(m.from, "CLUSTER SETSLOT %u STABLE", m.slot);
+    server_await_ask(m.from, before);
+    server_do(m.to, "CLUSTER SETSLOT %u STABLE", m.slot);
+    server_do(m.to, "FLUSHDB");
+    server_do(m.to, "CONFIG SET maxclients 10000");
+}
+
 /* --------------------------------------------------------------------------- shared */
 
 static const dibs_lock_options shared = {.flags = DIBS_SHARED};
@@ -618,6 +652,7 @@ int main(void)
         CASE(a_migration_is_waited_for_no_longer_than_an_outage),
         CASE(an_acquire_waits_for_a_slot_without_a_node),
         CASE(an_ask_in_doubt_moves_with_its_slot),
+        CASE(a_retraction_leaves_a_node_that_is_away),
         CASE(a_sharer_waits_for_the_rest_of_its_lock),
         CASE(a_sharer_is_not_lost_when_only_the_lock_has_moved),
         CASE(a_sharer_waits_until_its_part_has_moved),

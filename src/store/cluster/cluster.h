@@ -1,4 +1,4 @@
-/* The store on a Redis Cluster: a store of store/redis for each of its masters, by the slots of the keys. */
+/* The store on a Redis Cluster: it uses a store of store/redis for each of its masters, by the slots of the keys. */
 #ifndef DIBS_STORE_CLUSTER_CLUSTER_H
 #define DIBS_STORE_CLUSTER_CLUSTER_H
 

@@ -1,17 +1,16 @@
 /*
- * The way of one operation through the cluster: it goes to the node that has the
- * slot, as far as is known, and from there to where the nodes say. A node that
- * turns an operation away has done nothing, so to repeat it elsewhere is as if
- * it had been sent there first.
+ * One operation on its way through the cluster: it goes to the node that has the slot, as far as is known, and from
+ * there to where the nodes redirect it. A node that redirects an operation has done nothing, so repeating it elsewhere
+ * is as good as sending it there first.
  */
 #include <stdlib.h>
 
 #include "store/cluster/cluster_parts.h"
 
 #define HOPS_MAX 5
-#define HOPS_AT_ONCE 2 /* while a slot changes hands, two nodes may each say that the other has it */
+#define HOPS_AT_ONCE 2 /* while a slot changes hands, two nodes may each say that the other one has it */
 #define PAUSE_LAST_MS 50
-#define HEIR_MS 100 /* so long a map is waited for that names another node than one that just failed */
+#define HEIR_MS 100 /* how long to wait for a map that names another node than one that just failed */
 
 struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name,
                                               struct dibs__error *error)
@@ -46,7 +45,7 @@ struct dibs__cluster_op *dibs__cluster_op_take(struct dibs__cluster *cluster, st
     return cluster_op;
 }
 
-/* Leaves the node for that one. False: it can't be used. */
+/* Moves the operation to that node. False: the node can't be used. */
 static bool go_to(struct dibs__cluster_op *cluster_op, struct dibs__node *node, bool asking)
 {
     if (!node || !dibs__node_use(node))
@@ -78,13 +77,15 @@ bool dibs__cluster_op_goes_on(struct dibs__cluster *cluster, struct dibs__cluste
         dibs__cluster_pause(cluster, &cluster_op->backoff, deadline);
     if (!again)
         return go_to(cluster_op, said.to, said.kind == DIBS__REDIRECT_ASK);
-    cluster_op->hops =
-        0; /* the node that gets the slot may say so too, for a part of the lock that is still at the other */
+    cluster_op->hops = 0; /* a node that gets the slot may say AGAIN as well, for what the other still has */
     unsigned char place = atomic_load(&cluster->owners[cluster_op->slot]);
     return place != DIBS__NO_NODE && go_to(cluster_op, &cluster->nodes[place], false);
 }
 
-/* A node that was away before has the map asked for all the time. */
+/*
+ * Until when to wait for an heir. If the node was away before, the map is being asked for all the time: there is
+ * nothing to wait for.
+ */
 static int64_t heir_by(const struct dibs__cluster *cluster, const struct dibs__cluster_op *cluster_op, int64_t deadline,
                        bool patient)
 {

@@ -1,26 +1,23 @@
 /*
- * What the files of the store on a cluster share, and nobody else includes:
+ * What the files of the store on a cluster share; no other file includes it:
  *
- *     cluster_store.c  opening, closing, and the scheduler's part
- *     nodes.c          the nodes: a store for each that is in use
- *     map.c            which node has which slot, and when to ask for that
- *     cluster_op.c     the way of one operation, from node to node where it is turned away
- *     operations.c     the operations of store.h that a thread waits for
- *     walk.c           what goes to all masters
- *     renewals.c       batches, divided among the nodes
- *     node_callbacks.c what the nodes tell: grants, changes, whether they can be reached
+ *     cluster_store.c   opening, closing, and the scheduler's part
+ *     nodes.c           the nodes: a store for each that is in use
+ *     map.c             which node has which slot, and when to ask for that
+ *     cluster_op.c      one operation on its way from node to node, as the nodes redirect it
+ *     operations.c      the operations of store.h that a thread waits for
+ *     walk.c            what goes to all masters
+ *     renewals.c        batches, divided among the nodes
+ *     node_callbacks.c  what the nodes report: grants, changes, whether they can be reached
  *
- * Lock discipline: `mutex` guards what the nodes are and which are opened. It is
- * not held while a node is asked anything, but while one is opened, which only
- * takes memory. It also makes one thing of a change of `down` and of telling the
- * listener. A node tells of that while its own mutex is held.
+ * Lock discipline: `mutex` guards which nodes there are, and their opening. It is held while a node is opened, which
+ * only takes memory, but not while a node is asked anything. `down` changes under the mutex, and the listener is told
+ * before the mutex is released. A node reports that it can or can't be reached while its own mutex is held.
  *
- * The stores of the nodes. A node is opened by the first who needs it, and closed
- * by the scheduler's thread, when the map does not name it and nobody uses it.
- * `users` counts those who do: operations under way, attempts that the node may know
- * of, batches. A node that is closed has NODE_CLOSED there, so nobody can begin
- * to use it but who opens it. Places of nodes that are closed, and that the map
- * does not name, are used again.
+ * The stores of the nodes. A node is opened by the first thread that needs it. The scheduler's thread closes it when
+ * the map does not name it and nobody uses it. `users` counts the users: operations under way, attempts that the node
+ * may know of, and batches. In a node that is closed it is DIBS__NODE_CLOSED, so nobody can begin to use the node
+ * without opening it. The place of a node that is closed, and that the map does not name, is used again.
  */
 #ifndef DIBS_STORE_CLUSTER_PARTS_H
 #define DIBS_STORE_CLUSTER_PARTS_H
@@ -32,11 +29,11 @@
 #include "store/redis/redis.h"
 
 #define DIBS__NODES_MAX 128
-#define DIBS__NO_NODE 255 /* of a slot that nobody has, as far as is known */
+#define DIBS__NO_NODE 255 /* the owner of a slot that no node has, as far as is known */
 #define DIBS__NODE_CLOSED (-1)
-#define DIBS__MAP_MS 15000     /* so often the map is asked for in any case, more or less */
+#define DIBS__MAP_MS 15000     /* about how often the map is asked for in any case */
 #define DIBS__MAP_FIRST_MS 20  /* the first pause before the map is asked for again */
-#define DIBS__PAUSE_FIRST_MS 2 /* of an operation that was turned away */
+#define DIBS__PAUSE_FIRST_MS 2 /* the first pause of an operation that was redirected */
 
 _Static_assert(DIBS__NODES_MAX <= DIBS__NO_NODE, "a node's place fits into a byte");
 
@@ -46,46 +43,46 @@ struct dibs__cluster;
 
 struct dibs__node {
     struct dibs__cluster *cluster;                    /* read-only */
-    unsigned place;                                   /* read-only; in the table */
+    unsigned place;                                   /* read-only; index in the table of nodes */
     struct dibs__node_hooks hooks;                    /* read-only while the node is open */
     char *host DIBS__GUARDED_BY(dibs__cluster_mutex); /* NULL: the place is free */
     unsigned port DIBS__GUARDED_BY(dibs__cluster_mutex);
     struct dibs__store *member;  /* read-only while the node is open */
-    atomic_int users;            /* atomic; or DIBS__NODE_CLOSED */
-    atomic_bool in_map;          /* atomic; the map names it */
-    atomic_bool down;            /* atomic; it can't be reached */
+    atomic_int users;            /* atomic; number of users, or DIBS__NODE_CLOSED */
+    atomic_bool in_map;          /* atomic; the map names the node */
+    atomic_bool down;            /* atomic; the node can't be reached */
     atomic_uint_fast64_t server; /* atomic; as dibs__redis_server; 0: not known */
-    bool watching;               /* the scheduler thread's; the node tells of changes */
-    size_t fd_count;             /* the scheduler thread's; of the last interest; 0: it was not open */
-    int64_t idle_since;          /* the scheduler thread's; not in the map, and not used; 0: it is */
+    bool watching;               /* scheduler thread only; the node reports changes */
+    size_t fd_count; /* scheduler thread only; number of descriptors of the last interest; 0: the node was not open */
+    int64_t idle_since; /* scheduler thread only; since when the node is not needed; 0: it is */
 };
 
 struct dibs__cluster {
     struct dibs__store store;         /* read-only after open */
     struct dibs__store_config config; /* read-only after open */
     struct dibs__url url;             /* read-only after open */
-    unsigned seeds;                   /* read-only after open; the first nodes, which the URL names */
+    unsigned seeds;                   /* read-only after open; number of nodes that the URL names, which come first */
     struct dibs__mutex mutex;
     struct dibs__error open_error DIBS__GUARDED_BY(dibs__cluster_mutex); /* why a node could not be opened */
     bool is_closing DIBS__GUARDED_BY(dibs__cluster_mutex);               /* no node is opened any more */
     struct dibs__node nodes[DIBS__NODES_MAX];                            /* each has its own guards */
-    atomic_uint node_count; /* atomic; changed under mutex; places that were ever taken */
+    atomic_uint node_count; /* atomic; changed under mutex; number of places that were ever taken */
 
-    _Atomic unsigned char owners[DIBS__SLOTS]; /* atomic; the places of the nodes that have the slots */
-    atomic_uint asked[DIBS__SLOTS / 32]; /* atomic; a bit of each slot for which a node answered ASK since the map was
-                                            told: locks of it may be at another node */
-    atomic_bool mapped;                  /* atomic; some node has told who has the slots */
+    _Atomic unsigned char owners[DIBS__SLOTS]; /* atomic; of each slot the place of the node that has it */
+    atomic_uint asked[DIBS__SLOTS / 32]; /* atomic; one bit for each slot: a node has answered ASK for it since the map
+                                            came last, so locks of it may be at another node */
+    atomic_bool mapped;                  /* atomic; a node has told who has the slots */
     atomic_bool map_wanted;              /* atomic; the map may be wrong: a node must be asked for it soon */
-    atomic_bool map_changed;             /* atomic; slots have other owners, which must be told */
-    bool map_asked;                      /* the scheduler thread's; a node is being asked */
-    int64_t map_at;                      /* the scheduler thread's; not to be asked for before */
-    int64_t map_due;                     /* the scheduler thread's; to be asked for then in any case */
-    struct dibs__backoff map_backoff;    /* the scheduler thread's */
-    unsigned map_turn;                   /* the scheduler thread's; the place of the node to be asked next */
-    int64_t tidy_at;                     /* the scheduler thread's; when to look for nodes to be closed */
+    atomic_bool map_changed;             /* atomic; slots have other owners, which must be reported */
+    bool map_asked;                      /* scheduler thread only; a node is being asked for the map */
+    int64_t map_at;                      /* scheduler thread only; the map is not asked for before */
+    int64_t map_due;                     /* scheduler thread only; the map is asked for then in any case */
+    struct dibs__backoff map_backoff;    /* scheduler thread only */
+    unsigned map_turn;                   /* scheduler thread only; the place of the node that is asked next */
+    int64_t tidy_at;                     /* scheduler thread only; when to look for nodes that can be closed */
 
-    atomic_bool down;    /* written under mutex; the listener was told so */
-    atomic_int unserved; /* atomic; a slot that was asked for, and that nobody has; -1: none */
+    atomic_bool down;    /* written under mutex; the listener was told that the cluster can't be reached */
+    atomic_int unserved; /* atomic; a slot that was needed, and that no node has; -1: none */
 };
 
 static inline struct dibs__cluster *dibs__cluster_of(struct dibs__store *store)
@@ -95,34 +92,36 @@ static inline struct dibs__cluster *dibs__cluster_of(struct dibs__store *store)
 
 /* -------------------------------------------------------------------- nodes.c */
 
-/* The node of that address, which gets a place if it has none. NULL: no memory, or no place. */
+/* The node with that address, which gets a place if it has none. NULL: no memory, or no place. */
 struct dibs__node *dibs__node_at(struct dibs__cluster *cluster, const char *host, unsigned port);
 
-/* The same for a node that was told of by that one, which is in use; host "": it has the host of that one. */
+/* As dibs__node_at for a node that `by` has named, which is in use. host "": the host of `by`. */
 struct dibs__node *dibs__node_named_by(const struct dibs__node *by, const char *host, unsigned port);
 
-/* Begins to use the node; opens it if it is closed. False: no memory, or the node is no more. */
+/* Begins to use the node, and opens it if it is closed. False: no memory, or the node has lost its place. */
 bool dibs__node_use(struct dibs__node *node);
 void dibs__node_unuse(struct dibs__node *node);
 
-/* The scheduler's: whether the node is open. It stays so until the scheduler's thread closes it. */
+/* The scheduler's: whether the node is open. It stays open until the scheduler's thread closes it. */
 static inline bool dibs__node_is_open(const struct dibs__node *node)
 {
     return atomic_load_explicit(&node->users, memory_order_acquire) != DIBS__NODE_CLOSED;
 }
 
-/* The scheduler's. False: somebody uses it. */
+/* The scheduler's. False: somebody uses the node. */
 bool dibs__node_close(struct dibs__node *node);
 
-/* At the end of all: closes what is open, and frees. */
+/* When the cluster is closed: closes the nodes that are open, and frees. */
 void dibs__nodes_free(struct dibs__cluster *cluster);
 
 /* ---------------------------------------------------------------------- map.c */
 
 unsigned dibs__cluster_slot(const struct dibs__cluster *cluster, const char *name);
 
-/* The node that has the slot, in use. NULL: none is known, or it can't be opened, as the error says, which may be NULL.
- * Never blocks. */
+/*
+ * The node that has the slot; it is in use then. NULL: none is known, or it can't be opened, as the error, which may be
+ * NULL, says. Never blocks.
+ */
 struct dibs__node *dibs__map_use_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error);
 
 /* A node answered ASK for the slot. */
@@ -136,33 +135,35 @@ static inline bool dibs__map_is_asked(const struct dibs__cluster *cluster, unsig
     return atomic_load_explicit(&cluster->asked[slot / 32], memory_order_relaxed) >> slot % 32 & 1;
 }
 
-/* A node said that the slot is at that other one. */
+/* A node said that the slot is at `node`. */
 void dibs__map_correct(struct dibs__cluster *cluster, unsigned slot, const struct dibs__node *node);
 
-/* The map may be wrong. Any thread. */
+/* Any thread. The map may be wrong: a node must be asked for it soon. */
 void dibs__map_want(struct dibs__cluster *cluster);
 
 /* Asks the nodes of the URL in turn, on the calling thread, until one answers. A status of dibs_open. */
 dibs_status dibs__map_fetch(struct dibs__cluster *cluster, int64_t deadline, struct dibs__error *error);
 
-/* The scheduler's: until when at the latest; asks if it is time. */
+/* The scheduler's: attend asks for the map if it is time; deadline says when it must be called at the latest. */
 int64_t dibs__map_deadline(const struct dibs__cluster *cluster);
 void dibs__map_attend(struct dibs__cluster *cluster, int64_t now);
 
 /* --------------------------------------------------------------- cluster_op.c */
 
-/* Of one operation. */
+/* Belongs to one operation. */
 struct dibs__cluster_op {
-    struct dibs__redirect redirect; /* the first member: what is begun points to it */
-    struct dibs__node *node;        /* that is asked; in use */
+    struct dibs__redirect redirect; /* must be the first member: `redirect` of the operation points to it */
+    struct dibs__node *node;        /* the one that is asked; in use */
     unsigned slot;
     unsigned hops;
     bool was_away; /* the node could not be reached when the operation began */
     struct dibs__backoff backoff;
 };
 
-/* Begins at the owner of the name's slot. Never blocks. NULL: nothing can be begun, as the error says, which may be
- * NULL. */
+/*
+ * Begins an operation at the owner of the name's slot. Never blocks. NULL: none can be begun, as the error, which may
+ * be NULL, says.
+ */
 struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name,
                                               struct dibs__error *error);
 
@@ -170,20 +171,20 @@ struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, con
 struct dibs__cluster_op *dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__op *op,
                                                struct dibs__error *error);
 
-/* Sleeps for the backoff's next pause, at most until the deadline. */
+/* Sleeps for the next pause of the backoff, until the deadline at most. */
 void dibs__cluster_pause(const struct dibs__cluster *cluster, struct dibs__backoff *backoff, int64_t deadline);
 
 /*
- * The operation is DIBS_UNAVAILABLE. True: the caller repeats it at cluster_op->node.
- * may_pause: it may be waited for that a slot has moved.
+ * The operation ended with DIBS_UNAVAILABLE. True: the caller must repeat it at cluster_op->node. may_pause: this may
+ * wait until a slot has moved.
  */
 bool dibs__cluster_op_goes_on(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,
                               bool may_pause);
 
 /*
- * The operation is DIBS_UNAVAILABLE, and the node did not turn it away. True: another node has the slot now, and the
- * operation must be repeated there. patient: waits for that until the deadline; else only as long as it takes to
- * find out whether it is so already.
+ * The operation ended with DIBS_UNAVAILABLE, and the node did not redirect it. True: another node has the slot now, and
+ * the operation must be repeated there. patient: waits for that until the deadline; without it, only as long as it
+ * takes to find out whether it is so already.
  */
 bool dibs__cluster_op_finds_heir(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,
                                  bool patient);
@@ -220,10 +221,13 @@ bool dibs__cluster_has_server(const struct dibs__cluster *cluster, uint64_t serv
 
 /* ----------------------------------------------------------- node_callbacks.c */
 
-/* With which the store of the node is opened: what it tells, and to whom. */
+/* The configuration with which the store of the node is opened: what it reports, and to whom. */
 struct dibs__store_config dibs__node_config(struct dibs__node *node);
 
-/* Whether the cluster can be reached may be another matter now. */
+/*
+ * Called when it may have changed whether the cluster can be reached. detail: why it may be out of reach; NULL: it may
+ * only have come into reach.
+ */
 void dibs__cluster_see_reach(struct dibs__cluster *cluster, const char *detail);
 
 #endif

@@ -7,8 +7,8 @@
 
 #include "store/cluster/cluster_parts.h"
 
-#define TIDY_MS 1000 /* so often it is looked for nodes that are not needed any more */
-#define IDLE_MS 5000 /* for so long a node is not needed before it is closed */
+#define TIDY_MS 1000 /* how often to look for nodes that are not needed any more */
+#define IDLE_MS 5000 /* how long a node is not needed before it is closed */
 
 /* ------------------------------------------------------------ the scheduler */
 
@@ -34,10 +34,11 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
 }
 
 /*
- * A node that the map does not name is closed when it was not needed for a while. True: there is such a node. A
- * retraction may have come to a node after the map changed, and while the node is away it can't turn that away.
+ * Closes a node that the map does not name, when it was not needed for a while. True: the node must be looked at again.
+ * Before that, the node's retractions are forwarded if their names are elsewhere: such a retraction may have come to
+ * the node after the map changed, and while the node is away, it can't redirect the retraction.
  */
-static bool retire(struct dibs__node *node, int64_t now)
+static bool close_if_idle(struct dibs__node *node, int64_t now)
 {
     bool is_mapped = atomic_load(&node->cluster->mapped);
 
@@ -61,11 +62,11 @@ static void tidy(struct dibs__cluster *cluster, int64_t now)
     if (now < cluster->tidy_at)
         return;
     for (unsigned i = 0; i < count; i++)
-        again = retire(&cluster->nodes[i], now) || again;
+        again = close_if_idle(&cluster->nodes[i], now) || again;
     cluster->tidy_at = again ? dibs__after_ms(now, TIDY_MS) : DIBS__NEVER;
 }
 
-/* Slots have other owners: whoever waits must queue there, and leases are looked at. */
+/* Slots have other owners: waiters must queue there, and leases are looked at. */
 static void tell_of_changes(struct dibs__cluster *cluster)
 {
     const struct dibs__listener *listener = &cluster->config.listener;
@@ -113,7 +114,7 @@ static void close_cluster(struct dibs__store *base)
     free(cluster);
 }
 
-/* Where there are several hosts, one that fails is passed over. */
+/* If the URL names several hosts, one that fails is passed over. */
 static dibs_status connect_cluster(struct dibs__store *base, bool wait, struct dibs__error *error)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
@@ -149,7 +150,7 @@ static const struct dibs__store_ops cluster_ops = {
     .close = close_cluster,
 };
 
-/* Takes over the URL. NULL: no memory, and the URL is still the caller's. */
+/* Takes over the URL. NULL: no memory, and the URL still belongs to the caller. */
 static struct dibs__cluster *cluster_new(const struct dibs__store_config *config, struct dibs__url *url)
 {
     struct dibs__cluster *cluster = calloc(1, sizeof *cluster);
@@ -186,7 +187,9 @@ static dibs_status no_memory(struct dibs__error *error)
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for the store");
 }
 
-/* The hosts of the URL get the first places. The first is opened, so that the number of descriptors to poll is known.
+/*
+ * Gives the first places to the hosts of the URL. The first node is opened, so that the number of descriptors to poll
+ * is known.
  */
 static dibs_status add_hosts(struct dibs__cluster *cluster, struct dibs__error *error)
 {

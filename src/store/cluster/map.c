@@ -1,8 +1,7 @@
 /*
- * Which node has which slot. The map comes whole, by CLUSTER SLOTS, from any
- * node that answers; what a node says when it turns an operation away corrects
- * it. When it may be wrong it is asked for again: at once, then after pauses that
- * grow while there is no end to that.
+ * Which node has which slot. The map comes as a whole, by CLUSTER SLOTS, from any node that answers. What a node says
+ * when it redirects an operation corrects the map. When the map may be wrong, it is asked for again: at once, then
+ * after pauses that grow as long as it stays so.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +9,11 @@
 #include "base/random.h"
 #include "store/cluster/cluster_parts.h"
 
-#define AGAIN_LAST_MS 250 /* who waits for a lock of a node that fell waits that much longer for its heir */
-#define SETTLED_MS 3000   /* a map that was right for so long: the next wrong one is asked for at once */
-#define OPEN_AT_ONCE 3    /* so many more nodes are connected to at a time, where none can be asked */
-#define FETCH_FIRST_MS 50 /* so long the first node may take before the next is connected to as well */
+/* The longest pause; a waiter for a lock of a node that failed waits that much longer for its heir. */
+#define AGAIN_LAST_MS 250
+#define SETTLED_MS 3000   /* after the map was right for this long, the next wrong one is asked for at once */
+#define OPEN_AT_ONCE 3    /* number of further nodes to connect to at a time, if none can be asked */
+#define FETCH_FIRST_MS 50 /* how long the first node may take before the next is connected to as well */
 
 /* ------------------------------------------------------------------ the slots */
 
@@ -66,7 +66,7 @@ void dibs__map_correct(struct dibs__cluster *cluster, unsigned slot, const struc
 
 /* -------------------------------------------------------------- a map that came */
 
-/* A node that says which slots are where. */
+/* A node that is asked which slots are where, and the outcome. */
 struct telling {
     struct dibs__node *node;
     struct dibs__error error;
@@ -92,7 +92,7 @@ static dibs_status take_map(struct telling *telling, const struct dibs__slot_ran
 {
     struct dibs__cluster *cluster = telling->node->cluster;
 
-    if (count == 0) /* so says a node that has left the cluster */
+    if (count == 0) /* a node that has left the cluster says so */
         return dibs__error_set(&telling->error, DIBS_UNAVAILABLE, "a node of %s knows nobody who has slots",
                                cluster->url.shown);
     unsigned char *owners = malloc(DIBS__SLOTS);
@@ -106,7 +106,7 @@ static dibs_status take_map(struct telling *telling, const struct dibs__slot_ran
             return dibs__error_set(&telling->error, DIBS_NO_MEMORY,
                                    "no memory for the nodes of a cluster, or it has more than %d", DIBS__NODES_MAX);
         }
-        atomic_store(&cluster->nodes[node->place].in_map, true); /* so that its place is not used for the next */
+        atomic_store(&cluster->nodes[node->place].in_map, true); /* so that its place is not given to the next node */
         memset(owners + ranges[i].first, (int)node->place, ranges[i].last - ranges[i].first + 1);
     }
     set_owners(cluster, owners);
@@ -141,9 +141,8 @@ static dibs_status fetch_from(struct dibs__node *node, int64_t until, struct dib
 }
 
 /*
- * A host that does not answer at once goes on being connected to while the next
- * is asked. What a server says that refuses is worth more than that another is
- * silent.
+ * A host that does not answer at once goes on being connected to while the next is asked. As the error, what a server
+ * says that refuses is worth more than that another is silent.
  */
 dibs_status dibs__map_fetch(struct dibs__cluster *cluster, int64_t deadline, struct dibs__error *error)
 {
@@ -176,7 +175,7 @@ static void put_off(struct dibs__cluster *cluster, int64_t now)
     cluster->map_at = dibs__after_ms(now, dibs__backoff_next(&cluster->map_backoff, AGAIN_LAST_MS));
 }
 
-/* A node of the map that can't be reached may be replaced by another. */
+/* Whether a node of the map can't be reached: it may have been replaced by another. */
 static bool is_a_node_away(const struct dibs__cluster *cluster)
 {
     unsigned count = atomic_load(&cluster->node_count);
@@ -187,7 +186,7 @@ static bool is_a_node_away(const struct dibs__cluster *cluster)
     return away;
 }
 
-/* Connects to some more nodes, which are asked once that is done. */
+/* Connects to some more nodes, which are asked once they are connected. */
 static void open_more(struct dibs__cluster *cluster)
 {
     unsigned count = atomic_load(&cluster->node_count), opened = 0;
@@ -223,7 +222,7 @@ static void on_slots_asked(void *context, const struct dibs__slot_range *ranges,
     dibs__cluster_see_reach(cluster, NULL);
 }
 
-/* False: it can't be asked now. */
+/* False: the node can't be asked now. */
 static bool ask(struct dibs__node *node)
 {
     if (!dibs__node_is_open(node) || !dibs__node_use(node))
@@ -234,7 +233,7 @@ static bool ask(struct dibs__node *node)
     return false;
 }
 
-/* The next node in turn that is connected. False: none is. */
+/* Asks the next node, in turn, that is connected. False: none is. */
 static bool ask_in_turn(struct dibs__cluster *cluster)
 {
     unsigned count = atomic_load(&cluster->node_count);

@@ -1,4 +1,4 @@
-/* What the nodes tell: grants, changes, where slots are, and whether they can be reached. */
+/* What the nodes report: grants, changes, where slots are, and whether they can be reached. */
 #include "store/cluster/cluster_parts.h"
 
 static const struct dibs__listener *listener_of(const struct dibs__node *node)
@@ -7,9 +7,9 @@ static const struct dibs__listener *listener_of(const struct dibs__node *node)
 }
 
 /*
- * What is published at one node of a cluster may be heard at all: a grant then
- * comes several times, which does no harm to who has the lock already. Where
- * nobody wants it any more it is given back, by the node that has the slot.
+ * What is published at one node of a cluster may be heard at all of them. A grant then comes several times, which does
+ * no harm to a token that has the lock already. If nobody wants the lock any more, it is given back by the node that
+ * has the slot.
  */
 static bool on_granted(void *source, const struct dibs__grant *grant)
 {
@@ -22,24 +22,23 @@ static bool on_granted(void *source, const struct dibs__grant *grant)
     return true;
 }
 
-/* Another server answers at the node now, or the first one. */
+/* The node has another server now, or its first one. */
 static void on_server_changed(void *source)
 {
     struct dibs__node *node = source;
     const struct dibs__listener *listener = listener_of(node);
 
     atomic_store(&node->server, dibs__redis_server(node->member));
-    node->cluster->map_at = 0; /* a node that can be asked */
+    node->cluster->map_at = 0; /* there is a node now that can be asked for the map */
     listener->server_changed(listener->source);
 }
 
 /* ------------------------------------------------------------------------- tracking */
 
 /*
- * A node that begins to tell of changes: all leases are looked at again, also
- * those of others. Where one ceases to while another goes on, all are looked at
- * again as well, and all that are kept are given back. What it does not watch is
- * tried again from time to time.
+ * If a node begins to report changes, all leases are looked at again, also those of other nodes. If one stops while
+ * another goes on, all leases are looked at again as well, and all kept leases are given back. What a node does not
+ * watch is tried again from time to time.
  */
 static void on_watching(void *source, bool on)
 {

@@ -19,7 +19,10 @@ static struct dibs__node *find(struct dibs__cluster *cluster, const char *host, 
     return NULL;
 }
 
-/* A place that nothing is known to refer to. A host of the URL keeps its place. NULL: there is none. */
+/*
+ * Finds a place that was never taken or, if there is none, one whose node is closed and not in the map. A host of the
+ * URL keeps its place. NULL: there is no place.
+ */
 static struct dibs__node *find_place(struct dibs__cluster *cluster) DIBS__REQUIRES(dibs__cluster_mutex)
 {
     unsigned count = atomic_load(&cluster->node_count);
@@ -56,7 +59,7 @@ struct dibs__node *dibs__node_named_by(const struct dibs__node *by, const char *
 {
     if (!*host) {
         dibs__cluster_mutex_lock(&by->cluster->mutex);
-        host = by->host; /* stays: that node is in use */
+        host = by->host; /* stays, because that node is in use */
         dibs__cluster_mutex_unlock(&by->cluster->mutex);
     }
     return dibs__node_at(by->cluster, host, port);
@@ -126,8 +129,10 @@ bool dibs__node_close(struct dibs__node *node)
     return true;
 }
 
-/* What a node was asked ends with its connection: whoever asked would then go on at other nodes, of which some are
- * closed. */
+/*
+ * What a node was asked fails when its connection ends. Without is_closing, whoever asked would then go on at other
+ * nodes, some of which are closed.
+ */
 void dibs__nodes_free(struct dibs__cluster *cluster)
 {
     dibs__cluster_mutex_lock(&cluster->mutex);

@@ -1,16 +1,18 @@
-/* The operations of store.h that a thread waits for, and what belongs to one name. */
+/* The operations of store.h that a thread waits for, and what concerns one name. */
 #include "store/cluster/cluster_parts.h"
 
 /* ----------------------------------------------------------- an attempt and its node */
 
-/* What the cluster notes with an attempt: 1 more than the place of the node that may know it, which is in use; 0: none.
+/*
+ * What the cluster notes with an attempt: the place of the node that may know the attempt, plus 1; the node is in use.
+ * 0: there is none.
  */
 static uint64_t *place_of(struct dibs__attempt *attempt)
 {
     return &attempt->store_state.outer[0];
 }
 
-/* No node may know the attempt any more. */
+/* The attempt uses no node any more. */
 static void leave_node(struct dibs__cluster *cluster, struct dibs__attempt *attempt)
 {
     if (*place_of(attempt) > 0)
@@ -19,10 +21,9 @@ static void leave_node(struct dibs__cluster *cluster, struct dibs__attempt *atte
 }
 
 /*
- * The attempt is about to be asked for at the node. A slot that has moved carried
- * what was in it, also the attempt's place in the queue. Where an ask at the other
- * node is in doubt, the token is retired: its retraction begins there, and follows
- * the slot. False: that is so.
+ * The attempt is about to be asked for at the node. A slot that has moved took along what was in it, also the attempt's
+ * place in the queue. But if an ask at the other node is in doubt, the token is retired: its retraction begins there,
+ * and follows the slot. False: the token was retired.
  */
 static bool come_to(struct dibs__cluster *cluster, struct dibs__attempt *attempt, struct dibs__node *node)
 {
@@ -40,7 +41,7 @@ static bool come_to(struct dibs__cluster *cluster, struct dibs__attempt *attempt
         dibs__redis_attempt_came(node->member, attempt,
                                  dibs__cluster_has_server(cluster, dibs__redis_attempt_server(attempt)));
     leave_node(cluster, attempt);
-    if (!dibs__node_use(node)) /* it is in use already */
+    if (!dibs__node_use(node)) /* does not fail: the node is in use already */
         return false;
     *place_of(attempt) = node->place + 1u;
     return true;
@@ -59,7 +60,7 @@ void dibs__cluster_conclude(struct dibs__store *base, struct dibs__attempt *atte
 
 /* -------------------------------------------------------------------- operations */
 
-/* The attempt that the operation asks for; NULL: none. */
+/* The attempt that the operation asks for; NULL: there is none. */
 static struct dibs__attempt *asked_for(const struct dibs__op *op)
 {
     return op->kind == DIBS__OP_ASK ? op->ask.attempt : op->kind == DIBS__OP_RELEASE ? op->release.next.attempt : NULL;
@@ -74,7 +75,7 @@ void dibs__cluster_begin(struct dibs__store *base, struct dibs__op *op)
     if (!cluster_op)
         return;
     if (attempt && *place_of(attempt) > 0 &&
-        *place_of(attempt) != cluster_op->node->place + 1u) { /* it may have to be retired: by finish */
+        *place_of(attempt) != cluster_op->node->place + 1u) { /* its token may have to be retired: finish does that */
         dibs__cluster_op_end(cluster, cluster_op, DIBS_OK);
         return;
     }
@@ -84,7 +85,7 @@ void dibs__cluster_begin(struct dibs__store *base, struct dibs__op *op)
     cluster_op->node->member->ops->begin(cluster_op->node->member, op);
 }
 
-/* What could not set out is finish's to send, which has the map asked for where there is none. */
+/* What could not be begun is left to finish, which asks for the map if there is none. */
 enum dibs__progress dibs__cluster_progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait)
 {
     const struct dibs__cluster_op *cluster_op = (const struct dibs__cluster_op *)op->redirect;
@@ -94,7 +95,7 @@ enum dibs__progress dibs__cluster_progress(struct dibs__store *base, const struc
                       : DIBS__OP_CONNECTED;
 }
 
-/* A server that is known by its answer alone so far. */
+/* Notes the server of a node if only its answer has told of it so far. */
 static void note_server(struct dibs__node *node, const struct dibs__attempt *attempt)
 {
     if (atomic_load_explicit(&node->server, memory_order_relaxed) == 0)
@@ -114,7 +115,7 @@ static dibs_status ask_at(struct dibs__cluster *cluster, struct dibs__node *node
     return status;
 }
 
-/* What the legs of a release come to. The next attempt is asked for until its token is retired. */
+/* What the releases at several nodes come to. The next attempt is asked for until its token is retired. */
 struct sum {
     struct dibs__ask next;
     dibs_status next_status;
@@ -154,7 +155,7 @@ static dibs_status finish_at(struct dibs__cluster *cluster, struct dibs__cluster
     return node->member->ops->finish(node->member, op, error);
 }
 
-/* The operation is DIBS_UNAVAILABLE. True: the caller repeats it at cluster_op->node. */
+/* The operation ended with DIBS_UNAVAILABLE. True: the caller must repeat it at cluster_op->node. */
 static bool goes_on(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, const struct dibs__op *op)
 {
     bool is_ask = op->kind == DIBS__OP_ASK, waits = is_ask && op->ask.attempt->wait;
@@ -207,7 +208,7 @@ dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, 
     return status;
 }
 
-/* Any node that is known can begin with it: it goes on from there. */
+/* Any node that is known can begin with the retraction, which is forwarded from there. */
 void dibs__cluster_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
                            uint64_t fence)
 {
@@ -238,7 +239,7 @@ void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dib
     }
 }
 
-/* What it returns says which node answered: another one must be asked from the beginning. */
+/* The result also says which node answered: if another one answers next, `since` counts as 0 there. */
 uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name, uint64_t since)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
@@ -254,8 +255,8 @@ uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name
 }
 
 /*
- * Recalls come on the channel of the runtime, which all nodes pass on. The node that has the slot tells of changes;
- * while the slot moves, it does not tell of those at the other node.
+ * Recalls come on the channel of the runtime, which all nodes pass on. The node that has the slot reports changes;
+ * while the slot moves, it does not report those at the other node.
  */
 bool dibs__cluster_recalls(struct dibs__store *base, const char *name)
 {

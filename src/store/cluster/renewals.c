@@ -1,6 +1,6 @@
 /*
- * Batches, divided among the nodes: no node waits for another. What a node turns
- * away goes on to the next, as a part of its own.
+ * Batches, divided among the nodes, so that no node waits for another. Items that a node redirects go on to the next
+ * node, as a part of their own.
  */
 #include <stdlib.h>
 
@@ -8,11 +8,11 @@
 
 #define HOPS_MAX 5
 
-/* A batch that is out, in parts. The scheduler thread's. */
+/* A batch that is under way in parts. Scheduler thread only. */
 struct division {
     struct dibs__cluster *cluster;
     struct dibs__batch *batch;
-    size_t out; /* parts that have not ended; and 1 more while further ones may begin */
+    size_t out; /* number of parts that have not ended, plus 1 while further parts may begin */
 };
 
 /* The part of one node. */
@@ -21,8 +21,8 @@ struct part {
     struct division *division;
     struct dibs__node *node; /* in use */
     unsigned hops;
-    struct dibs__redirect detours[DIBS__BATCH_MAX];
-    unsigned char at[DIBS__BATCH_MAX]; /* the places of the items in the whole batch */
+    struct dibs__redirect redirects[DIBS__BATCH_MAX];
+    unsigned char at[DIBS__BATCH_MAX]; /* the indexes of the items in the whole batch */
 };
 
 _Static_assert(DIBS__BATCH_MAX <= 255, "a place in a batch fits into a byte");
@@ -36,7 +36,7 @@ static void end_one(struct division *division)
     if (--division->out > 0)
         return;
     if (!batch->watch)
-        batch->count = 0; /* all of it has landed */
+        batch->count = 0; /* all items have landed */
     free(division);
     batch->done(batch, &no_error);
 }
@@ -64,7 +64,7 @@ static bool knows_any_server(const struct dibs__cluster *cluster)
     return knows;
 }
 
-/* A slot that moved carried its leases. A master that is no more, or was restarted, may have lost them. */
+/* A slot that moved took its leases along. A master that is gone, or was restarted, may have lost them. */
 bool dibs__cluster_is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *lease)
 {
     const struct dibs__cluster *cluster = dibs__cluster_of(base);
@@ -73,9 +73,8 @@ bool dibs__cluster_is_unconfirmed(struct dibs__store *base, const struct dibs__l
 }
 
 /*
- * The node need not restore a lease that came to it with its slot: if it is gone
- * there, somebody deleted it. So the lease counts as confirmed by this server,
- * unless the one that confirmed it is gone.
+ * The node need not restore a lease that came to it with its slot: if the lease is gone there, somebody deleted it. So
+ * the lease counts as confirmed by this server, unless the server that confirmed it is gone.
  */
 static void see_what_came(const struct dibs__node *node, struct dibs__renewal *item)
 {
@@ -89,7 +88,7 @@ static void see_what_came(const struct dibs__node *node, struct dibs__renewal *i
 
 static void part_done(struct dibs__batch *batch, const struct dibs__error *error);
 
-/* A part without items, for the node. NULL: no memory, or the node can't be used. */
+/* Makes a part without items, for the node. NULL: no memory, or the node can't be used. */
 static struct part *new_part(struct division *division, struct dibs__node *node, unsigned hops)
 {
     struct part *part = malloc(sizeof *part);
@@ -114,8 +113,8 @@ static void add(struct part *part, const struct dibs__renewal *item, unsigned ch
     size_t i = part->batch.count++;
 
     part->batch.items[i] = *item;
-    part->detours[i] = (struct dibs__redirect){.asking = asking};
-    part->batch.items[i].redirect = &part->detours[i];
+    part->redirects[i] = (struct dibs__redirect){.asking = asking};
+    part->batch.items[i].redirect = &part->redirects[i];
     part->at[i] = at;
 }
 
@@ -136,17 +135,17 @@ static void free_part(struct part *part)
     free(part);
 }
 
-/* ------------------------------------------------------------------ turned away */
+/* ------------------------------------------------------------------ redirected */
 
 static bool goes_on(const struct part *part, size_t i)
 {
-    const struct dibs__redirect *redirect = &part->detours[i];
+    const struct dibs__redirect *redirect = &part->redirects[i];
 
     return redirect->to && part->hops < HOPS_MAX &&
            (redirect->kind == DIBS__REDIRECT_MOVED || redirect->kind == DIBS__REDIRECT_ASK);
 }
 
-/* Takes out of the part what one node turned away to another, and sends it there. False: there is nothing of that. */
+/* Takes the items out of the part that were redirected to one node, and sends them there. False: there are none. */
 static bool send_on(struct part *part)
 {
     struct dibs__node *to = NULL;
@@ -154,19 +153,19 @@ static bool send_on(struct part *part)
     size_t kept = 0;
 
     for (size_t i = 0; i < part->batch.count; i++) {
-        bool goes = goes_on(part, i) && (!to || to == part->detours[i].to);
+        bool goes = goes_on(part, i) && (!to || to == part->redirects[i].to);
         if (goes && !to) {
-            to = part->detours[i].to;
+            to = part->redirects[i].to;
             next = new_part(part->division, to, part->hops + 1);
         }
         if (goes && next) {
-            add(next, &part->batch.items[i], part->at[i], part->detours[i].kind == DIBS__REDIRECT_ASK);
+            add(next, &part->batch.items[i], part->at[i], part->redirects[i].kind == DIBS__REDIRECT_ASK);
             continue;
         }
         if (goes)
-            part->detours[i].to = NULL;
+            part->redirects[i].to = NULL;
         part->batch.items[kept] = part->batch.items[i];
-        part->detours[kept] = part->detours[i];
+        part->redirects[kept] = part->redirects[i];
         part->at[kept++] = part->at[i];
     }
     part->batch.count = kept;
@@ -204,7 +203,7 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
 
 /* ----------------------------------------------------------------------- division */
 
-/* The part of the node that has the lock; made, where there is none. NULL: there is no such node, or no memory. */
+/* The part of the node that has the lock, which is made if there is none. NULL: there is no such node, or no memory. */
 static struct part *part_of(struct division *division, struct part *parts[DIBS__NODES_MAX], const char *name)
 {
     struct dibs__cluster *cluster = division->cluster;
@@ -217,7 +216,10 @@ static struct part *part_of(struct division *division, struct part *parts[DIBS__
     return parts[place];
 }
 
-/* Those items of the batch which no node gets are moved to its beginning. Returns how many. */
+/*
+ * Gives each item to the part of its node. Moves the items that no node gets to the beginning of the batch, and returns
+ * their number.
+ */
 static size_t sort(struct division *division, struct part *parts[DIBS__NODES_MAX])
 {
     struct dibs__batch *batch = division->batch;
@@ -236,7 +238,7 @@ static size_t sort(struct division *division, struct part *parts[DIBS__NODES_MAX
     return left;
 }
 
-/* The first items of the batch stay unanswered. */
+/* The first `count` items of the batch land unanswered. */
 static void land(struct division *division, size_t count)
 {
     struct dibs__batch *batch = division->batch;

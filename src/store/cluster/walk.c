@@ -4,14 +4,14 @@
 
 #define MASTERS_ENOUGH 3
 
-/* The masters that were asked already, by their places; and how long the next one may take to be there. */
+/* The masters that were asked already, by their places; and until when the next one is waited for. */
 struct tour {
     bool asked[DIBS__NODES_MAX];
     int64_t until;
     struct dibs__backoff backoff;
 };
 
-/* The first slot whose owner was not asked yet, or that has none; DIBS__SLOTS: there is none. */
+/* The first slot whose owner was not asked yet, or that has no owner; DIBS__SLOTS: there is none. */
 static unsigned next_slot(const struct dibs__cluster *cluster, const struct tour *tour)
 {
     unsigned slot = 0;
@@ -24,7 +24,9 @@ static unsigned next_slot(const struct dibs__cluster *cluster, const struct tour
     return slot;
 }
 
-/* The owner of the slot did not answer: another may be its owner soon. False: it was waited for long enough. */
+/*
+ * The owner of the slot did not answer, but another node may be its owner soon. False: that was waited for long enough.
+ */
 static bool wait_for_another(struct dibs__cluster *cluster, struct tour *tour)
 {
     dibs__map_want(cluster);
@@ -84,7 +86,7 @@ static dibs_status examine_one(struct dibs__cluster *cluster, unsigned char plac
     return status;
 }
 
-/* The cluster as a whole: so many masters have slots, and so many slots have no owner. */
+/* Reports on the cluster as a whole: how many masters have slots, and how many slots have no owner. */
 static void tell_of_slots(const struct dibs__cluster *cluster, struct dibs__examination *examination, unsigned masters,
                           unsigned unowned)
 {

@@ -1,12 +1,11 @@
 /*
  * Asks.
  *
- * All asks of a token go over one channel, so that they are executed in the
- * order in which they were sent. Only if all of them were answered may the next
- * go over another channel, where that one stands and their own does not.
+ * All asks of a token go over one channel, so that they are executed in the order in which they were sent. Only if all
+ * of them were answered may the next one go over another channel, and only if that is connected while their own is not.
  *
- * With min_replicas or durable each ask has a channel that nobody else uses
- * meanwhile, because WAIT and WAITAOF block what comes behind them.
+ * With min_replicas or durable, each ask has a channel that nobody else uses meanwhile, because WAIT and WAITAOF block
+ * the commands behind them.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,8 +14,12 @@
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
-#define WAIT_GRACE_MS 5        /* WAIT's own timeout comes first */
-#define RELOCK_MOST_MS 1800000 /* F lives for two leases at least, and is not told of this one: for an hour it does */
+#define WAIT_GRACE_MS 5 /* time for the reply that WAIT gives at its own timeout */
+/*
+ * The longest lease that is asked for by plain commands: F must live for two leases, and they do not extend its life of
+ * an hour at least.
+ */
+#define RELOCK_MOST_MS 1800000
 
 /* One ask that was begun, or is being finished. */
 struct asking {
@@ -26,7 +29,7 @@ struct asking {
     bool has_exclusive; /* the channel of the call must be given back */
 };
 
-/* What was begun, or a new one. NULL: no memory. */
+/* The ask that was begun, or a new one. NULL: no memory. */
 static struct asking *asking_of(struct dibs__redis_store *store, const struct dibs__op *op)
 {
     struct asking *asking = op->state;
@@ -42,8 +45,8 @@ static struct asking *asking_of(struct dibs__redis_store *store, const struct di
 /* ---------------------------------------------------------------- the sending */
 
 /*
- * Whether a server is asked that may know less than the one that said who owns
- * the lock: that owner restores its lease, and is given the time that it had.
+ * Whether the ask goes to a server that may know less than the one which said who owns the lock. That owner restores
+ * its lease, and is given the time that it had left.
  */
 static bool is_left_to_its_owner(const struct dibs__redis_store *store, struct dibs__attempt *attempt,
                                  const struct dibs__link_view *view)
@@ -63,7 +66,7 @@ static enum dibs__script script_of(const struct dibs__redis_store *store, struct
     return attempt->shared ? DIBS__SCRIPT_acquire_shared : DIBS__SCRIPT_acquire;
 }
 
-/* Whether the first ask of the attempt may go by plain commands: nothing but whether the lock is free matters. */
+/* Whether the first ask of the attempt may use plain commands, because all that matters is whether the lock is free. */
 static bool may_relock(const struct dibs__redis_store *store, const struct asking *asking)
 {
     const struct dibs__attempt *attempt = asking->sending.attempt;
@@ -89,7 +92,7 @@ static void choose_form(struct dibs__redis_store *store, struct asking *asking)
     dibs__redis_mutex_unlock(&store->mutex);
 }
 
-/* On the connection that the call shows. error NULL: begins, and never blocks. */
+/* Sends the ask on the connection of call->view. error NULL: the ask is only begun, and this never blocks. */
 static dibs_status send_ask(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
 {
     struct dibs__lock_call *call = &asking->call;
@@ -113,7 +116,7 @@ static bool must_queue(const struct dibs__attempt *attempt)
     return attempt->wait && attempt->fair;
 }
 
-/* Which subscription will hear of a grant: the one that stands. A fair attempt waits for one. */
+/* Chooses the subscription that will receive a grant: the one that is open. A fair attempt waits for one. */
 static dibs_status subscribe(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
 {
     struct dibs__sending *sending = &asking->sending;
@@ -127,7 +130,7 @@ static dibs_status subscribe(struct dibs__redis_store *store, struct asking *ask
     return DIBS_OK;
 }
 
-/* Whether the attempt may be asked for on the connection that the call shows. */
+/* Whether the attempt may be asked for on the connection of call->view. */
 static dibs_status may_ask(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
                            struct dibs__error *error)
 {
@@ -148,8 +151,9 @@ static dibs_status may_ask(struct dibs__redis_store *store, struct asking *askin
 
 /* ----------------------------------------------------------------- the answer */
 
-/* Waits for the disk, or for replicas, until then. answer->why: they do not have the grant, though the server was
- * there.
+/*
+ * Waits for the disk, or for replicas, until that time. answer->why is set if the server was asked, and they do not
+ * have the grant.
  */
 static dibs_status wait_for(struct dibs__redis_store *store, const struct asking *asking, bool on_disk, int64_t until,
                             struct dibs__answer *answer, struct dibs__error *error)
@@ -158,7 +162,7 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct asking
                                   .count = on_disk ? 1 : store->config.min_replicas,
                                   .timeout_ms = dibs__ms_until(until, dibs__now(store->config.clock)),
                                   .shown = store->endpoint.url.shown};
-    bool is_short = until == asking->op->deadline; /* a time in ms would say how late the ask was */
+    bool is_short = until == asking->op->deadline; /* a time in ms would only say how late the ask was */
     char within[48] = "when the time was over";
     int64_t count = 0;
 
@@ -169,7 +173,7 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct asking
         dibs_status status = dibs__call_wait(store->channels[asking->call.channel], asking->call.view.serial, &copies,
                                              deadline, &count, error);
         bool cut_off = is_short && status == DIBS_UNAVAILABLE &&
-                       dibs__now(store->config.clock) >= deadline; /* a server may be late to say how many there are */
+                       dibs__now(store->config.clock) >= deadline; /* the number may come too late */
         if ((status != DIBS_OK && !cut_off) || count >= copies.count)
             return status;
         answer->why = DIBS__WHY_TOO_FEW_REPLICAS;
@@ -181,7 +185,9 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct asking
                            within);
 }
 
-/* The lock was granted on that connection: the disk, and enough replicas, must have the grant, or it is given back. */
+/*
+ * The lock was granted on that connection. The lock is given back unless the disk, and enough replicas, have the grant.
+ */
 static dibs_status confirm(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
                            struct dibs__error *error)
 {
@@ -203,7 +209,9 @@ static dibs_status confirm(struct dibs__redis_store *store, struct asking *askin
     return status;
 }
 
-/* Renewals may go to a server later than asks: a server that was replaced by then has been another for those as well.
+/*
+ * Renewals may reach a server later than asks do. If the server that asks went to has been replaced by then, it was
+ * another one for renewals too.
  */
 static void note_first_server(struct dibs__redis_store *store, uint64_t server)
 {
@@ -228,7 +236,7 @@ static dibs_status read_answer(struct dibs__redis_store *store, struct asking *a
     return dibs__sending_read(store, &asking->sending, &asking->call, reply, decided, answer, exchange->error);
 }
 
-/* Waits for the reply of what was sent. *decided: so that sending it again would not help. */
+/* Waits for the reply to what was sent. *decided: sending it again would not help. */
 static dibs_status take_answer(struct dibs__redis_store *store, struct asking *asking, bool *decided,
                                struct dibs__answer *answer, struct dibs__error *error)
 {
@@ -248,9 +256,9 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct asking *a
 /* ---------------------------------------------------------------- the channel */
 
 /*
- * The lock is free, or about to be, but the queue of those who died is too long
- * for one script. Whoever waits asks again soon; a single try goes on here for
- * half of its time, so that the last answer comes in time.
+ * The lock is free, or about to be, but the queue of waiters that died is too long for one script. An acquire that
+ * waits asks again soon. A single try continues here until half a command timeout is left, so that the last answer
+ * comes in time.
  */
 static bool goes_on(const struct dibs__redis_store *store, const struct dibs__op *op, dibs_status status,
                     const struct dibs__answer *answer)
@@ -262,11 +270,10 @@ static bool goes_on(const struct dibs__redis_store *store, const struct dibs__op
 }
 
 /*
- * Asks on the channel of the call, or goes on with what was begun there; again
- * where its connection broke. That is safe under the same token if the next
- * connection ended the last: the ask then is either done, and finds itself the
- * owner or in the queue, or never will be. *connected: whether there was a
- * connection at last.
+ * Asks on the channel of the call, or continues what was begun there; asks again if its connection broke. That is safe
+ * under the same token if the next connection ended the last one: then the ask either was executed, and the next ask
+ * finds the token as the owner or in the queue, or it never will be. *connected: whether there was a connection in the
+ * end.
  */
 static dibs_status ask_on(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
                           bool *connected, struct dibs__error *error)
@@ -298,9 +305,9 @@ static dibs_status ask_on(struct dibs__redis_store *store, struct asking *asking
 }
 
 /*
- * The channel of the ask could not be connected since `began`. True: it may go
- * over another. One that is in doubt is given up instead, if another channel is
- * known to serve: by a look, or, where the time is over, by an answer meanwhile.
+ * The channel of the ask could not be connected since `began`. True: the ask may go over another one. If an earlier ask
+ * is in doubt, the token is retired instead, provided that another channel is known to serve: by a look or, if the time
+ * is over, by an answer since `began`.
  */
 static bool leaves_channel(struct dibs__redis_store *store, struct asking *asking, int64_t began,
                            struct dibs__answer *answer)
@@ -318,7 +325,9 @@ static bool leaves_channel(struct dibs__redis_store *store, struct asking *askin
     return false;
 }
 
-/* Fair asks that are sent one after the other must arrive in that order, so they share a connection. */
+/*
+ * Chooses a channel. Fair asks that are sent one after the other must arrive in that order, so they share a connection.
+ */
 static size_t pick(struct dibs__redis_store *store, const struct dibs__attempt *attempt)
 {
     size_t i = 0;
@@ -330,7 +339,7 @@ static size_t pick(struct dibs__redis_store *store, const struct dibs__attempt *
     return i < DIBS__SHARED ? i : 0;
 }
 
-/* The channel of the token's asks; another, where that does not stand and no ask is in doubt. */
+/* The channel of the token's asks or, if that is not connected and no ask is in doubt, another one. */
 static void choose_channel(struct dibs__redis_store *store, struct asking *asking)
 {
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(asking->sending.attempt);
@@ -365,7 +374,7 @@ static void give_back(struct dibs__redis_store *store, struct asking *asking)
     asking->has_exclusive = false;
 }
 
-/* Over a channel that nobody else uses; where that can't be connected, over the next that is. */
+/* Asks over a channel that nobody else uses; if that can't be connected, over the next one that is connected. */
 static dibs_status ask_exclusively(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
                                    struct dibs__error *error)
 {
@@ -389,7 +398,7 @@ static dibs_status ask_exclusively(struct dibs__redis_store *store, struct askin
 
 /* ------------------------------------------------------------------- contract */
 
-/* Takes the channel for an ask that is begun. False: none stands, so there is nothing to be sent yet. */
+/* Takes the channel for an ask that is begun. False: it is not connected, so nothing can be sent yet. */
 static bool begin_on_channel(struct dibs__redis_store *store, struct asking *asking)
 {
     if (!dibs__redis_confirms(store)) {
@@ -402,8 +411,8 @@ static bool begin_on_channel(struct dibs__redis_store *store, struct asking *ask
     return asking->has_exclusive && dibs__lock_call_standing(store, &asking->call);
 }
 
-/* Where more is needed than to send the ask, that is left to finish. */
-static bool is_plain(struct dibs__redis_store *store, struct asking *asking)
+/* Whether nothing but sending the ask is needed now. If more is needed, that is left to finish. */
+static bool needs_only_sending(struct dibs__redis_store *store, struct asking *asking)
 {
     struct dibs__attempt *attempt = asking->sending.attempt;
     struct dibs__error unused;
@@ -425,7 +434,8 @@ void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__op *op)
     if (!asking)
         return;
     DIBS__REQUIRE(!asking->call.request && !asking->has_exclusive);
-    if (!begin_on_channel(store, asking) || !is_plain(store, asking) || send_ask(store, asking, NULL) != DIBS_OK)
+    if (!begin_on_channel(store, asking) || !needs_only_sending(store, asking) ||
+        send_ask(store, asking, NULL) != DIBS_OK)
         give_back(store, asking);
 }
 

@@ -5,7 +5,7 @@
 #include "redis/reply.h"
 #include "store/redis/redis_store.h"
 
-/* The listener hears of each change once, and in the order in which they came. */
+/* The listener is told of each change once, in the order of the changes. */
 static void set_reachable(struct dibs__redis_store *store)
 {
     dibs__redis_mutex_lock(&store->mutex);
@@ -27,7 +27,7 @@ static void hook_opened(void *context, bool again)
     store->config.listener.wake(store->config.listener.context);
 }
 
-/* As far as is known: a connection that nobody uses may be at its end. */
+/* As far as is known: a connection that nobody uses may have ended. */
 static bool any_is_connected(const struct dibs__redis_store *store)
 {
     bool stands = dibs__channel_is_connected(store->background);
@@ -38,9 +38,8 @@ static bool any_is_connected(const struct dibs__redis_store *store)
 }
 
 /*
- * While another connection stands the store can be reached. A connection that
- * is made meanwhile stands before its hook is called: either it is seen here, or
- * the hook comes later and finds the store down.
+ * The store can be reached as long as another connection is open. A connection that is made meanwhile counts as
+ * connected before its hook is called: either it is seen here, or the hook comes later and finds the store down.
  */
 static void hook_failed(void *context, const struct dibs__error *error, bool silent)
 {
@@ -152,7 +151,7 @@ void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive)
 {
     dibs__redis_mutex_lock(&store->mutex);
     store->in_use[exclusive] = false;
-    if (store->choosy > 0) /* the channel may not be good enough for the one thread that a signal would wake */
+    if (store->choosy > 0) /* the one thread that a signal would wake may need a channel that is connected */
         pthread_cond_broadcast(&store->exclusive_freed);
     else
         pthread_cond_signal(&store->exclusive_freed);
@@ -180,7 +179,7 @@ int64_t dibs__redis_changed_at(const struct dibs__redis_store *store, uint64_t s
 {
     uint64_t known = dibs__redis_known_server(store);
 
-    if (known != 0 && known != server) /* the scheduler has not noticed yet */
+    if (known != 0 && known != server) /* the scheduler has not noticed the change yet */
         return dibs__now(store->config.clock);
     return atomic_load_explicit(&store->changed_at, memory_order_relaxed);
 }
@@ -220,7 +219,7 @@ dibs_status dibs__redis_late(struct dibs__redis_store *store, struct dibs__chann
     return dibs__error_set(error, DIBS_UNAVAILABLE, "%s rejected the request as expired", store->endpoint.url.shown);
 }
 
-/* "acquiring "a"": what a sentence about a failure begins with. */
+/* For the first words of a sentence about a failure: acquiring "a" */
 #define DOING_MAX (DIBS__QUOTED_MAX + 16)
 
 dibs_status dibs__redis_reply_error(const struct dibs__redis_store *store, const char *verb, const char *name,

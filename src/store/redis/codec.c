@@ -8,12 +8,15 @@
 #include "base/require.h"
 #include "redis/reply.h"
 
-/* How many arguments the longest of the scripts about one lock takes: requeue.lua. */
+/*
+ * Numbers of arguments of the scripts about one lock. No script that asks takes more than requeue.lua or
+ * acquire_member.lua.
+ */
 #define ACQUIRE_ARGUMENTS 6
 #define REQUEUE_ARGUMENTS (1 + ACQUIRE_ARGUMENTS)
-#define MEMBER_ARGUMENTS 2 /* and acquire_member.lua more than acquire.lua */
-#define VOTE_ARGUMENTS 7
-#define VOTE_NUMBERS 5 /* of those arguments, which the call keeps as text */
+#define MEMBER_ARGUMENTS 2 /* acquire_member.lua takes these in addition to those of acquire.lua */
+#define VOTE_ARGUMENTS 8
+#define VOTE_NUMBERS 6 /* number of those arguments that the call keeps as text */
 
 _Static_assert(DIBS__KEYS + 1 <= DIBS__CALL_KEYS, "the keys of a lock and one more fit into a call");
 _Static_assert(REQUEUE_ARGUMENTS <= DIBS__CALL_ARGUMENTS && VOTE_ARGUMENTS <= DIBS__CALL_ARGUMENTS &&
@@ -46,16 +49,16 @@ void dibs__codec_requeue(struct dibs__call *call, const char *token, const struc
     dibs__codec_acquire(call, ask);
 }
 
-/* A number of a reply as a fence. 0: no script gives such a one. */
+/* The fence that a number of a reply stands for. 0: no script gives such a fence. */
 static uint64_t fence_of(int64_t number)
 {
     return number > 0 && number < DIBS__REPLY_MOST ? (uint64_t)number : 0;
 }
 
-/* ask.lua */
-#define OWNER_RECALLED 2 /* 1: the owner is dibs, 0: it is not */
+/* ask.lua: in place of 1, the owner uses dibs, or 0, it does not. */
+#define OWNER_RECALLED 2
 
-/* {DIBS__ASK_TAKEN, PTTL, of the owner, subscribers or -1, the last fence or 0} */
+/* {DIBS__ASK_TAKEN, PTTL, about the owner, subscribers or -1, the last fence or 0} */
 static void read_taken(struct dibs__ask_reply *out, const redisReply *reply)
 {
     int64_t by_dibs = 0, listeners = 0, fence = 0;
@@ -70,8 +73,10 @@ static void read_taken(struct dibs__ask_reply *out, const redisReply *reply)
     out->last_fence = fence_of(fence);
 }
 
-/* The fence: granted. Else an array that begins with the code; from a member of a quorum {DIBS__ASK_GRANTED, fence, the
- * server's time} too. */
+/*
+ * If the lock was granted, the fence or, from a member of a quorum, {DIBS__ASK_GRANTED, fence, the server's time}. If
+ * not, an array that begins with the code.
+ */
 bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
 {
     int64_t code, number;
@@ -98,9 +103,9 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
 
 /* ------------------------------------- release.lua, requeue.lua, retract.lua */
 
-/* release_common.lua. Else nobody held the lock, or another did. */
+/* release_common.lua. Any other code: nobody held the lock, or another token did. */
 #define RELEASE_DONE 1
-#define RELEASE_UNFINISHED 2 /* is added where the queue was not served to its end */
+#define RELEASE_UNFINISHED 2 /* is added if the queue was not served to its end */
 
 void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet, uint64_t ended_fence)
 {
@@ -112,7 +117,7 @@ void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet,
         dibs__call_add_number(call, (int64_t)ended_fence);
 }
 
-/* The code; from requeue.lua the code and what is said of the ask. */
+/* The code or, from requeue.lua, the code and the reply to the ask. */
 bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply *reply)
 {
     int64_t code = reply->integer;
@@ -139,7 +144,7 @@ bool dibs__codec_read_retract(const redisReply *reply, size_t count, int64_t *se
 
 enum dibs__retract_code dibs__codec_read_retracted(const redisReply *reply, size_t i)
 {
-    int64_t code; /* of release_common.lua: whichever it is, the lock is not the token's */
+    int64_t code; /* of release_common.lua: whatever it is, the token does not have the lock */
 
     if (!dibs__reply_integer(reply, i + 1, &code))
         return DIBS__RETRACT_REFUSED;
@@ -159,7 +164,7 @@ static void add_time(struct dibs__words *words, const char *text)
     dibs__words_add(words, text ? text : "", text ? strlen(text) : 0);
 }
 
-/* Before the fence, by enum dibs__use. */
+/* The marks before the fence, by enum dibs__use. */
 static const char *const use_marks[] = {"", "+", "*", "-"};
 
 void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words *lease,
@@ -187,7 +192,7 @@ static bool same_length(const struct dibs__renewal *leases, size_t count)
     return true;
 }
 
-/* The length of all, or '' and then that of each; between them the tokens. */
+/* The length of all leases, or '' if they differ; then the tokens; then, if they differ, the length of each. */
 void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renewal *leases, size_t count,
                              struct dibs__renew_texts *texts)
 {
@@ -203,7 +208,7 @@ void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renew
         add_length(words, length_of(&leases[i]), &texts[i]);
 }
 
-/* Where all is done in short, the time is alone. */
+/* If renew_short.lua has renewed all leases, it replies with the time alone. */
 bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *server_us)
 {
     if (reply->type == REDIS_REPLY_INTEGER) {
@@ -214,10 +219,9 @@ bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *serv
 }
 
 /*
- * 1: done; 2: restored; 4: lasts longer than asked; 5: looked at; 6: done, and others
- * wait; 7: done, but the fence was not raised;
- * 0: no longer the token's; 3: the same, and it was another's since; less: too late, and the server's time with its
- * sign turned round.
+ * 1: done; 2: restored; 4: the lease lasts longer than asked for; 5: looked at; 6: done, and others wait for the lock;
+ * 7: done, but the fence was not raised; 0: the token no longer has the lock; 3: as 0, and the lock was another token's
+ * since; negative: too late, and the amount is the server's time.
  */
 struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i)
 {
@@ -240,9 +244,9 @@ struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_
 
 /* ------------------------------------------------------- query.lua, force.lua */
 
-#define QUERY_KEPT (-1) /* query.lua: instead of how many share */
+#define QUERY_KEPT (-1) /* query.lua: in place of the number of sharers */
 
-/* The newest sharer's token, its fence as text, how many share. Or the lock is kept. */
+/* The newest sharer's token, its fence as text, and the number of sharers; or the lock is kept. */
 static bool read_sharers(struct dibs__query_reply *out, const redisReply *reply)
 {
     const redisReply *newest = reply->element[5], *fence = reply->element[6];
@@ -269,16 +273,19 @@ void dibs__codec_query(struct dibs__call *call, size_t waiters, size_t sharers)
         dibs__call_add_number(call, (int64_t)sharers);
 }
 
-#define QUERY_ALWAYS 5 /* elements of the reply */
-#define QUERY_SHARED 8 /* the same where the lock is shared or kept */
+#define QUERY_ALWAYS 5 /* elements of every reply */
+#define QUERY_SHARED 8 /* elements of a reply if the lock is shared or kept */
 
-/* Behind the first five: three of who shares or keeps; then the entries where asked for; then the sharers. */
+/*
+ * After the first five elements come three about who shares or keeps the lock; then, if they were asked for, the list
+ * of waiters and the list of sharers.
+ */
 static bool is_query_reply(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_ARRAY && reply->elements >= QUERY_ALWAYS && reply->elements <= QUERY_SHARED + 2;
 }
 
-/* The list at that place behind what is always told; NULL: it was not asked for. */
+/* The list at that place after these elements; NULL: it was not asked for. */
 static const redisReply *query_list(const redisReply *reply, size_t place)
 {
     size_t first = reply->elements >= QUERY_SHARED ? QUERY_SHARED : QUERY_ALWAYS;
@@ -289,7 +296,9 @@ static const redisReply *query_list(const redisReply *reply, size_t place)
     return list->type == REDIS_REPLY_ARRAY ? list : NULL;
 }
 
-/* {owner or nil, PTTL, last fence as text or nil, how many wait, the server's time}, and what is said above */
+/*
+ * {owner or nil, PTTL, last fence as text or nil, number of waiters, the server's time}, and what is_query_reply says
+ */
 bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *reply)
 {
     int64_t remaining_ms, waiters;
@@ -343,19 +352,22 @@ void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *t
         dibs__call_add_number(call, (int64_t)fence);
 }
 
-static int64_t most(int64_t number)
+/* A negative number says that it was too late; the amount is the server's time. */
+static int64_t late_us(int64_t number)
 {
-    return number < -DIBS__REPLY_MOST ? -DIBS__REPLY_MOST : number;
+    return number < -DIBS__REPLY_MOST ? DIBS__REPLY_MOST : -number;
 }
 
-/* 1: done, 2: done, but the queue was not served to its end, 0: another token holds the lock; less: too late, and the
- * server's time with its sign turned round. */
+/*
+ * 1: done; 2: done, but the queue was not served to its end; 0: another token holds the lock; negative: too late, and
+ * the amount is the server's time.
+ */
 bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_INTEGER)
         return false;
     if (reply->integer < 0)
-        *out = (struct dibs__force_reply){.code = DIBS__FORCE_LATE, .server_us = -most(reply->integer)};
+        *out = (struct dibs__force_reply){.code = DIBS__FORCE_LATE, .server_us = late_us(reply->integer)};
     else
         *out = (struct dibs__force_reply){.code = reply->integer > 0 ? DIBS__FORCE_DONE : DIBS__FORCE_HELD_BY_ANOTHER,
                                           .unfinished = reply->integer > 1};
@@ -364,7 +376,7 @@ bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *rep
 
 /* -------------------------------------------------------- vote.lua, raise.lua */
 
-/* By enum dibs__vote_what. */
+/* The words for what a vote does, by enum dibs__vote_what. */
 static const char *const vote_words[] = {"look", "admit", "distrust", "floor"};
 
 void dibs__codec_vote(struct dibs__call *call, const struct dibs__vote *vote, int64_t not_after, const char *run)
@@ -393,15 +405,18 @@ static uint64_t number_of(int64_t number)
     return number < 0 ? 0 : (uint64_t)number;
 }
 
-/* {in how many ms, or one of the two; the longest lease; the server's time; no fence is larger; 1: the floor is known;
- * the quorum; the mark}; a number: too late, and the server's time with its sign turned round. */
+/*
+ * {in how many ms the master may vote, or one of these two; the longest lease; the server's time; a number that no
+ * fence exceeds; 1: the floor is known; the quorum; the mark}; or a negative number: too late, and the amount is the
+ * server's time.
+ */
 bool dibs__codec_read_vote(struct dibs__vote *vote, bool *late, const redisReply *reply)
 {
     int64_t in_ms, longest_ms, highest, ready, quorum, mark;
 
     *late = reply->type == REDIS_REPLY_INTEGER;
     if (*late) {
-        vote->server_us = -most(reply->integer);
+        vote->server_us = late_us(reply->integer);
         return reply->integer < 0;
     }
     if (!dibs__reply_integer(reply, 0, &in_ms) || !dibs__reply_integer(reply, 1, &longest_ms) ||

@@ -1,11 +1,9 @@
 /*
- * What the scripts of src/redis/scripts take and reply: the order of their
- * arguments and the codes of their replies are here and in the scripts, and
- * nowhere else. (What a script publishes: push.h. The keys: keys.h.)
+ * What the scripts of src/redis/scripts take and reply. The order of their arguments and the codes of their replies are
+ * written here and in the scripts, and nowhere else. (For what a script publishes, see push.h; for the keys, keys.h.)
  *
- * To write: the keys of the lock are in the call already. What is added must
- * live as long as the call. To read: false where the reply is none that the
- * script gives, which may be an error.
+ * To write: the call has the keys of the lock already, and what is added must live as long as the call. To read: false
+ * if the reply is none that the script gives; it may be an error.
  */
 #ifndef DIBS_STORE_REDIS_CODEC_H
 #define DIBS_STORE_REDIS_CODEC_H
@@ -22,15 +20,15 @@ struct dibs__ask_words {
     const char *token;
     uint64_t number;
     uint32_t lease_ms;
-    const char *channel; /* on which a grant is told; NULL: the token must not queue */
+    const char *channel; /* the channel on which a grant is told; NULL: the token must not queue */
     int64_t not_after;   /* us of the server's clock; 0: any time */
-    bool leave;          /* a lock that is free is left to who had it, unless F is larger than left_fence */
+    bool leave;          /* a free lock is left to its former owner, unless F is larger than left_fence */
     uint64_t left_fence; /* the last fence of the name when that owner was seen */
     const char *run; /* at a member of a quorum: the run id of the server's process, as of dibs__codec_run; else NULL */
     uint64_t quorum; /* with run: the number of the quorum; 0: not known */
 };
 
-/* A run id as the scripts of a member take it, where none is known too. */
+/* The run id as the scripts of a member take it; "-" if none is known. */
 static inline const char *dibs__codec_run(const char *run_id)
 {
     return run_id[0] ? run_id : "-";
@@ -38,7 +36,7 @@ static inline const char *dibs__codec_run(const char *run_id)
 
 void dibs__codec_acquire(struct dibs__call *call, const struct dibs__ask_words *ask);
 
-/* Releases a token, and asks behind that. */
+/* Releases a token, and then asks for the lock. */
 void dibs__codec_requeue(struct dibs__call *call, const char *token, const struct dibs__ask_words *ask);
 
 enum dibs__ask_code {
@@ -51,12 +49,14 @@ enum dibs__ask_code {
 
 struct dibs__ask_reply {
     enum dibs__ask_code code;
-    uint64_t fence;       /* granted; 0: none that a script can give */
-    int64_t remaining_ms; /* taken: of the owner's lease; -1: the owner's key has no expiry; 0: ask again at once */
-    bool by_dibs;         /* taken: the owner is dibs, so the end of the hold is told */
-    bool recalled;        /* taken: by a process that may only keep the lease, and was told of this ask */
-    bool listeners_known; /* taken, and the ask wanted to queue: there is the right to know. Else listeners is 0 */
-    int64_t listeners;    /* taken: so many subscribe to the channel */
+    uint64_t fence;       /* granted: the fence; 0: it is none that a script can give */
+    int64_t remaining_ms; /* taken: the rest of the owner's lease; -1: the owner's key has no expiry; 0: ask again at
+                             once */
+    bool by_dibs;         /* taken: the owner uses dibs, so the end of the hold is told */
+    bool recalled;        /* taken: the owner's process may only keep the lease, and was told of this ask */
+    bool listeners_known; /* taken, if the ask wanted to queue: the account has the right to count the listeners; else
+                             their number is 0 */
+    int64_t listeners;    /* taken: number of subscribers of the channel */
     uint64_t last_fence;  /* taken: the last fence of the name; 0: none is known */
     int64_t server_us;    /* late, and granted by a member of a quorum: the server's clock; else 0 */
 };
@@ -65,37 +65,42 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply);
 
 /* ------------------------------------- release.lua, requeue.lua, retract.lua */
 
-/* ended_fence: of the token; what waiters leave to it ends (surpass.lua). 0: nobody leaves it anything. Not with quiet.
+/*
+ * ended_fence: the fence of the token, so that waiters stop leaving the lock to the token (surpass.lua); 0: they leave
+ * it nothing. Must be 0 with quiet.
  */
 void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet, uint64_t ended_fence);
 
 struct dibs__release_reply {
-    bool released;         /* else nobody held the lock, or another token does */
+    bool released;         /* false: nobody held the lock, or another token holds it */
     bool unfinished;       /* the queue was not served to its end: see dibs__redis_go_on */
-    const redisReply *ask; /* of requeue.lua: for dibs__codec_read_ask; NULL: there is none */
+    const redisReply *ask; /* of requeue.lua: the reply to the ask, for dibs__codec_read_ask; NULL: there is none */
 };
 
 bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply *reply);
 
 #define DIBS__RETRACT_WORDS(count) (DIBS__SCRIPT_WORDS + (count) * (DIBS__KEYS + 2))
 
-/* All the keys come before the first token. fence: "", or, so that what waiters leave to the token ends, that of the
-   token, "0" where none is known. */
+/*
+ * All keys are added before the first token. fence: "" or, so that waiters stop leaving the lock to the token, the
+ * fence of the token ("0": not known).
+ */
 void dibs__codec_retract(struct dibs__words *words, const char *token, const char *fence);
 
 enum dibs__retract_code {
-    DIBS__RETRACT_REFUSED,   /* an error */
-    DIBS__RETRACT_GONE,      /* the lock is not the token's */
-    DIBS__RETRACT_UNFINISHED /* nor is it then, but the queue was not served to its end: the same retraction goes on */
+    DIBS__RETRACT_REFUSED,   /* the server replied with an error */
+    DIBS__RETRACT_GONE,      /* the token does not have the lock */
+    DIBS__RETRACT_UNFINISHED /* the token does not have the lock, but the queue was not served to its end: the same
+                                retraction continues with that */
 };
 
-/* The reply for so many tokens, and for one of them. */
+/* Reads the reply for that many tokens, and then what it says of one of them. */
 bool dibs__codec_read_retract(const redisReply *reply, size_t count, int64_t *server_us);
 enum dibs__retract_code dibs__codec_read_retracted(const redisReply *reply, size_t i);
 
 /* ---------------------------------------------------- renew.lua, renew_short.lua */
 
-#define DIBS__RENEW_KEYS 2 /* of one lock: itself and, in full, its fence */
+#define DIBS__RENEW_KEYS 2 /* of one lock: its own and, for renew.lua, that of its fence */
 #define DIBS__RENEW_ARGUMENTS 5
 #define DIBS__RENEW_WORDS(count) (DIBS__SCRIPT_WORDS + (count) * (DIBS__RENEW_KEYS + DIBS__RENEW_ARGUMENTS))
 
@@ -105,36 +110,41 @@ struct dibs__renew_words {
     const char *token;
     uint32_t lease_ms; /* 0: the lock is only looked at */
     uint64_t fence;
-    const char *set_by;     /* an extension; when it is too late for it: us of the server's clock. NULL: a renewal */
-    const char *restore_by; /* may be restored where the server forgot it, until this time. NULL: may not. Behind
-                               DIBS__RENEW_ANY_FENCE: whatever the server's fence says */
-    enum dibs__use use;     /* of a lease that may be kept: told, and F is raised to the fence */
+    const char *set_by; /* of an extension: the time, in us of the server's clock, after which it is too late for it;
+                           NULL: this is a renewal */
+    const char *restore_by; /* the time until which the lock may be restored if the server forgot it; NULL: it must not
+                               be restored. Behind DIBS__RENEW_ANY_FENCE: it may be, whatever the server's fence says */
+    enum dibs__use use;     /* of a lease that may be kept: told to the server, and F is raised to the fence */
 };
 
 struct dibs__renew_texts {
     char lease_ms[12], fence[24];
 };
 
-/* In full: all locks come before the first fence, and all fences before the first argument; then one lease after
- * another. */
+/*
+ * For renew.lua: all locks come before the first fence, and all fences before the first argument; then the arguments of
+ * one lease after another.
+ */
 void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words *lease,
                        struct dibs__renew_texts *texts);
 
-/* In short, with the locks alone as keys: all leases of the call at once, where each needs nothing but to be renewed or
- * looked at. texts: one for each. */
+/*
+ * For renew_short.lua, whose keys are the locks alone: all leases of the call at once, none of which needs more than to
+ * be renewed or looked at. texts: one for each lease.
+ */
 void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renewal *leases, size_t count,
                              struct dibs__renew_texts *texts);
 
 enum dibs__renew_code {
-    DIBS__RENEW_REFUSED,  /* an error: the lock could not be looked at, or not be restored */
+    DIBS__RENEW_REFUSED,  /* the server replied with an error: the lock could not be looked at, or not be restored */
     DIBS__RENEW_LATE,     /* nothing was done */
-    DIBS__RENEW_GONE,     /* the lock is no longer the token's, */
-    DIBS__RENEW_ANOTHERS, /* and was granted to another since, or taken away by force */
+    DIBS__RENEW_GONE,     /* the token no longer has the lock */
+    DIBS__RENEW_ANOTHERS, /* as GONE, and the lock was granted to another token since, or taken away by force */
     DIBS__RENEW_DONE,
     DIBS__RENEW_LONGER,     /* nothing was done: the lease lasts longer than asked */
     DIBS__RENEW_WANTED,     /* done, with a use; others wait for the lock */
     DIBS__RENEW_NOT_RAISED, /* done, with a use; but F could not be raised */
-    DIBS__RENEW_LOOKED      /* there was nothing to do: the lock is the token's */
+    DIBS__RENEW_LOOKED      /* there was nothing to do: the token has the lock */
 };
 
 struct dibs__renew_reply {
@@ -143,22 +153,22 @@ struct dibs__renew_reply {
     const redisReply *error; /* refused */
 };
 
-/* The reply for so many leases, and for one of them. */
+/* Reads the reply for that many leases, and then what it says of one of them. */
 bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *server_us);
 struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i);
 
 /* ------------------------------------------------------- query.lua, force.lua */
 
 struct dibs__query_reply {
-    const char *owner; /* NULL: nobody holds the lock; else of that size, and may hold any bytes */
+    const char *owner; /* owner_size bytes of any value; NULL: nobody holds the lock */
     size_t owner_size;
     int64_t remaining_ms;
     uint64_t fence; /* 0: none that dibs can have written */
     uint32_t waiters;
     int64_t server_us; /* the server's clock */
 
-    /* Where the lock is shared, owner is DIBS__CODEC_SHARED, and of the newest sharer: */
-    uint32_t sharers; /* how many there are; 0: the lock is not shared, or it is not known by whom */
+    /* If the lock is shared, owner is DIBS__CODEC_SHARED, and the fields from here to newest_fence are set: */
+    uint32_t sharers; /* number of sharers; 0: the lock is not shared, or it is not known by whom */
     const char *newest;
     size_t newest_size;
     uint64_t newest_fence;
@@ -166,19 +176,19 @@ struct dibs__query_reply {
     bool kept; /* a process keeps the lock, and nobody uses it */
 };
 
-#define DIBS__CODEC_SHARED "dibs:shared" /* what the key of a lock holds that is shared (sharers.lua) */
+#define DIBS__CODEC_SHARED "dibs:shared" /* the value of the key of a lock that several share (sharers.lua) */
 
 enum dibs__forget_code { DIBS__FORGET_IN_USE, DIBS__FORGET_DONE };
 
-/* How many entries of the queue the reply must list, and how many sharers; 0: none. */
+/* The number of entries of the queue that the reply must list, and the number of sharers; 0: none. */
 void dibs__codec_query(struct dibs__call *call, size_t waiters, size_t sharers);
 
 bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *reply);
 
-/* The entry i of the reply, which dibs__codec_read_query has read. False: there are no more. */
+/* Entry i of the reply, which dibs__codec_read_query has read. False: there are no more. */
 bool dibs__codec_read_waiter(const redisReply *reply, size_t i, const redisReply **token, int64_t *asked_us);
 
-/* The sharer i of the reply; where it shares the lock alone, none is told. False: there are no more. */
+/* Sharer i of the reply, which lists no sharer that is alone. False: there are no more. */
 struct dibs__codec_sharer {
     const redisReply *token;
     uint64_t fence;
@@ -186,7 +196,10 @@ struct dibs__codec_sharer {
 };
 bool dibs__codec_read_sharer(const redisReply *reply, size_t i, struct dibs__codec_sharer *out);
 
-/* token NULL: nobody held the lock when it was looked at; DIBS__CODEC_SHARED: all sharers whose fence is not larger. */
+/*
+ * token NULL: nobody held the lock when it was looked at; DIBS__CODEC_SHARED: all sharers whose fences are not larger
+ * than `fence`.
+ */
 void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size,
                        uint64_t fence);
 
@@ -202,15 +215,15 @@ bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *rep
 
 /* -------------------------------------------------------- vote.lua, raise.lua */
 
-/* run: as of dibs__codec_run; stays until the call is sent. */
+/* run: from dibs__codec_run; must stay until the call is sent. */
 void dibs__codec_vote(struct dibs__call *call, const struct dibs__vote *vote, int64_t not_after, const char *run);
 
-/* Sets what the server said, and no more than the server's clock where it was *late: then nothing was done. */
+/* Sets what the server said. *late: nothing was done, and only the server's clock is set. */
 bool dibs__codec_read_vote(struct dibs__vote *vote, bool *late, const redisReply *reply);
 
 void dibs__codec_raise(struct dibs__call *call, const char *token, uint64_t fence, uint32_t lease_ms);
 
-/* *raised: else the lock is not the token's. */
+/* *raised: false: the token does not have the lock. */
 bool dibs__codec_read_raise(bool *raised, const redisReply *reply);
 
 #endif

@@ -1,4 +1,4 @@
-/* What of one server endangers locks. */
+/* Finds out what endangers locks on one server. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -6,11 +6,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "redis/reply.h"
 #include "store/redis/examine_parts.h"
 
 #define PINGS 9
-#define CLOCK_MOST_US 1000000 /* so much the clocks may differ */
+#define CLOCK_MOST_US 1000000 /* the clocks may differ by this much */
 
 void dibs__examining_say(struct dibs__examining *e, const char *subject, dibs_verdict verdict, const char *remedy,
                          const char *format, ...)
@@ -45,7 +44,7 @@ bool dibs__examining_ask(struct dibs__examining *e, const char *const *const *co
 
 /* ---------------------------------------------------------------- the connection */
 
-/* Of a server that has to be found first, its present address. */
+/* Names the server in the findings: if it has to be found first, by its present address. */
 static void name_server(struct dibs__examining *e)
 {
     struct dibs__endpoint *endpoint = &e->store->endpoint;
@@ -145,7 +144,7 @@ static int64_t number_at(const redisReply *reply, size_t i)
     return element && element->type == REDIS_REPLY_STRING ? strtoll(element->str, NULL, 10) : 0;
 }
 
-/* The half of the round trip is for the way there. */
+/* Half of the round trip counts as the way to the server. */
 static bool examine_clock(struct dibs__examining *e)
 {
     static const char *const words[] = {"TIME", NULL}, *const *const command = words;

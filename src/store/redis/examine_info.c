@@ -15,7 +15,7 @@ static const char give_info[] = "Give the account the right to INFO (+info), so 
 
 /* ------------------------------------------------------------------------- INFO */
 
-/* A field of INFO, up to the end of its line. False: it is not there. */
+/* Reads a field of INFO, up to the end of its line. False: it is not there. */
 static bool read_text(const struct dibs__examining *e, const char *field, char *out, size_t size)
 {
     size_t length = strlen(field);
@@ -51,7 +51,7 @@ static bool info_is(const struct dibs__examining *e, const char *field, const ch
     return read_text(e, field, text, sizeof text) && strcmp(text, value) == 0;
 }
 
-/* What is not known of that subject, because the server does not tell. */
+/* Reports that `what` is not known, because the server does not tell. */
 static void say_unknown(struct dibs__examining *e, const char *subject, const char *what)
 {
     dibs__examining_say(e, subject, DIBS_VERDICT_WARN, give_info, "%s is not known: %s.", what,
@@ -155,7 +155,7 @@ static void tell_eviction(struct dibs__examining *e)
 
 /* ------------------------------------------------------------------ persistence */
 
-/* What CONFIG GET tells; "" where it does not. */
+/* What CONFIG GET tells; "" if it does not. */
 struct disk {
     char fsync[WORD_MAX], save[WORD_MAX];
     bool save_known;

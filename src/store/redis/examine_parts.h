@@ -1,12 +1,12 @@
 /*
- * What the files of an examination of one server share, and nobody else includes:
+ * What the files that examine one server share; no other file includes it:
  *
- *     examine.c         the order of things; the connection, the clock, the tracking, the round trip
- *     examine_info.c    what INFO and CONFIG GET tell
- *     examine_rights.c  which commands the account may not use, or the server does not know
+ *     examine.c            the order of things; the connection, the clock, the tracking, the round trip
+ *     examine_info.c       what INFO and CONFIG GET tell
+ *     examine_rights.c     which commands the account may not use, or the server does not know
  *     examine_sentinels.c  whether there are enough sentinels, and whether they agree
  *
- * All is one thread's, on a connection of its own.
+ * An examination is the work of one thread, on a connection of its own.
  */
 #ifndef DIBS_STORE_REDIS_EXAMINE_PARTS_H
 #define DIBS_STORE_REDIS_EXAMINE_PARTS_H
@@ -24,29 +24,29 @@ struct dibs__examining {
     struct dibs__inquiry inquiry;
     char server[DIBS__SERVER_NAME_MAX]; /* its name in findings */
     const redisReply *info;             /* during dibs__examine_info; NULL: the server did not tell */
-    const char *no_info;                /* then why, as the end of a sentence */
+    const char *no_info;                /* if info is NULL: why, as the end of a sentence */
     int64_t round_trip_ns;              /* the median */
-    bool hears_changes;                 /* the account has all rights that being told of changes needs */
+    bool hears_changes;                 /* the account has all rights that are needed to be told of changes */
 };
 
-/* Tells a finding. */
+/* Reports a finding. */
 void dibs__examining_say(struct dibs__examining *e, const char *subject, dibs_verdict verdict, const char *remedy,
                          const char *format, ...) DIBS__PRINTF(5, 6);
 
 /*
- * Asks on the connection; each command is its words, and NULL ends them. False: the connection broke, which is told as
- * a finding, and the examination of this server ends.
+ * Asks on the connection; each command is an array of words, which NULL ends. False: the examination of this server
+ * ends; if that is because the connection broke, a finding says so.
  */
 bool dibs__examining_ask(struct dibs__examining *e, const char *const *const *commands, size_t count,
                          redisReply **replies);
 
-/* examine_info.c. Each is false where dibs__examining_ask was. */
+/* examine_info.c. False if dibs__examining_ask was. */
 bool dibs__examine_info(struct dibs__examining *e);
 
 /* examine_rights.c */
 bool dibs__examine_rights(struct dibs__examining *e);
 
-/* examine_sentinels.c: of a server that sentinels name. Findings behind it are about all of them. */
+/* examine_sentinels.c: for a server that sentinels name. Findings that come later are about all sentinels. */
 void dibs__examine_sentinels(struct dibs__examining *e);
 
 #endif

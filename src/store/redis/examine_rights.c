@@ -1,7 +1,6 @@
 /*
- * Which commands the account may not use, or the server does not know: each is
- * tried by words that change nothing. Keys are named that nobody has; a server
- * checks the right before it finds fault with the words.
+ * Finds out which commands the account may not use, or the server does not know. Each is tried by words that change
+ * nothing, with keys that nobody has; a server checks the right before it finds fault with the words.
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -11,7 +10,6 @@
 
 #include "base/random.h"
 #include "redis/reply.h"
-#include "redis/scripts.h"
 #include "store/redis/examine_parts.h"
 #include "store/redis/keys.h"
 
@@ -29,7 +27,7 @@ enum when {
     WITH_REPLICAS, /* min_replicas */
     DURABLE,
     ON_CLUSTER,
-    SUBSCRIBED, /* behind all others: after SUBSCRIBE a connection can't be asked for anything else */
+    SUBSCRIBED, /* after all others, because a connection with a subscription accepts few other commands */
     SUBSCRIBED_ON_CLUSTER
 };
 
@@ -38,13 +36,13 @@ struct trial {
     const char *lost; /* what of dibs does not work without it */
     dibs_verdict verdict;
     enum when when;
-    bool hears; /* being told of changes needs it */
+    bool hears; /* being told of changes requires it */
 };
 
 #define BAD DIBS_VERDICT_BAD
 #define WARN DIBS_VERDICT_WARN
 
-/* What is lost without more than one right. */
+/* Texts for what is lost without several of the rights. */
 #define NO_LOCK "no lock can be taken"
 #define NOT_SHARED "a lock can't be shared"
 #define NOT_RENEWED "leases are not renewed, and end while their locks are held"
@@ -113,7 +111,7 @@ static const struct trial trials[] = {
 };
 #define TRIALS (sizeof trials / sizeof trials[0])
 
-/* Rights to keys and channels, as ACL SETUSER has them; each that is missing is told once. */
+/* Rights to keys and channels, as ACL SETUSER writes them. Each that is missing is reported once. */
 enum pattern { LOCK_KEYS, OTHER_KEYS, OUR_CHANNELS, CHANGES_PATTERN, PATTERNS };
 
 static const struct {
@@ -127,13 +125,13 @@ static const struct {
     [CHANGES_PATTERN] = {"&" CHANGES_CHANNEL, "the channel " CHANGES_CHANNEL, UNTOLD, WARN},
 };
 
-/* What the words of the trials stand for; and what was told already. Some KiB: on the heap. */
+/* What the words of the trials stand for, and what was reported already. Some KiB, so it is on the heap. */
 struct meaning {
     struct dibs__key keys[DIBS__KEYS];
     char channel[DIBS__CHANNEL_MAX];
     bool told[PATTERNS];
-    bool lacks;   /* a right */
-    bool unknown; /* a command */
+    bool lacks;   /* a right is missing */
+    bool unknown; /* a command is unknown */
 };
 
 static void make_meaning(const struct dibs__examining *e, struct meaning *meaning)
@@ -165,7 +163,7 @@ static const char *meaning_of(const struct dibs__examining *e, const struct mean
 
 #define COMMAND_MAX 32
 
-/* "CLIENT ID", of the command of a trial: of a container the subcommand is part of the name. */
+/* The name of the command of a trial, such as CLIENT ID: the subcommand of a container is part of the name. */
 static const char *name_of(const struct trial *trial, char out[COMMAND_MAX])
 {
     static const char *const containers[] = {"SCRIPT", "CLIENT", "PUBSUB", "CLUSTER"};
@@ -188,7 +186,7 @@ static void tell_missing(struct dibs__examining *e, const char *name, const char
     dibs__examining_say(e, "rights", verdict, remedy, "The account may not use %s, so %s.", name, lost);
 }
 
-/* The right to a command is missing, which ACL SETUSER has as "+client|id". */
+/* The right to a command is missing, which ACL SETUSER writes as "+client|id". */
 static void tell_command(struct dibs__examining *e, const struct trial *trial)
 {
     char name[COMMAND_MAX], rule[COMMAND_MAX + 1];
@@ -237,7 +235,7 @@ static void judge(struct dibs__examining *e, struct meaning *meaning, const stru
         e->hears_changes = false;
     if (forbidden)
         meaning->lacks = true;
-    if (unknown) /* told behind all that concerns rights */
+    if (unknown) /* reported after all that concerns rights */
         meaning->unknown = true;
     else if (!strstr(reply->str, "run the"))
         tell_pattern(e, meaning, trial);
@@ -258,7 +256,7 @@ static bool is_tried(const struct dibs__examining *e, const struct trial *trial,
            (trial->when == DURABLE && config->durable) || (trial->when == ON_CLUSTER && e->inquiry.link->view.cluster);
 }
 
-/* Those trials, in one round trip. replies: one for each trial; NULL: it was not tried. */
+/* Makes those trials in one round trip. replies: one for each trial; NULL: it was not made. */
 static bool try_some(struct dibs__examining *e, struct meaning *meaning, bool subscribing, redisReply **replies)
 {
     const char *words[TRIALS][WORDS_MAX + 1], *const *commands[TRIALS];

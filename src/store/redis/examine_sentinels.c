@@ -1,6 +1,5 @@
 /* What the sentinels say: whether there are enough of them, and whether they agree. */
 #include <stdio.h>
-#include <string.h>
 
 #include "store/redis/examine_parts.h"
 

@@ -5,7 +5,7 @@
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
-/* The holder that is meant; NULL: nobody held the lock when it was looked at. */
+/* The holder that is meant; token NULL: nobody held the lock when it was looked at. */
 struct target {
     const char *token;
     size_t size;
@@ -21,7 +21,7 @@ static void write_force(const struct dibs__redis_store *store, struct dibs__lock
     dibs__codec_force(&call->call, not_after, target->token, target->size, target->fence);
 }
 
-/* *late: nothing was done, because the server's clock is not what we believed. */
+/* *late: nothing was done, because the server's clock is not what was believed. */
 static dibs_status read_force(struct dibs__redis_store *store, const char *name, const struct dibs__lock_call *call,
                               const redisReply *reply, bool *late, struct dibs__error *error)
 {
@@ -38,8 +38,8 @@ static dibs_status read_force(struct dibs__redis_store *store, const char *name,
 }
 
 /*
- * Ends the hold of the target, once more where the server's clock was not
- * known. *repeated: an earlier sending may have done it.
+ * Ends the hold of the target; tries again if the server's clock was not known. *repeated: an earlier sending may have
+ * ended it.
  */
 static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
                             const struct target *target, int64_t deadline, bool *repeated, struct dibs__error *error)
@@ -75,9 +75,8 @@ static bool is_shown_as(const struct dibs__query_reply *owner, const char *token
 }
 
 /*
- * The holder is found out first: a request that named no token, and was stuck on
- * its way, would end the hold of somebody who came later. `shown`: only where a
- * query shows that token; else NULL.
+ * Finds the holder first, because a request that names no token, and is stuck on its way, would end the hold of
+ * somebody who came later. shown: unless NULL, the hold is ended only if a query shows that token.
  */
 static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
                                 const char *shown, int64_t deadline, struct dibs__error *error)
@@ -98,8 +97,7 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
         struct target target = {owner.owner, owner.owner_size, owner.newest_fence};
         status = end_hold(store, call, name, &target, deadline, &repeated, error);
         freeReplyObject(exchange.reply);
-        if (repeated &&
-            call->redirect) /* who holds the lock at another node may have come after the one that was meant */
+        if (repeated && call->redirect) /* at another node, the holder may have come after the one that was meant */
             call->redirect->kind = DIBS__REDIRECT_NONE;
         if (status == DIBS_NOT_HELD && repeated && target.token) /* the holder now came after the one that was meant */
             status = DIBS_OK;

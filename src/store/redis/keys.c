@@ -5,7 +5,7 @@
 #include "base/require.h"
 #include "base/text.h"
 
-/* Redis hashes what is between the first { and the first } behind that, if there is anything between them. */
+/* Redis hashes what is between the first { and the first } after that, if there is anything between them. */
 static bool has_hash_tag(const char *key)
 {
     const char *open = strchr(key, '{');
@@ -28,7 +28,7 @@ size_t dibs__key_lock(char *out, const char *prefix, const char *name)
     return prefix_size + name_size;
 }
 
-/* dibs:fence:{LOCK}, or dibs:fencet:LOCK where the lock has a hash tag of its own. */
+/* dibs:fence:{LOCK}, or dibs:fencet:LOCK if the lock has a hash tag of its own. */
 size_t dibs__key_sidecar(char *out, enum dibs__key_kind kind, const char *lock, size_t size)
 {
     static const char *const sidecars[DIBS__KEY_KINDS] = {NULL, "dibs:fence", "dibs:queue", "dibs:probe"};

@@ -8,19 +8,19 @@
 #include "dibs.h"
 #include "store/store.h"
 
-#define DIBS__KEYS 3 /* that the scripts about a lock take, in this order */
+#define DIBS__KEYS 3 /* number of keys that the scripts about a lock take, in this order */
 
 enum dibs__key_kind {
     DIBS__KEY_LOCK,
     DIBS__KEY_FENCE,
     DIBS__KEY_QUEUE,
-    DIBS__KEY_PROBE, /* of no script: written once to see whether the server tells of it */
+    DIBS__KEY_PROBE, /* of no script: written to see whether the server reports it */
     DIBS__KEY_KINDS
 };
 
-#define DIBS__KEY_MEMBER "dibs:vote" /* of a member of a quorum, the same for all locks: see vote.lua */
+#define DIBS__KEY_MEMBER "dibs:vote" /* of a member of a quorum; the same for all locks: see vote.lua */
 
-#define DIBS__KEY_EXTRA 32 /* bytes that a key may have beside prefix and name, with the NUL */
+#define DIBS__KEY_EXTRA 32 /* bytes that a key may have besides prefix and name, with the NUL */
 
 struct dibs__key {
     size_t size; /* without the NUL */
@@ -28,23 +28,22 @@ struct dibs__key {
 };
 
 /*
- * prefix and name within their limits. All keys of a lock are in one hash slot
- * of a cluster, unless dibs__key_splits says that its sidecars are elsewhere.
+ * prefix and name must be within their limits. All keys of a lock are in one hash slot of a cluster, unless
+ * dibs__key_splits says that its sidecars are elsewhere.
  */
 void dibs__key_of(struct dibs__key *out, enum dibs__key_kind kind, const char *prefix, const char *name);
 
 /*
- * The same, where the caller has room: for the lock's own key, and for one of
- * its sidecars, from that key. Both write a NUL, and return the size without.
+ * As dibs__key_of, into memory of the caller: the lock's own key, and one of its sidecars, made from that key. Both
+ * write a NUL, and return the size without it.
  */
 size_t dibs__key_lock(char *out, const char *prefix, const char *name);
 size_t dibs__key_sidecar(char *out, enum dibs__key_kind kind, const char *lock, size_t size);
 
 /*
- * Whether the key of a lock has a } but no usable hash tag (something between
- * its first { and the first } behind that). The slot of such a key is that of
- * all its bytes, and no other name can have the same: a sidecar, which has to
- * put the key into braces, would be cut short at the }.
+ * Whether the key of a lock has a } but no usable hash tag (something between its first { and the first } after that).
+ * The slot of such a key is that of all its bytes, and no sidecar can be made to have the same one: it puts the key
+ * into braces, and would be cut short at the }.
  */
 bool dibs__key_splits(const char *lock);
 

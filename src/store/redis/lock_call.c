@@ -117,7 +117,7 @@ enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct 
             return DIBS__OP_AWAITED;
         case DIBS__REPLY_BROKEN:
             return DIBS__OP_BROKEN;
-        case DIBS__REPLY_ERROR: /* a node of a cluster may have turned it away */
+        case DIBS__REPLY_ERROR: /* a node of a cluster may have redirected the call */
             return call->redirect ? DIBS__OP_BROKEN : DIBS__OP_OVER;
         default:
             return DIBS__OP_OVER;

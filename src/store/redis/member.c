@@ -1,4 +1,4 @@
-/* What one master of a quorum does beside locks: whether it may vote, and raised fences. */
+/* What one master of a quorum does besides locks: whether it may vote, and raised fences. */
 #include "base/hash.h"
 #include "redis/reply.h"
 #include "store/redis/codec.h"
@@ -30,7 +30,7 @@ static dibs_status read_vote(struct dibs__redis_store *store, const struct dibs_
         return DIBS_TIMEOUT;
     }
     vote->process = call->view.id.run_id[0] ? dibs__hash(call->view.id.run_id, DIBS__RUN_ID) : 0;
-    /* By the clock that the server votes by from now on, and that may have been set back before. */
+    /* The server votes by this clock from now on, and the clock may have been set back before. */
     if (vote->known)
         dibs__channel_lower_clock(store->channels[call->channel], call->view.serial,
                                   vote->server_us - vote->began / 1000);
@@ -49,7 +49,7 @@ static void write_raise(const struct dibs__redis_store *store, struct dibs__lock
     dibs__codec_raise(&call->call, raise->token, raise->fence, raise->lease_ms);
 }
 
-/* A raise that comes late finds that the lock is another's, or does what is right: it may be sent again. */
+/* A raise that comes late finds that another token has the lock, or does what is right: it may be sent again. */
 static dibs_status read_raise(struct dibs__redis_store *store, const struct dibs__op *op,
                               const struct dibs__lock_call *call, const redisReply *reply, struct dibs__error *error)
 {

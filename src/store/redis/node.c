@@ -1,4 +1,7 @@
-/* What a node of a cluster does beside locks: what it says of slots, and operations that come from or go to another. */
+/*
+ * What a node of a cluster does besides locks: it says which node has which slot, and takes over from other nodes, or
+ * gives to them, what has moved.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +17,7 @@ struct slots_call {
     void *context;
 };
 
-/* {first, last, {host, port, ...}, replicas...}. False: it is none. */
+/* {first, last, {host, port, ...}, replicas...}. False: the reply is no such range. */
 static bool read_range(struct dibs__slot_range *out, const redisReply *reply)
 {
     int64_t first, last, port;

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Takes the number that text begins with, as printf writes it, and the blank behind it. NULL: there is none. */
+/*
+ * Reads the number that the text begins with, as printf writes it, and passes over the blank after it. NULL: there is
+ * none.
+ */
 static const char *take_number(const char *text, uint64_t *out)
 {
     char *end;

@@ -12,7 +12,9 @@ struct dibs__pushed {
     char name[DIBS_NAME_MAX + 1], token[DIBS__TOKEN_MAX];
 };
 
-/* Reads the bytes of a message; a NUL follows them. False: no such message, or the lock is not under that prefix.
+/*
+ * Reads the bytes of a message, which a NUL must follow. False: this is no such message, or its lock is not under that
+ * prefix.
  */
 bool dibs__push_read(struct dibs__pushed *out, const char *key_prefix, const char *bytes, size_t size);
 

@@ -1,11 +1,15 @@
-/* A look at a lock, and the operations that are one script on a shared channel and carry no state of their own. */
+/*
+ * A look at a lock; and how operations are begun and finished that are one script on a shared channel, and have no
+ * state of their own.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
-#define AHEAD_MOST_US 1000 /* by so much a fence may precede the clock, where many grants came within a microsecond */
+/* A fence may be ahead of the clock by this much, if many grants came within a microsecond. */
+#define AHEAD_MOST_US 1000
 
 dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs__lock_call *call, dibs__write_fn *write,
                                    const void *context, struct dibs__exchange *exchange, bool *repeated)
@@ -37,7 +41,7 @@ dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs_
     return status;
 }
 
-/* The call that was begun, or a new one; the caller's. NULL: no memory. */
+/* Takes the call that was begun, or a new one, which the caller must free. NULL: no memory. */
 static struct dibs__lock_call *take_call(struct dibs__redis_store *store, struct dibs__op *op)
 {
     struct dibs__lock_call *call = op->state;
@@ -98,7 +102,7 @@ static void write_query(const struct dibs__redis_store *store, struct dibs__lock
                       query->sharers ? query->sharers->most : 0);
 }
 
-/* In the error of a script the code may come late. */
+/* In the error of a script, the code may come after other words. */
 static bool is_of_another_type(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_ERROR && strstr(reply->str, "WRONGTYPE");
@@ -144,7 +148,7 @@ static bool is_by_dibs(const struct dibs__query_reply *owner)
     return owner->owner_size > strlen("dibs:") && memcmp(owner->owner, "dibs:", strlen("dibs:")) == 0;
 }
 
-/* The fence is the time of the grant, or little more. A fence of the future is from before the clock was set back. */
+/* The fence is the time of the grant, or little more. A fence in the future is from before the clock was set back. */
 static int64_t held_ms(int64_t server_us, uint64_t fence)
 {
     int64_t held_us = server_us - (int64_t)fence;
@@ -154,7 +158,7 @@ static int64_t held_ms(int64_t server_us, uint64_t fence)
     return held_us < 0 ? 0 : held_us / 1000;
 }
 
-/* Whether the owner is the only one who shares the lock: its token tells. */
+/* Whether the owner is the only sharer of the lock, as its token tells. */
 static bool is_only_sharer(const struct dibs__query_reply *owner)
 {
     const char *mark = owner->owner ? strrchr(owner->owner, DIBS__TOKEN_SHARED) : NULL;
@@ -206,7 +210,7 @@ static void show_sharer(struct dibs__sharers *sharers, const char *token, size_t
     out->held_ms = held_ms(server_us, fence);
 }
 
-/* Who shares the lock with nobody else is told as its owner. */
+/* A sharer that is alone is reported as the owner. */
 static void show_sharers(struct dibs__sharers *sharers, const struct dibs__query_reply *owner, const redisReply *reply)
 {
     struct dibs__codec_sharer one;

@@ -7,7 +7,10 @@
 
 #define HOST_MAX 256 /* with the NUL */
 
-/* "host:port", where the host may hold colons itself; "" or "?": the host is not known. False: that it is not. */
+/*
+ * "host:port", where the host may hold colons itself; "" or "?": the host is not known. False: the text is no such
+ * address.
+ */
 static bool read_address(const char *text, char host[HOST_MAX], unsigned *port)
 {
     const char *colon = strrchr(text, ':');

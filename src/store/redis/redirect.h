@@ -1,4 +1,4 @@
-/* What a node of a cluster says where it turns a command away, because the slot is elsewhere or on its way. */
+/* What a node of a cluster says when it redirects a command, because the slot is elsewhere or moving. */
 #ifndef DIBS_STORE_REDIS_REDIRECT_H
 #define DIBS_STORE_REDIS_REDIRECT_H
 
@@ -7,8 +7,8 @@
 #include "store/redis/redis.h"
 
 /*
- * Whether the reply says so. Notes it in the redirect, if there is one, and tells the cluster where the slot is. node:
- * NULL: the server is no node of a cluster.
+ * Whether the reply redirects the command. If so, notes that in the redirect, unless it is NULL, and tells the cluster
+ * where the slot is. node NULL: the server is no node of a cluster.
  */
 bool dibs__redis_turned_away(const struct dibs__node_hooks *node, struct dibs__redirect *redirect,
                              const redisReply *reply);

@@ -1,22 +1,22 @@
 /* What the store knows of an attempt, and what the server says of its asks. */
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/random.h"
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
-/* How often a waiter asks that can't be told of a grant: the owner is foreign, or nobody listens on its channel. */
+/*
+ * How often a waiter asks that can't be told of a grant, because the owner is foreign, or nobody listens on the
+ * waiter's channel.
+ */
 #define POLL_LEAST_MS 50
 #define POLL_MOST_MS 100
-#define STEP_US 100000 /* a server's clock that is so much ahead of what was believed was set */
-#define TOLD_MS 10000  /* at most, where a change of the owner is told */
+#define STEP_US 100000 /* a server's clock that is ahead of what was believed by more than this was set */
+#define TOLD_MS 10000  /* the longest time between two asks of a waiter that is told of changes */
 
 /*
- * After which time a waiter asks once more, so that its grant is told on the
- * channel of its slot: while the slot moves, the other server gives a hint only
- * to those who wait with that channel.
+ * After this time a waiter asks once more, so that its grant is told on the channel of its slot. While the slot moves,
+ * the other server gives a hint only to waiters with that channel.
  */
 #define SLOT_LEAST_MS 500
 #define SLOT_MOST_MS 1000
@@ -46,15 +46,18 @@ void dibs__redis_attempt_set_back(struct dibs__attempt *attempt)
     attempt->lease = (struct dibs__lease_store_state){.words = {0}};
 }
 
-static void spend_by(struct dibs__redis_store *store, struct dibs__attempt *attempt, const struct dibs__route *route,
-                     struct dibs__answer *answer)
+static void retire_by(struct dibs__redis_store *store, struct dibs__attempt *attempt, const struct dibs__route *route,
+                      struct dibs__answer *answer)
 {
     dibs__retractions_add(store->retractions, attempt->name, attempt->token, attempt->lease_ms, 0, route);
     dibs__redis_attempt_set_back(attempt);
     answer->retired = DIBS__RETIRED;
 }
 
-/* A member's token may hold the lock at the others meanwhile, and is set here by renewals: it goes with its attempt. */
+/*
+ * At a member of a quorum, the token may hold the lock at other members, and renewals may set it here. So the token is
+ * retracted only when its attempt is concluded.
+ */
 void dibs__redis_attempt_retire(struct dibs__redis_store *store, struct dibs__attempt *attempt,
                                 struct dibs__answer *answer)
 {
@@ -62,7 +65,7 @@ void dibs__redis_attempt_retire(struct dibs__redis_store *store, struct dibs__at
     if (store->config.is_member)
         answer->retired = DIBS__STUCK;
     else
-        spend_by(store, attempt, dibs__redis_attempt_of(attempt)->doubt, answer);
+        retire_by(store, attempt, dibs__redis_attempt_of(attempt)->doubt, answer);
 }
 
 bool dibs__redis_attempt_may_be_overtaken(struct dibs__attempt *attempt, const struct dibs__link_view *view)
@@ -83,7 +86,7 @@ void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sen
     if (is_kept && !store_state->doubt)
         store_state->doubt = malloc(sizeof route);
     if (!is_kept || !store_state->doubt) {
-        spend_by(store, sending->attempt, &route, answer);
+        retire_by(store, sending->attempt, &route, answer);
         return;
     }
     *store_state->doubt = route;
@@ -101,7 +104,7 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__attempt *attemp
     if (retracts && (store_state->doubt || !store->config.is_member))
         dibs__retractions_add(store->retractions, attempt->name, attempt->token, attempt->lease_ms, 0,
                               store_state->doubt ? store_state->doubt : &nowhere);
-    if (retracts && store->config.is_member) /* a top-up may be under way, too */
+    if (retracts && store->config.is_member) /* a top-up may be under way too */
         dibs__redis_retract(base, attempt->name, attempt->token, attempt->lease_ms, 0);
     if (held) {
         forget_doubt(store_state);
@@ -114,9 +117,8 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__attempt *attemp
 /* --------------------------------------------------------------- the sending */
 
 /*
- * On which channel a grant will be told; NULL: the token does not queue. The
- * channel of the slot where that stands. Else the runtime's own, on which a
- * message goes to all nodes of a cluster.
+ * The channel on which a grant will be told; NULL: the token does not queue. This is the channel of the slot, if that
+ * is subscribed to, else the runtime's own, whose messages go to all nodes of a cluster.
  */
 static const char *choose_channel(struct dibs__redis_store *store, struct dibs__sending *sending,
                                   const struct dibs__lock_call *call)
@@ -188,7 +190,9 @@ static void note_owner(struct dibs__redis_store *store, struct dibs__attempt *at
     store_state->seen_fence = reply->last_fence;
 }
 
-/* How often a waiter asks that is told of a change: often enough to keep its place in the queue (rule 9). */
+/*
+ * The time between two asks of a waiter that is told of changes: short enough to keep its place in the queue (rule 9).
+ */
 static int64_t told_ms(const struct dibs__attempt *attempt)
 {
     int64_t ms = attempt->lease_ms / 3;
@@ -196,7 +200,7 @@ static int64_t told_ms(const struct dibs__attempt *attempt)
     return ms < POLL_MOST_MS ? POLL_MOST_MS : ms > TOLD_MS ? TOLD_MS : ms;
 }
 
-/* The server counted the listeners of the channel that the ask named. True: who asked will be told. */
+/* The server counted the listeners on the channel that the ask named. True: the waiter will be told. */
 static bool trust(struct dibs__redis_store *store, const struct dibs__sending *sending, int64_t listeners)
 {
     if (sending->slot_serial && listeners == 0)
@@ -209,7 +213,10 @@ static bool trust(struct dibs__redis_store *store, const struct dibs__sending *s
     return dibs__subscriber_confirm(store->subscriber, sending->subscription);
 }
 
-/* How often a waiter asks that will be told of a grant; soon: once more before, to be told on a sharded channel. */
+/*
+ * The time until a waiter that will be told of a grant asks again. soon: it asks earlier once, so that the grant is
+ * told on a sharded channel.
+ */
 static int64_t pushed_ms(const struct dibs__attempt *attempt, bool soon)
 {
     int64_t ms = attempt->lease_ms / 3, soon_ms = soon ? dibs__jitter(SLOT_LEAST_MS, SLOT_MOST_MS) : ms;
@@ -217,15 +224,15 @@ static int64_t pushed_ms(const struct dibs__attempt *attempt, bool soon)
     return soon_ms < ms ? soon_ms : ms;
 }
 
-/* When to ask again if no push comes before. soon: the channel of the slot is about to be subscribed to. */
+/* Sets when to ask again if no push comes before. soon: the channel of the slot is about to be subscribed to. */
 static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct dibs__sending *sending, bool soon,
                                  const struct dibs__ask_reply *reply, struct dibs__answer *answer,
                                  struct dibs__error *error)
 {
     struct dibs__attempt *attempt = sending->attempt;
 
-    answer->why =
-        reply->recalled ? DIBS__WHY_KEPT : DIBS__WHY_UNTOLD; /* the recall may get lost, so who waits asks again soon */
+    answer->why = reply->recalled ? DIBS__WHY_KEPT
+                                  : DIBS__WHY_UNTOLD; /* the recall may get lost, so the waiter asks again soon */
     answer->again_ms = earlier(dibs__jitter(POLL_LEAST_MS, POLL_MOST_MS), reply->remaining_ms);
     if (!reply->by_dibs)
         answer->told_ms = earlier(told_ms(attempt), reply->remaining_ms);
@@ -252,12 +259,12 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct dibs
     int64_t seen_until = dibs__redis_attempt_of(sending->attempt)->seen_until;
     int64_t left = dibs__ms_until(seen_until, dibs__now(store->config.clock)) + 1;
 
-    if (sending->leave && left < answer->again_ms) /* a lock that is free is left to its owner no longer than that */
+    if (sending->leave && left < answer->again_ms) /* a free lock is left to its former owner no longer than that */
         answer->again_ms = left;
     return status;
 }
 
-/* An answer settles the asks before it too: the store may know the token. A refusal tells nothing of them. */
+/* An answer settles the asks before it too: the store may know the token. A refusal says nothing about them. */
 static void settle_doubt(struct dibs__attempt *attempt)
 {
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
@@ -267,7 +274,10 @@ static void settle_doubt(struct dibs__attempt *attempt)
     forget_doubt(store_state);
 }
 
-/* An ask that was late because of its way finds the server's clock no later than was believed. */
+/*
+ * Whether the server's clock was set. If the ask was only delayed on its way, the clock is not ahead of what was
+ * believed.
+ */
 static bool has_stepped(const struct dibs__redis_store *store, const struct dibs__link_view *view,
                         const struct dibs__ask_reply *said)
 {
@@ -287,7 +297,7 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
     switch (said.code) {
     case DIBS__ASK_TAKEN:
         settle_doubt(attempt);
-        if (store->config.is_member) /* no push will grant it */
+        if (store->config.is_member) /* no push will grant the lock */
             attempt->lease = (struct dibs__lease_store_state){.words = {0}};
         return read_taken(store, sending, &call->view, &said, answer, error);
     case DIBS__ASK_GRANTED:
@@ -298,7 +308,8 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
         answer->fence = said.fence;
         answer->server_us = said.server_us;
         return DIBS_OK;
-    case DIBS__ASK_LATE: /* the server's clock was set since the connection began: once more, by its new time */
+    case DIBS__ASK_LATE: /* the server's clock may have been set since the connection was made: the ask is sent again,
+                            with a time by the present clock */
         *decided = store->config.is_member && has_stepped(store, &call->view, &said);
         answer->why = *decided ? DIBS__WHY_STEPPED : DIBS__WHY_UNTOLD;
         return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.server_us, error);

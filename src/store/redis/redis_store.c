@@ -23,7 +23,7 @@ static void on_push(void *context, const char *bytes, size_t size)
     pushed.grant.confirm = dibs__redis_confirms(store) || pushed.grant.fence == 0;
     if (!store->config.listener.granted(store->config.listener.source, &pushed.grant))
         dibs__redis_retract(&store->store, pushed.name, pushed.token, DIBS__LEASE_MAX_MS,
-                            pushed.grant.fence); /* no lease known here */
+                            pushed.grant.fence); /* the length of the lease is not known here */
 }
 
 static void sooner(int64_t *deadline, int64_t until)
@@ -31,7 +31,7 @@ static void sooner(int64_t *deadline, int64_t until)
     *deadline = until < *deadline ? until : *deadline;
 }
 
-/* The subscriber comes first: threads wait for what it hears. */
+/* The subscriber comes first, because threads wait for what it receives. */
 static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *deadline)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
@@ -53,7 +53,7 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
     return store->channel_count + 2 + sentinels;
 }
 
-/* What the sentinels say comes first: connections to another server than the master are given up. */
+/* The sentinels come first, because connections to another server than the master are given up. */
 static void attend_sentinel(struct dibs__redis_store *store, int64_t now)
 {
     uint64_t told = store->told;
@@ -96,8 +96,8 @@ static void try_if_idle(struct dibs__channel *channel)
 }
 
 /*
- * If no connection can be made, those that stand may lead to a server that is
- * gone without a word. A PING on each that is idle finds that out.
+ * If no connection can be made, the open ones may lead to a server that is gone without a word. A PING on each that is
+ * idle finds that out.
  */
 static void try_idle_channels(struct dibs__redis_store *store)
 {
@@ -107,9 +107,8 @@ static void try_idle_channels(struct dibs__redis_store *store)
 }
 
 /*
- * What retractions go over that can't follow their asks: the background channel.
- * Where that does not stand, as where the server takes no more clients, a shared
- * one that does.
+ * The channel for retractions that can't follow their asks: the background channel or, if that is not connected, for
+ * example because the server takes no more clients, a shared channel that is.
  */
 static struct dibs__channel *carrier(const struct dibs__redis_store *store)
 {
@@ -180,7 +179,7 @@ static void close_redis(struct dibs__store *base)
     free(store);
 }
 
-/* Whether the server can wait for what grants are confirmed by. One that can't is found when the store is opened. */
+/* Tries to wait for what confirms grants, so that opening the store fails if the server can't do that. */
 static dibs_status try_to_wait(struct dibs__redis_store *store, uint64_t serial, bool on_disk, int64_t deadline,
                                struct dibs__error *error)
 {
@@ -212,7 +211,7 @@ static dibs_status connect_redis(struct dibs__store *base, bool wait, struct dib
 
 void dibs__redis_gather(struct dibs__store *store, bool on)
 {
-    (void)store; /* whatever it is, and however many channels it has: the thread gathers from all */
+    (void)store; /* the thread gathers for all channels of all stores */
     if (on)
         dibs__channel_gather();
     else
@@ -268,7 +267,7 @@ static const struct dibs__store_ops redis_ops = {
     .close = close_redis,
 };
 
-/* The sentinels, where the URL names any. False: no memory. */
+/* Makes what asks the sentinels, if the URL names any. False: no memory. */
 static bool make_sentinel(struct dibs__redis_store *store)
 {
     const struct dibs__store_config *config = &store->config;
@@ -328,7 +327,10 @@ static void name_client(struct dibs__endpoint *endpoint, const char *name)
             *c = '-'; /* CLIENT SETNAME takes no blanks */
 }
 
-/* With what close_redis takes for granted; takes over url. NULL: no memory, and url is still the caller's. */
+/*
+ * Makes a store with all that close_redis requires, and takes over url. NULL: no memory, and url still belongs to the
+ * caller.
+ */
 static struct dibs__redis_store *store_new(struct dibs__url *url)
 {
     struct dibs__redis_store *store = calloc(1, sizeof *store);
@@ -351,7 +353,7 @@ no_mutex:
     return NULL;
 }
 
-/* What the encrypted connections of the runtime have in common: the first store that needs it makes it. */
+/* Makes what the encrypted connections of the runtime share, unless another store has made it already. */
 static dibs_status need_tls(struct dibs__access *access, struct dibs__error *error)
 {
     DIBS__REQUIRE(access);

@@ -1,15 +1,13 @@
-/* Releases, alone or with an ask behind them in the same round trip, and what is released in the background. */
+/* Releases, alone or followed by an ask in the same round trip, and releases in the background. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "redis/reply.h"
 #include "store/redis/codec.h"
-#include "store/redis/push.h"
 #include "store/redis/redis_store.h"
 
 /*
- * What is retracted to serve a queue further: any token that nobody has. For how
- * long at most: what is left then is for whoever asks next.
+ * To serve a queue further, a token is retracted that nobody has. GO_ON_MS: for how long at most; what is left then is
+ * served when somebody asks next.
  */
 #define NO_TOKEN "dibs:"
 #define GO_ON_MS 60000
@@ -18,19 +16,17 @@
 struct releasing {
     struct dibs__lock_call call;
     const struct dibs__op *op;
-    struct dibs__release *release; /* of that */
-    struct dibs__sending next;     /* the ask behind the release; attempt NULL: there is none */
-    bool with_next;                /* the ask was part of the last sending */
-    bool plain;                    /* the last sending was by plain commands */
-    bool refused;                  /* they did not delete the key */
+    struct dibs__release *release; /* of op */
+    struct dibs__sending next;     /* the ask after the release; attempt NULL: there is none */
+    bool with_next;                /* the last sending included the ask */
+    bool refused;                  /* plain commands did not delete the key */
 };
 
 /* ---------------------------------------------------------------- the sending */
 
 /*
- * Where grants are confirmed the next attempt's thread asks by itself: its ask needs a
- * channel that nobody else uses. So it does at a member of a quorum, where an
- * ask is another script, and behind a quiet release.
+ * If grants are confirmed, the thread of the next attempt asks by itself, because its ask needs a channel that nobody
+ * else uses. It also does so at a member of a quorum, where an ask is another script, and after a quiet release.
  */
 static struct releasing *new_releasing(struct dibs__redis_store *store, struct dibs__op *op)
 {
@@ -40,7 +36,7 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
     struct dibs__attempt *next = alone ? NULL : release->next.attempt;
 
     release->again = false;
-    release->next_status = DIBS_BUSY; /* the next was not asked for: it must ask at once */
+    release->next_status = DIBS_BUSY; /* the next attempt was not asked for: it must ask at once */
     if (release->next.attempt)
         *release->next.answer = (struct dibs__answer){.again_ms = 0};
     if (!releasing)
@@ -49,7 +45,7 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
     releasing->op = op;
     releasing->release = release;
     releasing->next = (struct dibs__sending){.attempt = next};
-    releasing->with_next = releasing->plain = releasing->refused = false;
+    releasing->with_next = releasing->refused = false;
     if (next) {
         release->next_status = DIBS_UNAVAILABLE;
         releasing->next.subscription = next->wait ? dibs__subscriber_serial(store->subscriber) : 0;
@@ -58,8 +54,9 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
 }
 
 /*
- * Whether the lock is released by plain commands: one that nobody is known to wait for is deleted by its value, which
- * costs the server a fifth of what a script does. What they leave undone the script does (rule 71 of PROTOCOL.md).
+ * Whether the lock is released by plain commands: a lock that nobody is known to wait for is deleted by its value,
+ * which costs the server a fifth of what a script does. What these commands leave undone, the script does afterwards
+ * (rule 71 of PROTOCOL.md).
  */
 static bool may_be_plain(struct dibs__redis_store *store, const struct releasing *releasing)
 {
@@ -72,7 +69,7 @@ static bool may_be_plain(struct dibs__redis_store *store, const struct releasing
            !dibs__redis_changed_within(store, view->server, release->lease_ms);
 }
 
-/* Deletes K where it is the token's, and behind that looks whether anybody waits. */
+/* Deletes K if it is the token's, and then looks whether anybody waits. */
 static dibs_status send_plain(struct dibs__redis_store *store, struct releasing *releasing, struct dibs__error *error)
 {
     struct dibs__lock_call *call = &releasing->call;
@@ -85,15 +82,14 @@ static dibs_status send_plain(struct dibs__redis_store *store, struct releasing 
     return dibs__lock_call_send(store, call, &command, releasing->op->deadline, error);
 }
 
-/* Sends the release on the connection that the call shows. error NULL: begins, and never blocks. */
+/* Sends the release on the connection of call->view. error NULL: it is only begun, and this never blocks. */
 static dibs_status send_release(struct dibs__redis_store *store, struct releasing *releasing, struct dibs__error *error)
 {
     struct dibs__lock_call *call = &releasing->call;
     struct dibs__release *release = releasing->release;
 
     releasing->with_next = releasing->next.attempt && !release->next.answer->retired;
-    releasing->plain = may_be_plain(store, releasing);
-    if (releasing->plain)
+    if (may_be_plain(store, releasing))
         return send_plain(store, releasing, error);
     dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, false);
     if (releasing->with_next) {
@@ -108,7 +104,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
     return dibs__lock_call_send(store, call, NULL, releasing->op->deadline, error);
 }
 
-/* The channel of the release becomes that of the ask behind it. */
+/* Chooses the channel of the release, and so of the ask after it. */
 static void choose_channel(struct dibs__redis_store *store, struct releasing *releasing)
 {
     releasing->call.channel = dibs__redis_pick(store);
@@ -128,7 +124,7 @@ static void read_next(struct dibs__redis_store *store, struct releasing *releasi
         dibs__sending_read(store, &releasing->next, &releasing->call, reply, &decided, release->next.answer, &unused);
 }
 
-/* Where nobody else wants the lock, the process may lock it again with the same fence. */
+/* If nobody else wants the lock, the process may lock it again with the same fence. */
 static void note_given_up(struct dibs__redis_store *store, const struct releasing *releasing)
 {
     const struct dibs__op *op = releasing->op;
@@ -148,7 +144,7 @@ static dibs_status read_reply(struct dibs__redis_store *store, struct releasing 
         return dibs__redis_reply_error(store, "releasing", releasing->op->name, reply, error);
     if (said.unfinished)
         dibs__redis_go_on(store, releasing->op->name);
-    if (said.released && releasing->refused) /* the token had K: the server refuses that command to us */
+    if (said.released && releasing->refused) /* the token had K, so the server refused that command */
         atomic_store_explicit(&store->no_delete_if, releasing->call.view.server, memory_order_relaxed);
     if (said.released && !said.unfinished && !releasing->with_next && releasing->op->release.next_step)
         note_given_up(store, releasing);
@@ -157,13 +153,13 @@ static dibs_status read_reply(struct dibs__redis_store *store, struct releasing 
     return said.released ? DIBS_OK : DIBS_NOT_HELD;
 }
 
-/* A script that asks for the next has deleted K by then. While the slot moves, it may not set a key that is gone. */
+/* Whether the script was cut short, after it had deleted K: while the slot moves, it may not set a key that is gone. */
 static bool is_cut_short(const redisReply *reply)
 {
     return dibs__reply_is_error(reply, "ERR Script attempted to access a non local key");
 }
 
-/* *decided: nothing is left to do. Else the script is sent next; it serves the queue, or says who has the lock. */
+/* *decided: nothing is left to do. If not, the script is sent next: it serves the queue, or says who has the lock. */
 static dibs_status read_plain(struct dibs__redis_store *store, struct releasing *releasing,
                               const struct dibs__exchange *exchange, bool *decided)
 {
@@ -176,14 +172,14 @@ static dibs_status read_plain(struct dibs__redis_store *store, struct releasing 
         return DIBS_OK;
     }
     releasing->refused = !deleted;
-    release->again = deleted; /* that the script finds the lock gone, or with another, is no loss */
+    release->again = deleted; /* it is no loss if the script then finds the lock gone, or another's */
     return dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s: the release is not done yet",
                            store->endpoint.url.shown);
 }
 
 /*
- * Waits for the reply of what was sent. *unknown: the release may still
- * have been done. *decided: so that sending it again would not help.
+ * Waits for the reply to what was sent. *unknown: the release may still have been done. *decided: sending it again
+ * would not help.
  */
 static dibs_status take_answer(struct dibs__redis_store *store, struct releasing *releasing, bool *unknown,
                                bool *decided, struct dibs__error *error)
@@ -198,8 +194,8 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct releasing
     *decided = status == DIBS_OK;
     if (!*decided)
         return status;
-    status = releasing->plain ? read_plain(store, releasing, &exchange, decided)
-                              : read_reply(store, releasing, exchange.reply, error);
+    status = releasing->call.is_plain ? read_plain(store, releasing, &exchange, decided)
+                                      : read_reply(store, releasing, exchange.reply, error);
     release->again = release->again || is_cut_short(exchange.reply);
     freeReplyObject(exchange.reply);
     return status;
@@ -208,9 +204,8 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct releasing
 /* ---------------------------------------------------------------- the channel */
 
 /*
- * Releases on the channel of the call, again if its connection broke. The ask
- * is not sent again unless the end of that connection settles its outcome.
- * *connected: whether there was a connection at last.
+ * Releases on the channel of the call, again if its connection broke. The ask is sent again only if the end of that
+ * connection settles its outcome. *connected: whether there was a connection in the end.
  */
 static dibs_status release_on(struct dibs__redis_store *store, struct releasing *releasing, bool *connected,
                               struct dibs__error *error)
@@ -244,9 +239,8 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
 }
 
 /*
- * If a channel can't be connected, the release goes over another: to release
- * twice does no harm. But an ask that was sent with the release, and may be
- * under way on the first channel, is given up for good.
+ * If a channel can't be connected, the release goes over another one, since releasing twice does no harm. But an ask
+ * that was sent with the release, and may be under way on the first channel, is given up for good.
  */
 static dibs_status release_shared(struct dibs__redis_store *store, struct releasing *releasing,
                                   struct dibs__error *error)
@@ -323,7 +317,7 @@ void dibs__redis_retract(struct dibs__store *base, const char *name, const char 
     struct dibs__redis_store *store = dibs__redis_of(base);
 
     dibs__redis_mutex_lock(&store->mutex);
-    struct dibs__route route = store->restored; /* what may restore the lease comes before what deletes it */
+    struct dibs__route route = store->restored; /* what may restore the lease must arrive before what deletes it */
     dibs__redis_mutex_unlock(&store->mutex);
     dibs__retractions_add(store->retractions, name, token, lease_ms, fence, &route);
 }

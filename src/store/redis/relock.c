@@ -1,19 +1,19 @@
 /*
- * Locking a name again that this process gave up a moment ago, by plain commands.
+ * Locks a name again that this process gave up a moment ago, by plain commands.
  *
- * acquire.lua makes a fence that is larger than all before, which costs the server twice what SET NX costs. Whoever was
- * granted the lock last needs no new fence: as long as F is what that grant left there, nobody has been granted the
- * lock since, and the next of the 1,024 steps that a fence has is larger than all before. So one write asks three
- * things: does nobody wait (EXISTS Q)? Is the lock free (SET K NX PX)? Then it is taken. Was nobody granted it since
- * (GET F)? The lock is granted where all three are true. What one of them refuses leaves everything as it was, but for
- * K, which requeue.lua gives back to whoever waits, and asks for with a new fence (rule 70 of PROTOCOL.md).
+ * acquire.lua makes a fence that is larger than all before, which costs the server twice as much as SET NX. The process
+ * that was granted the lock last needs no new fence: as long as F is what that grant left, nobody has been granted the
+ * lock since, and the next of the 1,024 steps of that fence is larger than all before. So one write asks three things:
+ * does nobody wait (EXISTS Q)? Is the lock free (SET K NX PX)? If so, it is taken. Was nobody granted it since (GET F)?
+ * The lock is granted if all three are true. If one is not, everything is left as it was, except K, which requeue.lua
+ * gives back to whoever waits, and asks for with a new fence (rule 70 of PROTOCOL.md).
  */
 #include <string.h>
 
 #include "base/text.h"
 #include "store/redis/redis_store.h"
 
-/* The commands before GET, in struct dibs__exchange. */
+/* The bits of `before` of struct dibs__exchange: the commands before GET. */
 #define TOOK 1u   /* SET K NX PX */
 #define QUEUED 2u /* EXISTS Q */
 

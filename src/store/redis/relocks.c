@@ -11,9 +11,9 @@
 #define WAYS 2
 
 /*
- * So long after the grant its fence may be used again. F lives for an hour at least, dibs_query tells how long a lock
- * has been held by its fence, and a server whose data is taken back without a new connection has to become a replica
- * and a master again in that time.
+ * A fence may be used again this long after its grant. F lives for an hour at least; dibs_query tells by the fence how
+ * long a lock has been held; and a server whose data is replaced without a new connection has to become a replica and a
+ * master again in that time.
  */
 #define MOST (20 * DIBS__NS_PER_MS)
 
@@ -33,7 +33,7 @@ void dibs__relocks_free(struct dibs__relocks *relocks)
     free(relocks);
 }
 
-/* Where the name is; else where it will be put: in place of the older fence. */
+/* Where the name is or, if it is not noted, where it will be put: in place of the older fence. */
 static struct given_up *find(struct dibs__relocks *relocks, uint64_t hash)
 {
     struct given_up *set = relocks->names[hash % SETS];
@@ -49,7 +49,10 @@ static bool is_of(const struct given_up *found, uint64_t hash, uint64_t server)
     return found->relock.fence && found->hash == hash && found->server == server;
 }
 
-/* What was used again has the time of its grant here. Where that was lost, it is too old. */
+/*
+ * A fence that was used again keeps the time of its grant, which is noted here. If that was lost, the fence is not
+ * noted: it may be too old.
+ */
 void dibs__relocks_note(struct dibs__relocks **relocks, const char *name, uint64_t server, struct dibs__relock relock,
                         int64_t granted_at)
 {

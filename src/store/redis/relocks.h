@@ -7,24 +7,24 @@
 /* A fence that the process may use again. */
 struct dibs__relock {
     uint64_t fence; /* the store's; 0: there is none */
-    uint32_t step;  /* the first step that no holder had; 0: a holder has the lock with the one before */
+    uint32_t step;  /* the first step that no holder had; 0: a holder has the lock with the step before */
 };
 
-struct dibs__relocks; /* of a store; its mutex guards them */
+struct dibs__relocks; /* of a store; guarded by its mutex */
 
 void dibs__relocks_free(struct dibs__relocks *relocks); /* NULL is fine */
 
 /*
- * The name was given up on that server; the store granted that fence at granted_at, and the process used it with no
- * step before the first, or what it used was noted. *relocks is made with the first name. Where memory is out, nothing
- * is noted.
+ * The name was given up on that server, whose grant at granted_at had that fence. If relock.step is above 1, the fence
+ * was used again: then it is noted only if it still was, and with the time noted before. *relocks is made with the
+ * first name. If memory is out, nothing is noted.
  */
 void dibs__relocks_note(struct dibs__relocks **relocks, const char *name, uint64_t server, struct dibs__relock relock,
                         int64_t granted_at);
 
 /*
- * What was noted of the name; nobody has that step a second time. Nothing where that was on another server, or its
- * fence was given too long ago. relocks NULL is fine.
+ * Takes what was noted of the name, so that no step is used a second time. fence 0: nothing was noted, it was noted of
+ * another server, or its fence was granted too long ago. relocks NULL is fine.
  */
 struct dibs__relock dibs__relocks_take(struct dibs__relocks *relocks, const char *name, uint64_t server, int64_t now);
 

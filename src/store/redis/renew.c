@@ -1,12 +1,11 @@
 /*
- * Renewals: many leases in one script, over the background connection; and looks
- * at the locks that are watched (tracking.c), many in one MGET. All of this runs
- * on the scheduler's thread, which alone uses that connection.
+ * Renewals, many leases in one script over the background connection; and looks at the locks that are watched
+ * (tracking.c), many in one MGET. All of this runs on the scheduler's thread, which alone uses that connection.
  *
- * A renewal that needs nothing else is sent in short: without the fence, which
- * it leaves as it is. The others are sent in full, and so are all that go with
- * them in one script. The others are extensions, leases that may have to be
- * restored, those with a fence that must be seen to again, and top-ups.
+ * A call is sent in short (renew_short.lua) if all its leases need only be renewed or looked at: without the fences,
+ * which stay as they are. If a lease needs more, its whole call is sent in full (renew.lua). That is so for extensions,
+ * for leases that may have to be restored, for those whose fence must be looked after again, for those whose use is
+ * told, and for top-ups.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,28 +16,41 @@
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
-#define MEMORY_MS 3500000 /* a server knows a fence for an hour at least (fence.lua): less what its clock is off */
-#define MEMBER_WORDS 3    /* at a member of a quorum: its key, the run id, the number of the quorum */
+/* A server remembers a fence for an hour at least (fence.lua), less what its clock may be off. */
+#define MEMORY_MS 3500000
+#define MEMBER_WORDS 3 /* at a member of a quorum: its key, the run id, the number of the quorum */
 
-/* So often at least a held lock's fence is put back if it is gone, and its life begins again. At a member of a quorum
- * the clock of another may have made it, so that the next one may be smaller where it is gone. */
+/*
+ * The fence of a held lock is put back if it is gone, and its life begins again, at least this often. At a member of a
+ * quorum the fence may come from the clock of another, so the next one may be smaller if it is gone.
+ */
 #define FENCE_MS 300000
 #define FENCE_AT_MEMBER_MS 60000
+
+/* What the store notes with extensions that were sent and never answered: the contents of their store_state. */
+struct __attribute__((__may_alias__)) extension {
+    uint64_t serial;   /* of the connection that the first of them was sent on */
+    int64_t not_after; /* the server ignores the last of them after this time */
+};
 
 _Static_assert(sizeof(struct dibs__redis_lease) <= sizeof(struct dibs__lease_store_state),
                "what is noted fits into the store state");
 _Static_assert(_Alignof(struct dibs__redis_lease) <= _Alignof(struct dibs__lease_store_state), "and can lie there");
-_Static_assert(sizeof(struct dibs__redis_extension) <= sizeof(struct dibs__extension_store_state),
+_Static_assert(sizeof(struct extension) <= sizeof(struct dibs__extension_store_state),
                "what is noted fits into the store state");
-_Static_assert(_Alignof(struct dibs__redis_extension) <= _Alignof(struct dibs__extension_store_state),
-               "and can lie there");
+_Static_assert(_Alignof(struct extension) <= _Alignof(struct dibs__extension_store_state), "and can lie there");
 
-/* A batch that is out: in one call or, if the server refused that call, in one call for each lease. */
+static struct extension *extension_of(struct dibs__renewal *item)
+{
+    return (struct extension *)&item->pending_extension;
+}
+
+/* A batch that is under way: in one call or, if the server refused that, in one call for each lease. */
 struct renewal {
     struct dibs__redis_store *store;
     struct dibs__batch *batch;
-    uint64_t tracking; /* of a batch that is watched: by which tracking */
-    size_t calls;      /* not answered yet; and 1 more while further calls may be begun */
+    uint64_t tracking; /* of a batch with `watch`: the tracking that watches */
+    size_t calls;      /* number of calls that are not answered yet, plus 1 while further calls may be begun */
     struct dibs__error failed;
 };
 
@@ -47,8 +59,8 @@ struct renewal_call {
     struct renewal *renewal;
     size_t first, count;
     bool in_full;
-    uint64_t serial; /* of the connection that the call went over */
-    uint64_t server; /* that the call went to */
+    uint64_t serial; /* of the connection that the call was sent on */
+    uint64_t server; /* the one that the call was sent to */
     int64_t not_after;
 };
 
@@ -57,7 +69,7 @@ struct renewal_words {
     struct dibs__words words;
     char *keys; /* where the next key is written */
     char key_count[12];
-    char not_after_text[28]; /* behind DIBS__RENEW_ANY_FENCE; of the extensions, and of what is restored */
+    char not_after_text[28]; /* DIBS__RENEW_ANY_FENCE, then the time for extensions and for what is restored */
     char quorum[24];         /* the number of the quorum that the server is a member of */
     struct dibs__renew_texts *texts;
 };
@@ -68,10 +80,9 @@ static struct dibs__renewal *item_of(const struct renewal_call *call, size_t i)
 }
 
 /*
- * What an administrator deleted is not restored: only what another server, or
- * one that was restarted, can't know. Past the hour another may have had the
- * lock, and its fence may be forgotten. An owner that the server knows from
- * before gives way (rule 54).
+ * Whether the server may have forgotten the lease, so that the lock may be restored. What an administrator deleted is
+ * not restored: only what another server, or one that was restarted, can't know. After the hour another token may have
+ * had the lock, and its fence may be forgotten. An owner that the server knows from before gives way (rule 54).
  */
 static bool may_be_forgotten(const struct renewal_call *call, struct dibs__renewal *item)
 {
@@ -83,11 +94,9 @@ static bool may_be_forgotten(const struct renewal_call *call, struct dibs__renew
 }
 
 /*
- * Whether a lock that is topped up is left alone where its fence there is
- * smaller than the server's. That is so if the server confirmed the lease
- * lately: only a forced unlock, or a grant to another after the key was
- * deleted, explains both. Else others may have had their key there, and none of
- * them a majority.
+ * Whether a top-up leaves the lock alone if the lease's fence is smaller than the server's. It does if the server
+ * confirmed the lease lately: only a forced unlock, or a grant to another token after the key was deleted, explains
+ * both. Else other tokens may have had the key at this member, and none of them a majority.
  */
 static bool minds_fence(const struct renewal_call *call, struct dibs__renewal *item)
 {
@@ -97,7 +106,10 @@ static bool minds_fence(const struct renewal_call *call, struct dibs__renewal *i
     return lease->confirmed_at != 0 && (item->extension || dibs__now(call->renewal->store->config.clock) < end);
 }
 
-/* A retraction from now on must come behind what restores leases: behind this call, and what may still come before. */
+/*
+ * A retraction that begins from now on must arrive after what restores leases: after this call, and after earlier ones
+ * that may still arrive.
+ */
 static void note_restoring(const struct renewal_call *call, const struct dibs__link_view *view)
 {
     struct dibs__redis_store *store = call->renewal->store;
@@ -111,7 +123,7 @@ static void note_restoring(const struct renewal_call *call, const struct dibs__l
     dibs__redis_mutex_unlock(&store->mutex);
 }
 
-/* A fence is seen to once in each span of time: whether it has not been so in this one. */
+/* A fence is looked after once in each span of time. Whether that has not been done in the present span. */
 static bool fence_is_due(const struct renewal_call *call, struct dibs__renewal *item)
 {
     const bool at_member = call->renewal->store->config.is_member;
@@ -122,7 +134,7 @@ static bool fence_is_due(const struct renewal_call *call, struct dibs__renewal *
 
 /* ----------------------------------------------------------------- the words */
 
-/* For free(). NULL: no memory. */
+/* For free(3). NULL: no memory. */
 static struct renewal_words *new_words(const struct renewal_call *call)
 {
     size_t most = DIBS__RENEW_WORDS(call->count) + MEMBER_WORDS,
@@ -206,7 +218,7 @@ static bool needs_full(const struct renewal_call *call)
 
 static void write_words(struct renewal_words *words, struct renewal_call *call, const struct dibs__link_view *view)
 {
-    /* Where another server is asked, it may not know the lease, which is then to be restored. */
+    /* A server that may not know the lease must restore it, not only look at it. */
     for (size_t i = 0; i < call->count; i++)
         item_of(call, i)->look = item_of(call, i)->look && !may_be_forgotten(call, item_of(call, i));
     call->in_full = needs_full(call);
@@ -228,7 +240,7 @@ static void write_words(struct renewal_words *words, struct renewal_call *call, 
 
 static void on_renewed(void *arg, const redisReply *reply, const struct dibs__error *error);
 
-/* False: no memory. Afterwards dibs__script_command_end. */
+/* False: no memory. In any case the caller must call dibs__script_command_end afterwards. */
 static bool write_command(struct dibs__command *command, struct renewal_words *words, struct renewal_call *call,
                           const struct dibs__link_view *view, bool with_text)
 {
@@ -246,7 +258,7 @@ static bool write_command(struct dibs__command *command, struct renewal_words *w
                                 redirect && redirect->asking, &words->words);
 }
 
-/* To be called after batch->proof was taken. What is watched goes over the connection that the server tracks. */
+/* Must be called after batch->proof was taken. Watched locks are read on the connection that the server tracks. */
 static dibs_status send_call(struct renewal_call *call, bool with_text)
 {
     struct dibs__redis_store *store = call->renewal->store;
@@ -311,8 +323,8 @@ static void end_one(struct renewal *renewal)
 }
 
 /*
- * One lease may be why the server refuses the whole call: there is no right to its key. At a node of a cluster they
- * always go so, since each has a slot of its own.
+ * Sends each lease in a call of its own. One lease may be the reason why the server refuses a whole call: the right to
+ * its key is missing. At a node of a cluster leases are always sent so, since each has a slot of its own.
  */
 static void send_one_by_one(struct renewal *renewal, size_t first, size_t count)
 {
@@ -322,12 +334,12 @@ static void send_one_by_one(struct renewal *renewal, size_t first, size_t count)
 
 /* ----------------------------------------------------------------- the answers */
 
-/* The call may have been executed, or may still be: an extension in the call can cut its lease short later. */
+/* The call may have been executed, or may still be: an extension in it can shorten its lease later. */
 static void note_unanswered(const struct renewal_call *call)
 {
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
-        struct dibs__redis_extension *extension = dibs__redis_extension_of(&item->pending_extension);
+        struct extension *extension = extension_of(item);
         item->status = call->renewal->failed.status;
         if (!item->extension)
             continue;
@@ -341,14 +353,13 @@ static void note_unanswered(const struct renewal_call *call)
 }
 
 /*
- * An extension that was never answered can't arrive any more once the server's
- * clock has passed its time, or the server has ended its connection; until then
- * it may cut the lease to its own length.
+ * An extension that was never answered can't arrive any more once the server's clock has passed its time, or the server
+ * has ended its connection. Until then it may shorten the lease to its own length.
  */
 static void see_what_is_sure(const struct renewal_call *call, struct dibs__renewal *item,
                              const struct dibs__link_view *view, int64_t server_us)
 {
-    struct dibs__redis_extension *extension = dibs__redis_extension_of(&item->pending_extension);
+    struct extension *extension = extension_of(item);
     bool behind = view && view->serial == call->serial && dibs__view_is_behind(view, extension->serial);
 
     if (item->pending_extension_ms == 0)
@@ -373,7 +384,7 @@ static void take_renewed(const struct renewal_call *call, struct dibs__renewal *
     see_what_is_sure(call, item, view, server_us);
 }
 
-/* A renewal that came too late is sent again with a time by the clock that the server has now. */
+/* A renewal that came too late is sent again, with a time by the server's present clock. */
 static void take_result(const struct renewal_call *call, struct dibs__renewal *item,
                         const struct dibs__renew_reply *said, const struct dibs__link_view *view, int64_t server_us)
 {
@@ -394,8 +405,8 @@ static void take_result(const struct renewal_call *call, struct dibs__renewal *i
     case DIBS__RENEW_GONE:
         item->result = DIBS__GONE;
         break;
-    case DIBS__RENEW_LONGER: /* at a member, unless the lease is fixed: its clock was set back, and may be set forward
-                                again (rule 52) */
+    case DIBS__RENEW_LONGER: /* at a member this counts as no answer, unless the lease is fixed: the clock was set back,
+                                and may be set forward again (rule 52) */
         if (!store->config.is_member || item->fixed)
             take_renewed(call, item, view, server_us);
         break;

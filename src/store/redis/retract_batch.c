@@ -18,7 +18,7 @@ bool dibs__retract_batch_takes_both(const struct dibs__retraction *a, const stru
 
 /* ---------------------------------------------------------------- the answer */
 
-/* The server answered that the lock is not the token's any more. */
+/* The server answered that the token does not have the lock any more. */
 static struct dibs__retract_end confirmed(const struct dibs__retract_batch *batch, const struct dibs__retraction *entry,
                                           int64_t server_us)
 {
@@ -42,7 +42,10 @@ static struct dibs__retract_end end_of(const struct dibs__retract_batch *batch, 
                                                                                  : DIBS__RETRACT_LATER};
 }
 
-/* One entry may be why the server refuses all: there is no right to its keys, or they are in another slot. */
+/*
+ * One entry may be the reason why the server refuses all: the right to its keys is missing, or they are in another
+ * slot.
+ */
 static bool is_refusal_of_some(const struct dibs__retract_batch *batch, const redisReply *reply)
 {
     return batch->count > 1 && reply->type == REDIS_REPLY_ERROR && dibs__reply_status(reply->str) != DIBS_UNAVAILABLE;
@@ -69,10 +72,9 @@ static void take_answer(struct dibs__retract_batch *batch, const redisReply *rep
 }
 
 /*
- * The only entry of a batch was turned away. What may still be under way to this
- * node is settled as far as the batch was: the node turns that away, too. A
- * node that was asked before the slot had moved there may turn the entry away,
- * too: then the slot's own node must send it there again.
+ * The node redirected the only entry of a batch. The asks are settled if the batch settles them; one that still arrives
+ * at this node is redirected, too. A node that was asked before the slot had moved there may also redirect the entry:
+ * then the slot's own node must send it there again.
  */
 static void take_redirect(struct dibs__retract_batch *batch, const struct dibs__redirect *redirect)
 {
@@ -101,7 +103,7 @@ static void on_retracted(void *arg, const redisReply *reply, const struct dibs__
     batch->on_ended(batch);
 }
 
-/* The batch could not be sent. Where there is no connection, its entries wait for the next. */
+/* The batch could not be sent. If there is no connection, its entries wait for the next one. */
 static void give_back(struct dibs__retract_batch *batch)
 {
     struct dibs__link_view view;
@@ -114,7 +116,7 @@ static void give_back(struct dibs__retract_batch *batch)
 
 /* ----------------------------------------------------------------- the words */
 
-/* Writes the keys of the batch's locks into the text, one behind the other. False: no memory. */
+/* Writes the keys of the batch's locks into the text, one after the other. False: no memory. */
 static bool write_keys(const struct dibs__retract_batch *batch, size_t sizes[DIBS__RETRACT_BATCH_MAX * DIBS__KEYS])
 {
     struct dibs__key key;
@@ -148,9 +150,8 @@ static bool write_words(const struct dibs__retract_batch *batch, struct dibs__wo
 /* --------------------------------------------------------------- the sending */
 
 /*
- * The words point into a text that all batches share: from write_words on, no
- * completion may run until they are sent. A script that reads so much is not
- * tracked: that would cost the server a multiple.
+ * The words point into a text that all batches share: between write_words and the sending, no completion may run. The
+ * server must not track what this script reads: for so many keys, that would multiply the script's cost.
  */
 static bool send_words(struct dibs__retract_batch *batch, struct dibs__channel *channel,
                        const struct dibs__link_view *view, struct dibs__words *words)
@@ -186,7 +187,7 @@ static bool send_retraction(struct dibs__retract_batch *batch, struct dibs__chan
     return sent;
 }
 
-/* Only the number of connections ended, 0 or 1, proves that nothing of the asks can arrive any more. */
+/* Only a reply that is the number of ended connections, 0 or 1, proves that nothing of the asks can arrive any more. */
 static void on_killed(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
     struct dibs__retract_batch *batch = arg;
@@ -208,11 +209,10 @@ static bool send_kill(struct dibs__retract_batch *batch, const struct dibs__link
 }
 
 /*
- * On the connection of the asks the batch comes behind them; on a later one of
- * their channel it comes behind all connections of that channel which were
- * ended. Else, where the same server still runs, the connection of the asks is
- * ended first; another server, by its run id, never had that connection. False:
- * the batch could not be sent.
+ * On the connection of the asks, the batch arrives after them; on a later connection of the same channel, it arrives
+ * after all connections of that channel that were ended. Otherwise, if the same server still runs, the connection of
+ * the asks is ended first; another server, known by its run id, never had that connection. False: the batch could not
+ * be sent.
  */
 static bool send_batch(struct dibs__retract_batch *batch)
 {

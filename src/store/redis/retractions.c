@@ -1,9 +1,7 @@
 /*
- * Lock discipline: the store's mutex guards the lists and the entries that stand
- * in one. No command is sent while it is held.
+ * Lock discipline: the store's mutex guards the lists and the entries in them. No command is sent while it is held.
  *
- * An entry is either in a list or in a batch (retract_batch.h), which is the
- * scheduler thread's.
+ * An entry is either in a list or in a batch (retract_batch.h), which belongs to the scheduler thread.
  */
 #include "store/redis/retractions.h"
 
@@ -17,31 +15,32 @@
 
 #define AGAIN_FIRST_MS 20
 #define AGAIN_LAST_MS 5000
-#define TOGETHER_MS 10 /* what falls due within this time is worked off together */
-#define BATCHES 4      /* commands under way: with their size, what a renewal may have to wait behind */
-#define HOPS_AT_ONCE 3 /* so often an entry goes on from node to node of a cluster without a pause */
-#define SLACK_MS 1000  /* between the server's clock and ours, while a lease runs out */
-#define ENDS_MS 1000   /* entries whose time is over end together, at most this late: all are gone through */
+#define TOGETHER_MS 10 /* what is due within this time is sent together */
+#define BATCHES 4      /* number of commands under way; with their size, this bounds what a renewal waits for */
+#define HOPS_AT_ONCE 3 /* how often an entry goes from node to node of a cluster without a pause */
+#define SLACK_MS 1000  /* how far the server's clock and ours may differ while a lease runs out */
+/* Entries whose time is over are dropped together, at most this late, because that takes a look at all of them. */
+#define ENDS_MS 1000
 
 struct list {
-    struct dibs__retraction *first, **end; /* end: only where there is a first */
+    struct dibs__retraction *first, **end; /* end: valid unless the list is empty */
 };
 
 struct dibs__retractions {
     struct dibs__mutex *mutex;                             /* read-only */
     struct dibs__store_config config;                      /* read-only */
-    struct list ready DIBS__GUARDED_BY(dibs__redis_mutex); /* due, and not sent */
+    struct list ready DIBS__GUARDED_BY(dibs__redis_mutex); /* due, but not sent yet */
     struct list later DIBS__GUARDED_BY(dibs__redis_mutex);
-    int64_t later_due DIBS__GUARDED_BY(dibs__redis_mutex); /* when the first in `later` is due, or before */
-    bool taken[BATCHES];                                   /* the scheduler thread's */
-    size_t taken_count;                                    /* the scheduler thread's */
-    struct dibs__retract_batch batches[BATCHES];           /* the scheduler thread's */
-    atomic_size_t count;                                   /* written under mutex; of all entries */
-    const struct dibs__channel *carrier;                   /* the scheduler thread's; as at the last attend */
-    uint64_t carrier_serial;                               /* the scheduler thread's; of its connection then */
-    uint64_t carriers;                                     /* the scheduler thread's; such connections so far */
-    int64_t changed_at;                                    /* the scheduler thread's; as at the last attend */
-    struct dibs__buffer text;                              /* the scheduler thread's */
+    int64_t later_due DIBS__GUARDED_BY(dibs__redis_mutex); /* no entry in `later` is due before */
+    bool taken[BATCHES];                                   /* scheduler thread only */
+    size_t taken_count;                                    /* scheduler thread only */
+    struct dibs__retract_batch batches[BATCHES];           /* scheduler thread only */
+    atomic_size_t count;                                   /* written under mutex; number of all entries */
+    const struct dibs__channel *carrier;                   /* scheduler thread only; as at the last attend */
+    uint64_t carrier_serial;                               /* scheduler thread only; of the carrier's connection then */
+    uint64_t carriers;        /* scheduler thread only; number of carrier connections so far */
+    int64_t changed_at;       /* scheduler thread only; as at the last attend */
+    struct dibs__buffer text; /* scheduler thread only; for the words of the batches */
 };
 
 /* --------------------------------------------------------------------- lists */
@@ -61,12 +60,6 @@ static struct dibs__retraction *take_first(struct list *list)
     return entry;
 }
 
-static void count_one(struct dibs__retractions *all) DIBS__REQUIRES(dibs__redis_mutex)
-{
-    atomic_fetch_add(&all->count, 1);
-    atomic_fetch_add(&all->config.counters->unconfirmed, 1);
-}
-
 /* The entry is in no list. */
 static void drop(struct dibs__retractions *all, struct dibs__retraction *entry) DIBS__REQUIRES(dibs__redis_mutex)
 {
@@ -75,7 +68,7 @@ static void drop(struct dibs__retractions *all, struct dibs__retraction *entry) 
     free(entry);
 }
 
-/* When the entry, if it waits until then, is found to be at its end. */
+/* When the entry, if it is still waiting then, is dropped because its time is over. */
 static int64_t end_of(const struct dibs__retraction *entry)
 {
     const int64_t step = ENDS_MS * DIBS__NS_PER_MS;
@@ -83,7 +76,9 @@ static int64_t end_of(const struct dibs__retraction *entry)
     return (entry->ends / step + 1) * step;
 }
 
-/* To be sent again at that time, unless it ends before. DIBS__NEVER: when there is another connection. */
+/*
+ * The entry is sent again at that time, unless its time is over before. DIBS__NEVER: when there is another connection.
+ */
 static void put_off(struct dibs__retractions *all, struct dibs__retraction *entry, int64_t due)
     DIBS__REQUIRES(dibs__redis_mutex)
 {
@@ -95,12 +90,12 @@ static void put_off(struct dibs__retractions *all, struct dibs__retraction *entr
         all->later_due = entry->due;
 }
 
-/* Entries that fall due by then become ready. */
+/* Moves the entries that are due by that time to `ready`. */
 static void make_due(struct dibs__retractions *all, int64_t by) DIBS__REQUIRES(dibs__redis_mutex)
 {
     struct list later = all->later;
 
-    all->later_due = DIBS__NEVER; /* also where none waits any more: they may have been given away */
+    all->later_due = DIBS__NEVER; /* even if `later` is empty, because its entries may have been given away */
     if (!later.first)
         return;
     all->later.first = NULL;
@@ -113,7 +108,7 @@ static void make_due(struct dibs__retractions *all, int64_t by) DIBS__REQUIRES(d
     }
 }
 
-/* A new connection stands: entries that waited for one, or that a server refused, are due. */
+/* There is a new connection: entries that waited for one, or that a server refused, are due. */
 static void make_all_due(struct dibs__retractions *all)
 {
     dibs__redis_mutex_lock(all->mutex);
@@ -125,7 +120,7 @@ static void make_all_due(struct dibs__retractions *all)
 
 /* ------------------------------------------------------------------- batches */
 
-/* The next entry to be sent; drops those whose tokens can't have left anything by now. NULL: there is none. */
+/* The next entry to be sent. Drops entries whose tokens can't have left anything by now. NULL: there is none. */
 static struct dibs__retraction *next_ready(struct dibs__retractions *all, int64_t now) DIBS__REQUIRES(dibs__redis_mutex)
 {
     while (all->ready.first && all->ready.first->ends <= now)
@@ -148,7 +143,7 @@ static void fill(struct dibs__retractions *all, struct dibs__retract_batch *batc
     }
 }
 
-/* A batch with what is ready; NULL: nothing is, or enough is under way. */
+/* Takes a batch, with entries that are ready. NULL: none is ready, or enough batches are under way. */
 static struct dibs__retract_batch *take_batch(struct dibs__retractions *all, int64_t now)
 {
     struct dibs__retract_batch *batch = NULL;
@@ -169,7 +164,10 @@ static struct dibs__retract_batch *take_batch(struct dibs__retractions *all, int
     return batch;
 }
 
-/* To that node, or the one that has the slot. Not under the mutex: the other node has one of the same class. */
+/*
+ * Forwards the entry to that node; to NULL: to the one that has the slot. Not under the mutex, because the other node
+ * has a mutex of the same class.
+ */
 static void give_away(const struct dibs__retractions *all, const struct dibs__retraction *entry, void *to, bool asking)
     DIBS__EXCLUDES(dibs__redis_mutex)
 {
@@ -209,7 +207,7 @@ static void end_one(struct dibs__retractions *all, const struct dibs__retract_ba
     case DIBS__RETRACT_DISCONNECTED:
         if (batch->carriers == all->carriers)
             put_off(all, entry, DIBS__NEVER);
-        else /* another connection came meanwhile: there is none to wait for */
+        else /* another connection came meanwhile, so there is none to wait for */
             append(&all->ready, entry);
         break;
     }
@@ -273,7 +271,7 @@ int64_t dibs__retractions_deadline(struct dibs__retractions *all)
     if (all->ready.first)
         deadline = 0;
     dibs__redis_mutex_unlock(all->mutex);
-    return all->taken_count == BATCHES ? DIBS__NEVER : deadline; /* the scheduler reads the answers itself */
+    return all->taken_count == BATCHES ? DIBS__NEVER : deadline; /* all batches are out: their answers come first */
 }
 
 size_t dibs__retractions_count(struct dibs__retractions *all)
@@ -282,9 +280,8 @@ size_t dibs__retractions_count(struct dibs__retractions *all)
 }
 
 /*
- * An ask that is still on its way may arrive as late as the command timeout
- * allows, and begin a lease then, or a place in the queue of twice that length.
- * NULL: no memory.
+ * An ask that is still on its way may arrive a command timeout later, and then begin a lease, or a place in the queue
+ * of twice that length. NULL: no memory.
  */
 static struct dibs__retraction *new_entry(const struct dibs__retractions *all, const char *name, const char *token,
                                           uint32_t lease_ms, uint64_t fence, const struct dibs__route *route)
@@ -306,11 +303,16 @@ static struct dibs__retraction *new_entry(const struct dibs__retractions *all, c
     return entry;
 }
 
-static void enlist(struct dibs__retractions *all, struct dibs__retraction *entry)
+/* due: when the entry is sent; 0: at once. */
+static void enlist(struct dibs__retractions *all, struct dibs__retraction *entry, int64_t due)
 {
     dibs__redis_mutex_lock(all->mutex);
-    append(&all->ready, entry);
-    count_one(all);
+    atomic_fetch_add(&all->count, 1);
+    atomic_fetch_add(&all->config.counters->unconfirmed, 1);
+    if (due > 0)
+        put_off(all, entry, due);
+    else
+        append(&all->ready, entry);
     dibs__redis_mutex_unlock(all->mutex);
     all->config.listener.wake(all->config.listener.context);
 }
@@ -321,32 +323,26 @@ void dibs__retractions_add(struct dibs__retractions *all, const char *name, cons
     struct dibs__retraction *entry = new_entry(all, name, token, lease_ms, fence, route);
 
     if (entry)
-        enlist(all, entry);
+        enlist(all, entry, 0);
 }
 
 void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__forwarded_retraction *forwarded)
 {
     const struct dibs__route route = {.channel = NULL, .not_after = forwarded->not_after};
     struct dibs__retraction *entry = new_entry(all, forwarded->name, forwarded->token, 0, forwarded->fence, &route);
+    int64_t due = 0;
 
     if (!entry)
         return;
     entry->ends = forwarded->ends;
     entry->asking = forwarded->asking;
     entry->hops = forwarded->hops + 1;
-    if (entry->hops <= HOPS_AT_ONCE) {
-        enlist(all, entry);
-        return;
-    }
-    int64_t due = dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
-    dibs__redis_mutex_lock(all->mutex);
-    put_off(all, entry, due);
-    count_one(all);
-    dibs__redis_mutex_unlock(all->mutex);
-    all->config.listener.wake(all->config.listener.context);
+    if (entry->hops > HOPS_AT_ONCE)
+        due = dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
+    enlist(all, entry, due);
 }
 
-/* Moves those of the list whose names are away to another list. */
+/* Moves the entries whose names other nodes have from the list to `away`. */
 static void sort_out(struct list *list, struct list *away, const struct dibs__node_hooks *node)
 {
     struct list all = *list;

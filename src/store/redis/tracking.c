@@ -1,16 +1,13 @@
 /*
- * How the server tells that locks have changed: CLIENT TRACKING, in the form for
- * RESP2 (Redis' documentation, "Client-side caching in Redis"). The background
- * connection reads the keys; the server remembers that, and sends one message to
- * the client of the subscription when such a key is changed next, except by the
- * background connection itself. After that the key must be read again.
+ * How the server reports that locks have changed: CLIENT TRACKING, in the form for RESP2 (Redis' documentation,
+ * "Client-side caching in Redis"). The background connection reads the keys. The server remembers that, and sends one
+ * message to the client of the subscription when such a key is changed next, except by the background connection
+ * itself. After that the key must be read again.
  *
- * Tracking belongs to a pair of a connection and a subscription. For each new
- * pair one key is written, over the background connection, to see whether the
- * server tells of it: a proxy may swallow the messages. Where it does not work,
- * it is not tried again with that pair, unless the server refused it for a reason
- * that may pass, as while it is out of memory, or because the slot of that key has
- * moved to another node.
+ * Tracking belongs to a pair of a connection and a subscription. For each new pair one key, the probe, is written over
+ * the background connection, to see whether the server reports it, because a proxy may swallow the messages. If
+ * tracking does not work, it is not tried again with that pair, unless the server refused it for a reason that may
+ * pass: for example, the server was out of memory, or the slot of that key has moved to another node.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,13 +18,13 @@
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
-#define PROBE_MS "100"      /* for so long the probe's key lives */
-#define PROBE_LIMIT_MS 5000 /* so long the server has to tell of the probe: nothing waits for that */
-#define AGAIN_MS 5000       /* after a refusal that may pass */
+#define PROBE_MS "100"      /* how long the probe's key lives */
+#define PROBE_LIMIT_MS 5000 /* the server must report the probe within this time; nothing waits for that */
+#define AGAIN_MS 5000       /* pause after a refusal that may pass */
 
 /* ---------------------------------------------------------------- sending */
 
-/* On the connection of the pair. */
+/* Sends a command on the connection of the pair. */
 static bool send_command(struct dibs__redis_store *store, const char *const *words, dibs__reply_fn *done, void *arg)
 {
     const struct dibs__command command = {.words = words};
@@ -37,7 +34,7 @@ static bool send_command(struct dibs__redis_store *store, const char *const *wor
 
 /* --------------------------------------------------------------- the probe */
 
-/* Another name, which is still at this node, must give the probe its key. */
+/* The probe's key is no longer at this node: another name, which is, must give the probe its key. */
 static void forget_probe(struct dibs__redis_store *store)
 {
     dibs__redis_mutex_lock(&store->mutex);
@@ -83,8 +80,8 @@ static void on_enabled(void *arg, const redisReply *reply, const struct dibs__er
 }
 
 /*
- * First the server tells also of what the connection itself changes, so that the
- * connection can write the probe; then no more.
+ * At first the server also reports what the connection itself changes, so that the connection can write the probe;
+ * afterwards no more (NOLOOP).
  */
 static void begin(struct dibs__redis_store *store, int64_t client, int64_t now)
 {
@@ -117,7 +114,9 @@ static void begin(struct dibs__redis_store *store, int64_t client, int64_t now)
     }
 }
 
-/* Of a member of a quorum, whether the listener is told depends on the others, too. */
+/*
+ * At a member of a quorum, the counter does not tell: whether the listener is told depends on the other members, too.
+ */
 static void tell_watching(const struct dibs__redis_store *store, bool on)
 {
     if (!store->config.is_member)
@@ -133,7 +132,7 @@ static void turn_on(struct dibs__redis_store *store)
     tell_watching(store, true);
 }
 
-/* The pair is no more. Whoever relied on being told asks again. */
+/* The pair has ended. Whoever relied on being told asks again. */
 static void stop(struct dibs__redis_store *store)
 {
     bool was_on = store->tracking.state == DIBS__TRACKING_ON;
@@ -146,7 +145,10 @@ static void stop(struct dibs__redis_store *store)
     store->config.listener.ask_again(store->config.listener.context);
 }
 
-/* Where the server tracks already, it must stop: nobody would hear what it tells, or rely on it. */
+/*
+ * Tracking does not work. If the server tracks already, it must stop: nobody would receive what it reports, or rely on
+ * it.
+ */
 static void refuse(struct dibs__redis_store *store, int64_t again_at)
 {
     static const char *const off[] = {"CLIENT", "TRACKING", "OFF", NULL};
@@ -157,7 +159,7 @@ static void refuse(struct dibs__redis_store *store, int64_t again_at)
     store->tracking.until = again_at;
 }
 
-/* When what was refused is tried again. Where another key is needed: as soon as a name gives one. */
+/* When tracking that was refused is tried again. If it needs another key: as soon as a name gives one. */
 static int64_t again_at(struct dibs__redis_store *store, int64_t now)
 {
     if (!store->tracking.for_now)
@@ -179,7 +181,7 @@ static void see_to_probe(struct dibs__redis_store *store, int64_t now)
 
 /* ----------------------------------------------------------- foreign locks */
 
-/* Where nobody has the lock any more, its waiters ask for it at once. */
+/* If nobody has the lock any more, its waiters ask for it at once. */
 static void on_foreign(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
     struct dibs__foreign *foreign = arg;
@@ -200,7 +202,7 @@ static struct dibs__foreign *take_foreign(struct dibs__redis_store *store)
     return first;
 }
 
-/* Where a name can't be read, the connection is broken: then all are told to ask again. */
+/* If a name can't be read, the connection is broken: then all waiters are told to ask again. */
 static void read_foreign(struct dibs__redis_store *store)
 {
     struct dibs__foreign *foreign = take_foreign(store);
@@ -224,8 +226,8 @@ static void free_foreign(struct dibs__foreign *foreign)
 }
 
 /*
- * The first name that will be watched gives the probe its key: so the account
- * may write it, in the same slot. True: the probe has one.
+ * The first name that will be watched gives the probe its key, so that the account may write that key, which is in the
+ * same slot. True: the probe has a key.
  */
 static bool choose_probe(struct dibs__redis_store *store, const char *name)
 {
@@ -241,7 +243,7 @@ static bool choose_probe(struct dibs__redis_store *store, const char *name)
     return has;
 }
 
-/* From now on the server is to tell of changes. */
+/* From now on the server must report changes. */
 static void want(struct dibs__redis_store *store, const char *name)
 {
     choose_probe(store, name);
@@ -255,7 +257,7 @@ void dibs__tracking_offer(struct dibs__redis_store *store, const char *name)
         store->config.listener.wake(store->config.listener.context);
 }
 
-/* The scheduler reads the name, or, where tracking was not wanted yet, takes it for the probe. */
+/* The scheduler reads the name or, if tracking was not wanted before, takes it for the probe. */
 uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, uint64_t since)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
@@ -291,7 +293,7 @@ bool dibs__redis_recalls(struct dibs__store *base, const char *name)
         dibs__tracking_offer(store, name);
         return false;
     }
-    dibs__subscriber_unheard(store->subscriber); /* recalls come at any time: whether a thread listens then or not */
+    dibs__subscriber_unheard(store->subscriber); /* a recall may come when no thread listens */
     want(store, name);
     return false;
 }
@@ -306,7 +308,9 @@ uint64_t dibs__tracking_watch(struct dibs__redis_store *store, const char *name)
     return atomic_load(&store->tracking.on);
 }
 
-/* The lock is shared, and the token is of one who shares. A change that concerns that one alone changes the key, too.
+/*
+ * Whether the lock is shared, and the token may be a sharer's. A change that only concerns that sharer changes the key,
+ * too.
  */
 static bool may_share(const char *owner, const char *token)
 {
@@ -341,7 +345,7 @@ static bool is_probe(struct dibs__redis_store *store, const char *key, size_t si
     return is;
 }
 
-/* False: the key is that of no lock. */
+/* False: the key is not that of a lock. */
 static bool name_of(const struct dibs__redis_store *store, const char *key, size_t size, char name[DIBS_NAME_MAX + 1])
 {
     size_t prefix_size = strlen(store->config.key_prefix);
@@ -382,7 +386,7 @@ int64_t dibs__tracking_deadline(const struct dibs__tracking *tracking)
     return waits ? tracking->until : DIBS__NEVER;
 }
 
-/* The server may have told of all keys in the place of the probe's: another probe is needed. */
+/* Whether the server may have reported a change of all keys in place of the probe's: another probe is needed. */
 static bool is_flushed(struct dibs__tracking *tracking)
 {
     return tracking->state == DIBS__TRACKING_PROBING && tracking->unanswered == 0 && !tracking->refused &&
@@ -400,7 +404,7 @@ void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now)
         tracking->state = DIBS__TRACKING_IDLE;
     if (!atomic_load(&tracking->wanted))
         return;
-    bool has_probe = choose_probe(store, NULL); /* a probe that was refused may have lost its key, and must still end */
+    bool has_probe = choose_probe(store, NULL); /* a refused probe may have lost its key, but must still end */
     if (!has_probe && tracking->state == DIBS__TRACKING_IDLE)
         return;
     bool hears = dibs__subscriber_hear_changes(store->subscriber, &subscription, &client);

@@ -1,9 +1,7 @@
 /*
- * A walk over the names of locks: SCAN, page by page. A cursor means something
- * to the server that gave it alone, so behind another server's connection the
- * walk starts over.
+ * A walk over the names of locks: SCAN, page by page. A cursor means something only to the server that gave it, so when
+ * another server answers, the walk starts over.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +19,9 @@ struct scan {
     const struct dibs__walk *walk;
     size_t prefix_size;
     char *pattern;           /* of keys */
-    char cursor[CURSOR_MAX]; /* "0": at the begin, and at the end */
+    char cursor[CURSOR_MAX]; /* "0" at the beginning and at the end */
     uint64_t server;         /* that gave the cursor */
-    bool any_type;           /* the server can't choose keys by their type: before Redis 6 */
+    bool any_type;           /* the server can't select keys by their type: before Redis 6 */
 };
 
 /* For free(). NULL: no memory. */
@@ -38,7 +36,7 @@ static char *make_pattern(const char *prefix, const char *pattern)
     return made;
 }
 
-/* On a shared connection, which *view shows then; again where that broke. The reply is the caller's. */
+/* Asks on a shared connection, which *view shows then; again if that broke. The reply belongs to the caller. */
 static dibs_status ask(struct dibs__redis_store *store, const struct dibs__command *command,
                        struct dibs__link_view *view, redisReply **reply, struct dibs__error *error)
 {
@@ -73,7 +71,7 @@ static dibs_status ask_for_page(struct scan *scan, struct dibs__link_view *view,
     return ask(scan->store, &command, view, reply, error);
 }
 
-/* The name of the lock with that key; NULL: there can be none. */
+/* The name of the lock with that key; NULL: it is no lock's key. */
 static const char *name_of(const struct scan *scan, const redisReply *key)
 {
     size_t size = key->len, prefix = scan->prefix_size;
@@ -85,7 +83,7 @@ static const char *name_of(const struct scan *scan, const redisReply *key)
     return key->str + prefix;
 }
 
-/* {cursor, {key, ...}}. False: it is none. */
+/* {cursor, {key, ...}}. False: the reply is no such page. */
 static bool is_page(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_STRING &&
