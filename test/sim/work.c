@@ -114,8 +114,9 @@ static size_t take_some(dibs_queue *queue, bool polls, dibs_completion *out, siz
 {
     struct pollfd fd = {.fd = polls ? sim_api.dibs_queue_fd(queue) : -1, .events = POLLIN};
 
-    if (polls && fd.fd < 0)
+    if (polls && fd.fd < 0 && sim_scarce == 0)
         sim_fail("a queue has no descriptor");
+    polls = polls && fd.fd >= 0;
     if (polls)
         sim_poll(&fd, 1, -1);
     return sim_api.dibs_queue_take(queue, out, most,
