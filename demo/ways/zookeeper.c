@@ -188,15 +188,23 @@ static bool lost(int status)
            status == ZINVALIDSTATE || status == ZCLOSING;
 }
 
-/* For the racer's next request, which is counted. */
+/* For the racer's next request. */
 static zhandle_t *ready(struct racer *me)
 {
     zhandle_t *zk = connected(me->crew->own);
 
     if (!zk)
         way_fail("ZooKeeper at %s does not answer", servers());
-    way_commands(me->crew, 1);
     return zk;
+}
+
+/* Counts a request once it was answered, however often it had to be sent. Returns whether it must be sent again. */
+static bool again(struct racer *me, int status)
+{
+    if (lost(status))
+        return true;
+    way_commands(me->crew, 1);
+    return false;
 }
 
 static void path_of(const struct racer *me, const char *node, char path[ZK_PATH])
@@ -213,7 +221,7 @@ struct zk_nodes zk_nodes(struct racer *me)
     path_of(me, "", path);
     do {
         status = zoo_get_children(ready(me), path, 0, &found);
-    } while (lost(status));
+    } while (again(me, status));
     if (status != ZOK)
         way_fail("ZooKeeper: the nodes of %s can't be read: %s", path, zerror(status));
     return (struct zk_nodes){found.count, found.data};
@@ -250,7 +258,7 @@ void zk_create(struct racer *me, char node[ZK_NODE])
                             sizeof created);
         if (lost(status) && was_created(me, prefix, node))
             return;
-    } while (lost(status));
+    } while (again(me, status));
     if (status != ZOK)
         way_fail("ZooKeeper: %s can't be created: %s", path, zerror(status));
     snprintf(node, ZK_NODE, "%s", strrchr(created, '/') + 1);
@@ -266,7 +274,7 @@ bool zk_wait(struct racer *me, const char *node)
     path_of(me, node, path);
     do {
         status = zoo_wexists(ready(me), path, ring, bell, &stat);
-    } while (lost(status));
+    } while (again(me, status));
     if (status != ZOK && status != ZNONODE)
         way_fail("ZooKeeper: %s can't be watched: %s", path, zerror(status));
     if (status == ZNONODE)
@@ -292,7 +300,7 @@ bool zk_delete(struct racer *me, const char *node)
         before = zk;
         zk = ready(me);
         status = zoo_delete(zk, path, -1);
-    } while (lost(status));
+    } while (again(me, status));
     if (status != ZOK && status != ZNONODE)
         way_fail("ZooKeeper: %s can't be deleted: %s", path, zerror(status));
     return status == ZOK || zk == before; /* the same session: the request before did it, and its answer was lost */
@@ -313,15 +321,15 @@ bool zk_set_up(struct race *race)
     char path[ZK_PATH];
     zhandle_t *zk;
     int status = ZCONNECTIONLOSS;
-    bool again = false;
+    bool repeated = false;
 
     snprintf(path, sizeof path, "/%s", race->name);
     open_session(&session, CLEAN_SESSION_MS, ANSWER_MS);
     while (lost(status) && (zk = connected(&session))) {
         status = zoo_create(zk, path, "", 0, &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0);
-        if (status == ZNODEEXISTS && again) /* the answer to the request before was lost */
+        if (status == ZNODEEXISTS && repeated) /* the answer to the request before was lost */
             status = ZOK;
-        again = true;
+        repeated = true;
     }
     close_session(&session);
     if (lost(status))
