@@ -61,7 +61,7 @@ has_soname() {
 
 # The probes of base/probe.h, each with a name and a number, where <sys/sdt.h> is installed; none, where they are left out.
 has_its_probes() {
-    sed -n 's/^ \*   \([a-z_]*\)  *name, .*/\1/p' "$DIBS_TOP/src/base/probe.h" | sort >"$tmp/told"
+    sed -n 's/^ \*  *\([a-z_]*\)  *name, .*/\1/p' "$DIBS_TOP/src/base/probe.h" | sort >"$tmp/told"
     [ "$(wc -l <"$tmp/told")" = 7 ]
     readelf -n "$tmp/gcc/lib/libdibs.so" | awk '$1 == "Provider:" { dibs = $2 == "dibs" } $1 == "Name:" && dibs { print $2 }' |
         sort -u | diff "$tmp/told" -

@@ -75,12 +75,22 @@ class Lua:
         path = os.path.join(self.folder, "s")
         self.server = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", path, "--save", ""],
                                        cwd=self.folder, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
-        while not os.path.exists(path) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(30)
-        self.socket.connect(path)
+        self.socket = self.connect(path, time.monotonic() + 30)
+
+    @staticmethod
+    def connect(path, deadline):
+        """The server is there a moment after its socket: until then it refuses."""
+        while True:
+            client = socket.socket(socket.AF_UNIX)
+            client.settimeout(30)
+            try:
+                client.connect(path)
+                return client
+            except OSError:
+                client.close()
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
 
     def accepts(self, embedded):
         for array in re.findall(r"\[\] = \{\n(.*?)\n    0,\n\}", embedded, re.S):
