@@ -37,11 +37,6 @@ static_assert(0 DIBS_STATUS_MAP(COUNT_STATUS) == static_cast<int>(dibs::errc::ca
 
 /* ----------------------------------------------------------------------------- help */
 
-dibs::config configuration()
-{
-    return dibs::config().url(url).label("mutex_test");
-}
-
 bool taken_by_others(dibs::mutex &m)
 {
     bool taken = false;
@@ -356,7 +351,8 @@ void configurations()
                          .spin(0us)
                          .renew(500ms)
                          .replica_timeout(1s)
-                         .key_prefix("hpp:"));
+                         .key_prefix("hpp:")
+                         .label("mutex_test"));
     dibs::mutex m(rt, "m"), other(rt, "other", {60000, DIBS_FAIR, 0});
     std::scoped_lock lock(m, other);
     CHECK(m.hold().remaining_ms <= 2000 && m.hold().remaining_ms > 500);

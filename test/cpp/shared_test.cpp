@@ -104,7 +104,7 @@ int main(int argc, char **argv)
 {
     begin_test(argc, argv);
     {
-        dibs::runtime rt(dibs::config().url(url).label("shared_test"));
+        dibs::runtime rt(configuration().label("shared_test"));
         readers_are_together_and_a_writer_is_alone(rt);
         waits_have_an_end(rt);
         no_more_than_the_permits(rt);

@@ -37,6 +37,15 @@ void check(bool right, const char *what, int line)
 
 #define CHECK(condition) check(static_cast<bool>(condition), #condition, __LINE__)
 
+/*
+ * A command may take long: after a hundred thousand tasks have ended, the next allocation puts together what they
+ * freed, which takes a second on a busy machine and counts as time of the command that allocates.
+ */
+dibs::config configuration()
+{
+    return dibs::config().url(url).command_timeout(10s);
+}
+
 /* The code with which the function threw, and what it said; without a code if it did not throw. */
 struct thrown {
     std::error_code code;

@@ -429,7 +429,7 @@ void tasks_move(dibs::runtime &rt)
 
 void a_runtime_closes()
 {
-    dibs::runtime rt(dibs::config().url(url));
+    dibs::runtime rt(configuration());
     dibs::queue queue;
     dibs::task holder(rt), task(rt);
     told held, to;
@@ -681,7 +681,7 @@ int main(int argc, char **argv)
 {
     begin_test(argc, argv);
     {
-        dibs::runtime rt(dibs::config().url(url).label("task_test"));
+        dibs::runtime rt(configuration().label("task_test"));
         a_scope_acts_for_its_task(rt);
         a_scope_outlives_its_task(rt);
         a_begun_lock_is_granted(rt);
