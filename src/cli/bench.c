@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -226,21 +225,18 @@ static int measure(struct bench *bench)
 
 static void report(const struct bench *bench)
 {
-    struct cli_histogram *handovers = calloc(1, sizeof *handovers);
+    static struct cli_histogram handovers; /* static, because it is large */
     const struct cli_bench_part parts[] = {{"acquire", "acquire", &bench->acquires},
                                            {"release", "release", &bench->releases},
-                                           {"hand-over", "handover", handovers},
+                                           {"hand-over", "handover", &handovers},
                                            {NULL, NULL, NULL}};
 
-    if (!handovers)
-        return;
     for (int i = 0; i < 2; i++)
-        cli_histogram_merge(handovers, &bench->sides[i].handovers);
+        cli_histogram_merge(&handovers, &bench->sides[i].handovers);
     if (bench->look.json)
         cli_bench_report_json(stdout, parts, signal_number != 0);
     else
         cli_bench_report_text(stdout, parts);
-    free(handovers);
 }
 
 static int set_options(struct bench *bench, int argc, char **argv)

@@ -125,17 +125,14 @@ static void tell_of_kept(const struct census *census)
 
 void doctor_locks(dibs_runtime *rt, doctor_locks_fn *tell, void *context)
 {
-    struct census *census = calloc(1, sizeof *census);
+    static struct census census; /* static, because it is large; once in a process */
 
-    if (!census)
-        return;
-    census->rt = rt;
-    census->tell = tell;
-    census->context = context;
-    dibs_status status = dibs_list(rt, NULL, look_at, census);
-    if (status == DIBS_OK && census->shared > 0)
-        tell_of_limits(census);
-    if (status == DIBS_OK && census->kept > 0)
-        tell_of_kept(census);
-    free(census);
+    census.rt = rt;
+    census.tell = tell;
+    census.context = context;
+    dibs_status status = dibs_list(rt, NULL, look_at, &census);
+    if (status == DIBS_OK && census.shared > 0)
+        tell_of_limits(&census);
+    if (status == DIBS_OK && census.kept > 0)
+        tell_of_kept(&census);
 }

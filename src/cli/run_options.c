@@ -219,6 +219,21 @@ static void show_names(struct run_plan *plan)
     plan->shown = shown;
 }
 
+/* A name that is given twice is locked once. */
+static void drop_repeated(struct run_plan *plan)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < plan->name_count; i++) {
+        size_t j = 0;
+        while (j < count && strcmp(plan->names[j], plan->names[i]) != 0)
+            j++;
+        if (j == count)
+            plan->names[count++] = plan->names[i];
+    }
+    plan->name_count = count;
+}
+
 static bool settle_names(const struct reading *reading, const char *name)
 {
     struct run_plan *plan = reading->plan;
@@ -228,6 +243,7 @@ static bool settle_names(const struct reading *reading, const char *name)
         return false;
     }
     plan->names[0] = name;
+    drop_repeated(plan);
     show_names(plan);
     for (size_t i = 0; i < plan->name_count; i++)
         if (!cli_check_name(reading->command, plan->names[i]))

@@ -129,10 +129,10 @@ dibs_status dibs__lock_names(dibs_runtime *runtime, const char *const *names, si
 {
     struct dibs__visit visit;
 
-    if (count == 0)
-        return DIBS_OK;
     if (atomic_load(&runtime->closing))
         return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+    if (count == 0)
+        return DIBS_OK;
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
     if (status != DIBS_OK)
         return status;

@@ -66,6 +66,15 @@ def hold():
     equal(owners("a", "b"), [None, None])
 
 
+@test("a name that is given twice is held once")
+def twice():
+    process = start("hold", "--also", "a", "--also", "b", "--also", "b", "a")
+    assert process.stdout.readline().startswith("a and 1 more held, fence ")
+    process.terminate()
+    equal(Done(process).status, 0)
+    equal(owners("a", "b"), [None, None])
+
+
 @test("an invalid name of --also is refused")
 def refused():
     for name in ("", "n" * 513):

@@ -426,6 +426,7 @@ static void no_names_are_acquired_after_shutdown(void **state)
     assert_int_equal(call.status, DIBS_CLOSED);
     expect_free(p->other, "a");
     assert_status(DIBS_CLOSED, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
+    assert_status(DIBS_CLOSED, dibs_lock_names(p->rt, NULL, 0, 0, NULL));
     actor_end(a);
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
 }
