@@ -256,7 +256,7 @@ static void *own(void *arg)
 
 static void measure_renewal(bool permits, double out[])
 {
-    unsigned count = bench_scaled(1000), lease_ms = bench_options.quick ? LEASE_MS / 10 : LEASE_MS;
+    unsigned count = bench_scaled(1000), lease_ms = bench_options.quick ? LEASE_MS / 3 : LEASE_MS;
     struct owner *owners = calloc(count, sizeof *owners);
     dibs_runtime *rt = bench_open_with((dibs_config){.lease_ms = lease_ms});
 
