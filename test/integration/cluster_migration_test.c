@@ -501,6 +501,43 @@ static void a_new_sharer_waits_until_the_sharers_have_moved(void **state)
     actor_end(reader);
 }
 
+struct forgetting {
+    dibs_runtime *rt;
+    const char *name;
+    dibs_status status;
+};
+
+static void forget(void *arg)
+{
+    struct forgetting *call = arg;
+
+    call->status = dibs_forget(call->rt, call->name);
+}
+
+/* Without its fence, nobody would look for those sharers: the slot could not move after the next one had begun. */
+static void a_lock_is_forgotten_with_the_sharers_that_have_not_moved(void **state)
+{
+    struct scene *s = *state;
+    actor *a = actor_start();
+
+    s->config.command_timeout_ms = LIMIT_MS;
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 2);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, m.name, 0, &shared));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, m.name));
+    cluster_open_slot(s->c, m.slot, m.to);
+    move_all_but_sharers(s, &m);
+    struct forgetting call = {s->rt, m.name, DIBS_OK};
+    actor_begin(a, forget, &call);
+    expect_held_up(a);
+    cluster_move_keys(s->c, m.slot, m.to);
+    actor_finish(a);
+    assert_status(DIBS_OK, call.status);
+    cluster_close_slot(s->c, m.slot, m.to);
+    assert_int_equal(server_integer(m.to, "EXISTS dibs:fence:{lock:%s} dibs:share:{lock:%s}", m.name, m.name), 0);
+    actor_end(a);
+}
+
 /* The lock was never shared, but neither node can know that before the slot has moved. */
 static void a_lock_is_released_to_a_reader_when_its_slot_has_moved(void **state)
 {
@@ -650,6 +687,7 @@ int main(void)
         CASE(a_sharer_is_not_lost_when_only_the_lock_has_moved),
         CASE(a_sharer_waits_until_its_part_has_moved),
         CASE(a_new_sharer_waits_until_the_sharers_have_moved),
+        CASE(a_lock_is_forgotten_with_the_sharers_that_have_not_moved),
         CASE(a_lock_is_released_to_a_reader_when_its_slot_has_moved),
         CASE(a_slot_moves_while_its_lock_is_waited_for),
         CASE(slots_move_to_and_fro_while_threads_lock),

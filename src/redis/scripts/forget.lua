@@ -5,10 +5,14 @@
 -- Reply: 1: nothing is left of the lock; 0: somebody holds it, or waits
 -- @insert keys
 
+local S = 'dibs:share' .. string.sub(F, 11)
 if call('GET', K) or call('HLEN', Q) > 0 then
   return 0
+elseif redis.single_key and call('EXISTS', S) == 0 and call('EXISTS', F) == 1 then
+  -- Without F nothing would tell the next sharer that S is still at the node that the slot comes from (together.lua).
+  return redis.error_reply('TRYAGAIN the sharers of the lock are at another node')
 end
 call('DEL', F)
-redis.pcall('DEL', 'dibs:share' .. string.sub(F, 11))
+redis.pcall('DEL', S)
 redis.pcall('DEL', 'dibs:kept' .. string.sub(F, 11))
 return 1
