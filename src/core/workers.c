@@ -265,7 +265,8 @@ static void *run(void *arg);
 
 /*
  * Starts another worker, unless one is idle or there are enough. If another thread is starting one, that thread starts
- * the next one as well. False: there is no worker, and none could be started.
+ * the next one as well; if it is the first one, waits until that is done. False: there is no worker, and none could be
+ * started.
  */
 static bool start_another(struct dibs__workers *w)
 {
@@ -274,6 +275,8 @@ static bool start_another(struct dibs__workers *w)
 
     do {
         dibs__workers_mutex_lock(&w->mutex);
+        while (w->count == 0 && w->starting)
+            dibs__mutex_wait(&w->mutex, &w->work);
         w->wanted = w->starting;
         bool may = !w->starting && w->idle == 0 && w->count < DIBS__WORKERS_MAX && !w->ending;
         w->starting = w->starting || may;
@@ -287,7 +290,7 @@ static bool start_another(struct dibs__workers *w)
         if (may && w->count <= 1) /* other threads wait for the first worker */
             pthread_cond_broadcast(&w->work);
         again = started && w->wanted;
-        any = w->count > 0 || w->starting;
+        any = w->count > 0;
         dibs__workers_mutex_unlock(&w->mutex);
     } while (again);
     return any;
@@ -296,8 +299,6 @@ static bool start_another(struct dibs__workers *w)
 bool dibs__workers_add(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    while (w->count == 0 && w->starting)
-        dibs__mutex_wait(&w->mutex, &w->work);
     bool has_thread = w->count > 0;
     w->jobs++;
     job->state = DIBS__JOB_RUNNING;
@@ -422,12 +423,13 @@ static void run_batch(struct dibs__workers *w, struct job_list *batch)
             put_off(w, job);
 }
 
-static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+/* driven: the jobs that are ready are left to a driving thread. */
+static void wait_for_work(struct dibs__workers *w, bool driven) DIBS__REQUIRES(dibs__workers_mutex)
 {
     int64_t until = next_due(w);
-    bool leaves = is_driven(w), watches = leaves && !w->driver && !w->watched;
+    bool watches = driven && !w->driver && !w->watched;
 
-    if (leaves) /* dibs__workers_end_drive wakes a worker, which then watches */
+    if (driven) /* dibs__workers_end_drive wakes a worker, which then watches */
         until = watches ? w->driven_until : DIBS__NEVER;
     w->watched = w->watched || watches;
     w->idle++;
@@ -479,16 +481,17 @@ static void *run(void *arg)
     dibs__thread_set_name("dibs-worker");
     dibs__workers_mutex_lock(&w->mutex);
     while (!w->ending || w->jobs > 0) {
-        if (!is_driven(w))
+        bool driven = is_driven(w); /* once in each round: the answer changes as time passes */
+        if (!driven)
             take_over(w);
         struct job_list batch = {.first = NULL};
-        bool begins = !is_driven(w) && take_ready(w, BATCH, &batch);
+        bool begins = !driven && take_ready(w, BATCH, &batch);
         /* One worker is always left for the jobs that are ready, however long the store does not answer. */
         bool may_finish = !begins && w->finishing + 1 < DIBS__WORKERS_MAX;
         struct dibs__job *slow = may_finish ? take_slow(w) : NULL;
         w->finishing += slow != NULL;
         if (!slow && !begins) {
-            wait_for_work(w);
+            wait_for_work(w, driven);
             continue;
         }
         if (!begins && w->idle > 0) /* an idle worker runs what becomes ready meanwhile */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "support/actor.h"
+#include "support/moved_clock.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -282,6 +283,53 @@ static void workers_take_over_from_a_thread_that_leaves(void **state)
         expect_ended(&due_later);
         if (leaves_work)
             expect_ended(&begun);
+    }
+}
+
+static atomic_int looks; /* so many times the clock is looked at before a second passes; 0: none passes */
+
+static int64_t now_before_a_second_passes(const struct dibs__clock *clock)
+{
+    struct moved_clock *moved = (struct moved_clock *)clock;
+    int64_t now = atomic_load(&moved->time);
+
+    if (atomic_load(&looks) > 0 && atomic_fetch_sub(&looks, 1) == 1)
+        atomic_fetch_add(&moved->time, MS(1000));
+    return now;
+}
+
+/* The time in which the jobs are left to that thread ends while a worker looks for work. */
+static void a_worker_that_looks_as_its_time_comes_forgets_no_job(void **state)
+{
+    (void)state;
+    for (int i = 1; i <= 4; i++) {
+        struct moved_clock clock;
+        struct dibs__wait_event wait_event;
+        struct work held_up, ready;
+
+        moved_clock_init(&clock);
+        clock.clock.now = now_before_a_second_passes;
+        struct dibs__workers *workers = dibs__workers_new(&clock.clock, gather, NULL);
+        assert_true(workers != NULL);
+        dibs__wait_event_init(&wait_event);
+        setup_work(&held_up, workers, DIBS__JOB_FINISHES);
+        setup_work(&ready, workers, DIBS__JOB_ENDS);
+        atomic_store(&held_up.stuck, true);
+        dibs__workers_settle(workers, &held_up.job, DIBS__JOB_GOES_ON);
+        assert_true(wait_until(has_begun, &held_up, LIMIT_MS));
+        assert_true(dibs__workers_drive(workers, &wait_event));
+        dibs__workers_end_drive(workers, &wait_event);
+        dibs__workers_settle(workers, &ready.job, DIBS__JOB_GOES_ON);
+        atomic_store(&looks, i);
+        atomic_store(&held_up.stuck, false);
+        moved_clock_await_waiting(&clock, 1);
+        atomic_store(&looks, 0);
+        moved_clock_advance(&clock, MS(1000));
+        expect_ended(&ready);
+        expect_ended(&held_up);
+        dibs__workers_stop(workers);
+        dibs__workers_free(workers);
+        moved_clock_destroy(&clock);
     }
 }
 
@@ -672,6 +720,7 @@ int main(void)
         WORKERS(jobs_that_are_held_up_do_not_hold_up_others),
         WORKERS(a_thread_that_drives_runs_what_is_ready),
         WORKERS(workers_take_over_from_a_thread_that_leaves),
+        WORKERS(a_worker_that_looks_as_its_time_comes_forgets_no_job),
         WORKERS(jobs_in_the_line_make_their_requests_one_after_the_other),
         WORKERS(the_line_keeps_its_order_whoever_leaves),
         WORKERS(nobody_rests_in_the_line_for_longer_than_it_is_patient),
