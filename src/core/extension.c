@@ -23,7 +23,7 @@ bool dibs__extension_answer(struct dibs__extension *extension, enum dibs__extens
         return false;
     if (answer == DIBS__EXTENSION_UNANSWERED) {
         extension->state = left ? DIBS__EXTENSION_NONE : DIBS__EXTENSION_ASKED;
-        return false;
+        return left;
     }
     if (answer == DIBS__EXTENSION_UNSURE && !left) {
         extension->state = DIBS__EXTENSION_ASKED;

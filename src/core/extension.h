@@ -55,7 +55,10 @@ void dibs__extension_ask(struct dibs__extension *extension, uint32_t lease_ms);
 /* The extension must have been asked for. */
 void dibs__extension_send(struct dibs__extension *extension);
 
-/* True: the extension is DONE now, and the caller must wake its waiting call. One that was not sent stays as it is. */
+/*
+ * True: the extension pends no longer, and the caller must wake the call that waits for its end: its own call, or the
+ * next one. One that was not sent stays as it is.
+ */
 bool dibs__extension_answer(struct dibs__extension *extension, enum dibs__extension_answer answer, dibs_status status);
 
 /* Its call stops waiting. True: the request was not sent and will not be. */

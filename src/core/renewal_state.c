@@ -283,7 +283,7 @@ static bool is_unsure(const struct dibs__renewal *item)
     return item->result == DIBS__RENEWED && sure_ms(item->lease_ms, item->pending_extension_ms) < item->lease_ms;
 }
 
-/* True: the extension is done. Otherwise none was sent, or it must be sent again. */
+/* True: the extension pends no longer. Otherwise none was sent, or it must be sent again. */
 static bool end_extension(struct dibs__lease *lease, const struct dibs__renewal *item, dibs_status status)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {

@@ -66,7 +66,7 @@ bool dibs__renewal_state_land(struct dibs__lease *lease, const struct dibs__rene
 
 /*
  * Takes what the store said of a lease that is neither gone nor lost. The batch was about to be sent at proof and ended
- * with `status`. True: an extension is done, so the thread that waits for it must look.
+ * with `status`. True: an extension pends no longer, so threads that wait for that must look.
  */
 bool dibs__renewal_state_take_result(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof,
                                      dibs_status status, int64_t now, uint32_t renew_ms)

@@ -206,10 +206,10 @@ dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, 
 unsigned dibs__channel_need(struct dibs__channel *channel)
 {
     channel_mutex_lock(&channel->mutex);
-    bool tell = !atomic_load(&channel->connector.needed) && !dibs__channel_has_link(channel);
     unsigned tries = channel->tries;
     if (channel->opener == DIBS__OPENER_NEXT)
-        leave_to_scheduler(channel);
+        leave_to_scheduler(channel); /* which unlocks: the try may end meanwhile */
+    bool tell = !atomic_load(&channel->connector.needed) && !dibs__channel_has_link(channel);
     if (tell) {
         atomic_store(&channel->connector.needed, true);
         atomic_store(&channel->connector.wanted, true);

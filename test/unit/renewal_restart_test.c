@@ -159,6 +159,35 @@ static void an_abandoned_extension_is_not_repeated(void **state)
     actor_end(other);
 }
 
+/* The next call waits for the end of that one, which comes as no answer, and is sent at once then. */
+static void an_extension_after_an_abandoned_one_does_not_wait_in_vain(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
+    struct extension first = {s->rt, DIBS_INVALID}, next = {s->rt, DIBS_INVALID};
+    faults_hold_renewals(&s->faults);
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
+    actor_begin(other, extend_to_a_minute, &first);
+    stage_await_waiting(s, 1);
+    stage_advance(s, MS(1000)); /* the command timeout */
+    actor_finish(other);
+    assert_status(DIBS_UNAVAILABLE, first.status);
+    actor_begin(other, extend_to_a_minute, &next);
+    stage_await_waiting(s, 1);
+    assert_int_equal(renewals(s), 1);
+    faults_let_renewals_go(&s->faults);
+    dibs__scheduler_wake(s->rt->core->scheduler);
+    actor_finish(other);
+    assert_status(DIBS_OK, next.status);
+    assert_int_equal(renewals(s), 2);
+    assert_int_equal(last_renewal(s).lease_ms, 60000);
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+}
+
 struct release {
     stage *s;
     const char *name;
@@ -414,6 +443,7 @@ int main(void)
         TEST(a_fixed_lease_keeps_its_end_at_another_server),
         TEST(a_fixed_lease_is_unconfirmed_until_its_renewal_is_answered),
         TEST(an_abandoned_extension_is_not_repeated),
+        TEST(an_extension_after_an_abandoned_one_does_not_wait_in_vain),
         TEST(an_unlock_waits_for_the_answer_of_another_server),
         TEST(an_unlock_waits_for_another_server_only_for_a_limited_time),
         TEST(an_unlock_stops_waiting_when_its_lease_is_lost),
