@@ -419,6 +419,7 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__err
 
     wanting->job.due = DIBS__NEVER;
     for (;;) {
+        acquire->cancelled = atomic_load(&wanting->cancelled); /* perhaps while replicas were waited for */
         switch (wanting->state) {
         case DIBS__ACQUIRE_WAITS: /* also before the first rest, because the runtime may have begun to close */
             wanting->state = dibs__acquire_look(acquire, &wanting->waiter);

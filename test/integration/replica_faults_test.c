@@ -1,9 +1,11 @@
 /* min_replicas where it goes wrong: no replica, and connections that break before WAIT is answered. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
+#include "support/tasks.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -122,6 +124,36 @@ static void rivals_without_replicas_give_up(void **state)
     }
 }
 
+static bool waits_for_a_replica(void *s)
+{
+    redisReply *reply = server_command(s, "INFO clients");
+    bool blocked = strstr(reply->str, "blocked_clients:1") != NULL;
+
+    freeReplyObject(reply);
+    return blocked;
+}
+
+/* What was cancelled while it waited for replicas does not ask for the lock again. */
+static void a_cancelled_call_waits_for_replicas_once(void **state)
+{
+    fixture *f = *state;
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 1000};
+    dibs_runtime *rt = open_url(f->server->url, &config);
+    dibs_task *task = task_of_runtime(rt);
+    dibs_queue *q = queue_new();
+    long long waits = server_calls(f->server, "wait"); /* dibs_open looks whether the account may WAIT */
+
+    begin_lock(task, "x", DIBS_WAIT_FOREVER, NULL, q);
+    assert_true(wait_until(waits_for_a_replica, f->server, LIMIT_MS));
+    dibs_task_cancel(task);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, task);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    dibs_task_free(task);
+    dibs_queue_free(q);
+    dibs_close(rt);
+    assert_int_equal(server_calls(f->server, "wait"), waits + 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -131,6 +163,7 @@ int main(void)
         TEST(a_server_may_die_before_the_replicas_answer),
         TEST(a_taken_lock_is_busy_at_once),
         TEST(rivals_without_replicas_give_up),
+        TEST(a_cancelled_call_waits_for_replicas_once),
     };
 
     return cmocka_run_group_tests_name("replica faults", tests, NULL, NULL);
