@@ -116,17 +116,23 @@ void dibs__node_unuse(struct dibs__node *node)
     (void)before;
 }
 
+/* Whoever uses the node from now on opens it anew, perhaps before the store that it had is closed. */
 bool dibs__node_close(struct dibs__node *node)
 {
+    struct dibs__store *member = NULL;
     int none = 0;
 
-    if (!atomic_compare_exchange_strong(&node->users, &none, DIBS__NODE_CLOSED))
-        return false;
-    node->member->ops->close(node->member);
-    atomic_store(&node->server, 0);
-    atomic_store(&node->down, false);
-    node->watching = false;
-    return true;
+    dibs__cluster_mutex_lock(&node->cluster->mutex);
+    if (atomic_compare_exchange_strong(&node->users, &none, DIBS__NODE_CLOSED)) {
+        member = node->member;
+        atomic_store(&node->server, 0);
+        atomic_store(&node->down, false);
+        node->watching = false;
+    }
+    dibs__cluster_mutex_unlock(&node->cluster->mutex);
+    if (member)
+        member->ops->close(member);
+    return member != NULL;
 }
 
 /*
