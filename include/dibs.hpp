@@ -672,6 +672,7 @@ class mutex {
 
   private:
     friend class guard;
+    template <class... Rest> friend std::scoped_lock<mutex, mutex, Rest...> lock(mutex &, mutex &, Rest &...);
 
     dibs_status acquire(std::int64_t wait) noexcept
     {
@@ -1001,7 +1002,8 @@ class guard {
  *   const auto both = dibs::lock(alice, bob);
  *
  * They are locked one after the other in the order of their names, so threads anywhere that
- * want some of the same locks by this function never wait for each other in a circle.
+ * want some of the same locks by this function never wait for each other in a circle. (Equal
+ * names of several runtimes have an order in each process only.)
  * (std::scoped_lock of several mutexes knows no order: it tries, gives back and tries again,
  * and each of these steps asks the store.) Throws as mutex::lock() does; what was locked
  * before is then unlocked. Takes mutexes only, which may be of several runtimes.
@@ -1013,7 +1015,9 @@ template <class... Rest>
     std::array<mutex *, 2 + sizeof...(rest)> all{&first, &second, &rest...};
     std::array<std::unique_lock<mutex>, 2 + sizeof...(rest)> held;
 
-    std::stable_sort(all.begin(), all.end(), [](const mutex *a, const mutex *b) { return a->name() < b->name(); });
+    std::stable_sort(all.begin(), all.end(), [](const mutex *a, const mutex *b) {
+        return a->name_ != b->name_ ? a->name_ < b->name_ : std::less<>()(a->rt_, b->rt_);
+    });
     for (std::size_t i = 0; i < all.size(); i++)
         held[i] = std::unique_lock<mutex>(*all[i]);
     for (std::unique_lock<mutex> &one : held)

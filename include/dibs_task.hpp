@@ -127,7 +127,7 @@ struct inbox {
 
 /* The inside of a task: what it does, and in which order. Locks that were begun refer to it. */
 struct owner {
-    owner(dibs_runtime *runtime, dibs_task *t) : rt(runtime), task(t)
+    owner(dibs_runtime *runtime, dibs_task *t) : rt(runtime), known_as(t), task(t)
     {
     }
 
@@ -147,9 +147,11 @@ struct owner {
     void leave() noexcept;
     void check(const char *name);
     void cancel() noexcept;
+    bool has_ended() noexcept;
     void free_task() noexcept;
 
-    dibs_runtime *const rt; /* never freed by dibs */
+    dibs_runtime *const rt;          /* never freed by dibs */
+    const dibs_task *const known_as; /* in completions: only to compare, since it may have been freed */
     std::mutex mutex;
     dibs_task *task;                   /* guarded by mutex; nullptr once the task has ended */
     bool busy = false;                 /* guarded by mutex: something is begun, and its completion not dispatched */
@@ -395,6 +397,13 @@ inline void owner::refuse(std::shared_ptr<begun_lock> what, dibs_status status, 
     in.push_refused(std::move(what));
 }
 
+inline bool owner::has_ended() noexcept
+{
+    const std::lock_guard held(mutex);
+
+    return !task;
+}
+
 /* Something is under way, whose completion still comes: the dispatch of that one tells of what was not begun. */
 inline void owner::free_task() noexcept
 {
@@ -491,7 +500,7 @@ class queue {
         return out;
     }
 
-    void tell(const dibs_completion &done);
+    void tell(const dibs_completion &taken);
     void tell_refused();
 
     const std::shared_ptr<detail::inbox> in_;
@@ -708,7 +717,8 @@ class task {
     /*
      * Begins an acquire, and does not block. Calls function(const dibs_completion &,
      * task_guard) where its completion is dispatched: the guard holds the lock if the status
-     * is DIBS_OK, and is empty otherwise. wait and options are those of mutex::try_lock_for()
+     * is DIBS_OK, and is empty otherwise; if the task has ended before, the lock was given up
+     * with it, and the status is DIBS_CANCELLED. wait and options are those of mutex::try_lock_for()
      * and dibs_lock_with. If the function does not keep the guard, the lock is given up at
      * once. The function may be one that can only be moved.
      *
@@ -830,20 +840,22 @@ class task_scope {
 
 /* ------------------------------------------------------- what dispatch does */
 
-inline void queue::tell(const dibs_completion &done)
+inline void queue::tell(const dibs_completion &taken)
 {
+    dibs_completion done = taken;
     std::shared_ptr<detail::begun_lock> what;
     std::unique_ptr<detail::listener> listener;
 
     {
         const std::lock_guard held(in_->mutex);
         const auto at = in_->begun.find(reinterpret_cast<std::uintptr_t>(done.arg));
-        if (at == in_->begun.end())
+        if (at == in_->begun.end() || at->second->by->known_as != done.task)
             return;
         what = at->second;
         if (done.kind == DIBS_DONE_LOST) {
             what->lost = true;
             listener = std::move(what->on_lost);
+            done.name = what->name.c_str(); /* stays, whatever the task begins meanwhile */
         } else {
             listener = std::move(what->on_end);
         }
@@ -854,6 +866,12 @@ inline void queue::tell(const dibs_completion &done)
         what->fence = done.fence;
     if (done.kind != DIBS_DONE_LOST)
         what->by->go_on();
+    if (done.kind == DIBS_DONE_LOCK && done.status == DIBS_OK && what->by->has_ended()) {
+        in_->remove(what->number);
+        done.status = DIBS_CANCELLED;
+        done.fence = 0;
+        std::snprintf(done.detail, sizeof done.detail, "the task has ended, and what it held was given up");
+    }
     if (listener)
         listener->told(done, what);
     else if (done.kind == DIBS_DONE_LOCK && done.status == DIBS_OK)

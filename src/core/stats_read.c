@@ -46,6 +46,8 @@ dibs_status dibs__stats_get(dibs_runtime *runtime, dibs_stats *out, struct dibs_
     struct dibs__visit visit;
 
     memset(out, 0, sizeof *out);
+    if (atomic_load(&runtime->generation) != dibs__fork_generation())
+        return DIBS_OK; /* a forked child that has not used the runtime: nothing has happened in it */
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
     if (status != DIBS_OK)
         return status;

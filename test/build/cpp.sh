@@ -52,11 +52,14 @@ int main()
     dibs::runtime rt(dibs::config().on_event([&](const dibs_event &e) { told = told || e.kind == DIBS_EVENT_NOT_HELD; }));
     dibs::mutex m(rt, "m");
     std::unique_lock held(m);
+    dibs::mutex other(rt, "other");
+    std::unique_lock also(other);
 
     pid_t child = fork();
     int status = -1;
     if (child == 0) {
         m.unlock(); // what the parent holds: that is no mistake
+        other.unlock();
         _exit(rt.stats().not_held == 0 ? 0 : 1);
     }
     if (waitpid(child, &status, 0) != child || status != 0)

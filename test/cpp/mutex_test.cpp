@@ -408,6 +408,33 @@ void several_are_locked_in_the_order_of_their_names()
     ours.unlock_all();
 }
 
+/* The same with equal names in two runtimes, whatever order they are given in. */
+void equal_names_are_locked_in_one_order()
+{
+    const bool in_memory = std::string_view(url) == "mem:";
+    const auto open = [&](const std::string &prefix) {
+        return dibs::runtime(dibs::config().url(in_memory ? url + prefix : url).key_prefix(prefix + ":"));
+    };
+    dibs::runtime x = open("x"), y = open("y");
+    const bool in_order = std::less<>()(x.get(), y.get());
+    dibs::runtime &low = in_order ? x : y, &high = in_order ? y : x, holder = open(in_order ? "x" : "y");
+    dibs::mutex held(holder, "equal"), free(high, "equal");
+
+    for (const bool swapped : {false, true}) {
+        held.lock();
+        std::thread thread([&] {
+            dibs::mutex a(low, "equal"), b(high, "equal");
+            const auto both = swapped ? dibs::lock(b, a) : dibs::lock(a, b);
+            CHECK(a.hold().count == 1 && b.hold().count == 1);
+        });
+        CHECK(becomes([&] { return holder.query("equal").waiters == 1; }));
+        CHECK(free.try_lock());
+        free.unlock();
+        held.unlock();
+        thread.join();
+    }
+}
+
 void several_are_locked_or_none(dibs::runtime &rt)
 {
     dibs::mutex a(rt, "none:a"), b(rt, "none:b", {0, DIBS_NO_REENTRY, 0});
@@ -462,6 +489,7 @@ int main(int argc, char **argv)
         names(rt);
         follows_a_clock_that_is_set_back(rt);
         two_at_once_in_many_threads(rt);
+        equal_names_are_locked_in_one_order();
         several_are_locked_or_none(rt);
         a_range_is_locked_at_once(rt);
         guards_of_c(rt);

@@ -321,6 +321,43 @@ void a_task_ends(dibs::runtime &rt)
     CHECK(becomes([&] { return !taken(rt, "task ends"); }));
 }
 
+/* Its lock was granted, but nobody had dispatched that: the end of the task gave the lock up. */
+void a_task_ends_before_its_grant_is_dispatched(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    auto task = std::make_optional<dibs::task>(rt);
+    pollfd one = {queue.fd(), POLLIN, 0};
+    told to;
+
+    task->begin_lock(queue, "too late", to.function());
+    CHECK(poll(&one, 1, 10000) == 1);
+    task.reset();
+    CHECK(dispatches_until(queue, [&] { return to.times == 1; }));
+    CHECK(to.status == DIBS_CANCELLED && !to.lock && to.detail.find("ended") != std::string::npos);
+    CHECK(becomes([&] { return !taken(rt, "too late"); }));
+}
+
+/* What a program begins by the functions of dibs.h is no lock of this header, whatever its argument is. */
+void a_foreign_completion_is_dropped(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task holder(rt), task(rt);
+    dibs_task *foreign = nullptr;
+    told held, to;
+
+    CHECK(lock_now(queue, holder, "foreign", held));
+    task.begin_lock(queue, "foreign", to.function());
+    CHECK(dibs_task_new(rt.get(), &foreign) == DIBS_OK);
+    for (std::uintptr_t number = 1; number < 4; number++) {
+        void *const arg = reinterpret_cast<void *>(number); /* NOLINT(performance-no-int-to-ptr): as the header does */
+        CHECK(dibs_lock_begin(foreign, "of c", 0, nullptr, queue.get(), arg) == DIBS_OK);
+        CHECK(queue.dispatch(10s) == 1 && to.times == 0);
+    }
+    dibs_task_free(foreign);
+    held.lock.unlock();
+    CHECK(dispatches_until(queue, [&] { return to.times == 1; }) && to.lock);
+}
+
 enum { many = 100000 };
 
 /* Each has a lock under way, and another that waits in the task. */
@@ -694,6 +731,8 @@ int main(int argc, char **argv)
         releases(rt);
         tells_of_a_loss(rt);
         a_task_ends(rt);
+        a_task_ends_before_its_grant_is_dispatched(rt);
+        a_foreign_completion_is_dropped(rt);
         many_tasks_end(rt);
         a_queue_ends(rt);
         what_a_function_throws_leaves_dispatch(rt);
