@@ -231,8 +231,9 @@ typedef struct dibs_config {
  * that is not on the disk within replica_timeout_ms is given back, as with min_replicas,
  * which may be set as well.
  *
- * The server must be Redis 7.2, or 7.4.3 and later, with appendonly yes, and must let the
- * account use WAITAOF and INFO. (Redis 7.4.0 to 7.4.2 and Valkey 8 say that the disk has
+ * The server must be Redis 7.2, or 7.4.3 and later, with appendonly yes and appendfsync
+ * everysec or always (with appendfsync no, no lock is granted), and must let the account use
+ * WAITAOF and INFO. (Redis 7.4.0 to 7.4.2 and Valkey 8 say that the disk has
  * what it does not have yet: set appendfsync always there instead.) Otherwise dibs_open
  * returns DIBS_STORE_ERROR, or DIBS_DENIED if WAITAOF is not allowed; so does an acquire if
  * the server can't do it any more.

@@ -145,15 +145,25 @@ static void bars_json(struct cli_json *json, const struct cli_histogram *times)
     cli_json_close(json, ']');
 }
 
+/* Of none there is no time. */
+static void time_json(struct cli_json *json, const char *key, int64_t ns, uint64_t count)
+{
+    if (count > 0)
+        cli_json_double(json, key, (double)ns / 1e3);
+    else
+        cli_json_null(json, key);
+}
+
 static void part_json(struct cli_json *json, const struct cli_bench_part *part)
 {
     cli_json_open(json, part->key, '{');
-    cli_json_int(json, "count", (int64_t)part->times->count);
-    cli_json_double(json, "min_us", (double)part->times->least_ns / 1e3);
+    uint64_t count = part->times->count;
+
+    cli_json_int(json, "count", (int64_t)count);
+    time_json(json, "min_us", part->times->least_ns, count);
     for (size_t i = 0; i < PERCENTILES; i++)
-        cli_json_double(json, percentiles[i].key,
-                        (double)cli_histogram_percentile(part->times, percentiles[i].share) / 1e3);
-    cli_json_double(json, "max_us", (double)part->times->most_ns / 1e3);
+        time_json(json, percentiles[i].key, cli_histogram_percentile(part->times, percentiles[i].share), count);
+    time_json(json, "max_us", part->times->most_ns, count);
     bars_json(json, part->times);
     cli_json_close(json, '}');
 }

@@ -11,6 +11,10 @@ static void print_who(FILE *out, const char *token)
     struct cli_who who = {0};
     char shown[CLI_WHO_MAX];
 
+    if (strcmp(token, "dibs:shared") == 0) {
+        fputs("those who share it; the list of them is lost", out);
+        return;
+    }
     cli_who_parse(&who, token);
     if (who.foreign) {
         fputs("a client without dibs", out);
@@ -28,7 +32,7 @@ static void print_owner(FILE *out, const char *token)
 
     fputs("  owner    ", out);
     print_who(out, token);
-    fprintf(out, "\n  token    %s\n", cli_show(shown, sizeof shown, token));
+    fprintf(out, "\n  token    %s\n", cli_show_message(shown, sizeof shown, token)); /* escaped by the library */
 }
 
 /* Prints the waiters in the order of the queue. */
@@ -58,7 +62,7 @@ static void print_sharers(FILE *out, const dibs_owner *owner, const struct cli_q
         fprintf(out, "%11zu. ", i + 1);
         print_who(out, queue->sharers[i].token);
         fprintf(out, ", left %s, %s\n", cli_duration(length, queue->sharers[i].remaining_ms),
-                cli_show(shown, sizeof shown, queue->sharers[i].token));
+                cli_show_message(shown, sizeof shown, queue->sharers[i].token));
     }
     if (queue && queue->sharer_count > 0 && queue->sharer_count < owner->sharers)
         fprintf(out, "             and %zu more\n", owner->sharers - queue->sharer_count);

@@ -336,6 +336,8 @@ int cli_exit_of(dibs_status status)
         return CLI_USAGE;
     case DIBS_NO_MEMORY: /* or descriptor, or thread */
         return CLI_SYSTEM;
+    case DIBS_LOST: /* of several locks, one was lost while another was waited for */
+        return CLI_LOST;
     default:
         return CLI_UNAVAILABLE;
     }

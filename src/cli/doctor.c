@@ -94,10 +94,14 @@ static void print_text(const char *text, size_t indent)
 
     cli_screen_size(&rows, &columns);
     bool narrow = isatty(STDOUT_FILENO) && columns > indent + 20;
-    cli_show(shown, sizeof shown, text);
+    cli_show_message(shown, sizeof shown, text);
+    if (!narrow) {
+        puts(shown);
+        return;
+    }
     for (char *rest = shown, *word; (word = strtok_r(rest, " ", &rest));) {
         size_t width = cli_width(word);
-        if (narrow && used > 0 && indent + used + 1 + width > columns) {
+        if (used > 0 && indent + used + 1 + width > columns) {
             printf("\n%*s", (int)indent, "");
             used = 0;
         }

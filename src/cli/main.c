@@ -49,12 +49,13 @@ static const struct cli_command *find(const char *name)
 
 /*
  * Opens those of the first three descriptors that are closed: otherwise a descriptor that dibs opens could become one
- * of them, and messages would be written to it. A program that dibs starts finds them closed again.
+ * of them, and messages would be written to it. Nothing can be written to them, as to a closed one. A program that dibs
+ * starts finds them closed again.
  */
 static void fill_standard_files(void)
 {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR | O_CLOEXEC) < 0)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY | O_CLOEXEC) < 0)
             return;
 }
 

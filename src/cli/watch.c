@@ -126,7 +126,7 @@ static int watch_lines(struct watch *watch)
             cli_locks_free(&before);
             before = watch->locks;
         } else if (!troubled) {
-            cli_error("%s", watch->trouble);
+            cli_warn("%s", watch->trouble);
         }
         troubled = !read;
         if (fflush(stdout) != 0 || (watch->rounds > 0 && --watch->rounds == 0))
@@ -255,32 +255,35 @@ static void obey(struct watch *watch, int key)
         scroll(watch, key);
 }
 
-/* Draws and obeys keys until it is time to look again. False: the command must end. */
-static bool until_next_look(struct watch *watch)
+/* Draws and obeys keys until it is time to look again: CLI_GO_ON. Otherwise the exit status of the command. */
+static int until_next_look(struct watch *watch)
 {
     int64_t end = cli_now_ms() + watch->interval_ms;
     int key;
 
     do {
         if (!draw(watch))
-            return false;
+            return CLI_OUTPUT;
         key = cli_screen_wait(end);
         obey(watch, key);
     } while (key != CLI_KEY_NONE && key != ' ' && key != 'q' && key != 'Q');
-    return key != 'q' && key != 'Q';
+    return key == 'q' || key == 'Q' ? CLI_OK : CLI_GO_ON;
 }
 
 static int watch_screen(struct watch *watch)
 {
+    int result;
+
     if (!cli_screen_enter()) {
         cli_error("no screen: %s", strerror(errno));
         return CLI_OUTPUT;
     }
-    do
+    do {
         look_again(watch);
-    while (until_next_look(watch) && (watch->rounds <= 0 || --watch->rounds > 0));
+        result = until_next_look(watch);
+    } while (result == CLI_GO_ON && (watch->rounds <= 0 || --watch->rounds > 0));
     cli_screen_leave();
-    return CLI_OK;
+    return result == CLI_GO_ON ? CLI_OK : result;
 }
 
 /* ------------------------------------------------------------------ options */

@@ -48,6 +48,16 @@ def figures_as_json():
     expect(left() == [])
 
 
+def what_was_not_measured_is_null():
+    def has_none():
+        report = expect_status(dibs(server.url, "bench", "-s", "0.001", "--json"), OK).json
+        for name in PARTS:
+            expect(all((report[name][key] is None) == (report[name]["count"] == 0) for key in TIMES), name, report[name])
+        return any(report[name]["count"] == 0 for name in PARTS)
+
+    looking.topology.await_true(has_none, "a part without figures")
+
+
 def figures_as_text():
     def has_bars():
         text = expect_status(dibs(server.url, "bench", "-s", "0.5"), OK).text
@@ -93,4 +103,4 @@ def each_topology():
 
 
 if __name__ == "__main__":
-    looking.main(figures_as_json, figures_as_text, an_interrupted_one_leaves_nothing, a_store_that_fails_meanwhile, each_topology)
+    looking.main(figures_as_json, what_was_not_measured_is_null, figures_as_text, an_interrupted_one_leaves_nothing, a_store_that_fails_meanwhile, each_topology)

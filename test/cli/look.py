@@ -60,6 +60,23 @@ def status_of_a_foreign_client():
     expect("never expires" in result.text and "not known" in result.text and b"\x1b" not in result.out, result)
 
 
+def a_token_is_shown_as_break_takes_it():
+    for owner in (r"dibs:back\slash:host:1:2:0123456789abcdef0123456789abcdef:7".encode(), rb"by \hand", b"\xff\x1b"):
+        fresh()
+        put(server, "a", owner=owner, lease_ms=None)
+        text = expect_status(dibs(URL, "status", "a"), OK).text
+        shown = next(line.split(None, 1)[1] for line in text.splitlines() if line.split()[0] == "token")
+        expect_status(dibs(URL, "break", "-y", "--token", shown, "a"), OK)
+        expect(server.call("EXISTS", "lock:a") == 0, owner)
+
+
+def status_of_those_whose_list_is_lost():
+    fresh()
+    put(server, "a", owner="dibs:shared", lease_ms=60000)
+    result = expect_status(dibs(URL, "status", "a"), OK)
+    expect("those who share it; the list of them is lost" in result.text and "without dibs" not in result.text, result)
+
+
 def share(name):
     """As if two processes shared the lock: 101, and 102, which came last."""
     fresh()
@@ -472,6 +489,13 @@ def what_cannot_be_written_is_a_failure():
         expect(process.returncode == OUTPUT and b"standard output" in process.stderr, words, process)
 
 
+def a_closed_standard_output_is_a_failure_where_something_is_written():
+    fresh("a")
+    for status, words in ((OUTPUT, ("list",)), (OUTPUT, ("status", "a")), (OUTPUT, ("--help",)), (OK, ("run", "b", "true"))):
+        process = subprocess.run([looking.DIBS, *words], stderr=subprocess.PIPE, env=looking.environment(URL), timeout=20, preexec_fn=lambda: os.close(1))
+        expect(process.returncode == status, words, process)
+
+
 # ---------------------------------------------------------------- topologies
 
 def status_and_list_on_each_topology():
@@ -522,6 +546,7 @@ def has_slot(node, name):
 if __name__ == "__main__":
     looking.main(
         status_of_a_lock_that_is_held, status_tells_by_its_exit_whether_all_are_held, status_of_a_foreign_client, status_of_those_who_share, status_as_json,
+        status_of_those_whose_list_is_lost, a_token_is_shown_as_break_takes_it,
         list_as_a_table, a_kept_lock_is_shown_as_kept, list_sorts_by_each_column, list_chooses_by_pattern_and_age, list_leaves_no_lock_out_and_uses_no_keys,
         names_of_any_bytes_cannot_drive_the_terminal, names_for_xargs_are_as_they_are, json_is_valid_whatever_the_names_are,
         list_is_cut_to_the_width_of_a_terminal,
@@ -529,5 +554,6 @@ if __name__ == "__main__":
         real_owners_and_waiters, break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
         what_is_wrong_usage, what_is_wrong_with_an_option_is_said, no_message_tells_a_secret_of_the_command_line, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
         options_that_tell_how_to_reach_the_store, the_url_option_goes_before_the_environment, each_command_has_a_help, what_cannot_be_written_is_a_failure,
+        a_closed_standard_output_is_a_failure_where_something_is_written,
         status_and_list_on_each_topology,
     )

@@ -75,6 +75,19 @@ def twice():
     equal(owners("a", "b"), [None, None])
 
 
+@test("if one is lost while another is waited for, the exit status says so")
+def lost_meanwhile():
+    holder = start("hold", "b")
+    holder.stdout.readline()
+    process = start("run", "--also", "b", "a", "true")
+    wait_for(lambda: owners("a")[0] and server().waiters("b") == 1, "the wait for b")
+    equal(dibs("break", "-y", "a").status, 0)
+    holder.terminate()
+    equal(Done(holder).status, 0)
+    equal(Done(process).status, 76)
+    equal(owners("a", "b"), [None, None])
+
+
 @test("an invalid name of --also is refused")
 def refused():
     for name in ("", "n" * 513):

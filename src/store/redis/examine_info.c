@@ -174,13 +174,18 @@ static bool read_config(const redisReply *reply, char *out, size_t size)
 static void tell_log(struct dibs__examining *e, const struct disk *disk)
 {
     bool durable = e->store->config.durable, member = e->store->config.is_member;
-    static const char remedy[] = "Set appendfsync always, or open the runtime with durable: 1 (dibs run --durable).";
+    static const char remedy[] = "Set appendfsync always; or, from Redis 7.2 on, appendfsync everysec, and open the "
+                                 "runtime with durable: 1 (dibs run --durable).";
     static const char of_member[] = "Set appendfsync always; or appendonly no and save \"\", so that the master which "
                                     "forgets knows that it did.";
 
     if (strcmp(disk->fsync, "always") == 0)
         dibs__examining_say(e, "persistence", DIBS_VERDICT_OK, "",
                             "The append-only file is written to the disk before each answer (appendfsync always).");
+    else if (durable && strcmp(disk->fsync, "no") == 0)
+        dibs__examining_say(e, "persistence", DIBS_VERDICT_BAD, "Set appendfsync everysec, or always.",
+                            "No lock is granted: the append-only file is written to the disk when the system likes "
+                            "(appendfsync no), and a grant counts only once it is on the disk (durable).");
     else if (durable)
         dibs__examining_say(e, "persistence", DIBS_VERDICT_OK, "",
                             "There is an append-only file, and a grant counts only once it is on the disk (durable).");
