@@ -229,7 +229,10 @@ typedef struct dibs_config {
  * that was granted is forgotten. That takes up to a second with appendfsync everysec, for
  * each grant by the store; with appendfsync always there is nothing to wait for. A grant
  * that is not on the disk within replica_timeout_ms is given back, as with min_replicas,
- * which may be set as well.
+ * which may be set as well. At most eight grants of a process wait for the disk or for
+ * replicas at a time, of begun calls at most three: with everysec that makes about as many a
+ * second. Calls beyond that wait for their turn, and may return DIBS_UNAVAILABLE where
+ * it does not come in time.
  *
  * The server must be Redis 7.2, or 7.4.3 and later, with appendonly yes and appendfsync
  * everysec or always (with appendfsync no, no lock is granted), and must let the account use
@@ -346,7 +349,7 @@ typedef struct dibs_config {
  *
  * DIBS_OK; DIBS_INVALID: an argument, a field or a URL is wrong, and dibs_last_error()
  * names it; DIBS_UNAVAILABLE: no server answers, or no sentinel names one that is a master,
- * and dibs_last_error() says why for each sentinel; DIBS_DENIED: the server refuses the
+ * and dibs_last_error() says why for each sentinel, as far as there is room; DIBS_DENIED: the server refuses the
  * credentials, or the account may not run scripts (where the server has the scripts already, the
  * first acquire returns it instead); or one side refuses the other's certificate;
  * DIBS_STORE_ERROR: the server answers, but not as Redis does, or without the TLS that the URL
@@ -385,7 +388,7 @@ DIBS_API void dibs_close(dibs_runtime *rt);
 /* ------------------------------------------------------------------ locking */
 
 #define DIBS_WAIT_FOREVER (-1)
-#define DIBS_NAME_MAX 512   /* bytes; a name has 1..512 of any value but NUL; key_prefix and name don't begin "dibs:" */
+#define DIBS_NAME_MAX 512   /* bytes; a name has 1..512 of any value but NUL; key_prefix followed by the name doesn't begin "dibs:" */
 #define DIBS_NAMES_MAX 1024 /* names of one call */
 
 enum {
@@ -1102,7 +1105,8 @@ typedef void dibs_finding_fn(const dibs_finding *finding, void *arg);
  *   round trip   its median, compared with command_timeout_ms and lease_ms
  *   cluster, sentinels, quorum   what concerns the servers together
  *
- * Nothing is written to the store. Commands that need a key get one that does not exist:
+ * Nothing is written to the store, except that a master of a quorum notes (dibs:vote) that it
+ * was asked whether it may vote. Commands that need a key get one that does not exist:
  * key_prefix and random digits. Each right is tried by a command that changes nothing; a command
  * that the server denies appears in its ACL LOG. If the account may not ask for something, that
  * is itself a finding, and so is a server that can't be reached.

@@ -78,7 +78,7 @@ int dibs__queue_fd(dibs_queue *queue);
 void dibs__queue_close(dibs_queue *queue);
 
 /*
- * The runtime for which a call was last begun with the queue; NULL: there was none. A thread that waits for
+ * The runtime for which a lock was last begun with the queue; NULL: there was none. A thread that waits for
  * completions drives the workers of that runtime.
  */
 void dibs__queue_serves(dibs_queue *queue, dibs_runtime *runtime);

@@ -1,5 +1,5 @@
 /*
- * Lock discipline: that of cells.h. No thread waits here. A lease that is left for the first waiter wakes that waiter.
+ * Lock discipline: that of cells.h. No thread waits here. hand_over() wakes the first waiter.
  */
 #include "core/handover.h"
 

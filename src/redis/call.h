@@ -1,4 +1,7 @@
-/* One call of a script by a thread that waits for its answer. */
+/*
+ * One call of a script by a thread that waits for its answer; the words of scripts that the scheduler sends; and WAIT
+ * and WAITAOF.
+ */
 #ifndef DIBS_REDIS_CALL_H
 #define DIBS_REDIS_CALL_H
 

@@ -228,7 +228,7 @@ struct dibs__release {
     uint64_t fence;     /* as for retract */
     uint32_t next_step; /* of the steps of that fence, which the core counts, the first that no holder had; 0: the fence
                            is not granted again */
-    int64_t granted_at; /* with next_step: when the store granted the lock to the token */
+    int64_t granted_at; /* with next_step: when the core took the grant of the token */
     bool contended;     /* others may wait for the lock: they should get it soon, if need be before the caller has its
                            answer */
     bool quiet;         /* waiters are not told; only for a member of a quorum */
