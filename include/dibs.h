@@ -388,7 +388,7 @@ DIBS_API void dibs_close(dibs_runtime *rt);
 /* ------------------------------------------------------------------ locking */
 
 #define DIBS_WAIT_FOREVER (-1)
-#define DIBS_NAME_MAX 512   /* bytes; a name has 1..512 of any value but NUL; key_prefix followed by the name doesn't begin "dibs:" */
+#define DIBS_NAME_MAX 512   /* bytes; 1..512 of any value but NUL; key_prefix and name together don't begin "dibs:" */
 #define DIBS_NAMES_MAX 1024 /* names of one call */
 
 enum {
