@@ -140,8 +140,10 @@ dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock 
 dibs_status dibs__link_give_up(struct dibs__link *link, struct dibs__error *error)
 {
     dibs__endpoint_failed(link->endpoint);
+    bool lacks_tls = link->endpoint->url.tls && !link->transport->connected;
     return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not answer%s", link->endpoint->url.shown,
-                           link->endpoint->url.tls && !link->transport->connected ? " with a TLS handshake" : "");
+                           lacks_tls ? " with a TLS handshake; without TLS, the URL begins with redis, not rediss"
+                                     : "");
 }
 
 /* ------------------------------------------------------- what a link found out */

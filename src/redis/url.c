@@ -307,8 +307,8 @@ static dibs_status parse_any(struct dibs__url *url, const char *text, struct dib
         return parse_tcp(url, text, error);
     }
     return dibs__error_set(error, DIBS_INVALID,
-                           "URL: the scheme is none of redis://, rediss://, redis-sentinel://, "
-                           "redis-cluster://, unix:// and mem:");
+                           "URL: the scheme is none of redis[s]://, redis[s]-sentinel://, redis[s]-cluster://, "
+                           "unix:// and mem:");
 }
 
 dibs_status dibs__url_parse(struct dibs__url *out, const char *text, struct dibs__error *error)

@@ -61,9 +61,11 @@ dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, c
                                store->endpoint.url.shown);
     if (!dibs__key_splits(key))
         return DIBS_OK;
-    return dibs__error_set(error, DIBS_INVALID,
-                           "%s is part of a cluster: the key %s has a } but no hash tag, so its slot is its own alone",
-                           store->endpoint.url.shown, dibs__quote(quoted, key));
+    return dibs__error_set(
+        error, DIBS_INVALID,
+        "%s is part of a cluster: the key %s has a } but no hash tag, so the keys of the lock would lie in "
+        "several slots",
+        store->endpoint.url.shown, dibs__quote(quoted, key));
 }
 
 dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call,
