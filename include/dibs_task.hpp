@@ -462,7 +462,7 @@ class queue {
      * resumes the coroutines of all that have, one after the other, on this thread; after
      * 256 of them it returns, so that a loop comes to its other work. Returns how many
      * completions that were. What a function throws leaves dispatch(), and the next call goes on
-     * behind it.
+     * behind it: make it at once, for fd() need not be readable then.
      */
     std::size_t dispatch(detail::real_ms wait = detail::real_ms::zero())
     {
