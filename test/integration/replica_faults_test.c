@@ -1,7 +1,7 @@
 /* min_replicas where it goes wrong: no replica, and connections that break before WAIT is answered. */
 #include <inttypes.h>
-#include <string.h>
 
+#include "integration/replicas_setup.h"
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
@@ -124,15 +124,6 @@ static void rivals_without_replicas_give_up(void **state)
     }
 }
 
-static bool waits_for_a_replica(void *s)
-{
-    redisReply *reply = server_command(s, "INFO clients");
-    bool blocked = strstr(reply->str, "blocked_clients:1") != NULL;
-
-    freeReplyObject(reply);
-    return blocked;
-}
-
 /* What was cancelled while it waited for replicas does not ask for the lock again. */
 static void a_cancelled_call_waits_for_replicas_once(void **state)
 {
@@ -144,7 +135,7 @@ static void a_cancelled_call_waits_for_replicas_once(void **state)
     long long waits = server_calls(f->server, "wait"); /* dibs_open looks whether the account may WAIT */
 
     begin_lock(task, "x", DIBS_WAIT_FOREVER, NULL, q);
-    assert_true(wait_until(waits_for_a_replica, f->server, LIMIT_MS));
+    await_info(f->server, "clients", "blocked_clients:1"); /* by WAIT */
     dibs_task_cancel(task);
     expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, task);
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));

@@ -130,22 +130,28 @@ static void extend_to_a_minute(void *arg)
     extension->status = dibs_extend(extension->rt, "a", 60000);
 }
 
+/* The other thread extends its lease, and its call ends before the answer, which will be that there is none. */
+static void abandon_extension(stage *s, actor *other)
+{
+    stage_open(s, LEASE);
+    struct extension extension = {s->rt, DIBS_INVALID};
+    assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
+    faults_hold_renewals(&s->faults);
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
+    actor_begin(other, extend_to_a_minute, &extension);
+    stage_await_waiting(s, 1);
+    stage_advance(s, MS(1000)); /* the command timeout */
+    actor_finish(other);
+    assert_status(DIBS_UNAVAILABLE, extension.status);
+}
+
 /* The caller of the extension has left, and was told that its outcome is in doubt: the extension is not sent again. */
 static void an_abandoned_extension_is_not_repeated(void **state)
 {
     stage *s = *state;
     actor *other = actor_start();
 
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
-    struct extension e = {s->rt, DIBS_INVALID};
-    faults_hold_renewals(&s->faults);
-    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
-    actor_begin(other, extend_to_a_minute, &e);
-    stage_await_waiting(s, 1);
-    stage_advance(s, MS(1000)); /* the command timeout */
-    actor_finish(other);
-    assert_status(DIBS_UNAVAILABLE, e.status);
+    abandon_extension(s, other);
     assert_int_equal(renewals(s), 1);
     assert_int_equal(last_renewal(s).lease_ms, 60000);
     faults_let_renewals_go(&s->faults);
@@ -165,16 +171,8 @@ static void an_extension_after_an_abandoned_one_does_not_wait_in_vain(void **sta
     stage *s = *state;
     actor *other = actor_start();
 
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
-    struct extension first = {s->rt, DIBS_INVALID}, next = {s->rt, DIBS_INVALID};
-    faults_hold_renewals(&s->faults);
-    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
-    actor_begin(other, extend_to_a_minute, &first);
-    stage_await_waiting(s, 1);
-    stage_advance(s, MS(1000)); /* the command timeout */
-    actor_finish(other);
-    assert_status(DIBS_UNAVAILABLE, first.status);
+    abandon_extension(s, other);
+    struct extension next = {s->rt, DIBS_INVALID};
     actor_begin(other, extend_to_a_minute, &next);
     stage_await_waiting(s, 1);
     assert_int_equal(renewals(s), 1);
