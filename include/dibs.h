@@ -349,9 +349,9 @@ typedef struct dibs_config {
  *
  * DIBS_OK; DIBS_INVALID: an argument, a field or a URL is wrong, and dibs_last_error()
  * names it; DIBS_UNAVAILABLE: no server answers, or no sentinel names one that is a master,
- * and dibs_last_error() says why for each sentinel, as far as there is room; DIBS_DENIED: the server refuses the
- * credentials, or the account may not run scripts (where the server has the scripts already, the
- * first acquire returns it instead); or one side refuses the other's certificate;
+ * and dibs_last_error() says why for each sentinel, as far as there is room; DIBS_DENIED: the
+ * server refuses the credentials, or the account may not run scripts (where the server has the
+ * scripts already, the first acquire returns it instead); or one side refuses the other's certificate;
  * DIBS_STORE_ERROR: the server answers, but not as Redis does, or without the TLS that the URL
  * wants; DIBS_NO_MEMORY: there is no memory, thread, descriptor, mutex or thread-specific key to be
  * had; a later call can succeed.

@@ -718,8 +718,8 @@ class task {
      * Begins an acquire, and does not block. Calls function(const dibs_completion &,
      * task_guard) where its completion is dispatched: the guard holds the lock if the status
      * is DIBS_OK, and is empty otherwise; if the task has ended before, the lock was given up
-     * with it, and the status is DIBS_CANCELLED. wait and options are those of mutex::try_lock_for()
-     * and dibs_lock_with. If the function does not keep the guard, the lock is given up at
+     * with it, and the status is DIBS_CANCELLED. wait and options are those of
+     * mutex::try_lock_for() and dibs_lock_with. If the function does not keep the guard, the lock is given up at
      * once. The function may be one that can only be moved.
      *
      * Throws what dibs_lock_begin returns, but for DIBS_BUSY because of another begun call of

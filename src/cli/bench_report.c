@@ -156,9 +156,9 @@ static void time_json(struct cli_json *json, const char *key, int64_t ns, uint64
 
 static void part_json(struct cli_json *json, const struct cli_bench_part *part)
 {
-    cli_json_open(json, part->key, '{');
     uint64_t count = part->times->count;
 
+    cli_json_open(json, part->key, '{');
     cli_json_int(json, "count", (int64_t)count);
     time_json(json, "min_us", part->times->least_ns, count);
     for (size_t i = 0; i < PERCENTILES; i++)

@@ -5,7 +5,7 @@
  *     a job is ready, no other thread is beginning jobs, and none drives or did just now, or
  *     a job that rests or is slow is due, with the same conditions, or
  *     the workers must end, and all jobs have ended.
- * A thread that adds a job while another thread starts the first worker sleeps on `work` until that is done.
+ * A thread that needs the first worker while another thread starts it sleeps on `work` until that is done.
  *
  * One thread at a time begins jobs, in the order in which they became ready. So
  * what one thread began one after the other reaches the store in that order.

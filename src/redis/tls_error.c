@@ -41,12 +41,11 @@ dibs_status dibs__tls_failed(SSL *ssl, const char *shown, const char *name, bool
 {
     long verdict = SSL_get_verify_result(ssl);
     int told = alert();
+    bool is_other_name = verdict == X509_V_ERR_HOSTNAME_MISMATCH || verdict == X509_V_ERR_IP_ADDRESS_MISMATCH;
 
-    if (verdict != X509_V_OK && verdict != X509_V_ERR_HOSTNAME_MISMATCH && verdict != X509_V_ERR_IP_ADDRESS_MISMATCH)
-        dibs__error_set(error, DIBS_DENIED, "the certificate of %s is not accepted: %s", shown,
-                        X509_verify_cert_error_string(verdict));
-    else if (verdict != X509_V_OK)
-        dibs__error_set(error, DIBS_DENIED, "the certificate of %s is not accepted for the name %s: %s", shown, name,
+    if (verdict != X509_V_OK)
+        dibs__error_set(error, DIBS_DENIED, "the certificate of %s is not accepted%s%s: %s", shown,
+                        is_other_name ? " for the name " : "", is_other_name ? name : "",
                         X509_verify_cert_error_string(verdict));
     else if (has_talked || told == SSL_AD_INTERNAL_ERROR)
         dibs__error_set(error, DIBS_UNAVAILABLE, "the connection to %s broke: TLS: %s", shown, dibs__tls_reason());

@@ -12,6 +12,7 @@
 
 #include "support/actor.h"
 #include "support/child.h"
+#include "support/findings.h"
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/queue.h"
@@ -86,6 +87,24 @@ static void each_first_acquire_waits_for_the_disk(void **state)
         assert_status(DIBS_OK, dibs_unlock(rt, "x"));
     }
     assert_int_equal(script_server_fired(net), fired + 5);
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+/* With appendfsync no the server never tells that a grant is on its disk: no lock is granted, and the doctor says so.
+ */
+static void durable_needs_a_server_that_writes_to_its_disk(void **state)
+{
+    fixture *f = *state;
+    script_server *net = start_answering(f, SAYS_YES);
+    dibs_runtime *rt = open_url(script_server_url(net), &durable);
+
+    server_do(f->server, "CONFIG SET appendonly yes");
+    server_do(f->server, "CONFIG SET appendfsync no");
+    findings_expect(findings_of(rt), "persistence", DIBS_VERDICT_BAD, "No lock is granted");
+    server_do(f->server, "CONFIG SET appendfsync everysec");
+    findings_expect(findings_of(rt), "persistence", DIBS_VERDICT_OK, "once it is on the disk");
+    server_do(f->server, "CONFIG SET appendonly no");
     dibs_close(rt);
     script_server_stop(net);
 }
@@ -422,6 +441,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(each_first_acquire_waits_for_the_disk),
+        TEST(durable_needs_a_server_that_writes_to_its_disk),
         TEST(a_lock_is_not_held_before_it_is_on_the_disk),
         TEST(a_grant_that_does_not_reach_the_disk_is_given_back),
         TEST(a_pushed_grant_waits_for_the_disk),

@@ -10,9 +10,10 @@
  *     renewals.c        batches, divided among the nodes
  *     node_callbacks.c  what the nodes report: grants, changes, whether they can be reached
  *
- * Lock discipline: `mutex` guards which nodes there are, and their opening. It is held while a node is opened, which
- * only takes memory, but not while a node is asked anything. `down` changes under the mutex, and the listener is told
- * before the mutex is released. A node reports that it can or can't be reached while its own mutex is held.
+ * Lock discipline: `mutex` guards which nodes there are, and whether they are open. It is held while a node is opened,
+ * which only takes memory, but not while a node is asked anything, nor while its store is closed. `down` changes under
+ * the mutex, and the listener is told before the mutex is released. A node reports that it can or can't be reached
+ * while its own mutex is held.
  *
  * The stores of the nodes. A node is opened by the first thread that needs it. The scheduler's thread closes it when
  * the map does not name it and nobody uses it. `users` counts the users: operations under way, attempts that the node

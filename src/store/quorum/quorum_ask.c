@@ -1,9 +1,9 @@
 /*
  * Asks. The ask of a token is begun at all members, and the calling thread waits until a majority
  * granted the lock, or can't any more. Two majorities share a member, whose master votes for one
- * token at a time, so two tokens never have the lock. The lock's fence is the largest that this majority gave. It
- * is raised at the others of the majority, so that the next holder's fence is larger, whichever
- * majority grants it. Without a majority the grants are given back at once, and waiters are not
+ * token at a time, so two tokens never have the lock. The lock's fence is the largest that this
+ * majority gave. It is raised at the others of the majority, so that the next holder's fence is
+ * larger, whichever majority grants it. Without a majority the grants are given back at once, and waiters are not
  * told, so the members' queues stay as they are.
  *
  * Lock discipline: quorum_parts.h.
