@@ -95,7 +95,8 @@ struct dibs__renewal_state {
     int64_t risk_at;  /* when to tell that the lease is at risk */
     int64_t kept_at;  /* when to look whether anybody uses the lease (kept.h) */
     uint32_t kept_ms; /* the length of the lease while it is kept; 0: lease_ms */
-    enum dibs__use known_use;                   /* what the store knows of the use of the lease */
+    enum dibs__use use;                         /* how the lease is used, as the renewals were last told */
+    enum dibs__use known_use;                   /* what the store knows of it */
     struct dibs__lease_store_state store_state; /* the store's own */
     struct dibs__extending *extending;          /* NULL: the lease was never extended or kept */
 };

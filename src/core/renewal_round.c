@@ -133,7 +133,7 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
         round->lost[round->lost_count++] = notice_of(lease);
         return;
     }
-    if (now >= lease->renewal_state.risk_at && atomic_load(&lease->keeping.use) != DIBS__USE_KEPT) {
+    if (now >= lease->renewal_state.risk_at && lease->renewal_state.use != DIBS__USE_KEPT) {
         lease->renewal_state.risk_at = DIBS__NEVER;
         round->at_risk[round->risk_count++] = notice_of(lease);
     }

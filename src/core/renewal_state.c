@@ -38,17 +38,11 @@ static uint32_t pending_extension_ms_of(const struct dibs__lease *lease) DIBS__R
     return lease->renewal_state.extending ? lease->renewal_state.extending->pending_extension_ms : 0;
 }
 
-/* What the store must know of the use of a lease that may be kept. */
-static enum dibs__use use_of(const struct dibs__lease *lease)
-{
-    return (enum dibs__use)atomic_load(&lease->keeping.use);
-}
-
 /* Whether the store must still be told of the use of a lease that may be kept, or must make more fences sure. */
 static bool is_to_tell(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     return lease->token.keeps &&
-           (use_of(lease) != lease->renewal_state.known_use || atomic_load(&lease->keeping.raise));
+           (lease->renewal_state.use != lease->renewal_state.known_use || atomic_load(&lease->keeping.raise));
 }
 
 /* The length of the lease, unless a request that is under way cuts it short. */
@@ -88,6 +82,7 @@ void dibs__renewal_state_begin(struct dibs__lease *lease, uint32_t lease_ms, int
     lease->renewal_state.lease_ms = lease_ms;
     lease->renewal_state.store_state = *store_state;
     lease->renewal_state.look_at = lease->renewal_state.kept_at = DIBS__NEVER;
+    lease->renewal_state.use = (enum dibs__use)atomic_load(&lease->keeping.use);
     lease->renewal_state.known_use = DIBS__USE_HELD;
     set_times(lease, proof, renew_ms);
 }
@@ -98,14 +93,17 @@ void dibs__renewal_state_doubt(struct dibs__lease *lease)
     lease->renewal_state.renew_at = 0;
 }
 
-/* If there is no memory to note that the shortening was not answered, the lease is not shortened. */
+/*
+ * The use is read here alone, so that what is sent of it and the length that is sent with it always belong together. If
+ * there is no memory to note that the shortening was not answered, the lease is not shortened.
+ */
 void dibs__renewal_state_keep(struct dibs__lease *lease, uint32_t kept_ms)
 {
     struct dibs__renewal_state *state = &lease->renewal_state;
-    bool kept = use_of(lease) == DIBS__USE_KEPT;
 
+    state->use = (enum dibs__use)atomic_load(&lease->keeping.use);
     state->kept_at = atomic_load(&lease->keeping.look_at);
-    state->kept_ms = kept && state->extending && kept_ms < state->lease_ms ? kept_ms : 0;
+    state->kept_ms = state->use == DIBS__USE_KEPT && state->extending && kept_ms < state->lease_ms ? kept_ms : 0;
     if (atomic_exchange(&lease->keeping.tell, false))
         state->known_use = DIBS__USE_UNTOLD;
     if (is_to_tell(lease))
@@ -143,7 +141,7 @@ int64_t dibs__renewal_state_plan(const struct dibs__lease *lease, int64_t other)
 {
     int64_t due = atomic_load(&lease->deadline); /* LOST is 0, which is due at once */
 
-    if (lease->renewal_state.risk_at < due && use_of(lease) != DIBS__USE_KEPT)
+    if (lease->renewal_state.risk_at < due && lease->renewal_state.use != DIBS__USE_KEPT)
         due = lease->renewal_state.risk_at;
     if (!lease->renewal_state.in_flight && lease->renewal_state.renew_at < due)
         due = lease->renewal_state.renew_at;
@@ -213,7 +211,7 @@ static void add_use(struct dibs__lease *lease, struct dibs__renewal *item) DIBS_
     item->fence = dibs__lease_top_fence(lease);
     if (!lease->token.keeps || (!is_to_tell(lease) && !lease->renewal_state.unconfirmed))
         return;
-    item->use = use_of(lease);
+    item->use = lease->renewal_state.use;
     lease->renewal_state.known_use = DIBS__USE_UNTOLD; /* until the request is answered */
     if (atomic_load(&lease->keeping.raise))
         item->fence += DIBS__RAISE;

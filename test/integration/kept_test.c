@@ -208,7 +208,10 @@ static bool has_sent_more(void *arg)
     return stats_of(k->rt).store_commands > k->sent;
 }
 
-/* The lease is taken when the server has been told to shorten it, and has not answered. False: that came too late. */
+/*
+ * The lease is taken when the server has been told to shorten it, and has not answered: so nobody here counts on more
+ * than that. False: it was taken too late, or too early, when something else was sent.
+ */
 static bool is_taken_unsure(void *arg)
 {
     fixture *f = arg;
@@ -223,7 +226,7 @@ static bool is_taken_unsure(void *arg)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_true(wait_until(has_sent_more, &k, LIMIT_MS));
     dibs_status status = dibs_trylock(f->rt, "x");
-    if (status == DIBS_OK && stats_of(f->rt).retaken > k.retaken)
+    if (status == DIBS_OK && stats_of(f->rt).retaken > k.retaken && !is_held_for_long(f))
         return true;
     server_resume(f->server);
     if (status == DIBS_OK)
@@ -231,14 +234,13 @@ static bool is_taken_unsure(void *arg)
     return false;
 }
 
-/* The server may have done it, so nobody here counts on more. */
+/* The server may have done it. */
 static void a_kept_lease_is_short_before_the_server_has_answered(void **state)
 {
     fixture *f = *state;
 
     open_keeping(f, UNSURE_KEEP);
     assert_true(wait_until(is_taken_unsure, f, LIMIT_MS));
-    assert_true(hold_of(f->rt, "x").remaining_ms <= UNSURE_MS);
     await_lost(f->rt, "x");
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
     server_resume(f->server);

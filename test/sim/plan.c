@@ -130,11 +130,12 @@ enum theme {
     FULL,
     SCARCE,
     ABSENT,
+    TAKEN,
     THEMES
 };
 static const char *const theme_names[] = {"any",     "late", "turn",     "restarts", "told",     "stops", "crowd",
                                           "votes",   "kept", "founding", "thin",     "recalled", "moved", "several",
-                                          "episode", "held", "full",     "scarce",   "absent"};
+                                          "episode", "held", "full",     "scarce",   "absent",   "taken"};
 
 /* A run in which nothing goes wrong but that processes do not hear the server, some of them while they keep leases. */
 static bool is_kept_deaf(const struct sim_plan *drawn)
@@ -496,6 +497,27 @@ static void be_kept(struct sim_plan *drawn)
     drawn->end = 6 * SIM_S;
 }
 
+/*
+ * Kept leases are taken just when the store is to be told that nobody uses them, and some are then in use for longer
+ * than a kept lease lasts. Threads are kept from running for a moment now and then, while nothing else goes wrong.
+ */
+static void be_taken(struct sim_plan *drawn)
+{
+    be_kept(drawn);
+    drawn->is_calm = true;
+    drawn->is_quiet = false;
+    drawn->schedule.point_mean = 10;
+    drawn->schedule.stall_chance = 0.3;
+    drawn->schedule.stall_most = SIM_MS / 5;
+    drawn->lease_ms = (uint32_t)sim_between(SIM_FAULTS, 1000, 3000);
+    drawn->keep_ms = (uint32_t)sim_between(SIM_FAULTS, 5, 50);
+    drawn->hold_least = SIM_MS;
+    drawn->hold_most = drawn->lease_ms * SIM_MS;
+    drawn->pause_most = 10 * SIM_MS;
+    drawn->pause_mostly = 5 * SIM_MS;
+    drawn->names = 2;
+}
+
 /* Short leases, and servers that restart. */
 static void be_restarted(struct sim_plan *drawn)
 {
@@ -531,7 +553,7 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
         [STOPS] = be_stopped,     [CROWD] = be_crowded,   [VOTES] = be_voting,       [KEPT] = be_kept,
         [FOUNDING] = be_founding, [THIN] = be_thin,       [RECALLED] = be_recalled,  [MOVED] = be_moved,
         [SEVERAL] = be_several,   [EPISODE] = be_episode, [HELD] = be_held,          [FULL] = be_full,
-        [SCARCE] = be_scarce,     [ABSENT] = be_absent,
+        [SCARCE] = be_scarce,     [ABSENT] = be_absent,   [TAKEN] = be_taken,
     };
 
     if (theme == ANY)
@@ -864,7 +886,7 @@ static enum theme draw_theme(const struct sim_plan *drawn, const char *only)
         theme = hash_of(drawn, 38) % 5 == 0 ? ABSENT
                                             : (enum theme[]){FOUNDING, THIN, EPISODE, VOTES}[hash_of(drawn, 8) % 4];
     else if (drawn->topology == SIM_ONE && hash_of(drawn, 8) % 4 == 0)
-        theme = hash_of(drawn, 12) % 2 ? KEPT : RECALLED;
+        theme = hash_of(drawn, 12) % 2 == 0 ? RECALLED : hash_of(drawn, 41) % 5 ? KEPT : TAKEN;
     else if (drawn->topology == SIM_ONE && hash_of(drawn, 14) % 12 == 0)
         theme = SEVERAL;
     else if ((drawn->topology == SIM_ONE || drawn->topology == SIM_QUORUM) && hash_of(drawn, 31) % 16 == 0)
@@ -883,13 +905,15 @@ static enum theme draw_theme(const struct sim_plan *drawn, const char *only)
 /* Which kinds of locks there are, beside the plain ones. */
 static void draw_kinds(struct sim_plan *drawn, enum theme theme)
 {
-    if (theme != KEPT && hash_of(drawn, 3) % 8 == 0)
+    bool is_kept = theme == KEPT || theme == TAKEN;
+
+    if (!is_kept && hash_of(drawn, 3) % 8 == 0)
         drawn->keep_ms = (uint32_t)(1 + hash_of(drawn, 4) % 300);
     if (theme != IN_TURN && hash_of(drawn, 5) % (theme == TOLD ? 2 : 8) == 0)
         drawn->several = (double)(1 + hash_of(drawn, 6) % 5) / 10;
     if (theme == SEVERAL)
         drawn->several = 0.7;
-    drawn->shared = theme == KEPT || (theme == TOLD && drawn->topology == SIM_QUORUM) || hash_of(drawn, 1) % 3 > 0
+    drawn->shared = is_kept || (theme == TOLD && drawn->topology == SIM_QUORUM) || hash_of(drawn, 1) % 3 > 0
                         ? 0
                         : (double)(1 + hash_of(drawn, 2) % 9) / 10;
 }
@@ -900,7 +924,8 @@ static void calm(struct sim_plan *drawn)
     drawn->network = (struct sim_network){.delay = drawn->network.delay,
                                           .jitter = drawn->network.jitter / 2,
                                           .short_chance = drawn->network.short_chance};
-    drawn->schedule.stall_chance = 0;
+    if (drawn->pause_mostly == 0)
+        drawn->schedule.stall_chance = 0;
     drawn->min_replicas = 0;
     drawn->last_fault = 0;
     drawn->forces = 0;

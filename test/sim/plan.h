@@ -66,6 +66,7 @@ struct sim_plan {
     int script_budget; /* how much of a queue a script goes through, instead of what the library says; 0: just that */
     uint32_t keep_ms;  /* 0: no lease is kept */
     int64_t hold_least, hold_most, pause_most; /* ns */
+    int64_t pause_mostly;                      /* ns; every other pause is about as long; 0: none is */
     double shared; /* how often a lock is shared; each name has a limit of its own: see sim_limit */
     double fair, fixed, extends, nests, forces, queries, orphans, waits, bursts; /* how often */
     double scarce;                 /* how often a process gets no memory */

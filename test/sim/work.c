@@ -666,7 +666,9 @@ static void *work(void *arg)
                 free_task(worker);
             has_task = new_task(worker);
         }
-        sim_pass(sim_between_log(SIM_WORK, looks_on ? 10 * SIM_MS : 1000, plan->pause_most));
+        sim_pass(plan->pause_mostly > 0 && sim_chance(SIM_WORK, 0.5)
+                     ? plan->pause_mostly + sim_between(SIM_WORK, -SIM_MS / 10, 0)
+                     : sim_between_log(SIM_WORK, looks_on ? 10 * SIM_MS : 1000, plan->pause_most));
     }
     if (has_task && !worker->freed)
         free_task(worker);

@@ -1,4 +1,6 @@
 /* When the renewals look at one lease, and whether they renew it then. */
+#include <stdlib.h>
+
 #include "core/renewal_state.h"
 #include "support/test.h"
 
@@ -47,11 +49,89 @@ static void a_lease_that_is_looked_at_a_little_sooner_is_renewed_at_once(void **
     dibs__lease_unref(lease);
 }
 
+#define SHORT_MS 2000 /* the greatest length of a kept lease */
+
+static struct dibs__lease *new_kept_lease(void)
+{
+    struct dibs__lease *lease = new_lease();
+
+    lease->token.keeps = true;
+    lease->renewal_state.extending = calloc(1, sizeof *lease->renewal_state.extending);
+    assert_non_null(lease->renewal_state.extending);
+    atomic_store(&lease->keeping.use, DIBS__USE_KEPT);
+    return lease;
+}
+
+/* The store renews the lease. Returns what it was sent. */
+static struct dibs__renewal renew(struct dibs__lease *lease, int64_t now)
+{
+    struct dibs__renewal item;
+
+    assert_true(dibs__renewal_state_is_due(lease, now, 0));
+    dibs__renewal_state_send(lease, "token", &item, now, 0);
+    item.result = DIBS__RENEWED;
+    return item;
+}
+
+static void land(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t now)
+{
+    dibs__renewal_state_land(lease, item);
+    dibs__renewal_state_take_result(lease, item, now, DIBS_OK, now, 0);
+}
+
+/*
+ * The thread that takes a kept lease says so, and only then tells the renewals. A request that is sent between the two
+ * shortens the lease: then it must be made long again, at once, though nobody is told anything new.
+ */
+static void a_lease_that_is_taken_while_it_is_shortened_is_made_long_again(void **state)
+{
+    struct dibs__lease *lease = new_kept_lease();
+    int64_t now = GRANTED + SECOND;
+
+    (void)state;
+    dibs__renewal_state_keep(lease, SHORT_MS);
+    atomic_store(&lease->keeping.use, DIBS__USE_HELD);
+    struct dibs__renewal item = renew(lease, now);
+    dibs__renewal_state_keep(lease, SHORT_MS);
+    assert_int_equal(item.lease_ms, SHORT_MS);
+    assert_int_equal(item.use, DIBS__USE_KEPT);
+    land(lease, &item, now);
+    item = renew(lease, now);
+    assert_int_equal(item.lease_ms, LEASE_MS);
+    assert_int_equal(item.use, DIBS__USE_HELD);
+    land(lease, &item, now);
+    assert_in_range(dibs__lease_remaining_ms(lease, now), LEASE_MS / 2, LEASE_MS);
+    assert_false(dibs__renewal_state_is_due(lease, now, 0));
+    dibs__lease_unref(lease);
+}
+
+/* Otherwise the store would count a lease as kept that is as long as one in use: a dead keeper would be in the way. */
+static void a_lease_is_told_to_be_kept_only_when_it_is_shortened(void **state)
+{
+    struct dibs__lease *lease = new_kept_lease();
+    int64_t now = GRANTED + 10 * SECOND;
+
+    (void)state;
+    struct dibs__renewal item = renew(lease, now); /* the renewals are not told yet that it is kept */
+    assert_int_equal(item.use, DIBS__USE_UNTOLD);
+    dibs__renewal_state_keep(lease, SHORT_MS);
+    land(lease, &item, now);
+    item = renew(lease, now);
+    assert_int_equal(item.use, DIBS__USE_KEPT);
+    assert_int_equal(item.lease_ms, SHORT_MS);
+    assert_true(item.extension);
+    land(lease, &item, now);
+    assert_in_range(dibs__lease_remaining_ms(lease, now), SHORT_MS / 2, SHORT_MS);
+    dibs__lease_unref(lease);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lease_is_looked_at_when_another_is_due_a_moment_sooner),
         cmocka_unit_test(a_lease_that_is_looked_at_a_little_sooner_is_renewed_at_once),
+        cmocka_unit_test(a_lease_that_is_taken_while_it_is_shortened_is_made_long_again),
+        cmocka_unit_test(a_lease_is_told_to_be_kept_only_when_it_is_shortened),
     };
 
     return cmocka_run_group_tests_name("renewal state", tests, NULL, NULL);
