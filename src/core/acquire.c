@@ -522,7 +522,7 @@ static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_s
     else
         dibs__count(&core->stats.handed_off);
     if (turn->tells)
-        dibs__renewals_kept(core->renewals, turn->lease);
+        dibs__renewals_use_changed(core->renewals, turn->lease);
     DIBS__PROBE(handoff, turn->lease->name, dibs__lease_fence(turn->lease));
     acquire->status = DIBS_OK;
     return ended(acquire);

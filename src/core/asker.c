@@ -253,7 +253,7 @@ struct dibs__lease *dibs__cells_lock_token(struct dibs__cells *cells, const char
     return asked ? asked : find_in((*cell)->granted, sequence);
 }
 
-bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant)
+bool dibs__askers_push(struct dibs__cells *cells, const struct dibs__grant *grant)
 {
     struct dibs__shard *shard;
     struct dibs__cell *cell;
@@ -284,7 +284,7 @@ static void wake_asker(struct dibs__asker *asker, enum reason reason) DIBS__REQU
         dibs__wait_event_wake(asker->wait_event);
 }
 
-size_t dibs__cells_changed(struct dibs__cells *cells, const char *name, struct dibs__lease *held[DIBS__HELD_MOST])
+size_t dibs__askers_changed(struct dibs__cells *cells, const char *name, struct dibs__lease *held[DIBS__HELD_MOST])
 {
     uint64_t hash;
     size_t size = strlen(name), count = 0;
@@ -334,17 +334,17 @@ static void wake(struct dibs__cells *cells, enum reason reason)
     }
 }
 
-void dibs__cells_all_changed(struct dibs__cells *cells)
+void dibs__askers_all_changed(struct dibs__cells *cells)
 {
     wake(cells, CHANGED);
 }
 
-void dibs__cells_ask_again(struct dibs__cells *cells)
+void dibs__askers_ask_again(struct dibs__cells *cells)
 {
     wake(cells, ASK_AGAIN);
 }
 
-void dibs__cells_wake_all(struct dibs__cells *cells)
+void dibs__askers_wake_all(struct dibs__cells *cells)
 {
     wake(cells, CLOSING);
 }

@@ -29,7 +29,7 @@ struct dibs__sleep {
 };
 
 /*
- * Sleeps until the deadline, until the store pushes a grant of the lease, until dibs__cells_ask_again, until acquires
+ * Sleeps until the deadline, until the store pushes a grant of the lease, until dibs__askers_ask_again, until acquires
  * must end, or until a third of the shortest lease has passed that any thread behind this one wants, so that each of
  * those threads waits as if it asked by itself. Returns what was pushed, and forgets it. Threads with one try, and
  * threads whose time ends meanwhile, are told why this thread sleeps.
@@ -65,7 +65,7 @@ void dibs__asker_give_up_turnless(struct dibs__cell *cell, struct dibs__lease *l
  * Notes a grant that the store made by itself, and wakes the thread that asks for the lease. False: no thread here asks
  * for that token or holds its lease.
  */
-bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant);
+bool dibs__askers_push(struct dibs__cells *cells, const struct dibs__grant *grant);
 
 /*
  * Finds the lease of the token which threads here ask for or hold, or which the process keeps, and its cell. Locks the
@@ -83,15 +83,15 @@ struct dibs__lease *dibs__cells_lock_token(struct dibs__cells *cells, const char
  * nobody has dealt with yet. Fills in the first DIBS__HELD_MOST of them, each with a reference, which becomes the
  * caller's.
  */
-size_t dibs__cells_changed(struct dibs__cells *cells, const char *name, struct dibs__lease *held[DIBS__HELD_MOST]);
+size_t dibs__askers_changed(struct dibs__cells *cells, const char *name, struct dibs__lease *held[DIBS__HELD_MOST]);
 
 /* Any lock may have changed: all threads that wait for the store ask again. */
-void dibs__cells_all_changed(struct dibs__cells *cells);
+void dibs__askers_all_changed(struct dibs__cells *cells);
 
 /* Grants may have been missed: all threads that wait for the store ask again. */
-void dibs__cells_ask_again(struct dibs__cells *cells);
+void dibs__askers_ask_again(struct dibs__cells *cells);
 
 /* Wakes all threads that wait, so that they see that the runtime is closing. */
-void dibs__cells_wake_all(struct dibs__cells *cells);
+void dibs__askers_wake_all(struct dibs__cells *cells);
 
 #endif

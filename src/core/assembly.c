@@ -37,14 +37,14 @@ static bool on_granted(void *context, const struct dibs__grant *grant)
 
     if (core->cells->keep > 0 && grant->number == 0 && grant->fence == 0)
         return dibs__keeper_recall(core, grant->name, grant->token);
-    return dibs__cells_push(core->cells, grant);
+    return dibs__askers_push(core->cells, grant);
 }
 
 static void on_ask_again(void *context)
 {
     struct dibs__core *core = context;
 
-    dibs__cells_ask_again(core->cells);
+    dibs__askers_ask_again(core->cells);
 }
 
 static void on_server_changed(void *context)
@@ -58,7 +58,7 @@ static void on_server_changed(void *context)
 static void on_any_changed(struct dibs__core *core)
 {
     dibs__keeper_give_back_all(core);
-    dibs__cells_all_changed(core->cells);
+    dibs__askers_all_changed(core->cells);
     dibs__renewals_hint(core->renewals, NULL);
 }
 
@@ -72,7 +72,7 @@ static void on_changed(void *context, const char *name)
         return;
     }
     dibs__keeper_give_back_name(core, name, strlen(name));
-    size_t count = dibs__cells_changed(core->cells, name, held);
+    size_t count = dibs__askers_changed(core->cells, name, held);
     for (size_t i = 0; i < count && i < DIBS__HELD_MOST; i++) {
         dibs__renewals_hint(core->renewals, held[i]);
         dibs__lease_unref(held[i]);

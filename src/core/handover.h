@@ -11,7 +11,7 @@
 enum dibs__parting {
     DIBS__PART_HANDED,  /* another thread has the lease, or will take it: nothing is left to do */
     DIBS__PART_RELEASE, /* the caller releases the lease in the store, then calls dibs__handover_end */
-    DIBS__PART_KEPT,    /* the process keeps the lease: if next->tells, the caller calls dibs__renewals_kept */
+    DIBS__PART_KEPT,    /* the process keeps the lease: if next->tells, the caller calls dibs__renewals_use_changed */
     DIBS__PART_REQUEUE  /* as RELEASE, and the same round trip asks for the lease that the next waiter here wants */
 };
 

@@ -6,7 +6,7 @@ bool dibs__keeper_begin(struct dibs__core *core)
 {
     const struct dibs__settings *settings = core->config.settings;
     bool keeps = settings->keep_ms > 0 && settings->handoff_ms != DIBS_NO_HANDOFF && !dibs__core_confirms(core) &&
-                 core->store->ops->recalls;
+                 core->store->ops->can_keep;
 
     if (keeps && core->store->ops->listen) /* recalls may come at any time, even if no thread listens */
         core->store->ops->listen(core->store, "", NULL, 0);
@@ -17,7 +17,7 @@ unsigned dibs__keeper_may_keep(struct dibs__core *core, const struct dibs__lease
 {
     unsigned recallable = atomic_load(&core->cells->recallable);
 
-    return lease->token.keeps && core->store->ops->recalls(core->store, lease->name) ? recallable : 0;
+    return lease->token.keeps && core->store->ops->can_keep(core->store, lease->name) ? recallable : 0;
 }
 
 void dibs__keeper_give_back(struct dibs__core *core, struct dibs__lease *lease)
@@ -68,7 +68,7 @@ bool dibs__keeper_recall(struct dibs__core *core, const char *name, const char *
     if (give_back)
         dibs__keeper_give_back(core, lease);
     else if (tells)
-        dibs__renewals_kept(core->renewals, lease);
+        dibs__renewals_use_changed(core->renewals, lease);
     dibs__lease_unref(lease);
     return lease != NULL;
 }
@@ -82,7 +82,7 @@ void dibs__keeper_look(void *context, struct dibs__lease *lease)
     if (give_back)
         dibs__keeper_give_back(core, lease);
     else if (tells)
-        dibs__renewals_kept(core->renewals, lease);
+        dibs__renewals_use_changed(core->renewals, lease);
 }
 
 void dibs__keeper_wanted(void *context, struct dibs__lease *lease)

@@ -54,7 +54,7 @@ bool dibs__kept_is_habit(const struct dibs__cells *cells, const struct dibs__cel
 /*
  * The last user of the lease that the cell holds gives the lease up now. recallable: the value of cells->recallable
  * from before the store said that it tells of this lock; even: the store does not tell. True: the lease is kept.
- * *tells: the caller must call dibs__renewals_kept.
+ * *tells: the caller must call dibs__renewals_use_changed.
  */
 bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigned recallable, int64_t now, bool *tells)
     DIBS__REQUIRES(dibs__shard_mutex);
@@ -76,7 +76,7 @@ static inline void dibs__kept_count_retake(struct dibs__lease *lease)
 /*
  * Another process asks for the lock that the token has, or is about to get. Returns its lease with one more reference,
  * the caller's; NULL: there is no such lease here. *give_back: the lease was kept, and the caller must give it back.
- * *tells: the caller must call dibs__renewals_kept.
+ * *tells: the caller must call dibs__renewals_use_changed.
  */
 struct dibs__lease *dibs__kept_recall(struct dibs__cells *cells, const char *name, const char *token, bool *give_back,
                                       bool *tells);

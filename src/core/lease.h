@@ -103,8 +103,8 @@ struct dibs__renewal_state {
 
 /*
  * What becomes of a lease that the process may keep (kept.h). The renewals learn of it through the atomics
- * (dibs__renewals_kept). They are set under the shard's mutex, except for retaken; the renewals clear raise and tell
- * without it.
+ * (dibs__renewals_use_changed). They are set under the shard's mutex, except for retaken; the renewals clear raise and
+ * tell without it.
  */
 struct dibs__keeping {
     _Atomic int64_t look_at; /* atomic; when to look whether anybody uses the lease; DIBS__NEVER: no look is needed */

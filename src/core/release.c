@@ -80,7 +80,7 @@ static bool part_with(struct dibs__unlocking *unlocking, int64_t now)
     int64_t timeout_ms = core->config.settings->command_timeout_ms;
 
     if (parting == DIBS__PART_KEPT && unlocking->wanted.tells)
-        dibs__renewals_kept(core->renewals, lease);
+        dibs__renewals_use_changed(core->renewals, lease);
     if (parting == DIBS__PART_HANDED || parting == DIBS__PART_KEPT)
         return false;
     unlocking->requeues = parting == DIBS__PART_REQUEUE;

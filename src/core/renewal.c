@@ -147,13 +147,13 @@ bool dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, 
     return settled;
 }
 
-void dibs__renewals_kept(struct dibs__renewals *r, struct dibs__lease *lease)
+void dibs__renewals_use_changed(struct dibs__renewals *r, struct dibs__lease *lease)
 {
     dibs__renewals_mutex_lock(&r->mutex);
     if (dibs__due_has(lease)) {
         if (!lease->renewal_state.extending)
             lease->renewal_state.extending = calloc(1, sizeof *lease->renewal_state.extending);
-        dibs__renewal_state_keep(lease, r->config.kept_ms);
+        dibs__renewal_state_use_changed(lease, r->config.kept_ms);
         dibs__renewals_reschedule(r, lease, NULL);
     }
     dibs__renewals_mutex_unlock(&r->mutex);

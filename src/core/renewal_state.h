@@ -19,7 +19,7 @@ void dibs__renewal_state_begin(struct dibs__lease *lease, uint32_t lease_ms, int
 void dibs__renewal_state_doubt(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* What must become of the lease, which may be kept, may have changed. kept_ms: its greatest length while it is kept. */
-void dibs__renewal_state_keep(struct dibs__lease *lease, uint32_t kept_ms) DIBS__REQUIRES(dibs__renewals_mutex);
+void dibs__renewal_state_use_changed(struct dibs__lease *lease, uint32_t kept_ms) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /*
  * Whether a change of the lock leads to a renewal or look of its own. It does not if the lock is looked at anyway

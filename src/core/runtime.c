@@ -394,7 +394,7 @@ void dibs__runtime_shutdown(dibs_runtime *runtime)
     atomic_store(&runtime->closing, true);
     if (dibs__visit_begin(&visit, runtime, &error) != DIBS_OK)
         return;
-    dibs__cells_wake_all(visit.core->cells);
+    dibs__askers_wake_all(visit.core->cells);
     dibs__workers_wake(visit.core->workers);
     dibs__visit_end(&visit);
 }
@@ -461,7 +461,7 @@ static int64_t close_deadline(const dibs_runtime *runtime)
 
 static void end_core(dibs_runtime *runtime, struct dibs__core *core, int64_t deadline)
 {
-    dibs__cells_wake_all(core->cells);
+    dibs__askers_wake_all(core->cells);
     dibs__workers_wake(core->workers);
     await_leaving(runtime);
     dibs__core_end(core, deadline);

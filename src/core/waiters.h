@@ -47,7 +47,7 @@ struct dibs__turn {
     bool waited;                 /* set: the caller waited for the name */
     bool keeps;                  /* set, with the turn: the process may keep the lease (kept.h) */
     bool retaken;                /* set, with HANDED: nobody here used the lease before, the process had kept it */
-    bool tells;                  /* set, with retaken: the caller must call dibs__renewals_kept */
+    bool tells;                  /* set, with retaken: the caller must call dibs__renewals_use_changed */
     int64_t retaken_at;          /* set, with retaken: when the caller took the lease */
     struct dibs__lease *unfit;   /* set, with the turn: a kept lease that must be given back first, with one reference,
                                     the caller's; NULL: there is none */

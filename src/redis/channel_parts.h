@@ -190,7 +190,7 @@ static inline bool dibs__channel_has_unsent(const struct dibs__channel *channel)
     return channel->sending.used > 0 || channel->out.used > 0;
 }
 
-/* Whether the calling thread gathers on this channel (channel.h), and so will send later. */
+/* Whether the calling thread gathers (channel.h). If so, it will send later what this channel has. */
 bool dibs__channel_is_gathered(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
 
 /* If there is a link, gives it up: fails what is in flight. */

@@ -535,7 +535,7 @@ struct dibs__store_ops {
      * and that changes are reported. If not, the store begins to watch, with that name as its probe. Never
      * blocks. NULL: no lease may ever be kept.
      */
-    bool (*recalls)(struct dibs__store *store, const char *name);
+    bool (*can_keep)(struct dibs__store *store, const char *name);
 
     /*
      * What the calling thread begins between a call with `on` and a call without goes out together, at the end:

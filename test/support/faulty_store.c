@@ -469,7 +469,7 @@ static dibs_status connect_inner(struct dibs__store *base, bool wait, struct dib
 }
 
 /* So that leases may be kept; no recall ever comes. */
-static bool recalls(struct dibs__store *base, const char *name)
+static bool can_keep(struct dibs__store *base, const char *name)
 {
     (void)base;
     (void)name;
@@ -511,7 +511,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
     store->ops = ops;
     if (store->faults->watches) {
         store->ops.tell_when_free = tell_when_free;
-        store->ops.recalls = recalls;
+        store->ops.can_keep = can_keep;
     }
     store->store = (struct dibs__store){&store->ops, store->inner->fd_max, store->faults->watches, false};
     *out = &store->store;

@@ -170,7 +170,7 @@ static inline bool push(stage *s, const char *token, uint64_t number, bool confi
 {
     const struct dibs__grant grant = {"a", token, number, UINT64_C(1) << 40, confirm};
 
-    return dibs__cells_push(s->rt->core->cells, &grant);
+    return dibs__askers_push(s->rt->core->cells, &grant);
 }
 
 static inline void unlock_and_end(actor *a, dibs_runtime *rt)

@@ -67,7 +67,7 @@ static void a_lease_lost_before_its_cell_knows_keeps_nobody_waiting(void **state
     dibs__turn_granted(turn.cell, lease);
     bool woken = wait_until(waiter_is_back, &alone, LIMIT_MS);
     atomic_store(&alone.closing, true); /* so that the waiter ends in any case */
-    dibs__cells_wake_all(alone.cells);
+    dibs__askers_wake_all(alone.cells);
     actor_finish(waiter);
     actor_end(waiter);
     if (atomic_load(&alone.status) == DIBS_OK)
@@ -165,7 +165,7 @@ static bool push(struct dibs__cells *cells, const struct dibs__lease *lease, uin
     const struct dibs__grant grant = {.name = "a", .token = token, .number = 1, .fence = fence};
 
     snprintf(token, sizeof token, "dibs:label:host:1:2:0:%" PRIx64, lease->token.sequence);
-    return dibs__cells_push(cells, &grant);
+    return dibs__askers_push(cells, &grant);
 }
 
 /* In any order, whichever were granted or have another token by then; not one that is asked for no more. */

@@ -89,10 +89,10 @@ static void a_lease_that_is_taken_while_it_is_shortened_is_made_long_again(void 
     int64_t now = GRANTED + SECOND;
 
     (void)state;
-    dibs__renewal_state_keep(lease, SHORT_MS);
+    dibs__renewal_state_use_changed(lease, SHORT_MS);
     atomic_store(&lease->keeping.use, DIBS__USE_HELD);
     struct dibs__renewal item = renew(lease, now);
-    dibs__renewal_state_keep(lease, SHORT_MS);
+    dibs__renewal_state_use_changed(lease, SHORT_MS);
     assert_int_equal(item.lease_ms, SHORT_MS);
     assert_int_equal(item.use, DIBS__USE_KEPT);
     land(lease, &item, now);
@@ -114,7 +114,7 @@ static void a_lease_is_told_to_be_kept_only_when_it_is_shortened(void **state)
     (void)state;
     struct dibs__renewal item = renew(lease, now); /* the renewals are not told yet that it is kept */
     assert_int_equal(item.use, DIBS__USE_UNTOLD);
-    dibs__renewal_state_keep(lease, SHORT_MS);
+    dibs__renewal_state_use_changed(lease, SHORT_MS);
     land(lease, &item, now);
     item = renew(lease, now);
     assert_int_equal(item.use, DIBS__USE_KEPT);

@@ -117,7 +117,7 @@ static int64_t time_of_pushes(void *arg, size_t size)
         cell = dibs__asker_begin_turnless(crowd.cells, leases[i]);
     for (size_t i = 0; i < size; i++) {
         const struct dibs__grant grant = {.name = "a", .token = leases[i]->asker->token, .number = 1, .fence = i + 1};
-        require(dibs__cells_push(crowd.cells, &grant));
+        require(dibs__askers_push(crowd.cells, &grant));
         require(leases[i]->asker->push.fence == i + 1);
     }
     for (size_t i = 0; i < size; i++)

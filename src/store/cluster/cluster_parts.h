@@ -204,7 +204,7 @@ void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dib
 void dibs__cluster_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
                            uint64_t fence);
 uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name, uint64_t since);
-bool dibs__cluster_recalls(struct dibs__store *base, const char *name);
+bool dibs__cluster_can_keep(struct dibs__store *base, const char *name);
 
 /* --------------------------------------------------------------------- walk.c */
 

@@ -258,7 +258,7 @@ uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name
  * Recalls come on the channel of the runtime, which all nodes pass on. The node that has the slot reports changes;
  * while the slot moves, it does not report those at the other node.
  */
-bool dibs__cluster_recalls(struct dibs__store *base, const char *name)
+bool dibs__cluster_can_keep(struct dibs__store *base, const char *name)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     unsigned slot = dibs__cluster_slot(cluster, name);
@@ -266,7 +266,7 @@ bool dibs__cluster_recalls(struct dibs__store *base, const char *name)
 
     if (!node)
         return false;
-    bool recalls = node->member->ops->recalls(node->member, name);
+    bool can_keep = node->member->ops->can_keep(node->member, name);
     dibs__node_unuse(node);
-    return recalls;
+    return can_keep;
 }

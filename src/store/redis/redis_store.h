@@ -430,10 +430,10 @@ bool dibs__tracking_take_look(const struct dibs__redis_store *store, uint64_t on
 void dibs__tracking_changed(void *context, const char *key, size_t size);
 
 /*
- * As recalls of store.h: while the server reports changes, of whatever name, the subscription is open that recalls come
- * on.
+ * As can_keep of store.h: while the server reports changes, of whatever name, the subscription is open that recalls
+ * come on.
  */
-bool dibs__redis_recalls(struct dibs__store *base, const char *name);
+bool dibs__redis_can_keep(struct dibs__store *base, const char *name);
 uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, uint64_t since);
 
 /* walk.c */

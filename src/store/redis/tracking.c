@@ -283,7 +283,7 @@ uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, 
     return on;
 }
 
-bool dibs__redis_recalls(struct dibs__store *base, const char *name)
+bool dibs__redis_can_keep(struct dibs__store *base, const char *name)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
 
