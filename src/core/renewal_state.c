@@ -94,8 +94,8 @@ void dibs__renewal_state_doubt(struct dibs__lease *lease)
 }
 
 /*
- * The use is read here alone, so that what is sent of it and the length that is sent with it always belong together. If
- * there is no memory to note that the shortening was not answered, the lease is not shortened.
+ * Requests tell of the use that was read here, so it always belongs to the length that they ask for. If there is no
+ * memory to note that the shortening was not answered, the lease is not shortened.
  */
 void dibs__renewal_state_use_changed(struct dibs__lease *lease, uint32_t kept_ms)
 {
