@@ -12,7 +12,8 @@ from command import *  # noqa: F403
 
 MS = 1000000  # ns
 
-# Ignores SIGTERM where it is told to, and writes from a grandchild in a session of its own as well.
+# Ignores SIGTERM where it is told to, and writes from a grandchild in a session of its own as well. Its first line says
+# that both are there: SIGTERM does not reach a process that is only just being forked, and Python would forget it there.
 WRITER = """
 import os, signal, sys, time
 who, path, stubborn = sys.argv[1:4]
@@ -22,10 +23,14 @@ def told(number, frame):
         os._exit(0)
 out = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 signal.signal(signal.SIGTERM, told)
+is_there, says_so = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() > 0:
         os._exit(0)
+    os.write(says_so, b".")
+else:
+    os.read(is_there, 1)
 while True:
     os.write(out, f"{who} {time.monotonic_ns()}\\n".encode())
     time.sleep(0.003)
