@@ -918,13 +918,13 @@ static void draw_kinds(struct sim_plan *drawn, enum theme theme)
                         : (double)(1 + hash_of(drawn, 2) % 9) / 10;
 }
 
-/* A run in which nothing goes wrong. */
-static void calm(struct sim_plan *drawn)
+/* A run in which nothing goes wrong, but that threads may be kept from running for a moment. */
+static void calm(struct sim_plan *drawn, enum theme theme)
 {
     drawn->network = (struct sim_network){.delay = drawn->network.delay,
                                           .jitter = drawn->network.jitter / 2,
                                           .short_chance = drawn->network.short_chance};
-    if (drawn->pause_mostly == 0)
+    if (theme != TAKEN)
         drawn->schedule.stall_chance = 0;
     drawn->min_replicas = 0;
     drawn->last_fault = 0;
@@ -990,7 +990,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     draw_kinds(out, theme);
     narrow(out, theme);
     if (out->is_calm) {
-        calm(out);
+        calm(out, theme);
         return;
     }
     if (!is_narrow(out) && sim_chance(SIM_FAULTS, theme == STOPS || theme == LATE ? 0.7 : 0.3))
