@@ -12,11 +12,7 @@
 enum {
     PROCESSES = 8,
     THREADS = 8,
-#if defined(TEST_UNDER_TSAN) || defined(TEST_UNDER_ASAN)
-    ACQUIRES = 80, /* by each thread: they take four times as long here, and more where the machine has other work */
-#else
     ACQUIRES = 250, /* by each thread: 2,000 by each process, 16,000 in all */
-#endif
     NAMES = 5,
     KILLS = 12,
     PROCESS_LIMIT_MS = 240000
