@@ -65,7 +65,8 @@ static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct
 static uint32_t next_step(const struct dibs__lease *lease)
 {
     unsigned step = atomic_load_explicit(&lease->step, memory_order_relaxed) + 1;
-    bool again = !lease->turnless && !lease->contended && !lease->token.keeps && step < DIBS__FENCE_STEPS;
+    bool again =
+        (lease->shared || !lease->turnless) && !lease->contended && !lease->token.keeps && step < DIBS__FENCE_STEPS;
 
     return again ? step : 0;
 }
@@ -141,6 +142,7 @@ static void prepare(struct dibs__unlocking *unlocking)
         .next_step = next_step(lease),
         .granted_at = lease->granted_at,
         .contended = lease->contended,
+        .shared = lease->shared,
     };
     if (next)
         unlocking->op.release.next = (struct dibs__ask){&next->asker->attempt, &next->asker->answer};

@@ -231,6 +231,7 @@ struct dibs__release {
     int64_t granted_at; /* with next_step: when the core took the grant of the token */
     bool contended;     /* others may wait for the lock: they should get it soon, if need be before the caller has its
                            answer */
+    bool shared;        /* the token is a sharer's */
     bool quiet;         /* waiters are not told; only for a member of a quorum */
     struct dibs__ask next; /* the attempt is for the same name, and not fair. A member of a quorum ignores it: the
                               caller asks separately */

@@ -20,18 +20,25 @@ static void pair(dibs_runtime *rt)
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));
 }
 
-/* The scripts that run while the calling thread has one try, which is to end with that status. */
-static long long scripts_of_a_try(fixture *f, dibs_runtime *rt, dibs_status expected)
+static const dibs_lock_options alone = {.flags = 0}, shared = {.flags = DIBS_SHARED};
+
+static void lock_and_unlock(dibs_runtime *rt, const dibs_lock_options *options)
+{
+    assert_status(DIBS_OK, dibs_lock_with(rt, "x", DIBS_WAIT_FOREVER, options));
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+}
+
+/* The scripts that run while the calling thread gets the lock. */
+static long long scripts_of_a_lock(fixture *f, const dibs_lock_options *options)
 {
     long long before = server_asks(f->server);
 
-    assert_status(expected, dibs_trylock(rt, "x"));
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, options));
     return server_asks(f->server) - before;
 }
 
-static void relocking_runs_no_script_and_raises_the_fence(void **state)
+static void relock_without_a_script(fixture *f, const dibs_lock_options *options)
 {
-    fixture *f = *state;
     int64_t limit = now_ms() + LIMIT_MS;
     uint64_t last = 0, fence;
     bool again = false;
@@ -39,10 +46,10 @@ static void relocking_runs_no_script_and_raises_the_fence(void **state)
     fixture_open(f, LONG_LEASE_MS);
     while (!again) {
         assert_true(now_ms() < limit);
-        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", DIBS_WAIT_FOREVER, options));
         last = fence_of(f->rt, "x");
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        again = scripts_of_a_try(f, f->rt, DIBS_OK) == 0;
+        again = scripts_of_a_lock(f, options) == 0;
         fence = fence_of(f->rt, "x");
         assert_true(fence > last);
         assert_true(!again || fence / FENCES_A_GRANT == last / FENCES_A_GRANT);
@@ -50,6 +57,47 @@ static void relocking_runs_no_script_and_raises_the_fence(void **state)
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         assert_false(server_has(f->server, "lock:x"));
     }
+}
+
+static void relocking_runs_no_script_and_raises_the_fence(void **state)
+{
+    relock_without_a_script(*state, &alone);
+}
+
+static void a_sharer_relocks_without_a_script(void **state)
+{
+    relock_without_a_script(*state, &shared);
+}
+
+/* The server knows from the fences whether anybody had the lock alone since a sharer (rule 61). */
+static void a_sharers_fence_is_not_used_alone(void **state)
+{
+    enum { ROUNDS = 50 };
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        const dibs_lock_options *first = i % 2 ? &alone : &shared, *then = i % 2 ? &shared : &alone;
+        lock_and_unlock(f->rt, first);
+        assert_int_equal(scripts_of_a_lock(f, then), 1);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+}
+
+/* Others share the lock on after the release, so the process does not try in vain to have K by plain commands. */
+static void a_sharer_that_leaves_others_asks_by_a_script(void **state)
+{
+    enum { ROUNDS = 50 };
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock_with(other, "x", 0, &shared));
+    long long sets = server_calls(f->server, "set");
+    for (unsigned i = 0; i < ROUNDS; i++)
+        lock_and_unlock(f->rt, &shared);
+    assert_true(server_calls(f->server, "set") - sets <= 1); /* K is set once for several sharers */
+    dibs_close(other);
 }
 
 /* Each hold has a larger fence, whichever process had the lock before, although each process reuses fences. */
@@ -259,6 +307,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(relocking_runs_no_script_and_raises_the_fence),
+        TEST(a_sharer_relocks_without_a_script),
+        TEST(a_sharers_fence_is_not_used_alone),
+        TEST(a_sharer_that_leaves_others_asks_by_a_script),
         TEST(relocking_raises_the_fence_across_processes),
         TEST(relocking_replaces_a_missing_fence),
         TEST(relocking_finds_a_foreign_holder),

@@ -493,6 +493,24 @@ static void a_release_with_an_ask_gets_a_lock_without_waiters(void **state)
     assert_int_equal(release(f->server, "dibs:b"), 1);
 }
 
+/* Plain commands took K for the token, which another came to share before F was read (rule 70). */
+static void a_sharer_that_is_released_and_asks_has_a_new_fence(void **state)
+{
+    fixture *f = *state;
+    long long released, before;
+
+    assert_int_equal(ask(f->server, "dibs:a~0", "1", "").code, 1);
+    assert_int_equal(ask(f->server, "dibs:b~0", "1", "").code, 1);
+    before = fence(f->server);
+    answer again = requeue(f->server, "dibs:a~0", "dibs:a~0", "2", "dibs:1", &released);
+    assert_int_equal(again.code, 1);
+    assert_true(again.number > before);
+    assert_int_equal(released, 1);
+    assert_int_equal(release(f->server, "dibs:a~0"), 4);
+    assert_int_equal(release(f->server, "dibs:b~0"), 1);
+    assert_false(server_has(f->server, "lock:x"));
+}
+
 /* ----------------------------------------------------------- a forced unlock */
 
 static void a_forced_unlock_grants_the_head(void **state)
@@ -549,6 +567,7 @@ int main(void)
         TEST(a_late_ask_does_not_enter_the_queue),
         TEST(a_release_with_an_ask_queues_behind_the_waiters),
         TEST(a_release_with_an_ask_gets_a_lock_without_waiters),
+        TEST(a_sharer_that_is_released_and_asks_has_a_new_fence),
         TEST(a_forced_unlock_grants_the_head),
     };
 

@@ -10,6 +10,10 @@
  *   A client releases by a script, or by two commands between which anything may happen: K is deleted where it is the
  *   client's, then EXISTS Q. Where somebody waits, or K was not deleted, the script runs behind them. The connection may break
  *   behind each of the two, and does where the server comes back; then the script runs, too.
+ *   With SHARING, each attempt is to have the lock alone, or to share it. A sharer that is the only one has K as one that is alone has it;
+ *   the script of a second one makes K shared by both, and each is given its own fence. A sharer releases by the script.
+ *   The store tells by two numbers whether somebody had the lock alone since a sharer: the fence of the newest sharer, and
+ *   the largest that a lock held alone can have had before that one (`>` and `<`, rule 61).
  *   Another party takes a free K, and frees it without a look at the queue. The server may come back with an older F, as
  *   another server: so no client uses the fence again that it had before.
  *
@@ -17,10 +21,12 @@
  *   Renewals, the end of leases, and pushes that get lost. The clock of the server, which a new fence is, counts up with each.
  *
  * Properties
- *   EXCLUSION  no two clients hold at the same time.
- *   FENCE      each hold has a larger pair of fence and step than all before.
+ *   EXCLUSION  no two clients hold at the same time, unless both share.
+ *   FENCE      each hold has a larger pair of fence and step than all before; a sharer, than all that were alone and than
+ *              its own ones.
  *   ORDER      a client that waits is not passed by one that asks later.
  *   OVER       where all is done, K is free.
+ *   ALONE      where the newest sharer's fence is F, no lock was held alone with a fence above `<`.
  *   SERVED     where a release is done, nobody waits for a K that is free, unless the other party freed it.
  *
  * Faults; each breaks the property behind it (-DFAULT_...)
@@ -29,6 +35,8 @@
  *   NO_LOOK_AT_Q    ORDER      K is kept though somebody waited.
  *   OLD_FENCE       FENCE      after a break the script finds K its own, and answers with F as it is.
  *   ANY_SERVER      FENCE      a fence is used again at a server that may have forgotten others.
+ *   ANY_KIND        ALONE      the fence of a sharer is used again by one that is alone.
+ *   STAYS_SHARER    FENCE      who took K, and shares it with another before F was read, asks without having released it.
  *   Q_BEFORE_DELETE SERVED     a release looks at the queue before it deletes K.
  *   NO_SCRIPT       SERVED     no script runs though somebody waited.
  *   NO_SCRIPT_THEN  SERVED     no script runs though the connection broke.
@@ -39,6 +47,7 @@
 #define ORDER     3
 #define OVER      4
 #define SERVED    5
+#define ALONE     6
 
 #ifdef PROPERTY
 #define CHECK(property, condition) assert(PROPERTY != property || (condition))
@@ -58,6 +67,8 @@
 #define RELEASED      6
 #define SERVED_BEHIND 7
 #define BROKEN_RELEASE 8
+#define SHARED_AGAIN  9
+#define JOINED        10
 
 #ifndef ATTEMPTS
 #define ATTEMPTS 3
@@ -65,27 +76,42 @@
 #define NOBODY 2
 
 #define PARTY 3
+#define BOTH  4 /* share K */
 
 byte K = NOBODY, F, clock, server;
 bool waits[2];          /* in the queue */
+bool shares[2];         /* the attempt, or the hold */
+bool within[2];         /* among those who share K */
+byte own[2];            /* the fence of one that shares K */
+byte newest, before;    /* `>` and `<` */
 bool granted[2];        /* by a script of the other's */
 bool holds[2];
 byte fence[2], step[2]; /* of the newest hold */
-byte noted[2], noted_step[2], noted_at[2]; /* that may be used again; 0: none */
+byte noted[2], noted_step[2], noted_at[2]; bool noted_shared[2]; /* that may be used again; 0: none */
 byte last, last_step;   /* of the newest hold of all */
+byte last_alone, last_step_alone;
 byte attempts[2];       /* that have begun */
-byte snapshot;          /* an earlier F */
+byte snapshot, snapshot_newest, snapshot_before; /* earlier ones */
 bool freed;             /* by the other party */
 
 #define other (1 - me)
 
+#define LARGER(f, s) (with_fence > f || (with_fence == f && with_step > s))
+
 inline hold(with_fence, with_step) {
-    CHECK(EXCLUSION, !holds[other]);
-    CHECK(FENCE, with_fence > last || (with_fence == last && with_step > last_step));
+    CHECK(EXCLUSION, !holds[other] || (shares[me] && shares[other]));
+    CHECK(ALONE, shares[me] || newest != F || with_fence <= before);
+    CHECK(FENCE, LARGER(last, last_step) || (shares[me] && LARGER(last_alone, last_step_alone) && LARGER(fence[me], step[me])));
+    if
+    :: LARGER(last, last_step) -> last = with_fence; last_step = with_step
+    :: else
+    fi;
+    if
+    :: !shares[me] -> last_alone = with_fence; last_step_alone = with_step
+    :: else
+    fi;
     fence[me] = with_fence;
     step[me] = with_step;
-    last = with_fence;
-    last_step = with_step;
     holds[me] = true
 }
 
@@ -94,31 +120,63 @@ inline new_fence() {
     F = clock
 }
 
+/* K is free: that client has it. */
+inline grant(client) {
+    if
+    :: shares[client] ->
+        if
+        :: newest != F -> before = F
+        :: else
+        fi;
+        new_fence();
+        newest = F
+    :: else -> new_fence()
+    fi;
+    K = client
+}
+
 /* K is free: it goes to the other, where that waits. */
 inline serve() {
     if
     :: waits[other] ->
         waits[other] = false;
-        new_fence();
-        K = other;
+        grant(other);
         granted[other] = true
     :: else
     fi
 }
 
-/* The scripts. An ask leaves in `answer` whether K is the client's. */
+/* The scripts. An ask leaves in `answer` whether K is the client's, and in `said` its fence. */
 inline ask() {
     if
     :: K == NOBODY -> serve()
+    :: K == other && shares[me] && shares[other] && !waits[other] -> /* it is shared by several from now on */
+        if
+        :: newest != F -> before = F; newest = F
+        :: else
+        fi;
+        own[other] = F;
+        within[other] = true;
+        K = BOTH
     :: else
     fi;
     if
-    :: K == NOBODY -> new_fence(); K = me; answer = true
+    :: K == NOBODY -> grant(me); answer = true; said = F
     :: K == me ->
 #ifndef FAULT_OLD_FENCE
         new_fence();
 #endif
-        answer = true
+        answer = true;
+        said = F
+    :: K == BOTH && within[me] -> answer = true; said = own[me]
+    :: K == BOTH && !within[me] && shares[me] && !waits[other] ->
+        EVENT(JOINED);
+        new_fence();
+        newest = F;
+        own[me] = F;
+        within[me] = true;
+        answer = true;
+        said = F
     :: else -> waits[me] = true; answer = false
     fi;
     if
@@ -127,9 +185,19 @@ inline ask() {
     fi
 }
 
+inline leave() {
+    within[me] = false;
+    own[me] = 0;
+    if
+    :: !within[other] -> K = NOBODY; serve()
+    :: else
+    fi
+}
+
 inline release() {
     if
     :: K == me -> K = NOBODY; serve()
+    :: K == BOTH && within[me] -> leave()
     :: else
     fi
 }
@@ -145,12 +213,18 @@ inline release_behind() {
 
 proctype Client(byte me) {
     bool answer, queued, took, same, deleted;
-    byte f, s, on;
+    byte f, s, on, said;
 
     do
     :: atomic { attempts[me] < ATTEMPTS && !holds[me] && !waits[me] && !granted[me] ->
         attempts[me]++;
         answer = false;
+#ifdef SHARING
+        if
+        :: shares[me] = true
+        :: shares[me] = false
+        fi;
+#endif
         on = server;
         f = noted[me];
         s = noted_step[me];
@@ -160,10 +234,16 @@ proctype Client(byte me) {
         :: else
         fi;
 #endif
+#ifndef FAULT_ANY_KIND
+        if
+        :: noted_shared[me] != shares[me] -> f = 0
+        :: else
+        fi;
+#endif
         noted[me] = 0
        }
        if
-       :: f == 0 -> atomic { ask(); if :: answer -> hold(F, 0) :: else fi }
+       :: f == 0 -> atomic { ask(); if :: answer -> hold(said, 0) :: else fi }
        :: f > 0 -> /* by plain commands, on a connection that may break behind each of them */
             took = false;
             atomic {
@@ -202,7 +282,13 @@ proctype Client(byte me) {
             }
             if
             :: goto broken
-            :: atomic { server == on && took && same && !queued -> EVENT(GRANTED_AGAIN); hold(f, s) }
+            :: atomic { server == on && took && same && !queued ->
+                if
+                :: shares[me] -> EVENT(SHARED_AGAIN)
+                :: else -> EVENT(GRANTED_AGAIN)
+                fi;
+                hold(f, s)
+               }
             :: atomic { server == on && !(took && same && !queued) ->
                 if
                 :: took && !same -> EVENT(REFUSED_BY_F)
@@ -217,29 +303,46 @@ proctype Client(byte me) {
             EVENT(BROKEN);
        script:
             atomic { /* requeue.lua: what was taken is given back first */
+#ifdef FAULT_STAYS_SHARER
+                if
+                :: K == me -> release()
+                :: else
+                fi;
+#else
 #ifndef FAULT_OLD_FENCE
                 release();
 #endif
+#endif
                 ask();
                 if
-                :: answer -> hold(F, 0)
+                :: answer -> hold(said, 0)
                 :: else
                 fi
             }
        fi;
-    over: atomic { took = false; same = false; queued = false; answer = false; f = 0; s = 0; on = 0 } /* fewer states */
+    over: atomic { took = false; same = false; queued = false; answer = false; said = 0; f = 0; s = 0; on = 0 } /* fewer states */
 
-    :: atomic { granted[me] -> granted[me] = false; CHECK(EXCLUSION, K == me); hold(F, 0) }
+    :: atomic { granted[me] ->
+        granted[me] = false;
+        CHECK(EXCLUSION, K == me || (K == BOTH && within[me]));
+        if
+        :: K == me -> said = F
+        :: else -> said = own[me]
+        fi;
+        hold(said, 0);
+        said = 0
+       }
     :: atomic { holds[me] ->
         holds[me] = false;
         noted[me] = fence[me];
         noted_step[me] = step[me] + 1;
         noted_at[me] = server;
+        noted_shared[me] = shares[me];
         on = server
        }
        if
        :: atomic { release() }
-       :: /* by plain commands */
+       :: !shares[me] -> /* by plain commands */
             deleted = false;
 #ifdef FAULT_Q_BEFORE_DELETE
             queued = waits[other];
@@ -280,7 +383,7 @@ proctype Client(byte me) {
         queued = false;
         on = 0
        }
-    :: atomic { waits[me] && K == NOBODY -> ask(); if :: answer -> hold(F, 0) :: else fi } /* it asks now and then */
+    :: atomic { waits[me] && K == NOBODY -> ask(); if :: answer -> hold(said, 0) :: else fi } /* it asks now and then */
     :: atomic { attempts[me] == ATTEMPTS && !holds[me] && !waits[me] && !granted[me] -> break }
     od
 }
@@ -292,11 +395,13 @@ proctype Other_party() {
 
 /* The server comes back with an older F. */
 proctype Server() {
-    atomic { snapshot = F }
+    atomic { snapshot = F; snapshot_newest = newest; snapshot_before = before }
     atomic { K == NOBODY ->
         EVENT(OLDER);
         server++;
-        F = snapshot
+        F = snapshot;
+        newest = snapshot_newest;
+        before = snapshot_before
     }
 }
 

@@ -15,14 +15,14 @@ static struct dibs__relocks *noted(const char *name, uint32_t step)
 {
     struct dibs__relocks *relocks = NULL;
 
-    dibs__relocks_note(&relocks, name, SERVER, (struct dibs__relock){FENCE, step}, GRANTED);
+    dibs__relocks_note(&relocks, name, SERVER, (struct dibs__relock){FENCE, step, false}, GRANTED);
     assert_non_null(relocks);
     return relocks;
 }
 
 static void expect_step(struct dibs__relocks *relocks, const char *name, uint64_t server, int64_t now, uint32_t step)
 {
-    struct dibs__relock relock = dibs__relocks_take(relocks, name, server, now);
+    struct dibs__relock relock = dibs__relocks_take(relocks, name, server, false, now);
 
     assert_int_equal(relock.fence, step ? FENCE : 0);
     assert_int_equal(relock.step, step);
@@ -47,8 +47,20 @@ static void a_noted_fence_is_not_used_at_another_server(void **state)
 
     expect_step(relocks, "a", SERVER + 1, GRANTED, 0);
     expect_step(relocks, "a", SERVER, GRANTED, 1);
-    dibs__relocks_note(&relocks, "a", SERVER + 1, (struct dibs__relock){FENCE, 2}, GRANTED);
+    dibs__relocks_note(&relocks, "a", SERVER + 1, (struct dibs__relock){FENCE, 2, false}, GRANTED);
     expect_step(relocks, "a", SERVER + 1, GRANTED, 0);
+    dibs__relocks_free(relocks);
+}
+
+/* Else a lock that was held alone would have the fence of a sharer. */
+static void a_noted_fence_is_used_for_its_kind(void **state)
+{
+    (void)state;
+    struct dibs__relocks *relocks = NULL;
+
+    dibs__relocks_note(&relocks, "a", SERVER, (struct dibs__relock){FENCE, 1, true}, GRANTED);
+    expect_step(relocks, "a", SERVER, GRANTED, 0);
+    assert_int_equal(dibs__relocks_take(relocks, "a", SERVER, true, GRANTED).step, 1);
     dibs__relocks_free(relocks);
 }
 
@@ -60,7 +72,7 @@ static void an_old_noted_fence_is_not_used(void **state)
 
     for (uint32_t step = 1; step < 10; step++) {
         expect_step(relocks, "a", SERVER, GRANTED + MOMENT, step);
-        dibs__relocks_note(&relocks, "a", SERVER, (struct dibs__relock){FENCE, step + 1}, GRANTED + MOMENT);
+        dibs__relocks_note(&relocks, "a", SERVER, (struct dibs__relock){FENCE, step + 1, false}, GRANTED + MOMENT);
     }
     expect_step(relocks, "a", SERVER, GRANTED + MOMENT + 1, 0);
     dibs__relocks_free(relocks);
@@ -87,11 +99,11 @@ static void the_newest_of_many_noted_names_are_kept(void **state)
     (void)state;
     for (int i = 1; i <= NAMES; i++) {
         snprintf(name, sizeof name, "name:%d", i);
-        dibs__relocks_note(&relocks, name, SERVER, (struct dibs__relock){(uint64_t)(FENCE + i), 1}, GRANTED);
+        dibs__relocks_note(&relocks, name, SERVER, (struct dibs__relock){(uint64_t)(FENCE + i), 1, false}, GRANTED);
     }
     for (int i = NAMES; i > 0; i--) {
         snprintf(name, sizeof name, "name:%d", i);
-        struct dibs__relock relock = dibs__relocks_take(relocks, name, SERVER, GRANTED);
+        struct dibs__relock relock = dibs__relocks_take(relocks, name, SERVER, false, GRANTED);
         assert_true(relock.fence == 0 || relock.fence == (uint64_t)(FENCE + i));
         kept += relock.fence != 0 && i > NAMES - NEWEST;
     }
@@ -104,6 +116,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_noted_fence_is_used_once),
         cmocka_unit_test(a_noted_fence_is_not_used_at_another_server),
+        cmocka_unit_test(a_noted_fence_is_used_for_its_kind),
         cmocka_unit_test(an_old_noted_fence_is_not_used),
         cmocka_unit_test(a_reused_fence_is_noted_where_its_grant_is_known),
         cmocka_unit_test(the_newest_of_many_noted_names_are_kept),

@@ -3,8 +3,8 @@
 -- KEYS: see keys.lua
 -- ARGV: token; optionally a second: `quiet`: waiters are not told (rule 36); or the fence of the token: waiters stop
 -- leaving the lock to the token (surpass.lua)
--- Reply: 1: released; 0: nobody held it; -1: another token does; 3 or 2: as 1 or 0, with more to do
--- (release_common.lua)
+-- Reply: 1: released; 4: as 1, and others share the lock; 0: nobody held it; -1: another token does; 3 or 2: as 1 or 0,
+-- with more to do (release_common.lua)
 -- Safe to send again. The case that nobody waits comes first, as in acquire.lua, and so does a sharer while another's
 -- lease lasts as long, so that K stays as it is. Sharers whose leases are over are left to other scripts
 -- (sharers.lua).
@@ -28,7 +28,7 @@ if not ended and (not summary or ARGV[2]) then
     longest = two[2] == two[4] and two[3]
   end
   if longest and string.byte(longest) == 43 then
-    return call('ZREM', S, mine, '-' .. leaving) > 0 and 1 or 0
+    return call('ZREM', S, mine, '-' .. leaving) > 0 and 4 or 0
   end
 end
 
@@ -41,4 +41,7 @@ if ended then
   -- @insert surpass
 end
 -- @insert settle
+if released == 1 and owner == 'dibs:shared' then
+  return 4
+end
 return unfinished and released + 2 or released

@@ -10,12 +10,12 @@ local leaving, asker, number, lease, channel, not_after, leave = unpack(ARGV)
 channel = channel ~= '' and channel
 local owner, summary, last_fence, mark = redis.pcall('GET', K), call('HGET', Q, ''), redis.pcall('GET', F), ' '
 local entry = summary and call('HGET', Q, asker)
--- A token may be released and ask again (rule 70): it gives back the lock that it has, but keeps its place in the queue.
-if leaving == asker and owner ~= asker then
-  leaving = 'dibs:'
-end
 -- @insert clock
 -- @insert queue
+-- A token may be released and ask again (rule 70): it gives back the lock that it has, but keeps its place in the queue.
+if leaving == asker and owner ~= asker and not (sharers and call('ZADD', S, 'XX', 'INCR', 0, '+' .. asker)) then
+  leaving = 'dibs:'
+end
 fence_text = type(last_fence) == 'string' and last_fence or nil
 -- @insert release_common
 -- @insert ask

@@ -72,7 +72,7 @@ static bool may_relock(const struct dibs__redis_store *store, const struct askin
     const struct dibs__attempt *attempt = asking->sending.attempt;
     const struct dibs__link_view *view = &asking->call.view;
 
-    return attempt->number == 0 && !attempt->fair && !attempt->shared && !attempt->hint && !asking->sending.leave &&
+    return attempt->number == 0 && !attempt->fair && !attempt->hint && !asking->sending.leave &&
            attempt->lease_ms <= RELOCK_MOST_MS && !store->config.is_member && !dibs__redis_confirms(store) &&
            !view->cluster && dibs__link_can_be_ended(&view->id);
 }
@@ -88,7 +88,7 @@ static void choose_form(struct dibs__redis_store *store, struct asking *asking)
         return;
     int64_t now = dibs__now(store->config.clock);
     dibs__redis_mutex_lock(&store->mutex);
-    asking->sending.relock = dibs__relocks_take(store->relocks, attempt->name, server, now);
+    asking->sending.relock = dibs__relocks_take(store->relocks, attempt->name, server, attempt->shared, now);
     dibs__redis_mutex_unlock(&store->mutex);
 }
 

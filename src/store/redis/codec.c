@@ -106,6 +106,7 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
 /* release_common.lua. Any other code: nobody held the lock, or another token did. */
 #define RELEASE_DONE 1
 #define RELEASE_UNFINISHED 2 /* is added if the queue was not served to its end */
+#define RELEASE_SHARED 4     /* of release.lua: done, and others share the lock */
 
 void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet, uint64_t ended_fence)
 {
@@ -125,8 +126,9 @@ bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply 
 
     if (is_requeue ? !dibs__reply_integer(reply, 0, &code) : reply->type != REDIS_REPLY_INTEGER)
         return false;
-    out->unfinished = code >= RELEASE_UNFINISHED;
-    out->released = (out->unfinished ? code - RELEASE_UNFINISHED : code) == RELEASE_DONE;
+    out->shared_on = code == RELEASE_SHARED;
+    out->unfinished = !out->shared_on && code >= RELEASE_UNFINISHED;
+    out->released = out->shared_on || (out->unfinished ? code - RELEASE_UNFINISHED : code) == RELEASE_DONE;
     out->ask = is_requeue ? reply->element[1] : NULL;
     return true;
 }

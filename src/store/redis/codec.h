@@ -73,6 +73,7 @@ void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet,
 
 struct dibs__release_reply {
     bool released;         /* false: nobody held the lock, or another token holds it */
+    bool shared_on;        /* released, and others share the lock */
     bool unfinished;       /* the queue was not served to its end: see dibs__redis_go_on */
     const redisReply *ask; /* of requeue.lua: the reply to the ask, for dibs__codec_read_ask; NULL: there is none */
 };

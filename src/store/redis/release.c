@@ -63,8 +63,9 @@ static bool may_be_plain(struct dibs__redis_store *store, const struct releasing
     const struct dibs__release *release = releasing->release;
     const struct dibs__link_view *view = &releasing->call.view;
 
-    return view->deletes_if != DIBS__DELETE_IF_NONE && release->next_step && !release->again && !releasing->refused &&
-           !releasing->next.attempt && !store->config.is_member && !view->cluster && !dibs__redis_confirms(store) &&
+    return view->deletes_if != DIBS__DELETE_IF_NONE && release->next_step && !release->shared && !release->again &&
+           !releasing->refused && !releasing->next.attempt && !store->config.is_member && !view->cluster &&
+           !dibs__redis_confirms(store) &&
            atomic_load_explicit(&store->no_delete_if, memory_order_relaxed) != view->server &&
            !dibs__redis_changed_within(store, view->server, release->lease_ms);
 }
@@ -128,7 +129,7 @@ static void read_next(struct dibs__redis_store *store, struct releasing *releasi
 static void note_given_up(struct dibs__redis_store *store, const struct releasing *releasing)
 {
     const struct dibs__op *op = releasing->op;
-    struct dibs__relock relock = {op->release.fence, op->release.next_step};
+    struct dibs__relock relock = {op->release.fence, op->release.next_step, op->release.shared};
 
     dibs__redis_mutex_lock(&store->mutex);
     dibs__relocks_note(&store->relocks, op->name, releasing->call.view.server, relock, op->release.granted_at);
@@ -146,7 +147,8 @@ static dibs_status read_reply(struct dibs__redis_store *store, struct releasing 
         dibs__redis_go_on(store, releasing->op->name);
     if (said.released && releasing->refused) /* the token had K, so the server refused that command */
         atomic_store_explicit(&store->no_delete_if, releasing->call.view.server, memory_order_relaxed);
-    if (said.released && !said.unfinished && !releasing->with_next && releasing->op->release.next_step)
+    if (said.released && !said.unfinished && !said.shared_on && !releasing->with_next &&
+        releasing->op->release.next_step)
         note_given_up(store, releasing);
     if (releasing->with_next && said.ask)
         read_next(store, releasing, said.ask);

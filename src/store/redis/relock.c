@@ -6,7 +6,8 @@
  * lock since, and the next of the 1,024 steps of that fence is larger than all before. So one write asks three things:
  * does nobody wait (EXISTS Q)? Is the lock free (SET K NX PX)? If so, it is taken. Was nobody granted it since (GET F)?
  * The lock is granted if all three are true. If one is not, everything is left as it was, except K, which requeue.lua
- * gives back to whoever waits, and asks for with a new fence (rule 70 of PROTOCOL.md).
+ * gives back to whoever waits, and asks for with a new fence (rule 70 of PROTOCOL.md). A sharer that was the only one
+ * does the same.
  */
 #include <string.h>
 

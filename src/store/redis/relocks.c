@@ -70,12 +70,14 @@ void dibs__relocks_note(struct dibs__relocks **relocks, const char *name, uint64
         *found = (struct given_up){hash, server, granted_at, relock};
 }
 
-struct dibs__relock dibs__relocks_take(struct dibs__relocks *relocks, const char *name, uint64_t server, int64_t now)
+struct dibs__relock dibs__relocks_take(struct dibs__relocks *relocks, const char *name, uint64_t server, bool shared,
+                                       int64_t now)
 {
     uint64_t hash = dibs__hash(name, strlen(name));
     struct given_up *found = relocks ? find(relocks, hash) : NULL;
 
-    if (!found || !is_of(found, hash, server) || !found->relock.step || now - found->granted_at > MOST)
+    if (!found || !is_of(found, hash, server) || !found->relock.step || found->relock.shared != shared ||
+        now - found->granted_at > MOST)
         return (struct dibs__relock){.fence = 0};
     struct dibs__relock relock = found->relock;
     found->relock.step = 0;

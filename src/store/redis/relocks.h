@@ -2,12 +2,14 @@
 #ifndef DIBS_STORE_REDIS_RELOCKS_H
 #define DIBS_STORE_REDIS_RELOCKS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A fence that the process may use again. */
 struct dibs__relock {
     uint64_t fence; /* the store's; 0: there is none */
     uint32_t step;  /* the first step that no holder had; 0: a holder has the lock with the step before */
+    bool shared;    /* the fence is a sharer's */
 };
 
 struct dibs__relocks; /* of a store; guarded by its mutex */
@@ -24,8 +26,10 @@ void dibs__relocks_note(struct dibs__relocks **relocks, const char *name, uint64
 
 /*
  * Takes what was noted of the name, so that no step is used a second time. fence 0: nothing was noted, it was noted of
- * another server, or its fence was granted too long ago. relocks NULL is fine.
+ * another server, its fence was granted too long ago, or it is not a fence of that kind: a lock that is held alone must
+ * have another fence than any sharer (rule 61 of PROTOCOL.md). relocks NULL is fine.
  */
-struct dibs__relock dibs__relocks_take(struct dibs__relocks *relocks, const char *name, uint64_t server, int64_t now);
+struct dibs__relock dibs__relocks_take(struct dibs__relocks *relocks, const char *name, uint64_t server, bool shared,
+                                       int64_t now);
 
 #endif
