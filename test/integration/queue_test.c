@@ -493,6 +493,26 @@ static void a_release_with_an_ask_gets_a_lock_without_waiters(void **state)
     assert_int_equal(release(f->server, "dibs:b"), 1);
 }
 
+/* Plain commands did not take K for the token, which waits by now, and whose answer was lost (rule 70). */
+static void a_waiter_that_is_released_and_asks_keeps_its_place(void **state)
+{
+    scene c = set_scene(state);
+    long long released;
+
+    expect_taken(requeue(c.s, "dibs:a", "dibs:a", "2", "dibs:1", &released));
+    assert_int_equal(released, -1);
+    expect_owner(c.s, "holder");
+    assert_int_equal(queue_size(c.s, "x"), 2);
+    assert_string_equal(queue_at(c.s, "x", 0).token, "dibs:a");
+    assert_int_equal(queue_at(c.s, "x", 0).number, 2);
+    assert_string_equal(queue_at(c.s, "x", 1).token, "dibs:b");
+    assert_int_equal(release(c.s, "holder"), 1);
+    expect_owner(c.s, "dibs:a");
+    assert_int_equal(release(c.s, "dibs:a"), 1);
+    expect_owner(c.s, "dibs:b");
+    clear_scene(&c);
+}
+
 /* Plain commands took K for the token, which another came to share before F was read (rule 70). */
 static void a_sharer_that_is_released_and_asks_has_a_new_fence(void **state)
 {
@@ -567,6 +587,7 @@ int main(void)
         TEST(a_late_ask_does_not_enter_the_queue),
         TEST(a_release_with_an_ask_queues_behind_the_waiters),
         TEST(a_release_with_an_ask_gets_a_lock_without_waiters),
+        TEST(a_waiter_that_is_released_and_asks_keeps_its_place),
         TEST(a_sharer_that_is_released_and_asks_has_a_new_fence),
         TEST(a_forced_unlock_grants_the_head),
     };
