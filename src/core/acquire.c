@@ -718,12 +718,12 @@ dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name
     struct dibs__acquire acquire = {.error = error};
 
     dibs__acquire_init(&acquire, core, name, name_size, wish, &outage);
-    if (!dibs__holds_reserve(core->config.serial, 1))
+    if (!dibs__holds_reserve(dibs__holds_here(core->config.serial), 1))
         return no_memory(&acquire);
     dibs__acquire_run(&acquire);
     if (acquire.status == DIBS_OK) {
         dibs__acquire_count(&acquire);
-        dibs__holds_add(acquire.lease, acquire.acquired_at);
+        dibs__holds_add(dibs__holds_here(core->config.serial), acquire.lease, acquire.acquired_at);
         dibs__order_acquired(name, name_size);
     }
     return acquire.status;

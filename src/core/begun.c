@@ -119,7 +119,7 @@ static void arrive(struct dibs__done *done, struct arrival *arrival)
     for (size_t i = 0; arrival->several && i < arrival->several->several->count; i++)
         tell_late(arrival->several->several->names[i].lease);
     if (arrival->gone)
-        dibs__runtime_give_up(task->runtime, &task->holder);
+        dibs__runtime_give_up(task->runtime, &task->holder.holds);
     dibs__task_unref(task);
 }
 
@@ -172,7 +172,7 @@ static void succeed_with_several(struct dibs__wanting *wanting)
         return;
     }
     wanting->done = NULL;
-    dibs__several_hold(wanting->several, &wanting->task->holder);
+    dibs__several_hold(wanting->several, &wanting->task->holder.holds);
     arrive(done, &(struct arrival){.task = wanting->task, .several = wanting});
 }
 
@@ -189,7 +189,7 @@ static void succeed(struct dibs__wanting *wanting)
         return;
     }
     wanting->done = wanting->loss = NULL;
-    dibs__holder_add(&wanting->task->holder, lease, acquired_at);
+    dibs__holds_add(&wanting->task->holder.holds, lease, acquired_at);
     done->fence = dibs__lease_fence(lease);
     complete(done, loss, lease);
 }
@@ -262,7 +262,7 @@ void dibs__task_free(dibs_task *task)
 {
     dibs__task_cancel(task);
     if (dibs__task_end(task))
-        dibs__runtime_give_up(task->runtime, &task->holder);
+        dibs__runtime_give_up(task->runtime, &task->holder.holds);
     else
         dibs__losses_await(); /* a loss that is being reported has arrived then; later ones find the task gone */
     dibs__losses_drop_taken(task);
@@ -611,6 +611,7 @@ static dibs_status await_end(struct dibs__wanting *wanting)
 {
     struct caller *caller = &wanting->caller;
     const struct dibs__clock *clock = wanting->core->config.clock;
+    struct dibs__holds *holds = dibs__holds_here(wanting->core->config.serial);
 
     for (;;) {
         dibs__wait_event_reset(&caller->wait_event);
@@ -620,9 +621,9 @@ static dibs_status await_end(struct dibs__wanting *wanting)
     }
     dibs_status status = caller->status;
     if (status == DIBS_OK && wanting->several) {
-        dibs__several_hold(wanting->several, NULL);
+        dibs__several_hold(wanting->several, holds);
     } else if (status == DIBS_OK) {
-        dibs__holds_add(caller->lease, wanting->acquire.acquired_at);
+        dibs__holds_add(holds, caller->lease, wanting->acquire.acquired_at);
         dibs__order_acquired(wanting->name, wanting->acquire.name_size);
     }
     unref(wanting);
@@ -646,8 +647,9 @@ static dibs_status call(struct dibs__wanting *wanting, struct dibs__error *error
 dibs_status dibs__task_acquire(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
                                const struct dibs__wish *wish, struct dibs__error *error)
 {
-    struct dibs__wanting *wanting =
-        dibs__holds_reserve(task->runtime->serial, 1) ? new_wanting(task, visit, name, name_size, wish) : NULL;
+    struct dibs__wanting *wanting = dibs__holds_reserve(dibs__holds_here(task->runtime->serial), 1)
+                                        ? new_wanting(task, visit, name, name_size, wish)
+                                        : NULL;
 
     return wanting ? call(wanting, error) : no_memory(error);
 }
@@ -698,7 +700,7 @@ bool dibs__wanting_begin(dibs_task *task, struct dibs__visit *visit, const char 
 {
     struct dibs__done *loss = dibs__done_new(DIBS_DONE_LOST, done->queue, task, done->arg, name);
     struct dibs__wanting *wanting =
-        loss && dibs__holder_reserve(&task->holder, 1) ? new_wanting(task, visit, name, name_size, wish) : NULL;
+        loss && dibs__holds_reserve(&task->holder.holds, 1) ? new_wanting(task, visit, name, name_size, wish) : NULL;
 
     if (!wanting) {
         dibs__done_drop(loss);

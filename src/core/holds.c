@@ -89,7 +89,7 @@ static void drop_index(struct dibs__holds *t)
 
 /* -------------------------------------------------------------------- table */
 
-static struct dibs__hold *find(struct dibs__holds *t, uint64_t runtime, const char *name, size_t name_size)
+struct dibs__hold *dibs__holds_find_in(struct dibs__holds *t, uint64_t runtime, const char *name, size_t name_size)
 {
     if (!t->index) {
         for (uint32_t i = t->count; i-- > 0;)
@@ -146,55 +146,11 @@ static bool resize(struct dibs__holds *t, uint32_t cap)
     return true;
 }
 
-static bool reserve(struct dibs__holds *t, uint32_t count)
-{
-    uint32_t cap = t->cap ? t->cap : FEW;
-
-    while (cap - t->count < count)
-        cap *= 2;
-    return cap == t->cap || resize(t, cap);
-}
-
-static struct dibs__hold *add(struct dibs__holds *t, struct dibs__lease *lease, int64_t since)
-{
-    struct dibs__hold *hold = &t->holds[t->count];
-
-    DIBS__REQUIRE(t->count < t->cap);
-    DIBS__REQUIRE(!find(t, lease->runtime, lease->name, lease->name_size));
-    *hold = (struct dibs__hold){
-        .lease = lease,
-        .hash = (uint32_t)dibs__hash(lease->name, lease->name_size),
-        .count = 1,
-        .since = since,
-    };
-    t->count++;
-    if (t->index)
-        index_put(t, t->count - 1);
-    return hold;
-}
-
-/* Gives memory back. If there is no memory for the smaller table, the table stays as it is. */
-static void shrink(struct dibs__holds *t)
+/* If there is no memory for the smaller table, the table stays as it is. */
+void dibs__holds_shrink(struct dibs__holds *t)
 {
     if (t->cap > FEW && t->count <= t->cap / 4)
         resize(t, t->count > 0 ? t->cap / 2 : FEW);
-}
-
-static struct dibs__lease *remove_hold(struct dibs__holds *t, struct dibs__hold *hold)
-{
-    struct dibs__lease *lease = hold->lease;
-    uint32_t number = (uint32_t)(hold - t->holds), last = t->count - 1;
-
-    DIBS__REQUIRE(t->count > 0 && number < t->count);
-    if (t->index) {
-        index_remove(t, number);
-        if (number != last)
-            t->index[index_place_of(t, last)] = number;
-    }
-    *hold = t->holds[last];
-    t->count--;
-    shrink(t);
-    return lease;
 }
 
 /* ------------------------------------------------- the calling thread's table */
@@ -214,44 +170,84 @@ struct dibs__holder *dibs__holder_inside(uint64_t runtime)
     return at;
 }
 
-static inline struct dibs__holds *table_for(uint64_t runtime)
+struct dibs__holds *dibs__holds_here(uint64_t runtime)
 {
     struct dibs__holder *holder = innermost ? dibs__holder_inside(runtime) : NULL;
 
     return holder ? &holder->holds : &own;
 }
 
+struct dibs__holds *dibs__holds_own(void)
+{
+    return &own;
+}
+
 struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t name_size)
 {
-    struct dibs__hold *hold = find(table_for(runtime), runtime, name, name_size);
+    struct dibs__hold *hold = dibs__holds_find_in(dibs__holds_here(runtime), runtime, name, name_size);
 
     if (hold)
         dibs__holds_last = hold;
     return hold;
 }
 
-bool dibs__holds_reserve(uint64_t runtime, uint32_t count)
+/* ------------------------------------------------------------ changes of a table */
+
+bool dibs__holds_reserve(struct dibs__holds *t, uint32_t count)
 {
+    uint32_t cap = t->cap ? t->cap : FEW;
+
     dibs__holds_last = NULL; /* the hold may get another place */
-    return watch_end() && reserve(table_for(runtime), count);
+    if (!watch_end())
+        return false;
+    while (cap - t->count < count)
+        cap *= 2;
+    return cap == t->cap || resize(t, cap);
 }
 
-struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, int64_t since)
+struct dibs__hold *dibs__holds_add(struct dibs__holds *t, struct dibs__lease *lease, int64_t since)
 {
-    return dibs__holds_last = add(table_for(lease->runtime), lease, since);
+    struct dibs__hold *hold = &t->holds[t->count];
+
+    DIBS__REQUIRE(t->count < t->cap);
+    DIBS__REQUIRE(!dibs__holds_find_in(t, lease->runtime, lease->name, lease->name_size));
+    *hold = (struct dibs__hold){
+        .lease = lease,
+        .hash = (uint32_t)dibs__hash(lease->name, lease->name_size),
+        .count = 1,
+        .since = since,
+    };
+    t->count++;
+    if (t->index)
+        index_put(t, t->count - 1);
+    if (t == dibs__holds_here(lease->runtime))
+        dibs__holds_last = hold;
+    return hold;
 }
 
-struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold)
+struct dibs__lease *dibs__holds_remove(struct dibs__holds *t, struct dibs__hold *hold)
 {
+    struct dibs__lease *lease = hold->lease;
+    uint32_t number = (uint32_t)(hold - t->holds), last = t->count - 1;
+
+    DIBS__REQUIRE(t->count > 0 && number < t->count);
     dibs__holds_last = NULL;
-    return remove_hold(table_for(hold->lease->runtime), hold);
+    if (t->index) {
+        index_remove(t, number);
+        if (number != last)
+            t->index[index_place_of(t, last)] = number;
+    }
+    *hold = t->holds[last];
+    t->count--;
+    dibs__holds_shrink(t);
+    return lease;
 }
 
 /*
  * Walks from the end, because a removal moves the last hold to the cursor's place, and all holds above the cursor
  * belong to other runtimes.
  */
-static struct dibs__hold *next_hold(const struct dibs__holds *t, uint64_t runtime, uint32_t *cursor)
+struct dibs__hold *dibs__holds_next(const struct dibs__holds *t, uint64_t runtime, uint32_t *cursor)
 {
     uint32_t at = *cursor < t->count ? *cursor : t->count;
 
@@ -261,20 +257,15 @@ static struct dibs__hold *next_hold(const struct dibs__holds *t, uint64_t runtim
     return at > 0 ? &t->holds[at - 1] : NULL;
 }
 
-struct dibs__hold *dibs__holds_next(uint64_t runtime, uint32_t *cursor)
+void dibs__holds_forget(struct dibs__holds *t)
 {
-    return next_hold(table_for(runtime), runtime, cursor);
+    while (t->count > 0)
+        hooks.forgotten(dibs__holds_remove(t, &t->holds[t->count - 1]));
 }
 
-struct dibs__hold *dibs__holds_next_own(uint64_t runtime, uint32_t *cursor)
+void dibs__holds_abandon(struct dibs__holds *t)
 {
-    return next_hold(&own, runtime, cursor);
-}
-
-struct dibs__lease *dibs__holds_remove_own(struct dibs__hold *hold)
-{
-    dibs__holds_last = NULL;
-    return remove_hold(&own, hold);
+    memset(t, 0, sizeof *t);
 }
 
 /* ------------------------------------------------------- tables that are entered */
@@ -309,32 +300,6 @@ bool dibs__holder_leave_anywhere(struct dibs__holder *holder)
     return true;
 }
 
-struct dibs__hold *dibs__holder_find(struct dibs__holder *holder, const char *name, size_t name_size)
-{
-    return find(&holder->holds, holder->runtime, name, name_size);
-}
-
-bool dibs__holder_reserve(struct dibs__holder *holder, uint32_t count)
-{
-    return reserve(&holder->holds, count);
-}
-
-struct dibs__hold *dibs__holder_add(struct dibs__holder *holder, struct dibs__lease *lease, int64_t since)
-{
-    DIBS__REQUIRE(lease->runtime == holder->runtime);
-    return add(&holder->holds, lease, since);
-}
-
-struct dibs__lease *dibs__holder_remove(struct dibs__holder *holder, struct dibs__hold *hold)
-{
-    return remove_hold(&holder->holds, hold);
-}
-
-struct dibs__hold *dibs__holder_first(struct dibs__holder *holder)
-{
-    return holder->holds.count > 0 ? &holder->holds.holds[0] : NULL;
-}
-
 /* --------------------------------------------------------- a thread's end */
 
 static void thread_ends(void *unused)
@@ -347,37 +312,16 @@ static void thread_ends(void *unused)
         hooks.left(holder);
     }
     while (own.count > 0)
-        hooks.orphaned(remove_hold(&own, &own.holds[own.count - 1]));
-    shrink(&own); /* frees what was reserved for an acquire that failed */
-}
-
-static void forget_all(struct dibs__holds *t)
-{
-    while (t->count > 0)
-        hooks.forgotten(remove_hold(t, &t->holds[t->count - 1]));
-}
-
-void dibs__holder_shrink(struct dibs__holder *holder)
-{
-    shrink(&holder->holds);
-}
-
-void dibs__holder_forget(struct dibs__holder *holder)
-{
-    forget_all(&holder->holds);
-}
-
-void dibs__holder_abandon(struct dibs__holder *holder)
-{
-    memset(&holder->holds, 0, sizeof holder->holds);
+        hooks.orphaned(dibs__holds_remove(&own, &own.holds[own.count - 1]));
+    dibs__holds_shrink(&own); /* frees what was reserved for an acquire that failed */
 }
 
 static void forget_in_child(void)
 {
     dibs__holds_last = NULL;
-    forget_all(&own);
+    dibs__holds_forget(&own);
     for (struct dibs__holder *at = innermost; at; at = at->outer) {
-        forget_all(&at->holds);
+        dibs__holds_forget(&at->holds);
         hooks.kept(at);
     }
 }

@@ -61,17 +61,14 @@ bool dibs__holder_leave(struct dibs__holder *holder);
 /* Leaves the table wherever it is in the thread's nesting. False: the calling thread is not in it. */
 bool dibs__holder_leave_anywhere(struct dibs__holder *holder);
 
-/* The functions below, for a table that no thread is in. */
-struct dibs__hold *dibs__holder_find(struct dibs__holder *holder, const char *name, size_t name_size);
-bool dibs__holder_reserve(struct dibs__holder *holder, uint32_t count);
-struct dibs__hold *dibs__holder_add(struct dibs__holder *holder, struct dibs__lease *lease, int64_t since);
-struct dibs__lease *dibs__holder_remove(struct dibs__holder *holder, struct dibs__hold *hold);
-struct dibs__hold *dibs__holder_first(struct dibs__holder *holder); /* NULL: nothing is held */
-
 /* The innermost table of that runtime that the calling thread has entered. NULL: the thread uses its own table. */
 struct dibs__holder *dibs__holder_inside(uint64_t runtime);
 
-/* NULL: the thread does not hold the name. The pointer is valid until the next add or remove. */
+/* The table that the calling thread uses for that runtime, and the one that it uses where it has entered none. */
+struct dibs__holds *dibs__holds_here(uint64_t runtime);
+struct dibs__holds *dibs__holds_own(void);
+
+/* In the table that the calling thread uses. NULL: the name is not held. Valid until the next add or remove. */
 struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t name_size);
 
 /* The hold that the thread found or added last; NULL: that hold was removed, or its place may have changed. */
@@ -97,25 +94,40 @@ static inline struct dibs__hold *dibs__holds_find_last(uint64_t runtime, const c
     return last && dibs__holds_is_it(last, runtime, name, strnlen(name, DIBS_NAME_MAX + 1)) ? last : NULL;
 }
 
-/* Makes room for `count` more holds of that runtime. False: no memory. */
-bool dibs__holds_reserve(uint64_t runtime, uint32_t count);
+/* ------------------------ in a table that the calling thread, or no thread, uses */
+
+/* As dibs__holds_find. */
+struct dibs__hold *dibs__holds_find_in(struct dibs__holds *holds, uint64_t runtime, const char *name, size_t name_size);
+
+/* Makes room for `count` more holds. False: no memory. */
+bool dibs__holds_reserve(struct dibs__holds *holds, uint32_t count);
 
 /* Adds a hold of count 1, which takes over the caller's reference. There must be room for it (dibs__holds_reserve). */
-struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, int64_t since);
+struct dibs__hold *dibs__holds_add(struct dibs__holds *holds, struct dibs__lease *lease, int64_t since);
 
 /* Takes the hold out of the table. Returns its lease; the reference becomes the caller's. */
-struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold);
+struct dibs__lease *dibs__holds_remove(struct dibs__holds *holds, struct dibs__hold *hold);
 
 /*
  * The next hold of that runtime; NULL: there are no more. *cursor must be DIBS__HOLDS_ALL at the beginning. Between two
  * calls the hold that was found may be removed, but no hold may be added. The whole walk looks at each hold once.
  */
 #define DIBS__HOLDS_ALL UINT32_MAX
-struct dibs__hold *dibs__holds_next(uint64_t runtime, uint32_t *cursor);
+struct dibs__hold *dibs__holds_next(const struct dibs__holds *holds, uint64_t runtime, uint32_t *cursor);
 
-/* The walk and the removal for what the thread holds itself, whatever tables it has entered. */
-struct dibs__hold *dibs__holds_next_own(uint64_t runtime, uint32_t *cursor);
-struct dibs__lease *dibs__holds_remove_own(struct dibs__hold *hold);
+/* Frees memory that the present holds do not need. */
+void dibs__holds_shrink(struct dibs__holds *holds);
+
+/* In a forked child: forgets what a table holds that no thread of the parent used. */
+void dibs__holds_forget(struct dibs__holds *holds);
+
+/*
+ * The same for a table that another thread of the parent was using, maybe in the midst of a change: its content is not
+ * looked at.
+ */
+void dibs__holds_abandon(struct dibs__holds *holds);
+
+/* ----------------------------------------------------------------- a thread's end */
 
 /*
  * A thread that ends calls left(holder) for each table that it is in, and orphaned(lease) for each hold of its own. A
@@ -131,17 +143,5 @@ struct dibs__holds_hooks {
     void (*kept)(struct dibs__holder *holder);
 };
 bool dibs__holds_on_end(const struct dibs__holds_hooks *hooks);
-
-/* Frees memory that the present holds do not need. */
-void dibs__holder_shrink(struct dibs__holder *holder);
-
-/* In a forked child: forgets what a table holds that no thread of the parent used. */
-void dibs__holder_forget(struct dibs__holder *holder);
-
-/*
- * The same for a table that another thread of the parent was using, maybe in the midst of a change: its content is not
- * looked at.
- */
-void dibs__holder_abandon(struct dibs__holder *holder);
 
 #endif

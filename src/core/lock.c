@@ -91,7 +91,7 @@ dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, st
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
 
     if (status == DIBS_CLOSED)
-        return dibs__lock_forget(dibs__holds_remove(hold), error);
+        return dibs__lock_forget(dibs__holds_remove(dibs__holds_here(runtime->serial), hold), error);
     if (status != DIBS_OK)
         return status;
     status = dibs__release(visit.core, hold, error);
@@ -126,7 +126,7 @@ dibs_status dibs__unlock_all(dibs_runtime *runtime, struct dibs__error *error)
     struct dibs__hold *hold;
 
     /* Each unlock is a visit of its own, so that dibs_close need not wait for all of them. */
-    while ((hold = dibs__holds_next(runtime->serial, &cursor))) {
+    while ((hold = dibs__holds_next(dibs__holds_here(runtime->serial), runtime->serial, &cursor))) {
         dibs_status status = dibs__unlock_last(runtime, hold, first == DIBS_OK ? error : &later);
         if (first == DIBS_OK)
             first = status;

@@ -12,22 +12,15 @@ static dibs_status no_memory(struct dibs__error *error)
 
 /* ------------------------------------------------------------------------ lock */
 
-static struct dibs__hold *find(const dibs_runtime *runtime, struct dibs__holder *holder,
-                               const struct dibs__several_name *name)
-{
-    return holder ? dibs__holder_find(holder, name->name, name->size)
-                  : dibs__holds_find(runtime->serial, name->name, name->size);
-}
-
 /* Notes which of the locks the owner holds already; those holds are entered again once the call has the other locks. */
-static dibs_status find_held(dibs_runtime *runtime, struct dibs__holder *holder, struct dibs__several *several,
+static dibs_status find_held(dibs_runtime *runtime, struct dibs__holds *holds, struct dibs__several *several,
                              const dibs_lock_options *options, struct dibs__error *error)
 {
-    const char *owner = holder ? "task" : dibs__lock_owner(runtime);
+    const char *owner = holds == dibs__holds_here(runtime->serial) ? dibs__lock_owner(runtime) : "task";
 
     for (size_t i = 0; i < several->count; i++) {
         struct dibs__several_name *name = &several->names[i];
-        struct dibs__hold *hold = find(runtime, holder, name);
+        struct dibs__hold *hold = dibs__holds_find_in(holds, runtime->serial, name->name, name->size);
         if (!hold)
             continue;
         if (!dibs__lock_may_reenter(hold, options) || !dibs__lock_can_count(runtime, hold)) {
@@ -42,7 +35,7 @@ static dibs_status find_held(dibs_runtime *runtime, struct dibs__holder *holder,
 }
 
 struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dibs__visit *visit,
-                                               struct dibs__holder *holder, const char *const *names, size_t count,
+                                               struct dibs__holds *holds, const char *const *names, size_t count,
                                                int64_t wait_ms, const dibs_lock_options *options,
                                                struct dibs__error *error)
 {
@@ -54,9 +47,8 @@ struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dib
         return NULL;
     }
     uint32_t room = (uint32_t)several->count;
-    dibs_status status = find_held(runtime, holder, several, options, error);
-    if (status == DIBS_OK &&
-        !(holder ? dibs__holder_reserve(holder, room) : dibs__holds_reserve(runtime->serial, room)))
+    dibs_status status = find_held(runtime, holds, several, options, error);
+    if (status == DIBS_OK && !dibs__holds_reserve(holds, room))
         status = no_memory(error);
     if (status == DIBS_OK)
         return several;
@@ -104,8 +96,9 @@ static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, con
                            int64_t wait_ms, const dibs_lock_options *options, struct dibs__error *error)
 {
     dibs_task *task = dibs__task_inside(runtime->serial);
+    struct dibs__holds *holds = dibs__holds_here(runtime->serial);
     struct dibs__several *several =
-        dibs__lock_names_prepare(runtime, visit, NULL, names, count, wait_ms, options, error);
+        dibs__lock_names_prepare(runtime, visit, holds, names, count, wait_ms, options, error);
 
     if (!several)
         return error->status;
@@ -116,7 +109,7 @@ static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, con
     dibs_status status = several->error.status;
     if (status == DIBS_OK) {
         dibs__several_count(several);
-        dibs__several_hold(several, NULL);
+        dibs__several_hold(several, holds);
     } else {
         *error = several->error;
     }
@@ -215,6 +208,7 @@ static void finish_begun(struct unlocking *call)
 static dibs_status begin_release(struct unlocking *call, size_t number, struct dibs__hold *hold,
                                  struct dibs__error *error)
 {
+    struct dibs__holds *holds = dibs__holds_here(call->runtime->serial);
     dibs_status status;
 
     if (call->count == call->room)
@@ -223,7 +217,7 @@ static dibs_status begin_release(struct unlocking *call, size_t number, struct d
     release->number = number;
     int64_t now = dibs__core_now(call->core);
     dibs__release_count(call->core, hold, now);
-    if (!dibs__release_lease(&release->unlocking, call->core, dibs__holds_remove(hold), now, &status, error))
+    if (!dibs__release_lease(&release->unlocking, call->core, dibs__holds_remove(holds, hold), now, &status, error))
         return status;
     call->count++;
     if (dibs__release_may_begin(&release->unlocking, 0))
@@ -241,7 +235,7 @@ static dibs_status give_up(struct unlocking *call, size_t number, struct dibs__e
     if (!hold || hold->count > 1)
         return dibs__unlock(runtime, name, size, error);
     if (!call->core)
-        return dibs__lock_forget(dibs__holds_remove(hold), error);
+        return dibs__lock_forget(dibs__holds_remove(dibs__holds_here(runtime->serial), hold), error);
     return begin_release(call, number, hold, error);
 }
 

@@ -12,11 +12,11 @@ dibs_status dibs__unlock_names(dibs_runtime *runtime, const char *const *names, 
                                struct dibs__error *error);
 
 /*
- * Makes a call for those names, for the owner of that table (NULL: the calling thread), and makes room for them in the
+ * Makes a call for those names, for the owner of that table, and makes room for them in the
  * table. NULL: the store need not be asked, and the error says why: a hold can't be entered again, or DIBS_NO_MEMORY.
  */
 struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dibs__visit *visit,
-                                               struct dibs__holder *holder, const char *const *names, size_t count,
+                                               struct dibs__holds *holds, const char *const *names, size_t count,
                                                int64_t wait_ms, const dibs_lock_options *options,
                                                struct dibs__error *error);
 

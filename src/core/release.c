@@ -194,12 +194,13 @@ void dibs__release_count(struct dibs__core *core, const struct dibs__hold *hold,
 
 dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, struct dibs__error *error)
 {
+    struct dibs__holds *holds = dibs__holds_here(core->config.serial);
     int64_t now = dibs__core_now(core);
     struct dibs__unlocking unlocking;
     dibs_status status;
 
     dibs__release_count(core, hold, now);
-    if (dibs__release_lease(&unlocking, core, dibs__holds_remove(hold), now, &status, error))
+    if (dibs__release_lease(&unlocking, core, dibs__holds_remove(holds, hold), now, &status, error))
         return dibs__release_finish(&unlocking, error);
     return status;
 }

@@ -136,15 +136,14 @@ static void on_orphaned(struct dibs__lease *lease)
     dibs__lease_unref(lease);
 }
 
-void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holder *holder)
+void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holds *holds)
 {
     struct dibs__visit visit;
     struct dibs__error unused;
-    struct dibs__hold *hold = dibs__holder_first(holder);
-    bool inside = hold && dibs__visit_begin(&visit, runtime, &unused) == DIBS_OK;
+    bool inside = holds->count > 0 && dibs__visit_begin(&visit, runtime, &unused) == DIBS_OK;
 
-    for (; hold; hold = dibs__holder_first(holder)) {
-        struct dibs__lease *lease = dibs__holder_remove(holder, hold);
+    while (holds->count > 0) {
+        struct dibs__lease *lease = dibs__holds_remove(holds, holds->holds);
         dibs__loss_unwatch(lease);
         if (inside)
             dibs__release_quietly(visit.core, lease);
@@ -171,7 +170,8 @@ static bool can_release_at_exit(const dibs_runtime *runtime) DIBS__REQUIRES(dibs
 {
     uint32_t cursor = DIBS__HOLDS_ALL;
 
-    if (runtime->clock != &dibs__system_clock || (!keeps(runtime) && !dibs__holds_next_own(runtime->serial, &cursor)))
+    if (runtime->clock != &dibs__system_clock ||
+        (!keeps(runtime) && !dibs__holds_next(dibs__holds_own(), runtime->serial, &cursor)))
         return false;
     for (size_t i = 0; i < runtime->settings.url_count; i++)
         if (strncasecmp(runtime->settings.urls[i], "rediss", strlen("rediss")) == 0)
@@ -205,8 +205,8 @@ static void release_own_holds(struct dibs__core *core)
     uint32_t cursor = DIBS__HOLDS_ALL;
     struct dibs__hold *hold;
 
-    while ((hold = dibs__holds_next_own(core->config.serial, &cursor))) {
-        struct dibs__lease *lease = dibs__holds_remove_own(hold);
+    while ((hold = dibs__holds_next(dibs__holds_own(), core->config.serial, &cursor))) {
+        struct dibs__lease *lease = dibs__holds_remove(dibs__holds_own(), hold);
         dibs__release_at_exit(core, lease);
         dibs__lease_unref(lease);
     }
@@ -478,8 +478,8 @@ static void forget_own_holds(uint64_t serial)
     uint32_t cursor = DIBS__HOLDS_ALL;
     struct dibs__hold *hold;
 
-    while ((hold = dibs__holds_next_own(serial, &cursor)))
-        dibs__lease_unref(dibs__holds_remove_own(hold));
+    while ((hold = dibs__holds_next(dibs__holds_own(), serial, &cursor)))
+        dibs__lease_unref(dibs__holds_remove(dibs__holds_own(), hold));
 }
 
 void dibs__runtime_close(dibs_runtime *runtime)

@@ -75,6 +75,6 @@ void dibs__visit_keep(dibs_runtime *runtime);
 void dibs__visit_drop(dibs_runtime *runtime);
 
 /* Gives up all holds of a task that is gone, in the background. Nobody uses its table any more. */
-void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holder *holder);
+void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holds *holds);
 
 #endif

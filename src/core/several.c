@@ -525,7 +525,7 @@ void dibs__several_count(const struct dibs__several *several)
     }
 }
 
-void dibs__several_hold(struct dibs__several *several, struct dibs__holder *holder)
+void dibs__several_hold(struct dibs__several *several, struct dibs__holds *holds)
 {
     for (size_t i = 0; i < several->count; i++) {
         struct dibs__several_name *name = &several->names[i];
@@ -534,13 +534,9 @@ void dibs__several_hold(struct dibs__several *several, struct dibs__holder *hold
         if (lease) {
             dibs__lease_ref(lease);
             dibs__order_acquired(name->name, name->size);
+            dibs__holds_add(holds, lease, name->acquired_at);
+        } else {
+            dibs__hold_count_up(dibs__holds_find_in(holds, runtime, name->name, name->size));
         }
-        if (lease && holder)
-            dibs__holder_add(holder, lease, name->acquired_at);
-        else if (lease)
-            dibs__holds_add(lease, name->acquired_at);
-        else
-            dibs__hold_count_up(holder ? dibs__holder_find(holder, name->name, name->size)
-                                       : dibs__holds_find(runtime, name->name, name->size));
     }
 }

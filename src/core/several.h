@@ -124,11 +124,10 @@ void dibs__several_undo(struct dibs__several *several);
 void dibs__several_count(const struct dibs__several *several);
 
 /*
- * Enters the locks of a call that ended with DIBS_OK into that table, or into the
- * calling thread's (NULL), which must have room for them. Called by the thread
- * that goes on with the locks, or, for a begun call, by the one that completes it.
+ * Enters the locks of a call that ended with DIBS_OK into that table, which must have room for them. Called by the
+ * thread that goes on with the locks, or, for a begun call, by the one that completes it.
  */
-void dibs__several_hold(struct dibs__several *several, struct dibs__holder *holder);
+void dibs__several_hold(struct dibs__several *several, struct dibs__holds *holds);
 
 /* Puts the name before the sentence of a failure that concerns one lock, unless the sentence has it. */
 void dibs__several_explain(struct dibs__error *error, const char *name);

@@ -47,7 +47,7 @@ void dibs__task_unref(dibs_task *task)
     if (atomic_fetch_sub_explicit(&task->references, 1, memory_order_acq_rel) > 1)
         return;
     DIBS__REQUIRE(task->holder.holds.count == 0 && !atomic_load(&task->taken_losses));
-    dibs__holder_shrink(&task->holder);
+    dibs__holds_shrink(&task->holder.holds);
     free(task);
 }
 
@@ -57,9 +57,9 @@ void dibs__task_unref(dibs_task *task)
 static void forget(dibs_task *task, unsigned before)
 {
     if (before % USES == DIBS__TASK_FREE)
-        dibs__holder_forget(&task->holder);
+        dibs__holds_forget(&task->holder.holds);
     else
-        dibs__holder_abandon(&task->holder);
+        dibs__holds_abandon(&task->holder.holds);
     atomic_store(&task->wanting, NULL);
 }
 

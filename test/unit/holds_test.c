@@ -53,8 +53,8 @@ static int setup(void **state)
 
 static struct dibs__hold *add(uint64_t runtime, const char *name)
 {
-    assert_true(dibs__holds_reserve(1, 1));
-    return dibs__holds_add(dibs__lease_new(runtime, name, strlen(name), DIBS__TOKEN_MAX), 0);
+    assert_true(dibs__holds_reserve(dibs__holds_here(runtime), 1));
+    return dibs__holds_add(dibs__holds_here(runtime), dibs__lease_new(runtime, name, strlen(name), DIBS__TOKEN_MAX), 0);
 }
 
 static struct dibs__hold *find(uint64_t runtime, const char *name)
@@ -67,7 +67,7 @@ static void take_out(uint64_t runtime, const char *name)
     struct dibs__hold *hold = find(runtime, name);
 
     assert_non_null(hold);
-    dibs__lease_unref(dibs__holds_remove(hold));
+    dibs__lease_unref(dibs__holds_remove(dibs__holds_here(hold->lease->runtime), hold));
 }
 
 static void a_hold_is_found_by_runtime_and_name(void **state)
@@ -81,11 +81,11 @@ static void a_hold_is_found_by_runtime_and_name(void **state)
     assert_null(find(1, "b"));
     assert_null(find(1, "aa"));
     assert_null(dibs__holds_find(1, "a", 0));
-    assert_ptr_equal(dibs__holds_next(1, &(uint32_t){DIBS__HOLDS_ALL}), hold);
-    assert_null(dibs__holds_next(2, &(uint32_t){DIBS__HOLDS_ALL}));
+    assert_ptr_equal(dibs__holds_next(dibs__holds_here(1), 1, &(uint32_t){DIBS__HOLDS_ALL}), hold);
+    assert_null(dibs__holds_next(dibs__holds_here(2), 2, &(uint32_t){DIBS__HOLDS_ALL}));
     take_out(1, "a");
     assert_null(find(1, "a"));
-    assert_null(dibs__holds_next(1, &(uint32_t){DIBS__HOLDS_ALL}));
+    assert_null(dibs__holds_next(dibs__holds_here(1), 1, &(uint32_t){DIBS__HOLDS_ALL}));
 }
 
 /* ---------------------------------------------------------- the last one used */
@@ -140,7 +140,7 @@ static void the_last_hold_is_right_while_the_table_grows_and_shrinks(void **stat
     for (unsigned i = 1; i < 100; i++) {
         snprintf(name, sizeof name, "%u", i);
         expect_last(1, "0"); /* the table may move when the next one is added */
-        assert_true(dibs__holds_reserve(1, 1));
+        assert_true(dibs__holds_reserve(dibs__holds_here(1), 1));
         struct dibs__hold *last = find_last(1, "0");
         assert_true(!last || last == find(1, "0"));
         expect_last(1, "0");
@@ -160,9 +160,9 @@ static void drop_all(uint64_t runtime)
 {
     uint32_t cursor = DIBS__HOLDS_ALL;
 
-    for (struct dibs__hold *hold; (hold = dibs__holds_next(runtime, &cursor));) {
+    for (struct dibs__hold *hold; (hold = dibs__holds_next(dibs__holds_here(runtime), runtime, &cursor));) {
         assert_int_equal(hold->lease->runtime, runtime);
-        dibs__lease_unref(dibs__holds_remove(hold));
+        dibs__lease_unref(dibs__holds_remove(dibs__holds_here(hold->lease->runtime), hold));
     }
 }
 
@@ -179,7 +179,7 @@ static void a_walk_looks_at_each_hold_once(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof added / sizeof added[0]; i++)
         add(added[i].runtime, added[i].name);
-    while (count < 8 && (hold = dibs__holds_next(1, &cursor)))
+    while (count < 8 && (hold = dibs__holds_next(dibs__holds_here(1), 1, &cursor)))
         seen[count++] = hold;
     assert_int_equal(count, 3);
     assert_ptr_equal(seen[0], find(1, "c"));
@@ -274,7 +274,7 @@ static void ten_thousand_holds_come_and_go(void **state)
             snprintf(name, sizeof name, "%u", place_of(order, MANY - 1)); /* the last to go */
             assert_int_equal(find(1, name) != NULL, i < MANY - 1);
         }
-        assert_null(dibs__holds_next(1, &(uint32_t){DIBS__HOLDS_ALL}));
+        assert_null(dibs__holds_next(dibs__holds_here(1), 1, &(uint32_t){DIBS__HOLDS_ALL}));
     }
 }
 
@@ -357,7 +357,7 @@ static void a_thread_that_holds_nothing_orphans_nothing(void **state)
 static void reserve_only(void *arg)
 {
     (void)arg;
-    assert_true(dibs__holds_reserve(1, 1));
+    assert_true(dibs__holds_reserve(dibs__holds_here(1), 1));
 }
 
 /*
