@@ -969,7 +969,7 @@ DIBS_API dibs_status dibs_query_waiters(dibs_runtime *rt, const char *name, dibs
 typedef struct dibs_sharer {
     char token[192];      /* as of dibs_owner */
     int64_t remaining_ms; /* of this sharer's lease */
-    uint64_t fence;       /* of its grant; 0: not known */
+    uint64_t fence;       /* of the store's newest grant to its process; 0: not known */
     int64_t held_ms;      /* how long ago that was; -1: not known */
     uint64_t reserved[2];
 } dibs_sharer;

@@ -78,6 +78,32 @@ static void a_release_serves_a_long_queue_in_steps(void **state)
     clear_scene(&c);
 }
 
+/* More wait to share than one script lets in: the others are not left until they ask by themselves. */
+static void a_release_lets_in_in_steps_all_who_wait_to_share(void **state)
+{
+    enum { SHARERS = 200 };
+    fixture *f = *state;
+    char token[24];
+    redisContext *listens = wait_event_open(f->server, "dibs:1", false);
+    long long left = SHARERS;
+
+    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
+    for (int i = 0; i < SHARERS; i++) {
+        snprintf(token, sizeof token, "dibs:%d~0", i);
+        expect_taken(ask(f->server, token, "1", "dibs:1"));
+    }
+    long long code = release(f->server, "holder");
+    for (; code == 3 || code == 2; code = retract(f->server, "nobody")) {
+        long long now = queue_size(f->server, "x");
+        assert_true(now < left);
+        left = now;
+    }
+    assert_true(left < SHARERS);
+    queue_assert_gone(f->server, "x");
+    assert_int_equal(server_integer(f->server, "ZCARD dibs:share:{lock:x}"), 2 * SHARERS + 2);
+    wait_event_close(listens);
+}
+
 static void a_forced_unlock_serves_a_long_queue_in_steps(void **state)
 {
     scene c = set_long_scene(state);
@@ -273,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_release_serves_a_long_queue_in_steps),
+        TEST(a_release_lets_in_in_steps_all_who_wait_to_share),
         TEST(a_forced_unlock_serves_a_long_queue_in_steps),
         TEST(an_ask_passes_no_live_waiter),
         TEST(a_release_with_an_ask_passes_no_live_waiter),

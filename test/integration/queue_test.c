@@ -493,6 +493,28 @@ static void a_release_with_an_ask_gets_a_lock_without_waiters(void **state)
     assert_int_equal(release(f->server, "dibs:b"), 1);
 }
 
+/* It was looked at when a and b shared the lock; the process of b left, and shares it again with the same fence (rule
+ * 70). */
+static void a_forced_unlock_of_all_ends_no_sharer_that_came_again(void **state)
+{
+    fixture *f = *state;
+
+    assert_int_equal(ask(f->server, "dibs:a~0", "1", "").code, 1);
+    long long seen = ask(f->server, "dibs:b~0", "1", "").number;
+    assert_int_equal(release(f->server, "dibs:a~0"), 4);
+    assert_int_equal(release(f->server, "dibs:b~0"), 1);
+    server_do(f->server, "SET lock:x dibs:b2~0 NX PX " LEASE);
+    assert_int_equal(ask(f->server, "dibs:c~0", "1", "").code, 1);
+    assert_int_equal(server_integer(f->server, "EVAL %s 3 " KEYS " 0 dibs:shared %lld dibs:b~0",
+                                    dibs__script_text(DIBS__SCRIPT_force), seen),
+                     0);
+    assert_int_equal(server_integer(f->server, "EVAL %s 3 " KEYS " 0 dibs:shared %lld dibs:b2~0",
+                                    dibs__script_text(DIBS__SCRIPT_force), seen),
+                     1);
+    assert_int_equal(release(f->server, "dibs:b2~0"), 0);
+    assert_int_equal(release(f->server, "dibs:c~0"), 1);
+}
+
 /* Plain commands did not take K for the token, which waits by now, and whose answer was lost (rule 70). */
 static void a_waiter_that_is_released_and_asks_keeps_its_place(void **state)
 {
@@ -587,6 +609,7 @@ int main(void)
         TEST(a_late_ask_does_not_enter_the_queue),
         TEST(a_release_with_an_ask_queues_behind_the_waiters),
         TEST(a_release_with_an_ask_gets_a_lock_without_waiters),
+        TEST(a_forced_unlock_of_all_ends_no_sharer_that_came_again),
         TEST(a_waiter_that_is_released_and_asks_keeps_its_place),
         TEST(a_sharer_that_is_released_and_asks_has_a_new_fence),
         TEST(a_forced_unlock_grants_the_head),

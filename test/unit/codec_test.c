@@ -74,6 +74,7 @@ static void other_scripts_have_their_arguments_in_order(void **state)
     static const char *const quietly[] = {"t", "quiet"};
     static const char *const surpassed[] = {"t", "77"};
     static const char *const forced[] = {"99", "abc"};
+    static const char *const forced_from_all[] = {"99", "all", "77", "new"};
     static const char *const renewed[] = {"t", "1000", "18446744073709551615", "", "5", "u", "2000", "1", "5", ""};
     static const char *const in_short[] = {"", "t", "u", "1000", "2000"};
     static const char *const as_short_as_can_be[] = {"1000", "t", "u"};
@@ -92,11 +93,14 @@ static void other_scripts_have_their_arguments_in_order(void **state)
     dibs__codec_release(&call, "t", false, 77);
     expect_words(&call.words, 2, surpassed);
     dibs__call_init(&call, DIBS__SCRIPT_force, 0);
-    dibs__codec_force(&call, 99, "abcdef", 3, 0);
+    dibs__codec_force(&call, 99, &(struct dibs__force_target){.token = "abcdef", .size = 3});
     expect_words(&call.words, 2, forced);
     dibs__call_init(&call, DIBS__SCRIPT_force, 0);
-    dibs__codec_force(&call, 99, NULL, 0, 0);
+    dibs__codec_force(&call, 99, &(struct dibs__force_target){.token = NULL});
     expect_words(&call.words, 1, forced);
+    dibs__call_init(&call, DIBS__SCRIPT_force, 0);
+    dibs__codec_force(&call, 99, &(struct dibs__force_target){"all", 3, "new", 3, 77});
+    expect_words(&call.words, 4, forced_from_all);
     dibs__call_init(&call, DIBS__SCRIPT_renew, 0);
     dibs__codec_renew(
         &call.words,
@@ -192,13 +196,19 @@ static void replies_to_a_release_are_decoded(void **state)
 {
     static const struct {
         const char *bytes;
-        bool good, released, asked, unfinished;
+        bool good, released, asked, unfinished, shared_on;
     } rows[] = {
-        {":1\r\n", true, true, false, false},           {":0\r\n", true, false, false, false},
-        {":-1\r\n", true, false, false, false},         {":3\r\n", true, true, false, true},
-        {":2\r\n", true, false, false, true},           {"*2\r\n:1\r\n:9\r\n", true, true, true, false},
-        {"*2\r\n:3\r\n:9\r\n", true, true, true, true}, {"*2\r\n:0\r\n-ERR\r\n", true, false, true, false},
-        {"*1\r\n:1\r\n", false, false, false, false},   {"-NOPERM\r\n", false, false, false, false},
+        {":4\r\n", true, true, false, false, true},
+        {":1\r\n", true, true, false, false},
+        {":0\r\n", true, false, false, false},
+        {":-1\r\n", true, false, false, false},
+        {":3\r\n", true, true, false, true},
+        {":2\r\n", true, false, false, true},
+        {"*2\r\n:1\r\n:9\r\n", true, true, true, false},
+        {"*2\r\n:3\r\n:9\r\n", true, true, true, true},
+        {"*2\r\n:0\r\n-ERR\r\n", true, false, true, false},
+        {"*1\r\n:1\r\n", false, false, false, false},
+        {"-NOPERM\r\n", false, false, false, false},
     };
 
     (void)state;
@@ -209,6 +219,7 @@ static void replies_to_a_release_are_decoded(void **state)
         assert_int_equal(said.released, rows[i].released);
         assert_int_equal(said.ask != NULL, rows[i].asked);
         assert_int_equal(said.unfinished, rows[i].unfinished);
+        assert_int_equal(said.shared_on, rows[i].shared_on);
         done(read);
     }
 }

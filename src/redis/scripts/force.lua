@@ -2,7 +2,7 @@
 -- In C (store/redis/codec.h): dibs__codec_force, dibs__codec_read_force, DIBS__FORCE_*
 -- KEYS: see keys.lua
 -- ARGV: not after (us of the server's clock; 0: at any time); the token of the holder that is meant (none: nobody held
--- the lock when it was looked at), or dibs:shared for all who share it, and then the fence of the newest of them
+-- the lock when it was looked at), or dibs:shared for all who share it, and then fence and token of the newest of them
 -- Reply: 1: the lock was taken away, or is free; 2: as 1, with more to do (release_common.lua); 0: another token holds
 -- it; negative: too late, nothing was done, and the amount is the server's time (us)
 -- The fence rises, so that the fence of the former holder is never the newest (rule 12). DEL comes first: it is
@@ -25,7 +25,9 @@ local ends_all = owner == target
 if owner == 'dibs:shared' then
   local meant = {'+' .. (target or '')}
   if ends_all then
-    meant = ARGV[3] and call('ZRANGEBYSCORE', S, '(0', ARGV[3]) or {}
+    -- A later sharer has a larger fence, or the same one if its process shares again (rule 70).
+    meant = ARGV[3] and call('ZRANGEBYSCORE', S, '(0', '(' .. ARGV[3]) or {}
+    meant[#meant + 1] = '-' .. (ARGV[4] or '')
   end
   local count_before = sharers
   for i = 1, #meant do

@@ -3,8 +3,8 @@
 -- KEYS: see keys.lua
 -- ARGV: token; optionally a second: `quiet`: waiters are not told (rule 36); or the fence of the token: waiters stop
 -- leaving the lock to the token (surpass.lua)
--- Reply: 1: released; 4: as 1, and others share the lock; 0: nobody held it; -1: another token does; 3 or 2: as 1 or 0,
--- with more to do (release_common.lua)
+-- Reply: 1: released; 0: nobody held it; -1: another token does; 3 or 2: as 1 or 0, with more to do
+-- (release_common.lua); 4: as 1, and others share the lock
 -- Safe to send again. The case that nobody waits comes first, as in acquire.lua, and so does a sharer while another's
 -- lease lasts as long, so that K stays as it is. Sharers whose leases are over are left to other scripts
 -- (sharers.lua).
@@ -41,7 +41,7 @@ if ended then
   -- @insert surpass
 end
 -- @insert settle
-if released == 1 and owner == 'dibs:shared' then
+if released == 1 and owner == 'dibs:shared' and not unfinished then
   return 4
 end
 return unfinished and released + 2 or released

@@ -345,13 +345,15 @@ bool dibs__codec_read_sharer(const redisReply *reply, size_t i, struct dibs__cod
     return out->token->type == REDIS_REPLY_STRING && dibs__reply_integer(sharers, 3 * i + 2, &out->remaining_ms);
 }
 
-void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size, uint64_t fence)
+void dibs__codec_force(struct dibs__call *call, int64_t not_after, const struct dibs__force_target *target)
 {
     dibs__call_add_number(call, not_after);
-    if (token)
-        dibs__words_add(&call->words, token, token_size);
-    if (fence > 0)
-        dibs__call_add_number(call, (int64_t)fence);
+    if (target->token)
+        dibs__words_add(&call->words, target->token, target->size);
+    if (target->newest) {
+        dibs__call_add_number(call, (int64_t)target->newest_fence);
+        dibs__words_add(&call->words, target->newest, target->newest_size);
+    }
 }
 
 /* A negative number says that it was too late; the amount is the server's time. */

@@ -197,12 +197,17 @@ struct dibs__codec_sharer {
 };
 bool dibs__codec_read_sharer(const redisReply *reply, size_t i, struct dibs__codec_sharer *out);
 
-/*
- * token NULL: nobody held the lock when it was looked at; DIBS__CODEC_SHARED: all sharers whose fences are not larger
- * than `fence`.
- */
-void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size,
-                       uint64_t fence);
+/* The holder that is meant. */
+struct dibs__force_target {
+    const char
+        *token; /* NULL: nobody held the lock when it was looked at; DIBS__CODEC_SHARED: all who shared it then */
+    size_t size;
+    const char *newest; /* with DIBS__CODEC_SHARED: the token of the newest sharer; else NULL */
+    size_t newest_size;
+    uint64_t newest_fence;
+};
+
+void dibs__codec_force(struct dibs__call *call, int64_t not_after, const struct dibs__force_target *target);
 
 enum dibs__force_code { DIBS__FORCE_LATE, DIBS__FORCE_HELD_BY_ANOTHER, DIBS__FORCE_DONE };
 

@@ -5,20 +5,12 @@
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
-/* The holder that is meant; token NULL: nobody held the lock when it was looked at. */
-struct target {
-    const char *token;
-    size_t size;
-    uint64_t fence; /* with DIBS__CODEC_SHARED: of the newest sharer; else 0 */
-};
-
 static void write_force(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
 {
-    const struct target *target = context;
     int64_t not_after = dibs__redis_not_after(store, &call->view, dibs__now(store->config.clock));
 
     dibs__lock_call_write(call, DIBS__SCRIPT_force, false);
-    dibs__codec_force(&call->call, not_after, target->token, target->size, target->fence);
+    dibs__codec_force(&call->call, not_after, context);
 }
 
 /* *late: nothing was done, because the server's clock is not what was believed. */
@@ -42,7 +34,8 @@ static dibs_status read_force(struct dibs__redis_store *store, const char *name,
  * ended it.
  */
 static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
-                            const struct target *target, int64_t deadline, bool *repeated, struct dibs__error *error)
+                            const struct dibs__force_target *target, int64_t deadline, bool *repeated,
+                            struct dibs__error *error)
 {
     struct dibs__exchange exchange = {.deadline = deadline, .error = error};
     dibs_status status;
@@ -94,7 +87,8 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
             freeReplyObject(exchange.reply);
             return DIBS_NOT_HELD;
         }
-        struct target target = {owner.owner, owner.owner_size, owner.newest_fence};
+        const struct dibs__force_target target = {owner.owner, owner.owner_size, owner.newest, owner.newest_size,
+                                                  owner.newest_fence};
         status = end_hold(store, call, name, &target, deadline, &repeated, error);
         freeReplyObject(exchange.reply);
         if (repeated && call->redirect) /* at another node, the holder may have come after the one that was meant */
@@ -113,7 +107,7 @@ dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, str
     struct dibs__redis_store *store = dibs__redis_of(base);
     struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, op);
     const char *token = op->force.token;
-    struct target target = {token, token ? strlen(token) : 0, 0};
+    const struct dibs__force_target target = {.token = token, .size = token ? strlen(token) : 0};
     bool repeated;
 
     if (!call)
