@@ -743,8 +743,14 @@ static dibs_runtime *open_runtime(void)
 static void judge_stats(const struct sim_worker *last)
 {
     dibs_stats stats;
+    bool none_is_left = plan->orphans == 0 && plan->bursts == 0;
 
     sim_api.dibs_stats_get(last->runtime, &stats);
+    /* A task that was freed during an unlock gives up the rest when that is complete. */
+    for (int tries = 0; none_is_left && stats.holds > 0 && tries < 100; tries++) {
+        sim_pass(SIM_MS);
+        sim_api.dibs_stats_get(last->runtime, &stats);
+    }
     sim_counts.retaken += (long)stats.retaken;
     if (plan->is_calm && (stats.reconnects > 0 || (stats.renew_failed > 0 && plan->topology != SIM_QUORUM)))
         sim_fail("%llu connections were replaced and %llu renewals failed, though nothing went wrong",
@@ -752,7 +758,7 @@ static void judge_stats(const struct sim_worker *last)
     if (stats.not_held != last->proc->not_held && !plan->shuts_down) /* a closed runtime counts nothing */
         sim_fail("%llu unlocks of what was not held are counted, of %llu", (unsigned long long)stats.not_held,
                  (unsigned long long)last->proc->not_held);
-    if (stats.holds > 0 && plan->orphans == 0 && plan->bursts == 0)
+    if (stats.holds > 0 && none_is_left)
         sim_fail("%llu holds are left, of threads that have ended", (unsigned long long)stats.holds);
 }
 
