@@ -57,7 +57,7 @@ static void print_sharers(FILE *out, const dibs_owner *owner, const struct cli_q
 {
     char length[CLI_TIME_MAX], shown[CLI_WHO_MAX];
 
-    fprintf(out, "  sharers  %" PRIu32 ", of whom this one came last\n", owner->sharers);
+    fprintf(out, "  sharers  %" PRIu32 "%s\n", owner->sharers, queue ? ", of whom this one came last" : "");
     for (size_t i = 1; queue && i < queue->sharer_count; i++) {
         fprintf(out, "%11zu. ", i + 1);
         print_who(out, queue->sharers[i].token);

@@ -265,8 +265,8 @@ bool cli_time(const char *command, int64_t least_ms, int64_t most_ms, int64_t *o
 {
     if ((with_units(optarg, most_ms, out_ms) || decimal_seconds(optarg, most_ms, out_ms)) && *out_ms >= least_ms)
         return true;
-    cli_usage_error(command, "%s: \"%s\" is not a time in seconds from %.10g to %.10g", cli_option(), optarg,
-                    (double)least_ms / 1000, (double)most_ms / 1000);
+    cli_usage_error(command, "%s: \"%s\" is not a time from %.10g to %.10g s: seconds, or units as in 1h30m",
+                    cli_option(), optarg, (double)least_ms / 1000, (double)most_ms / 1000);
     return false;
 }
 

@@ -2,7 +2,9 @@
  * "dibs hold": holds a lock until a signal arrives.
  */
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "cli/notify.h"
 #include "cli/run.h"
@@ -18,8 +20,9 @@ static const char help[] =
     "ready once it holds the lock.\n"
     "\n"
     RUN_COMMON_HELP
-    "      --grace TIME    if the lease can't be renewed, dibs ends TIME before the\n"
-    "                      lease does (default 5, or a quarter of a shorter lease)\n"
+    "      --grace TIME    if the lease can't be renewed, dibs begins to end TIME\n"
+    "                      before the lease does (default 5, or a quarter of a\n"
+    "                      shorter lease), and has ended before it\n"
     "      --while-pid PID   ends as soon as the process PID has ended\n"
     "      --while-stdin   ends as soon as standard input has ended\n"
     CLI_COMMON_HELP
@@ -79,6 +82,27 @@ static bool hold(const struct run_plan *plan, const struct run_lock *lock)
     return true;
 }
 
+static void *exit_before_the_lease(void *left_ms)
+{
+    (void)poll(NULL, 0, *(int *)left_ms);
+    _exit(CLI_LOST);
+}
+
+/*
+ * The lock can't be renewed, so its release may take longer than its lease: who waits for the end of dibs must not take
+ * that for a lock that is still held.
+ */
+static void limit_release(const struct run_plan *plan, const struct run_lock *lock)
+{
+    static int left_ms;
+    int64_t left = run_remaining_ms(lock) - plan->margin_ms;
+    pthread_t thread;
+
+    left_ms = left < 0 ? 0 : left > 60000 ? 60000 : (int)left;
+    if (pthread_create(&thread, NULL, exit_before_the_lease, &left_ms) == 0)
+        pthread_detach(thread);
+}
+
 /* If the line can't be written, a message on standard error says so, and dibs goes on holding the lock. */
 static void say_held(const struct run_plan *plan, const struct run_lock *lock)
 {
@@ -107,6 +131,8 @@ int cli_hold(int argc, char **argv)
     say_held(&plan, &lock);
     kept = hold(&plan, &lock);
     notify("STOPPING=1");
+    if (!kept && run_remaining_ms(&lock) >= 0)
+        limit_release(&plan, &lock);
     if (!run_release(&plan, &lock, 0) && kept) {
         run_tell_loss(&plan);
         kept = false;

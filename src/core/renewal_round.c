@@ -285,7 +285,8 @@ static void batch_landed(struct dibs__batch *batch, struct dibs__batch *part, co
         if (part->items[i].wanted)
             r->config.wanted(r->config.context, part->items[i].context);
         else
-            r->config.lost(r->config.context, part->items[i].context, true, "its key is no longer in the store");
+            r->config.lost(r->config.context, part->items[i].context, true,
+                           "its key is gone from the store, or somebody else's");
         dibs__lease_unref(part->items[i].context);
     }
 }

@@ -78,6 +78,12 @@ def lost():
     wait_for(lambda: "n: the lease can't be renewed, and is about to end" in process.stderr.readline())
     assert time.monotonic() - began < 12 - 1
     equal(Done(process).status, 76)
+    own.process.send_signal(signal.SIGCONT)
+    process = holder("-t", "6", "--grace", "0.5", env={"DIBS_URL": own.url})
+    own.process.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    equal(Done(process).status, 76)
+    assert time.monotonic() - began < 6 + 1  # a release may take 3 s, but not for longer than the lease lasts
     own.close()
 
 
