@@ -6,6 +6,7 @@
 #include "support/fixture.h"
 #include "support/masters.h"
 #include "support/seat.h"
+#include "support/tasks.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -31,15 +32,19 @@ static void waiters_leave_the_queue_over_the_remaining_connection(void **state)
 {
     enum { TRIES = 20 };
     fixture *f = *state;
+    dibs_queue *q = queue_new();
 
     fixture_open_connected(f, LONG_LEASE_MS);
+    dibs_task *task = task_of_runtime(f->rt);
     server_do(f->server, "SET lock:a dibs:another PX 600000");
     server_do(f->server, "CONFIG SET maxclients 1");
     kill_background(f);
     for (int i = 0; i < TRIES; i++) {
-        assert_status(DIBS_TIMEOUT, dibs_timedlock(f->rt, "a", 5));
+        assert_status(DIBS_TIMEOUT, task_lock(task, "a", 5, q)); /* a blocking call would wait for its release */
         assert_true(server_wait_gone(f->server, "dibs:queue:{lock:a}", LIMIT_MS));
     }
+    dibs_task_free(task);
+    dibs_queue_free(q);
     server_do(f->server, "CONFIG SET maxclients 1000");
     server_do(f->server, "DEL lock:a");
 }
