@@ -493,6 +493,28 @@ static void a_release_with_an_ask_gets_a_lock_without_waiters(void **state)
     assert_int_equal(release(f->server, "dibs:b"), 1);
 }
 
+/* As at a master of a quorum, where who waits is not granted the lock, but told to ask. */
+static void all_who_wait_to_share_are_told_to_ask(void **state)
+{
+    static const char *const tokens[] = {"dibs:a~0", "dibs:b~0"}, *const channels[] = {"dibs:1", "dibs:2"};
+    fixture *f = *state;
+    redisContext *listen[2];
+
+    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
+    for (int i = 0; i < 2; i++) {
+        listen[i] = wait_event_open(f->server, channels[i], false);
+        freeReplyObject(server_command(f->server, "EVAL %s 3 " KEYS " %s 1 " LEASE " %s 0",
+                                       dibs__script_text(DIBS__SCRIPT_acquire_member), tokens[i], channels[i]));
+    }
+    assert_int_equal(queue_size(f->server, "x"), 2);
+    assert_int_equal(release(f->server, "holder"), 1);
+    for (int i = 0; i < 2; i++) {
+        expect_told(listen[i], "1", 0, tokens[i]);
+        wait_event_close(listen[i]);
+    }
+    server_do(f->server, "DEL dibs:queue:{lock:x}");
+}
+
 /* It was looked at when a and b shared the lock; the process of b left, and shares it again with the same fence (rule
  * 70). */
 static void a_forced_unlock_of_all_ends_no_sharer_that_came_again(void **state)
@@ -609,6 +631,7 @@ int main(void)
         TEST(a_late_ask_does_not_enter_the_queue),
         TEST(a_release_with_an_ask_queues_behind_the_waiters),
         TEST(a_release_with_an_ask_gets_a_lock_without_waiters),
+        TEST(all_who_wait_to_share_are_told_to_ask),
         TEST(a_forced_unlock_of_all_ends_no_sharer_that_came_again),
         TEST(a_waiter_that_is_released_and_asks_keeps_its_place),
         TEST(a_sharer_that_is_released_and_asks_has_a_new_fence),
