@@ -40,11 +40,13 @@ static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_c
     struct dibs__exchange exchange = {.deadline = deadline, .error = error};
     dibs_status status;
     int resends = 0;
-    bool late;
+    bool late, sent_twice;
 
+    *repeated = false;
     do {
         late = false;
-        status = dibs__redis_run_shared(store, call, write_force, target, &exchange, repeated);
+        status = dibs__redis_run_shared(store, call, write_force, target, &exchange, &sent_twice);
+        *repeated = *repeated || sent_twice;
         if (status != DIBS_OK)
             continue;
         status = read_force(store, name, call, exchange.reply, &late, error);
