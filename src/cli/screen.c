@@ -31,6 +31,8 @@ static struct {
     bool has_keys;       /* standard input is a terminal */
     struct termios kept; /* its modes before cli_screen_enter */
     int wake[2];         /* a pipe, which gets a byte for each reason to draw again */
+    char bytes[64];      /* sent by the terminal, and not read as keys yet */
+    size_t byte_count;
 } screen;
 
 /* --------------------------------------------------------------------- modes */
@@ -222,23 +224,42 @@ static int key_of(const char *sequence, size_t size)
     return CLI_KEY_REDRAW;
 }
 
-/* Reads a key. Of the bytes that the terminal has sent, those after the first key are dropped. */
+/* How many bytes the first key has. */
+static size_t size_of_key(void)
+{
+    size_t end = 2;
+
+    if (screen.bytes[0] != '\x1b')
+        return 1;
+    while (end < screen.byte_count &&
+           !((screen.bytes[end] >= 'A' && screen.bytes[end] <= 'Z') || screen.bytes[end] == '~'))
+        end++;
+    return end < screen.byte_count ? end + 1 : screen.byte_count;
+}
+
+static int take_key(void)
+{
+    size_t size = size_of_key();
+    char first = screen.bytes[0];
+    int key = first >= ' ' && first <= '~' ? first : CLI_KEY_REDRAW;
+
+    if (first == '\x1b')
+        key = key_of(screen.bytes + 1, size - 1);
+    screen.byte_count -= size;
+    memmove(screen.bytes, screen.bytes + size, screen.byte_count);
+    return key;
+}
+
 static int read_key(void)
 {
-    char bytes[64];
-    ssize_t size = read(STDIN_FILENO, bytes, sizeof bytes);
+    ssize_t size = read(STDIN_FILENO, screen.bytes, sizeof screen.bytes);
 
     if (size <= 0) {
         screen.has_keys = size < 0 && (errno == EINTR || errno == EAGAIN);
         return CLI_KEY_REDRAW;
     }
-    if (bytes[0] == '\x1b') {
-        ssize_t end = 2;
-        while (end < size && !((bytes[end] >= 'A' && bytes[end] <= 'Z') || bytes[end] == '~'))
-            end++;
-        return key_of(bytes + 1, (size_t)(end < size ? end : size - 1));
-    }
-    return bytes[0] >= ' ' && bytes[0] <= '~' ? bytes[0] : CLI_KEY_REDRAW;
+    screen.byte_count = (size_t)size;
+    return take_key();
 }
 
 int cli_screen_wait(int64_t until_ms)
@@ -247,6 +268,8 @@ int cli_screen_wait(int64_t until_ms)
                                {.fd = screen.has_keys ? STDIN_FILENO : -1, .events = POLLIN}};
     char dropped[64];
 
+    if (screen.byte_count > 0)
+        return take_key();
     for (;;) {
         int64_t left = until_ms - cli_now_ms();
         int ready = poll(watched, 2, left < 0 ? 0 : (int)(left < 60000 ? left : 60000));

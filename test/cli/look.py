@@ -311,6 +311,26 @@ def at_a_terminal(*words, answer):
     return status, shown.decode()
 
 
+def watch_takes_keys_that_come_together():
+    fresh("a")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(looking.DIBS, [looking.DIBS, "watch", "-i", "60"], looking.environment(URL))
+    shown, end = b"", time.monotonic() + 60
+    while b"a" not in shown and time.monotonic() < end:
+        shown += os.read(terminal, 4096)
+    os.write(terminal, b"h\x1b[Bq")
+    while time.monotonic() < end:
+        if select.select([terminal], [], [], 0.2)[0]:
+            try:
+                os.read(terminal, 4096)
+            except OSError:
+                break
+    expect(time.monotonic() < end, "q did not quit")
+    expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == OK)
+    os.close(terminal)
+
+
 def real_owners_and_waiters():
     """The next that waits gets what is taken away; who had the lock ends."""
     fresh()
@@ -551,7 +571,7 @@ if __name__ == "__main__":
         names_of_any_bytes_cannot_drive_the_terminal, names_for_xargs_are_as_they_are, json_is_valid_whatever_the_names_are,
         list_is_cut_to_the_width_of_a_terminal,
         break_takes_the_lock_away, break_takes_a_shared_lock_from_the_last_sharer, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
-        real_owners_and_waiters, break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
+        watch_takes_keys_that_come_together, real_owners_and_waiters, break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
         what_is_wrong_usage, what_is_wrong_with_an_option_is_said, no_message_tells_a_secret_of_the_command_line, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
         options_that_tell_how_to_reach_the_store, the_url_option_goes_before_the_environment, each_command_has_a_help, what_cannot_be_written_is_a_failure,
         a_closed_standard_output_is_a_failure_where_something_is_written,
