@@ -199,16 +199,16 @@ static void replies_to_a_release_are_decoded(void **state)
         bool good, released, asked, unfinished, shared_on;
     } rows[] = {
         {":4\r\n", true, true, false, false, true},
-        {":1\r\n", true, true, false, false},
-        {":0\r\n", true, false, false, false},
-        {":-1\r\n", true, false, false, false},
-        {":3\r\n", true, true, false, true},
-        {":2\r\n", true, false, false, true},
-        {"*2\r\n:1\r\n:9\r\n", true, true, true, false},
-        {"*2\r\n:3\r\n:9\r\n", true, true, true, true},
-        {"*2\r\n:0\r\n-ERR\r\n", true, false, true, false},
-        {"*1\r\n:1\r\n", false, false, false, false},
-        {"-NOPERM\r\n", false, false, false, false},
+        {":1\r\n", true, true, false, false, false},
+        {":0\r\n", true, false, false, false, false},
+        {":-1\r\n", true, false, false, false, false},
+        {":3\r\n", true, true, false, true, false},
+        {":2\r\n", true, false, false, true, false},
+        {"*2\r\n:1\r\n:9\r\n", true, true, true, false, false},
+        {"*2\r\n:3\r\n:9\r\n", true, true, true, true, false},
+        {"*2\r\n:0\r\n-ERR\r\n", true, false, true, false, false},
+        {"*1\r\n:1\r\n", false, false, false, false, false},
+        {"-NOPERM\r\n", false, false, false, false, false},
     };
 
     (void)state;
