@@ -197,10 +197,9 @@ struct dibs__codec_sharer {
 };
 bool dibs__codec_read_sharer(const redisReply *reply, size_t i, struct dibs__codec_sharer *out);
 
-/* The holder that is meant. */
+/* The holder that is meant. token NULL: nobody held the lock when it was looked at. */
 struct dibs__force_target {
-    const char
-        *token; /* NULL: nobody held the lock when it was looked at; DIBS__CODEC_SHARED: all who shared it then */
+    const char *token; /* DIBS__CODEC_SHARED: all who shared the lock then */
     size_t size;
     const char *newest; /* with DIBS__CODEC_SHARED: the token of the newest sharer; else NULL */
     size_t newest_size;
