@@ -333,7 +333,7 @@ static void finish(struct dibs__workers *w, struct dibs__job *job)
 
 /*
  * The job waits for a worker that finishes it alone. If none has done so when the job is due, the job becomes ready:
- * then it can be finished without waiting.
+ * then it can be finished without waiting. If it will be the first that is due, a thread must wake by then.
  */
 static void add_slow(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
 {
@@ -344,6 +344,8 @@ static void add_slow(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUI
     job->state = DIBS__JOB_IS_SLOW;
     job->rest.due = job->due;
     dibs__heap_add(&w->slow, &job->rest);
+    if (w->slow.first == &job->rest)
+        wake_one(w);
 }
 
 /* NULL: no job is slow. */

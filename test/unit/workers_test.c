@@ -19,6 +19,8 @@ struct work {
     int64_t awaited_until;                /* of the last await */
     int64_t patience;                     /* in the line; 0: does not stand there */
     atomic_bool stuck;                    /* finish waits until this is false */
+    atomic_bool awaits;                   /* await waits while this is true */
+    atomic_uint awaited, watched;
     atomic_uint began, finished, ended;
     atomic_uint *order; /* counts the requests of all */
     unsigned place;     /* which of them the last one of this job was */
@@ -41,9 +43,16 @@ static enum dibs__job_next begin(struct dibs__job *job)
     return w->begins;
 }
 
+static bool is_let_go(void *arg)
+{
+    return !atomic_load(&((struct work *)arg)->awaits);
+}
+
 static bool await(struct dibs__job *job, int64_t until)
 {
     of(job)->awaited_until = until;
+    atomic_fetch_add(&of(job)->awaited, 1);
+    wait_until(is_let_go, of(job), LIMIT_MS);
     return of(job)->answered;
 }
 
@@ -66,6 +75,16 @@ static void ended(struct dibs__job *job)
 
 static const struct dibs__job_ops ops = {.begin = begin, .await = await, .finish = finish, .ended = ended};
 
+static bool watch(struct dibs__job *job, struct dibs__wait *wait)
+{
+    (void)wait;
+    atomic_fetch_add(&of(job)->watched, 1);
+    return true;
+}
+
+static const struct dibs__job_ops watched_ops = {
+    .begin = begin, .await = await, .watch = watch, .finish = finish, .ended = ended};
+
 static void setup_work(struct work *w, struct dibs__workers *workers, enum dibs__job_next begins)
 {
     memset(w, 0, sizeof *w);
@@ -86,6 +105,11 @@ static bool has_ended(void *arg)
 static bool has_begun(void *arg)
 {
     return atomic_load(&((struct work *)arg)->began) > 0;
+}
+
+static bool is_awaited(void *arg)
+{
+    return atomic_load(&((struct work *)arg)->awaited) > 0;
 }
 
 static void expect_ended(struct work *w)
@@ -207,6 +231,33 @@ static void jobs_that_are_held_up_do_not_hold_up_others(void **state)
     }
 }
 
+static bool is_watched(void *arg)
+{
+    return atomic_load(&((struct work *)arg)->watched) > 0;
+}
+
+/* No thread finishes it before its reply has come. */
+static void a_job_without_a_reply_takes_no_worker(void **state)
+{
+    enum { JOBS = 2 * DIBS__WORKERS_MAX };
+    struct work w[JOBS];
+
+    for (int i = 0; i < JOBS; i++) {
+        setup_work(&w[i], *state, DIBS__JOB_FINISHES);
+        w[i].job.ops = &watched_ops;
+        w[i].answered = false;
+        dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
+    }
+    for (int i = 0; i < JOBS; i++)
+        assert_that(wait_until(is_watched, &w[i], LIMIT_MS), "nobody watches the job");
+    for (int i = JOBS - 1; i >= 0; i--) {
+        assert_int_equal(atomic_load(&w[i].finished), 0);
+        w[i].answered = true;
+        dibs__workers_post(*state, &w[i].job);
+        expect_ended(&w[i]);
+    }
+}
+
 /* ---------------------------------------------------------- a thread that drives */
 
 static void a_thread_that_drives_runs_what_is_ready(void **state)
@@ -244,6 +295,57 @@ static void run_some(struct dibs__workers *workers, struct dibs__wait_event *wai
             return;
         assert_that(dibs__now(&dibs__system_clock) < limit, "there is nothing to do");
         dibs__wait_event_wait(wait_event, &dibs__system_clock, due < limit ? due : limit);
+    }
+}
+
+static bool is_woken(void *arg)
+{
+    return dibs__wait_event_is_woken(arg);
+}
+
+/* As many jobs as workers may finish at the same time, and none of them ends until it is let go. */
+static void setup_stuck(struct work stuck[DIBS__WORKERS_MAX - 1], struct dibs__workers *workers)
+{
+    for (int i = 0; i < DIBS__WORKERS_MAX - 1; i++) {
+        setup_work(&stuck[i], workers, DIBS__JOB_FINISHES);
+        stuck[i].answered = false;
+        atomic_store(&stuck[i].stuck, true);
+        dibs__workers_settle(workers, &stuck[i].job, DIBS__JOB_GOES_ON);
+        assert_true(wait_until(has_begun, &stuck[i], LIMIT_MS));
+    }
+}
+
+/* The thread came to drive before the worker put the job off, and no worker is left to finish it. */
+static void a_thread_that_drives_sees_to_what_a_worker_puts_off(void **state)
+{
+    struct dibs__wait_event wait_event;
+    struct work stuck[DIBS__WORKERS_MAX - 1], late;
+    int64_t due;
+
+    setup_stuck(stuck, *state);
+    setup_work(&late, *state, DIBS__JOB_FINISHES);
+    late.answered = false;
+    atomic_store(&late.awaits, true);
+    late.job.due = dibs__after_ms(dibs__now(&dibs__system_clock), 100);
+    dibs__workers_settle(*state, &late.job, DIBS__JOB_GOES_ON);
+    assert_true(wait_until(is_awaited, &late, LIMIT_MS));
+    dibs__wait_event_init(&wait_event);
+    assert_true(dibs__workers_drive(*state, &wait_event));
+    assert_false(dibs__workers_run_some(*state, DIBS__NEVER, &due));
+    assert_true(due == DIBS__NEVER);
+    atomic_store(&late.awaits, false);
+    assert_that(wait_until(is_woken, &wait_event, LIMIT_MS), "the thread sleeps longer than until the job is due");
+    assert_false(dibs__workers_run_some(*state, DIBS__NEVER, &due));
+    assert_true(due == late.job.due);
+    dibs__wait_event_reset(&wait_event);
+    dibs__wait_event_wait(&wait_event, &dibs__system_clock, due);
+    run_some(*state, &wait_event); /* begins it, */
+    run_some(*state, &wait_event); /* and finishes it */
+    assert_int_equal(atomic_load(&late.ended), 1);
+    dibs__workers_end_drive(*state, &wait_event);
+    for (int i = 0; i < DIBS__WORKERS_MAX - 1; i++) {
+        atomic_store(&stuck[i].stuck, false);
+        expect_ended(&stuck[i]);
     }
 }
 
@@ -718,7 +820,9 @@ int main(void)
         WORKERS(jobs_that_are_due_run_whatever_their_order),
         WORKERS(jobs_begin_in_the_order_in_which_they_became_ready),
         WORKERS(jobs_that_are_held_up_do_not_hold_up_others),
+        WORKERS(a_job_without_a_reply_takes_no_worker),
         WORKERS(a_thread_that_drives_runs_what_is_ready),
+        WORKERS(a_thread_that_drives_sees_to_what_a_worker_puts_off),
         WORKERS(workers_take_over_from_a_thread_that_leaves),
         WORKERS(a_worker_that_looks_as_its_time_comes_forgets_no_job),
         WORKERS(jobs_in_the_line_make_their_requests_one_after_the_other),
