@@ -266,7 +266,7 @@ static void a_majority_that_comes_back_without_data_votes_at_once(void **state)
     masters *m = *state;
 
     m->config.command_timeout_ms = LIMIT_MS; /* a look may take so long, and leave less time for what follows */
-    m->config.outage_ms = LIMIT_MS / 4;
+    m->config.outage_ms = 3 * WAIT_MS; /* the longest lease lasts as long as WAIT_MS; the rest is for a busy machine */
     masters_open_connected(m, LEASE_MS);
     for (size_t i = 0; i < m->majority; i++)
         server_kill(m->servers[i]);
