@@ -63,7 +63,7 @@ void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lea
 void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const struct dibs__token *token)
 {
     dibs__shard_mutex_lock(&cell->shard->mutex);
-    DIBS__REQUIRE(lease->listing.at && lease->asker);
+    DIBS__REQUIRE(lease->listing.previous && lease->asker);
     lease->token = *token;
     lease->asker->push = (struct dibs__push){.fence = 0};
     dibs__shard_mutex_unlock(&cell->shard->mutex);
@@ -85,7 +85,7 @@ void dibs__asker_give_up_turnless(struct dibs__cell *cell, struct dibs__lease *l
     struct dibs__shard *shard = cell->shard;
 
     dibs__shard_mutex_lock(&shard->mutex);
-    DIBS__REQUIRE(lease->turnless && lease->listing.at);
+    DIBS__REQUIRE(lease->turnless && lease->listing.previous);
     dibs__cell_unlist(cell, lease);
     dibs__cell_drop_if_unused(cell);
     dibs__shard_mutex_unlock(&shard->mutex);
@@ -98,7 +98,7 @@ static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t n
 {
     int64_t by = deadline;
 
-    for (const struct dibs__waiter *at = cell->waiters.first; at; at = at->next) {
+    for (const struct dibs__waiter *at = cell->waiters; at; at = at->links.next) {
         int64_t its = dibs__after_ms(now, at->turn->lease_ms / 3);
         by = its < by ? its : by;
     }
@@ -148,7 +148,7 @@ static bool is_rested(const struct dibs__cells *cells, const struct dibs__asker 
 static void begin_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                         const struct dibs__sleep *sleep) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    DIBS__REQUIRE(lease->asker && lease->listing.at && !lease->asker->wait_event);
+    DIBS__REQUIRE(lease->asker && lease->listing.previous && !lease->asker->wait_event);
     lease->asker->ask_by = sleep->deadline;
     if (!lease->turnless)
         show_asleep(cells, cell, lease, sleep);
@@ -305,10 +305,9 @@ size_t dibs__askers_changed(struct dibs__cells *cells, const char *name, struct 
     return count;
 }
 
-static void wake_waiters(struct dibs__shard *shard, const struct dibs__waiter_list *list)
-    DIBS__REQUIRES(dibs__shard_mutex)
+static void wake_waiters(struct dibs__shard *shard, struct dibs__waiter *list) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    for (struct dibs__waiter *at = list->first; at; at = at->next)
+    for (struct dibs__waiter *at = list; at; at = at->links.next)
         dibs__waiters_wake(shard, at);
 }
 
@@ -318,8 +317,8 @@ static void wake_cell(struct dibs__cell *cell, enum reason reason) DIBS__REQUIRE
         wake_asker(lease->asker, reason);
     if (reason != CLOSING)
         return;
-    wake_waiters(cell->shard, &cell->waiters);
-    wake_waiters(cell->shard, &cell->tries);
+    wake_waiters(cell->shard, cell->waiters);
+    wake_waiters(cell->shard, cell->tries);
 }
 
 static void wake(struct dibs__cells *cells, enum reason reason)

@@ -54,7 +54,6 @@ static struct dibs__cell *add(struct dibs__shard *shard, uint64_t hash, const ch
     cell->shard = shard;
     cell->hash = (uint32_t)hash;
     cell->name_size = (uint16_t)name_size;
-    cell->asked_end = &cell->asked;
     memcpy(cell->name, name, name_size);
     cell->next = shard->buckets[hash & (shard->bucket_count - 1)];
     shard->buckets[hash & (shard->bucket_count - 1)] = cell;
@@ -87,7 +86,7 @@ void dibs__cell_drop_if_unused(struct dibs__cell *cell)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
     DIBS__REQUIRE(!dibs__cell_is_held(cell) || cell->granted);
-    if (cell->state == DIBS__CELL_FREE && !cell->asked && !cell->granted && !cell->waiters.first && !cell->tries.first)
+    if (cell->state == DIBS__CELL_FREE && !cell->asked && !cell->granted && !cell->waiters && !cell->tries)
         remove_cell(cell);
 }
 
@@ -113,43 +112,20 @@ struct dibs__cell *dibs__cells_lock_cell(struct dibs__cells *cells, const struct
 
 /* -------------------------------------------------------- the leases of a cell */
 
-static void insert(struct dibs__lease **at, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex)
-{
-    lease->listing.next = *at;
-    lease->listing.at = at;
-    if (*at)
-        (*at)->listing.at = &lease->listing.next;
-    *at = lease;
-}
-
-static void take_out(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex)
-{
-    struct dibs__lease *next = lease->listing.next, **at = lease->listing.at;
-
-    *at = next;
-    if (next)
-        next->listing.at = at;
-    else if (lease->asker)
-        cell->asked_end = at;
-    lease->listing.at = NULL;
-}
-
 void dibs__cell_list(struct dibs__cell *cell, struct dibs__lease *lease)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(!lease->listing.at && lease->asker);
+    DIBS__REQUIRE(!lease->listing.previous && lease->asker);
     dibs__lease_ref(lease);
-    insert(cell->asked_end, lease);
-    cell->asked_end = &lease->listing.next;
+    DIBS__LIST_APPEND(cell->asked, lease, listing);
 }
 
 void dibs__cell_list_last(struct dibs__cell *cell, struct dibs__lease *lease)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(lease->listing.at && lease->asker);
-    take_out(cell, lease);
-    insert(cell->asked_end, lease);
-    cell->asked_end = &lease->listing.next;
+    DIBS__REQUIRE(lease->listing.previous && lease->asker);
+    DIBS__LIST_REMOVE(cell->asked, lease, listing);
+    DIBS__LIST_APPEND(cell->asked, lease, listing);
 }
 
 struct dibs__asker *dibs__cell_take_asker(struct dibs__cell *cell, struct dibs__lease *lease)
@@ -157,10 +133,10 @@ struct dibs__asker *dibs__cell_take_asker(struct dibs__cell *cell, struct dibs__
     struct dibs__asker *asker = lease->asker;
 
     DIBS__REQUIRE(asker && !asker->wait_event);
-    if (lease->listing.at) { /* a lease that was lost meanwhile is not listed */
+    if (lease->listing.previous) { /* a lease that was lost meanwhile is not listed */
         dibs__shard_mutex_held(&cell->shard->mutex);
-        take_out(cell, lease);
-        insert(&cell->granted, lease);
+        DIBS__LIST_REMOVE(cell->asked, lease, listing);
+        DIBS__LIST_APPEND(cell->granted, lease, listing);
     }
     lease->asker = NULL;
     return asker;
@@ -169,9 +145,9 @@ struct dibs__asker *dibs__cell_take_asker(struct dibs__cell *cell, struct dibs__
 void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    if (!lease->listing.at)
+    if (!lease->listing.previous)
         return;
-    take_out(cell, lease);
+    DIBS__LIST_REMOVE(*(lease->asker ? &cell->asked : &cell->granted), lease, listing);
     if (atomic_load_explicit(&lease->keeping.look_at, memory_order_relaxed) != DIBS__NEVER) {
         atomic_store(&lease->keeping.look_at, DIBS__NEVER);
         cell->shard->looked_at--;
@@ -219,7 +195,7 @@ static void empty(struct dibs__shard *shard) DIBS__REQUIRES(dibs__shard_mutex)
         while (!shard->buckets[bucket])
             bucket++;
         struct dibs__cell *cell = shard->buckets[bucket];
-        DIBS__REQUIRE(!cell->waiters.first && !cell->tries.first);
+        DIBS__REQUIRE(!cell->waiters && !cell->tries);
         while (cell->asked) /* NOLINT(clang-analyzer-unix.Malloc): remove_cell took the cell out of its bucket */
             dibs__cell_unlist(cell, cell->asked);
         while (cell->granted)

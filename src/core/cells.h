@@ -28,14 +28,6 @@ struct dibs__cells;
 struct dibs__waiter;
 
 /*
- * The waiters of a name, first come, first served. They are linked through the waiters themselves (waiters.h), so that
- * joining the list needs no memory.
- */
-struct dibs__waiter_list {
-    struct dibs__waiter *first DIBS__GUARDED_BY(dibs__shard_mutex);
-};
-
-/*
  * While *closing is set, acquires end with DIBS_CLOSED. handoff_ms: how long a lease may stay in this process. NULL: no
  * memory.
  */
@@ -58,18 +50,17 @@ enum dibs__cell_state {
  * the lease for which the thread with the turn sleeps, one of `asked`; NULL while that thread is awake. FREE: NULL.
  */
 struct dibs__cell {
-    struct dibs__cell *next DIBS__GUARDED_BY(dibs__shard_mutex);   /* in the shard's bucket */
-    struct dibs__shard *shard;                                     /* read-only */
-    uint32_t hash;                                                 /* read-only; the low bits of the name's hash */
-    uint16_t name_size;                                            /* read-only */
-    uint8_t state DIBS__GUARDED_BY(dibs__shard_mutex);             /* a dibs__cell_state */
-    bool said_taken DIBS__GUARDED_BY(dibs__shard_mutex);           /* the store said that the name is taken */
-    struct dibs__lease *lease DIBS__GUARDED_BY(dibs__shard_mutex); /* see above */
-    struct dibs__lease *asked DIBS__GUARDED_BY(dibs__shard_mutex); /* leases with an asker, each with a reference */
-    struct dibs__lease **asked_end DIBS__GUARDED_BY(dibs__shard_mutex);
-    struct dibs__lease *granted DIBS__GUARDED_BY(dibs__shard_mutex);      /* without an asker; each with a reference */
-    struct dibs__waiter_list waiters DIBS__GUARDED_BY(dibs__shard_mutex); /* the waiters for the name */
-    struct dibs__waiter_list tries DIBS__GUARDED_BY(dibs__shard_mutex);   /* the waiters with one try (turn.c) */
+    struct dibs__cell *next DIBS__GUARDED_BY(dibs__shard_mutex);     /* in the shard's bucket */
+    struct dibs__shard *shard;                                       /* read-only */
+    uint32_t hash;                                                   /* read-only; the low bits of the name's hash */
+    uint16_t name_size;                                              /* read-only */
+    uint8_t state DIBS__GUARDED_BY(dibs__shard_mutex);               /* a dibs__cell_state */
+    bool said_taken DIBS__GUARDED_BY(dibs__shard_mutex);             /* the store said that the name is taken */
+    struct dibs__lease *lease DIBS__GUARDED_BY(dibs__shard_mutex);   /* see above */
+    struct dibs__lease *asked DIBS__GUARDED_BY(dibs__shard_mutex);   /* list of those with an asker, with a reference */
+    struct dibs__lease *granted DIBS__GUARDED_BY(dibs__shard_mutex); /* list of the others, with a reference */
+    struct dibs__waiter *waiters DIBS__GUARDED_BY(dibs__shard_mutex); /* list, first come, first served (waiters.h) */
+    struct dibs__waiter *tries DIBS__GUARDED_BY(dibs__shard_mutex);   /* list of the waiters with one try (turn.c) */
     struct dibs__long_outage *outage DIBS__GUARDED_BY(dibs__shard_mutex); /* the one that is ridden out; NULL: none */
     char name[];                                                          /* read-only; without a NUL */
 };

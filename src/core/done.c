@@ -26,10 +26,9 @@ DIBS__MUTEX_CLASS(losses_mutex);
 
 struct dibs_queue {
     struct dibs__mutex mutex;
-    pthread_cond_t arrived; /* waited on with mutex */
-    struct dibs__done *first DIBS__GUARDED_BY(dibs__queue_mutex);
-    struct dibs__done **end DIBS__GUARDED_BY(dibs__queue_mutex);
-    struct dibs__wake wake DIBS__GUARDED_BY(dibs__queue_mutex); /* its pipe is readable while a completion waits */
+    pthread_cond_t arrived;                                       /* waited on with mutex */
+    struct dibs__done *first DIBS__GUARDED_BY(dibs__queue_mutex); /* list */
+    struct dibs__wake wake DIBS__GUARDED_BY(dibs__queue_mutex);   /* its pipe is readable while a completion waits */
     bool has_fd DIBS__GUARDED_BY(dibs__queue_mutex);
     struct dibs__wait_event *
         driver DIBS__GUARDED_BY(dibs__queue_mutex); /* wakes the thread that drives; NULL: none does */
@@ -66,7 +65,7 @@ void dibs__done_drop(struct dibs__done *done)
 static void drop_all(struct dibs__done *left) DIBS__UNANALYSED
 {
     for (struct dibs__done *next; left; left = next) {
-        next = left->next;
+        next = left->links.next;
         dibs__done_drop(left);
     }
 }
@@ -91,7 +90,6 @@ static bool watch_forks(void)
 static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet */
 {
     queue->first = NULL;
-    queue->end = &queue->first;
     queue->has_fd = false;
     queue->driver = NULL;
     atomic_store(&queue->runtime, NULL);
@@ -213,9 +211,7 @@ int dibs__queue_fd(dibs_queue *queue)
 
 static void append(dibs_queue *queue, struct dibs__done *done) DIBS__REQUIRES(dibs__queue_mutex)
 {
-    done->next = NULL;
-    *queue->end = done;
-    queue->end = &done->next;
+    DIBS__LIST_APPEND(queue->first, done, links);
     atomic_fetch_add_explicit(done->task->untaken, 1, memory_order_relaxed);
 }
 
@@ -301,7 +297,7 @@ struct dibs__done *dibs__losses_take_back(dibs_task *task)
 void dibs__losses_free(struct dibs__done *losses) DIBS__UNANALYSED /* what is in no queue is the caller's */
 {
     for (struct dibs__done *next; losses; losses = next) {
-        next = losses->next;
+        next = losses->links.next;
         free(losses);
     }
 }
@@ -321,8 +317,8 @@ static void keep_with_task(struct dibs__done *loss) DIBS__UNANALYSED /* as dibs_
     dibs_task *task = loss->task;
 
     unref(loss->queue);
-    loss->next = atomic_load(&task->taken_losses);
-    while (!atomic_compare_exchange_weak(&task->taken_losses, &loss->next, loss))
+    loss->links.next = atomic_load(&task->taken_losses);
+    while (!atomic_compare_exchange_weak(&task->taken_losses, &loss->links.next, loss))
         continue;
     if (dibs__task_is_gone(task))
         dibs__losses_drop_taken(task);
@@ -334,19 +330,14 @@ static void keep_with_task(struct dibs__done *loss) DIBS__UNANALYSED /* as dibs_
 /* Takes up to max completions out of the queue. */
 static struct dibs__done *take_some(dibs_queue *queue, size_t max) DIBS__REQUIRES(dibs__queue_mutex)
 {
-    struct dibs__done *taken = queue->first, *last = NULL;
+    struct dibs__done *taken = NULL;
 
-    for (size_t count = 0; count < max && queue->first; count++) {
-        last = queue->first;
-        queue->first = last->next;
-        atomic_fetch_sub_explicit(last->task->untaken, 1, memory_order_relaxed);
+    for (struct dibs__done *done; max > 0 && (done = queue->first); max--) {
+        DIBS__LIST_REMOVE(queue->first, done, links);
+        DIBS__LIST_APPEND(taken, done, links);
+        atomic_fetch_sub_explicit(done->task->untaken, 1, memory_order_relaxed);
     }
-    if (last)
-        last->next = NULL;
-    if (queue->first)
-        return taken;
-    queue->end = &queue->first;
-    if (queue->has_fd && taken)
+    if (queue->has_fd && taken && !queue->first)
         dibs__wake_quiet(&queue->wake);
     return taken;
 }
@@ -357,7 +348,7 @@ static size_t hand_out(struct dibs__done *taken, dibs_completion *out) DIBS__UNA
     size_t count = 0;
 
     for (struct dibs__done *next; taken; taken = next) {
-        next = taken->next;
+        next = taken->links.next;
         write_completion(taken, &out[count++]);
         if (taken->kind == DIBS_DONE_LOST)
             keep_with_task(taken);

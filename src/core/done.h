@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "base/mutex.h"
 #include "base/wait_event.h"
 #include "core/task.h"
@@ -17,10 +18,10 @@ DIBS__MUTEX_CLASS(dibs__queue_mutex);
 
 /* One completion. It belongs to the begun call, then, once it is pushed, to the queue, and then to who takes it. */
 struct dibs__done {
-    struct dibs__done *next DIBS__GUARDED_BY(dibs__queue_mutex); /* in the queue */
-    dibs_queue *queue;                                           /* read-only; with a reference */
-    dibs_task *task;                                             /* read-only; with a reference until it is dropped */
-    void *arg;                                                   /* read-only */
+    DIBS__LINKS(struct dibs__done) links DIBS__GUARDED_BY(dibs__queue_mutex); /* in the queue */
+    dibs_queue *queue;                                                        /* read-only; with a reference */
+    dibs_task *task; /* read-only; with a reference until it is dropped */
+    void *arg;       /* read-only */
     uint64_t fence;
     dibs_done_kind kind;
     dibs_status status;

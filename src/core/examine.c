@@ -4,18 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/utf8.h"
 
 /* A finding, whose four strings follow the struct. */
 struct kept {
-    struct kept *next;
+    DIBS__LINKS(struct kept) links;
     dibs_finding finding;
 };
 
 struct findings {
     dibs_runtime *runtime;
     uint32_t admit_ms; /* for an admission: the longest lease; 0: for an examination */
-    struct kept *first, **end;
+    struct kept *all;  /* list */
 };
 
 static bool goes_on(void *context)
@@ -51,8 +52,7 @@ static bool found(void *context, const dibs_finding *finding)
                                       .verdict = finding->verdict,
                                       .text = put(&at, finding->text),
                                       .remedy = put(&at, finding->remedy)}};
-    *findings->end = kept;
-    findings->end = &kept->next;
+    DIBS__LIST_APPEND(findings->all, kept, links);
     return true;
 }
 
@@ -78,13 +78,13 @@ static dibs_status find(struct findings *findings, struct dibs__error *error)
 
 static dibs_status find_and_tell(struct findings *findings, dibs_finding_fn *fn, void *arg, struct dibs__error *error)
 {
-    findings->end = &findings->first;
     dibs_status status = find(findings, error);
-    for (const struct kept *kept = findings->first; kept && status == DIBS_OK; kept = kept->next)
+
+    for (const struct kept *kept = findings->all; kept && status == DIBS_OK; kept = kept->links.next)
         fn(&kept->finding, arg);
-    for (struct kept *next; findings->first; findings->first = next) {
-        next = findings->first->next;
-        free(findings->first);
+    for (struct kept *next; findings->all; findings->all = next) {
+        next = findings->all->links.next;
+        free(findings->all);
     }
     return status;
 }

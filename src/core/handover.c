@@ -24,7 +24,7 @@ static bool may_be_handed(const struct dibs__cells *cells, const struct dibs__le
  */
 static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    struct dibs__waiter *first = cell->waiters.first;
+    struct dibs__waiter *first = cell->waiters;
 
     DIBS__REQUIRE(first && cell->state == DIBS__CELL_HELD);
     atomic_store_explicit(&cell->lease->unclaimed, true, memory_order_relaxed);
@@ -46,8 +46,8 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
 
     DIBS__REQUIRE(!lease->asker);
     bool held = cell && cell->state == DIBS__CELL_HELD && cell->lease == lease;
-    if (held && cell->waiters.first) {
-        const struct dibs__turn *turn = cell->waiters.first->turn;
+    if (held && cell->waiters) {
+        const struct dibs__turn *turn = cell->waiters->turn;
         *next = (struct dibs__wanted){.lease_ms = turn->lease_ms, .fixed = turn->fixed};
         parting = DIBS__PART_REQUEUE;
         if (may_be_handed(cells, lease, now) && dibs__waiters_fit(lease, turn)) {

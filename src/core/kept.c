@@ -180,7 +180,7 @@ bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigne
     struct dibs__lease *lease = cell->lease;
 
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(cell->state == DIBS__CELL_HELD && !cell->waiters.first);
+    DIBS__REQUIRE(cell->state == DIBS__CELL_HELD && !cell->waiters);
     if (recallable != atomic_load_explicit(&cells->recallable, memory_order_acquire) ||
         !may_be_kept(cells, cell, lease, now)) {
         note_lock(cell, lease, now);

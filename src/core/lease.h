@@ -17,6 +17,7 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/heap.h"
+#include "base/list.h"
 #include "core/extension.h"
 #include "core/token.h"
 #include "store/store.h"
@@ -60,12 +61,6 @@ struct dibs__asker {
     char token[];                                       /* the asking thread's: the text of the token */
 };
 
-/* A lease's place in the list of its cell while threads of this process ask for the lease or hold it. */
-struct dibs__listing {
-    struct dibs__lease *next; /* the next lease of the cell */
-    struct dibs__lease **at;  /* the pointer to this lease: in the cell, or `next` of another lease; NULL: not listed */
-};
-
 /* What a lease needs only if it is extended, or shortened while it is kept. Guarded by the renewals' mutex. */
 struct dibs__extending {
     struct dibs__extension extension;
@@ -85,8 +80,8 @@ struct dibs__renewal_state {
     bool paced; /* counted in `paced` of the renewals, among the leases that wait to be looked at because of a change */
     uint32_t lease_ms; /* the length of the lease from the next renewal on */
     bool grouped;      /* the lease is kept alive, in a group of leases that are due together (due.h) */
-    struct dibs__lease *next, *previous; /* in the ring of its group, or of the leases that are no longer kept alive but
-                                            still held by a thread */
+    struct dibs__lease *next, *previous; /* in the ring of its group, or in the list of the leases that are no longer
+                                            kept alive but still held by a thread */
     struct dibs__heap_node node;         /* when to look at the lease next; in the heap: the leaders of groups */
     int64_t renew_at;                    /* when to send the next renewal */
     int64_t look_at;  /* when to look at the lock of a shared lease because of a change; DIBS__NEVER: there was none, or
@@ -151,8 +146,8 @@ struct dibs__lease {
 
     struct dibs__asker *asker; /* NULL once the lease is granted. Written by the asking thread alone, under the shard's
                                   mutex; that thread reads it without the mutex */
-    struct dibs__keeping keeping; /* has its own guards */
-    struct dibs__listing listing DIBS__GUARDED_BY(dibs__shard_mutex);
+    struct dibs__keeping keeping;                                                /* has its own guards */
+    DIBS__LINKS(struct dibs__lease) listing DIBS__GUARDED_BY(dibs__shard_mutex); /* in a list of its cell (cells.h) */
     struct dibs__renewal_state renewal_state DIBS__GUARDED_BY(dibs__renewals_mutex);
 
     char name[]; /* read-only */

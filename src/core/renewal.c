@@ -2,32 +2,6 @@
 
 #include "core/renewal_parts.h"
 
-void dibs__renewals_enter_ended(struct dibs__renewals *r, struct dibs__lease *lease)
-{
-    dibs__renewals_mutex_held(&r->mutex);
-    struct dibs__lease *first = r->ended ? r->ended : lease;
-
-    lease->renewal_state.next = lease->renewal_state.previous = lease;
-    if (r->ended) {
-        lease->renewal_state.next = first;
-        lease->renewal_state.previous = first->renewal_state.previous;
-        first->renewal_state.previous->renewal_state.next = lease;
-        first->renewal_state.previous = lease;
-    }
-    r->ended = first;
-}
-
-/* The lease is no longer held by a thread. */
-static void leave_ended(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
-{
-    struct dibs__lease *next = lease->renewal_state.next, *previous = lease->renewal_state.previous;
-
-    next->renewal_state.previous = previous;
-    previous->renewal_state.next = next;
-    if (r->ended == lease)
-        r->ended = next != lease ? next : NULL;
-}
-
 void dibs__renewals_unschedule(struct dibs__renewals *r, struct dibs__lease *lease)
 {
     dibs__renewals_mutex_held(&r->mutex);
@@ -104,7 +78,7 @@ static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__
     if (dibs__due_has(lease))
         dibs__renewals_unschedule(r, lease);
     else
-        leave_ended(r, lease);
+        DIBS__LIST_REMOVE(r->ended, lease, renewal_state);
     atomic_fetch_add_explicit(r->config.reentered, atomic_load_explicit(&lease->reentered, memory_order_relaxed),
                               memory_order_relaxed);
     atomic_fetch_add_explicit(r->config.retaken, atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed),
@@ -225,15 +199,14 @@ dibs_status dibs__renewals_extend(struct dibs__renewals *r, struct dibs__lease *
     return status;
 }
 
-static void count_in(const struct dibs__lease *ring, struct dibs__renewals_counts *out)
+/* Counts the leases from this one on, up to `end`. */
+static void count_in(const struct dibs__lease *lease, const struct dibs__lease *end, struct dibs__renewals_counts *out)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    const struct dibs__lease *lease = ring;
-
     do {
         out->reentered += atomic_load_explicit(&lease->reentered, memory_order_relaxed);
         out->retaken += atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed);
-    } while ((lease = lease->renewal_state.next) != ring);
+    } while ((lease = lease->renewal_state.next) != end);
 }
 
 void dibs__renewals_count(struct dibs__renewals *r, struct dibs__renewals_counts *out)
@@ -243,9 +216,9 @@ void dibs__renewals_count(struct dibs__renewals *r, struct dibs__renewals_counts
     out->reentered = atomic_load_explicit(r->config.reentered, memory_order_relaxed);
     out->retaken = atomic_load_explicit(r->config.retaken, memory_order_relaxed);
     for (struct dibs__lease *leader = NULL; (leader = dibs__due_leader(&r->due, leader));)
-        count_in(leader, out);
+        count_in(leader, leader, out);
     if (r->ended)
-        count_in(r->ended, out);
+        count_in(r->ended, NULL, out);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 

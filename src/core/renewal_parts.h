@@ -5,7 +5,7 @@
  *     renewal_round.c  for the scheduler: what is due, and what the store said
  *     renewal_watch.c  locks that the store watches
  *
- * Lock discipline: `mutex` (of the class dibs__renewals_mutex) guards the heap, the ring of leases that are lost but
+ * Lock discipline: `mutex` (of the class dibs__renewals_mutex) guards the heap, the list of leases that are lost but
  * still held, and `renewal_state` of each lease. It is a leaf, apart from the atomics of the scheduler: while it is
  * held, no callback is called, and nothing of the store except is_unconfirmed.
  *
@@ -33,9 +33,8 @@ struct dibs__renewals {
     struct dibs__renewal_config config; /* read-only */
     struct dibs__store *store;          /* read-only after the scheduler was started */
     struct dibs__mutex mutex;
-    struct dibs__due due DIBS__GUARDED_BY(dibs__renewals_mutex); /* the leases that are kept alive */
-    struct dibs__lease *
-        ended DIBS__GUARDED_BY(dibs__renewals_mutex); /* ring of those held but no longer kept alive; NULL: none */
+    struct dibs__due due DIBS__GUARDED_BY(dibs__renewals_mutex);      /* the leases that are kept alive */
+    struct dibs__lease *ended DIBS__GUARDED_BY(dibs__renewals_mutex); /* list of those held but no longer kept alive */
     struct dibs__error last_failure DIBS__GUARDED_BY(dibs__renewals_mutex); /* the last failure of a renewal */
     enum dibs__watching watching DIBS__GUARDED_BY(dibs__renewals_mutex);
     size_t paced DIBS__GUARDED_BY(dibs__renewals_mutex); /* number of leases to look at because of a change */
@@ -43,10 +42,6 @@ struct dibs__renewals {
 };
 
 /* ---------------------------------------------------------------- renewal.c */
-
-/* Puts a lease that is held, but no longer kept alive, into the ring. */
-void dibs__renewals_enter_ended(struct dibs__renewals *r, struct dibs__lease *lease)
-    DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* Ends keeping the lease alive. A thread that extends it learns that it is lost. */
 void dibs__renewals_unschedule(struct dibs__renewals *r, struct dibs__lease *lease)

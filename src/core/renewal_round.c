@@ -129,7 +129,7 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
 
     if (dibs__lease_is_lost(lease, now)) {
         dibs__renewals_unschedule(r, lease);
-        dibs__renewals_enter_ended(r, lease);
+        DIBS__LIST_APPEND(r->ended, lease, renewal_state);
         round->lost[round->lost_count++] = notice_of(lease);
         return;
     }
@@ -238,7 +238,7 @@ static bool take_result(struct dibs__renewals *r, struct landing *landing, const
     if (item->result == DIBS__GONE) {
         dibs__lease_lose(lease);
         dibs__renewals_unschedule(r, lease);
-        dibs__renewals_enter_ended(r, lease);
+        DIBS__LIST_APPEND(r->ended, lease, renewal_state);
         return true;
     }
     if (!dibs__lease_is_lost(lease, landing->now)) { /* else the answer is late, and the next round tells of the loss */

@@ -30,7 +30,7 @@ static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, str
         return true;
     if (dibs__cell_is_held(cell) && dibs__lease_is_lost(cell->lease, dibs__now(cells->clock))) {
         dibs__waiters_mark_free(cell);
-        if (cell->waiters.first)
+        if (cell->waiters)
             dibs__waiters_pass_on(cell);
     }
     if (cell->state == DIBS__CELL_PARKED && dibs__waiters_fit(cell->lease, turn)) {
@@ -47,8 +47,7 @@ static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, str
 static bool is_first_at_parked(const struct dibs__cell *cell, const struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    return cell->state == DIBS__CELL_PARKED && cell->waiters.first == waiter &&
-           dibs__waiters_fit(cell->lease, waiter->turn);
+    return cell->state == DIBS__CELL_PARKED && cell->waiters == waiter && dibs__waiters_fit(cell->lease, waiter->turn);
 }
 
 static bool is_over(const struct dibs__cells *cells, const struct dibs__cell *cell, const struct dibs__waiter *waiter)
@@ -95,7 +94,7 @@ static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__RE
 {
     struct dibs__turn *turn = waiter->turn;
 
-    dibs__waiters_add(turn->one_try ? &cell->tries : &cell->waiters, waiter);
+    DIBS__LIST_APPEND(*(turn->one_try ? &cell->tries : &cell->waiters), waiter, links);
     if (turn->one_try)
         return;
     if (!turn->waited) {
@@ -202,7 +201,7 @@ bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__turn *turn, struct
     bool ended = take_or_fail(cells, turn, &shard, status);
 
     if (!ended) {
-        DIBS__REQUIRE(waiter->tell && !waiter->list);
+        DIBS__REQUIRE(waiter->tell && !waiter->links.previous);
         waiter->turn = turn;
         waiter->shard = shard;
         waiter->since = dibs__now(cells->clock);
@@ -257,8 +256,8 @@ void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
 static void fail_exhausted(struct dibs__cell *cell, const struct dibs__error *error, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    for (struct dibs__waiter *at = cell->waiters.first, *next; at; at = next) {
-        next = at->next;
+    for (struct dibs__waiter *at = cell->waiters, *next; at; at = next) {
+        next = at->links.next;
         if (now >= at->turn->budget)
             dibs__waiters_fail(at, error->status, error);
     }

@@ -7,34 +7,12 @@
 
 #include <stdlib.h>
 
-void dibs__waiters_add(struct dibs__waiter_list *list, struct dibs__waiter *waiter)
-{
-    DIBS__REQUIRE(!waiter->list);
-    waiter->list = list;
-    waiter->next = NULL;
-    if (list->first) {
-        waiter->previous = list->first->previous;
-        waiter->previous->next = waiter;
-    } else {
-        list->first = waiter;
-    }
-    list->first->previous = waiter;
-}
-
 void dibs__waiters_remove(struct dibs__waiter *waiter)
 {
-    struct dibs__waiter_list *list = waiter->list;
+    struct dibs__cell *cell = waiter->turn->cell;
 
-    DIBS__REQUIRE(list && list->first);
-    if (waiter == list->first)
-        list->first = waiter->next;
-    else
-        waiter->previous->next = waiter->next;
-    if (waiter->next)
-        waiter->next->previous = waiter->previous;
-    else if (list->first)
-        list->first->previous = waiter->previous;
-    waiter->list = NULL;
+    DIBS__REQUIRE(waiter->links.previous);
+    DIBS__LIST_REMOVE(*(waiter->turn->one_try ? &cell->tries : &cell->waiters), waiter, links);
 }
 
 /*
@@ -100,8 +78,8 @@ void dibs__waiters_fail(struct dibs__waiter *waiter, dibs_status status, const s
 void dibs__waiters_fail_tries(struct dibs__cell *cell, const struct dibs__error *error)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    while (cell->tries.first)
-        dibs__waiters_fail(cell->tries.first, error ? error->status : DIBS_BUSY, error);
+    while (cell->tries)
+        dibs__waiters_fail(cell->tries, error ? error->status : DIBS_BUSY, error);
 }
 
 void dibs__waiters_note_outage(struct dibs__cell *cell, const struct dibs__outage *outage, int64_t now)
@@ -147,7 +125,7 @@ void dibs__waiters_mark_free(struct dibs__cell *cell)
 
 void dibs__waiters_pass_on(struct dibs__cell *cell)
 {
-    struct dibs__waiter *next = cell->waiters.first ? cell->waiters.first : cell->tries.first;
+    struct dibs__waiter *next = cell->waiters ? cell->waiters : cell->tries;
 
     dibs__shard_mutex_held(&cell->shard->mutex);
     DIBS__REQUIRE(!dibs__cell_is_held(cell) && !cell->lease);
@@ -163,7 +141,7 @@ void dibs__waiters_pass_on(struct dibs__cell *cell)
 
 bool dibs__waiters_pass_on_with(struct dibs__cell *cell, struct dibs__lease *lease)
 {
-    struct dibs__waiter *first = cell->waiters.first;
+    struct dibs__waiter *first = cell->waiters;
 
     dibs__shard_mutex_held(&cell->shard->mutex);
     DIBS__REQUIRE(!dibs__cell_is_held(cell) && lease->asker);

@@ -71,9 +71,7 @@ enum dibs__waiter_state {
  * A thread that waits for a name, on the stack of that thread; or a begun acquire, for which no thread waits (begun.h).
  */
 struct dibs__waiter {
-    struct dibs__waiter *next DIBS__GUARDED_BY(dibs__shard_mutex);      /* NULL: this is the last one */
-    struct dibs__waiter *previous DIBS__GUARDED_BY(dibs__shard_mutex);  /* for the first one: the last */
-    struct dibs__waiter_list *list DIBS__GUARDED_BY(dibs__shard_mutex); /* its list; NULL: none */
+    DIBS__LINKS(struct dibs__waiter) links DIBS__GUARDED_BY(dibs__shard_mutex); /* in a list of the cell */
     atomic_uint state;  /* atomic; a dibs__waiter_state; the thread sleeps on this word */
     dibs_status answer; /* what the thread must return; DIBS_OK: what its turn says. Written under the shard's mutex
                            before COMPLETE, then the thread's */
@@ -84,9 +82,6 @@ struct dibs__waiter {
     struct dibs__turn *turn; /* read-only; its content is guarded by the shard's mutex while the thread waits, and the
                                 thread's own once COMPLETE */
 };
-
-/* Appends the waiter, which must be in no list. */
-void dibs__waiters_add(struct dibs__waiter_list *list, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
 /* Takes the waiter out of its list. */
 void dibs__waiters_remove(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);

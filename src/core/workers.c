@@ -22,72 +22,42 @@
 #define DRIVEN_MS 2  /* after a thread stops driving, the workers wait this long for it to drive again */
 #define PATIENT_MS 5 /* a batch waits this long for its replies before those jobs are put off */
 
-/* Jobs, first come, first served. All zero: an empty list. */
-struct job_list {
-    struct dibs__job *first, *last; /* last: valid unless the list is empty */
-};
-
 struct dibs__workers {
     const struct dibs__clock *clock;        /* read-only */
     void (*gather)(void *context, bool on); /* read-only */
     void *context;                          /* read-only; the argument of gather */
     struct dibs__mutex mutex;
-    pthread_cond_t work; /* waited on with mutex */
-    struct job_list ready DIBS__GUARDED_BY(dibs__workers_mutex);
-    struct job_list in_flight DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a driving thread, not finished yet */
+    pthread_cond_t work;                                               /* waited on with mutex */
+    struct dibs__job *ready DIBS__GUARDED_BY(dibs__workers_mutex);     /* list, first come, first served */
+    struct dibs__job *in_flight DIBS__GUARDED_BY(dibs__workers_mutex); /* list: begun by a driving thread */
     struct dibs__wait_event *
         driver DIBS__GUARDED_BY(dibs__workers_mutex);                /* wakes the thread that drives; NULL: none does */
     int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);      /* until then the workers leave the jobs alone */
     bool watched DIBS__GUARDED_BY(dibs__workers_mutex);              /* a worker sleeps no longer than until then */
     struct dibs__heap resting DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs that rest until they are due */
     struct dibs__heap slow DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs that a worker must finish alone, until due */
-    struct dibs__job *line DIBS__GUARDED_BY(dibs__workers_mutex); /* the first job in the line */
-    struct dibs__job *line_end DIBS__GUARDED_BY(dibs__workers_mutex);
-    int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex);  /* when that job became the first */
-    int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex); /* of the job that entered the line last */
-    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);         /* jobs that have not ended */
-    unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);       /* number of threads that sleep on work */
-    unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);      /* number of threads */
-    unsigned finishing DIBS__GUARDED_BY(dibs__workers_mutex);  /* number of threads that finish a slow job */
-    bool starting DIBS__GUARDED_BY(dibs__workers_mutex);       /* a thread is being started */
-    bool wanted DIBS__GUARDED_BY(dibs__workers_mutex);         /* another thread was wanted meanwhile */
-    bool beginning DIBS__GUARDED_BY(dibs__workers_mutex);      /* a thread is beginning jobs */
+    struct dibs__job *line DIBS__GUARDED_BY(dibs__workers_mutex); /* list */
+    int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex);     /* when the first of these became that */
+    int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex);    /* of the job that entered the line last */
+    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex);            /* jobs that have not ended */
+    unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);          /* number of threads that sleep on work */
+    unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);         /* number of threads */
+    unsigned finishing DIBS__GUARDED_BY(dibs__workers_mutex);     /* number of threads that finish a slow job */
+    bool starting DIBS__GUARDED_BY(dibs__workers_mutex);          /* a thread is being started */
+    bool wanted DIBS__GUARDED_BY(dibs__workers_mutex);            /* another thread was wanted meanwhile */
+    bool beginning DIBS__GUARDED_BY(dibs__workers_mutex);         /* a thread is beginning jobs */
     bool ending DIBS__GUARDED_BY(dibs__workers_mutex);
     pthread_t threads[DIBS__WORKERS_MAX] DIBS__GUARDED_BY(dibs__workers_mutex);
 };
 
-/* ------------------------------------------------------------------- lists of jobs */
-
-/* Unanalysed, here and below: `next` of a job belongs to whoever has the list that the job is in. */
-static void append(struct job_list *list, struct dibs__job *job) DIBS__UNANALYSED
+/* Takes the first job out of the list. NULL: there is none. */
+static struct dibs__job *take_first(struct dibs__job **list)
 {
-    job->next = NULL;
-    *(list->first ? &list->last->next : &list->first) = job;
-    list->last = job;
-}
-
-static void put_first(struct job_list *list, struct dibs__job *job) DIBS__UNANALYSED
-{
-    job->next = list->first;
-    if (!list->first)
-        list->last = job;
-    list->first = job;
-}
-
-/* NULL: the list is empty. */
-static struct dibs__job *take_first(struct job_list *list) DIBS__UNANALYSED
-{
-    struct dibs__job *job = list->first;
+    struct dibs__job *job = *list;
 
     if (job)
-        list->first = job->next;
+        DIBS__LIST_REMOVE(*list, job, links);
     return job;
-}
-
-static void append_all(struct job_list *list, struct job_list *more)
-{
-    for (struct dibs__job *job; (job = take_first(more));)
-        append(list, job);
 }
 
 static struct dibs__job *of_rest(struct dibs__heap_node *rest)
@@ -119,8 +89,8 @@ static void make_ready(struct dibs__workers *w, struct dibs__job *job) DIBS__REQ
     if (dibs__heap_has(&job->rest))
         dibs__heap_remove(job->state == DIBS__JOB_IS_SLOW ? &w->slow : &w->resting, &job->rest);
     job->state = DIBS__JOB_IS_READY;
-    append(&w->ready, job);
-    if (w->ready.first == job)
+    DIBS__LIST_APPEND(w->ready, job, links);
+    if (w->ready == job)
         wake_one(w);
 }
 
@@ -150,17 +120,10 @@ static void tell_reply(struct dibs__wait_event *wait_event)
 
 static void enter_line(struct dibs__workers *w, struct dibs__job *job, int64_t now) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    job->in_line = true;
     job->line_number = ++w->line_number;
-    job->line_next = NULL;
-    job->line_previous = w->line_end;
-    if (w->line_end) {
-        w->line_end->line_next = job;
-    } else {
-        w->line = job;
+    DIBS__LIST_APPEND(w->line, job, line);
+    if (w->line == job)
         w->line_since = now;
-    }
-    w->line_end = job;
 }
 
 bool dibs__workers_line_up(struct dibs__workers *w, struct dibs__job *job, int64_t patience)
@@ -168,7 +131,7 @@ bool dibs__workers_line_up(struct dibs__workers *w, struct dibs__job *job, int64
     int64_t now = dibs__now(w->clock);
 
     dibs__workers_mutex_lock(&w->mutex);
-    if (!job->in_line)
+    if (!job->line.previous)
         enter_line(w, job, now);
     int64_t until = w->line_since + patience + (job->line_number - w->line->line_number); /* they leave in order, too */
     bool waits = w->line != job && now < until;
@@ -180,17 +143,15 @@ bool dibs__workers_line_up(struct dibs__workers *w, struct dibs__job *job, int64
 
 static void leave_line(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    struct dibs__job *next = job->line_next, *previous = job->line_previous;
+    bool was_first = w->line == job;
 
-    if (!job->in_line)
+    if (!job->line.previous)
         return;
-    job->in_line = false;
-    *(previous ? &previous->line_next : &w->line) = next;
-    *(next ? &next->line_previous : &w->line_end) = previous;
-    if (!next || previous)
+    DIBS__LIST_REMOVE(w->line, job, line);
+    if (!was_first || !w->line)
         return;
     w->line_since = dibs__now(w->clock);
-    post(w, next);
+    post(w, w->line);
 }
 
 void dibs__workers_leave_line(struct dibs__workers *w, struct dibs__job *job)
@@ -302,7 +263,6 @@ bool dibs__workers_add(struct dibs__workers *w, struct dibs__job *job)
     bool has_thread = w->count > 0;
     w->jobs++;
     job->state = DIBS__JOB_RUNNING;
-    job->in_line = false;
     job->workers = w;
     dibs__wait_event_init(&job->reply);
     job->reply.tell = tell_reply;
@@ -321,7 +281,7 @@ static void end_beginning(struct dibs__workers *w)
 {
     dibs__workers_mutex_lock(&w->mutex);
     w->beginning = false;
-    if (w->ready.first || next_due(w) < DIBS__NEVER)
+    if (w->ready || next_due(w) < DIBS__NEVER)
         wake_one(w);
     dibs__workers_mutex_unlock(&w->mutex);
 }
@@ -390,14 +350,14 @@ static void put_off(struct dibs__workers *w, struct dibs__job *job)
 }
 
 /* Begins the jobs of the batch one by one. `asked` gets those that must be finished, with all sent that can be. */
-static void begin_batch(struct dibs__workers *w, struct job_list *batch, struct job_list *asked)
+static void begin_batch(struct dibs__workers *w, struct dibs__job **batch, struct dibs__job **asked)
 {
     w->gather(w->context, true);
     for (struct dibs__job *job; (job = take_first(batch));) {
         dibs__wait_end(&job->wait);
         enum dibs__job_next result = job->ops->begin(job);
         if (result == DIBS__JOB_FINISHES)
-            append(asked, job);
+            DIBS__LIST_APPEND(*asked, job, links);
         else
             dibs__workers_settle(w, job, result);
     }
@@ -412,10 +372,10 @@ static bool await_reply(const struct dibs__workers *w, struct dibs__job *job, in
 }
 
 /* Jobs whose replies do not come soon are put off. */
-static void run_batch(struct dibs__workers *w, struct job_list *batch)
+static void run_batch(struct dibs__workers *w, struct dibs__job **batch)
 {
     int64_t until = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
-    struct job_list asked = {.first = NULL};
+    struct dibs__job *asked = NULL;
 
     begin_batch(w, batch, &asked);
     for (struct dibs__job *job; (job = take_first(&asked));)
@@ -442,17 +402,17 @@ static void wait_for_work(struct dibs__workers *w, bool driven) DIBS__REQUIRES(d
 }
 
 /* Takes the jobs that the calling thread must begin. False: none is ready, or another thread is beginning jobs. */
-static bool take_ready(struct dibs__workers *w, int most, struct job_list *batch) DIBS__REQUIRES(dibs__workers_mutex)
+static bool take_ready(struct dibs__workers *w, int most, struct dibs__job **batch) DIBS__REQUIRES(dibs__workers_mutex)
 {
     if (w->beginning)
         return false;
     take_due(w);
-    if (!w->ready.first)
+    if (!w->ready)
         return false;
     w->beginning = true;
     for (struct dibs__job *job; most-- > 0 && (job = take_first(&w->ready));) {
         job->state = DIBS__JOB_RUNNING;
-        append(batch, job);
+        DIBS__LIST_APPEND(*batch, job, links);
     }
     return true;
 }
@@ -486,7 +446,7 @@ static void *run(void *arg)
         bool driven = is_driven(w); /* once in each round: the answer changes as time passes */
         if (!driven)
             take_over(w);
-        struct job_list batch = {.first = NULL};
+        struct dibs__job *batch = NULL;
         bool begins = !driven && take_ready(w, BATCH, &batch);
         /* One worker is always left for the jobs that are ready, however long the store does not answer. */
         bool may_finish = !begins && w->finishing + 1 < DIBS__WORKERS_MAX;
@@ -533,49 +493,51 @@ void dibs__workers_end_drive(struct dibs__workers *w, const struct dibs__wait_ev
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
-static struct dibs__job *take_in_flight(struct dibs__workers *w)
+static struct dibs__job *first_in_flight(struct dibs__workers *w)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    struct dibs__job *job = take_first(&w->in_flight);
+    struct dibs__job *job = w->in_flight;
     dibs__workers_mutex_unlock(&w->mutex);
     return job;
 }
 
-static void put_back_in_flight(struct dibs__workers *w, struct dibs__job *job)
+/* Returns the job that is the first after that. */
+static struct dibs__job *take_from_flight(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    put_first(&w->in_flight, job);
+    DIBS__LIST_REMOVE(w->in_flight, job, links);
+    struct dibs__job *next = w->in_flight;
     dibs__workers_mutex_unlock(&w->mutex);
+    return next;
 }
 
 /* Waits for the first reply, and finishes the jobs whose replies have come with it. False: no reply is awaited. */
 static bool finish_in_flight(struct dibs__workers *w, int64_t until)
 {
-    struct dibs__job *job = take_in_flight(w);
+    struct dibs__job *job = first_in_flight(w), *next;
 
     if (!job)
         return false;
     int64_t now = dibs__now(w->clock), patient = dibs__after_ms(now, PATIENT_MS);
     bool cut_short = until < patient, answered = await_reply(w, job, cut_short ? until : patient);
-    if (!answered && cut_short && dibs__now(w->clock) >= until) { /* the thread has no more time */
-        put_back_in_flight(w, job);
+    if (!answered && cut_short && dibs__now(w->clock) >= until) /* the thread has no more time */
         return true;
-    }
     if (!answered) {
+        take_from_flight(w, job);
         put_off(w, job);
         return true;
     }
-    do
+    do {
+        next = take_from_flight(w, job);
         finish(w, job);
-    while ((job = take_in_flight(w)) && await_reply(w, job, 0));
-    if (job)
-        put_back_in_flight(w, job);
+        job = next;
+    } while (job && await_reply(w, job, 0));
     return true;
 }
 
 bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due)
 {
-    struct job_list batch = {.first = NULL}, asked = {.first = NULL};
+    struct dibs__job *batch = NULL, *asked = NULL;
 
     dibs__workers_mutex_lock(&w->mutex);
     bool begins = take_ready(w, FEW, &batch);
@@ -585,7 +547,8 @@ bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due
         return finish_in_flight(w, until);
     begin_batch(w, &batch, &asked);
     dibs__workers_mutex_lock(&w->mutex);
-    append_all(&w->in_flight, &asked);
+    for (struct dibs__job *job; (job = take_first(&asked));)
+        DIBS__LIST_APPEND(w->in_flight, job, links);
     dibs__workers_mutex_unlock(&w->mutex);
     return true;
 }
@@ -595,7 +558,7 @@ void dibs__workers_wake(struct dibs__workers *w)
     dibs__workers_mutex_lock(&w->mutex);
     if (w->driver)
         dibs__wait_event_wake(w->driver);
-    for (struct dibs__job *job = w->line; job; job = job->line_next)
+    for (struct dibs__job *job = w->line; job; job = job->line.next)
         post(w, job);
     dibs__workers_mutex_unlock(&w->mutex);
 }

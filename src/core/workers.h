@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/heap.h"
+#include "base/list.h"
 #include "base/wait.h"
 
 #define DIBS__WORKERS_MAX 3
@@ -58,10 +59,8 @@ struct dibs__job {
     struct dibs__workers *workers;   /* read-only */
     struct dibs__wait wait;          /* running thread only; for a reply that comes while the job rests */
     struct dibs__wait_event reply;   /* of `wait`; its tell posts the job */
-    struct dibs__job *next DIBS__GUARDED_BY(dibs__workers_mutex); /* in a list of the workers, or in a batch */
-    struct dibs__job *line_next DIBS__GUARDED_BY(dibs__workers_mutex);
-    struct dibs__job *line_previous DIBS__GUARDED_BY(dibs__workers_mutex);
-    bool in_line DIBS__GUARDED_BY(dibs__workers_mutex);
+    DIBS__LINKS(struct dibs__job) links; /* of whoever has the list that the job is in: the workers, or a batch */
+    DIBS__LINKS(struct dibs__job) line DIBS__GUARDED_BY(dibs__workers_mutex);
     int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex); /* larger for later jobs */
     enum dibs__job_state state DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__heap_node rest DIBS__GUARDED_BY(dibs__workers_mutex);
