@@ -8,13 +8,13 @@
 #include <string.h>
 
 #include "core/lease.h"
-#include "core/names.h"
 
 #define BATCH 64 /* locks that are looked up at once */
 
 struct gathering {
     dibs_runtime *runtime;
-    struct dibs__names names;
+    char **names;
+    size_t count, room; /* of `names` */
 };
 
 struct look {
@@ -36,11 +36,49 @@ static bool goes_on(void *context)
     return !atomic_load(&gathering->runtime->closing);
 }
 
+static int compare(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Drops the names that are there already: a scan may find a key twice, and each master of a quorum has its keys. */
+static void drop_repeated(struct gathering *gathering)
+{
+    char **names = gathering->names;
+    size_t kept = 0;
+
+    if (gathering->count > 0)
+        qsort(names, gathering->count, sizeof *names, compare);
+    for (size_t i = 0; i < gathering->count; i++)
+        if (kept > 0 && strcmp(names[kept - 1], names[i]) == 0)
+            free(names[i]);
+        else
+            names[kept++] = names[i];
+    gathering->count = kept;
+}
+
+/* Makes room for as many names again as there are. False: no memory. */
+static bool make_room(struct gathering *gathering)
+{
+    drop_repeated(gathering);
+    size_t room = 2 * gathering->count + BATCH;
+    char **names = realloc(gathering->names, room * sizeof *names);
+
+    if (!names)
+        return false;
+    gathering->names = names;
+    gathering->room = room;
+    return true;
+}
+
 static bool found(void *context, const char *name)
 {
     struct gathering *gathering = context;
+    char *copy = gathering->count < gathering->room || make_room(gathering) ? strdup(name) : NULL;
 
-    return dibs__names_add(&gathering->names, name);
+    if (copy)
+        gathering->names[gathering->count++] = copy;
+    return copy != NULL;
 }
 
 static dibs_status begin_visit(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error)
@@ -112,17 +150,16 @@ static bool tell(const struct batch *batch, dibs_list_fn *fn, void *arg)
     return true;
 }
 
-static dibs_status tell_all(dibs_runtime *runtime, const struct dibs__names *names, dibs_list_fn *fn, void *arg,
-                            struct dibs__error *error)
+static dibs_status tell_all(const struct gathering *gathering, dibs_list_fn *fn, void *arg, struct dibs__error *error)
 {
     struct batch *batch = malloc(sizeof *batch);
     dibs_status status = DIBS_OK;
 
     if (!batch)
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a list of locks");
-    for (size_t at = 0; at < names->count && status == DIBS_OK; at += batch->count) {
-        batch->count = names->count - at < BATCH ? names->count - at : BATCH;
-        status = look_up(runtime, names->all + at, batch, error);
+    for (size_t at = 0; at < gathering->count && status == DIBS_OK; at += batch->count) {
+        batch->count = gathering->count - at < BATCH ? gathering->count - at : BATCH;
+        status = look_up(gathering->runtime, gathering->names + at, batch, error);
         if (status != DIBS_OK || !tell(batch, fn, arg))
             break;
         status = batch->error.status;
@@ -139,8 +176,11 @@ dibs_status dibs__list(dibs_runtime *runtime, const char *pattern, dibs_list_fn 
     struct gathering gathering = {.runtime = runtime};
     dibs_status status = gather(&gathering, pattern, error);
 
+    drop_repeated(&gathering);
     if (status == DIBS_OK)
-        status = tell_all(runtime, &gathering.names, fn, arg, error);
-    dibs__names_free(&gathering.names);
+        status = tell_all(&gathering, fn, arg, error);
+    for (size_t i = 0; i < gathering.count; i++)
+        free(gathering.names[i]);
+    free(gathering.names);
     return status;
 }
