@@ -243,17 +243,32 @@ static int64_t wait_for_release(struct dibs__acquire *acquire)
     return dibs__after_ms(dibs__core_now(acquire->core), pause_ms);
 }
 
-/* How to sleep until that time. An outage is reported to the threads that wait behind this one. */
-static struct dibs__sleep sleep_of(struct dibs__acquire *acquire, int64_t until)
+/* Begins to rest until that time. An outage is reported to the threads that wait behind this acquire. */
+static void begin_rest(struct dibs__acquire *acquire, int64_t until)
 {
     const struct dibs__outage_budget *budget = &acquire->budget;
     bool meets_outage = budget->in_outage || dibs__outage_budget_lacks_replicas(budget, dibs__core_now(acquire->core));
 
     DIBS__REQUIRE(acquire->wait_until > 0);
-    return (struct dibs__sleep){.deadline = until < acquire->wait_until ? until : acquire->wait_until,
-                                .wait_event = &acquire->wait_event,
-                                .store = acquire->core->store,
-                                .outage = meets_outage ? budget->outage : NULL};
+    dibs__asker_rest(acquire->core->cells, acquire->cell, acquire->lease,
+                     &(struct dibs__rest){.deadline = until < acquire->wait_until ? until : acquire->wait_until,
+                                          .wait_event = &acquire->wait_event,
+                                          .outage = meets_outage ? budget->outage : NULL});
+}
+
+/* The calling thread sleeps until the rest is over. Returns what was pushed. */
+static struct dibs__push sleep_out_rest(struct dibs__acquire *acquire)
+{
+    struct dibs__core *core = acquire->core;
+    struct dibs__push push;
+    int64_t until;
+
+    for (;;) {
+        dibs__wait_event_reset(&acquire->wait_event);
+        if (!dibs__asker_rests(core->cells, acquire->cell, acquire->lease, false, &until, &push))
+            return push;
+        dibs__store_listen(core->store, core->config.clock, acquire->name, &acquire->wait_event, until);
+    }
 }
 
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status);
@@ -622,19 +637,46 @@ bool dibs__acquire_is_sent(struct dibs__acquire *acquire)
     return asker_of(acquire)->answered || dibs__op_was_sent(store->ops->progress(store, &asker_of(acquire)->ask, NULL));
 }
 
+/*
+ * A fair acquire behind others of its process also comes behind them in the store's queue, so the answer to its first
+ * ask is of no use to it. If a thread waits for the acquire, it begins to sleep until the grant at once, and takes the
+ * answer when it wakes, or after ANSWER_KEEPS_MS: one sleep instead of two. Returns what was pushed, if it has slept.
+ */
+static struct dibs__push sleep_before_answer(struct dibs__acquire *acquire)
+{
+    const struct dibs__asker *asker = asker_of(acquire);
+    struct dibs__store *store = acquire->core->store;
+    const struct dibs__push nothing = {.fence = 0};
+
+    if (!asker->behind || asker->attempt.number > 0 || !asker->attempt.wait || !store->answers_keep ||
+        acquire->wait_event.tell)
+        return nothing;
+    store->ops->begin(store, &asker_of(acquire)->ask);
+    if (!dibs__acquire_is_sent(acquire))
+        return nothing;
+    begin_rest(acquire, dibs__after_ms(dibs__core_now(acquire->core), ANSWER_KEEPS_MS));
+    return sleep_out_rest(acquire);
+}
+
 enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire)
 {
-    int64_t until = 0;
-    enum dibs__acquire_state next = after_ask(acquire, finish_ask(acquire), &until);
     struct dibs__store *store = acquire->core->store;
+    int64_t until = 0;
+    struct dibs__push push = sleep_before_answer(acquire);
+    dibs_status status = finish_ask(acquire);
 
-    if (next == DIBS__ACQUIRE_RESTS) {
-        const struct dibs__sleep sleep = sleep_of(acquire, until);
-        dibs__asker_rest(acquire->core->cells, acquire->cell, acquire->lease, &sleep);
-        if (store->ops->listen)
-            store->ops->listen(store, acquire->name, NULL, 0);
+    if (status == DIBS_BUSY && push.fence > 0) { /* the lock was taken, and has been granted since */
+        wait_for_release(acquire);
+        return after_rest(acquire, &push);
     }
-    return next;
+    if (after_ask(acquire, status, &until) == DIBS__ACQUIRE_ENDED)
+        return DIBS__ACQUIRE_ENDED;
+    if (push.again)
+        return after_rest(acquire, &push);
+    begin_rest(acquire, until);
+    if (acquire->wait_event.tell && store->ops->listen) /* no thread listens */
+        store->ops->listen(store, acquire->name, NULL, 0);
+    return DIBS__ACQUIRE_RESTS;
 }
 
 enum dibs__acquire_state dibs__acquire_rest(struct dibs__acquire *acquire, int64_t *until)
@@ -648,67 +690,29 @@ enum dibs__acquire_state dibs__acquire_rest(struct dibs__acquire *acquire, int64
 
 /* ------------------------------------------------------- by the calling thread */
 
-static enum dibs__acquire_state wait_for_turn(struct dibs__acquire *acquire)
+static enum dibs__acquire_state step(struct dibs__acquire *acquire, enum dibs__acquire_state state,
+                                     struct dibs__waiter *waiter)
 {
-    dibs_status status;
+    struct dibs__push push;
 
-    prepare_turn(acquire);
-    do
-        status = dibs__turn_take(acquire->core->cells, &acquire->turn);
-    while (status == DIBS_OK && is_handed_too_late(acquire));
-    return after_turn(acquire, status);
-}
-
-static struct dibs__push sleep_until(struct dibs__acquire *acquire, int64_t until)
-{
-    const struct dibs__sleep sleep = sleep_of(acquire, until);
-
-    return dibs__asker_sleep(acquire->core->cells, acquire->cell, acquire->lease, &sleep);
-}
-
-/*
- * A fair acquire behind others of its process also comes behind them in the store's queue, so the answer to its first
- * ask is of no use to it. It begins to sleep until the grant at once, and takes the answer when it wakes, or after
- * ANSWER_KEEPS_MS: one sleep instead of two. Returns what was pushed, if it has slept.
- */
-static struct dibs__push sleep_before_answer(struct dibs__acquire *acquire)
-{
-    const struct dibs__asker *asker = asker_of(acquire);
-    struct dibs__store *store = acquire->core->store;
-    const struct dibs__push nothing = {.fence = 0};
-
-    if (!asker->behind || asker->attempt.number > 0 || !asker->attempt.wait || !store->answers_keep)
-        return nothing;
-    store->ops->begin(store, &asker_of(acquire)->ask);
-    if (!dibs__acquire_is_sent(acquire))
-        return nothing;
-    return sleep_until(acquire, dibs__after_ms(dibs__core_now(acquire->core), ANSWER_KEEPS_MS));
-}
-
-static enum dibs__acquire_state ask_and_sleep(struct dibs__acquire *acquire)
-{
-    int64_t until = 0;
-    struct dibs__push push = sleep_before_answer(acquire);
-    dibs_status status = finish_ask(acquire);
-
-    /* The lock was taken when it was asked for, and has been granted since. */
-    if (status == DIBS_BUSY && push.fence > 0) {
-        wait_for_release(acquire);
-        return after_rest(acquire, &push);
+    if (state == DIBS__ACQUIRE_ASKS)
+        return dibs__acquire_finish(acquire);
+    if (state == DIBS__ACQUIRE_WAITS) {
+        dibs__turn_sleep(acquire->core->cells, waiter);
+        return dibs__acquire_look(acquire, waiter);
     }
-    if (after_ask(acquire, status, &until) == DIBS__ACQUIRE_ENDED)
-        return DIBS__ACQUIRE_ENDED;
-    if (!push.again)
-        push = sleep_until(acquire, until);
+    push = sleep_out_rest(acquire);
     return after_rest(acquire, &push);
 }
 
 void dibs__acquire_run(struct dibs__acquire *acquire)
 {
-    enum dibs__acquire_state next = needs_no_turn(&acquire->wish) ? start_turnless(acquire) : wait_for_turn(acquire);
+    struct dibs__waiter waiter;
 
-    while (next == DIBS__ACQUIRE_ASKS)
-        next = ask_and_sleep(acquire);
+    waiter.tell = NULL;
+    enum dibs__acquire_state state = dibs__acquire_start(acquire, &waiter);
+    while (state != DIBS__ACQUIRE_ENDED)
+        state = step(acquire, state, &waiter);
 }
 
 dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size, const struct dibs__wish *wish,

@@ -1,9 +1,10 @@
 /*
  * The first acquire of an owner: how the owner gets a lock that it does not hold.
  *
- * An acquire is a state machine. dibs__acquire drives one with the calling thread, which blocks. A begun acquire
- * (begun.h) is driven by whichever thread has news for it: of the steps below only dibs__acquire_finish blocks, and
- * dibs__acquire_await until the time that it is given.
+ * An acquire is a state machine, driven by one step after another. dibs__acquire drives one with the calling thread,
+ * which sleeps between the steps. A begun acquire (begun.h), whose wait event and waiter have `tell` set, is driven by
+ * whichever thread has news for it: of the steps only dibs__acquire_finish blocks then, and dibs__acquire_await until
+ * the time that it is given.
  *
  * | state | event | next |
  * | --- | --- | --- |
@@ -88,7 +89,7 @@ void dibs__acquire_run(struct dibs__acquire *acquire);
 void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, const char *name, size_t name_size,
                         const struct dibs__wish *wish, struct dibs__outage *outage);
 
-/* waiter: all zero except `tell`; it must stay in place while the acquire WAITS. */
+/* Of the waiter only `tell` must be set. It must stay in place while the acquire WAITS. */
 enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire, struct dibs__waiter *waiter);
 
 /* In WAITS: to be called when something may have changed. */

@@ -1,8 +1,8 @@
 /*
- * Lock discipline: that of cells.h. A thread that asks the store sleeps in the store's listen, without the mutex, until
+ * Lock discipline: that of cells.h. An acquire that asks the store rests, without the mutex, until
  *     something was pushed (asker->push), or
- *     the thread is hinted (asker->hinted), or
- *     the thread must ask because of a change (asker->change_pending), and its rest after the last such ask is
+ *     the acquire is hinted (asker->hinted), or
+ *     the acquire must ask because of a change (asker->change_pending), and its rest after the last such ask is
  *         over (asker->rest_until), or
  *     the runtime is closing, or
  *     the time comes to ask again (asker->ask_by).
@@ -91,7 +91,7 @@ void dibs__asker_give_up_turnless(struct dibs__cell *cell, struct dibs__lease *l
     dibs__shard_mutex_unlock(&shard->mutex);
 }
 
-/* -------------------------------------------------------------------- sleep */
+/* --------------------------------------------------------------------- rest */
 
 /* When the thread with the turn asks again: at its deadline, or sooner because of a thread that waits behind it. */
 static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
@@ -105,25 +105,25 @@ static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t n
     return by;
 }
 
-/* Shows the threads behind the thread with the turn that it sleeps, for which lease, and why. */
-static void show_asleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                        const struct dibs__sleep *sleep) DIBS__REQUIRES(dibs__shard_mutex)
+/* Shows the threads behind the thread with the turn that it rests, for which lease, and why. */
+static void show_resting(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                         const struct dibs__rest *rest) DIBS__REQUIRES(dibs__shard_mutex)
 {
     int64_t now = dibs__now(cells->clock);
 
     DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease);
-    dibs__waiters_note_outage(cell, sleep->outage, now);
-    cell->said_taken = !sleep->outage;
-    dibs__waiters_fail_tries(cell, sleep->outage ? &sleep->outage->error : NULL);
+    dibs__waiters_note_outage(cell, rest->outage, now);
+    cell->said_taken = !rest->outage;
+    dibs__waiters_fail_tries(cell, rest->outage ? &rest->outage->error : NULL);
     cell->lease = lease;
-    lease->asker->ask_by = ask_by(cell, sleep->deadline, now);
+    lease->asker->ask_by = ask_by(cell, rest->deadline, now);
 }
 
 /*
  * The thread asks because of a change. If it must do so again soon, somebody may be changing the lock all the time: the
  * thread then rests for longer before the next ask.
  */
-static void begin_rest(struct dibs__asker *asker, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+static void pace_asks(struct dibs__asker *asker, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
     asker->change_pending = false;
     asker->rest.first_ms = REST_FIRST_MS;
@@ -145,17 +145,7 @@ static bool is_rested(const struct dibs__cells *cells, const struct dibs__asker 
     return asker->push.fence > 0 || asker->hinted || atomic_load(cells->closing) || dibs__now(cells->clock) >= *until;
 }
 
-static void begin_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                        const struct dibs__sleep *sleep) DIBS__REQUIRES(dibs__shard_mutex)
-{
-    DIBS__REQUIRE(lease->asker && lease->listing.previous && !lease->asker->wait_event);
-    lease->asker->ask_by = sleep->deadline;
-    if (!lease->turnless)
-        show_asleep(cells, cell, lease, sleep);
-    lease->asker->wait_event = sleep->wait_event;
-}
-
-static struct dibs__push end_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease)
+static struct dibs__push end_rest(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
     struct dibs__push push = lease->asker->push;
@@ -167,43 +157,19 @@ static struct dibs__push end_sleep(struct dibs__cells *cells, struct dibs__cell 
     lease->asker->push.fence = 0;
     lease->asker->hinted = false;
     if (lease->asker->change_pending)
-        begin_rest(lease->asker, dibs__now(cells->clock));
-    return push;
-}
-
-/* Unlocks the mutex while the thread sleeps. */
-static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                                const struct dibs__sleep *sleep) DIBS__REQUIRES(dibs__shard_mutex)
-{
-    int64_t until;
-
-    for (;;) {
-        dibs__wait_event_reset(sleep->wait_event);
-        if (is_rested(cells, lease->asker, &until))
-            break;
-        dibs__shard_mutex_unlock(&cell->shard->mutex);
-        dibs__store_listen(sleep->store, cells->clock, lease->name, sleep->wait_event, until);
-        dibs__shard_mutex_lock(&cell->shard->mutex);
-    }
-}
-
-struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                                    const struct dibs__sleep *sleep)
-{
-    dibs__shard_mutex_lock(&cell->shard->mutex);
-    begin_sleep(cells, cell, lease, sleep);
-    sleep_for_the_store(cells, cell, lease, sleep);
-    struct dibs__push push = end_sleep(cells, cell, lease);
-    dibs__shard_mutex_unlock(&cell->shard->mutex);
+        pace_asks(lease->asker, dibs__now(cells->clock));
     return push;
 }
 
 void dibs__asker_rest(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                      const struct dibs__sleep *sleep)
+                      const struct dibs__rest *rest)
 {
-    DIBS__REQUIRE(sleep->wait_event->tell);
     dibs__shard_mutex_lock(&cell->shard->mutex);
-    begin_sleep(cells, cell, lease, sleep);
+    DIBS__REQUIRE(lease->asker && lease->listing.previous && !lease->asker->wait_event);
+    lease->asker->ask_by = rest->deadline;
+    if (!lease->turnless)
+        show_resting(cells, cell, lease, rest);
+    lease->asker->wait_event = rest->wait_event;
     dibs__shard_mutex_unlock(&cell->shard->mutex);
 }
 
@@ -213,7 +179,7 @@ bool dibs__asker_rests(struct dibs__cells *cells, struct dibs__cell *cell, struc
     dibs__shard_mutex_lock(&cell->shard->mutex);
     bool rests = !is_rested(cells, lease->asker, until) && !end;
     if (!rests)
-        *push = end_sleep(cells, cell, lease);
+        *push = end_rest(cells, cell, lease);
     dibs__shard_mutex_unlock(&cell->shard->mutex);
     return rests;
 }

@@ -20,31 +20,26 @@ void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lea
 /* The attempt goes on under a new token. What was pushed for the old token is forgotten. */
 void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const struct dibs__token *token);
 
-/* How the asking thread sleeps before it asks again. */
-struct dibs__sleep {
+/* How an acquire rests before it asks again. */
+struct dibs__rest {
     int64_t deadline;
-    struct dibs__wait_event *wait_event; /* the calling thread's */
-    struct dibs__store *store;           /* the store that will push the grant */
+    struct dibs__wait_event *wait_event; /* woken whenever dibs__asker_rests may say something new */
     const struct dibs__outage *outage;   /* why the ask failed; NULL: the store said that the name is taken */
 };
 
 /*
- * Sleeps until the deadline, until the store pushes a grant of the lease, until dibs__askers_ask_again, until acquires
- * must end, or until a third of the shortest lease has passed that any thread behind this one wants, so that each of
- * those threads waits as if it asked by itself. Returns what was pushed, and forgets it. Threads with one try, and
- * threads whose time ends meanwhile, are told why this thread sleeps.
- */
-struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                                    const struct dibs__sleep *sleep);
-
-/*
- * The same in steps, for a begun acquire, whose wait event has `tell` set and is told whenever dibs__asker_rests may
- * say something new. The acquire rests from dibs__asker_rest on. dibs__asker_rests returns true while the acquire goes
- * on resting, at most until *until. It returns false when the rest is over, or if `end` is set; *push is then what was
- * pushed.
+ * The acquire begins to rest: until the deadline, until the store pushes a grant of the lease, until
+ * dibs__askers_ask_again, until acquires must end, or until a third of the shortest lease has passed that any thread
+ * behind this one wants, so that each of those threads waits as if it asked by itself. Threads with one try, and
+ * threads whose time ends meanwhile, are told why the acquire rests.
  */
 void dibs__asker_rest(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                      const struct dibs__sleep *sleep);
+                      const struct dibs__rest *rest);
+
+/*
+ * True: the acquire goes on resting, at most until *until. False: the rest is over, or `end` is set. *push is then what
+ * was pushed, which is forgotten here.
+ */
 bool dibs__asker_rests(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease, bool end,
                        int64_t *until, struct dibs__push *push);
 

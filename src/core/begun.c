@@ -361,7 +361,6 @@ static void leave_line(struct dibs__wanting *wanting)
 static void acquire_one(struct dibs__wanting *wanting, struct dibs__error *error)
 {
     memset(&wanting->acquire, 0, sizeof wanting->acquire);
-    memset(&wanting->waiter, 0, sizeof wanting->waiter);
     wanting->waiter.tell = tell_waiter;
     dibs__several_acquire(wanting->several, &wanting->acquire, &wanting->outage, error);
     wanting->acquire.wait_event.tell = tell_wait_event;
@@ -421,7 +420,7 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__err
     for (;;) {
         acquire->cancelled = atomic_load(&wanting->cancelled); /* perhaps while replicas were waited for */
         switch (wanting->state) {
-        case DIBS__ACQUIRE_WAITS: /* also before the first rest, because the runtime may have begun to close */
+        case DIBS__ACQUIRE_WAITS:
             wanting->state = dibs__acquire_look(acquire, &wanting->waiter);
             wanting->job.due = acquire->turn.deadline;
             if (wanting->state == DIBS__ACQUIRE_WAITS)

@@ -233,7 +233,6 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
 
     wish.wait_ms = 0;
     memset(&name->acquire, 0, sizeof name->acquire);
-    memset(&name->waiter, 0, sizeof name->waiter);
     name->waiter.tell = tell_waiter;
     dibs__acquire_init(&name->acquire, several->core, name->name, name->size, &wish, &name->outage);
     name->acquire.error = &several->scratch;

@@ -105,10 +105,12 @@ static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__RE
     ask_sooner(cell, turn, waiter->since);
 }
 
-/* Ends the wait of the thread, and returns its status. */
-static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__waiter *waiter)
+/* Ends a wait that is over, or that must end, and returns its status. */
+static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
+    struct dibs__cell *cell = waiter->turn->cell;
+
     if (dibs__waiter_is_complete(waiter))
         return waiter->answer;
     /* Even after its deadline the thread takes a parked lease, because no other thread was woken to take it. */
@@ -119,42 +121,6 @@ static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__cell *
         return DIBS_OK;
     }
     return atomic_load(cells->closing) ? DIBS_CLOSED : what_is_known(cell, waiter->turn);
-}
-
-/* Sleeps unless the waiter was woken since it looked at the cell. True: the waiter is COMPLETE. */
-static bool sleep_until_woken(const struct dibs__clock *clock, struct dibs__waiter *waiter)
-{
-    unsigned state = DIBS__WAITER_AWAKE;
-
-    if (atomic_compare_exchange_strong(&waiter->state, &state, DIBS__WAITER_ASLEEP))
-        clock->sleep(clock, &waiter->state, DIBS__WAITER_ASLEEP, waiter->turn->deadline);
-    return dibs__waiter_is_complete(waiter);
-}
-
-/* The waiter is about to look at the cell, so it need not be woken for what happened before. */
-static void mark_awake(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
-{
-    if (!dibs__waiter_is_complete(waiter))
-        atomic_store(&waiter->state, DIBS__WAITER_AWAKE);
-}
-
-static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
-    DIBS__RELEASES(dibs__shard_mutex)
-{
-    struct dibs__shard *shard = cell->shard;
-    struct dibs__waiter waiter = {.turn = turn, .since = dibs__now(cells->clock)};
-
-    enter(cell, &waiter);
-    while (!is_over(cells, cell, &waiter)) {
-        dibs__waiters_unlock(shard);
-        if (sleep_until_woken(cells->clock, &waiter))
-            return waiter.answer;
-        dibs__shard_mutex_lock(&shard->mutex);
-        mark_awake(&waiter);
-    }
-    dibs_status status = end_wait(cells, cell, &waiter);
-    dibs__waiters_unlock(shard);
-    return status;
 }
 
 /* Locks the shard. False: the caller must wait. True: *status says what the caller got, or why it got nothing. */
@@ -183,17 +149,6 @@ static bool take_or_fail(struct dibs__cells *cells, struct dibs__turn *turn, str
     return true;
 }
 
-dibs_status dibs__turn_take(struct dibs__cells *cells, struct dibs__turn *turn)
-{
-    struct dibs__shard *shard;
-    dibs_status status;
-
-    if (!take_or_fail(cells, turn, &shard, &status))
-        return wait_for_turn(cells, turn->cell, turn);
-    dibs__waiters_unlock(shard);
-    return status;
-}
-
 bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__waiter *waiter,
                       dibs_status *status)
 {
@@ -201,30 +156,43 @@ bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__turn *turn, struct
     bool ended = take_or_fail(cells, turn, &shard, status);
 
     if (!ended) {
-        DIBS__REQUIRE(waiter->tell && !waiter->links.previous);
-        waiter->turn = turn;
-        waiter->shard = shard;
-        waiter->since = dibs__now(cells->clock);
-        waiter->answer = DIBS_OK;
-        atomic_init(&waiter->state, DIBS__WAITER_ASLEEP);
+        *waiter =
+            (struct dibs__waiter){.tell = waiter->tell, .turn = turn, .shard = shard, .since = dibs__now(cells->clock)};
         enter(turn->cell, waiter);
+        ended = is_over(cells, turn->cell, waiter);
+        if (ended)
+            *status = end_wait(cells, waiter);
     }
     dibs__waiters_unlock(shard);
     return ended;
+}
+
+/* Does not sleep if the waiter was woken since it looked at the cell. */
+void dibs__turn_sleep(const struct dibs__cells *cells, struct dibs__waiter *waiter)
+{
+    unsigned state = DIBS__WAITER_AWAKE;
+
+    if (atomic_compare_exchange_strong(&waiter->state, &state, DIBS__WAITER_ASLEEP))
+        cells->clock->sleep(cells->clock, &waiter->state, DIBS__WAITER_ASLEEP, waiter->turn->deadline);
 }
 
 bool dibs__turn_goes_on(struct dibs__cells *cells, struct dibs__waiter *waiter, bool leave, dibs_status *status)
 {
     struct dibs__shard *shard = waiter->shard;
 
-    dibs__shard_mutex_lock(&shard->mutex);
-    bool goes_on = !leave && !is_over(cells, waiter->turn->cell, waiter);
-    if (!goes_on) {
-        bool left = leave && !dibs__waiter_is_complete(waiter);
-        *status = end_wait(cells, waiter->turn->cell, waiter);
-        if (left && *status != DIBS_OK)
-            *status = DIBS_CANCELLED;
+    if (!waiter->tell && dibs__waiter_is_complete(waiter)) { /* so the thread does not run into the mutex */
+        *status = waiter->answer;
+        return false;
     }
+    dibs__shard_mutex_lock(&shard->mutex);
+    bool complete = dibs__waiter_is_complete(waiter);
+    if (!complete)
+        atomic_store(&waiter->state, DIBS__WAITER_AWAKE); /* it need not be woken for what happened before */
+    bool goes_on = !leave && !is_over(cells, waiter->turn->cell, waiter);
+    if (!goes_on)
+        *status = end_wait(cells, waiter);
+    if (!goes_on && leave && !complete && *status != DIBS_OK)
+        *status = DIBS_CANCELLED;
     dibs__waiters_unlock(shard);
     return goes_on;
 }

@@ -11,11 +11,14 @@
 #include "core/waiters.h"
 
 /*
- * Waits until the calling thread is handed a lease or has the turn to ask for one, at most until the deadline. With
- * one_try the thread waits only while nothing is known of the name, that is, while the thread with the turn asks for
- * the first time.
+ * Begins the wait of an acquire until it is handed a lease or has the turn to ask for one, at most until the deadline.
+ * With one_try it waits only while nothing is known of the name, that is, while the thread with the turn asks for the
+ * first time.
  *
- * DIBS_OK: see kind. A turn must be ended by dibs__turn_granted or dibs__turn_give_up. Otherwise:
+ * False: the wait goes on until dibs__turn_goes_on says otherwise. The waiter, of which only `tell` must be set, and
+ * the turn must stay where they are until then. True: the wait has ended, and *status is one of these:
+ *
+ * DIBS_OK: see kind. A turn must be ended by dibs__turn_granted or dibs__turn_give_up.
  *     DIBS_BUSY       at the deadline, or with one_try: the name is taken
  *     DIBS_TIMEOUT    at the deadline: nothing was known of the name
  *     DIBS_CLOSED     the runtime is closing
@@ -25,16 +28,11 @@
  *         after the other)
  *     the status of a failure of the thread with the turn: with one_try
  */
-dibs_status dibs__turn_take(struct dibs__cells *cells, struct dibs__turn *turn);
-
-/*
- * The same in steps, for a begun acquire. dibs__turn_begin returns at once. True: *status is what dibs__turn_take would
- * have returned. False: the waiter, whose `tell` must be set and whose other fields must be zero, is told whenever
- * dibs__turn_goes_on may say something new; the waiter and the turn must stay where they are until dibs__turn_goes_on
- * has returned false.
- */
 bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__waiter *waiter,
                       dibs_status *status);
+
+/* Sleeps until dibs__turn_goes_on may say something new. For a thread that waits, whose waiter has no `tell`. */
+void dibs__turn_sleep(const struct dibs__cells *cells, struct dibs__waiter *waiter);
 
 /*
  * True: the wait goes on. False: it has ended, and *status is set. leave: a wait that has not ended yet ends now, with

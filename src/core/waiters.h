@@ -75,7 +75,7 @@ struct dibs__waiter {
     atomic_uint state;  /* atomic; a dibs__waiter_state; the thread sleeps on this word */
     dibs_status answer; /* what the thread must return; DIBS_OK: what its turn says. Written under the shard's mutex
                            before COMPLETE, then the thread's */
-    struct dibs__shard *shard;                 /* read-only; only of a begun acquire: the shard of the cell */
+    struct dibs__shard *shard;                 /* read-only; the shard of the cell */
     void (*tell)(struct dibs__waiter *waiter); /* read-only; set only for a begun acquire: called under the shard's
                                                   mutex instead of waking a thread; may lock the workers' mutex */
     int64_t since;                             /* read-only; when the thread began to wait */

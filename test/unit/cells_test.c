@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "core/asker.h"
-#include "core/turn.h"
 #include "core/handover.h"
 #include "support/test.h"
+#include "support/turn.h"
 #include "support/wait.h"
 #include "unit/turn_setup.h"
 
@@ -36,7 +36,7 @@ static void wait_alone(void *arg)
         .waiting = &alone->waiting,
         .outage = &alone->outage,
     };
-    atomic_store(&alone->status, (int)dibs__turn_take(alone->cells, &alone->turn));
+    atomic_store(&alone->status, (int)turn_take(alone->cells, &alone->turn));
 }
 
 static bool waiter_is_back(void *arg)
@@ -57,7 +57,7 @@ static void a_lease_lost_before_its_cell_knows_keeps_nobody_waiting(void **state
     actor *waiter = actor_start();
 
     alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
-    assert_status(DIBS_OK, dibs__turn_take(alone.cells, &turn));
+    assert_status(DIBS_OK, turn_take(alone.cells, &turn));
     dibs__asker_begin(turn.cell, lease);
     actor_begin(waiter, wait_alone, &alone);
     stage_await_waiting(s, 1);
@@ -92,7 +92,7 @@ static void an_unreported_loss_keeps_nobody_waiting(void **state)
         actor *waiter = waits ? actor_start() : NULL;
         alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
         atomic_store(&lease->deadline, moved_clock_now(&s->clock) + MS(100));
-        assert_status(DIBS_OK, dibs__turn_take(alone.cells, &turn));
+        assert_status(DIBS_OK, turn_take(alone.cells, &turn));
         dibs__asker_begin(turn.cell, lease);
         dibs__turn_granted(turn.cell, lease);
         if (waits) {
@@ -100,15 +100,15 @@ static void an_unreported_loss_keeps_nobody_waiting(void **state)
             stage_await_waiting(s, 1);
         }
         moved_clock_advance(&s->clock, MS(100) - 1);
-        assert_status(DIBS_BUSY, dibs__turn_take(alone.cells, &turn));
+        assert_status(DIBS_BUSY, turn_take(alone.cells, &turn));
         moved_clock_advance(&s->clock, 1);
-        assert_status(waits ? DIBS_TIMEOUT : DIBS_OK, dibs__turn_take(alone.cells, &turn));
+        assert_status(waits ? DIBS_TIMEOUT : DIBS_OK, turn_take(alone.cells, &turn));
         if (waits)
             actor_finish(waiter);
         assert_false(dibs__handover_end(alone.cells, lease, NULL));
-        assert_status(DIBS_TIMEOUT, dibs__turn_take(alone.cells, &turn));
+        assert_status(DIBS_TIMEOUT, turn_take(alone.cells, &turn));
         dibs__turn_give_up(alone.cells, waits ? alone.turn.cell : turn.cell, NULL, &told_nothing);
-        assert_status(DIBS_OK, dibs__turn_take(alone.cells, &turn));
+        assert_status(DIBS_OK, turn_take(alone.cells, &turn));
         dibs__turn_give_up(alone.cells, turn.cell, NULL, &told_nothing);
         actor_end(waiter);
         dibs__cells_free(alone.cells);
@@ -129,9 +129,9 @@ static void cells_come_and_go_with_their_names(void **state)
         for (unsigned i = 0; i < NAMES; i++) {
             struct dibs__turn turn = {
                 .name = name, .name_size = (size_t)snprintf(name, sizeof name, "%u", i), .one_try = true};
-            assert_status(DIBS_OK, dibs__turn_take(cells, &turn));
+            assert_status(DIBS_OK, turn_take(cells, &turn));
             all[i] = turn.cell;
-            assert_status(DIBS_TIMEOUT, dibs__turn_take(cells, &turn));
+            assert_status(DIBS_TIMEOUT, turn_take(cells, &turn));
         }
         for (unsigned i = 0; i < NAMES; i++) /* in another order than they came */
             dibs__turn_give_up(cells, all[(i * 7919) % NAMES], NULL, &told_nothing);
@@ -150,7 +150,7 @@ static void a_free_turn_follows_no_outage(void **state)
     struct dibs__turn turn = {
         .name = "a", .name_size = 1, .outage_since = 77, .kind = DIBS__TURN_HANDED, .lease = other};
 
-    assert_status(DIBS_OK, dibs__turn_take(cells, &turn));
+    assert_status(DIBS_OK, turn_take(cells, &turn));
     assert_int_equal(turn.outage_since, 0);
     assert_int_equal(turn.kind, DIBS__TURN_TO_ASK);
     assert_null(turn.lease);

@@ -2,8 +2,8 @@
  * A lease that is lost while it is handed over, or kept for the next thread: which of the two threads is told, and who
  * gets the lock next.
  */
-#include "core/turn.h"
 #include "support/test.h"
+#include "support/turn.h"
 #include "unit/handover_setup.h"
 
 static void expect_no_loss_told(stage *s)
@@ -167,7 +167,7 @@ static void a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held(voi
     struct dibs__turn turn = {.name = "a", .name_size = 1, .lease_ms = LEASE, .one_try = true};
 
     keep(s);
-    assert_status(DIBS_OK, dibs__turn_take(s->rt->core->cells, &turn)); /* what an acquire begins with, and no more */
+    assert_status(DIBS_OK, turn_take(s->rt->core->cells, &turn)); /* what an acquire begins with, and no more */
     assert_true(turn.retaken);
     assert_int_equal(stats_of(s->rt).kept, 0);
     lose(s);

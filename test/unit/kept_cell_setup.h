@@ -9,9 +9,9 @@
 #include "core/asker.h"
 #include "core/handover.h"
 #include "core/kept.h"
-#include "core/turn.h"
 #include "support/moved_clock.h"
 #include "support/test.h"
+#include "support/turn.h"
 
 #define KEEP_MS 100
 #define LEASE_MS 30000
@@ -56,7 +56,7 @@ static inline int teardown(void **state)
 static inline void take(struct keeping *k, const char *name, uint32_t lease_ms)
 {
     k->turn = (struct dibs__turn){.name = name, .name_size = strlen(name), .lease_ms = lease_ms, .one_try = true};
-    assert_status(DIBS_OK, dibs__turn_take(k->cells, &k->turn));
+    assert_status(DIBS_OK, turn_take(k->cells, &k->turn));
 }
 
 static inline struct dibs__lease *new_lease(struct keeping *k, const char *name, uint32_t lease_ms, bool keeps)

@@ -14,11 +14,11 @@
 
 #include "core/asker.h"
 #include "core/renewal.h"
-#include "core/turn.h"
 #include "support/actor.h"
 #include "support/failing_malloc.h"
 #include "support/fixture.h"
 #include "support/test.h"
+#include "support/turn.h"
 #include "support/wait.h"
 
 static void ignore(const dibs_event *event, void *arg)
@@ -246,6 +246,8 @@ static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **s
     atomic_uint_fast64_t contended = 0;
     atomic_int_fast64_t waiting = 0;
     struct dibs__wait_event wait_event;
+    struct dibs__push push;
+    int64_t until;
 
     (void)state;
     dibs__wait_event_init(&wait_event);
@@ -256,15 +258,16 @@ static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **s
                                   .contended = &contended,
                                   .waiting = &waiting},
                           other = turn;
-        assert_status(DIBS_OK, dibs__turn_take(cells, &turn));
+        assert_status(DIBS_OK, turn_take(cells, &turn));
         dibs__asker_begin(turn.cell, lease);
         fails_here = !noted;
         atomic_store(&fail_at, !noted);
-        dibs__asker_sleep(cells, turn.cell, lease, &(struct dibs__sleep){DIBS__NEVER, &wait_event, NULL, &outage});
+        dibs__asker_rest(cells, turn.cell, lease, &(struct dibs__rest){DIBS__NEVER, &wait_event, &outage});
+        assert_false(dibs__asker_rests(cells, turn.cell, lease, false, &until, &push));
         atomic_store(&fail_at, 0);
         fails_here = false;
         closing = false;
-        assert_status(noted || !CAN_FAIL ? DIBS_UNAVAILABLE : DIBS_TIMEOUT, dibs__turn_take(cells, &other));
+        assert_status(noted || !CAN_FAIL ? DIBS_UNAVAILABLE : DIBS_TIMEOUT, turn_take(cells, &other));
         closing = true;
         dibs__turn_give_up(cells, turn.cell, lease, &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
     }

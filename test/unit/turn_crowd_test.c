@@ -7,10 +7,10 @@
 #include <stdlib.h>
 
 #include "core/asker.h"
-#include "core/turn.h"
 #include "support/common/timing.h"
 #include "support/linear.h"
 #include "support/test.h"
+#include "support/turn.h"
 
 #define SIZE 1000
 #define STACK_SIZE ((size_t)256 << 20)
@@ -50,7 +50,7 @@ static void wait_once(struct crowd *crowd)
                               .waiting = &crowd->waiting_now,
                               .outage = &outage};
 
-    crowd->timed_out += dibs__turn_take(crowd->cells, &turn) == DIBS_TIMEOUT;
+    crowd->timed_out += turn_take(crowd->cells, &turn) == DIBS_TIMEOUT;
 }
 
 static void sleep_by_waiting(const struct dibs__clock *clock, atomic_uint *word, unsigned value, int64_t deadline)
@@ -79,7 +79,7 @@ static int64_t time_of_time_outs(void *arg, size_t size)
     struct crowd crowd;
 
     open_cells(&crowd, size);
-    require(dibs__turn_take(crowd.cells, &asker) == DIBS_OK);
+    require(turn_take(crowd.cells, &asker) == DIBS_OK);
     int64_t begin = thread_ns();
     wait_once(&crowd);
     int64_t took = thread_ns() - begin;
