@@ -23,11 +23,6 @@ const char *dibs_version(void)
     return VERSION(DIBS_VERSION_MAJOR, DIBS_VERSION_MINOR, DIBS_VERSION_PATCH);
 }
 
-const char *dibs_last_error(void)
-{
-    return dibs__last_error();
-}
-
 /* -------------------------------------------------------------------- checks */
 
 static bool invalid(const char *sentence)

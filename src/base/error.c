@@ -42,7 +42,7 @@ dibs_status dibs__fail_with(const struct dibs__error *error)
     return error->status;
 }
 
-const char *dibs__last_error(void)
+const char *dibs_last_error(void)
 {
     return last_error;
 }

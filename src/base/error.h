@@ -1,4 +1,4 @@
-/* The detail of a failure: how it is written, kept for dibs_last_error(), and carried from one thread to another. */
+/* The detail of a failure: how it is written, kept for dibs_last_error, and carried from one thread to another. */
 #ifndef DIBS_BASE_ERROR_H
 #define DIBS_BASE_ERROR_H
 
@@ -32,8 +32,6 @@ dibs_status dibs__fail(dibs_status status, const char *format, ...) DIBS__PRINTF
 
 /* The same with an error that was filled elsewhere. If its status is DIBS_OK, nothing changes. */
 dibs_status dibs__fail_with(const struct dibs__error *error);
-
-const char *dibs__last_error(void);
 
 /*
  * Writes the name for use in a sentence: in double quotes, with unprintable bytes as \xHH, and cut with "..." if it is

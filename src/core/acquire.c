@@ -370,33 +370,33 @@ static void end_attempt(struct dibs__acquire *acquire)
     dibs__lease_unref(lease);
 }
 
-/* Ends an acquire that had the turn. */
-static void end_turn(struct dibs__acquire *acquire)
+/* Ends an acquire that had the turn. Returns its status. */
+static dibs_status end_turn(struct dibs__acquire *acquire, dibs_status status)
 {
-    if (acquire->status == DIBS_OK) {
+    if (status == DIBS_OK) {
         dibs__turn_granted(acquire->cell, acquire->lease);
-        return;
+        return DIBS_OK;
     }
     /* An acquire that ran out of time or was cancelled leaves its place in the store's queue to the next one here. */
-    bool goes_on =
-        (acquire->status == DIBS_TIMEOUT || acquire->status == DIBS_CANCELLED) && asker_of(acquire)->attempt.in_store;
-    acquire->status = for_lack_of_replicas(acquire, acquire->status);
+    bool goes_on = (status == DIBS_TIMEOUT || status == DIBS_CANCELLED) && asker_of(acquire)->attempt.in_store;
+    status = for_lack_of_replicas(acquire, status);
     if (give_up(acquire, goes_on))
         dibs__lease_unref(acquire->lease);
     else
         end_attempt(acquire);
+    return status;
 }
 
-static void end_turnless(struct dibs__acquire *acquire)
+static dibs_status end_turnless(struct dibs__acquire *acquire, dibs_status status)
 {
-    if (acquire->status == DIBS_OK) {
+    if (status == DIBS_OK) {
         dibs__asker_end_turnless(acquire->core->cells, acquire->lease);
-        return;
+        return DIBS_OK;
     }
     if (acquire->cell)
         dibs__asker_give_up_turnless(acquire->cell, acquire->lease);
     end_attempt(acquire);
-    acquire->status = for_lack_of_replicas(acquire, acquire->status);
+    return for_lack_of_replicas(acquire, status);
 }
 
 void dibs__acquire_count(const struct dibs__acquire *acquire)
@@ -405,33 +405,24 @@ void dibs__acquire_count(const struct dibs__acquire *acquire)
                         acquire->acquired_at - acquire->began);
 }
 
-static enum dibs__acquire_state ended(struct dibs__acquire *acquire)
+/* The acquire has nothing to give up, or has just given it up. */
+static enum dibs__acquire_state ended(struct dibs__acquire *acquire, dibs_status status)
 {
+    acquire->status = status;
     if (acquire->waited)
         change_waiting(acquire, -1);
-    if (acquire->status == DIBS_BUSY && !acquire->probes)
+    if (status == DIBS_BUSY && !acquire->probes)
         dibs__count(&acquire->core->stats.busy);
-    else if (acquire->status == DIBS_TIMEOUT)
+    else if (status == DIBS_TIMEOUT)
         dibs__count(&acquire->core->stats.timed_out);
-    DIBS__PROBE(acquire__end, acquire->name, acquire->status);
+    DIBS__PROBE(acquire__end, acquire->name, status);
     return DIBS__ACQUIRE_ENDED;
 }
 
 /* The acquire must have an attempt. */
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status)
 {
-    acquire->status = status;
-    if (acquire->lease->turnless)
-        end_turnless(acquire);
-    else
-        end_turn(acquire);
-    return ended(acquire);
-}
-
-static enum dibs__acquire_state fail(struct dibs__acquire *acquire, dibs_status status)
-{
-    acquire->status = status;
-    return ended(acquire);
+    return ended(acquire, acquire->lease->turnless ? end_turnless(acquire, status) : end_turn(acquire, status));
 }
 
 static struct dibs__lease *new_attempt(const struct dibs__acquire *acquire)
@@ -455,7 +446,7 @@ static enum dibs__acquire_state start_turnless(struct dibs__acquire *acquire)
     dibs__keeper_give_back_name(acquire->core, acquire->name, acquire->name_size);
     acquire->lease = new_attempt(acquire);
     if (!acquire->lease)
-        return fail(acquire, no_memory(acquire));
+        return ended(acquire, no_memory(acquire));
     acquire->cell = dibs__asker_begin_turnless(acquire->core->cells, acquire->lease);
     return acquire->cell ? ask_or_end(acquire) : end(acquire, no_memory(acquire));
 }
@@ -468,7 +459,7 @@ static enum dibs__acquire_state ask_in_turn(struct dibs__acquire *acquire)
         if (!acquire->lease) {
             no_memory(acquire);
             give_up(acquire, false);
-            return fail(acquire, DIBS_NO_MEMORY);
+            return ended(acquire, DIBS_NO_MEMORY);
         }
         dibs__asker_begin(acquire->cell, acquire->lease);
     }
@@ -525,7 +516,7 @@ static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_s
     if (turn->unfit)
         give_back_unfit(acquire);
     if (status != DIBS_OK)
-        return fail(acquire, fail_without_turn(acquire, status));
+        return ended(acquire, fail_without_turn(acquire, status));
     acquire->lease = turn->lease;
     acquire->cell = turn->cell;
     if (turn->kind == DIBS__TURN_TO_ASK) {
@@ -539,8 +530,7 @@ static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_s
     if (turn->tells)
         dibs__renewals_use_changed(core->renewals, turn->lease);
     DIBS__PROBE(handoff, turn->lease->name, dibs__lease_fence(turn->lease));
-    acquire->status = DIBS_OK;
-    return ended(acquire);
+    return ended(acquire, DIBS_OK);
 }
 
 /* ---------------------------------------------------------------------- steps */

@@ -238,14 +238,11 @@ bool dibs__askers_push(struct dibs__cells *cells, const struct dibs__grant *gran
     return lease != NULL;
 }
 
-/* Why all waiting threads are woken. */
-enum reason { CHANGED, ASK_AGAIN, CLOSING };
-
-static void wake_asker(struct dibs__asker *asker, enum reason reason) DIBS__REQUIRES(dibs__shard_mutex)
+static void wake_asker(struct dibs__asker *asker, enum dibs__askers_news news) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    asker->changed = asker->changed || reason != CLOSING;
-    asker->change_pending = asker->change_pending || reason == CHANGED;
-    asker->hinted = asker->hinted || reason == ASK_AGAIN;
+    asker->changed = asker->changed || news != DIBS__ASKERS_CLOSING;
+    asker->change_pending = asker->change_pending || news == DIBS__ASKERS_CHANGED;
+    asker->hinted = asker->hinted || news == DIBS__ASKERS_MISSED;
     if (asker->wait_event)
         dibs__wait_event_wake(asker->wait_event);
 }
@@ -259,7 +256,7 @@ size_t dibs__askers_changed(struct dibs__cells *cells, const char *name, struct 
 
     for (struct dibs__lease *lease = cell ? cell->asked : NULL; lease; lease = lease->listing.next)
         if (lease->asker->expects)
-            wake_asker(lease->asker, CHANGED);
+            wake_asker(lease->asker, DIBS__ASKERS_CHANGED);
     for (struct dibs__lease *lease = cell ? cell->granted : NULL; lease; lease = lease->listing.next) {
         if (count < DIBS__HELD_MOST) {
             dibs__lease_ref(lease);
@@ -277,39 +274,24 @@ static void wake_waiters(struct dibs__shard *shard, struct dibs__waiter *list) D
         dibs__waiters_wake(shard, at);
 }
 
-static void wake_cell(struct dibs__cell *cell, enum reason reason) DIBS__REQUIRES(dibs__shard_mutex)
+static void wake_cell(struct dibs__cell *cell, enum dibs__askers_news news) DIBS__REQUIRES(dibs__shard_mutex)
 {
     for (struct dibs__lease *lease = cell->asked; lease; lease = lease->listing.next)
-        wake_asker(lease->asker, reason);
-    if (reason != CLOSING)
+        wake_asker(lease->asker, news);
+    if (news != DIBS__ASKERS_CLOSING)
         return;
     wake_waiters(cell->shard, cell->waiters);
     wake_waiters(cell->shard, cell->tries);
 }
 
-static void wake(struct dibs__cells *cells, enum reason reason)
+void dibs__askers_wake(struct dibs__cells *cells, enum dibs__askers_news news)
 {
     for (size_t i = 0; i < DIBS__SHARDS; i++) {
         struct dibs__shard *shard = &cells->shards[i];
         dibs__shard_mutex_lock(&shard->mutex);
         for (size_t b = 0; b < shard->bucket_count; b++)
             for (struct dibs__cell *cell = shard->buckets[b]; cell; cell = cell->next)
-                wake_cell(cell, reason);
+                wake_cell(cell, news);
         dibs__waiters_unlock(shard);
     }
-}
-
-void dibs__askers_all_changed(struct dibs__cells *cells)
-{
-    wake(cells, CHANGED);
-}
-
-void dibs__askers_ask_again(struct dibs__cells *cells)
-{
-    wake(cells, ASK_AGAIN);
-}
-
-void dibs__askers_wake_all(struct dibs__cells *cells)
-{
-    wake(cells, CLOSING);
 }

@@ -29,7 +29,7 @@ struct dibs__rest {
 
 /*
  * The acquire begins to rest: until the deadline, until the store pushes a grant of the lease, until
- * dibs__askers_ask_again, until acquires must end, or until a third of the shortest lease has passed that any thread
+ * dibs__askers_wake, until acquires must end, or until a third of the shortest lease has passed that any thread
  * behind this one wants, so that each of those threads waits as if it asked by itself. Threads with one try, and
  * threads whose time ends meanwhile, are told why the acquire rests.
  */
@@ -80,13 +80,11 @@ struct dibs__lease *dibs__cells_lock_token(struct dibs__cells *cells, const char
  */
 size_t dibs__askers_changed(struct dibs__cells *cells, const char *name, struct dibs__lease *held[DIBS__HELD_MOST]);
 
-/* Any lock may have changed: all threads that wait for the store ask again. */
-void dibs__askers_all_changed(struct dibs__cells *cells);
-
-/* Grants may have been missed: all threads that wait for the store ask again. */
-void dibs__askers_ask_again(struct dibs__cells *cells);
-
-/* Wakes all threads that wait, so that they see that the runtime is closing. */
-void dibs__askers_wake_all(struct dibs__cells *cells);
+enum dibs__askers_news {
+    DIBS__ASKERS_CHANGED, /* any lock may have changed: all acquires that wait for the store ask again */
+    DIBS__ASKERS_MISSED,  /* grants may have been missed: all acquires that wait for the store ask again at once */
+    DIBS__ASKERS_CLOSING  /* the runtime is closing, which all acquires that wait must see */
+};
+void dibs__askers_wake(struct dibs__cells *cells, enum dibs__askers_news news);
 
 #endif

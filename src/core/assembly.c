@@ -44,7 +44,7 @@ static void on_ask_again(void *context)
 {
     struct dibs__core *core = context;
 
-    dibs__askers_ask_again(core->cells);
+    dibs__askers_wake(core->cells, DIBS__ASKERS_MISSED);
 }
 
 static void on_server_changed(void *context)
@@ -58,7 +58,7 @@ static void on_server_changed(void *context)
 static void on_any_changed(struct dibs__core *core)
 {
     dibs__keeper_give_back_all(core);
-    dibs__askers_all_changed(core->cells);
+    dibs__askers_wake(core->cells, DIBS__ASKERS_CHANGED);
     dibs__renewals_hint(core->renewals, NULL);
 }
 

@@ -197,7 +197,7 @@ static void succeed(struct dibs__wanting *wanting)
 /* The lock was granted after the call had been cancelled. Does not wait for the store: other jobs must go on. */
 static void give_back(struct dibs__wanting *wanting)
 {
-    dibs__release_unwanted(wanting->core, wanting->acquire.lease);
+    dibs__release_in_background(wanting->core, wanting->acquire.lease);
     dibs__lease_unref(wanting->acquire.lease);
 }
 
@@ -265,7 +265,7 @@ void dibs__task_free(dibs_task *task)
         dibs__runtime_give_up(task->runtime, &task->holder.holds);
     else
         dibs__losses_await(); /* a loss that is being reported has arrived then; later ones find the task gone */
-    dibs__losses_drop_taken(task);
+    dibs__losses_free(dibs__losses_take_back(task)); /* the program may no longer use their names */
     dibs__task_unref(task);
 }
 

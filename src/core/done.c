@@ -284,11 +284,6 @@ void dibs__loss_unwatch(struct dibs__lease *lease)
         dibs__losses_await(); /* the loss must arrive before the holder goes on */
 }
 
-void dibs__loss_forget(struct dibs__lease *lease)
-{
-    dibs__done_drop(atomic_exchange(&lease->loss, NULL));
-}
-
 struct dibs__done *dibs__losses_take_back(dibs_task *task)
 {
     return atomic_exchange(&task->taken_losses, NULL);
@@ -300,11 +295,6 @@ void dibs__losses_free(struct dibs__done *losses) DIBS__UNANALYSED /* what is in
         next = losses->links.next;
         free(losses);
     }
-}
-
-void dibs__losses_drop_taken(dibs_task *task)
-{
-    dibs__losses_free(dibs__losses_take_back(task));
 }
 
 /*
@@ -321,7 +311,7 @@ static void keep_with_task(struct dibs__done *loss) DIBS__UNANALYSED /* as dibs_
     while (!atomic_compare_exchange_weak(&task->taken_losses, &loss->links.next, loss))
         continue;
     if (dibs__task_is_gone(task))
-        dibs__losses_drop_taken(task);
+        dibs__losses_free(dibs__losses_take_back(task));
     dibs__task_unref(task);
 }
 

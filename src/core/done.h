@@ -58,18 +58,12 @@ void dibs__losses_await(void);
 /* The holder gives the lease up: no loss of the lease is delivered after this returns. */
 void dibs__loss_unwatch(struct dibs__lease *lease);
 
-/* The same in a forked child, for a lease of the parent, where its holder still learns of a loss. */
-void dibs__loss_forget(struct dibs__lease *lease);
-
 /*
  * Returns the losses of the task that the program has taken, and whose names it may use until the task's next call has
  * begun. The caller frees them once it no longer needs the names that the program passed to it.
  */
 struct dibs__done *dibs__losses_take_back(dibs_task *task);
 void dibs__losses_free(struct dibs__done *losses);
-
-/* Frees those losses, after the task was freed and the program may no longer use their names. */
-void dibs__losses_drop_taken(dibs_task *task);
 
 /* ---------------------------------------------------------------------- queues */
 

@@ -76,26 +76,17 @@ static dibs_status find(struct findings *findings, struct dibs__error *error)
     return examination.no_memory ? dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a finding") : status;
 }
 
-static dibs_status find_and_tell(struct findings *findings, dibs_finding_fn *fn, void *arg, struct dibs__error *error)
+dibs_status dibs__examine(dibs_runtime *runtime, uint32_t admit_ms, dibs_finding_fn *fn, void *arg,
+                          struct dibs__error *error)
 {
-    dibs_status status = find(findings, error);
+    struct findings findings = {.runtime = runtime, .admit_ms = admit_ms};
+    dibs_status status = find(&findings, error);
 
-    for (const struct kept *kept = findings->all; kept && status == DIBS_OK; kept = kept->links.next)
+    for (const struct kept *kept = findings.all; kept && status == DIBS_OK; kept = kept->links.next)
         fn(&kept->finding, arg);
-    for (struct kept *next; findings->all; findings->all = next) {
-        next = findings->all->links.next;
-        free(findings->all);
+    for (struct kept *next; findings.all; findings.all = next) {
+        next = findings.all->links.next;
+        free(findings.all);
     }
     return status;
-}
-
-dibs_status dibs__examine(dibs_runtime *runtime, dibs_finding_fn *fn, void *arg, struct dibs__error *error)
-{
-    return find_and_tell(&(struct findings){.runtime = runtime}, fn, arg, error);
-}
-
-dibs_status dibs__admit(dibs_runtime *runtime, uint32_t longest_ms, dibs_finding_fn *fn, void *arg,
-                        struct dibs__error *error)
-{
-    return find_and_tell(&(struct findings){.runtime = runtime, .admit_ms = longest_ms}, fn, arg, error);
 }

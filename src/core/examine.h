@@ -4,11 +4,8 @@
 
 #include "core/runtime.h"
 
-/* As dibs_examine; the arguments were checked. */
-dibs_status dibs__examine(dibs_runtime *runtime, dibs_finding_fn *fn, void *arg, struct dibs__error *error);
-
-/* As dibs_admit; the arguments were checked. */
-dibs_status dibs__admit(dibs_runtime *runtime, uint32_t longest_ms, dibs_finding_fn *fn, void *arg,
-                        struct dibs__error *error);
+/* admit_ms 0: as dibs_examine; otherwise as dibs_admit with that longest lease. The arguments were checked. */
+dibs_status dibs__examine(dibs_runtime *runtime, uint32_t admit_ms, dibs_finding_fn *fn, void *arg,
+                          struct dibs__error *error);
 
 #endif

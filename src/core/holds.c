@@ -23,14 +23,9 @@ static struct dibs__holds_hooks hooks; /* written with the same values each time
 
 /* ------------------------------------------------------------------- index */
 
-static uint32_t hash_place(const struct dibs__holds *t, uint32_t hash)
-{
-    return hash & t->index_mask;
-}
-
 static void index_put(struct dibs__holds *t, uint32_t number)
 {
-    uint32_t place = hash_place(t, t->holds[number].hash);
+    uint32_t place = t->holds[number].hash & t->index_mask;
 
     while (t->index[place] != NOTHING)
         place = (place + 1) & t->index_mask;
@@ -39,7 +34,7 @@ static void index_put(struct dibs__holds *t, uint32_t number)
 
 static uint32_t index_place_of(const struct dibs__holds *t, uint32_t number)
 {
-    uint32_t place = hash_place(t, t->holds[number].hash);
+    uint32_t place = t->holds[number].hash & t->index_mask;
 
     while (t->index[place] != number)
         place = (place + 1) & t->index_mask;
@@ -55,7 +50,7 @@ static void index_remove(struct dibs__holds *t, uint32_t number)
     uint32_t gap = index_place_of(t, number);
 
     for (uint32_t at = (gap + 1) & t->index_mask; t->index[at] != NOTHING; at = (at + 1) & t->index_mask) {
-        uint32_t home = hash_place(t, t->holds[t->index[at]].hash);
+        uint32_t home = t->holds[t->index[at]].hash & t->index_mask;
         if (((at - home) & t->index_mask) >= ((at - gap) & t->index_mask)) {
             t->index[gap] = t->index[at];
             gap = at;
@@ -98,7 +93,7 @@ struct dibs__hold *dibs__holds_find_in(struct dibs__holds *t, uint64_t runtime, 
         return NULL;
     }
     uint32_t hash = (uint32_t)dibs__hash(name, name_size);
-    for (uint32_t at = hash_place(t, hash); t->index[at] != NOTHING; at = (at + 1) & t->index_mask) {
+    for (uint32_t at = hash & t->index_mask; t->index[at] != NOTHING; at = (at + 1) & t->index_mask) {
         struct dibs__hold *hold = &t->holds[t->index[at]];
         if (hold->hash == hash && dibs__holds_is_it(hold, runtime, name, name_size))
             return hold;
@@ -280,11 +275,7 @@ void dibs__holder_enter(struct dibs__holder *holder)
 
 bool dibs__holder_leave(struct dibs__holder *holder)
 {
-    if (innermost != holder)
-        return false;
-    innermost = holder->outer;
-    dibs__holds_last = NULL;
-    return true;
+    return innermost == holder && dibs__holder_leave_anywhere(holder);
 }
 
 bool dibs__holder_leave_anywhere(struct dibs__holder *holder)

@@ -205,7 +205,7 @@ dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, stru
     return status;
 }
 
-void dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease)
+bool dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease)
 {
     bool lost = dibs__lease_is_lost(lease, dibs__core_now(core));
 
@@ -215,40 +215,24 @@ void dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease)
         dibs__order_releases(lease->name, lease->name_size);
         dibs__core_retract(core, lease);
     }
+    return !lost;
 }
 
-/* The store deletes the key in the background. False: the lease was lost. */
-static bool release_in_background(struct dibs__core *core, struct dibs__lease *lease)
+bool dibs__release_in_background(struct dibs__core *core, struct dibs__lease *lease)
 {
-    bool lost = dibs__lease_is_lost(lease, dibs__core_now(core));
+    bool was_alive = dibs__release_at_exit(core, lease);
 
-    DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
-    dibs__renewals_remove(core->renewals, lease);
-    if (lost) {
+    if (was_alive)
+        dibs__handover_end(core->cells, lease, NULL);
+    else
         dibs__core_lost(core, lease, false, "");
-        return false;
-    }
-    dibs__order_releases(lease->name, lease->name_size);
-    dibs__core_retract(core, lease);
-    dibs__handover_end(core->cells, lease, NULL);
-    return true;
-}
-
-void dibs__release_unwanted(struct dibs__core *core, struct dibs__lease *lease)
-{
-    release_in_background(core, lease);
-}
-
-void dibs__release_quietly(struct dibs__core *core, struct dibs__lease *lease)
-{
-    dibs__count(&core->stats.ended_with_owner);
-    release_in_background(core, lease);
+    return was_alive;
 }
 
 void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease)
 {
     dibs__count(&core->stats.ended_with_owner);
-    if (!release_in_background(core, lease))
+    if (!dibs__release_in_background(core, lease))
         return;
     dibs__count(&core->stats.orphaned);
     dibs__events_emit(core->events, DIBS_EVENT_ORPHANED, lease->name, dibs__lease_fence(lease),

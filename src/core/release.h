@@ -55,21 +55,18 @@ dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs_
 void dibs__release_count(struct dibs__core *core, const struct dibs__hold *hold, int64_t now);
 
 /*
- * Ends a hold of a thread that has ended. The store deletes the key in the background, because a thread that ends
- * waits for no reply. The reference stays the caller's.
+ * Ends a lease whose owner waits for no reply: its task was freed, or its acquire was cancelled as it was granted. The
+ * store deletes the key in the background. The reference stays the caller's. False: the lease was lost before.
  */
+bool dibs__release_in_background(struct dibs__core *core, struct dibs__lease *lease);
+
+/* The same for a hold of a thread that has ended. */
 void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease);
 
-/* The same for a task that is freed, without the event. */
-void dibs__release_quietly(struct dibs__core *core, struct dibs__lease *lease);
-
-/* The same for a lease without a hold, because its acquire was cancelled as the lease was granted. */
-void dibs__release_unwanted(struct dibs__core *core, struct dibs__lease *lease);
-
 /*
- * Ends a hold of the calling thread, which called exit. No other thread here gets the lock, since it would end with
- * the process; and no event is emitted, since what on_event needs may be gone. The reference stays the caller's.
+ * The same for a hold of the calling thread, which called exit. No other thread here gets the lock, since it would end
+ * with the process; and no event is emitted, since what on_event needs may be gone.
  */
-void dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease);
+bool dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease);
 
 #endif

@@ -48,8 +48,10 @@ void dibs__renewals_each(struct dibs__renewals *r, dibs__each_fn *fn)
 /* ------------------------------------------------------ for the holding threads */
 
 /* If the server that answers now is not the one that confirmed the lease last, the lease must be renewed at once. */
-static void check_server(const struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+static void check_server(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
 {
+    (void)now;
     if (r->store->ops->is_unconfirmed(r->store, &lease->renewal_state.store_state))
         dibs__renewal_state_doubt(lease);
 }
@@ -60,7 +62,7 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     dibs__lease_ref(lease);
     dibs__renewals_mutex_lock(&r->mutex);
     dibs__renewal_state_begin(lease, lease_ms, proof, store_state, r->config.renew_ms);
-    check_server(r, lease);
+    check_server(r, lease, proof);
     lease->renewal_state.watch_at = dibs__renewals_first_watch(r, lease->granted_at);
     DIBS__REQUIRE(!lease->renewal_state.listed);
     lease->renewal_state.listed = true;
@@ -133,17 +135,10 @@ void dibs__renewals_use_changed(struct dibs__renewals *r, struct dibs__lease *le
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
-static void check_server_of_each(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now)
-    DIBS__REQUIRES(dibs__renewals_mutex)
-{
-    (void)now;
-    check_server(r, lease);
-}
-
 void dibs__renewals_server_changed(struct dibs__renewals *r)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    dibs__renewals_each(r, check_server_of_each);
+    dibs__renewals_each(r, check_server);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 

@@ -145,8 +145,10 @@ void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holds *holds)
     while (holds->count > 0) {
         struct dibs__lease *lease = dibs__holds_remove(holds, holds->holds);
         dibs__loss_unwatch(lease);
-        if (inside)
-            dibs__release_quietly(visit.core, lease);
+        if (inside) {
+            dibs__count(&visit.core->stats.ended_with_owner);
+            dibs__release_in_background(visit.core, lease);
+        }
         dibs__lease_unref(lease);
     }
     if (inside)
@@ -257,10 +259,10 @@ static void after_fork_in_child(void) DIBS__UNANALYSED /* locked by before_fork 
     dibs__registry_mutex_unlock(&registry_mutex);
 }
 
-/* In a forked child: its parent holds the lease. */
+/* In a forked child: its parent holds the lease, and its holder there still learns of a loss. */
 static void on_forgotten(struct dibs__lease *lease)
 {
-    dibs__loss_forget(lease);
+    dibs__done_drop(atomic_exchange(&lease->loss, NULL));
     dibs__lease_unref(lease);
 }
 
@@ -394,7 +396,7 @@ void dibs__runtime_shutdown(dibs_runtime *runtime)
     atomic_store(&runtime->closing, true);
     if (dibs__visit_begin(&visit, runtime, &error) != DIBS_OK)
         return;
-    dibs__askers_wake_all(visit.core->cells);
+    dibs__askers_wake(visit.core->cells, DIBS__ASKERS_CLOSING);
     dibs__workers_wake(visit.core->workers);
     dibs__visit_end(&visit);
 }
@@ -461,7 +463,7 @@ static int64_t close_deadline(const dibs_runtime *runtime)
 
 static void end_core(dibs_runtime *runtime, struct dibs__core *core, int64_t deadline)
 {
-    dibs__askers_wake_all(core->cells);
+    dibs__askers_wake(core->cells, DIBS__ASKERS_CLOSING);
     dibs__workers_wake(core->workers);
     await_leaving(runtime);
     dibs__core_end(core, deadline);

@@ -381,7 +381,7 @@ static void begin_back(struct dibs__several *several)
     for (size_t i = several->missing; i < several->count; i++) {
         struct dibs__several_name *name = &several->names[i];
         if (name->lease && several->error.status == DIBS_CANCELLED && several->has_failed) {
-            dibs__release_unwanted(several->core, name->lease);
+            dibs__release_in_background(several->core, name->lease);
             dibs__lease_unref(name->lease);
             name->lease = NULL;
         } else if (name->lease) {

@@ -179,7 +179,7 @@ static void the_stores_state_outlives_the_token(void **state)
     strcpy(first, spy.token);
     faults_set(&s->faults, &s->faults.unanswered, true);
     unsigned asked = acquires(s);
-    dibs__askers_ask_again(s->rt->core->cells);
+    dibs__askers_wake(s->rt->core->cells, DIBS__ASKERS_MISSED);
     await_asks(s, asked + 1, 1); /* the outcome of the ask is in doubt, so its token is retired */
     assert_string_equal(spy.token, first);
     assert_int_equal(spy.noted, OWNER);

@@ -101,7 +101,7 @@ static void a_refused_waiter_leaves_no_place(void **state)
     strcpy(token, spy.token);
     unsigned asked = acquires(s);
     faults_acquire(&s->faults, DIBS_DENIED, 1);
-    dibs__askers_ask_again(s->rt->core->cells);
+    dibs__askers_wake(s->rt->core->cells, DIBS__ASKERS_MISSED);
     assert_status(DIBS_DENIED, actor_result(asker));
     await_asks(s, asked + 2, 1);
     assert_string_not_equal(spy.token, token);

@@ -204,7 +204,7 @@ static void who_must_ask_again_does_though_its_answer_was_not_taken(void **state
     actor *actors[2];
 
     begin_two(s, actors);
-    dibs__askers_ask_again(s->rt->core->cells);
+    dibs__askers_wake(s->rt->core->cells, DIBS__ASKERS_MISSED);
     assert_true(wait_until(is_finished, &(unsigned){4}, LIMIT_MS)); /* two asks of each */
     stage_await_waiting(s, 2);
     expect_both(s, actors);

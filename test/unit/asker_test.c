@@ -60,7 +60,7 @@ static void a_hint_makes_the_asker_ask_at_once(void **state)
     stage_open(s, LEASE);
     faults_acquire(&s->faults, DIBS_BUSY, 1); /* in no queue, so no message tells it when the lock is free */
     begin_crowd(s, crowd, 0, FOREVER);
-    dibs__askers_ask_again(s->rt->core->cells);
+    dibs__askers_wake(s->rt->core->cells, DIBS__ASKERS_MISSED);
     assert_status(DIBS_OK, actor_result(crowd[0])); /* the clock has not moved */
     assert_int_equal(acquires(s), 2);
     for (size_t i = 0; i + 1 < CROWD; i++) {

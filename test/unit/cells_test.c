@@ -67,7 +67,7 @@ static void a_lease_lost_before_its_cell_knows_keeps_nobody_waiting(void **state
     dibs__turn_granted(turn.cell, lease);
     bool woken = wait_until(waiter_is_back, &alone, LIMIT_MS);
     atomic_store(&alone.closing, true); /* so that the waiter ends in any case */
-    dibs__askers_wake_all(alone.cells);
+    dibs__askers_wake(alone.cells, DIBS__ASKERS_CLOSING);
     actor_finish(waiter);
     actor_end(waiter);
     if (atomic_load(&alone.status) == DIBS_OK)
