@@ -15,14 +15,13 @@
 struct caller {
     struct dibs__error *error; /* read-only; *error is written by the ending thread; NULL: the call was begun */
     struct dibs__wait_event wait_event; /* has its own guard; woken when the call has ended */
-    atomic_bool ended;                  /* atomic; from then on the calling thread reads `status` and `lease` */
-    dibs_status status;                 /* written by the ending thread before `ended` */
-    struct dibs__lease *lease;          /* likewise; the lease of a call for one name, with DIBS_OK */
+    atomic_bool ended;  /* atomic; from then on the calling thread reads `status`, and enters the locks of the call */
+    dibs_status status; /* written by the ending thread before `ended` */
 };
 
 struct dibs__wanting {
     struct dibs__job job;
-    struct dibs__acquire acquire; /* running thread only */
+    struct dibs__acquire acquire; /* running thread only, then the calling thread's */
     struct dibs__waiter waiter;   /* has its own guards (waiters.h) */
     struct dibs__outage outage;   /* running thread only, except that whoever ends a wait for the turn writes it */
     atomic_uint references; /* atomic; one for the job, one for dibs_task.wanting, and one for the thread of a blocking
@@ -35,22 +34,36 @@ struct dibs__wanting {
     unsigned generation;            /* read-only; fork generation of the process that made the wanting */
     struct dibs__several *several;  /* read-only; its content is the running thread's, then the ending thread's; NULL:
                                        the call is for one name */
-    struct dibs__done **losses;     /* ending thread only; of a begun call for several names: one for each name */
     struct dibs__core *core;        /* read-only */
     dibs_task *task;                /* read-only; with a reference */
-    struct dibs__done *done, *loss; /* ending thread only; of a begun call; NULL: the call is a blocking one */
-    struct caller caller;           /* has its own guards */
-    char name[];                    /* read-only */
+    struct dibs__done *done;        /* ending thread only; of a begun call; NULL: the call is a blocking one */
+    struct dibs__done **losses; /* ending thread only; of a begun call: one for each name; `loss` is the only one, or
+                                   they are allocated */
+    struct dibs__done *loss;
+    struct caller caller; /* has its own guards */
+    char name[];          /* read-only */
 };
 
 /* ---------------------------------------------------------- the end of an acquire */
 
+/* The number of locks that the call is for. */
+static size_t count_of(const struct dibs__wanting *wanting)
+{
+    return wanting->several ? wanting->several->count : 1;
+}
+
+/* The lease by which the call, which has ended well, acquired that lock; NULL: the task held the lock before. */
+static struct dibs__lease *lease_of(const struct dibs__wanting *wanting, size_t i)
+{
+    return wanting->several ? wanting->several->names[i].lease : wanting->acquire.lease;
+}
+
 static void drop_losses(struct dibs__wanting *wanting)
 {
-    for (size_t i = 0; wanting->losses && i < wanting->several->count; i++)
+    for (size_t i = 0; wanting->losses && i < count_of(wanting); i++)
         dibs__done_drop(wanting->losses[i]);
-    free(wanting->losses);
-    wanting->losses = NULL;
+    if (wanting->several)
+        free(wanting->losses);
 }
 
 static void unref(struct dibs__wanting *wanting)
@@ -59,7 +72,6 @@ static void unref(struct dibs__wanting *wanting)
 
     if (atomic_fetch_sub(&wanting->references, 1) == 1) {
         dibs__done_drop(wanting->done);
-        dibs__done_drop(wanting->loss);
         drop_losses(wanting);
         dibs__several_free(wanting->several);
         dibs__task_unref(wanting->task);
@@ -79,68 +91,54 @@ static bool take_out(struct dibs__wanting *wanting)
 /* What must be done at the moment when a completion arrives. */
 struct arrival {
     dibs_task *task;
-    struct dibs__lease *lease; /* NULL: no lock was acquired, or the call is for several names */
-    struct dibs__done *loss;
-    struct dibs__wanting *several; /* the call for several names, whose locks were acquired; NULL: there is none */
+    struct dibs__wanting *wanting; /* NULL: no lock was acquired */
     bool gone;                     /* set: the task was freed */
 };
 
 static void on_arrival(void *context)
 {
     struct arrival *arrival = context;
+    struct dibs__wanting *wanting = arrival->wanting;
 
-    if (arrival->lease)
-        atomic_store(&arrival->lease->loss, arrival->loss);
-    for (size_t i = 0; arrival->several && i < arrival->several->several->count; i++) {
-        struct dibs__lease *lease = arrival->several->several->names[i].lease;
+    for (size_t i = 0; wanting && i < count_of(wanting); i++) {
+        struct dibs__lease *lease = lease_of(wanting, i);
         if (!lease)
             continue;
-        atomic_store(&lease->loss, arrival->several->losses[i]);
-        arrival->several->losses[i] = NULL;
+        atomic_store(&lease->loss, wanting->losses[i]);
+        wanting->losses[i] = NULL;
     }
     arrival->gone = dibs__task_complete(arrival->task);
 }
 
-/* If the lease was lost before there was a completion to report that, reports the loss now. */
-static void tell_late(struct dibs__lease *lease)
+/*
+ * Completes a call. wanting: the call acquired locks, which are in the task's table, and there is another reference to
+ * each of their leases. If one of these was lost before there was a completion to report that, reports the loss now.
+ */
+static void complete(struct dibs__done *done, struct dibs__wanting *wanting)
 {
-    if (lease && atomic_load(&lease->loss_told))
-        dibs__loss_tell(lease);
-}
-
-/* Completes a call. The leases that it acquired are in the task's table, and the caller has a reference to each. */
-static void arrive(struct dibs__done *done, struct arrival *arrival)
-{
-    dibs_task *task = arrival->task;
+    dibs_task *task = done->task;
+    struct arrival arrival = {.task = task, .wanting = wanting};
 
     dibs__task_ref(task);
-    dibs__done_push(done, on_arrival, arrival);
-    tell_late(arrival->lease);
-    for (size_t i = 0; arrival->several && i < arrival->several->several->count; i++)
-        tell_late(arrival->several->several->names[i].lease);
-    if (arrival->gone)
+    dibs__done_push(done, on_arrival, &arrival);
+    for (size_t i = 0; wanting && i < count_of(wanting); i++) {
+        struct dibs__lease *lease = lease_of(wanting, i);
+        if (lease && atomic_load(&lease->loss_told))
+            dibs__loss_tell(lease);
+    }
+    if (arrival.gone)
         dibs__runtime_give_up(task->runtime, &task->holder.holds);
     dibs__task_unref(task);
 }
 
-/* Completes a call for one name. lease: the lease that it acquired, which is in the task's table; NULL: none. */
-static void complete(struct dibs__done *done, struct dibs__done *loss, struct dibs__lease *lease)
-{
-    if (lease)
-        dibs__lease_ref(lease);
-    arrive(done, &(struct arrival){.task = done->task, .lease = lease, .loss = loss});
-    dibs__lease_unref(lease);
-}
-
 void dibs__begun_complete(struct dibs__done *done)
 {
-    complete(done, NULL, NULL);
+    complete(done, NULL);
 }
 
-static void tell_caller(struct caller *caller, dibs_status status, struct dibs__lease *lease)
+static void tell_caller(struct caller *caller, dibs_status status)
 {
     caller->status = status;
-    caller->lease = lease;
     atomic_store(&caller->ended, true);
     dibs__wait_event_wake(&caller->wait_event);
 }
@@ -154,87 +152,77 @@ static void fail_call(struct dibs__wanting *wanting, const struct dibs__error *e
         dibs__count(&wanting->core->stats.cancelled);
     if (wanting->caller.error) {
         *wanting->caller.error = *error;
-        tell_caller(&wanting->caller, error->status, NULL);
+        tell_caller(&wanting->caller, error->status);
         return;
     }
     wanting->done = NULL;
     dibs__done_explain(done, error);
-    complete(done, NULL, NULL);
+    complete(done, NULL);
 }
 
-static void succeed_with_several(struct dibs__wanting *wanting)
+/* Enters the locks that the call acquired into the table. Takes over the reference to the lease of a single name. */
+static void hold(struct dibs__wanting *wanting, struct dibs__holds *holds)
 {
+    const struct dibs__acquire *acquire = &wanting->acquire;
+
+    if (wanting->several) {
+        dibs__several_hold(wanting->several, holds);
+        return;
+    }
+    dibs__order_acquired(acquire->name, acquire->name_size);
+    dibs__holds_add(holds, acquire->lease, acquire->acquired_at);
+}
+
+/* Called by the ending thread if the call got all its locks. */
+static void succeed(struct dibs__wanting *wanting)
+{
+    struct dibs__lease *lease = wanting->several ? NULL : wanting->acquire.lease;
     struct dibs__done *done = wanting->done;
 
-    dibs__several_count(wanting->several);
+    if (wanting->several)
+        dibs__several_count(wanting->several);
+    else
+        dibs__acquire_count(&wanting->acquire);
     if (wanting->caller.error) {
-        tell_caller(&wanting->caller, DIBS_OK, NULL);
+        tell_caller(&wanting->caller, DIBS_OK);
         return;
     }
     wanting->done = NULL;
-    dibs__several_hold(wanting->several, &wanting->task->holder.holds);
-    arrive(done, &(struct arrival){.task = wanting->task, .several = wanting});
-}
-
-static void succeed(struct dibs__wanting *wanting)
-{
-    struct dibs__lease *lease = wanting->acquire.lease;
-    int64_t acquired_at = wanting->acquire.acquired_at;
-    struct dibs__done *done = wanting->done, *loss = wanting->loss;
-
-    dibs__acquire_count(&wanting->acquire);
-    dibs__order_acquired(lease->name, lease->name_size);
-    if (wanting->caller.error) {
-        tell_caller(&wanting->caller, DIBS_OK, lease);
-        return;
+    if (lease) {
+        dibs__lease_ref(lease);
+        done->fence = dibs__lease_fence(lease);
     }
-    wanting->done = wanting->loss = NULL;
-    dibs__holds_add(&wanting->task->holder.holds, lease, acquired_at);
-    done->fence = dibs__lease_fence(lease);
-    complete(done, loss, lease);
+    hold(wanting, &wanting->task->holder.holds);
+    complete(done, wanting);
+    dibs__lease_unref(lease);
 }
 
-/* The lock was granted after the call had been cancelled. Does not wait for the store: other jobs must go on. */
-static void give_back(struct dibs__wanting *wanting)
+/*
+ * The call got its locks after it had been cancelled. Does not wait for the store: other jobs must go on. False: the
+ * call must take further steps to give its locks back.
+ */
+static bool give_back(struct dibs__wanting *wanting)
 {
+    if (wanting->several) {
+        dibs__several_undo(wanting->several);
+        return false;
+    }
     dibs__release_in_background(wanting->core, wanting->acquire.lease);
     dibs__lease_unref(wanting->acquire.lease);
-}
-
-/* The call for several names has ended. False: it was cancelled, and must take further steps to give its locks back. */
-static bool conclude_several(struct dibs__wanting *wanting)
-{
-    struct dibs__several *several = wanting->several;
-    bool ok = several->error.status == DIBS_OK;
-
-    if (!take_out(wanting)) {
-        if (ok)
-            dibs__several_undo(several);
-        return !ok;
-    }
-    if (ok)
-        succeed_with_several(wanting);
-    else
-        fail_call(wanting, &several->error);
-    unref(wanting);
     return true;
 }
 
-/* The acquire has ended, with that error or with the lock. */
-static void conclude(struct dibs__wanting *wanting, const struct dibs__error *error)
+/* The call has ended, with that error unless `ok`. False: as give_back. */
+static bool conclude(struct dibs__wanting *wanting, bool ok, const struct dibs__error *error)
 {
-    dibs_status status = wanting->acquire.status;
-
-    if (!take_out(wanting)) {
-        if (status == DIBS_OK)
-            give_back(wanting);
-        return;
-    }
-    if (status == DIBS_OK)
+    if (!take_out(wanting))
+        return !ok || give_back(wanting);
+    if (ok)
         succeed(wanting);
     else
         fail_call(wanting, error);
     unref(wanting);
+    return true;
 }
 
 static void cancel(dibs_task *task)
@@ -384,7 +372,7 @@ static enum dibs__job_next go_on_with_several(struct dibs__wanting *wanting, str
     several->cancelled = atomic_load(&wanting->cancelled);
     do
         next = dibs__several_go_on(several, &wanting->job.due);
-    while (next == DIBS__SEVERAL_ENDS && !conclude_several(wanting));
+    while (next == DIBS__SEVERAL_ENDS && !conclude(wanting, several->error.status == DIBS_OK, &several->error));
     if (next == DIBS__SEVERAL_ENDS)
         return DIBS__JOB_ENDS;
     if (next == DIBS__SEVERAL_RESTS)
@@ -441,7 +429,7 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__err
             break;
         case DIBS__ACQUIRE_ENDED:
             if (!wanting->several) {
-                conclude(wanting, error);
+                conclude(wanting, acquire->status == DIBS_OK, error);
                 return DIBS__JOB_ENDS;
             }
             next = go_on_with_several(wanting, error);
@@ -610,8 +598,6 @@ static dibs_status await_end(struct dibs__wanting *wanting)
 {
     struct caller *caller = &wanting->caller;
     const struct dibs__clock *clock = wanting->core->config.clock;
-    struct dibs__holds *holds = dibs__holds_here(wanting->core->config.serial);
-
     for (;;) {
         dibs__wait_event_reset(&caller->wait_event);
         if (atomic_load(&caller->ended))
@@ -619,12 +605,8 @@ static dibs_status await_end(struct dibs__wanting *wanting)
         dibs__wait_event_wait(&caller->wait_event, clock, DIBS__NEVER);
     }
     dibs_status status = caller->status;
-    if (status == DIBS_OK && wanting->several) {
-        dibs__several_hold(wanting->several, holds);
-    } else if (status == DIBS_OK) {
-        dibs__holds_add(holds, caller->lease, wanting->acquire.acquired_at);
-        dibs__order_acquired(wanting->name, wanting->acquire.name_size);
-    }
+    if (status == DIBS_OK)
+        hold(wanting, dibs__holds_here(wanting->core->config.serial));
     unref(wanting);
     return status;
 }
@@ -694,23 +676,6 @@ static void start_begun(struct dibs__wanting *wanting)
     dibs__workers_settle(workers, &wanting->job, next);
 }
 
-bool dibs__wanting_begin(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
-                         const struct dibs__wish *wish, struct dibs__done *done)
-{
-    struct dibs__done *loss = dibs__done_new(DIBS_DONE_LOST, done->queue, task, done->arg, name);
-    struct dibs__wanting *wanting =
-        loss && dibs__holds_reserve(&task->holder.holds, 1) ? new_wanting(task, visit, name, name_size, wish) : NULL;
-
-    if (!wanting) {
-        dibs__done_drop(loss);
-        return false;
-    }
-    wanting->done = done;
-    wanting->loss = loss;
-    start_begun(wanting);
-    return true;
-}
-
 /* Makes a completion for the loss of each lock that the call will acquire. False: no memory. */
 static bool make_losses(struct dibs__wanting *wanting)
 {
@@ -718,32 +683,45 @@ static bool make_losses(struct dibs__wanting *wanting)
     const struct dibs__done *done = wanting->done;
     bool all = true;
 
-    wanting->losses = calloc(several->count, sizeof(struct dibs__done *));
+    wanting->losses = several ? calloc(several->count, sizeof(struct dibs__done *)) : &wanting->loss;
     if (!wanting->losses)
         return false;
-    for (size_t i = 0; i < several->count && all; i++) {
-        if (several->names[i].held)
+    for (size_t i = 0; i < count_of(wanting) && all; i++) {
+        const char *name = several ? several->names[i].name : wanting->name;
+        if (several && several->names[i].held)
             continue;
-        wanting->losses[i] = dibs__done_new(DIBS_DONE_LOST, done->queue, done->task, done->arg, several->names[i].name);
+        wanting->losses[i] = dibs__done_new(DIBS_DONE_LOST, done->queue, done->task, done->arg, name);
         all = wanting->losses[i] != NULL;
     }
     return all;
 }
 
-bool dibs__wanting_begin_names(dibs_task *task, struct dibs__visit *visit, struct dibs__several *several,
-                               struct dibs__done *done)
+/* wanting NULL: there was no memory or thread. */
+static bool begin(struct dibs__wanting *wanting, struct dibs__done *done)
 {
-    struct dibs__wanting *wanting = want_several(task, visit, several);
-
     if (!wanting)
         return false;
     wanting->done = done;
-    if (!make_losses(wanting)) {
-        wanting->done = NULL;
-        dibs__workers_settle(visit->core->workers, &wanting->job, DIBS__JOB_ENDS);
-        unref(wanting);
-        return false;
+    if (make_losses(wanting)) {
+        start_begun(wanting);
+        return true;
     }
-    start_begun(wanting);
-    return true;
+    wanting->done = NULL;
+    dibs__workers_settle(wanting->core->workers, &wanting->job, DIBS__JOB_ENDS);
+    unref(wanting);
+    return false;
+}
+
+bool dibs__wanting_begin(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
+                         const struct dibs__wish *wish, struct dibs__done *done)
+{
+    bool has_room = dibs__holds_reserve(&task->holder.holds, 1);
+
+    return begin(has_room ? new_wanting(task, visit, name, name_size, wish) : NULL, done);
+}
+
+bool dibs__wanting_begin_names(dibs_task *task, struct dibs__visit *visit, struct dibs__several *several,
+                               struct dibs__done *done)
+{
+    return begin(want_several(task, visit, several), done);
 }
