@@ -36,9 +36,8 @@ static bool is_waited_for(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__sh
 
 struct dibs__cell *dibs__asker_begin_turnless(struct dibs__cells *cells, struct dibs__lease *lease)
 {
-    uint64_t hash;
-    struct dibs__shard *shard = dibs__cells_lock_shard(cells, lease->name, lease->name_size, &hash);
-    struct dibs__cell *cell = dibs__shard_find_or_add(shard, hash, lease->name, lease->name_size);
+    struct dibs__shard *shard;
+    struct dibs__cell *cell = dibs__cells_lock_or_add(cells, lease->name, lease->name_size, &shard);
 
     DIBS__REQUIRE(lease->asker && lease->turnless);
     if (cell) {
@@ -52,7 +51,7 @@ struct dibs__cell *dibs__asker_begin_turnless(struct dibs__cells *cells, struct 
 void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next)
 {
     struct dibs__shard *shard;
-    struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
+    struct dibs__cell *cell = dibs__cells_lock(cells, lease->name, lease->name_size, &shard);
 
     DIBS__REQUIRE(lease != next && next->asker && !next->turnless);
     if (cell)
@@ -72,7 +71,7 @@ void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, c
 void dibs__asker_end_turnless(struct dibs__cells *cells, struct dibs__lease *lease)
 {
     struct dibs__shard *shard;
-    struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
+    struct dibs__cell *cell = dibs__cells_lock(cells, lease->name, lease->name_size, &shard);
     struct dibs__asker *asker = dibs__cell_take_asker(cell, lease);
 
     DIBS__REQUIRE(lease->turnless);
@@ -208,11 +207,9 @@ static struct dibs__lease *find_in(struct dibs__lease *list, uint64_t sequence) 
 struct dibs__lease *dibs__cells_lock_token(struct dibs__cells *cells, const char *name, const char *token,
                                            struct dibs__shard **shard, struct dibs__cell **cell)
 {
-    size_t size = strlen(name);
-    uint64_t hash, sequence;
+    uint64_t sequence;
 
-    *shard = dibs__cells_lock_shard(cells, name, size, &hash);
-    *cell = dibs__shard_find(*shard, hash, name, size);
+    *cell = dibs__cells_lock(cells, name, strlen(name), shard);
     if (!*cell || !dibs__token_sequence(token, &sequence))
         return NULL;
     struct dibs__lease *asked = find_in((*cell)->asked, sequence);
@@ -249,10 +246,9 @@ static void wake_asker(struct dibs__asker *asker, enum dibs__askers_news news) D
 
 size_t dibs__askers_changed(struct dibs__cells *cells, const char *name, struct dibs__lease *held[DIBS__HELD_MOST])
 {
-    uint64_t hash;
-    size_t size = strlen(name), count = 0;
-    struct dibs__shard *shard = dibs__cells_lock_shard(cells, name, size, &hash);
-    struct dibs__cell *cell = dibs__shard_find(shard, hash, name, size);
+    struct dibs__shard *shard;
+    struct dibs__cell *cell = dibs__cells_lock(cells, name, strlen(name), &shard);
+    size_t count = 0;
 
     for (struct dibs__lease *lease = cell ? cell->asked : NULL; lease; lease = lease->listing.next)
         if (lease->asker->expects)

@@ -9,9 +9,9 @@ _Static_assert((DIBS__SHARDS & (DIBS__SHARDS - 1)) == 0, "a name falls to a shar
 
 /* -------------------------------------------------------- the cells of a shard */
 
-struct dibs__cell *dibs__shard_find(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
+static struct dibs__cell *find(const struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
+    DIBS__REQUIRES(dibs__shard_mutex)
 {
-    dibs__shard_mutex_held(&shard->mutex);
     struct dibs__cell *cell = shard->buckets[hash & (shard->bucket_count - 1)];
 
     while (cell &&
@@ -75,13 +75,6 @@ static void remove_cell(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mute
         rehash(shard, shard->count > 0 ? shard->bucket_count / 2 : DIBS__CELLS_FEW);
 }
 
-struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
-{
-    dibs__shard_mutex_held(&shard->mutex);
-    struct dibs__cell *cell = dibs__shard_find(shard, hash, name, name_size);
-    return cell ? cell : add(shard, hash, name, name_size);
-}
-
 void dibs__cell_drop_if_unused(struct dibs__cell *cell)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
@@ -92,22 +85,31 @@ void dibs__cell_drop_if_unused(struct dibs__cell *cell)
 
 /* ------------------------------------------------------------------- locking */
 
-struct dibs__shard *dibs__cells_lock_shard(struct dibs__cells *cells, const char *name, size_t name_size,
-                                           uint64_t *hash)
+static struct dibs__shard *lock_shard(struct dibs__cells *cells, uint64_t hash) DIBS__ACQUIRES(dibs__shard_mutex)
 {
-    *hash = dibs__hash(name, name_size);
-    struct dibs__shard *shard = &cells->shards[(*hash >> 16) % DIBS__SHARDS];
+    struct dibs__shard *shard = &cells->shards[(hash >> 16) % DIBS__SHARDS];
+
     dibs__shard_mutex_lock(&shard->mutex);
     return shard;
 }
 
-struct dibs__cell *dibs__cells_lock_cell(struct dibs__cells *cells, const struct dibs__lease *lease,
-                                         struct dibs__shard **shard)
+struct dibs__cell *dibs__cells_lock(struct dibs__cells *cells, const char *name, size_t name_size,
+                                    struct dibs__shard **shard)
 {
-    uint64_t hash;
+    uint64_t hash = dibs__hash(name, name_size);
 
-    *shard = dibs__cells_lock_shard(cells, lease->name, lease->name_size, &hash);
-    return dibs__shard_find(*shard, hash, lease->name, lease->name_size);
+    *shard = lock_shard(cells, hash);
+    return find(*shard, hash, name, name_size);
+}
+
+struct dibs__cell *dibs__cells_lock_or_add(struct dibs__cells *cells, const char *name, size_t name_size,
+                                           struct dibs__shard **shard)
+{
+    uint64_t hash = dibs__hash(name, name_size);
+
+    *shard = lock_shard(cells, hash);
+    struct dibs__cell *cell = find(*shard, hash, name, name_size);
+    return cell ? cell : add(*shard, hash, name, name_size);
 }
 
 /* -------------------------------------------------------- the leases of a cell */

@@ -97,24 +97,16 @@ struct dibs__cells {
     struct dibs__shard shards[DIBS__SHARDS];
 };
 
-/* Locks and returns the shard of the name. *hash is set to the hash of the name. */
-struct dibs__shard *dibs__cells_lock_shard(struct dibs__cells *cells, const char *name, size_t name_size,
-                                           uint64_t *hash) DIBS__ACQUIRES(dibs__shard_mutex);
-
 /*
- * Locks the shard of the lease, which the caller must unlock, and returns the cell of the lease. NULL: there is no
- * cell; the shard is locked even then.
+ * Locks the shard of the name, which the caller must unlock, and returns the cell of the name. NULL: there is no cell;
+ * the shard is locked even then.
  */
-struct dibs__cell *dibs__cells_lock_cell(struct dibs__cells *cells, const struct dibs__lease *lease,
-                                         struct dibs__shard **shard) DIBS__ACQUIRES(dibs__shard_mutex);
+struct dibs__cell *dibs__cells_lock(struct dibs__cells *cells, const char *name, size_t name_size,
+                                    struct dibs__shard **shard) DIBS__ACQUIRES(dibs__shard_mutex);
 
-/* NULL: there is no cell for the name. */
-struct dibs__cell *dibs__shard_find(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
-    DIBS__REQUIRES(dibs__shard_mutex);
-
-/* NULL: no memory. */
-struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
-    DIBS__REQUIRES(dibs__shard_mutex);
+/* The same; if there is no cell, makes it. NULL: no memory. */
+struct dibs__cell *dibs__cells_lock_or_add(struct dibs__cells *cells, const char *name, size_t name_size,
+                                           struct dibs__shard **shard) DIBS__ACQUIRES(dibs__shard_mutex);
 
 /* Lists the lease, which has an asker, in the cell. The cell takes a reference. */
 void dibs__cell_list(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);

@@ -42,7 +42,7 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
 {
     enum dibs__parting parting = DIBS__PART_RELEASE;
     struct dibs__shard *shard;
-    struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
+    struct dibs__cell *cell = dibs__cells_lock(cells, lease->name, lease->name_size, &shard);
 
     DIBS__REQUIRE(!lease->asker);
     bool held = cell && cell->state == DIBS__CELL_HELD && cell->lease == lease;
@@ -74,7 +74,7 @@ static bool pass_on_after(struct dibs__cell *cell, struct dibs__lease *next) DIB
 bool dibs__handover_end(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next)
 {
     struct dibs__shard *shard;
-    struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
+    struct dibs__cell *cell = dibs__cells_lock(cells, lease->name, lease->name_size, &shard);
     bool passed = false;
 
     DIBS__REQUIRE(lease != next && (!next || next->asker));

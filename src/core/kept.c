@@ -293,7 +293,7 @@ static bool ask_whether_wanted(const struct dibs__cells *cells, struct dibs__lea
 void dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease, bool *give_back, bool *tells)
 {
     struct dibs__shard *shard;
-    struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
+    struct dibs__cell *cell = dibs__cells_lock(cells, lease->name, lease->name_size, &shard);
     bool its = cell && cell->lease == lease, kept = its && cell->state == DIBS__CELL_KEPT;
     int64_t now = dibs__now(cells->clock), next = kept ? next_look(cells, lease, now) : DIBS__NEVER;
 
@@ -313,9 +313,8 @@ void dibs__kept_look(struct dibs__cells *cells, struct dibs__lease *lease, bool 
 
 struct dibs__lease *dibs__kept_drop(struct dibs__cells *cells, const char *name, size_t name_size)
 {
-    uint64_t hash;
-    struct dibs__shard *shard = dibs__cells_lock_shard(cells, name, name_size, &hash);
-    struct dibs__cell *cell = dibs__shard_find(shard, hash, name, name_size);
+    struct dibs__shard *shard;
+    struct dibs__cell *cell = dibs__cells_lock(cells, name, name_size, &shard);
     struct dibs__lease *lease = cell && cell->state == DIBS__CELL_KEPT ? drop(cell) : NULL;
 
     if (lease)

@@ -127,16 +127,13 @@ static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__waiter
 static bool take_or_fail(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__shard **shard,
                          dibs_status *status) DIBS__ACQUIRES(dibs__shard_mutex)
 {
-    uint64_t hash;
-
     DIBS__REQUIRE(turn->name_size > 0);
     turn->kind = DIBS__TURN_TO_ASK;
     turn->lease = turn->unfit = NULL;
     turn->keeps = turn->retaken = turn->tells = false;
     turn->outage_since = 0;
     *status = DIBS_OK;
-    *shard = dibs__cells_lock_shard(cells, turn->name, turn->name_size, &hash);
-    turn->cell = dibs__shard_find_or_add(*shard, hash, turn->name, turn->name_size);
+    turn->cell = dibs__cells_lock_or_add(cells, turn->name, turn->name_size, shard);
     if (!turn->cell) {
         *status = DIBS_NO_MEMORY;
         return true;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "core/asker.h"
 #include "core/handover.h"
 #include "core/kept.h"
@@ -180,13 +181,15 @@ static inline void find_unfit(struct keeping *k, const struct dibs__lease *lease
 static inline void find_name_beside(struct keeping *k, const char *first, bool same_place, unsigned *number,
                                     char name[16])
 {
-    uint64_t hash, its;
-    struct dibs__shard *shard = dibs__cells_lock_shard(k->cells, first, strlen(first), &hash), *other;
+    uint64_t hash = dibs__hash(first, strlen(first)), its;
+    struct dibs__shard *shard, *other;
 
+    dibs__cells_lock(k->cells, first, strlen(first), &shard);
     dibs__shard_mutex_unlock(&shard->mutex);
     do {
         snprintf(name, 16, "n%u", (*number)++);
-        other = dibs__cells_lock_shard(k->cells, name, strlen(name), &its);
+        its = dibs__hash(name, strlen(name));
+        dibs__cells_lock(k->cells, name, strlen(name), &other);
         dibs__shard_mutex_unlock(&other->mutex);
     } while (other != shard || (same_place && its % HABITS != hash % HABITS));
 }
