@@ -201,10 +201,7 @@ static struct dibs__renewals *make_renewals(struct dibs__core *core)
         .kept_ms = dibs__kept_ms(core->config.settings->keep_ms),
         .look_kept = dibs__keeper_look,
         .wanted = dibs__keeper_wanted,
-        .renewed = &core->stats.renewed,
-        .failed = &core->stats.renew_failed,
-        .reentered = &core->stats.reentered,
-        .retaken = &core->stats.retaken,
+        .stats = &core->stats,
     });
 }
 

@@ -81,10 +81,8 @@ static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__
         dibs__renewals_unschedule(r, lease);
     else
         DIBS__LIST_REMOVE(r->ended, lease, renewal_state);
-    atomic_fetch_add_explicit(r->config.reentered, atomic_load_explicit(&lease->reentered, memory_order_relaxed),
-                              memory_order_relaxed);
-    atomic_fetch_add_explicit(r->config.retaken, atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed),
-                              memory_order_relaxed);
+    dibs__count_more(&r->config.stats->reentered, atomic_load_explicit(&lease->reentered, memory_order_relaxed));
+    dibs__count_more(&r->config.stats->retaken, atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed));
     return true;
 }
 
@@ -208,8 +206,8 @@ void dibs__renewals_count(struct dibs__renewals *r, struct dibs__renewals_counts
 {
     dibs__renewals_mutex_lock(&r->mutex);
     out->leases = r->due.count;
-    out->reentered = atomic_load_explicit(r->config.reentered, memory_order_relaxed);
-    out->retaken = atomic_load_explicit(r->config.retaken, memory_order_relaxed);
+    out->reentered = atomic_load_explicit(&r->config.stats->reentered, memory_order_relaxed);
+    out->retaken = atomic_load_explicit(&r->config.stats->retaken, memory_order_relaxed);
     for (struct dibs__lease *leader = NULL; (leader = dibs__due_leader(&r->due, leader));)
         count_in(leader, leader, out);
     if (r->ended)

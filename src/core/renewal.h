@@ -9,6 +9,7 @@
 
 #include "core/lease.h"
 #include "core/scheduler.h"
+#include "core/stats.h"
 
 struct dibs__renewal_config {
     const struct dibs__clock *clock;
@@ -32,10 +33,7 @@ struct dibs__renewal_config {
     void (*wanted)(void *context, struct dibs__lease *lease);
     uint32_t kept_ms; /* the greatest length of a kept lease */
 
-    atomic_uint_fast64_t *renewed;   /* counts renewals that succeeded */
-    atomic_uint_fast64_t *failed;    /* counts renewals that did not succeed */
-    atomic_uint_fast64_t *reentered; /* counts the nested acquires of leases that no longer exist */
-    atomic_uint_fast64_t *retaken;   /* counts how often those leases were used again after they had been kept */
+    struct dibs__stats *stats; /* counts renewals, and takes over what leases counted that no longer exist */
 };
 
 struct dibs__renewals;

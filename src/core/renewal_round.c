@@ -269,8 +269,8 @@ static void land(struct dibs__renewals *r, struct dibs__batch *batch, const stru
         dibs__lease_unref(batch->items[i].context);
         batch->items[i].context = NULL;
     }
-    atomic_fetch_add_explicit(r->config.renewed, landing.renewed, memory_order_relaxed);
-    atomic_fetch_add_explicit(r->config.failed, landing.failed, memory_order_relaxed);
+    dibs__count_more(&r->config.stats->renewed, landing.renewed);
+    dibs__count_more(&r->config.stats->renew_failed, landing.failed);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 

@@ -3,6 +3,7 @@
 #define DIBS_CORE_STATS_H
 
 #include <stdatomic.h>
+#include <stdint.h>
 
 /* The counters that have the name of their field of dibs_stats. */
 #define DIBS__STATS_MAP(XX)                                                                                            \
@@ -30,9 +31,14 @@ struct dibs__stats {
                                               and releases see metrics.h */
 };
 
+static inline void dibs__count_more(atomic_uint_fast64_t *counter, uint64_t more)
+{
+    atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+}
+
 static inline void dibs__count(atomic_uint_fast64_t *counter)
 {
-    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+    dibs__count_more(counter, 1);
 }
 
 #endif
