@@ -46,6 +46,11 @@ static inline int64_t dibs__now(const struct dibs__clock *clock)
     return clock->now(clock);
 }
 
+static inline int64_t dibs__earlier(int64_t one, int64_t other)
+{
+    return one < other ? one : other;
+}
+
 /* base + ms, or DIBS__NEVER if that would overflow. */
 int64_t dibs__after_ms(int64_t base, int64_t ms);
 

@@ -15,8 +15,7 @@ static void gather(struct polled *polled, struct dibs__wait *waits, size_t count
     for (size_t i = 0; i < count; i++) {
         struct dibs__wait *wait = &waits[i];
         wait->fd.revents = 0;
-        if (wait->until < polled->until)
-            polled->until = wait->until;
+        polled->until = dibs__earlier(polled->until, wait->until);
         if (wait->fd.fd < 0)
             continue;
         polled->waits[polled->count] = wait;

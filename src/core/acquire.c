@@ -117,7 +117,7 @@ static void prepare_ask(struct dibs__acquire *acquire)
     if (asker->grace >= deadline)
         asker->grace = DIBS__NEVER;
     asker->attempt.wait = acquire->wait_until > 0;
-    asker->ask = dibs__op_ask(&asker->attempt, &asker->answer, deadline < asker->grace ? deadline : asker->grace);
+    asker->ask = dibs__op_ask(&asker->attempt, &asker->answer, dibs__earlier(deadline, asker->grace));
 }
 
 /* Finishes the ask, which may have been begun; or takes the answer to the ask that another thread made. */
@@ -251,7 +251,7 @@ static void begin_rest(struct dibs__acquire *acquire, int64_t until)
 
     DIBS__REQUIRE(acquire->wait_until > 0);
     dibs__asker_rest(acquire->core->cells, acquire->cell, acquire->lease,
-                     &(struct dibs__rest){.deadline = until < acquire->wait_until ? until : acquire->wait_until,
+                     &(struct dibs__rest){.deadline = dibs__earlier(until, acquire->wait_until),
                                           .wait_event = &acquire->wait_event,
                                           .outage = meets_outage ? budget->outage : NULL});
 }
@@ -300,7 +300,7 @@ static void note_recall(struct dibs__acquire *acquire)
     acquire->recalled = asker_of(acquire)->answer.why == DIBS__WHY_KEPT;
     if (!acquire->recalled || acquire->wait_until > 0 || acquire->never_rests || now + round_trip >= acquire->try_until)
         return;
-    acquire->wait_until = until < acquire->try_until ? until : acquire->try_until;
+    acquire->wait_until = dibs__earlier(until, acquire->try_until);
 }
 
 /* What the answer to an ask leads to. With RESTS, *until is when to ask again. */

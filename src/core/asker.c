@@ -97,10 +97,8 @@ static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t n
 {
     int64_t by = deadline;
 
-    for (const struct dibs__waiter *at = cell->waiters; at; at = at->links.next) {
-        int64_t its = dibs__after_ms(now, at->turn->lease_ms / 3);
-        by = its < by ? its : by;
-    }
+    for (const struct dibs__waiter *at = cell->waiters; at; at = at->links.next)
+        by = dibs__earlier(by, dibs__after_ms(now, at->turn->lease_ms / 3));
     return by;
 }
 
@@ -131,16 +129,11 @@ static void pace_asks(struct dibs__asker *asker, int64_t now) DIBS__REQUIRES(dib
     asker->rest_until = dibs__after_ms(now, dibs__backoff_next(&asker->rest, REST_MOST_MS));
 }
 
-static int64_t wake_at(const struct dibs__asker *asker) DIBS__REQUIRES(dibs__shard_mutex)
-{
-    return asker->change_pending && asker->rest_until < asker->ask_by ? asker->rest_until : asker->ask_by;
-}
-
 /* Whether the thread's rest is over. *until: when it ends at the latest. */
 static bool is_rested(const struct dibs__cells *cells, const struct dibs__asker *asker, int64_t *until)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    *until = wake_at(asker);
+    *until = asker->change_pending ? dibs__earlier(asker->rest_until, asker->ask_by) : asker->ask_by;
     return asker->push.fence > 0 || asker->hinted || atomic_load(cells->closing) || dibs__now(cells->clock) >= *until;
 }
 

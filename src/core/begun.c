@@ -325,8 +325,7 @@ static bool rests_in_line(struct dibs__wanting *wanting)
 
     if (!lines_up(wanting) || !dibs__workers_line_up(wanting->core->workers, &wanting->job, patience))
         return false;
-    if (wanting->job.due > end)
-        wanting->job.due = end;
+    wanting->job.due = dibs__earlier(wanting->job.due, end);
     return dibs__core_now(wanting->core) < end && !atomic_load(&wanting->cancelled) && !atomic_load(config->closing);
 }
 

@@ -117,12 +117,10 @@ bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *c
 bool dibs__release_may_begin(struct dibs__unlocking *unlocking, int64_t until)
 {
     struct dibs__core *core = unlocking->core;
-    int64_t limit = unlocking->op.deadline;
+    int64_t limit = dibs__earlier(unlocking->op.deadline, unlocking->settle_until);
 
     DIBS__REQUIRE(!unlocking->prepared);
-    if (unlocking->settle_until < limit)
-        limit = unlocking->settle_until;
-    return dibs__renewals_settle(core->renewals, unlocking->lease, until < limit ? until : limit) ||
+    return dibs__renewals_settle(core->renewals, unlocking->lease, dibs__earlier(until, limit)) ||
            dibs__core_now(core) >= limit;
 }
 

@@ -25,9 +25,7 @@ static int64_t retry_pause(uint32_t lease_ms)
     return ms * DIBS__NS_PER_MS;
 }
 
-/*
- * The time for which a renewal surely makes a lease last: an extension that may still arrive may cut the lease short.
- */
+/* The time for which a renewal surely makes a lease last: an extension that may still arrive may cut it short. */
 static uint32_t sure_ms(uint32_t lease_ms, uint32_t pending_extension_ms)
 {
     return pending_extension_ms > 0 && pending_extension_ms < lease_ms ? pending_extension_ms : lease_ms;
@@ -51,6 +49,12 @@ static uint32_t length_of(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__
     return lease->renewal_state.kept_ms > 0 ? lease->renewal_state.kept_ms : lease->renewal_state.lease_ms;
 }
 
+/* The part of it that is sure. */
+static uint32_t sure_length_of(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    return sure_ms(length_of(lease), pending_extension_ms_of(lease));
+}
+
 /* Whether the next renewal of the lease will be an extension. */
 static bool is_to_extend(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
@@ -60,7 +64,7 @@ static bool is_to_extend(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__r
 /* When a failed renewal is tried again: before the deadline, even if an extension may have cut the lease short. */
 static int64_t retry_at(const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    int64_t pause = retry_pause(sure_ms(length_of(lease), pending_extension_ms_of(lease)));
+    int64_t pause = retry_pause(sure_length_of(lease));
     int64_t left = (atomic_load(&lease->deadline) - now) / 3, least = RETRY_LEAST_MS * DIBS__NS_PER_MS;
 
     return now + (left >= pause ? pause : left > least ? left : least);
@@ -69,7 +73,7 @@ static int64_t retry_at(const struct dibs__lease *lease, int64_t now) DIBS__REQU
 /* The lease was confirmed by a request that was about to be sent at proof. */
 static void set_times(struct dibs__lease *lease, int64_t proof, uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    uint32_t sure = sure_ms(length_of(lease), pending_extension_ms_of(lease));
+    uint32_t sure = sure_length_of(lease);
 
     lease->renewal_state.renew_at = lease->fixed ? DIBS__NEVER : proof + period(renew_ms, sure);
     lease->renewal_state.risk_at = lease->fixed ? DIBS__NEVER : proof + sure * DIBS__NS_PER_MS / 2;
@@ -123,8 +127,7 @@ static void look_at_change(struct dibs__lease *lease, int64_t when) DIBS__REQUIR
 {
     int64_t *at = lease->shared ? &lease->renewal_state.look_at : &lease->renewal_state.renew_at;
 
-    if (when < *at)
-        *at = when;
+    *at = dibs__earlier(*at, when);
 }
 
 /* A lock that is not watched yet is looked at anyway before it is watched. */
@@ -141,19 +144,15 @@ int64_t dibs__renewal_state_plan(const struct dibs__lease *lease, int64_t other)
 {
     int64_t due = atomic_load(&lease->deadline); /* LOST is 0, which is due at once */
 
-    if (lease->renewal_state.risk_at < due && lease->renewal_state.use != DIBS__USE_KEPT)
-        due = lease->renewal_state.risk_at;
-    if (!lease->renewal_state.in_flight && lease->renewal_state.renew_at < due)
-        due = lease->renewal_state.renew_at;
-    if (!lease->renewal_state.in_flight && lease->renewal_state.look_at < due)
-        due = lease->renewal_state.look_at;
+    if (lease->renewal_state.use != DIBS__USE_KEPT)
+        due = dibs__earlier(due, lease->renewal_state.risk_at);
+    if (!lease->renewal_state.in_flight)
+        due = dibs__earlier(due, dibs__earlier(lease->renewal_state.renew_at, lease->renewal_state.look_at));
     if (other < due && due - other <= lease->renewal_state.lease_ms * DIBS__NS_PER_MS / MOMENT)
         due = other;
-    if (!lease->renewal_state.in_flight && lease->renewal_state.watch_at < due)
-        due = lease->renewal_state.watch_at;
-    if (lease->renewal_state.kept_at < due)
-        due = lease->renewal_state.kept_at;
-    return due;
+    if (!lease->renewal_state.in_flight)
+        due = dibs__earlier(due, lease->renewal_state.watch_at);
+    return dibs__earlier(due, lease->renewal_state.kept_at);
 }
 
 bool dibs__renewal_state_is_to_watch(const struct dibs__lease *lease, int64_t now)
@@ -169,7 +168,7 @@ static bool is_to_renew(const struct dibs__lease *lease, int64_t now, uint32_t r
     if (renew_at == DIBS__NEVER)
         return false;
     if (!lease->renewal_state.failed)
-        renew_at -= period(renew_ms, sure_ms(length_of(lease), pending_extension_ms_of(lease))) / ALONG;
+        renew_at -= period(renew_ms, sure_length_of(lease)) / ALONG;
     return now >= renew_at;
 }
 
@@ -310,7 +309,6 @@ static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item,
                     uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     uint32_t sure = sure_ms(item->lease_ms, item->pending_extension_ms);
-
     bool changed = lease->renewal_state.changed;
 
     lease->renewal_state.failed = lease->renewal_state.changed = false;
@@ -322,8 +320,8 @@ static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item,
     if (!is_to_extend(lease))
         return;
     if (item->extension && is_unsure(item)) { /* in time to keep what is sure, or once all of it is sure */
-        int64_t again = dibs__after_ms(now, item->again_ms), due = proof + period(renew_ms, sure);
-        lease->renewal_state.renew_at = again < due ? again : due;
+        lease->renewal_state.renew_at =
+            dibs__earlier(dibs__after_ms(now, item->again_ms), proof + period(renew_ms, sure));
     } else {
         lease->renewal_state.renew_at = 0; /* the extension was asked for while this renewal was in flight */
     }

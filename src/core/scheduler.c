@@ -99,8 +99,7 @@ static size_t plan(struct dibs__scheduler *s, size_t counts[DIBS__POLLED_MAX], i
         counts[i] = polled->interest(polled->context, s->fds + used, &deadline);
         DIBS__REQUIRE(counts[i] <= polled->fd_max);
         used += counts[i];
-        if (deadline < *until)
-            *until = deadline;
+        *until = dibs__earlier(*until, deadline);
     }
     atomic_store(&s->planned, *until);
     return used;

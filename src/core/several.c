@@ -224,7 +224,7 @@ static int64_t deadline_within(const struct dibs__several *several, int64_t limi
     if (limit == DIBS__NEVER)
         return deadline;
     limit = dibs__after_ms(limit > now ? limit : now, LEAVE_MS);
-    return limit < deadline ? limit : deadline;
+    return dibs__earlier(limit, deadline);
 }
 
 static void start_try(struct dibs__several *several, struct dibs__several_name *name)
@@ -311,7 +311,8 @@ static bool look_at_waiting(struct dibs__several *several, int64_t *until)
         name->acquire.cancelled = several->cancelled || several->wait_until != 0 || several->missing < several->end;
         note(several, name, dibs__acquire_look(&name->acquire, &name->waiter));
         any = any || name->is_waiting;
-        *until = name->is_waiting && name->acquire.turn.deadline < *until ? name->acquire.turn.deadline : *until;
+        if (name->is_waiting)
+            *until = dibs__earlier(*until, name->acquire.turn.deadline);
     }
     return any;
 }

@@ -16,7 +16,7 @@ static void drive(dibs_queue *queue, struct dibs__core *core, struct dibs__wait_
         if (dibs__queue_has_any(queue) || dibs__now(&dibs__system_clock) >= until)
             break;
         if (!ran && !atomic_load(core->config.closing))
-            dibs__store_listen(core->store, &dibs__system_clock, "dibs", wait_event, due < until ? due : until);
+            dibs__store_listen(core->store, &dibs__system_clock, "dibs", wait_event, dibs__earlier(due, until));
     }
 }
 

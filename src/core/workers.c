@@ -202,7 +202,7 @@ static int64_t next_due(const struct dibs__workers *w) DIBS__REQUIRES(dibs__work
 
     if (w->beginning)
         return DIBS__NEVER;
-    return rest < slow ? rest : slow;
+    return dibs__earlier(rest, slow);
 }
 
 static void take_due_of(struct dibs__workers *w, struct dibs__heap *heap, int64_t now)
@@ -368,7 +368,7 @@ static void begin_batch(struct dibs__workers *w, struct dibs__job **batch, struc
 /* True: the reply has come, or the time of the job is over, so `finish` will not wait. */
 static bool await_reply(const struct dibs__workers *w, struct dibs__job *job, int64_t until)
 {
-    return dibs__now(w->clock) >= job->due || job->ops->await(job, until < job->due ? until : job->due);
+    return dibs__now(w->clock) >= job->due || job->ops->await(job, dibs__earlier(until, job->due));
 }
 
 /* Jobs whose replies do not come soon are put off. */
