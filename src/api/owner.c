@@ -17,17 +17,24 @@ dibs_status dibs_query(dibs_runtime *rt, const char *name, dibs_owner *out)
     return dibs__return(dibs__owner_query(rt, name, out, NULL, NULL, &error), &error);
 }
 
+/* DIBS_OK or DIBS_INVALID, for the arguments of a query that fills in an array. */
+static dibs_status check_array(const dibs_runtime *rt, const char *name, const void *out, size_t max, int most,
+                               size_t *count)
+{
+    if (!count)
+        return dibs__fail(DIBS_INVALID, "count is NULL");
+    *count = 0;
+    if (!out || max < 1 || max > (size_t)most)
+        return dibs__fail(DIBS_INVALID, "out is NULL, or max is not from 1 to %d", most);
+    return dibs__check_name(rt, name) > 0 ? DIBS_OK : DIBS_INVALID;
+}
+
 dibs_status dibs_query_waiters(dibs_runtime *rt, const char *name, dibs_waiter *out, size_t max, size_t *count)
 {
     struct dibs__error error;
     dibs_owner owner = {0};
 
-    if (!count)
-        return dibs__fail(DIBS_INVALID, "count is NULL");
-    *count = 0;
-    if (!out || max < 1 || max > DIBS_WAITERS_MAX)
-        return dibs__fail(DIBS_INVALID, "out is NULL, or max is not from 1 to %d", DIBS_WAITERS_MAX);
-    if (dibs__check_name(rt, name) == 0)
+    if (check_array(rt, name, out, max, DIBS_WAITERS_MAX, count) != DIBS_OK)
         return DIBS_INVALID;
     memset(out, 0, max * sizeof *out);
     struct dibs__waiters waiters = {.items = out, .most = max};
@@ -41,12 +48,7 @@ dibs_status dibs_query_sharers(dibs_runtime *rt, const char *name, dibs_sharer *
     struct dibs__error error;
     dibs_owner owner = {0};
 
-    if (!count)
-        return dibs__fail(DIBS_INVALID, "count is NULL");
-    *count = 0;
-    if (!out || max < 1 || max > DIBS_SHARERS_MAX)
-        return dibs__fail(DIBS_INVALID, "out is NULL, or max is not from 1 to %d", DIBS_SHARERS_MAX);
-    if (dibs__check_name(rt, name) == 0)
+    if (check_array(rt, name, out, max, DIBS_SHARERS_MAX, count) != DIBS_OK)
         return DIBS_INVALID;
     memset(out, 0, max * sizeof *out);
     struct dibs__sharers sharers = {.items = out, .most = max};

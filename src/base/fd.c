@@ -70,13 +70,7 @@ static bool reserve(size_t more) DIBS__REQUIRES(fd_mutex)
 
 bool dibs__fd_watch_forks(void)
 {
-    return dibs__once(&watching, watch_forks);
-}
-
-/* True: forks are noticed. False, with errno set: they are not, so that no descriptor may be opened. */
-static bool forks_are_watched(void)
-{
-    bool watched = dibs__fd_watch_forks();
+    bool watched = dibs__once(&watching, watch_forks);
 
     if (!watched)
         errno = ENOMEM;
@@ -127,7 +121,7 @@ int dibs__fd_socket(int family)
 {
     int fd = -1;
 
-    if (!forks_are_watched())
+    if (!dibs__fd_watch_forks())
         return -1;
     fd_mutex_lock(&mutex);
     if (reserve(1))
@@ -142,7 +136,7 @@ int dibs__fd_pipe(int ends[2])
 {
     int result = -1;
 
-    if (!forks_are_watched())
+    if (!dibs__fd_watch_forks())
         return -1;
     fd_mutex_lock(&mutex);
     if (reserve(2))

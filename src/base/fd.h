@@ -22,7 +22,7 @@ void dibs__fd_close(int fd);
 /*
  * Registers the fork handlers of this list, unless that has been done. A module that holds its own mutex across forks,
  * and opens descriptors under that mutex, must call this before its own pthread_atfork: a fork then takes the module's
- * mutex before the list's. False: no memory; the next call tries again.
+ * mutex before the list's. False, with errno set: no memory; the next call tries again.
  */
 bool dibs__fd_watch_forks(void);
 

@@ -34,33 +34,17 @@ void dibs__mutex_unlock(struct dibs__mutex *mutex)
     pthread_mutex_unlock(&mutex->native);
 }
 
-static void mark_free(struct dibs__mutex *mutex)
-{
-    DIBS__REQUIRE(dibs__mutex_is_mine(mutex));
-    set_owner(mutex, 0);
-}
-
-static void take_again(struct dibs__mutex *mutex)
-{
-    set_owner(mutex, pthread_self());
-}
 #else
-static void mark_free(struct dibs__mutex *mutex)
+static void set_owner(const struct dibs__mutex *mutex, pthread_t owner)
 {
     (void)mutex;
-}
-
-static void take_again(struct dibs__mutex *mutex)
-{
-    (void)mutex;
+    (void)owner;
 }
 #endif
 
 int dibs__mutex_init(struct dibs__mutex *mutex)
 {
-#ifdef DIBS_CHECKED
-    atomic_init(&mutex->owner, 0);
-#endif
+    set_owner(mutex, 0);
     return pthread_mutex_init(&mutex->native, NULL);
 }
 
@@ -71,9 +55,10 @@ void dibs__mutex_destroy(struct dibs__mutex *mutex)
 
 int dibs__mutex_wait(struct dibs__mutex *mutex, pthread_cond_t *cond)
 {
-    mark_free(mutex);
+    DIBS__REQUIRE(dibs__mutex_is_mine(mutex));
+    set_owner(mutex, 0);
     int error = pthread_cond_wait(cond, &mutex->native);
-    take_again(mutex);
+    set_owner(mutex, pthread_self());
     return error;
 }
 
@@ -122,8 +107,9 @@ static int timed_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t ns)
 
 int dibs__mutex_wait_for(struct dibs__mutex *mutex, pthread_cond_t *cond, int64_t ns)
 {
-    mark_free(mutex);
+    DIBS__REQUIRE(dibs__mutex_is_mine(mutex));
+    set_owner(mutex, 0);
     int error = timed_wait(cond, &mutex->native, ns);
-    take_again(mutex);
+    set_owner(mutex, pthread_self());
     return error;
 }
