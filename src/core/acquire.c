@@ -361,10 +361,8 @@ static void end_attempt(struct dibs__acquire *acquire)
     struct dibs__lease *lease = acquire->lease;
 
     dibs__lease_ref(lease);
-    if (acquire->learned == DIBS__LEARNED_TAKEN && !acquire->wait_event.tell) /* a job must not wait here */
-        dibs__attempt_leave(acquire->core, lease);
-    else
-        dibs__attempt_drop(acquire->core, lease);
+    /* A job must not wait here. */
+    dibs__attempt_drop(acquire->core, lease, acquire->learned == DIBS__LEARNED_TAKEN && !acquire->wait_event.tell);
     if (acquire->known)
         *acquire->known = lease->asker->attempt.store_state;
     dibs__lease_unref(lease);

@@ -36,16 +36,10 @@ struct dibs__lease *dibs__attempt_new(struct dibs__core *core, const char *name,
     return lease;
 }
 
-void dibs__attempt_drop(struct dibs__core *core, struct dibs__lease *lease)
+/* If the store does not answer in time, it goes on retracting in the background. */
+void dibs__attempt_drop(struct dibs__core *core, struct dibs__lease *lease, bool may_wait)
 {
     DIBS__REQUIRE(lease->asker);
-    core->store->ops->conclude(core->store, &lease->asker->attempt, false);
-    dibs__lease_unref(lease);
-}
-
-/* If the store does not answer in time, it goes on retracting in the background. */
-void dibs__attempt_leave(struct dibs__core *core, struct dibs__lease *lease)
-{
     struct dibs__store *store = core->store;
     struct dibs__attempt *attempt = &lease->asker->attempt;
     struct dibs__op op = {.kind = DIBS__OP_RELEASE,
@@ -53,12 +47,13 @@ void dibs__attempt_leave(struct dibs__core *core, struct dibs__lease *lease)
                           .release = {.token = attempt->token, .lease_ms = attempt->lease_ms}};
     struct dibs__error unused;
 
-    if (attempt->may_release) {
+    if (may_wait && attempt->may_release) {
         store->ops->conclude(store, attempt, true);
         op.deadline = dibs__after_ms(dibs__core_now(core), LEAVE_MS);
         store->ops->finish(store, &op, &unused);
     }
-    dibs__attempt_drop(core, lease);
+    store->ops->conclude(store, attempt, false);
+    dibs__lease_unref(lease);
 }
 
 void dibs__attempt_renew_token(struct dibs__core *core, struct dibs__cell *cell, struct dibs__lease *lease)

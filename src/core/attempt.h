@@ -20,14 +20,11 @@ struct dibs__wish {
 struct dibs__lease *dibs__attempt_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
                                       const struct dibs__wish *wish, bool keeps);
 
-/* Ends an ungranted attempt: what it may have left in the store is retracted. Takes over the caller's reference. */
-void dibs__attempt_drop(struct dibs__core *core, struct dibs__lease *lease);
-
 /*
- * The same for an attempt that ran out of time behind a holder: if the store
- * can say at once that nothing is left, waits for that, at most LEAVE_MS.
+ * Ends an ungranted attempt: what it may have left in the store is retracted. may_wait: if the store can say at once
+ * that nothing is left, waits for that, at most LEAVE_MS. Takes over the caller's reference.
  */
-void dibs__attempt_leave(struct dibs__core *core, struct dibs__lease *lease);
+void dibs__attempt_drop(struct dibs__core *core, struct dibs__lease *lease, bool may_wait);
 
 /* Gives the attempt a new token. Its lease must be listed in the cell. */
 void dibs__attempt_renew_token(struct dibs__core *core, struct dibs__cell *cell, struct dibs__lease *lease);

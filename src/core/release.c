@@ -55,7 +55,7 @@ static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct
     if (next && taken_over)
         dibs__lease_unref(next);
     else if (next)
-        dibs__attempt_drop(core, next);
+        dibs__attempt_drop(core, next, false);
 }
 
 /*
