@@ -157,21 +157,13 @@ void dibs__events_stop(struct dibs__events *events)
         pthread_join(events->thread, NULL);
 }
 
-/* Frees the events that are left because no thread was started. */
-static void drop_all(struct dibs__events *events)
-{
-    events_mutex_lock(&events->mutex);
-    for (; events->count > 0; events->count--, events->first = (events->first + 1) % RING)
-        free_entry(events->ring[events->first]);
-    events_mutex_unlock(&events->mutex);
-}
-
 void dibs__events_free(struct dibs__events *events)
 {
     if (!events)
         return;
     dibs__events_stop(events);
-    drop_all(events);
+    for (struct entry *entry; (entry = next_entry(events));) /* those that are left if no thread was started */
+        free_entry(entry);
     pthread_cond_destroy(&events->filled);
     dibs__mutex_destroy(&events->mutex);
     free(events);

@@ -61,10 +61,8 @@ static dibs_status find(struct findings *findings, struct dibs__error *error)
     struct dibs__examination examination = {
         .context = findings, .goes_on = goes_on, .found = found, .admit_ms = findings->admit_ms};
     struct dibs__visit visit;
+    dibs_status status = dibs__visit_begin_if_open(&visit, findings->runtime, error);
 
-    if (!goes_on(findings))
-        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
-    dibs_status status = dibs__visit_begin(&visit, findings->runtime, error);
     if (status != DIBS_OK)
         return status;
     struct dibs__store *store = visit.core->store;

@@ -81,19 +81,11 @@ static bool found(void *context, const char *name)
     return copy != NULL;
 }
 
-static dibs_status begin_visit(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error)
-{
-    if (!atomic_load(&runtime->closing))
-        return dibs__visit_begin(visit, runtime, error);
-    dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
-    return DIBS_CLOSED;
-}
-
 static dibs_status gather(struct gathering *gathering, const char *pattern, struct dibs__error *error)
 {
     const struct dibs__walk walk = {pattern, gathering, goes_on, found};
     struct dibs__visit visit;
-    dibs_status status = begin_visit(&visit, gathering->runtime, error);
+    dibs_status status = dibs__visit_begin_if_open(&visit, gathering->runtime, error);
 
     if (status != DIBS_OK)
         return status;
@@ -117,8 +109,7 @@ static void finish_look(struct dibs__store *store, struct batch *batch, struct l
 static dibs_status look_up(dibs_runtime *runtime, char *const *names, struct batch *batch, struct dibs__error *error)
 {
     struct dibs__visit visit;
-
-    dibs_status status = begin_visit(&visit, runtime, error);
+    dibs_status status = dibs__visit_begin_if_open(&visit, runtime, error);
 
     if (status != DIBS_OK)
         return status;

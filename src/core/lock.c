@@ -61,10 +61,8 @@ dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t nam
                              const dibs_lock_options *options, struct dibs__error *error)
 {
     struct dibs__visit visit;
+    dibs_status status = dibs__visit_begin_if_open(&visit, runtime, error);
 
-    if (atomic_load(&runtime->closing))
-        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
-    dibs_status status = dibs__visit_begin(&visit, runtime, error);
     if (status != DIBS_OK)
         return status;
     const struct dibs__wish wish = dibs__lock_wish(runtime, wait_ms, options);

@@ -122,11 +122,9 @@ dibs_status dibs__lock_names(dibs_runtime *runtime, const char *const *names, si
 {
     struct dibs__visit visit;
 
-    if (atomic_load(&runtime->closing))
-        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
-    if (count == 0)
+    if (count == 0 && !atomic_load(&runtime->closing))
         return DIBS_OK;
-    dibs_status status = dibs__visit_begin(&visit, runtime, error);
+    dibs_status status = dibs__visit_begin_if_open(&visit, runtime, error);
     if (status != DIBS_OK)
         return status;
     status = lock_in(&visit, runtime, names, count, wait_ms, options, error);

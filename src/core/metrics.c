@@ -64,11 +64,6 @@ static size_t group_name_size(const char *name, size_t name_size)
     return size < DIBS__METRICS_GROUP_NAME_MAX ? size : DIBS__METRICS_GROUP_NAME_MAX - 1;
 }
 
-static bool is_named(const struct group *group, const char *name, size_t size)
-{
-    return group->name_size == size && memcmp(group->name, name, size) == 0;
-}
-
 /*
  * Fills the place, unless another thread has filled it first. NULL: no memory, or there is no room for another group.
  */
@@ -98,7 +93,7 @@ uint16_t dibs__metrics_group(struct dibs__metrics *metrics, const char *name, si
         struct group *group = atomic_load_explicit(&metrics->places[place], memory_order_acquire);
         if (!group && !(group = add_group(metrics, place, name, size)))
             return REST;
-        if (is_named(group, name, size))
+        if (group->name_size == size && memcmp(group->name, name, size) == 0)
             return (uint16_t)place;
     }
 }

@@ -108,16 +108,19 @@ void dibs__visit_drop(dibs_runtime *runtime)
 
 /* ------------------------------------------------------------ an owner's end */
 
-/* Begins a visit to the runtime of that serial, if it is open: while it is listed, its visits are not closed. */
-static bool visit_serial(struct dibs__visit *visit, uint64_t serial)
+/*
+ * Begins a visit to the newest open runtime that is wanted: while it is listed, its visits are not closed. Its core
+ * must be of this process.
+ */
+static bool visit_listed(struct dibs__visit *visit, bool (*is_wanted)(const dibs_runtime *runtime, uint64_t serial),
+                         uint64_t serial)
 {
     dibs_runtime *runtime;
 
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel_state);
     dibs__registry_mutex_lock(&registry_mutex);
-    for (runtime = runtimes; runtime && runtime->serial != serial; runtime = runtime->next)
+    for (runtime = runtimes; runtime && !is_wanted(runtime, serial); runtime = runtime->next)
         continue;
-    /* A thread that holds a lock made sure that the core is of this process. */
     bool inside = runtime && enter(visit, runtime);
     dibs__registry_mutex_unlock(&registry_mutex);
     if (!inside)
@@ -125,11 +128,17 @@ static bool visit_serial(struct dibs__visit *visit, uint64_t serial)
     return inside;
 }
 
+/* A thread that holds a lock made sure that the core is of this process. */
+static bool has_serial(const dibs_runtime *runtime, uint64_t serial)
+{
+    return runtime->serial == serial;
+}
+
 static void on_orphaned(struct dibs__lease *lease)
 {
     struct dibs__visit visit;
 
-    if (visit_serial(&visit, lease->runtime)) {
+    if (visit_listed(&visit, has_serial, lease->runtime)) {
         dibs__release_orphaned(visit.core, lease);
         dibs__visit_end(&visit);
     }
@@ -164,40 +173,21 @@ static bool keeps(const dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mut
 }
 
 /*
- * Whether that runtime has something to release at exit, held by the calling thread
- * or kept, and can release it. With TLS it can't, because OpenSSL has ended before
- * the destructors run; nor with a clock that a test moves, since that stands still.
+ * Whether that runtime has a serial below `before`, and something to release at exit, held by
+ * the calling thread or kept, and can release it. With TLS it can't, because OpenSSL has ended
+ * before the destructors run; nor with a clock that a test moves, since that stands still.
  */
-static bool can_release_at_exit(const dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
+static bool can_release_at_exit(const dibs_runtime *runtime, uint64_t before) DIBS__REQUIRES(dibs__registry_mutex)
 {
     uint32_t cursor = DIBS__HOLDS_ALL;
 
-    if (runtime->clock != &dibs__system_clock ||
+    if (runtime->serial >= before || runtime->clock != &dibs__system_clock ||
         (!keeps(runtime) && !dibs__holds_next(dibs__holds_own(), runtime->serial, &cursor)))
         return false;
     for (size_t i = 0; i < runtime->settings.url_count; i++)
         if (strncasecmp(runtime->settings.urls[i], "rediss", strlen("rediss")) == 0)
             return false;
     return true;
-}
-
-/* Begins a visit to the newest runtime with something to release and a serial below *before, which is set to that. */
-static bool visit_next(struct dibs__visit *visit, uint64_t *before)
-{
-    dibs_runtime *runtime;
-
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel_state);
-    dibs__registry_mutex_lock(&registry_mutex);
-    for (runtime = runtimes; runtime; runtime = runtime->next)
-        if (runtime->serial < *before && can_release_at_exit(runtime))
-            break;
-    bool inside = runtime && enter(visit, runtime);
-    if (inside)
-        *before = runtime->serial;
-    dibs__registry_mutex_unlock(&registry_mutex);
-    if (!inside)
-        pthread_setcancelstate(visit->cancel_state, NULL);
-    return inside;
 }
 
 static void on_exit_of_process(void) __attribute__((destructor));
@@ -229,7 +219,8 @@ static void on_exit_of_process(void)
 
     if (calls > 0)
         return;
-    while (visit_next(&visit, &before)) {
+    while (visit_listed(&visit, can_release_at_exit, before)) {
+        before = visit.runtime->serial;
         release_own_holds(visit.core);
         dibs__keeper_give_back_all(visit.core);
         dibs__scheduler_drain(visit.core->scheduler, deadline);
@@ -330,6 +321,13 @@ dibs_status dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime, 
     return dibs__error_set(error, status, "%s",
                            status == DIBS_CLOSED ? "the runtime is closed"
                                                  : "no memory, thread or descriptor for the runtime after a fork");
+}
+
+dibs_status dibs__visit_begin_if_open(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error)
+{
+    if (atomic_load(&runtime->closing))
+        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+    return dibs__visit_begin(visit, runtime, error);
 }
 
 /* ------------------------------------------------------------------------ open */

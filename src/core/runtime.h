@@ -68,6 +68,9 @@ struct dibs__visit {
  * a new core after a fork.
  */
 dibs_status dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error);
+
+/* The same, but DIBS_CLOSED also if dibs_shutdown has begun. */
+dibs_status dibs__visit_begin_if_open(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error);
 void dibs__visit_end(struct dibs__visit *visit);
 
 /* Within a visit: dibs_close then also waits until dibs__visit_drop was called, by any thread, once for each keep. */

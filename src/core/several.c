@@ -124,13 +124,6 @@ static void fail(struct dibs__several *several)
     several->state = DIBS__SEVERAL_BACK;
 }
 
-static void fail_lost(struct dibs__several *several, const struct dibs__several_name *name)
-{
-    dibs__error_set(&several->error, DIBS_LOST, "the lease of %s ended before all of the locks were acquired",
-                    DIBS__QUOTED(name->name));
-    fail(several);
-}
-
 static void fail_cancelled(struct dibs__several *several)
 {
     dibs__task_was_cancelled(&several->error, several->names[several->got].name);
@@ -147,7 +140,9 @@ static bool none_is_lost(struct dibs__several *several)
         struct dibs__lease *lease = name->held ? name->held : name->lease;
         if (!lease || !dibs__lease_is_lost(lease, now))
             continue;
-        fail_lost(several, name);
+        dibs__error_set(&several->error, DIBS_LOST, "the lease of %s ended before all of the locks were acquired",
+                        DIBS__QUOTED(name->name));
+        fail(several);
         return false;
     }
     return true;
