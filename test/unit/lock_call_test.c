@@ -47,6 +47,47 @@ static void a_query_that_is_begun_is_sent(void **state)
     assert_int_equal(fake_redis_count(scene->fake, "EVALSHA"), 1);
 }
 
+static unsigned sendings;
+static dibs_status said_to_a_sending;
+
+static dibs_status refuse(struct dibs__redis_store *store, struct dibs__lock_call *call, struct dibs__error *error)
+{
+    (void)store, (void)call;
+    sendings++;
+    return dibs__error_set(error, said_to_a_sending, "nothing is sent here");
+}
+
+/* Once for each shared connection at most, and only where the connection broke and there is time. */
+static void a_call_is_sent_again_as_often_as_there_are_connections(void **state)
+{
+    static const struct dibs__lock_call_ops ops = {.send = refuse};
+    static struct dibs__redirect moved = {.kind = DIBS__REDIRECT_MOVED};
+    static const struct {
+        dibs_status status;
+        bool in_time;
+        struct dibs__redirect *redirect;
+        unsigned sendings;
+    } rows[] = {{DIBS_UNAVAILABLE, true, NULL, 1 + DIBS__SHARED},
+                {DIBS_UNAVAILABLE, false, NULL, 1},
+                {DIBS_UNAVAILABLE, true, &moved, 1},
+                {DIBS_STORE_ERROR, true, NULL, 1}};
+    const struct scene *scene = *state;
+    struct dibs__redis_store *store = dibs__redis_of(scene->seat.store);
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct dibs__op op = {
+            .name = "a", .deadline = rows[i].in_time ? seat_deadline() : 0, .redirect = rows[i].redirect};
+        struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, &op);
+        struct dibs__error error;
+        assert_non_null(call);
+        said_to_a_sending = rows[i].status;
+        sendings = 0;
+        assert_status(rows[i].status, dibs__lock_call_run(store, call, &ops, &error));
+        assert_int_equal(sendings, rows[i].sendings);
+        free(call);
+    }
+}
+
 #if CAN_FAIL
 static void a_call_without_memory_says_so(void **state)
 {
@@ -77,6 +118,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_query_that_is_begun_is_sent, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_call_is_sent_again_as_often_as_there_are_connections, setup, teardown),
 #if CAN_FAIL
         cmocka_unit_test_setup_teardown(a_call_without_memory_says_so, setup, teardown),
 #endif

@@ -187,26 +187,6 @@ static void a_shared_channel_carries_retractions_where_the_background_is_missing
     fake_redis_stop(fake);
 }
 
-/* Once for each shared connection at most, and only where the connection broke and there is time. */
-static void a_command_is_sent_again_as_often_as_there_are_connections(void **state)
-{
-    struct dibs__redis_store store = {.config.clock = &dibs__system_clock};
-    static struct dibs__lock_call call;
-    struct dibs__redirect redirect = {.kind = DIBS__REDIRECT_MOVED};
-    int resends = 0;
-
-    (void)state;
-    for (int i = 0; i < DIBS__SHARED; i++)
-        assert_true(dibs__redis_once_more(&store, &call, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
-    assert_false(dibs__redis_once_more(&store, &call, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
-    resends = 0;
-    assert_false(dibs__redis_once_more(&store, &call, DIBS_UNAVAILABLE, &resends, 0));
-    assert_false(dibs__redis_once_more(&store, &call, DIBS_OK, &resends, DIBS__NEVER));
-    assert_false(dibs__redis_once_more(&store, &call, DIBS_STORE_ERROR, &resends, DIBS__NEVER));
-    call.redirect = &redirect;
-    assert_false(dibs__redis_once_more(&store, &call, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,7 +194,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(only_channels_of_its_kind_count, setup, teardown),
         cmocka_unit_test(an_unnoticed_end_leaves_the_channel_disconnected),
         cmocka_unit_test(a_shared_channel_carries_retractions_where_the_background_is_missing),
-        cmocka_unit_test(a_command_is_sent_again_as_often_as_there_are_connections),
     };
 
     return cmocka_run_group_tests_name("redis_channels", tests, NULL, NULL);

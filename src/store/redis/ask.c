@@ -24,8 +24,8 @@
 /* One ask that was begun, or is being finished. */
 struct asking {
     struct dibs__lock_call call;
-    const struct dibs__op *op;
     struct dibs__sending sending;
+    int64_t began;
     bool has_exclusive; /* the channel of the call must be given back */
 };
 
@@ -36,7 +36,6 @@ static struct asking *asking_of(struct dibs__redis_store *store, const struct di
 
     if (asking || !(asking = dibs__lock_call_new(sizeof *asking, store, op)))
         return asking;
-    asking->op = op;
     asking->sending = (struct dibs__sending){.attempt = op->ask.attempt};
     asking->has_exclusive = false;
     return asking;
@@ -92,7 +91,7 @@ static void choose_form(struct dibs__redis_store *store, struct asking *asking)
     dibs__redis_mutex_unlock(&store->mutex);
 }
 
-/* Sends the ask on the connection of call->view. error NULL: the ask is only begun, and this never blocks. */
+/* error NULL: the ask is only begun, and this never blocks. */
 static dibs_status send_ask(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
 {
     struct dibs__lock_call *call = &asking->call;
@@ -101,14 +100,14 @@ static dibs_status send_ask(struct dibs__redis_store *store, struct asking *aski
     choose_form(store, asking);
     struct dibs__ask_words words = dibs__sending_begin(store, &asking->sending, call);
     if (asking->sending.relock.fence)
-        return dibs__sending_relock(store, &asking->sending, call, asking->op->deadline, error);
+        return dibs__sending_relock(store, &asking->sending, call, error);
     enum dibs__script script = script_of(store, attempt);
     dibs__lock_call_write(call, script, store->config.is_member);
     if (script == DIBS__SCRIPT_requeue)
         dibs__codec_requeue(&call->call, attempt->token, &words);
     else
         dibs__codec_acquire(&call->call, &words);
-    return dibs__lock_call_send(store, call, NULL, asking->op->deadline, error);
+    return dibs__lock_call_send(store, call, NULL, error);
 }
 
 static bool must_queue(const struct dibs__attempt *attempt)
@@ -124,29 +123,29 @@ static dibs_status subscribe(struct dibs__redis_store *store, struct asking *ask
 
     sending->subscription = 0;
     if (must_queue(attempt))
-        return dibs__subscriber_await(store->subscriber, asking->op->deadline, &sending->subscription, error);
+        return dibs__subscriber_await(store->subscriber, asking->call.op->deadline, &sending->subscription, error);
     if (attempt->wait)
         sending->subscription = dibs__subscriber_serial(store->subscriber);
     return DIBS_OK;
 }
 
-/* Whether the attempt may be asked for on the connection of call->view. */
-static dibs_status may_ask(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
-                           struct dibs__error *error)
+/* Sends the ask, if the attempt may be asked for on the connection of call->view. */
+static dibs_status check_and_send(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                  struct dibs__error *error)
 {
+    struct asking *asking = (struct asking *)call;
     struct dibs__attempt *attempt = asking->sending.attempt;
-    const struct dibs__link_view *view = &asking->call.view;
 
-    if (dibs__redis_attempt_may_be_overtaken(attempt, view)) {
-        dibs__redis_attempt_retire(store, attempt, answer);
+    if (dibs__redis_attempt_may_be_overtaken(attempt, &call->view)) {
+        dibs__redis_attempt_retire(store, attempt, call->op->ask.answer);
+        call->decided = true;
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not confirm that it ended the connection that broke",
                                store->endpoint.url.shown);
     }
-    if (must_queue(attempt) && !view->may_publish)
+    if (must_queue(attempt) && !call->view.may_publish)
         return dibs__redis_attempt_no_right(store, "PUBLISH", error);
-    if (dibs__redis_check_disk(store, view, error) != DIBS_OK)
-        return error->status;
-    return dibs__lock_call_check_slots(store, &asking->call, error);
+    return dibs__redis_check_disk(store, &call->view, error) == DIBS_OK ? send_ask(store, asking, error)
+                                                                        : error->status;
 }
 
 /* ----------------------------------------------------------------- the answer */
@@ -155,28 +154,28 @@ static dibs_status may_ask(struct dibs__redis_store *store, struct asking *askin
  * Waits for the disk, or for replicas, until that time. answer->why is set if the server was asked, and they do not
  * have the grant.
  */
-static dibs_status wait_for(struct dibs__redis_store *store, const struct asking *asking, bool on_disk, int64_t until,
-                            struct dibs__answer *answer, struct dibs__error *error)
+static dibs_status wait_for(struct dibs__redis_store *store, const struct dibs__lock_call *call, bool on_disk,
+                            int64_t until, struct dibs__error *error)
 {
     struct dibs__copies copies = {.on_disk = on_disk,
                                   .count = on_disk ? 1 : store->config.min_replicas,
                                   .timeout_ms = dibs__ms_until(until, dibs__now(store->config.clock)),
                                   .shown = store->endpoint.url.shown};
-    bool is_short = until == asking->op->deadline; /* a time in ms would only say how late the ask was */
+    bool is_short = until == call->op->deadline; /* a time in ms would only say how late the ask was */
     char within[48] = "when the time was over";
     int64_t count = 0;
 
     if (!is_short)
         snprintf(within, sizeof within, "within %" PRId64 " ms", copies.timeout_ms);
     if (copies.timeout_ms > 0) {
-        int64_t deadline = dibs__after_ms(asking->op->deadline, WAIT_GRACE_MS);
-        dibs_status status = dibs__call_wait(store->channels[asking->call.channel], asking->call.view.serial, &copies,
-                                             deadline, &count, error);
+        int64_t deadline = dibs__after_ms(call->op->deadline, WAIT_GRACE_MS);
+        dibs_status status =
+            dibs__call_wait(store->channels[call->channel], call->view.serial, &copies, deadline, &count, error);
         bool cut_off = is_short && status == DIBS_UNAVAILABLE &&
                        dibs__now(store->config.clock) >= deadline; /* the number may come too late */
         if ((status != DIBS_OK && !cut_off) || count >= copies.count)
             return status;
-        answer->why = DIBS__WHY_TOO_FEW_REPLICAS;
+        call->op->ask.answer->why = DIBS__WHY_TOO_FEW_REPLICAS;
     }
     if (on_disk)
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not have the grant on its disk %s", copies.shown,
@@ -188,19 +187,20 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct asking
 /*
  * The lock was granted on that connection. The lock is given back unless the disk, and enough replicas, have the grant.
  */
-static dibs_status confirm(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
+static dibs_status confirm(struct dibs__redis_store *store, const struct dibs__lock_call *call,
                            struct dibs__error *error)
 {
-    struct dibs__attempt *attempt = asking->sending.attempt;
+    struct dibs__attempt *attempt = call->op->ask.attempt;
+    struct dibs__answer *answer = call->op->ask.answer;
     int64_t until = dibs__after_ms(dibs__now(store->config.clock), store->config.replica_timeout_ms);
     dibs_status status = DIBS_OK;
 
-    if (until > asking->op->deadline)
-        until = asking->op->deadline;
+    if (until > call->op->deadline)
+        until = call->op->deadline;
     if (store->config.durable)
-        status = wait_for(store, asking, true, until, answer, error);
+        status = wait_for(store, call, true, until, error);
     if (status == DIBS_OK && store->config.min_replicas > 0)
-        status = wait_for(store, asking, false, until, answer, error);
+        status = wait_for(store, call, false, until, error);
     if (status == DIBS_OK)
         return DIBS_OK;
     dibs__redis_retract(&store->store, attempt->name, attempt->token, attempt->lease_ms, answer->fence);
@@ -219,111 +219,37 @@ static void note_first_server(struct dibs__redis_store *store, uint64_t server)
         atomic_store_explicit(&store->first_server, server, memory_order_relaxed);
 }
 
-static dibs_status read_answer(struct dibs__redis_store *store, struct asking *asking,
-                               const struct dibs__exchange *exchange, bool *decided, struct dibs__answer *answer)
+static void doubt(struct dibs__redis_store *store, struct dibs__lock_call *call)
 {
-    struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(asking->sending.attempt);
-    const redisReply *reply = exchange->reply;
-    struct dibs__release_reply said;
+    struct dibs__answer *answer = call->op->ask.answer;
 
-    if (asking->sending.relock.fence)
-        return dibs__sending_read_relock(store, &asking->sending, exchange, decided, answer);
-    if (store_state->relocked && dibs__codec_read_release(&said, reply) && said.ask) {
-        if (said.unfinished)
-            dibs__redis_go_on(store, asking->sending.attempt->name);
-        reply = said.ask;
-    }
-    return dibs__sending_read(store, &asking->sending, &asking->call, reply, decided, answer, exchange->error);
+    dibs__sending_doubt(store, &((struct asking *)call)->sending, call, answer);
+    call->decided = answer->retired != DIBS__NOT_RETIRED;
 }
 
-/* Waits for the reply to what was sent. *decided: sending it again would not help. */
-static dibs_status take_answer(struct dibs__redis_store *store, struct asking *asking, bool *decided,
-                               struct dibs__answer *answer, struct dibs__error *error)
+static dibs_status read_answer(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                               struct dibs__exchange *exchange)
 {
-    struct dibs__exchange exchange = {.deadline = asking->op->deadline, .error = error};
-    dibs_status status = dibs__lock_call_finish(store, &asking->call, &exchange);
+    struct asking *asking = (struct asking *)call;
+    struct dibs__answer *answer = call->op->ask.answer;
+    const redisReply *reply = exchange->reply;
+    struct dibs__release_reply said;
+    dibs_status status;
 
-    if (exchange.unknown)
-        dibs__sending_doubt(store, &asking->sending, &asking->call, answer);
-    if (status != DIBS_OK)
-        return status;
-    note_first_server(store, asking->call.view.server);
-    status = read_answer(store, asking, &exchange, decided, answer);
-    freeReplyObject(exchange.reply);
-    return status == DIBS_OK && dibs__redis_confirms(store) ? confirm(store, asking, answer, error) : status;
+    note_first_server(store, call->view.server);
+    if (asking->sending.relock.fence)
+        return dibs__sending_read_relock(store, &asking->sending, exchange, &call->decided, answer);
+    if (dibs__redis_attempt_of(asking->sending.attempt)->relocked && dibs__codec_read_release(&said, reply) &&
+        said.ask) {
+        if (said.unfinished)
+            dibs__redis_go_on(store, call->op->name);
+        reply = said.ask;
+    }
+    status = dibs__sending_read(store, &asking->sending, call, reply, &call->decided, answer, exchange->error);
+    return status == DIBS_OK && dibs__redis_confirms(store) ? confirm(store, call, exchange->error) : status;
 }
 
 /* ---------------------------------------------------------------- the channel */
-
-/*
- * The lock is free, or about to be, but the queue of waiters that died is too long for one script. An acquire that
- * waits asks again soon. A single try continues here until half a command timeout is left, so that the last answer
- * comes in time.
- */
-static bool goes_on(const struct dibs__redis_store *store, const struct dibs__op *op, dibs_status status,
-                    const struct dibs__answer *answer)
-{
-    bool may = status == DIBS_BUSY && !op->ask.attempt->wait && !store->config.is_member &&
-               answer->again_ms == DIBS__AT_ONCE_MS;
-
-    return may && dibs__ms_until(op->deadline, dibs__now(store->config.clock)) > store->config.command_timeout_ms / 2;
-}
-
-/*
- * Asks on the channel of the call, or continues what was begun there; asks again if its connection broke. That is safe
- * under the same token if the next connection ended the last one: then the ask either was executed, and the next ask
- * finds the token as the owner or in the queue, or it never will be. *connected: whether there was a connection in the
- * end.
- */
-static dibs_status ask_on(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
-                          bool *connected, struct dibs__error *error)
-{
-    int64_t deadline = asking->op->deadline;
-    bool begun = asking->call.request != NULL, decided = false;
-    dibs_status status = begun ? DIBS_OK : subscribe(store, asking, error);
-    int resends = 0;
-
-    *connected = true;
-    if (status != DIBS_OK)
-        return status;
-    do {
-        if (!begun) {
-            status = dibs__lock_call_connect(store, &asking->call, deadline, error);
-            *connected = status == DIBS_OK;
-            if (*connected)
-                status = may_ask(store, asking, answer, error);
-            if (status != DIBS_OK)
-                return status;
-            status = send_ask(store, asking, error);
-        }
-        begun = false;
-        if (status == DIBS_OK)
-            status = take_answer(store, asking, &decided, answer, error);
-    } while (goes_on(store, asking->op, status, answer) ||
-             (!decided && !answer->retired && dibs__redis_once_more(store, &asking->call, status, &resends, deadline)));
-    return status;
-}
-
-/*
- * The channel of the ask could not be connected since `began`. True: the ask may go over another one. If an earlier ask
- * is in doubt, the token is retired instead, provided that another channel is known to serve: by a look or, if the time
- * is over, by an answer since `began`.
- */
-static bool leaves_channel(struct dibs__redis_store *store, struct asking *asking, int64_t began,
-                           struct dibs__answer *answer)
-{
-    struct dibs__attempt *attempt = asking->sending.attempt;
-    bool in_time = dibs__now(store->config.clock) < asking->op->deadline;
-    int64_t heard = atomic_load_explicit(&store->last_reply_at, memory_order_relaxed);
-
-    if (!dibs__redis_another_is_connected(store, asking->call.channel))
-        return false;
-    if (!dibs__redis_attempt_of(attempt)->doubt)
-        return in_time;
-    if (in_time || heard >= began)
-        dibs__redis_attempt_retire(store, attempt, answer);
-    return false;
-}
 
 /*
  * Chooses a channel. Fair asks that are sent one after the other must arrive in that order, so they share a connection.
@@ -350,21 +276,10 @@ static void choose_channel(struct dibs__redis_store *store, struct asking *askin
     asking->call.channel = store_state->route - 1;
 }
 
-static dibs_status ask_shared(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
-                              struct dibs__error *error)
+/* Takes an exclusive channel. connected: only one that is connected. False: none was free until the deadline. */
+static bool take_exclusive(struct dibs__redis_store *store, struct asking *asking, bool connected, int64_t deadline)
 {
-    int64_t began = dibs__now(store->config.clock);
-    dibs_status status;
-    bool connected;
-    int moves = 0;
-
-    do {
-        if (!asking->call.request)
-            choose_channel(store, asking);
-        status = ask_on(store, asking, answer, &connected, error);
-    } while (status == DIBS_UNAVAILABLE && !connected && leaves_channel(store, asking, began, answer) &&
-             ++moves < DIBS__SHARED);
-    return status;
+    return asking->has_exclusive = dibs__redis_take_exclusive(store, connected, deadline, &asking->call.channel);
 }
 
 static void give_back(struct dibs__redis_store *store, struct asking *asking)
@@ -374,26 +289,30 @@ static void give_back(struct dibs__redis_store *store, struct asking *asking)
     asking->has_exclusive = false;
 }
 
-/* Asks over a channel that nobody else uses; if that can't be connected, over the next one that is connected. */
-static dibs_status ask_exclusively(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
-                                   struct dibs__error *error)
+/*
+ * If an earlier ask is in doubt, the token is retired instead, provided that another channel is known to serve: by a
+ * look or, if the time is over, by an answer since the operation began.
+ */
+static bool moves(struct dibs__redis_store *store, struct dibs__lock_call *call)
 {
-    int64_t deadline = asking->op->deadline;
-    bool connected = true, moved = false;
-    dibs_status status;
+    struct asking *asking = (struct asking *)call;
+    struct dibs__attempt *attempt = asking->sending.attempt;
+    bool in_time = dibs__now(store->config.clock) < call->op->deadline;
+    int64_t heard = atomic_load_explicit(&store->last_reply_at, memory_order_relaxed);
 
-    do {
-        moved = !connected;
-        if (!asking->has_exclusive)
-            asking->has_exclusive = dibs__redis_take_exclusive(store, moved, deadline, &asking->call.channel);
-        if (!asking->has_exclusive)
-            return dibs__error_set(error, DIBS_UNAVAILABLE, "all %d connections wait for replicas or the disk",
-                                   DIBS__EXCLUSIVE);
-        status = ask_on(store, asking, answer, &connected, error);
+    if (!dibs__redis_another_is_connected(store, call->channel))
+        return false;
+    if (asking->has_exclusive) {
         give_back(store, asking);
-    } while (status == DIBS_UNAVAILABLE && !connected && !moved && !answer->retired &&
-             dibs__redis_another_is_connected(store, asking->call.channel));
-    return status;
+        return take_exclusive(store, asking, true, call->op->deadline);
+    }
+    if (!dibs__redis_attempt_of(attempt)->doubt) {
+        choose_channel(store, asking);
+        return true;
+    }
+    if (in_time || heard >= asking->began)
+        dibs__redis_attempt_retire(store, attempt, call->op->ask.answer);
+    return false;
 }
 
 /* ------------------------------------------------------------------- contract */
@@ -403,12 +322,11 @@ static bool begin_on_channel(struct dibs__redis_store *store, struct asking *ask
 {
     if (!dibs__redis_confirms(store)) {
         choose_channel(store, asking);
-        return dibs__lock_call_standing(store, &asking->call);
-    }
-    asking->has_exclusive = dibs__redis_take_exclusive(store, true, 0, &asking->call.channel);
-    if (!asking->has_exclusive)
+    } else if (!take_exclusive(store, asking, true, 0)) {
         asking->call.channel = dibs__redis_want_exclusive(store, &asking->call.tries);
-    return asking->has_exclusive && dibs__lock_call_standing(store, &asking->call);
+        return false;
+    }
+    return dibs__lock_call_standing(store, &asking->call);
 }
 
 /* Whether nothing but sending the ask is needed now. If more is needed, that is left to finish. */
@@ -422,8 +340,7 @@ static bool needs_only_sending(struct dibs__redis_store *store, struct asking *a
     if (must_queue(attempt) && (!asking->sending.subscription || !asking->call.view.may_publish))
         return false;
     return !dibs__redis_attempt_may_be_overtaken(attempt, &asking->call.view) &&
-           dibs__redis_check_disk(store, &asking->call.view, &unused) == DIBS_OK &&
-           dibs__lock_call_check_slots(store, &asking->call, &unused) == DIBS_OK;
+           dibs__redis_check_disk(store, &asking->call.view, &unused) == DIBS_OK;
 }
 
 void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__op *op)
@@ -439,6 +356,50 @@ void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__op *op)
         give_back(store, asking);
 }
 
+/* Chooses the channel and the subscription, unless the ask is under way already. */
+static dibs_status prepare(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
+{
+    if (asking->call.request)
+        return DIBS_OK;
+    if (!dibs__redis_confirms(store))
+        choose_channel(store, asking);
+    else if (!take_exclusive(store, asking, false, asking->call.op->deadline))
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "all %d connections wait for replicas or the disk",
+                               DIBS__EXCLUSIVE);
+    return subscribe(store, asking, error);
+}
+
+/*
+ * The lock is free, or about to be, but the queue of waiters that died is too long for one script. An acquire that
+ * waits asks again soon. A single try continues here until half a command timeout is left, so that the last answer
+ * comes in time.
+ */
+static bool goes_on(const struct dibs__redis_store *store, const struct dibs__op *op, dibs_status status)
+{
+    bool may = status == DIBS_BUSY && !op->ask.attempt->wait && !store->config.is_member &&
+               op->ask.answer->again_ms == DIBS__AT_ONCE_MS;
+
+    return may && dibs__ms_until(op->deadline, dibs__now(store->config.clock)) > store->config.command_timeout_ms / 2;
+}
+
+/*
+ * An ask whose connection broke is sent again under the same token if the next connection ended the last one: then the
+ * first ask either was executed, and the next one finds the token as the owner or in the queue, or it never will be.
+ */
+static dibs_status run(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
+{
+    static const struct dibs__lock_call_ops ops = {moves, check_and_send, doubt, read_answer};
+
+    asking->began = dibs__now(store->config.clock);
+    dibs_status status = prepare(store, asking, error);
+    if (status != DIBS_OK)
+        return status;
+    do
+        status = dibs__lock_call_run(store, &asking->call, &ops, error);
+    while (goes_on(store, asking->call.op, status));
+    return status;
+}
+
 dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
@@ -449,8 +410,8 @@ dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op
     op->state = NULL;
     if (!asking)
         return dibs__lock_call_no_memory(error);
-    dibs_status status = dibs__redis_confirms(store) ? ask_exclusively(store, asking, answer, error)
-                                                     : ask_shared(store, asking, answer, error);
+    dibs_status status = run(store, asking, error);
+    give_back(store, asking);
     free(asking);
     dibs__redis_attempt_asked(store, op->ask.attempt);
     dibs__redis_note_reply(store, status);

@@ -200,13 +200,6 @@ void dibs__redis_note_reply(struct dibs__redis_store *store, dibs_status status)
         set_reachable(store);
 }
 
-bool dibs__redis_once_more(struct dibs__redis_store *store, const struct dibs__lock_call *call, dibs_status status,
-                           int *resends, int64_t deadline)
-{
-    return status == DIBS_UNAVAILABLE && !dibs__redirect_is_taken(call->redirect) && ++*resends <= DIBS__RESENDS &&
-           dibs__now(store->config.clock) < deadline;
-}
-
 int64_t dibs__redis_not_after(const struct dibs__redis_store *store, const struct dibs__link_view *view, int64_t now)
 {
     return now / 1000 + view->server_ahead_us + (int64_t)store->config.command_timeout_ms * 1000;

@@ -10,8 +10,9 @@ void *dibs__lock_call_new(size_t size, const struct dibs__redis_store *store, co
     if (!call)
         return NULL;
     call->request = NULL;
+    call->op = op;
     call->tries = 0;
-    call->redirect = op->redirect;
+    call->in_doubt = call->repeated = false;
     struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK];
     lock->size = dibs__key_lock(lock->bytes, store->config.key_prefix, op->name ? op->name : "");
     for (int i = DIBS__KEY_LOCK + 1; i < DIBS__KEYS; i++)
@@ -33,12 +34,6 @@ void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script scrip
         dibs__call_add(&call->call, DIBS__KEY_MEMBER);
 }
 
-dibs_status dibs__lock_call_connect(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
-                                    struct dibs__error *error)
-{
-    return dibs__channel_open(store->channels[call->channel], deadline, &call->view, error);
-}
-
 bool dibs__lock_call_standing(struct dibs__redis_store *store, struct dibs__lock_call *call)
 {
     bool standing = dibs__channel_view(store->channels[call->channel], &call->view);
@@ -48,8 +43,10 @@ bool dibs__lock_call_standing(struct dibs__redis_store *store, struct dibs__lock
     return standing;
 }
 
-dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, const struct dibs__lock_call *call,
-                                        struct dibs__error *error)
+/* ---------------------------------------------------------------- the sending */
+
+static dibs_status check_slots(const struct dibs__redis_store *store, const struct dibs__lock_call *call,
+                               struct dibs__error *error)
 {
     const char *key = call->keys[DIBS__KEY_LOCK].bytes;
     char quoted[DIBS__QUOTED_MAX];
@@ -69,40 +66,120 @@ dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, c
 }
 
 dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call,
-                                 const struct dibs__command *plain, int64_t deadline, struct dibs__error *error)
+                                 const struct dibs__command *plain, struct dibs__error *error)
 {
     struct dibs__channel *channel = store->channels[call->channel];
+    int64_t deadline = error ? call->op->deadline : 0;
 
     DIBS__REQUIRE(!call->request);
-    if (!error) {
-        error = &call->error;
-        deadline = 0;
-    }
-    call->call.asking = call->redirect && call->redirect->asking;
+    error = error ? error : &call->error;
+    if (!plain && check_slots(store, call, error) != DIBS_OK)
+        return error->status;
+    call->call.asking = call->op->redirect && call->op->redirect->asking;
     call->is_plain = plain != NULL;
     call->request = plain ? dibs__channel_send(channel, call->view.serial, plain, deadline, error)
                           : dibs__call_begin(&call->call, channel, &call->view, deadline, error);
     return call->request ? DIBS_OK : error->status;
 }
 
-dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs__lock_call *call,
-                                   struct dibs__exchange *exchange)
+/* ---------------------------------------------------------------- the running */
+
+/* Sends the call for the first time, or again. */
+static dibs_status connect_and_send(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                    const struct dibs__lock_call_ops *ops, struct dibs__error *error)
 {
-    DIBS__REQUIRE(call->request);
+    if (!ops->moves)
+        call->channel = dibs__redis_pick(store);
+    dibs_status status = dibs__channel_open(store->channels[call->channel], call->op->deadline, &call->view, error);
+    if (status == DIBS_OK)
+        return ops->send(store, call, error);
+    call->decided = status != DIBS_UNAVAILABLE ||
+                    !(ops->moves ? ops->moves(store, call) : dibs__redis_another_is_connected(store, call->channel));
+    return status;
+}
+
+/* Waits for the reply. Afterwards nothing is under way. */
+static dibs_status await_reply(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                               struct dibs__exchange *exchange)
+{
+    struct dibs__channel *channel = store->channels[call->channel];
     struct dibs__request *request = call->request;
+    struct dibs__redirect *redirect = call->op->redirect;
 
     call->request = NULL;
-    struct dibs__channel *channel = store->channels[call->channel];
     dibs_status status = call->is_plain ? dibs__channel_wait(channel, request, exchange)
                                         : dibs__call_finish(&call->call, channel, &call->view, request, exchange);
-    if (status != DIBS_OK || !call->redirect ||
-        !dibs__redis_turned_away(store->config.node, call->redirect, exchange->reply))
+    if (status != DIBS_OK || !redirect || !dibs__redis_turned_away(store->config.node, redirect, exchange->reply))
         return status;
     dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s answered: %s", store->endpoint.url.shown,
                     exchange->reply->str);
     freeReplyObject(exchange->reply);
     exchange->reply = NULL;
     return DIBS_UNAVAILABLE;
+}
+
+static dibs_status take_reply(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                              const struct dibs__lock_call_ops *ops, struct dibs__error *error)
+{
+    struct dibs__exchange exchange = {.deadline = call->op->deadline, .error = error};
+    dibs_status status = await_reply(store, call, &exchange);
+
+    call->in_doubt = exchange.unknown;
+    if (call->in_doubt && ops->doubt)
+        ops->doubt(store, call);
+    if (status != DIBS_OK)
+        return status;
+    call->decided = true;
+    status = ops->read(store, call, &exchange);
+    freeReplyObject(exchange.reply);
+    return status;
+}
+
+dibs_status dibs__lock_call_run(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                const struct dibs__lock_call_ops *ops, struct dibs__error *error)
+{
+    int64_t deadline = call->op->deadline;
+    dibs_status status;
+    int resends = 0;
+
+    call->in_doubt = call->repeated = false;
+    do {
+        call->repeated = call->repeated || call->in_doubt;
+        call->in_doubt = call->decided = false;
+        status = call->request ? DIBS_OK : connect_and_send(store, call, ops, error);
+        if (status == DIBS_OK)
+            status = take_reply(store, call, ops, error);
+    } while (status == DIBS_UNAVAILABLE && !call->decided && !dibs__redirect_is_taken(call->op->redirect) &&
+             ++resends <= DIBS__RESENDS && dibs__now(store->config.clock) < deadline);
+    return status;
+}
+
+/* ------------------------------------------- operations without a state of their own */
+
+void dibs__redis_call_begin(struct dibs__redis_store *store, const struct dibs__lock_call_ops *ops, struct dibs__op *op)
+{
+    struct dibs__lock_call *call = op->state = op->state ? op->state : dibs__lock_call_new(sizeof *call, store, op);
+
+    if (!call)
+        return;
+    DIBS__REQUIRE(!call->request);
+    call->channel = dibs__redis_pick(store);
+    if (dibs__lock_call_standing(store, call))
+        ops->send(store, call, NULL);
+}
+
+dibs_status dibs__redis_call_finish(struct dibs__redis_store *store, const struct dibs__lock_call_ops *ops,
+                                    struct dibs__op *op, struct dibs__error *error)
+{
+    struct dibs__lock_call *call = op->state ? op->state : dibs__lock_call_new(sizeof *call, store, op);
+
+    op->state = NULL;
+    if (!call)
+        return dibs__lock_call_no_memory(error);
+    dibs_status status = dibs__lock_call_run(store, call, ops, error);
+    free(call);
+    dibs__redis_note_reply(store, status);
+    return status;
 }
 
 enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait)
@@ -120,7 +197,7 @@ enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct 
         case DIBS__REPLY_BROKEN:
             return DIBS__OP_BROKEN;
         case DIBS__REPLY_ERROR: /* a node of a cluster may have redirected the call */
-            return call->redirect ? DIBS__OP_BROKEN : DIBS__OP_OVER;
+            return op->redirect ? DIBS__OP_BROKEN : DIBS__OP_OVER;
         default:
             return DIBS__OP_OVER;
         }

@@ -1,8 +1,4 @@
-/*
- * A look at a lock; and how operations are begun and finished that are one script on a shared channel, and have no
- * state of their own.
- */
-#include <stdlib.h>
+/* The query of one lock. */
 #include <string.h>
 
 #include "store/redis/codec.h"
@@ -11,124 +7,20 @@
 /* A fence may be ahead of the clock by this much, if many grants came within a microsecond. */
 #define AHEAD_MOST_US 1000
 
-dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs__lock_call *call, dibs__write_fn *write,
-                                   const void *context, struct dibs__exchange *exchange, bool *repeated)
+static dibs_status send_query(struct dibs__redis_store *store, struct dibs__lock_call *call, struct dibs__error *error)
 {
-    bool begun = call->request != NULL;
-    dibs_status status = DIBS_OK;
-    int resends = 0;
+    const struct dibs__query *query = &call->op->query;
 
-    *repeated = exchange->unknown = false;
-    do {
-        *repeated = *repeated || exchange->unknown;
-        exchange->unknown = false;
-        if (!begun) {
-            call->channel = dibs__redis_pick(store);
-            status = dibs__lock_call_connect(store, call, exchange->deadline, exchange->error);
-            if (status == DIBS_UNAVAILABLE && dibs__redis_another_is_connected(store, call->channel))
-                continue;
-            if (status == DIBS_OK)
-                status = dibs__lock_call_check_slots(store, call, exchange->error);
-            if (status != DIBS_OK)
-                return status;
-            write(store, call, context);
-            status = dibs__lock_call_send(store, call, NULL, exchange->deadline, exchange->error);
-        }
-        begun = false;
-        if (status == DIBS_OK)
-            status = dibs__lock_call_finish(store, call, exchange);
-    } while (dibs__redis_once_more(store, call, status, &resends, exchange->deadline));
-    return status;
-}
-
-/* Takes the call that was begun, or a new one, which the caller must free. NULL: no memory. */
-static struct dibs__lock_call *take_call(struct dibs__redis_store *store, struct dibs__op *op)
-{
-    struct dibs__lock_call *call = op->state;
-
-    op->state = NULL;
-    return call ? call : dibs__lock_call_new(sizeof *call, store, op);
-}
-
-void dibs__redis_shared_begin(struct dibs__redis_store *store, const struct dibs__shared_op *how, struct dibs__op *op)
-{
-    struct dibs__lock_call *call = op->state = take_call(store, op);
-    struct dibs__error unused;
-
-    if (!call)
-        return;
-    DIBS__REQUIRE(!call->request);
-    call->channel = dibs__redis_pick(store);
-    if (!dibs__lock_call_standing(store, call) || dibs__lock_call_check_slots(store, call, &unused) != DIBS_OK)
-        return;
-    how->write(store, call, op);
-    dibs__lock_call_send(store, call, NULL, 0, NULL);
-}
-
-dibs_status dibs__redis_shared_finish(struct dibs__redis_store *store, const struct dibs__shared_op *how,
-                                      struct dibs__op *op, struct dibs__error *error)
-{
-    struct dibs__lock_call *call = take_call(store, op);
-    struct dibs__exchange exchange = {.deadline = op->deadline, .error = error};
-    bool late, repeated;
-    dibs_status status;
-    int resends = 0;
-
-    if (!call)
-        return dibs__lock_call_no_memory(error);
-    do {
-        status = dibs__redis_run_shared(store, call, how->write, op, &exchange, &repeated);
-        if (status != DIBS_OK)
-            break;
-        status = how->read(store, op, call, exchange.reply, error);
-        freeReplyObject(exchange.reply);
-        late = status == DIBS_TIMEOUT;
-        status = late ? error->status : status;
-    } while (late && dibs__redis_once_more(store, call, status, &resends, op->deadline));
-    free(call);
-    dibs__redis_note_reply(store, status);
-    return status;
-}
-
-/* ------------------------------------------------------------------- a look */
-
-static void write_query(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
-{
-    const struct dibs__query *query = &((const struct dibs__op *)context)->query;
-
-    (void)store;
     dibs__lock_call_write(call, DIBS__SCRIPT_query, false);
     dibs__codec_query(&call->call, query->waiters ? query->waiters->most : 0,
                       query->sharers ? query->sharers->most : 0);
+    return dibs__lock_call_send(store, call, NULL, error);
 }
 
 /* In the error of a script, the code may come after other words. */
 static bool is_of_another_type(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_ERROR && strstr(reply->str, "WRONGTYPE");
-}
-
-static dibs_status read_owner(struct dibs__redis_store *store, const struct dibs__op *op, const redisReply *reply,
-                              struct dibs__query_reply *owner, struct dibs__error *error)
-{
-    if (dibs__codec_read_query(owner, reply) || (op->query.any_type && is_of_another_type(reply)))
-        return DIBS_OK;
-    return dibs__redis_reply_error(store, "looking at", op->name, reply, error);
-}
-
-dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
-                             struct dibs__query_reply *owner, struct dibs__exchange *exchange)
-{
-    const struct dibs__op op = {.kind = DIBS__OP_QUERY, .name = name, .query = {.owner = NULL}};
-    bool unused;
-    dibs_status status = dibs__redis_run_shared(store, call, write_query, &op, exchange, &unused);
-
-    if (status != DIBS_OK)
-        return status;
-    status = read_owner(store, &op, exchange->reply, owner, exchange->error);
-    if (status != DIBS_OK)
-        freeReplyObject(exchange->reply);
-    return status;
 }
 
 void dibs__redis_show_token(char *out, size_t size, const char *token, size_t token_size)
@@ -224,19 +116,19 @@ static void show_sharers(struct dibs__sharers *sharers, const struct dibs__query
         show_sharer(sharers, one.token->str, (size_t)one.token->len, one.remaining_ms, one.fence, owner->server_us);
 }
 
-static dibs_status read_query(struct dibs__redis_store *store, const struct dibs__op *op,
-                              const struct dibs__lock_call *call, const redisReply *reply, struct dibs__error *error)
+static dibs_status read_query(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                              struct dibs__exchange *exchange)
 {
-    const struct dibs__query *query = &op->query;
+    const struct dibs__query *query = &call->op->query;
+    const redisReply *reply = exchange->reply;
     struct dibs__query_reply owner;
 
-    (void)call;
-    if (read_owner(store, op, reply, &owner, error) != DIBS_OK)
-        return error->status;
+    if (!dibs__codec_read_query(&owner, reply) && !(query->any_type && is_of_another_type(reply)))
+        return dibs__redis_reply_error(store, "looking at", call->op->name, reply, exchange->error);
     show_owner(query->owner, &owner);
     show_waiters(query->waiters, reply);
     show_sharers(query->sharers, &owner, reply);
     return DIBS_OK;
 }
 
-const struct dibs__shared_op dibs__redis_query = {write_query, read_query};
+const struct dibs__lock_call_ops dibs__redis_query = {.send = send_query, .read = read_query};

@@ -2,7 +2,7 @@
  * What the files of the store on one Redis server share:
  *   redis_store.c    opening, closing, and the scheduler's part
  *   channels.c       which connection is used for what, and whether the server can be reached
- *   lock_call.c      one script about one lock, on one of those connections
+ *   lock_call.c      one script about one lock, on one of those connections: sent, again if need be, and read
  *   redis_attempt.c  what is known of an attempt, and what the server says of its asks
  *   relock.c         an ask by plain commands, with a fence that the process may use again; relocks.c: those fences
  *   ask.c, release.c, query.c, walk.c, force.c, renew.c, member.c, examine.c: the operations of store.h
@@ -186,14 +186,6 @@ bool dibs__redis_changed_within(const struct dibs__redis_store *store, uint64_t 
 void dibs__redis_note_reply(struct dibs__redis_store *store, dibs_status status);
 
 /*
- * Whether a command may be sent again: its connection broke, there is time left, it was not sent too often, and its
- * node did not redirect it.
- */
-struct dibs__lock_call;
-bool dibs__redis_once_more(struct dibs__redis_store *store, const struct dibs__lock_call *call, dibs_status status,
-                           int *resends, int64_t deadline);
-
-/*
  * The time, on the server's clock in us, until which a command that is sent now on that connection may be executed.
  * Every command that would do harm later carries this time, because only a later connection knows whether it can end
  * this one.
@@ -218,13 +210,16 @@ dibs_status dibs__redis_reply_error(const struct dibs__redis_store *store, const
  * whose first member is this one. It takes some KiB, so it is on the heap: the stack of a thread may be small.
  */
 struct dibs__lock_call {
-    struct dibs__request *request;   /* NULL: nothing is under way */
-    struct dibs__redirect *redirect; /* of a node of a cluster; else NULL */
+    struct dibs__request *request; /* NULL: nothing is under way */
+    const struct dibs__op *op;
     size_t channel;
     unsigned tries; /* number of tries to connect that channel that had ended when the call began to wait for one */
     struct dibs__link_view view; /* of the connection that the call goes over */
     struct dibs__call call;
     bool is_plain;            /* the last sending was a plain command, so a refusal of scripts does not concern it */
+    bool decided;             /* sending the call again would not help */
+    bool in_doubt;            /* the last sending was not answered, but may have been executed */
+    bool repeated;            /* an earlier sending may have been executed */
     struct dibs__error error; /* of what was begun, until it is finished */
     struct dibs__key keys[DIBS__KEYS];
 };
@@ -241,30 +236,49 @@ dibs_status dibs__lock_call_no_memory(struct dibs__error *error);
 void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script, bool with_member);
 
 /*
- * Sets call->view to the connection of call->channel. connect may block, until the deadline at most. standing does not:
- * if there is no connection, it returns false, and one is made in the background.
+ * Sets call->view to the connection of call->channel. False: there is none, and one is made in the background. Never
+ * blocks.
  */
-dibs_status dibs__lock_call_connect(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
-                                    struct dibs__error *error);
 bool dibs__lock_call_standing(struct dibs__redis_store *store, struct dibs__lock_call *call);
 
 /*
- * DIBS_INVALID if the server is part of a cluster, and the keys of the lock are in several of its slots, so that no
- * script may use them all. This is so for every lock of a member of a quorum.
- */
-dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, const struct dibs__lock_call *call,
-                                        struct dibs__error *error);
-
-/*
- * Sends the script that was written or, unless `plain` is NULL, that command. error NULL: the call is only begun, and
- * this never blocks.
+ * Sends the script that was written or, unless `plain` is NULL, that command, on the connection of call->view. error
+ * NULL: the call is only begun, and this never blocks. DIBS_INVALID: the server is part of a cluster, and no script may
+ * use all keys of the lock, because they are in several of its slots. This is so for every lock of a member of a
+ * quorum.
  */
 dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call,
-                                 const struct dibs__command *plain, int64_t deadline, struct dibs__error *error);
+                                 const struct dibs__command *plain, struct dibs__error *error);
 
-/* As dibs__call_finish. Afterwards nothing is under way. DIBS_UNAVAILABLE also if the node redirected the call. */
-dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs__lock_call *call,
-                                   struct dibs__exchange *exchange);
+/* What an operation adds to dibs__lock_call_run. */
+struct dibs__lock_call_ops {
+    /*
+     * The channel of the call could not be connected. Chooses another one; false: the call may not go over another.
+     * NULL: each sending goes over the channel that dibs__redis_pick returns then.
+     */
+    bool (*moves)(struct dibs__redis_store *store, struct dibs__lock_call *call);
+
+    /* Sends the call on the connection of call->view, unless it may not go there. error NULL: as above. */
+    dibs_status (*send)(struct dibs__redis_store *store, struct dibs__lock_call *call, struct dibs__error *error);
+
+    /* Called if the sending is in doubt, before anything else is sent. NULL: nothing is done. */
+    void (*doubt)(struct dibs__redis_store *store, struct dibs__lock_call *call);
+
+    /*
+     * Reads the reply; fills exchange->error unless it returns DIBS_OK, DIBS_BUSY or DIBS_NOT_HELD. Clears
+     * call->decided if the call must be sent again, with DIBS_UNAVAILABLE. Sets exchange->reply to NULL if it keeps the
+     * reply.
+     */
+    dibs_status (*read)(struct dibs__redis_store *store, struct dibs__lock_call *call, struct dibs__exchange *exchange);
+};
+
+/*
+ * Connects, sends the call, waits for its reply, and reads it, until the deadline of the operation at most. Sends the
+ * call again if its connection broke, or could not be made while it may go over another channel. A call that was begun
+ * is only waited for at first. DIBS_UNAVAILABLE also if the node redirected the call. Afterwards nothing is under way.
+ */
+dibs_status dibs__lock_call_run(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                const struct dibs__lock_call_ops *ops, struct dibs__error *error);
 
 /* ------------------------------------------------------------- redis_attempt.c */
 
@@ -321,7 +335,7 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
  * next.
  */
 dibs_status dibs__sending_relock(struct dibs__redis_store *store, struct dibs__sending *sending,
-                                 struct dibs__lock_call *call, int64_t deadline, struct dibs__error *error);
+                                 struct dibs__lock_call *call, struct dibs__error *error);
 dibs_status dibs__sending_read_relock(struct dibs__redis_store *store, const struct dibs__sending *sending,
                                       const struct dibs__exchange *exchange, bool *decided,
                                       struct dibs__answer *answer);
@@ -371,36 +385,15 @@ void dibs__redis_retract(struct dibs__store *base, const char *name, const char 
                          uint64_t fence);
 
 /*
- * query.c: runs a call on a shared channel, again if its connection broke, or could not be made though another one is
- * there. write: writes the words for the connection of call->view. *repeated: an earlier sending may have been
- * executed.
+ * An operation that has no more state than its call: dibs__redis_call_begin sends it, or leaves that to
+ * dibs__redis_call_finish.
  */
-typedef void dibs__write_fn(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context);
-dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs__lock_call *call, dibs__write_fn *write,
-                                   const void *context, struct dibs__exchange *exchange, bool *repeated);
+extern const struct dibs__lock_call_ops dibs__redis_query, dibs__redis_vote, dibs__redis_raise, dibs__redis_forget;
 
-/* An operation that is one script on a shared channel. query.c begins and finishes it. */
-struct dibs__shared_op {
-    dibs__write_fn *write; /* context: the operation */
-
-    /*
-     * Reads what the server said. DIBS_TIMEOUT: nothing was done, because the server's clock is not what was believed;
-     * the error has another status.
-     */
-    dibs_status (*read)(struct dibs__redis_store *store, const struct dibs__op *op, const struct dibs__lock_call *call,
-                        const redisReply *reply, struct dibs__error *error);
-};
-
-extern const struct dibs__shared_op dibs__redis_query, dibs__redis_vote, dibs__redis_raise, dibs__redis_forget;
-
-void dibs__redis_shared_begin(struct dibs__redis_store *store, const struct dibs__shared_op *how, struct dibs__op *op);
-dibs_status dibs__redis_shared_finish(struct dibs__redis_store *store, const struct dibs__shared_op *how,
-                                      struct dibs__op *op, struct dibs__error *error);
-
-/* query.c: looks at the lock. DIBS_OK: *owner was read from exchange->reply, which belongs to the caller. */
-struct dibs__query_reply;
-dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
-                             struct dibs__query_reply *owner, struct dibs__exchange *exchange);
+void dibs__redis_call_begin(struct dibs__redis_store *store, const struct dibs__lock_call_ops *ops,
+                            struct dibs__op *op);
+dibs_status dibs__redis_call_finish(struct dibs__redis_store *store, const struct dibs__lock_call_ops *ops,
+                                    struct dibs__op *op, struct dibs__error *error);
 
 /* ---------------------------------------------------------------- tracking.c */
 

@@ -1,5 +1,4 @@
 /* Releases, alone or followed by an ask in the same round trip, and releases in the background. */
-#include <stdlib.h>
 
 #include "redis/reply.h"
 #include "store/redis/codec.h"
@@ -15,8 +14,7 @@
 /* One release that was begun, or is being finished. */
 struct releasing {
     struct dibs__lock_call call;
-    const struct dibs__op *op;
-    struct dibs__release *release; /* of op */
+    struct dibs__release *release; /* of the operation */
     struct dibs__sending next;     /* the ask after the release; attempt NULL: there is none */
     bool with_next;                /* the last sending included the ask */
     bool refused;                  /* plain commands did not delete the key */
@@ -42,7 +40,6 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
     if (!releasing)
         return NULL;
     DIBS__REQUIRE(!next || !next->fair);
-    releasing->op = op;
     releasing->release = release;
     releasing->next = (struct dibs__sending){.attempt = next};
     releasing->with_next = releasing->refused = false;
@@ -64,8 +61,8 @@ static bool may_be_plain(struct dibs__redis_store *store, const struct releasing
     const struct dibs__link_view *view = &releasing->call.view;
 
     return view->deletes_if != DIBS__DELETE_IF_NONE && release->next_step && !release->shared && !release->again &&
-           !releasing->refused && !releasing->next.attempt && !store->config.is_member && !view->cluster &&
-           !dibs__redis_confirms(store) &&
+           !releasing->call.repeated && !releasing->refused && !releasing->next.attempt && !store->config.is_member &&
+           !view->cluster && !dibs__redis_confirms(store) &&
            atomic_load_explicit(&store->no_delete_if, memory_order_relaxed) != view->server &&
            !dibs__redis_changed_within(store, view->server, release->lease_ms);
 }
@@ -80,16 +77,23 @@ static dibs_status send_plain(struct dibs__redis_store *store, struct releasing 
     const struct dibs__command delete = {.words = call->view.deletes_if == DIBS__DELETE_IF_EX ? delex : delifeq};
     const struct dibs__command command = {.words = exists, .before = &delete, .before_count = 1};
 
-    return dibs__lock_call_send(store, call, &command, releasing->op->deadline, error);
+    return dibs__lock_call_send(store, call, &command, error);
 }
 
-/* Sends the release on the connection of call->view. error NULL: it is only begun, and this never blocks. */
-static dibs_status send_release(struct dibs__redis_store *store, struct releasing *releasing, struct dibs__error *error)
+/*
+ * The ask is sent only if the end of the connection that it was sent on before settles its outcome. error NULL: the
+ * release is only begun, and this never blocks.
+ */
+static dibs_status send_release(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                struct dibs__error *error)
 {
-    struct dibs__lock_call *call = &releasing->call;
+    struct releasing *releasing = (struct releasing *)call;
     struct dibs__release *release = releasing->release;
+    struct dibs__attempt *next = releasing->next.attempt;
 
-    releasing->with_next = releasing->next.attempt && !release->next.answer->retired;
+    if (next && dibs__redis_attempt_may_be_overtaken(next, &call->view))
+        dibs__redis_attempt_retire(store, next, release->next.answer);
+    releasing->with_next = next && !release->next.answer->retired;
     if (may_be_plain(store, releasing))
         return send_plain(store, releasing, error);
     dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, false);
@@ -102,15 +106,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
                                                                                                     : 0);
     }
     call->call.tells_first = release->contended;
-    return dibs__lock_call_send(store, call, NULL, releasing->op->deadline, error);
-}
-
-/* Chooses the channel of the release, and so of the ask after it. */
-static void choose_channel(struct dibs__redis_store *store, struct releasing *releasing)
-{
-    releasing->call.channel = dibs__redis_pick(store);
-    if (releasing->next.attempt)
-        dibs__redis_attempt_of(releasing->next.attempt)->route = (unsigned)releasing->call.channel + 1;
+    return dibs__lock_call_send(store, call, NULL, error);
 }
 
 /* ----------------------------------------------------------------- the answer */
@@ -128,7 +124,7 @@ static void read_next(struct dibs__redis_store *store, struct releasing *releasi
 /* If nobody else wants the lock, the process may lock it again with the same fence. */
 static void note_given_up(struct dibs__redis_store *store, const struct releasing *releasing)
 {
-    const struct dibs__op *op = releasing->op;
+    const struct dibs__op *op = releasing->call.op;
     struct dibs__relock relock = {op->release.fence, op->release.next_step, op->release.shared};
 
     dibs__redis_mutex_lock(&store->mutex);
@@ -136,19 +132,19 @@ static void note_given_up(struct dibs__redis_store *store, const struct releasin
     dibs__redis_mutex_unlock(&store->mutex);
 }
 
-static dibs_status read_reply(struct dibs__redis_store *store, struct releasing *releasing, const redisReply *reply,
-                              struct dibs__error *error)
+static dibs_status read_script(struct dibs__redis_store *store, struct releasing *releasing,
+                               const struct dibs__exchange *exchange)
 {
+    const char *name = releasing->call.op->name;
     struct dibs__release_reply said;
 
-    if (!dibs__codec_read_release(&said, reply))
-        return dibs__redis_reply_error(store, "releasing", releasing->op->name, reply, error);
+    if (!dibs__codec_read_release(&said, exchange->reply))
+        return dibs__redis_reply_error(store, "releasing", name, exchange->reply, exchange->error);
     if (said.unfinished)
-        dibs__redis_go_on(store, releasing->op->name);
+        dibs__redis_go_on(store, name);
     if (said.released && releasing->refused) /* the token had K, so the server refused that command */
         atomic_store_explicit(&store->no_delete_if, releasing->call.view.server, memory_order_relaxed);
-    if (said.released && !said.unfinished && !said.shared_on && !releasing->with_next &&
-        releasing->op->release.next_step)
+    if (said.released && !said.unfinished && !said.shared_on && !releasing->with_next && releasing->release->next_step)
         note_given_up(store, releasing);
     if (releasing->with_next && said.ask)
         read_next(store, releasing, said.ask);
@@ -161,15 +157,15 @@ static bool is_cut_short(const redisReply *reply)
     return dibs__reply_is_error(reply, "ERR Script attempted to access a non local key");
 }
 
-/* *decided: nothing is left to do. If not, the script is sent next: it serves the queue, or says who has the lock. */
+/* If something is left to do, the script is sent next: it serves the queue, or says who has the lock. */
 static dibs_status read_plain(struct dibs__redis_store *store, struct releasing *releasing,
-                              const struct dibs__exchange *exchange, bool *decided)
+                              const struct dibs__exchange *exchange)
 {
     struct dibs__release *release = releasing->release;
     bool deleted = exchange->before & 1u;
 
-    *decided = deleted && exchange->reply->type == REDIS_REPLY_INTEGER && exchange->reply->integer == 0;
-    if (*decided) {
+    releasing->call.decided = deleted && exchange->reply->type == REDIS_REPLY_INTEGER && exchange->reply->integer == 0;
+    if (releasing->call.decided) {
         note_given_up(store, releasing);
         return DIBS_OK;
     }
@@ -179,91 +175,50 @@ static dibs_status read_plain(struct dibs__redis_store *store, struct releasing 
                            store->endpoint.url.shown);
 }
 
-/*
- * Waits for the reply to what was sent. *unknown: the release may still have been done. *decided: sending it again
- * would not help.
- */
-static dibs_status take_answer(struct dibs__redis_store *store, struct releasing *releasing, bool *unknown,
-                               bool *decided, struct dibs__error *error)
+static dibs_status read_reply(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                              struct dibs__exchange *exchange)
 {
-    struct dibs__release *release = releasing->release;
-    struct dibs__exchange exchange = {.deadline = releasing->op->deadline, .error = error};
-    dibs_status status = dibs__lock_call_finish(store, &releasing->call, &exchange);
+    struct releasing *releasing = (struct releasing *)call;
+    dibs_status status =
+        call->is_plain ? read_plain(store, releasing, exchange) : read_script(store, releasing, exchange);
 
-    *unknown = exchange.unknown;
-    if (exchange.unknown && releasing->with_next)
-        dibs__sending_doubt(store, &releasing->next, &releasing->call, release->next.answer);
-    *decided = status == DIBS_OK;
-    if (!*decided)
-        return status;
-    status = releasing->call.is_plain ? read_plain(store, releasing, &exchange, decided)
-                                      : read_reply(store, releasing, exchange.reply, error);
-    release->again = release->again || is_cut_short(exchange.reply);
-    freeReplyObject(exchange.reply);
+    releasing->release->again = releasing->release->again || is_cut_short(exchange->reply);
     return status;
+}
+
+static void doubt(struct dibs__redis_store *store, struct dibs__lock_call *call)
+{
+    const struct releasing *releasing = (const struct releasing *)call;
+
+    if (releasing->with_next)
+        dibs__sending_doubt(store, &releasing->next, call, releasing->release->next.answer);
 }
 
 /* ---------------------------------------------------------------- the channel */
 
-/*
- * Releases on the channel of the call, again if its connection broke. The ask is sent again only if the end of that
- * connection settles its outcome. *connected: whether there was a connection in the end.
- */
-static dibs_status release_on(struct dibs__redis_store *store, struct releasing *releasing, bool *connected,
-                              struct dibs__error *error)
+/* Chooses the channel of the release, and so of the ask after it. */
+static void choose_channel(struct dibs__redis_store *store, struct releasing *releasing)
 {
-    struct dibs__release *release = releasing->release;
-    struct dibs__attempt *next = releasing->next.attempt;
-    bool begun = releasing->call.request != NULL, unknown = false, decided = false;
-    dibs_status status = DIBS_OK;
-    int resends = 0;
-
-    *connected = true;
-    do {
-        release->again = release->again || unknown;
-        unknown = false;
-        if (!begun) {
-            status = dibs__lock_call_connect(store, &releasing->call, releasing->op->deadline, error);
-            *connected = status == DIBS_OK;
-            if (status != DIBS_OK)
-                return status;
-            if (next && dibs__redis_attempt_may_be_overtaken(next, &releasing->call.view))
-                dibs__redis_attempt_retire(store, next, release->next.answer);
-            status = send_release(store, releasing, error);
-        }
-        begun = false;
-        if (status == DIBS_OK)
-            status = take_answer(store, releasing, &unknown, &decided, error);
-    } while (!decided && dibs__redis_once_more(store, &releasing->call, status, &resends, releasing->op->deadline));
-    if (releasing->op->redirect)
-        releasing->op->redirect->in_doubt = unknown;
-    return status;
+    releasing->call.channel = dibs__redis_pick(store);
+    if (releasing->next.attempt)
+        dibs__redis_attempt_of(releasing->next.attempt)->route = (unsigned)releasing->call.channel + 1;
 }
 
 /*
- * If a channel can't be connected, the release goes over another one, since releasing twice does no harm. But an ask
- * that was sent with the release, and may be under way on the first channel, is given up for good.
+ * Releasing twice does no harm. But an ask that was sent with the release, and may be under way on the first channel,
+ * is given up for good.
  */
-static dibs_status release_shared(struct dibs__redis_store *store, struct releasing *releasing,
-                                  struct dibs__error *error)
+static bool moves(struct dibs__redis_store *store, struct dibs__lock_call *call)
 {
-    struct dibs__release *release = releasing->release;
+    struct releasing *releasing = (struct releasing *)call;
     struct dibs__attempt *next = releasing->next.attempt;
-    dibs_status status;
-    bool connected, moves;
-    int moved = 0;
 
-    do {
-        if (!releasing->call.request)
-            choose_channel(store, releasing);
-        status = release_on(store, releasing, &connected, error);
-        moves = status == DIBS_UNAVAILABLE && !connected && ++moved < DIBS__SHARED &&
-                dibs__now(store->config.clock) < releasing->op->deadline &&
-                dibs__redis_another_is_connected(store, releasing->call.channel);
-        if (moves && next && dibs__redis_attempt_of(next)->doubt)
-            dibs__redis_attempt_retire(store, next, release->next.answer);
-    } while (moves);
-    return status;
+    if (dibs__now(store->config.clock) >= call->op->deadline || !dibs__redis_another_is_connected(store, call->channel))
+        return false;
+    if (next && dibs__redis_attempt_of(next)->doubt)
+        dibs__redis_attempt_retire(store, next, releasing->release->next.answer);
+    choose_channel(store, releasing);
+    return true;
 }
 
 /* ------------------------------------------------------------------- contract */
@@ -281,7 +236,24 @@ void dibs__redis_release_begin(struct dibs__store *base, struct dibs__op *op)
         return;
     struct dibs__attempt *next = releasing->next.attempt;
     if (!next || !dibs__redis_attempt_may_be_overtaken(next, &releasing->call.view))
-        send_release(store, releasing, NULL);
+        send_release(store, &releasing->call, NULL);
+}
+
+static dibs_status run(struct dibs__redis_store *store, struct releasing *releasing, struct dibs__error *error)
+{
+    static const struct dibs__lock_call_ops ops = {moves, send_release, doubt, read_reply};
+    struct dibs__lock_call *call = &releasing->call;
+    struct dibs__release *release = releasing->release;
+
+    if (!call->request)
+        choose_channel(store, releasing);
+    dibs_status status = dibs__lock_call_run(store, call, &ops, error);
+    release->again = release->again || call->repeated;
+    if (call->op->redirect)
+        call->op->redirect->in_doubt = call->in_doubt;
+    if (releasing->next.attempt)
+        dibs__redis_attempt_asked(store, releasing->next.attempt);
+    return status;
 }
 
 dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
@@ -289,17 +261,10 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__op
     struct dibs__redis_store *store = dibs__redis_of(base);
     struct releasing *releasing = op->state ? op->state : new_releasing(store, op);
     const struct dibs__release *release = &op->release;
-    dibs_status status;
 
     op->state = NULL;
-    if (releasing) {
-        status = release_shared(store, releasing, error);
-        if (releasing->next.attempt)
-            dibs__redis_attempt_asked(store, releasing->next.attempt);
-        free(releasing);
-    } else {
-        status = dibs__lock_call_no_memory(error);
-    }
+    dibs_status status = releasing ? run(store, releasing, error) : dibs__lock_call_no_memory(error);
+    free(releasing);
     dibs__redis_note_reply(store, status);
     if (status != DIBS_OK && status != DIBS_NOT_HELD && !op->redirect)
         dibs__redis_retract(base, op->name, release->token, release->lease_ms, release->fence);

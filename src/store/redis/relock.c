@@ -19,7 +19,7 @@
 #define QUEUED 2u /* EXISTS Q */
 
 dibs_status dibs__sending_relock(struct dibs__redis_store *store, struct dibs__sending *sending,
-                                 struct dibs__lock_call *call, int64_t deadline, struct dibs__error *error)
+                                 struct dibs__lock_call *call, struct dibs__error *error)
 {
     const struct dibs__attempt *attempt = sending->attempt;
     const struct dibs__key *keys = call->keys;
@@ -32,7 +32,7 @@ dibs_status dibs__sending_relock(struct dibs__redis_store *store, struct dibs__s
 
     *dibs__put_number(lease, attempt->lease_ms, 10) = '\0';
     dibs__redis_attempt_of(sending->attempt)->relocked = true;
-    return dibs__lock_call_send(store, call, &command, deadline, error);
+    return dibs__lock_call_send(store, call, &command, error);
 }
 
 static bool says(const redisReply *reply, uint64_t fence)
