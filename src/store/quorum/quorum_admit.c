@@ -21,7 +21,7 @@
 
 /* ---------------------------------------------------------------- the answers */
 
-static void note_vote(struct dibs__look *look, const struct dibs__vote *vote, size_t i)
+void dibs__look_take(struct dibs__look *look, const struct dibs__vote *vote, size_t i)
 {
     uint32_t bit = (uint32_t)1 << i;
 
@@ -55,7 +55,7 @@ void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op,
     look->open &= ~((uint32_t)1 << member->index);
     if (status != DIBS_OK)
         return;
-    note_vote(look, vote, member->index);
+    dibs__look_take(look, vote, member->index);
     atomic_store(&member->votes_from, vote->votes_in_ms > 0 ? dibs__after_ms(now, vote->votes_in_ms) : 0);
     dibs__quorum_mutex_lock(&member->quorum->mutex);
     if (vote->what == DIBS__VOTE_DISTRUSTS)
@@ -102,8 +102,7 @@ static uint64_t make_number(const struct dibs__quorum *q, const struct dibs__loo
     return hash % NUMBER_MOST + 1;
 }
 
-/* The number that a majority has. 0: none. */
-static uint64_t number_of_majority(const struct dibs__quorum *q, const struct dibs__look *look)
+uint64_t dibs__look_number_of_majority(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     for (size_t i = 0; i < q->count; i++)
         if (look->answers[i].quorum != 0 && count_number(q, look, look->answers[i].quorum) >= q->majority)
@@ -120,28 +119,39 @@ static uint64_t find_number(const struct dibs__quorum *q, const struct dibs__loo
 {
     if (known != 0 && (!dibs__look_is_whole(q, look) || count_number(q, look, known) > 0))
         return known;
-    uint64_t number = number_of_majority(q, look);
+    uint64_t number = dibs__look_number_of_majority(q, look);
     if (number != 0 || known != 0)
         return number != 0 ? number : known;
     return dibs__set_count(look->known) == q->count ? make_number(q, look) : 0;
 }
 
-/* Whether an earlier one of the URLs leads to the same server. */
-static bool is_twin(const struct dibs__look *look, size_t i)
+/* The first of the URLs that leads to the same server as this one. */
+static size_t first_twin(const struct dibs__look *look, size_t i)
 {
-    for (size_t before = 0; before < i; before++)
-        if (look->answers[i].process != 0 && look->answers[before].process == look->answers[i].process)
-            return true;
-    return false;
+    size_t first = 0;
+
+    while (first < i && (look->answers[i].process == 0 || look->answers[first].process != look->answers[i].process))
+        first++;
+    return first;
 }
 
-static void set_aside(struct dibs__look *look, uint32_t bit)
+void dibs__look_set_aside(const struct dibs__quorum *q, struct dibs__look *look, uint64_t number)
 {
-    look->strange |= bit;
-    look->known &= ~bit;
-    look->ready &= ~bit;
-    look->restarted &= ~bit;
-    look->unknown &= ~bit;
+    for (size_t i = 0; i < q->count; i++) {
+        if (!dibs__set_has(dibs__look_replied(look) | look->strange, i))
+            continue;
+        uint32_t bit = (uint32_t)1 << i;
+        bool strange = first_twin(look, i) < i ||
+                       (number != 0 && look->answers[i].quorum != 0 && look->answers[i].quorum != number);
+        atomic_store(&q->members[i].strange, strange);
+        if (!strange)
+            continue;
+        look->strange |= bit;
+        look->known &= ~bit;
+        look->ready &= ~bit;
+        look->restarted &= ~bit;
+        look->unknown &= ~bit;
+    }
 }
 
 void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look)
@@ -150,15 +160,7 @@ void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look)
 
     if (number != known)
         atomic_store(&q->number, number);
-    for (size_t i = 0; i < q->count; i++) {
-        if (!dibs__set_has(dibs__look_replied(look) | look->strange, i))
-            continue;
-        bool strange =
-            is_twin(look, i) || (number != 0 && look->answers[i].quorum != 0 && look->answers[i].quorum != number);
-        atomic_store(&q->members[i].strange, strange);
-        if (strange)
-            set_aside(look, (uint32_t)1 << i);
-    }
+    dibs__look_set_aside(q, look, number);
 }
 
 void dibs__look_number_anew(struct dibs__quorum *q, const struct dibs__look *look)
@@ -360,9 +362,9 @@ dibs_status dibs__look_check_twins(const struct dibs__quorum *q, const struct di
                                    struct dibs__error *error)
 {
     for (size_t i = 0; i < q->count; i++)
-        for (size_t before = 0; before < i; before++)
-            if (look->answers[i].process != 0 && look->answers[i].process == look->answers[before].process)
-                return dibs__error_set(error, DIBS_INVALID, "urls[%zu] and urls[%zu] are the same master", before, i);
+        if (first_twin(look, i) < i)
+            return dibs__error_set(error, DIBS_INVALID, "urls[%zu] and urls[%zu] are the same master",
+                                   first_twin(look, i), i);
     return DIBS_OK;
 }
 

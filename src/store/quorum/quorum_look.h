@@ -61,11 +61,20 @@ static inline uint32_t dibs__look_members(const struct dibs__look *look)
     return look->known | look->restarted;
 }
 
-/* Notes the answer of a member. */
+/* Takes the answer of member i into the sets of the look. */
+void dibs__look_take(struct dibs__look *look, const struct dibs__vote *vote, size_t i);
+
+/* The same for an answer that was begun, which also says when the member may vote. */
 void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op, dibs_status status);
 
 /* Updates the number of the quorum, and the set of strange members, from the answers so far. */
 void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look);
+
+/* The number that a majority has; 0: none. */
+uint64_t dibs__look_number_of_majority(const struct dibs__quorum *q, const struct dibs__look *look);
+
+/* Masters of another quorum than that with this number, and second names of a server, are strange from now on. */
+void dibs__look_set_aside(const struct dibs__quorum *q, struct dibs__look *look, uint64_t number);
 
 /*
  * Called before the masters of a new quorum are admitted. If all were heard, and none has a number, they are

@@ -17,109 +17,64 @@
 struct admission {
     struct dibs__quorum *quorum;
     struct dibs__examination *told;
-    uint32_t longest_ms; /* the longest lease that the operator names or a master knows of */
-    uint64_t number;     /* of the quorum; 0: nobody knows one */
-    uint32_t replied, strange;
-    struct dibs__vote votes[DIBS__MEMBERS_MAX]; /* of the masters that answered */
+    uint64_t number;         /* of the quorum; 0: nobody knows one */
+    struct dibs__look *look; /* longest_ms: the longest lease that the operator names or a master knows of */
 };
 
-static dibs_status ask(const struct admission *admission, size_t i, struct dibs__vote *vote, struct dibs__error *error)
+static dibs_status ask(const struct admission *admission, size_t i, struct dibs__vote vote, struct dibs__error *error)
 {
-    vote->longest_ms = admission->longest_ms;
-    vote->quorum = admission->number;
-    return dibs__vote_ask(admission->quorum, i, vote, error);
+    vote.longest_ms = admission->look->longest_ms;
+    vote.quorum = admission->number;
+    dibs_status status = dibs__vote_ask(admission->quorum, i, &vote, error);
+    if (status == DIBS_OK)
+        dibs__look_take(admission->look, &vote, i);
+    return status;
 }
 
-static bool has_replied(const struct admission *admission, size_t i)
+static void look_at_all(const struct admission *admission, struct dibs__error *error)
 {
-    return dibs__set_has(admission->replied, i);
-}
-
-/* Whether the master votes, or would if it had not been restarted. */
-static bool is_member(const struct admission *admission, size_t i)
-{
-    const struct dibs__vote *vote = &admission->votes[i];
-
-    return has_replied(admission, i) && !dibs__set_has(admission->strange, i) && (vote->known || vote->restarted);
-}
-
-static void look_at_all(struct admission *admission, struct dibs__error *error)
-{
-    admission->number = atomic_load(&admission->quorum->number);
     for (size_t i = 0; i < admission->quorum->count; i++) {
         struct dibs__error its;
-        admission->votes[i] = (struct dibs__vote){.what = DIBS__VOTE_LOOKS};
-        if (ask(admission, i, &admission->votes[i], &its) == DIBS_OK)
-            admission->replied |= (uint32_t)1 << i;
-        else
+        if (ask(admission, i, (struct dibs__vote){.what = DIBS__VOTE_LOOKS}, &its) != DIBS_OK)
             dibs__error_keep_worst(error, &its);
     }
-}
-
-static size_t count_number(const struct admission *admission, uint64_t number)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < admission->quorum->count; i++)
-        count += has_replied(admission, i) && admission->votes[i].quorum == number;
-    return count;
 }
 
 /* The number that a majority has, or else the only one that there is. False: there are several. */
 static bool find_number(struct admission *admission)
 {
     uint64_t known = admission->number, one = 0;
-    bool agreed = true;
 
+    if (known == 0)
+        known = dibs__look_number_of_majority(admission->quorum, admission->look);
     for (size_t i = 0; i < admission->quorum->count && known == 0; i++) {
-        uint64_t its = has_replied(admission, i) ? admission->votes[i].quorum : 0;
-        if (its != 0 && count_number(admission, its) >= admission->quorum->majority)
-            known = its;
-        agreed = agreed && (its == 0 || one == 0 || its == one);
+        uint64_t its = admission->look->answers[i].quorum;
+        if (its != 0 && one != 0 && its != one)
+            return false;
         one = its != 0 ? its : one;
     }
     admission->number = known != 0 ? known : one;
-    return known != 0 || agreed;
-}
-
-/* Finds masters of another quorum, and second names of a server. */
-static void find_strange(struct admission *admission)
-{
-    for (size_t i = 0; i < admission->quorum->count; i++) {
-        const struct dibs__vote *vote = &admission->votes[i];
-        bool strange = vote->quorum != 0 && vote->quorum != admission->number;
-        for (size_t before = 0; before < i; before++)
-            strange = strange || (vote->process != 0 && admission->votes[before].process == vote->process);
-        if (has_replied(admission, i) && strange)
-            admission->strange |= (uint32_t)1 << i;
-    }
-}
-
-/* The longest lease is the longest that a master knows of, or that the operator names. */
-static void find_longest(struct admission *admission)
-{
-    for (size_t i = 0; i < admission->quorum->count; i++)
-        if (is_member(admission, i) && admission->votes[i].longest_ms > admission->longest_ms)
-            admission->longest_ms = admission->votes[i].longest_ms;
+    return true;
 }
 
 /* Whether the master does not know whether it may vote, or would vote only after a longer wait. */
-static bool needs_admission(const struct admission *admission, size_t i)
+static bool needs_admission(const struct dibs__look *look, size_t i)
 {
-    const struct dibs__vote *vote = &admission->votes[i];
+    const struct dibs__vote *vote = &look->answers[i];
 
-    return !vote->known || dibs__waits_too_long(vote->votes_in_ms, dibs__admission_wait_ms(admission->longest_ms));
+    return !vote->known || dibs__waits_too_long(vote->votes_in_ms, dibs__admission_wait_ms(look->longest_ms));
 }
 
 static void tell_of_one(const struct admission *admission, size_t i)
 {
     struct dibs__examination *told = admission->told;
-    const struct dibs__vote *vote = &admission->votes[i];
+    const struct dibs__vote *vote = &admission->look->answers[i];
+    uint32_t strange = admission->look->strange;
 
-    if (!has_replied(admission, i))
+    if (!dibs__set_has(dibs__look_replied(admission->look) | strange, i))
         dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Bring it back, or admit it when it is back.",
                     "Number %zu of the URLs did not answer: nothing was changed there.", i + 1);
-    else if (dibs__set_has(admission->strange, i))
+    else if (dibs__set_has(strange, i))
         dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
                     "Give all programs the same masters, each once. Delete the key dibs:vote at this one, where "
                     "it is no master of the other quorum any more.",
@@ -135,15 +90,17 @@ static void tell_of_one(const struct admission *admission, size_t i)
                     i + 1, vote->votes_in_ms);
 }
 
-static void admit_one(struct admission *admission, size_t i)
+static void admit_one(const struct admission *admission, size_t i)
 {
-    struct dibs__vote vote = {.what = DIBS__VOTE_ADMITS, .wait_ms = dibs__admission_wait_ms(admission->longest_ms)};
+    const struct dibs__look *look = admission->look;
+    bool needed = dibs__set_has(dibs__look_replied(look), i) && needs_admission(look, i);
     struct dibs__error error = {DIBS_OK, ""};
-    bool needed = has_replied(admission, i) && !dibs__set_has(admission->strange, i) && needs_admission(admission, i);
 
-    if (needed && ask(admission, i, &vote, &error) == DIBS_OK)
-        admission->votes[i] = vote;
-    if (!needed || (error.status == DIBS_OK && vote.known))
+    if (needed)
+        ask(admission, i,
+            (struct dibs__vote){.what = DIBS__VOTE_ADMITS, .wait_ms = dibs__admission_wait_ms(look->longest_ms)},
+            &error);
+    if (!needed || (error.status == DIBS_OK && look->answers[i].known))
         tell_of_one(admission, i);
     else
         dibs__found(admission->told, SHOWN, SUBJECT, DIBS_VERDICT_BAD, "Try again.",
@@ -151,21 +108,21 @@ static void admit_one(struct admission *admission, size_t i)
                     error.status == DIBS_OK ? "it belongs to another quorum by now" : error.detail);
 }
 
-static void admit_all(struct admission *admission)
+static void admit_all(const struct admission *admission)
 {
     struct dibs__quorum *q = admission->quorum;
+    struct dibs__look *look = admission->look;
     uint64_t unknown = 0;
-    bool is_new = true;
 
-    find_strange(admission);
-    find_longest(admission);
-    for (size_t i = 0; i < q->count; i++)
-        is_new = is_new && !is_member(admission, i);
-    if (is_new) {
+    dibs__look_set_aside(q, look, admission->number);
+    if (dibs__look_members(look) == 0) {
         dibs__found(admission->told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "",
                     "No master knows of a quorum: it is new, and the next lock begins it.");
         return;
     }
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(dibs__look_members(look), i) && look->answers[i].longest_ms > look->longest_ms)
+            look->longest_ms = look->answers[i].longest_ms;
     atomic_compare_exchange_strong(&q->number, &unknown, admission->number);
     for (size_t i = 0; i < q->count; i++)
         admit_one(admission, i);
@@ -174,12 +131,14 @@ static void admit_all(struct admission *admission)
 
 dibs_status dibs__quorum_admit(struct dibs__quorum *q, struct dibs__examination *told, struct dibs__error *error)
 {
-    struct admission admission = {.quorum = q, .told = told, .longest_ms = told->admit_ms};
+    struct dibs__look look = {.longest_ms = told->admit_ms};
+    struct admission admission = {q, told, atomic_load(&q->number), &look};
 
     error->status = DIBS_OK;
     look_at_all(&admission, error);
-    if (dibs__set_count(admission.replied) < q->majority)
-        return dibs__quorum_no_majority(q, dibs__set_count(admission.replied), error);
+    unsigned replied = dibs__set_count(dibs__look_replied(&look));
+    if (replied < q->majority)
+        return dibs__quorum_no_majority(q, replied, error);
     if (find_number(&admission))
         admit_all(&admission);
     else
