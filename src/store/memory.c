@@ -154,14 +154,13 @@ static dibs_status release(struct dibs__store *store, struct dibs__op *op, struc
     return was_owner ? DIBS_OK : DIBS_NOT_HELD;
 }
 
-static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error);
-
 static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms, uint64_t fence)
 {
     struct dibs__error unused;
 
     (void)lease_ms, (void)fence;
-    finish(store, &(struct dibs__op){.kind = DIBS__OP_RELEASE, .name = name, .release = {.token = token}}, &unused);
+    count_command(of(store));
+    release(store, &(struct dibs__op){.name = name, .release = {.token = token}}, &unused);
 }
 
 static void conclude(struct dibs__store *store, struct dibs__attempt *attempt, bool held)
@@ -263,28 +262,23 @@ static dibs_status query(struct dibs__store *store, struct dibs__op *op, struct 
     return DIBS_OK;
 }
 
-/* There is nothing to wait for, so finish does everything. */
-static void begin(struct dibs__store *store, struct dibs__op *op)
-{
-    (void)store, (void)op;
-}
-
 static enum dibs__progress progress(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
 {
     (void)store, (void)op, (void)wait;
     return DIBS__OP_IMMEDIATE;
 }
 
+/* There is nothing to wait for, so finish does everything. */
+static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
+    [DIBS__OP_ASK] = {NULL, ask},           [DIBS__OP_RELEASE] = {NULL, release}, [DIBS__OP_QUERY] = {NULL, query},
+    [DIBS__OP_FORCE] = {NULL, force},       [DIBS__OP_FORGET] = {NULL, forget},   [DIBS__OP_VOTE] = {NULL, vote},
+    [DIBS__OP_RAISE] = {NULL, raise_fence},
+};
+
 static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
-    static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
-        [DIBS__OP_ASK] = {NULL, ask},           [DIBS__OP_RELEASE] = {NULL, release}, [DIBS__OP_QUERY] = {NULL, query},
-        [DIBS__OP_FORCE] = {NULL, force},       [DIBS__OP_FORGET] = {NULL, forget},   [DIBS__OP_VOTE] = {NULL, vote},
-        [DIBS__OP_RAISE] = {NULL, raise_fence},
-    };
-
     count_command(of(store));
-    return rows[op->kind].finish(store, op, error);
+    return dibs__rows_finish(store, op, error);
 }
 
 static dibs_status walk_names(struct dibs__store *store, const struct dibs__walk *walk, struct dibs__error *error)
@@ -414,7 +408,8 @@ static dibs_status connect_nothing(struct dibs__store *store, bool wait, struct 
 
 static const struct dibs__store_ops memory_ops = {
     .connect = connect_nothing,
-    .begin = begin,
+    .begin = dibs__rows_begin,
+    .rows = rows,
     .progress = progress,
     .finish = finish,
     .conclude = conclude,

@@ -455,6 +455,7 @@ struct dibs__store_ops {
     dibs_status (*connect)(struct dibs__store *store, bool wait, struct dibs__error *error);
 
     void (*begin)(struct dibs__store *store, struct dibs__op *op);
+    const struct dibs__op_row *rows; /* for dibs__rows_begin and dibs__rows_finish, by the kind of the operation */
 
     /*
      * Says how far an operation is that was begun, and takes what has come. Never blocks. As long
@@ -571,6 +572,18 @@ struct dibs__op_row {
     void (*begin)(struct dibs__store *store, struct dibs__op *op); /* NULL: finish carries out the whole operation */
     dibs_status (*finish)(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error);
 };
+
+/* begin and finish of a store that has such a table. */
+static inline void dibs__rows_begin(struct dibs__store *store, struct dibs__op *op)
+{
+    if (store->ops->rows[op->kind].begin)
+        store->ops->rows[op->kind].begin(store, op);
+}
+
+static inline dibs_status dibs__rows_finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+{
+    return store->ops->rows[op->kind].finish(store, op, error);
+}
 
 /* clock: the one given at the opening. */
 static inline void dibs__store_listen(struct dibs__store *store, const struct dibs__clock *clock, const char *name,

@@ -191,22 +191,11 @@ static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
     [DIBS__OP_FORGET] = {NULL, dibs__quorum_forget},
 };
 
-static void begin(struct dibs__store *base, struct dibs__op *op)
-{
-    if (rows[op->kind].begin)
-        rows[op->kind].begin(base, op);
-}
-
 /* Waiting for the replies alone would not help: finish has more to ask. */
 static enum dibs__progress progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait)
 {
     (void)base, (void)op, (void)wait;
     return DIBS__OP_CONNECTED;
-}
-
-static dibs_status finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error)
-{
-    return rows[op->kind].finish(base, op, error);
 }
 
 static bool is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *lease)
@@ -272,9 +261,10 @@ static void gather(struct dibs__store *base, bool on)
 
 static const struct dibs__store_ops quorum_ops = {
     .connect = connect_quorum,
-    .begin = begin,
+    .begin = dibs__rows_begin,
+    .rows = rows,
     .progress = progress,
-    .finish = finish,
+    .finish = dibs__rows_finish,
     .conclude = dibs__quorum_conclude,
     .walk = dibs__quorum_walk,
     .examine = dibs__quorum_examine,

@@ -218,40 +218,22 @@ void dibs__redis_gather(struct dibs__store *store, bool on)
         dibs__channel_send_gathered();
 }
 
-/* How the operations of each kind are carried out: by their call alone, or by functions of their own. */
-static const struct {
-    const struct dibs__lock_call_ops *call;
-    struct dibs__op_row own;
-} rows[DIBS__OP_KINDS] = {
-    [DIBS__OP_ASK] = {.own = {dibs__redis_ask_begin, dibs__redis_ask_finish}},
-    [DIBS__OP_RELEASE] = {.own = {dibs__redis_release_begin, dibs__redis_release_finish}},
-    [DIBS__OP_QUERY] = {.call = &dibs__redis_query},
-    [DIBS__OP_FORCE] = {.own = {NULL, dibs__redis_force}},
-    [DIBS__OP_FORGET] = {.call = &dibs__redis_forget},
-    [DIBS__OP_VOTE] = {.call = &dibs__redis_vote},
-    [DIBS__OP_RAISE] = {.call = &dibs__redis_raise},
+static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
+    [DIBS__OP_ASK] = {dibs__redis_ask_begin, dibs__redis_ask_finish},
+    [DIBS__OP_RELEASE] = {dibs__redis_release_begin, dibs__redis_release_finish},
+    [DIBS__OP_QUERY] = {dibs__redis_call_begin, dibs__redis_call_finish},
+    [DIBS__OP_FORCE] = {NULL, dibs__redis_force},
+    [DIBS__OP_FORGET] = {dibs__redis_call_begin, dibs__redis_call_finish},
+    [DIBS__OP_VOTE] = {dibs__redis_call_begin, dibs__redis_call_finish},
+    [DIBS__OP_RAISE] = {dibs__redis_call_begin, dibs__redis_call_finish},
 };
-
-static void begin(struct dibs__store *store, struct dibs__op *op)
-{
-    if (rows[op->kind].call)
-        dibs__redis_call_begin(dibs__redis_of(store), rows[op->kind].call, op);
-    else if (rows[op->kind].own.begin)
-        rows[op->kind].own.begin(store, op);
-}
-
-static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
-{
-    if (rows[op->kind].call)
-        return dibs__redis_call_finish(dibs__redis_of(store), rows[op->kind].call, op, error);
-    return rows[op->kind].own.finish(store, op, error);
-}
 
 static const struct dibs__store_ops redis_ops = {
     .connect = connect_redis,
-    .begin = begin,
+    .begin = dibs__rows_begin,
+    .rows = rows,
     .progress = dibs__redis_progress,
-    .finish = finish,
+    .finish = dibs__rows_finish,
     .conclude = dibs__redis_conclude,
     .walk = dibs__redis_walk,
     .examine = dibs__redis_examine,

@@ -384,16 +384,10 @@ enum dibs__progress dibs__redis_progress(struct dibs__store *base, const struct 
 void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
                          uint64_t fence);
 
-/*
- * An operation that has no more state than its call: dibs__redis_call_begin sends it, or leaves that to
- * dibs__redis_call_finish.
- */
+/* The operations that have no more state than their call. */
+void dibs__redis_call_begin(struct dibs__store *base, struct dibs__op *op);
+dibs_status dibs__redis_call_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 extern const struct dibs__lock_call_ops dibs__redis_query, dibs__redis_vote, dibs__redis_raise, dibs__redis_forget;
-
-void dibs__redis_call_begin(struct dibs__redis_store *store, const struct dibs__lock_call_ops *ops,
-                            struct dibs__op *op);
-dibs_status dibs__redis_call_finish(struct dibs__redis_store *store, const struct dibs__lock_call_ops *ops,
-                                    struct dibs__op *op, struct dibs__error *error);
 
 /* ---------------------------------------------------------------- tracking.c */
 
