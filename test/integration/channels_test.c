@@ -320,7 +320,7 @@ static void a_server_that_leaves_queries_unanswered_is_down(void **state)
 
 /* ------------------------------------------ a connection that can't be replaced */
 
-/* Opens a runtime through a script server, with all its shared connections. After that no new ones can be made. */
+/* Opens a runtime through a script server, with all its common connections. After that no new ones can be made. */
 static script_server *open_with_all(fixture *f)
 {
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});

@@ -57,7 +57,7 @@ static dibs_status refuse(struct dibs__redis_store *store, struct dibs__lock_cal
     return dibs__error_set(error, said_to_a_sending, "nothing is sent here");
 }
 
-/* Once for each shared connection at most, and only where the connection broke and there is time. */
+/* Once for each common connection at most, and only where the connection broke and there is time. */
 static void a_call_is_sent_again_as_often_as_there_are_connections(void **state)
 {
     static const struct dibs__lock_call_ops ops = {.send = refuse};
@@ -67,7 +67,7 @@ static void a_call_is_sent_again_as_often_as_there_are_connections(void **state)
         bool in_time;
         struct dibs__redirect *redirect;
         unsigned sendings;
-    } rows[] = {{DIBS_UNAVAILABLE, true, NULL, 1 + DIBS__SHARED},
+    } rows[] = {{DIBS_UNAVAILABLE, true, NULL, 1 + DIBS__COMMON},
                 {DIBS_UNAVAILABLE, false, NULL, 1},
                 {DIBS_UNAVAILABLE, true, &moved, 1},
                 {DIBS_STORE_ERROR, true, NULL, 1}};

@@ -21,13 +21,13 @@ static void knowledge_of_the_lock_outlives_the_token(void **state)
     (void)state;
     store_state->seen_until = 77;
     store_state->seen_server = 5;
-    store_state->route = 2;
+    store_state->channel = 2;
     store_state->doubt = malloc(sizeof *store_state->doubt);
     dibs__redis_lease_of(&attempt.lease)->server = 5;
     dibs__redis_attempt_set_back(&attempt);
     assert_int_equal(store_state->seen_until, 77);
     assert_int_equal(store_state->seen_server, 5);
-    assert_int_equal(store_state->route, 0);
+    assert_int_equal(store_state->channel, 0);
     assert_null(store_state->doubt);
     assert_int_equal(attempt.number, 0);
     assert_int_equal(attempt.proof, 0);
@@ -86,7 +86,7 @@ static void an_unresolvable_doubt_retires_the_token(void **state)
     static const struct {
         size_t channel;
         bool may_kill, retired;
-    } rows[] = {{0, true, false}, {0, false, true}, {DIBS__SHARED, true, true}, {DIBS__SHARED, false, true}};
+    } rows[] = {{0, true, false}, {0, false, true}, {DIBS__COMMON, true, true}, {DIBS__COMMON, false, true}};
     fake_redis *fake = fake_redis_start(false);
     struct seat seat;
 

@@ -11,7 +11,7 @@ struct scene {
     struct dibs__redis_store *store;
 };
 
-/* With replicas, so that there are exclusive channels; opening connects the first of the shared ones. */
+/* With replicas, so that there are exclusive channels; opening connects the first of the common ones. */
 static int setup(void **state)
 {
     static struct scene scene;
@@ -40,28 +40,28 @@ static void connect_channel(struct scene *scene, size_t channel)
     assert_status(DIBS_OK, dibs__channel_open(scene->store->channels[channel], seat_deadline(), &view, &error));
 }
 
-static void a_shared_channel_does_not_count_as_another_of_itself(void **state)
+static void a_common_channel_does_not_count_as_another_of_itself(void **state)
 {
     struct scene *scene = *state;
 
     assert_false(dibs__redis_another_is_connected(scene->store, 0));
     assert_true(dibs__redis_another_is_connected(scene->store, 1));
-    assert_true(dibs__redis_another_is_connected(scene->store, DIBS__SHARED - 1));
-    connect_channel(scene, DIBS__SHARED - 1);
+    assert_true(dibs__redis_another_is_connected(scene->store, DIBS__COMMON - 1));
+    connect_channel(scene, DIBS__COMMON - 1);
     assert_true(dibs__redis_another_is_connected(scene->store, 0));
 }
 
 static void only_channels_of_its_kind_count(void **state)
 {
     struct scene *scene = *state;
-    size_t last = DIBS__SHARED + DIBS__EXCLUSIVE - 1;
+    size_t last = DIBS__COMMON + DIBS__EXCLUSIVE - 1;
 
-    assert_false(dibs__redis_another_is_connected(scene->store, DIBS__SHARED));
+    assert_false(dibs__redis_another_is_connected(scene->store, DIBS__COMMON));
     connect_channel(scene, last);
-    assert_true(dibs__redis_another_is_connected(scene->store, DIBS__SHARED));
+    assert_true(dibs__redis_another_is_connected(scene->store, DIBS__COMMON));
     assert_false(dibs__redis_another_is_connected(scene->store, last));
     assert_false(dibs__redis_another_is_connected(scene->store, 0));
-    connect_channel(scene, DIBS__SHARED);
+    connect_channel(scene, DIBS__COMMON);
     assert_true(dibs__redis_another_is_connected(scene->store, last));
 }
 
@@ -142,7 +142,7 @@ static void an_unnoticed_end_leaves_the_channel_disconnected(void **state)
 /* One round of the scheduler, which this test does not have. */
 static void attend(struct dibs__store *store)
 {
-    struct pollfd fds[3 + DIBS__SHARED + DIBS__EXCLUSIVE];
+    struct pollfd fds[3 + DIBS__COMMON + DIBS__EXCLUSIVE];
     int64_t until;
     size_t count = store->ops->interest(store, fds, &until);
 
@@ -151,7 +151,7 @@ static void attend(struct dibs__store *store)
 }
 
 /* The server takes no more clients, so there is no background channel: an open shared one is used. */
-static void a_shared_channel_carries_retractions_where_the_background_is_missing(void **state)
+static void a_common_channel_carries_retractions_where_the_background_is_missing(void **state)
 {
     static struct dibs__counters counters;
     unsigned changes[2] = {0, 0};
@@ -190,10 +190,10 @@ static void a_shared_channel_carries_retractions_where_the_background_is_missing
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_shared_channel_does_not_count_as_another_of_itself, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_common_channel_does_not_count_as_another_of_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(only_channels_of_its_kind_count, setup, teardown),
         cmocka_unit_test(an_unnoticed_end_leaves_the_channel_disconnected),
-        cmocka_unit_test(a_shared_channel_carries_retractions_where_the_background_is_missing),
+        cmocka_unit_test(a_common_channel_carries_retractions_where_the_background_is_missing),
     };
 
     return cmocka_run_group_tests_name("redis_channels", tests, NULL, NULL);

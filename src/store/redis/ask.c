@@ -58,7 +58,7 @@ static bool is_left_to_its_owner(const struct dibs__redis_store *store, struct d
 
 static enum dibs__script script_of(const struct dibs__redis_store *store, struct dibs__attempt *attempt)
 {
-    if (dibs__redis_attempt_of(attempt)->relocked)
+    if (dibs__redis_attempt_of(attempt)->may_lack_fence)
         return DIBS__SCRIPT_requeue;
     if (store->config.is_member || attempt->hint)
         return DIBS__SCRIPT_acquire_member;
@@ -98,7 +98,7 @@ static dibs_status send_ask(struct dibs__redis_store *store, struct asking *aski
     struct dibs__attempt *attempt = asking->sending.attempt;
 
     choose_form(store, asking);
-    struct dibs__ask_words words = dibs__sending_begin(store, &asking->sending, call);
+    struct dibs__ask_words words = dibs__sending_compose(store, &asking->sending, call);
     if (asking->sending.relock.fence)
         return dibs__sending_relock(store, &asking->sending, call, error);
     enum dibs__script script = script_of(store, attempt);
@@ -239,7 +239,7 @@ static dibs_status read_answer(struct dibs__redis_store *store, struct dibs__loc
     note_first_server(store, call->view.server);
     if (asking->sending.relock.fence)
         return dibs__sending_read_relock(store, &asking->sending, exchange, &call->decided, answer);
-    if (dibs__redis_attempt_of(asking->sending.attempt)->relocked && dibs__codec_read_release(&said, reply) &&
+    if (dibs__redis_attempt_of(asking->sending.attempt)->may_lack_fence && dibs__codec_read_release(&said, reply) &&
         said.ask) {
         if (said.unfinished)
             dibs__redis_go_on(store, call->op->name);
@@ -260,9 +260,9 @@ static size_t pick(struct dibs__redis_store *store, const struct dibs__attempt *
 
     if (!attempt->fair)
         return dibs__redis_pick(store);
-    while (i < DIBS__SHARED && !dibs__channel_is_connected(store->channels[i]))
+    while (i < DIBS__COMMON && !dibs__channel_is_connected(store->channels[i]))
         i++;
-    return i < DIBS__SHARED ? i : 0;
+    return i < DIBS__COMMON ? i : 0;
 }
 
 /* The channel of the token's asks or, if that is not connected and no ask is in doubt, another one. */
@@ -270,10 +270,10 @@ static void choose_channel(struct dibs__redis_store *store, struct asking *askin
 {
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(asking->sending.attempt);
 
-    if (store_state->route == 0 ||
-        (!store_state->doubt && !dibs__channel_is_connected(store->channels[store_state->route - 1])))
-        store_state->route = (unsigned)pick(store, asking->sending.attempt) + 1;
-    asking->call.channel = store_state->route - 1;
+    if (store_state->channel == 0 ||
+        (!store_state->doubt && !dibs__channel_is_connected(store->channels[store_state->channel - 1])))
+        store_state->channel = (unsigned)pick(store, asking->sending.attempt) + 1;
+    asking->call.channel = store_state->channel - 1;
 }
 
 /* Takes an exclusive channel. connected: only one that is connected. False: none was free until the deadline. */

@@ -74,19 +74,19 @@ struct dibs__channel_hooks dibs__redis_hooks(struct dibs__redis_store *store)
 
 size_t dibs__redis_pick(struct dibs__redis_store *store)
 {
-    size_t best = 0, missing = DIBS__SHARED;
+    size_t best = 0, missing = DIBS__COMMON;
     unsigned least = UINT_MAX;
 
-    for (size_t i = 0; i < DIBS__SHARED && least > 0; i++) {
+    for (size_t i = 0; i < DIBS__COMMON && least > 0; i++) {
         unsigned load = dibs__channel_load(store->channels[i]);
         if (!dibs__channel_is_connected(store->channels[i])) {
-            missing = missing < DIBS__SHARED ? missing : i;
+            missing = missing < DIBS__COMMON ? missing : i;
         } else if (load < least) {
             least = load;
             best = i;
         }
     }
-    if (least > 0 && least < UINT_MAX && missing < DIBS__SHARED && dibs__channel_is_waited_for(store->channels[best]))
+    if (least > 0 && least < UINT_MAX && missing < DIBS__COMMON && dibs__channel_is_waited_for(store->channels[best]))
         dibs__channel_want(store->channels[missing]);
     return best;
 }
@@ -104,8 +104,8 @@ dibs_status dibs__redis_check_disk(const struct dibs__redis_store *store, const 
 
 bool dibs__redis_another_is_connected(struct dibs__redis_store *store, size_t channel)
 {
-    size_t first = channel < DIBS__SHARED ? 0 : DIBS__SHARED;
-    size_t end = channel < DIBS__SHARED ? DIBS__SHARED : store->channel_count;
+    size_t first = channel < DIBS__COMMON ? 0 : DIBS__COMMON;
+    size_t end = channel < DIBS__COMMON ? DIBS__COMMON : store->channel_count;
     bool stands = false;
 
     for (size_t i = first; i < end && !stands; i++)
@@ -116,7 +116,7 @@ bool dibs__redis_another_is_connected(struct dibs__redis_store *store, size_t ch
 /* channel_count: there is none. */
 static size_t find_free(const struct dibs__redis_store *store, bool connected) DIBS__REQUIRES(dibs__redis_mutex)
 {
-    size_t i = DIBS__SHARED;
+    size_t i = DIBS__COMMON;
 
     dibs__redis_mutex_held(&store->mutex);
     while (i < store->channel_count &&

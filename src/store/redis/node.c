@@ -138,7 +138,7 @@ void dibs__redis_attempt_came(struct dibs__store *base, struct dibs__attempt *at
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
 
     DIBS__REQUIRE(!store_state->doubt);
-    store_state->route = 0;
+    store_state->channel = 0;
     if (knows)
         store_state->seen_server = dibs__redis_server(base);
 }

@@ -38,8 +38,8 @@ void dibs__redis_attempt_set_back(struct dibs__attempt *attempt)
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
 
     forget_doubt(store_state);
-    store_state->route = 0;
-    store_state->relocked = false;
+    store_state->channel = 0;
+    store_state->may_lack_fence = false;
     attempt->number = 0;
     attempt->proof = 0;
     attempt->in_store = attempt->may_release = false;
@@ -80,7 +80,7 @@ void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sen
 {
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(sending->attempt);
     struct dibs__route route = {store->channels[call->channel], call->view.serial, call->view.id, sending->not_after};
-    bool goes_on = call->channel < DIBS__SHARED && dibs__link_can_be_ended(&route.link);
+    bool goes_on = call->channel < DIBS__COMMON && dibs__link_can_be_ended(&route.link);
     bool is_kept = goes_on || store->config.is_member;
 
     if (is_kept && !store_state->doubt)
@@ -141,8 +141,8 @@ static const char *choose_channel(struct dibs__redis_store *store, struct dibs__
     return sending->channel;
 }
 
-struct dibs__ask_words dibs__sending_begin(struct dibs__redis_store *store, struct dibs__sending *sending,
-                                           const struct dibs__lock_call *call)
+struct dibs__ask_words dibs__sending_compose(struct dibs__redis_store *store, struct dibs__sending *sending,
+                                             const struct dibs__lock_call *call)
 {
     struct dibs__attempt *attempt = sending->attempt;
     struct dibs__redis_lease *lease = dibs__redis_lease_of(&attempt->lease);
@@ -270,7 +270,7 @@ static void settle_doubt(struct dibs__attempt *attempt)
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
 
     attempt->in_store = attempt->in_store || store_state->doubt;
-    store_state->relocked = false;
+    store_state->may_lack_fence = false;
     forget_doubt(store_state);
 }
 

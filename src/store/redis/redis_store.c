@@ -108,13 +108,13 @@ static void try_idle_channels(struct dibs__redis_store *store)
 
 /*
  * The channel for retractions that can't follow their asks: the background channel or, if that is not connected, for
- * example because the server takes no more clients, a shared channel that is.
+ * example because the server takes no more clients, a common channel that is.
  */
 static struct dibs__channel *carrier(const struct dibs__redis_store *store)
 {
     struct dibs__channel *standing = dibs__channel_is_connected(store->background) ? store->background : NULL;
 
-    for (size_t i = 0; i < DIBS__SHARED && !standing; i++)
+    for (size_t i = 0; i < DIBS__COMMON && !standing; i++)
         standing = dibs__channel_is_connected(store->channels[i]) ? store->channels[i] : NULL;
     return standing ? standing : store->background;
 }
@@ -283,7 +283,7 @@ static bool make_parts(struct dibs__redis_store *store)
         .message = on_push,
         .changed = dibs__tracking_changed,
     };
-    size_t count = dibs__redis_confirms(store) ? DIBS__SHARED + DIBS__EXCLUSIVE : DIBS__SHARED;
+    size_t count = dibs__redis_confirms(store) ? DIBS__COMMON + DIBS__EXCLUSIVE : DIBS__COMMON;
 
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
     store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &subscriber_hooks,
@@ -373,7 +373,7 @@ dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *at, 
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the store");
     }
     store->store =
-        (struct dibs__store){&redis_ops, 2 + DIBS__SHARED + DIBS__EXCLUSIVE, true,
+        (struct dibs__store){&redis_ops, 2 + DIBS__COMMON + DIBS__EXCLUSIVE, true,
                              config->min_replicas == 0 && !config->durable && !config->is_member && !config->node};
     store->config = *config;
     store->endpoint.commands = &config->counters->commands;

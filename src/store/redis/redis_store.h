@@ -30,10 +30,10 @@
 #include "store/redis/route.h"
 #include "store/store.h"
 
-/* Number of shared channels; with the background channel and the subscription that makes five connections. */
-#define DIBS__SHARED 3
-/* How often a command is sent again when its connection broke: all shared connections may have ended unnoticed. */
-#define DIBS__RESENDS DIBS__SHARED
+/* Number of common channels; with the background channel and the subscription that makes five connections. */
+#define DIBS__COMMON 3
+/* How often a command is sent again when its connection broke: all common connections may have ended unnoticed. */
+#define DIBS__RESENDS DIBS__COMMON
 /* Number of exclusive channels, made only if grants are confirmed: see dibs__redis_confirms. */
 #define DIBS__EXCLUSIVE 8
 
@@ -77,7 +77,7 @@ struct dibs__redis_store {
     struct dibs__store store;                                       /* read-only after open */
     struct dibs__store_config config;                               /* read-only after open */
     struct dibs__endpoint endpoint;                                 /* has its own guards */
-    struct dibs__channel *channels[DIBS__SHARED + DIBS__EXCLUSIVE]; /* read-only after open */
+    struct dibs__channel *channels[DIBS__COMMON + DIBS__EXCLUSIVE]; /* read-only after open */
     size_t channel_count;                                           /* read-only after open */
     struct dibs__channel *background;      /* read-only after open; only the scheduler thread sends on it */
     struct dibs__retractions *retractions; /* read-only after open */
@@ -98,7 +98,7 @@ struct dibs__redis_store {
                                    another server; 0: never */
     struct dibs__mutex mutex;
     pthread_cond_t exclusive_freed; /* waited on with mutex; an exclusive channel is no longer in use */
-    bool in_use[DIBS__SHARED + DIBS__EXCLUSIVE] DIBS__GUARDED_BY(dibs__redis_mutex);
+    bool in_use[DIBS__COMMON + DIBS__EXCLUSIVE] DIBS__GUARDED_BY(dibs__redis_mutex);
     unsigned choosy DIBS__GUARDED_BY(dibs__redis_mutex); /* number of threads that wait for a connected one */
     struct dibs__relocks *relocks DIBS__GUARDED_BY(dibs__redis_mutex); /* NULL: nothing was noted yet */
     /*
@@ -137,13 +137,13 @@ dibs_status dibs__redis_check_disk(const struct dibs__redis_store *store, const 
 struct dibs__channel_hooks dibs__redis_hooks(struct dibs__redis_store *store);
 
 /*
- * Returns the least busy of the shared channels that are connected, and the first among equals, so that few threads use
+ * Returns the least busy of the common channels that are connected, and the first among equals, so that few threads use
  * few connections. If all of those are busy, one more is connected in the background. If none is connected, the caller
  * must connect the one that is returned.
  */
 size_t dibs__redis_pick(struct dibs__redis_store *store);
 
-/* Whether another channel of the same kind, shared or exclusive, is connected, as far as a look can tell. */
+/* Whether another channel of the same kind, common or exclusive, is connected, as far as a look can tell. */
 bool dibs__redis_another_is_connected(struct dibs__redis_store *store, size_t channel);
 
 /*
@@ -291,9 +291,9 @@ struct __attribute__((__may_alias__)) dibs__redis_attempt {
     uint64_t seen_server;      /* the server that named that owner; another server may not know the owner */
     uint64_t seen_fence;       /* the last fence that seen_server had given */
     struct dibs__route *doubt; /* of an ask whose outcome is unknown; NULL: there is none */
-    unsigned route;            /* index of the shared channel for the asks of the token, plus 1; 0: not chosen yet */
-    bool relocked; /* the token was asked for by plain commands (relock.c), and no script has answered since: K may be
-                      the token's without a fence of its own */
+    unsigned channel;          /* index of the common channel for the asks of the token, plus 1; 0: not chosen yet */
+    bool may_lack_fence; /* the token was asked for by plain commands (relock.c), and no script has answered since: K
+                            may be the token's without a fence of its own */
 };
 
 static inline struct dibs__redis_attempt *dibs__redis_attempt_of(struct dibs__attempt *attempt)
@@ -314,9 +314,9 @@ struct dibs__sending {
     struct dibs__relock relock; /* what plain commands ask for; fence 0: a script asks */
 };
 
-/* Begins a new ask of the attempt, on the connection of the call. Returns its words for the codec. */
-struct dibs__ask_words dibs__sending_begin(struct dibs__redis_store *store, struct dibs__sending *sending,
-                                           const struct dibs__lock_call *call);
+/* Numbers a new ask of the attempt, which goes over the connection of the call, and composes its words. */
+struct dibs__ask_words dibs__sending_compose(struct dibs__redis_store *store, struct dibs__sending *sending,
+                                             const struct dibs__lock_call *call);
 
 /*
  * The outcome of the sending is unknown. If the next connection of the same channel may prove the end of this one, asks

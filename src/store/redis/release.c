@@ -98,7 +98,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct dibs__lo
         return send_plain(store, releasing, error);
     dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, false);
     if (releasing->with_next) {
-        struct dibs__ask_words ask = dibs__sending_begin(store, &releasing->next, call);
+        struct dibs__ask_words ask = dibs__sending_compose(store, &releasing->next, call);
         dibs__codec_requeue(&call->call, release->token, &ask);
     } else {
         dibs__codec_release(&call->call, release->token, release->quiet,
@@ -201,7 +201,7 @@ static void choose_channel(struct dibs__redis_store *store, struct releasing *re
 {
     releasing->call.channel = dibs__redis_pick(store);
     if (releasing->next.attempt)
-        dibs__redis_attempt_of(releasing->next.attempt)->route = (unsigned)releasing->call.channel + 1;
+        dibs__redis_attempt_of(releasing->next.attempt)->channel = (unsigned)releasing->call.channel + 1;
 }
 
 /*

@@ -31,7 +31,7 @@ dibs_status dibs__sending_relock(struct dibs__redis_store *store, struct dibs__s
     const struct dibs__command command = {.words = get, .before = before, .before_count = 2};
 
     *dibs__put_number(lease, attempt->lease_ms, 10) = '\0';
-    dibs__redis_attempt_of(sending->attempt)->relocked = true;
+    dibs__redis_attempt_of(sending->attempt)->may_lack_fence = true;
     return dibs__lock_call_send(store, call, &command, error);
 }
 
@@ -54,7 +54,7 @@ dibs_status dibs__sending_read_relock(struct dibs__redis_store *store, const str
     if (!*decided)
         return dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s: the lock was wanted elsewhere",
                                store->endpoint.url.shown);
-    dibs__redis_attempt_of(attempt)->relocked = false;
+    dibs__redis_attempt_of(attempt)->may_lack_fence = false;
     answer->fence = sending->relock.fence;
     answer->step = sending->relock.step;
     return DIBS_OK;
