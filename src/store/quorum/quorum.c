@@ -54,14 +54,14 @@ bool dibs__quorum_pause(const struct dibs__quorum *q, struct dibs__backoff *back
 static bool on_granted(void *source, const struct dibs__grant *grant)
 {
     struct dibs__quorum *q = ((struct dibs__member *)source)->quorum;
-    struct dibs__quorum_lock *lock = dibs__quorum_lock_find(q, grant->token);
+    struct dibs__claim *claim = dibs__claim_find(q, grant->token);
     bool held = false;
 
-    if (lock) {
+    if (claim) {
         dibs__quorum_mutex_lock(&q->mutex);
-        held = lock->state == DIBS__QUORUM_LOCK_HELD;
+        held = claim->state == DIBS__CLAIM_HELD;
         dibs__quorum_mutex_unlock(&q->mutex);
-        dibs__quorum_lock_unref(q, lock);
+        dibs__claim_unref(q, claim);
     }
     const struct dibs__grant hint = {.name = grant->name, .token = grant->token, .confirm = true};
     return held || q->config.listener.granted(q->config.listener.source, &hint);
@@ -244,7 +244,7 @@ static void close_quorum(struct dibs__store *base)
         if (q->members[i].store)
             q->members[i].store->ops->close(q->members[i].store);
     dibs__top_up_forget_all(q);
-    dibs__quorum_locks_free(q);
+    dibs__claims_free(q);
     dibs__mutex_destroy(&q->mutex);
     free(q->members);
     free(q);

@@ -1,7 +1,7 @@
 /*
  * Asks. The ask of a token is begun at all members, and the calling thread waits until a majority
  * granted the lock, or can't any more. Two majorities share a member, whose master votes for one
- * token at a time, so two tokens never have the lock. The lock's fence is the largest that this
+ * token at a time, so two tokens never have the lock. The fence of the hold is the largest that this
  * majority gave. It is raised at the others of the majority, so that the next holder's fence is
  * larger, whichever majority grants it. Without a majority the grants are given back at once, and waiters are not
  * told, so the members' queues stay as they are.
@@ -22,10 +22,10 @@
 
 /* One ask of the quorum that is being finished. */
 struct asking {
-    struct dibs__quorum_lock *lock;
+    struct dibs__claim *claim;
     struct dibs__attempt *attempt;
     int64_t deadline;
-    uint32_t granted, refused, raised; /* sets of members; raised: their fence is as large as the lock's */
+    uint32_t granted, refused, raised; /* sets of members; raised: their fence is as large as the claim's */
     uint32_t spared; /* members that rest: they are asked only if the others take long, or can't be a majority */
     bool raising;
     uint64_t fence;
@@ -38,46 +38,45 @@ struct asking {
  * Returns the set of members at which something is under way for the attempt now, and above SPARED_SHIFT the
  * set of those that rest.
  */
-static uint64_t begin_at_all(struct dibs__quorum *q, struct dibs__quorum_lock *lock,
-                             const struct dibs__attempt *attempt)
+static uint64_t begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__attempt *attempt)
 {
     uint32_t spared, fit = dibs__members_to_ask(q, &spared), open = 0;
 
     for (size_t i = 0; i < q->count; i++) {
         bool taken_back;
-        if (!dibs__member_take(q, lock, i, &taken_back))
+        if (!dibs__member_take(q, claim, i, &taken_back))
             continue;
         if (taken_back) {
             open |= (uint32_t)1 << i;
         } else if (dibs__set_has(fit, i)) {
-            dibs__member_ask(&lock->ops[i], attempt);
+            dibs__member_ask(&claim->ops[i], attempt);
             open |= (uint32_t)1 << i;
         } else {
             dibs__quorum_mutex_lock(&q->mutex);
-            lock->states[i].phase = DIBS__MEMBER_UNKNOWN;
+            claim->states[i].phase = DIBS__MEMBER_UNKNOWN;
             dibs__quorum_mutex_unlock(&q->mutex);
         }
     }
     return open | (uint64_t)(spared & ~open) << SPARED_SHIFT;
 }
 
-/* The sets of members at which the ask was begun are kept in the attempt's store state, beside the lock. */
+/* The sets of members at which the ask was begun are kept in the attempt's store state, beside the claim. */
 void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__attempt *attempt = op->ask.attempt;
-    struct dibs__quorum_lock *lock = dibs__quorum_lock_of(attempt);
+    struct dibs__claim *claim = dibs__claim_of(attempt);
 
     DIBS__REQUIRE(!op->state && !attempt->fair);
-    if (!lock)
-        lock = dibs__quorum_lock_new(q, attempt);
-    attempt->store_state.outer[0] = (uintptr_t)lock;
+    if (!claim)
+        claim = dibs__claim_new(q, attempt);
+    attempt->store_state.outer[0] = (uintptr_t)claim;
     attempt->store_state.outer[1] = 0;
-    if (!lock || !dibs__quorum_lock_make_ops(q, lock))
+    if (!claim || !dibs__claim_make_ops(q, claim))
         return;
-    op->state = lock;
+    op->state = claim;
     if (dibs__vote_is_announced(&q->voting, attempt->lease_ms))
-        attempt->store_state.outer[1] = begin_at_all(q, lock, attempt);
+        attempt->store_state.outer[1] = begin_at_all(q, claim, attempt);
 }
 
 /* --------------------------------------------------------------- the majority */
@@ -150,8 +149,8 @@ static void begin_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *
     dibs__pending_op_begin(
         op, (struct dibs__op){
                 .kind = DIBS__OP_RAISE,
-                .name = asking->lock->name,
-                .raise = {.token = asking->lock->token, .fence = asking->fence, .lease_ms = asking->lock->lease_ms}});
+                .name = asking->claim->name,
+                .raise = {.token = asking->claim->token, .fence = asking->fence, .lease_ms = asking->claim->lease_ms}});
     fan_out->open |= bit;
     fan_out->optional &= ~bit;
 }
@@ -212,7 +211,7 @@ static void land_leave(struct dibs__fan_out *fan_out, struct dibs__pending_op *o
     bool taken_back;
 
     dibs__member_left(fan_out->quorum, op, status);
-    if (asking->raising || !dibs__member_take(fan_out->quorum, asking->lock, op->member->index, &taken_back))
+    if (asking->raising || !dibs__member_take(fan_out->quorum, asking->claim, op->member->index, &taken_back))
         return;
     dibs__member_ask(op, asking->attempt);
     fan_out->open |= (uint32_t)1 << op->member->index;
@@ -231,7 +230,7 @@ static void land_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *o
         return;
     asking->granted &= ~bit;
     dibs__quorum_mutex_lock(&fan_out->quorum->mutex);
-    asking->lock->states[op->member->index].phase = DIBS__MEMBER_TAKEN;
+    asking->claim->states[op->member->index].phase = DIBS__MEMBER_TAKEN;
     dibs__quorum_mutex_unlock(&fan_out->quorum->mutex);
 }
 
@@ -296,26 +295,26 @@ static int64_t proof_of(const struct dibs__fan_out *fan_out)
 }
 
 /* Called when a majority granted the lock. An ask by the owner leaves the fence as it is. */
-static bool is_owner_still(const struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
+static bool is_owner_still(const struct dibs__quorum *q, const struct dibs__claim *claim)
 {
-    return lock->fence > 0 && dibs__quorum_now(q) < lock->until;
+    return claim->fence > 0 && dibs__quorum_now(q) < claim->until;
 }
 
 static void hold(struct dibs__fan_out *fan_out, uint64_t generation, struct dibs__answer *answer)
 {
     struct dibs__quorum *q = fan_out->quorum;
     const struct asking *asking = asking_of(fan_out);
-    struct dibs__quorum_lock *lock = asking->lock;
+    struct dibs__claim *claim = asking->claim;
     struct dibs__attempt *attempt = asking->attempt;
 
     attempt->proof = proof_of(fan_out);
     attempt->in_store = true;
     attempt->lease.words[0] = generation;
-    lock->fence = answer->fence = asking->fence;
-    lock->until = dibs__after_ms(attempt->proof, attempt->lease_ms);
-    lock->splits = 0;
+    claim->fence = answer->fence = asking->fence;
+    claim->until = dibs__after_ms(attempt->proof, attempt->lease_ms);
+    claim->splits = 0;
     dibs__quorum_mutex_lock(&q->mutex);
-    lock->state = DIBS__QUORUM_LOCK_HELD;
+    claim->state = DIBS__CLAIM_HELD;
     dibs__quorum_mutex_unlock(&q->mutex);
 }
 
@@ -335,11 +334,11 @@ static bool is_never_decided(const struct dibs__fan_out *fan_out, int64_t now)
 /* Gives back the grants that are no majority, and waits for that up to four times as long as the ask took. */
 static void give_back(struct dibs__quorum *q, struct asking *asking)
 {
-    struct dibs__quorum_lock *lock = asking->lock;
+    struct dibs__claim *claim = asking->claim;
     struct dibs__error unused = {DIBS_OK, ""};
     int64_t now = dibs__quorum_now(q), took = 4 * (now - asking->began), least = LEAVE_LEAST_MS * DIBS__NS_PER_MS;
     struct dibs__fan_out fan_out = {.quorum = q,
-                                    .ops = lock->ops,
+                                    .ops = claim->ops,
                                     .open = asking->granted,
                                     .deadline = now + (took > least ? took : least),
                                     .context = asking,
@@ -351,28 +350,28 @@ static void give_back(struct dibs__quorum *q, struct asking *asking)
         return;
     for (size_t i = 0; i < q->count; i++)
         if (dibs__set_has(asking->granted, i))
-            dibs__member_leave(q, &lock->ops[i]);
+            dibs__member_leave(q, &claim->ops[i]);
     dibs__fan_out_run(&fan_out);
-    dibs__detached_add(q, lock, fan_out.open);
+    dibs__detached_add(q, claim, fan_out.open);
 }
 
 /* When to ask again if no hint comes before. After a split vote that is soon, but not at the same time for all. */
 static int64_t pause_ms(const struct dibs__quorum *q, const struct asking *asking)
 {
-    struct dibs__quorum_lock *lock = asking->lock;
+    struct dibs__claim *claim = asking->claim;
     int64_t pause = dibs__jitter(POLL_LEAST_MS, POLL_MOST_MS);
     int64_t took_ms = (dibs__quorum_now(q) - asking->began) / DIBS__NS_PER_MS;
 
     if (asking->granted) {
         int64_t least = took_ms > SPLIT_LEAST_MS ? took_ms : SPLIT_LEAST_MS;
-        int64_t most = least << (lock->splits < SPLIT_MOST ? lock->splits : SPLIT_MOST);
-        lock->splits++;
+        int64_t most = least << (claim->splits < SPLIT_MOST ? claim->splits : SPLIT_MOST);
+        claim->splits++;
         most = most > SPLIT_LAST_MS ? SPLIT_LAST_MS : most;
         return dibs__jitter(SPLIT_LEAST_MS, most + 1);
     }
-    lock->splits = 0;
+    claim->splits = 0;
     for (size_t i = 0; i < q->count; i++) {
-        int64_t its = lock->ops[i].answer.again_ms;
+        int64_t its = claim->ops[i].answer.again_ms;
         if (dibs__set_has(asking->refused, i) && its > 0 && its < pause)
             pause = its;
     }
@@ -389,10 +388,10 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
 
     give_back(q, asking);
     answer->again_ms = pause_ms(q, asking);
-    attempt->in_store = dibs__quorum_lock_is_queued(q, asking->lock);
-    if (dibs__quorum_lock_is_retired(q, asking->lock)) {
-        dibs__quorum_lock_retract(q, asking->lock);
-        dibs__quorum_lock_forget(attempt);
+    attempt->in_store = dibs__claim_is_queued(q, asking->claim);
+    if (dibs__claim_is_retired(q, asking->claim)) {
+        dibs__claim_retract(q, asking->claim);
+        dibs__quorum_attempt_set_back(attempt);
         answer->retired = DIBS__RETIRED;
     }
     return replied && asking->refused ? DIBS_BUSY
@@ -408,7 +407,7 @@ static void ask_the_spared(struct dibs__fan_out *fan_out)
     asking->spared = 0;
     for (size_t i = 0; i < fan_out->quorum->count; i++) {
         bool taken_back;
-        if (!dibs__set_has(spared, i) || !dibs__member_take(fan_out->quorum, asking->lock, i, &taken_back))
+        if (!dibs__set_has(spared, i) || !dibs__member_take(fan_out->quorum, asking->claim, i, &taken_back))
             continue;
         if (!taken_back)
             dibs__member_ask(&fan_out->ops[i], asking->attempt);
@@ -421,10 +420,10 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
                        struct dibs__error *error)
 {
     uint64_t generation = atomic_load(&q->generation);
-    struct dibs__quorum_lock *lock = asking->lock;
+    struct dibs__claim *claim = asking->claim;
     asking->spared = (uint32_t)(asking->attempt->store_state.outer[1] >> SPARED_SHIFT);
     struct dibs__fan_out fan_out = {.quorum = q,
-                                    .ops = lock->ops,
+                                    .ops = claim->ops,
                                     .open = (uint32_t)asking->attempt->store_state.outer[1],
                                     .deadline = asking->deadline,
                                     .context = asking,
@@ -437,8 +436,8 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
     int64_t now = dibs__quorum_now(q);
     if (dibs__set_count(asking->granted) < q->majority && now < fan_out.deadline && needs_spared(&fan_out, now))
         ask_the_spared(&fan_out);
-    if (dibs__set_count(asking->granted) >= q->majority && is_owner_still(q, lock)) {
-        asking->fence = lock->fence;
+    if (dibs__set_count(asking->granted) >= q->majority && is_owner_still(q, claim)) {
+        asking->fence = claim->fence;
         asking->raised = asking->granted;
     } else if (dibs__set_count(asking->granted) >= q->majority) {
         raise_fences(&fan_out);
@@ -447,7 +446,7 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
     if (had)
         hold(&fan_out, generation, answer);
     fan_out.open = abandon_raises(&fan_out);
-    dibs__detached_add(q, lock, fan_out.open);
+    dibs__detached_add(q, claim, fan_out.open);
     return had ? DIBS_OK : fail(&fan_out, answer, error);
 }
 
@@ -460,7 +459,7 @@ static dibs_status announce_and_begin(struct dibs__quorum *q, const struct askin
         return DIBS_OK;
     if (dibs__vote_announce(q, attempt->lease_ms, asking->deadline, &answered, error) != DIBS_OK)
         return error->status;
-    attempt->store_state.outer[1] = begin_at_all(q, asking->lock, attempt);
+    attempt->store_state.outer[1] = begin_at_all(q, asking->claim, attempt);
     return DIBS_OK;
 }
 
@@ -477,7 +476,7 @@ dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__op *o
     if (!op->state)
         return dibs__quorum_no_memory(error);
     struct asking asking = {
-        .lock = op->state, .attempt = attempt, .deadline = op->deadline, .began = dibs__quorum_now(q)};
+        .claim = op->state, .attempt = attempt, .deadline = op->deadline, .began = dibs__quorum_now(q)};
     op->state = NULL;
     attempt->number++;
     attempt->proof = asking.began;

@@ -12,7 +12,7 @@
 #define LOOK_FIRST (2 * DIBS__NS_PER_MS)
 #define LOOK_LAST (50 * DIBS__NS_PER_MS)
 
-void dibs__detached_add(struct dibs__quorum *q, struct dibs__quorum_lock *lock, uint32_t set)
+void dibs__detached_add(struct dibs__quorum *q, struct dibs__claim *claim, uint32_t set)
 {
     int64_t at = dibs__quorum_now(q) + LOOK_FIRST;
 
@@ -22,13 +22,13 @@ void dibs__detached_add(struct dibs__quorum *q, struct dibs__quorum_lock *lock, 
     for (size_t i = 0; i < q->count; i++) {
         if (!dibs__set_has(set, i))
             continue;
-        struct dibs__pending_op *op = &lock->ops[i];
+        struct dibs__pending_op *op = &claim->ops[i];
         DIBS__REQUIRE(!op->detached && op->begun.kind != DIBS__OP_NONE);
         op->detached = true;
         op->look_at = at;
         op->next = q->detached;
         q->detached = op;
-        lock->references++;
+        claim->references++;
         atomic_fetch_add(&q->config.counters->unconfirmed, 1);
     }
     dibs__quorum_mutex_unlock(&q->mutex);
@@ -36,7 +36,7 @@ void dibs__detached_add(struct dibs__quorum *q, struct dibs__quorum_lock *lock, 
 }
 
 /*
- * Takes the operation out of the list; the caller gets the list's reference to the lock. A listed operation
+ * Takes the operation out of the list; the caller gets the list's reference to the claim. A listed operation
  * counts as unconfirmed, because it may have to be retracted when it is over.
  */
 static void take_out(struct dibs__quorum *q, struct dibs__pending_op *op) DIBS__REQUIRES(dibs__quorum_mutex)
@@ -55,8 +55,8 @@ bool dibs__detached_take(struct dibs__quorum *q, struct dibs__pending_op *op)
     if (!op->detached || op->is_looked_at)
         return false;
     take_out(q, op);
-    DIBS__REQUIRE(op->lock->references > 1);
-    op->lock->references--; /* the caller has one of its own */
+    DIBS__REQUIRE(op->claim->references > 1);
+    op->claim->references--; /* the caller has one of its own */
     return true;
 }
 
@@ -96,10 +96,10 @@ static void put_back(struct dibs__quorum *q, struct dibs__pending_op *op, int64_
     dibs__quorum_mutex_unlock(&q->mutex);
 }
 
-/* Finishes an operation. That may begin another one: a late grant of a lock that is not held is given back. */
+/* Finishes an operation. That may begin another one: a late grant of a claim that is not held is given back. */
 static void land(struct dibs__quorum *q, struct dibs__pending_op *op, int64_t now)
 {
-    struct dibs__quorum_lock *lock = op->lock;
+    struct dibs__claim *claim = op->claim;
     bool was_ask = op->begun.kind == DIBS__OP_ASK;
     struct dibs__error unused;
     dibs_status status = dibs__pending_op_finish(op, 0, &unused);
@@ -115,10 +115,10 @@ static void land(struct dibs__quorum *q, struct dibs__pending_op *op, int64_t no
     dibs__quorum_mutex_lock(&q->mutex);
     op->is_looked_at = false;
     take_out(q, op); /* the list's reference belongs to this function now */
-    lock->users++;
+    claim->users++;
     dibs__quorum_mutex_unlock(&q->mutex);
-    dibs__quorum_lock_leave(q, lock);
-    dibs__quorum_lock_unref(q, lock);
+    dibs__claim_leave(q, claim);
+    dibs__claim_unref(q, claim);
 }
 
 void dibs__detached_attend(struct dibs__quorum *q, int64_t now)

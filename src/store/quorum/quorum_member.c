@@ -4,16 +4,16 @@
  */
 #include "store/quorum/quorum_parts.h"
 
-bool dibs__member_take(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool *taken_back)
+bool dibs__member_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool *taken_back)
 {
-    struct dibs__member_state *state = &lock->states[i];
+    struct dibs__member_state *state = &claim->states[i];
 
     dibs__quorum_mutex_lock(&q->mutex);
     bool is_pending = state->phase == DIBS__MEMBER_ASKED || state->phase == DIBS__MEMBER_LEAVING;
-    *taken_back = is_pending && dibs__detached_take(q, &lock->ops[i]);
+    *taken_back = is_pending && dibs__detached_take(q, &claim->ops[i]);
     bool trusted = !dibs__member_is_distrusted(&q->members[i]) &&
                    !atomic_load_explicit(&q->members[i].strange, memory_order_relaxed);
-    bool is_looked_at = lock->ops[i].detached; /* the scheduler's thread has noted the answer, and is not done yet */
+    bool is_looked_at = claim->ops[i].detached; /* the scheduler's thread has noted the answer, and is not done yet */
     bool may = *taken_back ||
                (!is_pending && !is_looked_at && state->phase != DIBS__MEMBER_RETIRED && !state->stuck && trusted);
     if (may && !*taken_back) {
@@ -34,46 +34,46 @@ void dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *a
     dibs__pending_op_begin(op, dibs__op_ask(&op->attempt, &op->answer, 0));
 }
 
-void dibs__member_conclude(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool held)
+void dibs__member_conclude(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool held)
 {
     struct dibs__store *store = q->members[i].store;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    bool has_attempt = lock->states[i].has_attempt;
-    lock->states[i].has_attempt = false;
+    bool has_attempt = claim->states[i].has_attempt;
+    claim->states[i].has_attempt = false;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (has_attempt)
-        store->ops->conclude(store, &lock->ops[i].attempt, held);
+        store->ops->conclude(store, &claim->ops[i].attempt, held);
 }
 
-/* Called when the lock has ended and nothing is under way: leaves nothing of the lock at the member. */
+/* Called when the claim has ended and nothing is under way: leaves nothing of it at the member. */
 static void clear_member(struct dibs__quorum *q, struct dibs__pending_op *op)
 {
     dibs__quorum_mutex_lock(&q->mutex);
-    op->lock->states[op->member->index].phase = DIBS__MEMBER_RETIRED;
+    op->claim->states[op->member->index].phase = DIBS__MEMBER_RETIRED;
     dibs__quorum_mutex_unlock(&q->mutex);
-    dibs__member_conclude(q, op->lock, op->member->index, false);
+    dibs__member_conclude(q, op->claim, op->member->index, false);
 }
 
 /*
- * A grant that comes when the lock is already held is one more vote, unless the lock has ended meanwhile. The
+ * A grant that comes when the lock is already held is one more vote, unless the claim has ended meanwhile. The
  * grant may be older than a change that the member has reported.
  */
 static void take_late_grant(struct dibs__quorum *q, struct dibs__pending_op *op)
 {
-    const struct dibs__quorum_lock *lock = op->lock;
-    struct dibs__member_state *state = &op->lock->states[op->member->index];
+    const struct dibs__claim *claim = op->claim;
+    struct dibs__member_state *state = &op->claim->states[op->member->index];
     struct dibs__store *store = op->member->store;
 
-    dibs__member_conclude(q, op->lock, op->member->index, true);
+    dibs__member_conclude(q, op->claim, op->member->index, true);
     dibs__quorum_mutex_lock(&q->mutex);
-    bool ended = lock->state == DIBS__QUORUM_LOCK_ENDED, passed_over = state->passed_over;
+    bool ended = claim->state == DIBS__CLAIM_ENDED, passed_over = state->passed_over;
     state->passed_over = false;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (ended)
-        store->ops->retract(store, lock->name, lock->token, lock->lease_ms, lock->fence);
+        store->ops->retract(store, claim->name, claim->token, claim->lease_ms, claim->fence);
     else if (passed_over)
-        q->config.listener.changed(q->config.listener.context, lock->name);
+        q->config.listener.changed(q->config.listener.context, claim->name);
 }
 
 static enum dibs__member_phase state_after(const struct dibs__pending_op *op, dibs_status status)
@@ -83,9 +83,9 @@ static enum dibs__member_phase state_after(const struct dibs__pending_op *op, di
     return status == DIBS_OK ? DIBS__MEMBER_GRANTED : status == DIBS_BUSY ? DIBS__MEMBER_TAKEN : DIBS__MEMBER_UNKNOWN;
 }
 
-enum dibs__quorum_lock_state dibs__member_note(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)
+enum dibs__claim_state dibs__member_note(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)
 {
-    struct dibs__member_state *state = &op->lock->states[op->member->index];
+    struct dibs__member_state *state = &op->claim->states[op->member->index];
 
     dibs__quorum_mutex_lock(&q->mutex);
     state->phase = state_after(op, status);
@@ -94,35 +94,35 @@ enum dibs__quorum_lock_state dibs__member_note(struct dibs__quorum *q, struct di
     state->fence = op->answer.fence;
     if (status == DIBS_OK) /* otherwise the member never granted it, as the store state says */
         state->lease = op->attempt.lease;
-    enum dibs__quorum_lock_state lock_state = op->lock->state;
+    enum dibs__claim_state claim_state = op->claim->state;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (op->answer.why == DIBS__WHY_STEPPED)
         dibs__vote_distrust(op->member);
     else if (op->answer.why == DIBS__WHY_NO_VOTE)
         dibs__vote_want(q, 0);
-    return lock_state;
+    return claim_state;
 }
 
 void dibs__member_leave(struct dibs__quorum *q, struct dibs__pending_op *op)
 {
-    const struct dibs__quorum_lock *lock = op->lock;
+    const struct dibs__claim *claim = op->claim;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    op->lock->states[op->member->index].phase = DIBS__MEMBER_LEAVING;
+    op->claim->states[op->member->index].phase = DIBS__MEMBER_LEAVING;
     dibs__quorum_mutex_unlock(&q->mutex);
     dibs__pending_op_begin(
         op, (struct dibs__op){.kind = DIBS__OP_RELEASE,
-                              .name = lock->name,
-                              .release = {.token = lock->token, .lease_ms = lock->lease_ms, .quiet = true}});
+                              .name = claim->name,
+                              .release = {.token = claim->token, .lease_ms = claim->lease_ms, .quiet = true}});
 }
 
 void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)
 {
-    enum dibs__quorum_lock_state state = dibs__member_note(q, op, status);
+    enum dibs__claim_state state = dibs__member_note(q, op, status);
 
-    if (state == DIBS__QUORUM_LOCK_ENDED)
+    if (state == DIBS__CLAIM_ENDED)
         clear_member(q, op);
-    else if (status == DIBS_OK && state == DIBS__QUORUM_LOCK_HELD)
+    else if (status == DIBS_OK && state == DIBS__CLAIM_HELD)
         take_late_grant(q, op);
     else if (status == DIBS_OK)
         dibs__member_leave(q, op);
@@ -134,12 +134,12 @@ void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op,
  */
 void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)
 {
-    struct dibs__member_state *state = &op->lock->states[op->member->index];
+    struct dibs__member_state *state = &op->claim->states[op->member->index];
     bool is_gone = (status == DIBS_OK || status == DIBS_NOT_HELD) && !op->begun.release.again;
 
     dibs__quorum_mutex_lock(&q->mutex);
     state->phase = is_gone ? DIBS__MEMBER_NOTHING : DIBS__MEMBER_RETIRED;
-    bool ended = op->lock->state == DIBS__QUORUM_LOCK_ENDED;
+    bool ended = op->claim->state == DIBS__CLAIM_ENDED;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (is_gone)
         op->attempt.in_store = false;
@@ -147,24 +147,24 @@ void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs
         clear_member(q, op);
 }
 
-bool dibs__quorum_lock_is_queued(struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
+bool dibs__claim_is_queued(struct dibs__quorum *q, const struct dibs__claim *claim)
 {
     size_t count = 0;
 
     dibs__quorum_mutex_lock(&q->mutex);
     for (size_t i = 0; i < q->count; i++)
-        count += lock->states[i].phase == DIBS__MEMBER_TAKEN && lock->ops[i].attempt.in_store;
+        count += claim->states[i].phase == DIBS__MEMBER_TAKEN && claim->ops[i].attempt.in_store;
     dibs__quorum_mutex_unlock(&q->mutex);
     return count >= q->majority;
 }
 
-bool dibs__quorum_lock_is_retired(struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
+bool dibs__claim_is_retired(struct dibs__quorum *q, const struct dibs__claim *claim)
 {
     bool retired = false;
 
     dibs__quorum_mutex_lock(&q->mutex);
     for (size_t i = 0; i < q->count; i++)
-        retired = retired || lock->states[i].phase == DIBS__MEMBER_RETIRED || lock->states[i].stuck;
+        retired = retired || claim->states[i].phase == DIBS__MEMBER_RETIRED || claim->states[i].stuck;
     dibs__quorum_mutex_unlock(&q->mutex);
     return retired;
 }

@@ -1,7 +1,7 @@
 /*
  * What the files of the quorum share:
  *   quorum.c          opening, closing, the scheduler's part, and what the members report
- *   quorum_table.c    the table of locks, by token: what each member knows of each
+ *   quorum_table.c    the table of claims, by token: what each member knows of each
  *   quorum_op.c       operations that were begun at one member, and how a thread waits for several
  *   quorum_detached.c operations that no thread waits for any more
  *   quorum_member.c   one member's part in the asks of a token
@@ -13,8 +13,8 @@
  *   quorum_clock.c    whether a master's clock was set
  *   quorum_urls.c     whether each URL is one master, and comes once
  *
- * Lock discipline: `mutex` guards the table of locks, the states of each lock, the lists of
- * detached operations and of locks to top up, and how long a member rests. It is also held while
+ * Lock discipline: `mutex` guards the table of claims, the states of each claim, the lists of
+ * detached operations and of claims to top up, and how long a member rests. It is also held while
  * the number of reachable members changes and the listener is told, so that the listener is told in
  * the right order; the listener may lock a leaf of its own (events_mutex). A member reports its
  * reachability while it holds its own mutex, so the quorum's mutex is not held in a call of a
@@ -67,7 +67,7 @@ static inline bool dibs__member_is_distrusted(const struct dibs__member *member)
     return atomic_load(&member->told_steps) != atomic_load(&member->steps);
 }
 
-/* -------------------------------------------------------------------- locks */
+/* -------------------------------------------------------------------- claims */
 
 /* What a member knows of a token. */
 enum dibs__member_phase {
@@ -99,63 +99,63 @@ struct dibs__member_state {
 
 struct dibs__pending_op;
 
-enum dibs__quorum_lock_state {
-    DIBS__QUORUM_LOCK_ASKED, /* the token is asked for */
-    DIBS__QUORUM_LOCK_HELD,  /* a majority granted the lock */
-    DIBS__QUORUM_LOCK_ENDED  /* the token is retired, and not in the table; operations may still be under way */
+enum dibs__claim_state {
+    DIBS__CLAIM_ASKED, /* the token is asked for */
+    DIBS__CLAIM_HELD,  /* a majority granted the lock */
+    DIBS__CLAIM_ENDED  /* the token is retired, and not in the table; operations may still be under way */
 };
 
 /*
- * A token that asks for a lock or holds it, and what each member knows of it. Freed with the last reference.
- * References are held by the table, each detached pending operation, each renewal under way, the list of locks
- * to top up, and the thread that ends the lock.
+ * The claim of a token that asks for a lock or holds it: what each member knows of the token. Freed with the last
+ * reference. References are held by the table, each detached pending operation, each renewal under way, the list
+ * of claims to top up, and the thread that ends the claim.
  */
-struct dibs__quorum_lock {
+struct dibs__claim {
     unsigned references DIBS__GUARDED_BY(dibs__quorum_mutex);
     unsigned users DIBS__GUARDED_BY(dibs__quorum_mutex); /* threads that use ops while the token is not asked for */
-    enum dibs__quorum_lock_state state DIBS__GUARDED_BY(dibs__quorum_mutex);
+    enum dibs__claim_state state DIBS__GUARDED_BY(dibs__quorum_mutex);
     struct dibs__pending_op *ops; /* one for each member; NULL: there are no attempts, and nothing is under way. Written
                                      under the mutex; stays while the token is asked for, and while there are users */
-    uint64_t fence;               /* the asking thread's until the lock is held, then read-only */
-    int64_t until; /* the asking thread's until the lock is held, then read-only: until when a majority has granted the
+    uint64_t fence;               /* the asking thread's until the claim is held, then read-only */
+    int64_t until; /* the asking thread's until the claim is held, then read-only: until when a majority has granted the
                       lock */
     unsigned splits;   /* the asking thread's: how often in a row some members granted the lock, but no majority */
     uint32_t lease_ms; /* read-only; the longest lease that was asked for */
     const char *name;  /* read-only; stored behind the states */
     const char *token; /* read-only; stored behind the name */
-    int64_t top_up_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* when to top it up; 0: not in the list */
-    struct dibs__quorum_lock *next_top_up DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of locks to top up */
+    int64_t top_up_at DIBS__GUARDED_BY(dibs__quorum_mutex);               /* when to top it up; 0: not in the list */
+    struct dibs__claim *next_top_up DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of claims to top up */
     struct dibs__member_state states[] DIBS__GUARDED_BY(dibs__quorum_mutex);
 };
 
-/* The lock of an attempt that was not asked for yet: in the table, with the table's reference. NULL: no memory. */
-struct dibs__quorum_lock *dibs__quorum_lock_new(struct dibs__quorum *q, const struct dibs__attempt *attempt);
+/* The claim of an attempt that was not asked for yet: in the table, with the table's reference. NULL: no memory. */
+struct dibs__claim *dibs__claim_new(struct dibs__quorum *q, const struct dibs__attempt *attempt);
 
-/* The lock of a token that is in the table, with a reference for the caller. NULL: there is none. */
-struct dibs__quorum_lock *dibs__quorum_lock_find(struct dibs__quorum *q, const char *token);
+/* The claim of a token that is in the table, with a reference for the caller. NULL: there is none. */
+struct dibs__claim *dibs__claim_find(struct dibs__quorum *q, const char *token);
 
 /*
- * The same; for a token that is not in the table, and may be at any member, a new lock that has ended. NULL: no
+ * The same; for a token that is not in the table, and may be at any member, a new claim that has ended. NULL: no
  * memory.
  */
-struct dibs__quorum_lock *dibs__quorum_lock_of_token(struct dibs__quorum *q, const char *name, const char *token,
-                                                     uint32_t lease_ms);
+struct dibs__claim *dibs__claim_of_token(struct dibs__quorum *q, const char *name, const char *token,
+                                         uint32_t lease_ms);
 
 /* Makes the pending operations if there are none. False: no memory. */
-bool dibs__quorum_lock_make_ops(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
+bool dibs__claim_make_ops(struct dibs__quorum *q, struct dibs__claim *claim);
 
 /*
  * Between a call of the first and one of the second, the pending operations stay. After that they are freed if
  * there are no attempts and nothing is under way.
  */
-void dibs__quorum_lock_use(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
-void dibs__quorum_lock_leave(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
+void dibs__claim_use(struct dibs__quorum *q, struct dibs__claim *claim);
+void dibs__claim_leave(struct dibs__quorum *q, struct dibs__claim *claim);
 
-/* Takes the lock out of the table; the table's reference becomes the caller's. False: the lock was not in the table. */
-bool dibs__quorum_lock_end(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS__REQUIRES(dibs__quorum_mutex);
+/* Takes the claim out of the table; the table's reference becomes the caller's. False: it was not in the table. */
+bool dibs__claim_end(struct dibs__quorum *q, struct dibs__claim *claim) DIBS__REQUIRES(dibs__quorum_mutex);
 
-void dibs__quorum_lock_unref(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
-void dibs__quorum_locks_free(struct dibs__quorum *q); /* frees the locks in the table */
+void dibs__claim_unref(struct dibs__quorum *q, struct dibs__claim *claim);
+void dibs__claims_free(struct dibs__quorum *q); /* frees the claims in the table */
 
 /* ------------------------------------------------------- pending operations */
 
@@ -164,9 +164,9 @@ void dibs__quorum_locks_free(struct dibs__quorum *q); /* frees the locks in the 
  * field says otherwise.
  */
 struct dibs__pending_op {
-    struct dibs__member *member;    /* read-only */
-    struct dibs__quorum_lock *lock; /* read-only; NULL for a query or a vote */
-    struct dibs__op begun;          /* the operation; with the kind NONE once it is finished */
+    struct dibs__member *member; /* read-only */
+    struct dibs__claim *claim;   /* read-only; NULL for a query or a vote */
+    struct dibs__op begun;       /* the operation; with the kind NONE once it is finished */
     int64_t sent_at;
     struct dibs__attempt attempt;                                       /* the member's, over all its asks */
     struct dibs__answer answer;                                         /* of the last ask */
@@ -247,7 +247,7 @@ static inline unsigned dibs__set_count(uint32_t set)
 /* -------------------------------------------------------------------- detached */
 
 /* Leaves the pending operations at the members of the set to the scheduler's thread. */
-void dibs__detached_add(struct dibs__quorum *q, struct dibs__quorum_lock *lock, uint32_t set);
+void dibs__detached_add(struct dibs__quorum *q, struct dibs__claim *claim, uint32_t set);
 
 /*
  * Takes a detached pending operation back for the calling thread. False: it is not detached, or the scheduler's
@@ -266,13 +266,13 @@ void dibs__detached_finish_all(struct dibs__quorum *q); /* at the closing */
  * Takes a member's state for an ask. *taken_back: an operation that is under way now belongs to the calling
  * thread. False: the member can't be asked now.
  */
-bool dibs__member_take(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool *taken_back);
+bool dibs__member_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool *taken_back);
 
 /* Begins an ask for the attempt; the state was taken. */
 void dibs__member_ask(struct dibs__pending_op *op, const struct dibs__attempt *attempt);
 
-/* Notes how an ask ended. Returns the state of the lock. */
-enum dibs__quorum_lock_state dibs__member_note(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
+/* Notes how an ask ended. Returns the state of the claim. */
+enum dibs__claim_state dibs__member_note(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
 /*
  * Begins to give back what the member granted; waiters are not told. The pending operation must be the calling
@@ -284,32 +284,31 @@ void dibs__member_leave(struct dibs__quorum *q, struct dibs__pending_op *op);
 void dibs__member_left(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
 /*
- * The ask of a detached pending operation is over. A late grant is one more vote if the lock is held; otherwise
+ * The ask of a detached pending operation is over. A late grant is one more vote if the claim is held; otherwise
  * it is given back.
  */
 void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status);
 
 /* Concludes the member's attempt, unless that was done before. held: the token has the lock there. */
-void dibs__member_conclude(struct dibs__quorum *q, struct dibs__quorum_lock *lock, size_t i, bool held);
+void dibs__member_conclude(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool held);
 
 /* Whether the token is in the queues of a majority. */
-bool dibs__quorum_lock_is_queued(struct dibs__quorum *q, const struct dibs__quorum_lock *lock);
+bool dibs__claim_is_queued(struct dibs__quorum *q, const struct dibs__claim *claim);
 
 /* Whether there is a member at which nothing may be asked under the token any more. */
-bool dibs__quorum_lock_is_retired(struct dibs__quorum *q, const struct dibs__quorum_lock *lock);
+bool dibs__claim_is_retired(struct dibs__quorum *q, const struct dibs__claim *claim);
 
 /* Resets the attempt to one that has never asked. */
-void dibs__quorum_lock_forget(struct dibs__attempt *attempt);
+void dibs__quorum_attempt_set_back(struct dibs__attempt *attempt);
 
-/* The lock of an attempt that is being asked for. NULL: it was not asked for yet. */
-static inline struct dibs__quorum_lock *dibs__quorum_lock_of(const struct dibs__attempt *attempt)
+/* The claim of an attempt that is being asked for. NULL: it was not asked for yet. */
+static inline struct dibs__claim *dibs__claim_of(const struct dibs__attempt *attempt)
 {
-    return (struct dibs__quorum_lock *)(uintptr_t)
-        attempt->store_state.outer[0]; /* NOLINT: a store state holds numbers */
+    return (struct dibs__claim *)(uintptr_t)attempt->store_state.outer[0]; /* NOLINT: a store state holds numbers */
 }
 
-/* Ends the lock: in the background, the members retract what they have of it. */
-void dibs__quorum_lock_retract(struct dibs__quorum *q, struct dibs__quorum_lock *lock);
+/* Ends the claim: in the background, the members retract what they have of it. */
+void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim);
 
 void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__op *op);
 dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
@@ -423,10 +422,10 @@ struct dibs__quorum {
     _Atomic uint64_t number;       /* atomic; the number of the quorum, as its masters know it; 0: not known */
     struct dibs__mutex mutex;
     size_t down_count DIBS__GUARDED_BY(dibs__quorum_mutex); /* members that can't be reached */
-    void *locks DIBS__GUARDED_BY(dibs__quorum_mutex);       /* the table: a tree of struct dibs__quorum_lock by token */
+    void *claims DIBS__GUARDED_BY(dibs__quorum_mutex);      /* the table: a tree of struct dibs__claim by token */
     struct dibs__pending_op *detached DIBS__GUARDED_BY(dibs__quorum_mutex);
-    struct dibs__quorum_lock *top_up_first DIBS__GUARDED_BY(dibs__quorum_mutex); /* the list of locks to top up, */
-    struct dibs__quorum_lock *top_up_last DIBS__GUARDED_BY(dibs__quorum_mutex);  /* in the order of their arrival */
+    struct dibs__claim *top_up_first DIBS__GUARDED_BY(dibs__quorum_mutex); /* the list of claims to top up, */
+    struct dibs__claim *top_up_last DIBS__GUARDED_BY(dibs__quorum_mutex);  /* in the order of their arrival */
 };
 
 static inline struct dibs__quorum *dibs__quorum_of(struct dibs__store *store)

@@ -13,7 +13,7 @@
 
 /* A release that was begun, or is being finished. All sets are sets of members. */
 struct releasing {
-    struct dibs__quorum_lock *lock; /* has ended; with a reference */
+    struct dibs__claim *claim; /* has ended; with a reference */
     const struct dibs__op *op;
     uint32_t open;     /* a release is under way there */
     uint32_t absent;   /* the token had nothing there, so nothing was sent */
@@ -26,7 +26,7 @@ struct releasing {
 
 /* ------------------------------------------------------------------ one member */
 
-/* What must be done at a member when the lock ends. */
+/* What must be done at a member when the claim ends. */
 enum ending {
     LEFT_TO_OP,    /* an operation is under way: the scheduler's thread cleans up when it is over */
     NOTHING_THERE, /* the token never had anything there, or the member retracts it already */
@@ -34,40 +34,40 @@ enum ending {
     LOCK_THERE     /* the token has the lock there, or may have it */
 };
 
-static enum ending ending_of(const struct dibs__quorum_lock *lock, size_t i) DIBS__REQUIRES(dibs__quorum_mutex)
+static enum ending ending_of(const struct dibs__claim *claim, size_t i) DIBS__REQUIRES(dibs__quorum_mutex)
 {
-    const struct dibs__member_state *state = &lock->states[i];
+    const struct dibs__member_state *state = &claim->states[i];
 
-    if (lock->ops && lock->ops[i].detached)
+    if (claim->ops && claim->ops[i].detached)
         return LEFT_TO_OP;
     if (state->phase == DIBS__MEMBER_GRANTED || state->topping_up)
         return LOCK_THERE;
     return state->has_attempt ? ATTEMPT_THERE : NOTHING_THERE;
 }
 
-void dibs__quorum_lock_retract(struct dibs__quorum *q, struct dibs__quorum_lock *lock)
+void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
 {
     dibs__quorum_mutex_lock(&q->mutex);
-    bool was_listed = dibs__quorum_lock_end(q, lock);
-    lock->users += was_listed;
+    bool was_listed = dibs__claim_end(q, claim);
+    claim->users += was_listed;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (!was_listed)
         return;
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__store *store = q->members[i].store;
         dibs__quorum_mutex_lock(&q->mutex);
-        enum ending ending = ending_of(lock, i);
+        enum ending ending = ending_of(claim, i);
         dibs__quorum_mutex_unlock(&q->mutex);
         if (ending != LEFT_TO_OP)
-            dibs__member_conclude(q, lock, i, false);
+            dibs__member_conclude(q, claim, i, false);
         if (ending == LOCK_THERE)
-            store->ops->retract(store, lock->name, lock->token, lock->lease_ms, lock->fence);
+            store->ops->retract(store, claim->name, claim->token, claim->lease_ms, claim->fence);
     }
-    dibs__quorum_lock_leave(q, lock);
-    dibs__quorum_lock_unref(q, lock);
+    dibs__claim_leave(q, claim);
+    dibs__claim_unref(q, claim);
 }
 
-void dibs__quorum_lock_forget(struct dibs__attempt *attempt)
+void dibs__quorum_attempt_set_back(struct dibs__attempt *attempt)
 {
     attempt->store_state.outer[0] = attempt->store_state.outer[1] = 0;
     attempt->number = 0;
@@ -76,33 +76,33 @@ void dibs__quorum_lock_forget(struct dibs__attempt *attempt)
     attempt->lease = (struct dibs__lease_store_state){.words = {0}};
 }
 
-/* Concludes the members' attempts that were granted. The others stay with the lock until it ends. */
-static void conclude_held(struct dibs__quorum *q, struct dibs__quorum_lock *lock)
+/* Concludes the members' attempts that were granted. The others stay with the claim until it ends. */
+static void conclude_held(struct dibs__quorum *q, struct dibs__claim *claim)
 {
-    dibs__quorum_lock_use(q, lock);
+    dibs__claim_use(q, claim);
     for (size_t i = 0; i < q->count; i++) {
-        const struct dibs__member_state *state = &lock->states[i];
+        const struct dibs__member_state *state = &claim->states[i];
         dibs__quorum_mutex_lock(&q->mutex);
         bool granted =
-            state->has_attempt && state->phase == DIBS__MEMBER_GRANTED && !state->stuck && !lock->ops[i].detached;
+            state->has_attempt && state->phase == DIBS__MEMBER_GRANTED && !state->stuck && !claim->ops[i].detached;
         dibs__quorum_mutex_unlock(&q->mutex);
         if (granted)
-            dibs__member_conclude(q, lock, i, true);
+            dibs__member_conclude(q, claim, i, true);
     }
-    dibs__quorum_lock_leave(q, lock);
+    dibs__claim_leave(q, claim);
 }
 
 void dibs__quorum_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
-    struct dibs__quorum_lock *lock = dibs__quorum_lock_of(attempt);
+    struct dibs__claim *claim = dibs__claim_of(attempt);
 
-    if (lock && held)
-        conclude_held(q, lock);
-    else if (lock)
-        dibs__quorum_lock_retract(q, lock);
+    if (claim && held)
+        conclude_held(q, claim);
+    else if (claim)
+        dibs__claim_retract(q, claim);
     if (!held) {
-        dibs__quorum_lock_forget(attempt);
+        dibs__quorum_attempt_set_back(attempt);
         return;
     }
     attempt->store_state.outer[0] = attempt->store_state.outer[1] = 0;
@@ -111,14 +111,14 @@ void dibs__quorum_conclude(struct dibs__store *base, struct dibs__attempt *attem
 
 /* --------------------------------------------------------------------- the begin */
 
-/* Whether the scheduler's thread is looking for a reply of an operation of this lock. */
-static bool is_looked_at(const struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
+/* Whether the scheduler's thread is looking for a reply of an operation of this claim. */
+static bool is_looked_at(const struct dibs__quorum *q, const struct dibs__claim *claim)
     DIBS__REQUIRES(dibs__quorum_mutex)
 {
     bool looked_at = false;
 
-    for (size_t i = 0; lock->ops && i < q->count; i++)
-        looked_at = looked_at || (lock->ops[i].detached && lock->ops[i].is_looked_at);
+    for (size_t i = 0; claim->ops && i < q->count; i++)
+        looked_at = looked_at || (claim->ops[i].detached && claim->ops[i].is_looked_at);
     return looked_at;
 }
 
@@ -126,10 +126,10 @@ static bool is_looked_at(const struct dibs__quorum *q, const struct dibs__quorum
  * Waits until the scheduler's thread is done, which takes no longer than that thread needs the processor. Lets
  * go of the mutex meanwhile.
  */
-static void await_scheduler(struct dibs__quorum *q, const struct dibs__quorum_lock *lock, int64_t deadline)
+static void await_scheduler(struct dibs__quorum *q, const struct dibs__claim *claim, int64_t deadline)
     DIBS__REQUIRES(dibs__quorum_mutex)
 {
-    while (is_looked_at(q, lock) && dibs__quorum_now(q) < deadline) {
+    while (is_looked_at(q, claim) && dibs__quorum_now(q) < deadline) {
         struct dibs__wait_event wait_event;
         dibs__quorum_mutex_unlock(&q->mutex);
         dibs__wait_event_init(&wait_event);
@@ -142,42 +142,42 @@ static void await_scheduler(struct dibs__quorum *q, const struct dibs__quorum_lo
  * Takes back the operations that were not answered for the calling thread, so that a late grant is released
  * with the rest.
  */
-static uint32_t take_back(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS__REQUIRES(dibs__quorum_mutex)
+static uint32_t take_back(struct dibs__quorum *q, struct dibs__claim *claim) DIBS__REQUIRES(dibs__quorum_mutex)
 {
     uint32_t taken = 0;
 
-    for (size_t i = 0; lock->ops && i < q->count; i++)
-        if (dibs__detached_take(q, &lock->ops[i]))
+    for (size_t i = 0; claim->ops && i < q->count; i++)
+        if (dibs__detached_take(q, &claim->ops[i]))
             taken |= (uint32_t)1 << i;
     return taken;
 }
 
 /*
- * Takes the token's lock out of the table, together with its operations under way, so that nobody else retracts
+ * Takes the token's claim out of the table, together with its operations under way, so that nobody else retracts
  * a late grant meanwhile. NULL: no memory.
  */
-static struct dibs__quorum_lock *take_lock(struct dibs__quorum *q, const struct dibs__op *op, uint32_t *pending)
+static struct dibs__claim *take_claim(struct dibs__quorum *q, const struct dibs__op *op, uint32_t *pending)
 {
     const struct dibs__release *release = &op->release;
-    struct dibs__quorum_lock *lock = dibs__quorum_lock_of_token(q, op->name, release->token, release->lease_ms);
+    struct dibs__claim *claim = dibs__claim_of_token(q, op->name, release->token, release->lease_ms);
 
-    if (!lock)
+    if (!claim)
         return NULL;
     dibs__quorum_mutex_lock(&q->mutex);
-    await_scheduler(q, lock, op->deadline);
-    bool was_listed = dibs__quorum_lock_end(q, lock);
-    lock->users++;
-    *pending = take_back(q, lock);
+    await_scheduler(q, claim, op->deadline);
+    bool was_listed = dibs__claim_end(q, claim);
+    claim->users++;
+    *pending = take_back(q, claim);
     dibs__quorum_mutex_unlock(&q->mutex);
     if (was_listed)
-        dibs__quorum_lock_unref(q, lock); /* the other reference is enough */
-    return lock;
+        dibs__claim_unref(q, claim); /* the other reference is enough */
+    return claim;
 }
 
 /* Takes an ask that has been answered meanwhile out of the pending ones. */
 static void note_answered(struct dibs__quorum *q, struct releasing *releasing, size_t i)
 {
-    struct dibs__pending_op *op = &releasing->lock->ops[i];
+    struct dibs__pending_op *op = &releasing->claim->ops[i];
     struct dibs__error unused;
 
     if (!dibs__set_has(releasing->pending, i) || op->begun.kind != DIBS__OP_ASK)
@@ -192,28 +192,28 @@ static void note_answered(struct dibs__quorum *q, struct releasing *releasing, s
 /* Begins the release at a member where the token has the lock, or may have it. False: nothing was begun. */
 static bool begin_at(struct dibs__quorum *q, struct releasing *releasing, size_t i)
 {
-    struct dibs__quorum_lock *lock = releasing->lock;
-    struct dibs__pending_op *op = &lock->ops[i];
+    struct dibs__claim *claim = releasing->claim;
+    struct dibs__pending_op *op = &claim->ops[i];
     const struct dibs__release *release = &releasing->op->release;
     uint32_t bit = (uint32_t)1 << i;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    enum ending ending = ending_of(lock, i);
-    bool topping_up = lock->states[i].topping_up, stuck = lock->states[i].stuck;
+    enum ending ending = ending_of(claim, i);
+    bool topping_up = claim->states[i].topping_up, stuck = claim->states[i].stuck;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (ending != LOCK_THERE) {
         if (ending == ATTEMPT_THERE)
-            dibs__member_conclude(q, lock, i, false);
+            dibs__member_conclude(q, claim, i, false);
         releasing->absent |= ending != LEFT_TO_OP ? bit : 0;
         return false;
     }
     if (!stuck)
-        dibs__member_conclude(q, lock, i, !topping_up);
+        dibs__member_conclude(q, claim, i, !topping_up);
     releasing->restored |= topping_up ? bit : 0;
     releasing->stuck |= stuck ? bit : 0;
     dibs__pending_op_begin(op, (struct dibs__op){.kind = DIBS__OP_RELEASE,
-                                                 .name = lock->name,
-                                                 .release = {.token = lock->token,
+                                                 .name = claim->name,
+                                                 .release = {.token = claim->token,
                                                              .lease_ms = release->lease_ms,
                                                              .fence = release->fence,
                                                              .contended = release->contended}});
@@ -226,13 +226,13 @@ void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__op *op)
     struct releasing *releasing = calloc(1, sizeof *releasing);
 
     DIBS__REQUIRE(!op->state);
-    if (!releasing || !(releasing->lock = take_lock(q, op, &releasing->pending))) {
+    if (!releasing || !(releasing->claim = take_claim(q, op, &releasing->pending))) {
         free(releasing);
         return;
     }
     op->state = releasing;
     releasing->op = op;
-    if (!dibs__quorum_lock_make_ops(q, releasing->lock))
+    if (!dibs__claim_make_ops(q, releasing->claim))
         return;
     for (size_t i = 0; i < q->count; i++)
         note_answered(q, releasing, i);
@@ -336,12 +336,12 @@ static dibs_status outcome(const struct dibs__fan_out *fan_out)
 /* Retracts the token where something sent before may set the lock again after the release. */
 static void retract_restored(struct dibs__quorum *q, const struct releasing *releasing)
 {
-    const struct dibs__quorum_lock *lock = releasing->lock;
+    const struct dibs__claim *claim = releasing->claim;
 
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__store *store = q->members[i].store;
         if (dibs__set_has(releasing->restored, i))
-            store->ops->retract(store, lock->name, lock->token, lock->lease_ms, lock->fence);
+            store->ops->retract(store, claim->name, claim->token, claim->lease_ms, claim->fence);
     }
 }
 
@@ -353,15 +353,15 @@ static void conclude_stuck(struct dibs__quorum *q, const struct releasing *relea
 {
     for (size_t i = 0; i < q->count; i++)
         if (dibs__set_has(releasing->stuck & ~open, i))
-            dibs__member_conclude(q, releasing->lock, i, false);
+            dibs__member_conclude(q, releasing->claim, i, false);
 }
 
 static dibs_status finish(struct dibs__quorum *q, struct dibs__op *op, struct releasing *releasing,
                           struct dibs__error *error)
 {
-    struct dibs__quorum_lock *lock = releasing->lock;
+    struct dibs__claim *claim = releasing->claim;
     struct dibs__fan_out fan_out = {.quorum = q,
-                                    .ops = lock->ops,
+                                    .ops = claim->ops,
                                     .open = releasing->open | releasing->pending,
                                     .optional = releasing->pending,
                                     .deadline = op->deadline,
@@ -374,7 +374,7 @@ static dibs_status finish(struct dibs__quorum *q, struct dibs__op *op, struct re
     dibs__fan_out_run(&fan_out);
     dibs_status status = outcome(&fan_out);
     conclude_stuck(q, releasing, fan_out.open);
-    dibs__detached_add(q, lock, fan_out.open);
+    dibs__detached_add(q, claim, fan_out.open);
     retract_restored(q, releasing);
     op->release.again = releasing->again;
     return status;
@@ -399,15 +399,15 @@ dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__o
         dibs__quorum_release_begin(base, op);
     struct releasing *releasing = op->state;
     op->state = NULL;
-    if (releasing && releasing->lock->ops)
+    if (releasing && releasing->claim->ops)
         status = finish(q, op, releasing, error);
     if (status == DIBS_NO_MEMORY)
         dibs__quorum_no_memory(error);
-    if (!releasing || !releasing->lock->ops)
+    if (!releasing || !releasing->claim->ops)
         dibs__quorum_retract(base, op->name, release->token, release->lease_ms, release->fence);
     if (releasing) {
-        dibs__quorum_lock_leave(q, releasing->lock);
-        dibs__quorum_lock_unref(q, releasing->lock);
+        dibs__claim_leave(q, releasing->claim);
+        dibs__claim_unref(q, releasing->claim);
         free(releasing);
     }
     if (status != DIBS_UNAVAILABLE)
@@ -419,11 +419,11 @@ void dibs__quorum_retract(struct dibs__store *base, const char *name, const char
                           uint64_t fence)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
-    struct dibs__quorum_lock *lock = dibs__quorum_lock_find(q, token);
+    struct dibs__claim *claim = dibs__claim_find(q, token);
 
-    if (lock) {
-        dibs__quorum_lock_retract(q, lock);
-        dibs__quorum_lock_unref(q, lock);
+    if (claim) {
+        dibs__claim_retract(q, claim);
+        dibs__claim_unref(q, claim);
         return;
     }
     for (size_t i = 0; i < q->count; i++)

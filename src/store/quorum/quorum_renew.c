@@ -26,7 +26,7 @@
 
 /* What the members have answered so far about one lease of the caller's batch. */
 struct tally {
-    struct dibs__quorum_lock *lock;   /* with a reference */
+    struct dibs__claim *claim;        /* with a reference */
     unsigned renewed, gone;           /* numbers of members */
     unsigned asked;                   /* number of members that have not answered */
     uint32_t sure[DIBS__MEMBERS_MAX]; /* how long the lease is now sure to last at each member that renewed it */
@@ -51,9 +51,9 @@ struct part_batch {
     struct dibs__batch batch; /* must come first: the batch that is done is freed by its address */
     struct round *round;
     struct dibs__member *member;
-    struct dibs__quorum_lock *locks[DIBS__BATCH_MAX]; /* of the items; each with a reference */
-    size_t at[DIBS__BATCH_MAX];                       /* the places of the items in the caller's batch */
-    bool was_topping_up[DIBS__BATCH_MAX];             /* an earlier renewal may set the lock at the member */
+    struct dibs__claim *claims[DIBS__BATCH_MAX]; /* of the items; each with a reference */
+    size_t at[DIBS__BATCH_MAX];                  /* the places of the items in the caller's batch */
+    bool was_topping_up[DIBS__BATCH_MAX];        /* an earlier renewal may set the lock at the member */
 };
 
 /* ------------------------------------------------------------------ the outcome */
@@ -112,7 +112,7 @@ static void settle(struct round *round, size_t at)
     tally->decided = true;
     round->undecided--;
     if (item->result == DIBS__GONE && !round->batch->watch)
-        dibs__quorum_lock_retract(q, tally->lock);
+        dibs__claim_retract(q, tally->claim);
 }
 
 /* Ends the caller's batch once all of its leases are decided. */
@@ -130,7 +130,7 @@ static void end_if_decided(struct round *round)
         if (batch->items[i].result == DIBS__UNANSWERED && round->error.status == DIBS_OK)
             dibs__error_set(&round->error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters renewed the lease",
                             q->majority, q->count);
-        dibs__quorum_lock_unref(q, round->tallies[i].lock);
+        dibs__claim_unref(q, round->tallies[i].claim);
     }
     if (replied || batch->watch)
         round->error.status = DIBS_OK;
@@ -142,53 +142,53 @@ static void end_if_decided(struct round *round)
 /* ------------------------------------------------------------------ the top-ups */
 
 /* When the last of the members that lost the lock can be topped up. */
-static int64_t top_up_time(const struct dibs__quorum *q, const struct dibs__quorum_lock *lock)
+static int64_t top_up_time(const struct dibs__quorum *q, const struct dibs__claim *claim)
     DIBS__REQUIRES(dibs__quorum_mutex)
 {
     int64_t latest = 0;
 
     for (size_t i = 0; i < q->count; i++)
-        if (lock->states[i].phase == DIBS__MEMBER_NOTHING && lock->states[i].top_up_from > latest)
-            latest = lock->states[i].top_up_from;
+        if (claim->states[i].phase == DIBS__MEMBER_NOTHING && claim->states[i].top_up_from > latest)
+            latest = claim->states[i].top_up_from;
     return latest;
 }
 
 /* The caller's reference becomes the list's. */
-static void append(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS__REQUIRES(dibs__quorum_mutex)
+static void append(struct dibs__quorum *q, struct dibs__claim *claim) DIBS__REQUIRES(dibs__quorum_mutex)
 {
-    lock->next_top_up = NULL;
+    claim->next_top_up = NULL;
     if (q->top_up_last)
-        q->top_up_last->next_top_up = lock;
+        q->top_up_last->next_top_up = claim;
     else
-        q->top_up_first = lock;
-    q->top_up_last = lock;
+        q->top_up_first = claim;
+    q->top_up_last = claim;
 }
 
 /*
- * Called when a member has lost the lock. A lock that is in the list already is topped up in its turn, and is
+ * Called when a member has lost the lock. A claim that is in the list already is topped up in its turn, and is
  * then added again for this member.
  */
-static void top_up_later(struct dibs__quorum *q, struct dibs__quorum_lock *lock) DIBS__REQUIRES(dibs__quorum_mutex)
+static void top_up_later(struct dibs__quorum *q, struct dibs__claim *claim) DIBS__REQUIRES(dibs__quorum_mutex)
 {
-    if (lock->state != DIBS__QUORUM_LOCK_HELD || lock->top_up_at != 0)
+    if (claim->state != DIBS__CLAIM_HELD || claim->top_up_at != 0)
         return;
-    lock->top_up_at = top_up_time(q, lock);
-    lock->references++;
-    append(q, lock);
+    claim->top_up_at = top_up_time(q, claim);
+    claim->references++;
+    append(q, claim);
 }
 
-/* Takes the first lock out of the list; the list's reference becomes the caller's. NULL: none is due. */
-static struct dibs__quorum_lock *take_first(struct dibs__quorum *q, int64_t now) DIBS__REQUIRES(dibs__quorum_mutex)
+/* Takes the first claim out of the list; the list's reference becomes the caller's. NULL: none is due. */
+static struct dibs__claim *take_first(struct dibs__quorum *q, int64_t now) DIBS__REQUIRES(dibs__quorum_mutex)
 {
-    struct dibs__quorum_lock *lock = q->top_up_first;
+    struct dibs__claim *claim = q->top_up_first;
 
-    if (!lock || lock->top_up_at > now)
+    if (!claim || claim->top_up_at > now)
         return NULL;
-    q->top_up_first = lock->next_top_up;
+    q->top_up_first = claim->next_top_up;
     if (!q->top_up_first)
         q->top_up_last = NULL;
-    lock->top_up_at = 0;
-    return lock;
+    claim->top_up_at = 0;
+    return claim;
 }
 
 int64_t dibs__top_up_deadline(struct dibs__quorum *q)
@@ -202,33 +202,33 @@ int64_t dibs__top_up_deadline(struct dibs__quorum *q)
 /* Reports the losses once more: the renewals that follow top the locks up. */
 void dibs__top_up_attend(struct dibs__quorum *q, int64_t now)
 {
-    struct dibs__quorum_lock *lock;
+    struct dibs__claim *claim;
 
     do {
         dibs__quorum_mutex_lock(&q->mutex);
-        lock = take_first(q, now);
-        bool is_held = lock && lock->state == DIBS__QUORUM_LOCK_HELD;
-        if (is_held && top_up_time(q, lock) > now)
-            top_up_later(q, lock);
+        claim = take_first(q, now);
+        bool is_held = claim && claim->state == DIBS__CLAIM_HELD;
+        if (is_held && top_up_time(q, claim) > now)
+            top_up_later(q, claim);
         dibs__quorum_mutex_unlock(&q->mutex);
         if (is_held)
-            q->config.listener.changed(q->config.listener.context, lock->name);
-        if (lock)
-            dibs__quorum_lock_unref(q, lock);
-    } while (lock);
+            q->config.listener.changed(q->config.listener.context, claim->name);
+        if (claim)
+            dibs__claim_unref(q, claim);
+    } while (claim);
 }
 
 void dibs__top_up_forget_all(struct dibs__quorum *q)
 {
-    struct dibs__quorum_lock *lock;
+    struct dibs__claim *claim;
 
     do {
         dibs__quorum_mutex_lock(&q->mutex);
-        lock = take_first(q, DIBS__NEVER);
+        claim = take_first(q, DIBS__NEVER);
         dibs__quorum_mutex_unlock(&q->mutex);
-        if (lock)
-            dibs__quorum_lock_unref(q, lock);
-    } while (lock);
+        if (claim)
+            dibs__claim_unref(q, claim);
+    } while (claim);
 }
 
 /* ------------------------------------------------------------------ the answers */
@@ -239,7 +239,7 @@ static void note_watched(struct part_batch *sent, size_t i)
     struct dibs__quorum *q = sent->member->quorum;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    if (sent->locks[i]->states[sent->member->index].phase != DIBS__MEMBER_GRANTED &&
+    if (sent->claims[i]->states[sent->member->index].phase != DIBS__MEMBER_GRANTED &&
         sent->batch.items[i].result == DIBS__GONE)
         sent->batch.items[i].result = DIBS__UNANSWERED;
     dibs__quorum_mutex_unlock(&q->mutex);
@@ -254,7 +254,7 @@ static void note_part(struct part_batch *sent, size_t i)
 {
     const struct dibs__renewal *item = &sent->batch.items[i];
     struct dibs__quorum *q = sent->member->quorum;
-    struct dibs__member_state *state = &sent->locks[i]->states[sent->member->index];
+    struct dibs__member_state *state = &sent->claims[i]->states[sent->member->index];
 
     dibs__quorum_mutex_lock(&q->mutex);
     bool forgot = item->result == DIBS__GONE && state->phase == DIBS__MEMBER_GRANTED;
@@ -268,16 +268,16 @@ static void note_part(struct part_batch *sent, size_t i)
     if (forgot) {
         state->phase = DIBS__MEMBER_NOTHING;
         state->top_up_from = dibs__after_ms(dibs__quorum_now(q), TOP_UP_AFTER_MS);
-        top_up_later(q, sent->locks[i]);
+        top_up_later(q, sent->claims[i]);
     }
     if (item->result != DIBS__UNANSWERED || (!item->sent && !sent->was_topping_up[i]))
         state->topping_up = false;
-    passed_over = passed_over && sent->locks[i]->state == DIBS__QUORUM_LOCK_HELD;
+    passed_over = passed_over && sent->claims[i]->state == DIBS__CLAIM_HELD;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (forgot)
         dibs__vote_want(q, 0);
     if (passed_over)
-        q->config.listener.changed(q->config.listener.context, sent->locks[i]->name);
+        q->config.listener.changed(q->config.listener.context, sent->claims[i]->name);
 }
 
 /*
@@ -341,7 +341,7 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
             count(round, sent->at[i], &batch->items[i]);
             settle(round, sent->at[i]);
         }
-        dibs__quorum_lock_unref(q, sent->locks[i]);
+        dibs__claim_unref(q, sent->claims[i]);
     }
     end_if_decided(round);
     unref_round(round);
@@ -363,7 +363,7 @@ static bool takes_renewal(const struct dibs__member *member, const struct dibs__
 /*
  * The fence by which a member that must set the lock again recognises that it has granted the lock to another
  * since. The member's clock may be ahead of the clocks of the majority that granted the lock, so the fence that
- * it gave may be larger than the lock's.
+ * it gave may be larger than that of the hold.
  */
 static uint64_t fence_there(const struct dibs__member_state *state, uint64_t fence)
 {
@@ -371,10 +371,10 @@ static uint64_t fence_there(const struct dibs__member_state *state, uint64_t fen
 }
 
 /* Adds the lease to the member's batch. */
-static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const struct dibs__renewal *item, size_t at)
+static void add(struct part_batch *sent, struct dibs__claim *claim, const struct dibs__renewal *item, size_t at)
 {
     struct dibs__quorum *q = sent->member->quorum;
-    struct dibs__member_state *state = &lock->states[sent->member->index];
+    struct dibs__member_state *state = &claim->states[sent->member->index];
     struct dibs__renewal *own = &sent->batch.items[sent->batch.count];
     bool watch = sent->batch.watch, top_up = false;
 
@@ -382,8 +382,8 @@ static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const s
     bool takes = watch || takes_renewal(sent->member, state, sent->round->batch->proof, &top_up);
     if (takes) {
         *own = (struct dibs__renewal){
-            .name = lock->name,
-            .token = lock->token,
+            .name = claim->name,
+            .token = claim->token,
             .lease_ms = item->lease_ms,
             .fence = top_up ? fence_there(state, item->fence) : item->fence,
             .extension = item->extension || state->behind,
@@ -397,7 +397,7 @@ static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const s
         state->renewing = state->renewing || !watch;
         sent->was_topping_up[sent->batch.count] = state->topping_up;
         state->topping_up = state->topping_up || top_up;
-        lock->references++;
+        claim->references++;
     }
     if (!watch) {
         state->behind = !takes && (item->extension || state->behind);
@@ -406,7 +406,7 @@ static void add(struct part_batch *sent, struct dibs__quorum_lock *lock, const s
     dibs__quorum_mutex_unlock(&q->mutex);
     if (!takes)
         return;
-    sent->locks[sent->batch.count] = lock;
+    sent->claims[sent->batch.count] = claim;
     sent->at[sent->batch.count++] = at;
     sent->round->tallies[at].asked++;
 }
@@ -429,7 +429,7 @@ static struct part_batch *new_part_batch(struct round *round, struct dibs__membe
     sent->member = member;
     for (size_t i = 0; i < round->batch->count; i++)
         if (sent->batch.watch || dibs__vote_is_announced(&round->quorum->voting, round->batch->items[i].lease_ms))
-            add(sent, round->tallies[i].lock, &round->batch->items[i], i);
+            add(sent, round->tallies[i].claim, &round->batch->items[i], i);
     if (sent->batch.count > 0)
         return sent;
     free(sent);
@@ -451,13 +451,13 @@ static struct round *new_round(struct dibs__quorum *q, struct dibs__batch *batch
     round->generation = atomic_load(&q->generation);
     for (; i < batch->count; i++) {
         const struct dibs__renewal *item = &batch->items[i];
-        if (!(round->tallies[i].lock = dibs__quorum_lock_of_token(q, item->name, item->token, item->lease_ms)))
+        if (!(round->tallies[i].claim = dibs__claim_of_token(q, item->name, item->token, item->lease_ms)))
             break;
     }
     if (i == batch->count)
         return round;
     while (i > 0)
-        dibs__quorum_lock_unref(q, round->tallies[--i].lock);
+        dibs__claim_unref(q, round->tallies[--i].claim);
     free(round);
     return NULL;
 }
