@@ -591,7 +591,7 @@ static inline void dibs__store_listen(struct dibs__store *store, const struct di
 {
     if (store->ops->listen)
         store->ops->listen(store, name, wait_event, until);
-    else
+    else if (wait_event)
         dibs__wait_event_wait(wait_event, clock, until);
 }
 

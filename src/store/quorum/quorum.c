@@ -161,16 +161,10 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     dibs__top_up_attend(q, dibs__quorum_now(q));
 }
 
-/* A thread can receive for one member only, the fastest; the scheduler's thread receives for the others. */
-static void listen_quorum(struct dibs__store *base, const char *name, struct dibs__wait_event *wait_event,
-                          int64_t until)
+static struct dibs__store *fastest_of(const struct dibs__quorum *q)
 {
-    struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__store *best = q->members[0].store;
     int64_t least = INT64_MAX;
-
-    if (!wait_event)
-        return;
 
     for (size_t i = 0; i < q->count; i++) {
         int64_t usual = atomic_load_explicit(&q->members[i].usual, memory_order_relaxed);
@@ -180,7 +174,19 @@ static void listen_quorum(struct dibs__store *base, const char *name, struct dib
         least = usual;
         best = q->members[i].store;
     }
-    dibs__store_listen(best, q->config.clock, name, wait_event, until);
+    return best;
+}
+
+/* A thread can receive for one member only, the fastest; the scheduler's thread receives for the others. */
+static void listen_quorum(struct dibs__store *base, const char *name, struct dibs__wait_event *wait_event,
+                          int64_t until)
+{
+    const struct dibs__quorum *q = dibs__quorum_of(base);
+
+    if (wait_event)
+        dibs__store_listen(fastest_of(q), q->config.clock, name, wait_event, until);
+    for (size_t i = 0; !wait_event && i < q->count; i++)
+        dibs__store_listen(q->members[i].store, q->config.clock, name, NULL, 0);
 }
 
 static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
