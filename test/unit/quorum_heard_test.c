@@ -1,7 +1,8 @@
-/* How a quorum hears its members. */
+/* How a quorum hears its members, and what it counts as heard from them. */
 #include "redis/subscriber_parts.h"
 #include "store/quorum/quorum_parts.h"
 #include "store/redis/redis_store.h"
+#include "support/failing_malloc.h"
 #include "support/fake_redis.h"
 #include "support/seat.h"
 #include "support/test.h"
@@ -32,10 +33,41 @@ static void every_member_is_told_that_somebody_waits_unheard(void **state)
         fake_redis_stop(fakes[i]);
 }
 
+#if CAN_FAIL
+static dibs_status release_without_memory(struct dibs__store *store)
+{
+    struct dibs__op op = {
+        .kind = DIBS__OP_RELEASE, .name = "a", .deadline = seat_deadline(), .release = {.token = "t"}};
+    struct dibs__error error;
+
+    fails_here = true;
+    atomic_store(&fail_at, 1);
+    dibs_status status = store->ops->finish(store, &op, &error);
+    fails_here = false;
+    return status;
+}
+
+/* It says nothing about whether the masters can be reached. */
+static void a_lack_of_memory_here_is_no_reply(void **state)
+{
+    const char *const urls[MEMBERS] = {"mem:", "mem:", "mem:"};
+    struct seat seat;
+
+    (void)state;
+    seat_open(&seat, &(struct dibs__store_config){.url = urls[0], .urls = urls, .url_count = MEMBERS});
+    assert_status(DIBS_NO_MEMORY, release_without_memory(seat.store));
+    assert_int_equal(atomic_load(&dibs__quorum_of(seat.store)->last_reply_at), 0);
+    seat_close(&seat);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_member_is_told_that_somebody_waits_unheard),
+#if CAN_FAIL
+        cmocka_unit_test(a_lack_of_memory_here_is_no_reply),
+#endif
     };
 
     return cmocka_run_group_tests_name("quorum_heard", tests, NULL, NULL);

@@ -87,8 +87,9 @@ static void expect_what_is_heard(struct dibs__redis_store *store, const unsigned
         dibs_status status;
         bool heard;
         unsigned up;
-    } rows[] = {{DIBS_UNAVAILABLE, false, 0}, {DIBS_DENIED, true, 0}, {DIBS_STORE_ERROR, true, 0},
-                {DIBS_NOT_HELD, true, 1},     {DIBS_BUSY, true, 1},   {DIBS_OK, true, 1}};
+    } rows[] = {
+        {DIBS_UNAVAILABLE, false, 0}, {DIBS_NO_MEMORY, false, 0}, {DIBS_DENIED, true, 0}, {DIBS_STORE_ERROR, true, 0},
+        {DIBS_NOT_HELD, true, 1},     {DIBS_BUSY, true, 1},       {DIBS_OK, true, 1}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         atomic_store(&store->last_reply_at, 0);

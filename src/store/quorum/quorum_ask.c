@@ -483,8 +483,7 @@ dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__op *o
     dibs_status status = announce_and_begin(q, &asking, error);
     if (status == DIBS_OK)
         status = ask(q, &asking, answer, error);
-    if (status != DIBS_UNAVAILABLE)
-        dibs__quorum_note_reply(q);
+    dibs__quorum_note_reply(q, status);
     answer->last_reply_at = atomic_load_explicit(&q->last_reply_at, memory_order_relaxed);
     return status;
 }

@@ -438,10 +438,11 @@ static inline int64_t dibs__quorum_now(const struct dibs__quorum *q)
     return dibs__now(q->config.clock);
 }
 
-/* A majority answered, and not that it can't serve now. */
-static inline void dibs__quorum_note_reply(struct dibs__quorum *q)
+/* Notes the status of a call: unless it is DIBS_UNAVAILABLE, or memory ran out here, a majority has answered. */
+static inline void dibs__quorum_note_reply(struct dibs__quorum *q, dibs_status status)
 {
-    atomic_store_explicit(&q->last_reply_at, dibs__quorum_now(q), memory_order_relaxed);
+    if (status != DIBS_UNAVAILABLE && status != DIBS_NO_MEMORY)
+        atomic_store_explicit(&q->last_reply_at, dibs__quorum_now(q), memory_order_relaxed);
 }
 
 dibs_status dibs__quorum_no_memory(struct dibs__error *error);

@@ -410,8 +410,7 @@ dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__o
         dibs__claim_unref(q, releasing->claim);
         free(releasing);
     }
-    if (status != DIBS_UNAVAILABLE)
-        dibs__quorum_note_reply(q);
+    dibs__quorum_note_reply(q, status);
     return status;
 }
 

@@ -135,7 +135,7 @@ static void end_if_decided(struct round *round)
     if (replied || batch->watch)
         round->error.status = DIBS_OK;
     if (replied && !batch->watch)
-        dibs__quorum_note_reply(q);
+        dibs__quorum_note_reply(q, DIBS_OK);
     batch->done(batch, &round->error);
 }
 

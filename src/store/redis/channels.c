@@ -193,7 +193,7 @@ bool dibs__redis_changed_within(const struct dibs__redis_store *store, uint64_t 
 
 void dibs__redis_note_reply(struct dibs__redis_store *store, dibs_status status)
 {
-    if (status != DIBS_UNAVAILABLE)
+    if (status != DIBS_UNAVAILABLE && status != DIBS_NO_MEMORY)
         atomic_store_explicit(&store->last_reply_at, dibs__now(store->config.clock), memory_order_relaxed);
     if ((status == DIBS_OK || status == DIBS_BUSY || status == DIBS_NOT_HELD) &&
         atomic_load_explicit(&store->down, memory_order_relaxed))

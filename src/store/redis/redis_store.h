@@ -180,8 +180,8 @@ int64_t dibs__redis_changed_at(const struct dibs__redis_store *store, uint64_t s
 bool dibs__redis_changed_within(const struct dibs__redis_store *store, uint64_t server, uint32_t lease_ms);
 
 /*
- * Notes the status of a call: unless it is DIBS_UNAVAILABLE, the server has answered; if the server served the call, it
- * can be reached.
+ * Notes the status of a call: unless it is DIBS_UNAVAILABLE, or memory ran out here, the server has answered; if the
+ * server served the call, it can be reached.
  */
 void dibs__redis_note_reply(struct dibs__redis_store *store, dibs_status status);
 
