@@ -129,16 +129,16 @@ static dibs_status ask(struct dibs__store *store, struct dibs__op *op, struct di
     return status;
 }
 
-/* If there is no memory for the ask behind the release, the error is filled, but the lock is still released. */
 static dibs_status release(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
     struct memory *memory = of(store);
     struct dibs__space *space = memory->space;
     struct dibs__release *release = &op->release;
-    struct dibs__space_waiter *served = NULL;
-
     struct dibs__attempt *next = memory->user.is_member || release->quiet ? NULL : release->next.attempt;
+    struct dibs__space_waiter *served = NULL;
+    struct dibs__error of_next;
 
+    (void)error;
     release->again = false;
     release->next_status = DIBS_BUSY; /* if the next attempt is not asked for here, it must ask at once */
     if (release->next.attempt)
@@ -146,7 +146,7 @@ static dibs_status release(struct dibs__store *store, struct dibs__op *op, struc
     dibs__space_mutex_lock(&space->mutex);
     bool was_owner = dibs__space_end(space, op->name, release->token, dibs__now(memory->clock));
     if (next)
-        release->next_status = do_ask(memory, next, release->next.answer, &served, error);
+        release->next_status = do_ask(memory, next, release->next.answer, &served, &of_next);
     if (!served && !release->quiet)
         served = dibs__space_serve_name(space, op->name, dibs__now(memory->clock));
     dibs__space_mutex_unlock(&space->mutex);

@@ -1,4 +1,5 @@
 /* The store in memory, by the contract of all stores: grants, releases, renewals, and what it counts. */
+#include "support/failing_malloc.h"
 #include "support/test.h"
 #include "unit/memory_setup.h"
 
@@ -40,6 +41,30 @@ static void fences_rise_with_every_grant(void **state)
     }
     close_user(&user);
 }
+
+#if CAN_FAIL
+/* The error is that of the release alone. */
+static void a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory(void **state)
+{
+    struct user user;
+    struct dibs__answer answer;
+    struct dibs__error error = {DIBS_CLOSED, "as it was"};
+    struct dibs__attempt next = {.name = "a", .token = "two", .lease_ms = 1000};
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, acquire(&user, "a", "one", 1000, &answer));
+    struct dibs__op op = {.kind = DIBS__OP_RELEASE, .name = "a", .release = {.token = "one", .next = {&next, &answer}}};
+    fails_here = true;
+    atomic_store(&fail_at, 1);
+    dibs_status status = user.store->ops->finish(user.store, &op, &error);
+    fails_here = false;
+    assert_status(DIBS_OK, status);
+    assert_status(DIBS_NO_MEMORY, op.release.next_status);
+    assert_string_equal(error.detail, "as it was");
+    assert_false(query(&user, "a").held);
+    close_user(&user);
+}
+#endif
 
 static void a_retraction_takes_away_only_its_own_token(void **state)
 {
@@ -201,6 +226,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_name_is_granted_to_one_token_until_its_lease_ends),
         TEST(fences_rise_with_every_grant),
+#if CAN_FAIL
+        TEST(a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory),
+#endif
         TEST(a_retraction_takes_away_only_its_own_token),
         TEST(query_tells_the_owner),
         TEST(force_unlock_takes_it_from_a_token_or_from_any),
