@@ -604,8 +604,8 @@ struct dibs__waiting {
 };
 
 /*
- * True: finish will not wait. False: there is no reply so far; call finish, and do not wait again. If nothing
- * was sent, false is returned at once.
+ * Waits as long as the reply is awaited. True: finish will not wait. False: the time is over, or the wait was
+ * cancelled; or finish has more to do than to wait for a reply, because nothing was sent, or the connection broke.
  */
 bool dibs__op_await(struct dibs__store *store, const struct dibs__op *op, const struct dibs__waiting *waiting);
 

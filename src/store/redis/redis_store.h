@@ -138,8 +138,8 @@ struct dibs__channel_hooks dibs__redis_hooks(struct dibs__redis_store *store);
 
 /*
  * Returns the least busy of the common channels that are connected, and the first among equals, so that few threads use
- * few connections. If all of those are busy, one more is connected in the background. If none is connected, the caller
- * must connect the one that is returned.
+ * few connections. If all of those are busy, and a thread waits for a reply on the one that is returned, one more is
+ * connected in the background. If none is connected, the caller must connect the one that is returned.
  */
 size_t dibs__redis_pick(struct dibs__redis_store *store);
 
