@@ -66,21 +66,24 @@ static bool is_next(const struct memory *memory, const struct dibs__space_lock *
 {
     const struct dibs__space_waiter *first = lock->first;
 
-    if (dibs__space_is_owner(lock, attempt->token))
-        return false;
     if (dibs__space_is_held(lock) && first && !(memory->user.is_member && first->shared && first->limit == 0))
         return false;
     return dibs__space_admits(lock, attempt->shared, attempt->limit);
 }
 
+/* --------------------------------------------------------------- operations */
+
 /*
- * *served: for dibs__space_push. Once the caller lets go of the mutex, another thread may grant the lock to the
- * attempt, so all fields of the attempt are set by then.
+ * They run under the mutex of the space. `state` of the operation is a list of those who were served meanwhile,
+ * whom `finish` tells afterwards.
  */
-static dibs_status do_ask(struct memory *memory, struct dibs__attempt *attempt, struct dibs__answer *answer,
-                          struct dibs__space_waiter **served, struct dibs__error *error)
-    DIBS__REQUIRES(dibs__space_mutex)
+
+/* Once the mutex is unlocked, another thread may grant the lock to the attempt, so all its fields are set by then. */
+static dibs_status ask_for(struct memory *memory, struct dibs__op *op, const struct dibs__ask *ask,
+                           struct dibs__error *error) DIBS__REQUIRES(dibs__space_mutex)
 {
+    struct dibs__attempt *attempt = ask->attempt;
+    struct dibs__answer *answer = ask->answer;
     const struct dibs__space_wish wish = {attempt->token, attempt->lease_ms, attempt->shared};
     struct dibs__space *space = memory->space;
     int64_t now = dibs__now(memory->clock);
@@ -95,18 +98,19 @@ static dibs_status do_ask(struct memory *memory, struct dibs__attempt *attempt, 
     struct dibs__space_lock *lock = dibs__space_find_or_add(space, attempt->name, now);
     if (!lock)
         return no_memory(error);
-    if (!dibs__space_is_owner(lock, attempt->token) && !dibs__space_take_place(&memory->user, lock, attempt)) {
+    if (!dibs__space_hold_of(lock, attempt->token) && !dibs__space_take_place(&memory->user, lock, attempt)) {
         dibs__space_drop_unused(space, lock);
         return no_memory(error);
     }
-    *served = dibs__space_serve(space, lock, attempt->token, now);
-    if (is_next(memory, lock, attempt) && !dibs__space_grant(space, lock, &wish, now)) {
+    op->state = dibs__space_serve(space, lock, attempt->token, now);
+    struct dibs__space_hold *hold = dibs__space_hold_of(lock, attempt->token);
+    if (!hold && is_next(memory, lock, attempt) && !(hold = dibs__space_grant(space, lock, &wish, now))) {
         dibs__space_drop_unused(space, lock);
         return no_memory(error);
     }
-    if (dibs__space_is_owner(lock, attempt->token)) {
-        dibs__space_prolong(lock, attempt->token, attempt->lease_ms, now);
-        answer->fence = *dibs__space_lease_of(lock, attempt->token).fence;
+    if (hold) {
+        dibs__space_prolong(hold, attempt->lease_ms, now);
+        answer->fence = hold->fence;
         attempt->in_store = true;
         attempt->lease = confirmed_at(now);
         return DIBS_OK;
@@ -118,24 +122,17 @@ static dibs_status do_ask(struct memory *memory, struct dibs__attempt *attempt, 
 }
 
 static dibs_status ask(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__space_mutex)
 {
-    struct memory *memory = of(store);
-    struct dibs__space_waiter *served = NULL;
-
-    dibs__space_mutex_lock(&memory->space->mutex);
-    dibs_status status = do_ask(memory, op->ask.attempt, op->ask.answer, &served, error);
-    dibs__space_mutex_unlock(&memory->space->mutex);
-    dibs__space_push(memory->space, memory->clock, op->name, served);
-    return status;
+    return ask_for(of(store), op, &op->ask, error);
 }
 
 static dibs_status release(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__space_mutex)
 {
     struct memory *memory = of(store);
-    struct dibs__space *space = memory->space;
     struct dibs__release *release = &op->release;
-    struct dibs__attempt *next = memory->user.is_member || release->quiet ? NULL : release->next.attempt;
-    struct dibs__space_waiter *served = NULL;
+    bool asks = release->next.attempt && !memory->user.is_member && !release->quiet;
     struct dibs__error of_next;
 
     (void)error;
@@ -143,24 +140,128 @@ static dibs_status release(struct dibs__store *store, struct dibs__op *op, struc
     release->next_status = DIBS_BUSY; /* if the next attempt is not asked for here, it must ask at once */
     if (release->next.attempt)
         *release->next.answer = (struct dibs__answer){0};
-    dibs__space_mutex_lock(&space->mutex);
-    bool was_owner = dibs__space_end(space, op->name, release->token, dibs__now(memory->clock));
-    if (next)
-        release->next_status = do_ask(memory, next, release->next.answer, &served, &of_next);
-    if (!served && !release->quiet)
-        served = dibs__space_serve_name(space, op->name, dibs__now(memory->clock));
-    dibs__space_mutex_unlock(&space->mutex);
-    dibs__space_push(memory->space, memory->clock, op->name, served);
+    bool was_owner = dibs__space_end(memory->space, op->name, release->token, dibs__now(memory->clock));
+    if (asks)
+        release->next_status = ask_for(memory, op, &release->next, &of_next);
+    if (!op->state && !release->quiet)
+        op->state = dibs__space_serve_name(memory->space, op->name, dibs__now(memory->clock));
     return was_owner ? DIBS_OK : DIBS_NOT_HELD;
 }
+
+static dibs_status vote(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__space_mutex)
+{
+    (void)error;
+    dibs__space_vote(of(store)->space, op->vote, dibs__now(of(store)->clock));
+    return DIBS_OK;
+}
+
+/* NULL: nobody holds the lock or waits for it. */
+static struct dibs__space_lock *find(const struct memory *memory, const struct dibs__op *op)
+    DIBS__REQUIRES(dibs__space_mutex)
+{
+    return dibs__space_find(memory->space, op->name, dibs__now(memory->clock));
+}
+
+static dibs_status raise_fence(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__space_mutex)
+{
+    struct dibs__space_lock *lock = find(of(store), op);
+    struct dibs__space_hold *hold = lock ? dibs__space_hold_of(lock, op->raise.token) : NULL;
+
+    (void)error;
+    if (!hold)
+        return DIBS_NOT_HELD;
+    dibs__space_raise(of(store)->space, hold, op->raise.fence);
+    return DIBS_OK;
+}
+
+static dibs_status force(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__space_mutex)
+{
+    const struct memory *memory = of(store);
+    struct dibs__space_lock *lock = find(memory, op);
+    const char *token = op->force.token;
+    dibs_status status = DIBS_OK;
+
+    (void)error;
+    if (lock && token && dibs__space_is_held(lock) && !dibs__space_hold_of(lock, token))
+        status = DIBS_NOT_HELD;
+    else if (lock && !(token && dibs__space_end_sharer(lock, token)))
+        dibs__space_end_all(lock);
+    /* The next fence is above that of the former holder. */
+    op->state = dibs__space_serve_name(memory->space, op->name, dibs__now(memory->clock));
+    return status;
+}
+
+/* A lock that nobody holds or waits for is not stored, and one counter gives the fences of all locks. */
+static dibs_status forget(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__space_mutex)
+{
+    (void)error;
+    return find(of(store), op) ? DIBS_BUSY : DIBS_OK;
+}
+
+static dibs_status query(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__space_mutex)
+{
+    const struct dibs__space_lock *lock = find(of(store), op);
+    int64_t now = dibs__now(of(store)->clock);
+    dibs_owner *owner = op->query.owner;
+
+    (void)error;
+    if (!lock)
+        return DIBS_OK;
+    owner->waiters = dibs__space_count_waiters(lock);
+    dibs__space_show_waiters(lock, op->query.waiters);
+    dibs__space_show_sharers(lock, op->query.sharers, now);
+    if (!dibs__space_is_held(lock))
+        return DIBS_OK;
+    const struct dibs__space_hold *newest = lock->sharers ? &lock->sharers->hold : &lock->own;
+    owner->held = true;
+    owner->remaining_ms = dibs__ms_until(dibs__space_ends(lock, 0), now);
+    owner->held_ms = (now - newest->granted) / DIBS__NS_PER_MS;
+    owner->fence = newest->fence;
+    owner->sharers = lock->sharer_count;
+    memcpy(owner->token, newest->token, sizeof owner->token);
+    return DIBS_OK;
+}
+
+static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
+    [DIBS__OP_ASK] = {NULL, ask},           [DIBS__OP_RELEASE] = {NULL, release}, [DIBS__OP_QUERY] = {NULL, query},
+    [DIBS__OP_FORCE] = {NULL, force},       [DIBS__OP_FORGET] = {NULL, forget},   [DIBS__OP_VOTE] = {NULL, vote},
+    [DIBS__OP_RAISE] = {NULL, raise_fence},
+};
+
+/* There is nothing to wait for, so finish does everything. */
+static enum dibs__progress progress(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
+{
+    (void)store, (void)op, (void)wait;
+    return DIBS__OP_IMMEDIATE;
+}
+
+static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+{
+    struct memory *memory = of(store);
+
+    count_command(memory);
+    dibs__space_mutex_lock(&memory->space->mutex);
+    dibs_status status = dibs__rows_finish(store, op, error);
+    dibs__space_mutex_unlock(&memory->space->mutex);
+    struct dibs__space_waiter *served = op->state;
+    op->state = NULL;
+    dibs__space_push(memory->space, memory->clock, op->name, served);
+    return status;
+}
+
+/* ----------------------------------------------------------------- the rest */
 
 static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms, uint64_t fence)
 {
     struct dibs__error unused;
 
     (void)lease_ms, (void)fence;
-    count_command(of(store));
-    release(store, &(struct dibs__op){.name = name, .release = {.token = token}}, &unused);
+    finish(store, &(struct dibs__op){.kind = DIBS__OP_RELEASE, .name = name, .release = {.token = token}}, &unused);
 }
 
 static void conclude(struct dibs__store *store, struct dibs__attempt *attempt, bool held)
@@ -173,112 +274,6 @@ static void conclude(struct dibs__store *store, struct dibs__attempt *attempt, b
     attempt->number = 0;
     attempt->proof = 0;
     attempt->lease = (struct dibs__lease_store_state){.words = {0}};
-}
-
-static dibs_status vote(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
-{
-    struct memory *memory = of(store);
-
-    (void)error;
-    dibs__space_mutex_lock(&memory->space->mutex);
-    dibs__space_vote(memory->space, op->vote, dibs__now(memory->clock));
-    dibs__space_mutex_unlock(&memory->space->mutex);
-    return DIBS_OK;
-}
-
-static dibs_status raise_fence(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
-{
-    struct memory *memory = of(store);
-    struct dibs__space *space = memory->space;
-
-    (void)error;
-    dibs__space_mutex_lock(&space->mutex);
-    struct dibs__space_lock *lock = dibs__space_find(space, op->name, dibs__now(memory->clock));
-    bool is_owner = lock && dibs__space_is_owner(lock, op->raise.token);
-    if (is_owner)
-        dibs__space_raise(space, lock, op->raise.token, op->raise.fence);
-    dibs__space_mutex_unlock(&space->mutex);
-    return is_owner ? DIBS_OK : DIBS_NOT_HELD;
-}
-
-static dibs_status force(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
-{
-    struct memory *memory = of(store);
-    struct dibs__space *space = memory->space;
-    const char *token = op->force.token;
-    dibs_status status = DIBS_OK;
-
-    (void)error;
-    dibs__space_mutex_lock(&space->mutex);
-    int64_t now = dibs__now(memory->clock);
-    struct dibs__space_lock *lock = dibs__space_find(space, op->name, now);
-    if (lock && token && dibs__space_is_held(lock) && !dibs__space_is_owner(lock, token))
-        status = DIBS_NOT_HELD;
-    else if (lock && !(token && dibs__space_end_sharer(lock, token)))
-        dibs__space_end_all(lock);
-    struct dibs__space_waiter *served =
-        dibs__space_serve_name(space, op->name, now); /* with a fence above that of the former holder */
-    dibs__space_mutex_unlock(&space->mutex);
-    dibs__space_push(memory->space, memory->clock, op->name, served);
-    return status;
-}
-
-/* A lock that nobody holds or waits for is not stored, and one counter gives the fences of all locks. */
-static dibs_status forget(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
-{
-    struct memory *memory = of(store);
-
-    (void)error;
-    dibs__space_mutex_lock(&memory->space->mutex);
-    bool in_use = dibs__space_find(memory->space, op->name, dibs__now(memory->clock)) != NULL;
-    dibs__space_mutex_unlock(&memory->space->mutex);
-    return in_use ? DIBS_BUSY : DIBS_OK;
-}
-
-static dibs_status query(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
-{
-    struct memory *memory = of(store);
-    dibs_owner *owner = op->query.owner;
-
-    (void)error;
-    dibs__space_mutex_lock(&memory->space->mutex);
-    int64_t now = dibs__now(memory->clock);
-    struct dibs__space_lock *lock = dibs__space_find(memory->space, op->name, now);
-    if (lock) {
-        owner->waiters = dibs__space_count_waiters(lock);
-        dibs__space_show_waiters(lock, op->query.waiters);
-        dibs__space_show_sharers(lock, op->query.sharers, now);
-    }
-    if (lock && dibs__space_is_held(lock)) {
-        const struct dibs__space_sharer *newest = lock->sharers;
-        owner->held = true;
-        owner->remaining_ms = dibs__ms_until(dibs__space_ends(lock, 0), now);
-        owner->held_ms = (now - (newest ? newest->granted : lock->granted)) / DIBS__NS_PER_MS;
-        owner->fence = newest ? newest->fence : lock->fence;
-        owner->sharers = lock->sharer_count;
-        memcpy(owner->token, newest ? newest->token : lock->token, sizeof owner->token);
-    }
-    dibs__space_mutex_unlock(&memory->space->mutex);
-    return DIBS_OK;
-}
-
-static enum dibs__progress progress(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
-{
-    (void)store, (void)op, (void)wait;
-    return DIBS__OP_IMMEDIATE;
-}
-
-/* There is nothing to wait for, so finish does everything. */
-static const struct dibs__op_row rows[DIBS__OP_KINDS] = {
-    [DIBS__OP_ASK] = {NULL, ask},           [DIBS__OP_RELEASE] = {NULL, release}, [DIBS__OP_QUERY] = {NULL, query},
-    [DIBS__OP_FORCE] = {NULL, force},       [DIBS__OP_FORGET] = {NULL, forget},   [DIBS__OP_VOTE] = {NULL, vote},
-    [DIBS__OP_RAISE] = {NULL, raise_fence},
-};
-
-static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
-{
-    count_command(of(store));
-    return dibs__rows_finish(store, op, error);
 }
 
 static dibs_status walk_names(struct dibs__store *store, const struct dibs__walk *walk, struct dibs__error *error)
@@ -306,51 +301,46 @@ static dibs_status examine(struct dibs__store *store, struct dibs__examination *
     return DIBS_OK;
 }
 
-/* Whether the lock can be granted to the token: nobody else holds it, or all share it. */
-static bool can_be_set(const struct dibs__space_lock *lock, const char *token)
-{
-    return !dibs__space_is_owner(lock, token) && dibs__space_admits(lock, strchr(token, DIBS__TOKEN_SHARED) != NULL, 0);
-}
-
 /*
- * Grants the lock to the token if it is free and the store may vote, unless the token had the lock and its
- * lease can't be over: then somebody took the lock away. NULL: not granted, or no memory.
+ * Grants the lock to the token, beside those who share it, if the store may vote, unless the token had the lock and
+ * its lease can't be over: then somebody took the lock away. NULL: not granted, or no memory.
  */
-static struct dibs__space_lock *top_up(struct memory *memory, struct dibs__renewal *renewal, int64_t now)
+static struct dibs__space_hold *top_up(struct memory *memory, struct dibs__renewal *renewal,
+                                       const struct dibs__space_wish *wish, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex)
 {
     const uint64_t *granted = renewal->store_state.words;
-    bool taken_away = granted[0] != 0 && now < dibs__after_ms((int64_t)granted[1], renewal->lease_ms);
-    bool votes = may_vote(memory, renewal->lease_ms, now);
 
-    renewal->was_anothers = taken_away;
-    struct dibs__space_lock *lock =
-        taken_away || !votes ? NULL : dibs__space_find_or_add(memory->space, renewal->name, now);
-
-    const struct dibs__space_wish wish = {renewal->token, renewal->lease_ms,
-                                          strchr(renewal->token, DIBS__TOKEN_SHARED) != NULL};
-    if (!lock || !can_be_set(lock, renewal->token) || !dibs__space_grant(memory->space, lock, &wish, now))
-        return lock;
-    *dibs__space_lease_of(lock, renewal->token).fence = 0;
-    dibs__space_raise(memory->space, lock, renewal->token, renewal->fence);
-    return lock;
+    renewal->was_anothers = granted[0] != 0 && now < dibs__after_ms((int64_t)granted[1], renewal->lease_ms);
+    if (renewal->was_anothers || !may_vote(memory, renewal->lease_ms, now))
+        return NULL;
+    struct dibs__space_lock *lock = dibs__space_find_or_add(memory->space, renewal->name, now);
+    struct dibs__space_hold *hold = lock ? dibs__space_grant(memory->space, lock, wish, now) : NULL;
+    if (!hold)
+        return NULL;
+    hold->fence = 0;
+    dibs__space_raise(memory->space, hold, renewal->fence);
+    return hold;
 }
 
 static void renew_one(struct memory *memory, struct dibs__renewal *renewal) DIBS__REQUIRES(dibs__space_mutex)
 {
     int64_t now = dibs__now(memory->clock);
     struct dibs__space_lock *lock = dibs__space_find(memory->space, renewal->name, now);
+    struct dibs__space_hold *hold = lock ? dibs__space_hold_of(lock, renewal->token) : NULL;
+    const struct dibs__space_wish wish = {renewal->token, renewal->lease_ms,
+                                          strchr(renewal->token, DIBS__TOKEN_SHARED) != NULL};
 
     renewal->result = DIBS__GONE;
     renewal->was_anothers = false;
-    if (renewal->top_up && (!lock || can_be_set(lock, renewal->token)))
-        lock = top_up(memory, renewal, now);
-    if (!lock || !dibs__space_is_owner(lock, renewal->token))
+    if (renewal->top_up && !hold && (!lock || dibs__space_admits(lock, wish.shared, 0)))
+        hold = top_up(memory, renewal, &wish, now);
+    if (!hold)
         return;
     if (renewal->extension)
-        *dibs__space_lease_of(lock, renewal->token).expires = dibs__after_ms(now, renewal->lease_ms);
+        hold->expires = dibs__after_ms(now, renewal->lease_ms);
     else
-        dibs__space_prolong(lock, renewal->token, renewal->lease_ms, now);
+        dibs__space_prolong(hold, renewal->lease_ms, now);
     renewal->result = DIBS__RENEWED;
     renewal->store_state = confirmed_at(now);
 }

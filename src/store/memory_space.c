@@ -131,7 +131,7 @@ static struct dibs__space_sharer **sharer_of(struct dibs__space_lock *lock, cons
 {
     struct dibs__space_sharer **at = &lock->sharers;
 
-    while (*at && strcmp((*at)->token, token) != 0)
+    while (*at && strcmp((*at)->hold.token, token) != 0)
         at = &(*at)->next;
     return at;
 }
@@ -145,14 +145,13 @@ static void drop_sharer(struct dibs__space_lock *lock, struct dibs__space_sharer
     free(sharer);
 }
 
-bool dibs__space_is_owner(const struct dibs__space_lock *lock, const char *token)
+struct dibs__space_hold *dibs__space_hold_of(struct dibs__space_lock *lock, const char *token)
 {
-    if (lock->token[0] != '\0' && strcmp(lock->token, token) == 0)
-        return true;
-    const struct dibs__space_sharer *at = lock->sharers;
-    while (at && strcmp(at->token, token) != 0)
-        at = at->next;
-    return at != NULL;
+    struct dibs__space_sharer *sharer = *sharer_of(lock, token);
+
+    if (sharer)
+        return &sharer->hold;
+    return lock->own.token[0] != '\0' && strcmp(lock->own.token, token) == 0 ? &lock->own : NULL;
 }
 
 bool dibs__space_admits(const struct dibs__space_lock *lock, bool shared, uint32_t limit)
@@ -165,17 +164,17 @@ bool dibs__space_admits(const struct dibs__space_lock *lock, bool shared, uint32
 int64_t dibs__space_ends(const struct dibs__space_lock *lock, uint32_t limit)
 {
     if (!lock->sharers)
-        return lock->expires;
-    int64_t ends = lock->sharers->expires;
+        return lock->own.expires;
+    int64_t ends = lock->sharers->hold.expires;
     for (const struct dibs__space_sharer *at = lock->sharers->next; at; at = at->next)
-        if (limit > 0 ? at->expires < ends : at->expires > ends)
-            ends = at->expires;
+        if (limit > 0 ? at->hold.expires < ends : at->hold.expires > ends)
+            ends = at->hold.expires;
     return ends;
 }
 
 void dibs__space_end_all(struct dibs__space_lock *lock)
 {
-    lock->token[0] = '\0';
+    lock->own.token[0] = '\0';
     while (lock->sharers)
         drop_sharer(lock, &lock->sharers);
 }
@@ -190,22 +189,13 @@ bool dibs__space_end_sharer(struct dibs__space_lock *lock, const char *token)
     return true;
 }
 
-struct dibs__space_lease dibs__space_lease_of(struct dibs__space_lock *lock, const char *token)
-{
-    struct dibs__space_sharer *sharer = *sharer_of(lock, token);
-
-    if (sharer)
-        return (struct dibs__space_lease){&sharer->expires, &sharer->fence};
-    return (struct dibs__space_lease){&lock->expires, &lock->fence};
-}
-
 /* The leases of sharers end one by one: that of a dead one does not last as long as those of the others. */
 static void end_leases(struct dibs__space_lock *lock, int64_t now)
 {
-    if (lock->expires <= now)
-        lock->token[0] = '\0';
+    if (lock->own.expires <= now)
+        lock->own.token[0] = '\0';
     for (struct dibs__space_sharer **at = &lock->sharers; *at;) {
-        if ((*at)->expires <= now)
+        if ((*at)->hold.expires <= now)
             drop_sharer(lock, at);
         else
             at = &(*at)->next;
@@ -263,12 +253,10 @@ static uint64_t next_fence(struct dibs__space *space) DIBS__REQUIRES(dibs__space
     return space->last_fence;
 }
 
-void dibs__space_raise(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint64_t fence)
+void dibs__space_raise(struct dibs__space *space, struct dibs__space_hold *hold, uint64_t fence)
 {
-    uint64_t *its = dibs__space_lease_of(lock, token).fence;
-
-    if (fence > *its)
-        *its = fence;
+    if (fence > hold->fence)
+        hold->fence = fence;
     if (fence > space->last_fence)
         space->last_fence = fence;
 }
@@ -328,12 +316,12 @@ void dibs__space_vote(struct dibs__space *space, struct dibs__vote *vote, int64_
         vote->longest_ms = space->longest_ms;
 }
 
-void dibs__space_prolong(struct dibs__space_lock *lock, const char *token, uint32_t lease_ms, int64_t now)
+void dibs__space_prolong(struct dibs__space_hold *hold, uint32_t lease_ms, int64_t now)
 {
-    int64_t expires = dibs__after_ms(now, lease_ms), *at = dibs__space_lease_of(lock, token).expires;
+    int64_t expires = dibs__after_ms(now, lease_ms);
 
-    if (expires > *at)
-        *at = expires;
+    if (expires > hold->expires)
+        hold->expires = expires;
 }
 
 /* ------------------------------------------------------------------- queues */
@@ -357,36 +345,32 @@ static struct dibs__space_waiter *take_out(struct dibs__space_waiter **place)
     return waiter;
 }
 
-static bool share(struct dibs__space *space, struct dibs__space_lock *lock, const struct dibs__space_wish *wish,
-                  int64_t now) DIBS__REQUIRES(dibs__space_mutex)
+/* NULL: no memory. */
+static struct dibs__space_hold *add_sharer(struct dibs__space_lock *lock)
 {
     struct dibs__space_sharer *sharer = calloc(1, sizeof *sharer);
 
     if (!sharer)
-        return false;
-    sharer->granted = now;
-    sharer->expires = dibs__after_ms(now, wish->lease_ms);
-    sharer->fence = lock->fence = next_fence(space);
-    snprintf(sharer->token, sizeof sharer->token, "%s", wish->token);
+        return NULL;
     sharer->next = lock->sharers;
     lock->sharers = sharer;
     lock->sharer_count++;
-    return true;
+    return &sharer->hold;
 }
 
-bool dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const struct dibs__space_wish *wish,
-                       int64_t now)
+struct dibs__space_hold *dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock,
+                                           const struct dibs__space_wish *wish, int64_t now)
 {
-    if (wish->shared && !share(space, lock, wish, now))
-        return false;
-    if (!wish->shared) {
-        lock->granted = now;
-        lock->expires = dibs__after_ms(now, wish->lease_ms);
-        lock->fence = next_fence(space);
-        snprintf(lock->token, sizeof lock->token, "%s", wish->token);
-    }
+    struct dibs__space_hold *hold = wish->shared ? add_sharer(lock) : &lock->own;
+
+    if (!hold)
+        return NULL;
+    hold->granted = now;
+    hold->expires = dibs__after_ms(now, wish->lease_ms);
+    hold->fence = next_fence(space);
+    snprintf(hold->token, sizeof hold->token, "%s", wish->token);
     free(take_out(place_of(lock, wish->token)));
-    return true;
+    return hold;
 }
 
 bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lock *lock,
@@ -437,10 +421,10 @@ void dibs__space_show_sharers(const struct dibs__space_lock *lock, struct dibs__
 
     for (; sharer && sharers->count < sharers->most; sharer = sharer->next) {
         dibs_sharer *out = &sharers->items[sharers->count++];
-        memcpy(out->token, sharer->token, sizeof out->token);
-        out->remaining_ms = dibs__ms_until(sharer->expires, now);
-        out->fence = sharer->fence;
-        out->held_ms = (now - sharer->granted) / DIBS__NS_PER_MS;
+        memcpy(out->token, sharer->hold.token, sizeof out->token);
+        out->remaining_ms = dibs__ms_until(sharer->hold.expires, now);
+        out->fence = sharer->hold.fence;
+        out->held_ms = (now - sharer->hold.granted) / DIBS__NS_PER_MS;
     }
 }
 
@@ -454,13 +438,14 @@ static bool serve_first(struct dibs__space *space, struct dibs__space_lock *lock
     take_out(&lock->first);
     if (!is_me && first->hint)
         return true;
-    if (!dibs__space_grant(space, lock, &wish, now)) {
-        first->next = lock->first;
-        lock->first = first;
-        return false;
+    const struct dibs__space_hold *hold = dibs__space_grant(space, lock, &wish, now);
+    if (hold) {
+        first->fence = hold->fence;
+        return true;
     }
-    first->fence = lock->fence;
-    return true;
+    first->next = lock->first;
+    lock->first = first;
+    return false;
 }
 
 /* Whether the waiter waits for a hint, and wants to share the lock with any number of others. */
@@ -531,9 +516,9 @@ bool dibs__space_end(struct dibs__space *space, const char *name, const char *to
     free(take_out(place_of(lock, token)));
     if (dibs__space_end_sharer(lock, token))
         return true;
-    if (!dibs__space_is_owner(lock, token))
+    if (!dibs__space_hold_of(lock, token))
         return false;
-    lock->token[0] = '\0';
+    lock->own.token[0] = '\0';
     return true;
 }
 

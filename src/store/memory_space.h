@@ -38,12 +38,17 @@ struct dibs__space_waiter {
     char token[DIBS__TOKEN_MAX];
 };
 
-/* One who shares a lock. Guarded by the space's mutex. */
-struct dibs__space_sharer {
-    struct dibs__space_sharer *next; /* the next older one */
+/* What one owner of a lock was granted. */
+struct dibs__space_hold {
     int64_t granted, expires;
     uint64_t fence;
     char token[DIBS__TOKEN_MAX];
+};
+
+/* One who shares a lock. Guarded by the space's mutex. */
+struct dibs__space_sharer {
+    struct dibs__space_sharer *next; /* the next older one */
+    struct dibs__space_hold hold;
 };
 
 /* A lock that somebody holds or waits for. Guarded by the space's mutex. */
@@ -52,9 +57,7 @@ struct dibs__space_lock {
     struct dibs__space_waiter *first;   /* the queue, in the order of arrival */
     struct dibs__space_sharer *sharers; /* the newest first; NULL: nobody shares the lock */
     uint32_t sharer_count;
-    int64_t granted, expires;    /* of the exclusive owner */
-    uint64_t fence;              /* of the newest grant */
-    char token[DIBS__TOKEN_MAX]; /* of the exclusive owner; "": there is none */
+    struct dibs__space_hold own; /* of the exclusive owner; its token is "" if there is none */
 };
 
 struct dibs__space {
@@ -90,11 +93,8 @@ void dibs__space_put(struct dibs__space *space);
 
 static inline bool dibs__space_is_held(const struct dibs__space_lock *lock)
 {
-    return lock->token[0] != '\0' || lock->sharers;
+    return lock->own.token[0] != '\0' || lock->sharers;
 }
-
-/* Whether the token has the lock, alone or shared. */
-bool dibs__space_is_owner(const struct dibs__space_lock *lock, const char *token);
 
 /* Whether the lock can be granted to such an attempt beside its present owners. */
 bool dibs__space_admits(const struct dibs__space_lock *lock, bool shared, uint32_t limit);
@@ -124,30 +124,25 @@ struct dibs__space_wish {
     bool shared;
 };
 
-/*
- * Grants the lock to the token and takes the token out of the queue. The fence of the grant is lock->fence
- * afterwards. False: no memory for a sharer.
- */
-bool dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const struct dibs__space_wish *wish,
-                       int64_t now) DIBS__REQUIRES(dibs__space_mutex);
+/* Grants the lock to the token and takes the token out of the queue. NULL: no memory for a sharer. */
+struct dibs__space_hold *dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock,
+                                           const struct dibs__space_wish *wish, int64_t now)
+    DIBS__REQUIRES(dibs__space_mutex);
 
 /* Take the lock away from all its owners, or from one sharer. False: the token does not share the lock. */
 void dibs__space_end_all(struct dibs__space_lock *lock) DIBS__REQUIRES(dibs__space_mutex);
 bool dibs__space_end_sharer(struct dibs__space_lock *lock, const char *token) DIBS__REQUIRES(dibs__space_mutex);
 
-/* The lease of a token that has the lock. */
-struct dibs__space_lease {
-    int64_t *expires;
-    uint64_t *fence;
-};
-struct dibs__space_lease dibs__space_lease_of(struct dibs__space_lock *lock, const char *token)
-    DIBS__REQUIRES(dibs__space_mutex);
-/* Raises the fence of a token that has the lock to at least `fence`; later fences are larger. */
-void dibs__space_raise(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint64_t fence)
+/* What the token was granted; NULL: it does not have the lock. */
+struct dibs__space_hold *dibs__space_hold_of(struct dibs__space_lock *lock, const char *token)
     DIBS__REQUIRES(dibs__space_mutex);
 
-/* Extends the lease of a token that has the lock. */
-void dibs__space_prolong(struct dibs__space_lock *lock, const char *token, uint32_t lease_ms, int64_t now)
+/* Raises the fence of a hold to at least `fence`; later fences are larger. */
+void dibs__space_raise(struct dibs__space *space, struct dibs__space_hold *hold, uint64_t fence)
+    DIBS__REQUIRES(dibs__space_mutex);
+
+/* Makes the lease last that long from now on, unless it lasts longer. */
+void dibs__space_prolong(struct dibs__space_hold *hold, uint32_t lease_ms, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 
 /* The token of an attempt that waits joins the queue, or keeps its place there. False: no memory. */
