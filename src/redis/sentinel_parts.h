@@ -95,7 +95,11 @@ dibs_status dibs__sentinel_ask(struct dibs__sentinel *sentinel, struct dibs__sen
 dibs_status dibs__sentinel_listen(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host,
                                   struct dibs__error *error);
 
-/* Reads an answer to SENTINEL GET-MASTER-ADDR-BY-NAME. False: it names no server. */
-bool dibs__sentinel_read_master(const redisReply *reply, char host[DIBS__HOST_MAX], unsigned *port);
+/*
+ * Reads the answer of the sentinel `shown` to SENTINEL GET-MASTER-ADDR-BY-NAME. If the sentinel does not know the name,
+ * host and port stay as they are.
+ */
+dibs_status dibs__sentinel_read_master(const redisReply *reply, const char *shown, char host[DIBS__HOST_MAX],
+                                       unsigned *port, struct dibs__error *error);
 
 #endif

@@ -3,24 +3,10 @@
 #include "redis/reply.h"
 #include "redis/sentinel_parts.h"
 
-#define COMMAND "GET-MASTER-ADDR-BY-NAME"
-
-static dibs_status read_answer(const redisReply *reply, const char *shown, char host[DIBS__HOST_MAX], unsigned *port,
-                               struct dibs__error *error)
-{
-    if (reply->type == REDIS_REPLY_ERROR)
-        return dibs__reply_refusal(error, reply, shown, "SENTINEL " COMMAND);
-    if (reply->type == REDIS_REPLY_NIL)
-        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not know that name", shown);
-    if (!dibs__sentinel_read_master(reply, host, port))
-        return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not answer as a sentinel does", shown);
-    return DIBS_OK;
-}
-
 static dibs_status ask_one(struct dibs__endpoint *endpoint, const struct dibs__clock *clock, const char *name,
                            int64_t until, char host[DIBS__HOST_MAX], unsigned *port, struct dibs__error *error)
 {
-    const char *const words[] = {"SENTINEL", COMMAND, name, NULL}, *const *command = words;
+    const char *const words[] = {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", name, NULL}, *const *command = words;
     struct dibs__inquiry inquiry;
     redisReply *reply;
     dibs_status status = dibs__inquiry_open(&inquiry, endpoint, DIBS__LINK_SENTINEL, clock, until, error);
@@ -28,9 +14,11 @@ static dibs_status ask_one(struct dibs__endpoint *endpoint, const struct dibs__c
     if (status == DIBS_OK)
         status = dibs__inquiry_ask(&inquiry, &command, 1, &reply, until, error);
     if (status == DIBS_OK) {
-        status = read_answer(reply, endpoint->url.shown, host, port, error);
+        status = dibs__sentinel_read_master(reply, endpoint->url.shown, host, port, error);
         freeReplyObject(reply);
     }
+    if (status == DIBS_OK && !host[0])
+        status = dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not know that name", endpoint->url.shown);
     dibs__inquiry_close(&inquiry);
     return status;
 }

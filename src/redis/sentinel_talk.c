@@ -77,29 +77,24 @@ static unsigned port_of(const redisReply *reply)
     return (unsigned)port;
 }
 
-bool dibs__sentinel_read_master(const redisReply *reply, char host[DIBS__HOST_MAX], unsigned *port)
+static dibs_status no_sentinel(const char *shown, struct dibs__error *error)
 {
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || !is_host(reply->element[0]) ||
-        port_of(reply->element[1]) == 0)
-        return false;
-    memcpy(host, reply->element[0]->str, (size_t)reply->element[0]->len + 1);
-    *port = port_of(reply->element[1]);
-    return true;
+    return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not answer as a sentinel does", shown);
 }
 
-static dibs_status no_sentinel(const struct dibs__sentinel_host *host, struct dibs__error *error)
-{
-    return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not answer as a sentinel does", host->endpoint.url.shown);
-}
-
-/* If host->master stays empty, the sentinel does not know the master. */
-static dibs_status take_master(struct dibs__sentinel_host *host, const redisReply *reply, struct dibs__error *error)
+dibs_status dibs__sentinel_read_master(const redisReply *reply, const char *shown, char host[DIBS__HOST_MAX],
+                                       unsigned *port, struct dibs__error *error)
 {
     if (reply->type == REDIS_REPLY_ERROR)
-        return dibs__reply_refusal(error, reply, host->endpoint.url.shown, "SENTINEL GET-MASTER-ADDR-BY-NAME");
+        return dibs__reply_refusal(error, reply, shown, "SENTINEL GET-MASTER-ADDR-BY-NAME");
     if (reply->type == REDIS_REPLY_NIL)
         return DIBS_OK;
-    return dibs__sentinel_read_master(reply, host->master, &host->port) ? DIBS_OK : no_sentinel(host, error);
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || !is_host(reply->element[0]) ||
+        port_of(reply->element[1]) == 0)
+        return no_sentinel(shown, error);
+    memcpy(host, reply->element[0]->str, (size_t)reply->element[0]->len + 1);
+    *port = port_of(reply->element[1]);
+    return DIBS_OK;
 }
 
 /*
@@ -152,7 +147,7 @@ static dibs_status take_subscription(struct dibs__sentinel_host *host, const red
 {
     host->subscribed = dibs__reply_is_event(reply, "subscribe", SWITCHES, REDIS_REPLY_INTEGER);
     host->answered = host->subscribed || reply->type == REDIS_REPLY_ERROR;
-    return host->answered ? DIBS_OK : no_sentinel(host, error);
+    return host->answered ? DIBS_OK : no_sentinel(host->endpoint.url.shown, error);
 }
 
 static dibs_status take(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host, const redisReply *reply,
@@ -168,17 +163,18 @@ static dibs_status take(struct dibs__sentinel *sentinel, struct dibs__sentinel_h
         return DIBS_OK;
     }
     if (question == DIBS__ASKS_NOTHING)
-        return no_sentinel(host, error);
+        return no_sentinel(host->endpoint.url.shown, error);
     host->next++;
     switch (question) {
     case DIBS__ASKS_UNSUBSCRIBE:
-        return dibs__reply_is_event(reply, "unsubscribe", SWITCHES, REDIS_REPLY_INTEGER) ? DIBS_OK
-                                                                                         : no_sentinel(host, error);
+        return dibs__reply_is_event(reply, "unsubscribe", SWITCHES, REDIS_REPLY_INTEGER)
+                   ? DIBS_OK
+                   : no_sentinel(host->endpoint.url.shown, error);
     case DIBS__ASKS_EPOCH:
         take_epoch(host, reply);
         return DIBS_OK;
     case DIBS__ASKS_MASTER:
-        return take_master(host, reply, error);
+        return dibs__sentinel_read_master(reply, host->endpoint.url.shown, host->master, &host->port, error);
     case DIBS__ASKS_OTHERS:
         take_others(sentinel, host, reply);
         return DIBS_OK;
