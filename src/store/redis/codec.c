@@ -220,11 +220,14 @@ bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *serv
     return dibs__reply_integer(reply, count, server_us) && reply->elements == count + 1;
 }
 
-/*
- * 1: done; 2: restored; 4: the lease lasts longer than asked for; 5: looked at; 6: done, and others wait for the lock;
- * 7: done, but the fence was not raised; 0: the token no longer has the lock; 3: as 0, and the lock was another token's
- * since; negative: too late, and the amount is the server's time.
- */
+/* The numbers of renew.lua. A negative one says that it was too late, and the amount is the server's time. */
+static const enum dibs__renew_code renew_codes[] = {
+    [0] = DIBS__RENEW_GONE,     [1] = DIBS__RENEW_DONE,       [2] = DIBS__RENEW_DONE, /* restored */
+    [3] = DIBS__RENEW_ANOTHERS, [4] = DIBS__RENEW_LONGER,     [5] = DIBS__RENEW_LOOKED,
+    [6] = DIBS__RENEW_WANTED,   [7] = DIBS__RENEW_NOT_RAISED,
+};
+#define RENEW_CODES (int64_t)(sizeof renew_codes / sizeof renew_codes[0])
+
 struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i)
 {
     int64_t result;
@@ -235,13 +238,7 @@ struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_
         return (struct dibs__renew_reply){.code = DIBS__RENEW_REFUSED, .error = reply->element[i]};
     if (result < 0)
         return (struct dibs__renew_reply){.code = DIBS__RENEW_LATE, .server_us = -result};
-    return (struct dibs__renew_reply){.code = result == 0   ? DIBS__RENEW_GONE
-                                              : result == 3 ? DIBS__RENEW_ANOTHERS
-                                              : result == 4 ? DIBS__RENEW_LONGER
-                                              : result == 5 ? DIBS__RENEW_LOOKED
-                                              : result == 6 ? DIBS__RENEW_WANTED
-                                              : result == 7 ? DIBS__RENEW_NOT_RAISED
-                                                            : DIBS__RENEW_DONE};
+    return (struct dibs__renew_reply){.code = result < RENEW_CODES ? renew_codes[result] : DIBS__RENEW_DONE};
 }
 
 /* ------------------------------------------------------- query.lua, force.lua */
