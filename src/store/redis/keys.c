@@ -53,3 +53,13 @@ void dibs__key_of(struct dibs__key *out, enum dibs__key_kind kind, const char *p
     else
         out->size = dibs__key_sidecar(out->bytes, kind, lock, dibs__key_lock(lock, prefix, name));
 }
+
+const char *dibs__key_name(const char *prefix, const char *key, size_t size)
+{
+    size_t prefix_size = strlen(prefix);
+
+    if (size <= prefix_size || size - prefix_size > DIBS_NAME_MAX || memcmp(key, prefix, prefix_size) != 0 ||
+        memchr(key, '\0', size))
+        return NULL;
+    return key + prefix_size;
+}

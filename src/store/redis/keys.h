@@ -40,6 +40,9 @@ void dibs__key_of(struct dibs__key *out, enum dibs__key_kind kind, const char *p
 size_t dibs__key_lock(char *out, const char *prefix, const char *name);
 size_t dibs__key_sidecar(char *out, enum dibs__key_kind kind, const char *lock, size_t size);
 
+/* The name, within the key, of the lock with that key, which a NUL follows. NULL: no lock has that key. */
+const char *dibs__key_name(const char *prefix, const char *key, size_t size);
+
 /*
  * Whether the key of a lock has a } but no usable hash tag (something between its first { and the first } after that).
  * The slot of such a key is that of all its bytes, and no sidecar can be made to have the same one: it puts the key

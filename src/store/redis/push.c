@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/redis/keys.h"
+
 /*
  * Reads the number that the text begins with, as printf writes it, and passes over the blank after it. NULL: there is
  * none.
@@ -29,7 +31,6 @@ static const char *take_numbers(const char *text, uint64_t *out, int count)
 /* Number of the ask, fence (0: a hint), length of the token, then token and key without anything between. */
 bool dibs__push_read(struct dibs__pushed *out, const char *key_prefix, const char *bytes, size_t size)
 {
-    size_t prefix_size = strlen(key_prefix);
     uint64_t numbers[3] = {0};
 
     if (memchr(bytes, '\0', size))
@@ -37,11 +38,9 @@ bool dibs__push_read(struct dibs__pushed *out, const char *key_prefix, const cha
     const char *token = take_numbers(bytes, numbers, 3);
     if (!token || numbers[2] == 0 || numbers[2] >= sizeof out->token)
         return false;
-    size_t token_size = (size_t)numbers[2];
-    if (strlen(token) <= token_size + prefix_size)
-        return false;
-    const char *name = token + token_size + prefix_size;
-    if (strncmp(token + token_size, key_prefix, prefix_size) != 0 || strlen(name) > DIBS_NAME_MAX)
+    size_t token_size = (size_t)numbers[2], left = strlen(token);
+    const char *name = left > token_size ? dibs__key_name(key_prefix, token + token_size, left - token_size) : NULL;
+    if (!name)
         return false;
     memcpy(out->token, token, token_size);
     out->token[token_size] = '\0';

@@ -413,7 +413,10 @@ uint64_t dibs__tracking_watch(struct dibs__redis_store *store, const char *name)
 bool dibs__tracking_take_look(const struct dibs__redis_store *store, uint64_t on, struct dibs__renewal *items,
                               size_t count, const redisReply *reply);
 
-/* Any thread: the server reported that the key was changed; NULL: all keys may have been. context: the store. */
+/*
+ * Any thread: the server reported that the key, which a NUL follows, was changed; NULL: all keys may have been.
+ * context: the store.
+ */
 void dibs__tracking_changed(void *context, const char *key, size_t size);
 
 /*

@@ -345,36 +345,23 @@ static bool is_probe(struct dibs__redis_store *store, const char *key, size_t si
     return is;
 }
 
-/* False: the key is not that of a lock. */
-static bool name_of(const struct dibs__redis_store *store, const char *key, size_t size, char name[DIBS_NAME_MAX + 1])
-{
-    size_t prefix_size = strlen(store->config.key_prefix);
-
-    if (size <= prefix_size || size - prefix_size > DIBS_NAME_MAX ||
-        memcmp(key, store->config.key_prefix, prefix_size) != 0)
-        return false;
-    memcpy(name, key + prefix_size, size - prefix_size);
-    name[size - prefix_size] = '\0';
-    return strlen(name) == size - prefix_size;
-}
-
 void dibs__tracking_changed(void *context, const char *key, size_t size)
 {
     struct dibs__redis_store *store = context;
     const struct dibs__listener *listener = &store->config.listener;
-    char name[DIBS_NAME_MAX + 1];
+    const char *name = key ? dibs__key_name(store->config.key_prefix, key, size) : NULL;
 
     if (key && is_probe(store, key, size)) {
         atomic_store(&store->tracking.heard, true);
         listener->wake(listener->context);
         return;
     }
-    if (key && !name_of(store, key, size, name))
+    if (key && !name)
         return;
     if (!key)
         atomic_store(&store->tracking.flushed, true);
     atomic_fetch_add_explicit(&store->config.counters->invalidations, 1, memory_order_relaxed);
-    listener->changed(listener->context, key ? name : NULL);
+    listener->changed(listener->context, name);
 }
 
 /* ---------------------------------------------------------- the scheduler */

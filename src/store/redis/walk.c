@@ -57,13 +57,9 @@ static dibs_status ask_for_page(struct dibs__redis_store *store, struct dibs__lo
 /* The name of the lock with that key; NULL: it is no lock's key. */
 static const char *name_of(const struct dibs__redis_store *store, const redisReply *key)
 {
-    size_t size = key->len, prefix = strlen(store->config.key_prefix);
-
-    if (key->type != REDIS_REPLY_STRING || size <= prefix || size - prefix > DIBS_NAME_MAX ||
-        memcmp(key->str, store->config.key_prefix, prefix) != 0 || memchr(key->str, '\0', size) ||
-        strncmp(key->str, RESERVED, sizeof RESERVED - 1) == 0)
+    if (key->type != REDIS_REPLY_STRING || strncmp(key->str, RESERVED, sizeof RESERVED - 1) == 0)
         return NULL;
-    return key->str + prefix;
+    return dibs__key_name(store->config.key_prefix, key->str, (size_t)key->len);
 }
 
 /* {cursor, {key, ...}}. False: the reply is no such page. */
