@@ -56,6 +56,11 @@ dibs_status dibs__reply_status(const char *text)
     return DIBS_STORE_ERROR;
 }
 
+bool dibs__reply_is_final_error(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && dibs__reply_status(reply->str) != DIBS_UNAVAILABLE;
+}
+
 static bool is_refusal_of_a_replica(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_ERROR && (has_code(reply->str, "READONLY") || has_code(reply->str, "MASTERDOWN"));

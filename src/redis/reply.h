@@ -12,6 +12,9 @@
  */
 dibs_status dibs__reply_status(const char *text);
 
+/* Whether the reply is an error, for a reason that does not pass by waiting. */
+bool dibs__reply_is_final_error(const redisReply *reply);
+
 /* Whether the reply is an error with this code, which is the first word of its text. */
 bool dibs__reply_is_error(const redisReply *reply, const char *code);
 

@@ -269,11 +269,8 @@ static void conclude(struct dibs__store *store, struct dibs__attempt *attempt, b
     if (!held && attempt->in_store)
         retract(store, attempt->name, attempt->token, attempt->lease_ms, 0);
     attempt->in_store = false;
-    if (held)
-        return;
-    attempt->number = 0;
-    attempt->proof = 0;
-    attempt->lease = (struct dibs__lease_store_state){.words = {0}};
+    if (!held)
+        dibs__attempt_clear(attempt);
 }
 
 static dibs_status walk_names(struct dibs__store *store, const struct dibs__walk *walk, struct dibs__error *error)

@@ -102,6 +102,15 @@ struct dibs__attempt {
     struct dibs__attempt_store_state store_state;
 };
 
+/* For a store: clears what it has set, except store_state. */
+static inline void dibs__attempt_clear(struct dibs__attempt *attempt)
+{
+    attempt->number = 0;
+    attempt->proof = 0;
+    attempt->in_store = attempt->may_release = false;
+    attempt->lease = (struct dibs__lease_store_state){.words = {0}};
+}
+
 /* What became of the token of an ask. */
 enum dibs__retirement {
     DIBS__NOT_RETIRED,

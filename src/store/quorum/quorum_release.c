@@ -70,10 +70,7 @@ void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
 void dibs__quorum_attempt_set_back(struct dibs__attempt *attempt)
 {
     attempt->store_state.outer[0] = attempt->store_state.outer[1] = 0;
-    attempt->number = 0;
-    attempt->proof = 0;
-    attempt->in_store = false;
-    attempt->lease = (struct dibs__lease_store_state){.words = {0}};
+    dibs__attempt_clear(attempt);
 }
 
 /* Concludes the members' attempts that were granted. The others stay with the claim until it ends. */
@@ -101,12 +98,10 @@ void dibs__quorum_conclude(struct dibs__store *base, struct dibs__attempt *attem
         conclude_held(q, claim);
     else if (claim)
         dibs__claim_retract(q, claim);
-    if (!held) {
-        dibs__quorum_attempt_set_back(attempt);
-        return;
-    }
     attempt->store_state.outer[0] = attempt->store_state.outer[1] = 0;
     attempt->in_store = false;
+    if (!held)
+        dibs__attempt_clear(attempt);
 }
 
 /* --------------------------------------------------------------------- the begin */

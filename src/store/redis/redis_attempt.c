@@ -40,10 +40,7 @@ void dibs__redis_attempt_set_back(struct dibs__attempt *attempt)
     forget_doubt(store_state);
     store_state->channel = 0;
     store_state->may_lack_fence = false;
-    attempt->number = 0;
-    attempt->proof = 0;
-    attempt->in_store = attempt->may_release = false;
-    attempt->lease = (struct dibs__lease_store_state){.words = {0}};
+    dibs__attempt_clear(attempt);
 }
 
 static void retire_by(struct dibs__redis_store *store, struct dibs__attempt *attempt, const struct dibs__route *route,

@@ -444,16 +444,11 @@ static bool take_results(const struct renewal_call *call, const redisReply *repl
     return true;
 }
 
-static bool is_refusal_of_some(const struct renewal_call *call, const redisReply *reply)
-{
-    return call->count > 1 && reply->type == REDIS_REPLY_ERROR && dibs__reply_status(reply->str) != DIBS_UNAVAILABLE;
-}
-
 static void refuse(const struct renewal_call *call, const redisReply *reply)
 {
     struct renewal *renewal = call->renewal;
 
-    if (is_refusal_of_some(call, reply)) {
+    if (call->count > 1 && dibs__reply_is_final_error(reply)) {
         send_one_by_one(renewal, call->first, call->count);
         return;
     }

@@ -44,18 +44,12 @@ static struct dibs__retract_end end_of(const struct dibs__retract_batch *batch, 
 
 /*
  * One entry may be the reason why the server refuses all: the right to its keys is missing, or they are in another
- * slot.
+ * slot. reply NULL: there is no answer.
  */
-static bool is_refusal_of_some(const struct dibs__retract_batch *batch, const redisReply *reply)
-{
-    return batch->count > 1 && reply->type == REDIS_REPLY_ERROR && dibs__reply_status(reply->str) != DIBS_UNAVAILABLE;
-}
-
-/* reply NULL: there is no answer. */
 static void take_answer(struct dibs__retract_batch *batch, const redisReply *reply)
 {
     bool lost_script = reply && dibs__script_wants_text(reply, batch->carrier);
-    bool refused = reply && !lost_script && is_refusal_of_some(batch, reply);
+    bool refused = reply && !lost_script && batch->count > 1 && dibs__reply_is_final_error(reply);
     int64_t server_us = 0;
     bool answered = reply && dibs__codec_read_retract(reply, batch->count, &server_us);
 
