@@ -7,57 +7,44 @@
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD in UTF-8 */
 
-static bool continues(unsigned char c)
-{
-    return (c & 0xc0) == 0x80;
-}
-
 /*
- * The size of the UTF-8 character at the start of text; 0: there is none. Overlong forms, surrogates and numbers above
- * U+10FFFF are no characters.
+ * The size of the UTF-8 character at the start of text, and its Unicode number; 0: there is none. Overlong forms,
+ * surrogates and numbers above U+10FFFF are no characters.
  */
-static size_t utf8_size(const unsigned char *text)
+static size_t decode(const char *text, uint32_t *number)
 {
-    if (text[0] < 0x80)
-        return 1;
-    if (text[0] < 0xc2 || text[0] > 0xf4 || !continues(text[1]))
-        return 0;
-    if (text[0] < 0xe0)
-        return 2;
-    if (text[0] < 0xf0) {
-        bool misfit = (text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f);
-        return !misfit && continues(text[2]) ? 3 : 0;
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by the size */
+    unsigned char first = (unsigned char)*text;
+    size_t size = first < 0x80 ? 1 : first >> 5 == 0x06 ? 2 : first >> 4 == 0x0e ? 3 : first >> 3 == 0x1e ? 4 : 0;
+
+    *number = size > 1 ? first & (0x7fu >> size) : first;
+    for (size_t i = 1; i < size; i++) {
+        if (((unsigned char)text[i] & 0xc0) != 0x80)
+            return 0;
+        *number = *number << 6 | ((unsigned char)text[i] & 0x3f);
     }
-    bool misfit = (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f);
-    return !misfit && continues(text[2]) && continues(text[3]) ? 4 : 0;
+    bool is_surrogate = *number >= 0xd800 && *number <= 0xdfff;
+    return *number < least[size] || *number > 0x10ffff || is_surrogate ? 0 : size;
 }
 
 static bool is_utf8(const char *text)
 {
+    uint32_t number;
     size_t size = 1;
 
     for (; *text && size; text += size)
-        size = utf8_size((const unsigned char *)text);
+        size = decode(text, &number);
     return size != 0;
 }
 
-/* The Unicode number of the character at c, which has size bytes. */
-static uint32_t decode(const char *c, size_t size)
-{
-    uint32_t number = size == 1 ? (unsigned char)*c : (unsigned char)*c & (0x7fu >> size);
-
-    for (size_t i = 1; i < size; i++)
-        number = number << 6 | ((unsigned char)c[i] & 0x3f);
-    return number;
-}
-
 /*
- * Escapes what drives a terminal, such as the controls C0 and C1, because the document may be printed at one. size 0: c
- * is not part of a character.
+ * Writes the character at c, and returns how many bytes it has. Escapes what drives a terminal, such as the controls C0
+ * and C1, because the document may be printed at one.
  */
-static void put_character(FILE *out, const char *c, size_t size)
+static size_t put_character(FILE *out, const char *c)
 {
-    uint32_t number = decode(c, size);
+    uint32_t number;
+    size_t size = decode(c, &number);
 
     if (size == 0)
         fputs(REPLACEMENT, out);
@@ -69,16 +56,14 @@ static void put_character(FILE *out, const char *c, size_t size)
         fprintf(out, "\\u%04" PRIx32, number);
     else
         fprintf(out, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd7c0 + (number >> 10), 0xdc00 + (number & 0x3ff));
+    return size ? size : 1;
 }
 
 static void put_text(FILE *out, const char *text)
 {
     fputc('"', out);
-    while (*text) {
-        size_t size = utf8_size((const unsigned char *)text);
-        put_character(out, text, size);
-        text += size ? size : 1;
-    }
+    while (*text)
+        text += put_character(out, text);
     fputc('"', out);
 }
 
