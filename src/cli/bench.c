@@ -1,7 +1,6 @@
 /*
  * dibs bench: how long acquire, release and hand-over take with this store.
  */
-#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,7 +8,7 @@
 #include <time.h>
 
 #include "cli/bench_report.h"
-#include "cli/look.h"
+#include "cli/cli.h"
 #include "cli/text.h"
 
 /* clang-format off */
@@ -36,6 +35,18 @@ static const char help[] =
 #define LOOK_NS 200000   /* between two looks for a waiter */
 #define NS_OF_MS INT64_C(1000000)
 
+/* Set by the options. */
+static struct {
+    int64_t length_ms;
+    bool json;
+} given = {.length_ms = 5000};
+
+static const struct cli_option options[] = {
+    {"seconds", 's', .time_ms = &given.length_ms, .least = 1, .most = 86400000},
+    {"json", .flag = &given.json},
+    {0},
+};
+
 /* One of two runtimes that pass a lock to one another, each used by a thread of its own. */
 struct side {
     struct bench *bench;
@@ -47,9 +58,7 @@ struct side {
 };
 
 struct bench {
-    struct cli_look look;
-    int64_t length_ms;
-    char name[48];
+    char name[CLI_OWN_NAME_MAX];
     struct cli_histogram acquires, releases; /* main thread only */
     struct side sides[2];
     int64_t end_ns;              /* read-only while the threads run */
@@ -114,7 +123,7 @@ static dibs_status measure_alone(struct bench *bench)
 
     for (int i = 0; i < WARM_UP && status == DIBS_OK && !signal_number; i++)
         status = measure_once(bench, false);
-    bench->end_ns = cli_now_ns() + bench->length_ms * NS_OF_MS * 2 / 5;
+    bench->end_ns = cli_now_ns() + given.length_ms * NS_OF_MS * 2 / 5;
     while (status == DIBS_OK && !over(bench))
         status = measure_once(bench, true);
     return status;
@@ -187,7 +196,7 @@ static int measure_handovers(struct bench *bench)
 
     cli_note("measuring hand-over between two runtimes");
     bench->released_by = -1;
-    bench->end_ns = cli_now_ns() + bench->length_ms * NS_OF_MS * 3 / 5;
+    bench->end_ns = cli_now_ns() + given.length_ms * NS_OF_MS * 3 / 5;
     if (!start(&other, &bench->sides[1])) {
         cli_error("no thread can be started");
         return CLI_SYSTEM;
@@ -208,18 +217,18 @@ static int measure_handovers(struct bench *bench)
 static int measure(struct bench *bench)
 {
     const dibs_config config = {.lease_ms = LEASE_MS};
-    int result = cli_open(&bench->sides[0].rt, config, bench->look.common.url);
+    int result = cli_open(&bench->sides[0].rt, config);
 
     if (result == CLI_OK)
-        result = cli_open(&bench->sides[1].rt, config, bench->look.common.url);
+        result = cli_open(&bench->sides[1].rt, config);
     if (result != CLI_OK)
         return result;
     catch_signals();
-    snprintf(bench->name, sizeof bench->name, "dibs-bench-%016" PRIx64, cli_random());
+    cli_make_name(bench->name, "bench");
     cli_note("measuring acquire and release of \"%s\"", bench->name);
     dibs_status status = measure_alone(bench);
     if (status != DIBS_OK)
-        return cli_look_failed(status);
+        return cli_failed(status);
     return signal_number ? CLI_OK : measure_handovers(bench);
 }
 
@@ -233,43 +242,22 @@ static void report(const struct bench *bench)
 
     for (int i = 0; i < 2; i++)
         cli_histogram_merge(&handovers, &bench->sides[i].handovers);
-    if (bench->look.json)
+    if (given.json)
         cli_bench_report_json(stdout, parts, signal_number != 0);
     else
         cli_bench_report_text(stdout, parts);
 }
 
-static int set_options(struct bench *bench, int argc, char **argv)
-{
-    static const struct option options[] = {
-        {"seconds", required_argument, NULL, 's'}, CLI_JSON_OPTION, CLI_LONG_OPTIONS};
-    int result = CLI_GO_ON, option;
-
-    while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":s:" CLI_SHORT_OPTIONS, options)) != -1) {
-        if (option != 's')
-            result = cli_look_option(&bench->look, option);
-        else if (!cli_time("bench", 1, 86400000, &bench->length_ms))
-            result = CLI_USAGE;
-    }
-    if (result == CLI_GO_ON && optind < argc)
-        result = cli_refuse_argument("bench", argv[optind]);
-    return result;
-}
-
-int cli_bench(int argc, char **argv)
+static int run(char **words)
 {
     static struct bench bench; /* static, because it is large */
     int result;
 
-    bench.look = (struct cli_look){.help = help, .argv = argv};
-    bench.length_ms = 5000;
+    (void)words;
     for (int i = 0; i < 2; i++) {
         bench.sides[i].bench = &bench;
         bench.sides[i].number = i;
     }
-    result = set_options(&bench, argc, argv);
-    if (result != CLI_GO_ON)
-        return cli_end(result);
     result = measure(&bench);
     if (*bench.name)
         (void)dibs_forget(bench.sides[0].rt, bench.name); /* what a failed call leaves expires */
@@ -284,3 +272,6 @@ int cli_bench(int argc, char **argv)
     }
     return result;
 }
+
+const struct cli_command cli_bench = {
+    "bench", "measures how long acquire, release and hand-over take", help, {options}, CLI_NO_ARGUMENT, .run = run};

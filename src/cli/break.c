@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cli/block.h"
-#include "cli/look.h"
+#include "cli/cli.h"
 #include "cli/text.h"
 
 /* clang-format off */
@@ -31,15 +31,11 @@ static const char help[] =
     "written, whatever was done.\n";
 /* clang-format on */
 
-enum { OPTION_TOKEN = CLI_OPTION_MORE };
+/* Set by the options. */
+static bool yes;
+static const char *token; /* NULL: any */
 
-struct breaking {
-    struct cli_look look;
-    dibs_runtime *rt;
-    const char *name, *token;
-    bool yes;
-    char shown[CLI_SHOWN_MAX]; /* the name, for messages */
-};
+static const struct cli_option options[] = {{"yes", 'y', .flag = &yes}, {"token", .text = &token}, {0}};
 
 static bool agreed(void)
 {
@@ -54,34 +50,36 @@ static bool agreed(void)
     return *answer == 'y' || *answer == 'Y';
 }
 
-static int say(const struct breaking *breaking, const char *text, int result)
+static int say(const char *name, const char *text, int result)
 {
-    printf("%s: %s\n", breaking->shown, text);
+    char shown[CLI_SHOWN_MAX];
+
+    printf("%s: %s\n", cli_show(shown, sizeof shown, name), text);
     return result;
 }
 
-static int take(const struct breaking *breaking, const dibs_owner *owner)
+static int take(dibs_runtime *rt, const char *name, const dibs_owner *owner)
 {
-    dibs_status status = dibs_force_unlock(breaking->rt, breaking->name, owner->token);
+    dibs_status status = dibs_force_unlock(rt, name, owner->token);
 
     if (status == DIBS_OK)
-        return say(breaking, owner->sharers > 1 ? "taken away; others still share it" : "taken away", CLI_OK);
+        return say(name, owner->sharers > 1 ? "taken away; others still share it" : "taken away", CLI_OK);
     if (status == DIBS_NOT_HELD)
-        return say(breaking, "left alone: another owner has it by now", CLI_FAILED);
-    return cli_look_failed(status);
+        return say(name, "left alone: another owner has it by now", CLI_FAILED);
+    return cli_failed(status);
 }
 
 /* Makes *owner the sharer that has the given token, if there is one. */
-static dibs_status find_sharer(const struct breaking *breaking, dibs_owner *owner)
+static dibs_status find_sharer(dibs_runtime *rt, const char *name, dibs_owner *owner)
 {
     dibs_sharer *sharers = calloc(DIBS_SHARERS_MAX, sizeof *sharers);
     size_t count = 0;
 
     if (!sharers)
         return DIBS_NO_MEMORY;
-    dibs_status status = dibs_query_sharers(breaking->rt, breaking->name, sharers, DIBS_SHARERS_MAX, &count);
+    dibs_status status = dibs_query_sharers(rt, name, sharers, DIBS_SHARERS_MAX, &count);
     for (size_t i = 0; i < count; i++) {
-        if (strcmp(sharers[i].token, breaking->token) != 0)
+        if (strcmp(sharers[i].token, token) != 0)
             continue;
         memcpy(owner->token, sharers[i].token, sizeof owner->token);
         owner->remaining_ms = sharers[i].remaining_ms;
@@ -92,82 +90,37 @@ static dibs_status find_sharer(const struct breaking *breaking, dibs_owner *owne
     return status;
 }
 
-static dibs_status ask(const struct breaking *breaking, dibs_owner *owner)
+static dibs_status ask(dibs_runtime *rt, const char *name, dibs_owner *owner)
 {
-    dibs_status status = dibs_query(breaking->rt, breaking->name, owner);
+    dibs_status status = dibs_query(rt, name, owner);
 
-    if (status != DIBS_OK || owner->sharers < 2 || !breaking->token)
-        return status;
-    return find_sharer(breaking, owner);
+    return status == DIBS_OK && owner->sharers > 1 && token ? find_sharer(rt, name, owner) : status;
 }
 
-static int ask_and_take(const struct breaking *breaking)
+static int ask_and_take(dibs_runtime *rt, char **words)
 {
+    const char *name = words[0];
     dibs_owner owner;
-    dibs_status status = ask(breaking, &owner);
+    dibs_status status = ask(rt, name, &owner);
 
     if (status != DIBS_OK)
-        return cli_look_failed(status);
+        return cli_failed(status);
     if (!owner.held)
-        return say(breaking, "free: there is no owner", CLI_OK);
-    cli_block_print(stdout, breaking->name, &owner, NULL);
-    if (breaking->token && strcmp(breaking->token, owner.token) != 0)
-        return say(breaking, "left alone: the owner has another token", CLI_FAILED);
-    if (!breaking->yes && !agreed())
-        return say(breaking, "left alone", CLI_FAILED);
-    return take(breaking, &owner);
+        return say(name, "free: there is no owner", CLI_OK);
+    cli_block_print(stdout, name, &owner, NULL);
+    if (token && strcmp(token, owner.token) != 0)
+        return say(name, "left alone: the owner has another token", CLI_FAILED);
+    if (!yes && !agreed())
+        return say(name, "left alone", CLI_FAILED);
+    return take(rt, name, &owner);
 }
 
-/* ------------------------------------------------------------------ options */
-
-static int set_option(struct breaking *breaking, int option)
+static int run(char **words)
 {
-    switch (option) {
-    case OPTION_TOKEN:
-        breaking->token = optarg;
-        return CLI_GO_ON;
-    case 'y':
-        breaking->yes = true;
-        return CLI_GO_ON;
-    default:
-        return cli_look_option(&breaking->look, option);
-    }
+    if (!yes && !(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)))
+        return cli_usage_error("there is no terminal to ask at: say --yes");
+    return cli_look(ask_and_take, words);
 }
 
-static int set_options(struct breaking *breaking, int argc, char **argv)
-{
-    static const struct option options[] = {
-        {"yes", no_argument, NULL, 'y'}, {"token", required_argument, NULL, OPTION_TOKEN}, CLI_LONG_OPTIONS};
-    int result = CLI_GO_ON, option;
-
-    while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":y" CLI_SHORT_OPTIONS, options)) != -1)
-        result = set_option(breaking, option);
-    if (result != CLI_GO_ON)
-        return result;
-    if (optind == argc)
-        return cli_usage_error("break", "NAME is missing");
-    if (argc - optind > 1)
-        return cli_refuse_argument("break", argv[optind + 1]);
-    breaking->name = argv[optind];
-    if (!cli_check_name("break", breaking->name))
-        return CLI_USAGE;
-    cli_show(breaking->shown, sizeof breaking->shown, breaking->name);
-    if (!breaking->yes && !(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)))
-        return cli_usage_error("break", "there is no terminal to ask at: say --yes");
-    return CLI_GO_ON;
-}
-
-int cli_break(int argc, char **argv)
-{
-    struct breaking breaking = {.look = {.help = help, .argv = argv}};
-    int result = set_options(&breaking, argc, argv);
-
-    if (result != CLI_GO_ON)
-        return cli_end(result);
-    result = cli_open(&breaking.rt, (dibs_config){0}, breaking.look.common.url);
-    if (result != CLI_OK)
-        return result;
-    result = ask_and_take(&breaking);
-    dibs_close(breaking.rt);
-    return cli_end(result);
-}
+const struct cli_command cli_break = {"break",   "takes a lock away from its owner", help, {options}, CLI_ONE_NAME,
+                                      .run = run};

@@ -4,7 +4,8 @@
 #ifndef DIBS_CLI_CLI_H
 #define DIBS_CLI_CLI_H
 
-#include <getopt.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #include <dibs.h>
 
@@ -19,8 +20,13 @@ enum cli_exit {
     CLI_LOST = 76         /* the lease was lost */
 };
 
-int cli_run(int argc, char **argv);
-int cli_hold(int argc, char **argv);
+/* What the options that all commands have say; read-only after the options were read. */
+extern struct cli_common {
+    enum { CLI_QUIET, CLI_NORMAL, CLI_VERBOSE } verbosity;
+    const char *command; /* its name */
+    char *urls;          /* of the last --url or --url-file, separated by blanks; NULL: none */
+    dibs_config where;   /* the other options that say how to reach the store */
+} cli_common;
 
 /* ------------------------------------------------------------------ messages */
 
@@ -32,9 +38,6 @@ void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Whether -v was given. */
-bool cli_is_verbose(void);
-
 /*
  * How many bytes of a word of the command line a message may show. What looks like an option is shown without what
  * follows the =, which may be a secret: messages are kept in logs.
@@ -42,7 +45,11 @@ bool cli_is_verbose(void);
 int cli_shown_length(const char *word);
 
 /* As cli_error, followed by a hint at the command's --help. Returns CLI_USAGE. */
-int cli_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Prints dibs_last_error, after a call returned that status: a wrong usage always, else as cli_warn. The exit status.
+ */
+int cli_failed(dibs_status status);
 
 /* Flushes stdout. Returns result, which is an exit status; CLI_OUTPUT if stdout can't be written. */
 int cli_end(int result);
@@ -50,51 +57,45 @@ int cli_end(int result);
 /* ------------------------------------------------------------------- options */
 
 /*
- * Options that all commands have. A command puts CLI_SHORT_OPTIONS after its own short options, CLI_LONG_OPTIONS at
- * the end of its table for getopt_long, and passes each option that is not its own to cli_common_option:
- *
- *     static const struct option options[] = {{"json", no_argument, NULL, 'j'}, CLI_LONG_OPTIONS};
- *
- *     while ((option = cli_next_option(argc, argv, "+:j" CLI_SHORT_OPTIONS, options)) != -1)
- *         if (option == 'j')
- *             ...
- *         else if (!cli_common_option(option, argv, help, &common))
- *             return common.status;
- *
- * The short options begin with "+:", so that they end at the first argument, or with ":".
+ * An option. The pointer that is not NULL says of what kind it is: a flag, which becomes true, or one that takes an
+ * argument, and where that goes.
  */
-struct cli_common {
-    const char *url; /* URLs of --url or --url-file, or NULL; for cli_open */
-    int status;      /* exit status, if cli_common_option returned false */
+struct cli_option {
+    const char *name; /* after "--"; a table ends with {0} */
+    int letter;       /* after "-"; 0: it has no short form */
+    bool *flag;
+    const char **text;
+    int64_t *time_ms; /* seconds, with decimals, or units (1h30m); between 0 and 1 ms counts as 1 ms */
+    int *number;
+    int64_t least, most; /* of the time or number */
+    const char *what;    /* what the number is, with an article, for the message */
+    int (*take)(const char *argument,
+                void *into); /* any other kind. Returns CLI_OK, or an exit status after a message */
+    void *into;
 };
 
-/* A command's own long options are CLI_OPTION_OWN and up. */
-enum {
-    CLI_OPTION_URL = 256,
-    CLI_OPTION_URL_FILE,
-    CLI_OPTION_PREFIX,
-    CLI_OPTION_TLS_CA,
-    CLI_OPTION_TLS_CERT,
-    CLI_OPTION_TLS_KEY,
-    CLI_OPTION_TLS_NAME,
-    CLI_OPTION_OWN
+/* What comes after the options. NAMEs are checked, except for the first of CLI_NAME_AND_MORE. */
+enum cli_arguments {
+    CLI_NO_ARGUMENT,
+    CLI_ONE_PATTERN, /* one, or none */
+    CLI_ONE_NAME,
+    CLI_SOME_NAMES,   /* one or more */
+    CLI_NAME_AND_MORE /* a NAME, with which the options end, and what the command reads by itself */
 };
 
-#define CLI_SHORT_OPTIONS "hqv"
-/* clang-format off */
-#define CLI_LONG_OPTIONS                                                                                               \
-    {"url", required_argument, NULL, CLI_OPTION_URL},                                                                  \
-    {"url-file", required_argument, NULL, CLI_OPTION_URL_FILE},                                                        \
-    {"prefix", required_argument, NULL, CLI_OPTION_PREFIX},                                                            \
-    {"tls-ca", required_argument, NULL, CLI_OPTION_TLS_CA},                                                            \
-    {"tls-cert", required_argument, NULL, CLI_OPTION_TLS_CERT},                                                        \
-    {"tls-key", required_argument, NULL, CLI_OPTION_TLS_KEY},                                                          \
-    {"tls-name", required_argument, NULL, CLI_OPTION_TLS_NAME},                                                        \
-    {"help", no_argument, NULL, 'h'},                                                                                  \
-    {"quiet", no_argument, NULL, 'q'},                                                                                 \
-    {"verbose", no_argument, NULL, 'v'},                                                                               \
-    {NULL, 0, NULL, 0}
-/* clang-format on */
+struct cli_command {
+    const char *name;
+    const char *summary; /* a line of "dibs --help" */
+    const char *help;
+    const struct cli_option *options[2]; /* beside those that all commands have; the second may be NULL */
+    enum cli_arguments arguments;
+
+    /* One of them; words: the arguments, the last of which NULL follows. Returns the exit status. */
+    int (*look)(dibs_runtime *rt, char **words); /* what cli_look calls */
+    int (*run)(char **words);
+};
+
+extern const struct cli_command cli_run, cli_hold, cli_status, cli_list, cli_watch, cli_break, cli_doctor, cli_bench;
 
 /* These options in the help of the commands. */
 /* clang-format off */
@@ -116,35 +117,22 @@ enum {
     "  -h, --help          this text\n"
 /* clang-format on */
 
-/* As getopt_long, but prints nothing. */
-int cli_next_option(int argc, char **argv, const char *letters, const struct option *options);
+#define CLI_JSON_HELP "  --json              prints one JSON document, for programs\n"
 
-/* The option that cli_next_option returned last, as the user wrote it: "-w" or "--wait". */
+/*
+ * Reads the options of a command, whose name is argv[0]; the arguments begin at argv[optind] then. Ends the process
+ * after --help. Returns CLI_OK, or an exit status after a message.
+ */
+int cli_read_options(const struct cli_command *command, int argc, char **argv);
+
+/* The option that is read, as the user wrote it, but not abbreviated: "-w" or "--wait". */
 const char *cli_option(void);
 
-/*
- * Handles an option that all commands have. Returns false if the command must end with common->status: after --help,
- * for which the text is printed; after an option that does not exist, or whose argument is missing or wrong; and if
- * memory is exhausted.
- */
-bool cli_common_option(int option, char **argv, const char *help, struct cli_common *common);
-
-/*
- * cli_time and cli_number read the argument of the option that cli_next_option returned last. If it is wrong, they say
- * so as cli_usage_error does, and return false.
- */
-
-/* A time in seconds, which may have decimals, or with units (1h30m). A time between 0 and 1 ms counts as 1 ms. */
-bool cli_time(const char *command, int64_t least_ms, int64_t most_ms, int64_t *out_ms);
-
-/* A whole number. what: what the number is, with an article, for the message. */
-bool cli_number(const char *command, const char *what, int least, int most, int *out);
-
-/* Whether a lock can have that name; if not, says so as cli_usage_error does. */
-bool cli_check_name(const char *command, const char *name);
+/* Whether a lock can have that name. Returns CLI_OK, or CLI_USAGE after a message. */
+int cli_check_name(const char *name);
 
 /* Says that the command does not take the argument. Returns CLI_USAGE. */
-int cli_refuse_argument(const char *command, const char *word);
+int cli_refuse_argument(const char *word);
 
 /* A clock in milliseconds, the same in all processes; it runs through suspend, where the system has such a clock. */
 int64_t cli_now_ms(void);
@@ -152,19 +140,25 @@ int64_t cli_now_ms(void);
 /* ----------------------------------------------------------------- the store */
 
 /*
- * Opens a runtime on the URLs of text, which are separated by blanks; NULL: those of $DIBS_URL. The fields of config
- * that say how to reach the store are set by the common options. Returns CLI_OK; or prints why the store can't be
- * opened, and returns CLI_USAGE, CLI_UNAVAILABLE or CLI_SYSTEM.
+ * Opens a runtime on the store that the options name, or $DIBS_URL; they set the fields of config that say how to reach
+ * it. Returns CLI_OK; or prints why the store can't be opened, and returns CLI_USAGE, CLI_UNAVAILABLE or CLI_SYSTEM.
  */
-int cli_open(dibs_runtime **out, dibs_config config, const char *text);
+int cli_open(dibs_runtime **out, dibs_config config);
 
 /* As cli_open, but prints only why a call is DIBS_INVALID; for the other statuses dibs_last_error says why. */
-dibs_status cli_try_open(dibs_runtime **out, dibs_config config, const char *text);
+dibs_status cli_try_open(dibs_runtime **out, dibs_config config);
+
+/* Opens a runtime, calls look, and closes it. Returns the exit status of look, or of what failed. */
+int cli_look(int (*look)(dibs_runtime *rt, char **words), char **words);
 
 /* The URLs that cli_open uses, in one line, without passwords. The caller must free the text; NULL: no memory. */
-char *cli_show_urls(const char *text);
+char *cli_show_urls(void);
 
 /* The exit status after a call of the library returned that status. */
 int cli_exit_of(dibs_status status);
+
+/* Makes the name of a lock that nobody else uses: "dibs-WHAT-" and random digits. */
+#define CLI_OWN_NAME_MAX 48
+void cli_make_name(char out[CLI_OWN_NAME_MAX], const char *what);
 
 #endif

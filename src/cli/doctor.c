@@ -1,15 +1,14 @@
 /*
  * dibs doctor: what in the store endangers locks.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/cli.h"
 #include "cli/doctor_locks.h"
 #include "cli/json.h"
-#include "cli/look.h"
 #include "cli/screen.h"
 #include "cli/text.h"
 
@@ -46,12 +45,20 @@ static const char help[] =
 #define VERDICTS 3
 #define CONNECTION "connection" /* subject of the finding that says whether a server answers */
 
-enum { OPTION_ADMIT = CLI_OPTION_MORE };
+/* Set by the options. */
+static struct {
+    int64_t admit_ms; /* 0: without --admit */
+    bool json;
+} given;
+
+static const struct cli_option options[] = {
+    {"admit", .time_ms = &given.admit_ms, .least = LEASE_LEAST_MS, .most = LEASE_MOST_MS},
+    {"json", .flag = &given.json},
+    {0},
+};
 
 struct doctor {
-    struct cli_look look;
     struct cli_json json;
-    int64_t admit_ms;           /* 0: without --admit */
     unsigned counts[VERDICTS];  /* number of findings, by verdict */
     bool reached;               /* a server answers */
     char server[DIBS_NAME_MAX]; /* server of the last finding, as it was printed */
@@ -131,7 +138,7 @@ static void tell(const dibs_finding *finding, void *arg)
     doctor->counts[finding->verdict]++;
     if (strcmp(finding->subject, CONNECTION) == 0 && finding->verdict == DIBS_VERDICT_OK)
         doctor->reached = true;
-    if (doctor->look.json)
+    if (given.json)
         print_json(doctor, finding);
     else
         print_line(doctor, finding);
@@ -150,7 +157,7 @@ static void tell_own(struct doctor *doctor, const char *subject, dibs_verdict ve
 /* Tells why the store could not be opened. */
 static void tell_unreachable(struct doctor *doctor)
 {
-    char *urls = cli_show_urls(doctor->look.common.url);
+    char *urls = cli_show_urls();
     const dibs_finding finding = {
         .server = urls ? urls : "the store",
         .subject = CONNECTION,
@@ -166,7 +173,7 @@ static void tell_unreachable(struct doctor *doctor)
 
 struct trial {
     dibs_runtime *rt;
-    char name[48];
+    char name[CLI_OWN_NAME_MAX];
     double acquire_ms, release_ms;
     const char *failed; /* the step that failed, for a message; dibs_last_error says why */
 };
@@ -210,7 +217,7 @@ static int examine_use(struct doctor *doctor, dibs_runtime *rt)
     struct trial trial = {.rt = rt};
     char text[1024];
 
-    snprintf(trial.name, sizeof trial.name, "dibs-doctor-%016" PRIx64, cli_random());
+    cli_make_name(trial.name, "doctor");
     dibs_status status = try_out(&trial);
     if (status == DIBS_OK) {
         (void)dibs_forget(rt, trial.name); /* what a failed call leaves expires */
@@ -229,7 +236,7 @@ static int examine_use(struct doctor *doctor, dibs_runtime *rt)
 
 static void print_begin(struct doctor *doctor)
 {
-    if (!doctor->look.json)
+    if (!given.json)
         return;
     cli_json_open(&doctor->json, NULL, '{');
     cli_json_open(&doctor->json, "findings", '[');
@@ -245,7 +252,7 @@ static int examine_store(struct doctor *doctor, dibs_runtime *rt)
     dibs_status status = dibs_examine(rt, tell, doctor);
 
     if (status != DIBS_OK)
-        return cli_look_failed(status);
+        return cli_failed(status);
     if (doctor->reached)
         doctor_locks(rt, tell_of_locks, doctor);
     return examine_use(doctor, rt);
@@ -255,7 +262,7 @@ static void print_end(struct doctor *doctor)
 {
     const unsigned *counts = doctor->counts;
 
-    if (doctor->look.json) {
+    if (given.json) {
         cli_json_close(&doctor->json, ']');
         for (int i = 0; i < VERDICTS; i++)
             cli_json_int(&doctor->json, verdicts[i], counts[i]);
@@ -281,25 +288,25 @@ static void tell_of_admission(const dibs_finding *finding, void *arg)
 static int admit(struct doctor *doctor)
 {
     dibs_runtime *rt;
-    uint32_t longest_ms = (uint32_t)doctor->admit_ms;
-    dibs_status status = cli_try_open(&rt, (dibs_config){.lease_ms = longest_ms}, doctor->look.common.url);
+    uint32_t longest_ms = (uint32_t)given.admit_ms;
+    dibs_status status = cli_try_open(&rt, (dibs_config){.lease_ms = longest_ms});
 
     if (status == DIBS_INVALID)
         return cli_exit_of(status);
     if (status == DIBS_OK)
         status = dibs_admit(rt, longest_ms, tell_of_admission, doctor);
-    int result = status == DIBS_OK ? CLI_OK : cli_look_failed(status);
+    int result = status == DIBS_OK ? CLI_OK : cli_failed(status);
     dibs_close(rt);
     if (status == DIBS_OK)
         print_end(doctor);
-    return result == CLI_OK && doctor->counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result;
+    return result;
 }
 
 /* With a wrong URL nothing is printed, because half a document would be of no use. */
 static int examine(struct doctor *doctor)
 {
     dibs_runtime *rt;
-    dibs_status status = cli_try_open(&rt, (dibs_config){.lease_ms = LEASE_MS}, doctor->look.common.url);
+    dibs_status status = cli_try_open(&rt, (dibs_config){.lease_ms = LEASE_MS});
     int result = cli_exit_of(status);
 
     if (status == DIBS_INVALID)
@@ -311,35 +318,17 @@ static int examine(struct doctor *doctor)
         tell_unreachable(doctor);
     dibs_close(rt);
     print_end(doctor);
-    return result == CLI_OK && doctor->counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result;
-}
-
-static int set_option(struct doctor *doctor, int option)
-{
-    if (option != OPTION_ADMIT)
-        return cli_look_option(&doctor->look, option);
-    return cli_time("doctor", LEASE_LEAST_MS, LEASE_MOST_MS, &doctor->admit_ms) ? CLI_GO_ON : CLI_USAGE;
-}
-
-static int set_options(struct doctor *doctor, int argc, char **argv)
-{
-    static const struct option options[] = {
-        {"admit", required_argument, NULL, OPTION_ADMIT}, CLI_JSON_OPTION, CLI_LONG_OPTIONS};
-    int result = CLI_GO_ON, option;
-
-    while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":" CLI_SHORT_OPTIONS, options)) != -1)
-        result = set_option(doctor, option);
-    if (result == CLI_GO_ON && optind < argc)
-        result = cli_refuse_argument("doctor", argv[optind]);
     return result;
 }
 
-int cli_doctor(int argc, char **argv)
+static int run(char **words)
 {
-    struct doctor doctor = {.look = {.help = help, .argv = argv}, .json = {.out = stdout}};
-    int result = set_options(&doctor, argc, argv);
+    struct doctor doctor = {.json = {.out = stdout}};
+    int result = given.admit_ms > 0 ? admit(&doctor) : examine(&doctor);
 
-    if (result != CLI_GO_ON)
-        return cli_end(result);
-    return cli_end(doctor.admit_ms > 0 ? admit(&doctor) : examine(&doctor));
+    (void)words;
+    return cli_end(result == CLI_OK && doctor.counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result);
 }
+
+const struct cli_command cli_doctor = {
+    "doctor", "looks for what in the store endangers locks", help, {options}, CLI_NO_ARGUMENT, .run = run};

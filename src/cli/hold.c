@@ -38,6 +38,12 @@ static const char help[] =
     "and goes on holding the lock.\n";
 /* clang-format on */
 
+static const struct cli_option options[] = {
+    {"while-pid", .number = &run_given.while_pid, .least = 1, .most = INT32_MAX, .what = "a process id"},
+    {"while-stdin", .flag = &run_given.while_stdin},
+    {0},
+};
+
 /* Whether dibs must end: a signal has arrived that ends it, or what dibs is tied to has ended. */
 static bool told_to_end(void)
 {
@@ -111,31 +117,34 @@ static void say_held(const struct run_plan *plan, const struct run_lock *lock)
     notify("READY=1\nSTATUS=holds the lock");
 }
 
-int cli_hold(int argc, char **argv)
+static int run(char **words)
 {
-    struct run_plan plan;
+    const struct run_plan *plan = &run_given;
     struct run_lock lock;
     bool kept;
-    int status;
+    int status = run_settle(words, false);
 
-    if (!run_options(argc, argv, help, false, &plan, &status))
+    if (status != CLI_OK)
         return status;
     if (run_signals_open(RUN_ALONE) < 0) {
         cli_error("no descriptor to be had");
         return CLI_SYSTEM;
     }
-    run_tie_begin(&plan);
+    run_tie_begin(plan);
     notify("STATUS=waits for the lock");
-    if (!run_acquire(&plan, -1, &lock, &status))
+    if (!run_acquire(plan, -1, &lock, &status))
         return status;
-    say_held(&plan, &lock);
-    kept = hold(&plan, &lock);
+    say_held(plan, &lock);
+    kept = hold(plan, &lock);
     notify("STOPPING=1");
     if (!kept && run_remaining_ms(&lock) >= 0)
-        limit_release(&plan, &lock);
-    if (!run_release(&plan, &lock, 0) && kept) {
-        run_tell_loss(&plan);
+        limit_release(plan, &lock);
+    if (!run_release(plan, &lock, 0) && kept) {
+        run_tell_loss(plan);
         kept = false;
     }
     return kept ? CLI_OK : CLI_LOST;
 }
+
+const struct cli_command cli_hold = {
+    "hold", "holds a lock until a signal arrives", help, {options, run_options}, CLI_NAME_AND_MORE, .run = run};

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/locks.h"
-#include "cli/look.h"
 #include "cli/screen.h"
 #include "cli/text.h"
 
@@ -41,14 +41,21 @@ static const char help[] =
 
 #define MOST_MS INT64_C(1000000000000)
 
-enum { OPTION_OLDER_THAN = CLI_OPTION_MORE };
-
-struct list {
-    struct cli_look look;
-    const char *pattern;
+/* Set by the options. */
+static struct {
     int64_t min_held_ms;
     enum cli_column sort;
-    bool reverse, names, null;
+    bool reverse, names, null, json;
+} given;
+
+static const struct cli_option options[] = {
+    {"older-than", .time_ms = &given.min_held_ms, .most = MOST_MS},
+    {"sort", 's', .take = cli_take_column, .into = &given.sort},
+    {"reverse", 'r', .flag = &given.reverse},
+    {"names", 'n', .flag = &given.names},
+    {"null", '0', .flag = &given.null},
+    {"json", .flag = &given.json},
+    {0},
 };
 
 static void print_json(const struct cli_locks *locks)
@@ -61,13 +68,13 @@ static void print_json(const struct cli_locks *locks)
     cli_locks_json_end(&json);
 }
 
-static void print_names(const struct cli_locks *locks, bool null)
+static void print_names(const struct cli_locks *locks)
 {
     char shown[CLI_SHOWN_MAX];
 
     for (size_t i = 0; i < locks->count; i++) {
         const char *name = locks->items[i].name;
-        printf("%s%c", null ? name : cli_show(shown, sizeof shown, name), null ? '\0' : '\n');
+        printf("%s%c", given.null ? name : cli_show(shown, sizeof shown, name), given.null ? '\0' : '\n');
     }
 }
 
@@ -86,78 +93,23 @@ static void print_table(const struct cli_locks *locks)
     }
 }
 
-static int print_list(const struct list *list, dibs_runtime *rt)
+static int list(dibs_runtime *rt, char **words)
 {
     struct cli_locks locks = {0};
-    dibs_status status = cli_locks_read(&locks, rt, list->pattern, list->min_held_ms);
+    dibs_status status = cli_locks_read(&locks, rt, words[0], given.min_held_ms);
 
     if (status == DIBS_OK) {
-        cli_locks_sort(&locks, list->sort, list->reverse);
-        if (list->look.json)
+        cli_locks_sort(&locks, given.sort, given.reverse);
+        if (given.json)
             print_json(&locks);
-        else if (list->names || list->null)
-            print_names(&locks, list->null);
+        else if (given.names || given.null)
+            print_names(&locks);
         else
             print_table(&locks);
     }
     cli_locks_free(&locks);
-    return status == DIBS_OK ? CLI_OK : cli_look_failed(status);
+    return status == DIBS_OK ? CLI_OK : cli_failed(status);
 }
 
-/* ------------------------------------------------------------------ options */
-
-static int set_option(struct list *list, int option)
-{
-    switch (option) {
-    case OPTION_OLDER_THAN:
-        return cli_time("list", 0, MOST_MS, &list->min_held_ms) ? CLI_GO_ON : CLI_USAGE;
-    case 's':
-        return cli_column_option("list", &list->sort) ? CLI_GO_ON : CLI_USAGE;
-    case 'r':
-        list->reverse = true;
-        return CLI_GO_ON;
-    case 'n':
-        list->names = true;
-        return CLI_GO_ON;
-    case '0':
-        list->null = true;
-        return CLI_GO_ON;
-    default:
-        return cli_look_option(&list->look, option);
-    }
-}
-
-static int set_options(struct list *list, int argc, char **argv)
-{
-    static const struct option options[] = {{"older-than", required_argument, NULL, OPTION_OLDER_THAN},
-                                            {"sort", required_argument, NULL, 's'},
-                                            {"reverse", no_argument, NULL, 'r'},
-                                            {"names", no_argument, NULL, 'n'},
-                                            {"null", no_argument, NULL, '0'},
-                                            CLI_JSON_OPTION,
-                                            CLI_LONG_OPTIONS};
-    int result = CLI_GO_ON, option;
-
-    while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":s:rn0" CLI_SHORT_OPTIONS, options)) != -1)
-        result = set_option(list, option);
-    if (result == CLI_GO_ON && argc - optind > 1)
-        result = cli_refuse_argument("list", argv[optind + 1]);
-    list->pattern = argv[optind];
-    return result;
-}
-
-int cli_list(int argc, char **argv)
-{
-    struct list list = {.look = {.help = help, .argv = argv}};
-    int result = set_options(&list, argc, argv);
-    dibs_runtime *rt;
-
-    if (result != CLI_GO_ON)
-        return cli_end(result);
-    result = cli_open(&rt, (dibs_config){0}, list.look.common.url);
-    if (result != CLI_OK)
-        return result;
-    result = print_list(&list, rt);
-    dibs_close(rt);
-    return cli_end(result);
-}
+const struct cli_command cli_list = {"list",      "lists the locks that are held", help, {options}, CLI_ONE_PATTERN,
+                                     .look = list};

@@ -21,17 +21,16 @@ static const struct {
     [CLI_WAITERS] = {"waiters", "WAITERS", true, 7}, [CLI_SHARERS] = {"sharers", "SHARERS", true, 7},
 };
 
-bool cli_column_option(const char *command, enum cli_column *out)
+int cli_take_column(const char *word, void *column)
 {
     for (int i = 0; i < CLI_COLUMNS; i++) {
-        if (strcmp(columns[i].word, optarg) == 0) {
-            *out = (enum cli_column)i;
-            return true;
+        if (strcmp(columns[i].word, word) == 0) {
+            *(enum cli_column *)column = (enum cli_column)i;
+            return CLI_OK;
         }
     }
-    cli_usage_error(command, "%s: there is no column \"%s\": say name, owner, held, left, waiters or sharers",
-                    cli_option(), optarg);
-    return false;
+    return cli_usage_error("%s: there is no column \"%s\": say name, owner, held, left, waiters or sharers",
+                           cli_option(), word);
 }
 
 /* ------------------------------------------------------------------ reading */

@@ -27,8 +27,8 @@ struct cli_locks {
 /* Sorted by a number or time, the largest comes first, but by "left" the lease that ends first; by a text, A. */
 enum cli_column { CLI_NAME, CLI_OWNER, CLI_HELD, CLI_LEFT, CLI_WAITERS, CLI_SHARERS, CLI_COLUMNS };
 
-/* Reads the argument of --sort. False, after a message: there is no such column. */
-bool cli_column_option(const char *command, enum cli_column *out);
+/* Takes the word of --sort, as in struct cli_option. column: an enum cli_column. */
+int cli_take_column(const char *word, void *column);
 
 /*
  * Reads the locks whose names match pattern (NULL: all) and which have been held for at least min_held_ms (0: all). The

@@ -2,6 +2,7 @@
  * dibs(1): locks at a shell prompt. Chooses the command; each has a file of its own.
  */
 #include <fcntl.h>
+#include <getopt.h>
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,30 +10,15 @@
 
 #include "cli/arguments.h"
 #include "cli/cli.h"
-#include "cli/look.h"
 
-/* run gets the arguments from the command's name on, and returns the exit status. */
-static const struct cli_command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *summary; /* one line for "dibs --help" */
-} commands[] = {
-    {"run", cli_run, "runs a program while it holds a lock"},
-    {"hold", cli_hold, "holds a lock until a signal arrives"},
-    {"status", cli_status, "tells who holds locks"},
-    {"list", cli_list, "lists the locks that are held"},
-    {"watch", cli_watch, "shows the locks that are held, and keeps the list up to date"},
-    {"break", cli_break, "takes a lock away from its owner"},
-    {"doctor", cli_doctor, "looks for what in the store endangers locks"},
-    {"bench", cli_bench, "measures how long acquire, release and hand-over take"},
-    {NULL, NULL, NULL},
-};
+static const struct cli_command *const commands[] = {&cli_run,   &cli_hold,   &cli_status, &cli_list, &cli_watch,
+                                                     &cli_break, &cli_doctor, &cli_bench,  NULL};
 
 static void print_help(FILE *out)
 {
     fputs("Usage: dibs COMMAND [OPTION...] [ARGUMENT...]\n\nCommands:\n", out);
-    for (const struct cli_command *command = commands; command->name; command++)
-        fprintf(out, "  %-8s %s\n", command->name, command->summary);
+    for (const struct cli_command *const *command = commands; *command; command++)
+        fprintf(out, "  %-8s %s\n", (*command)->name, (*command)->summary);
     fputs("\n\"dibs COMMAND --help\" tells more of each, and \"dibs --version\" which dibs this\n"
           "is. The store is that of --url or --url-file, else of $DIBS_URL, else\n"
           "redis://127.0.0.1:6379.\n",
@@ -41,9 +27,9 @@ static void print_help(FILE *out)
 
 static const struct cli_command *find(const char *name)
 {
-    for (const struct cli_command *command = commands; command->name; command++)
-        if (!strcmp(command->name, name))
-            return command;
+    for (const struct cli_command *const *command = commands; *command; command++)
+        if (!strcmp((*command)->name, name))
+            return *command;
     return NULL;
 }
 
@@ -74,6 +60,33 @@ static bool is_one_of(const char *word, const char *a, const char *b, const char
     return !strcmp(word, a) || !strcmp(word, b) || !strcmp(word, c);
 }
 
+static int check(enum cli_arguments kind, char **words)
+{
+    size_t most = kind == CLI_NO_ARGUMENT ? 0 : kind < CLI_SOME_NAMES ? 1 : SIZE_MAX;
+    int result = kind >= CLI_ONE_NAME && !*words ? cli_usage_error("NAME is missing") : CLI_OK;
+
+    for (size_t i = 0; words[i] && result == CLI_OK; i++) {
+        if (i == most)
+            result = cli_refuse_argument(words[i]);
+        else if (kind == CLI_ONE_NAME || kind == CLI_SOME_NAMES)
+            result = cli_check_name(words[i]);
+    }
+    return result;
+}
+
+/* The frame of all commands. argv begins with the command's name. */
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    int result = cli_read_options(command, argc, argv);
+    char **words = argv + optind;
+
+    if (result == CLI_OK)
+        result = check(command->arguments, words);
+    if (result != CLI_OK)
+        return result;
+    return command->look ? cli_look(command->look, words) : command->run(words);
+}
+
 int main(int argc, char **argv)
 {
     arguments_keep(argc, argv);
@@ -87,8 +100,9 @@ int main(int argc, char **argv)
         if (argc > 2 && !find(argv[2]))
             return refuse(argv[2]);
         if (argc > 2)
-            return find(argv[2])->run(2, (char *[]){argv[2], (char[]){"--help"}, NULL});
-        print_help(stdout);
+            fputs(find(argv[2])->help, stdout);
+        else
+            print_help(stdout);
         return cli_end(CLI_OK);
     }
     if (is_one_of(argv[1], "--version", "-V", "version")) {
@@ -96,5 +110,5 @@ int main(int argc, char **argv)
         return cli_end(CLI_OK);
     }
     const struct cli_command *command = find(argv[1]);
-    return command ? command->run(argc - 1, argv + 1) : refuse(argv[1]);
+    return command ? run(command, argc - 1, argv + 1) : refuse(argv[1]);
 }

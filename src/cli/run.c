@@ -39,10 +39,21 @@ static const char help[] =
     "likewise, unless --leave is given.\n";
 /* clang-format on */
 
-int cli_run(int argc, char **argv)
-{
-    struct run_plan plan;
-    int status;
+static const struct cli_option options[] = {
+    {"command", 'c', .text = &run_given.shell_command},
+    {"at-least", .time_ms = &run_given.at_least_ms, .most = RUN_DAY_MS},
+    {"on-lost", .text = &run_given.on_lost},
+    {"leave", .flag = &run_given.leave},
+    {"no-inherit", .flag = &run_given.no_inherit},
+    {0},
+};
 
-    return run_options(argc, argv, help, true, &plan, &status) ? run_front(&plan) : status;
+static int run(char **words)
+{
+    int result = run_settle(words, true);
+
+    return result == CLI_OK ? run_front(&run_given) : result;
 }
+
+const struct cli_command cli_run = {
+    "run", "runs a program while it holds a lock", help, {options, run_options}, CLI_NAME_AND_MORE, .run = run};

@@ -53,17 +53,18 @@
 struct run_plan {
     const char *names[RUN_NAMES_MAX]; /* NAME, then those of --also */
     size_t name_count;
-    const char *shown;   /* the names, for messages */
-    char **command;      /* NULL: "dibs hold" */
-    const char *label;   /* for the token; NULL: the library's own */
-    const char *url;     /* or NULL, as for cli_open */
-    const char *on_lost; /* or NULL */
-    int64_t wait_ms;     /* as for dibs_lock_with */
-    int64_t wait_until;  /* when the wait ends, by cli_now_ms, if wait_ms > 0 */
-    int64_t at_least_ms; /* 0: none */
-    int64_t lease_ms;    /* of --lease; the lease in the store is at_least_ms if that is longer */
-    int64_t grace_ms;    /* from SIGTERM to SIGKILL */
-    int64_t outage_ms;   /* how long a wait rides out an outage of the store; less than 0: as long as the wait */
+    const char *shown;         /* the names, for messages */
+    const char *shell_command; /* of -c, or NULL */
+    char **command;            /* NULL: "dibs hold" */
+    const char *label;         /* for the token; NULL: the library's own */
+    const char *on_lost;       /* or NULL */
+    bool once;                 /* -n */
+    int64_t wait_ms;           /* as for dibs_lock_with */
+    int64_t wait_until;        /* when the wait ends, by cli_now_ms, if wait_ms > 0 */
+    int64_t at_least_ms;       /* 0: none */
+    int64_t lease_ms;          /* of --lease; the lease in the store is at_least_ms if that is longer */
+    int64_t grace_ms;          /* from SIGTERM to SIGKILL */
+    int64_t outage_ms;         /* how long a wait rides out an outage of the store; less than 0: as long as the wait */
     int min_replicas;
     bool durable;
     int64_t margin_ms; /* how long SIGKILL may take: COMMAND must be dead before the lease ends */
@@ -78,8 +79,19 @@ struct run_plan {
     int slots;   /* with shared: how many may hold a lock at a time; 0: any number */
 };
 
-/* Reads the options and arguments. argv[0]: "run" or "hold". Returns false if the process must end with *status. */
-bool run_options(int argc, char **argv, const char *help, bool with_command, struct run_plan *plan, int *status);
+#define RUN_DAY_MS INT64_C(86400000)
+
+/* What the options say; run_settle makes it the plan. */
+extern struct run_plan run_given;
+
+/* The options that "dibs run" and "dibs hold" have in common, for run_given. */
+extern const struct cli_option run_options[];
+
+/*
+ * Adds to run_given what the arguments say (words: NAME, and what follows it) and what follows from the options
+ * together. Returns CLI_OK, or CLI_USAGE after a message.
+ */
+int run_settle(char **words, bool with_command);
 
 /* Sets the environment of COMMAND and --on-lost. */
 void run_environment(const struct run_plan *plan, uint64_t fence, const char *token);

@@ -216,7 +216,7 @@ static int open_store(const struct run_plan *plan, dibs_runtime **rt)
                               .min_replicas = (uint32_t)plan->min_replicas,
                               .durable = plan->durable};
 
-        status = cli_try_open(rt, config, plan->url);
+        status = cli_try_open(rt, config);
         if (status != DIBS_UNAVAILABLE || !run_goes_on(plan, since))
             break;
         if (!told)

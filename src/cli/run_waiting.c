@@ -111,8 +111,8 @@ static void *tell(void *argument)
 void run_waiting_begin(struct run_waiting *waiting, const struct run_plan *plan, dibs_runtime *rt)
 {
     *waiting = (struct run_waiting){.plan = plan, .rt = rt};
-    waiting->after_ms = cli_is_verbose() ? VERBOSE_MS : TERMINAL_MS;
-    waiting->tells_owner = cli_is_verbose() || isatty(STDERR_FILENO);
+    waiting->after_ms = cli_common.verbosity == CLI_VERBOSE ? VERBOSE_MS : TERMINAL_MS;
+    waiting->tells_owner = cli_common.verbosity == CLI_VERBOSE || isatty(STDERR_FILENO);
     if (plan->wait_ms == 0 || !(waiting->tells_owner || wants_copies(plan)) || pipe(waiting->over) != 0)
         return;
     run_signals_block();

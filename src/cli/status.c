@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 #include "cli/block.h"
+#include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/locks.h"
-#include "cli/look.h"
 
 /* clang-format off */
 static const char help[] =
@@ -30,6 +30,10 @@ static const char help[] =
 
 #define ENTRIES_MOST 100
 
+static bool json; /* set by the option */
+
+static const struct cli_option options[] = {{"json", .flag = &json}, {0}};
+
 /* What was found out about one lock. */
 struct found {
     dibs_owner owner;
@@ -38,12 +42,12 @@ struct found {
 
 static void print_json(char **names, const struct found *found)
 {
-    struct cli_json json = {.out = stdout};
+    struct cli_json out = {.out = stdout};
 
-    cli_locks_json_begin(&json);
+    cli_locks_json_begin(&out);
     for (; *names; names++, found++)
-        cli_lock_json(&json, *names, &found->owner, &found->queue);
-    cli_locks_json_end(&json);
+        cli_lock_json(&out, *names, &found->owner, &found->queue);
+    cli_locks_json_end(&out);
 }
 
 static void print_blocks(char **names, const struct found *found)
@@ -88,24 +92,30 @@ static int ask(dibs_runtime *rt, char **names, struct found *found)
     for (size_t i = 0; names[i]; i++) {
         dibs_status status = ask_for_one(rt, names[i], &found[i]);
         if (status != DIBS_OK)
-            return cli_look_failed(status);
+            return cli_failed(status);
         if (!found[i].owner.held)
             result = CLI_FAILED;
     }
     return result;
 }
 
-static int tell(const struct cli_look *look, dibs_runtime *rt, char **names, size_t count)
+static int tell(dibs_runtime *rt, char **names)
 {
+    size_t count = 0;
+
+    while (names[count])
+        count++;
     struct found *found = calloc(count + 1, sizeof *found);
     int result = found ? ask(rt, names, found) : CLI_SYSTEM;
 
     if (!found)
         cli_error("memory is exhausted");
-    if (result <= CLI_FAILED && !look->quiet && look->json)
-        print_json(names, found);
-    else if (result <= CLI_FAILED && !look->quiet)
-        print_blocks(names, found);
+    if (result <= CLI_FAILED && cli_common.verbosity != CLI_QUIET) {
+        if (json)
+            print_json(names, found);
+        else
+            print_blocks(names, found);
+    }
     for (size_t i = 0; found && i < count; i++) {
         free(found[i].queue.waiters);
         free(found[i].queue.sharers);
@@ -114,32 +124,5 @@ static int tell(const struct cli_look *look, dibs_runtime *rt, char **names, siz
     return result;
 }
 
-static int set_options(struct cli_look *look, int argc, char **argv)
-{
-    static const struct option options[] = {CLI_JSON_OPTION, CLI_LONG_OPTIONS};
-    int result = CLI_GO_ON, option;
-
-    while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":" CLI_SHORT_OPTIONS, options)) != -1)
-        result = cli_look_option(look, option);
-    if (result == CLI_GO_ON && optind == argc)
-        result = cli_usage_error("status", "NAME is missing");
-    for (int i = optind; result == CLI_GO_ON && i < argc; i++)
-        result = cli_check_name("status", argv[i]) ? CLI_GO_ON : CLI_USAGE;
-    return result;
-}
-
-int cli_status(int argc, char **argv)
-{
-    struct cli_look look = {.help = help, .argv = argv};
-    int result = set_options(&look, argc, argv);
-    dibs_runtime *rt;
-
-    if (result != CLI_GO_ON)
-        return cli_end(result);
-    result = cli_open(&rt, (dibs_config){0}, look.common.url);
-    if (result != CLI_OK)
-        return result;
-    result = tell(&look, rt, argv + optind, (size_t)(argc - optind));
-    dibs_close(rt);
-    return cli_end(result);
-}
+const struct cli_command cli_status = {"status",  "tells who holds locks", help,
+                                       {options}, CLI_SOME_NAMES,          .look = tell};

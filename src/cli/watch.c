@@ -8,7 +8,6 @@
 
 #include "cli/cli.h"
 #include "cli/locks.h"
-#include "cli/look.h"
 #include "cli/screen.h"
 #include "cli/text.h"
 #include "cli/owner_token.h"
@@ -43,8 +42,8 @@ static const char help[] =
 #define REVERSE "\x1b[7m"
 #define NORMAL "\x1b[0m"
 
-struct watch {
-    struct cli_look look;
+/* Used by the main thread alone. */
+static struct {
     dibs_runtime *rt;
     const char *pattern;
     int64_t interval_ms;
@@ -54,23 +53,31 @@ struct watch {
     struct cli_locks locks;
     char trouble[512]; /* why the last look failed; "": it succeeded */
     size_t first;      /* number of the lock in the top row */
+} watch = {.interval_ms = 2000, .sort = CLI_HELD};
+
+static const struct cli_option options[] = {
+    {"interval", 'i', .time_ms = &watch.interval_ms, .least = 100, .most = 86400000},
+    {"count", 'c', .number = &watch.rounds, .least = 1, .most = INT32_MAX, .what = "a number"},
+    {"sort", 's', .take = cli_take_column, .into = &watch.sort},
+    {"reverse", 'r', .flag = &watch.reverse},
+    {0},
 };
 
 /* Looks again. False: the look failed, and the locks are those of the look before. */
-static bool look_again(struct watch *watch)
+static bool look_again(void)
 {
     struct cli_locks locks = {0};
-    dibs_status status = cli_locks_read(&locks, watch->rt, watch->pattern, 0);
+    dibs_status status = cli_locks_read(&locks, watch.rt, watch.pattern, 0);
 
     if (status != DIBS_OK) {
-        snprintf(watch->trouble, sizeof watch->trouble, "%s", dibs_last_error());
+        snprintf(watch.trouble, sizeof watch.trouble, "%s", dibs_last_error());
         cli_locks_free(&locks);
         return false;
     }
-    watch->trouble[0] = '\0';
-    cli_locks_sort(&locks, watch->sort, watch->reverse);
-    cli_locks_free(&watch->locks);
-    watch->locks = locks;
+    watch.trouble[0] = '\0';
+    cli_locks_sort(&locks, watch.sort, watch.reverse);
+    cli_locks_free(&watch.locks);
+    watch.locks = locks;
     return true;
 }
 
@@ -112,62 +119,61 @@ static void print_changes(const struct cli_locks *before, const struct cli_locks
     }
 }
 
-static int watch_lines(struct watch *watch)
+static int watch_lines(void)
 {
     struct cli_locks before = {0};
     bool troubled = false;
 
-    watch->sort = CLI_NAME;
-    watch->reverse = false;
+    watch.sort = CLI_NAME;
+    watch.reverse = false;
     for (;;) {
-        watch->locks = (struct cli_locks){0};
-        bool read = look_again(watch);
+        watch.locks = (struct cli_locks){0};
+        bool read = look_again();
         if (read) {
-            print_changes(&before, &watch->locks);
+            print_changes(&before, &watch.locks);
             cli_locks_free(&before);
-            before = watch->locks;
+            before = watch.locks;
         } else if (!troubled) {
-            cli_warn("%s", watch->trouble);
+            cli_warn("%s", watch.trouble);
         }
         troubled = !read;
-        if (fflush(stdout) != 0 || (watch->rounds > 0 && --watch->rounds == 0))
+        if (fflush(stdout) != 0 || (watch.rounds > 0 && --watch.rounds == 0))
             break;
-        (void)poll(NULL, 0, (int)watch->interval_ms);
+        (void)poll(NULL, 0, (int)watch.interval_ms);
     }
     cli_locks_free(&before);
-    watch->locks = (struct cli_locks){0};
-    return cli_end(CLI_OK);
+    watch.locks = (struct cli_locks){0};
+    return CLI_OK;
 }
 
 /* ------------------------------------------------------------------- screen */
 
-static void write_title(FILE *out, const struct watch *watch)
+static void write_title(FILE *out)
 {
     char now[CLI_TIME_MAX], pattern[CLI_SHOWN_MAX];
     unsigned long waiters = 0;
 
-    for (size_t i = 0; i < watch->locks.count; i++)
-        waiters += watch->locks.items[i].owner.waiters;
-    fprintf(out, "dibs  %s  %zu %s held, %lu waiting", cli_time_ago(now, 0), watch->locks.count,
-            watch->locks.count == 1 ? "lock" : "locks", waiters);
-    if (watch->pattern)
-        fprintf(out, "  %s", cli_show(pattern, sizeof pattern, watch->pattern));
+    for (size_t i = 0; i < watch.locks.count; i++)
+        waiters += watch.locks.items[i].owner.waiters;
+    fprintf(out, "dibs  %s  %zu %s held, %lu waiting", cli_time_ago(now, 0), watch.locks.count,
+            watch.locks.count == 1 ? "lock" : "locks", waiters);
+    if (watch.pattern)
+        fprintf(out, "  %s", cli_show(pattern, sizeof pattern, watch.pattern));
 }
 
-static void write_foot(FILE *out, const struct watch *watch, size_t rows)
+static void write_foot(FILE *out, size_t rows)
 {
     static const char *const names[] = {"name", "owner", "held", "left", "waiters", "sharers"};
-    char trouble[sizeof watch->trouble];
+    char trouble[sizeof watch.trouble];
 
-    if (*watch->trouble) {
-        fputs(cli_show(trouble, sizeof trouble, watch->trouble), out);
+    if (*watch.trouble) {
+        fputs(cli_show(trouble, sizeof trouble, watch.trouble), out);
         return;
     }
-    fprintf(out, "q quit  n o h l w s sort: %s%s  r reverse", names[watch->sort], watch->reverse ? " reversed" : "");
-    if (watch->locks.count > rows)
-        fprintf(out, "  %zu-%zu of %zu", watch->first + 1,
-                watch->first + rows < watch->locks.count ? watch->first + rows : watch->locks.count,
-                watch->locks.count);
+    fprintf(out, "q quit  n o h l w s sort: %s%s  r reverse", names[watch.sort], watch.reverse ? " reversed" : "");
+    if (watch.locks.count > rows)
+        fprintf(out, "  %zu-%zu of %zu", watch.first + 1,
+                watch.first + rows < watch.locks.count ? watch.first + rows : watch.locks.count, watch.locks.count);
 }
 
 /* How many rows fit between the head and the foot of the window. */
@@ -176,25 +182,25 @@ static size_t rows_of(size_t window)
     return window > 4 ? window - 3 : 1;
 }
 
-static void scroll_within(struct watch *watch, size_t rows)
+static void scroll_within(size_t rows)
 {
-    size_t most = watch->locks.count > rows ? watch->locks.count - rows : 0;
+    size_t most = watch.locks.count > rows ? watch.locks.count - rows : 0;
 
-    if (watch->first > most)
-        watch->first = most;
+    if (watch.first > most)
+        watch.first = most;
 }
 
 /* Lines wider than the window are cut by the terminal. */
-static void write_frame(FILE *out, struct watch *watch, size_t window, size_t columns)
+static void write_frame(FILE *out, size_t window, size_t columns)
 {
     struct cli_widths widths;
-    size_t rows = rows_of(window), count = watch->locks.count;
+    size_t rows = rows_of(window), count = watch.locks.count;
 
-    scroll_within(watch, rows);
-    const struct cli_lock *begin = watch->locks.items ? watch->locks.items + watch->first : NULL;
-    count = count - watch->first < rows ? count - watch->first : rows;
+    scroll_within(rows);
+    const struct cli_lock *begin = watch.locks.items ? watch.locks.items + watch.first : NULL;
+    count = count - watch.first < rows ? count - watch.first : rows;
     cli_locks_measure(&widths, begin, count, columns);
-    write_title(out, watch);
+    write_title(out);
     fputs("\n" REVERSE, out);
     cli_locks_print_head(out, &widths);
     fputs(NORMAL "\n", out);
@@ -203,11 +209,11 @@ static void write_frame(FILE *out, struct watch *watch, size_t window, size_t co
             cli_locks_print_row(out, &widths, &begin[i]);
         fputc('\n', out);
     }
-    write_foot(out, watch, rows);
+    write_foot(out, rows);
     fputc('\n', out);
 }
 
-static bool draw(struct watch *watch)
+static bool draw(void)
 {
     size_t rows, columns, size;
     char *frame = NULL;
@@ -216,62 +222,62 @@ static bool draw(struct watch *watch)
     if (!out)
         return true;
     cli_screen_size(&rows, &columns);
-    write_frame(out, watch, rows, columns);
+    write_frame(out, rows, columns);
     bool shown = fclose(out) != 0 || cli_screen_show(frame);
     free(frame);
     return shown;
 }
 
-static void sort_by(struct watch *watch, enum cli_column column, bool reverse)
+static void sort_by(enum cli_column column, bool reverse)
 {
-    watch->sort = column;
-    watch->reverse = reverse;
-    watch->first = 0;
-    cli_locks_sort(&watch->locks, column, reverse);
+    watch.sort = column;
+    watch.reverse = reverse;
+    watch.first = 0;
+    cli_locks_sort(&watch.locks, column, reverse);
 }
 
-static void scroll(struct watch *watch, int key)
+static void scroll(int key)
 {
     size_t rows, columns;
 
     cli_screen_size(&rows, &columns);
     size_t step = key == CLI_KEY_PAGE_UP || key == CLI_KEY_PAGE_DOWN ? rows_of(rows) : 1;
     if (key == CLI_KEY_UP || key == CLI_KEY_PAGE_UP)
-        watch->first -= watch->first < step ? watch->first : step;
+        watch.first -= watch.first < step ? watch.first : step;
     else if (key == CLI_KEY_DOWN || key == CLI_KEY_PAGE_DOWN)
-        watch->first += step;
+        watch.first += step;
     else
-        watch->first = key == CLI_KEY_HOME ? 0 : watch->locks.count;
+        watch.first = key == CLI_KEY_HOME ? 0 : watch.locks.count;
 }
 
-static void obey(struct watch *watch, int key)
+static void obey(int key)
 {
     static const char sorts[] = "nohlws"; /* as in enum cli_column */
     const char *sort = key > 0 && key < 128 ? strchr(sorts, key) : NULL;
-    enum cli_column column = sort ? (enum cli_column)(sort - sorts) : watch->sort;
+    enum cli_column column = sort ? (enum cli_column)(sort - sorts) : watch.sort;
 
     if (sort || key == 'r')
-        sort_by(watch, column, watch->sort == column && !watch->reverse);
+        sort_by(column, watch.sort == column && !watch.reverse);
     else if (key >= CLI_KEY_UP)
-        scroll(watch, key);
+        scroll(key);
 }
 
-/* Draws and obeys keys until it is time to look again: CLI_GO_ON. Otherwise the exit status of the command. */
-static int until_next_look(struct watch *watch)
+/* Draws and obeys keys until it is time to look again: -1. Otherwise the exit status of the command. */
+static int until_next_look(void)
 {
-    int64_t end = cli_now_ms() + watch->interval_ms;
+    int64_t end = cli_now_ms() + watch.interval_ms;
     int key;
 
     do {
-        if (!draw(watch))
+        if (!draw())
             return CLI_OUTPUT;
         key = cli_screen_wait(end);
-        obey(watch, key);
+        obey(key);
     } while (key != CLI_KEY_NONE && key != ' ' && key != 'q' && key != 'Q');
-    return key == 'q' || key == 'Q' ? CLI_OK : CLI_GO_ON;
+    return key == 'q' || key == 'Q' ? CLI_OK : -1;
 }
 
-static int watch_screen(struct watch *watch)
+static int watch_screen(void)
 {
     int result;
 
@@ -280,61 +286,22 @@ static int watch_screen(struct watch *watch)
         return CLI_OUTPUT;
     }
     do {
-        look_again(watch);
-        result = until_next_look(watch);
-    } while (result == CLI_GO_ON && (watch->rounds <= 0 || --watch->rounds > 0));
+        look_again();
+        result = until_next_look();
+    } while (result < 0 && (watch.rounds <= 0 || --watch.rounds > 0));
     cli_screen_leave();
-    return result == CLI_GO_ON ? CLI_OK : result;
+    return result < 0 ? CLI_OK : result;
 }
 
-/* ------------------------------------------------------------------ options */
-
-static int set_option(struct watch *watch, int option)
+static int look(dibs_runtime *rt, char **words)
 {
-    switch (option) {
-    case 'i':
-        return cli_time("watch", 100, 86400000, &watch->interval_ms) ? CLI_GO_ON : CLI_USAGE;
-    case 'c':
-        return cli_number("watch", "a number", 1, INT32_MAX, &watch->rounds) ? CLI_GO_ON : CLI_USAGE;
-    case 's':
-        return cli_column_option("watch", &watch->sort) ? CLI_GO_ON : CLI_USAGE;
-    case 'r':
-        watch->reverse = true;
-        return CLI_GO_ON;
-    default:
-        return cli_look_option(&watch->look, option);
-    }
-}
-
-static int set_options(struct watch *watch, int argc, char **argv)
-{
-    static const struct option options[] = {{"interval", required_argument, NULL, 'i'},
-                                            {"count", required_argument, NULL, 'c'},
-                                            {"sort", required_argument, NULL, 's'},
-                                            {"reverse", no_argument, NULL, 'r'},
-                                            CLI_LONG_OPTIONS};
-    int result = CLI_GO_ON, option;
-
-    while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":i:c:s:r" CLI_SHORT_OPTIONS, options)) != -1)
-        result = set_option(watch, option);
-    if (result == CLI_GO_ON && argc - optind > 1)
-        result = cli_refuse_argument("watch", argv[optind + 1]);
-    watch->pattern = argv[optind];
-    return result;
-}
-
-int cli_watch(int argc, char **argv)
-{
-    struct watch watch = {.look = {.help = help, .argv = argv}, .interval_ms = 2000, .sort = CLI_HELD};
-    int result = set_options(&watch, argc, argv);
-
-    if (result != CLI_GO_ON)
-        return cli_end(result);
-    result = cli_open(&watch.rt, (dibs_config){0}, watch.look.common.url);
-    if (result != CLI_OK)
-        return result;
-    result = cli_screen_possible() ? watch_screen(&watch) : watch_lines(&watch);
+    watch.rt = rt;
+    watch.pattern = words[0];
+    int result = cli_screen_possible() ? watch_screen() : watch_lines();
     cli_locks_free(&watch.locks);
-    dibs_close(watch.rt);
     return result;
 }
+
+const struct cli_command cli_watch = {
+    "watch",     "shows the locks that are held, and keeps the list up to date", help, {options}, CLI_ONE_PATTERN,
+    .look = look};
