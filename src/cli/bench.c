@@ -178,18 +178,6 @@ static void *run_side(void *arg)
     return NULL;
 }
 
-/* The new thread blocks all signals, so that the main thread gets them. */
-static bool start(pthread_t *thread, struct side *side)
-{
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(thread, NULL, run_side, side);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0;
-}
-
 static int measure_handovers(struct bench *bench)
 {
     pthread_t other;
@@ -197,7 +185,7 @@ static int measure_handovers(struct bench *bench)
     cli_note("measuring hand-over between two runtimes");
     bench->released_by = -1;
     bench->end_ns = cli_now_ns() + given.length_ms * NS_OF_MS * 3 / 5;
-    if (!start(&other, &bench->sides[1])) {
+    if (!cli_start_thread(&other, run_side, &bench->sides[1])) {
         cli_error("no thread can be started");
         return CLI_SYSTEM;
     }

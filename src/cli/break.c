@@ -69,46 +69,23 @@ static int take(dibs_runtime *rt, const char *name, const dibs_owner *owner)
     return cli_failed(status);
 }
 
-/* Makes *owner the sharer that has the given token, if there is one. */
-static dibs_status find_sharer(dibs_runtime *rt, const char *name, dibs_owner *owner)
+static bool is_meant(const char *owners)
 {
-    dibs_sharer *sharers = calloc(DIBS_SHARERS_MAX, sizeof *sharers);
-    size_t count = 0;
-
-    if (!sharers)
-        return DIBS_NO_MEMORY;
-    dibs_status status = dibs_query_sharers(rt, name, sharers, DIBS_SHARERS_MAX, &count);
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(sharers[i].token, token) != 0)
-            continue;
-        memcpy(owner->token, sharers[i].token, sizeof owner->token);
-        owner->remaining_ms = sharers[i].remaining_ms;
-        owner->fence = sharers[i].fence;
-        owner->held_ms = sharers[i].held_ms;
-    }
-    free(sharers);
-    return status;
-}
-
-static dibs_status ask(dibs_runtime *rt, const char *name, dibs_owner *owner)
-{
-    dibs_status status = dibs_query(rt, name, owner);
-
-    return status == DIBS_OK && owner->sharers > 1 && token ? find_sharer(rt, name, owner) : status;
+    return !token || strcmp(token, owners) == 0;
 }
 
 static int ask_and_take(dibs_runtime *rt, char **words)
 {
     const char *name = words[0];
     dibs_owner owner;
-    dibs_status status = ask(rt, name, &owner);
+    dibs_status status = cli_query(rt, name, is_meant, &owner);
 
     if (status != DIBS_OK)
         return cli_failed(status);
     if (!owner.held)
         return say(name, "free: there is no owner", CLI_OK);
     cli_block_print(stdout, name, &owner, NULL);
-    if (token && strcmp(token, owner.token) != 0)
+    if (!is_meant(owner.token))
         return say(name, "left alone: the owner has another token", CLI_FAILED);
     if (!yes && !agreed())
         return say(name, "left alone", CLI_FAILED);

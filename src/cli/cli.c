@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +19,14 @@
 
 /*
  * Prints a message by one write, because several processes may share standard error. Nothing in it, such as a path or
- * the name of a program, can drive the terminal, and passwords of URLs are hidden.
+ * the name of a program, can drive the terminal, and passwords of URLs are hidden. verbosity: the least that is needed.
  */
-static void say(const char *end, const char *format, va_list arguments)
+static void say(enum cli_verbosity verbosity, const char *end, const char *format, va_list arguments)
 {
     char line[2048], shown[2 * sizeof line];
 
+    if (cli_common.verbosity < verbosity)
+        return;
     if (vsnprintf(line, sizeof line, format, arguments) < 0)
         line[0] = '\0';
     arguments_hide_passwords(line);
@@ -35,7 +38,7 @@ void cli_error(const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    say("", format, arguments);
+    say(CLI_QUIET, "", format, arguments);
     va_end(arguments);
 }
 
@@ -43,10 +46,8 @@ void cli_warn(const char *format, ...)
 {
     va_list arguments;
 
-    if (cli_common.verbosity < CLI_NORMAL)
-        return;
     va_start(arguments, format);
-    say("", format, arguments);
+    say(CLI_NORMAL, "", format, arguments);
     va_end(arguments);
 }
 
@@ -54,10 +55,8 @@ void cli_note(const char *format, ...)
 {
     va_list arguments;
 
-    if (cli_common.verbosity < CLI_VERBOSE)
-        return;
     va_start(arguments, format);
-    say("", format, arguments);
+    say(CLI_VERBOSE, "", format, arguments);
     va_end(arguments);
 }
 
@@ -73,7 +72,7 @@ int cli_usage_error(const char *format, ...)
 
     snprintf(end, sizeof end, " (\"dibs %s --help\" tells more)", cli_common.command);
     va_start(arguments, format);
-    say(end, format, arguments);
+    say(CLI_QUIET, end, format, arguments);
     va_end(arguments);
     return CLI_USAGE;
 }
@@ -107,6 +106,25 @@ int64_t cli_now_ms(void)
 
     clock_gettime(CLOCK, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int64_t cli_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+bool cli_start_thread(pthread_t *out, void *(*body)(void *), void *arg)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(out, NULL, body, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0;
 }
 
 /* ----------------------------------------------------------------- the store */
@@ -238,6 +256,37 @@ int cli_look(int (*look)(dibs_runtime *rt, char **words), char **words)
     result = look(rt, words);
     dibs_close(rt);
     return cli_end(result);
+}
+
+/* Makes *owner the first sharer with a wanted token, if there is one. */
+static dibs_status find_sharer(dibs_runtime *rt, const char *name, bool (*is_wanted)(const char *token),
+                               dibs_owner *owner)
+{
+    dibs_sharer *sharers = calloc(DIBS_SHARERS_MAX, sizeof *sharers);
+    size_t count = 0, i = 0;
+
+    if (!sharers)
+        return DIBS_NO_MEMORY;
+    dibs_status status = dibs_query_sharers(rt, name, sharers, DIBS_SHARERS_MAX, &count);
+    while (i < count && !is_wanted(sharers[i].token))
+        i++;
+    if (i < count) {
+        memcpy(owner->token, sharers[i].token, sizeof owner->token);
+        owner->remaining_ms = sharers[i].remaining_ms;
+        owner->fence = sharers[i].fence;
+        owner->held_ms = sharers[i].held_ms;
+    }
+    free(sharers);
+    return status;
+}
+
+dibs_status cli_query(dibs_runtime *rt, const char *name, bool (*is_wanted)(const char *token), dibs_owner *out)
+{
+    dibs_status status = dibs_query(rt, name, out);
+
+    if (status != DIBS_OK || out->sharers < 2 || is_wanted(out->token))
+        return status;
+    return find_sharer(rt, name, is_wanted, out);
 }
 
 char *cli_show_urls(void)

@@ -4,6 +4,7 @@
 #ifndef DIBS_CLI_CLI_H
 #define DIBS_CLI_CLI_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,7 +23,7 @@ enum cli_exit {
 
 /* What the options that all commands have say; read-only after the options were read. */
 extern struct cli_common {
-    enum { CLI_QUIET, CLI_NORMAL, CLI_VERBOSE } verbosity;
+    enum cli_verbosity { CLI_QUIET, CLI_NORMAL, CLI_VERBOSE } verbosity;
     const char *command; /* its name */
     char *urls;          /* of the last --url or --url-file, separated by blanks; NULL: none */
     dibs_config where;   /* the other options that say how to reach the store */
@@ -137,6 +138,12 @@ int cli_refuse_argument(const char *word);
 /* A clock in milliseconds, the same in all processes; it runs through suspend, where the system has such a clock. */
 int64_t cli_now_ms(void);
 
+/* A monotonic clock in nanoseconds. */
+int64_t cli_now_ns(void);
+
+/* Starts a thread that blocks all signals, so that the main thread gets them. False: it can't be started. */
+bool cli_start_thread(pthread_t *out, void *(*body)(void *), void *arg);
+
 /* ----------------------------------------------------------------- the store */
 
 /*
@@ -150,6 +157,9 @@ dibs_status cli_try_open(dibs_runtime **out, dibs_config config);
 
 /* Opens a runtime, calls look, and closes it. Returns the exit status of look, or of what failed. */
 int cli_look(int (*look)(dibs_runtime *rt, char **words), char **words);
+
+/* As dibs_query; but if several share the lock, and one of them has a wanted token, *out tells of that one. */
+dibs_status cli_query(dibs_runtime *rt, const char *name, bool (*is_wanted)(const char *token), dibs_owner *out);
 
 /* The URLs that cli_open uses, in one line, without passwords. The caller must free the text; NULL: no memory. */
 char *cli_show_urls(void);

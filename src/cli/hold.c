@@ -105,7 +105,7 @@ static void limit_release(const struct run_plan *plan, const struct run_lock *lo
     pthread_t thread;
 
     left_ms = left < 0 ? 0 : left > 60000 ? 60000 : (int)left;
-    if (pthread_create(&thread, NULL, exit_before_the_lease, &left_ms) == 0)
+    if (cli_start_thread(&thread, exit_before_the_lease, &left_ms))
         pthread_detach(thread);
 }
 

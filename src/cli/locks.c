@@ -11,20 +11,21 @@
 #define GAP ((size_t)2) /* blanks between columns */
 #define CELL_MAX CLI_SHOWN_MAX
 
+const char *const cli_column_words[CLI_COLUMNS] = {"name", "owner", "held", "left", "waiters", "sharers"};
+
 static const struct {
-    const char *word, *head;
+    const char *head;
     bool right;   /* flush right */
     size_t least; /* columns that a text keeps in a narrow window */
 } columns[CLI_COLUMNS] = {
-    [CLI_NAME] = {"name", "NAME", false, 12},        [CLI_OWNER] = {"owner", "OWNER", false, 8},
-    [CLI_HELD] = {"held", "HELD", true, 6},          [CLI_LEFT] = {"left", "LEFT", true, 6},
-    [CLI_WAITERS] = {"waiters", "WAITERS", true, 7}, [CLI_SHARERS] = {"sharers", "SHARERS", true, 7},
+    [CLI_NAME] = {"NAME", false, 12}, [CLI_OWNER] = {"OWNER", false, 8},    [CLI_HELD] = {"HELD", true, 6},
+    [CLI_LEFT] = {"LEFT", true, 6},   [CLI_WAITERS] = {"WAITERS", true, 7}, [CLI_SHARERS] = {"SHARERS", true, 7},
 };
 
 int cli_take_column(const char *word, void *column)
 {
     for (int i = 0; i < CLI_COLUMNS; i++) {
-        if (strcmp(columns[i].word, word) == 0) {
+        if (strcmp(cli_column_words[i], word) == 0) {
             *(enum cli_column *)column = (enum cli_column)i;
             return CLI_OK;
         }

@@ -27,6 +27,8 @@ struct cli_locks {
 /* Sorted by a number or time, the largest comes first, but by "left" the lease that ends first; by a text, A. */
 enum cli_column { CLI_NAME, CLI_OWNER, CLI_HELD, CLI_LEFT, CLI_WAITERS, CLI_SHARERS, CLI_COLUMNS };
 
+extern const char *const cli_column_words[CLI_COLUMNS];
+
 /* Takes the word of --sort, as in struct cli_option. column: an enum cli_column. */
 int cli_take_column(const char *word, void *column);
 
@@ -52,11 +54,13 @@ void cli_locks_measure(struct cli_widths *out, const struct cli_lock *rows, size
 void cli_locks_print_head(FILE *out, const struct cli_widths *widths);
 void cli_locks_print_row(FILE *out, const struct cli_widths *widths, const struct cli_lock *row);
 
+#define CLI_QUEUE_MOST 100
+
 /* The first waiters in a lock's queue, and the newest of its sharers. */
 struct cli_queue {
-    dibs_waiter *waiters;
+    dibs_waiter waiters[CLI_QUEUE_MOST];
     size_t count;
-    dibs_sharer *sharers;
+    dibs_sharer sharers[CLI_QUEUE_MOST];
     size_t sharer_count;
 };
 

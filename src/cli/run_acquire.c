@@ -116,19 +116,11 @@ static void listener_end(struct listener *listener)
     close(listener->quit[0]);
 }
 
-/* The new thread blocks all signals, so that they go to the main thread. */
 static bool listener_start(struct listener *listener, const struct run_plan *plan, int wire)
 {
-    bool started;
-
     *listener = (struct listener){.wire = wire, .plan = plan, .opening = true, .mutex = PTHREAD_MUTEX_INITIALIZER};
     listener->signals = run_signals_fd();
-    if (pipe(listener->quit) != 0)
-        return false;
-    run_signals_block();
-    started = pthread_create(&listener->thread, NULL, listen_for_the_end, listener) == 0;
-    run_signals_unblock();
-    return started;
+    return pipe(listener->quit) == 0 && cli_start_thread(&listener->thread, listen_for_the_end, listener);
 }
 
 /* ------------------------------------------------------------------- the lock */

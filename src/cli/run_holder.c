@@ -86,9 +86,7 @@ static void *look(void *argument)
 /* With several locks COMMAND has no grace time: those that were not lost are held, so that looking shows nothing. */
 static void start_to_look(struct holder *holder)
 {
-    run_signals_block();
-    holder->looking = holder->lock.count == 1 && pthread_create(&holder->looker, NULL, look, holder) == 0;
-    run_signals_unblock();
+    holder->looking = holder->lock.count == 1 && cli_start_thread(&holder->looker, look, holder);
     if (!holder->looking)
         atomic_store(&holder->taken, true);
 }

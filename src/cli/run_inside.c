@@ -44,40 +44,14 @@ void run_inside_set(const char *token)
     setenv(INNERMOST, token, 1);
 }
 
-/* Looks at all sharers, because dibs_query shows only the newest. */
-static dibs_status look_at_sharers(dibs_runtime *rt, const char *name, dibs_owner *owner, bool *inside)
-{
-    dibs_sharer *sharers = calloc(DIBS_SHARERS_MAX, sizeof *sharers);
-    dibs_status answer = DIBS_NO_MEMORY;
-    size_t count = 0;
-
-    if (sharers)
-        answer = dibs_query_sharers(rt, name, sharers, DIBS_SHARERS_MAX, &count);
-    for (size_t i = 0; i < count && !*inside; i++) {
-        *inside = has(sharers[i].token);
-        memcpy(owner->token, sharers[i].token, sizeof owner->token);
-        owner->fence = sharers[i].fence;
-    }
-    free(sharers);
-    return answer;
-}
-
-static dibs_status look(dibs_runtime *rt, const char *name, dibs_owner *owner, bool *inside)
-{
-    dibs_status answer = dibs_query(rt, name, owner);
-
-    *inside = answer == DIBS_OK && owner->held && has(owner->token);
-    return answer != DIBS_OK || *inside || owner->sharers < 2 ? answer : look_at_sharers(rt, name, owner, inside);
-}
-
 bool run_inside_holds(const struct run_plan *plan, dibs_runtime *rt, const char *name, dibs_owner *owner)
 {
     int64_t since = cli_now_ms();
-    bool inside = false;
+    dibs_status status;
 
     if (!*value_of(INNERMOST) && !*value_of(OTHERS))
         return false;
-    while (look(rt, name, owner, &inside) == DIBS_UNAVAILABLE && run_goes_on(plan, since))
+    while ((status = cli_query(rt, name, has, owner)) == DIBS_UNAVAILABLE && run_goes_on(plan, since))
         poll(NULL, 0, RUN_AGAIN_MS);
-    return inside;
+    return status == DIBS_OK && owner->held && has(owner->token);
 }

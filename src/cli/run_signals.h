@@ -30,7 +30,7 @@ int run_signals_next(void);
 /* Makes run_signals_next return RUN_WOKEN. May be called by any thread. */
 void run_signals_wake(void);
 
-/* Block all signals, and unblock them, around a fork(2) or the start of a thread. */
+/* Block all signals, and unblock them, around a fork(2). */
 void run_signals_block(void);
 void run_signals_unblock(void);
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cli/run_signals.h"
 #include "cli/text.h"
 #include "cli/owner_token.h"
 
@@ -115,9 +114,7 @@ void run_waiting_begin(struct run_waiting *waiting, const struct run_plan *plan,
     waiting->tells_owner = cli_common.verbosity == CLI_VERBOSE || isatty(STDERR_FILENO);
     if (plan->wait_ms == 0 || !(waiting->tells_owner || wants_copies(plan)) || pipe(waiting->over) != 0)
         return;
-    run_signals_block();
-    waiting->started = pthread_create(&waiting->thread, NULL, tell, waiting) == 0;
-    run_signals_unblock();
+    waiting->started = cli_start_thread(&waiting->thread, tell, waiting);
     if (!waiting->started) {
         close(waiting->over[0]);
         close(waiting->over[1]);

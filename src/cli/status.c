@@ -28,8 +28,6 @@ static const char help[] =
     "written.\n";
 /* clang-format on */
 
-#define ENTRIES_MOST 100
-
 static bool json; /* set by the option */
 
 static const struct cli_option options[] = {{"json", .flag = &json}, {0}};
@@ -59,28 +57,16 @@ static void print_blocks(char **names, const struct found *found)
     }
 }
 
-/* Without memory the queue stays empty, and only the number of waiters is printed. */
-static dibs_status ask_who_waits(dibs_runtime *rt, const char *name, struct cli_queue *queue)
-{
-    queue->waiters = calloc(ENTRIES_MOST, sizeof *queue->waiters);
-    return queue->waiters ? dibs_query_waiters(rt, name, queue->waiters, ENTRIES_MOST, &queue->count) : DIBS_OK;
-}
-
-static dibs_status ask_who_shares(dibs_runtime *rt, const char *name, struct cli_queue *queue)
-{
-    queue->sharers = calloc(ENTRIES_MOST, sizeof *queue->sharers);
-    return queue->sharers ? dibs_query_sharers(rt, name, queue->sharers, ENTRIES_MOST, &queue->sharer_count) : DIBS_OK;
-}
-
 /* The queue and the sharers are read a moment after the owner, and may have changed meanwhile. */
 static dibs_status ask_for_one(dibs_runtime *rt, const char *name, struct found *found)
 {
+    struct cli_queue *queue = &found->queue;
     dibs_status status = dibs_query(rt, name, &found->owner);
 
     if (status == DIBS_OK && found->owner.sharers > 1)
-        status = ask_who_shares(rt, name, &found->queue);
+        status = dibs_query_sharers(rt, name, queue->sharers, CLI_QUEUE_MOST, &queue->sharer_count);
     if (status == DIBS_OK && found->owner.waiters > 0)
-        status = ask_who_waits(rt, name, &found->queue);
+        status = dibs_query_waiters(rt, name, queue->waiters, CLI_QUEUE_MOST, &queue->count);
     return status;
 }
 
@@ -115,10 +101,6 @@ static int tell(dibs_runtime *rt, char **names)
             print_json(names, found);
         else
             print_blocks(names, found);
-    }
-    for (size_t i = 0; found && i < count; i++) {
-        free(found[i].queue.waiters);
-        free(found[i].queue.sharers);
     }
     free(found);
     return result;

@@ -162,11 +162,3 @@ const char *cli_utc_ago(char out[CLI_TIME_MAX], int64_t ms)
     snprintf(out, CLI_TIME_MAX, "%s.%03dZ", seconds, rest);
     return out;
 }
-
-int64_t cli_now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}

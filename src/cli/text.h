@@ -44,7 +44,4 @@ const char *cli_time_ago(char out[CLI_TIME_MAX], int64_t ms);
 /* The same in UTC, for programs, "2026-11-22T17:05:33.123Z". Returns out. */
 const char *cli_utc_ago(char out[CLI_TIME_MAX], int64_t ms);
 
-/* A monotonic clock, in nanoseconds. */
-int64_t cli_now_ns(void);
-
 #endif

@@ -163,14 +163,14 @@ static void write_title(FILE *out)
 
 static void write_foot(FILE *out, size_t rows)
 {
-    static const char *const names[] = {"name", "owner", "held", "left", "waiters", "sharers"};
     char trouble[sizeof watch.trouble];
 
     if (*watch.trouble) {
         fputs(cli_show(trouble, sizeof trouble, watch.trouble), out);
         return;
     }
-    fprintf(out, "q quit  n o h l w s sort: %s%s  r reverse", names[watch.sort], watch.reverse ? " reversed" : "");
+    fprintf(out, "q quit  n o h l w s sort: %s%s  r reverse", cli_column_words[watch.sort],
+            watch.reverse ? " reversed" : "");
     if (watch.locks.count > rows)
         fprintf(out, "  %zu-%zu of %zu", watch.first + 1,
                 watch.first + rows < watch.locks.count ? watch.first + rows : watch.locks.count, watch.locks.count);
