@@ -74,19 +74,6 @@ static void on_signal(int number)
     signal_number = number;
 }
 
-/* A second signal ends the process at once. */
-static void catch_signals(void)
-{
-    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)}, before;
-
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        sigaction(numbers[i], NULL, &before);
-        if (before.sa_handler != SIG_IGN) /* nohup(1) */
-            sigaction(numbers[i], &action, NULL);
-    }
-}
-
 static bool over(const struct bench *bench)
 {
     return signal_number || cli_now_ns() >= bench->end_ns;
@@ -211,7 +198,8 @@ static int measure(struct bench *bench)
         result = cli_open(&bench->sides[1].rt, config);
     if (result != CLI_OK)
         return result;
-    catch_signals();
+    /* A second signal ends the process at once. */
+    cli_catch_ends(on_signal, (int)(SA_RESTART | SA_RESETHAND));
     cli_make_name(bench->name, "bench");
     cli_note("measuring acquire and release of \"%s\"", bench->name);
     dibs_status status = measure_alone(bench);

@@ -1,6 +1,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -94,6 +95,8 @@ int cli_end(int result)
     return CLI_OUTPUT;
 }
 
+/* ---------------------------------------------------------------- the system */
+
 #ifdef CLOCK_BOOTTIME
 #define CLOCK CLOCK_BOOTTIME
 #else
@@ -114,6 +117,30 @@ int64_t cli_now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+bool cli_open_pipe(int ends[2])
+{
+    if (pipe(ends) != 0)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
+        fcntl(ends[i], F_SETFL, O_NONBLOCK);
+    }
+    return true;
+}
+
+void cli_catch_ends(void (*handler)(int), int flags)
+{
+    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, before;
+
+    sigfillset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        sigaction(numbers[i], NULL, &before);
+        if (before.sa_handler != SIG_IGN) /* nohup(1) */
+            sigaction(numbers[i], &action, NULL);
+    }
 }
 
 bool cli_start_thread(pthread_t *out, void *(*body)(void *), void *arg)

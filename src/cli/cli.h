@@ -135,11 +135,20 @@ int cli_check_name(const char *name);
 /* Says that the command does not take the argument. Returns CLI_USAGE. */
 int cli_refuse_argument(const char *word);
 
+/* ---------------------------------------------------------------- the system */
+
 /* A clock in milliseconds, the same in all processes; it runs through suspend, where the system has such a clock. */
 int64_t cli_now_ms(void);
 
 /* A monotonic clock in nanoseconds. */
 int64_t cli_now_ns(void);
+
+/* Makes a pipe whose ends never block, and are closed on exec. False: errno says why not. */
+bool cli_open_pipe(int ends[2]);
+
+/* Sets the handler of SIGHUP, SIGINT, SIGQUIT and SIGTERM, except for those that are ignored. flags: of sigaction(2).
+ */
+void cli_catch_ends(void (*handler)(int), int flags);
 
 /* Starts a thread that blocks all signals, so that the main thread gets them. False: it can't be started. */
 bool cli_start_thread(pthread_t *out, void *(*body)(void *), void *arg);

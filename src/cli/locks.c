@@ -261,10 +261,11 @@ static void who_json(struct cli_json *json, const char *key, const char *token)
     cli_json_close(json, '}');
 }
 
-static void int_or_null(struct cli_json *json, const char *key, bool known, int64_t number)
+/* Writes a time; less than 0: it is not known. */
+static void time_json(struct cli_json *json, const char *key, int64_t ms)
 {
-    if (known)
-        cli_json_int(json, key, number);
+    if (ms >= 0)
+        cli_json_int(json, key, ms);
     else
         cli_json_null(json, key);
 }
@@ -276,7 +277,7 @@ static void queue_json(struct cli_json *json, const struct cli_queue *queue)
         const dibs_waiter *waiter = &queue->waiters[i];
         cli_json_open(json, NULL, '{');
         who_json(json, "waiter", waiter->token);
-        int_or_null(json, "asked_ms", waiter->asked_ms >= 0, waiter->asked_ms);
+        time_json(json, "asked_ms", waiter->asked_ms);
         cli_json_close(json, '}');
     }
     cli_json_close(json, ']');
@@ -289,7 +290,7 @@ static void sharing_json(struct cli_json *json, const struct cli_queue *queue)
         const dibs_sharer *sharer = &queue->sharers[i];
         cli_json_open(json, NULL, '{');
         who_json(json, "sharer", sharer->token);
-        int_or_null(json, "held_ms", sharer->held_ms >= 0, sharer->held_ms);
+        time_json(json, "held_ms", sharer->held_ms);
         cli_json_int(json, "left_ms", sharer->remaining_ms);
         cli_json_fence(json, "fence", sharer->fence);
         cli_json_close(json, '}');
@@ -305,16 +306,16 @@ void cli_locks_json_begin(struct cli_json *json)
 
 void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner, const struct cli_queue *queue)
 {
-    bool since = owner->held && owner->held_ms >= 0;
+    int64_t held_ms = owner->held ? owner->held_ms : -1;
     char text[CLI_TIME_MAX];
 
     cli_json_open(json, NULL, '{');
     cli_json_name(json, name);
     cli_json_bool(json, "held", owner->held);
     who_json(json, "owner", owner->held ? owner->token : NULL);
-    cli_json_string(json, "since", since ? cli_utc_ago(text, owner->held_ms) : NULL);
-    int_or_null(json, "held_ms", since, owner->held_ms);
-    int_or_null(json, "left_ms", owner->held && owner->remaining_ms >= 0, owner->remaining_ms);
+    cli_json_string(json, "since", held_ms >= 0 ? cli_utc_ago(text, held_ms) : NULL);
+    time_json(json, "held_ms", held_ms);
+    time_json(json, "left_ms", owner->held ? owner->remaining_ms : -1);
     if (owner->fence)
         cli_json_fence(json, "fence", owner->fence);
     else

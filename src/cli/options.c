@@ -155,9 +155,9 @@ static char written[32]; /* the last option, as the user wrote it */
 
 static void know(const struct cli_option *table)
 {
-    for (const struct cli_option *option = table; option && option->name; option++) {
+    for (const struct cli_option *option = table; option && option->name && known.count < OPTIONS_MOST; option++) {
         bool has_argument = option->text || option->time_ms || option->number || option->take;
-        char letter[] = {(char)option->letter, has_argument ? ':' : '\0', '\0'};
+        char letter[] = {(char)option->letter, has_argument ? ':' : '\0', '\0'}; /* "" without a short form */
 
         strcat(known.letters, letter);
         known.forms[known.count] = (struct option){option->name, has_argument, NULL, LONG + known.count};

@@ -1,10 +1,11 @@
 #include "cli/run_signals.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
 #include <unistd.h>
+
+#include "cli/cli.h"
 
 static const struct {
     int number;
@@ -32,20 +33,6 @@ static void put(unsigned char number)
 static void on_signal(int number)
 {
     put((unsigned char)number);
-}
-
-static bool open_pipe(void)
-{
-    for (int i = 0; i < 2; i++)
-        if (ends[i] >= 0)
-            close(ends[i]);
-    if (pipe(ends) != 0)
-        return false;
-    for (int i = 0; i < 2; i++) {
-        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
-        fcntl(ends[i], F_SETFL, O_NONBLOCK);
-    }
-    return true;
 }
 
 /* Remembers how dibs found the signals, at the first call. */
@@ -90,7 +77,10 @@ static void take(size_t i, enum run_role role)
 int run_signals_open(enum run_role role)
 {
     remember();
-    if (!open_pipe())
+    for (int i = 0; i < 2; i++)
+        if (ends[i] >= 0)
+            close(ends[i]);
+    if (!cli_open_pipe(ends))
         return -1;
     for (size_t i = 0; i < COUNT; i++)
         take(i, role);

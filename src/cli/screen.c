@@ -1,7 +1,6 @@
 #include "cli/screen.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,8 +18,6 @@
 #define LEAVE "\x1b[?7h\x1b[?25h\x1b[?1049l"
 #define TOP_LEFT "\x1b[H"
 #define CLEAR_LINE "\x1b[K"
-
-static const int ending_signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 /*
  * Used by the thread and by signal handlers. Changes only while no handler is installed, or within a handler, which
@@ -129,13 +126,7 @@ static void on_stop(int number)
 
 static void handle_all(bool entered)
 {
-    struct sigaction before;
-
-    for (size_t i = 0; i < sizeof ending_signals / sizeof ending_signals[0]; i++) {
-        sigaction(ending_signals[i], NULL, &before);
-        if (before.sa_handler != SIG_IGN) /* nohup(1) */
-            handle(ending_signals[i], entered ? on_end : SIG_DFL);
-    }
+    cli_catch_ends(entered ? on_end : SIG_DFL, SA_RESTART);
     handle(SIGTSTP, entered ? on_stop : SIG_DFL);
     handle(SIGWINCH, entered ? on_resized : SIG_DFL);
 }
@@ -149,20 +140,9 @@ bool cli_screen_possible(void)
     return isatty(STDOUT_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
 }
 
-static bool make_pipe(void)
-{
-    if (pipe(screen.wake) != 0)
-        return false;
-    for (int i = 0; i < 2; i++) {
-        fcntl(screen.wake[i], F_SETFD, FD_CLOEXEC);
-        fcntl(screen.wake[i], F_SETFL, O_NONBLOCK);
-    }
-    return true;
-}
-
 bool cli_screen_enter(void)
 {
-    if (!make_pipe())
+    if (!cli_open_pipe(screen.wake))
         return false;
     handle_all(true);
     set_modes();
