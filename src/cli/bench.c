@@ -250,4 +250,10 @@ static int run(char **words)
 }
 
 const struct cli_command cli_bench = {
-    "bench", "measures how long acquire, release and hand-over take", help, {options}, CLI_NO_ARGUMENT, .run = run};
+    .name = "bench",
+    .summary = "measures how long acquire, release and hand-over take",
+    .help = help,
+    .options = {options},
+    .arguments = CLI_NO_ARGUMENT,
+    .run = run,
+};

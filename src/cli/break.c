@@ -99,5 +99,11 @@ static int run(char **words)
     return cli_look(ask_and_take, words);
 }
 
-const struct cli_command cli_break = {"break",   "takes a lock away from its owner", help, {options}, CLI_ONE_NAME,
-                                      .run = run};
+const struct cli_command cli_break = {
+    .name = "break",
+    .summary = "takes a lock away from its owner",
+    .help = help,
+    .options = {options},
+    .arguments = CLI_ONE_NAME,
+    .run = run,
+};

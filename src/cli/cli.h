@@ -48,8 +48,7 @@ int cli_shown_length(const char *word);
 /* As cli_error, followed by a hint at the command's --help. Returns CLI_USAGE. */
 int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Prints dibs_last_error, after a call returned that status: a wrong usage always, else as cli_warn. The exit status.
- */
+/* Prints dibs_last_error after a call returned that status: as cli_error or cli_warn. Returns the exit status. */
 int cli_failed(dibs_status status);
 
 /* Flushes stdout. Returns result, which is an exit status; CLI_OUTPUT if stdout can't be written. */
@@ -70,12 +69,14 @@ struct cli_option {
     int *number;
     int64_t least, most; /* of the time or number */
     const char *what;    /* what the number is, with an article, for the message */
-    int (*take)(const char *argument,
-                void *into); /* any other kind. Returns CLI_OK, or an exit status after a message */
+
+    /* An option of another kind: the function puts the argument into it. Returns CLI_OK, or a status after a message.
+     */
+    int (*take)(const char *argument, void *into);
     void *into;
 };
 
-/* What comes after the options. NAMEs are checked, except for the first of CLI_NAME_AND_MORE. */
+/* What comes after the options. NAMEs are checked, but not that of CLI_NAME_AND_MORE. */
 enum cli_arguments {
     CLI_NO_ARGUMENT,
     CLI_ONE_PATTERN, /* one, or none */
@@ -91,8 +92,8 @@ struct cli_command {
     const struct cli_option *options[2]; /* beside those that all commands have; the second may be NULL */
     enum cli_arguments arguments;
 
-    /* One of them; words: the arguments, the last of which NULL follows. Returns the exit status. */
-    int (*look)(dibs_runtime *rt, char **words); /* what cli_look calls */
+    /* One of the two. words: the arguments, and NULL after the last. Returns the exit status. */
+    int (*look)(dibs_runtime *rt, char **words); /* for cli_look */
     int (*run)(char **words);
 };
 

@@ -331,4 +331,10 @@ static int run(char **words)
 }
 
 const struct cli_command cli_doctor = {
-    "doctor", "looks for what in the store endangers locks", help, {options}, CLI_NO_ARGUMENT, .run = run};
+    .name = "doctor",
+    .summary = "looks for what in the store endangers locks",
+    .help = help,
+    .options = {options},
+    .arguments = CLI_NO_ARGUMENT,
+    .run = run,
+};

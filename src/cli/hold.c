@@ -147,4 +147,10 @@ static int run(char **words)
 }
 
 const struct cli_command cli_hold = {
-    "hold", "holds a lock until a signal arrives", help, {options, run_options}, CLI_NAME_AND_MORE, .run = run};
+    .name = "hold",
+    .summary = "holds a lock until a signal arrives",
+    .help = help,
+    .options = {options, run_options},
+    .arguments = CLI_NAME_AND_MORE,
+    .run = run,
+};

@@ -111,5 +111,11 @@ static int list(dibs_runtime *rt, char **words)
     return status == DIBS_OK ? CLI_OK : cli_failed(status);
 }
 
-const struct cli_command cli_list = {"list",      "lists the locks that are held", help, {options}, CLI_ONE_PATTERN,
-                                     .look = list};
+const struct cli_command cli_list = {
+    .name = "list",
+    .summary = "lists the locks that are held",
+    .help = help,
+    .options = {options},
+    .arguments = CLI_ONE_PATTERN,
+    .look = list,
+};

@@ -56,4 +56,10 @@ static int run(char **words)
 }
 
 const struct cli_command cli_run = {
-    "run", "runs a program while it holds a lock", help, {options, run_options}, CLI_NAME_AND_MORE, .run = run};
+    .name = "run",
+    .summary = "runs a program while it holds a lock",
+    .help = help,
+    .options = {options, run_options},
+    .arguments = CLI_NAME_AND_MORE,
+    .run = run,
+};

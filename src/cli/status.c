@@ -106,5 +106,11 @@ static int tell(dibs_runtime *rt, char **names)
     return result;
 }
 
-const struct cli_command cli_status = {"status",  "tells who holds locks", help,
-                                       {options}, CLI_SOME_NAMES,          .look = tell};
+const struct cli_command cli_status = {
+    .name = "status",
+    .summary = "tells who holds locks",
+    .help = help,
+    .options = {options},
+    .arguments = CLI_SOME_NAMES,
+    .look = tell,
+};

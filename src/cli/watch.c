@@ -303,5 +303,10 @@ static int look(dibs_runtime *rt, char **words)
 }
 
 const struct cli_command cli_watch = {
-    "watch",     "shows the locks that are held, and keeps the list up to date", help, {options}, CLI_ONE_PATTERN,
-    .look = look};
+    .name = "watch",
+    .summary = "shows the locks that are held, and keeps the list up to date",
+    .help = help,
+    .options = {options},
+    .arguments = CLI_ONE_PATTERN,
+    .look = look,
+};

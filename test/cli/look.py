@@ -404,6 +404,7 @@ def what_is_wrong_usage():
 def what_is_wrong_with_an_option_is_said():
     for words, message in (
         (("bench", "-s"), "-s needs an argument"), (("list", "--prefix"), "--prefix needs an argument"),
+        (("list", "--pre"), "--prefix needs an argument"), (("hold", "-+"), "there is no option -+"),
         (("list", "-Z"), "there is no option -Z"), (("list", "--json=yes"), "--json takes no argument"),
         (("list", "--no-such"), "there is no option --no-such ("), (("list", "--n=x"), "--n is short for several options"),
         (("list", "--json", "-Zq"), "there is no option -Z"), (("list", "-Zq"), "there is no option -Z"), (("list", "-:"), "there is no option -:"),
