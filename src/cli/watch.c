@@ -70,7 +70,7 @@ static bool look_again(void)
     dibs_status status = cli_locks_read(&locks, watch.rt, watch.pattern, 0);
 
     if (status != DIBS_OK) {
-        snprintf(watch.trouble, sizeof watch.trouble, "%s", dibs_last_error());
+        snprintf(watch.trouble, sizeof watch.trouble, "%s", locks.failed ? "memory is exhausted" : dibs_last_error());
         cli_locks_free(&locks);
         return false;
     }
