@@ -416,6 +416,19 @@ static void a_release_takes_its_own_entry_out(void **state)
     clear_scene(&c);
 }
 
+/* The owner waited at this master of a quorum when the others granted it the lock, and has been restored here since. */
+static void a_release_takes_the_entry_of_its_owner_out(void **state)
+{
+    scene c = set_scene(state);
+
+    server_do(c.s, "SET lock:x dibs:b PX " LEASE);
+    assert_int_equal(release(c.s, "dibs:b"), 1);
+    expect_owner(c.s, "dibs:a");
+    assert_false(wait_event_heard_anything(c.b));
+    queue_assert_gone(c.s, "x");
+    clear_scene(&c);
+}
+
 /* A snapshot brought back the queue in which the owner, whose lease was restored, once waited. */
 static void a_release_does_not_grant_to_its_own_token(void **state)
 {
@@ -626,6 +639,7 @@ int main(void)
         TEST(the_owner_that_asks_has_a_whole_lease),
         TEST(a_grant_takes_its_own_entry_out),
         TEST(a_release_takes_its_own_entry_out),
+        TEST(a_release_takes_the_entry_of_its_owner_out),
         TEST(a_release_does_not_grant_to_its_own_token),
         TEST(an_overtaken_ask_does_nothing),
         TEST(a_late_ask_does_not_enter_the_queue),

@@ -1,9 +1,9 @@
 -- Inserted into the scripts that release. Known are `owner` and what '' says of the queue. Sets `released`: 1:
 -- released, and the queue was served; 0: nobody held the lock, or others share it; -1: another token holds it. In
 -- their replies the scripts add 2 to the first two if the queue was not served to its end (`unfinished`): the client
--- then goes on with a retraction of any token (rule 55). An owner has no entry in the queue: every grant takes the
--- entry out, and so does an ask by the owner. If others share K, an entry that is taken out may have kept those behind
--- it waiting, so the queue is served.
+-- then goes on with a retraction of any token (rule 55). An owner may have an entry in the queue, too: a renewal that
+-- restores K takes none out, as at a master of a quorum where the owner waited while the others granted it the lock. If
+-- others share K, an entry that is taken out may have kept those behind it waiting, so the queue is served.
 
 local released = owner == leaving and 1 or owner and -1 or 0
 if released == -1 and count > 0 and string.find(owner, '^dibs:.*~%d+$') then
@@ -14,7 +14,7 @@ if owner == 'dibs:shared' then
   -- @insert part
   released = has_parted and 1 or 0
 end
-if released ~= 1 and count > 0 then
+if count > 0 then
   local entry = call('HGET', Q, leaving)
   -- @insert leave
 end
