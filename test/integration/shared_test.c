@@ -563,6 +563,7 @@ static void a_sharer_that_let_others_in_is_still_told_of_losses(void **state)
     queue_await(f->server, "x", 1);
     actor_begin_lock_with(reader, second, "x", DIBS_WAIT_FOREVER, &shared);
     queue_await(f->server, "x", 2);
+    await_tracked(f->server, f->rt, 1); /* it was told that the reader came, and has looked */
     int64_t since = now_ms();
     dibs_shutdown(f->rt);
     assert_status(DIBS_CLOSED, actor_result(writer));
