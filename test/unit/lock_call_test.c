@@ -1,9 +1,16 @@
-/* A script about one lock: begun at once where a connection is open, and refused where there is no memory for it. */
+/*
+ * A script about one lock: begun at once where a connection is open, not over where a node of a cluster names another,
+ * and refused where there is no memory for it.
+ */
+#include <stdio.h>
+
 #include "store/redis/redis_store.h"
 #include "support/failing_malloc.h"
 #include "support/fake_redis.h"
 #include "support/seat.h"
 #include "support/test.h"
+
+#define OWNED "*5\r\n$4\r\nsome\r\n:500\r\n$1\r\n7\r\n:0\r\n:9\r\n" /* a reply to a query */
 
 struct scene {
     fake_redis *fake;
@@ -38,7 +45,7 @@ static void a_query_that_is_begun_is_sent(void **state)
     struct dibs__op look = {
         .kind = DIBS__OP_QUERY, .name = "a", .deadline = seat_deadline(), .query = {.owner = &owner}};
 
-    fake_redis_answer(scene->fake, "EVALSHA", "*5\r\n$4\r\nsome\r\n:500\r\n$1\r\n7\r\n:0\r\n:9\r\n");
+    fake_redis_answer(scene->fake, "EVALSHA", OWNED);
     store->ops->begin(store, &look);
     fake_redis_await(scene->fake, "EVALSHA", 1);
     assert_status(DIBS_OK, store_do(store, &look));
@@ -88,6 +95,38 @@ static void a_call_is_sent_again_as_often_as_there_are_connections(void **state)
     }
 }
 
+/* Whoever finishes it may have to wait for the other node, so a thread that has other calls to finish leaves it. */
+static void a_call_that_a_node_turned_away_is_not_over(void **state)
+{
+    fake_redis *node = fake_redis_start(true), *other = fake_redis_start(true);
+    char map[100], moved[64], url[64];
+    dibs_owner owner = {.held = false};
+    struct seat seat;
+
+    (void)state;
+    snprintf(map, sizeof map, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", fake_redis_port(node));
+    snprintf(moved, sizeof moved, "-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(other));
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(node));
+    fake_redis_answer(node, "CLUSTER SLOTS", map);
+    fake_redis_answer(node, "EVALSHA", OWNED);
+    fake_redis_answer(other, "EVALSHA", OWNED);
+    seat_open(&seat, &(struct dibs__store_config){.url = url, .connect_later = true});
+    struct dibs__op look = {
+        .kind = DIBS__OP_QUERY, .name = "a", .deadline = seat_deadline(), .query = {.owner = &owner}};
+    assert_status(DIBS_OK, store_do(seat.store, &look)); /* now it is connected */
+    fake_redis_answer(node, "EVALSHA", moved);
+    seat.store->ops->begin(seat.store, &look);
+    fake_redis_await(node, "EVALSHA", 2);
+    assert_false(seat_await(&seat, &look, seat_deadline()));
+    assert_int_equal(fake_redis_accepted(other), 0);
+    assert_status(DIBS_OK, store_do(seat.store, &look));
+    assert_int_equal(fake_redis_count(other, "EVALSHA"), 1);
+    assert_string_equal(owner.token, "some");
+    seat_close(&seat);
+    fake_redis_stop(other);
+    fake_redis_stop(node);
+}
+
 #if CAN_FAIL
 static void a_call_without_memory_says_so(void **state)
 {
@@ -119,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_query_that_is_begun_is_sent, setup, teardown),
         cmocka_unit_test_setup_teardown(a_call_is_sent_again_as_often_as_there_are_connections, setup, teardown),
+        cmocka_unit_test(a_call_that_a_node_turned_away_is_not_over),
 #if CAN_FAIL
         cmocka_unit_test_setup_teardown(a_call_without_memory_says_so, setup, teardown),
 #endif
