@@ -56,6 +56,7 @@ struct faults {
     unsigned look_batches;        /* in so many batches */
     unsigned tellings;            /* how often the store was asked to tell when a lock is free, ... */
     unsigned told_again;          /* ... and how often with another `since` than what it had returned */
+    unsigned unheard;             /* how often the store was told that somebody waits without listening */
     unsigned pushes;              /* grants that the store made by itself, including lost ones */
     unsigned inside, inside_most; /* asks that are in the store now, and the most at any time */
     int64_t last_deadline;        /* of the last ask that was not sent with a release */

@@ -23,6 +23,7 @@ struct faulty_store {
     struct dibs__store *inner;
     struct faults *faults;
     struct dibs__counters *counters; /* the runtime's */
+    const struct dibs__clock *clock; /* the runtime's */
     struct dibs__listener listener;  /* the runtime's listener */
     void (*done)(struct dibs__batch *batch,
                  const struct dibs__error *error); /* the library's `done` of the batch that is renewed now */
@@ -264,6 +265,20 @@ static bool on_granted(void *source, const struct dibs__grant *grant)
     return lost || store->listener.granted(store->listener.source, grant);
 }
 
+/* The store in memory has nothing to read. */
+static void listen_faulty(struct dibs__store *base, const char *name, struct dibs__wait_event *wait_event,
+                          int64_t until)
+{
+    struct faulty_store *store = of(base);
+
+    (void)name;
+    pthread_mutex_lock(&store->faults->mutex);
+    store->faults->unheard += !wait_event;
+    pthread_mutex_unlock(&store->faults->mutex);
+    if (wait_event)
+        dibs__wait_event_wait(wait_event, store->clock, until);
+}
+
 void faulty_store_change(struct dibs__store *base, const char *name)
 {
     const struct dibs__listener *listener = &of(base)->listener;
@@ -487,6 +502,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
         .conclude = conclude,
         .walk = walk,
         .examine = examine,
+        .listen = listen_faulty,
         .retract = retract,
         .renew = renew,
         .is_unconfirmed = is_unconfirmed,
@@ -500,6 +516,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
     if (!store)
         abort();
     store->faults = faults_current();
+    store->clock = config->clock;
     store->listener = config->listener;
     store->counters = config->counters;
     inner.listener.source = store;

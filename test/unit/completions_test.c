@@ -35,6 +35,13 @@ static bool is_contended(void *arg)
     return stats_of(arg).contended > 0;
 }
 
+static bool is_told_that_nobody_listens(void *arg)
+{
+    struct faults *faults = arg;
+
+    return faults_count(faults, &faults->unheard) > 0;
+}
+
 static bool no_lease(void *arg)
 {
     return stats_of(arg).leases == 0;
@@ -221,6 +228,29 @@ static void begun_calls_refuse_wrong_arguments(void **state)
     assert_status(DIBS_OK, task_lock(task, "a", 0, q)); /* the task is free, and its queue unchanged */
     dibs_task_free(task);
     dibs_queue_free(q);
+}
+
+/* A thread that waits reads what the server tells; a begun call has none. */
+static void the_store_is_told_of_a_wait_without_a_thread(void **state)
+{
+    stage *s = *state;
+
+    s->url = "mem:completions";
+    stage_open(s, LEASE);
+    dibs_runtime *holder = stage_open_another(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_lock(holder, "a"));
+    assert_status(DIBS_BUSY, task_lock(task, "a", 0, q));
+    assert_false(is_told_that_nobody_listens(&s->faults));
+    begin_lock(task, "a", FOREVER, NULL, q);
+    assert_true(wait_until(is_told_that_nobody_listens, &s->faults, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(holder, "a"));
+    expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
+    assert_status(DIBS_OK, task_unlock(task, "a", q));
+    dibs_task_free(task);
+    dibs_queue_free(q);
+    dibs_close(holder);
 }
 
 /* ------------------------------------------------------------------------ cancel */
@@ -1189,6 +1219,7 @@ int main(void)
         STAGE(a_call_that_needs_no_store_completes_at_once),
         STAGE(a_task_does_one_thing_at_a_time),
         STAGE(begun_calls_refuse_wrong_arguments),
+        STAGE(the_store_is_told_of_a_wait_without_a_thread),
         STAGE(a_cancelled_wait_completes_at_once_and_leaves_nothing),
         STAGE(a_grant_after_a_cancel_is_given_back),
         STAGE(a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded),
