@@ -1,0 +1,82 @@
+/* A grant of a master whose clock was set is no vote, whoever notices that first. */
+#include "quorum_setup.h"
+
+#define AHEAD_US INT64_C(5000000)
+#define STEP_US (2 * DIBS__CLOCK_SET_US)
+
+static struct setting setting;
+static int64_t ahead_us; /* of the masters' clocks */
+
+static void ask(struct dibs__store *store, struct dibs__op *op)
+{
+    (void)store;
+    op->ask.attempt->proof = moved_clock_now(&setting.clock);
+}
+
+static dibs_status grant(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+{
+    (void)store;
+    (void)error;
+    op->ask.answer->fence = 7;
+    op->ask.answer->server_us = moved_clock_now(&setting.clock) / 1000 + ahead_us;
+    return DIBS_OK;
+}
+
+static const struct dibs__store_ops granting = {.begin = ask, .finish = grant};
+
+/* What an ask comes to at a master that grants the lock. */
+static dibs_status ask_at(struct dibs__pending_op *op)
+{
+    const struct dibs__attempt attempt = {.lease_ms = 30000};
+    struct dibs__error error;
+
+    dibs__member_ask(op, &attempt);
+    dibs_status status = dibs__pending_op_finish(op, DIBS__NEVER, &error);
+    assert_int_equal(status, error.status);
+    return status;
+}
+
+static void a_grant_that_shows_a_set_clock_is_no_vote(void **state)
+{
+    static const int64_t steps_us[] = {STEP_US, -STEP_US};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof steps_us / sizeof steps_us[0]; i++) {
+        set_up(&setting, &granting);
+        struct dibs__pending_op *op = &asked_for(&setting)->ops[0];
+        ahead_us = AHEAD_US;
+        assert_status(DIBS_OK, ask_at(op));
+        assert_status(DIBS_OK, ask_at(op));
+        ahead_us += steps_us[i];
+        assert_status(DIBS_UNAVAILABLE, ask_at(op));
+        assert_int_equal(op->answer.why, DIBS__WHY_STEPPED);
+        tear_down(&setting);
+    }
+}
+
+/* The bounds of its clock are those of after the step by then. */
+static void a_grant_after_the_step_is_no_vote_before_the_master_is_told(void **state)
+{
+    (void)state;
+    set_up(&setting, &granting);
+    struct dibs__pending_op *op = &asked_for(&setting)->ops[0];
+    ahead_us = AHEAD_US;
+    assert_status(DIBS_OK, ask_at(op));
+    ahead_us += STEP_US;
+    dibs__member_note_clock(op->member, moved_clock_now(&setting.clock),
+                            moved_clock_now(&setting.clock) / 1000 + ahead_us);
+    assert_status(DIBS_UNAVAILABLE, ask_at(op));
+    atomic_store(&op->member->told_steps, atomic_load(&op->member->steps));
+    assert_status(DIBS_OK, ask_at(op));
+    tear_down(&setting);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_grant_that_shows_a_set_clock_is_no_vote),
+        cmocka_unit_test(a_grant_after_the_step_is_no_vote_before_the_master_is_told),
+    };
+
+    return cmocka_run_group_tests_name("quorum_op", tests, NULL, NULL);
+}
