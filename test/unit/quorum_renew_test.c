@@ -1,0 +1,111 @@
+/*
+ * What one master after the other loses is lost by all of them together: it is not set again at the first before the
+ * next has lost it.
+ */
+#include "quorum_setup.h"
+
+#define LEASE_MS 30000
+#define SOON_MS 99   /* in this time, several losses are one */
+#define LATER_MS 101 /* after this, what one master lost is set there again */
+
+static struct setting setting;
+static struct dibs__batch *asked[MEMBERS]; /* the renewal that is under way at each; NULL: none */
+
+static void renew(struct dibs__store *store, struct dibs__batch *batch)
+{
+    asked[store - setting.stores] = batch;
+}
+
+static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms, uint64_t fence)
+{
+    (void)store, (void)name, (void)token, (void)lease_ms, (void)fence;
+}
+
+static const struct dibs__store_ops renewing = {.renew = renew, .retract = retract};
+
+static void done(struct dibs__batch *batch, const struct dibs__error *error)
+{
+    (void)error;
+    *(bool *)batch->context = true;
+}
+
+static void answer(size_t i, enum dibs__renewed result)
+{
+    const struct dibs__error error = {DIBS_OK, ""};
+    struct dibs__batch *batch = asked[i];
+
+    asked[i] = NULL;
+    batch->items[0].result = result;
+    batch->done(batch, &error);
+}
+
+/* What a renewal comes to that the masters answer so. The first is asked to set the lock: `top_up`. */
+static enum dibs__renewed renewed(const enum dibs__renewed results[MEMBERS], bool top_up)
+{
+    static struct dibs__batch batch;
+    bool is_done = false;
+
+    batch = (struct dibs__batch){.count = 1, .done = done, .context = &is_done};
+    batch.items[0] = (struct dibs__renewal){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7};
+    dibs__quorum_renew(&setting.q.store, &batch);
+    assert_int_equal(asked[0]->items[0].top_up, top_up);
+    for (size_t i = 0; i < MEMBERS; i++) {
+        assert_true(i == 0 || !asked[i]->items[0].top_up);
+        answer(i, results[i]);
+    }
+    assert_true(is_done);
+    return batch.items[0].result;
+}
+
+/* The lock x is held at all masters. */
+static void hold(void)
+{
+    set_up(&setting, &renewing);
+    atomic_store(&setting.q.voting.announced_ms, LEASE_MS);
+    struct dibs__quorum_lock *lock = asked_for(&setting);
+    dibs__quorum_mutex_lock(&setting.q.mutex);
+    lock->state = DIBS__QUORUM_LOCK_HELD;
+    for (size_t i = 0; i < MEMBERS; i++)
+        lock->states[i].phase = DIBS__MEMBER_GRANTED;
+    dibs__quorum_mutex_unlock(&setting.q.mutex);
+}
+
+static const enum dibs__renewed by_all[MEMBERS] = {DIBS__RENEWED, DIBS__RENEWED, DIBS__RENEWED},
+                                by_two[MEMBERS] = {DIBS__GONE, DIBS__RENEWED, DIBS__RENEWED},
+                                by_one[MEMBERS] = {DIBS__GONE, DIBS__GONE, DIBS__RENEWED};
+
+static void what_the_masters_lose_one_after_the_other_is_lost(void **state)
+{
+    (void)state;
+    hold();
+    assert_int_equal(renewed(by_two, false), DIBS__RENEWED);
+    moved_clock_advance(&setting.clock, MS(SOON_MS));
+    assert_int_equal(renewed(by_one, false), DIBS__GONE);
+    tear_down(&setting);
+}
+
+static void what_one_master_lost_is_set_there_again_later(void **state)
+{
+    (void)state;
+    hold();
+    assert_int_equal(renewed(by_two, false), DIBS__RENEWED);
+    moved_clock_advance(&setting.clock, MS(SOON_MS));
+    dibs__top_up_attend(&setting.q, moved_clock_now(&setting.clock));
+    assert_int_equal(setting.changes, 0);
+    moved_clock_advance(&setting.clock, MS(LATER_MS - SOON_MS));
+    dibs__top_up_attend(&setting.q, moved_clock_now(&setting.clock));
+    assert_int_equal(setting.changes, 1);
+    assert_int_equal(renewed(by_all, true), DIBS__RENEWED);
+    assert_int_equal(renewed(by_all, false), DIBS__RENEWED);
+    tear_down(&setting);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_the_masters_lose_one_after_the_other_is_lost),
+        cmocka_unit_test(what_one_master_lost_is_set_there_again_later),
+    };
+
+    return cmocka_run_group_tests_name("quorum_renew", tests, NULL, NULL);
+}
