@@ -1,0 +1,77 @@
+/* Who admits the masters of a new quorum gives them a number that is made of their processes alone. */
+#include "quorum_setup.h"
+
+#define OLD_NUMBER 77 /* of a quorum that all masters have forgotten */
+
+static struct setting setting;
+static uint64_t given[MEMBERS]; /* the numbers with which they were admitted */
+
+static void begin(struct dibs__store *store, struct dibs__op *op)
+{
+    (void)store;
+    (void)op;
+}
+
+static enum dibs__progress progress(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
+{
+    (void)store;
+    (void)op;
+    (void)wait;
+    return DIBS__OP_OVER;
+}
+
+/* As masters answer that have lost their data. */
+static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+{
+    size_t i = (size_t)(store - setting.stores);
+    struct dibs__vote *vote = op->vote;
+
+    (void)error;
+    vote->process = 100 + i;
+    vote->known = vote->ready = vote->what == DIBS__VOTE_ADMITS;
+    if (vote->known)
+        given[i] = vote->quorum;
+    else
+        vote->quorum = 0;
+    vote->mark = vote->known ? 0 : 1 + i;
+    return DIBS_OK;
+}
+
+static const struct dibs__store_ops forgetful = {.begin = begin, .progress = progress, .finish = finish};
+
+/* Returns the number that a process gives them which knew them by `known`. */
+static uint64_t number_by(uint64_t known)
+{
+    struct dibs__error error;
+    unsigned answered;
+
+    set_up(&setting, &forgetful);
+    setting.q.config.clock = &dibs__system_clock; /* who looks again pauses before */
+    setting.q.config.command_timeout_ms = 1000;
+    atomic_store(&setting.q.number, known);
+    assert_status(DIBS_OK, dibs__vote_announce(&setting.q, 30000, DIBS__NEVER, &answered, &error));
+    assert_int_equal(answered, MEMBERS);
+    for (size_t i = 1; i < MEMBERS; i++)
+        assert_true(given[i] == given[0]);
+    assert_true(atomic_load(&setting.q.number) == given[0]);
+    tear_down(&setting);
+    return given[0];
+}
+
+/* So it does not matter if another process, which knows no number, admits some of them at the same time. */
+static void masters_that_lost_their_data_get_a_number_that_any_process_would_give(void **state)
+{
+    (void)state;
+    uint64_t number = number_by(0);
+    assert_true(number != 0 && number != OLD_NUMBER);
+    assert_true(number_by(OLD_NUMBER) == number);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(masters_that_lost_their_data_get_a_number_that_any_process_would_give),
+    };
+
+    return cmocka_run_group_tests_name("quorum_vote", tests, NULL, NULL);
+}
