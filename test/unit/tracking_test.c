@@ -356,6 +356,7 @@ static void without_a_message_in_time_tracking_is_not_relied_on(void **state)
     assert_true(s->store->tracking.state == DIBS__TRACKING_PROBING);
     moved_clock_advance(&s->clock, 1);
     expect_refused(s);
+    fake_redis_await(s->fake, "CLIENT TRACKING OFF", 1);
     assert_int_equal(asked(s, "CLIENT TRACKING OFF"), 1);
 }
 
