@@ -2,8 +2,6 @@
 #ifndef DIBS_STORE_FINDINGS_H
 #define DIBS_STORE_FINDINGS_H
 
-#include <stdarg.h>
-
 #include "store/store.h"
 
 #define DIBS__FINDING_MAX 512 /* bytes of a text or a remedy including the NUL; longer text is cut */
@@ -11,7 +9,4 @@
 /* The text is given as for printf. remedy: "" if the verdict is ok. */
 void dibs__found(struct dibs__examination *examination, const char *server, const char *subject, dibs_verdict verdict,
                  const char *remedy, const char *format, ...) DIBS__PRINTF(6, 7);
-void dibs__found_as(struct dibs__examination *examination, const char *server, const char *subject,
-                    dibs_verdict verdict, const char *remedy, const char *format, va_list arguments);
-
 #endif

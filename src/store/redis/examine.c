@@ -1,6 +1,5 @@
 /* Finds out what endangers locks on one server. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,16 +9,6 @@
 
 #define PINGS 9
 #define CLOCK_MOST_US 1000000 /* the clocks may differ by this much */
-
-void dibs__examining_say(struct dibs__examining *e, const char *subject, dibs_verdict verdict, const char *remedy,
-                         const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    dibs__found_as(e->examination, e->server, subject, verdict, remedy, format, arguments);
-    va_end(arguments);
-}
 
 static int64_t deadline_of(const struct dibs__examining *e)
 {
@@ -36,9 +25,9 @@ bool dibs__examining_ask(struct dibs__examining *e, const char *const *const *co
     if (e->error->status == DIBS_NO_MEMORY)
         e->examination->no_memory = true;
     else
-        dibs__examining_say(e, "connection", DIBS_VERDICT_BAD,
-                            "See whether the server, or a proxy in front of it, closes connections or is overloaded.",
-                            "The connection broke during the examination: %s.", e->error->detail);
+        DIBS__SAY(e, "connection", DIBS_VERDICT_BAD,
+                  "See whether the server, or a proxy in front of it, closes connections or is overloaded.",
+                  "The connection broke during the examination: %s.", e->error->detail);
     return false;
 }
 
@@ -67,17 +56,16 @@ static bool connect_to(struct dibs__examining *e)
 
     name_server(e);
     if (status == DIBS_OK) {
-        dibs__examining_say(e, "connection", DIBS_VERDICT_OK, "", "The server answers.");
+        DIBS__SAY(e, "connection", DIBS_VERDICT_OK, "", "The server answers.");
         return true;
     }
     if (status == DIBS_NO_MEMORY)
         e->examination->no_memory = true;
     else
-        dibs__examining_say(e, "connection", DIBS_VERDICT_BAD,
-                            status == DIBS_DENIED
-                                ? "Correct the user, the password or the certificates."
-                                : "Start the server, or correct its URL; see whether a firewall is in between.",
-                            "No new connection can be made: %s.", e->error->detail);
+        DIBS__SAY(e, "connection", DIBS_VERDICT_BAD,
+                  status == DIBS_DENIED ? "Correct the user, the password or the certificates."
+                                        : "Start the server, or correct its URL; see whether a firewall is in between.",
+                  "No new connection can be made: %s.", e->error->detail);
     return false;
 }
 
@@ -117,16 +105,15 @@ static void tell_round_trip(struct dibs__examining *e)
     bool too_long = ms * 2 > config->command_timeout_ms || (config->lease_ms && ms * 6 > config->lease_ms);
 
     if (!near_timeout && !near_lease) {
-        dibs__examining_say(e, "round trip", DIBS_VERDICT_OK, "", "A round trip takes %.3f ms.", ms);
+        DIBS__SAY(e, "round trip", DIBS_VERDICT_OK, "", "A round trip takes %.3f ms.", ms);
         return;
     }
-    dibs__examining_say(e, "round trip", too_long ? DIBS_VERDICT_BAD : DIBS_VERDICT_WARN,
-                        near_lease ? "Use longer leases, or a server nearby."
-                                   : "Set command_timeout_ms to at least ten round trips, or use a server nearby.",
-                        "A round trip takes %.3f ms, which is long beside %s (%" PRIu32 " ms): %s.", ms,
-                        near_lease ? "a lease" : "command_timeout_ms",
-                        near_lease ? config->lease_ms : config->command_timeout_ms,
-                        near_lease ? "a lease may end before its renewal arrives" : "calls may time out");
+    DIBS__SAY(e, "round trip", too_long ? DIBS_VERDICT_BAD : DIBS_VERDICT_WARN,
+              near_lease ? "Use longer leases, or a server nearby."
+                         : "Set command_timeout_ms to at least ten round trips, or use a server nearby.",
+              "A round trip takes %.3f ms, which is long beside %s (%" PRIu32 " ms): %s.", ms,
+              near_lease ? "a lease" : "command_timeout_ms", near_lease ? config->lease_ms : config->command_timeout_ms,
+              near_lease ? "a lease may end before its renewal arrives" : "calls may time out");
 }
 
 static int64_t wall_clock_us(void)
@@ -156,23 +143,22 @@ static bool examine_clock(struct dibs__examining *e)
     int64_t after = wall_clock_us(), us = number_at(reply, 0) * 1000000 + number_at(reply, 1);
     freeReplyObject(reply);
     if (us <= 0) {
-        dibs__examining_say(e, "clock", DIBS_VERDICT_WARN, "Give the account the right to TIME.",
-                            "The server does not tell its time.");
+        DIBS__SAY(e, "clock", DIBS_VERDICT_WARN, "Give the account the right to TIME.",
+                  "The server does not tell its time.");
         return true;
     }
     e->examination->clock_known = true;
     e->examination->ahead_us = us - before - (after - before) / 2;
     double ahead_s = (double)e->examination->ahead_us / 1e6;
     if (llabs(e->examination->ahead_us) <= CLOCK_MOST_US + (after - before) / 2)
-        dibs__examining_say(e, "clock", DIBS_VERDICT_OK, "", "Its clock is that of this host, but for %.3f s.",
-                            ahead_s < 0 ? -ahead_s : ahead_s);
+        DIBS__SAY(e, "clock", DIBS_VERDICT_OK, "", "Its clock is that of this host, but for %.3f s.",
+                  ahead_s < 0 ? -ahead_s : ahead_s);
     else
-        dibs__examining_say(
-            e, "clock", DIBS_VERDICT_WARN,
-            "Have both clocks kept by NTP, and set right in small steps (chrony does so).",
-            "Its clock is %.3f s %s this host's. dibs does not compare the two, but one of them is wrong: "
-            "when the server's is set forward, leases end early, and when it is set back, fences may fall.",
-            ahead_s < 0 ? -ahead_s : ahead_s, ahead_s < 0 ? "behind" : "ahead of");
+        DIBS__SAY(e, "clock", DIBS_VERDICT_WARN,
+                  "Have both clocks kept by NTP, and set right in small steps (chrony does so).",
+                  "Its clock is %.3f s %s this host's. dibs does not compare the two, but one of them is wrong: "
+                  "when the server's is set forward, leases end early, and when it is set back, fences may fall.",
+                  ahead_s < 0 ? -ahead_s : ahead_s, ahead_s < 0 ? "behind" : "ahead of");
     return true;
 }
 
@@ -186,26 +172,25 @@ static void tell_tracking(struct dibs__examining *e)
     const struct dibs__link *link = e->inquiry.link;
 
     if (e->store->config.is_member)
-        dibs__examining_say(e, "tracking", DIBS_VERDICT_OK, "",
-                            "A quorum does without being told of locks that change: its renewals find out.");
+        DIBS__SAY(e, "tracking", DIBS_VERDICT_OK, "",
+                  "A quorum does without being told of locks that change: its renewals find out.");
     else if (atomic_load(&tracking->on) != 0)
-        dibs__examining_say(e, "tracking", DIBS_VERDICT_OK, "", "The server tells at once of locks that change.");
+        DIBS__SAY(e, "tracking", DIBS_VERDICT_OK, "", "The server tells at once of locks that change.");
     else if (!link->view.tracks_keys)
-        dibs__examining_say(e, "tracking", DIBS_VERDICT_WARN, "Use Redis 7.0.5 or later, and give the account +info.",
-                            "The server does not tell of locks that change, as far as its version is known: %s.",
-                            learned);
+        DIBS__SAY(e, "tracking", DIBS_VERDICT_WARN, "Use Redis 7.0.5 or later, and give the account +info.",
+                  "The server does not tell of locks that change, as far as its version is known: %s.", learned);
     else if (!e->hears_changes)
-        dibs__examining_say(e, "tracking", DIBS_VERDICT_WARN, "Give the account the rights that are missing.",
-                            "The server does not tell this account of locks that change: %s.", learned);
+        DIBS__SAY(e, "tracking", DIBS_VERDICT_WARN, "Give the account the rights that are missing.",
+                  "The server does not tell this account of locks that change: %s.", learned);
     else if (atomic_load(&tracking->wanted))
-        dibs__examining_say(
-            e, "tracking", DIBS_VERDICT_WARN,
-            "See whether a proxy in front of the server passes on what the server says by itself.",
-            "The server was asked to tell of locks that change, and has not shown yet that it does: %s.", learned);
+        DIBS__SAY(e, "tracking", DIBS_VERDICT_WARN,
+                  "See whether a proxy in front of the server passes on what the server says by itself.",
+                  "The server was asked to tell of locks that change, and has not shown yet that it does: %s.",
+                  learned);
     else
-        dibs__examining_say(e, "tracking", DIBS_VERDICT_OK, "",
-                            "The server can tell at once of locks that change. It is asked to once a lock is held or "
-                            "waited for so long that this is needed.");
+        DIBS__SAY(e, "tracking", DIBS_VERDICT_OK, "",
+                  "The server can tell at once of locks that change. It is asked to once a lock is held or "
+                  "waited for so long that this is needed.");
 }
 
 /* ---------------------------------------------------------------------- the order */

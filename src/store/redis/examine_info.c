@@ -54,8 +54,8 @@ static bool info_is(const struct dibs__examining *e, const char *field, const ch
 /* Reports that `what` is not known, because the server does not tell. */
 static void say_unknown(struct dibs__examining *e, const char *subject, const char *what)
 {
-    dibs__examining_say(e, subject, DIBS_VERDICT_WARN, give_info, "%s is not known: %s.", what,
-                        e->info ? "INFO does not say so" : e->no_info);
+    DIBS__SAY(e, subject, DIBS_VERDICT_WARN, give_info, "%s is not known: %s.", what,
+              e->info ? "INFO does not say so" : e->no_info);
 }
 
 /* ---------------------------------------------------------------------- version */
@@ -69,25 +69,22 @@ static void tell_version(struct dibs__examining *e)
         return;
     }
     if (read_text(e, "valkey_version", valkey, sizeof valkey))
-        dibs__examining_say(e, "version", DIBS_VERDICT_OK, "", "Valkey %s.%s", valkey,
-                            dibs__version_is_since(valkey, 8, 0, 0)
-                                ? " It tells too early that something is on its disk, so "
-                                  "durable can't be had with it."
-                                : "");
+        DIBS__SAY(e, "version", DIBS_VERDICT_OK, "", "Valkey %s.%s", valkey,
+                  dibs__version_is_since(valkey, 8, 0, 0) ? " It tells too early that something is on its disk, so "
+                                                            "durable can't be had with it."
+                                                          : "");
     else if (!dibs__version_is_since(redis, 5, 0, 0))
-        dibs__examining_say(e, "version", DIBS_VERDICT_BAD, "Use Redis 7.2 or later, or Valkey.",
-                            "Redis %s is too old: it does not run scripts that ask for the time and then write.",
-                            redis);
+        DIBS__SAY(e, "version", DIBS_VERDICT_BAD, "Use Redis 7.2 or later, or Valkey.",
+                  "Redis %s is too old: it does not run scripts that ask for the time and then write.", redis);
     else if (!dibs__version_is_since(redis, 7, 0, 5))
-        dibs__examining_say(e, "version", DIBS_VERDICT_WARN, "Use Redis 7.2 or later, or Valkey.",
-                            "Redis %s can't tell of locks that change; that takes 7.0.5.", redis);
+        DIBS__SAY(e, "version", DIBS_VERDICT_WARN, "Use Redis 7.2 or later, or Valkey.",
+                  "Redis %s can't tell of locks that change; that takes 7.0.5.", redis);
     else if (dibs__version_is_since(redis, 7, 4, 0) && !dibs__version_is_since(redis, 7, 4, 3))
-        dibs__examining_say(e, "version", DIBS_VERDICT_WARN, "Use Redis 7.4.3 or later.",
-                            "Redis %s tells too early that something is on its disk, so durable can't be had with it.",
-                            redis);
+        DIBS__SAY(e, "version", DIBS_VERDICT_WARN, "Use Redis 7.4.3 or later.",
+                  "Redis %s tells too early that something is on its disk, so durable can't be had with it.", redis);
     else
-        dibs__examining_say(e, "version", DIBS_VERDICT_OK, "", "Redis %s.%s", redis,
-                            !dibs__version_is_since(redis, 7, 2, 0) ? " It has no durable; that takes 7.2." : "");
+        DIBS__SAY(e, "version", DIBS_VERDICT_OK, "", "Redis %s.%s", redis,
+                  !dibs__version_is_since(redis, 7, 2, 0) ? " It has no durable; that takes 7.2." : "");
 }
 
 /* ------------------------------------------------------------------------- role */
@@ -97,7 +94,7 @@ static void tell_role(struct dibs__examining *e)
     char host[WORD_MAX], port[NUMBER_MAX], remedy[DIBS__FINDING_MAX];
 
     if (info_is(e, "role", "master")) {
-        dibs__examining_say(e, "role", DIBS_VERDICT_OK, "", "The server is a master.");
+        DIBS__SAY(e, "role", DIBS_VERDICT_OK, "", "The server is a master.");
         return;
     }
     if (!info_is(e, "role", "slave")) {
@@ -107,7 +104,7 @@ static void tell_role(struct dibs__examining *e)
     read_text(e, "master_host", host, sizeof host);
     read_text(e, "master_port", port, sizeof port);
     snprintf(remedy, sizeof remedy, "Use the URL of its master, which is %s:%s.", host, port);
-    dibs__examining_say(e, "role", DIBS_VERDICT_BAD, remedy, "The server is a replica: it grants no locks.");
+    DIBS__SAY(e, "role", DIBS_VERDICT_BAD, remedy, "The server is a replica: it grants no locks.");
 }
 
 /* --------------------------------------------------------------------- eviction */
@@ -118,12 +115,12 @@ static void tell_memory(struct dibs__examining *e, int64_t most)
 
     info_number(e, "used_memory", &used);
     if (most > 0 && used / NEARLY_FULL * 100 > most)
-        dibs__examining_say(e, "eviction", DIBS_VERDICT_WARN, "Set a larger maxmemory, or store less there.",
-                            "The server evicts nothing (noeviction), but %" PRId64 " of %" PRId64
-                            " bytes are in use: a server without memory refuses locks.",
-                            used, most);
+        DIBS__SAY(e, "eviction", DIBS_VERDICT_WARN, "Set a larger maxmemory, or store less there.",
+                  "The server evicts nothing (noeviction), but %" PRId64 " of %" PRId64
+                  " bytes are in use: a server without memory refuses locks.",
+                  used, most);
     else
-        dibs__examining_say(e, "eviction", DIBS_VERDICT_OK, "", "The server evicts nothing (noeviction).");
+        DIBS__SAY(e, "eviction", DIBS_VERDICT_OK, "", "The server evicts nothing (noeviction).");
 }
 
 static void tell_eviction(struct dibs__examining *e)
@@ -141,16 +138,15 @@ static void tell_eviction(struct dibs__examining *e)
     if (strcmp(policy, "noeviction") == 0)
         tell_memory(e, limited ? most : 0);
     else if (limited)
-        dibs__examining_say(e, "eviction", DIBS_VERDICT_BAD, remedy,
-                            "The server evicts keys once %" PRId64 " bytes are in use (%s), also locks that are held: "
-                            "another thread is then granted them. It has evicted %" PRId64 " keys so far.",
-                            most, policy, evicted);
+        DIBS__SAY(e, "eviction", DIBS_VERDICT_BAD, remedy,
+                  "The server evicts keys once %" PRId64 " bytes are in use (%s), also locks that are held: "
+                  "another thread is then granted them. It has evicted %" PRId64 " keys so far.",
+                  most, policy, evicted);
     else
-        dibs__examining_say(
-            e, "eviction", DIBS_VERDICT_WARN, remedy,
-            "The server evicts nothing as long as maxmemory is 0. Once that is set, it evicts keys (%s), "
-            "also locks that are held.",
-            policy);
+        DIBS__SAY(e, "eviction", DIBS_VERDICT_WARN, remedy,
+                  "The server evicts nothing as long as maxmemory is 0. Once that is set, it evicts keys (%s), "
+                  "also locks that are held.",
+                  policy);
 }
 
 /* ------------------------------------------------------------------ persistence */
@@ -180,28 +176,26 @@ static void tell_log(struct dibs__examining *e, const struct disk *disk)
                                     "forgets knows that it did.";
 
     if (strcmp(disk->fsync, "always") == 0)
-        dibs__examining_say(e, "persistence", DIBS_VERDICT_OK, "",
-                            "The append-only file is written to the disk before each answer (appendfsync always).");
+        DIBS__SAY(e, "persistence", DIBS_VERDICT_OK, "",
+                  "The append-only file is written to the disk before each answer (appendfsync always).");
     else if (durable && strcmp(disk->fsync, "no") == 0)
-        dibs__examining_say(e, "persistence", DIBS_VERDICT_BAD, "Set appendfsync everysec, or always.",
-                            "No lock is granted: the append-only file is written to the disk when the system likes "
-                            "(appendfsync no), and a grant counts only once it is on the disk (durable).");
+        DIBS__SAY(e, "persistence", DIBS_VERDICT_BAD, "Set appendfsync everysec, or always.",
+                  "No lock is granted: the append-only file is written to the disk when the system likes "
+                  "(appendfsync no), and a grant counts only once it is on the disk (durable).");
     else if (durable)
-        dibs__examining_say(e, "persistence", DIBS_VERDICT_OK, "",
-                            "There is an append-only file, and a grant counts only once it is on the disk (durable).");
+        DIBS__SAY(e, "persistence", DIBS_VERDICT_OK, "",
+                  "There is an append-only file, and a grant counts only once it is on the disk (durable).");
     else if (!disk->fsync[0])
-        dibs__examining_say(
-            e, "persistence", DIBS_VERDICT_WARN, "Give the account the right to CONFIG GET (+config|get).",
-            "There is an append-only file, but how often it is written to the disk is not known, because "
-            "the server does not answer CONFIG GET.");
+        DIBS__SAY(e, "persistence", DIBS_VERDICT_WARN, "Give the account the right to CONFIG GET (+config|get).",
+                  "There is an append-only file, but how often it is written to the disk is not known, because "
+                  "the server does not answer CONFIG GET.");
     else
-        dibs__examining_say(
-            e, "persistence", DIBS_VERDICT_WARN, member ? of_member : remedy,
-            "The append-only file is written to the disk %s: when the machine fails, the server forgets "
-            "the last grants%s.",
-            strcmp(disk->fsync, "no") == 0 ? "when the system likes (appendfsync no)"
-                                           : "once a second (appendfsync everysec)",
-            member ? ", but not that it may vote, and votes for others" : "");
+        DIBS__SAY(e, "persistence", DIBS_VERDICT_WARN, member ? of_member : remedy,
+                  "The append-only file is written to the disk %s: when the machine fails, the server forgets "
+                  "the last grants%s.",
+                  strcmp(disk->fsync, "no") == 0 ? "when the system likes (appendfsync no)"
+                                                 : "once a second (appendfsync everysec)",
+                  member ? ", but not that it may vote, and votes for others" : "");
 }
 
 static void tell_no_log(struct dibs__examining *e, const struct disk *disk)
@@ -213,21 +207,20 @@ static void tell_no_log(struct dibs__examining *e, const struct disk *disk)
                                     "forgets knows that it did.";
 
     if (saves)
-        dibs__examining_say(e, "persistence", DIBS_VERDICT_WARN, member ? of_member : remedy,
-                            "There are only snapshots: when the server dies, it comes back with the locks of its last "
-                            "snapshot%s.",
-                            member ? " and the right to vote" : ", and grants those that were taken since once more");
+        DIBS__SAY(e, "persistence", DIBS_VERDICT_WARN, member ? of_member : remedy,
+                  "There are only snapshots: when the server dies, it comes back with the locks of its last "
+                  "snapshot%s.",
+                  member ? " and the right to vote" : ", and grants those that were taken since once more");
     else if (member && disk->save_known)
-        dibs__examining_say(
-            e, "persistence", DIBS_VERDICT_OK, "",
-            "Nothing is kept over a restart. A master of a quorum may do so: it then does not vote until "
-            "the longest lease is over.");
+        DIBS__SAY(e, "persistence", DIBS_VERDICT_OK, "",
+                  "Nothing is kept over a restart. A master of a quorum may do so: it then does not vote until "
+                  "the longest lease is over.");
     else
-        dibs__examining_say(
-            e, "persistence", DIBS_VERDICT_WARN, remedy,
-            "There is no append-only file%s: a server that restarts forgets the locks, and may grant them "
-            "to others before their holders have restored them.",
-            disk->save_known ? " and no snapshot" : ", and whether there are snapshots is not known (CONFIG GET)");
+        DIBS__SAY(e, "persistence", DIBS_VERDICT_WARN, remedy,
+                  "There is no append-only file%s: a server that restarts forgets the locks, and may grant them "
+                  "to others before their holders have restored them.",
+                  disk->save_known ? " and no snapshot"
+                                   : ", and whether there are snapshots is not known (CONFIG GET)");
 }
 
 static void tell_persistence(struct dibs__examining *e, const struct disk *disk)
@@ -237,11 +230,11 @@ static void tell_persistence(struct dibs__examining *e, const struct disk *disk)
     if (!info_number(e, "aof_enabled", &log))
         say_unknown(e, "persistence", "What the server keeps over a restart");
     else if (log && info_is(e, "aof_last_write_status", "err"))
-        dibs__examining_say(e, "persistence", DIBS_VERDICT_BAD, "See the server's log, and whether its disk is full.",
-                            "The last write to the append-only file failed: the server refuses locks.");
+        DIBS__SAY(e, "persistence", DIBS_VERDICT_BAD, "See the server's log, and whether its disk is full.",
+                  "The last write to the append-only file failed: the server refuses locks.");
     else if (info_is(e, "rdb_last_bgsave_status", "err") && !(disk->save_known && !disk->save[0]))
-        dibs__examining_say(e, "persistence", DIBS_VERDICT_BAD, "See the server's log, and whether its disk is full.",
-                            "The last snapshot failed: the server may refuse locks (stop-writes-on-bgsave-error).");
+        DIBS__SAY(e, "persistence", DIBS_VERDICT_BAD, "See the server's log, and whether its disk is full.",
+                  "The last snapshot failed: the server may refuse locks (stop-writes-on-bgsave-error).");
     else if (log)
         tell_log(e, disk);
     else
@@ -253,11 +246,11 @@ static void tell_persistence(struct dibs__examining *e, const struct disk *disk)
 static void tell_without_replicas(struct dibs__examining *e)
 {
     if (e->store->config.node || e->store->endpoint.url.kind == DIBS__URL_SENTINEL)
-        dibs__examining_say(e, "replicas", DIBS_VERDICT_WARN, "Give this master a replica.",
-                            "The master has no replica: nothing can take its place when it fails.");
+        DIBS__SAY(e, "replicas", DIBS_VERDICT_WARN, "Give this master a replica.",
+                  "The master has no replica: nothing can take its place when it fails.");
     else
-        dibs__examining_say(e, "replicas", DIBS_VERDICT_OK, "",
-                            "There are no replicas, so there is no failover that could forget locks.");
+        DIBS__SAY(e, "replicas", DIBS_VERDICT_OK, "",
+                  "There are no replicas, so there is no failover that could forget locks.");
 }
 
 static void tell_replicas(struct dibs__examining *e)
@@ -268,28 +261,25 @@ static void tell_replicas(struct dibs__examining *e)
     if (!info_number(e, "connected_slaves", &count))
         say_unknown(e, "replicas", "How many replicas the server has");
     else if (wanted > 0 && count < wanted)
-        dibs__examining_say(
-            e, "replicas", DIBS_VERDICT_BAD, "Start the replicas that are missing, or lower min_replicas.",
-            "Connected replicas: %" PRId64 ". min_replicas wants %" PRIu32 ", so no lock is granted.", count, wanted);
+        DIBS__SAY(e, "replicas", DIBS_VERDICT_BAD, "Start the replicas that are missing, or lower min_replicas.",
+                  "Connected replicas: %" PRId64 ". min_replicas wants %" PRIu32 ", so no lock is granted.", count,
+                  wanted);
     else if (count == 0)
         tell_without_replicas(e);
     else if (wanted > 0)
-        dibs__examining_say(e, "replicas", DIBS_VERDICT_OK, "",
-                            "Connected replicas: %" PRId64 ". A grant counts once min_replicas (%" PRIu32
-                            ") of them have it.",
-                            count, wanted);
+        DIBS__SAY(e, "replicas", DIBS_VERDICT_OK, "",
+                  "Connected replicas: %" PRId64 ". A grant counts once min_replicas (%" PRIu32 ") of them have it.",
+                  count, wanted);
     else if (e->store->config.is_member)
-        dibs__examining_say(e, "replicas", DIBS_VERDICT_WARN, "Let no replica take the place of a master of a quorum.",
-                            "Connected replicas: %" PRId64
-                            ". One that becomes the master may lack the last grants, but "
-                            "knows that it may vote.",
-                            count);
+        DIBS__SAY(e, "replicas", DIBS_VERDICT_WARN, "Let no replica take the place of a master of a quorum.",
+                  "Connected replicas: %" PRId64 ". One that becomes the master may lack the last grants, but "
+                  "knows that it may vote.",
+                  count);
     else
-        dibs__examining_say(e, "replicas", DIBS_VERDICT_WARN,
-                            "Set min_replicas to 1 or more (dibs run --min-replicas).",
-                            "Connected replicas: %" PRId64 ". A grant does not wait for them (min_replicas is 0): a "
-                            "failover forgets what the new master has not heard of.",
-                            count);
+        DIBS__SAY(e, "replicas", DIBS_VERDICT_WARN, "Set min_replicas to 1 or more (dibs run --min-replicas).",
+                  "Connected replicas: %" PRId64 ". A grant does not wait for them (min_replicas is 0): a "
+                  "failover forgets what the new master has not heard of.",
+                  count);
 }
 
 /* ------------------------------------------------------------------------ asking */

@@ -29,9 +29,8 @@ struct dibs__examining {
     bool hears_changes;                 /* the account has all rights that are needed to be told of changes */
 };
 
-/* Reports a finding. */
-void dibs__examining_say(struct dibs__examining *e, const char *subject, dibs_verdict verdict, const char *remedy,
-                         const char *format, ...) DIBS__PRINTF(5, 6);
+/* Reports a finding about the server: subject, verdict, remedy, and the text as for printf. */
+#define DIBS__SAY(e, ...) dibs__found((e)->examination, (e)->server, __VA_ARGS__)
 
 /*
  * Asks on the connection; each command is an array of words, which NULL ends. False: the examination of this server

@@ -183,7 +183,7 @@ static void tell_missing(struct dibs__examining *e, const char *name, const char
     char remedy[DIBS__FINDING_MAX];
 
     snprintf(remedy, sizeof remedy, "ACL SETUSER %.64s %.430s", user, rule);
-    dibs__examining_say(e, "rights", verdict, remedy, "The account may not use %s, so %s.", name, lost);
+    DIBS__SAY(e, "rights", verdict, remedy, "The account may not use %s, so %s.", name, lost);
 }
 
 /* The right to a command is missing, which ACL SETUSER writes as "+client|id". */
@@ -287,14 +287,14 @@ static void tell_all(struct dibs__examining *e, struct meaning *meaning, redisRe
         if (replies[i])
             judge(e, meaning, &trials[i], replies[i]);
     if (!meaning->lacks)
-        dibs__examining_say(e, "rights", DIBS_VERDICT_OK, "", "The account may use all that dibs makes use of.");
+        DIBS__SAY(e, "rights", DIBS_VERDICT_OK, "", "The account may use all that dibs makes use of.");
     for (size_t i = 0; i < TRIALS; i++)
         if (replies[i] && is_unknown(replies[i]) && trials[i].words[1] != CHANGES)
-            dibs__examining_say(e, "commands", trials[i].verdict,
-                                "Let the server have the command (rename-command), or use another service.",
-                                "The server does not know %s, so %s.", name_of(&trials[i], name), trials[i].lost);
+            DIBS__SAY(e, "commands", trials[i].verdict,
+                      "Let the server have the command (rename-command), or use another service.",
+                      "The server does not know %s, so %s.", name_of(&trials[i], name), trials[i].lost);
     if (!meaning->unknown)
-        dibs__examining_say(e, "commands", DIBS_VERDICT_OK, "", "The server knows all that dibs makes use of.");
+        DIBS__SAY(e, "commands", DIBS_VERDICT_OK, "", "The server knows all that dibs makes use of.");
 }
 
 bool dibs__examine_rights(struct dibs__examining *e)

@@ -19,15 +19,14 @@ static void told(void *context, const char *sentinel, const char *host, unsigned
     if (error->status == DIBS_NO_MEMORY)
         e->examination->no_memory = true;
     else if (error->status != DIBS_OK)
-        dibs__examining_say(e, "sentinels", DIBS_VERDICT_WARN, "Start the sentinel, or correct its credentials.",
-                            "A sentinel names no master: %s.", error->detail);
+        DIBS__SAY(e, "sentinels", DIBS_VERDICT_WARN, "Start the sentinel, or correct its credentials.",
+                  "A sentinel names no master: %s.", error->detail);
     else if (dibs__endpoint_is_at(&e->store->endpoint, host, port))
         survey->agreeing++;
     else
-        dibs__examining_say(e, "sentinels", DIBS_VERDICT_WARN,
-                            "Wait until a failover is over; if it stays so, see what SENTINEL MASTERS says there.",
-                            "The sentinel %s names another master, %s:%u, than the one that is used.", sentinel, host,
-                            port);
+        DIBS__SAY(e, "sentinels", DIBS_VERDICT_WARN,
+                  "Wait until a failover is over; if it stays so, see what SENTINEL MASTERS says there.",
+                  "The sentinel %s names another master, %s:%u, than the one that is used.", sentinel, host, port);
 }
 
 void dibs__examine_sentinels(struct dibs__examining *e)
@@ -41,14 +40,14 @@ void dibs__examine_sentinels(struct dibs__examining *e)
     if (status == DIBS_NO_MEMORY)
         e->examination->no_memory = true;
     else if (status != DIBS_OK)
-        dibs__examining_say(e, "sentinels", DIBS_VERDICT_WARN, "Start sentinels that answer.",
-                            "The sentinels could not be asked: %s.", e->error->detail);
+        DIBS__SAY(e, "sentinels", DIBS_VERDICT_WARN, "Start sentinels that answer.",
+                  "The sentinels could not be asked: %s.", e->error->detail);
     else if (survey.known < ENOUGH)
-        dibs__examining_say(e, "sentinels", DIBS_VERDICT_WARN, "Run at least three sentinels, on different hosts.",
-                            "There %s %u sentinel%s: when the host of one fails, the others are no majority, and there "
-                            "is no failover.",
-                            survey.known == 1 ? "is" : "are", survey.known, survey.known == 1 ? "" : "s");
+        DIBS__SAY(e, "sentinels", DIBS_VERDICT_WARN, "Run at least three sentinels, on different hosts.",
+                  "There %s %u sentinel%s: when the host of one fails, the others are no majority, and there "
+                  "is no failover.",
+                  survey.known == 1 ? "is" : "are", survey.known, survey.known == 1 ? "" : "s");
     else if (survey.agreeing == survey.known)
-        dibs__examining_say(e, "sentinels", DIBS_VERDICT_OK, "", "There are %u sentinels, and all name that master.",
-                            survey.known);
+        DIBS__SAY(e, "sentinels", DIBS_VERDICT_OK, "", "There are %u sentinels, and all name that master.",
+                  survey.known);
 }
