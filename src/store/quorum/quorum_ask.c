@@ -34,6 +34,18 @@ struct asking {
 
 /* ------------------------------------------------------------------- the begin */
 
+/* Takes the member's operation under way back, or begins an ask. False: the member can't be asked now. */
+static bool ask_at(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__attempt *attempt, size_t i)
+{
+    bool taken_back;
+
+    if (!dibs__member_take(q, claim, i, &taken_back))
+        return false;
+    if (!taken_back)
+        dibs__member_ask(&claim->ops[i], attempt);
+    return true;
+}
+
 /*
  * Returns the set of members at which something is under way for the attempt now, and above SPARED_SHIFT the
  * set of those that rest.
@@ -208,13 +220,10 @@ static void land_ask(struct dibs__fan_out *fan_out, struct dibs__pending_op *op,
 static void land_leave(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, dibs_status status)
 {
     struct asking *asking = asking_of(fan_out);
-    bool taken_back;
 
     dibs__member_left(fan_out->quorum, op, status);
-    if (asking->raising || !dibs__member_take(fan_out->quorum, asking->claim, op->member->index, &taken_back))
-        return;
-    dibs__member_ask(op, asking->attempt);
-    fan_out->open |= (uint32_t)1 << op->member->index;
+    if (!asking->raising && ask_at(fan_out->quorum, asking->claim, asking->attempt, op->member->index))
+        fan_out->open |= (uint32_t)1 << op->member->index;
 }
 
 static void land_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, dibs_status status)
@@ -405,14 +414,9 @@ static void ask_the_spared(struct dibs__fan_out *fan_out)
     uint32_t spared = asking->spared;
 
     asking->spared = 0;
-    for (size_t i = 0; i < fan_out->quorum->count; i++) {
-        bool taken_back;
-        if (!dibs__set_has(spared, i) || !dibs__member_take(fan_out->quorum, asking->claim, i, &taken_back))
-            continue;
-        if (!taken_back)
-            dibs__member_ask(&fan_out->ops[i], asking->attempt);
-        fan_out->open |= (uint32_t)1 << i;
-    }
+    for (size_t i = 0; i < fan_out->quorum->count; i++)
+        if (dibs__set_has(spared, i) && ask_at(fan_out->quorum, asking->claim, asking->attempt, i))
+            fan_out->open |= (uint32_t)1 << i;
     dibs__fan_out_run(fan_out);
 }
 

@@ -324,6 +324,9 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__op 
 dibs_status dibs__quorum_force(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 dibs_status dibs__quorum_forget(struct dibs__store *base, struct dibs__op *op, struct dibs__error *error);
 
+/* What at least n of the numbers reach; if there are fewer, what all reach. Sorts them. There is at least one. */
+uint64_t dibs__nth_largest(uint64_t *numbers, size_t count, size_t n);
+
 /* Lists all members; those that rest come last. */
 void dibs__quorum_put_in_order(struct dibs__quorum *q, struct dibs__member *order[DIBS__MEMBERS_MAX]);
 

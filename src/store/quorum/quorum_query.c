@@ -96,12 +96,17 @@ static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
            dibs__fan_out_is_overdue(fan_out, now);
 }
 
-/* The largest first. Compared without sign: -1, of a lock without expiry, comes before all others. */
 static int compare_down(const void *one, const void *other)
 {
-    uint64_t a = (uint64_t) * (const int64_t *)one, b = (uint64_t) * (const int64_t *)other;
+    uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
 
     return a < b ? 1 : a > b ? -1 : 0;
+}
+
+uint64_t dibs__nth_largest(uint64_t *numbers, size_t count, size_t n)
+{
+    qsort(numbers, count, sizeof numbers[0], compare_down);
+    return numbers[n <= count ? n - 1 : count - 1];
 }
 
 /*
@@ -130,7 +135,7 @@ static size_t most_named(const struct dibs__quorum *q, const struct looking *loo
 static void show_owner(const struct dibs__quorum *q, const struct looking *looking, uint32_t set, dibs_owner *owner)
 {
     const dibs_owner *named = &looking->owners[most_named(q, looking, set)];
-    int64_t remaining[DIBS__MEMBERS_MAX] = {0}, sharers[DIBS__MEMBERS_MAX] = {0}, fences[DIBS__MEMBERS_MAX] = {0};
+    uint64_t remaining[DIBS__MEMBERS_MAX] = {0}, sharers[DIBS__MEMBERS_MAX] = {0}, fences[DIBS__MEMBERS_MAX] = {0};
     int64_t held_ms = -1;
     size_t count = 0, named_count = 0;
 
@@ -138,23 +143,20 @@ static void show_owner(const struct dibs__quorum *q, const struct looking *looki
         const dibs_owner *its = &looking->owners[i];
         if (!dibs__set_has(set, i))
             continue;
-        remaining[count] = its->remaining_ms;
+        remaining[count] = (uint64_t)its->remaining_ms; /* -1, of a lock without expiry, is the largest */
         sharers[count++] = its->sharers;
         if (strcmp(its->token, named->token) != 0)
             continue;
-        fences[named_count++] = (int64_t)its->fence;
+        fences[named_count++] = its->fence;
         held_ms = its->held_ms > held_ms ? its->held_ms : held_ms;
     }
-    qsort(remaining, count, sizeof remaining[0], compare_down);
-    qsort(sharers, count, sizeof sharers[0], compare_down);
-    qsort(fences, named_count, sizeof fences[0], compare_down);
     memcpy(owner->token, named->token, sizeof owner->token);
     owner->held = true;
-    owner->remaining_ms = remaining[q->majority - 1];
-    owner->sharers = (uint32_t)sharers[q->majority - 1];
+    owner->remaining_ms = (int64_t)dibs__nth_largest(remaining, count, q->majority);
+    owner->sharers = (uint32_t)dibs__nth_largest(sharers, count, q->majority);
     owner->held_ms = held_ms;
     if (owner->sharers > 0)
-        owner->fence = (uint64_t)fences[named_count < q->majority ? named_count - 1 : q->majority - 1];
+        owner->fence = dibs__nth_largest(fences, named_count, q->majority);
 }
 
 /* The fence is the largest that any master tells, and a majority of the masters is raised to it. */

@@ -29,7 +29,7 @@ struct tally {
     struct dibs__claim *claim;        /* with a reference */
     unsigned renewed, gone;           /* numbers of members */
     unsigned asked;                   /* number of members that have not answered */
-    uint32_t sure[DIBS__MEMBERS_MAX]; /* how long the lease is now sure to last at each member that renewed it */
+    uint64_t sure[DIBS__MEMBERS_MAX]; /* how long the lease is now sure to last at each member that renewed it */
     int64_t again_ms;
     dibs_status refused; /* by a member for a reason that does not pass by waiting; else DIBS_OK */
     bool decided;
@@ -70,22 +70,13 @@ static void unref_round(struct round *round)
         free(round);
 }
 
-static int compare_down(const void *one, const void *other)
-{
-    uint32_t a = *(const uint32_t *)one, b = *(const uint32_t *)other;
-
-    return a < b ? 1 : a > b ? -1 : 0;
-}
-
 /* A majority renewed the lease: it lasts as long as a majority makes sure of. */
 static void settle_renewed(const struct round *round, struct tally *tally, struct dibs__renewal *item)
 {
-    size_t majority = round->quorum->majority;
+    uint32_t sure = (uint32_t)dibs__nth_largest(tally->sure, tally->renewed, round->quorum->majority);
 
     item->result = DIBS__RENEWED;
     item->store_state.words[0] = round->generation;
-    qsort(tally->sure, tally->renewed, sizeof tally->sure[0], compare_down);
-    uint32_t sure = tally->sure[majority - 1];
     item->pending_extension_ms = sure < item->lease_ms ? sure : 0;
     item->again_ms = tally->again_ms;
 }
