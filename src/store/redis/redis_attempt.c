@@ -93,14 +93,13 @@ void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sen
 
 void dibs__redis_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held)
 {
-    static const struct dibs__route nowhere = {.channel = NULL};
     struct dibs__redis_store *store = dibs__redis_of(base);
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(attempt);
-
     bool retracts = !held && (attempt->in_store || store_state->doubt);
+
     if (retracts && (store_state->doubt || !store->config.is_member))
         dibs__retractions_add(store->retractions, attempt->name, attempt->token, attempt->lease_ms, 0,
-                              store_state->doubt ? store_state->doubt : &nowhere);
+                              store_state->doubt);
     if (retracts && store->config.is_member) /* a top-up may be under way too */
         dibs__redis_retract(base, attempt->name, attempt->token, attempt->lease_ms, 0);
     if (held) {

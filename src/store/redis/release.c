@@ -273,9 +273,7 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__op
 
 void dibs__redis_go_on(struct dibs__redis_store *store, const char *name)
 {
-    static const struct dibs__route nowhere = {.channel = NULL};
-
-    dibs__retractions_add(store->retractions, name, NO_TOKEN, GO_ON_MS / 2, 0, &nowhere);
+    dibs__retractions_add(store->retractions, name, NO_TOKEN, GO_ON_MS / 2, 0, NULL);
 }
 
 void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,

@@ -291,7 +291,8 @@ static struct dibs__retraction *new_entry(const struct dibs__retractions *all, c
 
     if (!entry)
         return NULL;
-    entry->route = *route;
+    if (route)
+        entry->route = *route;
     entry->ends =
         dibs__after_ms(dibs__now(all->config.clock), all->config.command_timeout_ms + INT64_C(2) * lease_ms + SLACK_MS);
     entry->backoff.first_ms = AGAIN_FIRST_MS;

@@ -29,7 +29,7 @@ void dibs__retractions_free(struct dibs__retractions *retractions); /* the chann
 /*
  * Any thread. lease_ms: the longest lease that the token may have; once that must be over at the server, the token is
  * given up. If memory is out, the key is left to its expiry. fence: of the token, 0 if none is known; with it, waiters
- * stop leaving the lock to the token (rule 13).
+ * stop leaving the lock to the token (rule 13). route: of what may still be under way; NULL: nothing is.
  */
 void dibs__retractions_add(struct dibs__retractions *retractions, const char *name, const char *token,
                            uint32_t lease_ms, uint64_t fence, const struct dibs__route *route);
