@@ -7,11 +7,7 @@
  */
 #include <inttypes.h>
 
-#include "store/findings.h"
 #include "store/quorum/quorum_look.h"
-
-#define SUBJECT "quorum"
-#define SHOWN "the quorum"
 
 /* One admission by an operator. */
 struct admission {
@@ -72,22 +68,22 @@ static void tell_of_one(const struct admission *admission, size_t i)
     uint32_t strange = admission->look->strange;
 
     if (!dibs__set_has(dibs__look_replied(admission->look) | strange, i))
-        dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Bring it back, or admit it when it is back.",
-                    "Number %zu of the URLs did not answer: nothing was changed there.", i + 1);
+        DIBS__SAY_OF_ALL(told, DIBS_VERDICT_WARN, "Bring it back, or admit it when it is back.",
+                         "Number %zu of the URLs did not answer: nothing was changed there.", i + 1);
     else if (dibs__set_has(strange, i))
-        dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
-                    "Give all programs the same masters, each once. Delete the key dibs:vote at this one, where "
-                    "it is no master of the other quorum any more.",
-                    "Number %zu of the URLs is a master of another quorum, or another one of these: it was "
-                    "not admitted.",
-                    i + 1);
+        DIBS__SAY_OF_ALL(told, DIBS_VERDICT_BAD,
+                         "Give all programs the same masters, each once. Delete the key dibs:vote at this one, where "
+                         "it is no master of the other quorum any more.",
+                         "Number %zu of the URLs is a master of another quorum, or another one of these: it was "
+                         "not admitted.",
+                         i + 1);
     else if (vote->ready)
-        dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "", "Number %zu of the URLs votes.", i + 1);
+        DIBS__SAY_OF_ALL(told, DIBS_VERDICT_OK, "", "Number %zu of the URLs votes.", i + 1);
     else
-        dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "",
-                    "Number %zu of the URLs may vote in %" PRId64 " ms, once a program that is open then has told "
-                    "it above which fence.",
-                    i + 1, vote->votes_in_ms);
+        DIBS__SAY_OF_ALL(told, DIBS_VERDICT_OK, "",
+                         "Number %zu of the URLs may vote in %" PRId64 " ms, once a program that is open then has told "
+                         "it above which fence.",
+                         i + 1, vote->votes_in_ms);
 }
 
 static void admit_one(const struct admission *admission, size_t i)
@@ -103,9 +99,9 @@ static void admit_one(const struct admission *admission, size_t i)
     if (!needed || (error.status == DIBS_OK && look->answers[i].known))
         tell_of_one(admission, i);
     else
-        dibs__found(admission->told, SHOWN, SUBJECT, DIBS_VERDICT_BAD, "Try again.",
-                    "Number %zu of the URLs could not be admitted: %s.", i + 1,
-                    error.status == DIBS_OK ? "it belongs to another quorum by now" : error.detail);
+        DIBS__SAY_OF_ALL(admission->told, DIBS_VERDICT_BAD, "Try again.",
+                         "Number %zu of the URLs could not be admitted: %s.", i + 1,
+                         error.status == DIBS_OK ? "it belongs to another quorum by now" : error.detail);
 }
 
 static void admit_all(const struct admission *admission)
@@ -116,8 +112,8 @@ static void admit_all(const struct admission *admission)
 
     dibs__look_set_aside(q, look, admission->number);
     if (dibs__look_members(look) == 0) {
-        dibs__found(admission->told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "",
-                    "No master knows of a quorum: it is new, and the next lock begins it.");
+        DIBS__SAY_OF_ALL(admission->told, DIBS_VERDICT_OK, "",
+                         "No master knows of a quorum: it is new, and the next lock begins it.");
         return;
     }
     for (size_t i = 0; i < q->count; i++)
@@ -142,9 +138,9 @@ dibs_status dibs__quorum_admit(struct dibs__quorum *q, struct dibs__examination 
     if (find_number(&admission))
         admit_all(&admission);
     else
-        dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
-                    "Delete the key dibs:vote at those that are no masters of the other quorum any more.",
-                    "Some of the masters belong to one quorum, others to another: nothing was changed.");
+        DIBS__SAY_OF_ALL(told, DIBS_VERDICT_BAD,
+                         "Delete the key dibs:vote at those that are no masters of the other quorum any more.",
+                         "Some of the masters belong to one quorum, others to another: nothing was changed.");
     error->status = DIBS_OK;
     return DIBS_OK;
 }

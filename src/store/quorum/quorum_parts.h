@@ -30,6 +30,7 @@
 
 #include "base/backoff.h"
 #include "base/mutex.h"
+#include "store/findings.h"
 #include "store/quorum/quorum_clock.h"
 #include "store/store.h"
 
@@ -340,6 +341,9 @@ bool dibs__quorum_pause(const struct dibs__quorum *q, struct dibs__backoff *back
 dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
 dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examination *examination,
                                  struct dibs__error *error);
+/* Reports a finding about the quorum: verdict, remedy, and the text as for printf. */
+#define DIBS__SAY_OF_ALL(examination, ...) dibs__found(examination, "the quorum", "quorum", __VA_ARGS__)
+
 dibs_status dibs__quorum_admit(struct dibs__quorum *q, struct dibs__examination *examination,
                                struct dibs__error *error);
 
