@@ -25,7 +25,7 @@
 struct asking {
     struct dibs__lock_call call;
     struct dibs__sending sending;
-    int64_t began;
+    int64_t began;      /* when finish was called */
     bool has_exclusive; /* the channel of the call must be given back */
 };
 
