@@ -5,21 +5,21 @@ static const struct dibs__store_ops silent = {.begin = NULL};
 
 static struct setting setting;
 
-static bool takes(struct dibs__quorum_lock *lock, size_t i)
+static bool takes(struct dibs__claim *claim, size_t i)
 {
     bool taken_back;
-    bool takes = dibs__member_take(&setting.q, lock, i, &taken_back);
+    bool takes = dibs__member_take(&setting.q, claim, i, &taken_back);
 
     assert_false(taken_back);
     return takes;
 }
 
 /* An ask at the first master fails for that reason. */
-static void fails_at_first(struct dibs__quorum_lock *lock, enum dibs__why why)
+static void fails_at_first(struct dibs__claim *claim, enum dibs__why why)
 {
-    assert_true(takes(lock, 0));
-    lock->ops[0].answer = (struct dibs__answer){.why = why};
-    dibs__member_note(&setting.q, &lock->ops[0], DIBS_UNAVAILABLE);
+    assert_true(takes(claim, 0));
+    claim->ops[0].answer = (struct dibs__answer){.why = why};
+    dibs__member_note(&setting.q, &claim->ops[0], DIBS_UNAVAILABLE);
 }
 
 /*
@@ -30,14 +30,14 @@ static void a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told(voi
 {
     (void)state;
     set_up(&setting, &silent);
-    struct dibs__quorum_lock *lock = asked_for(&setting);
-    fails_at_first(lock, DIBS__WHY_NO_VOTE);
-    fails_at_first(lock, DIBS__WHY_STEPPED);
+    struct dibs__claim *claim = asked_for(&setting);
+    fails_at_first(claim, DIBS__WHY_NO_VOTE);
+    fails_at_first(claim, DIBS__WHY_STEPPED);
     assert_true(atomic_load(&setting.q.voting.due));
-    assert_false(takes(lock, 0));
-    assert_true(takes(lock, 1));
+    assert_false(takes(claim, 0));
+    assert_true(takes(claim, 1));
     atomic_store(&setting.members[0].told_steps, atomic_load(&setting.members[0].steps));
-    assert_true(takes(lock, 0));
+    assert_true(takes(claim, 0));
     tear_down(&setting);
 }
 

@@ -62,11 +62,11 @@ static void hold(void)
 {
     set_up(&setting, &renewing);
     atomic_store(&setting.q.voting.announced_ms, LEASE_MS);
-    struct dibs__quorum_lock *lock = asked_for(&setting);
+    struct dibs__claim *claim = asked_for(&setting);
     dibs__quorum_mutex_lock(&setting.q.mutex);
-    lock->state = DIBS__QUORUM_LOCK_HELD;
+    claim->state = DIBS__CLAIM_HELD;
     for (size_t i = 0; i < MEMBERS; i++)
-        lock->states[i].phase = DIBS__MEMBER_GRANTED;
+        claim->states[i].phase = DIBS__MEMBER_GRANTED;
     dibs__quorum_mutex_unlock(&setting.q.mutex);
 }
 

@@ -47,20 +47,20 @@ static inline void set_up(struct setting *s, const struct dibs__store_ops *ops)
 static inline void tear_down(struct setting *s)
 {
     dibs__top_up_forget_all(&s->q);
-    dibs__quorum_locks_free(&s->q);
+    dibs__claims_free(&s->q);
     dibs__mutex_destroy(&s->q.mutex);
     moved_clock_destroy(&s->clock);
 }
 
 /* The lock x, which is asked for. */
-static inline struct dibs__quorum_lock *asked_for(struct setting *s)
+static inline struct dibs__claim *asked_for(struct setting *s)
 {
     const struct dibs__attempt attempt = {.name = "x", .token = "dibs:token", .lease_ms = 30000};
-    struct dibs__quorum_lock *lock = dibs__quorum_lock_new(&s->q, &attempt);
+    struct dibs__claim *claim = dibs__claim_new(&s->q, &attempt);
 
-    assert_non_null(lock);
-    assert_true(dibs__quorum_lock_make_ops(&s->q, lock));
-    return lock;
+    assert_non_null(claim);
+    assert_true(dibs__claim_make_ops(&s->q, claim));
+    return claim;
 }
 
 #endif
