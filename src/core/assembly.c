@@ -226,7 +226,6 @@ static dibs_status open_store(struct dibs__core *core, struct dibs__error *error
                     .durable = settings->durable,
                     .spin_us = settings->spin_us,
                     .replica_timeout_ms = settings->replica_timeout_ms,
-                    .connect_later = true,
                     .clock = core->config.clock,
                     .listener = {.context = core,
                                  .wake = on_wake,

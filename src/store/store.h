@@ -456,7 +456,7 @@ static inline bool dibs__op_was_sent(enum dibs__progress progress)
 
 struct dibs__store_ops {
     /*
-     * Connects a store that was opened with connect_later; called twice or never. The first call has wait
+     * Connects a store that was just opened; called twice or never. The first call has wait
      * false: it blocks only for the resolver, so that the caller can do something else meanwhile. The second
      * call, unless the first failed, has wait true: it blocks until connect_timeout_ms have passed since the
      * first. A status of dibs_open.
@@ -653,7 +653,6 @@ struct dibs__store_config {
     const struct dibs__node_hooks *node; /* set for a node of a cluster (store/redis/redis.h); else NULL */
     bool is_member; /* the store is one master of a quorum: it grants asks only if the master may vote */
     const _Atomic uint64_t *quorum; /* with is_member: the number of that quorum; 0, or NULL: not known */
-    bool connect_later; /* opening does not connect, and so can't fail for that: connect does, or the first operation */
     const struct dibs__clock *clock;
     struct dibs__listener listener;
     struct dibs__counters *counters;
@@ -666,8 +665,8 @@ struct dibs__store_config {
 bool dibs__store_watch_forks(void);
 
 /*
- * Opens the store of config->url, or the quorum of config->urls, and connects it unless connect_later is set. A
- * status of dibs_open; *out is NULL on failure.
+ * Opens the store of config->url, or the quorum of config->urls. Nothing is connected, so that can't fail: `connect`
+ * does that, or the first operation. A status of dibs_open; *out is NULL on failure.
  */
 dibs_status dibs__store_open(struct dibs__store **out, const struct dibs__store_config *config,
                              struct dibs__error *error);

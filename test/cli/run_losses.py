@@ -204,9 +204,10 @@ def server_stopped():
     own = Server()
     with folder() as files:
         pair = Pair(own, files, "--grace", "0.3", lease="10")  # the margin, for a busy machine as well, is 500 ms
+        dibs = processes_of_dibs(pair)
         own.process.send_signal(signal.SIGSTOP)
         began = time.monotonic_ns()
-        wait_for(lambda: not is_alive_beside(pair), "the end of COMMAND")
+        wait_for(lambda: not is_alive_beside(pair, dibs), "the end of COMMAND")
         pair.check_ended_by(began + 10000 * MS)
         own.process.send_signal(signal.SIGCONT)
         pair.check_old()
@@ -214,9 +215,13 @@ def server_stopped():
     own.close()
 
 
-def is_alive_beside(pair):
+def processes_of_dibs(pair):
+    """Those of the older dibs run, which must be alive."""
+    return (pair.old.pid, *children(pair.old.pid), holder_of(pair.old))
+
+
+def is_alive_beside(pair, own):
     """Whether a process with the mark lives that is not dibs."""
-    own = (pair.old.pid, *children(pair.old.pid), holder_of(pair.old))
     return any(pid not in own for pid in processes_with(pair.mark))
 
 
@@ -225,9 +230,10 @@ def server_killed():
     own = Server()
     with folder() as files:
         pair = Pair(own, files, "--grace", "0.3", lease="10")  # as above
+        dibs = processes_of_dibs(pair)
         own.kill()
         began = time.monotonic_ns()
-        wait_for(lambda: not is_alive_beside(pair), "the end of COMMAND")
+        wait_for(lambda: not is_alive_beside(pair, dibs), "the end of COMMAND")
         pair.check_ended_by(began + 10000 * MS)
         own.start()
         pair.check_old()

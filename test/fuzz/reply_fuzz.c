@@ -321,7 +321,6 @@ static void open_store(struct world *w, const char *letters, const char *end)
         .command_timeout_ms = 300,
         .min_replicas = has(letters, end, 'M') ? 1 : 0,
         .replica_timeout_ms = 100,
-        .connect_later = !has(letters, end, 'O'),
         .clock = &w->puppet.clock,
         .listener = {.context = w,
                      .wake = on_wake,
@@ -336,6 +335,16 @@ static void open_store(struct world *w, const char *letters, const char *end)
     int64_t began = w->puppet.time;
 
     check_call(w, began, dibs__redis_open(&w->store, &config, &error), OK, &error);
+    if (!w->store || !has(letters, end, 'O')) /* O: it is connected at once, as a runtime does */
+        return;
+    dibs_status status = w->store->ops->connect(w->store, false, &error);
+    if (status == DIBS_OK)
+        status = w->store->ops->connect(w->store, true, &error);
+    check_call(w, began, status, OK, &error);
+    if (status != DIBS_OK) {
+        w->store->ops->close(w->store);
+        w->store = NULL;
+    }
 }
 
 static void close_store(struct world *w)

@@ -161,7 +161,7 @@ static void a_store_that_hangs_costs_no_other_its_reply(struct world *w)
 /* begin sends nothing and does not wait; finish connects. */
 static void finish_does_everything_where_no_connection_is_open(struct world *w)
 {
-    struct seat *seat = sit_with(w, 0, (struct dibs__store_config){.connect_later = true});
+    struct seat *seat = sit_by(w, 0, (struct dibs__store_config){.url = NULL}, seat_open_unconnected);
     const struct dibs__store_ops *ops = seat->store->ops;
     struct dibs__attempt attempt = attempt_for(w, "x", true);
     struct dibs__answer answer;

@@ -152,7 +152,8 @@ static inline void start_servers(struct world *w, size_t count)
 
 static bool seats_are_of_a_quorum; /* those of the case that runs */
 
-static inline struct seat *sit_with(struct world *w, size_t at, struct dibs__store_config config)
+static inline struct seat *sit_by(struct world *w, size_t at, struct dibs__store_config config,
+                                  void (*open)(struct seat *seat, const struct dibs__store_config *config))
 {
     seats_are_of_a_quorum = is_quorum(w);
     char names[MEMBERS][64];
@@ -174,13 +175,18 @@ static inline struct seat *sit_with(struct world *w, size_t at, struct dibs__sto
     config.min_replicas = w->kind->min_replicas;
     config.replica_timeout_ms = LIMIT_MS / 4;
     assert_true(w->count < SEATS);
-    seat_open(&w->seats[w->count], &config);
+    open(&w->seats[w->count], &config);
     return &w->seats[w->count++];
+}
+
+static inline struct seat *sit_with(struct world *w, size_t at, struct dibs__store_config config)
+{
+    return sit_by(w, at, config, seat_open);
 }
 
 static inline struct seat *sit(struct world *w, size_t at)
 {
-    return sit_with(w, at, (struct dibs__store_config){.connect_later = false});
+    return sit_with(w, at, (struct dibs__store_config){.url = NULL});
 }
 
 static inline void stand_up(struct world *w)

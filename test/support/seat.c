@@ -118,7 +118,7 @@ static void *schedule(void *arg)
 
 /* ----------------------------------------------------------------- the test */
 
-void seat_open(struct seat *seat, const struct dibs__store_config *config)
+static void open_store(struct seat *seat, const struct dibs__store_config *config)
 {
     static atomic_uint opened;
     struct dibs__store_config full = *config;
@@ -146,7 +146,32 @@ void seat_open(struct seat *seat, const struct dibs__store_config *config)
     assert_true(dibs__wake_init(&seat->wake));
     dibs_status status = dibs__store_open(&seat->store, &full, &error);
     assert_that(status == DIBS_OK, "the store of %s: %s", config->url, error.detail);
+}
+
+static void start_scheduler(struct seat *seat)
+{
     assert_int_equal(pthread_create(&seat->scheduler, NULL, schedule, seat), 0);
+}
+
+static void connect_store(struct seat *seat, bool wait)
+{
+    struct dibs__error error = {DIBS_OK, ""};
+
+    assert_that(seat->store->ops->connect(seat->store, wait, &error) == DIBS_OK, "%s", error.detail);
+}
+
+void seat_open(struct seat *seat, const struct dibs__store_config *config)
+{
+    open_store(seat, config);
+    connect_store(seat, false);
+    start_scheduler(seat);
+    connect_store(seat, true);
+}
+
+void seat_open_unconnected(struct seat *seat, const struct dibs__store_config *config)
+{
+    open_store(seat, config);
+    start_scheduler(seat);
 }
 
 void seat_close(struct seat *seat)

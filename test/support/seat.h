@@ -40,8 +40,13 @@ int64_t seat_deadline(void);
 /* As dibs__op_await, for the reply alone. */
 bool seat_await(struct seat *seat, const struct dibs__op *op, int64_t until);
 
-/* Opens the store; config has the URL, and what is not the default here. Takes over config->access. */
+/* Opens the store, and connects it as a runtime does; config has the URL, and what is not the default here. Takes over
+ * config->access. */
 void seat_open(struct seat *seat, const struct dibs__store_config *config);
+
+/* The same without connecting. */
+void seat_open_unconnected(struct seat *seat, const struct dibs__store_config *config);
+
 void seat_close(struct seat *seat);
 
 struct seat_grant seat_last_grant(struct seat *seat);

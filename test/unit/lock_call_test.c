@@ -3,6 +3,7 @@
  * and refused where there is no memory for it.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "store/redis/redis_store.h"
 #include "support/failing_malloc.h"
@@ -110,7 +111,7 @@ static void a_call_that_a_node_turned_away_is_not_over(void **state)
     fake_redis_answer(node, "CLUSTER SLOTS", map);
     fake_redis_answer(node, "EVALSHA", OWNED);
     fake_redis_answer(other, "EVALSHA", OWNED);
-    seat_open(&seat, &(struct dibs__store_config){.url = url, .connect_later = true});
+    seat_open(&seat, &(struct dibs__store_config){.url = url});
     struct dibs__op look = {
         .kind = DIBS__OP_QUERY, .name = "a", .deadline = seat_deadline(), .query = {.owner = &owner}};
     assert_status(DIBS_OK, store_do(seat.store, &look)); /* now it is connected */

@@ -21,8 +21,7 @@ static void every_member_is_told_that_somebody_waits_unheard(void **state)
         fakes[i] = fake_redis_start(false);
         urls[i] = fake_redis_url(fakes[i]);
     }
-    seat_open(&seat,
-              &(struct dibs__store_config){.url = urls[0], .urls = urls, .url_count = MEMBERS, .connect_later = true});
+    seat_open_unconnected(&seat, &(struct dibs__store_config){.url = urls[0], .urls = urls, .url_count = MEMBERS});
     seat.store->ops->listen(seat.store, "a", NULL, 0);
     for (size_t i = 0; i < MEMBERS; i++) {
         const struct dibs__redis_store *member = dibs__redis_of(dibs__quorum_of(seat.store)->members[i].store);

@@ -99,6 +99,15 @@ static void expect_what_is_heard(struct dibs__redis_store *store, const unsigned
     }
 }
 
+static void open_connected(struct dibs__store **store, const struct dibs__store_config *config)
+{
+    struct dibs__error error;
+
+    assert_status(DIBS_OK, dibs__store_open(store, config, &error));
+    assert_status(DIBS_OK, (*store)->ops->connect(*store, false, &error));
+    assert_status(DIBS_OK, (*store)->ops->connect(*store, true, &error));
+}
+
 /* Without a scheduler, an open connection is not looked at until another cannot be made. */
 static void an_unnoticed_end_leaves_the_channel_disconnected(void **state)
 {
@@ -125,7 +134,7 @@ static void an_unnoticed_end_leaves_the_channel_disconnected(void **state)
     struct dibs__error error;
 
     (void)state;
-    assert_status(DIBS_OK, dibs__store_open(&store, &config, &error));
+    open_connected(&store, &config);
     struct dibs__channel **channels = dibs__redis_of(store)->channels;
     fake_redis_refuse(fake, true);
     assert_status(DIBS_UNAVAILABLE, dibs__channel_open(channels[1], seat_deadline(), &view, &error));
@@ -173,10 +182,9 @@ static void a_common_channel_carries_retractions_where_the_background_is_missing
         .counters = &counters,
     };
     struct dibs__store *store;
-    struct dibs__error error;
 
     (void)state;
-    assert_status(DIBS_OK, dibs__store_open(&store, &config, &error));
+    open_connected(&store, &config);
     fake_redis_answer(fake, "EVALSHA", "*2\r\n:500\r\n:0\r\n");
     fake_redis_refuse(fake, true);
     store->ops->retract(store, "name", "token", LONG_LEASE_MS, 0);

@@ -112,7 +112,6 @@ static int setup(void **state)
         .runtime_id = "test",
         .connect_timeout_ms = LIMIT_MS,
         .command_timeout_ms = COMMAND_MS,
-        .connect_later = true,
         .clock = &s->clock.clock,
         .listener = {.context = s,
                      .wake = on_wake,

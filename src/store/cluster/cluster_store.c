@@ -226,14 +226,10 @@ dibs_status dibs__cluster_open(struct dibs__store **out, const struct dibs__stor
         dibs__url_free(&url);
         return no_memory(error);
     }
-    if (add_hosts(cluster, error) != DIBS_OK)
-        goto fail;
-    if (!config->connect_later && (connect_cluster(&cluster->store, false, error) != DIBS_OK ||
-                                   connect_cluster(&cluster->store, true, error) != DIBS_OK))
-        goto fail;
+    if (add_hosts(cluster, error) != DIBS_OK) {
+        close_cluster(&cluster->store);
+        return error->status;
+    }
     *out = &cluster->store;
     return DIBS_OK;
-fail:
-    close_cluster(&cluster->store);
-    return error->status;
 }

@@ -144,7 +144,6 @@ struct dibs__store_config dibs__node_config(struct dibs__node *node)
 
     node->hooks = (struct dibs__node_hooks){node, on_redirected, on_forward, is_away};
     config.node = &node->hooks;
-    config.connect_later = true;
     config.listener.source = node;
     config.listener.granted = on_granted;
     config.listener.server_changed = on_server_changed;

@@ -298,7 +298,7 @@ static dibs_status open_member(struct dibs__quorum *q, size_t i, struct dibs__er
     config.url = q->config.urls[i];
     config.urls = NULL;
     config.url_count = 1;
-    config.is_member = config.connect_later = true;
+    config.is_member = true;
     config.quorum = &q->number;
     config.listener.source = member;
     config.listener.granted = on_granted;
@@ -338,18 +338,6 @@ no_members:
     return NULL;
 }
 
-/* Called when nobody attends to the members yet: each is connected in turn. */
-static dibs_status connect_now(struct dibs__quorum *q, struct dibs__error *error)
-{
-    if (begin_to_connect(q, error) != DIBS_OK)
-        return error->status;
-    for (size_t i = 0; i < q->count; i++) {
-        struct dibs__error unused;
-        q->members[i].store->ops->connect(q->members[i].store, true, &unused);
-    }
-    return connect_quorum(&q->store, true, error);
-}
-
 dibs_status dibs__quorum_open(struct dibs__store **out, const struct dibs__store_config *config,
                               struct dibs__error *error)
 {
@@ -365,8 +353,6 @@ dibs_status dibs__quorum_open(struct dibs__store **out, const struct dibs__store
             goto fail;
         q->store.fd_max += q->members[i].store->fd_max;
     }
-    if (!config->connect_later && connect_now(q, error) != DIBS_OK)
-        goto fail;
     *out = &q->store;
     return DIBS_OK;
 fail:

@@ -386,9 +386,6 @@ dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *at, 
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for the store");
         goto fail;
     }
-    if (!config->connect_later &&
-        (connect_redis(&store->store, false, error) != DIBS_OK || connect_redis(&store->store, true, error) != DIBS_OK))
-        goto fail;
     *out = &store->store;
     return DIBS_OK;
 fail:
