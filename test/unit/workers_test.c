@@ -210,7 +210,7 @@ static void jobs_begin_in_the_order_in_which_they_became_ready(void **state)
 static void jobs_that_are_held_up_do_not_hold_up_others(void **state)
 {
     enum { STUCK = 2 * DIBS__WORKERS_MAX };
-    struct work stuck[STUCK], w;
+    static struct work stuck[STUCK], w;
 
     for (int i = 0; i < STUCK; i++) {
         setup_work(&stuck[i], *state, DIBS__JOB_FINISHES);
@@ -319,7 +319,7 @@ static void setup_stuck(struct work stuck[DIBS__WORKERS_MAX - 1], struct dibs__w
 static void a_thread_that_drives_sees_to_what_a_worker_puts_off(void **state)
 {
     struct dibs__wait_event wait_event;
-    struct work stuck[DIBS__WORKERS_MAX - 1], late;
+    static struct work stuck[DIBS__WORKERS_MAX - 1], late;
     int64_t due;
 
     setup_stuck(stuck, *state);
