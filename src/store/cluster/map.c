@@ -8,7 +8,6 @@
 
 #include "base/random.h"
 #include "store/cluster/cluster_parts.h"
-#include "store/redis/keys.h"
 
 /* The longest pause; a waiter for a lock of a node that failed waits that much longer for its heir. */
 #define AGAIN_LAST_MS 250
@@ -21,8 +20,12 @@
 unsigned dibs__cluster_slot(const struct dibs__cluster *cluster, const char *name)
 {
     char key[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 1];
+    size_t prefix_size = strlen(cluster->config.key_prefix), name_size = strlen(name);
 
-    return dibs__slot_of(key, dibs__key_lock(key, cluster->config.key_prefix, name));
+    DIBS__REQUIRE(prefix_size + name_size < sizeof key);
+    memcpy(key, cluster->config.key_prefix, prefix_size);
+    memcpy(key + prefix_size, name, name_size);
+    return dibs__slot_of(key, prefix_size + name_size);
 }
 
 void dibs__map_want(struct dibs__cluster *cluster)
