@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define SAMPLE (50 * SIM_MS)
+#define KEEPS_PLACE_MS 200 /* with a lease of this length a waiter asks often enough */
 #define SIM_HANDED_OVER                                                                                                \
     1024 /* the number of fences of one grant of a server: one for each hold of the lease within a process */
 
@@ -308,7 +309,9 @@ static bool must_rise(const struct sim_worker *worker, int name)
 
 /*
  * With DIBS_FAIR the first to ask is the first to get the lock, if nothing goes wrong, and no lease is handed over
- * within a process. Sharers are let in together, and may be told in any order.
+ * within a process. Sharers are let in together, and may be told in any order. A waiter keeps its place if it asks
+ * within half of its lease, and asks a third of it after the last answer: a sixth is left for the way to the server,
+ * there and back, and for a script that must be sent again.
  */
 static void see_to_order(const struct sim_worker *worker, int name)
 {
@@ -317,8 +320,8 @@ static void see_to_order(const struct sim_worker *worker, int name)
         return;
     for (const struct sim_worker *other = sim_workers; other; other = other->next)
         if (other != worker && other->inside && other->wants == name && other->fair &&
-            !(other->shares && worker->shares) && other->began + 60 * SIM_MS < worker->began &&
-            other->limit > sim_now + 20 * SIM_MS)
+            other->lease_ms >= KEEPS_PLACE_MS && !(other->shares && worker->shares) &&
+            other->began + 60 * SIM_MS < worker->began && other->limit > sim_now + 20 * SIM_MS)
             sim_fail("process %d, thread %d was granted '%s', for which process %d, thread %d has waited since %.3f s",
                      worker->proc->number, worker->thread->number, sim_name(name), other->proc->number,
                      other->thread->number, (double)other->began / SIM_S);

@@ -38,16 +38,17 @@ struct sim_worker {
     dibs_runtime *runtime;
     struct sim_hold holds[SIM_HOLDS];
     int hold_count;
-    bool inside;      /* a call of dibs */
-    bool ends;        /* next, without an unlock */
-    bool fair;        /* what it waits for */
-    bool shares;      /* so it wants the lock */
-    const char *call; /* which */
-    int wants;        /* a name it waits for; -1: none */
-    int asks;         /* the name that the call under way wants, also with one try; -1: none */
-    unsigned several; /* a bit for each name that it locks in one call: it may have some before others */
-    int64_t began;    /* the call */
-    int64_t limit;    /* when it must have ended, if nothing goes wrong from then on; SIM_NEVER: never */
+    bool inside;       /* a call of dibs */
+    bool ends;         /* next, without an unlock */
+    bool fair;         /* what it waits for */
+    uint32_t lease_ms; /* which it wants to have */
+    bool shares;       /* so it wants the lock */
+    const char *call;  /* which */
+    int wants;         /* a name it waits for; -1: none */
+    int asks;          /* the name that the call under way wants, also with one try; -1: none */
+    unsigned several;  /* a bit for each name that it locks in one call: it may have some before others */
+    int64_t began;     /* the call */
+    int64_t limit;     /* when it must have ended, if nothing goes wrong from then on; SIM_NEVER: never */
     struct sim_worker *next;
 };
 

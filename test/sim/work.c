@@ -264,6 +264,7 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
     worker->wants = again || wait_ms == 0 ? -1 : name;
     worker->asks = again ? -1 : name;
     worker->fair = options.flags & DIBS_FAIR;
+    worker->lease_ms = options.lease_ms ? options.lease_ms : sim_lease_ms(plan, worker->proc->number);
     worker->shares = options.flags & DIBS_SHARED;
     sim_judge_call(worker, "dibs_lock_with", limit_of(wait_ms));
     bool begun, cancelled = worker->task && worker->cancelled_at <= sim_now && !again;
