@@ -920,17 +920,18 @@ def check_worth(rig):
     demands = [
         (2 * sum(rig.fired.values()) >= sum(rig.planned.values()), f"{sum(rig.fired.values())} faults of {sum(rig.planned.values())}"),
         (counts["grants"] >= least, f"{counts['grants']} grants, fewer than {least:.0f}"),
-        # Who keeps its leases mostly locks names of its own.
+        # Who keeps its leases mostly locks names of its own. It keeps them only while the server tells it of changes, which the
+        # faults prevent most of the time. And few of its leases are in use when the server loses its state.
         (counts["contended hand-overs between processes"] >= (1 if rig.options.keep_ms else least / 4), "too few hand-overs between processes"),
         (counts["workers that ended when asked"], "no worker ended when asked"),
         (counts["ms of waits that were watched"], "no wait was watched"),
         # Of the whole run: in a phase whose servers are stopped most of the time, few can tell something.
         (rig.good_count * 2 >= rig.sample_count > 0, f"{rig.good_count} of {rig.sample_count} samples told something"),
         (counts["grants, shared"] * 200 >= counts["grants"] * rig.options.shared, f"{counts['grants, shared']} shared grants"),
-        (rig.judge.retaken() * 20 >= counts["grants"] or not rig.options.keep_ms, f"{rig.judge.retaken()} holds over kept leases"),
+        (rig.judge.retaken() * 50 >= counts["grants"] or not rig.options.keep_ms, f"{rig.judge.retaken()} holds over kept leases"),
         (rig.counted_other() != 0, "the second application locked nothing"),
         (counts["leases kept beside a burst"] or not rig.planned.get("burst"), "no lease was kept beside a burst"),
-        (harmed or not lost - set(checker.FORGETTING), "the server lost its state, and no lock"),
+        (harmed or is_short and rig.options.keep_ms or not lost - set(checker.FORGETTING), "the server lost its state, and no lock"),
     ]
     if rig.options.seconds >= LONG_RUN:
         demands += [

@@ -24,6 +24,6 @@ trap 'rm -f "$tmp"' EXIT
 soak 1 5 "a quorum" --topology quorum
 soak 2 10 "a cluster" --topology cluster
 soak 3 10 "shared holds" --shared 50
-soak 4 10 "kept leases" --keep-ms 100 --names 108
-soak 5 10 "kept leases on a cluster" --topology cluster --keep-ms 100 --names 108
+soak 4 10 "kept leases" --keep-ms 100 --names 104
+soak 5 10 "kept leases on a cluster" --topology cluster --keep-ms 100 --names 104
 exit $status

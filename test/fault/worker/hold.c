@@ -284,18 +284,24 @@ static void hold_other(worker_thread *t, uint64_t phase, uint64_t outer)
 }
 
 /*
- * Where leases are kept, mostly a lock of the process's own names, each time with the same lease: else it would keep
- * none.
+ * A name and a lease. Where leases are kept, the name is mostly one of the process's own, and its lease is always the
+ * same: else the process would keep none. Other processes ask for the first of its names alone, which it locks most
+ * often, so that they meet. True: the name is the process's own.
  */
-static bool draw_own(worker_thread *t, hold_record *r)
+static bool draw_lock(worker_thread *t, hold_record *r)
 {
     const judge_head *judge = t->worker->judge;
+    bool keeps = judge->keep_ms > 0;
 
-    if (judge->keep_ms == 0 || draw(t) % 200 == 0)
-        return false;
-    r->name = (t->worker->process + draw(t) % judge->names * judge->processes) % judge->names;
-    r->lease_ms = atomic_load(&judge->lease_ms);
-    return true;
+    if (keeps && draw(t) % 200 != 0) {
+        uint64_t nth = chance(t, 25) ? 0 : draw(t) % (judge->names / judge->processes);
+        r->name = t->worker->process + nth * judge->processes;
+        r->lease_ms = atomic_load(&judge->lease_ms);
+        return true;
+    }
+    r->name = draw(t) % (keeps ? judge->processes : judge->names);
+    draw_lease(t, r);
+    return false;
 }
 
 void work_round(worker_thread *t, uint64_t phase)
@@ -303,11 +309,7 @@ void work_round(worker_thread *t, uint64_t phase)
     hold_record *r = begin_record(t);
 
     r->phase = phase;
-    bool is_own = draw_own(t, r);
-    if (!is_own) {
-        r->name = draw(t) % t->worker->judge->names;
-        draw_lease(t, r);
-    }
+    bool is_own = draw_lock(t, r);
     draw_wait(t, r);
     /* beside a burst there are only threads, no tasks: their cost would be another matter */
     bool as_task = !t->worker->holds && chance(t, 30) && dibs_task_new(t->worker->rt, &t->task) == DIBS_OK;
