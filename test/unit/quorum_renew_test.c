@@ -61,6 +61,8 @@ static enum dibs__renewed renewed(const enum dibs__renewed results[MEMBERS], boo
 static void hold(void)
 {
     set_up(&setting, &renewing);
+    for (size_t i = 0; i < MEMBERS; i++)
+        setting.stores[i].watches = true;
     atomic_store(&setting.q.voting.announced_ms, LEASE_MS);
     struct dibs__claim *claim = asked_for(&setting);
     dibs__quorum_mutex_lock(&setting.q.mutex);
@@ -100,11 +102,46 @@ static void what_one_master_lost_is_set_there_again_later(void **state)
     tear_down(&setting);
 }
 
+/* What a look comes to where each master says that. */
+static enum dibs__renewed watched(const enum dibs__renewed results[MEMBERS])
+{
+    static struct dibs__batch batch;
+    bool is_done = false;
+
+    batch = (struct dibs__batch){.count = 1, .done = done, .context = &is_done, .watch = true};
+    batch.items[0] = (struct dibs__renewal){.name = "x", .token = "dibs:token"};
+    dibs__quorum_renew(&setting.q.store, &batch);
+    for (size_t i = 0; i < MEMBERS; i++)
+        answer(i, results[i]);
+    assert_true(is_done);
+    return batch.items[0].result;
+}
+
+/*
+ * A lease that waits for its look is not renewed for a change that is told meanwhile. So the look itself says that the
+ * lock is to be set again.
+ */
+static void a_look_tells_of_a_lock_that_can_be_set_again(void **state)
+{
+    const enum dibs__renewed without_one[MEMBERS] = {DIBS__GONE, DIBS__WATCHED, DIBS__WATCHED};
+
+    (void)state;
+    hold();
+    assert_int_equal(renewed(by_two, false), DIBS__RENEWED);
+    moved_clock_advance(&setting.clock, MS(SOON_MS));
+    assert_int_equal(watched(without_one), DIBS__WATCHED);
+    moved_clock_advance(&setting.clock, MS(LATER_MS - SOON_MS));
+    assert_int_equal(watched(without_one), DIBS__GONE);
+    assert_int_equal(renewed(by_all, true), DIBS__RENEWED);
+    tear_down(&setting);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_the_masters_lose_one_after_the_other_is_lost),
         cmocka_unit_test(what_one_master_lost_is_set_there_again_later),
+        cmocka_unit_test(a_look_tells_of_a_lock_that_can_be_set_again),
     };
 
     return cmocka_run_group_tests_name("quorum_renew", tests, NULL, NULL);

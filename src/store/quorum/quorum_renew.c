@@ -224,14 +224,24 @@ void dibs__top_up_forget_all(struct dibs__quorum *q)
 
 /* ------------------------------------------------------------------ the answers */
 
-/* At a member that did not grant the lock it is not lost: another may well have it there. */
+/* Whether the member lost the lock, and can be topped up by now. */
+static bool is_to_top_up(const struct dibs__quorum *q, const struct dibs__member_state *state)
+    DIBS__REQUIRES(dibs__quorum_mutex)
+{
+    return state->phase == DIBS__MEMBER_NOTHING && state->top_up_from != 0 && dibs__quorum_now(q) >= state->top_up_from;
+}
+
+/*
+ * At a member that did not grant the lock it is not lost: another may well have it there. A lock that is to be topped
+ * up counts as lost, because a lease that waits for its look is not renewed for the sake of a change.
+ */
 static void note_watched(struct part_batch *sent, size_t i)
 {
     struct dibs__quorum *q = sent->member->quorum;
+    struct dibs__member_state *state = &sent->claims[i]->states[sent->member->index];
 
     dibs__quorum_mutex_lock(&q->mutex);
-    if (sent->claims[i]->states[sent->member->index].phase != DIBS__MEMBER_GRANTED &&
-        sent->batch.items[i].result == DIBS__GONE)
+    if (state->phase != DIBS__MEMBER_GRANTED && sent->batch.items[i].result == DIBS__GONE && !is_to_top_up(q, state))
         sent->batch.items[i].result = DIBS__UNANSWERED;
     dibs__quorum_mutex_unlock(&q->mutex);
 }
