@@ -110,7 +110,7 @@ dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *owner, cons
         dibs__visit_begin(&visit, runtime, error) == DIBS_OK) {
         dibs__count(&visit.core->stats.not_held);
         dibs__events_emit(visit.core->events, DIBS_EVENT_NOT_HELD, name, 0,
-                          "a thread unlocked it that did not hold it: nothing was unlocked");
+                          "whoever unlocked it did not hold it: nothing was unlocked");
         dibs__visit_end(&visit);
     }
     return dibs__lock_not_held(owner, name, error);

@@ -203,7 +203,7 @@ dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, stru
     return status;
 }
 
-bool dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease)
+bool dibs__release_silently(struct dibs__core *core, struct dibs__lease *lease)
 {
     bool lost = dibs__lease_is_lost(lease, dibs__core_now(core));
 
@@ -218,7 +218,7 @@ bool dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease)
 
 bool dibs__release_in_background(struct dibs__core *core, struct dibs__lease *lease)
 {
-    bool was_alive = dibs__release_at_exit(core, lease);
+    bool was_alive = dibs__release_silently(core, lease);
 
     if (was_alive)
         dibs__handover_end(core->cells, lease, NULL);

@@ -64,9 +64,9 @@ bool dibs__release_in_background(struct dibs__core *core, struct dibs__lease *le
 void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease);
 
 /*
- * The same for a hold of the calling thread, which called exit. No other thread here gets the lock, since it would end
- * with the process; and no event is emitted, since what on_event needs may be gone.
+ * As dibs__release_in_background, but no other thread here gets the lock, and no event is emitted. For a thread that
+ * has called exit: the others end with the process, and what on_event needs may be gone.
  */
-bool dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease);
+bool dibs__release_silently(struct dibs__core *core, struct dibs__lease *lease);
 
 #endif

@@ -199,7 +199,7 @@ static void release_own_holds(struct dibs__core *core)
 
     while ((hold = dibs__holds_next(dibs__holds_own(), core->config.serial, &cursor))) {
         struct dibs__lease *lease = dibs__holds_remove(dibs__holds_own(), hold);
-        dibs__release_at_exit(core, lease);
+        dibs__release_silently(core, lease);
         dibs__lease_unref(lease);
     }
 }
