@@ -325,12 +325,13 @@ static void renew_one(struct memory *memory, struct dibs__renewal *renewal) DIBS
     int64_t now = dibs__now(memory->clock);
     struct dibs__space_lock *lock = dibs__space_find(memory->space, renewal->name, now);
     struct dibs__space_hold *hold = lock ? dibs__space_hold_of(lock, renewal->token) : NULL;
-    const struct dibs__space_wish wish = {renewal->token, renewal->lease_ms,
-                                          strchr(renewal->token, DIBS__TOKEN_SHARED) != NULL};
+    const char *shared = strchr(renewal->token, DIBS__TOKEN_SHARED);
+    const struct dibs__space_wish wish = {renewal->token, renewal->lease_ms, shared != NULL};
+    uint32_t limit = shared ? (uint32_t)strtoul(shared + 1, NULL, 10) : 0;
 
     renewal->result = DIBS__GONE;
     renewal->was_anothers = false;
-    if (renewal->top_up && !hold && (!lock || dibs__space_admits(lock, wish.shared, 0)))
+    if (renewal->top_up && !hold && (!lock || dibs__space_admits(lock, wish.shared, limit)))
         hold = top_up(memory, renewal, &wish, now);
     if (!hold)
         return;

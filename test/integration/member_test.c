@@ -217,6 +217,34 @@ static void a_top_up_leaves_the_lock_of_another_alone(struct world *w)
     assert_status(DIBS_OK, release(seat, "x", attempt.token));
 }
 
+/* A limit, which is 1 in a quorum, holds for a top-up too; who shares without one is let in beside the others. */
+static void a_top_up_keeps_the_limit(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__renewal first = top_up_of("dibs:first~1", 5), second = top_up_of("dibs:second~1", 6),
+                         third = top_up_of("dibs:third~0", 7), fourth = top_up_of("dibs:fourth~0", 8);
+
+    admit(seat, 0);
+    seat_renew(seat, &first);
+    assert_int_equal(first.result, DIBS__RENEWED);
+    seat_renew(seat, &second); /* beside the only one */
+    assert_int_equal(second.result, DIBS__GONE);
+    assert_string_equal(look(seat, "x").token, "dibs:first~1");
+    assert_status(DIBS_OK, release(seat, "x", "dibs:first~1"));
+    seat_renew(seat, &third);
+    seat_renew(seat, &fourth);
+    assert_int_equal(fourth.result, DIBS__RENEWED);
+    second.result = DIBS__UNANSWERED;
+    seat_renew(seat, &second); /* beside several */
+    assert_int_equal(second.result, DIBS__GONE);
+    assert_int_equal(look(seat, "x").sharers, 2);
+    assert_status(DIBS_OK, release(seat, "x", "dibs:third~0"));
+    assert_status(DIBS_OK, release(seat, "x", "dibs:fourth~0"));
+    seat_renew(seat, &second);
+    assert_int_equal(second.result, DIBS__RENEWED);
+    assert_status(DIBS_OK, release(seat, "x", "dibs:second~1"));
+}
+
 /* Other clients had their keys there, with larger fences, but without a majority. */
 static void a_top_up_ignores_the_fence_where_the_lock_was_never_granted(struct world *w)
 {
@@ -754,6 +782,7 @@ int main(void)
         CASE(a_lock_that_is_free_is_topped_up),
         CASE(a_renewal_without_top_up_sets_nothing),
         CASE(a_top_up_leaves_the_lock_of_another_alone),
+        CASE(a_top_up_keeps_the_limit),
         CASE(a_top_up_ignores_the_fence_where_the_lock_was_never_granted),
         CASE(an_ask_that_is_not_granted_proves_no_lease),
         CASE(a_forced_unlock_is_not_topped_up),

@@ -128,7 +128,9 @@ end
 local function restore(K, F, owner, token, lease, fence, restore_by, M)
   local now, last = now_us(), tonumber(redis.call('GET', F))
   local any_fence, not_after = string.match(restore_by, '^(!?)(.*)')
-  local shares, S, alone = string.find(token, '~%d+$'), nil, last
+  local limit, S, alone = string.match(token, '~(%d+)$'), nil, last
+  -- At a member others may share the lock as well only where no limit is set: majorities can't count.
+  local shares, beside = limit ~= nil, limit and (not M or limit == '0')
   if shares then
     S = sharers_of(F)
     alone = newest_alone(S, last)
@@ -137,9 +139,9 @@ local function restore(K, F, owner, token, lease, fence, restore_by, M)
   local is_larger = last and last > tonumber(fence) and last < 2^53 - 1
   local was_another = is_larger and alone > tonumber(fence) and any_fence == ''
   local gone = M and was_another and 3 or 0
-  local is_only_one = shares and owner and string.find(owner, '^dibs:.*~%d+$')
+  local is_only_one = beside and owner and string.find(owner, '^dibs:.*~%d+$')
   if owner and not is_only_one and (M or any_fence ~= '' or not is_older(owner, token, last, tonumber(fence))) and
-    not (shares and owner == 'dibs:shared') then
+    not (beside and owner == 'dibs:shared') then
     return gone
   end
   if is_late(not_after, now) then
