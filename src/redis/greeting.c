@@ -183,6 +183,7 @@ static bool take_server(struct dibs__link *link, const redisReply *reply)
     link->view.tracks_keys =
         dibs__version_is_since(redis, 7, 0, 5); /* older servers also tell a client what its own scripts change */
     link->view.tells_of_disk = tells_of_disk(redis, valkey);
+    link->view.tells_parted = dibs__version_is_since(redis, 7, 0, 0);
     link->view.deletes_if = deletes_if(redis, valkey);
     link->ended_before = knows_servers(link) && strcmp(link->before.run_id, link->view.id.run_id) != 0;
     return true;

@@ -66,11 +66,12 @@ struct dibs__greeting {
 /* What must be known of a link to send scripts on it. The channel hands out copies. */
 struct dibs__link_view {
     struct dibs__link_id id;
-    bool may_publish;                /* the account may publish to the endpoint's channel */
-    bool cluster;                    /* the server is part of a cluster */
-    bool sharded;                    /* in a cluster: the server has sharded channels, and the account may use them */
-    bool tracks_keys;                /* CLIENT TRACKING works as is needed here */
-    bool tells_of_disk;              /* answers to WAITAOF can be trusted */
+    bool may_publish;   /* the account may publish to the endpoint's channel */
+    bool cluster;       /* the server is part of a cluster */
+    bool sharded;       /* in a cluster: the server has sharded channels, and the account may use them */
+    bool tracks_keys;   /* CLIENT TRACKING works as is needed here */
+    bool tells_of_disk; /* answers to WAITAOF can be trusted */
+    bool tells_parted;  /* in a cluster: where only some of a command's keys have moved, it answers TRYAGAIN, not ASK */
     enum dibs__delete_if deletes_if; /* which command deletes a key by its value */
     uint64_t server; /* a number for the server's process and its data; if it differs, what was stored may have been
                         forgotten; 0: not known */

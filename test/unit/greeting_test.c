@@ -301,6 +301,20 @@ static void a_server_that_does_not_say_its_version_tracks_nothing(void **state)
     dibs__link_free(link);
 }
 
+static void a_server_tells_parted_keys_from_a_version_on(void **state)
+{
+    static const struct {
+        const char *version;
+        bool tells;
+    } cases[] = {{"5.0.14", false}, {"6.2.14", false}, {"7.0.0", true}, {"8.0.1", true}, {NULL, false}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dibs__link *link = connected_to_version(*state, cases[i].version);
+        assert_int_equal(link->view.tells_parted, cases[i].tells);
+        dibs__link_free(link);
+    }
+}
+
 /* Before 7.2 there is no WAITAOF; some later versions answer it too early. */
 static void a_server_tells_of_its_disk_in_some_versions(void **state)
 {
@@ -366,6 +380,7 @@ int main(void)
         TEST(a_server_says_whether_it_has_sharded_channels),
         TEST(a_server_tracks_keys_from_a_version_on),
         TEST(a_server_tells_of_its_disk_in_some_versions),
+        TEST(a_server_tells_parted_keys_from_a_version_on),
         TEST(a_server_deletes_by_value_in_some_versions),
         TEST(a_server_that_does_not_say_its_version_tracks_nothing),
     };

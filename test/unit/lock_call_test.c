@@ -154,12 +154,43 @@ static void a_call_without_memory_says_so(void **state)
 }
 #endif
 
+/* A node before Redis 7.0: the lock may well be there, though another key of the call is not. */
+static void a_call_that_an_old_node_would_send_elsewhere_stays(void **state)
+{
+    fake_redis *node = fake_redis_start(true), *other = fake_redis_start(true);
+    char map[100], ask[64], url[64];
+    dibs_owner owner = {.held = false};
+    struct seat seat;
+
+    (void)state;
+    snprintf(map, sizeof map, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", fake_redis_port(node));
+    snprintf(ask, sizeof ask, "-ASK 1 127.0.0.1:%d\r\n", fake_redis_port(other));
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(node));
+    fake_redis_answer(node, "INFO", "+redis_version:6.2.14\r\n");
+    fake_redis_answer(node, "CLUSTER SLOTS", map);
+    fake_redis_answer(node, "EVALSHA", ask);
+    fake_redis_answer(other, "EVALSHA", OWNED);
+    seat_open(&seat, &(struct dibs__store_config){.url = url});
+    struct dibs__op look = {
+        .kind = DIBS__OP_QUERY, .name = "a", .deadline = seat_deadline(), .query = {.owner = &owner}};
+    seat.store->ops->begin(seat.store, &look);
+    fake_redis_await(node, "EVALSHA", 1);
+    fake_redis_answer(node, "EVALSHA", OWNED);
+    assert_status(DIBS_OK, store_do(seat.store, &look));
+    assert_string_equal(owner.token, "some");
+    assert_int_equal(fake_redis_accepted(other), 0);
+    seat_close(&seat);
+    fake_redis_stop(other);
+    fake_redis_stop(node);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_query_that_is_begun_is_sent, setup, teardown),
         cmocka_unit_test_setup_teardown(a_call_is_sent_again_as_often_as_there_are_connections, setup, teardown),
         cmocka_unit_test(a_call_that_a_node_turned_away_is_not_over),
+        cmocka_unit_test(a_call_that_an_old_node_would_send_elsewhere_stays),
 #if CAN_FAIL
         cmocka_unit_test_setup_teardown(a_call_without_memory_says_so, setup, teardown),
 #endif

@@ -24,13 +24,19 @@ static void *note(void *context, bool ask, unsigned slot, const char *host, unsi
 
 static const struct dibs__node_hooks node = {.context = &named, .redirected = note};
 
-static bool hears(struct dibs__redirect *redirect, int type, const char *text)
+static bool hears_of(struct dibs__redirect *redirect, int type, const char *text, bool all_moved)
 {
     char copy[80];
 
     snprintf(copy, sizeof copy, "%s", text);
     memset(&named, 0, sizeof named);
-    return dibs__redis_turned_away(&node, redirect, &(redisReply){.type = type, .str = copy, .len = strlen(copy)});
+    return dibs__redis_turned_away(&node, redirect, &(redisReply){.type = type, .str = copy, .len = strlen(copy)},
+                                   all_moved);
+}
+
+static bool hears(struct dibs__redirect *redirect, int type, const char *text)
+{
+    return hears_of(redirect, type, text, true);
 }
 
 static void moved_and_ask_name_the_other_node(void **state)
@@ -91,6 +97,20 @@ static void a_node_that_asking_led_to_names_no_third(void **state)
     assert_int_equal(named.calls, 0);
 }
 
+/* Before Redis 7.0 a node answers ASK as soon as one key of the command is not there, also one that never was. */
+static void an_ask_that_may_concern_some_keys_leads_nowhere(void **state)
+{
+    struct dibs__redirect redirect = {.to = &there};
+
+    (void)state;
+    assert_true(hears_of(&redirect, REDIS_REPLY_ERROR, "ASK 17 127.0.0.1:7000", false));
+    assert_int_equal(redirect.kind, DIBS__REDIRECT_AGAIN);
+    assert_null(redirect.to);
+    assert_int_equal(named.calls, 0);
+    assert_true(hears_of(&redirect, REDIS_REPLY_ERROR, "MOVED 17 127.0.0.1:7000", false));
+    assert_int_equal(redirect.kind, DIBS__REDIRECT_MOVED);
+}
+
 static void other_replies_turn_nothing_away(void **state)
 {
     struct dibs__redirect redirect = {.asking = true};
@@ -99,7 +119,8 @@ static void other_replies_turn_nothing_away(void **state)
     assert_false(hears(&redirect, REDIS_REPLY_ERROR, "CLUSTERDOWN The cluster is down"));
     assert_int_equal(redirect.kind, DIBS__REDIRECT_NONE);
     assert_false(hears(&redirect, REDIS_REPLY_STRING, "MOVED 3999 127.0.0.1:6381"));
-    assert_false(dibs__redis_turned_away(NULL, NULL, &(redisReply){.type = REDIS_REPLY_ERROR, .str = "MOVED 1 h:1"}));
+    assert_false(
+        dibs__redis_turned_away(NULL, NULL, &(redisReply){.type = REDIS_REPLY_ERROR, .str = "MOVED 1 h:1"}, true));
 }
 
 int main(void)
@@ -109,6 +130,7 @@ int main(void)
         cmocka_unit_test(a_host_that_the_node_does_not_know_is_empty),
         cmocka_unit_test(an_address_that_is_none_leads_nowhere),
         cmocka_unit_test(a_node_that_asking_led_to_names_no_third),
+        cmocka_unit_test(an_ask_that_may_concern_some_keys_leads_nowhere),
         cmocka_unit_test(other_replies_turn_nothing_away),
     };
 

@@ -109,7 +109,9 @@ static dibs_status await_reply(struct dibs__redis_store *store, struct dibs__loc
     call->request = NULL;
     dibs_status status = call->is_plain ? dibs__channel_wait(channel, request, exchange)
                                         : dibs__call_finish(&call->call, channel, &call->view, request, exchange);
-    if (status != DIBS_OK || !redirect || !dibs__redis_turned_away(store->config.node, redirect, exchange->reply))
+    if (status != DIBS_OK || !redirect ||
+        !dibs__redis_turned_away(store->config.node, redirect, exchange->reply,
+                                 call->is_plain || call->view.tells_parted))
         return status;
     dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s answered: %s", store->endpoint.url.shown,
                     exchange->reply->str);

@@ -41,11 +41,11 @@ static void *read_redirection(const struct dibs__node_hooks *hooks, const char *
 }
 
 bool dibs__redis_turned_away(const struct dibs__node_hooks *node, struct dibs__redirect *redirect,
-                             const redisReply *reply)
+                             const redisReply *reply, bool all_moved)
 {
     struct dibs__redirect said = {.kind = DIBS__REDIRECT_NONE};
     bool asks = reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "ASK ", 4) == 0;
-    bool is_on_its_way = asks && redirect && redirect->asking;
+    bool is_on_its_way = asks && ((redirect && redirect->asking) || !all_moved);
 
     if (reply->type != REDIS_REPLY_ERROR || !node)
         return false;

@@ -8,10 +8,12 @@
 
 /*
  * Whether the reply redirects the command. If so, notes that in the redirect, unless it is NULL, and tells the cluster
- * where the slot is. node NULL: the server is no node of a cluster.
+ * where the slot is. node NULL: the server is no node of a cluster. all_moved: an ASK says that none of the command's
+ * keys is there any more, since it has only one, or the server tells where they are parted. Otherwise the command must
+ * be sent again later.
  */
 bool dibs__redis_turned_away(const struct dibs__node_hooks *node, struct dibs__redirect *redirect,
-                             const redisReply *reply);
+                             const redisReply *reply, bool all_moved);
 
 static inline bool dibs__redirect_is_taken(const struct dibs__redirect *redirect)
 {

@@ -59,6 +59,7 @@ struct renewal_call {
     struct renewal *renewal;
     size_t first, count;
     bool in_full;
+    bool all_moved;  /* as of dibs__redis_turned_away */
     uint64_t serial; /* of the connection that the call was sent on */
     uint64_t server; /* the one that the call was sent to */
     int64_t not_after;
@@ -274,8 +275,9 @@ static dibs_status send_call(struct renewal_call *call, bool with_text)
     call->serial = view.serial;
     call->server = view.server;
     call->not_after = dibs__redis_not_after(store, &view, dibs__now(store->config.clock));
-    bool sent = write_command(&command, words, call, &view, with_text) &&
-                dibs__channel_submit(store->background, view.serial, &command, on_renewed, call);
+    bool written = write_command(&command, words, call, &view, with_text);
+    call->all_moved = !call->in_full || view.tells_parted;
+    bool sent = written && dibs__channel_submit(store->background, view.serial, &command, on_renewed, call);
     dibs__script_command_end(&command);
     free(words);
     return sent ? DIBS_OK : DIBS_UNAVAILABLE;
@@ -471,7 +473,8 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
         note_unanswered(call);
     } else if (wants_text) {
         note_unsent(renewal, sent);
-    } else if (dibs__redis_turned_away(renewal->store->config.node, item_of(call, 0)->redirect, reply)) {
+    } else if (dibs__redis_turned_away(renewal->store->config.node, item_of(call, 0)->redirect, reply,
+                                       call->all_moved)) {
         dibs__error_set(&renewal->failed, DIBS_UNAVAILABLE, "renewing leases: %s answered: %s",
                         renewal->store->endpoint.url.shown, reply->str);
     } else if (!take_results(call, reply)) {

@@ -90,7 +90,7 @@ static void on_retracted(void *arg, const redisReply *reply, const struct dibs__
     struct dibs__redirect redirect = {.asking = batch->entries[0]->asking};
 
     (void)error;
-    if (reply && dibs__redis_turned_away(batch->node, &redirect, reply))
+    if (reply && dibs__redis_turned_away(batch->node, &redirect, reply, batch->all_moved))
         take_redirect(batch, &redirect);
     else
         take_answer(batch, reply);
@@ -157,6 +157,7 @@ static bool send_words(struct dibs__retract_batch *batch, struct dibs__channel *
         return false;
     bool sent = dibs__script_command(&command, DIBS__SCRIPT_retract, view, first->with_text, first->asking, words);
     batch->untracked = view->tracked && !first->asking;
+    batch->all_moved = view->tells_parted;
     if (batch->untracked) {
         command.before = &dibs__caching_no;
         command.before_count = 1;

@@ -61,6 +61,7 @@ struct dibs__retract_batch {
     struct dibs__buffer *text;           /* shared by all batches; for the words of the command that is being written */
     uint64_t carriers; /* for the owner: number of carrier connections so far when the batch was sent */
     bool untracked;    /* the server no longer reports changes of its keys if the command changes them (rule 33) */
+    bool all_moved;    /* as of dibs__redis_turned_away */
     bool settled;      /* if the answer comes, nothing of the asks can arrive after it */
     size_t count;
     struct dibs__retraction *entries[DIBS__RETRACT_BATCH_MAX];

@@ -67,7 +67,7 @@ static void on_probed(void *arg, const redisReply *reply, const struct dibs__err
     if (!reply || reply->type != REDIS_REPLY_ERROR)
         return;
     tracking->for_now = tracking->for_now && may_pass(reply);
-    if (dibs__redis_turned_away(store->config.node, NULL, reply))
+    if (dibs__redis_turned_away(store->config.node, NULL, reply, true))
         forget_probe(store);
 }
 
