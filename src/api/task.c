@@ -1,3 +1,5 @@
+#include <pthread.h>
+
 #include "api/check.h"
 #include "core/begun.h"
 
@@ -33,14 +35,24 @@ dibs_status dibs_task_leave(dibs_task *task)
     return task ? dibs__return(dibs__task_leave(task, &error), &error) : no_task();
 }
 
+/* Does it to the task, and is no cancellation point: others are woken meanwhile, which may write to a pipe. */
+static void undisturbed(void (*act)(dibs_task *task), dibs_task *task)
+{
+    int cancel_state;
+
+    if (!task)
+        return;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    act(task);
+    pthread_setcancelstate(cancel_state, NULL);
+}
+
 void dibs_task_cancel(dibs_task *task)
 {
-    if (task)
-        dibs__task_cancel(task);
+    undisturbed(dibs__task_cancel, task);
 }
 
 void dibs_task_free(dibs_task *task)
 {
-    if (task)
-        dibs__task_free(task);
+    undisturbed(dibs__task_free, task);
 }

@@ -594,9 +594,11 @@ enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struc
 
     if (dibs__turn_goes_on(acquire->core->cells, waiter, acquire->cancelled, &status))
         return DIBS__ACQUIRE_WAITS;
-    if (status == DIBS_OK && is_handed_too_late(acquire))
-        return begin_turn(acquire, waiter);
-    return after_turn(acquire, status);
+    if (status != DIBS_OK || !is_handed_too_late(acquire))
+        return after_turn(acquire, status);
+    enum dibs__acquire_state state = begin_turn(acquire, waiter);
+    /* Nobody would wake it to look whether it was cancelled. */
+    return state == DIBS__ACQUIRE_WAITS && acquire->cancelled ? dibs__acquire_look(acquire, waiter) : state;
 }
 
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)

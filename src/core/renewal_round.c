@@ -143,7 +143,7 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
         round->kept[round->kept_count++] = lease;
     }
     if (dibs__renewal_state_is_due(lease, now, r->config.renew_ms) && !add_to_batch(r, round, lease, now))
-        dibs__renewal_state_retry(lease, now);
+        dibs__renewal_state_put_off(lease, now);
     if (dibs__renewal_state_is_to_watch(lease, now))
         add_to_watch(r, round, lease, now);
     dibs__renewals_reschedule(r, lease, beside);

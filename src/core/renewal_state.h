@@ -54,8 +54,8 @@ bool dibs__renewal_state_is_due(const struct dibs__lease *lease, int64_t now, ui
 void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now,
                               uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* The renewal could not be sent, or failed: sets when to try again. */
-void dibs__renewal_state_retry(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex);
+/* The request that was due could not be sent, for lack of memory: sets when to try again. */
+void dibs__renewal_state_put_off(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /*
  * The request is no longer in flight. True: the lease was unconfirmed, so threads that wait until it is settled must be

@@ -118,11 +118,13 @@ static bool visit_listed(struct dibs__visit *visit, bool (*is_wanted)(const dibs
     dibs_runtime *runtime;
 
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel_state);
+    calls++; /* as in dibs__visit_begin */
     dibs__registry_mutex_lock(&registry_mutex);
     for (runtime = runtimes; runtime && !is_wanted(runtime, serial); runtime = runtime->next)
         continue;
     bool inside = runtime && enter(visit, runtime);
     dibs__registry_mutex_unlock(&registry_mutex);
+    calls--;
     if (!inside)
         pthread_setcancelstate(visit->cancel_state, NULL);
     return inside;
@@ -309,9 +311,11 @@ dibs_status dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime, 
 
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel_state);
     if (atomic_load(&runtime->generation) != dibs__fork_generation()) {
+        calls++; /* an exit in a signal handler must not lock the mutex again */
         dibs__registry_mutex_lock(&registry_mutex);
         status = revive(runtime);
         dibs__registry_mutex_unlock(&registry_mutex);
+        calls--;
     }
     if (status == DIBS_OK && !enter(visit, runtime))
         status = DIBS_CLOSED;

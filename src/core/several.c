@@ -222,6 +222,14 @@ static int64_t deadline_within(const struct dibs__several *several, int64_t limi
     return dibs__earlier(limit, deadline);
 }
 
+/* When the time of the call is over. A call that makes one try has the time of a command. */
+static int64_t end_of_call(const struct dibs__several *several)
+{
+    return several->wish.wait_ms == 0
+               ? dibs__after_ms(several->began, several->core->config.settings->command_timeout_ms)
+               : several->wait_until;
+}
+
 static void start_try(struct dibs__several *several, struct dibs__several_name *name)
 {
     struct dibs__wish wish = several->wish;
@@ -240,7 +248,7 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
 
 static void start_tries(struct dibs__several *several)
 {
-    several->deadline = deadline_within(several, several->wait_until > 0 ? several->wait_until : DIBS__NEVER);
+    several->deadline = deadline_within(several, end_of_call(several));
     dibs__core_gather(several->core, true);
     for (size_t i = several->got; i < several->end; i++)
         if (!several->names[i].held)
@@ -357,26 +365,21 @@ static void begin_release(struct dibs__several *several, struct dibs__several_na
         dibs__release_begin(&name->unlocking);
 }
 
-/* When the time of the call is over. A call that makes one try has the time of a command. */
-static int64_t end_of_call(const struct dibs__several *several)
-{
-    return several->wish.wait_ms == 0
-               ? dibs__after_ms(several->began, several->core->config.settings->command_timeout_ms)
-               : several->wait_until;
-}
-
 /*
  * Gives back what was granted from the missing name on. The call waits for the end of that only as long as its time
- * allows, and not at all if it was cancelled; the store then goes on by itself.
+ * allows, and not at all if it was cancelled or the runtime is closing; the store then goes on by itself.
  */
 static void begin_back(struct dibs__several *several)
 {
+    bool is_cancelled = several->has_failed && several->error.status == DIBS_CANCELLED;
+    bool waits = !is_cancelled && !atomic_load(several->core->config.closing);
+
     several->is_back = true;
     several->deadline = deadline_within(several, end_of_call(several));
     dibs__core_gather(several->core, true);
     for (size_t i = several->missing; i < several->count; i++) {
         struct dibs__several_name *name = &several->names[i];
-        if (name->lease && several->error.status == DIBS_CANCELLED && several->has_failed) {
+        if (name->lease && !waits) {
             dibs__release_in_background(several->core, name->lease);
             dibs__lease_unref(name->lease);
             name->lease = NULL;
@@ -481,6 +484,7 @@ void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *
     dibs__acquire_init(acquire, several->core, name->name, name->size, &several->wish, outage);
     acquire->error = error;
     acquire->wait_until = several->wait_until;
+    acquire->try_until = dibs__earlier(acquire->try_until, end_of_call(several));
     acquire->known = &name->known;
 }
 

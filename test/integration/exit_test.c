@@ -2,7 +2,11 @@
  * A process that ends while its threads lock, wait and renew: it does end, releases what the thread holds that calls
  * exit, and leaves the other locks to end with their leases.
  */
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include "support/fixture.h"
 #include "support/process.h"
@@ -156,6 +160,39 @@ static void exit_does_not_wait_long_for_the_store(void **state)
     server_resume(f->server);
 }
 
+static void leave(int number)
+{
+    (void)number;
+    exit(0);
+}
+
+/* Its first call makes the runtime anew for it, while the signal comes. */
+static void use_until_signalled(fixture *f, int round)
+{
+    const struct itimerval soon = {.it_value = {.tv_usec = 20 + round * 137 % 1500}};
+
+    signal(SIGALRM, leave);
+    setitimer(ITIMER_REAL, &soon, NULL);
+    if (dibs_trylock(f->rt, "x") == DIBS_OK)
+        (void)(dibs_unlock(f->rt, "x") == DIBS_OK); /* or the lease has ended */
+    _exit(0);
+}
+
+static void a_forked_child_may_exit_from_a_signal_in_its_first_call(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, 500);
+    for (int round = 0; round < 60; round++) {
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0)
+            use_until_signalled(f, round);
+        assert_int_equal(child_wait(pid), 0);
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +201,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(exit_gives_back_what_the_process_keeps, fixture_setup,
                                         fixture_teardown_expiring),
         cmocka_unit_test_setup_teardown(an_end_other_than_exit_releases_nothing, fixture_setup,
+                                        fixture_teardown_expiring),
+        cmocka_unit_test_setup_teardown(a_forked_child_may_exit_from_a_signal_in_its_first_call, fixture_setup,
                                         fixture_teardown_expiring),
         cmocka_unit_test_setup_teardown(exit_does_not_wait_long_for_the_store, fixture_setup,
                                         fixture_teardown_expiring),

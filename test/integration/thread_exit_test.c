@@ -6,6 +6,7 @@
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
+#include "support/tasks.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -310,6 +311,56 @@ static void a_release_that_was_refused_is_tried_again(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
+static void take_one(void *queue)
+{
+    dibs_completion done;
+
+    dibs_queue_take(queue, &done, 1, DIBS_WAIT_FOREVER);
+}
+
+struct cancelling {
+    dibs_task *task;
+    bool returned;
+};
+
+static void cancel_while_cancelled(void *arg)
+{
+    struct cancelling *cancelling = arg;
+
+    pthread_cancel(pthread_self());
+    dibs_task_cancel(cancelling->task);
+    cancelling->returned = true;
+}
+
+/* It wakes the thread that drives the calls, with the mutex of the calls locked. */
+static void a_thread_that_was_cancelled_cancels_a_task(void **state)
+{
+    fixture *f = *state;
+    dibs_queue *queue = queue_new(), *driven = queue_new();
+    actor *driver = actor_start(), *canceller = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *other = open_url(f->server->url, NULL);
+    dibs_task *waits = task_of_runtime(f->rt), *next = task_of_runtime(f->rt);
+    struct cancelling cancelling = {.task = waits};
+    assert_status(DIBS_OK, dibs_lock(other, "x"));
+    begin_lock(waits, "x", DIBS_WAIT_FOREVER, NULL, queue);
+    actor_begin(driver, take_one, driven);
+    actor_await_asleep(driver);
+    actor_begin(canceller, cancel_while_cancelled, &cancelling);
+    actor_join(canceller);
+    assert_true(cancelling.returned);
+    expect_done(queue, DIBS_DONE_LOCK, DIBS_CANCELLED, waits);
+    begin_lock(next, "y", DIBS_WAIT_FOREVER, NULL, driven);
+    actor_finish(driver);
+    actor_end(driver);
+    dibs_task_free(waits);
+    dibs_task_free(next);
+    dibs_queue_free(queue);
+    dibs_queue_free(driven);
+    dibs_close(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +375,7 @@ int main(void)
         TEST(a_destructor_that_comes_later_finds_that_the_lock_is_released),
         TEST(many_threads_that_end_leave_nothing),
         TEST(a_release_that_was_refused_is_tried_again),
+        TEST(a_thread_that_was_cancelled_cancels_a_task),
     };
 
     return cmocka_run_group_tests_name("thread_exit", tests, NULL, NULL);

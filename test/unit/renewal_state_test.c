@@ -125,6 +125,39 @@ static void a_lease_is_told_to_be_kept_only_when_it_is_shortened(void **state)
     dibs__lease_unref(lease);
 }
 
+/* A change was told, and then there was no memory for a request: it is sent later, and not again and again at once. */
+static void expect_put_off(struct dibs__lease *lease)
+{
+    int64_t now = GRANTED + SECOND;
+
+    dibs__renewal_state_hint(lease, now);
+    assert_true(dibs__renewal_state_is_due(lease, now, 0));
+    dibs__renewal_state_put_off(lease, now);
+    int64_t due = dibs__renewal_state_plan(lease, DIBS__NEVER);
+    assert_in_range(due, now + 1, now + 2 * SECOND);
+    assert_true(dibs__renewal_state_is_due(lease, due, 0));
+    dibs__lease_unref(lease);
+}
+
+static void a_look_without_memory_is_put_off(void **state)
+{
+    struct dibs__lease *lease = new_lease();
+
+    (void)state;
+    lease->shared = true;
+    expect_put_off(lease);
+}
+
+static void a_fixed_lease_is_looked_at_once_there_is_memory_again(void **state)
+{
+    struct dibs__lease *lease = new_lease();
+
+    (void)state;
+    lease->fixed = true;
+    lease->renewal_state.renew_at = DIBS__NEVER;
+    expect_put_off(lease);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +165,8 @@ int main(void)
         cmocka_unit_test(a_lease_that_is_looked_at_a_little_sooner_is_renewed_at_once),
         cmocka_unit_test(a_lease_that_is_taken_while_it_is_shortened_is_made_long_again),
         cmocka_unit_test(a_lease_is_told_to_be_kept_only_when_it_is_shortened),
+        cmocka_unit_test(a_look_without_memory_is_put_off),
+        cmocka_unit_test(a_fixed_lease_is_looked_at_once_there_is_memory_again),
     };
 
     return cmocka_run_group_tests_name("renewal state", tests, NULL, NULL);

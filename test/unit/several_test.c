@@ -281,6 +281,35 @@ static void a_try_for_several_names_waits_for_a_keeper_though_it_left_another_na
     actor_end(a);
 }
 
+static void shut_down(void *rt)
+{
+    dibs_shutdown(rt);
+}
+
+/* dibs_close waits for the call for as long as one command may take, which its asks may have done already. */
+static void a_call_for_several_names_waits_for_nothing_once_the_runtime_closes(void **state)
+{
+    stage *s = *state;
+    actor *a = actor_start(), *closer = actor_start();
+    struct call call = {s->rt, DIBS_WAIT_FOREVER, DIBS_INVALID};
+
+    assert_status(DIBS_OK, dibs_lock(other, names[0]));
+    atomic_store(&spy.first_held, true);
+    actor_begin(a, lock_all, &call);
+    assert_true(wait_until(holds, NULL, LIMIT_MS));
+    actor_begin(closer, shut_down, s->rt);
+    actor_finish(closer);
+    atomic_store(&spy.first_held, false);
+    actor_finish(a);
+    assert_status(DIBS_CLOSED, call.status);
+    assert_int_equal(spy.releases, 0);
+    for (int i = 1; i < NAMES; i++)
+        assert_status(DIBS_OK, dibs_timedlock(other, names[i], LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock_all(other));
+    actor_end(closer);
+    actor_end(a);
+}
+
 #define ON_STAGE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -293,6 +322,7 @@ int main(void)
         ON_STAGE(a_failed_release_of_several_names_is_told),
         ON_STAGE(a_call_waits_no_longer_than_its_time_for_what_it_gives_back),
         ON_STAGE(a_try_for_several_names_waits_for_a_keeper_though_it_left_another_name),
+        ON_STAGE(a_call_for_several_names_waits_for_nothing_once_the_runtime_closes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
