@@ -590,15 +590,17 @@ enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire, stru
 
 enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struct dibs__waiter *waiter)
 {
+    enum dibs__acquire_state state;
     dibs_status status;
 
-    if (dibs__turn_goes_on(acquire->core->cells, waiter, acquire->cancelled, &status))
-        return DIBS__ACQUIRE_WAITS;
-    if (status != DIBS_OK || !is_handed_too_late(acquire))
-        return after_turn(acquire, status);
-    enum dibs__acquire_state state = begin_turn(acquire, waiter);
-    /* Nobody would wake it to look whether it was cancelled. */
-    return state == DIBS__ACQUIRE_WAITS && acquire->cancelled ? dibs__acquire_look(acquire, waiter) : state;
+    do { /* nobody would wake it to look whether it was cancelled */
+        if (dibs__turn_goes_on(acquire->core->cells, waiter, acquire->cancelled, &status))
+            return DIBS__ACQUIRE_WAITS;
+        if (status != DIBS_OK || !is_handed_too_late(acquire))
+            return after_turn(acquire, status);
+        state = begin_turn(acquire, waiter);
+    } while (state == DIBS__ACQUIRE_WAITS && acquire->cancelled);
+    return state;
 }
 
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
