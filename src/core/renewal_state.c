@@ -244,14 +244,17 @@ void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, stru
     lease->renewal_state.in_flight = true;
 }
 
-/* When to send the next renewal after one that failed. A fixed lease needs none, unless it is unconfirmed. */
-static void retry(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+/*
+ * Sets when to send the next renewal after one that failed, or could not be sent. A fixed lease needs none, unless it
+ * is unconfirmed, or a message may have asked for it: `asked`.
+ */
+static void retry(struct dibs__lease *lease, int64_t now, bool asked) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     if (is_to_extend(lease))
         lease->renewal_state.renew_at = dibs__after_ms(now, EXTEND_RETRY_MS);
     else
         lease->renewal_state.renew_at =
-            lease->fixed && !lease->renewal_state.unconfirmed ? DIBS__NEVER : retry_at(lease, now);
+            lease->fixed && !lease->renewal_state.unconfirmed && !asked ? DIBS__NEVER : retry_at(lease, now);
 }
 
 void dibs__renewal_state_put_off(struct dibs__lease *lease, int64_t now)
@@ -260,11 +263,8 @@ void dibs__renewal_state_put_off(struct dibs__lease *lease, int64_t now)
 
     if (state->look_at <= now)
         state->look_at = now + retry_pause(state->lease_ms);
-    if (state->renew_at > now)
-        return;
-    retry(lease, now);
-    if (state->renew_at == DIBS__NEVER) /* a message had asked for it */
-        state->renew_at = retry_at(lease, now);
+    if (state->renew_at <= now)
+        retry(lease, now, true);
 }
 
 void dibs__renewal_state_leave_extension(struct dibs__lease *lease)
@@ -388,9 +388,7 @@ bool dibs__renewal_state_take_result(struct dibs__lease *lease, const struct dib
             lease->renewal_state.renew_at = 0;
     } else {
         lease->renewal_state.failed = true;
-        retry(lease, now);
-        if (!item->extension && lease->renewal_state.renew_at == DIBS__NEVER) /* a message had asked for it */
-            lease->renewal_state.renew_at = retry_at(lease, now);
+        retry(lease, now, !item->extension);
     }
     return extended;
 }

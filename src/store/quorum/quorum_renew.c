@@ -232,8 +232,8 @@ static bool is_to_top_up(const struct dibs__quorum *q, const struct dibs__member
 }
 
 /*
- * At a member that did not grant the lock it is not lost: another may well have it there. A lock that is to be topped
- * up counts as lost, because a lease that waits for its look is not renewed for the sake of a change.
+ * A member that did not grant the lock has not lost it: another may have it there. But one that is to be topped up
+ * has, because a lease that waits for its look is not renewed when a change is told.
  */
 static void note_watched(struct part_batch *sent, size_t i)
 {
