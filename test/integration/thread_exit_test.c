@@ -5,6 +5,7 @@
 
 #include "support/actor.h"
 #include "support/fixture.h"
+#include "support/queue.h"
 #include "support/script_server.h"
 #include "support/tasks.h"
 #include "support/test.h"
@@ -345,13 +346,15 @@ static void a_thread_that_was_cancelled_cancels_a_task(void **state)
     struct cancelling cancelling = {.task = waits};
     assert_status(DIBS_OK, dibs_lock(other, "x"));
     begin_lock(waits, "x", DIBS_WAIT_FOREVER, NULL, queue);
+    assert_status(DIBS_OK, task_lock(next, "y", LIMIT_MS, driven));
+    queue_await(f->server, "x", 1);
     actor_begin(driver, take_one, driven);
     actor_await_asleep(driver);
     actor_begin(canceller, cancel_while_cancelled, &cancelling);
     actor_join(canceller);
     assert_true(cancelling.returned);
     expect_done(queue, DIBS_DONE_LOCK, DIBS_CANCELLED, waits);
-    begin_lock(next, "y", DIBS_WAIT_FOREVER, NULL, driven);
+    begin_unlock(next, "y", driven);
     actor_finish(driver);
     actor_end(driver);
     dibs_task_free(waits);
