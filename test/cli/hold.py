@@ -185,13 +185,14 @@ def tied_while_waiting():
 
 @test("dibs hold does not end because its standard output is not read")
 def closed_output():
-    process = start("hold", "n")
-    process.stdout.close()
+    read_end, write_end = os.pipe()
+    os.close(read_end)  # before it starts: it might have written its line already
+    process = start("hold", "n", stdout=write_end)
+    os.close(write_end)
     equal(process.stderr.readline(), "dibs: standard output: Broken pipe\n")
     time.sleep(0.2)
     equal(process.poll(), None)
     process.terminate()
-    process.stdout = None
     equal(Done(process).status, 0)
 
 

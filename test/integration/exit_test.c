@@ -2,10 +2,11 @@
  * A process that ends while its threads lock, wait and renew: it does end, releases what the thread holds that calls
  * exit, and leaves the other locks to end with their leases.
  */
+#include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "support/fixture.h"
@@ -160,37 +161,70 @@ static void exit_does_not_wait_long_for_the_store(void **state)
     server_resume(f->server);
 }
 
+static _Thread_local int strike_at; /* the call of the function below at which the signal comes, from now; 0: none */
+
+/* Stands in front of the C library's. The runtime calls it while it makes itself anew, outside of the allocator. */
+int pthread_condattr_setclock(pthread_condattr_t *attributes, clockid_t clock)
+{
+    static __typeof__(pthread_condattr_setclock) *real;
+
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "pthread_condattr_setclock");
+    if (strike_at > 0 && --strike_at == 0)
+        raise(SIGUSR1);
+    return real(attributes, clock);
+}
+
 static void leave(int number)
 {
     (void)number;
     exit(0);
 }
 
-/* Its first call makes the runtime anew for it, while the signal comes. */
-static void use_until_signalled(fixture *f, int round)
-{
-    const struct itimerval soon = {.it_value = {.tv_usec = 20 + round * 137 % 1500}};
+static bool is_child;
 
-    signal(SIGALRM, leave);
-    setitimer(ITIMER_REAL, &soon, NULL);
+/*
+ * Runs after the library's own, which has no priority. What a sanitizer looks for at the end, it would look for in half
+ * of a runtime.
+ */
+static void end_child(void) __attribute__((destructor(101)));
+
+static void end_child(void)
+{
+    if (is_child)
+        _exit(0);
+}
+
+enum { NOT_STRUCK = 1 };
+
+/* Its first call makes the runtime anew for it; the signal comes meanwhile. */
+static void use_until_signalled(fixture *f, int nth)
+{
+    is_child = true;
+    signal(SIGUSR1, leave);
+    strike_at = nth;
     if (dibs_trylock(f->rt, "x") == DIBS_OK)
         (void)(dibs_unlock(f->rt, "x") == DIBS_OK); /* or the lease has ended */
-    _exit(0);
+    _exit(NOT_STRUCK);
 }
 
 static void a_forked_child_may_exit_from_a_signal_in_its_first_call(void **state)
 {
     fixture *f = *state;
+    int status = 0;
+    int struck = 0;
 
-    fixture_open(f, 500);
-    for (int round = 0; round < 60; round++) {
+    fixture_open(f, LONG_LEASE_MS);
+    while (status == 0) {
         pid_t pid = fork();
         assert_true(pid >= 0);
         if (pid == 0)
-            use_until_signalled(f, round);
-        assert_int_equal(child_wait(pid), 0);
-        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+            use_until_signalled(f, struck + 1);
+        status = child_wait(pid);
+        struck += status == 0;
     }
+    assert_int_equal(status, NOT_STRUCK);
+    assert_true(struck > 0);
 }
 
 int main(void)
