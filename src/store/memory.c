@@ -44,7 +44,7 @@ static void count_command(struct memory *memory)
 
 static int64_t again_ms(const struct dibs__space_lock *lock, const struct dibs__attempt *attempt, int64_t now)
 {
-    int64_t left = dibs__ms_until(dibs__space_ends(lock, attempt->limit), now), most = attempt->lease_ms / 3;
+    int64_t left = dibs__ms_until(dibs__space_first_ends(lock), now), most = attempt->lease_ms / 3;
 
     left = left < most ? left : most;
     return left > 0 ? left : 1;
@@ -219,7 +219,7 @@ static dibs_status query(struct dibs__store *store, struct dibs__op *op, struct 
         return DIBS_OK;
     const struct dibs__space_hold *newest = lock->sharers ? &lock->sharers->hold : &lock->own;
     owner->held = true;
-    owner->remaining_ms = dibs__ms_until(dibs__space_ends(lock, 0), now);
+    owner->remaining_ms = dibs__ms_until(dibs__space_ends(lock), now);
     owner->held_ms = (now - newest->granted) / DIBS__NS_PER_MS;
     owner->fence = newest->fence;
     owner->sharers = lock->sharer_count;

@@ -161,13 +161,24 @@ bool dibs__space_admits(const struct dibs__space_lock *lock, bool shared, uint32
     return lock->sharers && shared && (limit == 0 || lock->sharer_count < limit);
 }
 
-int64_t dibs__space_ends(const struct dibs__space_lock *lock, uint32_t limit)
+int64_t dibs__space_ends(const struct dibs__space_lock *lock)
 {
-    if (!lock->sharers)
-        return lock->own.expires;
-    int64_t ends = lock->sharers->hold.expires;
-    for (const struct dibs__space_sharer *at = lock->sharers->next; at; at = at->next)
-        if (limit > 0 ? at->hold.expires < ends : at->hold.expires > ends)
+    int64_t ends = lock->own.expires;
+
+    if (lock->sharers)
+        ends = lock->sharers->hold.expires;
+    for (const struct dibs__space_sharer *at = lock->sharers; at; at = at->next)
+        if (at->hold.expires > ends)
+            ends = at->hold.expires;
+    return ends;
+}
+
+int64_t dibs__space_first_ends(const struct dibs__space_lock *lock)
+{
+    int64_t ends = dibs__space_ends(lock);
+
+    for (const struct dibs__space_sharer *at = lock->sharers; at; at = at->next)
+        if (at->hold.expires < ends)
             ends = at->hold.expires;
     return ends;
 }
@@ -564,7 +575,7 @@ static void tell_of_lock(const void *node, VISIT visit, int depth)
 
     (void)depth;
     if ((visit != preorder && visit != leaf) || !walking.good || !dibs__space_is_held(lock) ||
-        dibs__space_ends(lock, 0) <= walking.now || (walk->pattern && !dibs__glob_matches(walk->pattern, lock->name)))
+        dibs__space_ends(lock) <= walking.now || (walk->pattern && !dibs__glob_matches(walk->pattern, lock->name)))
         return;
     walking.good = walk->found(walk->context, lock->name);
 }

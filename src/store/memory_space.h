@@ -99,8 +99,11 @@ static inline bool dibs__space_is_held(const struct dibs__space_lock *lock)
 /* Whether the lock can be granted to such an attempt beside its present owners. */
 bool dibs__space_admits(const struct dibs__space_lock *lock, bool shared, uint32_t limit);
 
-/* When the lock is free at the latest, or with a limit a share of it, unless leases are renewed. */
-int64_t dibs__space_ends(const struct dibs__space_lock *lock, uint32_t limit);
+/* When the lock is free, unless leases are renewed. */
+int64_t dibs__space_ends(const struct dibs__space_lock *lock);
+
+/* When the first lease of those who hold the lock ends, unless it is renewed. */
+int64_t dibs__space_first_ends(const struct dibs__space_lock *lock);
 
 /* Ends the leases that are over. NULL: nobody holds the lock or waits for it. */
 struct dibs__space_lock *dibs__space_find(struct dibs__space *space, const char *name, int64_t now)

@@ -471,6 +471,57 @@ static void newcomers_remove_dead_sharers(void **state)
     actor_end(couple.other);
 }
 
+/* More than a script takes out at a time. */
+static void many_dead_sharers_do_not_keep_the_lock(void **state)
+{
+    enum { DEAD = 1700 };
+    fixture *f = *state;
+    actor *other = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_lock_with(other, f->rt, "x", 0, &shared));
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    assert_status(DIBS_OK, actor_unlock(other, f->rt, "x"));
+    for (int i = 0; i < DEAD; i++)
+        server_do(f->server, "ZADD dibs:share:{lock:x} -1 +dibs:%d~0 1 -dibs:%d~0", i, i);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    actor_end(other);
+}
+
+static bool has_result(void *arg)
+{
+    return !actor_busy(arg);
+}
+
+/*
+ * Two share the lock; the one with the longer lease leaves after the waiter has asked, and the other is dead by then.
+ * The waiter's own lease is so long that it would not ask again before the end of the test.
+ */
+static void a_waiter_comes_again_when_the_first_of_the_leases_is_over(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+    process *team = process_start((const char *const[]){program_path("team"), NULL});
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    assert_string_equal(process_ask(team, "open %s %d", f->server->url, LEASE_MS), "DIBS_OK ");
+    assert_string_equal(process_ask(team, "lock 0 x 0 %u", DIBS_SHARED), "0 DIBS_OK ");
+    actor_begin_lock(waiter, f->rt, "x", 3 * LIMIT_MS);
+    queue_await(f->server, "x", 1);
+    queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
+    process_kill(team);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_true(wait_until(has_result, waiter, LIMIT_MS));
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_end(waiter);
+    process_free(team);
+}
+
 /* The server may evict the sorted set. Whoever shares the lock still counts on it. */
 static void nobody_is_let_in_where_it_is_not_known_who_shares(void **state)
 {
@@ -899,6 +950,8 @@ int main(void)
         TEST(a_release_on_a_full_server_lets_those_in_who_wait_to_share),
         TEST(a_sharers_fixed_lease_ends_and_the_others_go_on),
         TEST(newcomers_remove_dead_sharers),
+        TEST(many_dead_sharers_do_not_keep_the_lock),
+        TEST(a_waiter_comes_again_when_the_first_of_the_leases_is_over),
         TEST(nobody_is_let_in_where_it_is_not_known_who_shares),
         TEST(a_deleted_key_is_told_to_all_sharers),
         TEST(a_forced_unlock_of_one_sharer_is_told_to_it_alone),

@@ -78,8 +78,8 @@ else
     end
     local last = tonumber(fence_text or redis.pcall('GET', F)) or 0
     local left = granted_ms or unfinished and 0 or call('PTTL', K)
-    if limit and limit ~= '0' and owner == 'dibs:shared' and sharers and left > 0 then
-      -- The lease of one sharer may end before those of the others.
+    if owner == 'dibs:shared' and sharers and left > 0 then
+      -- The lease of one sharer may end before those of the others, which may have left by then.
       local next_to_end = -call('ZRANGE', S, sharers - 1, sharers - 1, 'WITHSCORES')[2] - math.floor(now / 1000)
       left = math.min(left, math.max(1, next_to_end))
     end

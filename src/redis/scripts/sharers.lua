@@ -1,5 +1,6 @@
--- Inserted where several share K (queue.lua): removes the sharers whose leases are over, and counts the others. If
--- none is left, K is free. (Two short ways do without this: acquire_shared.lua, release.lua.)
+-- Inserted where several share K (queue.lua): removes sharers whose leases are over, 500 at most, and counts those
+-- whose leases are not. If there are none, K is free. (Two short ways do without this: acquire_shared.lua,
+-- release.lua.)
 -- If there is only one sharer, K holds its token, as that of an owner. The token ends in ~LIMIT, so all others know
 -- that K may be shared; the first of them that comes sets K to the text dibs:shared (split.lua). K then lives as long
 -- as the longest lease, until the last sharer has left, and S is a sorted set, in which the score of a member says:
@@ -14,16 +15,20 @@
 
 S = 'dibs:share' .. string.sub(F, 11)
 local dead = redis.pcall('ZRANGEBYSCORE', S, -math.floor(now / 1000), '(0', 'LIMIT', 0, 500)
+local dead_count = #dead
 local size = dead.err or call('ZCARD', S)
 if dead.err and string.find(dead.err, 'non local key') or size == 0 and redis.single_key then
   return redis.error_reply('TRYAGAIN the sharers of the lock are at another node')
 elseif dead.err then
   return dead
 elseif size > 0 then
+  if dead_count == 500 then
+    dead_count = call('ZCOUNT', S, -math.floor(now / 1000), '(0')
+  end
   for i = 1, #dead do
     call('ZREM', S, dead[i], '-' .. string.sub(dead[i], 2))
   end
-  sharers = (size - 2) / 2 - #dead
+  sharers = (size - 2) / 2 - dead_count
   if sharers == 0 then
     call('DEL', K)
     owner = false
