@@ -12,26 +12,35 @@ static dibs_status no_memory(struct dibs__error *error)
 
 /* ------------------------------------------------------------------------ lock */
 
-/* Notes which of the locks the owner holds already; those holds are entered again once the call has the other locks. */
+/*
+ * Notes which of the locks the owner holds already; those holds are entered again once the call has the other locks. A
+ * loss of one of them comes before whatever else there is to say of another.
+ */
 static dibs_status find_held(dibs_runtime *runtime, struct dibs__holds *holds, struct dibs__several *several,
                              const dibs_lock_options *options, struct dibs__error *error)
 {
     const char *owner = holds == dibs__holds_here(runtime->serial) ? dibs__lock_owner(runtime) : "task";
+    dibs_status status = DIBS_OK;
 
-    for (size_t i = 0; i < several->count; i++) {
+    for (size_t i = 0; i < several->count && status != DIBS_LOST; i++) {
         struct dibs__several_name *name = &several->names[i];
         struct dibs__hold *hold = dibs__holds_find_in(holds, runtime->serial, name->name, name->size);
         if (!hold)
             continue;
-        if (!dibs__lock_may_reenter(hold, options) || !dibs__lock_can_count(runtime, hold)) {
-            dibs_status status = dibs__lock_refuse(runtime, owner, hold, options, error);
-            dibs__several_explain(error, name->name);
-            return status;
+        if (dibs__lock_may_reenter(hold, options) && dibs__lock_can_count(runtime, hold)) {
+            dibs__lease_ref(hold->lease);
+            name->held = hold->lease;
+            continue;
         }
-        dibs__lease_ref(hold->lease);
-        name->held = hold->lease;
+        struct dibs__error refusal;
+        dibs_status refused = dibs__lock_refuse(runtime, owner, hold, options, &refusal);
+        if (status == DIBS_OK || refused == DIBS_LOST) {
+            dibs__several_explain(&refusal, name->name);
+            *error = refusal;
+            status = refused;
+        }
     }
-    return DIBS_OK;
+    return status;
 }
 
 struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dibs__visit *visit,

@@ -71,6 +71,12 @@ static void a_long_queue_is_listed_from_its_head(void **state)
     assert_status(DIBS_OK, dibs_query_waiters(f->rt, "x", out, DIBS_WAITERS_MAX, &count));
     assert_int_equal(count, DIBS_WAITERS_MAX);
     assert_string_equal(out[1023].token, "dibs:1023");
+    for (int i = 1; i < 1099; i++) {
+        snprintf(token, sizeof token, "dibs:%d", i);
+        assert_int_equal(release(f->server, token), -1); /* leaves a gap */
+    }
+    assert_int_equal(waiters_of(f->rt, "x", out, ROOM), 2);
+    assert_string_equal(out[1].token, "dibs:1099");
     free(out);
     server_do(f->server, "FLUSHALL");
 }

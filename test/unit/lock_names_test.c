@@ -311,6 +311,24 @@ static void a_lost_hold_fails_at_once(void **state)
     expect_free(p->other, "a");
 }
 
+/* Though a name before it can't be entered again. */
+static void a_lost_hold_comes_before_one_that_cannot_be_entered_again(void **state)
+{
+    static const char *const names[] = {"a", "b"};
+    const dibs_lock_options brief = {.lease_ms = 30, .flags = DIBS_FIXED_LEASE}, once = {.flags = DIBS_NO_REENTRY};
+    struct pair *p = *state;
+
+    assert_status(DIBS_OK, dibs_lock(p->rt, "a"));
+    assert_status(DIBS_BUSY, dibs_lock_names(p->rt, names, COUNT(names), 0, &once));
+    expect_error_names("\"a\"");
+    lock_briefly(p->rt, "b", &brief);
+    await_lost(p->rt, "b");
+    assert_status(DIBS_LOST, dibs_lock_names(p->rt, names, COUNT(names), 0, &once));
+    expect_error_names("\"b\"");
+    assert_status(DIBS_LOST, dibs_unlock(p->rt, "b"));
+    assert_status(DIBS_OK, dibs_unlock(p->rt, "a"));
+}
+
 /* A name that was granted first is lost while the last is waited for. */
 static void a_loss_before_the_end_fails_the_call(void **state)
 {
@@ -620,6 +638,7 @@ int main(void)
         WITH_PAIR(names_already_held_are_entered_again),
         WITH_PAIR(a_failure_leaves_earlier_holds),
         WITH_PAIR(a_lost_hold_fails_at_once),
+        WITH_PAIR(a_lost_hold_comes_before_one_that_cannot_be_entered_again),
         WITH_PAIR(a_loss_before_the_end_fails_the_call),
         WITH_PAIR(a_loss_is_reported_before_other_reasons),
         WITH_PAIR(a_loss_of_an_earlier_hold_fails_the_call),

@@ -43,16 +43,25 @@ if not ARGV[1] then
   return reply
 end
 
--- The gaps left by entries that were taken out count as entries that are gone through.
+-- The places of the queue. Of a long one, the gaps left by entries that were taken out count as entries that are gone
+-- through.
 local first, last = string.match(call('HGET', Q, '') or '', '^(%d+) (%d+) ')
-local entries, place = {}, tonumber(first or 1)
-last, budget = tonumber(last or 0), budget + ARGV[1]
-while place <= last and budget > 0 and #entries < 2 * ARGV[1] do
+local places, entries = {}, {}
+if fields <= 4096 then
+  for _, field in ipairs(call('HKEYS', Q)) do
+    places[#places + 1] = tonumber(field)
+  end
+  table.sort(places)
+else
+  for place = first or 1, math.min(last or 0, (first or 1) + budget + ARGV[1]) do
+    places[#places + 1] = place
+  end
+end
+for _, place in ipairs(places) do
   local seen, size, rest = string.match(call('HGET', Q, string.format('%.0f', place)) or '', '^%d+ %d+ (%d+) (%d+)[ ?](.*)$')
-  if seen then
+  if seen and #entries < 2 * ARGV[1] then
     entries[#entries + 1], entries[#entries + 2] = string.sub(rest, size + 1), now - seen
   end
-  place, budget = place + 1, budget - 1
 end
 reply[#reply + 1] = entries
 if not ARGV[2] then
