@@ -2,6 +2,8 @@
  * A lease that is lost while it is handed over, or kept for the next thread: which of the two threads is told, and who
  * gets the lock next.
  */
+#include "core/acquire.h"
+#include "core/runtime.h"
 #include "support/test.h"
 #include "support/turn.h"
 #include "unit/handover_setup.h"
@@ -230,6 +232,47 @@ static void a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan(void **
     }
 }
 
+static unsigned told;
+
+static void tell_waiter(struct dibs__waiter *waiter)
+{
+    (void)waiter;
+    told++;
+}
+
+static void tell_event(struct dibs__wait_event *event)
+{
+    (void)event;
+    told++;
+}
+
+/* A cancel tells its call once, so the call must not begin to wait again when it finds that the lease has ended. */
+static void a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late(void **state)
+{
+    const struct dibs__wish wish = {.wait_ms = FOREVER, .lease_ms = LEASE};
+    stage *s = *state;
+    struct dibs__error error;
+    struct dibs__outage outage;
+    struct dibs__waiter waiter = {.tell = tell_waiter};
+    struct dibs__acquire acquire = {.error = &error};
+
+    told = 0;
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    dibs__acquire_init(&acquire, s->rt->core, "a", 1, &wish, &outage);
+    acquire.wait_event.tell = tell_event;
+    assert_int_equal(dibs__acquire_start(&acquire, &waiter), DIBS__ACQUIRE_WAITS);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_int_equal(told, 1);
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 100000);
+    stage_advance(s, MS(LEASE) + MS(1000));
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 0);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    acquire.cancelled = true;
+    assert_int_equal(dibs__acquire_look(&acquire, &waiter), DIBS__ACQUIRE_ENDED);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
 
 int main(void)
@@ -238,6 +281,7 @@ int main(void)
         TEST(a_loss_after_the_hand_over_is_told_to_the_new_holder),
         TEST(a_loss_while_the_lease_is_parked_is_told_to_nobody),
         TEST(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held),
+        TEST(a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late),
         TEST(a_parked_lease_that_ended_while_the_machine_stopped_is_not_taken),
         TEST(a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held),
         TEST(a_kept_lease_that_is_lost_after_it_was_taken_is_told_to_its_holder),
