@@ -53,7 +53,8 @@ if fields <= 4096 then
   end
   table.sort(places)
 else
-  for place = first or 1, math.min(last or 0, (first or 1) + budget + ARGV[1]) do
+  first, last = tonumber(first or 1), tonumber(last or 0)
+  for place = first, math.min(last, first + budget + ARGV[1]) do
     places[#places + 1] = place
   end
 end
