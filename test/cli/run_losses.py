@@ -37,6 +37,19 @@ while True:
 """
 
 
+# Goes on after SIGTERM. A shell that starts one process after the other would lose a SIGTERM now and then.
+TOLD = """
+import signal, sys, time
+def told(number, frame):
+    with open(sys.argv[1], "a") as log:
+        log.write("TERM\\n")
+signal.signal(signal.SIGTERM, told)
+print("ready", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
 class Pair:
     """Two dibs that want the same name: one has it, the other waits, and writes only a few lines."""
 
@@ -171,8 +184,7 @@ def one_term():
     with folder() as files:
         log = files.file("log")
         process = start(
-            "run", "-t", "10", "--grace", "4", "n", "sh", "-c",
-            f"trap 'echo TERM >>{log}' TERM; echo ready; while :; do sleep 0.01; done",
+            "run", "-t", "10", "--grace", "4", "n", sys.executable, "-c", TOLD, log,
             env={"DIBS_URL": own.url},
         )
         equal(process.stdout.readline(), "ready\n")
@@ -263,7 +275,7 @@ def early_enough():
         process = start(
             "run", "-t", "9", "--grace", "4", "n", "sh", "-c",
             f"trap 'date +%s%N >>{files.file('log')}; sleep 2.5; date +%s%N >>{files.file('log')}; exit' TERM; "
-            "echo ready; while :; do sleep 0.01; done",
+            "sleep 60 & echo ready; wait",
             env={"DIBS_URL": own.url},
         )
         equal(process.stdout.readline(), "ready\n")

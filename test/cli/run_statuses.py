@@ -325,7 +325,7 @@ def signals_are_passed():
 @test("a stopped COMMAND goes on to obey a signal that asks it to end")
 def signals_to_what_is_stopped():
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-        process = start("run", "n", "sh", "-c", "trap 'exit 7' TERM HUP INT QUIT; echo $$; while :; do sleep 0.01; done")
+        process = start("run", "n", "sh", "-c", "trap 'exit 7' TERM HUP INT QUIT; sleep 60 & echo $$; wait")
         command = int(process.stdout.readline())
         os.kill(command, signal.SIGSTOP)
         wait_for(lambda: state_of(command) == "T")
