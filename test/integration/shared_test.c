@@ -491,6 +491,27 @@ static void many_dead_sharers_do_not_keep_the_lock(void **state)
     actor_end(other);
 }
 
+/* It was not counted any more, though its entry was still there. */
+static void a_dead_sharer_that_is_taken_out_takes_no_other_along(void **state)
+{
+    enum { DEAD = 1200 };
+    fixture *f = *state;
+    actor *other = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_lock_with(other, f->rt, "x", 0, &shared));
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    assert_status(DIBS_OK, actor_unlock(other, f->rt, "x"));
+    for (int i = 0; i < DEAD; i++)
+        server_do(f->server, "ZADD dibs:share:{lock:x} -1 +dibs:%d~0 1 -dibs:%d~0", i, i);
+    (void)dibs_force_unlock(f->rt, "x", "dibs:999~0");
+    assert_true(server_has(f->server, "lock:x"));
+    assert_status(DIBS_BUSY, actor_lock(other, f->rt, "x", 0));
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    actor_end(other);
+}
+
 static bool has_result(void *arg)
 {
     return !actor_busy(arg);
@@ -951,6 +972,7 @@ int main(void)
         TEST(a_sharers_fixed_lease_ends_and_the_others_go_on),
         TEST(newcomers_remove_dead_sharers),
         TEST(many_dead_sharers_do_not_keep_the_lock),
+        TEST(a_dead_sharer_that_is_taken_out_takes_no_other_along),
         TEST(a_waiter_comes_again_when_the_first_of_the_leases_is_over),
         TEST(nobody_is_let_in_where_it_is_not_known_who_shares),
         TEST(a_deleted_key_is_told_to_all_sharers),

@@ -1,8 +1,11 @@
 -- Inserted where `parting` may share K: removes that sharer. Sets `has_parted`. K lives no longer than the leases of
 -- the others; if there are none, `owner` becomes false, and the inserting script must delete K.
 
-local has_parted = call('ZREM', S, '+' .. parting, '-' .. parting) > 0
-if has_parted and sharers then
+-- The ZREM comes first: it is allowed when memory is out. A sharer whose lease is over is not counted (sharers.lua).
+local has_parted = call('ZREM', S, '-' .. parting) > 0
+local its_end = sharers and call('ZADD', S, 'XX', 'INCR', 0, '+' .. parting)
+has_parted = call('ZREM', S, '+' .. parting) > 0 or has_parted
+if its_end and -its_end > math.floor(now / 1000) then
   sharers = sharers - 1
   if sharers == 0 then
     owner = false
