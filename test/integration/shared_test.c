@@ -471,6 +471,17 @@ static void newcomers_remove_dead_sharers(void **state)
     actor_end(couple.other);
 }
 
+/* The calling thread shares x, and so do as many whose leases are over. */
+static void share_beside_dead(fixture *f, actor *other, int dead)
+{
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_lock_with(other, f->rt, "x", 0, &shared));
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    assert_status(DIBS_OK, actor_unlock(other, f->rt, "x"));
+    for (int i = 0; i < dead; i++)
+        server_do(f->server, "ZADD dibs:share:{lock:x} -1 +dibs:%d~0 1 -dibs:%d~0", i, i);
+}
+
 /* More than a script takes out at a time. */
 static void many_dead_sharers_do_not_keep_the_lock(void **state)
 {
@@ -478,12 +489,7 @@ static void many_dead_sharers_do_not_keep_the_lock(void **state)
     fixture *f = *state;
     actor *other = actor_start();
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, actor_lock_with(other, f->rt, "x", 0, &shared));
-    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
-    assert_status(DIBS_OK, actor_unlock(other, f->rt, "x"));
-    for (int i = 0; i < DEAD; i++)
-        server_do(f->server, "ZADD dibs:share:{lock:x} -1 +dibs:%d~0 1 -dibs:%d~0", i, i);
+    share_beside_dead(f, other, DEAD);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_false(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
@@ -498,12 +504,7 @@ static void a_dead_sharer_that_is_taken_out_takes_no_other_along(void **state)
     fixture *f = *state;
     actor *other = actor_start();
 
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, actor_lock_with(other, f->rt, "x", 0, &shared));
-    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
-    assert_status(DIBS_OK, actor_unlock(other, f->rt, "x"));
-    for (int i = 0; i < DEAD; i++)
-        server_do(f->server, "ZADD dibs:share:{lock:x} -1 +dibs:%d~0 1 -dibs:%d~0", i, i);
+    share_beside_dead(f, other, DEAD);
     (void)dibs_force_unlock(f->rt, "x", "dibs:999~0");
     assert_true(server_has(f->server, "lock:x"));
     assert_status(DIBS_BUSY, actor_lock(other, f->rt, "x", 0));
