@@ -20,8 +20,8 @@ static void print_who(FILE *out, const char *token)
         fputs("a client without dibs", out);
         return;
     }
-    fprintf(out, "%s", cli_show(shown, sizeof shown, who.label));
-    fprintf(out, " on %s, process %s", cli_show(shown, sizeof shown, who.host), who.pid);
+    fprintf(out, "%s", cli_show_message(shown, sizeof shown, who.label));
+    fprintf(out, " on %s, process %s", cli_show_message(shown, sizeof shown, who.host), who.pid);
     if (strcmp(who.thread, who.pid) != 0)
         fprintf(out, ", thread %s", who.thread);
 }

@@ -53,9 +53,33 @@ void child_tree_call_me(const char *name)
     prctl(PR_SET_NAME, name, 0, 0, 0);
 }
 
+/* In a PID namespace, /proc may be that of another one, whose numbers stand for other processes here. */
 bool child_tree_is_visible(void)
 {
-    return access("/proc/self/stat", R_OK) == 0;
+    char text[24];
+    ssize_t size = readlink("/proc/self", text, sizeof text - 1);
+
+    text[size > 0 ? size : 0] = '\0';
+    return strtol(text, NULL, 10) == getpid();
+}
+
+static int spare[2] = {-1, -1}; /* what a walk through /proc opens at a time; closed while one is under way */
+
+bool child_tree_reserve(void)
+{
+    for (int i = 0; i < 2; i++)
+        if (spare[i] < 0)
+            spare[i] = open("/", O_RDONLY | O_CLOEXEC);
+    return spare[0] >= 0 && spare[1] >= 0;
+}
+
+static void give_way(void)
+{
+    for (int i = 0; i < 2; i++) {
+        if (spare[i] >= 0)
+            close(spare[i]);
+        spare[i] = -1;
+    }
 }
 
 struct process {
@@ -108,16 +132,28 @@ static bool add_process(struct processes *list, pid_t pid)
     return true;
 }
 
-static void list_processes(struct processes *list)
+static void walk(struct processes *list)
 {
     DIR *proc = opendir("/proc");
 
-    *list = (struct processes){NULL, 0, 0};
     for (struct dirent *entry; proc && (entry = readdir(proc));)
         if (isdigit((unsigned char)entry->d_name[0]) && !add_process(list, (pid_t)strtol(entry->d_name, NULL, 10)))
             break;
     if (proc)
         closedir(proc);
+}
+
+static void list_processes(struct processes *list)
+{
+    bool reserved = spare[0] >= 0;
+
+    *list = (struct processes){NULL, 0, 0};
+    if (!child_tree_is_visible())
+        return;
+    give_way();
+    walk(list);
+    if (reserved)
+        child_tree_reserve();
 }
 
 static int by_pid(const void *left, const void *right)
@@ -167,7 +203,7 @@ size_t child_tree_signal(int signal, pid_t group, pid_t root)
     size_t found = 0;
 
     list_ours(&list, root);
-    if (list.count == 0 && group > 0) /* /proc is not mounted */
+    if (list.count == 0 && group > 0) /* there is no /proc */
         found = kill(-group, signal) == 0;
     for (size_t i = 0; i < list.count; i++) {
         const struct process *process = &list.all[i];
@@ -214,6 +250,11 @@ void child_tree_call_me(const char *name)
 bool child_tree_is_visible(void)
 {
     return false;
+}
+
+bool child_tree_reserve(void)
+{
+    return true;
 }
 
 size_t child_tree_signal(int signal, pid_t group, pid_t root)

@@ -38,8 +38,14 @@ size_t child_tree_signal(int signal, pid_t group, pid_t root);
 /* As child_tree_signal, but spares the processes in the group. */
 void child_tree_signal_outside(int signal, pid_t group, pid_t root);
 
-/* Whether descendants outside the group can be found, because /proc is mounted. */
+/* Whether descendants outside the group can be found, because /proc is mounted and shows this process's namespace. */
 bool child_tree_is_visible(void);
+
+/*
+ * Keeps the descriptors that the functions above need to find descendants, for a process that may have none left later.
+ * False: they can't be had.
+ */
+bool child_tree_reserve(void);
 
 /* Kills all descendants of this process and waits for their end, for some ten seconds at most. */
 void child_tree_kill_all(void);

@@ -24,7 +24,7 @@
  */
 static void say(enum cli_verbosity verbosity, const char *end, const char *format, va_list arguments)
 {
-    char line[2048], shown[2 * sizeof line];
+    char line[CLI_SHOWN_MAX + 1024], shown[2 * sizeof line];
 
     if (cli_common.verbosity < verbosity)
         return;

@@ -106,7 +106,7 @@ extern const struct cli_command cli_run, cli_hold, cli_status, cli_list, cli_wat
     "                      blanks, are a quorum. Without --url: $DIBS_URL, else\n"                                     \
     "                      redis://127.0.0.1:6379. A password belongs in $DIBS_URL\n"                                  \
     "                      or in a file: ps(1) shows that of --url for a moment\n"                                     \
-    "  --url-file FILE     reads the URLs from FILE\n"                                                                 \
+    "  --url-file FILE     reads the URLs from FILE; the last one counts\n"                                           \
     "  --prefix PREFIX     what the keys in the store begin with (default lock:)\n"                                    \
     "  --tls-ca FILE       with rediss://: the authorities to trust instead of the\n"                                  \
     "                      system's\n"                                                                                 \
@@ -114,7 +114,8 @@ extern const struct cli_command cli_run, cli_hold, cli_status, cli_list, cli_wat
     "  --tls-key FILE      the key of that certificate\n"                                                              \
     "  --tls-name NAME     with rediss://: the name that must be in the server's\n"                                    \
     "                      certificate, instead of the host's\n"                                                       \
-    "  -q, --quiet         no messages, except for wrong usage\n"                                                      \
+    "  -q, --quiet         no messages, except on wrong usage and where this host\n"                                  \
+    "                      itself fails\n"                                                                              \
     "  -v, --verbose       says on standard error what happens\n"                                                      \
     "  -h, --help          this text\n"
 /* clang-format on */

@@ -119,7 +119,7 @@ static void say_held(const struct run_plan *plan, const struct run_lock *lock)
 
 static int run(char **words)
 {
-    const struct run_plan *plan = &run_given;
+    struct run_plan *plan = &run_given;
     struct run_lock lock;
     bool kept;
     int status = run_settle(words, false);

@@ -77,12 +77,12 @@ const char *cli_who_show(char out[CLI_WHO_MAX], const char *token)
 
     cli_who_parse(&who, token);
     if (who.foreign) {
-        snprintf(out, CLI_WHO_MAX, "\"%s\"", cli_show(shown, sizeof shown, token));
+        snprintf(out, CLI_WHO_MAX, "\"%s\"", cli_show_message(shown, sizeof shown, token));
     } else {
         bool first = strcmp(who.thread, who.pid) == 0;
         snprintf(shown, sizeof shown, "%s@%s:%s%s%s", who.label, who.host, who.pid, first ? "" : "/",
                  first ? "" : who.thread);
-        cli_show(out, CLI_WHO_MAX, shown);
+        cli_show_message(out, CLI_WHO_MAX, shown);
     }
     return out;
 }

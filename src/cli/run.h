@@ -93,6 +93,9 @@ extern const struct cli_option run_options[];
  */
 int run_settle(char **words, bool with_command);
 
+/* Makes the times fit a lease that is shorter than that of the plan. */
+void run_fit_times(struct run_plan *plan, int64_t lease_ms);
+
 /* Sets the environment of COMMAND and --on-lost. */
 void run_environment(const struct run_plan *plan, uint64_t fence, const char *token);
 
@@ -112,7 +115,7 @@ struct run_lock {
  * calling thread holds the lock; otherwise nothing is left in the store, and *status is the exit status. May also end
  * the process, with that exit status.
  */
-bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, int *status);
+bool run_acquire(struct run_plan *plan, int wire, struct run_lock *lock, int *status);
 
 #define RUN_AGAIN_MS 200 /* between two attempts to reach the store */
 
@@ -142,7 +145,7 @@ int64_t run_remaining_ms(const struct run_lock *lock);
 
 /* Runs the holder until its end. wire: leads to the front, whose process id is `front`. Returns the exit status. */
 struct run_terminal;
-int run_holder(const struct run_plan *plan, const struct run_terminal *terminal, int wire, pid_t front);
+int run_holder(struct run_plan *plan, const struct run_terminal *terminal, int wire, pid_t front);
 
 /* Runs the guard after it has forked its only child, the holder. Ends in the same way as the holder. */
 _Noreturn void run_guard(pid_t holder);

@@ -19,8 +19,6 @@
 #include "cli/run_wire.h"
 #include "cli/text.h"
 
-#define ENTERED_MS INT64_C(86400000) /* time left under an outer dibs, which ends its descendants in time */
-
 static struct {
     pthread_mutex_t mutex;
     char why[512]; /* guarded by mutex: the reason, after a colon; "": it is not known yet */
@@ -146,6 +144,8 @@ void run_tell_loss(const struct run_plan *plan)
     char why[sizeof loss.why];
 
     pthread_mutex_lock(&loss.mutex);
+    if (run_inside_remaining_ms() < 0)
+        snprintf(loss.why, sizeof loss.why, ": the outer dibs does not hold the lock any more");
     memcpy(why, loss.why, sizeof why);
     loss.told = true;
     pthread_mutex_unlock(&loss.mutex);
@@ -314,12 +314,12 @@ static bool may_enter(const struct run_plan *plan, const dibs_owner *owner)
  * decides who holds it, since the lock in the environment may have been released. Returns false if locks must be
  * acquired, whose names are then in *lock; true if there are none, or if *status is a failure.
  */
-static bool enter(const struct run_plan *plan, struct run_lock *lock, int *status)
+static bool enter(struct run_plan *plan, struct run_lock *lock, int *status)
 {
     dibs_owner owner;
 
     for (size_t i = 0; i < plan->name_count; i++) {
-        if (!run_inside_holds(plan, lock->rt, plan->names[i], &owner)) {
+        if (!run_inside_enters(plan, lock->rt, plan->names[i], &owner)) {
             lock->names[lock->count++] = plan->names[i];
             continue;
         }
@@ -333,13 +333,18 @@ static bool enter(const struct run_plan *plan, struct run_lock *lock, int *statu
         lock->fence = owner.fence;
         memcpy(lock->token, owner.token, sizeof lock->token);
     }
+    if (!run_inside_watch(plan, lock->rt)) {
+        cli_error("no descriptor or thread to be had");
+        *status = CLI_SYSTEM;
+        return true;
+    }
     lock->entered = lock->count == 0;
     *status = CLI_OK;
     return lock->entered;
 }
 
 /* Returns whether the lock is held; otherwise *status is the exit status. */
-static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *status)
+static bool take_lock(struct run_plan *plan, struct run_lock *lock, int *status)
 {
     const dibs_lock_options options = {.flags = (plan->fair ? DIBS_FAIR : 0u) | (plan->shared ? DIBS_SHARED : 0u),
                                        .limit = (uint32_t)plan->slots};
@@ -366,7 +371,7 @@ static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *s
     return *status == CLI_OK;
 }
 
-static bool acquire(const struct run_plan *plan, struct listener *listener, struct run_lock *lock, int *status)
+static bool acquire(struct run_plan *plan, struct listener *listener, struct run_lock *lock, int *status)
 {
     bool held;
 
@@ -382,7 +387,7 @@ static bool acquire(const struct run_plan *plan, struct listener *listener, stru
     return held && !listener->ended;
 }
 
-bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, int *status)
+bool run_acquire(struct run_plan *plan, int wire, struct run_lock *lock, int *status)
 {
     struct listener listener;
 
@@ -394,6 +399,7 @@ bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, i
     }
     if (acquire(plan, &listener, lock, status))
         return true;
+    run_inside_end();
     dibs_close(lock->rt);
     lock->rt = NULL;
     return false;
@@ -403,7 +409,7 @@ bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, i
 
 int64_t run_remaining_ms(const struct run_lock *lock)
 {
-    int64_t least = ENTERED_MS;
+    int64_t least = run_inside_remaining_ms();
     dibs_hold hold;
 
     for (size_t i = 0; i < lock->count; i++) {
@@ -458,6 +464,7 @@ bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t kee
 {
     bool kept;
 
+    run_inside_end();
     if (lock->entered) {
         dibs_close(lock->rt);
         return true;

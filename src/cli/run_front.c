@@ -106,6 +106,7 @@ static void on_held(struct front *front, const struct run_message *message)
 static void on_started(struct front *front, const struct run_message *message)
 {
     front->group = message->number;
+    run_fit_times(front->plan, message->value);
     child_close_files(front->plan->on_lost != NULL);
     beat(front, cli_now_ms());
 }

@@ -72,7 +72,7 @@ static void *look(void *argument)
     dibs_owner owner;
 
     while (!atomic_load(&holder->look_no_more)) {
-        if (dibs_query(holder->lock.rt, holder->lock.names[0], &owner) != DIBS_OK ||
+        if (dibs_query(holder->lock.rt, holder->plan->names[0], &owner) != DIBS_OK ||
             run_is_taken(holder->plan, &owner)) {
             atomic_store(&holder->taken, true);
             run_signals_wake();
@@ -86,7 +86,7 @@ static void *look(void *argument)
 /* With several locks COMMAND has no grace time: those that were not lost are held, so that looking shows nothing. */
 static void start_to_look(struct holder *holder)
 {
-    holder->looking = holder->lock.count == 1 && cli_start_thread(&holder->looker, look, holder);
+    holder->looking = holder->plan->name_count == 1 && cli_start_thread(&holder->looker, look, holder);
     if (!holder->looking)
         atomic_store(&holder->taken, true);
 }
@@ -421,7 +421,7 @@ static bool start_command(struct holder *holder, int *status)
     if (holder->child > 0) {
         cli_note("%s started, process %d", command[0], (int)holder->child);
         child_close_files(false);
-        run_wire_send(holder->wire, RUN_STARTED, holder->child, 0, NULL);
+        run_wire_send(holder->wire, RUN_STARTED, holder->child, holder->plan->lease_ms, NULL);
         return true;
     }
     *status = child_refused_status(errno);
@@ -444,7 +444,7 @@ static int finish(struct holder *holder)
     return CLI_LOST;
 }
 
-int run_holder(const struct run_plan *plan, const struct run_terminal *terminal, int wire, pid_t front)
+int run_holder(struct run_plan *plan, const struct run_terminal *terminal, int wire, pid_t front)
 {
     struct holder holder = {.plan = plan, .terminal = terminal, .wire = wire, .front = front};
     int status;
@@ -452,6 +452,10 @@ int run_holder(const struct run_plan *plan, const struct run_terminal *terminal,
     setpgid(0, 0);
     child_tree_call_me("dibs-holder");
     child_tree_adopt();
+    if (!child_tree_reserve()) {
+        cli_error("no descriptor to be had: %s", strerror(errno));
+        return CLI_SYSTEM;
+    }
     if (!run_acquire(plan, wire, &holder.lock, &status))
         return status;
     holder.start_ms = holder.front_ms = cli_now_ms();

@@ -10,9 +10,22 @@
 
 /*
  * Whether one of those tokens has the lock of name now, as the store says. *owner is then the owner with that token,
- * and owner->sharers is more than 0 if the lock is shared.
+ * and owner->sharers is more than 0 if the lock is shared. The lock is from now on one of those that this dibs runs
+ * under.
  */
-bool run_inside_holds(const struct run_plan *plan, dibs_runtime *rt, const char *name, dibs_owner *owner);
+bool run_inside_enters(const struct run_plan *plan, dibs_runtime *rt, const char *name, dibs_owner *owner);
+
+/*
+ * Has a thread look at the locks that this dibs runs under, because the outer dibs may end first, or lose them: at
+ * least each third of their lease. Fits the times of the plan to them. False: no thread or descriptor is to be had.
+ */
+bool run_inside_watch(struct run_plan *plan, dibs_runtime *rt);
+
+/* How long those locks are sure to be held; less than 0: one is lost. A day at most, and where there is none. */
+int64_t run_inside_remaining_ms(void);
+
+/* Ends that thread; must be called before the runtime is closed. */
+void run_inside_end(void);
 
 /* Adds the token of a lock to the environment of COMMAND, beside those that are there. */
 void run_inside_set(const char *token);

@@ -30,6 +30,9 @@ static int also(const char *name, void *into)
 {
     struct run_plan *plan = into;
 
+    for (size_t i = 1; i < plan->name_count; i++)
+        if (strcmp(plan->names[i], name) == 0)
+            return CLI_OK;
     if (plan->name_count == RUN_NAMES_MAX)
         return cli_usage_error("--also: more than %d names", RUN_NAMES_MAX);
     plan->names[plan->name_count++] = name;
@@ -76,6 +79,15 @@ static int settle_times(struct run_plan *plan)
         return cli_usage_error("--grace %g does not fit into a lease (-t) of %g s: at most %g",
                                (double)plan->grace_ms / 1000, (double)plan->lease_ms / 1000, (double)room_ms / 1000);
     return CLI_OK;
+}
+
+void run_fit_times(struct run_plan *plan, int64_t lease_ms)
+{
+    if (lease_ms >= plan->lease_ms)
+        return;
+    plan->lease_ms = within(lease_ms, LEASE_LEAST_MS, RUN_DAY_MS);
+    plan->grace_ms = within(plan->grace_ms, 0, plan->lease_ms / 4);
+    plan->margin_ms = within(plan->lease_ms / 20, MARGIN_LEAST_MS, MARGIN_MOST_MS);
 }
 
 static int settle_wait(struct run_plan *plan)
@@ -168,15 +180,32 @@ static int refuse_option(const char *word, const char *hint)
     return cli_usage_error("%.*s comes after NAME; options come before it%s", cli_shown_length(word), word, hint);
 }
 
+/* Returns how many words are -c with its TEXT, in any of the forms of an option; -1: TEXT is missing. */
+static int take_text(struct run_plan *plan, char *const *words)
+{
+    const char *word = *words ? *words : "";
+
+    if (strcmp(word, "-c") == 0 || strcmp(word, "--command") == 0) {
+        plan->shell_command = words[1];
+        return words[1] ? 2 : -1;
+    }
+    if (strncmp(word, "--command=", strlen("--command=")) == 0)
+        plan->shell_command = word + strlen("--command=");
+    else if (strncmp(word, "-c", 2) == 0)
+        plan->shell_command = word + 2;
+    else
+        return 0;
+    return 1;
+}
+
 /* words: what comes after NAME: COMMAND; or -c TEXT, which may also have come before NAME. */
 static int settle_command(struct run_plan *plan, char **words)
 {
-    if (!plan->shell_command && *words && (!strcmp(*words, "-c") || !strcmp(*words, "--command"))) {
-        if (!words[1])
-            return cli_usage_error("%s needs an argument: the text that the shell runs", *words);
-        plan->shell_command = words[1];
-        words += 2;
-    }
+    int taken = plan->shell_command ? 0 : take_text(plan, words);
+
+    if (taken < 0)
+        return cli_usage_error("%s needs an argument: the text that the shell runs", *words);
+    words += taken;
     if (plan->shell_command && *words)
         return cli_usage_error(
             "unexpected argument \"%.*s\": with -c there is no COMMAND; quote a TEXT that has blanks",

@@ -10,9 +10,9 @@
 static const struct {
     int number;
     enum { PASSED, CHILD, JOB, WINDOW, IGNORED } kind;
-} table[] = {{SIGINT, PASSED},   {SIGTERM, PASSED},  {SIGHUP, PASSED},  {SIGQUIT, PASSED}, {SIGUSR1, PASSED},
-             {SIGUSR2, PASSED},  {SIGCHLD, CHILD},   {SIGTSTP, JOB},    {SIGCONT, JOB},    {SIGWINCH, WINDOW},
-             {SIGTTIN, IGNORED}, {SIGTTOU, IGNORED}, {SIGPIPE, IGNORED}};
+} table[] = {{SIGINT, PASSED},   {SIGTERM, PASSED},  {SIGHUP, PASSED},   {SIGQUIT, PASSED}, {SIGUSR1, PASSED},
+             {SIGUSR2, PASSED},  {SIGCHLD, CHILD},   {SIGTSTP, JOB},     {SIGCONT, JOB},    {SIGWINCH, WINDOW},
+             {SIGTTIN, IGNORED}, {SIGTTOU, IGNORED}, {SIGPIPE, IGNORED}, {SIGXFSZ, IGNORED}};
 
 #define COUNT (sizeof table / sizeof table[0])
 
@@ -49,6 +49,11 @@ static void remember(void)
     }
 }
 
+static bool is_of_terminal(int signal)
+{
+    return signal == SIGTTIN || signal == SIGTTOU;
+}
+
 static void (*handler_for(size_t i, enum run_role role))(int)
 {
     switch (table[i].kind) {
@@ -60,7 +65,7 @@ static void (*handler_for(size_t i, enum run_role role))(int)
         return role == RUN_FRONT ? on_signal : role == RUN_HOLDER && table[i].number == SIGTSTP ? SIG_IGN : SIG_DFL;
     case IGNORED:
     default:
-        return role == RUN_ALONE && table[i].number != SIGPIPE ? SIG_DFL : SIG_IGN;
+        return role == RUN_ALONE && is_of_terminal(table[i].number) ? SIG_DFL : SIG_IGN;
     }
 }
 

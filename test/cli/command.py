@@ -223,6 +223,18 @@ def dibs(*arguments, **more):
     return Done(start(*arguments, **more))
 
 
+def holder(name, *options):
+    """dibs with the lock, and COMMAND running."""
+    process = start("run", *options, name, "sh", "-c", "echo $$; exec sleep 60")
+    process.command = int(process.stdout.readline())
+    return process
+
+
+def end(process):
+    process.send_signal(signal.SIGTERM)
+    return Done(process)
+
+
 def fields_of(pid):
     """What /proc says of a process behind its name, which may have any bytes: fields_of(pid)[N] is number N + 3 of proc(5)."""
     with open(f"/proc/{pid}/stat", "rb") as file:

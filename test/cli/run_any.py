@@ -24,8 +24,9 @@ HARMLESS = {signal.SIGCONT, signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH}
 FATAL = {signal.SIGKILL, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU, signal.SIGIO}
 SIGNALS = sorted(PASSED) * 2 + sorted(STOPS) + sorted(HARMLESS) + sorted(FATAL) + [signal.SIGKILL] * 6
 
-# None of them ends by itself, nor because one of its descendants does. "ready" says that all of it runs.
-LOOP = "while :; do sleep 0.05; done"
+# None of them ends by itself, nor because one of its descendants does. "ready" says that all of it runs. The shells start
+# nothing while signals come: dash loses a signal now and then that arrives while it does.
+LOOP = "while :; do sleep 77 & wait $!; done"
 COMMANDS = {
     "plain": "echo ready; exec sleep 71",
     "family": f"sleep 71 & setsid sleep 72 & (setsid sh -c 'sleep 73 & sleep 74' &); echo ready; {LOOP}",

@@ -1,6 +1,7 @@
 """dibs run inside dibs run, and what COMMAND leaves running."""
 
 import os
+import signal
 import time
 
 from command import *  # noqa: F403
@@ -44,6 +45,73 @@ def checked():
     equal(dibs("run", "-n", "n", "echo", "ran", env=env).status, 1)
     process.terminate()
     process.communicate()
+
+
+def outer_lock(lease):
+    """A dibs that has the lock, and the environment of its COMMAND."""
+    process = start("run", "-t", lease, "n", "sh", "-c", f"{SHOW}; exec sleep 60")
+    words = process.stdout.readline().split()
+    return process, {"DIBS_NAME": words[0], "DIBS_FENCE": words[1], "DIBS_TOKEN": words[2]}
+
+
+def ready(process):
+    equal(process.stdout.readline(), "ready\n")
+    return process
+
+
+NO_MORE = "dibs: n: the lease was lost: the outer dibs does not hold the lock any more\n"
+
+
+@test("an inner dibs that is no descendant lives as long as the outer lock, beyond the outer lease")
+def outlives_the_lease():
+    outer, env = outer_lock("1")
+    inner = ready(start("run", "n", "sh", "-c", "echo ready; sleep 2.5", env=env))
+    done = Done(inner)
+    equal((done.status, done.err), (0, ""))
+    end(outer)
+
+
+@test("an inner dibs that is no descendant ends its COMMAND once the outer one has released the lock")
+def ends_with_the_outer_lock():
+    for command in (["run", "--grace", "0.2", "n", "sh", "-c", "echo ready; exec sleep 60"], ["hold", "n"]):
+        outer, env = outer_lock("2")
+        inner = start(*command, env=env)
+        inner.stdout.readline()
+        end(outer)
+        done = Done(inner)
+        equal((done.status, done.err), (76, NO_MORE), command)
+
+
+@test("where an inner dibs waits for another name meanwhile, it says so as well")
+def waits_under_an_outer_lock():
+    other = holder("m")
+    outer, env = outer_lock("1")
+    inner = start("run", "--also", "m", "n", "sleep", "60", env=env)
+    wait_for(lambda: server().queued("m"), "a waiter")
+    end(outer)
+    wait_for(lambda: server().owner("n") is None, "the release")
+    time.sleep(1)  # longer than the outer lease
+    end(other)
+    done = Done(inner)
+    equal((done.status, done.err), (76, "dibs: n and 1 more: the lease was lost: the outer dibs does not hold the lock any more\n"))
+    equal(server().owner("m"), None)
+
+
+@test("where all processes of the outer dibs are killed, the inner one ends its COMMAND before the lease does")
+def ends_before_the_outer_lease():
+    with folder() as files:
+        pid, log = files.file("pid"), files.file("log")
+        inner = f"{DIBS} run n sh -c 'echo $$ >{pid}.new; mv {pid}.new {pid}; exec sleep 60' 2>{log}; echo $? >>{log}"
+        outer = start("run", "-t", "6", "n", "sh", "-c", f"setsid sh -c \"{inner.replace('$', chr(92) + '$')}\" & wait")
+        wait_for(lambda: read(pid), "the inner COMMAND")
+        doomed = [outer.pid, guard_of(outer), holder_of(outer)]
+        for signal_number in (signal.SIGSTOP, signal.SIGKILL):
+            for each in doomed:
+                os.kill(each, signal_number)
+        done = dibs("run", "n", "sh", "-c", f"kill -0 {read(pid).strip()} 2>/dev/null && echo both; true")
+        equal((done.status, done.out), (0, ""))
+        wait_for(lambda: read(log).endswith("76\n"), "the end of the inner dibs")
+        equal(read(log), "dibs: n: the lease can't be renewed, and is about to end\n76\n")
 
 
 @test("what COMMAND leaves running is ended with one line that says how many")

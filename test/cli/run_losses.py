@@ -5,6 +5,7 @@ Each COMMAND writes lines "WHO TIME" to one file, every few milliseconds: they m
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -142,6 +143,25 @@ def given_away():
         pair.check_old()
         assert time.monotonic() - began < LIMIT  # not the 40 s until a renewal, and not the grace time
         server().ask("DEL", "lock:n")
+
+
+@test("where /proc is that of another PID namespace, COMMAND's group is killed at once, and nothing else is signalled")
+def foreign_proc():
+    enter = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*enter, "true"], stderr=subprocess.DEVNULL).returncode:
+        print("# NOT RUN: a PID namespace, which this system does not allow")
+        return
+    with folder() as files:
+        log = files.file("log")
+        script = f"echo ready; trap 'echo TERM >>{log}' TERM; while :; do sleep 60 & wait $!; done"
+        process = subprocess.Popen([*enter, DIBS, "run", "--grace", "5", "n", "sh", "-c", script], env=environment(),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        equal(process.stdout.readline(), "ready\n")
+        server().ask("SET", "lock:n", "other")
+        done = Done(process)
+        server().ask("DEL", "lock:n")
+        equal((done.status, read(log)), (76, "TERM\n"))
+        assert "can't be killed" not in done.err, done.err
 
 
 @test("dibs stopped by SIGSTOP for longer than its lease")

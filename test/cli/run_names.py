@@ -75,6 +75,12 @@ def twice():
     equal(owners("a", "b"), [None, None])
 
 
+@test("a name that is given many times counts once")
+def many_times():
+    equal(dibs("run", *["--also", "same"] * 65, "same", "true").status, 0)
+    equal(dibs("run", *[word for i in range(64) for word in ("--also", f"n{i}")], "n", "true").status, 64)
+
+
 @test("if one is lost while another is waited for, the exit status says so")
 def lost_meanwhile():
     holder = start("hold", "b")

@@ -14,18 +14,6 @@ from command import *  # noqa: F403
 PASSED = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2]
 
 
-def holder(name, *options):
-    """dibs with the lock, and COMMAND running."""
-    process = start("run", *options, name, "sh", "-c", "echo $$; exec sleep 60")
-    process.command = int(process.stdout.readline())
-    return process
-
-
-def end(process):
-    process.send_signal(signal.SIGTERM)
-    return Done(process)
-
-
 @test("the exit status is COMMAND's")
 def status_of_command():
     for status in (0, 1, 7, 64, 69, 76, 126, 127, 255):
@@ -224,11 +212,37 @@ def status_exec_without_descriptors():
     equal(server().owner("n"), None)
 
 
+@test("with few descriptors dibs does its whole work, or none")
+def few_descriptors():
+    begun = 0
+    for most in range(6, 24):
+        mark = f"DIBS_TEST_MARK=few-{os.getpid()}-{most}"
+        script = f"ulimit -n {most}; exec {DIBS} run --grace 0.2 n sh -c 'setsid sleep 60 >/dev/null 2>&1 & exit 3'"
+        env = environment(**dict([mark.split("=")]))
+        done = subprocess.run(["sh", "-c", script], env=env, stderr=subprocess.PIPE, text=True, timeout=60)
+        equal(processes_with(mark), [], most)
+        equal(server().owner("n"), None, most)
+        assert done.returncode in (3, 71), (most, done.returncode, done.stderr)
+        begun += done.returncode == 3
+    assert begun, "no number of descriptors was enough"
+
+
+@test("a message that can't grow a full file is lost, and nothing else")
+def full_file():
+    script = f"ulimit -f 0; exec {DIBS} run n sh -c 'exit 3'"
+    with folder() as files, open(files.file("messages"), "w") as messages:
+        done = subprocess.run(["sh", "-c", script.replace("run", "run -v", 1)], env=environment(), stderr=messages, timeout=60)
+    equal(done.returncode, 3)
+    equal(server().owner("n"), None)
+
+
 @test("-c before and behind NAME runs a shell's command; SHELL is the shell")
 def shell_command():
     equal(dibs("run", "-c", "echo a b | tr a-z A-Z", "n").out, "A B\n")
     equal(dibs("run", "n", "-c", "exit 5").status, 5)
     equal(dibs("run", "n", "--command", "echo $0 $DIBS_NAME", env={"SHELL": "/bin/sh"}).out, "/bin/sh n\n")
+    equal(dibs("run", "n", "--command=exit 6").status, 6)
+    equal(dibs("run", "n", "-cexit 7").status, 7)
     equal(dibs("run", "n", "--", "echo", "-c").out, "-c\n")
     equal(dibs("run", "--", "n", "--", "echo", "--").out, "--\n")
     equal(dibs("run", "-c", "echo no SHELL", "n", env={"SHELL": None}).out, "no SHELL\n")
@@ -446,6 +460,25 @@ def messages():
             done = dibs(*arguments, stdout=full)
             equal(done.status, 74)
             assert "standard output" in done.err, done.err
+
+
+@test("a long name that is all escaped, and what the message says of it, are shown whole")
+def long_names():
+    name, shown = "\x01" * 512, "\\x01" * 512
+    hold = start("hold", name)
+    hold.stdout.readline()
+    equal(dibs("run", "-vn", name, "true").err, f"dibs: {shown}: somebody else holds the lock\n")
+    end(hold)
+
+
+@test("of --url and --url-file the last one counts")
+def last_url():
+    with folder() as files:
+        path, nowhere = files.file("urls"), "unix:///nonexistent"
+        with open(path, "w") as file:
+            file.write(server().url)
+        equal(dibs("run", "-n", "--url", nowhere, "--url-file", path, "n", "true").status, 0)
+        equal(dibs("run", "-n", "--url-file", path, "--url", nowhere, "n", "true").status, 69)
 
 
 @test("a name, a program or a word can't drive the terminal, wherever it is printed")
