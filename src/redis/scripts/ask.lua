@@ -24,7 +24,7 @@ elseif owner == asker then
     -- @insert fence
     reply = failed or now
   end
-elseif is_mine then
+elseif is_mine and -is_mine > math.floor(now / 1000) then
   local leaving, ends = asker, math.floor(now / 1000) + lease
   -- @insert leave
   if ends > -is_mine then
