@@ -8,6 +8,7 @@
 #include "support/process.h"
 #include "support/queue.h"
 #include "support/restart.h"
+#include "support/script_server.h"
 #include "support/tasks.h"
 #include "support/test.h"
 #include "support/tracking.h"
@@ -513,6 +514,42 @@ static void a_dead_sharer_that_is_taken_out_takes_no_other_along(void **state)
     actor_end(other);
 }
 
+static bool x_is_taken(void *server_of_x)
+{
+    return server_has(server_of_x, "lock:x");
+}
+
+/*
+ * The answer to the ask of the first sharer is lost. Before it asks again, the server loses the fence, and another
+ * comes to share the lock.
+ */
+static void a_sharer_that_asks_again_has_a_fence_though_the_server_lost_it(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    actor *asker = actor_start(), *other = actor_start();
+    dibs_hold hold;
+
+    fixture_open(f, LONG_LEASE_MS);
+    script_server_add(net, (script_rule){.match = ASK_OR_RELEASE_OF_X, .nth = 1, .action = SCRIPT_STALL_REPLY});
+    actor_begin_lock_with(asker, far, "x", LIMIT_MS, &shared);
+    assert_true(wait_until(x_is_taken, f->server, LIMIT_MS));
+    server_do(f->server, "DEL dibs:fence:{lock:x}");
+    assert_status(DIBS_OK, actor_lock_with(other, f->rt, "x", 0, &shared));
+    server_do(f->server, "CLIENT KILL TYPE normal");
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_status(DIBS_OK, actor_hold(asker, far, "x", &hold));
+    assert_true(hold.fence > 0);
+    assert_status(DIBS_OK, actor_unlock(asker, far, "x"));
+    assert_status(DIBS_OK, actor_unlock(other, f->rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+    actor_end(asker);
+    actor_end(other);
+    dibs_close(far);
+    script_server_stop(net);
+}
+
 static bool has_result(void *arg)
 {
     return !actor_busy(arg);
@@ -974,6 +1011,7 @@ int main(void)
         TEST(newcomers_remove_dead_sharers),
         TEST(many_dead_sharers_do_not_keep_the_lock),
         TEST(a_dead_sharer_that_is_taken_out_takes_no_other_along),
+        TEST(a_sharer_that_asks_again_has_a_fence_though_the_server_lost_it),
         TEST(a_waiter_comes_again_when_the_first_of_the_leases_is_over),
         TEST(nobody_is_let_in_where_it_is_not_known_who_shares),
         TEST(a_deleted_key_is_told_to_all_sharers),

@@ -32,6 +32,15 @@ elseif is_mine and -is_mine > math.floor(now / 1000) then
   end
   call('PEXPIRE', K, math.max(call('PTTL', K), lease))
   reply = tonumber(call('ZADD', S, 'XX', 'INCR', 0, '-' .. asker))
+  if not (reply and reply > 0) then
+    -- F was lost before others joined the asker (split.lua).
+    fence_text = call('GET', F)
+    -- @insert fence
+    reply = failed or tonumber(fence_text)
+    if not failed then
+      call('ZADD', S, fence_text, '>', fence_text, '-' .. asker)
+    end
+  end
 elseif entry and tonumber(string.match(entry, '%d+$')) > tonumber(number) then
   -- A later ask of the token is in the queue (rule 8).
   reply = {-2, 0}
