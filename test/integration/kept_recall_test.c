@@ -260,6 +260,35 @@ static void a_lease_recalled_while_in_use_is_released(void **state)
 
 /* ------------------------------------------------------- recalls that come when they should not */
 
+/* The store answers each time that others wait, also to who tells it that the lease will be released. */
+static void a_recall_of_a_lease_in_use_is_answered_once(void **state)
+{
+    enum { FEW = 20 }; /* a renewal without end made thousands */
+    fixture *f = *state;
+    dibs_runtime *other;
+    actor *waiter = actor_start();
+
+    open_keeping(f, KEEP_LONG_MS);
+    other = open_runtime(f->server, 0);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
+    assert_status(DIBS_TIMEOUT,
+                  dibs_timedlock(other, "y", 50)); /* other is subscribed now, and waits in the queue at once */
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
+    keep(f->rt, "x");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    actor_begin_lock(waiter, other, "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", 1);
+    actor_await_asleep(waiter);
+    uint64_t before = stats_of(f->rt).renewed;
+    pause_ms(300);
+    assert_in_range(stats_of(f->rt).renewed, before, before + FEW);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, actor_unlock(waiter, other, "x"));
+    actor_end(waiter);
+    dibs_close(other);
+}
+
 static void recall_token(fixture *f, const char *token)
 {
     char message[300];
@@ -480,6 +509,7 @@ int main(void)
         TEST(a_single_try_is_unavailable_where_the_server_falls_silent),
         TEST(a_single_try_of_a_lease_in_use_is_busy),
         TEST(a_lease_recalled_while_in_use_is_released),
+        TEST(a_recall_of_a_lease_in_use_is_answered_once),
         TEST(recalls_may_come_late_and_twice),
         TEST(a_lost_recall_costs_time_and_nothing_else),
         TEST(a_killed_keeper_blocks_others_only_briefly),

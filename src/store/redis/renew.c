@@ -418,7 +418,7 @@ static void take_result(const struct renewal_call *call, struct dibs__renewal *i
     case DIBS__RENEW_WANTED:
     case DIBS__RENEW_DONE:
         item->raised = item->use != DIBS__USE_UNTOLD;
-        item->wanted = said->code == DIBS__RENEW_WANTED;
+        item->wanted = said->code == DIBS__RENEW_WANTED && item->use != DIBS__USE_WANTED; /* it is told already */
         /* fallthrough */
     case DIBS__RENEW_NOT_RAISED:
         take_renewed(call, item, view, server_us);
