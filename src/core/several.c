@@ -131,6 +131,12 @@ static void fail_cancelled(struct dibs__several *several)
 }
 
 /* False: a lease that the call has, or relies on, is known to be lost, and the call fails. */
+static void set_lost(struct dibs__several *several, const struct dibs__several_name *name)
+{
+    dibs__error_set(&several->error, DIBS_LOST, "the lease of %s ended before all of the locks were acquired",
+                    DIBS__QUOTED(name->name));
+}
+
 static bool none_is_lost(struct dibs__several *several)
 {
     int64_t now = dibs__core_now(several->core);
@@ -140,8 +146,7 @@ static bool none_is_lost(struct dibs__several *several)
         struct dibs__lease *lease = name->held ? name->held : name->lease;
         if (!lease || !dibs__lease_is_lost(lease, now))
             continue;
-        dibs__error_set(&several->error, DIBS_LOST, "the lease of %s ended before all of the locks were acquired",
-                        DIBS__QUOTED(name->name));
+        set_lost(several, name);
         fail(several);
         return false;
     }
@@ -158,6 +163,15 @@ static void fail_unless_lost(struct dibs__several *several)
 
     if (status == DIBS_CANCELLED || status == DIBS_CLOSED || none_is_lost(several))
         fail(several);
+}
+
+/* The lease was given back with that status. */
+static void note_given_back(struct dibs__several *several, const struct dibs__several_name *name, dibs_status status)
+{
+    dibs_status failed = several->error.status;
+
+    if (status == DIBS_LOST && several->has_failed && failed != DIBS_CANCELLED && failed != DIBS_CLOSED)
+        set_lost(several, name);
 }
 
 /* ------------------------------------------------------------------------ tries */
@@ -358,8 +372,10 @@ static void begin_release(struct dibs__several *several, struct dibs__several_na
     name->lease = NULL;
     name->is_asked =
         dibs__release_lease(&name->unlocking, several->core, lease, dibs__core_now(several->core), &status, &unused);
-    if (!name->is_asked)
+    if (!name->is_asked) {
+        note_given_back(several, name, status);
         return;
+    }
     name->unlocking.op.deadline = several->deadline;
     if (dibs__release_may_begin(&name->unlocking, 0))
         dibs__release_begin(&name->unlocking);
@@ -471,7 +487,7 @@ void dibs__several_finish(struct dibs__several *several)
         if (several->state == DIBS__SEVERAL_TRIES)
             note(several, name, dibs__acquire_finish(&name->acquire));
         else
-            dibs__release_finish(&name->unlocking, &several->scratch);
+            note_given_back(several, name, dibs__release_finish(&name->unlocking, &several->scratch));
     }
 }
 

@@ -24,8 +24,11 @@ static struct {
     atomic_int_fast64_t release_deadline; /* of the last release; 0: none was begun */
     atomic_bool first_held;               /* the answer to an ask for the first name is held back */
     atomic_bool holds;                    /* one is */
+    bool ends;                            /* who has the second name loses it as that is given back */
     atomic_bool kept;                     /* the next ask that finds its name taken is told that it is merely kept */
 } spy;
+
+static dibs_runtime *other;
 
 static void spied_begin(struct dibs__store *store, struct dibs__op *op)
 {
@@ -37,6 +40,8 @@ static void spied_begin(struct dibs__store *store, struct dibs__op *op)
     spy.releases_first += is_release && !spy.release_finished;
     if (is_release)
         atomic_store(&spy.release_deadline, op->deadline);
+    if (is_release && spy.ends && strcmp(op->name, names[1]) == 0)
+        assert_status(DIBS_OK, dibs_force_unlock(other, names[1], NULL));
     spy.real->begin(store, op);
 }
 
@@ -74,8 +79,6 @@ static dibs_status spied_open(struct dibs__store **out, const struct dibs__store
     }
     return status;
 }
-
-static dibs_runtime *other;
 
 static int setup(void **state)
 {
@@ -165,6 +168,21 @@ static void a_refused_ask_fails_a_call_for_several_names(void **state)
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
     assert_status(DIBS_UNAVAILABLE, dibs_lock_names(s->rt, names, NAMES, 0, NULL));
     assert_that(strstr(dibs_last_error(), "\"n00\""), "%s", dibs_last_error());
+    expect_nothing_held(s);
+}
+
+/* That a lease had ended may be found out as late as when it is given back. */
+static void a_loss_that_the_give_back_tells_is_reported(void **state)
+{
+    stage *s = *state;
+
+    assert_status(DIBS_OK, dibs_lock(other, names[0]));
+    spy.ends = true;
+    assert_status(DIBS_LOST, dibs_lock_names(s->rt, names, NAMES, 0, NULL));
+    assert_that(strstr(dibs_last_error(), "\"n01\""), "%s", dibs_last_error());
+    spy.ends = false;
+    assert_status(DIBS_BUSY, dibs_lock_names(s->rt, names, NAMES, 0, NULL));
+    assert_status(DIBS_OK, dibs_unlock(other, names[0]));
     expect_nothing_held(s);
 }
 
@@ -318,6 +336,7 @@ int main(void)
         ON_STAGE(all_names_are_asked_for_before_one_is_waited_for),
         ON_STAGE(wasted_asks_stay_in_proportion),
         ON_STAGE(a_refused_ask_fails_a_call_for_several_names),
+        ON_STAGE(a_loss_that_the_give_back_tells_is_reported),
         ON_STAGE(a_call_for_several_names_rides_out_an_outage),
         ON_STAGE(a_failed_release_of_several_names_is_told),
         ON_STAGE(a_call_waits_no_longer_than_its_time_for_what_it_gives_back),
