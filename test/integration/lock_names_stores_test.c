@@ -129,6 +129,20 @@ static void several_names_lock_on_a_quorum(void **state)
     dibs_close(other);
 }
 
+/* All asks begin before the masters know of a lease that is so long, and so they begin anew once they do. */
+static void several_names_lock_on_a_quorum_with_a_lease_that_is_longer_than_ever(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, 1000);
+    make_names();
+    for (uint32_t lease_ms = 2000; lease_ms <= 6000; lease_ms += 1000) {
+        const dibs_lock_options options = {.lease_ms = lease_ms};
+        assert_status(DIBS_OK, dibs_lock_names(m->rt, names, NAMES, 0, &options));
+        assert_status(DIBS_OK, dibs_unlock_names(m->rt, names, NAMES));
+    }
+}
+
 static void several_names_lock_with_sentinels(void **state)
 {
     (void)state;
@@ -189,6 +203,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(several_names_lock_with_min_replicas, fixture_setup, fixture_teardown),
         cmocka_unit_test(several_names_lock_on_a_cluster),
         cmocka_unit_test_setup_teardown(several_names_lock_on_a_quorum, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(several_names_lock_on_a_quorum_with_a_lease_that_is_longer_than_ever,
+                                        masters_setup_3, masters_teardown),
         cmocka_unit_test(several_names_lock_with_sentinels),
         cmocka_unit_test_setup_teardown(fair_calls_on_a_server_are_granted_in_the_order_of_their_begins, fixture_setup,
                                         fixture_teardown),

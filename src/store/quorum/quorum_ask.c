@@ -18,6 +18,7 @@
 #define SPLIT_LEAST_MS 1  /* from this, or from the time that the ask took, */
 #define SPLIT_LAST_MS 50  /* up to this */
 #define LEAVE_LEAST_MS 10 /* how long a thread waits at least for its grants to be given back */
+#define RAISE_MS 100      /* the least time that raises have, if the command timeout is not shorter */
 #define SPARED_SHIFT 32   /* where the set of spared members begins in an attempt's store state */
 
 /* One ask of the quorum that is being finished. */
@@ -256,10 +257,17 @@ static void land(struct dibs__fan_out *fan_out, struct dibs__pending_op *op, enu
 
 /* ------------------------------------------------------------------- the fence */
 
-/* Raises to the largest fence of a majority those of its fences that are smaller. */
+/*
+ * Raises to the largest fence of a majority those of its fences that are smaller. Where the ask was finished late, as
+ * one of many begun calls may be, its time is over though a majority has granted: the raises have a time of their own.
+ */
 static void raise_fences(struct dibs__fan_out *fan_out)
 {
     struct asking *asking = asking_of(fan_out);
+    uint32_t timeout_ms = fan_out->quorum->config.command_timeout_ms;
+    int64_t least = dibs__after_ms(dibs__quorum_now(fan_out->quorum), timeout_ms < RAISE_MS ? timeout_ms : RAISE_MS);
+
+    fan_out->deadline = fan_out->deadline > least ? fan_out->deadline : least;
 
     for (size_t i = 0; i < fan_out->quorum->count; i++)
         if (dibs__set_has(asking->granted, i) && fan_out->ops[i].answer.fence > asking->fence)
@@ -459,9 +467,10 @@ static dibs_status announce_and_begin(struct dibs__quorum *q, const struct askin
     struct dibs__attempt *attempt = asking->attempt;
     unsigned answered;
 
-    if (attempt->store_state.outer[1] || dibs__vote_is_announced(&q->voting, attempt->lease_ms))
+    if (attempt->store_state.outer[1]) /* it was begun */
         return DIBS_OK;
-    if (dibs__vote_announce(q, attempt->lease_ms, asking->deadline, &answered, error) != DIBS_OK)
+    if (!dibs__vote_is_announced(&q->voting, attempt->lease_ms) &&
+        dibs__vote_announce(q, attempt->lease_ms, asking->deadline, &answered, error) != DIBS_OK)
         return error->status;
     attempt->store_state.outer[1] = begin_at_all(q, asking->claim, attempt);
     return DIBS_OK;
