@@ -518,7 +518,7 @@ static bool finish_in_flight(struct dibs__workers *w, int64_t until)
 
     if (!job)
         return false;
-    int64_t now = dibs__now(w->clock), patient = dibs__after_ms(now, PATIENT_MS);
+    int64_t patient = dibs__after_ms(job->asked_at, PATIENT_MS); /* those that were begun together share the patience */
     bool cut_short = until < patient, answered = await_reply(w, job, cut_short ? until : patient);
     if (!answered && cut_short && dibs__now(w->clock) >= until) /* the thread has no more time */
         return true;
@@ -546,9 +546,12 @@ bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due
     if (!begins)
         return finish_in_flight(w, until);
     begin_batch(w, &batch, &asked);
+    int64_t now = dibs__now(w->clock);
     dibs__workers_mutex_lock(&w->mutex);
-    for (struct dibs__job *job; (job = take_first(&asked));)
+    for (struct dibs__job *job; (job = take_first(&asked));) {
+        job->asked_at = now;
         DIBS__LIST_APPEND(w->in_flight, job, links);
+    }
     dibs__workers_mutex_unlock(&w->mutex);
     return true;
 }

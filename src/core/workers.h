@@ -56,6 +56,7 @@ DIBS__MUTEX_CLASS(dibs__workers_mutex);
 struct dibs__job {
     const struct dibs__job_ops *ops; /* read-only */
     int64_t due;                     /* running thread only; until when the job rests, or awaits its reply, at most */
+    int64_t asked_at;                /* running thread only; when a thread that drives began it */
     struct dibs__workers *workers;   /* read-only */
     struct dibs__wait wait;          /* running thread only; for a reply that comes while the job rests */
     struct dibs__wait_event reply;   /* of `wait`; its tell posts the job */

@@ -34,12 +34,14 @@ extern const struct dibs__command dibs__asking;
 /* For `before`, as its only command: the server must not track what the command reads (CLIENT CACHING NO). */
 extern const struct dibs__command dibs__caching_no;
 
+#define DIBS__BEFORE_REFUSED (UINT32_C(1) << 31)
+
 /* One command and its reply, for the thread that waits for the reply. */
 struct dibs__exchange {
     int64_t deadline;  /* when the wait ends at the latest */
     redisReply *reply; /* set with DIBS_OK: belongs to the caller (freeReplyObject); otherwise NULL */
     uint32_t before;   /* set with DIBS_OK; bit i: the i-th command before this one (0: right before it) was answered by
-                          OK or by a number above 0 */
+                          OK or by a number above 0. DIBS__BEFORE_REFUSED: one of them by an error */
     bool unknown;      /* set on failure: the server may have got the command */
     struct dibs__error *error; /* filled on failure */
 };

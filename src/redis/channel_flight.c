@@ -179,6 +179,8 @@ static void answer_before(struct dibs__request *request, redisReply *reply) DIBS
     request->before--;
     if (done)
         request->said_before |= UINT32_C(1) << request->before;
+    if (reply->type == REDIS_REPLY_ERROR)
+        request->said_before |= DIBS__BEFORE_REFUSED;
     freeReplyObject(reply);
 }
 

@@ -3,6 +3,7 @@
 
 #include "support/actor.h"
 #include "support/fixture.h"
+#include "support/queue.h"
 #include "support/script_server.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -272,6 +273,28 @@ static void an_acquire_on_a_full_server_fails_at_once(void **state)
     expect_works(f, f->rt, "x");
 }
 
+/* Else the lock would be granted to who has given up. */
+static void a_waiter_behind_a_sharer_leaves_the_queue_of_a_full_server(void **state)
+{
+    const dibs_lock_options shared = {.flags = DIBS_SHARED};
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &shared));
+    actor_begin_lock(a, other, "x", 1000);
+    queue_await(f->server, "x", 1);
+    server_do(f->server, "CONFIG SET maxmemory 1");
+    assert_status(DIBS_TIMEOUT, actor_result(a));
+    assert_true(server_wait_gone(f->server, "dibs:queue:{lock:x}", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+    server_do(f->server, "CONFIG SET maxmemory 0");
+    actor_end(a);
+    dibs_close(other);
+}
+
 /*
  * The first answer is lost with its connection, and the second says that the server takes no writes any more. The
  * possible effect of the first must not be forgotten.
@@ -468,6 +491,7 @@ int main(void)
         cmocka_unit_test(the_documented_rights_suffice),
         TEST(revoked_rights_are_reported),
         TEST(an_acquire_on_a_full_server_fails_at_once),
+        TEST(a_waiter_behind_a_sharer_leaves_the_queue_of_a_full_server),
         TEST(an_ask_refused_when_sent_again_is_retracted),
         TEST(a_release_and_ask_refused_when_sent_again_are_retracted),
         TEST(a_replica_counts_as_unreachable),

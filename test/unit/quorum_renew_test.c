@@ -16,9 +16,12 @@ static void renew(struct dibs__store *store, struct dibs__batch *batch)
     asked[store - setting.stores] = batch;
 }
 
+static uint32_t retracted_ms; /* the lease of the last retraction */
+
 static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms, uint64_t fence)
 {
-    (void)store, (void)name, (void)token, (void)lease_ms, (void)fence;
+    (void)store, (void)name, (void)token, (void)fence;
+    retracted_ms = lease_ms;
 }
 
 static const struct dibs__store_ops renewing = {.renew = renew, .retract = retract};
@@ -102,6 +105,54 @@ static void what_one_master_lost_is_set_there_again_later(void **state)
     tear_down(&setting);
 }
 
+/* Begins an extension or a renewal; the masters do not answer yet. */
+static void begin(struct dibs__batch *batch, uint32_t lease_ms, bool extension, bool *is_done)
+{
+    *batch = (struct dibs__batch){.count = 1, .done = done, .context = is_done};
+    batch->items[0] = (struct dibs__renewal){
+        .name = "x", .token = "dibs:token", .lease_ms = lease_ms, .fence = 7, .extension = extension};
+    dibs__quorum_renew(&setting.q.store, batch);
+}
+
+/* Else the lock would be there for as long as before, and each renewal would find it longer than it wants. */
+static void an_extension_that_a_master_missed_is_sent_to_it_again(void **state)
+{
+    static struct dibs__batch batch;
+    bool is_done = false;
+
+    (void)state;
+    hold();
+    begin(&batch, LEASE_MS / 2, true, &is_done);
+    answer(0, DIBS__UNANSWERED);
+    answer(1, DIBS__RENEWED);
+    answer(2, DIBS__RENEWED);
+    for (int round = 0; round < 2; round++) {
+        begin(&batch, LEASE_MS / 2, false, &is_done);
+        assert_int_equal(asked[0]->items[0].extension, round == 0);
+        assert_false(asked[1]->items[0].extension);
+        for (size_t i = 0; i < MEMBERS; i++)
+            answer(i, DIBS__RENEWED);
+    }
+    tear_down(&setting);
+}
+
+/* A retraction goes on for as long as the key may be there. */
+static void a_retraction_knows_the_lease_of_an_extension(void **state)
+{
+    static struct dibs__batch batch;
+    bool is_done = false;
+
+    (void)state;
+    hold();
+    atomic_store(&setting.q.voting.announced_ms, 10 * LEASE_MS);
+    begin(&batch, 10 * LEASE_MS, true, &is_done);
+    for (size_t i = 0; i < MEMBERS; i++)
+        answer(i, DIBS__RENEWED);
+    dibs__quorum_retract(&setting.q.store, "x", "dibs:token", LEASE_MS, 7);
+    assert_int_equal(retracted_ms, 10 * LEASE_MS);
+    tear_down(&setting);
+}
+
 /* What a look comes to where each master says that. */
 static enum dibs__renewed watched(const enum dibs__renewed results[MEMBERS])
 {
@@ -142,6 +193,8 @@ int main(void)
         cmocka_unit_test(what_the_masters_lose_one_after_the_other_is_lost),
         cmocka_unit_test(what_one_master_lost_is_set_there_again_later),
         cmocka_unit_test(a_look_tells_of_a_lock_that_can_be_set_again),
+        cmocka_unit_test(an_extension_that_a_master_missed_is_sent_to_it_again),
+        cmocka_unit_test(a_retraction_knows_the_lease_of_an_extension),
     };
 
     return cmocka_run_group_tests_name("quorum_renew", tests, NULL, NULL);

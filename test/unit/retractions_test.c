@@ -681,6 +681,92 @@ static void a_retraction_given_away_is_no_longer_due(void **state)
     assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
 }
 
+static struct dibs__forwarded_retraction given;
+
+static void take_one(void *context, void *to, const struct dibs__forwarded_retraction *forwarded)
+{
+    (void)context;
+    (void)to;
+    given = *forwarded;
+    given.name = "away";
+    given.token = "token";
+}
+
+static void setup_given(struct rig *r)
+{
+    static const struct dibs__node_hooks node = {.forward = take_one, .is_away = is_named_away};
+    const struct dibs__route nowhere = {.channel = NULL};
+
+    dibs__retractions_free(r->all);
+    r->all = new_retractions(r, &node);
+    open_channel(r, r->background);
+    dibs__retractions_add(r->all, "away", "token", LEASE_MS, 777, &nowhere);
+    dibs__retractions_give(r->all);
+}
+
+static void attend_to_the_end(struct rig *r)
+{
+    for (int64_t limit = now_ms() + LIMIT_MS; dibs__retractions_count(r->all) > 0;) {
+        attend_channel(r, r->background);
+        dibs__retractions_attend(r->all, r->background, moved_clock_now(&r->clock) - MS(5));
+        assert_true(now_ms() < limit);
+    }
+}
+
+/* The node took the place of a dead one a moment ago. Without the fence waiters would leave the lock to its owner. */
+static void a_retraction_that_another_node_continues_raises_the_fence(void **state)
+{
+    struct rig *r = *state;
+
+    setup_given(r);
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    dibs__retractions_take(r->all, &given);
+    attend_to_the_end(r);
+    char sent[256];
+    snprintf(sent, sizeof sent, "EVALSHA %s 3 p:away dibs:fence:{p:away} dibs:queue:{p:away} token 777",
+             dibs__script_sha(DIBS__SCRIPT_retract));
+    assert_int_equal(fake_redis_count(r->fake, sent), 1);
+}
+
+/* Two nodes that name each other are not asked without a pause. */
+static void the_pause_before_another_node_grows(void **state)
+{
+    struct rig *r = *state;
+    int64_t first = 0, last = 0;
+
+    setup_given(r);
+    for (unsigned hops = 10; hops < 20; hops++) {
+        given.hops = hops;
+        dibs__retractions_take(r->all, &given);
+        dibs__retractions_attend(r->all, r->background, 0); /* sends nothing yet */
+        last = dibs__retractions_deadline(r->all) - moved_clock_now(&r->clock);
+        first = first ? first : last;
+        dibs__retractions_give(r->all);
+    }
+    assert_that(first > 0 && last > 2 * first, "%lld %lld", (long long)first, (long long)last);
+}
+
+/* ASKING selects what may be done while a slot moves, but it may have moved by then. */
+static void a_retraction_that_is_refused_at_a_new_node_is_sent_there_as_to_its_own(void **state)
+{
+    struct rig *r = *state;
+
+    setup_given(r);
+    fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:500\r\n-TRYAGAIN the sharers of the lock are at another node\r\n");
+    fake_redis_answer(r->fake, "EVAL ", "*2\r\n:500\r\n-TRYAGAIN the sharers of the lock are at another node\r\n");
+    given.asking = true;
+    dibs__retractions_take(r->all, &given);
+    attend_until_asked(r, "ASKING", 1);
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    for (int64_t limit = now_ms() + LIMIT_MS; dibs__retractions_count(r->all) > 0;) {
+        attend_channel(r, r->background);
+        moved_clock_advance(&r->clock, MS(100));
+        dibs__retractions_attend(r->all, r->background, 0);
+        assert_true(now_ms() < limit);
+    }
+    assert_int_equal(fake_redis_count(r->fake, "ASKING"), 1);
+}
+
 static void the_end_drops_all_retractions(void **state)
 {
     struct rig *r = *state;
@@ -720,6 +806,9 @@ int main(void)
         TEST(another_connection_takes_waiting_retractions),
         TEST(a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then),
         TEST(a_retraction_given_away_is_no_longer_due),
+        TEST(a_retraction_that_another_node_continues_raises_the_fence),
+        TEST(the_pause_before_another_node_grows),
+        TEST(a_retraction_that_is_refused_at_a_new_node_is_sent_there_as_to_its_own),
         TEST(the_end_drops_all_retractions),
     };
 

@@ -250,6 +250,18 @@ static void expect_refused(struct scene *s)
     assert_int_equal(asked(s, "GET"), 0);
 }
 
+/* The process stood still for longer than that takes; then all is there. */
+static void what_the_server_told_in_time_counts_though_it_is_read_late(void **state)
+{
+    struct scene *s = *state;
+
+    probing(s);
+    fake_redis_publish(s->fake, PROBE_TOLD);
+    pause_ms(50); /* until it is in the socket */
+    moved_clock_advance(&s->clock, MS(6000));
+    ATTEND_UNTIL(s, s->turned_on == 1);
+}
+
 static void nothing_is_tracked_before_it_is_wanted(void **state)
 {
     struct scene *s = *state;
@@ -662,6 +674,7 @@ static void without_memory_nobody_is_told_of_a_foreign_lock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(what_the_server_told_in_time_counts_though_it_is_read_late),
         TEST(nothing_is_tracked_before_it_is_wanted),
         TEST(a_probe_is_written_and_must_be_told_of),
         TEST(a_probe_may_be_told_of_before_it_is_answered),

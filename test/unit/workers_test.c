@@ -595,6 +595,28 @@ static void a_driving_thread_does_not_wait_for_the_first_of_the_line(void **stat
     dibs__workers_end_drive(*state, &wait_event);
 }
 
+/* Else each of many calls to a silent server would hold up the answered one behind them for as long. */
+static void jobs_that_were_begun_together_share_the_patience(void **state)
+{
+    struct dibs__wait_event wait_event;
+    static struct work w[2];
+
+    dibs__wait_event_init(&wait_event);
+    for (int i = 0; i < 2; i++) {
+        setup_work(&w[i], *state, DIBS__JOB_FINISHES);
+        w[i].answered = false;
+    }
+    assert_true(dibs__workers_drive(*state, &wait_event));
+    for (int i = 0; i < 2; i++)
+        dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
+    for (int i = 0; i < 3; i++) /* begins both, and leaves one after the other to a worker */
+        run_some(*state, &wait_event);
+    dibs__workers_end_drive(*state, &wait_event);
+    expect_ended(&w[0]);
+    expect_ended(&w[1]);
+    assert_true(w[0].awaited_until > 0 && w[1].awaited_until == w[0].awaited_until);
+}
+
 /* Else each of many calls whose time is over would hold up those behind it. */
 static void the_reply_of_a_job_that_is_due_is_not_awaited(void **state)
 {
@@ -829,6 +851,7 @@ int main(void)
         WORKERS(a_worker_that_looks_as_its_time_comes_forgets_no_job),
         WORKERS(jobs_in_the_line_make_their_requests_one_after_the_other),
         WORKERS(the_line_keeps_its_order_whoever_leaves),
+        WORKERS(jobs_that_were_begun_together_share_the_patience),
         WORKERS(nobody_rests_in_the_line_for_longer_than_it_is_patient),
         WORKERS(the_line_keeps_its_order_when_its_patience_ends),
         WORKERS(who_rests_in_the_line_is_woken_with_the_driver),

@@ -133,6 +133,7 @@ local function restore(K, F, owner, token, lease, fence, restore_by, M)
   local shares, beside = limit ~= nil, limit and (not M or limit == '0')
   if shares then
     S = sharers_of(F)
+    write_first(S)
     alone = newest_alone(S, last)
   end
   -- A larger number is no fence (rule 30).

@@ -71,7 +71,7 @@ static void take_late_grant(struct dibs__quorum *q, struct dibs__pending_op *op)
     state->passed_over = false;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (ended)
-        store->ops->retract(store, claim->name, claim->token, claim->lease_ms, claim->fence);
+        store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
     else if (passed_over)
         q->config.listener.changed(q->config.listener.context, claim->name);
 }

@@ -122,8 +122,9 @@ struct dibs__claim {
                       lock */
     unsigned splits;   /* the asking thread's: how often in a row some members granted the lock, but no majority */
     uint32_t lease_ms; /* read-only; the longest lease that was asked for */
-    const char *name;  /* read-only; stored behind the states */
-    const char *token; /* read-only; stored behind the name */
+    _Atomic uint32_t longest_ms; /* atomic: the same, or that of a renewal; written under the mutex */
+    const char *name;            /* read-only; stored behind the states */
+    const char *token;           /* read-only; stored behind the name */
     int64_t top_up_at DIBS__GUARDED_BY(dibs__quorum_mutex);               /* when to top it up; 0: not in the list */
     struct dibs__claim *next_top_up DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of claims to top up */
     struct dibs__member_state states[] DIBS__GUARDED_BY(dibs__quorum_mutex);

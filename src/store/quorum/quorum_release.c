@@ -61,7 +61,7 @@ void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
         if (ending != LEFT_TO_OP)
             dibs__member_conclude(q, claim, i, false);
         if (ending == LOCK_THERE)
-            store->ops->retract(store, claim->name, claim->token, claim->lease_ms, claim->fence);
+            store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
     }
     dibs__claim_leave(q, claim);
     dibs__claim_unref(q, claim);
@@ -336,7 +336,7 @@ static void retract_restored(struct dibs__quorum *q, const struct releasing *rel
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__store *store = q->members[i].store;
         if (dibs__set_has(releasing->restored, i))
-            store->ops->retract(store, claim->name, claim->token, claim->lease_ms, claim->fence);
+            store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
     }
 }
 

@@ -264,6 +264,8 @@ static void note_part(struct part_batch *sent, size_t i)
     state->lease = item->store_state;
     state->pending_extension = item->pending_extension;
     state->pending_extension_ms = item->pending_extension_ms;
+    if (item->extension && item->result == DIBS__UNANSWERED)
+        state->behind = true;
     if (has_lock(item))
         state->phase = DIBS__MEMBER_GRANTED;
     if (forgot) {
@@ -395,6 +397,8 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
             .pending_extension_ms = state->pending_extension_ms,
             .pending_extension = state->pending_extension,
         };
+        if (item->lease_ms > atomic_load_explicit(&claim->longest_ms, memory_order_relaxed))
+            atomic_store_explicit(&claim->longest_ms, item->lease_ms, memory_order_relaxed);
         state->renewing = state->renewing || !watch;
         sent->was_topping_up[sent->batch.count] = state->topping_up;
         state->topping_up = state->topping_up || top_up;

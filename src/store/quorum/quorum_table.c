@@ -24,6 +24,7 @@ static struct dibs__claim *new_claim(const struct dibs__quorum *q, const char *n
     claim->name = memcpy(text, name, name_size);
     claim->token = memcpy(text + name_size, token, token_size);
     claim->lease_ms = lease_ms;
+    atomic_init(&claim->longest_ms, lease_ms);
     return claim;
 }
 

@@ -2,6 +2,7 @@
 #ifndef DIBS_STORE_REDIS_REDIS_H
 #define DIBS_STORE_REDIS_REDIS_H
 
+#include "base/backoff.h"
 #include "store/store.h"
 
 struct dibs__url;
@@ -41,10 +42,12 @@ struct dibs__redirect {
 struct dibs__forwarded_retraction {
     const char *name, *token;
     uint64_t fence;    /* of the token; 0: not known */
+    uint32_t lease_ms; /* how long the owner had the lock for; 0: not known */
     int64_t ends;      /* by then nothing of the token is left */
     int64_t not_after; /* in us of the server's clock: before that time, the retraction is not final; 0: it is final */
     bool asking;       /* as in struct dibs__redirect */
     unsigned hops;     /* how often the retraction went from node to node */
+    struct dibs__backoff backoff; /* of the pauses between hops */
 };
 
 /* Called from any thread, with no lock of the store's held. */

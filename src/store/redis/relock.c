@@ -50,7 +50,8 @@ dibs_status dibs__sending_read_relock(struct dibs__redis_store *store, const str
     bool took = exchange->before & TOOK;
 
     attempt->in_store = took;
-    *decided = took && !(exchange->before & QUEUED) && says(exchange->reply, sending->relock.fence);
+    *decided =
+        took && !(exchange->before & (QUEUED | DIBS__BEFORE_REFUSED)) && says(exchange->reply, sending->relock.fence);
     if (!*decided)
         return dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s: the lock was wanted elsewhere",
                                store->endpoint.url.shown);

@@ -57,11 +57,14 @@ static void take_answer(struct dibs__retract_batch *batch, const redisReply *rep
         struct dibs__retraction *entry = batch->entries[i];
         entry->with_text = entry->with_text || lost_script;
         entry->alone = entry->alone || refused;
-        if (lost_script || refused)
+        if (lost_script || refused) {
             batch->ends[i] = (struct dibs__retract_end){.ending = DIBS__RETRACT_AT_ONCE};
-        else
-            batch->ends[i] = end_of(batch, entry, server_us,
-                                    answered ? dibs__codec_read_retracted(reply, i) : DIBS__RETRACT_REFUSED);
+            continue;
+        }
+        enum dibs__retract_code code = answered ? dibs__codec_read_retracted(reply, i) : DIBS__RETRACT_REFUSED;
+        if (code == DIBS__RETRACT_REFUSED) /* the slot may be here as a whole by now; else the node redirects anew */
+            entry->asking = false;
+        batch->ends[i] = end_of(batch, entry, server_us, code);
     }
 }
 

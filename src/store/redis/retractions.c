@@ -176,9 +176,11 @@ static void give_away(const struct dibs__retractions *all, const struct dibs__re
                                                    .token = entry->token,
                                                    .fence = strtoull(entry->fence, NULL, 10),
                                                    .ends = entry->ends,
+                                                   .lease_ms = entry->lease_ms,
                                                    .not_after = entry->route.not_after,
                                                    .asking = asking,
-                                                   .hops = entry->hops};
+                                                   .hops = entry->hops,
+                                                   .backoff = entry->backoff};
 
     node->forward(node->context, to, &forwarded);
 }
@@ -330,7 +332,8 @@ void dibs__retractions_add(struct dibs__retractions *all, const char *name, cons
 void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__forwarded_retraction *forwarded)
 {
     const struct dibs__route route = {.channel = NULL, .not_after = forwarded->not_after};
-    struct dibs__retraction *entry = new_entry(all, forwarded->name, forwarded->token, 0, forwarded->fence, &route);
+    struct dibs__retraction *entry =
+        new_entry(all, forwarded->name, forwarded->token, forwarded->lease_ms, forwarded->fence, &route);
     int64_t due = 0;
 
     if (!entry)
@@ -338,6 +341,7 @@ void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__fo
     entry->ends = forwarded->ends;
     entry->asking = forwarded->asking;
     entry->hops = forwarded->hops + 1;
+    entry->backoff = forwarded->backoff;
     if (entry->hops > HOPS_AT_ONCE)
         due = dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
     enlist(all, entry, due);

@@ -153,7 +153,7 @@ static void refuse(struct dibs__redis_store *store, int64_t again_at)
 {
     static const char *const off[] = {"CLIENT", "TRACKING", "OFF", NULL};
 
-    if (store->tracking.enabled)
+    if (store->tracking.enabled || store->tracking.unanswered > 0)
         send_command(store, off, NULL, NULL);
     store->tracking.state = DIBS__TRACKING_REFUSED;
     store->tracking.until = again_at;
@@ -173,10 +173,11 @@ static void see_to_probe(struct dibs__redis_store *store, int64_t now)
 
     if (tracking->refused && tracking->unanswered == 0)
         refuse(store, again_at(store, now));
+    else if (tracking->unanswered == 0 &&
+             atomic_load(&tracking->heard)) /* whatever the time: the process may have stood still */
+        turn_on(store);
     else if (now >= tracking->until)
         refuse(store, DIBS__NEVER);
-    else if (tracking->unanswered == 0 && atomic_load(&tracking->heard))
-        turn_on(store);
 }
 
 /* ----------------------------------------------------------- foreign locks */
