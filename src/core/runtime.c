@@ -168,10 +168,16 @@ void dibs__runtime_give_up(dibs_runtime *runtime, struct dibs__holds *holds)
 
 /* ---------------------------------------------------------- the process's end */
 
-/* Whether this process may be keeping leases in that runtime. A forked child keeps none of its parent's. */
-static bool keeps(const dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
+/*
+ * Whether this process may be keeping leases in that runtime, or has released locks of threads that have ended, which
+ * the store has not confirmed. A forked child has nothing of its parent's.
+ */
+static bool leaves_something(const dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
 {
-    return atomic_load(&runtime->generation) == dibs__fork_generation() && runtime->core->cells->keep > 0;
+    const struct dibs__core *core = runtime->core;
+
+    return atomic_load(&runtime->generation) == dibs__fork_generation() &&
+           (core->cells->keep > 0 || atomic_load(&core->counters.unconfirmed) > 0);
 }
 
 /*
@@ -184,7 +190,7 @@ static bool can_release_at_exit(const dibs_runtime *runtime, uint64_t before) DI
     uint32_t cursor = DIBS__HOLDS_ALL;
 
     if (runtime->serial >= before || runtime->clock != &dibs__system_clock ||
-        (!keeps(runtime) && !dibs__holds_next(dibs__holds_own(), runtime->serial, &cursor)))
+        (!leaves_something(runtime) && !dibs__holds_next(dibs__holds_own(), runtime->serial, &cursor)))
         return false;
     for (size_t i = 0; i < runtime->settings.url_count; i++)
         if (strncasecmp(runtime->settings.urls[i], "rediss", strlen("rediss")) == 0)
@@ -207,11 +213,12 @@ static void release_own_holds(struct dibs__core *core)
 }
 
 /*
- * At exit(3), or the return from main: releases what the calling thread holds, and what is kept. What other threads
- * hold stays, because they run on until the process is gone, perhaps in the midst of what the lock protects. A
- * destructor runs after all handlers of atexit(3) and the destructors of C++ objects, which may still need the lock.
- * Nothing is done if a signal handler called exit in the midst of a call of dibs, which may have locked anything.
- * Afterwards all calls of the thread are refused: a lock that it has just released would never be handed over to it.
+ * At exit(3), or the return from main: releases what the calling thread holds, and what is kept, and waits for what
+ * threads that have ended held. What other threads hold stays, because they run on until the process is gone, perhaps
+ * in the midst of what the lock protects. A destructor runs after all handlers of atexit(3) and the destructors of C++
+ * objects, which may still need the lock. Nothing is done if a signal handler called exit in the midst of a call of
+ * dibs, which may have locked anything. Afterwards all calls of the thread are refused: a lock that it has just
+ * released would never be handed over to it.
  */
 static void on_exit_of_process(void)
 {

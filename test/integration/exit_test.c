@@ -135,6 +135,21 @@ static void exit_gives_back_what_the_process_keeps(void **state)
     server_do(f->server, "FLUSHALL");
 }
 
+/* Its release goes to the background, and need not be sent yet. */
+static void the_locks_of_a_thread_that_has_ended_are_released_at_exit(void **state)
+{
+    fixture *f = *state;
+
+    for (int i = 0; i < 20; i++) {
+        process *p = process_start((const char *const[]){program_path("quitter"), f->server->url, "ended", NULL});
+        assert_string_equal(process_read(p), "ready");
+        process_write(p, "go");
+        assert_int_equal(process_wait(p, LIMIT_MS), 0);
+        process_free(p);
+        assert_true(wait_until(has_no_other, f, LIMIT_MS));
+    }
+}
+
 static void an_end_other_than_exit_releases_nothing(void **state)
 {
     fixture *f = *state;
@@ -233,6 +248,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_process_may_end_in_each_way, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(exit_releases_what_its_thread_holds, fixture_setup, fixture_teardown_expiring),
         cmocka_unit_test_setup_teardown(exit_gives_back_what_the_process_keeps, fixture_setup,
+                                        fixture_teardown_expiring),
+        cmocka_unit_test_setup_teardown(the_locks_of_a_thread_that_has_ended_are_released_at_exit, fixture_setup,
                                         fixture_teardown_expiring),
         cmocka_unit_test_setup_teardown(an_end_other_than_exit_releases_nothing, fixture_setup,
                                         fixture_teardown_expiring),

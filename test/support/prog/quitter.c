@@ -19,6 +19,10 @@
  *
  *     kept        main returns
  *     kept child  a forked child calls exit, then main calls _exit
+ *
+ * With this one nothing is held before the line is read:
+ *
+ *     ended       another thread locks "other" and ends with it, then main returns
  */
 #include <dibs.h>
 #include <pthread.h>
@@ -143,6 +147,27 @@ static bool keep_one(const char *url)
     return stats.kept == 1;
 }
 
+static bool open_only(const char *url)
+{
+    const dibs_config config = {.urls = &url, .url_count = 1, .lease_ms = 600000};
+
+    return dibs_open(&rt, &config) == DIBS_OK;
+}
+
+static void *lock_and_end(void *arg)
+{
+    return dibs_lock(rt, "other") == DIBS_OK ? arg : NULL;
+}
+
+static int outlive_other(void)
+{
+    pthread_t thread;
+    void *locked;
+
+    return pthread_create(&thread, NULL, lock_and_end, &rt) == 0 && pthread_join(thread, &locked) == 0 && locked ? 0
+                                                                                                                 : 7;
+}
+
 /* AddressSanitizer asks: its search for leaks would wait for locks of threads that a forked child does not have. */
 int __lsan_is_turned_off(void);
 static bool is_child;
@@ -176,8 +201,10 @@ int main(int argc, char **argv)
     char line[16];
 
     how = argc == 3 ? argv[2] : "";
-    bool is_kept = strncmp(how, "kept", strlen("kept")) == 0;
-    if (argc != 3 || atexit(on_exit_of_program) != 0 || !(is_kept ? keep_one(argv[1]) : hold_all(argv[1])))
+    bool (*begin)(const char *url) = strncmp(how, "kept", strlen("kept")) == 0 ? keep_one
+                                     : ends("ended")                           ? open_only
+                                                                               : hold_all;
+    if (argc != 3 || atexit(on_exit_of_program) != 0 || !begin(argv[1]))
         return 2;
     printf("ready\n");
     fflush(stdout);
@@ -193,5 +220,5 @@ int main(int argc, char **argv)
         leave_child();
     if (ends("signal"))
         wait_until_signalled();
-    return 0;
+    return ends("ended") ? outlive_other() : 0;
 }
