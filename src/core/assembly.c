@@ -340,12 +340,14 @@ static void release_all(struct dibs__core *core)
 
 void dibs__core_end(struct dibs__core *core, int64_t deadline)
 {
-    int64_t began = dibs__core_now(core);
+    int64_t began = dibs__core_now(core), half = deadline > began ? began + (deadline - began) / 2 : began;
 
-    dibs__events_stop(core->events); /* first: the callback may use the runtime until it has returned */
+    /* First: the callback may use the runtime until it has returned. Events have half of the time that is left. */
+    dibs__events_stop(core->events, core->config.clock, half);
+    int64_t told = dibs__core_now(core);
     dibs__workers_stop(core->workers);
     release_all(core);
-    dibs__scheduler_drain(core->scheduler, deadline + (dibs__core_now(core) - began));
+    dibs__scheduler_drain(core->scheduler, deadline + (dibs__core_now(core) - (told < half ? told : half)));
     dibs__scheduler_stop(core->scheduler);
 }
 

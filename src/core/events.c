@@ -36,9 +36,11 @@ struct dibs__events {
     struct dibs__mutex mutex;
     pthread_cond_t filled; /* waited on with mutex */
     struct entry *ring[RING] DIBS__GUARDED_BY(events_mutex);
-    size_t first DIBS__GUARDED_BY(events_mutex); /* the place of the oldest event */
-    size_t count DIBS__GUARDED_BY(events_mutex); /* the number of events, from `first` on */
-    bool ending DIBS__GUARDED_BY(events_mutex);  /* no more events are taken; the thread ends when none is left */
+    size_t first DIBS__GUARDED_BY(events_mutex);  /* the place of the oldest event */
+    size_t count DIBS__GUARDED_BY(events_mutex);  /* the number of events, from `first` on */
+    bool ending DIBS__GUARDED_BY(events_mutex);   /* no more events are taken; the thread ends when none is left, */
+    int64_t until DIBS__GUARDED_BY(events_mutex); /* or at that time */
+    const struct dibs__clock *clock DIBS__GUARDED_BY(events_mutex); /* of that time */
 };
 
 static void free_entry(struct entry *entry)
@@ -48,19 +50,32 @@ static void free_entry(struct entry *entry)
     free(entry);
 }
 
+/* NULL: there is none. */
+static struct entry *take_first(struct dibs__events *events) DIBS__REQUIRES(events_mutex)
+{
+    struct entry *entry = events->count > 0 ? events->ring[events->first] : NULL;
+
+    events->first = (events->first + (entry != NULL)) % RING;
+    events->count -= entry != NULL;
+    return entry;
+}
+
+static void drop_all(struct dibs__events *events) DIBS__REQUIRES(events_mutex)
+{
+    atomic_fetch_add_explicit(events->dropped, events->count, memory_order_relaxed);
+    for (struct entry *entry; (entry = take_first(events));)
+        free_entry(entry);
+}
+
 /* Waits for the next entry and returns it. NULL: the events are ending, and none is left. */
 static struct entry *next_entry(struct dibs__events *events)
 {
-    struct entry *entry = NULL;
-
     events_mutex_lock(&events->mutex);
     while (events->count == 0 && !events->ending)
         dibs__mutex_wait(&events->mutex, &events->filled);
-    if (events->count > 0) {
-        entry = events->ring[events->first];
-        events->first = (events->first + 1) % RING;
-        events->count--;
-    }
+    if (events->ending && dibs__now(events->clock) >= events->until)
+        drop_all(events);
+    struct entry *entry = take_first(events);
     events_mutex_unlock(&events->mutex);
     return entry;
 }
@@ -144,13 +159,15 @@ bool dibs__events_start(struct dibs__events *events)
     return events->started;
 }
 
-void dibs__events_stop(struct dibs__events *events)
+void dibs__events_stop(struct dibs__events *events, const struct dibs__clock *clock, int64_t until)
 {
     if (!events)
         return;
     events_mutex_lock(&events->mutex);
     bool first = !events->ending;
     events->ending = true;
+    events->until = first ? until : events->until;
+    events->clock = first ? clock : events->clock;
     pthread_cond_signal(&events->filled);
     events_mutex_unlock(&events->mutex);
     if (first && events->started)
@@ -161,7 +178,7 @@ void dibs__events_free(struct dibs__events *events)
 {
     if (!events)
         return;
-    dibs__events_stop(events);
+    dibs__events_stop(events, &dibs__system_clock, DIBS__NEVER);
     for (struct entry *entry; (entry = next_entry(events));) /* those that are left if no thread was started */
         free_entry(entry);
     pthread_cond_destroy(&events->filled);

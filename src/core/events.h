@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 struct dibs__events;
@@ -16,10 +17,10 @@ struct dibs__events *dibs__events_new(dibs_event_fn *callback, void *arg, atomic
 bool dibs__events_start(struct dibs__events *events);
 
 /*
- * Ends the thread, if it was started, after the callback has been called for each queued event. Events that are emitted
- * later are dropped. NULL is fine.
+ * Ends the thread, if it was started, after the callback has been called for each queued event; those that are queued
+ * still when that time has come, and events that are emitted later, are dropped. NULL is fine.
  */
-void dibs__events_stop(struct dibs__events *events);
+void dibs__events_stop(struct dibs__events *events, const struct dibs__clock *clock, int64_t until);
 void dibs__events_free(struct dibs__events *events); /* stops the thread if it runs; NULL is fine */
 
 /* Any thread; never waits for the callback. name NULL: an event of the store. events NULL: does nothing. */

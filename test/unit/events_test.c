@@ -83,7 +83,7 @@ static void events_are_delivered_in_order_on_one_thread(void **state)
     assert_true(queue && dibs__events_start(queue));
     for (uint64_t i = 0; i < 1000; i++)
         emit(queue, i);
-    dibs__events_stop(queue); /* tells what is queued first */
+    dibs__events_stop(queue, &dibs__system_clock, DIBS__NEVER); /* tells what is queued first */
     assert_int_equal(gate.count, 1000);
     for (uint64_t i = 0; i < gate.count; i++)
         assert_int_equal(gate.fences[i], i);
@@ -92,7 +92,7 @@ static void events_are_delivered_in_order_on_one_thread(void **state)
     assert_int_equal(atomic_load(&dropped), 0);
     emit(queue, 7); /* after the end */
     assert_int_equal(atomic_load(&dropped), 1);
-    dibs__events_stop(queue);
+    dibs__events_stop(queue, &dibs__system_clock, DIBS__NEVER);
     dibs__events_free(queue);
     assert_int_equal(gate.count, 1000);
     gate_destroy(&gate);
@@ -139,11 +139,44 @@ static void dropped_events_are_counted_and_the_order_is_kept(void **state)
     gate_destroy(&gate);
 }
 
+static void *stop_now(void *queue)
+{
+    dibs__events_stop(queue, &dibs__system_clock, 0);
+    return NULL;
+}
+
+/* Else dibs_close would wait for a thousand callbacks. */
+static void events_that_are_queued_when_the_time_is_over_are_dropped(void **state)
+{
+    static struct gate gate;
+    atomic_uint_fast64_t dropped = 0;
+    uint64_t emitted = 0;
+    pthread_t thread;
+
+    (void)state;
+    gate_init(&gate, true);
+    struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
+    assert_true(queue && dibs__events_start(queue));
+    emit(queue, emitted++);
+    await_inside(&gate);
+    for (int i = 0; i < 10; i++)
+        emit(queue, emitted++);
+    assert_int_equal(pthread_create(&thread, NULL, stop_now, queue), 0);
+    for (; atomic_load(&dropped) == 0; pause_ms(1)) /* until the events are ending */
+        emit(queue, emitted++);
+    gate_open(&gate);
+    pthread_join(thread, NULL);
+    assert_int_equal(gate.count, 1);
+    assert_int_equal(atomic_load(&dropped), emitted - 1);
+    dibs__events_free(queue);
+    gate_destroy(&gate);
+}
+
 static void events_without_a_listener_do_nothing(void **state)
 {
     (void)state;
     emit(NULL, 1);
-    dibs__events_stop(NULL);
+    dibs__events_stop(NULL, &dibs__system_clock, DIBS__NEVER);
     dibs__events_free(NULL);
 }
 
@@ -274,6 +307,7 @@ int main(void)
         cmocka_unit_test(events_are_delivered_in_order_on_one_thread),
         cmocka_unit_test(events_before_the_start_come_after_it_or_never),
         cmocka_unit_test(dropped_events_are_counted_and_the_order_is_kept),
+        cmocka_unit_test(events_that_are_queued_when_the_time_is_over_are_dropped),
         cmocka_unit_test(events_without_a_listener_do_nothing),
         cmocka_unit_test(an_events_strings_are_whole_copies),
         TEST(an_event_callback_may_use_the_runtime),
