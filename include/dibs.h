@@ -60,8 +60,12 @@
  *     the midst of what their locks are for. All locks of the process stay that long if it
  *     ends in another way (_exit, quick_exit, abort, a signal), if exit was called by the
  *     handler of a signal that came during a call of dibs, if the store is reached by TLS,
- *     or if it does not answer. exit flushes the buffers of stdio only after the release:
- *     where that matters, call fflush first, or unlock.
+ *     or if it does not answer. So does a lock that another thread or a task of the process
+ *     waits for with DIBS_FAIR or DIBS_SHARED, or behind a sharer, and is granted on the way out.
+ *     exit flushes the buffers of stdio only after the release: where that matters, call fflush
+ *     first, or unlock.
+ *   - A process whose threads have all ended by pthread_exit goes on with the threads of its
+ *     open runtimes, which block all signals: close them, or call exit.
  *   - After fork(2) the child holds nothing that its parent holds. The child may use the
  *     runtime at once.
  *   - No function may be called from a signal handler.
@@ -367,9 +371,9 @@ DIBS_API void dibs_shutdown(dibs_runtime *rt);
 /*
  * Shuts the runtime down, waits for the calls that are inside, releases every hold of every
  * thread, ends the runtime's threads, and frees its memory. The wait is at most
- * connect_timeout_ms + command_timeout_ms, plus the time of a callback that is running. No
- * callback runs after dibs_close. Calling dibs_close from on_event is undefined. NULL does
- * nothing.
+ * connect_timeout_ms + command_timeout_ms, plus the time of a callback that is running.
+ * Events for which no callback has begun after half of that time are dropped. No callback runs
+ * after dibs_close. Calling dibs_close from on_event is undefined. NULL does nothing.
  *
  * Other threads, and tasks, need not know that the runtime is closed. A call that one of them
  * begins during or after dibs_close returns DIBS_CLOSED, even an acquire of a lock that the
@@ -487,8 +491,9 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * asks again, at most a third of its own lease later.
  *
  * If the store can't be reached, or answers LOADING, READONLY, MASTERDOWN, CLUSTERDOWN or
- * TRYAGAIN, a waiting call rides that out for outage_ms after the store was last heard, but
- * never past its own wait. One try is bounded by command_timeout_ms. If another thread of
+ * TRYAGAIN, a waiting call rides that out for outage_ms after the store was last heard, or after
+ * the call began if that is later, and then ends with the try that is under way; but never past
+ * its own wait. One try is bounded by command_timeout_ms. If another thread of
  * the process is asking for the same name and has no answer yet, one try waits for that
  * answer: it returns DIBS_BUSY if the name is taken or was granted to that thread, and the
  * same failure if the ask failed.
@@ -902,7 +907,7 @@ typedef struct dibs_owner {
     char token[192];      /* host, pid, thread, runtime, acquisition; the text of a foreign client is cut and escaped */
     int64_t remaining_ms; /* -1: the key of a foreign client, which never expires */
     uint64_t fence;       /* of the store's newest grant; 0 if none is known */
-    uint32_t waiters;     /* entries in the queue; all waiters of a process without DIBS_FAIR are one entry */
+    uint32_t waiters;     /* entries in the queue; all waiters of a process without DIBS_FAIR and DIBS_SHARED are one */
     int64_t held_ms;      /* how long ago the store granted the lock to the owner; -1: not known; see dibs_query */
     uint32_t sharers;     /* how many hold the lock shared; 0: nobody does */
     bool kept;            /* a process keeps the lock, and nobody uses it: known within 20 ms of the last unlock */
@@ -954,7 +959,7 @@ typedef struct dibs_waiter {
  * their order, and *count with the number of these entries: at most max, which is from 1 to
  * DIBS_WAITERS_MAX. The elements of out beyond *count are zeroed.
  *
- * All waiters of a process without DIBS_FAIR are one entry. An entry that asks no more, such
+ * All waiters of a process without DIBS_FAIR and DIBS_SHARED are one entry. An entry that asks no more, such
  * as that of a process that died, stays until it is passed over; a live one asks at least every
  * third of its lease. Clients without dibs do not queue. Of a quorum: the queue of the master
  * that has the most entries.

@@ -299,7 +299,7 @@ class config {
 
     config &keep(detail::real_ms value) noexcept
     {
-        return number(&dibs_config::keep_ms, detail::field(value));
+        return number(&dibs_config::keep_ms, value.count() > 0 ? detail::field(value) : 0);
     }
 
     config &min_replicas(std::uint32_t value) noexcept
@@ -604,7 +604,8 @@ class mutex {
      * thread can't unlock there, and the lock stays held. Without NDEBUG such an unlock fails
      * an assertion, which ends the program. With NDEBUG it does nothing; it is counted in
      * dibs_stats.not_held, and on_event is told (DIBS_EVENT_NOT_HELD). To unlock after
-     * runtime::close(), or in a forked child what its parent locked, does nothing.
+     * runtime::close(), or what its parent locked in a forked child that has not used the
+     * runtime, does nothing.
      */
     void unlock() noexcept
     {

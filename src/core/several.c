@@ -126,7 +126,11 @@ static void fail(struct dibs__several *several)
 
 static void fail_cancelled(struct dibs__several *several)
 {
-    dibs__task_was_cancelled(&several->error, several->names[several->got].name);
+    size_t wanted = several->got;
+
+    while (wanted + 1 < several->count && several->names[wanted].held)
+        wanted++;
+    dibs__task_was_cancelled(&several->error, several->names[wanted].name);
     fail(several);
 }
 

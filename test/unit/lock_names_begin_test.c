@@ -210,6 +210,20 @@ static void a_cancel_completes_several_names_at_once(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
 }
 
+/* A name that the task holds already is not the reason. */
+static void a_cancelled_call_names_a_lock_that_it_wanted(void **state)
+{
+    struct scene *s = *state;
+
+    assert_status(DIBS_OK, dibs_lock_begin(s->task, "a", 0, NULL, s->queue, NULL));
+    assert_int_equal(take(s).status, DIBS_OK);
+    dibs_task_cancel(s->task);
+    assert_status(DIBS_OK, begin(s, FOREVER, NULL));
+    dibs_completion done = take(s);
+    assert_int_equal(done.status, DIBS_CANCELLED);
+    assert_string_equal(done.detail, "the task that wanted \"b\" was cancelled");
+}
+
 static void freeing_a_task_completes_its_call_for_several_names(void **state)
 {
     struct scene *s = *state;
@@ -323,6 +337,7 @@ int main(void)
         WITH_SCENE(beginning_several_names_checks_its_arguments),
         WITH_SCENE(a_taken_name_leaves_none_of_several_held),
         WITH_SCENE(a_cancel_completes_several_names_at_once),
+        WITH_SCENE(a_cancelled_call_names_a_lock_that_it_wanted),
         WITH_SCENE(freeing_a_task_completes_its_call_for_several_names),
         WITH_SCENE(close_completes_a_call_for_several_names),
         WITH_SCENE(the_loss_of_each_of_several_names_is_told),
