@@ -174,6 +174,24 @@ static void a_jump_of_our_own_clock_keeps_nobody_from_voting(void **state)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
+/* Nothing was set, so nothing is late, even once more than the command timeout lies between the clocks. */
+static void a_clock_that_runs_faster_is_borne_over_old_connections(void **state)
+{
+    enum { TIMEOUT_MS = 150, DRIFT_MS = 180, STEP_EVERY_MS = 110 };
+    masters *m = *state;
+
+    m->config.command_timeout_ms = TIMEOUT_MS;
+    masters_open_connected(m, LEASE_MS / 2);
+    for (int drift = 0; drift < DRIFT_MS; drift++) {
+        masters_step_clock(m, 0, 1);
+        for (int64_t end = now_ms() + STEP_EVERY_MS; now_ms() < end; pause_ms(STEP_EVERY_MS / 4)) {
+            assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
+            assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+            assert_that(!may_not_vote(m), "after %d ms", drift);
+        }
+    }
+}
+
 #define WITH_CLOCKS(name) cmocka_unit_test_setup_teardown(name, masters_setup_5_with_clocks, masters_teardown)
 
 int main(void)
@@ -186,6 +204,7 @@ int main(void)
         WITH_CLOCKS(a_clock_set_back_while_a_process_is_idle_is_noticed),
         WITH_CLOCKS(a_renewal_by_a_clock_that_was_set_back_a_little_does_not_count),
         WITH_CLOCKS(a_jump_of_our_own_clock_keeps_nobody_from_voting),
+        WITH_CLOCKS(a_clock_that_runs_faster_is_borne_over_old_connections),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -215,7 +215,7 @@ static void a_cancelled_call_names_a_lock_that_it_wanted(void **state)
 {
     struct scene *s = *state;
 
-    assert_status(DIBS_OK, dibs_lock_begin(s->task, "a", 0, NULL, s->queue, NULL));
+    assert_status(DIBS_OK, dibs_lock_begin(s->task, "a", 0, NULL, s->queue, &s->arg));
     assert_int_equal(take(s).status, DIBS_OK);
     dibs_task_cancel(s->task);
     assert_status(DIBS_OK, begin(s, FOREVER, NULL));

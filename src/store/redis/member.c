@@ -1,4 +1,6 @@
 /* What one master of a quorum does besides locks: whether it may vote, and raised fences. */
+#include <string.h>
+
 #include "base/hash.h"
 #include "redis/reply.h"
 #include "store/redis/codec.h"
@@ -18,6 +20,27 @@ static dibs_status send_vote(struct dibs__redis_store *store, struct dibs__lock_
     return dibs__lock_call_send(store, call, NULL, error);
 }
 
+/*
+ * What the answer shows of the server's clock counts for all connections to the server: one over which no answer came
+ * that shows it would go by what was so when it was made, and clocks run at different paces. Where the server votes by
+ * its clock from now on, the clock may have been set back before.
+ */
+static void note_clock(const struct dibs__redis_store *store, const struct dibs__link_id *server,
+                       const struct dibs__vote *vote)
+{
+    int64_t least_us = vote->server_us - dibs__now(store->config.clock) / 1000;
+    struct dibs__link_view view;
+
+    for (size_t i = 0; i <= store->channel_count; i++) {
+        struct dibs__channel *channel = i < store->channel_count ? store->channels[i] : store->background;
+        if (!dibs__channel_view(channel, &view) || strcmp(view.id.run_id, server->run_id) != 0)
+            continue;
+        if (vote->known)
+            dibs__channel_lower_clock(channel, view.serial, vote->server_us - vote->began / 1000);
+        dibs__channel_set_clock(channel, view.serial, least_us);
+    }
+}
+
 static dibs_status read_vote(struct dibs__redis_store *store, struct dibs__lock_call *call,
                              struct dibs__exchange *exchange)
 {
@@ -32,9 +55,7 @@ static dibs_status read_vote(struct dibs__redis_store *store, struct dibs__lock_
     if (late)
         return dibs__redis_late(store, channel, call->view.serial, vote->server_us, exchange->error);
     vote->process = call->view.id.run_id[0] ? dibs__hash(call->view.id.run_id, DIBS__RUN_ID) : 0;
-    /* The server votes by this clock from now on, and the clock may have been set back before. */
-    if (vote->known)
-        dibs__channel_lower_clock(channel, call->view.serial, vote->server_us - vote->began / 1000);
+    note_clock(store, &call->view.id, vote);
     return DIBS_OK;
 }
 
