@@ -1019,7 +1019,8 @@ DIBS_API dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const
  * Deletes what the store remembers of the lock of name while nobody holds it: the fence of
  * its newest grant, which otherwise stays for an hour or more. Meant for names that are not
  * used again, such as that of a job with a number. The fence of a later grant is the time of the
- * server's clock, so it is still larger, unless that clock is set back meanwhile.
+ * server's clock, so it is still larger, unless that clock is set back meanwhile; of a quorum,
+ * unless it comes sooner than the time by which the masters' clocks differ.
  * Takes one round trip of at most command_timeout_ms; of a quorum, one to each master, and more
  * within that time where only a minority has the lock, because it may not know of a release yet.
  *

@@ -67,9 +67,51 @@ static void masters_that_lost_their_data_get_a_number_that_any_process_would_giv
     assert_true(number_by(OLD_NUMBER) == number);
 }
 
+static int64_t comes_at; /* when the answer of the last master comes */
+static unsigned heard;   /* how often it was taken */
+
+static enum dibs__progress progress_of_far(struct dibs__store *store, const struct dibs__op *op,
+                                           struct dibs__wait *wait)
+{
+    (void)op;
+    (void)wait;
+    bool is_far = store == &setting.stores[MEMBERS - 1];
+    return is_far && moved_clock_now(&setting.clock) < comes_at ? DIBS__OP_AWAITED : DIBS__OP_OVER;
+}
+
+static dibs_status finish_far(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+{
+    heard += store == &setting.stores[MEMBERS - 1];
+    return finish(store, op, error);
+}
+
+/* A master that is as far away as the command timeout allows is admitted as well, and knows what the others do. */
+static void a_look_waits_for_a_master_that_is_far_away(void **state)
+{
+    static const struct dibs__store_ops far = {.begin = begin, .progress = progress_of_far, .finish = finish_far};
+
+    (void)state;
+    set_up(&setting, &far);
+    setting.q.config.command_timeout_ms = 1000;
+    comes_at = moved_clock_now(&setting.clock) + MS(400);
+    dibs__vote_want(&setting.q, 0);
+    dibs__vote_attend(&setting.q, moved_clock_now(&setting.clock));
+    for (int i = 0; i < 399; i++) {
+        moved_clock_advance(&setting.clock, MS(1));
+        dibs__vote_attend(&setting.q, moved_clock_now(&setting.clock));
+        assert_int_equal(heard, 0);
+    }
+    moved_clock_advance(&setting.clock, MS(1));
+    dibs__vote_attend(&setting.q, moved_clock_now(&setting.clock));
+    assert_true(heard > 0);
+    dibs__vote_finish_all(&setting.q);
+    tear_down(&setting);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_look_waits_for_a_master_that_is_far_away),
         cmocka_unit_test(masters_that_lost_their_data_get_a_number_that_any_process_would_give),
     };
 

@@ -28,7 +28,7 @@
 #define POLL_MS 2           /* how often the scheduler's thread looks for replies */
 #define PAUSE_FIRST_MS 2    /* how long a thread waits before it looks again: the first time, and at most */
 #define PAUSE_LAST_MS 50
-#define WHOLE_MS 250 /* how long the scheduler's thread waits for the last masters */
+#define WHOLE_PART 2 /* the scheduler's thread waits for the last masters for this part of the command timeout */
 
 static struct dibs__look *new_look(struct dibs__quorum *q)
 {
@@ -460,7 +460,7 @@ void dibs__vote_attend(struct dibs__quorum *q, int64_t now)
     if (!look)
         return;
     sweep(q, look, now);
-    if (look->open && now >= look->began + WHOLE_MS * DIBS__NS_PER_MS &&
+    if (look->open && now >= dibs__after_ms(look->began, q->config.command_timeout_ms / WHOLE_PART) &&
         dibs__set_count(dibs__look_replied(look)) >= q->majority)
         abandon_open(q, look);
     if (look->open)
