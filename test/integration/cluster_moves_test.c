@@ -146,6 +146,11 @@ static void a_lock_that_is_held_moves_with_its_slot(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
 }
 
+struct lost {
+    dibs_runtime *rt;
+    const char *name;
+};
+
 /*
  * Whether the node tells is found out by a key in the slot of the first lock that was watched there. That slot moves
  * away, and then the connection breaks that was told.
@@ -173,6 +178,32 @@ static void a_node_tells_of_changes_though_that_slot_has_moved(void **state)
         assert_status(DIBS_OK, dibs_unlock(s->rt, name[i]));
 }
 
+static bool is_lost(void *arg)
+{
+    const struct lost *lost = arg;
+
+    return dibs_check(lost->rt, lost->name) == DIBS_LOST;
+}
+
+/* The new node has told nobody yet, and the old one never tells again. */
+static void a_change_is_told_by_the_node_that_the_slot_has_moved_to(void **state)
+{
+    struct scene *s = *state;
+    server *from = s->c->nodes[1], *to = s->c->nodes[2];
+    char name[32];
+
+    snprintf(name, sizeof name, "%s", new_name(s, from));
+    open_on_cluster(s, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    await_tracked(from, s->rt, 1);
+    long long pairs = tracked_pairs(to);
+    cluster_move_slot(s->c, slot_of(s, name), to);
+    await_tracked(to, s->rt, pairs + 1);
+    server_do(to, "DEL lock:%s", name);
+    assert_true(wait_until(is_lost, &(struct lost){s->rt, name}, SOON_MS));
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, name));
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -185,6 +216,7 @@ int main(void)
         CASE(a_release_asks_for_the_next_waiter_as_well),
         CASE(a_lock_that_is_held_moves_with_its_slot),
         CASE(a_node_tells_of_changes_though_that_slot_has_moved),
+        CASE(a_change_is_told_by_the_node_that_the_slot_has_moved_to),
     };
 
     return cmocka_run_group_tests_name("cluster moves", tests, NULL, stop_cluster);

@@ -75,6 +75,7 @@ struct dibs__cluster {
     atomic_bool mapped;                  /* atomic; a node has told who has the slots */
     atomic_bool map_wanted;              /* atomic; the map may be wrong: a node must be asked for it soon */
     atomic_bool map_changed;             /* atomic; slots have other owners, which must be reported */
+    bool watched;                        /* scheduler thread only; a node has reported changes, now or before */
     bool map_asked;                      /* scheduler thread only; a node is being asked for the map */
     int64_t map_at;                      /* scheduler thread only; the map is not asked for before */
     int64_t map_due;                     /* scheduler thread only; the map is asked for then in any case */

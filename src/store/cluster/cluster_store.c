@@ -66,7 +66,7 @@ static void tidy(struct dibs__cluster *cluster, int64_t now)
     cluster->tidy_at = again ? dibs__after_ms(now, TIDY_MS) : DIBS__NEVER;
 }
 
-/* Slots have other owners: waiters must queue there, and leases are looked at. */
+/* Slots have other owners: waiters must queue there, and leases are looked at, and watched there from now on. */
 static void tell_of_changes(struct dibs__cluster *cluster)
 {
     const struct dibs__listener *listener = &cluster->config.listener;
@@ -79,6 +79,8 @@ static void tell_of_changes(struct dibs__cluster *cluster)
             dibs__redis_give_strays(cluster->nodes[i].member);
     listener->ask_again(listener->context);
     listener->server_changed(listener->source);
+    if (cluster->watched) /* also where that node was the only one, and is gone */
+        listener->watching(listener->source, true);
 }
 
 static void attend(struct dibs__store *base, const struct pollfd *fds, size_t fd_count)

@@ -49,6 +49,7 @@ static void on_watching(void *source, bool on)
     bool any = false;
 
     node->watching = on;
+    cluster->watched = cluster->watched || on;
     for (unsigned i = 0; i < count; i++)
         any = any || cluster->nodes[i].watching;
     atomic_store_explicit(&cluster->config.counters->tracking, any, memory_order_relaxed);
