@@ -47,11 +47,10 @@ dibs_status dibs__sending_read_relock(struct dibs__redis_store *store, const str
                                       const struct dibs__exchange *exchange, bool *decided, struct dibs__answer *answer)
 {
     struct dibs__attempt *attempt = sending->attempt;
-    bool took = exchange->before & TOOK;
+    bool took = exchange->before & TOOK, may_queue = exchange->before & (QUEUED | DIBS__BEFORE_REFUSED);
 
     attempt->in_store = took;
-    *decided =
-        took && !(exchange->before & (QUEUED | DIBS__BEFORE_REFUSED)) && says(exchange->reply, sending->relock.fence);
+    *decided = took && !may_queue && says(exchange->reply, sending->relock.fence);
     if (!*decided)
         return dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s: the lock was wanted elsewhere",
                                store->endpoint.url.shown);

@@ -167,14 +167,14 @@ static int64_t again_at(struct dibs__redis_store *store, int64_t now)
     return lacks_probe(store) ? now : dibs__after_ms(now, AGAIN_MS);
 }
 
+/* What has come counts, whatever the time: the process may have stood still before it read that. */
 static void see_to_probe(struct dibs__redis_store *store, int64_t now)
 {
     struct dibs__tracking *tracking = &store->tracking;
 
     if (tracking->refused && tracking->unanswered == 0)
         refuse(store, again_at(store, now));
-    else if (tracking->unanswered == 0 &&
-             atomic_load(&tracking->heard)) /* whatever the time: the process may have stood still */
+    else if (tracking->unanswered == 0 && atomic_load(&tracking->heard))
         turn_on(store);
     else if (now >= tracking->until)
         refuse(store, DIBS__NEVER);
