@@ -1,12 +1,18 @@
+#include <pthread.h>
+
 #include "api/check.h"
 #include "core/begin.h"
 #include "core/take.h"
 
 dibs_status dibs_queue_new(dibs_queue **out)
 {
+    int cancel_state;
+
     if (!out)
         return dibs__fail(DIBS_INVALID, "out is NULL");
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     *out = dibs__queue_new();
+    pthread_setcancelstate(cancel_state, NULL);
     return *out ? DIBS_OK : dibs__fail(DIBS_NO_MEMORY, "no memory for a queue");
 }
 

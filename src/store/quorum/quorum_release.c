@@ -169,19 +169,21 @@ static struct dibs__claim *take_claim(struct dibs__quorum *q, const struct dibs_
     return claim;
 }
 
-/* Takes an ask that has been answered meanwhile out of the pending ones. */
-static void note_answered(struct dibs__quorum *q, struct releasing *releasing, size_t i)
+/* Takes an ask that is over meanwhile out of the pending ones. True: it has no answer, and may have had an effect. */
+static bool note_answered(struct dibs__quorum *q, struct releasing *releasing, size_t i)
 {
     struct dibs__pending_op *op = &releasing->claim->ops[i];
     struct dibs__error unused;
 
     if (!dibs__set_has(releasing->pending, i) || op->begun.kind != DIBS__OP_ASK)
-        return;
+        return false;
     enum dibs__progress progress = dibs__pending_op_progress(op, NULL);
     if (progress != DIBS__OP_OVER && progress != DIBS__OP_BROKEN)
-        return;
+        return false;
     releasing->pending &= ~((uint32_t)1 << i);
-    dibs__member_note(q, op, dibs__pending_op_finish(op, 0, &unused));
+    dibs_status status = dibs__pending_op_finish(op, 0, &unused);
+    dibs__member_note(q, op, status);
+    return status == DIBS_UNAVAILABLE;
 }
 
 /* Begins the release at a member where the token has the lock, or may have it. False: nothing was begun. */
@@ -219,6 +221,7 @@ void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct releasing *releasing = calloc(1, sizeof *releasing);
+    uint32_t in_doubt = 0;
 
     DIBS__REQUIRE(!op->state);
     if (!releasing || !(releasing->claim = take_claim(q, op, &releasing->pending))) {
@@ -230,10 +233,11 @@ void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__op *op)
     if (!dibs__claim_make_ops(q, releasing->claim))
         return;
     for (size_t i = 0; i < q->count; i++)
-        note_answered(q, releasing, i);
+        in_doubt |= (uint32_t)note_answered(q, releasing, i) << i;
     for (size_t i = 0; i < q->count; i++)
         if (!dibs__set_has(releasing->pending, i) && begin_at(q, releasing, i))
             releasing->open |= (uint32_t)1 << i;
+    releasing->absent &= ~in_doubt; /* the member may have the lock until the token is retracted */
 }
 
 /* -------------------------------------------------------------------- the finish */

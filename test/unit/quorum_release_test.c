@@ -1,0 +1,83 @@
+/* What a release of a quorum may count on, where an ask was not answered before. */
+#include "quorum_setup.h"
+
+static struct setting setting;
+static struct dibs__counters counters;
+
+static void wake_by(void *context, int64_t at)
+{
+    (void)context, (void)at;
+}
+
+static void begin(struct dibs__store *store, struct dibs__op *op)
+{
+    (void)store;
+    (void)op;
+}
+
+/* The connection of the ask has ended. */
+static enum dibs__progress progress(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
+{
+    (void)store;
+    (void)wait;
+    return op->kind == DIBS__OP_ASK ? DIBS__OP_BROKEN : DIBS__OP_OVER;
+}
+
+/* The first master alone confirms a release. */
+static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
+{
+    dibs_status status = op->kind == DIBS__OP_RELEASE && store == &setting.stores[0] ? DIBS_OK : DIBS_UNAVAILABLE;
+
+    return dibs__error_set(error, status, "%s", "");
+}
+
+static void conclude(struct dibs__store *store, struct dibs__attempt *attempt, bool held)
+{
+    (void)store, (void)attempt, (void)held;
+}
+
+static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms, uint64_t fence)
+{
+    (void)store, (void)name, (void)token, (void)lease_ms, (void)fence;
+}
+
+static const struct dibs__store_ops breaking = {
+    .begin = begin, .progress = progress, .finish = finish, .conclude = conclude, .retract = retract};
+
+/* It may have been carried out, so that master does not count as one that does not have the lock. */
+static void an_ask_without_an_answer_does_not_help_a_release(void **state)
+{
+    const struct dibs__attempt attempt = {.lease_ms = 30000};
+    struct dibs__error error = {DIBS_OK, ""};
+    bool taken_back;
+
+    (void)state;
+    set_up(&setting, &breaking);
+    setting.q.config.counters = &counters;
+    setting.q.config.listener.wake_by = wake_by;
+    struct dibs__claim *claim = asked_for(&setting);
+    assert_true(dibs__member_take(&setting.q, claim, 2, &taken_back));
+    dibs__member_ask(&claim->ops[2], &attempt);
+    dibs__detached_add(&setting.q, claim, UINT32_C(1) << 2);
+    dibs__quorum_mutex_lock(&setting.q.mutex);
+    claim->state = DIBS__CLAIM_HELD;
+    for (size_t i = 0; i < 2; i++)
+        claim->states[i].phase = DIBS__MEMBER_GRANTED;
+    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    struct dibs__op op = {.kind = DIBS__OP_RELEASE,
+                          .name = "x",
+                          .deadline = moved_clock_now(&setting.clock) + MS(1000),
+                          .release = {.token = "dibs:token", .lease_ms = 30000, .fence = 7}};
+    dibs__quorum_release_begin(&setting.q.store, &op);
+    assert_status(DIBS_UNAVAILABLE, dibs__quorum_release_finish(&setting.q.store, &op, &error));
+    tear_down(&setting);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_ask_without_an_answer_does_not_help_a_release),
+    };
+
+    return cmocka_run_group_tests_name("quorum_release", tests, NULL, NULL);
+}
