@@ -37,18 +37,21 @@ static dibs_status cancelled(struct dibs__acquire *acquire)
 
 static dibs_status taken(struct dibs__acquire *acquire)
 {
-    /* A sharer is also kept out by those who wait for the lock alone. */
-    bool shares = acquire->wish.flags & DIBS_SHARED;
+    /* A sharer is also kept out by those who wait for the lock alone, and by as many sharers as its limit allows. */
+    static const char *const holds[] = {"", ", or waits for it alone",
+                                        ", or waits for it alone, or its limit is reached"};
+    static const char *const held[] = {"", ", or waited for it alone,",
+                                       ", or waited for it alone, or its limit was reached,"};
+    size_t kind = !(acquire->wish.flags & DIBS_SHARED) ? 0 : acquire->wish.limit == 0 ? 1 : 2;
 
     acquire->learned = DIBS__LEARNED_TAKEN;
     if (acquire->wish.wait_ms == 0)
         return dibs__error_set(acquire->error, DIBS_BUSY, "somebody else holds %s%s", DIBS__QUOTED(acquire->name),
-                               shares ? ", or waits for it alone" : "");
+                               holds[kind]);
     return dibs__error_set(acquire->error, DIBS_TIMEOUT,
                            acquire->known ? "somebody else held %s%s when %" PRId64 " ms had passed"
                                           : "somebody else held %s%s for all of %" PRId64 " ms",
-                           DIBS__QUOTED(acquire->name), shares ? ", or waited for it alone," : "",
-                           acquire->wish.wait_ms);
+                           DIBS__QUOTED(acquire->name), held[kind], acquire->wish.wait_ms);
 }
 
 /* The wait ended before the store's time to answer was over, so the store may be reachable. */
