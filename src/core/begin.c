@@ -151,7 +151,7 @@ static dibs_status begin_names(dibs_task *task, struct dibs__visit *visit, const
         return no_memory(error);
     bool at_once = !several || dibs__several_is_held(several);
     if (!at_once && atomic_load(&task->cancelled)) {
-        dibs__task_was_cancelled(&why, several->names[0].name);
+        dibs__task_was_cancelled(&why, dibs__several_first_wanted(several));
         dibs__count(&visit->core->stats.cancelled);
         at_once = true;
     }

@@ -114,6 +114,15 @@ bool dibs__several_is_held(const struct dibs__several *several)
     return i == several->count;
 }
 
+const char *dibs__several_first_wanted(const struct dibs__several *several)
+{
+    size_t i = several->got;
+
+    while (i + 1 < several->count && several->names[i].held)
+        i++;
+    return several->names[i].name;
+}
+
 /* The call gives back all that it was granted, and then ends. */
 static void fail(struct dibs__several *several)
 {
@@ -126,11 +135,7 @@ static void fail(struct dibs__several *several)
 
 static void fail_cancelled(struct dibs__several *several)
 {
-    size_t wanted = several->got;
-
-    while (wanted + 1 < several->count && several->names[wanted].held)
-        wanted++;
-    dibs__task_was_cancelled(&several->error, several->names[wanted].name);
+    dibs__task_was_cancelled(&several->error, dibs__several_first_wanted(several));
     fail(several);
 }
 
@@ -169,12 +174,13 @@ static void fail_unless_lost(struct dibs__several *several)
         fail(several);
 }
 
-/* The lease was given back with that status. */
+/* The lease was given back with that status. The first loss is the one that is reported. */
 static void note_given_back(struct dibs__several *several, const struct dibs__several_name *name, dibs_status status)
 {
     dibs_status failed = several->error.status;
 
-    if (status == DIBS_LOST && several->has_failed && failed != DIBS_CANCELLED && failed != DIBS_CLOSED)
+    if (status == DIBS_LOST && several->has_failed && failed != DIBS_LOST && failed != DIBS_CANCELLED &&
+        failed != DIBS_CLOSED)
         set_lost(several, name);
 }
 
@@ -448,7 +454,7 @@ enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64
     enum dibs__several_next next = step(several, until);
 
     if (several->got < several->count)
-        atomic_store(&several->wanted, several->names[several->got].name);
+        atomic_store(&several->wanted, dibs__several_first_wanted(several));
     return next;
 }
 

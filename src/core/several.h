@@ -104,6 +104,9 @@ struct dibs__several *dibs__several_new(struct dibs__core *core, const char *con
 /* The owner holds all of the names already: there is nothing to ask for. */
 bool dibs__several_is_held(const struct dibs__several *several);
 
+/* The first name that is neither held nor granted; there must be one. Belongs to the call. */
+const char *dibs__several_first_wanted(const struct dibs__several *several);
+
 /* Nothing may be under way. NULL is fine. */
 void dibs__several_free(struct dibs__several *several);
 

@@ -7,7 +7,8 @@
 
 local released = owner == leaving and 1 or owner and -1 or 0
 if released == -1 and count > 0 and string.find(owner, '^dibs:.*~%d+$') then
-  redis.pcall('ZREM', 'dibs:share' .. string.sub(F, 11), '') -- which is allowed when memory is out (rule 4)
+  -- This is allowed when memory is out, and so is what follows (rule 4).
+  redis.pcall('ZREM', 'dibs:share' .. string.sub(F, 11), '')
   -- @insert split
 end
 if owner == 'dibs:shared' then
