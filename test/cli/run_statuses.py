@@ -229,9 +229,9 @@ def few_descriptors():
 
 @test("a message that can't grow a full file is lost, and nothing else")
 def full_file():
-    script = f"ulimit -f 0; exec {DIBS} run n sh -c 'exit 3'"
+    script = f"ulimit -f 0; exec {DIBS} run -v n sh -c 'exit 3'"
     with folder() as files, open(files.file("messages"), "w") as messages:
-        done = subprocess.run(["sh", "-c", script.replace("run", "run -v", 1)], env=environment(), stderr=messages, timeout=60)
+        done = subprocess.run(["sh", "-c", script], env=environment(), stderr=messages, timeout=60)
     equal(done.returncode, 3)
     equal(server().owner("n"), None)
 
