@@ -41,6 +41,7 @@ static inline void set_up(struct setting *s, const struct dibs__store_ops *ops)
         s->members[i].quorum = &s->q;
         s->members[i].index = i;
         s->members[i].store = &s->stores[i];
+        s->members[i].rest.first_ms = 1;
     }
 }
 
