@@ -71,10 +71,33 @@ static void a_grant_after_the_step_is_no_vote_before_the_master_is_told(void **s
     tear_down(&setting);
 }
 
+/* It was made before the master was told, and read afterwards. */
+static void a_grant_from_before_the_master_was_told_is_no_vote(void **state)
+{
+    const struct dibs__attempt attempt = {.lease_ms = 30000};
+    struct dibs__member *member = &setting.members[0];
+    struct dibs__error error;
+
+    (void)state;
+    set_up(&setting, &granting);
+    struct dibs__pending_op *op = &asked_for(&setting)->ops[0];
+    ahead_us = AHEAD_US;
+    assert_status(DIBS_OK, ask_at(op));
+    dibs__member_ask(op, &attempt);
+    ahead_us += 400 * STEP_US;
+    int64_t now = moved_clock_now(&setting.clock);
+    assert_true(dibs__member_note_clock(member, now, now / 1000 + ahead_us));
+    atomic_store(&member->told_steps, atomic_load(&member->steps));
+    assert_status(DIBS_UNAVAILABLE, dibs__pending_op_finish(op, DIBS__NEVER, &error));
+    assert_status(DIBS_OK, ask_at(op));
+    tear_down(&setting);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_grant_that_shows_a_set_clock_is_no_vote),
+        cmocka_unit_test(a_grant_from_before_the_master_was_told_is_no_vote),
         cmocka_unit_test(a_grant_after_the_step_is_no_vote_before_the_master_is_told),
     };
 

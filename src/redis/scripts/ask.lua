@@ -22,7 +22,7 @@ elseif owner == asker then
   reply = tonumber(call('GET', F))
   if not (reply and reply > 0 and reply < 2^53 - 1) then
     -- @insert fence
-    reply = failed or now
+    reply = failed or tonumber(fence_text)
   end
 elseif is_mine and -is_mine > math.floor(now / 1000) then
   local leaving, ends = asker, math.floor(now / 1000) + lease
@@ -34,7 +34,7 @@ elseif is_mine and -is_mine > math.floor(now / 1000) then
   reply = tonumber(call('ZADD', S, 'XX', 'INCR', 0, '-' .. asker))
   if not (reply and reply > 0) then
     -- F was lost before others joined the asker (split.lua).
-    fence_text = call('GET', F)
+    fence_text = fence_text or call('GET', F)
     -- @insert fence
     reply = failed or tonumber(fence_text)
     if not failed then

@@ -265,9 +265,10 @@ static void raise_fences(struct dibs__fan_out *fan_out)
 {
     struct asking *asking = asking_of(fan_out);
     uint32_t timeout_ms = fan_out->quorum->config.command_timeout_ms;
-    int64_t least = dibs__after_ms(dibs__quorum_now(fan_out->quorum), timeout_ms < RAISE_MS ? timeout_ms : RAISE_MS);
+    int64_t now = dibs__quorum_now(fan_out->quorum);
 
-    fan_out->deadline = fan_out->deadline > least ? fan_out->deadline : least;
+    if (now >= fan_out->deadline)
+        fan_out->deadline = dibs__after_ms(now, timeout_ms < RAISE_MS ? timeout_ms : RAISE_MS);
 
     for (size_t i = 0; i < fan_out->quorum->count; i++)
         if (dibs__set_has(asking->granted, i) && fan_out->ops[i].answer.fence > asking->fence)

@@ -119,6 +119,7 @@ void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun)
 {
     DIBS__REQUIRE(op->begun.kind == DIBS__OP_NONE);
     op->begun = begun;
+    op->steps = atomic_load(&op->member->steps);
     begin_again(op);
 }
 
@@ -150,13 +151,17 @@ static dibs_status doubt_grant(struct dibs__pending_op *op, struct dibs__error *
     return dibs__error_set(error, DIBS_UNAVAILABLE, "the clock of a master was set: it may not vote in the quorum now");
 }
 
-/* Notes the master's clock, which the answer shows. */
+/*
+ * Notes the master's clock, which the answer shows. A grant does not count either if the master was told meanwhile that
+ * its clock had been set: it may have granted the lock before it was told.
+ */
 static dibs_status note_clock(struct dibs__pending_op *op, bool is_ask, dibs_status status, struct dibs__error *error)
 {
     int64_t sent_at = is_ask ? op->attempt.proof : op->sent_at;
     int64_t server_us = is_ask ? op->answer.server_us : op->begun.vote->server_us;
     bool distrusted = server_us > 0 && dibs__member_note_clock(op->member, sent_at, server_us);
 
+    distrusted = distrusted || atomic_load(&op->member->steps) != op->steps;
     return is_ask && distrusted ? doubt_grant(op, error) : status;
 }
 

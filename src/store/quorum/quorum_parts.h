@@ -89,13 +89,14 @@ struct dibs__member_state {
     bool renewing;    /* a renewal is under way */
     bool passed_over; /* a renewal was wanted while another, or an ask, was under way: perhaps because of a change that
                          happened after the member had answered */
-    bool behind;      /* an extension could not be sent: the next renewal is sent as one */
+    bool behind;      /* an extension was not sent, or not answered: the next renewal is sent as one */
     bool topping_up;  /* the renewal under way, or an earlier one that was not answered, may set the lock there */
     int64_t top_up_from;                  /* the member lost the lock: renewals do not set it there before this time */
     uint64_t fence;                       /* if granted: the member's fence */
     struct dibs__lease_store_state lease; /* of the member's lease */
     struct dibs__extension_store_state pending_extension; /* of the member's lease */
     uint32_t pending_extension_ms;
+    uint32_t extended_ms; /* how long the last extension made the lease there; 0: there was none */
 };
 
 struct dibs__pending_op;
@@ -170,8 +171,9 @@ struct dibs__pending_op {
     struct dibs__claim *claim;   /* read-only; NULL for a query or a vote */
     struct dibs__op begun;       /* the operation; with the kind NONE once it is finished */
     int64_t sent_at;
-    struct dibs__attempt attempt;                                       /* the member's, over all its asks */
-    struct dibs__answer answer;                                         /* of the last ask */
+    unsigned steps;               /* of the member, when the operation was begun */
+    struct dibs__attempt attempt; /* the member's, over all its asks */
+    struct dibs__answer answer;   /* of the last ask */
     struct dibs__pending_op *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of detached operations */
     bool detached DIBS__GUARDED_BY(dibs__quorum_mutex);
     bool is_looked_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* the scheduler's thread is looking at it */

@@ -460,6 +460,10 @@ void dibs__vote_attend(struct dibs__quorum *q, int64_t now)
     if (!look)
         return;
     sweep(q, look, now);
+    if (look->open && !look->admitting) { /* an extension to a length that was never announced waits for that */
+        dibs__look_identify(q, look);
+        note_announced(q, look);
+    }
     if (look->open && now >= dibs__after_ms(look->began, q->config.command_timeout_ms / WHOLE_PART) &&
         dibs__set_count(dibs__look_replied(look)) >= q->majority)
         abandon_open(q, look);

@@ -25,15 +25,17 @@ static dibs_status send_vote(struct dibs__redis_store *store, struct dibs__lock_
  * that shows it would go by what was so when it was made, and clocks run at different paces. Where the server votes by
  * its clock from now on, the clock may have been set back before.
  */
-static void note_clock(const struct dibs__redis_store *store, const struct dibs__link_id *server,
-                       const struct dibs__vote *vote)
+static void note_clock(const struct dibs__redis_store *store, const struct dibs__lock_call *call)
 {
+    const struct dibs__vote *vote = call->op->vote;
+    const char *run_id = call->view.id.run_id;
     int64_t least_us = vote->server_us - dibs__now(store->config.clock) / 1000;
     struct dibs__link_view view;
 
     for (size_t i = 0; i <= store->channel_count; i++) {
         struct dibs__channel *channel = i < store->channel_count ? store->channels[i] : store->background;
-        if (!dibs__channel_view(channel, &view) || strcmp(view.id.run_id, server->run_id) != 0)
+        bool is_its_own = i == call->channel;
+        if (!dibs__channel_view(channel, &view) || strcmp(view.id.run_id, run_id) != 0 || (!run_id[0] && !is_its_own))
             continue;
         if (vote->known)
             dibs__channel_lower_clock(channel, view.serial, vote->server_us - vote->began / 1000);
@@ -55,7 +57,7 @@ static dibs_status read_vote(struct dibs__redis_store *store, struct dibs__lock_
     if (late)
         return dibs__redis_late(store, channel, call->view.serial, vote->server_us, exchange->error);
     vote->process = call->view.id.run_id[0] ? dibs__hash(call->view.id.run_id, DIBS__RUN_ID) : 0;
-    note_clock(store, &call->view.id, vote);
+    note_clock(store, call);
     return DIBS_OK;
 }
 

@@ -15,10 +15,11 @@
 
 #define AGAIN_FIRST_MS 20
 #define AGAIN_LAST_MS 5000
-#define TOGETHER_MS 10 /* what is due within this time is sent together */
-#define BATCHES 4      /* number of commands under way; with their size, this bounds what a renewal waits for */
-#define HOPS_AT_ONCE 3 /* how often an entry goes from node to node of a cluster without a pause */
-#define SLACK_MS 1000  /* how far the server's clock and ours may differ while a lease runs out */
+#define TOGETHER_MS 10  /* what is due within this time is sent together */
+#define BATCHES 4       /* number of commands under way; with their size, this bounds what a renewal waits for */
+#define HOPS_AT_ONCE 3  /* how often an entry goes from node to node of a cluster without a pause */
+#define HOP_LAST_MS 500 /* the longest pause after that */
+#define SLACK_MS 1000   /* how far the server's clock and ours may differ while a lease runs out */
 /* Entries whose time is over are dropped together, at most this late, because that takes a look at all of them. */
 #define ENDS_MS 1000
 
@@ -343,7 +344,7 @@ void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__fo
     entry->hops = forwarded->hops + 1;
     entry->backoff = forwarded->backoff;
     if (entry->hops > HOPS_AT_ONCE)
-        due = dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
+        due = dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, HOP_LAST_MS));
     enlist(all, entry, due);
 }
 
