@@ -108,10 +108,33 @@ static void a_look_waits_for_a_master_that_is_far_away(void **state)
     tear_down(&setting);
 }
 
+/* Else an extension to it would wait for the far master, longer than the lease may last. */
+static void a_look_ends_soon_where_a_longer_lease_is_wanted(void **state)
+{
+    static const struct dibs__store_ops far = {.begin = begin, .progress = progress_of_far, .finish = finish_far};
+
+    (void)state;
+    set_up(&setting, &far);
+    setting.q.config.command_timeout_ms = 1000;
+    heard = 0;
+    comes_at = DIBS__NEVER;
+    dibs__vote_want(&setting.q, 1000);
+    dibs__vote_attend(&setting.q, moved_clock_now(&setting.clock));
+    moved_clock_advance(&setting.clock, MS(150));
+    dibs__vote_attend(&setting.q, moved_clock_now(&setting.clock));
+    assert_int_equal(heard, 0);
+    dibs__vote_want(&setting.q, 60000);
+    dibs__vote_attend(&setting.q, moved_clock_now(&setting.clock));
+    assert_true(heard > 0);
+    dibs__vote_finish_all(&setting.q);
+    tear_down(&setting);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_look_waits_for_a_master_that_is_far_away),
+        cmocka_unit_test(a_look_ends_soon_where_a_longer_lease_is_wanted),
         cmocka_unit_test(masters_that_lost_their_data_get_a_number_that_any_process_would_give),
     };
 

@@ -28,7 +28,8 @@
 #define POLL_MS 2           /* how often the scheduler's thread looks for replies */
 #define PAUSE_FIRST_MS 2    /* how long a thread waits before it looks again: the first time, and at most */
 #define PAUSE_LAST_MS 50
-#define WHOLE_PART 2 /* the scheduler's thread waits for the last masters for this part of the command timeout */
+#define WHOLE_PART 2 /* the scheduler's thread waits for the last masters for this part of the command timeout, */
+#define HASTE_MS 100 /* or only so long if a longer lease is wanted meanwhile, which the next look announces */
 
 static struct dibs__look *new_look(struct dibs__quorum *q)
 {
@@ -464,7 +465,9 @@ void dibs__vote_attend(struct dibs__quorum *q, int64_t now)
         dibs__look_identify(q, look);
         note_announced(q, look);
     }
-    if (look->open && now >= dibs__after_ms(look->began, q->config.command_timeout_ms / WHOLE_PART) &&
+    bool hastes = atomic_load(&q->voting.longest_ms) > look->longest_ms;
+    int64_t whole_ms = hastes ? HASTE_MS : q->config.command_timeout_ms / WHOLE_PART;
+    if (look->open && now >= dibs__after_ms(look->began, whole_ms) &&
         dibs__set_count(dibs__look_replied(look)) >= q->majority)
         abandon_open(q, look);
     if (look->open)
