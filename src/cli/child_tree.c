@@ -64,9 +64,11 @@ bool child_tree_is_visible(void)
 }
 
 static int spare[2] = {-1, -1}; /* what a walk through /proc opens at a time; closed while one is under way */
+static bool reserves;           /* child_tree_reserve was called */
 
 bool child_tree_reserve(void)
 {
+    reserves = true;
     for (int i = 0; i < 2; i++)
         if (spare[i] < 0)
             spare[i] = open("/", O_RDONLY | O_CLOEXEC);
@@ -145,14 +147,12 @@ static void walk(struct processes *list)
 
 static void list_processes(struct processes *list)
 {
-    bool reserved = spare[0] >= 0;
-
     *list = (struct processes){NULL, 0, 0};
     if (!child_tree_is_visible())
         return;
     give_way();
     walk(list);
-    if (reserved)
+    if (reserves)
         child_tree_reserve();
 }
 

@@ -311,7 +311,7 @@ dibs_status cli_query(dibs_runtime *rt, const char *name, bool (*is_wanted)(cons
 {
     dibs_status status = dibs_query(rt, name, out);
 
-    if (status != DIBS_OK || out->sharers < 2 || is_wanted(out->token))
+    if (status != DIBS_OK || out->sharers < 2) /* the time of *out is that of the longest lease of all sharers */
         return status;
     return find_sharer(rt, name, is_wanted, out);
 }

@@ -8,6 +8,7 @@
 
 #include "cli/notify.h"
 #include "cli/run.h"
+#include "cli/run_inside.h"
 #include "cli/run_signals.h"
 #include "cli/run_tie.h"
 
@@ -70,13 +71,14 @@ static void tell_why(const struct run_plan *plan, const struct run_lock *lock)
 }
 
 /* Returns false, after a message, if the lease was lost or is about to end. */
-static bool hold(const struct run_plan *plan, const struct run_lock *lock)
+static bool hold(struct run_plan *plan, const struct run_lock *lock)
 {
     struct pollfd fds[1 + RUN_TIES] = {{.fd = run_signals_fd(), .events = POLLIN}};
     int most = run_tie_timeout(60000);
 
     run_tie_watch(fds + 1);
     while (!told_to_end()) {
+        run_inside_fit(plan);
         int64_t left = run_remaining_ms(lock) - plan->grace_ms - plan->margin_ms;
 
         if (left <= 0) {

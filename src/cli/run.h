@@ -93,8 +93,11 @@ extern const struct cli_option run_options[];
  */
 int run_settle(char **words, bool with_command);
 
-/* Makes the times fit a lease that is shorter than that of the plan. */
-void run_fit_times(struct run_plan *plan, int64_t lease_ms);
+/* Makes the times fit a lease that is shorter than that of the plan. False: it is not shorter. */
+bool run_fit_times(struct run_plan *plan, int64_t lease_ms);
+
+/* What such times leave of a lease for the end of COMMAND, at most: grace time and margin. */
+int64_t run_end_ms(int64_t lease_ms);
 
 /* Sets the environment of COMMAND and --on-lost. */
 void run_environment(const struct run_plan *plan, uint64_t fence, const char *token);

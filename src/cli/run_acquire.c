@@ -365,6 +365,10 @@ static bool take_lock(struct run_plan *plan, struct run_lock *lock, int *status)
         return false;
     }
     *status = look_up(plan, lock);
+    if (*status == CLI_OK && run_inside_remaining_ms() <= plan->grace_ms + plan->margin_ms) {
+        run_tell_loss(plan);
+        *status = CLI_LOST;
+    }
     if (*status == CLI_OK)
         cli_note("%s: acquired after %.3f s, fence %llu", plan->shown, (double)(cli_now_ms() - start) / 1000,
                  (unsigned long long)lock->fence);
@@ -462,17 +466,13 @@ static bool release(const struct run_plan *plan, struct run_lock *lock)
 
 bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms)
 {
-    bool kept;
+    bool sure = run_inside_remaining_ms() >= 0, leaves = !lock->entered && keep_ms > 0 && run_remaining_ms(lock) >= 0;
+    bool kept = lock->entered || (leaves ? leave(plan, lock, keep_ms) : release(plan, lock));
 
     run_inside_end();
-    if (lock->entered) {
-        dibs_close(lock->rt);
-        return true;
-    }
-    if (keep_ms > 0 && run_remaining_ms(lock) >= 0)
-        return leave(plan, lock, keep_ms); /* the runtime is not closed: that would release the lock */
-    kept = release(plan, lock);
+    if (leaves) /* the runtime is not closed: that would release the lock */
+        return kept && sure;
     dibs_close(lock->rt);
     lock->rt = NULL;
-    return kept;
+    return kept && sure;
 }

@@ -127,6 +127,9 @@ static void on_message(struct front *front, const struct run_message *message)
     case RUN_STARTED:
         on_started(front, message);
         break;
+    case RUN_FITS:
+        run_fit_times(front->plan, message->value);
+        break;
     case RUN_LIMIT:
         front->limit_ms = message->value;
         front->answered = true;

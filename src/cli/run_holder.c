@@ -16,6 +16,7 @@
 #include "cli/child.h"
 #include "cli/child_tree.h"
 #include "cli/run.h"
+#include "cli/run_inside.h"
 #include "cli/run_signals.h"
 #include "cli/run_terminal.h"
 #include "cli/run_wire.h"
@@ -28,7 +29,7 @@
 #define HEAR_MOST 64     /* at most this many messages, and signals, are read in one round of the loop */
 
 struct holder {
-    const struct run_plan *plan;
+    struct run_plan *plan;
     const struct run_terminal *terminal;
     pid_t front;
     struct run_lock lock;
@@ -169,6 +170,8 @@ static bool front_is_silent(const struct holder *holder, int64_t now)
 static void check_lease(struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;
+    if (run_inside_fit(holder->plan))
+        run_wire_send(holder->wire, RUN_FITS, 0, plan->lease_ms, NULL);
     int64_t remaining = run_remaining_ms(&holder->lock);
 
     if (remaining >= 0)

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,25 +51,46 @@ void run_inside_set(const char *token)
 
 /* ------------------------------------------------------------- the outer locks */
 
-#define LOOKS_MOST_MS 10000 /* between two looks at the outer locks */
+#define LOOK_LEAST_MS 20
+#define LOOK_MOST_MS 1000
+#define EMPTY_MS 2000 /* how long nobody may have been seen with a lock that its holder is restoring after a restart   \
+                       */
+#define SHORTER_MS 50 /* a lease that ends earlier by more than this than was known was made shorter */
 
 struct outer_lock {
     const char *name;
     char token[192];
-    int64_t sure_until_ms; /* guarded by outer.mutex */
+    int64_t sure_until_ms;  /* guarded by outer.mutex */
+    int64_t empty_since_ms; /* watcher only; since when nobody was seen with the lock; 0: somebody was */
 };
 
 static struct {
     struct outer_lock locks[RUN_NAMES_MAX]; /* the rest of each, and count: read-only while the watcher runs */
     size_t count;
-    const struct run_plan *plan; /* read-only while the watcher runs, as the next two */
-    dibs_runtime *rt;
-    int quit[2]; /* a pipe; the main thread closes one end to stop the watcher */
+    dibs_runtime *rt; /* read-only while the watcher runs */
+    int quit[2];      /* a pipe; the main thread closes one end to stop the watcher */
     pthread_t watcher;
-    bool watched; /* main thread only: the watcher runs */
+    bool watched;      /* main thread only: the watcher runs */
+    _Atomic bool ends; /* atomic; the watcher must end */
     pthread_mutex_t mutex;
-    bool lost; /* guarded by mutex: an outer dibs has lost or released one of the locks */
-} outer = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    int64_t lease_ms; /* guarded by mutex: the shortest of the leases, as far as is known */
+    bool lost;        /* guarded by mutex: an outer dibs has lost or released one of the locks */
+} outer = {.mutex = PTHREAD_MUTEX_INITIALIZER, .lease_ms = RUN_DAY_MS};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Called with the mutex held, or before the watcher runs. */
+static void note_lease(struct outer_lock *lock, int64_t asked_ms, int64_t remaining_ms)
+{
+    int64_t left = remaining_ms < 0 ? RUN_DAY_MS : remaining_ms;
+
+    if (asked_ms + left < lock->sure_until_ms - SHORTER_MS)
+        outer.lease_ms = least(outer.lease_ms, left);
+    lock->sure_until_ms = asked_ms + left;
+}
 
 static void add_outer(const char *name, const dibs_owner *owner, int64_t asked_ms)
 {
@@ -76,7 +98,8 @@ static void add_outer(const char *name, const dibs_owner *owner, int64_t asked_m
 
     lock->name = name;
     memcpy(lock->token, owner->token, sizeof lock->token);
-    lock->sure_until_ms = asked_ms + (owner->remaining_ms < 0 ? RUN_DAY_MS : owner->remaining_ms);
+    lock->sure_until_ms = INT64_MAX;
+    note_lease(lock, asked_ms, owner->remaining_ms);
 }
 
 bool run_inside_enters(const struct run_plan *plan, dibs_runtime *rt, const char *name, dibs_owner *owner)
@@ -102,7 +125,13 @@ static bool is_watched(const char *token)
     return strcmp(token, watched_token) == 0;
 }
 
-/* Returns false if the store does not answer. */
+/* Whether the lock is somebody else's for good: not of sharers, which may be restored one after the other. */
+static bool is_anothers(const dibs_owner *owner)
+{
+    return owner->held && owner->sharers == 0 && strcmp(owner->token, "dibs:shared") != 0;
+}
+
+/* Returns whether the outer dibs was seen with the lock. */
 static bool look_at(struct outer_lock *lock)
 {
     int64_t asked_ms = cli_now_ms();
@@ -111,27 +140,40 @@ static bool look_at(struct outer_lock *lock)
     watched_token = lock->token;
     if (cli_query(outer.rt, lock->name, is_watched, &owner) != DIBS_OK)
         return false;
+    bool is_there = owner.held && is_watched(owner.token);
+    if (is_there || lock->empty_since_ms == 0)
+        lock->empty_since_ms = is_there ? 0 : asked_ms;
     pthread_mutex_lock(&outer.mutex);
-    if (!owner.held || !is_watched(owner.token))
+    if (is_there)
+        note_lease(lock, asked_ms, owner.remaining_ms);
+    else if (is_anothers(&owner) || asked_ms - lock->empty_since_ms >= EMPTY_MS)
         outer.lost = true;
-    else if (owner.remaining_ms >= 0)
-        lock->sure_until_ms = asked_ms + owner.remaining_ms;
-    if (outer.lost)
-        run_signals_wake();
     pthread_mutex_unlock(&outer.mutex);
-    return true;
+    run_signals_wake(); /* the main thread may have to fit its times, or to end COMMAND */
+    return is_there;
+}
+
+/* Looks three times at least before COMMAND must be ended, because only the outer dibs renews. */
+static int until_next_look_ms(bool all_seen)
+{
+    int64_t remaining_ms = run_inside_remaining_ms();
+
+    pthread_mutex_lock(&outer.mutex);
+    int64_t ms = (remaining_ms - run_end_ms(outer.lease_ms)) / 3;
+    pthread_mutex_unlock(&outer.mutex);
+    ms = least(ms, all_seen ? LOOK_MOST_MS : RUN_AGAIN_MS);
+    return (int)(ms < LOOK_LEAST_MS ? LOOK_LEAST_MS : ms);
 }
 
 static void *watch(void *unused)
 {
-    int64_t third = outer.plan->lease_ms / 3, wait = third < LOOKS_MOST_MS ? third : LOOKS_MOST_MS;
     struct pollfd quit = {.fd = outer.quit[0], .events = POLLIN};
-    bool answered = true;
+    bool all_seen = true;
 
-    while (poll(&quit, 1, (int)(answered || wait < RUN_AGAIN_MS ? wait : RUN_AGAIN_MS)) == 0) {
-        answered = true;
-        for (size_t i = 0; i < outer.count; i++)
-            answered = look_at(&outer.locks[i]) && answered;
+    while (poll(&quit, 1, until_next_look_ms(all_seen)) == 0) {
+        all_seen = true;
+        for (size_t i = 0; i < outer.count && !atomic_load(&outer.ends); i++)
+            all_seen = look_at(&outer.locks[i]) && all_seen;
     }
     return unused;
 }
@@ -140,11 +182,18 @@ bool run_inside_watch(struct run_plan *plan, dibs_runtime *rt)
 {
     if (outer.count == 0)
         return true;
-    run_fit_times(plan, run_inside_remaining_ms());
-    outer.plan = plan;
+    run_inside_fit(plan);
     outer.rt = rt;
     outer.watched = cli_open_pipe(outer.quit) && cli_start_thread(&outer.watcher, watch, NULL);
     return outer.watched;
+}
+
+bool run_inside_fit(struct run_plan *plan)
+{
+    pthread_mutex_lock(&outer.mutex);
+    int64_t lease_ms = outer.lease_ms;
+    pthread_mutex_unlock(&outer.mutex);
+    return run_fit_times(plan, lease_ms);
 }
 
 void run_inside_end(void)
@@ -152,6 +201,7 @@ void run_inside_end(void)
     if (!outer.watched)
         return;
     outer.watched = false;
+    atomic_store(&outer.ends, true);
     close(outer.quit[1]);
     pthread_join(outer.watcher, NULL);
     close(outer.quit[0]);
@@ -159,15 +209,12 @@ void run_inside_end(void)
 
 int64_t run_inside_remaining_ms(void)
 {
-    int64_t now = cli_now_ms(), least = RUN_DAY_MS;
+    int64_t now = cli_now_ms(), left = RUN_DAY_MS;
 
     pthread_mutex_lock(&outer.mutex);
-    for (size_t i = 0; i < outer.count; i++) {
-        int64_t left = outer.locks[i].sure_until_ms - now;
-        least = left < least ? left : least;
-    }
-    if (outer.lost)
-        least = -1;
+    for (size_t i = 0; i < outer.count; i++)
+        left = least(left, outer.locks[i].sure_until_ms - now);
+    left = outer.lost ? -1 : left < 0 ? 0 : left;
     pthread_mutex_unlock(&outer.mutex);
-    return least;
+    return left;
 }

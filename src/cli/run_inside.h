@@ -17,14 +17,17 @@ bool run_inside_enters(const struct run_plan *plan, dibs_runtime *rt, const char
 
 /*
  * Has a thread look at the locks that this dibs runs under, because the outer dibs may end first, or lose them: at
- * least each third of their lease. Fits the times of the plan to them. False: no thread or descriptor is to be had.
+ * least each second. Fits the times of the plan to them. False: no thread or descriptor is to be had.
  */
 bool run_inside_watch(struct run_plan *plan, dibs_runtime *rt);
+
+/* Fits the times of the plan again, since an outer lease may have been made shorter. True: they have changed. */
+bool run_inside_fit(struct run_plan *plan);
 
 /* How long those locks are sure to be held; less than 0: one is lost. A day at most, and where there is none. */
 int64_t run_inside_remaining_ms(void);
 
-/* Ends that thread; must be called before the runtime is closed. */
+/* Ends that thread, which may take one command timeout; must be called before the runtime is closed. */
 void run_inside_end(void);
 
 /* Adds the token of a lock to the environment of COMMAND, beside those that are there. */

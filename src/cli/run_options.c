@@ -63,6 +63,11 @@ static int64_t within(int64_t value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
+static int64_t margin_of(int64_t lease_ms)
+{
+    return within(lease_ms / 20, MARGIN_LEAST_MS, MARGIN_MOST_MS);
+}
+
 /*
  * A lease is renewed when a third of it has passed. COMMAND is ended when only the grace time and the margin are left
  * of the lease. Together they are at most half of it, so that a renewal has time to succeed.
@@ -73,7 +78,7 @@ static int settle_times(struct run_plan *plan)
         plan->lease_ms = within(2 * (plan->grace_ms + MARGIN_MOST_MS), LEASE_MS, RUN_DAY_MS);
     if (plan->grace_ms < 0)
         plan->grace_ms = within(plan->lease_ms / 4, 0, GRACE_MS);
-    plan->margin_ms = within(plan->lease_ms / 20, MARGIN_LEAST_MS, MARGIN_MOST_MS);
+    plan->margin_ms = margin_of(plan->lease_ms);
     int64_t room_ms = plan->lease_ms / 2 - plan->margin_ms;
     if (plan->grace_ms > room_ms)
         return cli_usage_error("--grace %g does not fit into a lease (-t) of %g s: at most %g",
@@ -81,13 +86,20 @@ static int settle_times(struct run_plan *plan)
     return CLI_OK;
 }
 
-void run_fit_times(struct run_plan *plan, int64_t lease_ms)
+int64_t run_end_ms(int64_t lease_ms)
 {
+    return lease_ms / 4 + margin_of(lease_ms);
+}
+
+bool run_fit_times(struct run_plan *plan, int64_t lease_ms)
+{
+    lease_ms = within(lease_ms, LEASE_LEAST_MS, RUN_DAY_MS);
     if (lease_ms >= plan->lease_ms)
-        return;
-    plan->lease_ms = within(lease_ms, LEASE_LEAST_MS, RUN_DAY_MS);
-    plan->grace_ms = within(plan->grace_ms, 0, plan->lease_ms / 4);
-    plan->margin_ms = within(plan->lease_ms / 20, MARGIN_LEAST_MS, MARGIN_MOST_MS);
+        return false;
+    plan->lease_ms = lease_ms;
+    plan->grace_ms = within(plan->grace_ms, 0, lease_ms / 4);
+    plan->margin_ms = margin_of(lease_ms);
+    return true;
 }
 
 static int settle_wait(struct run_plan *plan)
@@ -180,7 +192,7 @@ static int refuse_option(const char *word, const char *hint)
     return cli_usage_error("%.*s comes after NAME; options come before it%s", cli_shown_length(word), word, hint);
 }
 
-/* Returns how many words are -c with its TEXT, in any of the forms of an option; -1: TEXT is missing. */
+/* Returns how many words are -c TEXT, -cTEXT, --command TEXT or --command=TEXT; -1: TEXT is missing. */
 static int take_text(struct run_plan *plan, char *const *words)
 {
     const char *word = *words ? *words : "";

@@ -17,6 +17,7 @@ enum run_word {
     /* The holder says: */
     RUN_HELD,    /* the lock is held, and COMMAND is about to be started: value is the fence, text the token */
     RUN_STARTED, /* COMMAND runs: number is its process group, value the lease in milliseconds */
+    RUN_FITS,    /* value is the lease from now on, which is shorter */
     RUN_LIMIT,   /* value is the time, by cli_now_ms, by which all processes of COMMAND must be dead */
     RUN_STOPPED, /* COMMAND was stopped by the signal number */
     RUN_ENDED,   /* COMMAND ended: number is its status as waitpid(2) has it */

@@ -139,13 +139,13 @@ static void fail_cancelled(struct dibs__several *several)
     fail(several);
 }
 
-/* False: a lease that the call has, or relies on, is known to be lost, and the call fails. */
 static void set_lost(struct dibs__several *several, const struct dibs__several_name *name)
 {
     dibs__error_set(&several->error, DIBS_LOST, "the lease of %s ended before all of the locks were acquired",
                     DIBS__QUOTED(name->name));
 }
 
+/* False: a lease that the call has, or relies on, is known to be lost, and the call fails. */
 static bool none_is_lost(struct dibs__several *several)
 {
     int64_t now = dibs__core_now(several->core);

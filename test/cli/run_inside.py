@@ -1,5 +1,6 @@
 """dibs run inside dibs run, and what COMMAND leaves running."""
 
+import contextlib
 import os
 import signal
 import time
@@ -71,10 +72,45 @@ def outlives_the_lease():
     end(outer)
 
 
+@test("an inner dibs bears that the outer lease becomes shorter, once the time of --at-least is over")
+def shorter_lease():
+    done = dibs("run", "-t", "2", "--at-least", "4", "n", "sh", "-c", f"{DIBS} run n sleep 6")
+    equal((done.status, done.err), (0, ""))
+
+
+@test("an inner dibs bears a restart without data, after which the outer one restores the lock")
+def restart():
+    with contextlib.closing(Server()) as own:
+        env = {"DIBS_URL": own.url}
+        outer = start("run", "-t", "8", "n", "sh", "-c", f"{DIBS} run n sh -c 'echo ready; sleep 3'; echo $?", env=env)
+        ready(outer)
+        for _ in range(3):
+            own.kill()
+            time.sleep(0.1)
+            own.start()
+        done = Done(outer)
+        equal((done.status, done.out, done.err), (0, "0\n", ""))
+
+
+@test("COMMAND does not start under an outer lock that was lost during the wait for another name")
+def lost_meanwhile():
+    other = holder("m")
+    outer, env = outer_lock("2")
+    inner = start("run", "--also", "m", "n", "echo", "ran", env=env)
+    wait_for(lambda: server().queued("m"), "a waiter")
+    end(outer)
+    next_one = holder("n")
+    time.sleep(1.5)  # longer than the time between two looks
+    end(other)
+    done = Done(inner)
+    equal((done.status, done.out), (76, ""))
+    end(next_one)
+
+
 @test("an inner dibs that is no descendant ends its COMMAND once the outer one has released the lock")
 def ends_with_the_outer_lock():
     for command in (["run", "--grace", "0.2", "n", "sh", "-c", "echo ready; exec sleep 60"], ["hold", "n"]):
-        outer, env = outer_lock("2")
+        outer, env = outer_lock("20")
         inner = start(*command, env=env)
         inner.stdout.readline()
         end(outer)
@@ -85,12 +121,12 @@ def ends_with_the_outer_lock():
 @test("where an inner dibs waits for another name meanwhile, it says so as well")
 def waits_under_an_outer_lock():
     other = holder("m")
-    outer, env = outer_lock("1")
+    outer, env = outer_lock("20")
     inner = start("run", "--also", "m", "n", "sleep", "60", env=env)
     wait_for(lambda: server().queued("m"), "a waiter")
     end(outer)
     wait_for(lambda: server().owner("n") is None, "the release")
-    time.sleep(1)  # longer than the outer lease
+    time.sleep(4)  # longer than the inner one believes that the lock may come back
     end(other)
     done = Done(inner)
     equal((done.status, done.err), (76, "dibs: n and 1 more: the lease was lost: the outer dibs does not hold the lock any more\n"))

@@ -154,12 +154,11 @@ def foreign_proc():
     with folder() as files:
         log = files.file("log")
         script = f"echo ready; trap 'echo TERM >>{log}' TERM; while :; do sleep 60 & wait $!; done"
-        process = subprocess.Popen([*enter, DIBS, "run", "--grace", "5", "n", "sh", "-c", script], env=environment(),
+        process = subprocess.Popen([*enter, DIBS, "run", "-t", "6", "--grace", "1", "n", "sh", "-c", script], env=environment(),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         equal(process.stdout.readline(), "ready\n")
-        server().ask("SET", "lock:n", "other")
-        done = Done(process)
         server().ask("DEL", "lock:n")
+        done = Done(process)
         equal((done.status, read(log)), (76, "TERM\n"))
         assert "can't be killed" not in done.err, done.err
 
