@@ -53,8 +53,7 @@ void run_inside_set(const char *token)
 
 #define LOOK_LEAST_MS 20
 #define LOOK_MOST_MS 1000
-#define EMPTY_MS 2000 /* how long nobody may have been seen with a lock that its holder is restoring after a restart   \
-                       */
+#define EMPTY_MS 2000 /* for so long nobody may be seen with a lock: after a restart its holder restores it */
 #define SHORTER_MS 50 /* a lease that ends earlier by more than this than was known was made shorter */
 
 struct outer_lock {
