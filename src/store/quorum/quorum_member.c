@@ -89,6 +89,7 @@ enum dibs__claim_state dibs__member_note(struct dibs__quorum *q, struct dibs__pe
 
     dibs__quorum_mutex_lock(&q->mutex);
     state->phase = state_after(op, status);
+    state->in_doubt = status == DIBS_UNAVAILABLE && op->was_sent && op->answer.why != DIBS__WHY_NO_VOTE;
     state->has_attempt = state->phase != DIBS__MEMBER_RETIRED;
     state->stuck = state->stuck || op->answer.retired == DIBS__STUCK;
     state->fence = op->answer.fence;

@@ -120,6 +120,7 @@ void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun)
     DIBS__REQUIRE(op->begun.kind == DIBS__OP_NONE);
     op->begun = begun;
     op->steps = atomic_load(&op->member->steps);
+    op->was_sent = false;
     begin_again(op);
 }
 
@@ -129,6 +130,12 @@ enum dibs__progress dibs__pending_op_progress(const struct dibs__pending_op *op,
 
     DIBS__REQUIRE(op->begun.kind != DIBS__OP_NONE);
     return store->ops->progress(store, &op->begun, wait);
+}
+
+/* An operation that is over may be so because it could not be sent. */
+void dibs__pending_op_note_sent(struct dibs__pending_op *op, enum dibs__progress progress)
+{
+    op->was_sent = op->was_sent || (dibs__op_was_sent(progress) && progress != DIBS__OP_OVER);
 }
 
 static dibs_status finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error)
@@ -303,6 +310,7 @@ static bool has_come(struct dibs__fan_out *fan_out, unsigned i, struct dibs__wai
         begin_again(op);
         *progress = dibs__pending_op_progress(op, wait);
     }
+    dibs__pending_op_note_sent(op, *progress);
     fan_out->unsent = dibs__op_was_sent(*progress) ? fan_out->unsent & ~bit : fan_out->unsent | bit;
     return *progress != DIBS__OP_AWAITED && *progress != DIBS__OP_UNSENT;
 }

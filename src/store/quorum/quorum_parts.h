@@ -86,6 +86,7 @@ struct dibs__member_state {
     enum dibs__member_phase phase;
     bool has_attempt; /* the member's attempt has not been concluded */
     bool stuck;       /* an ask may still arrive, and nothing can prove that it will not: no other ask may follow */
+    bool in_doubt;    /* an ask had no answer, and may have been granted */
     bool renewing;    /* a renewal is under way */
     bool passed_over; /* a renewal was wanted while another, or an ask, was under way: perhaps because of a change that
                          happened after the member had answered */
@@ -172,6 +173,7 @@ struct dibs__pending_op {
     struct dibs__op begun;       /* the operation; with the kind NONE once it is finished */
     int64_t sent_at;
     unsigned steps;               /* of the member, when the operation was begun */
+    bool was_sent;                /* it was seen to be under way: without an answer, it may have had its effect */
     struct dibs__attempt attempt; /* the member's, over all its asks */
     struct dibs__answer answer;   /* of the last ask */
     struct dibs__pending_op *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of detached operations */
@@ -185,6 +187,9 @@ void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun);
 
 /* As progress of store.h. */
 enum dibs__progress dibs__pending_op_progress(const struct dibs__pending_op *op, struct dibs__wait *wait);
+
+/* Notes what that progress shows: whether the operation may have had its effect. */
+void dibs__pending_op_note_sent(struct dibs__pending_op *op, enum dibs__progress progress);
 
 /* Finishes the pending operation, and notes how the member performed. */
 dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error);

@@ -169,21 +169,20 @@ static struct dibs__claim *take_claim(struct dibs__quorum *q, const struct dibs_
     return claim;
 }
 
-/* Takes an ask that is over meanwhile out of the pending ones. True: it has no answer, and may have had an effect. */
-static bool note_answered(struct dibs__quorum *q, struct releasing *releasing, size_t i)
+/* Takes an ask that is over meanwhile out of the pending ones. */
+static void note_answered(struct dibs__quorum *q, struct releasing *releasing, size_t i)
 {
     struct dibs__pending_op *op = &releasing->claim->ops[i];
     struct dibs__error unused;
 
     if (!dibs__set_has(releasing->pending, i) || op->begun.kind != DIBS__OP_ASK)
-        return false;
+        return;
     enum dibs__progress progress = dibs__pending_op_progress(op, NULL);
+    dibs__pending_op_note_sent(op, progress);
     if (progress != DIBS__OP_OVER && progress != DIBS__OP_BROKEN)
-        return false;
+        return;
     releasing->pending &= ~((uint32_t)1 << i);
-    dibs_status status = dibs__pending_op_finish(op, 0, &unused);
-    dibs__member_note(q, op, status);
-    return status == DIBS_UNAVAILABLE;
+    dibs__member_note(q, op, dibs__pending_op_finish(op, 0, &unused));
 }
 
 /* Begins the release at a member where the token has the lock, or may have it. False: nothing was begun. */
@@ -196,12 +195,13 @@ static bool begin_at(struct dibs__quorum *q, struct releasing *releasing, size_t
 
     dibs__quorum_mutex_lock(&q->mutex);
     enum ending ending = ending_of(claim, i);
-    bool topping_up = claim->states[i].topping_up, stuck = claim->states[i].stuck;
+    bool topping_up = claim->states[i].topping_up, stuck = claim->states[i].stuck, in_doubt = claim->states[i].in_doubt;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (ending != LOCK_THERE) {
         if (ending == ATTEMPT_THERE)
             dibs__member_conclude(q, claim, i, false);
-        releasing->absent |= ending != LEFT_TO_OP ? bit : 0;
+        /* A member in doubt may have the lock until the token is retracted. */
+        releasing->absent |= ending != LEFT_TO_OP && !in_doubt ? bit : 0;
         return false;
     }
     if (!stuck)
@@ -221,7 +221,6 @@ void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct releasing *releasing = calloc(1, sizeof *releasing);
-    uint32_t in_doubt = 0;
 
     DIBS__REQUIRE(!op->state);
     if (!releasing || !(releasing->claim = take_claim(q, op, &releasing->pending))) {
@@ -233,11 +232,10 @@ void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__op *op)
     if (!dibs__claim_make_ops(q, releasing->claim))
         return;
     for (size_t i = 0; i < q->count; i++)
-        in_doubt |= (uint32_t)note_answered(q, releasing, i) << i;
+        note_answered(q, releasing, i);
     for (size_t i = 0; i < q->count; i++)
         if (!dibs__set_has(releasing->pending, i) && begin_at(q, releasing, i))
             releasing->open |= (uint32_t)1 << i;
-    releasing->absent &= ~in_doubt; /* the member may have the lock until the token is retracted */
 }
 
 /* -------------------------------------------------------------------- the finish */

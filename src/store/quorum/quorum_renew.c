@@ -264,6 +264,7 @@ static void note_part(struct part_batch *sent, size_t i)
     state->lease = item->store_state;
     state->pending_extension = item->pending_extension;
     state->pending_extension_ms = item->pending_extension_ms;
+    state->in_doubt = state->in_doubt && item->result == DIBS__UNANSWERED;
     if (item->extension && item->result == DIBS__UNANSWERED)
         state->behind = true;
     else if (item->extension && item->result == DIBS__RENEWED)
