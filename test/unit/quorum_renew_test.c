@@ -114,51 +114,6 @@ static void begin(struct dibs__batch *batch, uint32_t lease_ms, bool extension, 
     dibs__quorum_renew(&setting.q.store, batch);
 }
 
-/* Else the lock would be there for as long as before, and each renewal would find it longer than it wants. */
-static void an_extension_that_a_master_missed_is_sent_to_it_again(void **state)
-{
-    static struct dibs__batch batch;
-    bool is_done = false;
-
-    (void)state;
-    hold();
-    begin(&batch, LEASE_MS / 2, true, &is_done);
-    answer(0, DIBS__UNANSWERED);
-    answer(1, DIBS__RENEWED);
-    answer(2, DIBS__RENEWED);
-    for (int round = 0; round < 2; round++) {
-        begin(&batch, LEASE_MS / 2, false, &is_done);
-        assert_int_equal(asked[0]->items[0].extension, round == 0);
-        assert_false(asked[1]->items[0].extension);
-        for (size_t i = 0; i < MEMBERS; i++)
-            answer(i, DIBS__RENEWED);
-    }
-    tear_down(&setting);
-}
-
-/* Else it would find the lease longer than each renewal wants, and count as a master that does not answer. */
-static void what_one_master_alone_has_extended_is_shortened_again(void **state)
-{
-    static struct dibs__batch batch;
-    bool is_done = false;
-
-    (void)state;
-    hold();
-    atomic_store(&setting.q.voting.announced_ms, 10 * LEASE_MS);
-    begin(&batch, 10 * LEASE_MS, true, &is_done);
-    answer(0, DIBS__RENEWED);
-    answer(1, DIBS__UNANSWERED);
-    answer(2, DIBS__UNANSWERED);
-    for (int round = 0; round < 2; round++) {
-        begin(&batch, LEASE_MS, false, &is_done);
-        for (size_t i = 0; i < MEMBERS; i++)
-            assert_int_equal(asked[i]->items[0].extension, round == 0);
-        for (size_t i = 0; i < MEMBERS; i++)
-            answer(i, DIBS__RENEWED);
-    }
-    tear_down(&setting);
-}
-
 /* A retraction goes on for as long as the key may be there. */
 static void a_retraction_knows_the_lease_of_an_extension(void **state)
 {
@@ -216,8 +171,6 @@ int main(void)
         cmocka_unit_test(what_the_masters_lose_one_after_the_other_is_lost),
         cmocka_unit_test(what_one_master_lost_is_set_there_again_later),
         cmocka_unit_test(a_look_tells_of_a_lock_that_can_be_set_again),
-        cmocka_unit_test(an_extension_that_a_master_missed_is_sent_to_it_again),
-        cmocka_unit_test(what_one_master_alone_has_extended_is_shortened_again),
         cmocka_unit_test(a_retraction_knows_the_lease_of_an_extension),
     };
 

@@ -90,14 +90,13 @@ struct dibs__member_state {
     bool renewing;    /* a renewal is under way */
     bool passed_over; /* a renewal was wanted while another, or an ask, was under way: perhaps because of a change that
                          happened after the member had answered */
-    bool behind;      /* an extension was not sent, or not answered: the next renewal is sent as one */
+    bool behind;      /* an extension could not be sent: the next renewal is sent as one */
     bool topping_up;  /* the renewal under way, or an earlier one that was not answered, may set the lock there */
     int64_t top_up_from;                  /* the member lost the lock: renewals do not set it there before this time */
     uint64_t fence;                       /* if granted: the member's fence */
     struct dibs__lease_store_state lease; /* of the member's lease */
     struct dibs__extension_store_state pending_extension; /* of the member's lease */
     uint32_t pending_extension_ms;
-    uint32_t extended_ms; /* how long the last extension made the lease there; 0: there was none */
 };
 
 struct dibs__pending_op;

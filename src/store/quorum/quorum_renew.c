@@ -265,10 +265,6 @@ static void note_part(struct part_batch *sent, size_t i)
     state->pending_extension = item->pending_extension;
     state->pending_extension_ms = item->pending_extension_ms;
     state->in_doubt = state->in_doubt && item->result == DIBS__UNANSWERED;
-    if (item->extension && item->result == DIBS__UNANSWERED)
-        state->behind = true;
-    else if (item->extension && item->result == DIBS__RENEWED)
-        state->extended_ms = item->lease_ms;
     if (has_lock(item))
         state->phase = DIBS__MEMBER_GRANTED;
     if (forgot) {
@@ -386,18 +382,16 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
 
     dibs__quorum_mutex_lock(&q->mutex);
     bool takes = watch || takes_renewal(sent->member, state, sent->round->batch->proof, &top_up);
-    /* The member alone may have carried out an extension that the others never got. */
-    bool anew = state->behind || (!item->fixed && state->extended_ms > item->lease_ms);
     if (takes) {
         *own = (struct dibs__renewal){
             .name = claim->name,
             .token = claim->token,
             .lease_ms = item->lease_ms,
             .fence = top_up ? fence_there(state, item->fence) : item->fence,
-            .extension = item->extension || anew,
+            .extension = item->extension || state->behind,
             .top_up = top_up,
             .fixed = item->fixed,
-            .look = item->look && !top_up && !item->extension && !anew,
+            .look = item->look && !top_up && !item->extension && !state->behind,
             .store_state = state->lease,
             .pending_extension_ms = state->pending_extension_ms,
             .pending_extension = state->pending_extension,
