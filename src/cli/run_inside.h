@@ -17,7 +17,7 @@ bool run_inside_enters(const struct run_plan *plan, dibs_runtime *rt, const char
 
 /*
  * Has a thread look at the locks that this dibs runs under, because the outer dibs may end first, or lose them: at
- * least each second. Fits the times of the plan to them. False: no thread or descriptor is to be had.
+ * least each second. Fits the times of the plan to them. Returns false if no thread or descriptor can be had.
  */
 bool run_inside_watch(struct run_plan *plan, dibs_runtime *rt);
 
