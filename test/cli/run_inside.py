@@ -92,13 +92,19 @@ def restart():
         equal((done.status, done.out, done.err), (0, "0\n", ""))
 
 
-@test("COMMAND does not start under an outer lock that was lost during the wait for another name")
-def lost_meanwhile():
+def waits_when_the_outer_lock_ends(lease, *command):
+    """An inner dibs that waits for m beside its outer lock, which is released then; and the holder of m."""
     other = holder("m")
-    outer, env = outer_lock("2")
-    inner = start("run", "--also", "m", "n", "echo", "ran", env=env)
+    outer, env = outer_lock(lease)
+    inner = start("run", "--also", "m", "n", *command, env=env)
     wait_for(lambda: server().queued("m"), "a waiter")
     end(outer)
+    return inner, other
+
+
+@test("COMMAND does not start under an outer lock that was lost during the wait for another name")
+def lost_meanwhile():
+    inner, other = waits_when_the_outer_lock_ends("2", "echo", "ran")
     next_one = holder("n")
     time.sleep(1.5)  # longer than the time between two looks
     end(other)
@@ -120,11 +126,7 @@ def ends_with_the_outer_lock():
 
 @test("where an inner dibs waits for another name meanwhile, it says so as well")
 def waits_under_an_outer_lock():
-    other = holder("m")
-    outer, env = outer_lock("20")
-    inner = start("run", "--also", "m", "n", "sleep", "60", env=env)
-    wait_for(lambda: server().queued("m"), "a waiter")
-    end(outer)
+    inner, other = waits_when_the_outer_lock_ends("20", "sleep", "60")
     wait_for(lambda: server().owner("n") is None, "the release")
     time.sleep(4)  # longer than the inner one believes that the lock may come back
     end(other)

@@ -595,6 +595,13 @@ static void a_driving_thread_does_not_wait_for_the_first_of_the_line(void **stat
     dibs__workers_end_drive(*state, &wait_event);
 }
 
+/* No answer to the job ever comes. */
+static void setup_silent(struct work *w, struct dibs__workers *workers)
+{
+    setup_work(w, workers, DIBS__JOB_FINISHES);
+    w->answered = false;
+}
+
 /* Else each of many calls to a silent server would hold up the answered one behind them for as long. */
 static void jobs_that_were_begun_together_share_the_patience(void **state)
 {
@@ -602,10 +609,8 @@ static void jobs_that_were_begun_together_share_the_patience(void **state)
     static struct work w[2];
 
     dibs__wait_event_init(&wait_event);
-    for (int i = 0; i < 2; i++) {
-        setup_work(&w[i], *state, DIBS__JOB_FINISHES);
-        w[i].answered = false;
-    }
+    for (int i = 0; i < 2; i++)
+        setup_silent(&w[i], *state);
     assert_true(dibs__workers_drive(*state, &wait_event));
     for (int i = 0; i < 2; i++)
         dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
@@ -625,8 +630,7 @@ static void the_reply_of_a_job_that_is_due_is_not_awaited(void **state)
 
     dibs__wait_event_init(&wait_event);
     for (int i = 0; i < 2; i++) {
-        setup_work(&w[i], *state, DIBS__JOB_FINISHES);
-        w[i].answered = false;
+        setup_silent(&w[i], *state);
         w[i].job.due = dibs__now(&dibs__system_clock);
     }
     dibs__workers_settle(*state, &w[0].job, DIBS__JOB_GOES_ON); /* for a worker */
