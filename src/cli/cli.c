@@ -20,13 +20,13 @@
 
 /*
  * Prints a message by one write, because several processes may share standard error. Nothing in it, such as a path or
- * the name of a program, can drive the terminal, and passwords of URLs are hidden. verbosity: the least that is needed.
+ * the name of a program, can drive the terminal, and passwords of URLs are hidden.
  */
-static void say(enum cli_verbosity verbosity, const char *end, const char *format, va_list arguments)
+static void say(enum cli_verbosity least, const char *end, const char *format, va_list arguments)
 {
     char line[CLI_SHOWN_MAX + 1024], shown[2 * sizeof line];
 
-    if (cli_common.verbosity < verbosity)
+    if (cli_common.verbosity < least)
         return;
     if (vsnprintf(line, sizeof line, format, arguments) < 0)
         line[0] = '\0';
@@ -34,30 +34,12 @@ static void say(enum cli_verbosity verbosity, const char *end, const char *forma
     fprintf(stderr, "dibs: %s%s\n", cli_show_message(shown, sizeof shown, line), end);
 }
 
-void cli_error(const char *format, ...)
+void cli_say(enum cli_verbosity least, const char *format, ...)
 {
     va_list arguments;
 
     va_start(arguments, format);
-    say(CLI_QUIET, "", format, arguments);
-    va_end(arguments);
-}
-
-void cli_warn(const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    say(CLI_NORMAL, "", format, arguments);
-    va_end(arguments);
-}
-
-void cli_note(const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    say(CLI_VERBOSE, "", format, arguments);
+    say(least, "", format, arguments);
     va_end(arguments);
 }
 

@@ -32,12 +32,13 @@ extern struct cli_common {
 /* ------------------------------------------------------------------ messages */
 
 /*
- * Print "dibs: ..." and a newline on standard error, by one write: cli_error always, cli_warn unless -q was given,
- * cli_note only if -v was given.
+ * Prints "dibs: ..." and a newline on standard error, by one write. least: the verbosity that is needed. So cli_error
+ * always prints, cli_warn unless -q was given, cli_note only if -v was given.
  */
-void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cli_say(enum cli_verbosity least, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define cli_error(...) cli_say(CLI_QUIET, __VA_ARGS__)
+#define cli_warn(...) cli_say(CLI_NORMAL, __VA_ARGS__)
+#define cli_note(...) cli_say(CLI_VERBOSE, __VA_ARGS__)
 
 /*
  * How many bytes of a word of the command line a message may show. What looks like an option is shown without what
