@@ -7,12 +7,15 @@
 
 #include "cli/cli.h"
 
+/* What each role does with each signal, in the order of enum run_role: h handles it, i ignores it, d: its default. */
 static const struct {
     int number;
-    enum { PASSED, CHILD, JOB, WINDOW, IGNORED } kind;
-} table[] = {{SIGINT, PASSED},   {SIGTERM, PASSED},  {SIGHUP, PASSED},   {SIGQUIT, PASSED}, {SIGUSR1, PASSED},
-             {SIGUSR2, PASSED},  {SIGCHLD, CHILD},   {SIGTSTP, JOB},     {SIGCONT, JOB},    {SIGWINCH, WINDOW},
-             {SIGTTIN, IGNORED}, {SIGTTOU, IGNORED}, {SIGPIPE, IGNORED}, {SIGXFSZ, IGNORED}};
+    char by_role[4];
+    bool passed; /* to COMMAND */
+} table[] = {{SIGINT, "hhh", true},   {SIGTERM, "hhh", true},   {SIGHUP, "hhh", true},   {SIGQUIT, "hhh", true},
+             {SIGUSR1, "hhh", true},  {SIGUSR2, "hhh", true},   {SIGCHLD, "hhh", false}, {SIGTSTP, "hid", false},
+             {SIGCONT, "hdd", false}, {SIGWINCH, "hdd", false}, {SIGTTIN, "iid", false}, {SIGTTOU, "iid", false},
+             {SIGPIPE, "iii", false}, {SIGXFSZ, "iii", false}};
 
 #define COUNT (sizeof table / sizeof table[0])
 
@@ -49,33 +52,15 @@ static void remember(void)
     }
 }
 
-static bool is_of_terminal(int signal)
-{
-    return signal == SIGTTIN || signal == SIGTTOU;
-}
-
-static void (*handler_for(size_t i, enum run_role role))(int)
-{
-    switch (table[i].kind) {
-    case PASSED:
-    case CHILD:
-        return on_signal;
-    case JOB:
-    case WINDOW:
-        return role == RUN_FRONT ? on_signal : role == RUN_HOLDER && table[i].number == SIGTSTP ? SIG_IGN : SIG_DFL;
-    case IGNORED:
-    default:
-        return role == RUN_ALONE && is_of_terminal(table[i].number) ? SIG_DFL : SIG_IGN;
-    }
-}
-
 /* A signal that dibs was started to ignore, such as SIGHUP by nohup(1), is ignored by all of its processes. */
 static void take(size_t i, enum run_role role)
 {
-    struct sigaction action = {.sa_handler = handler_for(i, role), .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
+    if (table[i].by_role[role] != 'h')
+        action.sa_handler = table[i].by_role[role] == 'i' ? SIG_IGN : SIG_DFL;
     sigemptyset(&action.sa_mask);
-    if (table[i].kind == CHILD || before[i].sa_handler != SIG_IGN)
+    if (table[i].number == SIGCHLD || before[i].sa_handler != SIG_IGN)
         sigaction(table[i].number, &action, NULL);
 }
 
@@ -140,7 +125,7 @@ bool run_signals_passed(int signal)
 {
     for (size_t i = 0; i < COUNT; i++)
         if (table[i].number == signal)
-            return table[i].kind == PASSED;
+            return table[i].passed;
     return false;
 }
 
