@@ -13,6 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
 #define ROUND_MS 10
 #define ROUNDS 1000
 
@@ -25,32 +29,38 @@ bool child_tree_is_alone(void)
 
 void child_tree_kill_all(void)
 {
-    for (int round = 0; round < ROUNDS && child_tree_signal(SIGKILL, 0, getpid()) > 0; round++) {
+    for (int round = 0; round < ROUNDS && child_tree_signal(SIGKILL, 0, getpid(), false) > 0; round++) {
         while (waitpid(-1, NULL, WNOHANG) > 0)
             ;
         poll(NULL, 0, ROUND_MS);
     }
 }
 
-#ifdef __linux__
-
-#include <sys/prctl.h>
-
 void child_tree_adopt(void)
 {
+#ifdef __linux__
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+#endif
 }
 
 void child_tree_die_with(pid_t parent)
 {
+#ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (getppid() != parent)
         _exit(128 + SIGKILL); /* the parent ended before the call of prctl */
+#else
+    (void)parent;
+#endif
 }
 
 void child_tree_call_me(const char *name)
 {
+#ifdef __linux__
     prctl(PR_SET_NAME, name, 0, 0, 0);
+#else
+    (void)name;
+#endif
 }
 
 /* In a PID namespace, /proc may be that of another one, whose numbers stand for other processes here. */
@@ -196,14 +206,14 @@ static void list_ours(struct processes *list, pid_t root)
 }
 
 /* Signals the group only if one of ours is in it: otherwise a new group may have got the same number. */
-size_t child_tree_signal(int signal, pid_t group, pid_t root)
+size_t child_tree_signal(int signal, pid_t group, pid_t root, bool spares_group)
 {
     struct processes list;
-    bool group_done = false;
+    bool group_done = spares_group;
     size_t found = 0;
 
     list_ours(&list, root);
-    if (list.count == 0 && group > 0) /* there is no /proc */
+    if (list.count == 0 && group > 0 && !group_done) /* there is no /proc */
         found = kill(-group, signal) == 0;
     for (size_t i = 0; i < list.count; i++) {
         const struct process *process = &list.all[i];
@@ -219,53 +229,3 @@ size_t child_tree_signal(int signal, pid_t group, pid_t root)
     free(list.all);
     return found;
 }
-
-void child_tree_signal_outside(int signal, pid_t group, pid_t root)
-{
-    struct processes list;
-
-    list_ours(&list, root);
-    for (size_t i = 0; i < list.count; i++)
-        if (list.all[i].ours && list.all[i].group != group)
-            kill(list.all[i].pid, signal);
-    free(list.all);
-}
-
-#else
-
-void child_tree_adopt(void)
-{
-}
-
-void child_tree_die_with(pid_t parent)
-{
-    (void)parent;
-}
-
-void child_tree_call_me(const char *name)
-{
-    (void)name;
-}
-
-bool child_tree_is_visible(void)
-{
-    return false;
-}
-
-bool child_tree_reserve(void)
-{
-    return true;
-}
-
-size_t child_tree_signal(int signal, pid_t group, pid_t root)
-{
-    (void)root;
-    return group > 0 && kill(-group, signal) == 0;
-}
-
-void child_tree_signal_outside(int signal, pid_t group, pid_t root)
-{
-    (void)signal, (void)group, (void)root;
-}
-
-#endif

@@ -30,13 +30,10 @@ void child_tree_call_me(const char *name);
 
 /*
  * Sends the signal to all descendants of root: to those in the group by one kill(2), to the others one by one. group 0:
- * there is no group. To end all of them, this must be called until waitpid(2) finds no child, because new ones may
- * start meanwhile. Returns how many processes were found.
+ * there is no group. spares_group: those in the group get no signal. To end all descendants, this must be called until
+ * waitpid(2) finds no child, because new ones may start meanwhile. Returns how many processes were found.
  */
-size_t child_tree_signal(int signal, pid_t group, pid_t root);
-
-/* As child_tree_signal, but spares the processes in the group. */
-void child_tree_signal_outside(int signal, pid_t group, pid_t root);
+size_t child_tree_signal(int signal, pid_t group, pid_t root, bool spares_group);
 
 /* Whether descendants outside the group can be found, because /proc is mounted and shows this process's namespace. */
 bool child_tree_is_visible(void);

@@ -189,7 +189,7 @@ static void hear(struct front *front)
 static void signal_all(const struct front *front, int signal)
 {
     if (front->guard || front->alone)
-        child_tree_signal(signal, front->group, front->guard ? front->guard : getpid());
+        child_tree_signal(signal, front->group, front->guard ? front->guard : getpid(), false);
 }
 
 /* Signals COMMAND's group, whose number is not used again before the holder has seen the end of COMMAND. */

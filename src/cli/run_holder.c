@@ -104,7 +104,7 @@ static void stop_to_look(struct holder *holder)
 
 static void signal_all(const struct holder *holder, int signal)
 {
-    child_tree_signal(signal, holder->child, getpid());
+    child_tree_signal(signal, holder->child, getpid(), false);
 }
 
 /*
@@ -115,10 +115,7 @@ static void send_term(struct holder *holder, int64_t until_ms)
 {
     holder->phase = TERM_SENT;
     holder->phase_until_ms = until_ms;
-    if (holder->group_has_term)
-        child_tree_signal_outside(SIGTERM, holder->child, getpid());
-    else
-        signal_all(holder, SIGTERM);
+    child_tree_signal(SIGTERM, holder->child, getpid(), holder->group_has_term);
     signal_all(holder, SIGCONT);
 }
 
@@ -195,7 +192,7 @@ static int64_t limit(const struct holder *holder, int64_t now)
 
 static void end_what_is_left(struct holder *holder, int64_t kill_ms)
 {
-    size_t count = child_tree_signal(0, holder->child, getpid());
+    size_t count = child_tree_signal(0, holder->child, getpid(), false);
 
     if (count && !holder->signalled)
         cli_warn("%s: ends %zu %s that %s left running", holder->plan->shown, count,
@@ -338,7 +335,7 @@ static int timeout(const struct holder *holder, int64_t now)
 
 static void leave_the_rest(const struct holder *holder)
 {
-    size_t count = child_tree_signal(0, holder->child, getpid());
+    size_t count = child_tree_signal(0, holder->child, getpid(), false);
 
     if (count)
         cli_warn("%s: leaves %zu %s of %s running, which the lock does not protect any more", holder->plan->shown,
