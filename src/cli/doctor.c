@@ -1,14 +1,15 @@
 /*
  * dibs doctor: what in the store endangers locks.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/doctor_locks.h"
 #include "cli/json.h"
+#include "cli/owner_token.h"
 #include "cli/screen.h"
 #include "cli/text.h"
 
@@ -43,6 +44,9 @@ static const char help[] =
 #define LEASE_MOST_MS (INT64_C(24) * 3600 * 1000)
 #define INDENT 21 /* columns before the text of a finding */
 #define VERDICTS 3
+#define TOLD_MOST 10  /* at most this many locks are named */
+#define LIMITS_MOST 4 /* at most this many different limits of one lock are told */
+#define ENTRIES_MOST 256
 #define CONNECTION "connection" /* subject of the finding that says whether a server answers */
 
 /* Set by the options. */
@@ -59,6 +63,7 @@ static const struct cli_option options[] = {
 
 struct doctor {
     struct cli_json json;
+    bool begun;                 /* print_begin was called */
     unsigned counts[VERDICTS];  /* number of findings, by verdict */
     bool reached;               /* a server answers */
     char server[DIBS_NAME_MAX]; /* server of the last finding, as it was printed */
@@ -80,6 +85,16 @@ static void print_json(struct doctor *doctor, const dibs_finding *finding)
     cli_json_string(json, "text", finding->text);
     cli_json_string(json, "remedy", *finding->remedy ? finding->remedy : NULL);
     cli_json_close(json, '}');
+}
+
+/* Begins the document, once: before the first finding, so that nothing is printed on wrong usage. */
+static void print_begin(struct doctor *doctor)
+{
+    if (given.json && !doctor->begun) {
+        cli_json_open(&doctor->json, NULL, '{');
+        cli_json_open(&doctor->json, "findings", '[');
+    }
+    doctor->begun = true;
 }
 
 /* The findings of one server are printed below its name. */
@@ -138,6 +153,7 @@ static void tell(const dibs_finding *finding, void *arg)
     doctor->counts[finding->verdict]++;
     if (strcmp(finding->subject, CONNECTION) == 0 && finding->verdict == DIBS_VERDICT_OK)
         doctor->reached = true;
+    print_begin(doctor);
     if (given.json)
         print_json(doctor, finding);
     else
@@ -167,6 +183,135 @@ static void tell_unreachable(struct doctor *doctor)
 
     tell(&finding, doctor);
     free(urls);
+}
+
+/* ------------------------------------------------------------ locks that are held */
+
+/*
+ * Semaphores whose users give different limits (each call goes by its own, so there may be more holders than some of
+ * them expect), and how many locks are kept.
+ */
+struct census {
+    struct doctor *doctor;
+    dibs_runtime *rt;
+    size_t shared, wrong, kept; /* numbers of locks */
+    dibs_sharer sharers[ENTRIES_MOST];
+    dibs_waiter waiters[ENTRIES_MOST];
+};
+
+/* The different limits that the users of one lock give, and how many users give each. */
+struct limits {
+    uint64_t limits[LIMITS_MOST];
+    unsigned users[LIMITS_MOST];
+    size_t count;
+};
+
+static void note(struct limits *found, const char *token)
+{
+    struct cli_who who = {0};
+    size_t i = 0;
+
+    cli_who_parse(&who, token);
+    if (!who.limit)
+        return;
+    uint64_t limit = strtoull(who.limit, NULL, 10);
+    while (i < found->count && found->limits[i] != limit)
+        i++;
+    if (i == LIMITS_MOST)
+        return;
+    found->limits[i] = limit;
+    found->users[i]++;
+    found->count += i == found->count;
+}
+
+/* Notes the limits of up to ENTRIES_MOST sharers and waiters. A waiter that wants the lock alone gives no limit. */
+static void gather(struct census *census, const char *name, const dibs_owner *owner, struct limits *found)
+{
+    size_t count = 0;
+
+    (void)dibs_query_sharers(census->rt, name, census->sharers, ENTRIES_MOST, &count);
+    for (size_t i = 0; i < count; i++)
+        note(found, census->sharers[i].token);
+    if (owner->waiters == 0 || dibs_query_waiters(census->rt, name, census->waiters, ENTRIES_MOST, &count) != DIBS_OK)
+        return;
+    for (size_t i = 0; i < count; i++)
+        note(found, census->waiters[i].token);
+}
+
+static void tell_of(struct census *census, const char *name, const struct limits *found)
+{
+    char shown[CLI_SHOWN_MAX], text[CLI_SHOWN_MAX + 256];
+
+    int used = snprintf(text, sizeof text,
+                        "Those who share %s, or wait to, give different limits:", cli_show(shown, sizeof shown, name));
+    for (size_t i = 0; i < found->count; i++) {
+        const char *comma = i > 0 ? "," : "";
+        size_t at = (size_t)used;
+        if (found->limits[i] == 0)
+            used += snprintf(text + at, sizeof text - at, "%s none (%u)", comma, found->users[i]);
+        else
+            used +=
+                snprintf(text + at, sizeof text - at, "%s %" PRIu64 " (%u)", comma, found->limits[i], found->users[i]);
+    }
+    snprintf(text + used, sizeof text - (size_t)used, ".");
+    tell_own(census->doctor, "limits", DIBS_VERDICT_WARN, text,
+             "Give the same limit (--slots) wherever the name is used: each goes by its own, so more may be inside "
+             "than the smallest says.");
+}
+
+static bool look_at(const char *name, const dibs_owner *owner, void *arg)
+{
+    struct census *census = arg;
+    struct limits found = {.count = 0};
+
+    census->kept += owner->kept;
+    if (owner->sharers == 0)
+        return true;
+    census->shared++;
+    gather(census, name, owner, &found);
+    if (found.count > 1 && census->wrong++ < TOLD_MOST)
+        tell_of(census, name, &found);
+    return true;
+}
+
+static void tell_of_limits(const struct census *census)
+{
+    char text[128];
+
+    if (census->wrong == 0) {
+        snprintf(text, sizeof text, "%zu %s shared, with the same limit by all who use one.", census->shared,
+                 census->shared == 1 ? "lock is" : "locks are");
+        tell_own(census->doctor, "limits", DIBS_VERDICT_OK, text, "");
+    } else if (census->wrong > TOLD_MOST) {
+        snprintf(text, sizeof text, "%zu more locks are shared with different limits.", census->wrong - TOLD_MOST);
+        tell_own(census->doctor, "limits", DIBS_VERDICT_WARN, text, "Give the same limit wherever a name is used.");
+    }
+}
+
+/* A kept lock is granted a little later than a free one. That is no fault, but may explain a measurement. */
+static void tell_of_kept(const struct census *census)
+{
+    char text[256];
+
+    snprintf(text, sizeof text,
+             "%zu %s kept by a process that does not use it now (keep_ms). Who else asks for it waits for a message to "
+             "that process, or for 200 ms and more where that process has died.",
+             census->kept, census->kept == 1 ? "lock is" : "locks are each");
+    tell_own(census->doctor, "kept", DIBS_VERDICT_OK, text, "");
+}
+
+/* Names the first ten locks that are shared with different limits. Leaves out what can't be queried. */
+static void examine_locks(struct doctor *doctor, dibs_runtime *rt)
+{
+    static struct census census; /* static, because it is large; once in a process */
+
+    census.doctor = doctor;
+    census.rt = rt;
+    dibs_status status = dibs_list(rt, NULL, look_at, &census);
+    if (status == DIBS_OK && census.shared > 0)
+        tell_of_limits(&census);
+    if (status == DIBS_OK && census.kept > 0)
+        tell_of_kept(&census);
 }
 
 /* -------------------------------------------------------------- a lock in use */
@@ -234,19 +379,6 @@ static int examine_use(struct doctor *doctor, dibs_runtime *rt)
 
 /* ------------------------------------------------------------------- command */
 
-static void print_begin(struct doctor *doctor)
-{
-    if (!given.json)
-        return;
-    cli_json_open(&doctor->json, NULL, '{');
-    cli_json_open(&doctor->json, "findings", '[');
-}
-
-static void tell_of_locks(void *context, const char *subject, const char *text, const char *remedy)
-{
-    tell_own(context, subject, *remedy ? DIBS_VERDICT_WARN : DIBS_VERDICT_OK, text, remedy);
-}
-
 static int examine_store(struct doctor *doctor, dibs_runtime *rt)
 {
     dibs_status status = dibs_examine(rt, tell, doctor);
@@ -254,7 +386,7 @@ static int examine_store(struct doctor *doctor, dibs_runtime *rt)
     if (status != DIBS_OK)
         return cli_failed(status);
     if (doctor->reached)
-        doctor_locks(rt, tell_of_locks, doctor);
+        examine_locks(doctor, rt);
     return examine_use(doctor, rt);
 }
 
@@ -262,6 +394,7 @@ static void print_end(struct doctor *doctor)
 {
     const unsigned *counts = doctor->counts;
 
+    print_begin(doctor);
     if (given.json) {
         cli_json_close(&doctor->json, ']');
         for (int i = 0; i < VERDICTS; i++)
@@ -274,16 +407,6 @@ static void print_end(struct doctor *doctor)
     }
 }
 
-/* Nothing is printed before the first finding: if the store is not a quorum, that is wrong usage, without findings. */
-static void tell_of_admission(const dibs_finding *finding, void *arg)
-{
-    struct doctor *doctor = arg;
-
-    if (doctor->counts[DIBS_VERDICT_OK] + doctor->counts[DIBS_VERDICT_WARN] + doctor->counts[DIBS_VERDICT_BAD] == 0)
-        print_begin(doctor);
-    tell(finding, doctor);
-}
-
 /* The operator vouches that no lease is longer than admit_ms, so this runtime's must not be longer either. */
 static int admit(struct doctor *doctor)
 {
@@ -294,7 +417,7 @@ static int admit(struct doctor *doctor)
     if (status == DIBS_INVALID)
         return cli_exit_of(status);
     if (status == DIBS_OK)
-        status = dibs_admit(rt, longest_ms, tell_of_admission, doctor);
+        status = dibs_admit(rt, longest_ms, tell, doctor);
     int result = status == DIBS_OK ? CLI_OK : cli_failed(status);
     dibs_close(rt);
     if (status == DIBS_OK)
@@ -311,7 +434,6 @@ static int examine(struct doctor *doctor)
 
     if (status == DIBS_INVALID)
         return result;
-    print_begin(doctor);
     if (status == DIBS_OK)
         result = examine_store(doctor, rt);
     else
