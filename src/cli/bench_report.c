@@ -4,17 +4,91 @@
 
 #include "cli/json.h"
 
-#define BAR 15 /* columns of the longest bar */
+#define STEPS ((size_t)32) /* buckets for each doubling */
+#define BAR 15             /* columns of the longest bar */
 #define PARTS_MOST 3
 #define TIME_MAX 24
 
-static const struct {
-    const char *head, *key;
-    double share;
-} percentiles[] = {
-    {"p50", "p50_us", 0.5}, {"p90", "p90_us", 0.9}, {"p99", "p99_us", 0.99}, {"p99.9", "p99_9_us", 0.999}};
+/* ---------------------------------------------------------------- histogram */
 
-#define PERCENTILES (sizeof percentiles / sizeof percentiles[0])
+static size_t bucket_of(uint64_t ns)
+{
+    size_t shift = 0;
+
+    while (ns >> shift >= 2 * STEPS)
+        shift++;
+    return shift * STEPS + (size_t)(ns >> shift);
+}
+
+/* The middle of the times that a bucket counts. */
+static int64_t middle_of(size_t bucket)
+{
+    size_t shift = bucket < 2 * STEPS ? 0 : bucket / STEPS - 1;
+    int64_t begin = (int64_t)(bucket - shift * STEPS) << shift;
+
+    return begin + ((INT64_C(1) << shift) >> 1);
+}
+
+void cli_histogram_add(struct cli_histogram *histogram, int64_t ns)
+{
+    if (ns < 0)
+        ns = 0;
+    if (histogram->count == 0 || ns < histogram->least_ns)
+        histogram->least_ns = ns;
+    if (ns > histogram->most_ns)
+        histogram->most_ns = ns;
+    histogram->count++;
+    histogram->buckets[bucket_of((uint64_t)ns)]++;
+}
+
+void cli_histogram_merge(struct cli_histogram *histogram, const struct cli_histogram *other)
+{
+    if (other->count == 0)
+        return;
+    if (histogram->count == 0 || other->least_ns < histogram->least_ns)
+        histogram->least_ns = other->least_ns;
+    if (other->most_ns > histogram->most_ns)
+        histogram->most_ns = other->most_ns;
+    histogram->count += other->count;
+    for (size_t i = 0; i < CLI_BUCKETS; i++)
+        histogram->buckets[i] += other->buckets[i];
+}
+
+static int64_t within(const struct cli_histogram *histogram, int64_t ns)
+{
+    if (ns < histogram->least_ns)
+        return histogram->least_ns;
+    return ns > histogram->most_ns ? histogram->most_ns : ns;
+}
+
+/* The time that the given share of all times, from 0 to 1, does not exceed; 0 if there are no times. */
+static int64_t percentile(const struct cli_histogram *histogram, double share)
+{
+    double wanted = share * (double)histogram->count;
+    uint64_t seen = 0;
+
+    for (size_t i = 0; i < CLI_BUCKETS; i++) {
+        seen += histogram->buckets[i];
+        if (seen > 0 && (double)seen >= wanted)
+            return within(histogram, middle_of(i));
+    }
+    return histogram->most_ns;
+}
+
+/* The number of times from begin_ns to before end_ns; each time counts as the middle of its bucket. */
+static uint64_t between(const struct cli_histogram *histogram, int64_t begin_ns, int64_t end_ns)
+{
+    uint64_t found = 0;
+
+    for (size_t i = 0; i < CLI_BUCKETS; i++) {
+        int64_t middle = within(histogram, middle_of(i));
+        if (histogram->buckets[i] && middle >= begin_ns && middle < end_ns)
+            found += histogram->buckets[i];
+    }
+    return found;
+}
+
+/* --------------------------------------------------------------------- bars */
 
 /* Each bar begins at one of these times in ns, multiplied by a power of ten. */
 static const int limits[] = {100, 200, 500};
@@ -37,8 +111,16 @@ static uint64_t bar_of(const struct cli_histogram *times, size_t number)
     int64_t begin = number == 0 ? 0 : limit_of(number);
     int64_t end = number == LIMIT_COUNT - 1 ? INT64_MAX : limit_of(number + 1);
 
-    return cli_histogram_between(times, begin, end);
+    return between(times, begin, end);
 }
+
+static const struct {
+    const char *head, *key;
+    double share;
+} percentiles[] = {
+    {"p50", "p50_us", 0.5}, {"p90", "p90_us", 0.9}, {"p99", "p99_us", 0.99}, {"p99.9", "p99_9_us", 0.999}};
+
+#define PERCENTILES (sizeof percentiles / sizeof percentiles[0])
 
 /* ---------------------------------------------------------------------- text */
 
@@ -61,7 +143,7 @@ static void print_row(FILE *out, const struct cli_bench_part *part)
     if (part->times->count > 0) {
         fprintf(out, "  %7s", show(text, part->times->least_ns));
         for (size_t i = 0; i < PERCENTILES; i++)
-            fprintf(out, "  %7s", show(text, cli_histogram_percentile(part->times, percentiles[i].share)));
+            fprintf(out, "  %7s", show(text, percentile(part->times, percentiles[i].share)));
         fprintf(out, "  %7s", show(text, part->times->most_ns));
     }
     fputc('\n', out);
@@ -162,7 +244,7 @@ static void part_json(struct cli_json *json, const struct cli_bench_part *part)
     cli_json_int(json, "count", (int64_t)count);
     time_json(json, "min_us", part->times->least_ns, count);
     for (size_t i = 0; i < PERCENTILES; i++)
-        time_json(json, percentiles[i].key, cli_histogram_percentile(part->times, percentiles[i].share), count);
+        time_json(json, percentiles[i].key, percentile(part->times, percentiles[i].share), count);
     time_json(json, "max_us", part->times->most_ns, count);
     bars_json(json, part->times);
     cli_json_close(json, '}');

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/block.h"
 #include "cli/cli.h"
+#include "cli/locks.h"
 #include "cli/text.h"
 
 /* clang-format off */

@@ -1,5 +1,5 @@
 /*
- * Locks that are held: read from the store, sorted, shown as a table or as JSON.
+ * Locks: read from the store, sorted, and shown as a table, as blocks of lines, or as JSON.
  */
 #ifndef DIBS_CLI_LOCKS_H
 #define DIBS_CLI_LOCKS_H
@@ -63,6 +63,9 @@ struct cli_queue {
     dibs_sharer sharers[CLI_QUEUE_MOST];
     size_t sharer_count;
 };
+
+/* Prints a lock and its owner as a block of lines. queue NULL: how many wait and share, but not who they are. */
+void cli_block_print(FILE *out, const char *name, const dibs_owner *owner, const struct cli_queue *queue);
 
 /* Begin and end the document around the locks. */
 void cli_locks_json_begin(struct cli_json *json);

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/block.h"
 #include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/locks.h"
