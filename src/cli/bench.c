@@ -52,14 +52,15 @@ struct side {
     struct bench *bench;
     int number;
     dibs_runtime *rt;
-    struct cli_histogram handovers; /* its thread only */
-    dibs_status status;             /* its thread only */
-    char why[512];                  /* its thread only: the error */
+    dibs_status status; /* its thread only */
+    char why[512];      /* its thread only: the error */
 };
 
 struct bench {
     char name[CLI_OWN_NAME_MAX];
     struct cli_histogram acquires, releases; /* main thread only */
+    pthread_mutex_t mutex;
+    struct cli_histogram handovers; /* guarded by mutex while the threads run */
     struct side sides[2];
     int64_t end_ns;              /* read-only while the threads run */
     _Atomic int64_t released_ns; /* when the last release began */
@@ -143,8 +144,10 @@ static dibs_status hand_over(struct side *side)
     if (status != DIBS_OK)
         return status;
     int64_t now = cli_now_ns();
+    pthread_mutex_lock(&bench->mutex);
     if (bench->released_by == 1 - side->number)
-        cli_histogram_add(&side->handovers, now - bench->released_ns);
+        cli_histogram_add(&bench->handovers, now - bench->released_ns);
+    pthread_mutex_unlock(&bench->mutex);
     status = await_waiter(side);
     bench->released_by = over(bench) || status != DIBS_OK ? -1 : side->number;
     bench->released_ns = cli_now_ns();
@@ -210,14 +213,11 @@ static int measure(struct bench *bench)
 
 static void report(const struct bench *bench)
 {
-    static struct cli_histogram handovers; /* static, because it is large */
     const struct cli_bench_part parts[] = {{"acquire", "acquire", &bench->acquires},
                                            {"release", "release", &bench->releases},
-                                           {"hand-over", "handover", &handovers},
+                                           {"hand-over", "handover", &bench->handovers},
                                            {NULL, NULL, NULL}};
 
-    for (int i = 0; i < 2; i++)
-        cli_histogram_merge(&handovers, &bench->sides[i].handovers);
     if (given.json)
         cli_bench_report_json(stdout, parts, signal_number != 0);
     else
@@ -226,7 +226,7 @@ static void report(const struct bench *bench)
 
 static int run(char **words)
 {
-    static struct bench bench; /* static, because it is large */
+    static struct bench bench = {.mutex = PTHREAD_MUTEX_INITIALIZER}; /* static, because it is large */
     int result;
 
     (void)words;

@@ -41,19 +41,6 @@ void cli_histogram_add(struct cli_histogram *histogram, int64_t ns)
     histogram->buckets[bucket_of((uint64_t)ns)]++;
 }
 
-void cli_histogram_merge(struct cli_histogram *histogram, const struct cli_histogram *other)
-{
-    if (other->count == 0)
-        return;
-    if (histogram->count == 0 || other->least_ns < histogram->least_ns)
-        histogram->least_ns = other->least_ns;
-    if (other->most_ns > histogram->most_ns)
-        histogram->most_ns = other->most_ns;
-    histogram->count += other->count;
-    for (size_t i = 0; i < CLI_BUCKETS; i++)
-        histogram->buckets[i] += other->buckets[i];
-}
-
 static int64_t within(const struct cli_histogram *histogram, int64_t ns)
 {
     if (ns < histogram->least_ns)

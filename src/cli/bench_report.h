@@ -23,9 +23,6 @@ struct cli_histogram {
 
 void cli_histogram_add(struct cli_histogram *histogram, int64_t ns);
 
-/* Adds the times of another histogram. */
-void cli_histogram_merge(struct cli_histogram *histogram, const struct cli_histogram *other);
-
 struct cli_bench_part {
     const char *name, *key; /* key: in JSON */
     const struct cli_histogram *times;
