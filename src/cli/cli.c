@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -134,6 +135,33 @@ bool cli_start_thread(pthread_t *out, void *(*body)(void *), void *arg)
     int error = pthread_create(out, NULL, body, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error == 0;
+}
+
+bool cli_thread_start(struct cli_thread *thread, void *(*body)(void *), void *arg)
+{
+    if (!cli_open_pipe(thread->quit))
+        return false;
+    thread->runs = cli_start_thread(&thread->id, body, arg);
+    for (int i = 0; i < 2 && !thread->runs; i++)
+        close(thread->quit[i]);
+    return thread->runs;
+}
+
+bool cli_thread_must_end(const struct cli_thread *thread, int ms)
+{
+    struct pollfd quit = {.fd = thread->quit[0], .events = POLLIN};
+
+    return poll(&quit, 1, ms) != 0;
+}
+
+void cli_thread_end(struct cli_thread *thread)
+{
+    if (!thread->runs)
+        return;
+    thread->runs = false;
+    close(thread->quit[1]);
+    pthread_join(thread->id, NULL);
+    close(thread->quit[0]);
 }
 
 /* ----------------------------------------------------------------- the store */

@@ -156,6 +156,22 @@ void cli_catch_ends(void (*handler)(int), int flags);
 /* Starts a thread that blocks all signals, so that the main thread gets them. False: it can't be started. */
 bool cli_start_thread(pthread_t *out, void *(*body)(void *), void *arg);
 
+/* As such a thread, but its owner can end it. */
+struct cli_thread {
+    pthread_t id;
+    int quit[2]; /* a pipe, whose first end is readable once the thread must end */
+    bool runs;   /* its owner only */
+};
+
+/* False: no descriptor or thread can be had. */
+bool cli_thread_start(struct cli_thread *thread, void *(*body)(void *), void *arg);
+
+/* Waits for ms, or until the thread must end. Returns whether it must. */
+bool cli_thread_must_end(const struct cli_thread *thread, int ms);
+
+/* Has the thread end, and waits for its end. Does nothing if the thread does not run. */
+void cli_thread_end(struct cli_thread *thread);
+
 /* ----------------------------------------------------------------- the store */
 
 /*

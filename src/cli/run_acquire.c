@@ -28,9 +28,8 @@ static struct {
 static _Atomic bool waits; /* atomic: the main thread waits for the lock */
 
 struct listener {
-    pthread_t thread;
+    struct cli_thread thread;
     int signals, wire;           /* descriptors; read-only */
-    int quit[2];                 /* a pipe; the main thread closes one end to stop the listener; read-only */
     const struct run_plan *plan; /* read-only */
     pthread_mutex_t mutex;
     bool opening;     /* guarded by mutex: the main thread is opening the store, and has left nothing there */
@@ -90,7 +89,7 @@ static bool look_at_ties(struct listener *listener)
 static void *listen_for_the_end(void *argument)
 {
     struct listener *listener = argument;
-    struct pollfd fds[3 + RUN_TIES] = {{.fd = listener->quit[0], .events = POLLIN},
+    struct pollfd fds[3 + RUN_TIES] = {{.fd = listener->thread.quit[0], .events = POLLIN},
                                        {.fd = listener->signals, .events = POLLIN},
                                        {.fd = listener->wire, .events = POLLIN}};
 
@@ -106,19 +105,11 @@ static void *listen_for_the_end(void *argument)
     return NULL;
 }
 
-/* Ends the listener. Signals and messages that come later are left for the loop of the holder. */
-static void listener_end(struct listener *listener)
-{
-    close(listener->quit[1]);
-    pthread_join(listener->thread, NULL);
-    close(listener->quit[0]);
-}
-
 static bool listener_start(struct listener *listener, const struct run_plan *plan, int wire)
 {
     *listener = (struct listener){.wire = wire, .plan = plan, .opening = true, .mutex = PTHREAD_MUTEX_INITIALIZER};
     listener->signals = run_signals_fd();
-    return pipe(listener->quit) == 0 && cli_start_thread(&listener->thread, listen_for_the_end, listener);
+    return cli_thread_start(&listener->thread, listen_for_the_end, listener);
 }
 
 /* ------------------------------------------------------------------- the lock */
@@ -349,16 +340,15 @@ static bool take_lock(struct run_plan *plan, struct run_lock *lock, int *status)
     const dibs_lock_options options = {.flags = (plan->fair ? DIBS_FAIR : 0u) | (plan->shared ? DIBS_SHARED : 0u),
                                        .limit = (uint32_t)plan->slots};
     int64_t start = cli_now_ms();
-    struct run_waiting waiting;
     dibs_status answer;
 
     if (enter(plan, lock, status))
         return lock->entered;
     atomic_store(&waits, plan->wait_ms != 0);
-    run_waiting_begin(&waiting, plan, lock->rt);
+    run_waiting_begin(plan, lock->rt);
     answer = lock->count == 1 ? dibs_lock_with(lock->rt, lock->names[0], wait_left_ms(plan), &options)
                               : dibs_lock_names(lock->rt, lock->names, lock->count, wait_left_ms(plan), &options);
-    run_waiting_end(&waiting);
+    run_waiting_end();
     atomic_store(&waits, false);
     if (answer != DIBS_OK) {
         *status = refused(plan, lock, answer);
@@ -385,7 +375,7 @@ static bool acquire(struct run_plan *plan, struct listener *listener, struct run
     listener->rt = lock->rt;
     pthread_mutex_unlock(&listener->mutex);
     held = lock->rt && take_lock(plan, lock, status);
-    listener_end(listener);
+    cli_thread_end(&listener->thread); /* signals and messages that come later are left for the loop of the holder */
     if (listener->ended)
         *status = listener->status;
     return held && !listener->ended;

@@ -2,11 +2,9 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/run_signals.h"
 
@@ -67,10 +65,7 @@ static struct {
     struct outer_lock locks[RUN_NAMES_MAX]; /* the rest of each, and count: read-only while the watcher runs */
     size_t count;
     dibs_runtime *rt; /* read-only while the watcher runs */
-    int quit[2];      /* a pipe; the main thread closes one end to stop the watcher */
-    pthread_t watcher;
-    bool watched;      /* main thread only: the watcher runs */
-    _Atomic bool ends; /* atomic; the watcher must end */
+    struct cli_thread watcher;
     pthread_mutex_t mutex;
     int64_t lease_ms; /* guarded by mutex: the shortest of the leases, as far as is known */
     bool lost;        /* guarded by mutex: an outer dibs has lost or released one of the locks */
@@ -166,12 +161,11 @@ static int until_next_look_ms(bool all_seen)
 
 static void *watch(void *unused)
 {
-    struct pollfd quit = {.fd = outer.quit[0], .events = POLLIN};
     bool all_seen = true;
 
-    while (poll(&quit, 1, until_next_look_ms(all_seen)) == 0) {
+    while (!cli_thread_must_end(&outer.watcher, until_next_look_ms(all_seen))) {
         all_seen = true;
-        for (size_t i = 0; i < outer.count && !atomic_load(&outer.ends); i++)
+        for (size_t i = 0; i < outer.count && !cli_thread_must_end(&outer.watcher, 0); i++)
             all_seen = look_at(&outer.locks[i]) && all_seen;
     }
     return unused;
@@ -183,8 +177,7 @@ bool run_inside_watch(struct run_plan *plan, dibs_runtime *rt)
         return true;
     run_inside_fit(plan);
     outer.rt = rt;
-    outer.watched = cli_open_pipe(outer.quit) && cli_start_thread(&outer.watcher, watch, NULL);
-    return outer.watched;
+    return cli_thread_start(&outer.watcher, watch, NULL);
 }
 
 bool run_inside_fit(struct run_plan *plan)
@@ -197,13 +190,7 @@ bool run_inside_fit(struct run_plan *plan)
 
 void run_inside_end(void)
 {
-    if (!outer.watched)
-        return;
-    outer.watched = false;
-    atomic_store(&outer.ends, true);
-    close(outer.quit[1]);
-    pthread_join(outer.watcher, NULL);
-    close(outer.quit[0]);
+    cli_thread_end(&outer.watcher);
 }
 
 int64_t run_inside_remaining_ms(void)

@@ -1,6 +1,5 @@
 #include "cli/run_waiting.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,6 +9,12 @@
 
 #define TERMINAL_MS 1000
 #define VERBOSE_MS 20 /* a free lock is acquired sooner */
+
+static struct {
+    struct cli_thread thread;
+    const struct run_plan *plan; /* read-only while the thread runs */
+    dibs_runtime *rt;            /* read-only while the thread runs */
+} waiting;
 
 static void say(const char *name, const dibs_owner *owner)
 {
@@ -50,18 +55,24 @@ static bool is_own(const dibs_owner *owner)
 }
 
 /* *name: the first name that somebody else holds; NULL: there is none. */
-static dibs_status find_taken(const struct run_waiting *waiting, const char **name, dibs_owner *owner)
+static dibs_status find_taken(const char **name, dibs_owner *owner)
 {
-    const struct run_plan *plan = waiting->plan;
+    const struct run_plan *plan = waiting.plan;
     dibs_status status = DIBS_OK;
 
     *name = NULL;
     for (size_t i = 0; i < plan->name_count && !*name && status == DIBS_OK; i++) {
-        status = dibs_query(waiting->rt, plan->names[i], owner);
+        status = dibs_query(waiting.rt, plan->names[i], owner);
         if (status == DIBS_OK && owner->held && !is_own(owner))
             *name = plan->names[i];
     }
     return status;
+}
+
+/* Whether dibs says who has the lock. */
+static bool tells_owner(void)
+{
+    return cli_common.verbosity == CLI_VERBOSE || isatty(STDERR_FILENO);
 }
 
 static bool wants_copies(const struct run_plan *plan)
@@ -82,50 +93,38 @@ static void say_unconfirmed(const struct run_plan *plan)
 }
 
 /* Says that dibs waits for copies only after two looks in a row found the lock free: it may be free for a moment. */
-static void *tell(void *argument)
+static void *tell(void *unused)
 {
-    const struct run_waiting *waiting = argument;
-    struct pollfd over = {.fd = waiting->over[0], .events = POLLIN};
-    bool owner_told = !waiting->tells_owner, copies_told = !wants_copies(waiting->plan);
-    int looks_free = 0;
+    bool owner_told = !tells_owner(), copies_told = !wants_copies(waiting.plan);
+    int looks_free = 0, ms = cli_common.verbosity == CLI_VERBOSE ? VERBOSE_MS : TERMINAL_MS;
     const char *taken;
     dibs_owner owner;
 
-    for (int ms = waiting->after_ms; !(owner_told && copies_told) && poll(&over, 1, ms) == 0; ms = TERMINAL_MS) {
-        dibs_status status = find_taken(waiting, &taken, &owner);
+    for (; !(owner_told && copies_told) && !cli_thread_must_end(&waiting.thread, ms); ms = TERMINAL_MS) {
+        dibs_status status = find_taken(&taken, &owner);
         looks_free = status == DIBS_OK && !taken ? looks_free + 1 : 0;
-        if (poll(&over, 1, 0) != 0)
+        if (cli_thread_must_end(&waiting.thread, 0))
             break;
         if (taken && !owner_told) {
             owner_told = true;
             say(taken, &owner);
         } else if (looks_free == 2 && !copies_told) {
             copies_told = true;
-            say_unconfirmed(waiting->plan);
+            say_unconfirmed(waiting.plan);
         }
     }
-    return NULL;
+    return unused;
 }
 
-void run_waiting_begin(struct run_waiting *waiting, const struct run_plan *plan, dibs_runtime *rt)
+void run_waiting_begin(const struct run_plan *plan, dibs_runtime *rt)
 {
-    *waiting = (struct run_waiting){.plan = plan, .rt = rt};
-    waiting->after_ms = cli_common.verbosity == CLI_VERBOSE ? VERBOSE_MS : TERMINAL_MS;
-    waiting->tells_owner = cli_common.verbosity == CLI_VERBOSE || isatty(STDERR_FILENO);
-    if (plan->wait_ms == 0 || !(waiting->tells_owner || wants_copies(plan)) || pipe(waiting->over) != 0)
-        return;
-    waiting->started = cli_start_thread(&waiting->thread, tell, waiting);
-    if (!waiting->started) {
-        close(waiting->over[0]);
-        close(waiting->over[1]);
-    }
+    waiting.plan = plan;
+    waiting.rt = rt;
+    if (plan->wait_ms != 0 && (tells_owner() || wants_copies(plan)))
+        (void)cli_thread_start(&waiting.thread, tell, NULL);
 }
 
-void run_waiting_end(struct run_waiting *waiting)
+void run_waiting_end(void)
 {
-    if (!waiting->started)
-        return;
-    close(waiting->over[1]);
-    pthread_join(waiting->thread, NULL);
-    close(waiting->over[0]);
+    cli_thread_end(&waiting.thread);
 }
