@@ -220,7 +220,7 @@ static void time_json(struct cli_json *json, const char *key, int64_t ns, uint64
     if (count > 0)
         cli_json_double(json, key, (double)ns / 1e3);
     else
-        cli_json_null(json, key);
+        cli_json_string(json, key, NULL);
 }
 
 static void part_json(struct cli_json *json, const struct cli_bench_part *part)

@@ -120,11 +120,6 @@ void cli_json_bool(struct cli_json *json, const char *key, bool truth)
     fputs(truth ? "true" : "false", json->out);
 }
 
-void cli_json_null(struct cli_json *json, const char *key)
-{
-    cli_json_string(json, key, NULL);
-}
-
 void cli_json_fence(struct cli_json *json, const char *key, uint64_t fence)
 {
     begin_value(json, key);

@@ -24,7 +24,6 @@ void cli_json_string(struct cli_json *json, const char *key, const char *text);
 void cli_json_int(struct cli_json *json, const char *key, int64_t number);
 void cli_json_double(struct cli_json *json, const char *key, double number);
 void cli_json_bool(struct cli_json *json, const char *key, bool truth);
-void cli_json_null(struct cli_json *json, const char *key);
 
 /* As a string, because many programs that read JSON keep no more than 53 bits of a number. */
 void cli_json_fence(struct cli_json *json, const char *key, uint64_t fence);

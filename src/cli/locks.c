@@ -36,11 +36,6 @@ int cli_take_column(const char *word, void *column)
 
 /* ------------------------------------------------------------------ reading */
 
-struct reading {
-    struct cli_locks *locks;
-    int64_t min_held_ms;
-};
-
 static bool grow(struct cli_locks *locks)
 {
     size_t room = locks->room ? 2 * locks->room : 64;
@@ -55,10 +50,9 @@ static bool grow(struct cli_locks *locks)
 
 static bool keep(const char *name, const dibs_owner *owner, void *arg)
 {
-    struct reading *reading = arg;
-    struct cli_locks *locks = reading->locks;
+    struct cli_locks *locks = arg;
 
-    if (reading->min_held_ms > 0 && owner->held_ms < reading->min_held_ms)
+    if (locks->min_held_ms > 0 && owner->held_ms < locks->min_held_ms)
         return true;
     char *copy = locks->count < locks->room || grow(locks) ? strdup(name) : NULL;
     if (copy)
@@ -70,10 +64,8 @@ static bool keep(const char *name, const dibs_owner *owner, void *arg)
 
 dibs_status cli_locks_read(struct cli_locks *out, dibs_runtime *rt, const char *pattern, int64_t min_held_ms)
 {
-    struct reading reading = {out, min_held_ms};
-
-    memset(out, 0, sizeof *out);
-    dibs_status status = dibs_list(rt, pattern, keep, &reading);
+    *out = (struct cli_locks){.min_held_ms = min_held_ms};
+    dibs_status status = dibs_list(rt, pattern, keep, out);
     return status == DIBS_OK && out->failed ? DIBS_NO_MEMORY : status;
 }
 
@@ -346,7 +338,7 @@ static void who_json(struct cli_json *json, const char *key, const char *token)
     cli_who_parse(&who, token ? token : "");
     cli_json_string(json, "token", token);
     if (who.foreign) {
-        cli_json_null(json, key);
+        cli_json_string(json, key, NULL);
         return;
     }
     cli_json_open(json, key, '{');
@@ -364,7 +356,7 @@ static void time_json(struct cli_json *json, const char *key, int64_t ms)
     if (ms >= 0)
         cli_json_int(json, key, ms);
     else
-        cli_json_null(json, key);
+        cli_json_string(json, key, NULL);
 }
 
 static void queue_json(struct cli_json *json, const struct cli_queue *queue)
@@ -416,7 +408,7 @@ void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *ow
     if (owner->fence)
         cli_json_fence(json, "fence", owner->fence);
     else
-        cli_json_null(json, "fence");
+        cli_json_string(json, "fence", NULL);
     cli_json_bool(json, "kept", owner->kept);
     cli_json_int(json, "sharers", owner->sharers);
     cli_json_int(json, "waiters", owner->waiters);

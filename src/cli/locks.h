@@ -21,7 +21,8 @@ struct cli_lock {
 struct cli_locks {
     struct cli_lock *items;
     size_t count, room;
-    bool failed; /* memory was exhausted */
+    int64_t min_held_ms; /* only locks held for that time are read */
+    bool failed;         /* memory was exhausted */
 };
 
 /* Sorted by a number or time, the largest comes first, but by "left" the lease that ends first; by a text, A. */

@@ -105,9 +105,8 @@ void run_environment(const struct run_plan *plan, uint64_t fence, const char *to
 /* The lock, or the locks of several names, that the main thread holds. */
 struct run_lock {
     dibs_runtime *rt;                 /* NULL if the lock was not acquired */
-    bool entered;                     /* a dibs around this one holds all locks, so this one holds none */
     const char *names[RUN_NAMES_MAX]; /* names of the locks that this process holds */
-    size_t count;
+    size_t count;                     /* 0: a dibs around this one holds them all */
     uint64_t fence;
     char token[192];
 };

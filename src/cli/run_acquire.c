@@ -329,9 +329,8 @@ static bool enter(struct run_plan *plan, struct run_lock *lock, int *status)
         *status = CLI_SYSTEM;
         return true;
     }
-    lock->entered = lock->count == 0;
     *status = CLI_OK;
-    return lock->entered;
+    return lock->count == 0;
 }
 
 /* Returns whether the lock is held; otherwise *status is the exit status. */
@@ -343,7 +342,7 @@ static bool take_lock(struct run_plan *plan, struct run_lock *lock, int *status)
     dibs_status answer;
 
     if (enter(plan, lock, status))
-        return lock->entered;
+        return *status == CLI_OK;
     atomic_store(&waits, plan->wait_ms != 0);
     run_waiting_begin(plan, lock->rt);
     answer = lock->count == 1 ? dibs_lock_with(lock->rt, lock->names[0], wait_left_ms(plan), &options)
@@ -456,8 +455,8 @@ static bool release(const struct run_plan *plan, struct run_lock *lock)
 
 bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms)
 {
-    bool sure = run_inside_remaining_ms() >= 0, leaves = !lock->entered && keep_ms > 0 && run_remaining_ms(lock) >= 0;
-    bool kept = lock->entered || (leaves ? leave(plan, lock, keep_ms) : release(plan, lock));
+    bool sure = run_inside_remaining_ms() >= 0, leaves = lock->count && keep_ms > 0 && run_remaining_ms(lock) >= 0;
+    bool kept = lock->count == 0 || (leaves ? leave(plan, lock, keep_ms) : release(plan, lock));
 
     run_inside_end();
     if (leaves) /* the runtime is not closed: that would release the lock */

@@ -379,7 +379,7 @@ static void shorten(struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;
 
-    if (holder->shortened || holder->lock.entered || plan->at_least_ms <= plan->lease_ms ||
+    if (holder->shortened || holder->lock.count == 0 || plan->at_least_ms <= plan->lease_ms ||
         now - holder->start_ms < plan->at_least_ms)
         return;
     holder->shortened = true;
