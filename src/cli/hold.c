@@ -44,8 +44,8 @@ static const char help[] =
 /* clang-format on */
 
 static const struct cli_option options[] = {
-    {"while-pid", .number = &run_given.while_pid, .least = 1, .most = INT32_MAX, .what = "a process id"},
-    {"while-stdin", .flag = &run_given.while_stdin},
+    {"while-pid", .number = &run_plan.while_pid, .least = 1, .most = INT32_MAX, .what = "a process id"},
+    {"while-stdin", .flag = &run_plan.while_stdin},
     {0},
 };
 
@@ -96,27 +96,27 @@ static bool told_to_end(void)
     return false;
 }
 
-static void tell_why(const struct run_plan *plan, const struct run_lock *lock)
+static void tell_why(const struct run_lock *lock)
 {
     if (run_remaining_ms(lock) < 0)
-        run_tell_loss(plan);
+        run_tell_loss();
     else
-        cli_warn("%s: the lease can't be renewed, and is about to end", plan->shown);
+        cli_warn("%s: the lease can't be renewed, and is about to end", run_plan.shown);
 }
 
 /* Returns false, after a message, if the lease was lost or is about to end. */
-static bool hold(struct run_plan *plan, const struct run_lock *lock)
+static bool hold(const struct run_lock *lock)
 {
     struct pollfd fds[1 + RUN_TIES] = {{.fd = run_signals_fd(), .events = POLLIN}};
     int most = run_tie_timeout(60000);
 
     run_tie_watch(fds + 1);
     while (!told_to_end()) {
-        run_inside_fit(plan);
-        int64_t left = run_remaining_ms(lock) - plan->grace_ms - plan->margin_ms;
+        run_inside_fit();
+        int64_t left = run_remaining_ms(lock) - run_plan.grace_ms - run_plan.margin_ms;
 
         if (left <= 0) {
-            tell_why(plan, lock);
+            tell_why(lock);
             return false;
         }
         (void)poll(fds, sizeof fds / sizeof fds[0], (int)(left > most ? most : left));
@@ -134,10 +134,10 @@ static void *exit_before_the_lease(void *left_ms)
  * The lock can't be renewed, so its release may take longer than its lease: who waits for the end of dibs must not take
  * that for a lock that is still held.
  */
-static void limit_release(const struct run_plan *plan, const struct run_lock *lock)
+static void limit_release(const struct run_lock *lock)
 {
     static int left_ms;
-    int64_t left = run_remaining_ms(lock) - plan->margin_ms;
+    int64_t left = run_remaining_ms(lock) - run_plan.margin_ms;
     pthread_t thread;
 
     left_ms = left < 0 ? 0 : left > 60000 ? 60000 : (int)left;
@@ -146,16 +146,15 @@ static void limit_release(const struct run_plan *plan, const struct run_lock *lo
 }
 
 /* If the line can't be written, a message on standard error says so, and dibs goes on holding the lock. */
-static void say_held(const struct run_plan *plan, const struct run_lock *lock)
+static void say_held(const struct run_lock *lock)
 {
-    printf("%s held, fence %llu\n", plan->shown, (unsigned long long)lock->fence);
+    printf("%s held, fence %llu\n", run_plan.shown, (unsigned long long)lock->fence);
     (void)cli_end(CLI_OK);
     notify("READY=1\nSTATUS=holds the lock");
 }
 
 static int run(char **words)
 {
-    struct run_plan *plan = &run_given;
     struct run_lock lock;
     bool kept;
     int status = run_settle(words, false);
@@ -166,17 +165,17 @@ static int run(char **words)
         cli_error("no descriptor to be had");
         return CLI_SYSTEM;
     }
-    run_tie_begin(plan);
+    run_tie_begin();
     notify("STATUS=waits for the lock");
-    if (!run_acquire(plan, -1, &lock, &status))
+    if (!run_acquire(-1, &lock, &status))
         return status;
-    say_held(plan, &lock);
-    kept = hold(plan, &lock);
+    say_held(&lock);
+    kept = hold(&lock);
     notify("STOPPING=1");
     if (!kept && run_remaining_ms(&lock) >= 0)
-        limit_release(plan, &lock);
-    if (!run_release(plan, &lock, 0) && kept) {
-        run_tell_loss(plan);
+        limit_release(&lock);
+    if (!run_release(&lock, 0) && kept) {
+        run_tell_loss();
         kept = false;
     }
     return kept ? CLI_OK : CLI_LOST;

@@ -40,11 +40,11 @@ static const char help[] =
 /* clang-format on */
 
 static const struct cli_option options[] = {
-    {"command", 'c', .text = &run_given.shell_command},
-    {"at-least", .time_ms = &run_given.at_least_ms, .most = RUN_DAY_MS},
-    {"on-lost", .text = &run_given.on_lost},
-    {"leave", .flag = &run_given.leave},
-    {"no-inherit", .flag = &run_given.no_inherit},
+    {"command", 'c', .text = &run_plan.shell_command},
+    {"at-least", .time_ms = &run_plan.at_least_ms, .most = RUN_DAY_MS},
+    {"on-lost", .text = &run_plan.on_lost},
+    {"leave", .flag = &run_plan.leave},
+    {"no-inherit", .flag = &run_plan.no_inherit},
     {0},
 };
 
@@ -52,7 +52,7 @@ static int run(char **words)
 {
     int result = run_settle(words, true);
 
-    return result == CLI_OK ? run_front(&run_given) : result;
+    return result == CLI_OK ? run_front() : result;
 }
 
 const struct cli_command cli_run = {

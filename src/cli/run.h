@@ -49,8 +49,11 @@
 
 #define RUN_NAMES_MAX 64
 
-/* The options and arguments. */
-struct run_plan {
+/*
+ * What the options and arguments say; run_settle completes it. Afterwards only the main thread changes it, and only the
+ * times, by run_inside_fit and run_fit_times: other threads do not read them.
+ */
+extern struct run_plan {
     const char *names[RUN_NAMES_MAX]; /* NAME, then those of --also */
     size_t name_count;
     const char *shown;         /* the names, for messages */
@@ -77,30 +80,27 @@ struct run_plan {
     bool fair;
     bool shared; /* shares the locks */
     int slots;   /* with shared: how many may hold a lock at a time; 0: any number */
-};
+} run_plan;
 
 #define RUN_DAY_MS INT64_C(86400000)
 
-/* What the options say; run_settle makes it the plan. */
-extern struct run_plan run_given;
-
-/* The options that "dibs run" and "dibs hold" have in common, for run_given. */
+/* The options that "dibs run" and "dibs hold" have in common, for run_plan. */
 extern const struct cli_option run_options[];
 
 /*
- * Adds to run_given what the arguments say (words: NAME, and what follows it) and what follows from the options
+ * Adds to run_plan what the arguments say (words: NAME, and what follows it) and what follows from the options
  * together. Returns CLI_OK, or CLI_USAGE after a message.
  */
 int run_settle(char **words, bool with_command);
 
 /* Makes the times fit a lease that is shorter than that of the plan. False: it is not shorter. */
-bool run_fit_times(struct run_plan *plan, int64_t lease_ms);
+bool run_fit_times(int64_t lease_ms);
 
 /* What such times leave of a lease for the end of COMMAND, at most: grace time and margin. */
 int64_t run_end_ms(int64_t lease_ms);
 
 /* Sets the environment of COMMAND and --on-lost. */
-void run_environment(const struct run_plan *plan, uint64_t fence, const char *token);
+void run_environment(uint64_t fence, const char *token);
 
 /* The lock, or the locks of several names, that the main thread holds. */
 struct run_lock {
@@ -117,42 +117,42 @@ struct run_lock {
  * calling thread holds the lock; otherwise nothing is left in the store, and *status is the exit status. May also end
  * the process, with that exit status.
  */
-bool run_acquire(struct run_plan *plan, int wire, struct run_lock *lock, int *status);
+bool run_acquire(int wire, struct run_lock *lock, int *status);
 
 #define RUN_AGAIN_MS 200 /* between two attempts to reach the store */
 
 /* Whether a store that could not be reached since that time, by cli_now_ms, must be tried again. */
-bool run_goes_on(const struct run_plan *plan, int64_t since);
+bool run_goes_on(int64_t since);
 
 /*
  * Releases the lock and closes the runtime. keep_ms more than 0: leaves the lock, whose lease then ends after that
  * time. Returns false if the lease was lost before. The process must end soon.
  */
-bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms);
+bool run_release(struct run_lock *lock, int64_t keep_ms);
 
 /* Says that the lease was lost, and why; if the reason is not known yet, that is said once it is. */
-void run_tell_loss(const struct run_plan *plan);
+void run_tell_loss(void);
 
 /* Calls dibs_extend for each lock. Returns DIBS_LOST if one was lost, else DIBS_OK or another failure. */
 dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms);
 
 /* Tells COMMAND, by its environment, the tokens of the locks that are held beside that of NAME. */
-void run_tell_inside(const struct run_plan *plan, const struct run_lock *lock);
+void run_tell_inside(const struct run_lock *lock);
 
 /* Whether the lock's owner in the store, after this process has lost the lock, keeps this process from having it. */
-bool run_is_taken(const struct run_plan *plan, const dibs_owner *owner);
+bool run_is_taken(const dibs_owner *owner);
 
 /* How long all leases are sure to last; less than 0: one of them is lost. */
 int64_t run_remaining_ms(const struct run_lock *lock);
 
 /* Runs the holder until its end. wire: leads to the front, whose process id is `front`. Returns the exit status. */
 struct run_terminal;
-int run_holder(struct run_plan *plan, const struct run_terminal *terminal, int wire, pid_t front);
+int run_holder(const struct run_terminal *terminal, int wire, pid_t front);
 
 /* Runs the guard after it has forked its only child, the holder. Ends in the same way as the holder. */
 _Noreturn void run_guard(pid_t holder);
 
 /* Runs the front until its end. Returns the exit status. */
-int run_front(struct run_plan *plan);
+int run_front(void);
 
 #endif

@@ -29,8 +29,7 @@ static _Atomic bool waits; /* atomic: the main thread waits for the lock */
 
 struct listener {
     struct cli_thread thread;
-    int signals, wire;           /* descriptors; read-only */
-    const struct run_plan *plan; /* read-only */
+    int signals, wire; /* descriptors; read-only */
     pthread_mutex_t mutex;
     bool opening;     /* guarded by mutex: the main thread is opening the store, and has left nothing there */
     dibs_runtime *rt; /* guarded by mutex */
@@ -80,8 +79,8 @@ static bool look_at_ties(struct listener *listener)
     const char *ended = run_tie_ended();
 
     if (ended) {
-        cli_warn("%s: not acquired: %s has ended", listener->plan->shown, ended);
-        end_wait(listener, listener->plan->not_acquired);
+        cli_warn("%s: not acquired: %s has ended", run_plan.shown, ended);
+        end_wait(listener, run_plan.not_acquired);
     }
     return !ended;
 }
@@ -105,9 +104,9 @@ static void *listen_for_the_end(void *argument)
     return NULL;
 }
 
-static bool listener_start(struct listener *listener, const struct run_plan *plan, int wire)
+static bool listener_start(struct listener *listener, int wire)
 {
-    *listener = (struct listener){.wire = wire, .plan = plan, .opening = true, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    *listener = (struct listener){.wire = wire, .opening = true, .mutex = PTHREAD_MUTEX_INITIALIZER};
     listener->signals = run_signals_fd();
     return cli_thread_start(&listener->thread, listen_for_the_end, listener);
 }
@@ -130,7 +129,7 @@ static void on_loss(const char *name, const dibs_event *event)
         cli_warn("%s: the lease was lost%s", name, colon);
 }
 
-void run_tell_loss(const struct run_plan *plan)
+void run_tell_loss(void)
 {
     char why[sizeof loss.why];
 
@@ -140,161 +139,161 @@ void run_tell_loss(const struct run_plan *plan)
     memcpy(why, loss.why, sizeof why);
     loss.told = true;
     pthread_mutex_unlock(&loss.mutex);
-    cli_warn("%s: the lease was lost%s", plan->shown, why);
+    cli_warn("%s: the lease was lost%s", run_plan.shown, why);
 }
 
-static void on_event(const dibs_event *event, void *arg)
+static void on_event(const dibs_event *event, void *unused)
 {
-    const struct run_plan *plan = arg;
     char name[CLI_SHOWN_MAX];
 
+    (void)unused;
     cli_show(name, sizeof name, event->name ? event->name : "");
     if (event->kind == DIBS_EVENT_LOST)
         on_loss(name, event);
     if (event->kind == DIBS_EVENT_AT_RISK)
         cli_warn("%s: %s", name, event->detail);
     else if (event->kind == DIBS_EVENT_STORE_DOWN && atomic_load(&waits))
-        cli_warn("%s: %s; waits for that to pass", plan->shown, event->detail);
+        cli_warn("%s: %s; waits for that to pass", run_plan.shown, event->detail);
     else
         cli_note("%s%s%s", name, *name ? ": " : "", event->detail);
     if (event->kind == DIBS_EVENT_LOST)
         run_signals_wake();
 }
 
-static uint32_t lease_of(const struct run_plan *plan)
+static uint32_t lease_of(void)
 {
-    return (uint32_t)(plan->lease_ms > plan->at_least_ms ? plan->lease_ms : plan->at_least_ms);
+    return (uint32_t)(run_plan.lease_ms > run_plan.at_least_ms ? run_plan.lease_ms : run_plan.at_least_ms);
 }
 
 /* outage_ms of the configuration: without --outage, the time of the wait. Never 0, which stands for the default. */
-static uint32_t outage_of(const struct run_plan *plan)
+static uint32_t outage_of(void)
 {
-    int64_t outage_ms = plan->outage_ms >= 0 ? plan->outage_ms : plan->wait_ms;
+    int64_t outage_ms = run_plan.outage_ms >= 0 ? run_plan.outage_ms : run_plan.wait_ms;
 
     if (outage_ms < 0 || outage_ms > UINT32_MAX)
         return UINT32_MAX;
     return outage_ms > 0 ? (uint32_t)outage_ms : 1;
 }
 
-bool run_goes_on(const struct run_plan *plan, int64_t since)
+bool run_goes_on(int64_t since)
 {
     int64_t now = cli_now_ms();
 
-    return plan->wait_ms != 0 && plan->outage_ms != 0 && (plan->wait_ms < 0 || now < plan->wait_until) &&
-           now - since < outage_of(plan);
+    return run_plan.wait_ms != 0 && run_plan.outage_ms != 0 && (run_plan.wait_ms < 0 || now < run_plan.wait_until) &&
+           now - since < outage_of();
 }
 
 /* dibs_open tries only once, so a store that can't be reached is tried again for as long as dibs waits. */
-static int open_store(const struct run_plan *plan, dibs_runtime **rt)
+static int open_store(dibs_runtime **rt)
 {
     int64_t since = cli_now_ms();
     dibs_status status;
 
     for (bool told = false;; told = true) {
-        dibs_config config = {.lease_ms = lease_of(plan),
+        dibs_config config = {.lease_ms = lease_of(),
                               .on_event = on_event,
-                              .on_event_arg = (void *)plan,
-                              .label = plan->label,
-                              .outage_ms = outage_of(plan),
-                              .min_replicas = (uint32_t)plan->min_replicas,
-                              .durable = plan->durable};
+                              .label = run_plan.label,
+                              .outage_ms = outage_of(),
+                              .min_replicas = (uint32_t)run_plan.min_replicas,
+                              .durable = run_plan.durable};
 
         status = cli_try_open(rt, config);
-        if (status != DIBS_UNAVAILABLE || !run_goes_on(plan, since))
+        if (status != DIBS_UNAVAILABLE || !run_goes_on(since))
             break;
         if (!told)
-            cli_warn("%s: %s; waits for that to pass", plan->shown, dibs_last_error());
+            cli_warn("%s: %s; waits for that to pass", run_plan.shown, dibs_last_error());
         poll(NULL, 0, RUN_AGAIN_MS);
     }
     if (status != DIBS_OK && status != DIBS_INVALID)
-        cli_warn("%s: %s", plan->shown, dibs_last_error());
+        cli_warn("%s: %s", run_plan.shown, dibs_last_error());
     return cli_exit_of(status);
 }
 
 /* A waiter asks the store so seldom that it may not have noticed that the store can't be reached any more. */
-static int timed_out(const struct run_plan *plan, const struct run_lock *lock)
+static int timed_out(const struct run_lock *lock)
 {
     dibs_owner owner;
 
-    if (dibs_query(lock->rt, plan->names[0], &owner) != DIBS_OK) {
-        cli_warn("%s: %s", plan->shown, dibs_last_error());
+    if (dibs_query(lock->rt, run_plan.names[0], &owner) != DIBS_OK) {
+        cli_warn("%s: %s", run_plan.shown, dibs_last_error());
         return CLI_UNAVAILABLE;
     }
-    cli_note("%s: not acquired in the time given", plan->shown);
-    return plan->not_acquired;
+    cli_note("%s: not acquired in the time given", run_plan.shown);
+    return run_plan.not_acquired;
 }
 
-static int refused(const struct run_plan *plan, const struct run_lock *lock, dibs_status status)
+static int refused(const struct run_lock *lock, dibs_status status)
 {
     switch (status) {
     case DIBS_BUSY:
-        cli_note("%s: %s", plan->shown,
-                 plan->name_count > 1 ? dibs_last_error()
-                 : plan->slots > 0    ? "no slot is free, or somebody else wants the lock alone"
-                                      : "somebody else holds the lock");
-        return plan->not_acquired;
+        cli_note("%s: %s", run_plan.shown,
+                 run_plan.name_count > 1 ? dibs_last_error()
+                 : run_plan.slots > 0    ? "no slot is free, or somebody else wants the lock alone"
+                                         : "somebody else holds the lock");
+        return run_plan.not_acquired;
     case DIBS_TIMEOUT:
-        return timed_out(plan, lock);
+        return timed_out(lock);
     case DIBS_INVALID:
         cli_error("%s", dibs_last_error());
         return CLI_USAGE;
     case DIBS_CLOSED: /* a signal came */
         return CLI_FAILED;
     default:
-        cli_warn("%s: %s", plan->shown, dibs_last_error());
+        cli_warn("%s: %s", run_plan.shown, dibs_last_error());
         return cli_exit_of(status);
     }
 }
 
 /* Reads the fence and the token of NAME. CLI_LOST, after a message: the lock was lost since it was acquired. */
-static int look_up(const struct run_plan *plan, struct run_lock *lock)
+static int look_up(struct run_lock *lock)
 {
     dibs_hold hold;
 
-    if (lock->names[0] != plan->names[0])
+    if (lock->names[0] != run_plan.names[0])
         return CLI_OK; /* the dibs around this one has NAME */
-    if (dibs_hold_of(lock->rt, plan->names[0], &hold) != DIBS_OK ||
-        dibs_token_of(lock->rt, plan->names[0], lock->token) != DIBS_OK) {
-        cli_warn("%s: the lease was lost at once", plan->shown);
+    if (dibs_hold_of(lock->rt, run_plan.names[0], &hold) != DIBS_OK ||
+        dibs_token_of(lock->rt, run_plan.names[0], lock->token) != DIBS_OK) {
+        cli_warn("%s: the lease was lost at once", run_plan.shown);
         return CLI_LOST;
     }
     lock->fence = hold.fence;
     return CLI_OK;
 }
 
-void run_tell_inside(const struct run_plan *plan, const struct run_lock *lock)
+void run_tell_inside(const struct run_lock *lock)
 {
     char token[sizeof lock->token];
 
     for (size_t i = 0; i < lock->count; i++)
-        if (lock->names[i] != plan->names[0] && dibs_token_of(lock->rt, lock->names[i], token) == DIBS_OK)
+        if (lock->names[i] != run_plan.names[0] && dibs_token_of(lock->rt, lock->names[i], token) == DIBS_OK)
             run_inside_set(token);
 }
 
-bool run_is_taken(const struct run_plan *plan, const dibs_owner *owner)
+bool run_is_taken(const dibs_owner *owner)
 {
-    bool sharable = plan->shared && owner->sharers > 0 && (plan->slots == 0 || owner->sharers < (uint32_t)plan->slots);
+    bool sharable =
+        run_plan.shared && owner->sharers > 0 && (run_plan.slots == 0 || owner->sharers < (uint32_t)run_plan.slots);
 
     return owner->held && !sharable;
 }
 
-static int64_t wait_left_ms(const struct run_plan *plan)
+static int64_t wait_left_ms(void)
 {
     int64_t left;
 
-    if (plan->wait_ms <= 0)
-        return plan->wait_ms;
-    left = plan->wait_until - cli_now_ms();
+    if (run_plan.wait_ms <= 0)
+        return run_plan.wait_ms;
+    left = run_plan.wait_until - cli_now_ms();
     return left > 0 ? left : 0;
 }
 
 /* Whether this dibs may run under the lock of the one around it; if not, says why. */
-static bool may_enter(const struct run_plan *plan, const dibs_owner *owner)
+static bool may_enter(const dibs_owner *owner)
 {
-    if (plan->no_reentry)
-        cli_warn("%s: an outer dibs holds the lock", plan->shown);
-    else if (owner->sharers > 0 && !plan->shared)
-        cli_warn("%s: an outer dibs shares the lock: this one would wait for ever to have it alone", plan->shown);
+    if (run_plan.no_reentry)
+        cli_warn("%s: an outer dibs holds the lock", run_plan.shown);
+    else if (owner->sharers > 0 && !run_plan.shared)
+        cli_warn("%s: an outer dibs shares the lock: this one would wait for ever to have it alone", run_plan.shown);
     else
         return true;
     return false;
@@ -305,26 +304,26 @@ static bool may_enter(const struct run_plan *plan, const dibs_owner *owner)
  * decides who holds it, since the lock in the environment may have been released. Returns false if locks must be
  * acquired, whose names are then in *lock; true if there are none, or if *status is a failure.
  */
-static bool enter(struct run_plan *plan, struct run_lock *lock, int *status)
+static bool enter(struct run_lock *lock, int *status)
 {
     dibs_owner owner;
 
-    for (size_t i = 0; i < plan->name_count; i++) {
-        if (!run_inside_enters(plan, lock->rt, plan->names[i], &owner)) {
-            lock->names[lock->count++] = plan->names[i];
+    for (size_t i = 0; i < run_plan.name_count; i++) {
+        if (!run_inside_enters(lock->rt, run_plan.names[i], &owner)) {
+            lock->names[lock->count++] = run_plan.names[i];
             continue;
         }
-        if (!may_enter(plan, &owner)) {
-            *status = plan->not_acquired;
+        if (!may_enter(&owner)) {
+            *status = run_plan.not_acquired;
             return true;
         }
-        cli_note("%s: an outer dibs holds the lock, and keeps it", plan->shown);
+        cli_note("%s: an outer dibs holds the lock, and keeps it", run_plan.shown);
         if (i > 0)
             continue;
         lock->fence = owner.fence;
         memcpy(lock->token, owner.token, sizeof lock->token);
     }
-    if (!run_inside_watch(plan, lock->rt)) {
+    if (!run_inside_watch(lock->rt)) {
         cli_error("no descriptor or thread to be had");
         *status = CLI_SYSTEM;
         return true;
@@ -334,63 +333,63 @@ static bool enter(struct run_plan *plan, struct run_lock *lock, int *status)
 }
 
 /* Returns whether the lock is held; otherwise *status is the exit status. */
-static bool take_lock(struct run_plan *plan, struct run_lock *lock, int *status)
+static bool take_lock(struct run_lock *lock, int *status)
 {
-    const dibs_lock_options options = {.flags = (plan->fair ? DIBS_FAIR : 0u) | (plan->shared ? DIBS_SHARED : 0u),
-                                       .limit = (uint32_t)plan->slots};
+    const dibs_lock_options options = {.flags = (run_plan.fair ? DIBS_FAIR : 0u) | (run_plan.shared ? DIBS_SHARED : 0u),
+                                       .limit = (uint32_t)run_plan.slots};
     int64_t start = cli_now_ms();
     dibs_status answer;
 
-    if (enter(plan, lock, status))
+    if (enter(lock, status))
         return *status == CLI_OK;
-    atomic_store(&waits, plan->wait_ms != 0);
-    run_waiting_begin(plan, lock->rt);
-    answer = lock->count == 1 ? dibs_lock_with(lock->rt, lock->names[0], wait_left_ms(plan), &options)
-                              : dibs_lock_names(lock->rt, lock->names, lock->count, wait_left_ms(plan), &options);
+    atomic_store(&waits, run_plan.wait_ms != 0);
+    run_waiting_begin(lock->rt);
+    answer = lock->count == 1 ? dibs_lock_with(lock->rt, lock->names[0], wait_left_ms(), &options)
+                              : dibs_lock_names(lock->rt, lock->names, lock->count, wait_left_ms(), &options);
     run_waiting_end();
     atomic_store(&waits, false);
     if (answer != DIBS_OK) {
-        *status = refused(plan, lock, answer);
+        *status = refused(lock, answer);
         return false;
     }
-    *status = look_up(plan, lock);
-    if (*status == CLI_OK && run_inside_remaining_ms() <= plan->grace_ms + plan->margin_ms) {
-        run_tell_loss(plan);
+    *status = look_up(lock);
+    if (*status == CLI_OK && run_inside_remaining_ms() <= run_plan.grace_ms + run_plan.margin_ms) {
+        run_tell_loss();
         *status = CLI_LOST;
     }
     if (*status == CLI_OK)
-        cli_note("%s: acquired after %.3f s, fence %llu", plan->shown, (double)(cli_now_ms() - start) / 1000,
+        cli_note("%s: acquired after %.3f s, fence %llu", run_plan.shown, (double)(cli_now_ms() - start) / 1000,
                  (unsigned long long)lock->fence);
     return *status == CLI_OK;
 }
 
-static bool acquire(struct run_plan *plan, struct listener *listener, struct run_lock *lock, int *status)
+static bool acquire(struct listener *listener, struct run_lock *lock, int *status)
 {
     bool held;
 
-    *status = open_store(plan, &lock->rt);
+    *status = open_store(&lock->rt);
     pthread_mutex_lock(&listener->mutex);
     listener->opening = false;
     listener->rt = lock->rt;
     pthread_mutex_unlock(&listener->mutex);
-    held = lock->rt && take_lock(plan, lock, status);
+    held = lock->rt && take_lock(lock, status);
     cli_thread_end(&listener->thread); /* signals and messages that come later are left for the loop of the holder */
     if (listener->ended)
         *status = listener->status;
     return held && !listener->ended;
 }
 
-bool run_acquire(struct run_plan *plan, int wire, struct run_lock *lock, int *status)
+bool run_acquire(int wire, struct run_lock *lock, int *status)
 {
     struct listener listener;
 
     memset(lock, 0, sizeof *lock);
-    if (!listener_start(&listener, plan, wire)) {
+    if (!listener_start(&listener, wire)) {
         cli_error("no descriptor or thread to be had");
         *status = CLI_SYSTEM;
         return false;
     }
-    if (acquire(plan, &listener, lock, status))
+    if (acquire(&listener, lock, status))
         return true;
     run_inside_end();
     dibs_close(lock->rt);
@@ -428,35 +427,35 @@ dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms)
  * Leaves the lock in the store for keep_ms. The lease was as long as --at-least from the start, and no renewal made it
  * shorter, so the lock stays long enough even if the store does not answer now.
  */
-static bool leave(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms)
+static bool leave(struct run_lock *lock, int64_t keep_ms)
 {
     dibs_status status = run_extend(lock, keep_ms < 20 ? 20 : keep_ms);
 
     if (status == DIBS_OK)
-        cli_note("%s: stays locked for another %.10g s, by --at-least", plan->shown, (double)keep_ms / 1000);
+        cli_note("%s: stays locked for another %.10g s, by --at-least", run_plan.shown, (double)keep_ms / 1000);
     else if (status != DIBS_LOST)
-        cli_warn("%s: stays locked for up to %.10g s: %s", plan->shown, (double)lease_of(plan) / 1000,
+        cli_warn("%s: stays locked for up to %.10g s: %s", run_plan.shown, (double)lease_of() / 1000,
                  dibs_last_error());
     return status != DIBS_LOST;
 }
 
-static bool release(const struct run_plan *plan, struct run_lock *lock)
+static bool release(struct run_lock *lock)
 {
     dibs_status status = lock->count == 1 ? dibs_unlock(lock->rt, lock->names[0])
                                           : dibs_unlock_names(lock->rt, lock->names, lock->count);
 
     if (status == DIBS_OK)
-        cli_note("%s: released", plan->shown);
+        cli_note("%s: released", run_plan.shown);
     else if (status != DIBS_LOST)
-        cli_warn("%s: could not be released, and stays locked for up to %.10g s: %s", plan->shown,
-                 (double)lease_of(plan) / 1000, dibs_last_error());
+        cli_warn("%s: could not be released, and stays locked for up to %.10g s: %s", run_plan.shown,
+                 (double)lease_of() / 1000, dibs_last_error());
     return status != DIBS_LOST;
 }
 
-bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms)
+bool run_release(struct run_lock *lock, int64_t keep_ms)
 {
     bool sure = run_inside_remaining_ms() >= 0, leaves = lock->count && keep_ms > 0 && run_remaining_ms(lock) >= 0;
-    bool kept = lock->count == 0 || (leaves ? leave(plan, lock, keep_ms) : release(plan, lock));
+    bool kept = lock->count == 0 || (leaves ? leave(lock, keep_ms) : release(lock));
 
     run_inside_end();
     if (leaves) /* the runtime is not closed: that would release the lock */

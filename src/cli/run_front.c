@@ -24,7 +24,6 @@
 #define CLEAN_UP_MS 10000 /* how long the guard may take to end after the holder was killed */
 
 struct front {
-    struct run_plan *plan;
     struct run_terminal terminal;
     int wire;
     pid_t guard;        /* 0: the guard has ended */
@@ -100,14 +99,14 @@ static void on_stopped(struct front *front, int signal)
 static void on_held(struct front *front, const struct run_message *message)
 {
     front->held = true;
-    run_environment(front->plan, (uint64_t)message->value, message->text);
+    run_environment((uint64_t)message->value, message->text);
 }
 
 static void on_started(struct front *front, const struct run_message *message)
 {
     front->group = message->number;
-    run_fit_times(front->plan, message->value);
-    child_close_files(front->plan->on_lost != NULL);
+    run_fit_times(message->value);
+    child_close_files(run_plan.on_lost != NULL);
     beat(front, cli_now_ms());
 }
 
@@ -128,7 +127,7 @@ static void on_message(struct front *front, const struct run_message *message)
         on_started(front, message);
         break;
     case RUN_FITS:
-        run_fit_times(front->plan, message->value);
+        run_fit_times(message->value);
         break;
     case RUN_LIMIT:
         front->limit_ms = message->value;
@@ -205,13 +204,12 @@ static void signal_command(const struct front *front, int signal)
  */
 static void watch(struct front *front, int64_t now)
 {
-    const struct run_plan *plan = front->plan;
-    int64_t budget = plan->margin_ms / 4, left = front->limit_ms - now;
+    int64_t budget = run_plan.margin_ms / 4, left = front->limit_ms - now;
     bool silent = !front->answered && now - front->beat_ms >= budget;
 
     if (!front->limit_ms || front->gone || front->hung_up_ms)
         return;
-    if (silent && !front->term_sent && left <= plan->grace_ms + plan->margin_ms - budget) {
+    if (silent && !front->term_sent && left <= run_plan.grace_ms + run_plan.margin_ms - budget) {
         front->term_sent = true;
         run_wire_send(front->wire, RUN_TERM_SENT, 0, 0, NULL);
         signal_command(front, SIGTERM);
@@ -219,7 +217,7 @@ static void watch(struct front *front, int64_t now)
     }
     if (silent && left <= 2 * budget && !front->taken_over) {
         front->taken_over = true;
-        cli_warn("%s: the process that holds the lock does not answer: the lease is lost", plan->shown);
+        cli_warn("%s: the process that holds the lock does not answer: the lease is lost", run_plan.shown);
     }
     if (front->taken_over)
         signal_all(front, SIGKILL);
@@ -227,9 +225,8 @@ static void watch(struct front *front, int64_t now)
 
 static void keep_beating(struct front *front, int64_t now)
 {
-    const struct run_plan *plan = front->plan;
-    bool close = front->limit_ms && front->limit_ms - now <= plan->grace_ms + plan->margin_ms;
-    int64_t every = close ? plan->margin_ms / 4 : plan->lease_ms / 8;
+    bool close = front->limit_ms && front->limit_ms - now <= run_plan.grace_ms + run_plan.margin_ms;
+    int64_t every = close ? run_plan.margin_ms / 4 : run_plan.lease_ms / 8;
 
     if (every > 5000)
         every = 5000;
@@ -239,7 +236,7 @@ static void keep_beating(struct front *front, int64_t now)
 
 static int timeout(const struct front *front)
 {
-    int64_t wait = front->plan->lease_ms / 8;
+    int64_t wait = run_plan.lease_ms / 8;
 
     if (front->taken_over || front->hung_up_ms)
         return ROUND_MS;
@@ -247,8 +244,8 @@ static int timeout(const struct front *front)
         return -1;
     if (wait > 5000)
         wait = 5000;
-    if (!front->answered || (front->limit_ms && front->limit_ms - cli_now_ms() <= front->plan->lease_ms / 2))
-        wait = front->plan->margin_ms / 4;
+    if (!front->answered || (front->limit_ms && front->limit_ms - cli_now_ms() <= run_plan.lease_ms / 2))
+        wait = run_plan.margin_ms / 4;
     return (int)(wait > 1 ? wait : 1);
 }
 
@@ -298,7 +295,7 @@ static _Noreturn void be_holder(const struct front *front, int wire)
     int status = CLI_SYSTEM;
 
     if (run_signals_open(RUN_HOLDER) >= 0)
-        status = run_holder(front->plan, &front->terminal, wire, front->process);
+        status = run_holder(&front->terminal, wire, front->process);
     run_wire_send(wire, RUN_STATUS, status, 0, NULL);
     fflush(NULL);
     _exit(status);
@@ -346,9 +343,9 @@ static bool start_holder(struct front *front)
 static int clean_up(struct front *front)
 {
     if (!front->held)
-        cli_warn("%s: the process that waits for the lock was killed", front->plan->shown);
+        cli_warn("%s: the process that waits for the lock was killed", run_plan.shown);
     else if (!front->taken_over)
-        cli_warn("%s: the process that has the lock was killed; the lease ends by itself", front->plan->shown);
+        cli_warn("%s: the process that has the lock was killed; the lease ends by itself", run_plan.shown);
     if (front->alone)
         child_tree_kill_all();
     front->lost = front->held;
@@ -381,9 +378,9 @@ static int run_once(struct front *front)
 
 /* ------------------------------------------------------------------- the whole */
 
-static void run_on_lost(const struct front *front)
+static void run_on_lost(void)
 {
-    char shell[] = "/bin/sh", dash_c[] = "-c", *command[] = {shell, dash_c, (char *)front->plan->on_lost, NULL};
+    char shell[] = "/bin/sh", dash_c[] = "-c", *command[] = {shell, dash_c, (char *)run_plan.on_lost, NULL};
     pid_t child = child_start(command, NULL);
 
     if (child < 0)
@@ -414,9 +411,9 @@ static void die_as_command_did(const struct front *front)
     }
 }
 
-int run_front(struct run_plan *plan)
+int run_front(void)
 {
-    struct front front = {.plan = plan, .wire = -1, .process = getpid(), .alone = child_tree_is_alone()};
+    struct front front = {.wire = -1, .process = getpid(), .alone = child_tree_is_alone()};
     int status;
 
     if (run_signals_open(RUN_FRONT) < 0) {
@@ -430,8 +427,8 @@ int run_front(struct run_plan *plan)
         front.held_back = false;
         pause_with(&front, SIGTSTP);
     }
-    if (front.lost && plan->on_lost)
-        run_on_lost(&front);
+    if (front.lost && run_plan.on_lost)
+        run_on_lost();
     if (status == 128 + SIGINT)
         die_as_command_did(&front);
     return status;

@@ -29,7 +29,6 @@
 #define HEAR_MOST 64     /* at most this many messages, and signals, are read in one round of the loop */
 
 struct holder {
-    struct run_plan *plan;
     const struct run_terminal *terminal;
     pid_t front;
     struct run_lock lock;
@@ -73,8 +72,7 @@ static void *look(void *argument)
     dibs_owner owner;
 
     while (!atomic_load(&holder->look_no_more)) {
-        if (dibs_query(holder->lock.rt, holder->plan->names[0], &owner) != DIBS_OK ||
-            run_is_taken(holder->plan, &owner)) {
+        if (dibs_query(holder->lock.rt, run_plan.names[0], &owner) != DIBS_OK || run_is_taken(&owner)) {
             atomic_store(&holder->taken, true);
             run_signals_wake();
             break;
@@ -87,7 +85,7 @@ static void *look(void *argument)
 /* With several locks COMMAND has no grace time: those that were not lost are held, so that looking shows nothing. */
 static void start_to_look(struct holder *holder)
 {
-    holder->looking = holder->plan->name_count == 1 && cli_start_thread(&holder->looker, look, holder);
+    holder->looking = run_plan.name_count == 1 && cli_start_thread(&holder->looker, look, holder);
     if (!holder->looking)
         atomic_store(&holder->taken, true);
 }
@@ -134,9 +132,9 @@ static void give_up(struct holder *holder, int64_t kill_ms, const char *why)
         return;
     holder->given_up = true;
     if (why)
-        cli_warn("%s: %s", holder->plan->shown, why);
+        cli_warn("%s: %s", run_plan.shown, why);
     else
-        run_tell_loss(holder->plan);
+        run_tell_loss();
     if (holder->phase < TERM_SENT)
         send_term(holder, kill_ms);
     else if (holder->phase == TERM_SENT && holder->phase_until_ms > kill_ms)
@@ -148,7 +146,7 @@ static void on_lost(struct holder *holder, int64_t now)
     if (holder->lost)
         return;
     holder->lost = true;
-    give_up(holder, now + holder->plan->grace_ms, NULL);
+    give_up(holder, now + run_plan.grace_ms, NULL);
     if (now < holder->sure_until_ms)
         start_to_look(holder);
     else
@@ -158,36 +156,33 @@ static void on_lost(struct holder *holder, int64_t now)
 /* Whether the front, which beats more often, must have been stopped: then nobody passes on signals. */
 static bool front_is_silent(const struct holder *holder, int64_t now)
 {
-    const struct run_plan *plan = holder->plan;
 
     return holder->wire >= 0 && !holder->front_paused &&
-           now - holder->front_ms >= plan->lease_ms - plan->grace_ms - plan->margin_ms;
+           now - holder->front_ms >= run_plan.lease_ms - run_plan.grace_ms - run_plan.margin_ms;
 }
 
 static void check_lease(struct holder *holder, int64_t now)
 {
-    const struct run_plan *plan = holder->plan;
-    if (run_inside_fit(holder->plan))
-        run_wire_send(holder->wire, RUN_FITS, 0, plan->lease_ms, NULL);
+    if (run_inside_fit())
+        run_wire_send(holder->wire, RUN_FITS, 0, run_plan.lease_ms, NULL);
     int64_t remaining = run_remaining_ms(&holder->lock);
 
     if (remaining >= 0)
         holder->sure_until_ms = now + remaining;
     if (remaining < 0)
         on_lost(holder, now);
-    else if (remaining <= plan->grace_ms + plan->margin_ms)
-        give_up(holder, now + remaining - plan->margin_ms, "the lease can't be renewed, and is about to end");
+    else if (remaining <= run_plan.grace_ms + run_plan.margin_ms)
+        give_up(holder, now + remaining - run_plan.margin_ms, "the lease can't be renewed, and is about to end");
     else if (front_is_silent(holder, now))
-        give_up(holder, now + plan->grace_ms, "dibs was stopped for too long");
+        give_up(holder, now + run_plan.grace_ms, "dibs was stopped for too long");
 }
 
 /* By when all processes of COMMAND must be dead. */
 static int64_t limit(const struct holder *holder, int64_t now)
 {
-    const struct run_plan *plan = holder->plan;
     int64_t remaining = run_remaining_ms(&holder->lock);
 
-    return remaining >= 0 ? now + remaining : now + plan->grace_ms + 2 * plan->margin_ms;
+    return remaining >= 0 ? now + remaining : now + run_plan.grace_ms + 2 * run_plan.margin_ms;
 }
 
 static void end_what_is_left(struct holder *holder, int64_t kill_ms)
@@ -195,22 +190,21 @@ static void end_what_is_left(struct holder *holder, int64_t kill_ms)
     size_t count = child_tree_signal(0, holder->child, getpid(), false);
 
     if (count && !holder->signalled)
-        cli_warn("%s: ends %zu %s that %s left running", holder->plan->shown, count,
-                 count == 1 ? "process" : "processes", holder->plan->command[0]);
+        cli_warn("%s: ends %zu %s that %s left running", run_plan.shown, count, count == 1 ? "process" : "processes",
+                 run_plan.command[0]);
     send_term(holder, kill_ms);
 }
 
 /* Ends what COMMAND has left running, once COMMAND has ended; and goes on to SIGKILL when it is time. */
 static void advance(struct holder *holder, int64_t now)
 {
-    const struct run_plan *plan = holder->plan;
 
     if (holder->ended && holder->phase == RUNS) {
         holder->phase = LINGERS;
-        holder->phase_until_ms = now + (PATIENCE_MS < plan->grace_ms ? PATIENCE_MS : plan->grace_ms);
+        holder->phase_until_ms = now + (PATIENCE_MS < run_plan.grace_ms ? PATIENCE_MS : run_plan.grace_ms);
     }
     if (holder->phase == LINGERS && (holder->signalled || now >= holder->phase_until_ms))
-        end_what_is_left(holder, now + plan->grace_ms);
+        end_what_is_left(holder, now + run_plan.grace_ms);
     if (holder->phase == KILL_SENT || (holder->phase == TERM_SENT && now >= holder->phase_until_ms) ||
         atomic_load(&holder->taken))
         send_kill(holder);
@@ -294,7 +288,7 @@ static void on_child(struct holder *holder, int status)
     else if (WIFEXITED(status) || WIFSIGNALED(status)) {
         holder->ended = true;
         holder->wait_status = status;
-        child_tell_end(holder->plan->command[0], status);
+        child_tell_end(run_plan.command[0], status);
         run_wire_send(holder->wire, RUN_ENDED, status, 0, NULL);
     }
 }
@@ -319,12 +313,11 @@ static int64_t least(int64_t a, int64_t b)
 
 static int timeout(const struct holder *holder, int64_t now)
 {
-    const struct run_plan *plan = holder->plan;
     int64_t remaining = run_remaining_ms(&holder->lock), wait = 60000;
 
     if (!holder->given_up) {
-        wait = least(wait, remaining - plan->grace_ms - plan->margin_ms);
-        wait = least(wait, holder->front_paused ? wait : plan->lease_ms / 8);
+        wait = least(wait, remaining - run_plan.grace_ms - run_plan.margin_ms);
+        wait = least(wait, holder->front_paused ? wait : run_plan.lease_ms / 8);
     }
     if (holder->phase == LINGERS || holder->phase == TERM_SENT)
         wait = least(wait, holder->phase_until_ms - now);
@@ -338,16 +331,16 @@ static void leave_the_rest(const struct holder *holder)
     size_t count = child_tree_signal(0, holder->child, getpid(), false);
 
     if (count)
-        cli_warn("%s: leaves %zu %s of %s running, which the lock does not protect any more", holder->plan->shown,
-                 count, count == 1 ? "process" : "processes", holder->plan->command[0]);
+        cli_warn("%s: leaves %zu %s of %s running, which the lock does not protect any more", run_plan.shown, count,
+                 count == 1 ? "process" : "processes", run_plan.command[0]);
 }
 
 /* While the lease is not lost, the lock goes on protecting the processes that are left. */
 static void tell_what_can_not_be_killed(struct holder *holder)
 {
     if (!holder->stuck_told)
-        cli_warn("%s: a process that %s left running can't be killed; the lock is held until it ends",
-                 holder->plan->shown, holder->plan->command[0]);
+        cli_warn("%s: a process that %s left running can't be killed; the lock is held until it ends", run_plan.shown,
+                 run_plan.command[0]);
     holder->stuck_told = true;
 }
 
@@ -359,10 +352,10 @@ static bool is_over(struct holder *holder, int64_t now)
         return true;
     if (killed_for >= PATIENCE_MS && !child_tree_is_visible()) {
         cli_warn("%s: what %s left running can't be found without /proc: it runs on, and the lock does not protect it",
-                 holder->plan->shown, holder->plan->command[0]);
+                 run_plan.shown, run_plan.command[0]);
         return true;
     }
-    if (holder->plan->leave && holder->ended && !holder->given_up) {
+    if (run_plan.leave && holder->ended && !holder->given_up) {
         leave_the_rest(holder);
         return true;
     }
@@ -370,21 +363,20 @@ static bool is_over(struct holder *holder, int64_t now)
         tell_what_can_not_be_killed(holder);
     if (killed_for < GIVE_UP_MS || !holder->given_up)
         return false;
-    cli_error("%s: a process of %s can't be killed", holder->plan->shown, holder->plan->command[0]);
+    cli_error("%s: a process of %s can't be killed", run_plan.shown, run_plan.command[0]);
     return true;
 }
 
 /* Shortens the lease once the time of --at-least is over, so that the lock is free soon after a crash. */
 static void shorten(struct holder *holder, int64_t now)
 {
-    const struct run_plan *plan = holder->plan;
 
-    if (holder->shortened || holder->lock.count == 0 || plan->at_least_ms <= plan->lease_ms ||
-        now - holder->start_ms < plan->at_least_ms)
+    if (holder->shortened || holder->lock.count == 0 || run_plan.at_least_ms <= run_plan.lease_ms ||
+        now - holder->start_ms < run_plan.at_least_ms)
         return;
     holder->shortened = true;
-    if (!holder->given_up && run_remaining_ms(&holder->lock) > plan->grace_ms + plan->margin_ms + 2000)
-        (void)run_extend(&holder->lock, plan->lease_ms);
+    if (!holder->given_up && run_remaining_ms(&holder->lock) > run_plan.grace_ms + run_plan.margin_ms + 2000)
+        (void)run_extend(&holder->lock, run_plan.lease_ms);
 }
 
 static void supervise(struct holder *holder)
@@ -411,17 +403,17 @@ static void supervise(struct holder *holder)
 
 static bool start_command(struct holder *holder, int *status)
 {
-    char *const *command = holder->plan->command;
+    char *const *command = run_plan.command;
     bool lend = run_terminal_lends_at_once(holder->terminal);
 
     run_wire_send(holder->wire, RUN_HELD, 0, (int64_t)holder->lock.fence, holder->lock.token);
-    run_tell_inside(holder->plan, &holder->lock);
-    run_environment(holder->plan, holder->lock.fence, holder->lock.token);
+    run_tell_inside(&holder->lock);
+    run_environment(holder->lock.fence, holder->lock.token);
     holder->child = child_start(command, lend ? holder->terminal : NULL);
     if (holder->child > 0) {
         cli_note("%s started, process %d", command[0], (int)holder->child);
         child_close_files(false);
-        run_wire_send(holder->wire, RUN_STARTED, holder->child, holder->plan->lease_ms, NULL);
+        run_wire_send(holder->wire, RUN_STARTED, holder->child, run_plan.lease_ms, NULL);
         return true;
     }
     *status = child_refused_status(errno);
@@ -432,21 +424,20 @@ static bool start_command(struct holder *holder, int *status)
 /* Releases the lock, after all processes of COMMAND are gone. Returns the exit status. */
 static int finish(struct holder *holder)
 {
-    const struct run_plan *plan = holder->plan;
-    int64_t keep_ms = plan->at_least_ms - (cli_now_ms() - holder->start_ms);
-    bool kept = run_release(plan, &holder->lock, plan->at_least_ms ? keep_ms : 0);
+    int64_t keep_ms = run_plan.at_least_ms - (cli_now_ms() - holder->start_ms);
+    bool kept = run_release(&holder->lock, run_plan.at_least_ms ? keep_ms : 0);
 
     if (kept && !holder->given_up)
         return child_exit_status(holder->wait_status);
     if (!holder->given_up)
-        run_tell_loss(plan);
+        run_tell_loss();
     run_wire_send(holder->wire, RUN_LOST, 0, 0, NULL);
     return CLI_LOST;
 }
 
-int run_holder(struct run_plan *plan, const struct run_terminal *terminal, int wire, pid_t front)
+int run_holder(const struct run_terminal *terminal, int wire, pid_t front)
 {
-    struct holder holder = {.plan = plan, .terminal = terminal, .wire = wire, .front = front};
+    struct holder holder = {.terminal = terminal, .wire = wire, .front = front};
     int status;
 
     setpgid(0, 0);
@@ -456,11 +447,11 @@ int run_holder(struct run_plan *plan, const struct run_terminal *terminal, int w
         cli_error("no descriptor to be had: %s", strerror(errno));
         return CLI_SYSTEM;
     }
-    if (!run_acquire(plan, wire, &holder.lock, &status))
+    if (!run_acquire(wire, &holder.lock, &status))
         return status;
     holder.start_ms = holder.front_ms = cli_now_ms();
     if (!start_command(&holder, &status)) {
-        run_release(plan, &holder.lock, 0);
+        run_release(&holder.lock, 0);
         return status;
     }
     supervise(&holder);

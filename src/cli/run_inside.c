@@ -96,7 +96,7 @@ static void add_outer(const char *name, const dibs_owner *owner, int64_t asked_m
     note_lease(lock, asked_ms, owner->remaining_ms);
 }
 
-bool run_inside_enters(const struct run_plan *plan, dibs_runtime *rt, const char *name, dibs_owner *owner)
+bool run_inside_enters(dibs_runtime *rt, const char *name, dibs_owner *owner)
 {
     int64_t since = cli_now_ms(), asked_ms;
     dibs_status status;
@@ -104,7 +104,7 @@ bool run_inside_enters(const struct run_plan *plan, dibs_runtime *rt, const char
     if (!*value_of(INNERMOST) && !*value_of(OTHERS))
         return false;
     while (asked_ms = cli_now_ms(),
-           (status = cli_query(rt, name, has, owner)) == DIBS_UNAVAILABLE && run_goes_on(plan, since))
+           (status = cli_query(rt, name, has, owner)) == DIBS_UNAVAILABLE && run_goes_on(since))
         poll(NULL, 0, RUN_AGAIN_MS);
     if (status != DIBS_OK || !owner->held || !has(owner->token))
         return false;
@@ -171,21 +171,21 @@ static void *watch(void *unused)
     return unused;
 }
 
-bool run_inside_watch(struct run_plan *plan, dibs_runtime *rt)
+bool run_inside_watch(dibs_runtime *rt)
 {
     if (outer.count == 0)
         return true;
-    run_inside_fit(plan);
+    run_inside_fit();
     outer.rt = rt;
     return cli_thread_start(&outer.watcher, watch, NULL);
 }
 
-bool run_inside_fit(struct run_plan *plan)
+bool run_inside_fit(void)
 {
     pthread_mutex_lock(&outer.mutex);
     int64_t lease_ms = outer.lease_ms;
     pthread_mutex_unlock(&outer.mutex);
-    return run_fit_times(plan, lease_ms);
+    return run_fit_times(lease_ms);
 }
 
 void run_inside_end(void)

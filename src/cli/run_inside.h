@@ -13,16 +13,16 @@
  * and owner->sharers is more than 0 if the lock is shared. The lock is from now on one of those that this dibs runs
  * under.
  */
-bool run_inside_enters(const struct run_plan *plan, dibs_runtime *rt, const char *name, dibs_owner *owner);
+bool run_inside_enters(dibs_runtime *rt, const char *name, dibs_owner *owner);
 
 /*
  * Has a thread look at the locks that this dibs runs under, because the outer dibs may end first, or lose them: at
  * least each second. Fits the times of the plan to them. Returns false if no thread or descriptor can be had.
  */
-bool run_inside_watch(struct run_plan *plan, dibs_runtime *rt);
+bool run_inside_watch(dibs_runtime *rt);
 
 /* Fits the times of the plan again, since an outer lease may have been made shorter. True: they have changed. */
-bool run_inside_fit(struct run_plan *plan);
+bool run_inside_fit(void);
 
 /* How long those locks are sure to be held; less than 0: one is lost. A day at most, and where there is none. */
 int64_t run_inside_remaining_ms(void);

@@ -17,7 +17,7 @@
 #define LABEL_MOST 48
 #define REPLICAS_MOST 1000
 
-struct run_plan run_given = {
+struct run_plan run_plan = {
     .name_count = 1,
     .wait_ms = DIBS_WAIT_FOREVER,
     .lease_ms = -1,
@@ -26,33 +26,33 @@ struct run_plan run_given = {
     .not_acquired = CLI_FAILED,
 };
 
-static int also(const char *name, void *into)
+static int also(const char *name, void *unused)
 {
-    struct run_plan *plan = into;
+    (void)unused;
 
-    for (size_t i = 1; i < plan->name_count; i++)
-        if (strcmp(plan->names[i], name) == 0)
+    for (size_t i = 1; i < run_plan.name_count; i++)
+        if (strcmp(run_plan.names[i], name) == 0)
             return CLI_OK;
-    if (plan->name_count == RUN_NAMES_MAX)
+    if (run_plan.name_count == RUN_NAMES_MAX)
         return cli_usage_error("--also: more than %d names", RUN_NAMES_MAX);
-    plan->names[plan->name_count++] = name;
+    run_plan.names[run_plan.name_count++] = name;
     return CLI_OK;
 }
 
 const struct cli_option run_options[] = {
-    {"nonblock", 'n', .flag = &run_given.once},
-    {"wait", 'w', .time_ms = &run_given.wait_ms, .most = WAIT_MOST_MS},
-    {"lease", 't', .time_ms = &run_given.lease_ms, .least = LEASE_LEAST_MS, .most = RUN_DAY_MS},
-    {"conflict-exit-code", 'E', .number = &run_given.not_acquired, .most = 255, .what = "an exit status"},
-    {"also", .take = also, .into = &run_given},
-    {"shared", .flag = &run_given.shared},
-    {"slots", .number = &run_given.slots, .least = 1, .most = INT32_MAX, .what = "a number"},
-    {"fair", .flag = &run_given.fair},
-    {"no-reentry", .flag = &run_given.no_reentry},
-    {"outage", .time_ms = &run_given.outage_ms, .most = WAIT_MOST_MS},
-    {"min-replicas", .number = &run_given.min_replicas, .most = REPLICAS_MOST, .what = "a number"},
-    {"durable", .flag = &run_given.durable},
-    {"grace", .time_ms = &run_given.grace_ms, .most = RUN_DAY_MS / 2},
+    {"nonblock", 'n', .flag = &run_plan.once},
+    {"wait", 'w', .time_ms = &run_plan.wait_ms, .most = WAIT_MOST_MS},
+    {"lease", 't', .time_ms = &run_plan.lease_ms, .least = LEASE_LEAST_MS, .most = RUN_DAY_MS},
+    {"conflict-exit-code", 'E', .number = &run_plan.not_acquired, .most = 255, .what = "an exit status"},
+    {"also", .take = also},
+    {"shared", .flag = &run_plan.shared},
+    {"slots", .number = &run_plan.slots, .least = 1, .most = INT32_MAX, .what = "a number"},
+    {"fair", .flag = &run_plan.fair},
+    {"no-reentry", .flag = &run_plan.no_reentry},
+    {"outage", .time_ms = &run_plan.outage_ms, .most = WAIT_MOST_MS},
+    {"min-replicas", .number = &run_plan.min_replicas, .most = REPLICAS_MOST, .what = "a number"},
+    {"durable", .flag = &run_plan.durable},
+    {"grace", .time_ms = &run_plan.grace_ms, .most = RUN_DAY_MS / 2},
     {0},
 };
 
@@ -72,17 +72,18 @@ static int64_t margin_of(int64_t lease_ms)
  * A lease is renewed when a third of it has passed. COMMAND is ended when only the grace time and the margin are left
  * of the lease. Together they are at most half of it, so that a renewal has time to succeed.
  */
-static int settle_times(struct run_plan *plan)
+static int settle_times(void)
 {
-    if (plan->lease_ms < 0)
-        plan->lease_ms = within(2 * (plan->grace_ms + MARGIN_MOST_MS), LEASE_MS, RUN_DAY_MS);
-    if (plan->grace_ms < 0)
-        plan->grace_ms = within(plan->lease_ms / 4, 0, GRACE_MS);
-    plan->margin_ms = margin_of(plan->lease_ms);
-    int64_t room_ms = plan->lease_ms / 2 - plan->margin_ms;
-    if (plan->grace_ms > room_ms)
+    if (run_plan.lease_ms < 0)
+        run_plan.lease_ms = within(2 * (run_plan.grace_ms + MARGIN_MOST_MS), LEASE_MS, RUN_DAY_MS);
+    if (run_plan.grace_ms < 0)
+        run_plan.grace_ms = within(run_plan.lease_ms / 4, 0, GRACE_MS);
+    run_plan.margin_ms = margin_of(run_plan.lease_ms);
+    int64_t room_ms = run_plan.lease_ms / 2 - run_plan.margin_ms;
+    if (run_plan.grace_ms > room_ms)
         return cli_usage_error("--grace %g does not fit into a lease (-t) of %g s: at most %g",
-                               (double)plan->grace_ms / 1000, (double)plan->lease_ms / 1000, (double)room_ms / 1000);
+                               (double)run_plan.grace_ms / 1000, (double)run_plan.lease_ms / 1000,
+                               (double)room_ms / 1000);
     return CLI_OK;
 }
 
@@ -91,72 +92,72 @@ int64_t run_end_ms(int64_t lease_ms)
     return lease_ms / 4 + margin_of(lease_ms);
 }
 
-bool run_fit_times(struct run_plan *plan, int64_t lease_ms)
+bool run_fit_times(int64_t lease_ms)
 {
     lease_ms = within(lease_ms, LEASE_LEAST_MS, RUN_DAY_MS);
-    if (lease_ms >= plan->lease_ms)
+    if (lease_ms >= run_plan.lease_ms)
         return false;
-    plan->lease_ms = lease_ms;
-    plan->grace_ms = within(plan->grace_ms, 0, lease_ms / 4);
-    plan->margin_ms = margin_of(lease_ms);
+    run_plan.lease_ms = lease_ms;
+    run_plan.grace_ms = within(run_plan.grace_ms, 0, lease_ms / 4);
+    run_plan.margin_ms = margin_of(lease_ms);
     return true;
 }
 
-static int settle_wait(struct run_plan *plan)
+static int settle_wait(void)
 {
-    if (plan->once && plan->wait_ms > 0)
+    if (run_plan.once && run_plan.wait_ms > 0)
         return cli_usage_error("-n and -w exclude each other");
-    if (plan->once)
-        plan->wait_ms = 0;
-    plan->wait_until = plan->wait_ms > 0 ? cli_now_ms() + plan->wait_ms : 0;
+    if (run_plan.once)
+        run_plan.wait_ms = 0;
+    run_plan.wait_until = run_plan.wait_ms > 0 ? cli_now_ms() + run_plan.wait_ms : 0;
     return CLI_OK;
 }
 
-static int settle_sharing(struct run_plan *plan)
+static int settle_sharing(void)
 {
-    if (plan->shared && plan->slots > 0)
+    if (run_plan.shared && run_plan.slots > 0)
         return cli_usage_error("--shared and --slots exclude each other: --slots shares the lock as well");
-    plan->shared = plan->shared || plan->slots > 0;
+    run_plan.shared = run_plan.shared || run_plan.slots > 0;
     return CLI_OK;
 }
 
-static void show_names(struct run_plan *plan)
+static void show_names(void)
 {
     static char shown[CLI_SHOWN_MAX + 32];
     char name[DIBS_NAME_MAX + 1];
-    size_t others = plan->name_count - 1;
+    size_t others = run_plan.name_count - 1;
 
-    snprintf(name, sizeof name, "%.*s", cli_shown_length(plan->names[0]), plan->names[0]);
+    snprintf(name, sizeof name, "%.*s", cli_shown_length(run_plan.names[0]), run_plan.names[0]);
     cli_show(shown, CLI_SHOWN_MAX, name);
     if (others > 0)
         snprintf(shown + strlen(shown), 32, " and %zu more", others);
-    plan->shown = shown;
+    run_plan.shown = shown;
 }
 
 /* A name that is given twice is locked once. */
-static void drop_repeated(struct run_plan *plan)
+static void drop_repeated(void)
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < plan->name_count; i++) {
+    for (size_t i = 0; i < run_plan.name_count; i++) {
         size_t j = 0;
-        while (j < count && strcmp(plan->names[j], plan->names[i]) != 0)
+        while (j < count && strcmp(run_plan.names[j], run_plan.names[i]) != 0)
             j++;
         if (j == count)
-            plan->names[count++] = plan->names[i];
+            run_plan.names[count++] = run_plan.names[i];
     }
-    plan->name_count = count;
+    run_plan.name_count = count;
 }
 
-static int settle_names(struct run_plan *plan, const char *name)
+static int settle_names(const char *name)
 {
     int result = CLI_OK;
 
-    plan->names[0] = name;
-    drop_repeated(plan);
-    show_names(plan);
-    for (size_t i = 0; i < plan->name_count && result == CLI_OK; i++)
-        result = cli_check_name(plan->names[i]);
+    run_plan.names[0] = name;
+    drop_repeated();
+    show_names();
+    for (size_t i = 0; i < run_plan.name_count && result == CLI_OK; i++)
+        result = cli_check_name(run_plan.names[i]);
     return result;
 }
 
@@ -193,32 +194,32 @@ static int refuse_option(const char *word, const char *hint)
 }
 
 /* Returns how many words are -c TEXT, -cTEXT, --command TEXT or --command=TEXT; -1: TEXT is missing. */
-static int take_text(struct run_plan *plan, char *const *words)
+static int take_text(char *const *words)
 {
     const char *word = *words ? *words : "";
 
     if (strcmp(word, "-c") == 0 || strcmp(word, "--command") == 0) {
-        plan->shell_command = words[1];
+        run_plan.shell_command = words[1];
         return words[1] ? 2 : -1;
     }
     if (strncmp(word, "--command=", strlen("--command=")) == 0)
-        plan->shell_command = word + strlen("--command=");
+        run_plan.shell_command = word + strlen("--command=");
     else if (strncmp(word, "-c", 2) == 0)
-        plan->shell_command = word + 2;
+        run_plan.shell_command = word + 2;
     else
         return 0;
     return 1;
 }
 
 /* words: what comes after NAME: COMMAND; or -c TEXT, which may also have come before NAME. */
-static int settle_command(struct run_plan *plan, char **words)
+static int settle_command(char **words)
 {
-    int taken = plan->shell_command ? 0 : take_text(plan, words);
+    int taken = run_plan.shell_command ? 0 : take_text(words);
 
     if (taken < 0)
         return cli_usage_error("%s needs an argument: the text that the shell runs", *words);
     words += taken;
-    if (plan->shell_command && *words)
+    if (run_plan.shell_command && *words)
         return cli_usage_error(
             "unexpected argument \"%.*s\": with -c there is no COMMAND; quote a TEXT that has blanks",
             cli_shown_length(*words), *words);
@@ -226,10 +227,10 @@ static int settle_command(struct run_plan *plan, char **words)
         return refuse_option(*words, ", and -- before a COMMAND that begins with -");
     if (*words && !strcmp(*words, "--"))
         words++;
-    if (!plan->shell_command && !*words)
+    if (!run_plan.shell_command && !*words)
         return cli_usage_error("COMMAND is missing");
-    plan->command = plan->shell_command ? shell(plan->shell_command) : words;
-    plan->label = label_of(plan->command[0]);
+    run_plan.command = run_plan.shell_command ? shell(run_plan.shell_command) : words;
+    run_plan.label = label_of(run_plan.command[0]);
     return CLI_OK;
 }
 
@@ -242,14 +243,13 @@ static int settle_no_command(char **words)
 
 int run_settle(char **words, bool with_command)
 {
-    struct run_plan *plan = &run_given;
-    int result = settle_names(plan, words[0]);
+    int result = settle_names(words[0]);
 
     if (result == CLI_OK)
-        result = with_command ? settle_command(plan, words + 1) : settle_no_command(words + 1);
+        result = with_command ? settle_command(words + 1) : settle_no_command(words + 1);
     if (result == CLI_OK)
-        result = settle_times(plan);
+        result = settle_times();
     if (result == CLI_OK)
-        result = settle_wait(plan);
-    return result == CLI_OK ? settle_sharing(plan) : result;
+        result = settle_wait();
+    return result == CLI_OK ? settle_sharing() : result;
 }

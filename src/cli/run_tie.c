@@ -33,10 +33,10 @@ static int watch_process(pid_t process)
 #endif
 }
 
-void run_tie_begin(const struct run_plan *plan)
+void run_tie_begin(void)
 {
-    tie.process = plan->while_pid;
-    tie.stdin_too = plan->while_stdin;
+    tie.process = run_plan.while_pid;
+    tie.stdin_too = run_plan.while_stdin;
     if (!tie.process)
         return;
     snprintf(tie.shown, sizeof tie.shown, "process %d", (int)tie.process);

@@ -13,7 +13,7 @@
 #define RUN_TIES 2
 
 /* Must be called once, before the others. If the plan ties dibs to nothing, they do nothing. */
-void run_tie_begin(const struct run_plan *plan);
+void run_tie_begin(void);
 
 /* Fills in what poll(2) must watch; a descriptor of -1 watches nothing. */
 void run_tie_watch(struct pollfd fds[RUN_TIES]);

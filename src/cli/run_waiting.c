@@ -12,8 +12,7 @@
 
 static struct {
     struct cli_thread thread;
-    const struct run_plan *plan; /* read-only while the thread runs */
-    dibs_runtime *rt;            /* read-only while the thread runs */
+    dibs_runtime *rt; /* read-only while the thread runs */
 } waiting;
 
 static void say(const char *name, const dibs_owner *owner)
@@ -57,14 +56,13 @@ static bool is_own(const dibs_owner *owner)
 /* *name: the first name that somebody else holds; NULL: there is none. */
 static dibs_status find_taken(const char **name, dibs_owner *owner)
 {
-    const struct run_plan *plan = waiting.plan;
     dibs_status status = DIBS_OK;
 
     *name = NULL;
-    for (size_t i = 0; i < plan->name_count && !*name && status == DIBS_OK; i++) {
-        status = dibs_query(waiting.rt, plan->names[i], owner);
+    for (size_t i = 0; i < run_plan.name_count && !*name && status == DIBS_OK; i++) {
+        status = dibs_query(waiting.rt, run_plan.names[i], owner);
         if (status == DIBS_OK && owner->held && !is_own(owner))
-            *name = plan->names[i];
+            *name = run_plan.names[i];
     }
     return status;
 }
@@ -75,27 +73,27 @@ static bool tells_owner(void)
     return cli_common.verbosity == CLI_VERBOSE || isatty(STDERR_FILENO);
 }
 
-static bool wants_copies(const struct run_plan *plan)
+static bool wants_copies(void)
 {
-    return plan->min_replicas > 0 || plan->durable;
+    return run_plan.min_replicas > 0 || run_plan.durable;
 }
 
 /* Says that dibs waits for replicas or the disk, because nobody else has the lock and it is still not granted. */
-static void say_unconfirmed(const struct run_plan *plan)
+static void say_unconfirmed(void)
 {
     char replicas[48] = "";
 
-    if (plan->min_replicas > 0)
-        snprintf(replicas, sizeof replicas, "%d %s%s", plan->min_replicas,
-                 plan->min_replicas == 1 ? "replica" : "replicas", plan->durable ? " and " : "");
-    cli_warn("%s: waits until %s%s confirm%s the lock, which nobody else holds", plan->shown, replicas,
-             plan->durable ? "the server's disk" : "", plan->min_replicas + plan->durable == 1 ? "s" : "");
+    if (run_plan.min_replicas > 0)
+        snprintf(replicas, sizeof replicas, "%d %s%s", run_plan.min_replicas,
+                 run_plan.min_replicas == 1 ? "replica" : "replicas", run_plan.durable ? " and " : "");
+    cli_warn("%s: waits until %s%s confirm%s the lock, which nobody else holds", run_plan.shown, replicas,
+             run_plan.durable ? "the server's disk" : "", run_plan.min_replicas + run_plan.durable == 1 ? "s" : "");
 }
 
 /* Says that dibs waits for copies only after two looks in a row found the lock free: it may be free for a moment. */
 static void *tell(void *unused)
 {
-    bool owner_told = !tells_owner(), copies_told = !wants_copies(waiting.plan);
+    bool owner_told = !tells_owner(), copies_told = !wants_copies();
     int looks_free = 0, ms = cli_common.verbosity == CLI_VERBOSE ? VERBOSE_MS : TERMINAL_MS;
     const char *taken;
     dibs_owner owner;
@@ -110,17 +108,16 @@ static void *tell(void *unused)
             say(taken, &owner);
         } else if (looks_free == 2 && !copies_told) {
             copies_told = true;
-            say_unconfirmed(waiting.plan);
+            say_unconfirmed();
         }
     }
     return unused;
 }
 
-void run_waiting_begin(const struct run_plan *plan, dibs_runtime *rt)
+void run_waiting_begin(dibs_runtime *rt)
 {
-    waiting.plan = plan;
     waiting.rt = rt;
-    if (plan->wait_ms != 0 && (tells_owner() || wants_copies(plan)))
+    if (run_plan.wait_ms != 0 && (tells_owner() || wants_copies()))
         (void)cli_thread_start(&waiting.thread, tell, NULL);
 }
 

@@ -8,7 +8,7 @@
 #include "cli/run.h"
 
 /* To be called before and after a wait. */
-void run_waiting_begin(const struct run_plan *plan, dibs_runtime *rt);
+void run_waiting_begin(dibs_runtime *rt);
 void run_waiting_end(void);
 
 #endif
