@@ -31,6 +31,18 @@ bool dibs__channel_is_waited_for(struct dibs__channel *channel)
     return dibs__channel_load(channel) > atomic_load_explicit(&channel->unattended, memory_order_relaxed);
 }
 
+void dibs__channel_unlock(struct dibs__channel *channel, struct dibs__wakes *wakes)
+{
+    bool tells = channel->tells || channel->finished;
+
+    channel->tells = false;
+    channel_mutex_unlock(&channel->mutex);
+    if (wakes)
+        dibs__wakes_run(wakes);
+    if (tells)
+        tell_scheduler(channel);
+}
+
 /* If a thread has a role, that thread will notice the end of the link. */
 bool dibs__channel_look(struct dibs__channel *channel)
 {
@@ -43,10 +55,8 @@ bool dibs__channel_look(struct dibs__channel *channel)
                         channel->endpoint->url.shown);
         dibs__channel_break(channel, &error);
     }
-    bool connected = dibs__channel_has_link(channel), tell = channel->finished != NULL;
-    channel_mutex_unlock(&channel->mutex);
-    if (tell)
-        tell_scheduler(channel);
+    bool connected = dibs__channel_has_link(channel);
+    dibs__channel_unlock(channel, NULL);
     return connected;
 }
 
@@ -94,17 +104,20 @@ void dibs__channel_set_tracked(struct dibs__channel *channel, uint64_t serial)
 
 /* ------------------------------------------------------------------- sending */
 
-/* Appends the command to the link of that serial, or fills the error. */
-static bool append_to(struct dibs__channel *channel, uint64_t serial, struct dibs__request *request,
-                      const struct dibs__command *command, struct dibs__error *error) DIBS__REQUIRES(channel_mutex)
+/* Sends the command on the link of that serial. False: nothing was sent, and the error is filled. */
+static bool send_on(struct dibs__channel *channel, uint64_t serial, struct dibs__request *request,
+                    const struct dibs__command *command, int64_t deadline, struct dibs__error *error)
+    DIBS__REQUIRES(channel_mutex)
 {
     if (!dibs__channel_has_link(channel) || channel->serial != serial) {
         dibs__error_set(error, DIBS_UNAVAILABLE, "the connection to %s broke", channel->endpoint->url.shown);
-        return false;
-    }
-    if (dibs__flight_append(channel, request, command))
+    } else if (!dibs__flight_append(channel, request, command)) {
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+    } else {
+        dibs__channel_flush(channel, deadline);
         return true;
-    dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+    }
+    dibs__request_free(channel, request);
     return false;
 }
 
@@ -135,12 +148,6 @@ void dibs__channel_gather(void)
         gathered_count = 0;
 }
 
-/* Whether nobody will send what the socket did not take. True: the caller must tell the scheduler to send it. */
-static bool leaves_unsent(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
-{
-    return dibs__channel_has_unsent(channel) && !channel->writing && !dibs__channel_is_gathered(channel);
-}
-
 void dibs__channel_send_gathered(void)
 {
     DIBS__REQUIRE(gathers > 0);
@@ -150,10 +157,7 @@ void dibs__channel_send_gathered(void)
         struct dibs__channel *channel = gathered[i];
         channel_mutex_lock(&channel->mutex);
         dibs__channel_flush(channel, 0);
-        bool tell = leaves_unsent(channel);
-        channel_mutex_unlock(&channel->mutex);
-        if (tell)
-            tell_scheduler(channel);
+        dibs__channel_unlock(channel, NULL);
     }
 }
 
@@ -169,15 +173,8 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
         request->away = deadline == 0;
         request->error = error;
     }
-    bool sent = request && append_to(channel, serial, request, command, error);
-    if (sent)
-        dibs__channel_flush(channel, deadline);
-    bool tell = leaves_unsent(channel) || channel->finished;
-    channel_mutex_unlock(&channel->mutex);
-    if (tell)
-        tell_scheduler(channel);
-    if (request && !sent)
-        dibs__request_free(channel, request);
+    bool sent = request && send_on(channel, serial, request, command, deadline, error);
+    dibs__channel_unlock(channel, NULL);
     dibs__borrow_end();
     return sent ? request : NULL;
 }
@@ -194,26 +191,13 @@ bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const 
         request->done_fn = done;
         request->arg = arg;
     }
-    bool sent = request && append_to(channel, serial, request, command, &error);
-    if (sent)
-        dibs__channel_flush(channel, 0);
+    bool sent = request && send_on(channel, serial, request, command, 0, &error);
     channel_mutex_unlock(&channel->mutex);
-    if (request && !sent)
-        dibs__request_free(channel, request);
     dibs__borrow_end();
     return sent;
 }
 
 /* ------------------------------------------------------------------- waiting */
-
-void dibs__channel_unlock_and_tell(struct dibs__channel *channel, struct dibs__wakes *wakes, bool tell)
-{
-    tell = tell || channel->finished;
-    channel_mutex_unlock(&channel->mutex);
-    dibs__wakes_run(wakes);
-    if (tell)
-        tell_scheduler(channel);
-}
 
 /* One step of waiting: the thread reads, or sleeps while another thread reads. */
 static void wait_a_while(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline)
@@ -225,16 +209,13 @@ static void wait_a_while(struct dibs__channel *channel, struct dibs__request *re
     request->asleep = false;
     if (!channel->broken && !channel->reading && !dibs__request_is_done(request))
         dibs__channel_flush(channel, deadline);
-    if (dibs__request_is_done(request)) {
-        dibs__channel_unlock_and_tell(channel, &wakes, false);
-    } else if (channel->reading || channel->broken) {
-        request->asleep = true;
-        channel_mutex_unlock(&channel->mutex);
+    bool done = dibs__request_is_done(request), sleeps = !done && (channel->reading || channel->broken);
+    request->asleep = sleeps;
+    if (!done && !sleeps)
+        dibs__channel_read(channel, request, deadline, &wakes);
+    dibs__channel_unlock(channel, &wakes);
+    if (sleeps)
         dibs__sleeper_sleep(&request->sleeper, channel->clock, deadline);
-    } else {
-        bool tell = dibs__channel_read(channel, request, deadline, &wakes) && dibs__request_is_done(request);
-        dibs__channel_unlock_and_tell(channel, &wakes, tell);
-    }
 }
 
 /* True: the request is done. False: the deadline has passed. */
@@ -273,43 +254,38 @@ static void await_round(struct dibs__channel *channel, const struct dibs__reques
  * Called when the time of the caller is over. The process may have been stopped, and the reply may have come long ago,
  * so what has come is read once more. If another thread has taken bytes and was put off the processor before it handed
  * them out, it is waited for, once. If the link would be given up because the reply is missing, reading and waiting are
- * repeated while there is something to read. A silent server keeps nobody here. Unlocks the mutex in between. True: the
- * caller must tell the scheduler.
+ * repeated while there is something to read. A silent server keeps nobody here. Unlocks the mutex in between.
  *
  * No other thread is kept from its reply that long. The threads that a round of reading wakes are in *wakes when the
  * round ends, with the mutex locked. At that moment nobody has the reading role, so the next step is either another
  * round, which wakes them first, or the end.
  */
-static bool look_once_more(struct dibs__channel *channel, const struct dibs__request *request,
+static void look_once_more(struct dibs__channel *channel, const struct dibs__request *request,
                            struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex)
 {
     int64_t now = dibs__now(channel->clock), limit = dibs__after_ms(now, HANDED_OUT_MS);
     int64_t until = now >= request->expires ? dibs__after_ms(now, LAST_LOOK_MS) : now;
-    bool tell = false;
 
     while (!dibs__request_is_done(request) && dibs__channel_has_link(channel) && dibs__channel_has_something(channel)) {
         DIBS__REQUIRE(wakes->count == 0 || !channel->reading);
         if (!channel->reading)
-            tell = dibs__channel_read(channel, NULL, 0, wakes);
+            dibs__channel_read(channel, NULL, 0, wakes);
         else
             await_round(channel, request, limit);
         if (dibs__now(channel->clock) >= until)
             break;
     }
-    return tell;
 }
 
-/*
- * Nobody will take the reply any more. If its thread was the next to read, another thread becomes that. True: the
- * caller must tell the scheduler.
- */
-static bool abandon(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wakes *wakes)
+/* Nobody will take the reply any more. If its thread was the next to read, another thread becomes that. */
+static void abandon(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex)
 {
     request->waited_for = false;
     request->error = NULL;
     atomic_fetch_add_explicit(&channel->unattended, 1, memory_order_relaxed);
-    return !channel->reading && dibs__channel_pass_reading_on(channel, wakes);
+    if (!channel->reading)
+        dibs__channel_pass_reading_on(channel, wakes);
 }
 
 /*
@@ -336,14 +312,13 @@ static bool end_without_reply(struct dibs__channel *channel, struct dibs__reques
     struct dibs__wakes wakes = {.count = 0};
 
     channel_mutex_lock(&channel->mutex);
-    bool tell = look_once_more(channel, request, &wakes);
+    look_once_more(channel, request, &wakes);
     if (!dibs__request_is_done(request) && dibs__now(channel->clock) >= request->expires)
         dibs__channel_time_out(channel);
     bool done = dibs__request_is_done(request);
     if (!done)
-        tell = abandon(channel, request, &wakes) || tell;
-    tell = leaves_unsent(channel) || tell;
-    dibs__channel_unlock_and_tell(channel, &wakes, tell);
+        abandon(channel, request, &wakes);
+    dibs__channel_unlock(channel, &wakes);
     return done;
 }
 

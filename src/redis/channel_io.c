@@ -163,6 +163,8 @@ void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline)
         let_others_append(channel);
     write_out(channel, deadline);
     leave_writing(channel);
+    if (dibs__channel_has_link(channel) && dibs__channel_has_unsent(channel))
+        channel->tells = true;
     drop_link(channel);
 }
 
@@ -339,7 +341,7 @@ static void read_in(struct dibs__channel *channel, const struct dibs__request *o
  * The next thread to read is the one whose request was sent last: its reply comes last, so it reads for longest. A
  * request whose thread does something else needs no reader: that thread reads when it comes back.
  */
-bool dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
+void dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
 {
     struct dibs__request *next = NULL;
     bool is_watched = false; /* a request is watched by a wait event that tells */
@@ -351,19 +353,18 @@ bool dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__w
             next = request;
         is_watched = is_watched || (request->away && request->asleep);
     }
-    if (!next)
-        return is_watched || atomic_load_explicit(&channel->unattended, memory_order_relaxed) > 0;
-    if (next->asleep && next->wait)
+    if (!next && (is_watched || atomic_load_explicit(&channel->unattended, memory_order_relaxed) > 0))
+        channel->tells = true;
+    else if (next && next->asleep && next->wait)
         dibs__wait_event_wake(next->wait->wait_event);
-    else if (next->asleep) /* otherwise the thread is awake, and will find that nobody reads */
+    else if (next && next->asleep) /* otherwise the thread is awake, and will find that nobody reads */
         wakes->sleepers[wakes->count++] = &next->sleeper;
-    return false;
 }
 
 /* *wakes also needs room for the thread that reads next. */
 _Static_assert(DIBS__WAKES_MAX > REPLIES_AT_ONCE, "a batch of replies wakes that many threads, and one that reads on");
 
-bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
+void dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
                         struct dibs__wakes *wakes)
 {
     channel_mutex_held(&channel->mutex);
@@ -374,7 +375,7 @@ bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__reques
            (channel->writing || !dibs__channel_has_unsent(channel)) && dibs__now(channel->clock) < deadline);
     leave_reading(channel);
     drop_link(channel);
-    return dibs__channel_pass_reading_on(channel, wakes);
+    dibs__channel_pass_reading_on(channel, wakes);
 }
 
 bool dibs__channel_begin_reading(struct dibs__channel *channel) DIBS__UNANALYSED /* the role is kept */
@@ -394,12 +395,12 @@ void dibs__channel_read_on(struct dibs__channel *channel, short ready,
         read_in(channel, NULL, 0, wakes);
 }
 
-bool dibs__channel_end_reading(struct dibs__channel *channel,
+void dibs__channel_end_reading(struct dibs__channel *channel,
                                struct dibs__wakes *wakes) DIBS__UNANALYSED /* as dibs__channel_read_on */
 {
     leave_reading(channel);
     drop_link(channel);
-    return dibs__channel_pass_reading_on(channel, wakes);
+    dibs__channel_pass_reading_on(channel, wakes);
 }
 
 /*

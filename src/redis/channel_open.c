@@ -57,9 +57,7 @@ static void leave_to_scheduler(struct dibs__channel *channel) DIBS__REQUIRES(cha
 {
     DIBS__REQUIRE(channel->opener >= DIBS__OPENER_NEXT);
     channel->opener = DIBS__OPENER_SCHEDULER;
-    channel_mutex_unlock(&channel->mutex);
-    channel->hooks.unattended(channel->hooks.context);
-    channel_mutex_lock(&channel->mutex);
+    channel->tells = true;
 }
 
 /*
@@ -71,10 +69,8 @@ static void leave_untried(struct dibs__channel *channel, bool want) DIBS__REQUIR
     DIBS__REQUIRE(channel->opener == DIBS__OPENER_THREAD && !channel->connector.link);
     channel->opener = DIBS__OPENER_NOBODY;
     atomic_store(&channel->connector.wanted, want);
+    channel->tells = true;
     pthread_cond_broadcast(&channel->changed);
-    channel_mutex_unlock(&channel->mutex);
-    channel->hooks.unattended(channel->hooks.context);
-    channel_mutex_lock(&channel->mutex);
 }
 
 /* Begins a try, as far as that goes without blocking. until: when the try is given up, if not before. */
@@ -112,7 +108,7 @@ dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs_
         leave_untried(channel, false);
     else
         channel->opener = DIBS__OPENER_NEXT;
-    channel_mutex_unlock(&channel->mutex);
+    dibs__channel_unlock(channel, NULL);
     return status;
 }
 
@@ -199,7 +195,7 @@ dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, 
     dibs_status status = ensure_open(channel, deadline, error);
     if (status == DIBS_OK)
         *view = channel->link->view;
-    channel_mutex_unlock(&channel->mutex);
+    dibs__channel_unlock(channel, NULL);
     return status;
 }
 
@@ -208,15 +204,12 @@ unsigned dibs__channel_need(struct dibs__channel *channel)
     channel_mutex_lock(&channel->mutex);
     unsigned tries = channel->tries;
     if (channel->opener == DIBS__OPENER_NEXT)
-        leave_to_scheduler(channel); /* which unlocks: the try may end meanwhile */
-    bool tell = !atomic_load(&channel->connector.needed) && !dibs__channel_has_link(channel);
-    if (tell) {
-        atomic_store(&channel->connector.needed, true);
+        leave_to_scheduler(channel);
+    if (!dibs__channel_has_link(channel) && !atomic_exchange(&channel->connector.needed, true)) {
         atomic_store(&channel->connector.wanted, true);
+        channel->tells = true;
     }
-    channel_mutex_unlock(&channel->mutex);
-    if (tell)
-        channel->hooks.unattended(channel->hooks.context);
+    dibs__channel_unlock(channel, NULL);
     return tries;
 }
 

@@ -24,8 +24,11 @@
  * A thread that finds that a link broke marks it `broken` and shuts it, which brings the owners of the roles back. All
  * requests in flight fail at that moment. The last thread to leave a role frees the link.
  *
+ * A thread that leaves something to the scheduler, because no thread will do it, sets `tells`. The scheduler is told
+ * once the mutex is unlocked (dibs__channel_unlock).
+ *
  * Completions (done_fn) run only on the scheduler's thread. A thread that finishes a request with a done_fn adds the
- * request to `finished`, and tells the scheduler.
+ * request to `finished`, which is left to the scheduler, too.
  *
  * What threads wait for:
  *
@@ -113,7 +116,8 @@ struct dibs__channel {
     struct dibs__wait *waits DIBS__GUARDED_BY(channel_mutex);      /* woken when a try has ended */
     uint64_t received_before DIBS__GUARDED_BY(channel_mutex);      /* endpoint->received when the last try began */
     enum dibs__opener opener DIBS__GUARDED_BY(channel_mutex);
-    pthread_cond_t changed;           /* a try, a link or a round of reading has ended */
+    bool tells DIBS__GUARDED_BY(channel_mutex); /* the scheduler must be told that something is left to it */
+    pthread_cond_t changed;                     /* a try, a link or a round of reading has ended */
     struct dibs__connector connector; /* its try belongs to the opening role, its pauses to the scheduler's thread */
 
     struct dibs__buffer out DIBS__GUARDED_BY(channel_mutex);     /* commands that the writing role has not taken yet */
@@ -201,7 +205,7 @@ void dibs__channel_time_out(struct dibs__channel *channel) DIBS__REQUIRES(channe
 
 /*
  * Sends what was appended, unless another thread does. Waits for the socket until the deadline (0: not at all, and
- * sends later if the calling thread gathers). Unlocks the mutex in between.
+ * sends later if the calling thread gathers). The rest is left to the scheduler. Unlocks the mutex in between.
  */
 void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex);
 
@@ -209,10 +213,9 @@ void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline) DIBS__
  * Reads: waits for bytes until the deadline (0: not at all), and hands out the replies that are complete. Repeats this
  * until `own` is done, the link breaks, there is something to send or the deadline has passed. If own is NULL, reads
  * one round. Unlocks the mutex in between. Requires a link that is not broken, and that nobody has the reading role.
- * The caller must run *wakes once the mutex is unlocked. True: the caller must tell the scheduler to read what comes
- * next.
+ * The caller must run *wakes once the mutex is unlocked.
  */
-bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
+void dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
                         struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex);
 
 /*
@@ -223,16 +226,13 @@ bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__reques
 bool dibs__channel_begin_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
 void dibs__channel_read_on(struct dibs__channel *channel, short ready, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex);
-bool dibs__channel_end_reading(struct dibs__channel *channel, struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex);
+void dibs__channel_end_reading(struct dibs__channel *channel, struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex);
 
 /* Measures the waits for such a reply, if it may pay to poll before sleeping; else NULL. */
 struct dibs__spin *dibs__channel_spin(const struct dibs__channel *channel, const struct dibs__request *own);
 
-/*
- * Called when nobody reads: wakes a thread that will read, if any waits. True: none waits, and the caller must tell the
- * scheduler to read.
- */
-bool dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
+/* Called when nobody reads: wakes a thread that will read, if any waits. Otherwise reading is left to the scheduler. */
+void dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex);
 
 #define DIBS__LOOK_AGAIN_MS 5 /* how often a thread checks what another thread must take or hand out */
@@ -253,9 +253,8 @@ void dibs__channel_wake_waits(struct dibs__channel *channel) DIBS__REQUIRES(chan
 
 /* ------------------------------------------------------------------ channel.c */
 
-/* Unlocks the mutex, then does what must not be done under it. Does not run completions, which the scheduler does. */
-void dibs__channel_unlock_and_tell(struct dibs__channel *channel, struct dibs__wakes *wakes, bool tell)
-    DIBS__RELEASES(channel_mutex);
+/* Unlocks the mutex, then does what must not be done under it. wakes NULL: no thread must be woken. */
+void dibs__channel_unlock(struct dibs__channel *channel, struct dibs__wakes *wakes) DIBS__RELEASES(channel_mutex);
 
 /* ------------------------------------------------------------- channel_open.c */
 

@@ -112,6 +112,7 @@ void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short r
         go_on_with_link(channel, ready, now, &wakes);
     else if (is_ours_to_open(channel))
         dibs__channel_attend_try(channel, keep_open, now);
+    channel->tells = false; /* this is the scheduler's thread, which calls dibs__channel_interest next */
     channel_mutex_unlock(&channel->mutex);
     dibs__wakes_run(&wakes);
     dibs__flight_run_completions(channel);

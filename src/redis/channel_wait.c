@@ -13,8 +13,8 @@ static enum dibs__reply_state state_of(const struct dibs__channel *channel, cons
 
 /* ------------------------------------------------------------------ a reply */
 
-/* The thread stops reading, or waiting for another thread that reads. True: the caller must tell the scheduler. */
-static bool leave(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wait *wait,
+/* The thread stops reading, or waiting for another thread that reads. */
+static void leave(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wait *wait,
                   struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex)
 {
     bool reads = wait->fd.fd >= 0, done = dibs__request_is_done(request);
@@ -27,8 +27,9 @@ static bool leave(struct dibs__channel *channel, struct dibs__request *request, 
     request->asleep = false;
     request->away = true;
     if (reads)
-        return dibs__channel_end_reading(channel, wakes);
-    return !done && !channel->reading && dibs__channel_pass_reading_on(channel, wakes);
+        dibs__channel_end_reading(channel, wakes);
+    else if (!done && !channel->reading)
+        dibs__channel_pass_reading_on(channel, wakes);
 }
 
 static void end_wait(struct dibs__wait *wait)
@@ -37,15 +38,15 @@ static void end_wait(struct dibs__wait *wait)
     struct dibs__wakes wakes = {.count = 0};
 
     channel_mutex_lock(&channel->mutex);
-    bool tell = leave(channel, wait->thing, wait, &wakes);
-    dibs__channel_unlock_and_tell(channel, &wakes, tell);
+    leave(channel, wait->thing, wait, &wakes);
+    dibs__channel_unlock(channel, &wakes);
 }
 
 /*
  * The thread reads, unless another one does; then it will be woken. A wait event that tells belongs to no thread, so
- * the scheduler reads. True: the caller must tell the scheduler to read.
+ * the scheduler reads.
  */
-static bool join(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wait *wait)
+static void join(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wait *wait)
     DIBS__REQUIRES(channel_mutex)
 {
     bool reads = wait->fd.fd >= 0, is_free = !channel->reading, tells = wait->wait_event->tell != NULL;
@@ -60,40 +61,41 @@ static bool join(struct dibs__channel *channel, struct dibs__request *request, s
     if (!reads && is_free && !tells)
         reads = dibs__channel_begin_reading(channel);
     request->asleep = !reads;
-    if (!reads)
-        return is_free;
+    if (!reads) {
+        channel->tells = channel->tells || is_free;
+        return;
+    }
     wait->fd = dibs__link_poll(channel->link, POLLIN, &wait->until);
     wait->bell = &channel->bell;
     wait->spin = dibs__channel_spin(channel, request);
-    return false;
 }
 
-/* Takes what lies in the socket, unless another thread reads. True: the caller must tell the scheduler to read. */
-static bool look(struct dibs__channel *channel, const struct dibs__request *request, struct dibs__wakes *wakes)
+/* Takes what lies in the socket, unless another thread reads. */
+static void look(struct dibs__channel *channel, const struct dibs__request *request, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex)
 {
-    return !dibs__request_is_done(request) && dibs__channel_has_link(channel) && !channel->reading &&
-           dibs__channel_has_something(channel) && dibs__channel_read(channel, NULL, 0, wakes);
+    if (!dibs__request_is_done(request) && dibs__channel_has_link(channel) && !channel->reading &&
+        dibs__channel_has_something(channel))
+        dibs__channel_read(channel, NULL, 0, wakes);
 }
 
 enum dibs__reply_state dibs__channel_progress(struct dibs__channel *channel, struct dibs__request *request,
                                               struct dibs__wait *wait)
 {
     struct dibs__wakes wakes = {.count = 0};
-    bool tell = false;
 
     channel_mutex_lock(&channel->mutex);
     DIBS__REQUIRE(request->waited_for && (!request->wait || request->wait == wait));
     if (!wait)
-        tell = look(channel, request, &wakes);
+        look(channel, request, &wakes);
     else if (wait->fd.fd >= 0)
         dibs__channel_read_on(channel, wait->fd.revents, &wakes);
     enum dibs__reply_state state = state_of(channel, request);
     if (wait && state == DIBS__REPLY_AWAITED)
-        tell = join(channel, request, wait);
+        join(channel, request, wait);
     else if (wait && request->wait)
-        tell = leave(channel, request, wait, &wakes);
-    dibs__channel_unlock_and_tell(channel, &wakes, tell);
+        leave(channel, request, wait, &wakes);
+    dibs__channel_unlock(channel, &wakes);
     return state;
 }
 
