@@ -19,6 +19,7 @@
 #ifndef DIBS_BASE_WAIT_H
 #define DIBS_BASE_WAIT_H
 
+#include "base/list.h"
 #include "base/spin.h"
 #include "base/wait_event.h"
 
@@ -35,7 +36,7 @@ struct dibs__wait {
     void (*end)(struct dibs__wait *wait); /* the keeper's; called when the thread stops waiting for the thing; NULL: it
                                              does not wait */
     void *keeper, *thing;                 /* the keeper's */
-    struct dibs__wait *next;              /* the keeper's; guarded by its mutex */
+    DIBS__LINKS(struct dibs__wait) links; /* the keeper's; guarded by its mutex */
 };
 
 static inline void dibs__wait_init(struct dibs__wait *wait, struct dibs__wait_event *wait_event)

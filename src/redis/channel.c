@@ -121,46 +121,6 @@ static bool send_on(struct dibs__channel *channel, uint64_t serial, struct dibs_
     return false;
 }
 
-#define GATHERED_MAX 16 /* a thread gathers on at most this many channels at a time */
-
-static _Thread_local unsigned gathers;      /* the calling thread's; depth of nested gathers */
-static _Thread_local size_t gathered_count; /* the calling thread's */
-static _Thread_local struct dibs__channel
-    *gathered[GATHERED_MAX]; /* the calling thread's; the channels on which it gathers */
-
-bool dibs__channel_is_gathered(struct dibs__channel *channel)
-{
-    channel_mutex_held(&channel->mutex);
-    if (gathers == 0)
-        return false;
-    for (size_t i = 0; i < gathered_count; i++)
-        if (gathered[i] == channel)
-            return true;
-    if (gathered_count == GATHERED_MAX)
-        return false;
-    gathered[gathered_count++] = channel;
-    return true;
-}
-
-void dibs__channel_gather(void)
-{
-    if (gathers++ == 0)
-        gathered_count = 0;
-}
-
-void dibs__channel_send_gathered(void)
-{
-    DIBS__REQUIRE(gathers > 0);
-    if (--gathers > 0)
-        return;
-    for (size_t i = 0; i < gathered_count; i++) {
-        struct dibs__channel *channel = gathered[i];
-        channel_mutex_lock(&channel->mutex);
-        dibs__channel_flush(channel, 0);
-        dibs__channel_unlock(channel, NULL);
-    }
-}
-
 struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t serial,
                                          const struct dibs__command *command, int64_t deadline,
                                          struct dibs__error *error)
@@ -376,9 +336,6 @@ struct dibs__channel *dibs__channel_new(struct dibs__endpoint *endpoint, const s
         goto no_mutex;
     if (dibs__cond_init(&channel->changed) != 0)
         goto no_cond;
-    channel_mutex_lock(&channel->mutex);
-    channel->finished_end = &channel->finished;
-    channel_mutex_unlock(&channel->mutex);
     return channel;
 no_cond:
     dibs__mutex_destroy(&channel->mutex);
@@ -401,7 +358,7 @@ void dibs__channel_free(struct dibs__channel *channel)
     channel_mutex_unlock(&channel->mutex);
     dibs__flight_run_completions(channel);
     channel_mutex_lock(&channel->mutex);
-    dibs__flight_free_spare(channel);
+    dibs__flight_free_unused(channel);
     dibs__buffer_free(&channel->out);
     dibs__buffer_free(&channel->sending);
     if (channel->has_bell)

@@ -6,14 +6,15 @@
 
 /* ---------------------------------------------------------------- requests */
 
-static struct dibs__request *take_spare(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+/* As one thread at a time takes requests, the one that it sees first stays where it is until it has taken that one. */
+static struct dibs__request *take_unused(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
-    if (!channel->spare)
-        channel->spare = atomic_exchange_explicit(&channel->returned, NULL, memory_order_acquire);
-    struct dibs__request *request = channel->spare;
-    if (request)
-        channel->spare = request->next;
-    return request;
+    struct dibs__request *first = atomic_load_explicit(&channel->unused, memory_order_acquire);
+
+    while (first && !atomic_compare_exchange_weak_explicit(&channel->unused, &first, first->links.next,
+                                                           memory_order_acquire, memory_order_acquire))
+        continue;
+    return first;
 }
 
 static struct dibs__request *make_request(struct dibs__error *error)
@@ -29,13 +30,12 @@ static struct dibs__request *make_request(struct dibs__error *error)
 
 struct dibs__request *dibs__request_new(struct dibs__channel *channel, struct dibs__error *error)
 {
-    struct dibs__request *request = take_spare(channel);
+    struct dibs__request *request = take_unused(channel);
 
     if (!request)
         request = make_request(error);
     if (!request)
         return NULL;
-    request->next = NULL;
     request->waited_for = request->away = request->asleep = request->unknown = false;
     atomic_store_explicit(&request->done, false, memory_order_relaxed);
     request->wait = NULL;
@@ -46,22 +46,22 @@ struct dibs__request *dibs__request_new(struct dibs__channel *channel, struct di
     return request;
 }
 
-/* Not analysed: only `next` of a request that is no longer in flight is written, which nobody else reads. */
+/* Not analysed: only the links of a request that is no longer in flight are written, which nobody else reads. */
 void dibs__request_free(struct dibs__channel *channel, struct dibs__request *request) DIBS__UNANALYSED
 {
-    struct dibs__request *first = atomic_load_explicit(&channel->returned, memory_order_relaxed);
+    struct dibs__request *first = atomic_load_explicit(&channel->unused, memory_order_relaxed);
 
     if (request->reply)
         freeReplyObject(request->reply);
     do
-        request->next = first;
-    while (!atomic_compare_exchange_weak_explicit(&channel->returned, &first, request, memory_order_release,
+        request->links.next = first;
+    while (!atomic_compare_exchange_weak_explicit(&channel->unused, &first, request, memory_order_release,
                                                   memory_order_relaxed));
 }
 
-void dibs__flight_free_spare(struct dibs__channel *channel)
+void dibs__flight_free_unused(struct dibs__channel *channel)
 {
-    for (struct dibs__request *request; (request = take_spare(channel));)
+    for (struct dibs__request *request; (request = take_unused(channel));)
         free(request);
 }
 
@@ -112,11 +112,7 @@ bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *re
     request->begin = channel->queued;
     request->expires = dibs__after_ms(dibs__now(channel->clock), channel->command_timeout_ms);
     channel->queued += channel->out.used - before;
-    if (channel->last)
-        channel->last->next = request;
-    else
-        channel->first = request;
-    channel->last = request;
+    DIBS__LIST_APPEND(channel->first, request, links);
     atomic_fetch_add_explicit(&channel->in_flight, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&channel->endpoint->in_flight, 1, memory_order_relaxed);
     if (!request->waited_for)
@@ -130,10 +126,7 @@ static struct dibs__request *take_first(struct dibs__channel *channel) DIBS__REQ
     struct dibs__request *request = channel->first;
 
     DIBS__REQUIRE(request != NULL);
-    channel->first = request->next;
-    if (!channel->first)
-        channel->last = NULL;
-    request->next = NULL;
+    DIBS__LIST_REMOVE(channel->first, request, links);
     atomic_fetch_sub_explicit(&channel->in_flight, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&channel->endpoint->in_flight, 1, memory_order_relaxed);
     if (!request->waited_for)
@@ -163,8 +156,7 @@ static void complete(struct dibs__channel *channel, struct dibs__request *reques
         atomic_store_explicit(&request->done, true, memory_order_release);
     } else if (request->done_fn) {
         atomic_store_explicit(&request->done, true, memory_order_relaxed);
-        *channel->finished_end = request;
-        channel->finished_end = &request->next;
+        DIBS__LIST_APPEND(channel->finished, request, links);
     } else {
         dibs__request_free(channel, request);
     }
@@ -220,9 +212,7 @@ static struct dibs__request *take_finished(struct dibs__channel *channel, struct
     channel_mutex_lock(&channel->mutex);
     struct dibs__request *request = channel->finished;
     if (request) {
-        channel->finished = request->next;
-        if (!channel->finished)
-            channel->finished_end = &channel->finished;
+        DIBS__LIST_REMOVE(channel->finished, request, links);
         *why = channel->broken_by;
     }
     channel_mutex_unlock(&channel->mutex);
@@ -245,7 +235,7 @@ void dibs__flight_run_completions(struct dibs__channel *channel)
 void dibs__flight_drop_replies(struct dibs__channel *channel)
 {
     channel_mutex_held(&channel->mutex);
-    for (struct dibs__request *request = channel->finished; request; request = request->next) {
+    for (struct dibs__request *request = channel->finished; request; request = request->links.next) {
         if (request->reply)
             freeReplyObject(request->reply);
         request->reply = NULL;

@@ -153,10 +153,31 @@ static void let_others_append(struct dibs__channel *channel) DIBS__REQUIRES(chan
         channel->no_yield_until = after + YIELD_REST * (after - before);
 }
 
+#define GATHERED_MAX 16 /* a thread gathers on at most this many channels at a time */
+
+static _Thread_local unsigned gathers;      /* the calling thread's; depth of nested gathers */
+static _Thread_local size_t gathered_count; /* the calling thread's */
+static _Thread_local struct dibs__channel
+    *gathered[GATHERED_MAX]; /* the calling thread's; the channels on which it gathers */
+
+/* Whether the calling thread gathers (channel.h). If so, it will send later what this channel has. */
+static bool is_gathered(struct dibs__channel *channel)
+{
+    if (gathers == 0)
+        return false;
+    for (size_t i = 0; i < gathered_count; i++)
+        if (gathered[i] == channel)
+            return true;
+    if (gathered_count == GATHERED_MAX)
+        return false;
+    gathered[gathered_count++] = channel;
+    return true;
+}
+
 void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline)
 {
     channel_mutex_held(&channel->mutex);
-    if (channel->writing || !dibs__channel_has_link(channel) || (deadline == 0 && dibs__channel_is_gathered(channel)))
+    if (channel->writing || !dibs__channel_has_link(channel) || (deadline == 0 && is_gathered(channel)))
         return;
     take_writing(channel);
     if (deadline > 0)
@@ -166,6 +187,25 @@ void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline)
     if (dibs__channel_has_link(channel) && dibs__channel_has_unsent(channel))
         channel->tells = true;
     drop_link(channel);
+}
+
+void dibs__channel_gather(void)
+{
+    if (gathers++ == 0)
+        gathered_count = 0;
+}
+
+void dibs__channel_send_gathered(void)
+{
+    DIBS__REQUIRE(gathers > 0);
+    if (--gathers > 0)
+        return;
+    for (size_t i = 0; i < gathered_count; i++) {
+        struct dibs__channel *channel = gathered[i];
+        channel_mutex_lock(&channel->mutex);
+        dibs__channel_flush(channel, 0);
+        dibs__channel_unlock(channel, NULL);
+    }
 }
 
 /* ------------------------------------------------------------------- reading */
@@ -348,7 +388,7 @@ void dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__w
 
     channel_mutex_held(&channel->mutex);
     DIBS__REQUIRE(!channel->reading);
-    for (struct dibs__request *request = channel->first; request; request = request->next) {
+    for (struct dibs__request *request = channel->first; request; request = request->links.next) {
         if (request->waited_for && !request->away)
             next = request;
         is_watched = is_watched || (request->away && request->asleep);

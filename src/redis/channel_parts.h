@@ -50,6 +50,7 @@
 #ifndef DIBS_REDIS_CHANNEL_PARTS_H
 #define DIBS_REDIS_CHANNEL_PARTS_H
 
+#include "base/list.h"
 #include "base/sleeper.h"
 #include "redis/channel.h"
 #include "redis/connector.h"
@@ -58,8 +59,8 @@ DIBS__MUTEX_CLASS(channel_mutex);
 
 /* The request of a command, from when it was appended to the link's bytes until its reply was taken. */
 struct dibs__request {
-    struct dibs__request *next DIBS__GUARDED_BY(channel_mutex); /* in the list of those in flight, or finished */
-    int64_t expires DIBS__GUARDED_BY(channel_mutex);            /* if there is no reply by then, the link is given up */
+    DIBS__LINKS(struct dibs__request) links DIBS__GUARDED_BY(channel_mutex); /* in flight, finished, or unused */
+    int64_t expires DIBS__GUARDED_BY(channel_mutex); /* if there is no reply by then, the link is given up */
     uint64_t begin DIBS__GUARDED_BY(channel_mutex);  /* position of its first byte among all bytes of the link */
     bool waited_for DIBS__GUARDED_BY(channel_mutex); /* a thread takes the reply; false: done_fn does, or nobody */
     bool away DIBS__GUARDED_BY(channel_mutex);   /* that thread does something else, and does not sleep for the reply */
@@ -124,12 +125,9 @@ struct dibs__channel {
     struct dibs__buffer sending DIBS__GUARDED_BY(channel_mutex); /* the bytes that the writing role must send */
     uint64_t queued DIBS__GUARDED_BY(channel_mutex);             /* number of bytes appended since the link was made */
     uint64_t handed_out DIBS__GUARDED_BY(channel_mutex); /* number of those bytes that were moved to `sending` */
-    struct dibs__request *first DIBS__GUARDED_BY(channel_mutex); /* in flight, in the order of the commands */
-    struct dibs__request *last DIBS__GUARDED_BY(channel_mutex);
-    struct dibs__request *spare DIBS__GUARDED_BY(channel_mutex); /* unused requests */
-    _Atomic(struct dibs__request *) returned; /* atomic; more unused requests, put there without the mutex */
+    struct dibs__request *first DIBS__GUARDED_BY(channel_mutex);    /* in flight, in the order of the commands */
     struct dibs__request *finished DIBS__GUARDED_BY(channel_mutex); /* their done_fn must be called, in order */
-    struct dibs__request **finished_end DIBS__GUARDED_BY(channel_mutex);
+    _Atomic(struct dibs__request *) unused; /* atomic; put there without the mutex, and taken under mutex */
 
     atomic_uint in_flight;  /* atomic; changed under mutex; number of requests in flight */
     atomic_uint unattended; /* atomic; changed under mutex; number of those that no thread waits for */
@@ -155,7 +153,7 @@ struct dibs__request *dibs__request_new(struct dibs__channel *channel, struct di
 
 /* Gives the request back, and frees its reply. May be called with or without the mutex. */
 void dibs__request_free(struct dibs__channel *channel, struct dibs__request *request);
-void dibs__flight_free_spare(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
+void dibs__flight_free_unused(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
 
 /* Appends a command, and its request to those in flight. Requires a link that is not broken. False: no memory. */
 bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *request,
@@ -193,9 +191,6 @@ static inline bool dibs__channel_has_unsent(const struct dibs__channel *channel)
 {
     return channel->sending.used > 0 || channel->out.used > 0;
 }
-
-/* Whether the calling thread gathers (channel.h). If so, it will send later what this channel has. */
-bool dibs__channel_is_gathered(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
 
 /* If there is a link, gives it up: fails what is in flight. */
 void dibs__channel_break(struct dibs__channel *channel, const struct dibs__error *why) DIBS__REQUIRES(channel_mutex);

@@ -103,11 +103,7 @@ enum dibs__reply_state dibs__channel_progress(struct dibs__channel *channel, str
 
 static void unlist(struct dibs__channel *channel, struct dibs__wait *wait) DIBS__REQUIRES(channel_mutex)
 {
-    struct dibs__wait **at = &channel->waits;
-
-    while (*at != wait)
-        at = &(*at)->next;
-    *at = wait->next;
+    DIBS__LIST_REMOVE(channel->waits, wait, links);
     wait->end = NULL;
 }
 
@@ -124,8 +120,7 @@ static void list(struct dibs__channel *channel, struct dibs__wait *wait) DIBS__R
 {
     wait->end = end_wait_of_link;
     wait->keeper = channel;
-    wait->next = channel->waits;
-    channel->waits = wait;
+    DIBS__LIST_APPEND(channel->waits, wait, links);
 }
 
 enum dibs__opening dibs__channel_opening(struct dibs__channel *channel, unsigned tries, struct dibs__wait *wait)
@@ -143,6 +138,6 @@ enum dibs__opening dibs__channel_opening(struct dibs__channel *channel, unsigned
 void dibs__channel_wake_waits(struct dibs__channel *channel)
 {
     channel_mutex_held(&channel->mutex);
-    for (struct dibs__wait *wait = channel->waits; wait; wait = wait->next)
+    for (struct dibs__wait *wait = channel->waits; wait; wait = wait->links.next)
         dibs__wait_event_wake(wait->wait_event);
 }

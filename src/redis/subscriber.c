@@ -83,6 +83,7 @@ struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, c
     subscriber->hooks = *hooks;
     subscriber->command_timeout_ms = command_timeout_ms;
     subscriber->retry.first_ms = DIBS__UNCONFIRMED_FIRST_MS;
+    atomic_init(&subscriber->slots.due, DIBS__NEVER);
     dibs__connector_init(&subscriber->connector, endpoint, DIBS__LINK_SUBSCRIPTIONS, connect_timeout_ms);
     if (dibs__mutex_init(&subscriber->mutex) != 0)
         goto no_mutex;
@@ -90,10 +91,6 @@ struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, c
         goto no_cond;
     if (!dibs__wake_init(&subscriber->bell))
         goto no_bell;
-    subscriber_mutex_lock(&subscriber->mutex);
-    subscriber->end = &subscriber->first;
-    dibs__slots_init(&subscriber->slots);
-    subscriber_mutex_unlock(&subscriber->mutex);
     return subscriber;
 no_bell:
     pthread_cond_destroy(&subscriber->changed);

@@ -44,6 +44,7 @@
 #ifndef DIBS_REDIS_SUBSCRIBER_PARTS_H
 #define DIBS_REDIS_SUBSCRIBER_PARTS_H
 
+#include "base/list.h"
 #include "redis/subscriber.h"
 
 #define DIBS__CHANGES "__redis__:invalidate" /* the channel on which Redis tells which keys have changed */
@@ -95,9 +96,8 @@ struct dibs__slots {
 
 /* A thread in listen that does not have the reading role. It is on the thread's stack. */
 struct dibs__listening {
-    struct dibs__listening *next DIBS__GUARDED_BY(subscriber_mutex);
-    struct dibs__listening **at DIBS__GUARDED_BY(subscriber_mutex); /* the pointer that points to this one */
-    struct dibs__wait_event *wait_event;                            /* read-only */
+    DIBS__LINKS(struct dibs__listening) links DIBS__GUARDED_BY(subscriber_mutex);
+    struct dibs__wait_event *wait_event; /* read-only */
     atomic_bool reads; /* atomic; set under mutex; the thread has got the role, and is no longer listed */
 };
 
@@ -139,7 +139,6 @@ struct dibs__subscriber {
     enum dibs__role_holder role_holder DIBS__GUARDED_BY(subscriber_mutex);
     int64_t idle_until DIBS__GUARDED_BY(subscriber_mutex);            /* valid with DIBS__ROLE_HOLDER_NOBODY */
     struct dibs__listening *first DIBS__GUARDED_BY(subscriber_mutex); /* in the order in which they came */
-    struct dibs__listening **end DIBS__GUARDED_BY(subscriber_mutex);  /* where the next one is linked */
 };
 
 /* True: a subscription was replaced because nothing confirmed it, and nothing confirmed the next one either. */
@@ -198,7 +197,6 @@ dibs_status dibs__slots_ask(struct dibs__subscriber *subscriber, int64_t now, st
 /* Called by the scheduler when the link has ended. */
 void dibs__slots_drop(struct dibs__subscriber *subscriber) DIBS__EXCLUDES(subscriber_mutex);
 
-void dibs__slots_init(struct dibs__slots *slots);
 void dibs__slots_free(struct dibs__slots *slots);
 
 /* ---------------------------------------------------------- subscriber_poll.c */

@@ -96,24 +96,6 @@ dibs_status dibs__subscriber_read(struct dibs__subscriber *subscriber, int64_t n
 
 /* ---------------------------------------------------------- the reading role */
 
-static void enlist(struct dibs__subscriber *subscriber, struct dibs__listening *me) DIBS__REQUIRES(subscriber_mutex)
-{
-    atomic_store(&me->reads, false);
-    me->next = NULL;
-    me->at = subscriber->end;
-    *subscriber->end = me;
-    subscriber->end = &me->next;
-}
-
-static void delist(struct dibs__subscriber *subscriber, struct dibs__listening *me) DIBS__REQUIRES(subscriber_mutex)
-{
-    *me->at = me->next;
-    if (me->next)
-        me->next->at = me->at;
-    else
-        subscriber->end = me->at;
-}
-
 /* Gives the role to the thread that has waited longest. False: none waits. */
 static bool pass_on(struct dibs__subscriber *subscriber) DIBS__REQUIRES(subscriber_mutex)
 {
@@ -121,7 +103,7 @@ static bool pass_on(struct dibs__subscriber *subscriber) DIBS__REQUIRES(subscrib
 
     if (!first)
         return false;
-    delist(subscriber, first);
+    DIBS__LIST_REMOVE(subscriber->first, first, links);
     atomic_store(&first->reads, true);
     subscriber->role_holder = DIBS__ROLE_HOLDER_THREAD;
     dibs__sleeper_wake(&first->wait_event->sleeper);
@@ -228,10 +210,11 @@ static bool take_or_enlist(struct dibs__subscriber *subscriber, struct dibs__lis
     subscriber_mutex_lock(&subscriber->mutex);
     bool polled = subscriber->role_holder == DIBS__ROLE_HOLDER_POLL;
     bool reads = polled || subscriber->role_holder == DIBS__ROLE_HOLDER_NOBODY;
+    atomic_store(&me->reads, reads);
     if (reads)
         subscriber->role_holder = DIBS__ROLE_HOLDER_THREAD;
     else
-        enlist(subscriber, me);
+        DIBS__LIST_APPEND(subscriber->first, me, links);
     subscriber_mutex_unlock(&subscriber->mutex);
     if (polled) /* so that the scheduler's thread stops polling the link */
         subscriber->hooks.wake(subscriber->hooks.above);
@@ -247,7 +230,7 @@ static bool await_role(struct dibs__subscriber *subscriber, struct dibs__listeni
     subscriber_mutex_lock(&subscriber->mutex);
     bool reads = atomic_load(&me->reads);
     if (!reads)
-        delist(subscriber, me);
+        DIBS__LIST_REMOVE(subscriber->first, me, links);
     subscriber_mutex_unlock(&subscriber->mutex);
     return reads;
 }

@@ -309,11 +309,6 @@ void dibs__slots_drop(struct dibs__subscriber *subscriber)
 
 /* ----------------------------------------------------------------- lifecycle */
 
-void dibs__slots_init(struct dibs__slots *slots)
-{
-    atomic_init(&slots->due, DIBS__NEVER);
-}
-
 /* Not analysed: no thread is inside. */
 DIBS__UNANALYSED void dibs__slots_free(struct dibs__slots *slots)
 {

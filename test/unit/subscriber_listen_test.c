@@ -75,7 +75,7 @@ static unsigned listed(struct rig *r)
     unsigned count = 0;
 
     subscriber_mutex_lock(&r->subscriber->mutex);
-    for (struct dibs__listening *at = r->subscriber->first; at; at = at->next)
+    for (struct dibs__listening *at = r->subscriber->first; at; at = at->links.next)
         count++;
     subscriber_mutex_unlock(&r->subscriber->mutex);
     return count;
