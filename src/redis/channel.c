@@ -78,19 +78,14 @@ void dibs__channel_want(struct dibs__channel *channel)
         tell_scheduler(channel);
 }
 
-void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int64_t server_ahead_us)
+void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int64_t least_us, int64_t most_us)
 {
     channel_mutex_lock(&channel->mutex);
-    if (channel->link && channel->serial == serial && server_ahead_us > channel->link->view.server_ahead_us)
-        channel->link->view.server_ahead_us = server_ahead_us;
-    channel_mutex_unlock(&channel->mutex);
-}
-
-void dibs__channel_lower_clock(struct dibs__channel *channel, uint64_t serial, int64_t most_ahead_us)
-{
-    channel_mutex_lock(&channel->mutex);
-    if (channel->link && channel->serial == serial && channel->link->view.server_ahead_us > most_ahead_us)
-        channel->link->view.server_ahead_us = most_ahead_us;
+    if (channel->link && channel->serial == serial) {
+        int64_t *ahead_us = &channel->link->view.server_ahead_us;
+        *ahead_us = *ahead_us < most_us ? *ahead_us : most_us;
+        *ahead_us = *ahead_us > least_us ? *ahead_us : least_us;
+    }
     channel_mutex_unlock(&channel->mutex);
 }
 

@@ -189,16 +189,11 @@ bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const 
 
 /*
  * Corrects what the link of that serial believes of the server's clock, after a reply that told the time: the server's
- * clock is ahead of ours by at least server_ahead_us. The belief is never lowered, because the reply may have lain
- * unread for a while, for example while the process was stopped.
+ * clock is ahead of ours by at least least_us, as a reply shows however long it has lain unread, for example while the
+ * process was stopped; and by at most most_us (INT64_MAX: not known), as a reply shows if its time is counted from
+ * before its request was sent.
  */
-void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int64_t server_ahead_us);
-
-/*
- * The same the other way round: the server's clock is ahead of ours by at most most_ahead_us. A reply tells this if its
- * time is counted from before its request was sent, however late it is read.
- */
-void dibs__channel_lower_clock(struct dibs__channel *channel, uint64_t serial, int64_t most_ahead_us);
+void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int64_t least_us, int64_t most_us);
 
 /* The current connection, without waiting for one. False: there is none. */
 bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *view);

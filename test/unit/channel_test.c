@@ -219,8 +219,8 @@ static void the_clock_of_another_connection_is_not_taken(void **state)
     struct dibs__link_view view;
     uint64_t serial = open_now(r);
 
-    dibs__channel_set_clock(r->channel, serial, 77);
-    dibs__channel_set_clock(r->channel, serial + 1, 88);
+    dibs__channel_set_clock(r->channel, serial, 77, INT64_MAX);
+    dibs__channel_set_clock(r->channel, serial + 1, 88, INT64_MAX);
     assert_true(dibs__channel_view(r->channel, &view));
     assert_int_equal(view.server_ahead_us, 77);
     assert_string_equal(view.id.run_id, FAKE_RUN_ID);
@@ -237,8 +237,8 @@ static void a_reply_that_is_read_late_sets_no_clock_back(void **state)
     uint64_t serial = open_now(r);
     struct dibs__link_view view;
 
-    dibs__channel_set_clock(r->channel, serial, 1000);
-    dibs__channel_set_clock(r->channel, serial, 300);
+    dibs__channel_set_clock(r->channel, serial, 1000, INT64_MAX);
+    dibs__channel_set_clock(r->channel, serial, 300, INT64_MAX);
     assert_true(dibs__channel_view(r->channel, &view));
     assert_int_equal(view.server_ahead_us, 1000);
 }
@@ -249,12 +249,12 @@ static void a_server_clocks_bound_can_only_be_lowered(void **state)
     uint64_t serial = open_now(r);
     struct dibs__link_view view;
 
-    dibs__channel_set_clock(r->channel, serial, 1000);
-    dibs__channel_lower_clock(r->channel, serial, 2000);
-    dibs__channel_lower_clock(r->channel, serial + 1, 100);
+    dibs__channel_set_clock(r->channel, serial, 1000, INT64_MAX);
+    dibs__channel_set_clock(r->channel, serial, INT64_MIN, 2000);
+    dibs__channel_set_clock(r->channel, serial + 1, INT64_MIN, 100);
     assert_true(dibs__channel_view(r->channel, &view));
     assert_int_equal(view.server_ahead_us, 1000);
-    dibs__channel_lower_clock(r->channel, serial, -500);
+    dibs__channel_set_clock(r->channel, serial, INT64_MIN, -500);
     assert_true(dibs__channel_view(r->channel, &view));
     assert_int_equal(view.server_ahead_us, -500);
 }

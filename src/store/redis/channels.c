@@ -208,7 +208,7 @@ int64_t dibs__redis_not_after(const struct dibs__redis_store *store, const struc
 dibs_status dibs__redis_late(struct dibs__redis_store *store, struct dibs__channel *channel, uint64_t serial,
                              int64_t server_us, struct dibs__error *error)
 {
-    dibs__channel_set_clock(channel, serial, server_us - dibs__now(store->config.clock) / 1000);
+    dibs__channel_set_clock(channel, serial, server_us - dibs__now(store->config.clock) / 1000, INT64_MAX);
     return dibs__error_set(error, DIBS_UNAVAILABLE, "%s rejected the request as expired", store->endpoint.url.shown);
 }
 

@@ -30,6 +30,7 @@ static void note_clock(const struct dibs__redis_store *store, const struct dibs_
     const struct dibs__vote *vote = call->op->vote;
     const char *run_id = call->view.id.run_id;
     int64_t least_us = vote->server_us - dibs__now(store->config.clock) / 1000;
+    int64_t most_us = vote->known ? vote->server_us - vote->began / 1000 : INT64_MAX;
     struct dibs__link_view view;
 
     for (size_t i = 0; i <= store->channel_count; i++) {
@@ -37,9 +38,7 @@ static void note_clock(const struct dibs__redis_store *store, const struct dibs_
         bool is_its_own = i == call->channel;
         if (!dibs__channel_view(channel, &view) || strcmp(view.id.run_id, run_id) != 0 || (!run_id[0] && !is_its_own))
             continue;
-        if (vote->known)
-            dibs__channel_lower_clock(channel, view.serial, vote->server_us - vote->began / 1000);
-        dibs__channel_set_clock(channel, view.serial, least_us);
+        dibs__channel_set_clock(channel, view.serial, least_us, most_us);
     }
 }
 
