@@ -5,36 +5,53 @@
 #include <strings.h>
 
 /*
- * The codes with which an error reply begins, and the status that each means. If an error arose inside a script,
- * servers before Redis 7 put its code later in the sentence, so in the error of a script the code is looked for
- * anywhere.
+ * What error replies mean; the first row that fits counts, and the rows are sorted by their status. If an error arose
+ * inside a script, servers before Redis 7 put its code later in the sentence, so the code of an error of a script is
+ * looked for anywhere.
  */
 static const struct {
-    const char *code;
+    const char *start; /* start of the server's sentence; its first word is a code, which may be shown */
     dibs_status status;
-} codes[] = {
-    {"NOAUTH", DIBS_DENIED},
-    {"WRONGPASS", DIBS_DENIED},
-    {"NOPERM", DIBS_DENIED},
-    {"DENIED", DIBS_DENIED},
-    {"ERR AUTH ", DIBS_DENIED},
-    {"ERR The user executing the script", DIBS_DENIED}, /* a script lacks a right: Redis 7.0 */
-    {"ERR ACL failure in script", DIBS_DENIED},         /* a script lacks a right: since Redis 7.2 */
-    {"The user executing the script", DIBS_DENIED},     /* a script lacks a right: before Redis 7.0 */
-    {"ERR invalid password", DIBS_DENIED},
-    {"ERR Client sent AUTH", DIBS_DENIED},
-    {"LOADING", DIBS_UNAVAILABLE},
-    {"READONLY", DIBS_UNAVAILABLE},
-    {"MASTERDOWN", DIBS_UNAVAILABLE},
-    {"CLUSTERDOWN", DIBS_UNAVAILABLE},
-    {"TRYAGAIN", DIBS_UNAVAILABLE},
-    {"ERR Script attempted to access a non local key", DIBS_UNAVAILABLE}, /* while the key's slot moves */
-    {"BUSY ", DIBS_UNAVAILABLE},
-    {"UNBLOCKED", DIBS_UNAVAILABLE}, /* the server became a replica meanwhile */
-    {"ERR WAIT cannot be used with replica", DIBS_UNAVAILABLE},
-    {"ERR WAITAOF cannot be used with replica", DIBS_UNAVAILABLE},
-    {"ERR max number of clients", DIBS_UNAVAILABLE},
+    const char *meaning; /* a refusal in our own words: the server's words are never shown; NULL: none of its own */
+    bool of_connection;  /* the connection is refused, not the command */
+} errors[] = {
+    {"NOAUTH", DIBS_DENIED, "it wants a password", false},
+    {"WRONGPASS", DIBS_DENIED, "the user or the password is wrong", false},
+    {"NOPERM", DIBS_DENIED, "the account has no permission for that", false},
+    {"DENIED", DIBS_DENIED, "it is in protected mode, and serves its own host alone", true},
+    {"ERR AUTH ", DIBS_DENIED, "no password is set there", false},
+    {"ERR The user executing the script", DIBS_DENIED, NULL, false}, /* a script lacks a right: Redis 7.0 */
+    {"ERR ACL failure in script", DIBS_DENIED, NULL, false},         /* a script lacks a right: since Redis 7.2 */
+    {"The user executing the script", DIBS_DENIED, NULL, false},     /* a script lacks a right: before Redis 7.0 */
+    {"ERR invalid password", DIBS_DENIED, "the password is wrong", false},
+    {"ERR Client sent AUTH", DIBS_DENIED, "no password is set there", false},
+    {"LOADING", DIBS_UNAVAILABLE, "it still loads its data", false},
+    {"READONLY", DIBS_UNAVAILABLE, "it is a replica", false},
+    {"MASTERDOWN", DIBS_UNAVAILABLE, "it is a replica, and its master is away", false},
+    {"CLUSTERDOWN", DIBS_UNAVAILABLE, "the cluster is down", false},
+    {"TRYAGAIN", DIBS_UNAVAILABLE, "it wants to be asked again", false},
+    {"ERR Script attempted to access a non local key", DIBS_UNAVAILABLE, NULL, false}, /* while the key's slot moves */
+    {"BUSY ", DIBS_UNAVAILABLE, "it is busy with a script", false},
+    {"UNBLOCKED", DIBS_UNAVAILABLE, "it has become a replica", false},
+    {"ERR WAIT cannot be used with replica", DIBS_UNAVAILABLE, "it is a replica", false},
+    {"ERR WAITAOF cannot be used with replica", DIBS_UNAVAILABLE, "it is a replica", false},
+    {"ERR max number of clients", DIBS_UNAVAILABLE, "it has as many clients as it takes", true},
+    {"ERR unknown command", DIBS_STORE_ERROR, "to it that is an unknown command", false},
+    {"ERR unknown subcommand", DIBS_STORE_ERROR, "to it that is an unknown command", false},
+    {"ERR wrong number of arguments", DIBS_STORE_ERROR, "it takes that command with other arguments", false},
+    {"ERR DB index is out of range", DIBS_STORE_ERROR, "it has no database of that number", false},
+    {"ERR invalid DB index", DIBS_STORE_ERROR, "it has no database of that number", false},
+    {"ERR This instance has cluster support disabled", DIBS_STORE_ERROR, "it is not part of a cluster", false},
+    {"ERR SELECT is not allowed in cluster mode", DIBS_STORE_ERROR, "a cluster has no database but 0", false},
+    {"MISCONF", DIBS_STORE_ERROR, "it can't save its data, and so takes no writes", false},
+    {"NOREPLICAS", DIBS_STORE_ERROR, "it has too few replicas to take writes", false},
+    {"OOM ", DIBS_STORE_ERROR, "it is out of memory", false},
+    {"NOSCRIPT", DIBS_STORE_ERROR, "it does not know the script", false},
+    {"ERR WAITAOF cannot be used when numlocal", DIBS_STORE_ERROR, "it has no append-only file (appendonly no)", false},
+    {"ERR WAIT", DIBS_STORE_ERROR, "it is a replica", false},
+    {"ERR ", DIBS_STORE_ERROR, "it says why, which is not shown here because it may repeat a password", false},
 };
+#define ERRORS (sizeof errors / sizeof errors[0])
 
 static bool begins_with(const char *text, const char *start)
 {
@@ -50,9 +67,9 @@ static bool has_code(const char *text, const char *code)
 
 dibs_status dibs__reply_status(const char *text)
 {
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
-        if (has_code(text, codes[i].code))
-            return codes[i].status;
+    for (size_t i = 0; i < ERRORS; i++)
+        if (has_code(text, errors[i].start))
+            return errors[i].status;
     return DIBS_STORE_ERROR;
 }
 
@@ -112,58 +129,17 @@ dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply
                            shown);
 }
 
-/*
- * What a refusal means, in our own words; the first entry that fits counts. The server's words are only compared, and
- * never shown.
- */
-static const struct {
-    const char *start;   /* start of the server's sentence */
-    const char *code;    /* the code, which may be shown */
-    const char *meaning; /* our words */
-    bool of_connection;  /* the connection is refused, not the command */
-} refusals[] = {
-    {"NOAUTH", "NOAUTH", "it wants a password", false},
-    {"WRONGPASS", "WRONGPASS", "the user or the password is wrong", false},
-    {"ERR invalid password", "ERR", "the password is wrong", false},
-    {"ERR AUTH ", "ERR", "no password is set there", false},
-    {"ERR Client sent AUTH", "ERR", "no password is set there", false},
-    {"NOPERM", "NOPERM", "the account has no permission for that", false},
-    {"DENIED", "DENIED", "it is in protected mode, and serves its own host alone", true},
-    {"ERR max number of clients", "ERR", "it has as many clients as it takes", true},
-    {"ERR unknown command", "ERR", "to it that is an unknown command", false},
-    {"ERR unknown subcommand", "ERR", "to it that is an unknown command", false},
-    {"ERR wrong number of arguments", "ERR", "it takes that command with other arguments", false},
-    {"ERR DB index is out of range", "ERR", "it has no database of that number", false},
-    {"ERR invalid DB index", "ERR", "it has no database of that number", false},
-    {"ERR This instance has cluster support disabled", "ERR", "it is not part of a cluster", false},
-    {"ERR SELECT is not allowed in cluster mode", "ERR", "a cluster has no database but 0", false},
-    {"LOADING", "LOADING", "it still loads its data", false},
-    {"READONLY", "READONLY", "it is a replica", false},
-    {"MASTERDOWN", "MASTERDOWN", "it is a replica, and its master is away", false},
-    {"CLUSTERDOWN", "CLUSTERDOWN", "the cluster is down", false},
-    {"TRYAGAIN", "TRYAGAIN", "it wants to be asked again", false},
-    {"BUSY ", "BUSY", "it is busy with a script", false},
-    {"MISCONF", "MISCONF", "it can't save its data, and so takes no writes", false},
-    {"NOREPLICAS", "NOREPLICAS", "it has too few replicas to take writes", false},
-    {"OOM ", "OOM", "it is out of memory", false},
-    {"NOSCRIPT", "NOSCRIPT", "it does not know the script", false},
-    {"ERR WAITAOF cannot be used when numlocal", "ERR", "it has no append-only file (appendonly no)", false},
-    {"ERR WAIT", "ERR", "it is a replica", false},
-    {"UNBLOCKED", "UNBLOCKED", "it has become a replica", false},
-    {"ERR ", "ERR", "it says why, which is not shown here because it may repeat a password", false},
-};
-
 dibs_status dibs__reply_refusal(struct dibs__error *error, const redisReply *reply, const char *shown,
                                 const char *command)
 {
     if (reply->type != REDIS_REPLY_ERROR)
         return dibs__error_set(error, DIBS_STORE_ERROR, "%s answered %s as no Redis server does", shown, command);
     dibs_status status = dibs__reply_status(reply->str);
-    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
-        if (begins_with(reply->str, refusals[i].start))
-            return dibs__error_set(error, status, "%s refused %s: %s (%s)", shown,
-                                   refusals[i].of_connection ? "the connection" : command, refusals[i].meaning,
-                                   refusals[i].code);
+    for (size_t i = 0; i < ERRORS; i++)
+        if (errors[i].meaning && begins_with(reply->str, errors[i].start))
+            return dibs__error_set(error, status, "%s refused %s: %s (%.*s)", shown,
+                                   errors[i].of_connection ? "the connection" : command, errors[i].meaning,
+                                   (int)strcspn(errors[i].start, " "), errors[i].start);
     return dibs__error_set(
         error, status, "%s refused %s, in words that are not shown because they may repeat a password", shown, command);
 }
