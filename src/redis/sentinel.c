@@ -71,23 +71,19 @@ static bool is_told(const struct dibs__sentinel *sentinel, uint64_t after)
     return atomic_load(&sentinel->master->known) == DIBS__KNOWN && atomic_load(&sentinel->master->told) > after;
 }
 
-/*
- * Called by the thread that has the role. Makes at least one step, and goes on until there is news or the deadline has
- * passed.
- */
-static void drive(struct dibs__sentinel *sentinel, uint64_t after, unsigned failures, int64_t deadline)
-    DIBS__EXCLUDES(dibs__endpoint_mutex)
+/* Sleeps until something can be done or the deadline has passed, and makes one step. Unlocks the mutex meanwhile. */
+static void drive(struct dibs__sentinel *sentinel, int64_t deadline) DIBS__REQUIRES(dibs__endpoint_mutex)
 {
     const struct dibs__clock *clock = sentinel->clock;
+    int64_t until;
 
-    for (;;) {
-        int64_t now = dibs__now(clock), until;
-        dibs__sentinel_step(sentinel, now);
-        if (is_told(sentinel, after) || atomic_load(&sentinel->failures) != failures || now >= deadline)
-            return;
-        size_t count = dibs__sentinel_poll(sentinel, sentinel->fds, &until);
-        clock->poll(clock, sentinel->fds, count, until < deadline ? until : deadline);
-    }
+    take_driving(sentinel);
+    dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
+    size_t count = dibs__sentinel_poll(sentinel, sentinel->fds, &until);
+    clock->poll(clock, sentinel->fds, count, dibs__earlier(until, deadline));
+    dibs__sentinel_step(sentinel, dibs__now(clock));
+    dibs__endpoint_mutex_lock(&sentinel->master->mutex);
+    leave_driving(sentinel);
 }
 
 /* Unlocks the mutex while it drives or sleeps. */
@@ -104,16 +100,11 @@ static dibs_status wait_for_news(struct dibs__sentinel *sentinel, uint64_t after
         }
         if ((driven || sentinel->driven) && dibs__now(sentinel->clock) >= deadline)
             return dibs__error_set(error, DIBS_TIMEOUT, "%s was not named in time", sentinel->master->url.shown);
-        if (sentinel->driven) {
+        driven = driven || !sentinel->driven;
+        if (sentinel->driven)
             sentinel->clock->wait(sentinel->clock, &sentinel->changed, &sentinel->master->mutex, deadline);
-            continue;
-        }
-        take_driving(sentinel);
-        dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
-        drive(sentinel, after, failures, deadline);
-        dibs__endpoint_mutex_lock(&sentinel->master->mutex);
-        leave_driving(sentinel);
-        driven = true;
+        else
+            drive(sentinel, deadline);
     }
     return DIBS_OK;
 }

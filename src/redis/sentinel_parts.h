@@ -11,12 +11,12 @@
  * Lock discipline
  *
  * The sentinels use the mutex of the master's endpoint. One thread at a time takes the driving role, under that mutex,
- * and then goes on with the round without the mutex. The scheduler's thread takes the role in attend. A thread that
- * waits for the master takes the role if nobody has it, because the scheduler's thread may not have started; at the end
- * of its wait it gives the role back and wakes the scheduler's thread.
+ * and then goes on with the round without the mutex, by one step. The scheduler's thread takes the role in attend. A
+ * thread that waits for the master takes the role if nobody has it, because the scheduler's thread may not have started;
+ * at the end of its wait it wakes the scheduler's thread.
  *
- * A thread that waits while another has the role sleeps on `changed` until the master is known, a round has failed, the
- * role is free, or its deadline.
+ * A thread that waits while another has the role sleeps on `changed`, which is signalled after each step, until the
+ * master is known, a round has failed, the role is free, or its deadline.
  */
 #ifndef DIBS_REDIS_SENTINEL_PARTS_H
 #define DIBS_REDIS_SENTINEL_PARTS_H

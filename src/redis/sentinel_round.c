@@ -26,13 +26,6 @@ static bool is_known(const struct dibs__sentinel *sentinel)
     return atomic_load(&sentinel->master->known) == DIBS__KNOWN;
 }
 
-static void tell_threads(struct dibs__sentinel *sentinel)
-{
-    dibs__endpoint_mutex_lock(&sentinel->master->mutex);
-    pthread_cond_broadcast(&sentinel->changed);
-    dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
-}
-
 /* ----------------------------------------------------------------- the rounds */
 
 static void end_round(struct dibs__sentinel *sentinel, int64_t now)
@@ -50,7 +43,6 @@ static void fail_round(struct dibs__sentinel *sentinel, int64_t now)
     dibs__endpoint_untell(sentinel->master, &why);
     end_round(sentinel, now);
     atomic_fetch_add(&sentinel->failures, 1);
-    tell_threads(sentinel);
 }
 
 /*
@@ -289,7 +281,6 @@ static void decide(struct dibs__sentinel *sentinel, int64_t now)
     believe(sentinel, &vote);
     if (sentinel->in_round)
         end_round(sentinel, now);
-    tell_threads(sentinel);
 }
 
 /* -------------------------------------------------------------------- driving */
@@ -309,11 +300,6 @@ void dibs__sentinel_step(struct dibs__sentinel *sentinel, int64_t now)
     } while (moved);
 }
 
-static void sooner(int64_t *deadline, int64_t until)
-{
-    *deadline = until < *deadline ? until : *deadline;
-}
-
 size_t dibs__sentinel_poll(struct dibs__sentinel *sentinel, struct pollfd *fds, int64_t *deadline)
 {
     size_t count = 0;
@@ -326,9 +312,9 @@ size_t dibs__sentinel_poll(struct dibs__sentinel *sentinel, struct pollfd *fds, 
             dibs__connector_interest(&host->connector, true, &fds[count++], &until);
         else if (host->state != DIBS__SENTINEL_PAUSES)
             fds[count++] = dibs__link_interest(host->link, &until);
-        sooner(deadline, until);
         if (host->state == DIBS__SENTINEL_ASKS)
-            sooner(deadline, host->until);
+            until = dibs__earlier(until, host->until);
+        *deadline = dibs__earlier(*deadline, until);
     }
     return count;
 }
