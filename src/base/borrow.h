@@ -6,12 +6,11 @@
  * where their thread holds no such pointers, and they do not nest, because each level would use more of the stack.
  *
  * In test builds (DIBS_CHECKED), each thread counts what it has borrowed, and ends the process if a completion runs
- * meanwhile. In other builds these functions do nothing.
+ * meanwhile. In other builds nothing is called.
  */
 #ifndef DIBS_BASE_BORROW_H
 #define DIBS_BASE_BORROW_H
 
-#ifdef DIBS_CHECKED
 /*
  * Between begin and end, the calling thread holds pointers that a completion could invalidate. The pairs may be nested.
  */
@@ -21,22 +20,12 @@ void dibs__borrow_end(void);
 /* Called around a completion. The calling thread must have borrowed nothing, and must not be running a completion. */
 void dibs__completion_begin(void);
 void dibs__completion_end(void);
-#else
-static inline void dibs__borrow_begin(void)
-{
-}
 
-static inline void dibs__borrow_end(void)
-{
-}
-
-static inline void dibs__completion_begin(void)
-{
-}
-
-static inline void dibs__completion_end(void)
-{
-}
+#ifndef DIBS_CHECKED
+#define dibs__borrow_begin() ((void)0)
+#define dibs__borrow_end() ((void)0)
+#define dibs__completion_begin() ((void)0)
+#define dibs__completion_end() ((void)0)
 #endif
 
 #endif

@@ -36,11 +36,6 @@ void dibs__spin_init(struct dibs__spin *spin, const struct dibs__clock *clock, u
     atomic_init(&spin->polls, 0);
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void leave(void)
 {
     atomic_fetch_sub_explicit(&polling, 1, memory_order_relaxed);
@@ -73,7 +68,8 @@ void dibs__spin_begin(struct dibs__spinning *wait, struct dibs__spin *spin, cons
         return;
     wait->spin = spin;
     wait->began = dibs__now(clock);
-    wait->yield = wait->began + least(atomic_load_explicit(&spin->asleep, memory_order_relaxed), spin->most / 2);
+    wait->yield =
+        wait->began + dibs__earlier(atomic_load_explicit(&spin->asleep, memory_order_relaxed), spin->most / 2);
     wait->end = wait->began + spin->most;
 }
 
@@ -109,7 +105,7 @@ static void pay(struct dibs__spin *spin, int64_t amount)
 {
     int64_t account = atomic_load_explicit(&spin->account, memory_order_relaxed) + amount;
 
-    account = least(account, SAVED);
+    account = dibs__earlier(account, SAVED);
     if (account < 0 && amount < 0)
         account = -spin->most;
     atomic_store_explicit(&spin->account, account, memory_order_relaxed);
@@ -137,7 +133,7 @@ void dibs__spin_end(struct dibs__spinning *wait, bool came, const struct dibs__c
         leave();
     if (!spin || !came)
         return;
-    int64_t took = least(dibs__now(clock) - wait->began, spin->most);
+    int64_t took = dibs__earlier(dibs__now(clock) - wait->began, spin->most);
     if (wait->gave_up)
         pay(spin, -spin->most);
     else if (wait->polls)
