@@ -60,6 +60,7 @@ static void drop_link(struct dibs__channel *channel) DIBS__REQUIRES(channel_mute
     channel->broken = false;
     channel->out.used = channel->sending.used = 0;
     channel->queued = channel->handed_out = 0;
+    channel->tells = true; /* it may have to make the next link */
     pthread_cond_broadcast(&channel->changed);
 }
 

@@ -6,17 +6,6 @@ static bool is_ours_to_open(const struct dibs__channel *channel) DIBS__REQUIRES(
     return !channel->link && channel->opener < DIBS__OPENER_NEXT;
 }
 
-/*
- * Nobody tells the scheduler when the roles of a broken link are left. If the next link is wanted, the scheduler looks
- * again.
- */
-static int64_t next_look_at_broken(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
-{
-    if (!keep_open && !atomic_load(&channel->connector.wanted))
-        return DIBS__NEVER;
-    return dibs__after_ms(dibs__now(channel->clock), DIBS__LOOK_AGAIN_MS);
-}
-
 /* What the scheduler does on a link: it reads if no thread has a role, and writes if no thread has the writing role. */
 static short wants(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
 {
@@ -56,8 +45,6 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
             *fd = dibs__link_poll(channel->link, want, deadline);
     } else if (is_ours_to_open(channel)) {
         dibs__connector_interest(&channel->connector, keep_open, fd, deadline);
-    } else if (channel->broken) {
-        *deadline = next_look_at_broken(channel, keep_open);
     }
     if (channel->finished)
         *deadline = 0; /* completions must be run */
