@@ -173,18 +173,6 @@ static void wait_a_while(struct dibs__channel *channel, struct dibs__request *re
         dibs__sleeper_sleep(&request->sleeper, channel->clock, deadline);
 }
 
-/* True: the request is done. False: the deadline has passed. */
-static bool wait_until_done(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline)
-    DIBS__EXCLUDES(channel_mutex)
-{
-    while (!dibs__request_is_done(request)) {
-        if (dibs__now(channel->clock) >= deadline)
-            return false;
-        wait_a_while(channel, request, deadline);
-    }
-    return true;
-}
-
 /*
  * Called while another thread reads. Waits until what that thread has taken is handed out, but not beyond the limit. If
  * that thread has taken nothing, waits for DIBS__LOOK_AGAIN_MS. Unlocks the mutex while it sleeps.
@@ -244,20 +232,6 @@ static void abandon(struct dibs__channel *channel, struct dibs__request *request
 }
 
 /*
- * Whether the thread has waited since it sent the command. Needs no mutex, because only that thread writes the fields
- * that are read here.
- */
-static bool waits_already(const struct dibs__request *request, const struct dibs__exchange *exchange) DIBS__UNANALYSED
-{
-    return !request->away && request->error == exchange->error;
-}
-
-static int64_t end_of_wait(const struct dibs__request *request, int64_t deadline) DIBS__UNANALYSED /* as above */
-{
-    return deadline < request->expires ? deadline : request->expires;
-}
-
-/*
  * Called when the time for the reply is over. True: the request is done nevertheless. False: nobody will take the
  * reply.
  */
@@ -290,17 +264,19 @@ static void begin_waiting(struct dibs__channel *channel, struct dibs__request *r
     channel_mutex_unlock(&channel->mutex);
 }
 
-dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__request *request,
-                               struct dibs__exchange *exchange)
+/* Not analysed: the fields that are read without the mutex are written by this thread alone. */
+DIBS__UNANALYSED dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__request *request,
+                                                struct dibs__exchange *exchange)
 {
     struct dibs__error *error = exchange->error;
 
     exchange->reply = NULL;
-    if (!waits_already(request, exchange))
+    if (request->away || request->error != error)
         begin_waiting(channel, request, exchange);
-    int64_t end = end_of_wait(request, exchange->deadline);
-    bool done = wait_until_done(channel, request, end) || end_without_reply(channel, request);
-    if (!done) {
+    int64_t end = dibs__earlier(exchange->deadline, request->expires);
+    while (!dibs__request_is_done(request) && dibs__now(channel->clock) < end)
+        wait_a_while(channel, request, end);
+    if (!dibs__request_is_done(request) && !end_without_reply(channel, request)) {
         exchange->unknown = true;
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not answer in time", channel->endpoint->url.shown);
     }

@@ -41,12 +41,6 @@ static void leave_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_
     channel->reading = false;
 }
 
-/* The number of commands in flight on all connections to the server. */
-static unsigned commands_in_flight(const struct dibs__channel *channel)
-{
-    return atomic_load_explicit(&channel->endpoint->in_flight, memory_order_relaxed);
-}
-
 /* --------------------------------------------------------- the end of a link */
 
 /* Frees a broken link, unless a thread still has a role. */
@@ -254,21 +248,18 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
 }
 
 /*
- * Whether a thread may sleep in the transport, which saves a lone thread the poll(2): only if the deadline is further
- * away than the longest sleep there. On a Unix socket, recv(2) is also woken when the server takes the command, before
- * there is a reply; if other threads want to run, that costs more than the poll(2).
+ * Sleeps until something has come or the deadline has passed. Takes nothing. A lone thread sleeps in the transport,
+ * which saves the poll(2), if the deadline is further away than the longest sleep there. On a Unix socket, recv(2) is
+ * also woken when the server takes the command, before there is a reply; if other threads want to run, that costs more
+ * than the poll(2).
  */
-static bool may_sleep_in_transport(const struct dibs__channel *channel, int64_t deadline)
-{
-    return commands_in_flight(channel) == 1 && channel->clock == &dibs__system_clock &&
-           dibs__after_ms(dibs__now(channel->clock), DIBS__SLEEP_MS) <= deadline;
-}
-
-/* Sleeps until something has come or the deadline has passed. Takes nothing. */
 static void sleep_until_it_comes(struct dibs__channel *channel, struct dibs__link *link, int64_t deadline)
     DIBS__REQUIRES(reading_role)
 {
-    if (may_sleep_in_transport(channel, deadline) && dibs__link_sleep(link))
+    bool lone = atomic_load_explicit(&channel->endpoint->in_flight, memory_order_relaxed) == 1;
+
+    if (lone && channel->clock == &dibs__system_clock &&
+        dibs__after_ms(dibs__now(channel->clock), DIBS__SLEEP_MS) <= deadline && dibs__link_sleep(link))
         return;
     struct pollfd fd = dibs__link_poll(link, POLLIN, &deadline);
     channel->clock->poll(channel->clock, &fd, 1, deadline);
@@ -300,8 +291,9 @@ static long take(struct dibs__channel *channel, struct dibs__link *link, struct 
 struct dibs__spin *dibs__channel_spin(const struct dibs__channel *channel, const struct dibs__request *own)
 {
     struct dibs__spin *spin = &channel->endpoint->spin;
+    unsigned in_flight = atomic_load_explicit(&channel->endpoint->in_flight, memory_order_relaxed);
 
-    return (!own || !own->tells_first) && (int)commands_in_flight(channel) <= spin->others ? spin : NULL;
+    return (!own || !own->tells_first) && (int)in_flight <= spin->others ? spin : NULL;
 }
 
 /* Waits until something has come or the deadline has passed, and takes it. Polls first where that pays. */
