@@ -38,7 +38,8 @@ static void end_try(struct dibs__channel *channel, const struct dibs__error *err
         channel->open_error = *error;
     }
     pthread_cond_broadcast(&channel->changed);
-    dibs__channel_wake_waits(channel);
+    for (struct dibs__wait *wait = channel->waits; wait; wait = wait->links.next)
+        dibs__wait_event_wake(wait->wait_event);
     channel_mutex_unlock(&channel->mutex);
     if (link)
         channel->hooks.opened(channel->hooks.context, again);
@@ -211,6 +212,42 @@ unsigned dibs__channel_need(struct dibs__channel *channel)
     }
     dibs__channel_unlock(channel, NULL);
     return tries;
+}
+
+/* ------------------------------------- a thread that waits for several things */
+
+static void unlist(struct dibs__channel *channel, struct dibs__wait *wait) DIBS__REQUIRES(channel_mutex)
+{
+    DIBS__LIST_REMOVE(channel->waits, wait, links);
+    wait->end = NULL;
+}
+
+static void end_wait_of_link(struct dibs__wait *wait)
+{
+    struct dibs__channel *channel = wait->keeper;
+
+    channel_mutex_lock(&channel->mutex);
+    unlist(channel, wait);
+    channel_mutex_unlock(&channel->mutex);
+}
+
+static void list(struct dibs__channel *channel, struct dibs__wait *wait) DIBS__REQUIRES(channel_mutex)
+{
+    wait->end = end_wait_of_link;
+    wait->keeper = channel;
+    DIBS__LIST_APPEND(channel->waits, wait, links);
+}
+
+enum dibs__opening dibs__channel_opening(struct dibs__channel *channel, unsigned tries, struct dibs__wait *wait)
+{
+    channel_mutex_lock(&channel->mutex);
+    bool stands = dibs__channel_has_link(channel), failed = !stands && channel->tries != tries;
+    if (wait && !wait->end && !stands && !failed)
+        list(channel, wait);
+    else if (wait && wait->end && (stands || failed))
+        unlist(channel, wait);
+    channel_mutex_unlock(&channel->mutex);
+    return stands ? DIBS__OPENING_DONE : failed ? DIBS__OPENING_FAILED : DIBS__OPENING_AWAITED;
 }
 
 /* ------------------------------------------------------------ the scheduler */

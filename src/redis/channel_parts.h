@@ -4,7 +4,7 @@
  *     channel.c         what other files call: sending, waiting, asking after the channel
  *     channel_flight.c  the requests in flight
  *     channel_io.c      the writing and the reading role, and the end of a link
- *     channel_wait.c    waiting for several channels at the same time
+ *     channel_wait.c    waiting for replies of several channels at the same time
  *     channel_open.c    making the next link
  *     channel_poll.c    what the scheduler's event loop calls
  *
@@ -240,11 +240,6 @@ static inline bool dibs__channel_is_taking(unsigned takes)
 
 /* Whether a reply may be about to come: bytes lie in the socket, or were taken and not handed out. Requires a link. */
 bool dibs__channel_has_something(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
-
-/* -------------------------------------------------------------- channel_wait.c */
-
-/* Called when a try has ended. */
-void dibs__channel_wake_waits(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
 
 /* ------------------------------------------------------------------ channel.c */
 

@@ -1,4 +1,4 @@
-/* How a thread waits for replies and for links of several channels at the same time (base/wait.h). */
+/* How a thread waits for replies of several channels at the same time (base/wait.h). */
 #include "redis/channel_parts.h"
 
 static enum dibs__reply_state state_of(const struct dibs__channel *channel, const struct dibs__request *request)
@@ -10,8 +10,6 @@ static enum dibs__reply_state state_of(const struct dibs__channel *channel, cons
         return request->reply->type == REDIS_REPLY_ERROR ? DIBS__REPLY_ERROR : DIBS__REPLY_OVER;
     return dibs__now(channel->clock) >= request->expires ? DIBS__REPLY_OVER : DIBS__REPLY_AWAITED;
 }
-
-/* ------------------------------------------------------------------ a reply */
 
 /* The thread stops reading, or waiting for another thread that reads. */
 static void leave(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wait *wait,
@@ -97,47 +95,4 @@ enum dibs__reply_state dibs__channel_progress(struct dibs__channel *channel, str
         leave(channel, request, wait, &wakes);
     dibs__channel_unlock(channel, &wakes);
     return state;
-}
-
-/* ------------------------------------------------------------------- a link */
-
-static void unlist(struct dibs__channel *channel, struct dibs__wait *wait) DIBS__REQUIRES(channel_mutex)
-{
-    DIBS__LIST_REMOVE(channel->waits, wait, links);
-    wait->end = NULL;
-}
-
-static void end_wait_of_link(struct dibs__wait *wait)
-{
-    struct dibs__channel *channel = wait->keeper;
-
-    channel_mutex_lock(&channel->mutex);
-    unlist(channel, wait);
-    channel_mutex_unlock(&channel->mutex);
-}
-
-static void list(struct dibs__channel *channel, struct dibs__wait *wait) DIBS__REQUIRES(channel_mutex)
-{
-    wait->end = end_wait_of_link;
-    wait->keeper = channel;
-    DIBS__LIST_APPEND(channel->waits, wait, links);
-}
-
-enum dibs__opening dibs__channel_opening(struct dibs__channel *channel, unsigned tries, struct dibs__wait *wait)
-{
-    channel_mutex_lock(&channel->mutex);
-    bool stands = dibs__channel_has_link(channel), failed = !stands && channel->tries != tries;
-    if (wait && !wait->end && !stands && !failed)
-        list(channel, wait);
-    else if (wait && wait->end && (stands || failed))
-        unlist(channel, wait);
-    channel_mutex_unlock(&channel->mutex);
-    return stands ? DIBS__OPENING_DONE : failed ? DIBS__OPENING_FAILED : DIBS__OPENING_AWAITED;
-}
-
-void dibs__channel_wake_waits(struct dibs__channel *channel)
-{
-    channel_mutex_held(&channel->mutex);
-    for (struct dibs__wait *wait = channel->waits; wait; wait = wait->links.next)
-        dibs__wait_event_wake(wait->wait_event);
 }
