@@ -11,7 +11,7 @@
 #include "base/probe.h"
 #include "core/keeper.h"
 #include "core/kept.h"
-#include "core/task.h"
+#include "core/holds.h"
 
 #define SUSPENDED_MS 1000 /* an ask that returns this long after its deadline was delayed here, not by the store */
 #define GRACE_MS 3        /* an ask that is under way when the wait ends has this long to return */

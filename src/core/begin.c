@@ -44,7 +44,7 @@ static dibs_status begin_lock(dibs_task *task, struct dibs__visit *visit, const 
                               struct dibs__error *error)
 {
     dibs_runtime *runtime = task->runtime;
-    struct dibs__hold *hold = dibs__holds_find_in(&task->holder.holds, task->runtime->serial, name, name_size);
+    struct dibs__hold *hold = dibs__holds_find_in(&task->holds, task->runtime->serial, name, name_size);
 
     if (lock_at_once(task, hold, name, options, done)) {
         if (done->status == DIBS_CANCELLED)
@@ -63,7 +63,7 @@ static dibs_status take_back(dibs_task *task, struct dibs__done *done, dibs_stat
         return status;
     dibs__done_drop(done);
     if (dibs__task_complete(task))
-        dibs__runtime_give_up(task->runtime, &task->holder.holds);
+        dibs__runtime_give_up(task->runtime, &task->holds);
     return status;
 }
 
@@ -131,7 +131,7 @@ static void end_at_once(dibs_task *task, struct dibs__several *several, struct d
     if (error->status != DIBS_OK)
         dibs__done_explain(done, error);
     else if (several)
-        dibs__several_hold(several, &task->holder.holds);
+        dibs__several_hold(several, &task->holds);
     dibs__several_free(several);
     dibs__begun_complete(done);
 }
@@ -145,8 +145,7 @@ static dibs_status begin_names(dibs_task *task, struct dibs__visit *visit, const
     struct dibs__several *several = NULL;
 
     if (count > 0)
-        several =
-            dibs__lock_names_prepare(task->runtime, visit, &task->holder.holds, names, count, wait_ms, options, &why);
+        several = dibs__lock_names_prepare(task->runtime, visit, &task->holds, names, count, wait_ms, options, &why);
     if (why.status == DIBS_NO_MEMORY)
         return no_memory(error);
     bool at_once = !several || dibs__several_is_held(several);
@@ -291,7 +290,7 @@ static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, str
     unlock->core = visit->core;
     unlock->runtime = task->runtime;
     unlock->done = done;
-    unlock->lease = dibs__holds_remove(&task->holder.holds, hold);
+    unlock->lease = dibs__holds_remove(&task->holds, hold);
     dibs__loss_unwatch(unlock->lease);
     dibs__order_releases(unlock->lease->name, unlock->lease->name_size);
     dibs__workers_settle(visit->core->workers, &unlock->job, DIBS__JOB_GOES_ON);
@@ -303,7 +302,7 @@ static void forget(dibs_task *task, struct dibs__hold *hold, struct dibs__done *
 {
     struct dibs__error error;
 
-    dibs__lock_forget(dibs__holds_remove(&task->holder.holds, hold), &error);
+    dibs__lock_forget(dibs__holds_remove(&task->holds, hold), &error);
     dibs__done_explain(done, &error);
 }
 
@@ -311,7 +310,7 @@ static void forget(dibs_task *task, struct dibs__hold *hold, struct dibs__done *
 static dibs_status begin_unlock(dibs_task *task, struct dibs__visit *visit, bool inside, const char *name,
                                 size_t name_size, struct dibs__done *done, struct dibs__error *error)
 {
-    struct dibs__hold *hold = dibs__holds_find_in(&task->holder.holds, task->runtime->serial, name, name_size);
+    struct dibs__hold *hold = dibs__holds_find_in(&task->holds, task->runtime->serial, name, name_size);
     struct dibs__error why = {.status = DIBS_OK};
 
     if (hold)

@@ -2,7 +2,7 @@
 #ifndef DIBS_CORE_BEGIN_H
 #define DIBS_CORE_BEGIN_H
 
-#include "core/task.h"
+#include "core/holds.h"
 
 /* As the functions of dibs.h. The arguments were checked. */
 dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size, int64_t wait_ms,

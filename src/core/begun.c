@@ -127,7 +127,7 @@ static void complete(struct dibs__done *done, struct dibs__wanting *wanting)
             dibs__loss_tell(lease);
     }
     if (arrival.gone)
-        dibs__runtime_give_up(task->runtime, &task->holder.holds);
+        dibs__runtime_give_up(task->runtime, &task->holds);
     dibs__task_unref(task);
 }
 
@@ -192,7 +192,7 @@ static void succeed(struct dibs__wanting *wanting)
         dibs__lease_ref(lease);
         done->fence = dibs__lease_fence(lease);
     }
-    hold(wanting, &wanting->task->holder.holds);
+    hold(wanting, &wanting->task->holds);
     complete(done, wanting);
     dibs__lease_unref(lease);
 }
@@ -250,7 +250,7 @@ void dibs__task_free(dibs_task *task)
 {
     dibs__task_cancel(task);
     if (dibs__task_end(task))
-        dibs__runtime_give_up(task->runtime, &task->holder.holds);
+        dibs__runtime_give_up(task->runtime, &task->holds);
     else
         dibs__losses_await(); /* a loss that is being reported has arrived then; later ones find the task gone */
     dibs__losses_free(dibs__losses_take_back(task)); /* the program may no longer use their names */
@@ -714,7 +714,7 @@ static bool begin(struct dibs__wanting *wanting, struct dibs__done *done)
 bool dibs__wanting_begin(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
                          const struct dibs__wish *wish, struct dibs__done *done)
 {
-    bool has_room = dibs__holds_reserve(&task->holder.holds, 1);
+    bool has_room = dibs__holds_reserve(&task->holds, 1);
 
     return begin(has_room ? new_wanting(task, visit, name, name_size, wish) : NULL, done);
 }

@@ -12,7 +12,7 @@
 #include "base/list.h"
 #include "base/mutex.h"
 #include "base/wait_event.h"
-#include "core/task.h"
+#include "core/holds.h"
 
 DIBS__MUTEX_CLASS(dibs__queue_mutex);
 

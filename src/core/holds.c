@@ -4,21 +4,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "base/once.h"
 
 #define LINEAR 8 /* a table with room for this many holds or fewer has no index */
 #define FEW DIBS__HOLDS_FEW
 #define NOTHING UINT32_MAX
+#define USES 4u /* values of dibs__task_use */
 
 _Static_assert(LINEAR >= FEW && LINEAR % FEW == 0, "a table grows by doubling from FEW");
 
-static _Thread_local struct dibs__holds own;         /* what the calling thread holds itself */
-static _Thread_local struct dibs__holder *innermost; /* the table that the calling thread entered last; NULL: none */
+static _Thread_local struct dibs__holds own; /* what the calling thread holds itself */
+static _Thread_local dibs_task *innermost;   /* the task that the calling thread entered last; NULL: none */
 
 _Thread_local struct dibs__hold *dibs__holds_last;
 
 static pthread_key_t end_key; /* read-only once it is made; its destructor runs when a thread ends that has holds or has
-                                 entered a table */
+                                 entered a task */
 static struct dibs__holds_hooks hooks; /* written with the same values each time */
 
 /* ------------------------------------------------------------------- index */
@@ -156,20 +158,20 @@ static bool watch_end(void)
     return pthread_getspecific(end_key) || pthread_setspecific(end_key, &own) == 0;
 }
 
-struct dibs__holder *dibs__holder_inside(uint64_t runtime)
+dibs_task *dibs__task_inside(uint64_t runtime)
 {
-    struct dibs__holder *at = innermost;
+    dibs_task *at = innermost;
 
-    while (at && at->runtime != runtime)
+    while (at && at->serial != runtime)
         at = at->outer;
     return at;
 }
 
 struct dibs__holds *dibs__holds_here(uint64_t runtime)
 {
-    struct dibs__holder *holder = innermost ? dibs__holder_inside(runtime) : NULL;
+    dibs_task *task = innermost ? dibs__task_inside(runtime) : NULL;
 
-    return holder ? &holder->holds : &own;
+    return task ? &task->holds : &own;
 }
 
 struct dibs__holds *dibs__holds_own(void)
@@ -252,42 +254,154 @@ struct dibs__hold *dibs__holds_next(const struct dibs__holds *t, uint64_t runtim
     return at > 0 ? &t->holds[at - 1] : NULL;
 }
 
-void dibs__holds_forget(struct dibs__holds *t)
+/* In a forked child: forgets what a table holds that no other thread of the parent used. */
+static void forget_holds(struct dibs__holds *t)
 {
     while (t->count > 0)
         hooks.forgotten(dibs__holds_remove(t, &t->holds[t->count - 1]));
 }
 
-void dibs__holds_abandon(struct dibs__holds *t)
+/*
+ * ------------------------------------------------------------------- tasks
+ *
+ * A task has no mutex: `use` says who uses it. It changes from FREE by compare-and-swap, back to FREE by whoever uses
+ * the task, and to GONE by dibs_task_free. The table of holds belongs to the user of the task, and what one user did
+ * there the next one sees.
+ */
+
+static unsigned with_generation(enum dibs__task_use use)
 {
-    memset(t, 0, sizeof *t);
+    return dibs__fork_generation() * USES + use;
 }
 
-/* ------------------------------------------------------- tables that are entered */
-
-void dibs__holder_enter(struct dibs__holder *holder)
+dibs_task *dibs__task_new(dibs_runtime *runtime, uint64_t serial, atomic_uint_fast64_t *untaken)
 {
+    dibs_task *task = calloc(1, sizeof *task);
+
+    if (!task)
+        return NULL;
+    task->serial = serial;
+    task->runtime = runtime;
+    task->untaken = untaken;
+    atomic_init(&task->references, 1);
+    atomic_init(&task->use, with_generation(DIBS__TASK_FREE));
+    return task;
+}
+
+void dibs__task_ref(dibs_task *task)
+{
+    atomic_fetch_add_explicit(&task->references, 1, memory_order_relaxed);
+}
+
+void dibs__task_unref(dibs_task *task)
+{
+    if (atomic_fetch_sub_explicit(&task->references, 1, memory_order_acq_rel) > 1)
+        return;
+    DIBS__REQUIRE(task->holds.count == 0 && !atomic_load(&task->taken_losses));
+    dibs__holds_shrink(&task->holds);
+    free(task);
+}
+
+/* In a forked child: what the task held, and the acquire that waits, are the parent's. before: the old `use`. */
+static void forget(dibs_task *task, unsigned before)
+{
+    if (before % USES == DIBS__TASK_FREE)
+        forget_holds(&task->holds);
+    else
+        memset(&task->holds, 0, sizeof task->holds); /* another thread of the parent may have been changing it */
+    atomic_store(&task->wanting, NULL);
+}
+
+/* False: somebody uses the task. */
+static bool take(dibs_task *task, enum dibs__task_use use)
+{
+    unsigned taken = with_generation(use), before = atomic_load_explicit(&task->use, memory_order_relaxed);
+    bool is_old = before / USES != taken / USES;
+
+    if ((!is_old && before % USES != DIBS__TASK_FREE) ||
+        !atomic_compare_exchange_strong_explicit(&task->use, &before, taken, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return false;
+    if (is_old)
+        forget(task, before);
+    return true;
+}
+
+static dibs_status busy(struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_BUSY, "a thread is in the task, or a begun call of it is not complete");
+}
+
+dibs_status dibs__task_enter(dibs_task *task, struct dibs__error *error)
+{
+    if (!take(task, DIBS__TASK_ENTERED))
+        return busy(error);
     watch_end();
-    holder->outer = innermost;
-    innermost = holder;
+    task->outer = innermost;
+    innermost = task;
     dibs__holds_last = NULL;
+    return DIBS_OK;
 }
 
-bool dibs__holder_leave(struct dibs__holder *holder)
+/* Leaves the task wherever it is in the thread's nesting. False: the calling thread is not in it. */
+static bool get_out(dibs_task *task)
 {
-    return innermost == holder && dibs__holder_leave_anywhere(holder);
-}
+    dibs_task **at = &innermost;
 
-bool dibs__holder_leave_anywhere(struct dibs__holder *holder)
-{
-    struct dibs__holder **at = &innermost;
-
-    while (*at && *at != holder)
+    while (*at && *at != task)
         at = &(*at)->outer;
     if (!*at)
         return false;
-    *at = holder->outer;
+    *at = task->outer;
     dibs__holds_last = NULL;
+    return true;
+}
+
+static void set_free(dibs_task *task)
+{
+    atomic_store_explicit(&task->use, with_generation(DIBS__TASK_FREE), memory_order_release);
+}
+
+dibs_status dibs__task_leave(dibs_task *task, struct dibs__error *error)
+{
+    if (innermost != task || !get_out(task))
+        return dibs__error_set(error, DIBS_INVALID, "the calling thread did not enter that task last");
+    set_free(task);
+    return DIBS_OK;
+}
+
+bool dibs__task_is_gone(const dibs_task *task)
+{
+    return atomic_load(&task->use) % USES == DIBS__TASK_GONE;
+}
+
+dibs_status dibs__task_was_cancelled(struct dibs__error *error, const char *name)
+{
+    return dibs__error_set(error, DIBS_CANCELLED, "the task that wanted %s was cancelled", DIBS__QUOTED(name));
+}
+
+dibs_status dibs__task_begin(dibs_task *task, struct dibs__error *error)
+{
+    return take(task, DIBS__TASK_BEGUN) ? DIBS_OK : busy(error);
+}
+
+bool dibs__task_complete(dibs_task *task)
+{
+    unsigned begun = with_generation(DIBS__TASK_BEGUN);
+
+    return !atomic_compare_exchange_strong(&task->use, &begun, with_generation(DIBS__TASK_FREE));
+}
+
+bool dibs__task_end(dibs_task *task)
+{
+    unsigned gone = with_generation(DIBS__TASK_GONE);
+
+    get_out(task);
+    unsigned before = atomic_exchange(&task->use, gone);
+    if (before / USES != gone / USES)
+        forget(task, before);
+    else if (before % USES == DIBS__TASK_BEGUN) /* whoever completes that call finds the task gone */
+        return false;
     return true;
 }
 
@@ -298,9 +412,9 @@ static void thread_ends(void *unused)
     (void)unused;
     dibs__holds_last = NULL; /* other destructors of the thread may still call the library */
     while (innermost) {
-        struct dibs__holder *holder = innermost;
-        innermost = holder->outer;
-        hooks.left(holder);
+        dibs_task *task = innermost;
+        innermost = task->outer;
+        set_free(task);
     }
     while (own.count > 0)
         hooks.orphaned(dibs__holds_remove(&own, &own.holds[own.count - 1]));
@@ -310,10 +424,11 @@ static void thread_ends(void *unused)
 static void forget_in_child(void)
 {
     dibs__holds_last = NULL;
-    dibs__holds_forget(&own);
-    for (struct dibs__holder *at = innermost; at; at = at->outer) {
-        dibs__holds_forget(&at->holds);
-        hooks.kept(at);
+    forget_holds(&own);
+    for (dibs_task *at = innermost; at; at = at->outer) {
+        forget_holds(&at->holds);
+        atomic_store(&at->wanting, NULL);
+        atomic_store(&at->use, with_generation(DIBS__TASK_ENTERED));
     }
 }
 

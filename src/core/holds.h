@@ -1,8 +1,9 @@
 /*
- * What an owner of locks holds: a table by runtime and name. A thread's table lies in thread-local storage. A task
- * (task.h) has a table of its own, which a thread uses that has entered the task. One thread at a time uses a table, so
- * it needs no lock. A table with few holds is searched one by one, and needs no allocation for the first of them; a
- * larger table has an index. Allocated memory is freed with the last hold.
+ * What an owner of locks holds: a table by runtime and name. A thread's table lies in thread-local storage. An owner
+ * that is not a thread is a task. A task has a table of its own, which is used by a thread that has entered the task,
+ * or by one begun call (begun.h, where a task also ends). One thread at a time uses a table, so it needs no lock. A
+ * table with few holds is searched one by one, and needs no allocation for the first of them; a larger table has an
+ * index. Allocated memory is freed with the last hold.
  */
 #ifndef DIBS_CORE_HOLDS_H
 #define DIBS_CORE_HOLDS_H
@@ -42,29 +43,36 @@ struct dibs__holds {
     struct dibs__hold few[DIBS__HOLDS_FEW];
 };
 
-/* A table that a thread may enter. */
-struct dibs__holder {
-    struct dibs__holds holds;
-    uint64_t runtime;           /* read-only; all holds are of this runtime */
-    struct dibs__holder *outer; /* the entering thread's: the one it entered before; NULL: none */
+struct dibs__done;
+struct dibs__wanting;
+
+/* How a task is used. */
+enum dibs__task_use {
+    DIBS__TASK_FREE,    /* by nobody */
+    DIBS__TASK_ENTERED, /* a thread is in the task */
+    DIBS__TASK_BEGUN,   /* a begun call is not complete yet */
+    DIBS__TASK_GONE     /* the task was freed; a begun call that completes after that gives up what the task holds */
 };
 
-/*
- * From now on the calling thread uses that table for its runtime, until the thread leaves the table. No thread may be
- * in it. Allocates nothing.
- */
-void dibs__holder_enter(struct dibs__holder *holder);
+/* `use` also has the fork generation: nobody uses a task in a forked child, unless the thread that forked was in it. */
+struct dibs_task {
+    struct dibs__holds holds;                  /* belongs to whoever uses the task; all of `serial` */
+    struct dibs_task *outer;                   /* the entering thread's: the task it entered before; NULL: none */
+    uint64_t serial;                           /* read-only; of the runtime */
+    dibs_runtime *runtime;                     /* read-only */
+    atomic_uint_fast64_t *untaken;             /* atomic; the runtime's count of completions in queues; never freed */
+    atomic_uint references;                    /* atomic; the program's, and one for each completion and acquire */
+    atomic_uint use;                           /* atomic; a dibs__task_use, and the generation above it */
+    atomic_bool cancelled;                     /* atomic; never cleared */
+    _Atomic(struct dibs__wanting *) wanting;   /* atomic; the acquire that waits, with a reference: whoever takes it out
+                                                  of here decides how its call ends; NULL: none waits */
+    _Atomic(struct dibs__done *) taken_losses; /* atomic; losses whose names the program may still use (done.h) */
+};
 
-/* False: this is not the table that the calling thread entered last, or the thread has left it. */
-bool dibs__holder_leave(struct dibs__holder *holder);
+/* The innermost task of the runtime of that serial that the calling thread has entered. NULL: the thread is in none. */
+dibs_task *dibs__task_inside(uint64_t runtime);
 
-/* Leaves the table wherever it is in the thread's nesting. False: the calling thread is not in it. */
-bool dibs__holder_leave_anywhere(struct dibs__holder *holder);
-
-/* The innermost table of that runtime that the calling thread has entered. NULL: the thread uses its own table. */
-struct dibs__holder *dibs__holder_inside(uint64_t runtime);
-
-/* The table that the calling thread uses for that runtime, and the one that it uses where it has entered none. */
+/* The table that the calling thread uses for that runtime, and the one that it uses where it is in no task. */
 struct dibs__holds *dibs__holds_here(uint64_t runtime);
 struct dibs__holds *dibs__holds_own(void);
 
@@ -118,29 +126,42 @@ struct dibs__hold *dibs__holds_next(const struct dibs__holds *holds, uint64_t ru
 /* Frees memory that the present holds do not need. */
 void dibs__holds_shrink(struct dibs__holds *holds);
 
-/* In a forked child: forgets what a table holds that no thread of the parent used. */
-void dibs__holds_forget(struct dibs__holds *holds);
+/* --------------------------------------------------------------------------- tasks */
 
-/*
- * The same for a table that another thread of the parent was using, maybe in the midst of a change: its content is not
- * looked at.
- */
-void dibs__holds_abandon(struct dibs__holds *holds);
+/* A task of the runtime with that serial and count of completions. The caller has one reference. NULL: no memory. */
+dibs_task *dibs__task_new(dibs_runtime *runtime, uint64_t serial, atomic_uint_fast64_t *untaken);
+void dibs__task_ref(dibs_task *task);
+void dibs__task_unref(dibs_task *task); /* the last one frees the task, which must have ended or never been used */
+
+/* As the functions of dibs.h; task is not NULL. */
+dibs_status dibs__task_enter(dibs_task *task, struct dibs__error *error);
+dibs_status dibs__task_leave(dibs_task *task, struct dibs__error *error);
+
+/* A begun call begins to use the task, which nobody else uses. DIBS_OK, DIBS_BUSY. */
+dibs_status dibs__task_begin(dibs_task *task, struct dibs__error *error);
+
+/* The begun call is complete, or was not begun after all. True: the task is gone; the caller gives up what it holds. */
+bool dibs__task_complete(dibs_task *task);
+
+/* The task is gone from now on. True: the caller gives up what it holds. False: a begun call will, once complete. */
+bool dibs__task_end(dibs_task *task);
+
+bool dibs__task_is_gone(const dibs_task *task); /* whether the task was freed */
+
+/* Fills in the error for DIBS_CANCELLED, and returns that status. */
+dibs_status dibs__task_was_cancelled(struct dibs__error *error, const char *name);
 
 /* ----------------------------------------------------------------- a thread's end */
 
 /*
- * A thread that ends calls left(holder) for each table that it is in, and orphaned(lease) for each hold of its own. A
- * forked child, which holds nothing, calls kept(holder) for each table that it is in, and forgotten(lease) for each
- * hold in those tables and its own. orphaned and forgotten take over the reference. Must be called before the first
- * hold is added, and with the same functions each time. False: no memory, or all keys for thread-specific data are in
- * use; then dibs__holds_on_end must be called again.
+ * A thread that ends leaves its tasks, and calls orphaned(lease) for each hold of its own. A forked child, which holds
+ * nothing, calls forgotten(lease) for each hold of the thread that forked and of the tasks that it is in. Both take
+ * over the reference. Must be called before the first hold is added, and with the same functions each time. False: no
+ * memory, or all keys for thread-specific data are in use; then dibs__holds_on_end must be called again.
  */
 struct dibs__holds_hooks {
     void (*orphaned)(struct dibs__lease *lease);
     void (*forgotten)(struct dibs__lease *lease);
-    void (*left)(struct dibs__holder *holder);
-    void (*kept)(struct dibs__holder *holder);
 };
 bool dibs__holds_on_end(const struct dibs__holds_hooks *hooks);
 

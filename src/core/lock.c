@@ -6,7 +6,7 @@
 
 const char *dibs__lock_owner(const dibs_runtime *runtime)
 {
-    return dibs__holder_inside(runtime->serial) ? "task" : "thread";
+    return dibs__task_inside(runtime->serial) ? "task" : "thread";
 }
 
 dibs_status dibs__lock_not_held(const char *owner, const char *name, struct dibs__error *error)

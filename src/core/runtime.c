@@ -274,8 +274,7 @@ static void on_forgotten(struct dibs__lease *lease)
  */
 static bool set_up(void)
 {
-    const struct dibs__holds_hooks hooks = {
-        .orphaned = on_orphaned, .forgotten = on_forgotten, .left = dibs__task_left, .kept = dibs__task_kept};
+    const struct dibs__holds_hooks hooks = {.orphaned = on_orphaned, .forgotten = on_forgotten};
 
     return dibs__fd_watch_forks() && dibs__holds_on_end(&hooks) && dibs__store_watch_forks() &&
            pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/order.h"
-#include "core/task.h"
+#include "core/holds.h"
 
 #define WHOLE_ROUNDS 4 /* this many rounds that meet a taken name ask for all names */
 #define LEAST_WINDOW 8
