@@ -758,7 +758,9 @@ DIBS_API_CHECKED dibs_status dibs_task_new(dibs_runtime *rt, dibs_task **out);
  * allocation. Works even after dibs_shutdown and dibs_close, so that a loss can be read.
  *
  * DIBS_OK. DIBS_BUSY: a thread, perhaps the calling one, is in the task, or a begun call of
- * the task (dibs_lock_begin) is not complete. DIBS_INVALID: the task is NULL.
+ * the task (dibs_lock_begin) is not complete. DIBS_INVALID: the task is NULL. DIBS_NO_MEMORY:
+ * the program uses so many keys for thread-specific data that pthread_setspecific, by which the
+ * end of the thread is noticed, needs memory, and there is none.
  */
 DIBS_API_CHECKED dibs_status dibs_task_enter(dibs_task *task);
 

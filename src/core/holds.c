@@ -334,9 +334,10 @@ static dibs_status busy(struct dibs__error *error)
 
 dibs_status dibs__task_enter(dibs_task *task, struct dibs__error *error)
 {
+    if (!watch_end())
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory to notice the end of the thread");
     if (!take(task, DIBS__TASK_ENTERED))
         return busy(error);
-    watch_end();
     task->outer = innermost;
     innermost = task;
     dibs__holds_last = NULL;

@@ -1,13 +1,49 @@
 /*
  * A program that uses all keys for thread-specific data itself: dibs_open says DIBS_NO_MEMORY, touches none of the
- * keys, and succeeds when there is one again. The library takes its key at the first success, so this program has one
- * test.
+ * keys, and succeeds when there is one again. For a key with such a high number the C library allocates memory in each
+ * thread: where there is none, no thread enters a task whose end would not be noticed. The library takes its key at the
+ * first success, so this program has one test.
  */
 #include <pthread.h>
 #include <string.h>
 
+#include "support/actor.h"
+#include "support/failing_malloc.h"
 #include "support/fixture.h"
+#include "support/tasks.h"
 #include "support/test.h"
+
+struct entering {
+    dibs_task *task;
+    dibs_status without_memory, later;
+};
+
+static void enter_twice(void *arg)
+{
+    struct entering *entering = arg;
+
+    fails_here = true;
+    atomic_store(&fail_at, 1);
+    entering->without_memory = dibs_task_enter(entering->task);
+    atomic_store(&fail_at, 0);
+    fails_here = false;
+    entering->later = entering->without_memory == DIBS_OK ? DIBS_BUSY : dibs_task_enter(entering->task);
+}
+
+/* The thread ends in the task, which it leaves with that. */
+static void a_task_is_not_entered_without_memory(dibs_runtime *rt)
+{
+    struct entering entering = {.task = task_of_runtime(rt)};
+    actor *thread = actor_start();
+
+    actor_begin(thread, enter_twice, &entering);
+    actor_end(thread);
+    assert_status(DIBS_NO_MEMORY, entering.without_memory);
+    assert_status(DIBS_OK, entering.later);
+    assert_status(DIBS_OK, dibs_task_enter(entering.task));
+    assert_status(DIBS_OK, dibs_task_leave(entering.task));
+    dibs_task_free(entering.task);
+}
 
 static void holds_report_that_no_thread_key_is_left(void **state)
 {
@@ -33,6 +69,8 @@ static void holds_report_that_no_thread_key_is_left(void **state)
     for (size_t i = 0; i < count; i++)
         assert_ptr_equal(pthread_getspecific(keys[i]), &keys[i]);
     assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    if (CAN_FAIL)
+        a_task_is_not_entered_without_memory(rt);
     dibs_close(rt);
     for (size_t i = 0; i < count; i++) {
         assert_ptr_equal(pthread_getspecific(keys[i]), &keys[i]);
