@@ -37,8 +37,7 @@ struct dibs__core {
     struct dibs__counters counters;    /* has its own atomics */
     struct dibs__stats stats;          /* has its own atomics */
     struct dibs__metrics *metrics;     /* has its own atomics */
-    struct dibs__core *abandoned; /* the core of the parent process, and through that those of its ancestors; guarded by
-                                     the registry's mutex (runtime.c) */
+    struct dibs__core *next_abandoned; /* in the list of those of parent processes; guarded by the registry's mutex */
 };
 
 /* Has the store delete the key of the lease in the background, if the key still belongs to the lease. */

@@ -38,8 +38,7 @@ static struct dibs__mutex registry_mutex = DIBS__MUTEX_INITIALIZER;
 static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER;                   /* waited on with registry_mutex */
 static dibs_runtime *runtimes DIBS__GUARDED_BY(dibs__registry_mutex);        /* the open ones */
 static dibs_runtime *closed_runtimes DIBS__GUARDED_BY(dibs__registry_mutex); /* kept for leak checkers to find */
-/* Of runtimes that a child closed; kept for leak checkers to find. */
-static struct dibs__core *all_abandoned DIBS__GUARDED_BY(dibs__registry_mutex);
+static struct dibs__core *abandoned DIBS__GUARDED_BY(dibs__registry_mutex);  /* likewise; of ancestors of this child */
 static uint64_t last_serial DIBS__GUARDED_BY(dibs__registry_mutex);
 static _Thread_local unsigned calls;   /* how many this thread is in, which an exit in a signal handler would cut off;
                                           ENDS: there will be no more */
@@ -288,6 +287,13 @@ static dibs_status make_core(dibs_runtime *runtime, struct dibs__core **core, bo
     return dibs__core_new(core, &config, connect_later, error);
 }
 
+/* In a forked child: leaves the core of the parent process alone. */
+static void abandon(dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
+{
+    runtime->core->next_abandoned = abandoned;
+    abandoned = runtime->core;
+}
+
 /* Makes sure that the core is of this process: DIBS_OK, DIBS_CLOSED or DIBS_NO_MEMORY. */
 static dibs_status revive(dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
 {
@@ -304,7 +310,7 @@ static dibs_status revive(dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_m
         return DIBS_NO_MEMORY;
     for (unsigned i = 0; i < DIBS__VISITS; i++) /* those inside are the parent's threads */
         atomic_store(&runtime->visits[i].inside, 0);
-    core->abandoned = runtime->core; /* NOLINT(clang-analyzer-core.NullDereference): make_core made it */
+    abandon(runtime);
     runtime->core = core;
     atomic_store(&runtime->untaken, 0); /* completions in queues are the parent's */
     atomic_store(&runtime->generation, generation);
@@ -409,19 +415,6 @@ void dibs__runtime_shutdown(dibs_runtime *runtime)
     dibs__visit_end(&visit);
 }
 
-/* Puts that core and those that it abandoned where leak checkers find them. NULL is fine. */
-static void keep_abandoned(struct dibs__core *core) DIBS__REQUIRES(dibs__registry_mutex)
-{
-    struct dibs__core *oldest = core;
-
-    if (!core)
-        return;
-    while (oldest->abandoned)
-        oldest = oldest->abandoned;
-    oldest->abandoned = all_abandoned;
-    all_abandoned = core;
-}
-
 /* From now on no thread comes in. Returns the core for the caller to free; NULL: the core is the parent's. */
 static struct dibs__core *close_visits(dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_mutex)
 {
@@ -434,7 +427,8 @@ static struct dibs__core *close_visits(dibs_runtime *runtime) DIBS__REQUIRES(dib
     runtime->next = closed_runtimes;
     closed_runtimes = runtime;
     runtime->closed = true;
-    keep_abandoned(ours ? runtime->core->abandoned : runtime->core);
+    if (!ours)
+        abandon(runtime);
     for (unsigned i = 0; i < DIBS__VISITS; i++)
         atomic_fetch_or(&runtime->visits[i].inside, DIBS__VISITS_CLOSED);
     return ours ? runtime->core : NULL;
