@@ -126,13 +126,11 @@ static void gather(void *context, bool on)
 
 /* --------------------------------------------------- what the renewals tell */
 
-/* Perhaps no thread holds the lease and would remove it: the lease may be on its way from one thread to the next. */
 static void on_lost(void *context, struct dibs__lease *lease, bool gone, const char *why)
 {
     struct dibs__core *core = context;
 
     dibs__core_lost(core, lease, gone, why);
-    dibs__renewals_remove(core->renewals, lease);
 }
 
 static void on_at_risk(void *context, struct dibs__lease *lease, const char *why)

@@ -71,7 +71,6 @@ struct dibs__extending {
 
 /* What keeps a lease alive after its grant (renewal_state.h, renewal.h). */
 struct dibs__renewal_state {
-    bool listed;        /* the renewals have the lease, in a group of `due` or among the `ended` ones */
     bool unconfirmed;   /* the server that answers now is not the one that confirmed the lease last */
     bool may_come_back; /* a request that may restore the lease was not answered, and may still arrive */
     bool failed;        /* a renewal has failed since the lease was last confirmed */
@@ -80,8 +79,7 @@ struct dibs__renewal_state {
     bool paced; /* counted in `paced` of the renewals, among the leases that wait to be looked at because of a change */
     uint32_t lease_ms; /* the length of the lease from the next renewal on */
     bool grouped;      /* the lease is kept alive, in a group of leases that are due together (due.h) */
-    struct dibs__lease *next, *previous; /* in the ring of its group, or in the list of the leases that are no longer
-                                            kept alive but still held by a thread */
+    struct dibs__lease *next, *previous; /* in the ring of its group */
     struct dibs__heap_node node;         /* when to look at the lease next; in the heap: the leaders of groups */
     int64_t renew_at;                    /* when to send the next renewal */
     int64_t look_at;  /* when to look at the lock of a shared lease because of a change; DIBS__NEVER: there was none, or

@@ -2,7 +2,7 @@
 
 #include "core/renewal_parts.h"
 
-void dibs__renewals_unschedule(struct dibs__renewals *r, struct dibs__lease *lease)
+void dibs__renewals_take_out(struct dibs__renewals *r, struct dibs__lease *lease)
 {
     dibs__renewals_mutex_held(&r->mutex);
     dibs__due_remove(&r->due, lease);
@@ -11,6 +11,8 @@ void dibs__renewals_unschedule(struct dibs__renewals *r, struct dibs__lease *lea
     bool awaited = extending && dibs__extension_lose(&extending->extension);
     if (awaited || lease->renewal_state.unconfirmed)
         pthread_cond_broadcast(&r->changed);
+    dibs__count_more(&r->config.stats->reentered, atomic_load_explicit(&lease->reentered, memory_order_relaxed));
+    dibs__count_more(&r->config.stats->retaken, atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed));
 }
 
 void dibs__renewals_reschedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside)
@@ -64,34 +66,20 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     dibs__renewal_state_begin(lease, lease_ms, proof, store_state, r->config.renew_ms);
     check_server(r, lease, proof);
     lease->renewal_state.watch_at = dibs__renewals_first_watch(r, lease->granted_at);
-    DIBS__REQUIRE(!lease->renewal_state.listed);
-    lease->renewal_state.listed = true;
     struct dibs__lease *beside = r->due.last;
     schedule(r, lease, beside, dibs__due_at(beside));
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
-/* True: the renewals' reference is the caller's now. False: the lease had been taken out before. */
-static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
-{
-    if (!lease->renewal_state.listed)
-        return false;
-    lease->renewal_state.listed = false;
-    if (dibs__due_has(lease))
-        dibs__renewals_unschedule(r, lease);
-    else
-        DIBS__LIST_REMOVE(r->ended, lease, renewal_state);
-    dibs__count_more(&r->config.stats->reentered, atomic_load_explicit(&lease->reentered, memory_order_relaxed));
-    dibs__count_more(&r->config.stats->retaken, atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed));
-    return true;
-}
-
 bool dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    bool taken = take_out(r, lease), settled = !lease->renewal_state.unconfirmed && !lease->renewal_state.may_come_back;
+    bool kept_alive = dibs__due_has(lease);
+    bool settled = !lease->renewal_state.unconfirmed && !lease->renewal_state.may_come_back;
+    if (kept_alive)
+        dibs__renewals_take_out(r, lease);
     dibs__renewals_mutex_unlock(&r->mutex);
-    if (taken)
+    if (kept_alive)
         dibs__lease_unref(lease);
     return settled;
 }
@@ -99,9 +87,9 @@ bool dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
 struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    struct dibs__lease *lease = r->ended ? r->ended : dibs__due_first(&r->due);
+    struct dibs__lease *lease = dibs__due_first(&r->due);
     if (lease)
-        take_out(r, lease);
+        dibs__renewals_take_out(r, lease);
     dibs__renewals_mutex_unlock(&r->mutex);
     return lease;
 }
@@ -192,26 +180,19 @@ dibs_status dibs__renewals_extend(struct dibs__renewals *r, struct dibs__lease *
     return status;
 }
 
-/* Counts the leases from this one on, up to `end`. */
-static void count_in(const struct dibs__lease *lease, const struct dibs__lease *end, struct dibs__renewals_counts *out)
-    DIBS__REQUIRES(dibs__renewals_mutex)
-{
-    do {
-        out->reentered += atomic_load_explicit(&lease->reentered, memory_order_relaxed);
-        out->retaken += atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed);
-    } while ((lease = lease->renewal_state.next) != end);
-}
-
 void dibs__renewals_count(struct dibs__renewals *r, struct dibs__renewals_counts *out)
 {
     dibs__renewals_mutex_lock(&r->mutex);
     out->leases = r->due.count;
     out->reentered = atomic_load_explicit(&r->config.stats->reentered, memory_order_relaxed);
     out->retaken = atomic_load_explicit(&r->config.stats->retaken, memory_order_relaxed);
-    for (struct dibs__lease *leader = NULL; (leader = dibs__due_leader(&r->due, leader));)
-        count_in(leader, leader, out);
-    if (r->ended)
-        count_in(r->ended, NULL, out);
+    for (struct dibs__lease *leader = NULL; (leader = dibs__due_leader(&r->due, leader));) {
+        const struct dibs__lease *lease = leader;
+        do {
+            out->reentered += atomic_load_explicit(&lease->reentered, memory_order_relaxed);
+            out->retaken += atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed);
+        } while ((lease = lease->renewal_state.next) != leader);
+    }
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 

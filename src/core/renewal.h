@@ -33,7 +33,7 @@ struct dibs__renewal_config {
     void (*wanted)(void *context, struct dibs__lease *lease);
     uint32_t kept_ms; /* the greatest length of a kept lease */
 
-    struct dibs__stats *stats; /* counts renewals, and takes over what leases counted that no longer exist */
+    struct dibs__stats *stats; /* counts renewals, and takes over what leases counted that are no longer kept alive */
 };
 
 struct dibs__renewals;

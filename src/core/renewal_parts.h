@@ -5,9 +5,9 @@
  *     renewal_round.c  for the scheduler: what is due, and what the store said
  *     renewal_watch.c  locks that the store watches
  *
- * Lock discipline: `mutex` (of the class dibs__renewals_mutex) guards the heap, the list of leases that are lost but
- * still held, and `renewal_state` of each lease. It is a leaf, apart from the atomics of the scheduler: while it is
- * held, no callback is called, and nothing of the store except is_unconfirmed.
+ * Lock discipline: `mutex` (of the class dibs__renewals_mutex) guards the heap, and `renewal_state` of each lease. It
+ * is a leaf, apart from the atomics of the scheduler: while it is held, no callback is called, and nothing of the store
+ * except is_unconfirmed.
  *
  * A thread that extends a lease sleeps on `changed` until
  *     the extension is no longer pending, or its deadline;
@@ -33,8 +33,7 @@ struct dibs__renewals {
     struct dibs__renewal_config config; /* read-only */
     struct dibs__store *store;          /* read-only after the scheduler was started */
     struct dibs__mutex mutex;
-    struct dibs__due due DIBS__GUARDED_BY(dibs__renewals_mutex);      /* the leases that are kept alive */
-    struct dibs__lease *ended DIBS__GUARDED_BY(dibs__renewals_mutex); /* list of those held but no longer kept alive */
+    struct dibs__due due DIBS__GUARDED_BY(dibs__renewals_mutex); /* the leases that are kept alive, with a reference */
     struct dibs__error last_failure DIBS__GUARDED_BY(dibs__renewals_mutex); /* the last failure of a renewal */
     enum dibs__watching watching DIBS__GUARDED_BY(dibs__renewals_mutex);
     size_t paced DIBS__GUARDED_BY(dibs__renewals_mutex); /* number of leases to look at because of a change */
@@ -43,9 +42,11 @@ struct dibs__renewals {
 
 /* ---------------------------------------------------------------- renewal.c */
 
-/* Ends keeping the lease alive. A thread that extends it learns that it is lost. */
-void dibs__renewals_unschedule(struct dibs__renewals *r, struct dibs__lease *lease)
-    DIBS__REQUIRES(dibs__renewals_mutex);
+/*
+ * The lease is no longer kept alive, and the renewals' reference becomes the caller's. A thread that extends the lease
+ * learns that it is lost.
+ */
+void dibs__renewals_take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* Called when the lease may be due at another time. beside: the lease before it in its batch, or NULL. */
 void dibs__renewals_reschedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside)

@@ -6,9 +6,12 @@
 
 /* ------------------------------------------------------- rounds of what is due */
 
-/* A lease of which an event must be told, with a reference. */
+enum notice_kind { LOST, AT_RISK, KEPT /* its use must be looked at */ };
+
+/* A lease of which something must be told, with a reference. */
 struct notice {
     struct dibs__lease *lease;
+    enum notice_kind kind;
     bool failed; /* a renewal has failed since the lease was last confirmed, which is the reason to tell */
 };
 
@@ -21,9 +24,8 @@ struct sent {
 
 /* What one round has found to do once the mutex is unlocked. */
 struct round {
-    struct notice lost[DIBS__BATCH_MAX], at_risk[DIBS__BATCH_MAX];
-    struct dibs__lease *kept[DIBS__BATCH_MAX]; /* leases whose use must be looked at; with a reference */
-    size_t lost_count, risk_count, kept_count;
+    struct notice notices[2 * DIBS__BATCH_MAX];
+    size_t count;
     struct sent *sent;          /* what to renew; NULL: nothing */
     struct sent *watch;         /* what to watch; NULL: nothing */
     char why[DIBS__DETAIL_MAX]; /* why renewals failed */
@@ -100,10 +102,11 @@ static void add_to_watch(struct dibs__renewals *r, struct round *round, struct d
     lease->renewal_state.watch_at = item ? DIBS__NEVER : dibs__after_ms(now, DIBS__WATCH_AGAIN_MS);
 }
 
-static struct notice notice_of(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+/* Notes what must be told of the lease. Takes over the reference. */
+static void add_notice(struct round *round, struct dibs__lease *lease, enum notice_kind kind)
+    DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    dibs__lease_ref(lease);
-    return (struct notice){lease, lease->renewal_state.failed};
+    round->notices[round->count++] = (struct notice){lease, kind, lease->renewal_state.failed};
 }
 
 /* The last lease of a batch of the round, beside which the next one is due; NULL: there is none. */
@@ -128,19 +131,19 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
     struct dibs__lease *beside = last_of(round);
 
     if (dibs__lease_is_lost(lease, now)) {
-        dibs__renewals_unschedule(r, lease);
-        DIBS__LIST_APPEND(r->ended, lease, renewal_state);
-        round->lost[round->lost_count++] = notice_of(lease);
+        dibs__renewals_take_out(r, lease);
+        add_notice(round, lease, LOST);
         return;
     }
     if (now >= lease->renewal_state.risk_at && lease->renewal_state.use != DIBS__USE_KEPT) {
         lease->renewal_state.risk_at = DIBS__NEVER;
-        round->at_risk[round->risk_count++] = notice_of(lease);
+        dibs__lease_ref(lease);
+        add_notice(round, lease, AT_RISK);
     }
     if (now >= lease->renewal_state.kept_at) {
         lease->renewal_state.kept_at = DIBS__NEVER;
         dibs__lease_ref(lease);
-        round->kept[round->kept_count++] = lease;
+        add_notice(round, lease, KEPT);
     }
     if (dibs__renewal_state_is_due(lease, now, r->config.renew_ms) && !add_to_batch(r, round, lease, now))
         dibs__renewal_state_put_off(lease, now);
@@ -155,7 +158,7 @@ static void collect(struct dibs__renewals *r, struct round *round)
     int64_t now = dibs__now(r->config.clock);
     struct dibs__lease *lease;
 
-    round->lost_count = round->risk_count = round->kept_count = 0;
+    round->count = 0;
     round->sent = round->watch = NULL;
     dibs__renewals_mutex_lock(&r->mutex);
     for (size_t i = 0; i < DIBS__BATCH_MAX; i++) {
@@ -173,17 +176,16 @@ static void collect(struct dibs__renewals *r, struct round *round)
 
 static void carry_out(struct dibs__renewals *r, struct round *round)
 {
-    for (size_t i = 0; i < round->risk_count; i++) {
-        r->config.at_risk(r->config.context, round->at_risk[i].lease, round->at_risk[i].failed ? round->why : "");
-        dibs__lease_unref(round->at_risk[i].lease);
-    }
-    for (size_t i = 0; i < round->lost_count; i++) {
-        r->config.lost(r->config.context, round->lost[i].lease, false, round->lost[i].failed ? round->why : "");
-        dibs__lease_unref(round->lost[i].lease);
-    }
-    for (size_t i = 0; i < round->kept_count; i++) {
-        r->config.look_kept(r->config.context, round->kept[i]);
-        dibs__lease_unref(round->kept[i]);
+    for (size_t i = 0; i < round->count; i++) {
+        const struct notice *notice = &round->notices[i];
+        const char *why = notice->failed ? round->why : "";
+        if (notice->kind == LOST)
+            r->config.lost(r->config.context, notice->lease, false, why);
+        else if (notice->kind == AT_RISK)
+            r->config.at_risk(r->config.context, notice->lease, why);
+        else
+            r->config.look_kept(r->config.context, notice->lease);
+        dibs__lease_unref(notice->lease);
     }
     if (round->sent)
         r->store->ops->renew(r->store, &round->sent->batch);
@@ -237,8 +239,8 @@ static bool take_result(struct dibs__renewals *r, struct landing *landing, const
         return false;
     if (item->result == DIBS__GONE) {
         dibs__lease_lose(lease);
-        dibs__renewals_unschedule(r, lease);
-        DIBS__LIST_APPEND(r->ended, lease, renewal_state);
+        dibs__renewals_take_out(r, lease);
+        dibs__lease_unref(lease); /* the item has one more */
         return true;
     }
     if (!dibs__lease_is_lost(lease, landing->now)) { /* else the answer is late, and the next round tells of the loss */

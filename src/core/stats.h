@@ -25,8 +25,9 @@ struct dibs__stats {
 #define DIBS__STATS_FIELD(name) atomic_uint_fast64_t name;
     DIBS__STATS_MAP(DIBS__STATS_FIELD)
 #undef DIBS__STATS_FIELD
-    atomic_uint_fast64_t reentered;        /* of leases that no longer exist; each lease counts its own (lease.h) */
-    atomic_uint_fast64_t retaken;          /* of leases that no longer exist */
+    atomic_uint_fast64_t
+        reentered; /* of leases that are no longer kept alive; each of the others counts its own (lease.h) */
+    atomic_uint_fast64_t retaken;          /* likewise */
     atomic_uint_fast64_t ended_with_owner; /* holds of threads that ended, and of tasks that were freed; for acquires
                                               and releases see metrics.h */
 };
