@@ -60,7 +60,6 @@ static inline struct dibs__claim *asked_for(struct setting *s)
     struct dibs__claim *claim = dibs__claim_new(&s->q, &attempt);
 
     assert_non_null(claim);
-    assert_true(dibs__claim_make_ops(&s->q, claim));
     return claim;
 }
 

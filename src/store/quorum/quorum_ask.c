@@ -85,9 +85,9 @@ void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__op *op)
         claim = dibs__claim_new(q, attempt);
     attempt->store_state.outer[0] = (uintptr_t)claim;
     attempt->store_state.outer[1] = 0;
-    if (!claim || !dibs__claim_make_ops(q, claim))
-        return;
     op->state = claim;
+    if (!claim)
+        return;
     if (dibs__vote_is_announced(&q->voting, attempt->lease_ms))
         attempt->store_state.outer[1] = begin_at_all(q, claim, attempt);
 }

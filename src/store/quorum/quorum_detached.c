@@ -115,9 +115,7 @@ static void land(struct dibs__quorum *q, struct dibs__pending_op *op, int64_t no
     dibs__quorum_mutex_lock(&q->mutex);
     op->is_looked_at = false;
     take_out(q, op); /* the list's reference belongs to this function now */
-    claim->users++;
     dibs__quorum_mutex_unlock(&q->mutex);
-    dibs__claim_leave(q, claim);
     dibs__claim_unref(q, claim);
 }
 

@@ -114,17 +114,15 @@ enum dibs__claim_state {
  */
 struct dibs__claim {
     unsigned references DIBS__GUARDED_BY(dibs__quorum_mutex);
-    unsigned users DIBS__GUARDED_BY(dibs__quorum_mutex); /* threads that use ops while the token is not asked for */
     enum dibs__claim_state state DIBS__GUARDED_BY(dibs__quorum_mutex);
-    struct dibs__pending_op *ops; /* one for each member; NULL: there are no attempts, and nothing is under way. Written
-                                     under the mutex; stays while the token is asked for, and while there are users */
+    struct dibs__pending_op *ops; /* read-only; one for each member, stored behind the states */
     uint64_t fence;               /* the asking thread's until the claim is held, then read-only */
     int64_t until; /* the asking thread's until the claim is held, then read-only: until when a majority has granted the
                       lock */
     unsigned splits;   /* the asking thread's: how often in a row some members granted the lock, but no majority */
     uint32_t lease_ms; /* read-only; the longest lease that was asked for */
     _Atomic uint32_t longest_ms; /* atomic: the same, or that of a renewal; written under the mutex */
-    const char *name;            /* read-only; stored behind the states */
+    const char *name;            /* read-only; stored behind the pending operations */
     const char *token;           /* read-only; stored behind the name */
     int64_t top_up_at DIBS__GUARDED_BY(dibs__quorum_mutex);               /* when to top it up; 0: not in the list */
     struct dibs__claim *next_top_up DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of claims to top up */
@@ -143,16 +141,6 @@ struct dibs__claim *dibs__claim_find(struct dibs__quorum *q, const char *token);
  */
 struct dibs__claim *dibs__claim_of_token(struct dibs__quorum *q, const char *name, const char *token,
                                          uint32_t lease_ms);
-
-/* Makes the pending operations if there are none. False: no memory. */
-bool dibs__claim_make_ops(struct dibs__quorum *q, struct dibs__claim *claim);
-
-/*
- * Between a call of the first and one of the second, the pending operations stay. After that they are freed if
- * there are no attempts and nothing is under way.
- */
-void dibs__claim_use(struct dibs__quorum *q, struct dibs__claim *claim);
-void dibs__claim_leave(struct dibs__quorum *q, struct dibs__claim *claim);
 
 /* Takes the claim out of the table; the table's reference becomes the caller's. False: it was not in the table. */
 bool dibs__claim_end(struct dibs__quorum *q, struct dibs__claim *claim) DIBS__REQUIRES(dibs__quorum_mutex);

@@ -38,7 +38,7 @@ static enum ending ending_of(const struct dibs__claim *claim, size_t i) DIBS__RE
 {
     const struct dibs__member_state *state = &claim->states[i];
 
-    if (claim->ops && claim->ops[i].detached)
+    if (claim->ops[i].detached)
         return LEFT_TO_OP;
     if (state->phase == DIBS__MEMBER_GRANTED || state->topping_up)
         return LOCK_THERE;
@@ -49,7 +49,6 @@ void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
 {
     dibs__quorum_mutex_lock(&q->mutex);
     bool was_listed = dibs__claim_end(q, claim);
-    claim->users += was_listed;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (!was_listed)
         return;
@@ -63,7 +62,6 @@ void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
         if (ending == LOCK_THERE)
             store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
     }
-    dibs__claim_leave(q, claim);
     dibs__claim_unref(q, claim);
 }
 
@@ -76,7 +74,6 @@ void dibs__quorum_attempt_set_back(struct dibs__attempt *attempt)
 /* Concludes the members' attempts that were granted. The others stay with the claim until it ends. */
 static void conclude_held(struct dibs__quorum *q, struct dibs__claim *claim)
 {
-    dibs__claim_use(q, claim);
     for (size_t i = 0; i < q->count; i++) {
         const struct dibs__member_state *state = &claim->states[i];
         dibs__quorum_mutex_lock(&q->mutex);
@@ -86,7 +83,6 @@ static void conclude_held(struct dibs__quorum *q, struct dibs__claim *claim)
         if (granted)
             dibs__member_conclude(q, claim, i, true);
     }
-    dibs__claim_leave(q, claim);
 }
 
 void dibs__quorum_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held)
@@ -112,7 +108,7 @@ static bool is_looked_at(const struct dibs__quorum *q, const struct dibs__claim 
 {
     bool looked_at = false;
 
-    for (size_t i = 0; claim->ops && i < q->count; i++)
+    for (size_t i = 0; i < q->count; i++)
         looked_at = looked_at || (claim->ops[i].detached && claim->ops[i].is_looked_at);
     return looked_at;
 }
@@ -141,7 +137,7 @@ static uint32_t take_back(struct dibs__quorum *q, struct dibs__claim *claim) DIB
 {
     uint32_t taken = 0;
 
-    for (size_t i = 0; claim->ops && i < q->count; i++)
+    for (size_t i = 0; i < q->count; i++)
         if (dibs__detached_take(q, &claim->ops[i]))
             taken |= (uint32_t)1 << i;
     return taken;
@@ -161,7 +157,6 @@ static struct dibs__claim *take_claim(struct dibs__quorum *q, const struct dibs_
     dibs__quorum_mutex_lock(&q->mutex);
     await_scheduler(q, claim, op->deadline);
     bool was_listed = dibs__claim_end(q, claim);
-    claim->users++;
     *pending = take_back(q, claim);
     dibs__quorum_mutex_unlock(&q->mutex);
     if (was_listed)
@@ -229,8 +224,6 @@ void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__op *op)
     }
     op->state = releasing;
     releasing->op = op;
-    if (!dibs__claim_make_ops(q, releasing->claim))
-        return;
     for (size_t i = 0; i < q->count; i++)
         note_answered(q, releasing, i);
     for (size_t i = 0; i < q->count; i++)
@@ -385,7 +378,7 @@ dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__o
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__release *release = &op->release;
-    dibs_status status = DIBS_NO_MEMORY;
+    dibs_status status;
 
     release->again = false;
     release->next_status = DIBS_BUSY;
@@ -396,16 +389,13 @@ dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__o
         dibs__quorum_release_begin(base, op);
     struct releasing *releasing = op->state;
     op->state = NULL;
-    if (releasing && releasing->claim->ops)
-        status = finish(q, op, releasing, error);
-    if (status == DIBS_NO_MEMORY)
-        dibs__quorum_no_memory(error);
-    if (!releasing || !releasing->claim->ops)
-        dibs__quorum_retract(base, op->name, release->token, release->lease_ms, release->fence);
     if (releasing) {
-        dibs__claim_leave(q, releasing->claim);
+        status = finish(q, op, releasing, error);
         dibs__claim_unref(q, releasing->claim);
         free(releasing);
+    } else {
+        status = dibs__quorum_no_memory(error);
+        dibs__quorum_retract(base, op->name, release->token, release->lease_ms, release->fence);
     }
     dibs__quorum_note_reply(q, status);
     return status;

@@ -11,20 +11,26 @@ static int compare_tokens(const void *one, const void *other)
 }
 
 /* The claim is in no table, and has no reference. NULL: no memory. */
-static struct dibs__claim *new_claim(const struct dibs__quorum *q, const char *name, const char *token,
-                                     uint32_t lease_ms)
+static struct dibs__claim *new_claim(struct dibs__quorum *q, const char *name, const char *token, uint32_t lease_ms)
 {
     size_t name_size = strlen(name) + 1, token_size = strlen(token) + 1;
-    size_t members = q->count * sizeof(struct dibs__member_state);
-    struct dibs__claim *claim = calloc(1, sizeof *claim + members + name_size + token_size);
+    size_t states = q->count * sizeof(struct dibs__member_state), ops = q->count * sizeof(struct dibs__pending_op);
+    struct dibs__claim *claim = calloc(1, sizeof *claim + states + ops + name_size + token_size);
 
     if (!claim)
         return NULL;
-    char *text = (char *)claim + sizeof *claim + members;
-    claim->name = memcpy(text, name, name_size);
-    claim->token = memcpy(text + name_size, token, token_size);
+    claim->ops = (struct dibs__pending_op *)((char *)(claim + 1) + states);
+    claim->name = memcpy(claim->ops + q->count, name, name_size);
+    claim->token = memcpy((char *)(claim->ops + q->count) + name_size, token, token_size);
     claim->lease_ms = lease_ms;
     atomic_init(&claim->longest_ms, lease_ms);
+    for (size_t i = 0; i < q->count; i++) {
+        claim->ops[i].member = &q->members[i];
+        claim->ops[i].claim = claim;
+        claim->ops[i].attempt.name = claim->name;
+        claim->ops[i].attempt.token = claim->token;
+        claim->ops[i].attempt.hint = true;
+    }
     return claim;
 }
 
@@ -72,54 +78,6 @@ struct dibs__claim *dibs__claim_of_token(struct dibs__quorum *q, const char *nam
     return claim;
 }
 
-bool dibs__claim_make_ops(struct dibs__quorum *q, struct dibs__claim *claim)
-{
-    struct dibs__pending_op *ops = NULL;
-
-    dibs__quorum_mutex_lock(&q->mutex);
-    bool has = claim->ops != NULL;
-    dibs__quorum_mutex_unlock(&q->mutex);
-    if (has)
-        return true;
-    if (!(ops = calloc(q->count, sizeof *ops)))
-        return false;
-    for (size_t i = 0; i < q->count; i++) {
-        ops[i].member = &q->members[i];
-        ops[i].claim = claim;
-        ops[i].attempt.name = claim->name;
-        ops[i].attempt.token = claim->token;
-        ops[i].attempt.hint = true;
-    }
-    dibs__quorum_mutex_lock(&q->mutex);
-    claim->ops = ops; /* no other thread does: only the one that asks or releases */
-    dibs__quorum_mutex_unlock(&q->mutex);
-    return true;
-}
-
-void dibs__claim_use(struct dibs__quorum *q, struct dibs__claim *claim)
-{
-    dibs__quorum_mutex_lock(&q->mutex);
-    claim->users++;
-    dibs__quorum_mutex_unlock(&q->mutex);
-}
-
-void dibs__claim_leave(struct dibs__quorum *q, struct dibs__claim *claim)
-{
-    struct dibs__pending_op *ops = NULL;
-
-    dibs__quorum_mutex_lock(&q->mutex);
-    DIBS__REQUIRE(claim->users > 0);
-    bool needed = --claim->users > 0 || claim->state == DIBS__CLAIM_ASKED;
-    for (size_t i = 0; i < q->count && !needed; i++)
-        needed = claim->states[i].has_attempt || (claim->ops && claim->ops[i].detached);
-    if (!needed) {
-        ops = claim->ops;
-        claim->ops = NULL;
-    }
-    dibs__quorum_mutex_unlock(&q->mutex);
-    free(ops);
-}
-
 bool dibs__claim_end(struct dibs__quorum *q, struct dibs__claim *claim)
 {
     if (claim->state == DIBS__CLAIM_ENDED)
@@ -134,12 +92,9 @@ void dibs__claim_unref(struct dibs__quorum *q, struct dibs__claim *claim)
     dibs__quorum_mutex_lock(&q->mutex);
     DIBS__REQUIRE(claim->references > 0);
     bool last = --claim->references == 0;
-    struct dibs__pending_op *ops = last ? claim->ops : NULL;
     dibs__quorum_mutex_unlock(&q->mutex);
-    if (!last)
-        return;
-    free(ops);
-    free(claim);
+    if (last)
+        free(claim);
 }
 
 void dibs__claims_free(struct dibs__quorum *q)
@@ -148,7 +103,6 @@ void dibs__claims_free(struct dibs__quorum *q)
     while (q->claims) {
         struct dibs__claim *claim = *(struct dibs__claim **)q->claims;
         tdelete(claim, &q->claims, compare_tokens);
-        free(claim->ops);
         free(claim);
     }
     dibs__quorum_mutex_unlock(&q->mutex);
