@@ -23,11 +23,9 @@ void dibs__detached_add(struct dibs__quorum *q, struct dibs__claim *claim, uint3
         if (!dibs__set_has(set, i))
             continue;
         struct dibs__pending_op *op = &claim->ops[i];
-        DIBS__REQUIRE(!op->detached && op->begun.kind != DIBS__OP_NONE);
-        op->detached = true;
+        DIBS__REQUIRE(!dibs__pending_op_is_detached(op) && op->begun.kind != DIBS__OP_NONE);
         op->look_at = at;
-        op->next = q->detached;
-        q->detached = op;
+        DIBS__LIST_APPEND(q->detached, op, links);
         claim->references++;
         atomic_fetch_add(&q->config.counters->unconfirmed, 1);
     }
@@ -41,18 +39,13 @@ void dibs__detached_add(struct dibs__quorum *q, struct dibs__claim *claim, uint3
  */
 static void take_out(struct dibs__quorum *q, struct dibs__pending_op *op) DIBS__REQUIRES(dibs__quorum_mutex)
 {
-    struct dibs__pending_op **at = &q->detached;
-
-    while (*at != op)
-        at = &(*at)->next;
-    *at = op->next;
-    op->detached = false;
+    DIBS__LIST_REMOVE(q->detached, op, links);
     atomic_fetch_sub(&q->config.counters->unconfirmed, 1);
 }
 
 bool dibs__detached_take(struct dibs__quorum *q, struct dibs__pending_op *op)
 {
-    if (!op->detached || op->is_looked_at)
+    if (!dibs__pending_op_is_detached(op) || op->is_looked_at)
         return false;
     take_out(q, op);
     DIBS__REQUIRE(op->claim->references > 1);
@@ -65,7 +58,7 @@ int64_t dibs__detached_deadline(struct dibs__quorum *q)
     int64_t deadline = DIBS__NEVER;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    for (const struct dibs__pending_op *at = q->detached; at; at = at->next)
+    for (const struct dibs__pending_op *at = q->detached; at; at = at->links.next)
         deadline = at->look_at < deadline ? at->look_at : deadline;
     dibs__quorum_mutex_unlock(&q->mutex);
     return deadline;
@@ -77,14 +70,14 @@ static struct dibs__pending_op *take_due(struct dibs__quorum *q, int64_t now)
     dibs__quorum_mutex_lock(&q->mutex);
     struct dibs__pending_op *op = q->detached;
     while (op && op->look_at > now)
-        op = op->next;
+        op = op->links.next;
     if (op)
         op->is_looked_at = true;
     dibs__quorum_mutex_unlock(&q->mutex);
     return op;
 }
 
-/* The longer an operation has taken so far, the later it is looked at again. */
+/* The longer an operation has taken so far, the later it is looked at again: behind those that are due before. */
 static void put_back(struct dibs__quorum *q, struct dibs__pending_op *op, int64_t now)
 {
     int64_t pause = now - op->sent_at, end = dibs__pending_op_end(op);
@@ -93,6 +86,8 @@ static void put_back(struct dibs__quorum *q, struct dibs__pending_op *op, int64_
     dibs__quorum_mutex_lock(&q->mutex);
     op->look_at = now + pause < end ? now + pause : end > now ? end : now + LOOK_FIRST;
     op->is_looked_at = false;
+    DIBS__LIST_REMOVE(q->detached, op, links);
+    DIBS__LIST_APPEND(q->detached, op, links);
     dibs__quorum_mutex_unlock(&q->mutex);
 }
 

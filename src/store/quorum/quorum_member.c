@@ -13,7 +13,8 @@ bool dibs__member_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t
     *taken_back = is_pending && dibs__detached_take(q, &claim->ops[i]);
     bool trusted = !dibs__member_is_distrusted(&q->members[i]) &&
                    !atomic_load_explicit(&q->members[i].strange, memory_order_relaxed);
-    bool is_looked_at = claim->ops[i].detached; /* the scheduler's thread has noted the answer, and is not done yet */
+    bool is_looked_at = dibs__pending_op_is_detached(
+        &claim->ops[i]); /* the scheduler's thread has noted the answer, and is not done yet */
     bool may = *taken_back ||
                (!is_pending && !is_looked_at && state->phase != DIBS__MEMBER_RETIRED && !state->stuck && trusted);
     if (may && !*taken_back) {

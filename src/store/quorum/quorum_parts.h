@@ -29,6 +29,7 @@
 #define DIBS_STORE_QUORUM_QUORUM_PARTS_H
 
 #include "base/backoff.h"
+#include "base/list.h"
 #include "base/mutex.h"
 #include "store/findings.h"
 #include "store/quorum/quorum_clock.h"
@@ -124,8 +125,8 @@ struct dibs__claim {
     _Atomic uint32_t longest_ms; /* atomic: the same, or that of a renewal; written under the mutex */
     const char *name;            /* read-only; stored behind the pending operations */
     const char *token;           /* read-only; stored behind the name */
-    int64_t top_up_at DIBS__GUARDED_BY(dibs__quorum_mutex);               /* when to top it up; 0: not in the list */
-    struct dibs__claim *next_top_up DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of claims to top up */
+    int64_t top_up_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* when to top it up; 0: not in the list */
+    DIBS__LINKS(struct dibs__claim) links DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of claims to top up */
     struct dibs__member_state states[] DIBS__GUARDED_BY(dibs__quorum_mutex);
 };
 
@@ -163,11 +164,16 @@ struct dibs__pending_op {
     bool was_sent;                /* it was seen to be under way: without an answer, it may have had its effect */
     struct dibs__attempt attempt; /* the member's, over all its asks */
     struct dibs__answer answer;   /* of the last ask */
-    struct dibs__pending_op *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of detached operations */
-    bool detached DIBS__GUARDED_BY(dibs__quorum_mutex);
+    DIBS__LINKS(struct dibs__pending_op) links DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of detached ones */
     bool is_looked_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* the scheduler's thread is looking at it */
     int64_t look_at;                                        /* if detached: when to look for the reply */
 };
+
+/* Whether it is left to the scheduler's thread. */
+static inline bool dibs__pending_op_is_detached(const struct dibs__pending_op *op) DIBS__REQUIRES(dibs__quorum_mutex)
+{
+    return op->links.previous != NULL;
+}
 
 /* Begins the operation; its deadline is not needed yet. */
 void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun);
@@ -425,9 +431,8 @@ struct dibs__quorum {
     struct dibs__mutex mutex;
     size_t down_count DIBS__GUARDED_BY(dibs__quorum_mutex); /* members that can't be reached */
     void *claims DIBS__GUARDED_BY(dibs__quorum_mutex);      /* the table: a tree of struct dibs__claim by token */
-    struct dibs__pending_op *detached DIBS__GUARDED_BY(dibs__quorum_mutex);
-    struct dibs__claim *top_up_first DIBS__GUARDED_BY(dibs__quorum_mutex); /* the list of claims to top up, */
-    struct dibs__claim *top_up_last DIBS__GUARDED_BY(dibs__quorum_mutex);  /* in the order of their arrival */
+    struct dibs__pending_op *detached DIBS__GUARDED_BY(dibs__quorum_mutex); /* a list */
+    struct dibs__claim *top_ups DIBS__GUARDED_BY(dibs__quorum_mutex);       /* a list: the claims to top up */
 };
 
 static inline struct dibs__quorum *dibs__quorum_of(struct dibs__store *store)

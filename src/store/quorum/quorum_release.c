@@ -38,7 +38,7 @@ static enum ending ending_of(const struct dibs__claim *claim, size_t i) DIBS__RE
 {
     const struct dibs__member_state *state = &claim->states[i];
 
-    if (claim->ops[i].detached)
+    if (dibs__pending_op_is_detached(&claim->ops[i]))
         return LEFT_TO_OP;
     if (state->phase == DIBS__MEMBER_GRANTED || state->topping_up)
         return LOCK_THERE;
@@ -77,8 +77,8 @@ static void conclude_held(struct dibs__quorum *q, struct dibs__claim *claim)
     for (size_t i = 0; i < q->count; i++) {
         const struct dibs__member_state *state = &claim->states[i];
         dibs__quorum_mutex_lock(&q->mutex);
-        bool granted =
-            state->has_attempt && state->phase == DIBS__MEMBER_GRANTED && !state->stuck && !claim->ops[i].detached;
+        bool granted = state->has_attempt && state->phase == DIBS__MEMBER_GRANTED && !state->stuck &&
+                       !dibs__pending_op_is_detached(&claim->ops[i]);
         dibs__quorum_mutex_unlock(&q->mutex);
         if (granted)
             dibs__member_conclude(q, claim, i, true);
@@ -109,7 +109,7 @@ static bool is_looked_at(const struct dibs__quorum *q, const struct dibs__claim 
     bool looked_at = false;
 
     for (size_t i = 0; i < q->count; i++)
-        looked_at = looked_at || (claim->ops[i].detached && claim->ops[i].is_looked_at);
+        looked_at = looked_at || claim->ops[i].is_looked_at;
     return looked_at;
 }
 

@@ -144,17 +144,6 @@ static int64_t top_up_time(const struct dibs__quorum *q, const struct dibs__clai
     return latest;
 }
 
-/* The caller's reference becomes the list's. */
-static void append(struct dibs__quorum *q, struct dibs__claim *claim) DIBS__REQUIRES(dibs__quorum_mutex)
-{
-    claim->next_top_up = NULL;
-    if (q->top_up_last)
-        q->top_up_last->next_top_up = claim;
-    else
-        q->top_up_first = claim;
-    q->top_up_last = claim;
-}
-
 /*
  * Called when a member has lost the lock. A claim that is in the list already is topped up in its turn, and is
  * then added again for this member.
@@ -165,19 +154,17 @@ static void top_up_later(struct dibs__quorum *q, struct dibs__claim *claim) DIBS
         return;
     claim->top_up_at = top_up_time(q, claim);
     claim->references++;
-    append(q, claim);
+    DIBS__LIST_APPEND(q->top_ups, claim, links);
 }
 
 /* Takes the first claim out of the list; the list's reference becomes the caller's. NULL: none is due. */
 static struct dibs__claim *take_first(struct dibs__quorum *q, int64_t now) DIBS__REQUIRES(dibs__quorum_mutex)
 {
-    struct dibs__claim *claim = q->top_up_first;
+    struct dibs__claim *claim = q->top_ups;
 
     if (!claim || claim->top_up_at > now)
         return NULL;
-    q->top_up_first = claim->next_top_up;
-    if (!q->top_up_first)
-        q->top_up_last = NULL;
+    DIBS__LIST_REMOVE(q->top_ups, claim, links);
     claim->top_up_at = 0;
     return claim;
 }
@@ -185,7 +172,7 @@ static struct dibs__claim *take_first(struct dibs__quorum *q, int64_t now) DIBS_
 int64_t dibs__top_up_deadline(struct dibs__quorum *q)
 {
     dibs__quorum_mutex_lock(&q->mutex);
-    int64_t deadline = q->top_up_first ? q->top_up_first->top_up_at : DIBS__NEVER;
+    int64_t deadline = q->top_ups ? q->top_ups->top_up_at : DIBS__NEVER;
     dibs__quorum_mutex_unlock(&q->mutex);
     return deadline;
 }
