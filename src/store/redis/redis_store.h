@@ -6,7 +6,7 @@
  *   redis_attempt.c  what is known of an attempt, and what the server says of its asks
  *   relock.c         an ask by plain commands, with a fence that the process may use again; relocks.c: those fences
  *   ask.c, release.c, query.c, walk.c, force.c, renew.c, member.c, examine.c: the operations of store.h
- *   retractions.c    tokens that are deleted in the background; retract_batch.c: how they are sent
+ *   retractions.c    tokens that are deleted in the background
  *   node.c           what only a node of a cluster does; redirect.c: how a node redirects a command
  *   tracking.c       how the server reports that locks have changed
  *   codec.c, keys.c, push.c: the formats of what is sent and received
@@ -27,7 +27,6 @@
 #include "store/redis/redirect.h"
 #include "store/redis/relocks.h"
 #include "store/redis/retractions.h"
-#include "store/redis/route.h"
 #include "store/store.h"
 
 /* Number of common channels; with the background channel and the subscription that makes five connections. */

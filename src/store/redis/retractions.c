@@ -1,7 +1,7 @@
 /*
  * Lock discipline: the store's mutex guards the lists and the entries in them. No command is sent while it is held.
  *
- * An entry is either in a list or in a batch (retract_batch.h), which belongs to the scheduler thread.
+ * An entry is either in a list or in a batch, which belongs to the scheduler thread.
  */
 #include "store/redis/retractions.h"
 
@@ -10,12 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/backoff.h"
+#include "base/borrow.h"
+#include "base/list.h"
 #include "redis/buffer.h"
-#include "store/redis/retract_batch.h"
+#include "redis/call.h"
+#include "redis/reply.h"
+#include "store/redis/codec.h"
+#include "store/redis/keys.h"
+#include "store/redis/redirect.h"
 
 #define AGAIN_FIRST_MS 20
 #define AGAIN_LAST_MS 5000
 #define TOGETHER_MS 10  /* what is due within this time is sent together */
+#define BATCH_MAX 64    /* tokens in one command */
 #define BATCHES 4       /* number of commands under way; with their size, this bounds what a renewal waits for */
 #define HOPS_AT_ONCE 3  /* how often an entry goes from node to node of a cluster without a pause */
 #define HOP_LAST_MS 500 /* the longest pause after that */
@@ -23,46 +31,70 @@
 /* Entries whose time is over are dropped together, at most this late, because that takes a look at all of them. */
 #define ENDS_MS 1000
 
-struct list {
-    struct dibs__retraction *first, **end; /* end: valid unless the list is empty */
+/*
+ * A token that is being retracted. It belongs to the list that it is in, and so is guarded by the store's mutex, or to
+ * its batch, and so to the scheduler thread.
+ */
+struct retraction {
+    DIBS__LINKS(struct retraction) links; /* in the list */
+    struct dibs__route route;             /* read-only once listed, except not_after, which its batch may set to 0 */
+    int64_t ends;                         /* read-only once listed; by then nothing of the token is left */
+    int64_t due;  /* when to look at the entry again; 0: at once; DIBS__NEVER: when there is another connection */
+    bool is_done; /* set with the answer to its batch: the token is gone for good, or another node retracts it */
+    bool alone;   /* the entry is sent by itself: a batch that it was in was refused, or each entry of this store has a
+                     slot of its own */
+    bool asking;  /* as in struct dibs__redirect */
+    bool with_text;    /* the server has lost the script */
+    bool surpasses;    /* set when a batch takes the entry; waiters may leave the lock to the token, because they saw it
+                          at another server */
+    unsigned hops;     /* read-only once listed; how often the retraction went from node to node of a cluster */
+    uint32_t lease_ms; /* read-only once listed; the longest that the token may have */
+    struct dibs__backoff backoff; /* of the pauses between sendings */
+    char fence[24];               /* read-only once listed; of the grant, as text; "0": not known */
+    const char *name;             /* read-only once listed; its text is stored after the token */
+    char token[];                 /* read-only once listed */
+};
+
+/*
+ * Entries that are sent in one command, because they take the same route. A batch never has more than one command
+ * under way. It belongs to the scheduler thread, which also takes the answer (dibs__channel_submit).
+ */
+struct batch {
+    struct dibs__retractions *all; /* read-only */
+    bool untracked; /* the server no longer reports changes of its keys if the command changes them (rule 33) */
+    bool all_moved; /* as of dibs__redis_turned_away */
+    bool settled;   /* if the answer comes, nothing of the asks can arrive after it */
+    size_t count;   /* 0: the batch is not under way */
+    struct retraction *entries[BATCH_MAX];
 };
 
 struct dibs__retractions {
-    struct dibs__mutex *mutex;                             /* read-only */
-    struct dibs__store_config config;                      /* read-only */
-    struct list ready DIBS__GUARDED_BY(dibs__redis_mutex); /* due, but not sent yet */
-    struct list later DIBS__GUARDED_BY(dibs__redis_mutex);
-    int64_t later_due DIBS__GUARDED_BY(dibs__redis_mutex); /* no entry in `later` is due before */
-    bool taken[BATCHES];                                   /* scheduler thread only */
-    size_t taken_count;                                    /* scheduler thread only */
-    struct dibs__retract_batch batches[BATCHES];           /* scheduler thread only */
-    atomic_size_t count;                                   /* written under mutex; number of all entries */
-    const struct dibs__channel *carrier;                   /* scheduler thread only; as at the last attend */
-    uint64_t carrier_serial;                               /* scheduler thread only; of the carrier's connection then */
-    uint64_t carriers;        /* scheduler thread only; number of carrier connections so far */
-    int64_t changed_at;       /* scheduler thread only; as at the last attend */
-    struct dibs__buffer text; /* scheduler thread only; for the words of the batches */
+    struct dibs__mutex *mutex;                                    /* read-only */
+    struct dibs__store_config config;                             /* read-only */
+    struct retraction *ready DIBS__GUARDED_BY(dibs__redis_mutex); /* a list: due, but not sent yet */
+    struct retraction *later DIBS__GUARDED_BY(dibs__redis_mutex); /* a list */
+    int64_t later_due DIBS__GUARDED_BY(dibs__redis_mutex);        /* no entry in `later` is due before */
+    struct batch batches[BATCHES];                                /* scheduler thread only */
+    atomic_size_t count;                                          /* written under mutex; number of all entries */
+    struct dibs__channel *carrier; /* scheduler thread only; as at the last attend: takes a batch if the connection of
+                                      the asks is gone */
+    uint64_t carrier_serial;       /* scheduler thread only; of the carrier's connection then; 0: there was none */
+    int64_t changed_at;            /* scheduler thread only; as at the last attend */
+    struct dibs__buffer text;      /* scheduler thread only; for the words of the command that is being written */
 };
 
 /* --------------------------------------------------------------------- lists */
 
-static void append(struct list *list, struct dibs__retraction *entry)
+static struct retraction *take_first(struct retraction **list)
 {
-    entry->next = NULL;
-    *(list->first ? list->end : &list->first) = entry;
-    list->end = &entry->next;
-}
+    struct retraction *entry = *list;
 
-static struct dibs__retraction *take_first(struct list *list)
-{
-    struct dibs__retraction *entry = list->first;
-
-    list->first = entry->next;
+    DIBS__LIST_REMOVE(*list, entry, links);
     return entry;
 }
 
 /* The entry is in no list. */
-static void drop(struct dibs__retractions *all, struct dibs__retraction *entry) DIBS__REQUIRES(dibs__redis_mutex)
+static void drop(struct dibs__retractions *all, struct retraction *entry) DIBS__REQUIRES(dibs__redis_mutex)
 {
     atomic_fetch_sub(&all->count, 1);
     atomic_fetch_sub(&all->config.counters->unconfirmed, 1);
@@ -70,23 +102,24 @@ static void drop(struct dibs__retractions *all, struct dibs__retraction *entry) 
 }
 
 /* When the entry, if it is still waiting then, is dropped because its time is over. */
-static int64_t end_of(const struct dibs__retraction *entry)
+static int64_t end_of(const struct retraction *entry)
 {
     const int64_t step = ENDS_MS * DIBS__NS_PER_MS;
 
     return (entry->ends / step + 1) * step;
 }
 
-/*
- * The entry is sent again at that time, unless its time is over before. DIBS__NEVER: when there is another connection.
- */
-static void put_off(struct dibs__retractions *all, struct dibs__retraction *entry, int64_t due)
-    DIBS__REQUIRES(dibs__redis_mutex)
+/* The entry, which is in no list, is sent when it is due, unless its time is over before. */
+static void enlist(struct dibs__retractions *all, struct retraction *entry) DIBS__REQUIRES(dibs__redis_mutex)
 {
     int64_t end = end_of(entry);
 
-    entry->due = due < end ? due : end;
-    append(&all->later, entry);
+    if (entry->due == 0) {
+        DIBS__LIST_APPEND(all->ready, entry, links);
+        return;
+    }
+    entry->due = entry->due < end ? entry->due : end;
+    DIBS__LIST_APPEND(all->later, entry, links);
     if (entry->due < all->later_due)
         all->later_due = entry->due;
 }
@@ -94,18 +127,14 @@ static void put_off(struct dibs__retractions *all, struct dibs__retraction *entr
 /* Moves the entries that are due by that time to `ready`. */
 static void make_due(struct dibs__retractions *all, int64_t by) DIBS__REQUIRES(dibs__redis_mutex)
 {
-    struct list later = all->later;
+    struct retraction *later = all->later;
 
     all->later_due = DIBS__NEVER; /* even if `later` is empty, because its entries may have been given away */
-    if (!later.first)
-        return;
-    all->later.first = NULL;
-    while (later.first) {
-        struct dibs__retraction *entry = take_first(&later);
-        if (entry->due <= by)
-            append(&all->ready, entry);
-        else
-            put_off(all, entry, entry->due);
+    all->later = NULL;
+    while (later) {
+        struct retraction *entry = take_first(&later);
+        entry->due = entry->due <= by ? 0 : entry->due;
+        enlist(all, entry);
     }
 }
 
@@ -113,63 +142,99 @@ static void make_due(struct dibs__retractions *all, int64_t by) DIBS__REQUIRES(d
 static void make_all_due(struct dibs__retractions *all)
 {
     dibs__redis_mutex_lock(all->mutex);
-    for (struct dibs__retraction *at = all->later.first; at; at = at->next)
+    for (struct retraction *at = all->later; at; at = at->links.next)
         dibs__backoff_reset(&at->backoff);
     make_due(all, DIBS__NEVER);
     dibs__redis_mutex_unlock(all->mutex);
 }
 
-/* ------------------------------------------------------------------- batches */
+/* ------------------------------------------------------------ the end of a batch */
 
-/* The next entry to be sent. Drops entries whose tokens can't have left anything by now. NULL: there is none. */
-static struct dibs__retraction *next_ready(struct dibs__retractions *all, int64_t now) DIBS__REQUIRES(dibs__redis_mutex)
+/* The batch was answered, or not sent. Its entries say when they are due, unless they are done. */
+static void end_batch(struct batch *batch)
 {
-    while (all->ready.first && all->ready.first->ends <= now)
-        drop(all, take_first(&all->ready));
-    return all->ready.first;
-}
+    struct dibs__retractions *all = batch->all;
+    const struct dibs__listener *listener = &all->config.listener;
 
-static void fill(struct dibs__retractions *all, struct dibs__retract_batch *batch, int64_t now)
-    DIBS__REQUIRES(dibs__redis_mutex)
-{
-    struct dibs__retraction *next;
-
-    batch->count = 0;
-    batch->untracked = false;
-    while (batch->count < DIBS__RETRACT_BATCH_MAX && (next = next_ready(all, now))) {
-        if (batch->count > 0 && !dibs__retract_batch_takes_both(batch->entries[0], next))
-            return;
-        next->surpasses = all->changed_at > 0 && now < dibs__after_ms(all->changed_at, next->lease_ms);
-        batch->entries[batch->count++] = take_first(&all->ready);
-    }
-}
-
-/* Takes a batch, with entries that are ready. NULL: none is ready, or enough batches are under way. */
-static struct dibs__retract_batch *take_batch(struct dibs__retractions *all, int64_t now)
-{
-    struct dibs__retract_batch *batch = NULL;
-    size_t i = 0;
-
+    for (size_t i = 0; i < batch->count && batch->untracked; i++)
+        listener->changed(listener->context, batch->entries[i]->name);
     dibs__redis_mutex_lock(all->mutex);
-    if (all->later_due <= now)
-        make_due(all, dibs__after_ms(now, TOGETHER_MS));
-    if (next_ready(all, now) && all->taken_count < BATCHES) {
-        while (all->taken[i])
-            i++;
-        all->taken[i] = true;
-        all->taken_count++;
-        batch = &all->batches[i];
-        fill(all, batch, now);
+    for (size_t i = 0; i < batch->count; i++) {
+        if (batch->entries[i]->is_done)
+            drop(all, batch->entries[i]);
+        else
+            enlist(all, batch->entries[i]);
     }
     dibs__redis_mutex_unlock(all->mutex);
-    return batch;
+    batch->count = 0;
+}
+
+/* The time after a pause, which is longer each time. */
+static int64_t after_pause(const struct dibs__retractions *all, struct retraction *entry)
+{
+    return dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
+}
+
+/* The batch could not be sent. If there is no connection, its entries wait for the next one. */
+static void give_back(struct batch *batch)
+{
+    struct dibs__link_view view;
+    bool connected = dibs__channel_view(batch->all->carrier, &view);
+
+    for (size_t i = 0; i < batch->count; i++)
+        batch->entries[i]->due = connected ? after_pause(batch->all, batch->entries[i]) : DIBS__NEVER;
+    end_batch(batch);
+}
+
+/*
+ * What the server said of the entry. A queue that was not served to its end is served further before the token counts
+ * as gone. A token that does not have the lock is gone for good once none of its asks can arrive any more.
+ */
+static void take_code(const struct batch *batch, struct retraction *entry, int64_t server_us,
+                      enum dibs__retract_code code)
+{
+    int64_t not_after = entry->route.not_after;
+    bool is_gone = code == DIBS__RETRACT_GONE;
+
+    entry->is_done = is_gone && (batch->settled || (not_after > 0 && server_us > not_after));
+    if (code == DIBS__RETRACT_UNFINISHED)
+        entry->due = 0;
+    else if (is_gone && not_after > 0)
+        entry->due = dibs__after_ms(dibs__now(batch->all->config.clock), (not_after - server_us) / 1000 + 1);
+    else
+        entry->due = after_pause(batch->all, entry);
+}
+
+/*
+ * One entry may be the reason why the server refuses all: the right to its keys is missing, or they are in another
+ * slot. reply NULL: there is no answer.
+ */
+static void take_answer(const struct batch *batch, const redisReply *reply)
+{
+    bool lost_script = reply && dibs__script_wants_text(reply, batch->all->carrier);
+    bool refused = reply && !lost_script && batch->count > 1 && dibs__reply_is_final_error(reply);
+    int64_t server_us = 0;
+    bool answered = reply && dibs__codec_read_retract(reply, batch->count, &server_us);
+
+    for (size_t i = 0; i < batch->count; i++) {
+        struct retraction *entry = batch->entries[i];
+        entry->with_text = entry->with_text || lost_script;
+        entry->alone = entry->alone || refused;
+        entry->due = 0; /* in another form */
+        if (lost_script || refused)
+            continue;
+        enum dibs__retract_code code = answered ? dibs__codec_read_retracted(reply, i) : DIBS__RETRACT_REFUSED;
+        if (code == DIBS__RETRACT_REFUSED) /* the slot may be here as a whole by now; else the node redirects anew */
+            entry->asking = false;
+        take_code(batch, entry, server_us, code);
+    }
 }
 
 /*
  * Forwards the entry to that node; to NULL: to the one that has the slot. Not under the mutex, because the other node
  * has a mutex of the same class.
  */
-static void give_away(const struct dibs__retractions *all, const struct dibs__retraction *entry, void *to, bool asking)
+static void give_away(const struct dibs__retractions *all, const struct retraction *entry, void *to, bool asking)
     DIBS__EXCLUDES(dibs__redis_mutex)
 {
     const struct dibs__node_hooks *node = all->config.node;
@@ -186,54 +251,221 @@ static void give_away(const struct dibs__retractions *all, const struct dibs__re
     node->forward(node->context, to, &forwarded);
 }
 
-static void end_one(struct dibs__retractions *all, const struct dibs__retract_batch *batch, size_t i)
-    DIBS__REQUIRES(dibs__redis_mutex)
+/*
+ * The node redirected the only entry of a batch. The asks are settled if the batch settles them; one that still arrives
+ * at this node is redirected, too. A node that was asked before the slot had moved there may also redirect the entry:
+ * then the slot's own node must send it there again.
+ */
+static void take_redirect(struct batch *batch, const struct dibs__redirect *redirect)
 {
-    int64_t now = dibs__now(all->config.clock);
-    struct dibs__retraction *entry = batch->entries[i];
-    const struct dibs__retract_end *end = &batch->ends[i];
+    struct retraction *entry = batch->entries[0];
 
-    switch (end->ending) {
-    case DIBS__RETRACT_CONFIRMED:
-    case DIBS__RETRACT_ELSEWHERE:
-        drop(all, entry);
-        break;
-    case DIBS__RETRACT_AT_ONCE:
-        append(&all->ready, entry);
-        break;
-    case DIBS__RETRACT_LATER:
-        put_off(all, entry, dibs__after_ms(now, dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS)));
-        break;
-    case DIBS__RETRACT_AFTER:
-        put_off(all, entry, dibs__after_ms(now, end->pause_ms));
-        break;
-    case DIBS__RETRACT_DISCONNECTED:
-        if (batch->carriers == all->carriers)
-            put_off(all, entry, DIBS__NEVER);
-        else /* another connection came meanwhile, so there is none to wait for */
-            append(&all->ready, entry);
-        break;
+    DIBS__REQUIRE(batch->count == 1);
+    entry->asking = redirect->asking;
+    entry->is_done = redirect->to != NULL;
+    if (!entry->is_done) {
+        entry->due = after_pause(batch->all, entry);
+        return;
     }
+    if (batch->settled)
+        entry->route.not_after = 0;
+    give_away(batch->all, entry, redirect->to, redirect->kind == DIBS__REDIRECT_ASK);
+    batch->untracked = false; /* nothing was changed here */
 }
 
-static void on_ended(struct dibs__retract_batch *batch)
+static void on_retracted(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
-    struct dibs__retractions *all = batch->context;
-    const struct dibs__listener *listener = &all->config.listener;
+    struct batch *batch = arg;
+    struct dibs__redirect redirect = {.asking = batch->entries[0]->asking};
 
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct dibs__redirect *redirect = &batch->ends[i].redirect;
-        if (batch->ends[i].ending == DIBS__RETRACT_ELSEWHERE)
-            give_away(all, batch->entries[i], redirect->to, redirect->kind == DIBS__REDIRECT_ASK);
-        else if (batch->untracked)
-            listener->changed(listener->context, batch->entries[i]->name);
+    (void)error;
+    if (reply && dibs__redis_turned_away(batch->all->config.node, &redirect, reply, batch->all_moved))
+        take_redirect(batch, &redirect);
+    else
+        take_answer(batch, reply);
+    end_batch(batch);
+}
+
+/* ----------------------------------------------------------------- the words */
+
+/* Writes the keys of the batch's locks into the text, one after the other. False: no memory. */
+static bool write_keys(struct batch *batch, size_t sizes[BATCH_MAX * DIBS__KEYS])
+{
+    struct dibs__retractions *all = batch->all;
+    struct dibs__key key;
+
+    all->text.used = 0;
+    for (size_t i = 0; i < batch->count * DIBS__KEYS; i++) {
+        dibs__key_of(&key, (enum dibs__key_kind)(i % DIBS__KEYS), all->config.key_prefix,
+                     batch->entries[i / DIBS__KEYS]->name);
+        sizes[i] = key.size;
+        if (!dibs__buffer_append(&all->text, key.bytes, key.size))
+            return false;
     }
-    dibs__redis_mutex_lock(all->mutex);
+    return true;
+}
+
+/* False: no memory. */
+static bool write_words(struct batch *batch, struct dibs__words *words)
+{
+    size_t sizes[BATCH_MAX * DIBS__KEYS], at = 0;
+
+    if (!write_keys(batch, sizes))
+        return false;
+    for (size_t i = 0; i < batch->count * DIBS__KEYS; at += sizes[i++])
+        dibs__words_add(words, batch->all->text.bytes + at, sizes[i]);
     for (size_t i = 0; i < batch->count; i++)
-        end_one(all, batch, i);
+        dibs__codec_retract(words, batch->entries[i]->token,
+                            batch->entries[i]->surpasses ? batch->entries[i]->fence : "");
+    return true;
+}
+
+/* --------------------------------------------------------------- the sending */
+
+/*
+ * The words point into a text that all batches share: between write_words and the sending, no completion may run. The
+ * server must not track what this script reads: for so many keys, that would multiply the script's cost.
+ */
+static bool send_words(struct batch *batch, struct dibs__channel *channel, const struct dibs__link_view *view,
+                       struct dibs__words *words)
+{
+    const struct retraction *first = batch->entries[0];
+    struct dibs__command command;
+
+    if (!write_words(batch, words))
+        return false;
+    bool sent = dibs__script_command(&command, DIBS__SCRIPT_retract, view, first->with_text, first->asking, words);
+    batch->untracked = view->tracked && !first->asking;
+    batch->all_moved = view->tells_parted;
+    if (batch->untracked) {
+        command.before = &dibs__caching_no;
+        command.before_count = 1;
+    }
+    sent = sent && dibs__channel_submit(channel, view->serial, &command, on_retracted, batch);
+    dibs__script_command_end(&command);
+    return sent;
+}
+
+static bool send_retraction(struct batch *batch, struct dibs__channel *channel, const struct dibs__link_view *view)
+{
+    const char *word_array[DIBS__RETRACT_WORDS(BATCH_MAX)];
+    size_t size_array[DIBS__RETRACT_WORDS(BATCH_MAX)];
+    struct dibs__words words = {word_array, size_array, 0, DIBS__RETRACT_WORDS(BATCH_MAX)};
+    char key_count[12];
+
+    dibs__words_begin(&words, &key_count, batch->count * DIBS__KEYS);
+    dibs__borrow_begin();
+    bool sent = send_words(batch, channel, view, &words);
+    dibs__borrow_end();
+    return sent;
+}
+
+/* The connection broke on which that of the asks was to be ended: this is tried on another. */
+static void begin_again(struct batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        batch->entries[i]->due = 0;
+    end_batch(batch);
+}
+
+/* Only a reply that is the number of ended connections, 0 or 1, proves that nothing of the asks can arrive any more. */
+static void on_killed(void *arg, const redisReply *reply, const struct dibs__error *error)
+{
+    struct batch *batch = arg;
+    struct dibs__channel *carrier = batch->all->carrier;
+    struct dibs__link_view view;
+
+    (void)error;
+    if (!reply) {
+        begin_again(batch);
+        return;
+    }
+    batch->settled = reply->type == REDIS_REPLY_INTEGER;
+    if (!dibs__channel_view(carrier, &view) || !send_retraction(batch, carrier, &view))
+        give_back(batch);
+}
+
+static bool send_kill(struct batch *batch, const struct dibs__link_view *view)
+{
+    char id[24];
+    const struct dibs__command command = {.words = (const char *const[]){"CLIENT", "KILL", "ID", id, NULL}};
+
+    snprintf(id, sizeof id, "%lld", (long long)batch->entries[0]->route.link.client);
+    return dibs__channel_submit(batch->all->carrier, view->serial, &command, on_killed, batch);
+}
+
+/*
+ * On the connection of the asks, the batch arrives after them; on a later connection of the same channel, it arrives
+ * after all connections of that channel that were ended. Otherwise, if the same server still runs, the connection of
+ * the asks is ended first; another server, known by its run id, never had that connection. False: the batch could not
+ * be sent.
+ */
+static bool send_batch(struct batch *batch)
+{
+    const struct dibs__route *route = &batch->entries[0]->route;
+    struct dibs__channel *carrier = batch->all->carrier;
+    struct dibs__link_view view;
+
+    if (route->channel && dibs__channel_view(route->channel, &view) && view.serial == route->serial) {
+        batch->settled = true;
+        return send_retraction(batch, route->channel, &view);
+    }
+    if (!dibs__channel_view(carrier, &view))
+        return false;
+    if (route->channel == carrier) {
+        batch->settled = dibs__view_is_behind(&view, route->serial);
+        return send_retraction(batch, carrier, &view);
+    }
+    bool can_be_ended = dibs__link_can_be_ended(&route->link) && view.id.run_id[0];
+    if (route->channel && can_be_ended && strcmp(route->link.run_id, view.id.run_id) == 0)
+        return send_kill(batch, &view);
+    batch->settled = route->channel ? can_be_ended : route->not_after == 0;
+    return send_retraction(batch, carrier, &view);
+}
+
+/* ------------------------------------------------------------------- batches */
+
+/* The next entry to be sent. Drops entries whose tokens can't have left anything by now. NULL: there is none. */
+static struct retraction *next_ready(struct dibs__retractions *all, int64_t now) DIBS__REQUIRES(dibs__redis_mutex)
+{
+    while (all->ready && all->ready->ends <= now)
+        drop(all, take_first(&all->ready));
+    return all->ready;
+}
+
+/* Whether both can be sent in one command, because they take the same route. */
+static bool go_together(const struct retraction *a, const struct retraction *b)
+{
+    return a->route.channel == b->route.channel && a->route.serial == b->route.serial && !a->alone && !b->alone &&
+           a->with_text == b->with_text;
+}
+
+/* NULL: all batches are under way. */
+static struct batch *find_batch(struct dibs__retractions *all)
+{
+    size_t i = 0;
+
+    while (i < BATCHES && all->batches[i].count > 0)
+        i++;
+    return i < BATCHES ? &all->batches[i] : NULL;
+}
+
+/* Takes a batch, with entries that are ready. NULL: none is ready, or all batches are under way. */
+static struct batch *take_batch(struct dibs__retractions *all, int64_t now)
+{
+    struct batch *batch = find_batch(all);
+    struct retraction *next;
+
+    dibs__redis_mutex_lock(all->mutex);
+    if (all->later_due <= now)
+        make_due(all, dibs__after_ms(now, TOGETHER_MS));
+    while ((next = next_ready(all, now)) && batch && batch->count < BATCH_MAX &&
+           (batch->count == 0 || go_together(batch->entries[0], next))) {
+        next->surpasses = all->changed_at > 0 && now < dibs__after_ms(all->changed_at, next->lease_ms);
+        batch->entries[batch->count++] = take_first(&all->ready);
+    }
     dibs__redis_mutex_unlock(all->mutex);
-    all->taken[batch - all->batches] = false;
-    all->taken_count--;
+    return batch && batch->count > 0 ? batch : NULL;
 }
 
 /* ------------------------------------------------------------------ contract */
@@ -241,27 +473,28 @@ static void on_ended(struct dibs__retract_batch *batch)
 static void see_connection(struct dibs__retractions *all, struct dibs__channel *carrier)
 {
     struct dibs__link_view view;
+    uint64_t serial = dibs__channel_view(carrier, &view) ? view.serial : 0;
+    bool is_new = serial != 0 && (carrier != all->carrier || serial != all->carrier_serial);
 
-    if (!dibs__channel_view(carrier, &view) || (carrier == all->carrier && view.serial == all->carrier_serial))
-        return;
     all->carrier = carrier;
-    all->carrier_serial = view.serial;
-    all->carriers++;
-    make_all_due(all);
+    all->carrier_serial = serial;
+    if (is_new)
+        make_all_due(all);
 }
 
+/* A batch that can't be sent ends at once. */
 void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channel *carrier, int64_t changed_at)
 {
-    struct dibs__retract_batch *batch;
+    struct batch *batch;
 
     if (dibs__retractions_count(all) == 0)
         return;
     all->changed_at = changed_at;
     see_connection(all, carrier);
     while ((batch = take_batch(all, dibs__now(all->config.clock)))) {
-        batch->carrier = carrier;
-        batch->carriers = all->carriers;
-        dibs__retract_batch_send(batch);
+        batch->untracked = false;
+        if (!send_batch(batch))
+            give_back(batch);
     }
 }
 
@@ -270,11 +503,9 @@ int64_t dibs__retractions_deadline(struct dibs__retractions *all)
     if (dibs__retractions_count(all) == 0)
         return DIBS__NEVER;
     dibs__redis_mutex_lock(all->mutex);
-    int64_t deadline = all->later_due;
-    if (all->ready.first)
-        deadline = 0;
+    int64_t deadline = all->ready ? 0 : all->later_due;
     dibs__redis_mutex_unlock(all->mutex);
-    return all->taken_count == BATCHES ? DIBS__NEVER : deadline; /* all batches are out: their answers come first */
+    return find_batch(all) ? deadline : DIBS__NEVER; /* all batches are out: their answers come first */
 }
 
 size_t dibs__retractions_count(struct dibs__retractions *all)
@@ -286,11 +517,11 @@ size_t dibs__retractions_count(struct dibs__retractions *all)
  * An ask that is still on its way may arrive a command timeout later, and then begin a lease, or a place in the queue
  * of twice that length. NULL: no memory.
  */
-static struct dibs__retraction *new_entry(const struct dibs__retractions *all, const char *name, const char *token,
-                                          uint32_t lease_ms, uint64_t fence, const struct dibs__route *route)
+static struct retraction *new_entry(const struct dibs__retractions *all, const char *name, const char *token,
+                                    uint32_t lease_ms, uint64_t fence, const struct dibs__route *route)
 {
     size_t token_size = strlen(token) + 1, name_size = strlen(name) + 1;
-    struct dibs__retraction *entry = calloc(1, sizeof *entry + token_size + name_size);
+    struct retraction *entry = calloc(1, sizeof *entry + token_size + name_size);
 
     if (!entry)
         return NULL;
@@ -307,16 +538,12 @@ static struct dibs__retraction *new_entry(const struct dibs__retractions *all, c
     return entry;
 }
 
-/* due: when the entry is sent; 0: at once. */
-static void enlist(struct dibs__retractions *all, struct dibs__retraction *entry, int64_t due)
+static void add(struct dibs__retractions *all, struct retraction *entry)
 {
     dibs__redis_mutex_lock(all->mutex);
     atomic_fetch_add(&all->count, 1);
     atomic_fetch_add(&all->config.counters->unconfirmed, 1);
-    if (due > 0)
-        put_off(all, entry, due);
-    else
-        append(&all->ready, entry);
+    enlist(all, entry);
     dibs__redis_mutex_unlock(all->mutex);
     all->config.listener.wake(all->config.listener.context);
 }
@@ -324,18 +551,17 @@ static void enlist(struct dibs__retractions *all, struct dibs__retraction *entry
 void dibs__retractions_add(struct dibs__retractions *all, const char *name, const char *token, uint32_t lease_ms,
                            uint64_t fence, const struct dibs__route *route)
 {
-    struct dibs__retraction *entry = new_entry(all, name, token, lease_ms, fence, route);
+    struct retraction *entry = new_entry(all, name, token, lease_ms, fence, route);
 
     if (entry)
-        enlist(all, entry, 0);
+        add(all, entry);
 }
 
 void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__forwarded_retraction *forwarded)
 {
     const struct dibs__route route = {.channel = NULL, .not_after = forwarded->not_after};
-    struct dibs__retraction *entry =
+    struct retraction *entry =
         new_entry(all, forwarded->name, forwarded->token, forwarded->lease_ms, forwarded->fence, &route);
-    int64_t due = 0;
 
     if (!entry)
         return;
@@ -344,34 +570,35 @@ void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__fo
     entry->hops = forwarded->hops + 1;
     entry->backoff = forwarded->backoff;
     if (entry->hops > HOPS_AT_ONCE)
-        due = dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, HOP_LAST_MS));
-    enlist(all, entry, due);
+        entry->due = dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, HOP_LAST_MS));
+    add(all, entry);
 }
 
 /* Moves the entries whose names other nodes have from the list to `away`. */
-static void sort_out(struct list *list, struct list *away, const struct dibs__node_hooks *node)
+static void sort_out(struct retraction **list, struct retraction **away, const struct dibs__node_hooks *node)
 {
-    struct list all = *list;
+    struct retraction *all = *list;
 
-    if (!all.first)
-        return;
-    list->first = NULL;
-    while (all.first) {
-        struct dibs__retraction *entry = take_first(&all);
-        append(node->is_away(node->context, entry->name) ? away : list, entry);
+    *list = NULL;
+    while (all) {
+        struct retraction *entry = take_first(&all);
+        if (node->is_away(node->context, entry->name))
+            DIBS__LIST_APPEND(*away, entry, links);
+        else
+            DIBS__LIST_APPEND(*list, entry, links);
     }
 }
 
 void dibs__retractions_give(struct dibs__retractions *all)
 {
-    struct list away = {.first = NULL};
+    struct retraction *away = NULL;
 
     dibs__redis_mutex_lock(all->mutex);
     sort_out(&all->ready, &away, all->config.node);
     sort_out(&all->later, &away, all->config.node);
     dibs__redis_mutex_unlock(all->mutex);
-    while (away.first) {
-        struct dibs__retraction *entry = take_first(&away);
+    while (away) {
+        struct retraction *entry = take_first(&away);
         give_away(all, entry, NULL, false);
         dibs__redis_mutex_lock(all->mutex);
         drop(all, entry);
@@ -389,13 +616,8 @@ struct dibs__retractions *dibs__retractions_new(const struct dibs__store_config 
         return NULL;
     all->config = *config;
     all->mutex = mutex;
-    for (size_t i = 0; i < BATCHES; i++) {
-        all->batches[i].key_prefix = config->key_prefix;
-        all->batches[i].node = config->node;
-        all->batches[i].text = &all->text;
-        all->batches[i].on_ended = on_ended;
-        all->batches[i].context = all;
-    }
+    for (size_t i = 0; i < BATCHES; i++)
+        all->batches[i].all = all;
     return all;
 }
 
@@ -404,9 +626,9 @@ void dibs__retractions_free(struct dibs__retractions *all)
     if (!all)
         return;
     dibs__redis_mutex_lock(all->mutex);
-    while (all->ready.first)
+    while (all->ready)
         free(take_first(&all->ready));
-    while (all->later.first)
+    while (all->later)
         free(take_first(&all->later));
     dibs__redis_mutex_unlock(all->mutex);
     dibs__buffer_free(&all->text);

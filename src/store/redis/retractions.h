@@ -8,13 +8,25 @@
 #define DIBS_STORE_REDIS_RETRACTIONS_H
 
 #include "base/mutex.h"
-#include "store/redis/route.h"
-#include "store/store.h"
+#include "redis/channel.h"
+#include "store/redis/redis.h"
 
 DIBS__MUTEX_CLASS(dibs__redis_mutex); /* of a store on one server */
 
+/*
+ * The route that an ask took. As long as that connection is open, its retraction follows it there. If it is not, the
+ * retraction goes over another one, and is final only when nothing of the ask can be under way any more: the server has
+ * ended that connection, or its clock has passed not_after.
+ */
+struct dibs__route {
+    struct dibs__channel *channel; /* NULL: nothing is under way. The background channel: something may be, on the
+                                      connection of that serial or a later one */
+    uint64_t serial;
+    struct dibs__link_id link;
+    int64_t not_after;
+};
+
 struct dibs__retractions;
-struct dibs__forwarded_retraction;
 
 /*
  * Makes the retractions of a store that is opened with that configuration. `wake` of the listener is called, from any
