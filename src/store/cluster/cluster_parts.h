@@ -2,13 +2,11 @@
  * What the files of the store on a cluster share; no other file includes it:
  *
  *     cluster_store.c   opening, closing, and the scheduler's part
- *     nodes.c           the nodes: a store for each that is in use
+ *     nodes.c           the nodes: a store for each that is in use, and what it reports
  *     map.c             which node has which slot, and when to ask for that
- *     cluster_op.c      one operation on its way from node to node, as the nodes redirect it
- *     operations.c      the operations of store.h that a thread waits for
+ *     operations.c      the operations of store.h that a thread waits for, on their way from node to node
  *     walk.c            what goes to all masters
  *     renewals.c        batches, divided among the nodes
- *     node_callbacks.c  what the nodes report: grants, changes, whether they can be reached
  *
  * Lock discipline: `mutex` guards which nodes there are, and whether they are open. It is held while a node is opened,
  * which only takes memory, but not while a node is asked anything, nor while its store is closed. `down` changes under
@@ -116,6 +114,12 @@ bool dibs__node_close(struct dibs__node *node);
 /* When the cluster is closed: closes the nodes that are open, and frees. */
 void dibs__nodes_free(struct dibs__cluster *cluster);
 
+/*
+ * Called when it may have changed whether the cluster can be reached. detail: why it may be out of reach; NULL: it may
+ * only have come into reach.
+ */
+void dibs__cluster_see_reach(struct dibs__cluster *cluster, const char *detail);
+
 /* ---------------------------------------------------------------------- map.c */
 
 unsigned dibs__cluster_slot(const struct dibs__cluster *cluster, const char *name);
@@ -150,50 +154,10 @@ dibs_status dibs__map_fetch(struct dibs__cluster *cluster, int64_t deadline, str
 int64_t dibs__map_deadline(const struct dibs__cluster *cluster);
 void dibs__map_attend(struct dibs__cluster *cluster, int64_t now);
 
-/* --------------------------------------------------------------- cluster_op.c */
-
-/* Belongs to one operation. */
-struct dibs__cluster_op {
-    struct dibs__redirect redirect; /* must be the first member: `redirect` of the operation points to it */
-    struct dibs__node *node;        /* the one that is asked; in use */
-    unsigned slot;
-    unsigned hops;
-    bool was_away; /* the node could not be reached when the operation began */
-    struct dibs__backoff backoff;
-};
-
-/*
- * Begins an operation at the owner of the name's slot. Never blocks. NULL: none can be begun, as the error, which may
- * be NULL, says.
- */
-struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name,
-                                              struct dibs__error *error);
-
-/* The operation that was begun, or one that begins now. NULL: the error says why there is none. */
-struct dibs__cluster_op *dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__op *op,
-                                               struct dibs__error *error);
+/* --------------------------------------------------------------- operations.c */
 
 /* Sleeps for the next pause of the backoff, until the deadline at most. */
 void dibs__cluster_pause(const struct dibs__cluster *cluster, struct dibs__backoff *backoff, int64_t deadline);
-
-/*
- * The operation ended with DIBS_UNAVAILABLE. True: the caller must repeat it at cluster_op->node. may_pause: this may
- * wait until a slot has moved.
- */
-bool dibs__cluster_op_goes_on(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,
-                              bool may_pause);
-
-/*
- * The operation ended with DIBS_UNAVAILABLE, and the node did not redirect it. True: another node has the slot now, and
- * the operation must be repeated there. patient: waits for that until the deadline; without it, only as long as it
- * takes to find out whether it is so already.
- */
-bool dibs__cluster_op_finds_heir(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,
-                                 bool patient);
-
-void dibs__cluster_op_end(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, dibs_status status);
-
-/* --------------------------------------------------------------- operations.c */
 
 void dibs__cluster_begin(struct dibs__store *base, struct dibs__op *op);
 enum dibs__progress dibs__cluster_progress(struct dibs__store *base, const struct dibs__op *op,
@@ -220,16 +184,5 @@ bool dibs__cluster_is_unconfirmed(struct dibs__store *base, const struct dibs__l
 
 /* Whether that is the server of a master that the map names. */
 bool dibs__cluster_has_server(const struct dibs__cluster *cluster, uint64_t server);
-
-/* ----------------------------------------------------------- node_callbacks.c */
-
-/* The configuration with which the store of the node is opened: what it reports, and to whom. */
-struct dibs__store_config dibs__node_config(struct dibs__node *node);
-
-/*
- * Called when it may have changed whether the cluster can be reached. detail: why it may be out of reach; NULL: it may
- * only have come into reach.
- */
-void dibs__cluster_see_reach(struct dibs__cluster *cluster, const char *detail);
 
 #endif

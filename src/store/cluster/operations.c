@@ -1,5 +1,149 @@
 /* The operations of store.h that a thread waits for, and what concerns one name. */
+#include <stdlib.h>
+
 #include "store/cluster/cluster_parts.h"
+
+#define HOPS_MAX 5
+#define HOPS_AT_ONCE 2 /* while a slot changes hands, two nodes may each say that the other one has it */
+#define PAUSE_LAST_MS 50
+#define HEIR_MS 100 /* how long to wait for a map that names another node than one that just failed */
+
+/* --------------------------------------------------------- on the way through the cluster */
+
+/*
+ * One operation on its way through the cluster: it goes to the node that has the slot, as far as is known, and from
+ * there to where the nodes redirect it. A node that redirects an operation has done nothing, so repeating it elsewhere
+ * is as good as sending it there first.
+ */
+struct cluster_op {
+    struct dibs__redirect redirect; /* must be the first member: `redirect` of the operation points to it */
+    struct dibs__node *node;        /* the one that is asked; in use */
+    unsigned slot;
+    unsigned hops;
+    bool was_away; /* the node could not be reached when the operation began */
+    struct dibs__backoff backoff;
+};
+
+/*
+ * Begins an operation at the owner of the name's slot. Never blocks. NULL: none can be begun, as the error, which may
+ * be NULL, says.
+ */
+static struct cluster_op *new_op(struct dibs__cluster *cluster, const char *name, struct dibs__error *error)
+{
+    unsigned slot = dibs__cluster_slot(cluster, name);
+    struct dibs__node *node = dibs__map_use_owner(cluster, slot, error);
+    struct cluster_op *cluster_op = node ? malloc(sizeof *cluster_op) : NULL;
+
+    if (cluster_op)
+        *cluster_op = (struct cluster_op){.node = node,
+                                          .slot = slot,
+                                          .was_away = atomic_load(&node->down),
+                                          .backoff = {.first_ms = DIBS__PAUSE_FIRST_MS}};
+    else if (node)
+        dibs__node_unuse(node);
+    if (node && !cluster_op && error)
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for an operation of a cluster");
+    return cluster_op;
+}
+
+/* The operation that was begun, or one that begins now. NULL: the error says why there is none. */
+static struct cluster_op *take_op(struct dibs__cluster *cluster, struct dibs__op *op, struct dibs__error *error)
+{
+    struct cluster_op *cluster_op = (struct cluster_op *)op->redirect;
+
+    if (cluster_op || (!atomic_load_explicit(&cluster->mapped, memory_order_relaxed) &&
+                       dibs__map_fetch(cluster, op->deadline, error) != DIBS_OK))
+        return cluster_op;
+    cluster_op = new_op(cluster, op->name, error);
+    if (cluster_op)
+        op->redirect = &cluster_op->redirect;
+    return cluster_op;
+}
+
+/* Moves the operation to that node. False: the node can't be used. */
+static bool go_to(struct cluster_op *cluster_op, struct dibs__node *node, bool asking)
+{
+    if (!node || !dibs__node_use(node))
+        return false;
+    dibs__node_unuse(cluster_op->node);
+    cluster_op->node = node;
+    cluster_op->redirect = (struct dibs__redirect){.asking = asking};
+    return true;
+}
+
+void dibs__cluster_pause(const struct dibs__cluster *cluster, struct dibs__backoff *backoff, int64_t deadline)
+{
+    const struct dibs__clock *clock = cluster->config.clock;
+    int64_t until = dibs__after_ms(dibs__now(clock), dibs__backoff_next(backoff, PAUSE_LAST_MS));
+
+    clock->poll(clock, NULL, 0, until < deadline ? until : deadline);
+}
+
+/*
+ * The operation ended with DIBS_UNAVAILABLE. True: the caller must repeat it at cluster_op->node. may_pause: this may
+ * wait until a slot has moved.
+ */
+static bool is_sent_on(struct dibs__cluster *cluster, struct cluster_op *cluster_op, int64_t deadline, bool may_pause)
+{
+    struct dibs__redirect said = cluster_op->redirect;
+    bool again = said.kind == DIBS__REDIRECT_AGAIN;
+
+    if (said.kind == DIBS__REDIRECT_NONE || dibs__now(cluster->config.clock) >= deadline || (again && !may_pause) ||
+        (!again && ++cluster_op->hops > HOPS_MAX))
+        return false;
+    if (again || (may_pause && cluster_op->hops > HOPS_AT_ONCE))
+        dibs__cluster_pause(cluster, &cluster_op->backoff, deadline);
+    if (!again)
+        return go_to(cluster_op, said.to, said.kind == DIBS__REDIRECT_ASK);
+    cluster_op->hops = 0; /* a node that gets the slot may say AGAIN as well, for what the other still has */
+    unsigned char place = atomic_load(&cluster->owners[cluster_op->slot]);
+    return place != DIBS__NO_NODE && go_to(cluster_op, &cluster->nodes[place], false);
+}
+
+/*
+ * Until when to wait for an heir. If the node was away before, the map is being asked for all the time: there is
+ * nothing to wait for.
+ */
+static int64_t heir_by(const struct dibs__cluster *cluster, const struct cluster_op *cluster_op, int64_t deadline,
+                       bool patient)
+{
+    int64_t now = dibs__now(cluster->config.clock), soon = cluster_op->was_away ? now : dibs__after_ms(now, HEIR_MS);
+
+    return patient || deadline < soon ? deadline : soon;
+}
+
+/*
+ * The operation ended with DIBS_UNAVAILABLE, and the node did not redirect it. True: another node has the slot now, and
+ * the operation must be repeated there. patient: waits for that until the deadline; without it, only as long as it
+ * takes to find out whether it is so already.
+ */
+static bool finds_heir(struct dibs__cluster *cluster, struct cluster_op *cluster_op, int64_t deadline, bool patient)
+{
+    int64_t until = heir_by(cluster, cluster_op, deadline, patient);
+
+    if (cluster_op->redirect.kind != DIBS__REDIRECT_NONE || ++cluster_op->hops > HOPS_MAX)
+        return false;
+    for (;;) {
+        unsigned char place = atomic_load(&cluster->owners[cluster_op->slot]);
+        int64_t now = dibs__now(cluster->config.clock);
+        if (now >= deadline)
+            return false;
+        if (place != DIBS__NO_NODE && place != cluster_op->node->place)
+            return go_to(cluster_op, &cluster->nodes[place], false);
+        if (now >= until)
+            return false;
+        dibs__map_want(cluster);
+        dibs__cluster_pause(cluster, &cluster_op->backoff, until);
+    }
+}
+
+static void end_op(struct dibs__cluster *cluster, struct cluster_op *cluster_op, dibs_status status)
+{
+    if (status == DIBS_UNAVAILABLE)
+        dibs__map_want(cluster);
+    dibs__node_unuse(cluster_op->node);
+    free(cluster_op);
+}
 
 /* ----------------------------------------------------------- an attempt and its node */
 
@@ -69,14 +213,14 @@ static struct dibs__attempt *asked_for(const struct dibs__op *op)
 void dibs__cluster_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(cluster, op->name, NULL);
+    struct cluster_op *cluster_op = new_op(cluster, op->name, NULL);
     struct dibs__attempt *attempt = asked_for(op);
 
     if (!cluster_op)
         return;
     if (attempt && *place_of(attempt) > 0 &&
         *place_of(attempt) != cluster_op->node->place + 1u) { /* its token may have to be retired: finish does that */
-        dibs__cluster_op_end(cluster, cluster_op, DIBS_OK);
+        end_op(cluster, cluster_op, DIBS_OK);
         return;
     }
     if (attempt)
@@ -88,7 +232,7 @@ void dibs__cluster_begin(struct dibs__store *base, struct dibs__op *op)
 /* What could not be begun is left to finish, which asks for the map if there is none. */
 enum dibs__progress dibs__cluster_progress(struct dibs__store *base, const struct dibs__op *op, struct dibs__wait *wait)
 {
-    const struct dibs__cluster_op *cluster_op = (const struct dibs__cluster_op *)op->redirect;
+    const struct cluster_op *cluster_op = (const struct cluster_op *)op->redirect;
 
     (void)base;
     return cluster_op ? cluster_op->node->member->ops->progress(cluster_op->node->member, op, wait)
@@ -122,7 +266,7 @@ struct sum {
     bool again;
 };
 
-static dibs_status release_at(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, struct dibs__op *op,
+static dibs_status release_at(struct dibs__cluster *cluster, struct cluster_op *cluster_op, struct dibs__op *op,
                               struct sum *sum, struct dibs__error *error)
 {
     struct dibs__store *member = cluster_op->node->member;
@@ -143,7 +287,7 @@ static dibs_status release_at(struct dibs__cluster *cluster, struct dibs__cluste
     return status;
 }
 
-static dibs_status finish_at(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, struct dibs__op *op,
+static dibs_status finish_at(struct dibs__cluster *cluster, struct cluster_op *cluster_op, struct dibs__op *op,
                              struct sum *sum, struct dibs__error *error)
 {
     struct dibs__node *node = cluster_op->node;
@@ -156,18 +300,18 @@ static dibs_status finish_at(struct dibs__cluster *cluster, struct dibs__cluster
 }
 
 /* The operation ended with DIBS_UNAVAILABLE. True: the caller must repeat it at cluster_op->node. */
-static bool goes_on(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, const struct dibs__op *op)
+static bool goes_on(struct dibs__cluster *cluster, struct cluster_op *cluster_op, const struct dibs__op *op)
 {
     bool is_ask = op->kind == DIBS__OP_ASK, waits = is_ask && op->ask.attempt->wait;
 
     if (is_ask && op->ask.answer->retired)
         return false;
-    if (dibs__cluster_op_goes_on(cluster, cluster_op, op->deadline, !waits))
+    if (is_sent_on(cluster, cluster_op, op->deadline, !waits))
         return true;
     if (waits || (is_ask && op->ask.answer->why == DIBS__WHY_TOO_FEW_REPLICAS) || op->kind == DIBS__OP_FORCE ||
         op->kind == DIBS__OP_FORGET)
         return false;
-    return dibs__cluster_op_finds_heir(cluster, cluster_op, op->deadline, op->kind == DIBS__OP_RELEASE);
+    return finds_heir(cluster, cluster_op, op->deadline, op->kind == DIBS__OP_RELEASE);
 }
 
 static void retract_at(struct dibs__store *store, const struct dibs__op *op)
@@ -187,7 +331,7 @@ dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, 
         sum.next = op->ask;
     if (sum.next.attempt)
         *sum.next.answer = (struct dibs__answer){.fence = 0};
-    struct dibs__cluster_op *cluster_op = dibs__cluster_op_take(cluster, op, error);
+    struct cluster_op *cluster_op = take_op(cluster, op, error);
     dibs_status status = cluster_op ? DIBS_OK : error->status;
     if (cluster_op) {
         do
@@ -196,7 +340,7 @@ dibs_status dibs__cluster_finish(struct dibs__store *base, struct dibs__op *op, 
         if (is_release && status != DIBS_OK && status != DIBS_NOT_HELD)
             retract_at(cluster_op->node->member, op);
         op->redirect = NULL;
-        dibs__cluster_op_end(cluster, cluster_op, status);
+        end_op(cluster, cluster_op, status);
     } else if (is_release) {
         retract_at(base, op);
     }
