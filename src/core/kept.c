@@ -80,11 +80,24 @@ static void note_lock(const struct dibs__cell *cell, const struct dibs__lease *l
         habit->in_a_row++;
 }
 
+/* No lease of the name is kept before then. If its place belongs to another name, none of that name is, either. */
+static void rest_until(const struct dibs__cell *cell, int64_t now, int64_t until) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__habit *habit = habit_of(cell, now);
+
+    if (!habit)
+        habit = place_of(cell);
+    if (habit->not_before < until)
+        habit->not_before = until;
+}
+
 static void note_recall(const struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
     struct dibs__habit *habit = habit_of(cell, now);
     int64_t pause_ms;
 
+    if (!habit)
+        rest_until(cell, now, dibs__after_ms(now, AGAIN_FIRST_MS));
     if (!habit || now < habit->not_before) /* the same recall, which may come several times */
         return;
     if (now > dibs__after_ms(habit->not_before, AGAIN_MOST_MS))
@@ -169,10 +182,8 @@ static bool want_steps(struct dibs__lease *lease)
 static void note_stretch(const struct dibs__cells *cells, const struct dibs__cell *cell,
                          const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    struct dibs__habit *habit = lease->token.keeps && is_stretched(cells, lease, now) ? habit_of(cell, now) : NULL;
-
-    if (habit && habit->not_before < now + STRETCH_REST * cells->keep)
-        habit->not_before = now + STRETCH_REST * cells->keep;
+    if (lease->token.keeps && is_stretched(cells, lease, now))
+        rest_until(cell, now, now + STRETCH_REST * cells->keep);
 }
 
 bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigned recallable, int64_t now, bool *tells)

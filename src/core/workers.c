@@ -12,6 +12,7 @@
  */
 #include "core/workers.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -21,6 +22,7 @@
 #define BATCH 128    /* a worker takes this many jobs at a time */
 #define DRIVEN_MS 2  /* after a thread stops driving, the workers wait this long for it to drive again */
 #define PATIENT_MS 5 /* a batch waits this long for its replies before those jobs are put off */
+#define HASTE_MS 50  /* after replies that did not come so soon, none are waited for during this time */
 
 struct dibs__workers {
     const struct dibs__clock *clock;        /* read-only */
@@ -47,6 +49,7 @@ struct dibs__workers {
     bool wanted DIBS__GUARDED_BY(dibs__workers_mutex);            /* another thread was wanted meanwhile */
     bool beginning DIBS__GUARDED_BY(dibs__workers_mutex);         /* a thread is beginning jobs */
     bool ending DIBS__GUARDED_BY(dibs__workers_mutex);
+    atomic_int_fast64_t haste_until; /* replies to what is sent until then are not waited for; atomic */
     pthread_t threads[DIBS__WORKERS_MAX] DIBS__GUARDED_BY(dibs__workers_mutex);
 };
 
@@ -342,9 +345,22 @@ static bool rest_until_reply(struct dibs__workers *w, struct dibs__job *job)
     return rests;
 }
 
-/* Called when the reply has not come within PATIENT_MS: the job rests until the reply comes, or becomes slow. */
-static void put_off(struct dibs__workers *w, struct dibs__job *job)
+/*
+ * Until when the replies to requests that were sent then are waited for. If each batch of many calls waited in vain for
+ * a silent server, the last of these calls would end late.
+ */
+static int64_t patient_until(const struct dibs__workers *w, int64_t sent)
 {
+    bool hastes = sent < atomic_load_explicit(&w->haste_until, memory_order_relaxed);
+
+    return hastes ? sent : dibs__after_ms(sent, PATIENT_MS);
+}
+
+/* The reply was waited for in vain: the job rests until it comes, or becomes slow. sent: when the request was sent. */
+static void put_off(struct dibs__workers *w, struct dibs__job *job, int64_t sent)
+{
+    if (patient_until(w, sent) > sent)
+        atomic_store_explicit(&w->haste_until, dibs__after_ms(dibs__now(w->clock), HASTE_MS), memory_order_relaxed);
     if (!rest_until_reply(w, job))
         leave_slow(w, job);
 }
@@ -374,15 +390,15 @@ static bool await_reply(const struct dibs__workers *w, struct dibs__job *job, in
 /* Jobs whose replies do not come soon are put off. */
 static void run_batch(struct dibs__workers *w, struct dibs__job **batch)
 {
-    int64_t until = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
+    int64_t sent = dibs__now(w->clock);
     struct dibs__job *asked = NULL;
 
     begin_batch(w, batch, &asked);
     for (struct dibs__job *job; (job = take_first(&asked));)
-        if (await_reply(w, job, until))
+        if (await_reply(w, job, patient_until(w, sent)))
             finish(w, job);
         else
-            put_off(w, job);
+            put_off(w, job, sent);
 }
 
 /* driven: the jobs that are ready are left to a driving thread. */
@@ -518,13 +534,13 @@ static bool finish_in_flight(struct dibs__workers *w, int64_t until)
 
     if (!job)
         return false;
-    int64_t patient = dibs__after_ms(job->asked_at, PATIENT_MS); /* those that were begun together share the patience */
+    int64_t patient = patient_until(w, job->asked_at); /* those that were begun together share the patience */
     bool cut_short = until < patient, answered = await_reply(w, job, cut_short ? until : patient);
     if (!answered && cut_short && dibs__now(w->clock) >= until) /* the thread has no more time */
         return true;
     if (!answered) {
         take_from_flight(w, job);
-        put_off(w, job);
+        put_off(w, job, job->asked_at);
         return true;
     }
     do {

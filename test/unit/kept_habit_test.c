@@ -112,6 +112,33 @@ static void a_recalled_name_is_not_forgotten_for_another(void **state)
     drop(k, "a");
 }
 
+/* Nor are the pauses of two such names: the place remembers the later of their ends. */
+static void a_pause_counts_though_the_place_belongs_to_another_name(void **state)
+{
+    struct keeping *k = *state;
+    struct dibs__lease *first = hold(k, "a");
+    unsigned number = 0;
+    char other[16];
+    bool tells;
+
+    find_name_beside(k, "a", true, &number, other);
+    moved_clock_advance(&k->clock, 15 * MS(KEEP_MS));
+    struct dibs__lease *second = keep(k, other);
+    moved_clock_advance(&k->clock, 4 * MS(KEEP_MS));
+    assert_false(unlock(k, first)); /* it was granted long ago, and has the place until 5 x KEEP_MS from now */
+    dibs__lease_ref(second);
+    moved_clock_advance(&k->clock, 5 * MS(KEEP_MS) - MS(10));
+    assert_true(recall(k, second, &tells));
+    dibs__lease_unref(second);
+    moved_clock_advance(&k->clock, MS(90));
+    for (unsigned i = 0; i < IN_A_ROW + 1; i++)
+        assert_false(use(k, other));
+    moved_clock_advance(&k->clock, MS(10));
+    make_a_habit(k, other);
+    assert_true(use(k, other));
+    drop(k, other);
+}
+
 static void sixty_four_leases_of_a_shard_are_kept(void **state)
 {
     struct keeping *k = *state;
@@ -253,6 +280,7 @@ int main(void)
         TEST(a_lease_of_which_less_than_half_is_left_is_not_kept),
         TEST(names_are_remembered_each_for_itself),
         TEST(a_recalled_name_is_not_forgotten_for_another),
+        TEST(a_pause_counts_though_the_place_belongs_to_another_name),
         TEST(sixty_four_leases_of_a_shard_are_kept),
         TEST(a_name_whose_lease_was_found_too_old_is_not_kept_for_a_while),
         TEST(the_longer_of_two_pauses_counts),

@@ -619,7 +619,45 @@ static void jobs_that_were_begun_together_share_the_patience(void **state)
     dibs__workers_end_drive(*state, &wait_event);
     expect_ended(&w[0]);
     expect_ended(&w[1]);
-    assert_true(w[0].awaited_until > 0 && w[1].awaited_until == w[0].awaited_until);
+    assert_true(w[0].awaited_until > 0 && w[1].awaited_until <= w[0].awaited_until);
+}
+
+static void setup_moved_clock(void **state, struct moved_clock *clock)
+{
+    teardown(state);
+    moved_clock_init(clock);
+    *state = dibs__workers_new(&clock->clock, gather, NULL);
+    assert_non_null(*state);
+}
+
+/* Else each batch of many calls to a silent server would wait, and the last of them would end late. */
+static void after_a_reply_that_did_not_come_none_is_awaited_for_a_while(void **state)
+{
+    enum { IN_VAIN, AT_ONCE, PATIENT_AGAIN, JOBS };
+    static struct moved_clock clock;
+    struct dibs__wait_event wait_event;
+    static struct work w[JOBS];
+
+    setup_moved_clock(state, &clock);
+    dibs__wait_event_init(&wait_event);
+    for (int i = 0; i < JOBS; i++)
+        setup_silent(&w[i], *state);
+    assert_true(dibs__workers_drive(*state, &wait_event));
+    for (int i = 0; i < JOBS; i++) {
+        int64_t sent = moved_clock_now(&clock);
+        dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
+        run_some(*state, &wait_event); /* begins it, */
+        run_some(*state, &wait_event); /* and puts it off */
+        assert_true((w[i].awaited_until > sent) == (i != AT_ONCE));
+        moved_clock_advance(&clock, i == IN_VAIN ? MS(49) : MS(1));
+    }
+    dibs__workers_end_drive(*state, &wait_event);
+    moved_clock_advance(&clock, MS(1000));
+    for (int i = 0; i < JOBS; i++)
+        expect_ended(&w[i]);
+    teardown(state);
+    moved_clock_destroy(&clock);
+    setup(state);
 }
 
 /* Else each of many calls whose time is over would hold up those behind it. */
@@ -856,6 +894,7 @@ int main(void)
         WORKERS(jobs_in_the_line_make_their_requests_one_after_the_other),
         WORKERS(the_line_keeps_its_order_whoever_leaves),
         WORKERS(jobs_that_were_begun_together_share_the_patience),
+        WORKERS(after_a_reply_that_did_not_come_none_is_awaited_for_a_while),
         WORKERS(nobody_rests_in_the_line_for_longer_than_it_is_patient),
         WORKERS(the_line_keeps_its_order_when_its_patience_ends),
         WORKERS(who_rests_in_the_line_is_woken_with_the_driver),
