@@ -8,6 +8,7 @@
 #define YIELD_MOST DIBS__NS_PER_MS /* letting others run may take this long for each command that it brings; */
 #define YIELD_REST 20              /* otherwise nobody is let run first for this many times as long */
 #define REPLICA_LEAST_MS 500       /* a link to a replica is kept for at least this long */
+#define NEWEST 64                  /* so many of the newest requests are looked at for a thread that reads on */
 
 /* The roles, for the compiler's analysis: a thread has a role between taking and leaving it. */
 extern struct dibs__mutex_class writing_role, reading_role;
@@ -372,21 +373,23 @@ static void read_in(struct dibs__channel *channel, const struct dibs__request *o
 
 /*
  * The next thread to read is the one whose request was sent last: its reply comes last, so it reads for longest. A
- * request whose thread does something else needs no reader: that thread reads when it comes back.
+ * request whose thread does something else needs no reader: that thread reads when it comes back. If the scheduler may
+ * read as well, only the newest requests are looked at: thousands may be in flight, and each of them may end here.
  */
 void dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
 {
-    struct dibs__request *next = NULL;
-    bool is_watched = false; /* a request is watched by a wait event that tells */
+    struct dibs__request *next = NULL, *first = channel->first, *request = first ? first->links.previous : NULL;
+    bool is_left = atomic_load_explicit(&channel->unattended, memory_order_relaxed) > 0;
 
     channel_mutex_held(&channel->mutex);
     DIBS__REQUIRE(!channel->reading);
-    for (struct dibs__request *request = channel->first; request; request = request->links.next) {
+    for (unsigned seen = 0; request && !next && !(is_left && seen >= NEWEST); seen++) {
         if (request->waited_for && !request->away)
             next = request;
-        is_watched = is_watched || (request->away && request->asleep);
+        is_left = is_left || (request->away && request->asleep); /* watched by a wait event that tells */
+        request = request == first ? NULL : request->links.previous;
     }
-    if (!next && (is_watched || atomic_load_explicit(&channel->unattended, memory_order_relaxed) > 0))
+    if (!next && is_left)
         channel->tells = true;
     else if (next && next->asleep && next->wait)
         dibs__wait_event_wake(next->wait->wait_event);

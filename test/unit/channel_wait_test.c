@@ -201,6 +201,42 @@ static void the_reading_goes_to_another_thread_when_a_wait_ends(void **state)
     assert_true(wait_echo(r, all->requests[0], "left"));
 }
 
+/*
+ * Behind so many newer requests that nobody waits for, the thread is not looked for: the scheduler reads for it. Else
+ * each of thousands of requests that end would look at all the others.
+ */
+static void the_scheduler_reads_for_a_thread_with_many_newer_requests_beside_it(void **state)
+{
+    static const unsigned counts[] = {10, 100};
+    struct rigs *all = *state;
+    struct rig *r = &all->rigs[0];
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        bool many = counts[i] > 64;
+        send_held(all, 0, "left");
+        assert_int_equal(ask_for_all(all), 0);
+        struct caller other = {.r = r, .text = "other", .serial = open_now(r), .deadline = after(r, COMMAND_MS)};
+        begin(&other);
+        fake_redis_await(r->fake, "ECHO other", (int)i + 1);
+        moved_clock_await_waiting(&r->clock, 1);
+        for (unsigned k = 0; k < counts[i]; k++) {
+            struct echo echo;
+            assert_true(dibs__channel_submit(r->channel, other.serial, echo_of(&echo, "nobody's"), NULL, NULL));
+        }
+        unsigned before = atomic_load(&r->unattended);
+        end_all(all);
+        assert_int_equal(atomic_load(&r->unattended), before + many);
+        fake_redis_hold(r->fake, false);
+        for (int64_t end = now_ms() + LIMIT_MS; many && dibs__channel_load(r->channel) > 0 && now_ms() < end;)
+            attend(r, false);
+        pthread_join(other.thread, NULL);
+        assert_true(other.right);
+        assert_true(wait_echo(r, all->requests[0], "left"));
+        while (dibs__channel_load(r->channel) > 0)
+            attend(r, false);
+    }
+}
+
 /* It is woken where it waits, which is in poll(2) on another channel. */
 static void the_next_to_read_is_woken_wherever_it_waits(void **state)
 {
@@ -405,6 +441,7 @@ int main(void)
         TEST(the_command_timeout_ends_the_wait),
         TEST(a_reply_that_another_thread_reads_ends_the_wait),
         TEST(the_reading_goes_to_another_thread_when_a_wait_ends),
+        TEST(the_scheduler_reads_for_a_thread_with_many_newer_requests_beside_it),
         TEST(the_next_to_read_is_woken_wherever_it_waits),
         TEST(without_a_descriptor_the_scheduler_reads),
         TEST(a_wait_event_that_tells_is_told_of_the_reply),
