@@ -472,8 +472,9 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * alone, or up to the limit. A re-entry never waits. A hand-over inside a process may pass
  * those who wait, as said above; a lease that is shared is never handed over. Without DIBS_FAIR,
  * a thread that wants the lock alone has no place in the store's queue as long as another thread
- * of its process holds the lock alone. If the lease is then not handed over to the waiting
- * thread, that thread comes behind those who asked to share the lock in the meantime.
+ * of its process holds the lock alone, or came earlier and waits for it alone. If the lease is
+ * then not handed over to the waiting thread, that thread comes behind those who asked to share
+ * the lock in the meantime.
  *
  * A thread that holds the lock shared may acquire it again with DIBS_SHARED, whatever the
  * limit. Without the flag the call returns DIBS_BUSY at once, whatever wait_ms is, because

@@ -1046,7 +1046,7 @@ class lock_all {
      * returns; nothing of this call is held then.
      */
     template <class Names>
-    lock_all(const runtime &rt, const Names &names, const dibs_lock_options &options = {}) : rt_(rt.get())
+    lock_all(const runtime &rt, Names &&names, const dibs_lock_options &options = {}) : rt_(rt.get())
     {
         for (const auto &name : names)
             names_.push_back(detail::checked_name(name));

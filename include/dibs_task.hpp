@@ -560,7 +560,8 @@ class task_guard {
     /*
      * Begins the unlock, and calls function(const dibs_completion &) where its completion is
      * dispatched, with what dibs_unlock would have returned: DIBS_LOST if another may have
-     * been inside. Throws errc::not_held where the guard is empty, and what
+     * been inside; with DIBS_CANCELLED if the task ended before the unlock could be begun,
+     * which gave the lock up. Throws errc::not_held where the guard is empty, and what
      * dibs_unlock_begin returns: the guard then holds on. Afterwards the guard is empty.
      */
     template <class Function> void begin_release(Function function)
@@ -573,7 +574,8 @@ class task_guard {
      * Calls function(const dibs_completion &), where that is dispatched, when it is known
      * that the lease was lost while the task holds the lock; at once if that was dispatched
      * before. Never called by the guard of a re-entry: the guard of the first acquire is the
-     * one that hears of it. Throws errc::not_held where the guard is empty.
+     * one that hears of it, and where that one was released first, only check() tells.
+     * Throws errc::not_held where the guard is empty.
      */
     template <class Function> void on_lost(Function function)
     {

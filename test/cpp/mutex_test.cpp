@@ -445,6 +445,28 @@ void several_are_locked_or_none(dibs::runtime &rt)
     CHECK(b.hold().count == 1);
 }
 
+/* As a view that filters: walking through it changes it. */
+struct names_of_a_filter {
+    std::vector<std::string> names;
+    std::vector<std::string>::iterator begin()
+    {
+        return names.begin();
+    }
+    std::vector<std::string>::iterator end()
+    {
+        return names.end();
+    }
+};
+
+void a_range_that_changes_as_it_is_walked_through_is_locked(dibs::runtime &rt)
+{
+    names_of_a_filter filter{{"filter:a", "filter:b"}};
+    dibs::mutex a(rt, "filter:a");
+    const dibs::lock_all both(rt, filter);
+
+    CHECK(a.hold().count == 1);
+}
+
 void a_range_is_locked_at_once(dibs::runtime &rt)
 {
     const std::vector<std::string> names = {"range:b", "range:a", "range:b"};
@@ -492,6 +514,7 @@ int main(int argc, char **argv)
         equal_names_are_locked_in_one_order();
         several_are_locked_or_none(rt);
         a_range_is_locked_at_once(rt);
+        a_range_that_changes_as_it_is_walked_through_is_locked(rt);
         guards_of_c(rt);
     }
     several_are_locked_in_the_order_of_their_names();
