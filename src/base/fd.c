@@ -117,6 +117,35 @@ static int open_pipe(int ends[2])
 }
 #endif
 
+/*
+ * The same file as a descriptor behind the three standard ones, in place of `fd`. Otherwise what a program that closed
+ * those prints would be sent to a server. Closes `fd` and returns -1, with errno set, if that fails.
+ */
+static int behind_standard_files(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), why = errno;
+    close(fd);
+    errno = why;
+    return moved;
+}
+
+static int move_pipe(int ends[2])
+{
+    ends[0] = behind_standard_files(ends[0]);
+    ends[1] = behind_standard_files(ends[1]);
+    if (ends[0] >= 0 && ends[1] >= 0)
+        return 0;
+    int why = errno;
+    if (ends[0] >= 0)
+        close(ends[0]);
+    if (ends[1] >= 0)
+        close(ends[1]);
+    errno = why;
+    return -1;
+}
+
 int dibs__fd_socket(int family)
 {
     int fd = -1;
@@ -125,7 +154,7 @@ int dibs__fd_socket(int family)
         return -1;
     fd_mutex_lock(&mutex);
     if (reserve(1))
-        fd = open_socket(family);
+        fd = behind_standard_files(open_socket(family));
     if (fd >= 0)
         open_fds[open_count++] = fd;
     fd_mutex_unlock(&mutex);
@@ -139,8 +168,8 @@ int dibs__fd_pipe(int ends[2])
     if (!dibs__fd_watch_forks())
         return -1;
     fd_mutex_lock(&mutex);
-    if (reserve(2))
-        result = open_pipe(ends);
+    if (reserve(2) && open_pipe(ends) == 0)
+        result = move_pipe(ends);
     if (result == 0) {
         open_fds[open_count++] = ends[0];
         open_fds[open_count++] = ends[1];

@@ -92,6 +92,32 @@ static void descriptors_do_not_block_and_close_on_exec(void **state)
     assert_false(is_open(sock) || is_open(ends[0]) || is_open(ends[1]));
 }
 
+static bool opens_no_standard_descriptor(void)
+{
+    int ends[2] = {-1, -1}, sock = dibs__fd_socket(AF_UNIX), flags = fcntl(sock, F_GETFL);
+    char byte = 0;
+
+    return sock > STDERR_FILENO && flags >= 0 && (flags & O_NONBLOCK) && fcntl(sock, F_GETFD) == FD_CLOEXEC &&
+           dibs__fd_pipe(ends) == 0 && ends[0] > STDERR_FILENO && ends[1] > STDERR_FILENO &&
+           write(ends[1], "x", 1) == 1 && read(ends[0], &byte, 1) == 1 && byte == 'x';
+}
+
+/* In a process that has closed them, as some daemons do: what it prints nevertheless is sent to no server. */
+static void the_standard_descriptors_are_left_alone(void **state)
+{
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (int fd = 0; fd <= STDERR_FILENO; fd++)
+            close(fd);
+        bool left_alone = opens_no_standard_descriptor();
+        for (int fd = 0; fd <= STDERR_FILENO; fd++)
+            left_alone = left_alone && !is_open(fd);
+        _exit(!left_alone);
+    }
+    assert_int_equal(child_wait(pid), 0);
+}
+
 static void only_descriptors_of_the_library_are_closed(void **state)
 {
     int foreign = open("/dev/null", O_RDONLY), sock = dibs__fd_socket(AF_UNIX);
@@ -326,6 +352,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_descriptor_is_opened_without_fork_handlers),
         cmocka_unit_test(descriptors_do_not_block_and_close_on_exec),
+        cmocka_unit_test(the_standard_descriptors_are_left_alone),
         cmocka_unit_test(only_descriptors_of_the_library_are_closed),
         cmocka_unit_test(an_impossible_socket_is_an_error),
         cmocka_unit_test(a_child_has_none_of_its_parents_descriptors),
