@@ -341,7 +341,9 @@ typedef struct dibs_config {
  * program may use any hiredis of its own. libdibs.a, and a libdibs.so without a hiredis inside,
  * use the hiredis that the program is linked with, or finds when it starts. If that is from
  * before 1.0 and the one that dibs was built with is not, or the other way round, every URL but
- * mem: is DIBS_INVALID, and dibs_last_error() says so.
+ * mem: is DIBS_INVALID, and dibs_last_error() says so. A plug-in that contains libdibs.a must not
+ * be unloaded, because a thread that has used dibs runs a function of it when the thread ends:
+ * link the plug-in with -Wl,-z,nodelete. libdibs.so is never unloaded.
  *
  * With Sentinel the sentinels of the URL, and those that they tell of, are asked side by
  * side, and a majority of them decides; where only a minority answers, see GUARANTEES.md. The

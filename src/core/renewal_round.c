@@ -288,7 +288,7 @@ static void batch_landed(struct dibs__batch *batch, struct dibs__batch *part, co
             r->config.wanted(r->config.context, part->items[i].context);
         else
             r->config.lost(r->config.context, part->items[i].context, true,
-                           "its key is gone from the store, or somebody else's");
+                           "its key is gone from the store, or belongs to somebody else");
         dibs__lease_unref(part->items[i].context);
     }
 }
