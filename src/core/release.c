@@ -21,7 +21,8 @@ static dibs_status released(struct dibs__core *core, struct dibs__lease *lease, 
     if (release->again && !dibs__lease_is_lost(lease, dibs__core_now(core)))
         return DIBS_OK;
     dibs__lease_lose(lease);
-    dibs__core_lost(core, lease, true, "its key was gone from the store, or belonged to somebody else, when it was unlocked");
+    dibs__core_lost(core, lease, true,
+                    "its key was gone from the store, or belonged to somebody else, when it was unlocked");
     return was_lost(lease, error);
 }
 

@@ -39,8 +39,8 @@ static void a_loss_after_the_hand_over_is_told_to_the_new_holder(void **state)
     assert_int_equal(stats_of(s->rt).lost, 1);
     recorded_event lost = events_await(&s->events, DIBS_EVENT_LOST, "a");
     assert_int_equal(lost.fence, fence);
-    assert_string_equal(lost.detail,
-                        "the lease ended under its holder: its key is gone from the store, or somebody else's");
+    assert_string_equal(
+        lost.detail, "the lease ended under its holder: its key is gone from the store, or belongs to somebody else");
     assert_status(DIBS_OK, actor_check(second, s->rt, "a"));
     actor_end(first);
     unlock_and_end(second, s->rt);
