@@ -90,15 +90,29 @@ static void say_unconfirmed(void)
              run_plan.durable ? "the server's disk" : "", run_plan.min_replicas + run_plan.durable == 1 ? "s" : "");
 }
 
-/* Says that dibs waits for copies only after two looks in a row found the lock free: it may be free for a moment. */
+/* Says why dibs still waits though nobody has the lock. */
+static void say_free(void)
+{
+    if (wants_copies())
+        say_unconfirmed();
+    else
+        cli_warn("%s: waits for the lock, which nobody holds: the server does not grant it; \"dibs doctor\" tells why",
+                 run_plan.shown);
+}
+
+/*
+ * Says that the lock is free only after two looks in a row found it so: it may be free for a moment. If dibs is in the
+ * queue, the server takes its requests, and grants the lock soon.
+ */
 static void *tell(void *unused)
 {
-    bool owner_told = !tells_owner(), copies_told = !wants_copies();
+    bool owner_told = !tells_owner(), free_told = false;
     int looks_free = 0, ms = cli_common.verbosity == CLI_VERBOSE ? VERBOSE_MS : TERMINAL_MS;
     const char *taken;
-    dibs_owner owner;
+    dibs_owner owner = {0};
 
-    for (; !(owner_told && copies_told) && !cli_thread_must_end(&waiting.thread, ms); ms = TERMINAL_MS) {
+    for (; !(owner_told && (free_told || !wants_copies())) && !cli_thread_must_end(&waiting.thread, ms);
+         ms = TERMINAL_MS) {
         dibs_status status = find_taken(&taken, &owner);
         looks_free = status == DIBS_OK && !taken ? looks_free + 1 : 0;
         if (cli_thread_must_end(&waiting.thread, 0))
@@ -106,9 +120,9 @@ static void *tell(void *unused)
         if (taken && !owner_told) {
             owner_told = true;
             say(taken, &owner);
-        } else if (looks_free == 2 && !copies_told) {
-            copies_told = true;
-            say_unconfirmed();
+        } else if (looks_free >= 2 && !free_told && (wants_copies() || owner.waiters == 0)) {
+            free_told = true;
+            say_free();
         }
     }
     return unused;

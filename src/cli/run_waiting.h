@@ -1,6 +1,6 @@
 /*
- * What "dibs run" and "dibs hold" say while they wait: who has the lock, and since when; or that replicas or the disk
- * have not confirmed it yet.
+ * What "dibs run" and "dibs hold" say while they wait: who has the lock, and since when; that replicas or the disk have
+ * not confirmed it yet; or that the server does not grant it, though nobody has it.
  */
 #ifndef DIBS_CLI_RUN_WAITING_H
 #define DIBS_CLI_RUN_WAITING_H

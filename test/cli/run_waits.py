@@ -1,5 +1,6 @@
 """dibs run and dibs hold while they wait: outages of the store, what they say, and what ends the wait."""
 
+import contextlib
 import os
 import re
 import select
@@ -97,6 +98,19 @@ def waits_for_replicas():
     equal(waiting.stderr.readline(), "dibs: n: waits until 2 replicas confirm the lock, which nobody else holds\n")
     waiting.terminate()
     equal((Done(waiting).status, waiting.returncode), (143, 143))
+
+
+@test("-v says where the server grants no lock, as a replica, and the job runs once the server does")
+def says_that_a_replica_grants_nothing():
+    with contextlib.closing(Server()) as own:
+        own.ask("REPLICAOF", "127.0.0.1", "1")
+        waiting = waiter(own, "run", "-v", "n", "echo", "ran")
+        lines = iter(waiting.stderr.readline, "")
+        line = next(line for line in lines if "waits for the lock" in line)
+        equal(line, "dibs: n: waits for the lock, which nobody holds: the server does not grant it; \"dibs doctor\" tells why\n")
+        own.ask("REPLICAOF", "NO", "ONE")
+        done = Done(waiting)
+        equal((done.status, done.out), (0, "ran\n"), done.err)
 
 
 @test("-v says at once that dibs waits, and who has held the lock since when")
