@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import time
 
 from command import *  # noqa: F403
@@ -60,13 +61,34 @@ def ready(process):
     return process
 
 
+def await_looks(name, seconds):
+    """
+    Waits until somebody has looked twice at who has that lock, so many seconds apart by the server's clock, and then once more:
+    so the answers to these two were read. Only a look counts the fields of the queue.
+    """
+    first = last = None
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(LIMIT)
+        connection.connect(server().socket)
+        connection.sendall(b"MONITOR\r\n")
+        for line in connection.makefile("rb"):
+            if f'"HLEN" "dibs:queue:{{lock:{name}}}"'.encode() not in line:
+                continue
+            if last:
+                return
+            now = float(line[1:].split()[0])
+            first = first or now
+            last = now if now - first >= seconds else None
+    raise AssertionError("the server has ended")
+
+
 NO_MORE = "dibs: n: the lease was lost: the outer dibs does not hold the lock any more\n"
 
 
 @test("an inner dibs that is no descendant lives as long as the outer lock, beyond the outer lease")
 def outlives_the_lease():
-    outer, env = outer_lock("1")
-    inner = ready(start("run", "n", "sh", "-c", "echo ready; sleep 2.5", env=env))
+    outer, env = outer_lock("2")
+    inner = ready(start("run", "n", "sh", "-c", "echo ready; sleep 3", env=env))
     done = Done(inner)
     equal((done.status, done.err), (0, ""))
     end(outer)
@@ -106,7 +128,7 @@ def waits_when_the_outer_lock_ends(lease, *command):
 def lost_meanwhile():
     inner, other = waits_when_the_outer_lock_ends("2", "echo", "ran")
     next_one = holder("n")
-    time.sleep(1.5)  # longer than the time between two looks
+    await_looks("n", 0)
     end(other)
     done = Done(inner)
     equal((done.status, done.out), (76, ""))
@@ -128,7 +150,7 @@ def ends_with_the_outer_lock():
 def waits_under_an_outer_lock():
     inner, other = waits_when_the_outer_lock_ends("20", "sleep", "60")
     wait_for(lambda: server().owner("n") is None, "the release")
-    time.sleep(4)  # longer than the inner one believes that the lock may come back
+    await_looks("n", 2.1)  # for two seconds the inner one believes that the lock may come back
     end(other)
     done = Done(inner)
     equal((done.status, done.err), (76, "dibs: n and 1 more: the lease was lost: the outer dibs does not hold the lock any more\n"))
