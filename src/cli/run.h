@@ -99,9 +99,6 @@ bool run_fit_times(int64_t lease_ms);
 /* What such times leave of a lease for the end of COMMAND, at most: grace time and margin. */
 int64_t run_end_ms(int64_t lease_ms);
 
-/* Sets the environment of COMMAND and --on-lost. */
-void run_environment(uint64_t fence, const char *token);
-
 /* The lock, or the locks of several names, that the main thread holds. */
 struct run_lock {
     dibs_runtime *rt;                 /* NULL if the lock was not acquired */
@@ -135,9 +132,6 @@ void run_tell_loss(void);
 
 /* Calls dibs_extend for each lock. Returns DIBS_LOST if one was lost, else DIBS_OK or another failure. */
 dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms);
-
-/* Tells COMMAND, by its environment, the tokens of the locks that are held beside that of NAME. */
-void run_tell_inside(const struct run_lock *lock);
 
 /* Whether the lock's owner in the store, after this process has lost the lock, keeps this process from having it. */
 bool run_is_taken(const dibs_owner *owner);

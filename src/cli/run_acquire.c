@@ -260,15 +260,6 @@ static int look_up(struct run_lock *lock)
     return CLI_OK;
 }
 
-void run_tell_inside(const struct run_lock *lock)
-{
-    char token[sizeof lock->token];
-
-    for (size_t i = 0; i < lock->count; i++)
-        if (lock->names[i] != run_plan.names[0] && dibs_token_of(lock->rt, lock->names[i], token) == DIBS_OK)
-            run_inside_set(token);
-}
-
 bool run_is_taken(const dibs_owner *owner)
 {
     bool sharable =

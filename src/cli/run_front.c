@@ -15,6 +15,7 @@
 #include "cli/child.h"
 #include "cli/child_tree.h"
 #include "cli/run.h"
+#include "cli/run_inside.h"
 #include "cli/run_signals.h"
 #include "cli/run_terminal.h"
 #include "cli/run_wire.h"
@@ -99,7 +100,7 @@ static void on_stopped(struct front *front, int signal)
 static void on_held(struct front *front, const struct run_message *message)
 {
     front->held = true;
-    run_environment((uint64_t)message->value, message->text);
+    run_inside_environment((uint64_t)message->value, message->text);
 }
 
 static void on_started(struct front *front, const struct run_message *message)

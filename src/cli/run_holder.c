@@ -407,8 +407,7 @@ static bool start_command(struct holder *holder, int *status)
     bool lend = run_terminal_lends_at_once(holder->terminal);
 
     run_wire_send(holder->wire, RUN_HELD, 0, (int64_t)holder->lock.fence, holder->lock.token);
-    run_tell_inside(&holder->lock);
-    run_environment(holder->lock.fence, holder->lock.token);
+    run_inside_environment_of(&holder->lock);
     holder->child = child_start(command, lend ? holder->terminal : NULL);
     if (holder->child > 0) {
         cli_note("%s started, process %d", command[0], (int)holder->child);

@@ -33,7 +33,8 @@ static bool has(const char *token)
     return false;
 }
 
-void run_inside_set(const char *token)
+/* Adds the token of a lock to the environment, beside those that are there. */
+static void add_token(const char *token)
 {
     const char *inner = value_of(INNERMOST), *others = value_of(OTHERS);
     size_t size = strlen(inner) + strlen(others) + 2;
@@ -45,6 +46,29 @@ void run_inside_set(const char *token)
     }
     free(text);
     setenv(INNERMOST, token, 1);
+}
+
+void run_inside_environment(uint64_t fence, const char *token)
+{
+    static const char *const secret[] = {"DIBS_URL", "DIBS_SENTINEL_USER", "DIBS_SENTINEL_PASSWORD"};
+    char text[24];
+
+    snprintf(text, sizeof text, "%llu", (unsigned long long)fence);
+    setenv("DIBS_NAME", run_plan.names[0], 1);
+    setenv("DIBS_FENCE", text, 1);
+    add_token(token);
+    for (size_t i = 0; run_plan.no_inherit && i < sizeof secret / sizeof secret[0]; i++)
+        unsetenv(secret[i]);
+}
+
+void run_inside_environment_of(const struct run_lock *lock)
+{
+    char token[sizeof lock->token];
+
+    for (size_t i = 0; i < lock->count; i++)
+        if (lock->names[i] != run_plan.names[0] && dibs_token_of(lock->rt, lock->names[i], token) == DIBS_OK)
+            add_token(token);
+    run_inside_environment(lock->fence, lock->token);
 }
 
 /* ------------------------------------------------------------- the outer locks */

@@ -30,7 +30,10 @@ int64_t run_inside_remaining_ms(void);
 /* Ends that thread, which may take one command timeout; must be called before the runtime is closed. */
 void run_inside_end(void);
 
-/* Adds the token of a lock to the environment of COMMAND, beside those that are there. */
-void run_inside_set(const char *token);
+/* Sets the environment of COMMAND and --on-lost, as far as it tells of NAME, and of the locks around it. */
+void run_inside_environment(uint64_t fence, const char *token);
+
+/* The same, with the tokens of all names that are locked. */
+void run_inside_environment_of(const struct run_lock *lock);
 
 #endif
