@@ -62,19 +62,6 @@ static int64_t percentile(const struct cli_histogram *histogram, double share)
     return histogram->most_ns;
 }
 
-/* The number of times from begin_ns to before end_ns; each time counts as the middle of its bucket. */
-static uint64_t between(const struct cli_histogram *histogram, int64_t begin_ns, int64_t end_ns)
-{
-    uint64_t found = 0;
-
-    for (size_t i = 0; i < CLI_BUCKETS; i++) {
-        int64_t middle = within(histogram, middle_of(i));
-        if (histogram->buckets[i] && middle >= begin_ns && middle < end_ns)
-            found += histogram->buckets[i];
-    }
-    return found;
-}
-
 /* --------------------------------------------------------------------- bars */
 
 /* Each bar begins at one of these times in ns, multiplied by a power of ten. */
@@ -92,13 +79,21 @@ static int64_t limit_of(size_t number)
     return limit;
 }
 
-/* How many times the bar counts. The first bar counts shorter times as well, and the last bar longer ones. */
-static uint64_t bar_of(const struct cli_histogram *times, size_t number)
-{
-    int64_t begin = number == 0 ? 0 : limit_of(number);
-    int64_t end = number == LIMIT_COUNT - 1 ? INT64_MAX : limit_of(number + 1);
+struct bars {
+    uint64_t counts[LIMIT_COUNT], most;
+};
 
-    return between(times, begin, end);
+/* Each time counts as the middle of its bucket. The first bar counts shorter times too, the last bar longer ones. */
+static void count_bars(struct bars *bars, const struct cli_histogram *times)
+{
+    *bars = (struct bars){.most = 0};
+    for (size_t i = 0; i < CLI_BUCKETS; i++) {
+        size_t bar = LIMIT_COUNT - 1;
+        while (bar > 0 && within(times, middle_of(i)) < limit_of(bar))
+            bar--;
+        bars->counts[bar] += times->buckets[i];
+        bars->most = bars->counts[bar] > bars->most ? bars->counts[bar] : bars->most;
+    }
 }
 
 static const struct {
@@ -147,32 +142,22 @@ static void print_bar(FILE *out, uint64_t count, uint64_t most)
     fprintf(out, " %7" PRIu64, count);
 }
 
-struct bars {
-    uint64_t counts[LIMIT_COUNT], most;
-};
-
-static void count_bars(struct bars *bars, const struct cli_histogram *times, size_t *first, size_t *last)
-{
-    bars->most = 0;
-    for (size_t i = 0; i < LIMIT_COUNT; i++) {
-        bars->counts[i] = bar_of(times, i);
-        if (bars->counts[i] == 0)
-            continue;
-        bars->most = bars->counts[i] > bars->most ? bars->counts[i] : bars->most;
-        *first = i < *first ? i : *first;
-        *last = i > *last ? i : *last;
-    }
-}
-
-/* Prints the bars of all parts side by side. */
+/* Prints the bars of all parts side by side, from the first that counts anything to the last. */
 static void print_bars(FILE *out, const struct cli_bench_part *parts)
 {
     struct bars bars[PARTS_MOST];
     size_t first = LIMIT_COUNT, last = 0, count = 0;
     char text[TIME_MAX];
 
-    for (; count < PARTS_MOST && parts[count].name; count++)
-        count_bars(&bars[count], parts[count].times, &first, &last);
+    for (; count < PARTS_MOST && parts[count].name; count++) {
+        count_bars(&bars[count], parts[count].times);
+        for (size_t i = 0; i < LIMIT_COUNT; i++) {
+            if (bars[count].counts[i] == 0)
+                continue;
+            first = i < first ? i : first;
+            last = i > last ? i : last;
+        }
+    }
     fprintf(out, "\n%8s", "from");
     for (size_t i = 0; i < count; i++)
         fprintf(out, "  %-*s", i + 1 < count ? BAR + 8 : 0, parts[i].name);
@@ -200,15 +185,17 @@ void cli_bench_report_text(FILE *out, const struct cli_bench_part *parts)
 
 static void bars_json(struct cli_json *json, const struct cli_histogram *times)
 {
+    struct bars bars;
+
+    count_bars(&bars, times);
     cli_json_open(json, "histogram", '[');
     for (size_t i = 0; i < LIMIT_COUNT; i++) {
-        uint64_t count = bar_of(times, i);
-        if (count == 0)
+        if (bars.counts[i] == 0)
             continue;
         cli_json_open(json, NULL, '{');
         cli_json_double(json, "from_us", (double)limit_of(i) / 1e3);
         cli_json_double(json, "to_us", (double)limit_of(i + 1) / 1e3);
-        cli_json_int(json, "count", (int64_t)count);
+        cli_json_int(json, "count", (int64_t)bars.counts[i]);
         cli_json_close(json, '}');
     }
     cli_json_close(json, ']');
