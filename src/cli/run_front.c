@@ -224,29 +224,30 @@ static void watch(struct front *front, int64_t now)
         signal_all(front, SIGKILL);
 }
 
+/* The time between two beats, or looks at whether the holder has answered. */
+static int64_t pace(const struct front *front, int64_t now)
+{
+    int64_t lease_ms = run_plan.lease_ms;
+
+    if (!front->answered || (front->limit_ms && front->limit_ms - now <= lease_ms / 2))
+        return run_plan.margin_ms / 4;
+    return lease_ms / 8 < 5000 ? lease_ms / 8 : 5000;
+}
+
 static void keep_beating(struct front *front, int64_t now)
 {
-    bool close = front->limit_ms && front->limit_ms - now <= run_plan.grace_ms + run_plan.margin_ms;
-    int64_t every = close ? run_plan.margin_ms / 4 : run_plan.lease_ms / 8;
-
-    if (every > 5000)
-        every = 5000;
-    if (front->group && front->answered && now - front->beat_ms >= every)
+    if (front->group && front->answered && now - front->beat_ms >= pace(front, now))
         beat(front, now);
 }
 
 static int timeout(const struct front *front)
 {
-    int64_t wait = run_plan.lease_ms / 8;
+    int64_t wait = pace(front, cli_now_ms());
 
     if (front->taken_over || front->hung_up_ms)
         return ROUND_MS;
     if (!front->group || front->gone)
         return -1;
-    if (wait > 5000)
-        wait = 5000;
-    if (!front->answered || (front->limit_ms && front->limit_ms - cli_now_ms() <= run_plan.lease_ms / 2))
-        wait = run_plan.margin_ms / 4;
     return (int)(wait > 1 ? wait : 1);
 }
 
