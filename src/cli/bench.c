@@ -194,11 +194,11 @@ static int measure_handovers(struct bench *bench)
 
 static int measure(struct bench *bench)
 {
-    const dibs_config config = {.lease_ms = LEASE_MS};
-    int result = cli_open(&bench->sides[0].rt, config);
+    cli_common.config.lease_ms = LEASE_MS;
+    int result = cli_open(&bench->sides[0].rt);
 
     if (result == CLI_OK)
-        result = cli_open(&bench->sides[1].rt, config);
+        result = cli_open(&bench->sides[1].rt);
     if (result != CLI_OK)
         return result;
     /* A second signal ends the process at once. */

@@ -229,56 +229,35 @@ static void say_invalid(const char *text)
     cli_error("%s", line);
 }
 
-static dibs_status open_urls(dibs_runtime **out, const dibs_config *config)
-{
-    dibs_status status = dibs_open(out, config);
-
-    if (status == DIBS_INVALID)
-        say_invalid(dibs_last_error());
-    return status;
-}
-
-/* The sentinels' password comes from the environment, because everybody can see a command line. */
-static void fill(dibs_config *config)
+dibs_status cli_try_open(dibs_runtime **out)
 {
     const char *text = cli_common.urls ? cli_common.urls : getenv("DIBS_URL");
-
-    config->key_prefix = cli_common.where.key_prefix;
-    config->tls_ca_file = cli_common.where.tls_ca_file;
-    config->tls_cert_file = cli_common.where.tls_cert_file;
-    config->tls_key_file = cli_common.where.tls_key_file;
-    config->tls_server_name = cli_common.where.tls_server_name;
-    if (text && strstr(text, "-sentinel://")) {
-        config->sentinel_user = getenv("DIBS_SENTINEL_USER");
-        config->sentinel_password = getenv("DIBS_SENTINEL_PASSWORD");
-    }
-}
-
-dibs_status cli_try_open(dibs_runtime **out, dibs_config config)
-{
-    dibs_status status = DIBS_INVALID;
-    char *copy;
+    char *copy = cli_common.urls ? strdup(cli_common.urls) : NULL;
+    dibs_config config = cli_common.config;
+    dibs_status status = DIBS_NO_MEMORY;
 
     *out = NULL;
-    fill(&config);
-    if (!cli_common.urls)
-        return open_urls(out, &config);
-    copy = strdup(cli_common.urls);
+    if (text && strstr(text, "-sentinel://")) { /* not from the command line, which everybody can see */
+        config.sentinel_user = getenv("DIBS_SENTINEL_USER");
+        config.sentinel_password = getenv("DIBS_SENTINEL_PASSWORD");
+    }
     config.url_count = copy ? split(copy, (const char ***)&config.urls) : 0;
-    if (config.url_count)
-        status = open_urls(out, &config);
-    else if (config.urls)
+    if (config.url_count || !cli_common.urls) {
+        status = dibs_open(out, &config);
+        if (status == DIBS_INVALID)
+            say_invalid(dibs_last_error());
+    } else if (config.urls) {
         cli_error("--url or --url-file has no URL");
-    else
-        status = DIBS_NO_MEMORY;
+        status = DIBS_INVALID;
+    }
     free((void *)config.urls);
     free(copy);
     return status;
 }
 
-int cli_open(dibs_runtime **out, dibs_config config)
+int cli_open(dibs_runtime **out)
 {
-    dibs_status status = cli_try_open(out, config);
+    dibs_status status = cli_try_open(out);
 
     return status == DIBS_OK || status == DIBS_INVALID ? cli_exit_of(status) : cli_failed(status);
 }
@@ -286,7 +265,7 @@ int cli_open(dibs_runtime **out, dibs_config config)
 int cli_look(int (*look)(dibs_runtime *rt, char **words), char **words)
 {
     dibs_runtime *rt;
-    int result = cli_open(&rt, (dibs_config){0});
+    int result = cli_open(&rt);
 
     if (result != CLI_OK)
         return result;

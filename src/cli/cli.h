@@ -21,12 +21,12 @@ enum cli_exit {
     CLI_LOST = 76         /* the lease was lost */
 };
 
-/* What the options that all commands have say; read-only after the options were read. */
+/* What the options that all commands have say; but for config, read-only after the options were read. */
 extern struct cli_common {
     enum cli_verbosity { CLI_QUIET, CLI_NORMAL, CLI_VERBOSE } verbosity;
     const char *command; /* its name */
     char *urls;          /* of the last --url or --url-file, separated by blanks; NULL: none */
-    dibs_config where;   /* the other options that say how to reach the store */
+    dibs_config config;  /* of the other options that say how to reach the store; a command may add to it */
 } cli_common;
 
 /* ------------------------------------------------------------------ messages */
@@ -175,13 +175,13 @@ void cli_thread_end(struct cli_thread *thread);
 /* ----------------------------------------------------------------- the store */
 
 /*
- * Opens a runtime on the store that the options name, or $DIBS_URL; they set the fields of config that say how to reach
- * it. Returns CLI_OK; or prints why the store can't be opened, and returns CLI_USAGE, CLI_UNAVAILABLE or CLI_SYSTEM.
+ * Opens a runtime by cli_common, on $DIBS_URL if no option names the store. Returns CLI_OK; or prints why the store
+ * can't be opened, and returns CLI_USAGE, CLI_UNAVAILABLE or CLI_SYSTEM.
  */
-int cli_open(dibs_runtime **out, dibs_config config);
+int cli_open(dibs_runtime **out);
 
 /* As cli_open, but prints only why a call is DIBS_INVALID; for the other statuses dibs_last_error says why. */
-dibs_status cli_try_open(dibs_runtime **out, dibs_config config);
+dibs_status cli_try_open(dibs_runtime **out);
 
 /* Opens a runtime, calls look, and closes it. Returns the exit status of look, or of what failed. */
 int cli_look(int (*look)(dibs_runtime *rt, char **words), char **words);

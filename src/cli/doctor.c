@@ -412,7 +412,9 @@ static int admit(struct doctor *doctor)
 {
     dibs_runtime *rt;
     uint32_t longest_ms = (uint32_t)given.admit_ms;
-    dibs_status status = cli_try_open(&rt, (dibs_config){.lease_ms = longest_ms});
+
+    cli_common.config.lease_ms = longest_ms;
+    dibs_status status = cli_try_open(&rt);
 
     if (status == DIBS_INVALID)
         return cli_exit_of(status);
@@ -429,7 +431,9 @@ static int admit(struct doctor *doctor)
 static int examine(struct doctor *doctor)
 {
     dibs_runtime *rt;
-    dibs_status status = cli_try_open(&rt, (dibs_config){.lease_ms = LEASE_MS});
+
+    cli_common.config.lease_ms = LEASE_MS;
+    dibs_status status = cli_try_open(&rt);
     int result = cli_exit_of(status);
 
     if (status == DIBS_INVALID)

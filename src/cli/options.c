@@ -129,11 +129,11 @@ static int take_number(const struct cli_option *option, const char *text)
 static const struct cli_option common_options[] = {
     {"url", .take = take_url},
     {"url-file", .take = take_url_file},
-    {"prefix", .text = &cli_common.where.key_prefix},
-    {"tls-ca", .text = &cli_common.where.tls_ca_file},
-    {"tls-cert", .text = &cli_common.where.tls_cert_file},
-    {"tls-key", .text = &cli_common.where.tls_key_file},
-    {"tls-name", .text = &cli_common.where.tls_server_name},
+    {"prefix", .text = &cli_common.config.key_prefix},
+    {"tls-ca", .text = &cli_common.config.tls_ca_file},
+    {"tls-cert", .text = &cli_common.config.tls_cert_file},
+    {"tls-key", .text = &cli_common.config.tls_key_file},
+    {"tls-name", .text = &cli_common.config.tls_server_name},
     {"help", .letter = 'h'}, /* taken by its letter, as the next two */
     {"quiet", .letter = 'q'},
     {"verbose", .letter = 'v'},

@@ -29,7 +29,7 @@ static _Atomic bool waits; /* atomic: the main thread waits for the lock */
 
 struct listener {
     struct cli_thread thread;
-    int signals, wire; /* descriptors; read-only */
+    int wire; /* read-only */
     pthread_mutex_t mutex;
     bool opening;     /* guarded by mutex: the main thread is opening the store, and has left nothing there */
     dibs_runtime *rt; /* guarded by mutex */
@@ -89,7 +89,7 @@ static void *listen_for_the_end(void *argument)
 {
     struct listener *listener = argument;
     struct pollfd fds[3 + RUN_TIES] = {{.fd = listener->thread.quit[0], .events = POLLIN},
-                                       {.fd = listener->signals, .events = POLLIN},
+                                       {.fd = run_signals_fd(), .events = POLLIN},
                                        {.fd = listener->wire, .events = POLLIN}};
 
     run_tie_watch(fds + 3);
@@ -102,13 +102,6 @@ static void *listen_for_the_end(void *argument)
             fds[2].fd = -1;
     }
     return NULL;
-}
-
-static bool listener_start(struct listener *listener, int wire)
-{
-    *listener = (struct listener){.wire = wire, .opening = true, .mutex = PTHREAD_MUTEX_INITIALIZER};
-    listener->signals = run_signals_fd();
-    return cli_thread_start(&listener->thread, listen_for_the_end, listener);
 }
 
 /* ------------------------------------------------------------------- the lock */
@@ -186,18 +179,18 @@ bool run_goes_on(int64_t since)
 /* dibs_open tries only once, so a store that can't be reached is tried again for as long as dibs waits. */
 static int open_store(dibs_runtime **rt)
 {
+    dibs_config *config = &cli_common.config;
     int64_t since = cli_now_ms();
     dibs_status status;
 
+    config->lease_ms = lease_of();
+    config->on_event = on_event;
+    config->label = run_plan.label;
+    config->outage_ms = outage_of();
+    config->min_replicas = (uint32_t)run_plan.min_replicas;
+    config->durable = run_plan.durable;
     for (bool told = false;; told = true) {
-        dibs_config config = {.lease_ms = lease_of(),
-                              .on_event = on_event,
-                              .label = run_plan.label,
-                              .outage_ms = outage_of(),
-                              .min_replicas = (uint32_t)run_plan.min_replicas,
-                              .durable = run_plan.durable};
-
-        status = cli_try_open(rt, config);
+        status = cli_try_open(rt);
         if (status != DIBS_UNAVAILABLE || !run_goes_on(since))
             break;
         if (!told)
@@ -372,10 +365,10 @@ static bool acquire(struct listener *listener, struct run_lock *lock, int *statu
 
 bool run_acquire(int wire, struct run_lock *lock, int *status)
 {
-    struct listener listener;
+    struct listener listener = {.wire = wire, .opening = true, .mutex = PTHREAD_MUTEX_INITIALIZER};
 
     memset(lock, 0, sizeof *lock);
-    if (!listener_start(&listener, wire)) {
+    if (!cli_thread_start(&listener.thread, listen_for_the_end, &listener)) {
         cli_error("no descriptor or thread to be had");
         *status = CLI_SYSTEM;
         return false;
