@@ -63,24 +63,6 @@ static const struct cli_option options[] = {
     {0},
 };
 
-/* Looks again. False: the look failed, and the locks are those of the look before. */
-static bool look_again(void)
-{
-    struct cli_locks locks = {0};
-    dibs_status status = cli_locks_read(&locks, watch.rt, watch.pattern, 0);
-
-    if (status != DIBS_OK) {
-        snprintf(watch.trouble, sizeof watch.trouble, "%s", locks.failed ? "memory is exhausted" : dibs_last_error());
-        cli_locks_free(&locks);
-        return false;
-    }
-    watch.trouble[0] = '\0';
-    cli_locks_sort(&locks, watch.sort, watch.reverse);
-    cli_locks_free(&watch.locks);
-    watch.locks = locks;
-    return true;
-}
-
 /* -------------------------------------------------------------------- lines */
 
 static void print_change(const char *what, const struct cli_lock *lock, bool all)
@@ -119,31 +101,43 @@ static void print_changes(const struct cli_locks *before, const struct cli_locks
     }
 }
 
+/* -------------------------------------------------------------------- looks */
+
+/* Looks again. False: the look failed, and the locks are those of the look before. */
+static bool look_again(bool prints_changes)
+{
+    struct cli_locks locks = {0};
+    dibs_status status = cli_locks_read(&locks, watch.rt, watch.pattern, 0);
+
+    if (status != DIBS_OK) {
+        snprintf(watch.trouble, sizeof watch.trouble, "%s", locks.failed ? "memory is exhausted" : dibs_last_error());
+        cli_locks_free(&locks);
+        return false;
+    }
+    watch.trouble[0] = '\0';
+    cli_locks_sort(&locks, watch.sort, watch.reverse);
+    if (prints_changes)
+        print_changes(&watch.locks, &locks);
+    cli_locks_free(&watch.locks);
+    watch.locks = locks;
+    return true;
+}
+
 static int watch_lines(void)
 {
-    struct cli_locks before = {0};
     bool troubled = false;
 
     watch.sort = CLI_NAME;
     watch.reverse = false;
     for (;;) {
-        watch.locks = (struct cli_locks){0};
-        bool read = look_again();
-        if (read) {
-            print_changes(&before, &watch.locks);
-            cli_locks_free(&before);
-            before = watch.locks;
-        } else if (!troubled) {
+        bool read = look_again(true);
+        if (!read && !troubled)
             cli_warn("%s", watch.trouble);
-        }
         troubled = !read;
         if (fflush(stdout) != 0 || (watch.rounds > 0 && --watch.rounds == 0))
-            break;
+            return CLI_OK;
         (void)poll(NULL, 0, (int)watch.interval_ms);
     }
-    cli_locks_free(&before);
-    watch.locks = (struct cli_locks){0};
-    return CLI_OK;
 }
 
 /* ------------------------------------------------------------------- screen */
@@ -286,7 +280,7 @@ static int watch_screen(void)
         return CLI_OUTPUT;
     }
     do {
-        look_again();
+        look_again(false);
         result = until_next_look();
     } while (result < 0 && (watch.rounds <= 0 || --watch.rounds > 0));
     cli_screen_leave();
