@@ -2,10 +2,10 @@
  * "dibs run" and "dibs hold": their options, and how they acquire the lock.
  *
  * "dibs run" is four processes, each the parent of the next. The front (run_front.c) is the one that was started: it
- * represents the job to the shell and the terminal, passes on signals, and watches the holder. The guard (run_guard.c)
- * adopts the processes that a killed holder leaves, and kills them. The holder (run_holder.c) holds the lock, has its
- * lease renewed, and ends COMMAND in time if the lease can't be renewed. COMMAND is in a process group of its own. The
- * front and the holder tell each other what they do (run_wire.h). So
+ * represents the job to the shell and the terminal, passes on signals, and watches the holder. The guard adopts the
+ * processes that a killed holder leaves, and kills them. The holder (run_holder.c) holds the lock, has its lease
+ * renewed, and ends COMMAND in time if the lease can't be renewed. COMMAND is in a process group of its own. The front
+ * and the holder tell each other what they do (run_wire.h). So
  *   - if the front is stopped by Ctrl-Z, the lease is still renewed;
  *   - if the front is killed, or stopped in any other way, the holder ends COMMAND;
  *   - if the holder is stopped, the front ends COMMAND;
@@ -142,9 +142,6 @@ int64_t run_remaining_ms(const struct run_lock *lock);
 /* Runs the holder until its end. wire: leads to the front, whose process id is `front`. Returns the exit status. */
 struct run_terminal;
 int run_holder(const struct run_terminal *terminal, int wire, pid_t front);
-
-/* Runs the guard after it has forked its only child, the holder. Ends in the same way as the holder. */
-_Noreturn void run_guard(pid_t holder);
 
 /* Runs the front until its end. Returns the exit status. */
 int run_front(void);

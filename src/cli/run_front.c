@@ -1,6 +1,7 @@
 /*
- * The front of "dibs run": the process that was started. It starts the guard and the holder, passes on signals, is
- * stopped and continued together with COMMAND, and ends COMMAND if the holder does not do so in time.
+ * The front of "dibs run": the process that was started. It starts the guard, which is here as well, and the holder,
+ * passes on signals, is stopped and continued together with COMMAND, and ends COMMAND if the holder does not do so in
+ * time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/arguments.h"
 #include "cli/child.h"
 #include "cli/child_tree.h"
 #include "cli/run.h"
@@ -303,9 +305,32 @@ static _Noreturn void be_holder(const struct front *front, int wire)
     _exit(status);
 }
 
+/* ----------------------------------------------------------- the guard's process */
+
+/* Waits for the end of the process, and returns its status of waitpid(2). */
+static int status_of(pid_t process)
+{
+    int status = 0;
+    pid_t ended;
+
+    do
+        ended = waitpid(-1, &status, 0);
+    while (ended != process && (ended > 0 || errno == EINTR));
+    return status;
+}
+
+/*
+ * The guard is between the front and the holder. When the holder is killed, its descendants become children of the
+ * guard, which kills them. The front could not tell them from other children that it may have, which the shell started
+ * before it ran dibs in its place. The guard ends in the same way as the holder.
+ *
+ * All signals stay blocked: the holder passes on those that end a job; those that stop one must not stop the guard. Its
+ * name in ps(1) does not contain "dibs", so that pkill(1) with that word does not reach it.
+ */
 static _Noreturn void be_guard(const struct front *front, int wire)
 {
     pid_t holder;
+    int status;
 
     setpgid(0, 0);
     child_tree_call_me("lock-guard");
@@ -318,8 +343,17 @@ static _Noreturn void be_guard(const struct front *front, int wire)
         cli_error("no process to be had: %s", strerror(errno));
         _exit(CLI_SYSTEM);
     }
-    run_guard(holder);
+    arguments_overwrite("lock-guard");
+    child_close_files(false);
+    status = status_of(holder);
+    if (WIFEXITED(status))
+        _exit(WEXITSTATUS(status));
+    child_tree_kill_all();
+    kill(getpid(), SIGKILL);
+    _exit(128 + SIGKILL);
 }
+
+/* -------------------------------------------------------------- all of them */
 
 static bool start_holder(struct front *front)
 {
