@@ -407,52 +407,36 @@ static void print_end(struct doctor *doctor)
     }
 }
 
-/* The operator vouches that no lease is longer than admit_ms, so this runtime's must not be longer either. */
-static int admit(struct doctor *doctor)
+/* Lets masters vote again. The operator vouches that no lease is longer, so this runtime's must not be either. */
+static int admit(struct doctor *doctor, dibs_runtime *rt)
 {
-    dibs_runtime *rt;
-    uint32_t longest_ms = (uint32_t)given.admit_ms;
+    dibs_status status = dibs_admit(rt, cli_common.config.lease_ms, tell, doctor);
 
-    cli_common.config.lease_ms = longest_ms;
-    dibs_status status = cli_try_open(&rt);
-
-    if (status == DIBS_INVALID)
-        return cli_exit_of(status);
-    if (status == DIBS_OK)
-        status = dibs_admit(rt, longest_ms, tell, doctor);
-    int result = status == DIBS_OK ? CLI_OK : cli_failed(status);
-    dibs_close(rt);
-    if (status == DIBS_OK)
-        print_end(doctor);
-    return result;
+    return status == DIBS_OK ? CLI_OK : cli_failed(status);
 }
 
 /* With a wrong URL nothing is printed, because half a document would be of no use. */
-static int examine(struct doctor *doctor)
-{
-    dibs_runtime *rt;
-
-    cli_common.config.lease_ms = LEASE_MS;
-    dibs_status status = cli_try_open(&rt);
-    int result = cli_exit_of(status);
-
-    if (status == DIBS_INVALID)
-        return result;
-    if (status == DIBS_OK)
-        result = examine_store(doctor, rt);
-    else
-        tell_unreachable(doctor);
-    dibs_close(rt);
-    print_end(doctor);
-    return result;
-}
-
 static int run(char **words)
 {
     struct doctor doctor = {.json = {.out = stdout}};
-    int result = given.admit_ms > 0 ? admit(&doctor) : examine(&doctor);
+    bool admits = given.admit_ms > 0;
+    dibs_runtime *rt;
 
     (void)words;
+    cli_common.config.lease_ms = admits ? (uint32_t)given.admit_ms : LEASE_MS;
+    dibs_status status = cli_try_open(&rt);
+    int result = cli_exit_of(status);
+    if (status == DIBS_INVALID)
+        return result;
+    if (status == DIBS_OK)
+        result = admits ? admit(&doctor, rt) : examine_store(&doctor, rt);
+    else if (admits)
+        result = cli_failed(status);
+    else
+        tell_unreachable(&doctor);
+    dibs_close(rt);
+    if (!admits || result == CLI_OK)
+        print_end(&doctor);
     return cli_end(result == CLI_OK && doctor.counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result);
 }
 
