@@ -11,10 +11,8 @@
 
 /* Written by run_tie_begin alone. */
 static struct {
-    pid_t process;     /* 0: none */
     int process_fd;    /* readable once the process has ended; -1: there is no such descriptor */
     bool process_gone; /* the process had ended before run_tie_begin */
-    bool stdin_too;    /* dibs is tied to standard input */
     char shown[32];    /* "process 7" */
 } tie = {.process_fd = -1};
 
@@ -35,12 +33,10 @@ static int watch_process(pid_t process)
 
 void run_tie_begin(void)
 {
-    tie.process = run_plan.while_pid;
-    tie.stdin_too = run_plan.while_stdin;
-    if (!tie.process)
+    if (!run_plan.while_pid)
         return;
-    snprintf(tie.shown, sizeof tie.shown, "process %d", (int)tie.process);
-    tie.process_fd = watch_process(tie.process);
+    snprintf(tie.shown, sizeof tie.shown, "process %d", run_plan.while_pid);
+    tie.process_fd = watch_process(run_plan.while_pid);
     if (tie.process_fd >= 0)
         fcntl(tie.process_fd, F_SETFD, FD_CLOEXEC);
     else
@@ -50,12 +46,12 @@ void run_tie_begin(void)
 void run_tie_watch(struct pollfd fds[RUN_TIES])
 {
     fds[0] = (struct pollfd){.fd = tie.process_fd, .events = POLLIN};
-    fds[1] = (struct pollfd){.fd = tie.stdin_too ? STDIN_FILENO : -1, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = run_plan.while_stdin ? STDIN_FILENO : -1, .events = POLLIN};
 }
 
 int run_tie_timeout(int most_ms)
 {
-    bool looks = tie.process && tie.process_fd < 0;
+    bool looks = run_plan.while_pid && tie.process_fd < 0;
 
     return looks && (most_ms < 0 || most_ms > LOOK_MS) ? LOOK_MS : most_ms;
 }
@@ -66,7 +62,7 @@ static bool process_has_ended(void)
 
     if (tie.process_fd >= 0)
         return poll(&fd, 1, 0) > 0;
-    return tie.process && (tie.process_gone || (kill(tie.process, 0) != 0 && errno == ESRCH));
+    return run_plan.while_pid && (tie.process_gone || (kill(run_plan.while_pid, 0) != 0 && errno == ESRCH));
 }
 
 /* Reads what is there and drops it, since nobody else reads it. */
@@ -76,7 +72,7 @@ static bool stdin_has_ended(void)
     char unread[4096];
     ssize_t size;
 
-    if (!tie.stdin_too || poll(&in, 1, 0) <= 0)
+    if (!run_plan.while_stdin || poll(&in, 1, 0) <= 0)
         return false;
     size = read(STDIN_FILENO, unread, sizeof unread);
     return size == 0 || (size < 0 && errno != EINTR && errno != EAGAIN);
