@@ -2,12 +2,7 @@
 
 #include "base/futex.h"
 
-enum { AWAKE, ASLEEP, WOKEN };
-
-void dibs__sleeper_init(struct dibs__sleeper *sleeper)
-{
-    atomic_init(&sleeper->state, AWAKE);
-}
+enum { AWAKE = 0, ASLEEP, WOKEN };
 
 void dibs__sleeper_sleep(struct dibs__sleeper *sleeper, const struct dibs__clock *clock, int64_t deadline)
 {

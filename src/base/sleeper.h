@@ -4,12 +4,10 @@
 
 #include "base/clock.h"
 
-/* Has no mutex, because a woken thread must not run into one that the waking thread still holds. */
+/* All zero at first. Has no mutex, because a woken thread must not run into one that the waking thread still holds. */
 struct dibs__sleeper {
     atomic_uint state; /* atomic; one of the states in sleeper.c */
 };
-
-void dibs__sleeper_init(struct dibs__sleeper *sleeper);
 
 /* Returns when a wake has come since the last sleep, at the deadline, or without a reason. */
 void dibs__sleeper_sleep(struct dibs__sleeper *sleeper, const struct dibs__clock *clock, int64_t deadline);

@@ -6,10 +6,7 @@
 
 void dibs__wait_event_init(struct dibs__wait_event *wait_event)
 {
-    atomic_init(&wait_event->woken, false);
-    atomic_init(&wait_event->bell, NULL);
-    wait_event->tell = NULL;
-    dibs__sleeper_init(&wait_event->sleeper);
+    *wait_event = (struct dibs__wait_event){.tell = NULL};
 }
 
 void dibs__wait_event_wake(struct dibs__wait_event *wait_event)

@@ -84,11 +84,10 @@ static void wait_for_one(struct dibs__several *several)
 /* The calling thread drives the call to its end. */
 static void drive(struct dibs__several *several)
 {
-    struct dibs__sleeper sleeper;
+    struct dibs__sleeper sleeper = {0};
     enum dibs__several_next next;
     int64_t until;
 
-    dibs__sleeper_init(&sleeper);
     several->tell = wake;
     several->context = &sleeper; // cppcheck-suppress autoVariables ; nothing is told once the call has ended
     while ((next = dibs__several_go_on(several, &until)) != DIBS__SEVERAL_ENDS) {

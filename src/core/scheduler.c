@@ -189,7 +189,6 @@ struct dibs__scheduler *dibs__scheduler_new(const struct dibs__clock *clock)
     s->clock = clock;
     atomic_init(&s->planned, AWAKE);
     atomic_init(&s->resting, true);
-    dibs__sleeper_init(&s->drainer);
     if (dibs__wake_init(&s->wake))
         return s;
     free(s);

@@ -17,25 +17,16 @@ static struct dibs__request *take_unused(struct dibs__channel *channel) DIBS__RE
     return first;
 }
 
-static struct dibs__request *make_request(struct dibs__error *error)
-{
-    struct dibs__request *request = calloc(1, sizeof *request);
-
-    if (request)
-        dibs__sleeper_init(&request->sleeper);
-    else
-        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
-    return request;
-}
-
 struct dibs__request *dibs__request_new(struct dibs__channel *channel, struct dibs__error *error)
 {
     struct dibs__request *request = take_unused(channel);
 
     if (!request)
-        request = make_request(error);
-    if (!request)
+        request = calloc(1, sizeof *request);
+    if (!request) {
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
         return NULL;
+    }
     request->waited_for = request->away = request->asleep = request->unknown = false;
     atomic_store_explicit(&request->done, false, memory_order_relaxed);
     request->wait = NULL;

@@ -11,7 +11,7 @@ void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoi
     };
 }
 
-static void end_try(struct dibs__connector *connector)
+void dibs__connector_free(struct dibs__connector *connector)
 {
     dibs__link_free(connector->link);
     connector->link = NULL;
@@ -26,13 +26,8 @@ static void fail_try(struct dibs__connector *connector)
 
     if (link && link->use == DIBS__LINK_SUBSCRIPTIONS && link->state >= DIBS__LINK_SUBSCRIBING)
         connector->before = link->view.id;
-    end_try(connector);
+    dibs__connector_free(connector);
     dibs__endpoint_doubt(connector->endpoint, connector->told);
-}
-
-void dibs__connector_free(struct dibs__connector *connector)
-{
-    end_try(connector);
 }
 
 dibs_status dibs__connector_begin(struct dibs__connector *connector, int64_t now, struct dibs__error *error)

@@ -16,7 +16,7 @@ static int setup(void **state)
     static struct rig rig;
 
     moved_clock_init(&rig.clock);
-    dibs__sleeper_init(&rig.sleeper);
+    rig.sleeper = (struct dibs__sleeper){0};
     atomic_store(&rig.slept, false);
     *state = &rig;
     return 0;
@@ -107,13 +107,10 @@ static void *play_there(void *arg)
 /* Without a deadline a single lost wake would stop both for ever. */
 static void two_threads_wake_each_other_without_end(void **state)
 {
-    struct pair pair;
+    struct pair pair = {0};
     pthread_t thread;
 
     (void)state;
-    atomic_init(&pair.turns, 0);
-    dibs__sleeper_init(&pair.here);
-    dibs__sleeper_init(&pair.there);
     assert_int_equal(pthread_create(&thread, NULL, play_there, &pair), 0);
     play(&pair, &pair.here, &pair.there, 0);
     pthread_join(thread, NULL);
