@@ -21,14 +21,16 @@ static int64_t system_now(const struct dibs__clock *clock)
     return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
 }
 
+static int64_t left_until(const struct dibs__clock *clock, int64_t deadline)
+{
+    return deadline == DIBS__NEVER ? DIBS__NEVER : deadline - system_now(clock);
+}
+
 static void system_wait(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex,
                         int64_t deadline)
 {
-    if (deadline == DIBS__NEVER) {
-        dibs__mutex_wait(mutex, cond);
-        return;
-    }
-    int64_t left = deadline - system_now(clock);
+    int64_t left = left_until(clock, deadline);
+
     if (left > 0)
         dibs__mutex_wait_for(mutex, cond, left);
 }
@@ -47,11 +49,8 @@ static int system_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds
 
 static void system_sleep(const struct dibs__clock *clock, atomic_uint *word, unsigned value, int64_t deadline)
 {
-    if (deadline == DIBS__NEVER) {
-        dibs__futex_wait(word, value, DIBS__FUTEX_FOR_EVER);
-        return;
-    }
-    int64_t left = deadline - system_now(clock);
+    int64_t left = left_until(clock, deadline);
+
     if (left > 0)
         dibs__futex_wait(word, value, left);
 }

@@ -16,7 +16,7 @@ void dibs__futex_wait(atomic_uint *word, unsigned value, int64_t ns)
         long s, ns;
     } timeout = {(long)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
 
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ns == DIBS__FUTEX_FOR_EVER ? NULL : (void *)&timeout, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ns == INT64_MAX ? NULL : (void *)&timeout, NULL, 0);
 }
 
 void dibs__futex_wake(const atomic_uint *word)
@@ -75,9 +75,7 @@ void dibs__futex_wait(atomic_uint *word, unsigned value, int64_t ns)
     struct room *room = room_of(word);
 
     room_mutex_lock(&room->mutex);
-    if (atomic_load(word) == value && ns == DIBS__FUTEX_FOR_EVER)
-        dibs__mutex_wait(&room->mutex, &room->cond);
-    else if (atomic_load(word) == value)
+    if (atomic_load(word) == value)
         dibs__mutex_wait_for(&room->mutex, &room->cond, ns);
     room_mutex_unlock(&room->mutex);
 }

@@ -8,11 +8,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define DIBS__FUTEX_FOR_EVER INT64_MAX
-
 /*
- * Sleeps while *word equals `value`, for at most `ns` nanoseconds, until a wake. May also return early without a
- * reason.
+ * Sleeps while *word equals `value`, for at most `ns` nanoseconds (INT64_MAX: for ever), until a wake. May also return
+ * early without a reason.
  */
 void dibs__futex_wait(atomic_uint *word, unsigned value, int64_t ns);
 

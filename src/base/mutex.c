@@ -53,15 +53,6 @@ void dibs__mutex_destroy(struct dibs__mutex *mutex)
     pthread_mutex_destroy(&mutex->native);
 }
 
-int dibs__mutex_wait(struct dibs__mutex *mutex, pthread_cond_t *cond)
-{
-    DIBS__REQUIRE(dibs__mutex_is_mine(mutex));
-    set_owner(mutex, 0);
-    int error = pthread_cond_wait(cond, &mutex->native);
-    set_owner(mutex, pthread_self());
-    return error;
-}
-
 /*
  * The clock of a cond does not advance while the machine is suspended. macOS waits for a length of time by a function
  * of its own.
@@ -109,7 +100,7 @@ int dibs__mutex_wait_for(struct dibs__mutex *mutex, pthread_cond_t *cond, int64_
 {
     DIBS__REQUIRE(dibs__mutex_is_mine(mutex));
     set_owner(mutex, 0);
-    int error = timed_wait(cond, &mutex->native, ns);
+    int error = ns == INT64_MAX ? pthread_cond_wait(cond, &mutex->native) : timed_wait(cond, &mutex->native, ns);
     set_owner(mutex, pthread_self());
     return error;
 }

@@ -71,10 +71,15 @@ void dibs__mutex_destroy(struct dibs__mutex *mutex);
 int dibs__cond_init(pthread_cond_t *cond);
 
 /*
- * As pthread_cond_wait, and as pthread_cond_timedwait for `ns` nanoseconds, above 0. The caller has locked the mutex.
+ * As pthread_cond_timedwait for `ns` nanoseconds, above 0; INT64_MAX: as pthread_cond_wait. The caller has locked the
+ * mutex.
  */
-int dibs__mutex_wait(struct dibs__mutex *mutex, pthread_cond_t *cond);
 int dibs__mutex_wait_for(struct dibs__mutex *mutex, pthread_cond_t *cond, int64_t ns);
+
+static inline int dibs__mutex_wait(struct dibs__mutex *mutex, pthread_cond_t *cond)
+{
+    return dibs__mutex_wait_for(mutex, cond, INT64_MAX);
+}
 
 #ifdef DIBS_CHECKED
 void dibs__mutex_lock(struct dibs__mutex *mutex);

@@ -164,29 +164,17 @@ void dibs__endpoint_prove(struct dibs__endpoint *endpoint, uint64_t told)
         raise_to(&endpoint->proved, told);
 }
 
-static void note_told(struct dibs__endpoint *endpoint) DIBS__REQUIRES(dibs__endpoint_mutex)
-{
-    atomic_store(&endpoint->known, DIBS__KNOWN);
-    atomic_fetch_add(&endpoint->told, 1);
-}
-
 void dibs__endpoint_tell(struct dibs__endpoint *endpoint, const char *host, unsigned port)
 {
     dibs__endpoint_mutex_lock(&endpoint->mutex);
-    if (endpoint->port != port || strcmp(endpoint->host, host) != 0) {
+    if (host && (endpoint->port != port || strcmp(endpoint->host, host) != 0)) {
         snprintf(endpoint->host, sizeof endpoint->host, "%s", host);
         endpoint->port = port;
         endpoint->address_count = 0;
         atomic_store(&endpoint->since, atomic_load(&endpoint->told) + 1);
     }
-    note_told(endpoint);
-    dibs__endpoint_mutex_unlock(&endpoint->mutex);
-}
-
-void dibs__endpoint_tell_again(struct dibs__endpoint *endpoint)
-{
-    dibs__endpoint_mutex_lock(&endpoint->mutex);
-    note_told(endpoint);
+    atomic_store(&endpoint->known, DIBS__KNOWN);
+    atomic_fetch_add(&endpoint->told, 1);
     dibs__endpoint_mutex_unlock(&endpoint->mutex);
 }
 

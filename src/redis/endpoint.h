@@ -123,9 +123,8 @@ void dibs__endpoint_doubt(struct dibs__endpoint *endpoint, uint64_t told);
 /* Called when a link is ready at the server to which that number led. */
 void dibs__endpoint_prove(struct dibs__endpoint *endpoint, uint64_t told);
 
-/* Called by the finder: the server is there. dibs__endpoint_tell_again: the server is where it was told to be last. */
+/* Called by the finder: the server is there; host NULL: it is where it was told to be last. */
 void dibs__endpoint_tell(struct dibs__endpoint *endpoint, const char *host, unsigned port);
-void dibs__endpoint_tell_again(struct dibs__endpoint *endpoint);
 
 /* Called by the finder: it could not find out where the server is. */
 void dibs__endpoint_untell(struct dibs__endpoint *endpoint, const struct dibs__error *why);

@@ -5,12 +5,6 @@
 
 /* ----------------------------------------------------------- the driving role */
 
-static void take_driving(struct dibs__sentinel *sentinel) DIBS__REQUIRES(dibs__endpoint_mutex)
-{
-    DIBS__REQUIRE(!sentinel->driven);
-    sentinel->driven = true;
-}
-
 static void leave_driving(struct dibs__sentinel *sentinel) DIBS__REQUIRES(dibs__endpoint_mutex)
 {
     sentinel->driven = false;
@@ -23,8 +17,7 @@ bool dibs__sentinel_take(struct dibs__sentinel *sentinel, int64_t deadline)
     while (sentinel->driven && dibs__now(sentinel->clock) < deadline)
         sentinel->clock->wait(sentinel->clock, &sentinel->changed, &sentinel->master->mutex, deadline);
     bool taken = !sentinel->driven;
-    if (taken)
-        take_driving(sentinel);
+    sentinel->driven = true;
     dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
     return taken;
 }
@@ -77,7 +70,8 @@ static void drive(struct dibs__sentinel *sentinel, int64_t deadline) DIBS__REQUI
     const struct dibs__clock *clock = sentinel->clock;
     int64_t until;
 
-    take_driving(sentinel);
+    DIBS__REQUIRE(!sentinel->driven);
+    sentinel->driven = true;
     dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
     size_t count = dibs__sentinel_poll(sentinel, sentinel->fds, &until);
     clock->poll(clock, sentinel->fds, count, dibs__earlier(until, deadline));

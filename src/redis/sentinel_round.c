@@ -261,7 +261,7 @@ static void believe(struct dibs__sentinel *sentinel, const struct dibs__sentinel
     if (!stayed)
         dibs__endpoint_tell(sentinel->master, vote->best->master, vote->best->port);
     else if (!is_known(sentinel) || (sentinel->in_round && sentinel->doubting))
-        dibs__endpoint_tell_again(sentinel->master);
+        dibs__endpoint_tell(sentinel->master, NULL, 0);
 }
 
 /* Also called after the end of a round: a sentinel that answers late may know better than the quicker majority. */

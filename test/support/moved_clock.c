@@ -102,7 +102,7 @@ static void sleep_on(const struct dibs__clock *clock, atomic_uint *word, unsigne
     if (!enter(of(clock), &sleeper))
         return;
     do
-        dibs__futex_wait(word, value, DIBS__FUTEX_FOR_EVER);
+        dibs__futex_wait(word, value, INT64_MAX);
     while (atomic_load(word) == value && now(clock) < deadline); /* woken for no reason, it goes on sleeping */
     leave(of(clock), &sleeper);
     stand(of(clock), NULL);

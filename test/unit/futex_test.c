@@ -14,7 +14,7 @@ static void a_changed_word_lets_nobody_sleep(void **state)
     atomic_uint word = 1;
 
     (void)state;
-    dibs__futex_wait(&word, 0, DIBS__FUTEX_FOR_EVER);
+    dibs__futex_wait(&word, 0, INT64_MAX);
     real->sleep(real, &word, 0, DIBS__NEVER);
 }
 
