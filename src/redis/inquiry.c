@@ -2,24 +2,18 @@
 
 #include <string.h>
 
-dibs_status dibs__inquiry_open(struct dibs__inquiry *inquiry, struct dibs__endpoint *endpoint, enum dibs__link_use use,
-                               const struct dibs__clock *clock, int64_t deadline, struct dibs__error *error)
+struct dibs__link *dibs__inquiry_open(struct dibs__endpoint *endpoint, enum dibs__link_use use,
+                                      const struct dibs__clock *clock, int64_t deadline, struct dibs__error *error)
 {
-    *inquiry = (struct dibs__inquiry){.clock = clock, .link = dibs__link_start(endpoint, use, NULL, error)};
-    if (!inquiry->link)
-        return error->status;
-    dibs_status status = dibs__link_finish(inquiry->link, clock, deadline, deadline, error);
-    if (status == DIBS_TIMEOUT)
-        status = dibs__link_give_up(inquiry->link, error);
-    if (status != DIBS_OK)
-        dibs__inquiry_close(inquiry);
-    return status;
-}
+    struct dibs__link *link = dibs__link_start(endpoint, use, NULL, error);
+    dibs_status status = link ? dibs__link_finish(link, clock, deadline, deadline, error) : error->status;
 
-void dibs__inquiry_close(struct dibs__inquiry *inquiry)
-{
-    dibs__link_free(inquiry->link);
-    inquiry->link = NULL;
+    if (status == DIBS_OK)
+        return link;
+    if (status == DIBS_TIMEOUT)
+        dibs__link_give_up(link, error);
+    dibs__link_free(link);
+    return NULL;
 }
 
 void dibs__inquiry_free(redisReply **replies, size_t count)
@@ -59,10 +53,10 @@ static dibs_status go_on(struct dibs__link *link, redisReply **replies, size_t c
     return DIBS_OK;
 }
 
-dibs_status dibs__inquiry_ask(struct dibs__inquiry *inquiry, const char *const *const *commands, size_t count,
-                              redisReply **replies, int64_t deadline, struct dibs__error *error)
+dibs_status dibs__inquiry_ask(struct dibs__link *link, const struct dibs__clock *clock,
+                              const char *const *const *commands, size_t count, redisReply **replies, int64_t deadline,
+                              struct dibs__error *error)
 {
-    struct dibs__link *link = inquiry->link;
     dibs_status status = say_all(link, commands, count, error);
     size_t taken = 0;
     bool moved = false;
@@ -72,12 +66,12 @@ dibs_status dibs__inquiry_ask(struct dibs__inquiry *inquiry, const char *const *
         status = go_on(link, replies, count, &taken, &moved, error);
         if (status != DIBS_OK || moved || taken == count)
             continue;
-        if (dibs__now(inquiry->clock) >= deadline) {
+        if (dibs__now(clock) >= deadline) {
             status = dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not answer in time", link->endpoint->url.shown);
             continue;
         }
         struct pollfd fd = dibs__link_interest(link, &until);
-        inquiry->clock->poll(inquiry->clock, &fd, 1, until < deadline ? until : deadline);
+        clock->poll(clock, &fd, 1, dibs__earlier(until, deadline));
     }
     if (status != DIBS_OK)
         dibs__inquiry_free(replies, taken);

@@ -7,19 +7,17 @@ static dibs_status ask_one(struct dibs__endpoint *endpoint, const struct dibs__c
                            int64_t until, char host[DIBS__HOST_MAX], unsigned *port, struct dibs__error *error)
 {
     const char *const words[] = {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", name, NULL}, *const *command = words;
-    struct dibs__inquiry inquiry;
+    struct dibs__link *link = dibs__inquiry_open(endpoint, DIBS__LINK_SENTINEL, clock, until, error);
     redisReply *reply;
-    dibs_status status = dibs__inquiry_open(&inquiry, endpoint, DIBS__LINK_SENTINEL, clock, until, error);
+    dibs_status status = link ? dibs__inquiry_ask(link, clock, &command, 1, &reply, until, error) : error->status;
 
-    if (status == DIBS_OK)
-        status = dibs__inquiry_ask(&inquiry, &command, 1, &reply, until, error);
     if (status == DIBS_OK) {
         status = dibs__sentinel_read_master(reply, endpoint->url.shown, host, port, error);
         freeReplyObject(reply);
     }
     if (status == DIBS_OK && !host[0])
         status = dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not know that name", endpoint->url.shown);
-    dibs__inquiry_close(&inquiry);
+    dibs__link_free(link);
     return status;
 }
 

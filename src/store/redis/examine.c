@@ -20,7 +20,8 @@ bool dibs__examining_ask(struct dibs__examining *e, const char *const *const *co
 {
     if (!e->examination->goes_on(e->examination->context) || e->examination->no_memory)
         return false;
-    if (dibs__inquiry_ask(&e->inquiry, commands, count, replies, deadline_of(e), e->error) == DIBS_OK)
+    if (dibs__inquiry_ask(e->link, e->store->config.clock, commands, count, replies, deadline_of(e), e->error) ==
+        DIBS_OK)
         return true;
     if (e->error->status == DIBS_NO_MEMORY)
         e->examination->no_memory = true;
@@ -51,20 +52,20 @@ static bool connect_to(struct dibs__examining *e)
 {
     struct dibs__redis_store *store = e->store;
     int64_t deadline = dibs__after_ms(dibs__now(store->config.clock), store->config.connect_timeout_ms);
-    dibs_status status =
-        dibs__inquiry_open(&e->inquiry, &store->endpoint, DIBS__LINK_COMMANDS, store->config.clock, deadline, e->error);
 
+    e->link = dibs__inquiry_open(&store->endpoint, DIBS__LINK_COMMANDS, store->config.clock, deadline, e->error);
     name_server(e);
-    if (status == DIBS_OK) {
+    if (e->link) {
         DIBS__SAY(e, "connection", DIBS_VERDICT_OK, "", "The server answers.");
         return true;
     }
-    if (status == DIBS_NO_MEMORY)
+    if (e->error->status == DIBS_NO_MEMORY)
         e->examination->no_memory = true;
     else
         DIBS__SAY(e, "connection", DIBS_VERDICT_BAD,
-                  status == DIBS_DENIED ? "Correct the user, the password or the certificates."
-                                        : "Start the server, or correct its URL; see whether a firewall is in between.",
+                  e->error->status == DIBS_DENIED
+                      ? "Correct the user, the password or the certificates."
+                      : "Start the server, or correct its URL; see whether a firewall is in between.",
                   "No new connection can be made: %s.", e->error->detail);
     return false;
 }
@@ -169,14 +170,13 @@ static void tell_tracking(struct dibs__examining *e)
     static const char learned[] = "a lost lock is noticed at its next renewal only, and who waits for a lock of a "
                                   "client without dibs asks every 50 to 100 ms";
     const struct dibs__tracking *tracking = &e->store->tracking;
-    const struct dibs__link *link = e->inquiry.link;
 
     if (e->store->config.is_member)
         DIBS__SAY(e, "tracking", DIBS_VERDICT_OK, "",
                   "A quorum does without being told of locks that change: its renewals find out.");
     else if (atomic_load(&tracking->on) != 0)
         DIBS__SAY(e, "tracking", DIBS_VERDICT_OK, "", "The server tells at once of locks that change.");
-    else if (!link->view.tracks_keys)
+    else if (!e->link->view.tracks_keys)
         DIBS__SAY(e, "tracking", DIBS_VERDICT_WARN, "Use Redis 7.0.5 or later, and give the account +info.",
                   "The server does not tell of locks that change, as far as its version is known: %s.", learned);
     else if (!e->hears_changes)
@@ -213,10 +213,10 @@ dibs_status dibs__redis_examine(struct dibs__store *base, struct dibs__examinati
     examination->reached = examination->clock_known = false;
     if (connect_to(&e)) {
         examination->reached = true;
-        examination->server = e.inquiry.link->view.server;
+        examination->server = e.link->view.server;
         examine_all(&e);
     }
-    dibs__inquiry_close(&e.inquiry);
+    dibs__link_free(e.link);
     if (e.store->sentinel && !examination->no_memory && examination->goes_on(examination->context))
         dibs__examine_sentinels(&e);
     if (!examination->goes_on(examination->context))

@@ -21,7 +21,7 @@ struct dibs__examining {
     struct dibs__redis_store *store;
     struct dibs__examination *examination;
     struct dibs__error *error;
-    struct dibs__inquiry inquiry;
+    struct dibs__link *link;            /* a connection that is ready; NULL: none could be made */
     char server[DIBS__SERVER_NAME_MAX]; /* its name in findings */
     const redisReply *info;             /* during dibs__examine_info; NULL: the server did not tell */
     const char *no_info;                /* if info is NULL: why, as the end of a sentence */

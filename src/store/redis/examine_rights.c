@@ -250,10 +250,9 @@ static bool is_tried(const struct dibs__examining *e, const struct trial *trial,
     const struct dibs__store_config *config = &e->store->config;
 
     if (subscribing || trial->when >= SUBSCRIBED)
-        return subscribing &&
-               (trial->when == SUBSCRIBED || (trial->when > SUBSCRIBED && e->inquiry.link->view.cluster));
+        return subscribing && (trial->when == SUBSCRIBED || (trial->when > SUBSCRIBED && e->link->view.cluster));
     return trial->when == ALWAYS || (trial->when == WITH_REPLICAS && config->min_replicas > 0) ||
-           (trial->when == DURABLE && config->durable) || (trial->when == ON_CLUSTER && e->inquiry.link->view.cluster);
+           (trial->when == DURABLE && config->durable) || (trial->when == ON_CLUSTER && e->link->view.cluster);
 }
 
 /* Makes those trials in one round trip. replies: one for each trial; NULL: it was not made. */
