@@ -1,8 +1,8 @@
-#include "redis/sentinel_hosts.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "redis/sentinel_parts.h"
 
 void dibs__sentinel_host_drop(struct dibs__sentinel_host *host)
 {
