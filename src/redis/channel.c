@@ -126,7 +126,6 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
     if (request) {
         request->waited_for = true;
         request->away = deadline == 0;
-        request->error = error;
     }
     bool sent = request && send_on(channel, serial, request, command, deadline, error);
     dibs__channel_unlock(channel, NULL);
@@ -161,7 +160,8 @@ static void wait_a_while(struct dibs__channel *channel, struct dibs__request *re
     struct dibs__wakes wakes = {.count = 0};
 
     channel_mutex_lock(&channel->mutex);
-    request->asleep = false;
+    DIBS__REQUIRE(request->waited_for);
+    request->away = request->asleep = false;
     if (!channel->broken && !channel->reading && !dibs__request_is_done(request))
         dibs__channel_flush(channel, deadline);
     bool done = dibs__request_is_done(request), sleeps = !done && (channel->reading || channel->broken);
@@ -225,7 +225,6 @@ static void abandon(struct dibs__channel *channel, struct dibs__request *request
     DIBS__REQUIRES(channel_mutex)
 {
     request->waited_for = false;
-    request->error = NULL;
     atomic_fetch_add_explicit(&channel->unattended, 1, memory_order_relaxed);
     if (!channel->reading)
         dibs__channel_pass_reading_on(channel, wakes);
@@ -251,29 +250,14 @@ static bool end_without_reply(struct dibs__channel *channel, struct dibs__reques
     return done;
 }
 
-/* Called when the thread begins to wait, with the error that it will use from now on. */
-static void begin_waiting(struct dibs__channel *channel, struct dibs__request *request,
-                          const struct dibs__exchange *exchange) DIBS__EXCLUDES(channel_mutex)
-{
-    channel_mutex_lock(&channel->mutex);
-    DIBS__REQUIRE(request->waited_for);
-    if (dibs__request_is_done(request) && !request->reply && request->error != exchange->error)
-        *exchange->error = *request->error;
-    request->error = exchange->error;
-    request->away = false;
-    channel_mutex_unlock(&channel->mutex);
-}
-
-/* Not analysed: the fields that are read without the mutex are written by this thread alone. */
+/* Not analysed: the field that is read without the mutex has not changed since this thread sent the command. */
 DIBS__UNANALYSED dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__request *request,
                                                 struct dibs__exchange *exchange)
 {
     struct dibs__error *error = exchange->error;
+    int64_t end = dibs__earlier(exchange->deadline, request->expires);
 
     exchange->reply = NULL;
-    if (request->away || request->error != error)
-        begin_waiting(channel, request, exchange);
-    int64_t end = dibs__earlier(exchange->deadline, request->expires);
     while (!dibs__request_is_done(request) && dibs__now(channel->clock) < end)
         wait_a_while(channel, request, end);
     if (!dibs__request_is_done(request) && !end_without_reply(channel, request)) {
@@ -285,7 +269,12 @@ DIBS__UNANALYSED dibs_status dibs__channel_wait(struct dibs__channel *channel, s
     exchange->reply = request->reply;
     request->reply = NULL;
     dibs__request_free(channel, request);
-    return exchange->reply ? DIBS_OK : error->status;
+    if (exchange->reply)
+        return DIBS_OK;
+    channel_mutex_lock(&channel->mutex);
+    *error = channel->broken_by;
+    channel_mutex_unlock(&channel->mutex);
+    return error->status;
 }
 
 /* ----------------------------------------------------------------- lifecycle */

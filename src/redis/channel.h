@@ -139,9 +139,8 @@ dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, 
 void dibs__channel_set_tracked(struct dibs__channel *channel, uint64_t serial);
 
 /*
- * Sends a command on the connection of that serial. The request must be given to dibs__channel_wait, and the error must
- * live until then. NULL: nothing was sent, and the error is filled (DIBS_UNAVAILABLE: that connection no longer exists;
- * DIBS_NO_MEMORY).
+ * Sends a command on the connection of that serial. The request must be given to dibs__channel_wait. NULL: nothing was
+ * sent, and the error is filled (DIBS_UNAVAILABLE: that connection no longer exists; DIBS_NO_MEMORY).
  *
  * With deadline 0 this never blocks, and the scheduler sends what the socket does not take yet; the caller may do
  * something else before it waits for the reply. With any other deadline, the caller must wait at once.

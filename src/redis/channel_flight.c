@@ -30,7 +30,6 @@ struct dibs__request *dibs__request_new(struct dibs__channel *channel, struct di
     request->waited_for = request->away = request->asleep = request->unknown = false;
     atomic_store_explicit(&request->done, false, memory_order_relaxed);
     request->wait = NULL;
-    request->error = NULL;
     request->reply = NULL;
     request->said_before = 0;
     request->done_fn = NULL;
@@ -181,7 +180,7 @@ void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply, struc
     complete(channel, request, wakes);
 }
 
-void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent, const struct dibs__error *why)
+void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent)
 {
     struct dibs__wakes wakes = {.count = 0};
 
@@ -189,8 +188,6 @@ void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent, const struc
     while (channel->first) {
         struct dibs__request *request = take_first(channel);
         request->unknown = request->begin < sent;
-        if (request->waited_for)
-            *request->error = *why;
         complete(channel, request, &wakes);
         dibs__wakes_run(&wakes); /* with the mutex locked, because a broken connection is rare, and any number of
                                     requests may be in flight */

@@ -69,7 +69,7 @@ void dibs__channel_break(struct dibs__channel *channel, const struct dibs__error
     atomic_store(&channel->standing, false);
     channel->broken_by = *why;
     dibs__link_shut(channel->link);
-    dibs__flight_fail(channel, sent, why);
+    dibs__flight_fail(channel, sent);
     drop_link(channel);
 }
 

@@ -69,10 +69,9 @@ struct dibs__request {
     atomic_bool done; /* atomic; written under mutex; the request was answered or failed, is no longer in flight, and
                          belongs to the waiting thread alone */
     unsigned before DIBS__GUARDED_BY(channel_mutex); /* number of replies that come before its own */
-    uint32_t said_before; /* the reading thread's until done, then the taker's; as exchange->before */
-    bool tells_first;     /* read-only once sent; as in struct dibs__command */
-    bool unknown;         /* set before done; the request failed, and the server may have got the command */
-    struct dibs__error *error DIBS__GUARDED_BY(channel_mutex); /* the waiting thread's; filled if the request fails */
+    uint32_t said_before;         /* the reading thread's until done, then the taker's; as exchange->before */
+    bool tells_first;             /* read-only once sent; as in struct dibs__command */
+    bool unknown;                 /* set before done; the request failed, and the server may have got the command */
     redisReply *reply;            /* the reading thread's until done, then the taker's; NULL: the request failed */
     struct dibs__sleeper sleeper; /* has its own guard */
     struct dibs__wait *wait DIBS__GUARDED_BY(channel_mutex); /* wakes that thread; NULL: the sleeper does */
@@ -111,7 +110,7 @@ struct dibs__channel {
     unsigned looking DIBS__GUARDED_BY(channel_mutex);        /* threads that wait for the end of a round of reading */
     uint64_t serial DIBS__GUARDED_BY(channel_mutex);         /* of the link, or of the last one if there is none */
     uint64_t unended DIBS__GUARDED_BY(channel_mutex);        /* of the newest link whose end is not proven; 0: none */
-    struct dibs__error broken_by DIBS__GUARDED_BY(channel_mutex);  /* why the last link broke */
+    struct dibs__error broken_by DIBS__GUARDED_BY(channel_mutex);  /* why the last link broke; requests fail by it */
     struct dibs__error open_error DIBS__GUARDED_BY(channel_mutex); /* error of the last try; DIBS_OK: it made a link */
     unsigned tries DIBS__GUARDED_BY(channel_mutex);                /* number of tries that have ended */
     struct dibs__wait *waits DIBS__GUARDED_BY(channel_mutex);      /* woken when a try has ended */
@@ -167,8 +166,7 @@ void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply, struc
 void dibs__wakes_run(struct dibs__wakes *wakes);
 
 /* Fails all requests in flight, and wakes their threads. sent: how many bytes of the link may have been sent. */
-void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent, const struct dibs__error *why)
-    DIBS__REQUIRES(channel_mutex);
+void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent) DIBS__REQUIRES(channel_mutex);
 
 /*
  * Runs the completions of the requests that have finished. Called only at the ends of dibs__channel_attend and

@@ -70,9 +70,10 @@ dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__l
 {
     struct dibs__channel *channel = store->channels[call->channel];
     int64_t deadline = error ? call->op->deadline : 0;
+    struct dibs__error unused;
 
     DIBS__REQUIRE(!call->request);
-    error = error ? error : &call->error;
+    error = error ? error : &unused;
     if (!plain && check_slots(store, call, error) != DIBS_OK)
         return error->status;
     call->call.asking = call->op->redirect && call->op->redirect->asking;

@@ -215,11 +215,10 @@ struct dibs__lock_call {
     unsigned tries; /* number of tries to connect that channel that had ended when the call began to wait for one */
     struct dibs__link_view view; /* of the connection that the call goes over */
     struct dibs__call call;
-    bool is_plain;            /* the last sending was a plain command, so a refusal of scripts does not concern it */
-    bool decided;             /* sending the call again would not help */
-    bool in_doubt;            /* the last sending was not answered, but may have been executed */
-    bool repeated;            /* an earlier sending may have been executed */
-    struct dibs__error error; /* of what was begun, until it is finished */
+    bool is_plain; /* the last sending was a plain command, so a refusal of scripts does not concern it */
+    bool decided;  /* sending the call again would not help */
+    bool in_doubt; /* the last sending was not answered, but may have been executed */
+    bool repeated; /* an earlier sending may have been executed */
     struct dibs__key keys[DIBS__KEYS];
 };
 
