@@ -31,14 +31,12 @@ bool dibs__channel_is_waited_for(struct dibs__channel *channel)
     return dibs__channel_load(channel) > atomic_load_explicit(&channel->unattended, memory_order_relaxed);
 }
 
-void dibs__channel_unlock(struct dibs__channel *channel, struct dibs__wakes *wakes)
+void dibs__channel_unlock(struct dibs__channel *channel)
 {
     bool tells = channel->tells || channel->finished;
 
     channel->tells = false;
-    channel_mutex_unlock(&channel->mutex);
-    if (wakes)
-        dibs__wakes_run(wakes);
+    dibs__flight_unlock(channel);
     if (tells)
         tell_scheduler(channel);
 }
@@ -56,7 +54,7 @@ bool dibs__channel_look(struct dibs__channel *channel)
         dibs__channel_break(channel, &error);
     }
     bool connected = dibs__channel_has_link(channel);
-    dibs__channel_unlock(channel, NULL);
+    dibs__channel_unlock(channel);
     return connected;
 }
 
@@ -128,7 +126,7 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
         request->away = deadline == 0;
     }
     bool sent = request && send_on(channel, serial, request, command, deadline, error);
-    dibs__channel_unlock(channel, NULL);
+    dibs__channel_unlock(channel);
     dibs__borrow_end();
     return sent ? request : NULL;
 }
@@ -157,8 +155,6 @@ bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const 
 static void wait_a_while(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline)
     DIBS__EXCLUDES(channel_mutex)
 {
-    struct dibs__wakes wakes = {.count = 0};
-
     channel_mutex_lock(&channel->mutex);
     DIBS__REQUIRE(request->waited_for);
     request->away = request->asleep = false;
@@ -167,8 +163,8 @@ static void wait_a_while(struct dibs__channel *channel, struct dibs__request *re
     bool done = dibs__request_is_done(request), sleeps = !done && (channel->reading || channel->broken);
     request->asleep = sleeps;
     if (!done && !sleeps)
-        dibs__channel_read(channel, request, deadline, &wakes);
-    dibs__channel_unlock(channel, &wakes);
+        dibs__channel_read(channel, request, deadline);
+    dibs__channel_unlock(channel);
     if (sleeps)
         dibs__sleeper_sleep(&request->sleeper, channel->clock, deadline);
 }
@@ -199,20 +195,20 @@ static void await_round(struct dibs__channel *channel, const struct dibs__reques
  * them out, it is waited for, once. If the link would be given up because the reply is missing, reading and waiting are
  * repeated while there is something to read. A silent server keeps nobody here. Unlocks the mutex in between.
  *
- * No other thread is kept from its reply that long. The threads that a round of reading wakes are in *wakes when the
- * round ends, with the mutex locked. At that moment nobody has the reading role, so the next step is either another
+ * No other thread is kept from its reply that long. The threads that a round of reading wakes have yet to be woken when
+ * the round ends, with the mutex locked. At that moment nobody has the reading role, so the next step is either another
  * round, which wakes them first, or the end.
  */
-static void look_once_more(struct dibs__channel *channel, const struct dibs__request *request,
-                           struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex)
+static void look_once_more(struct dibs__channel *channel, const struct dibs__request *request)
+    DIBS__REQUIRES(channel_mutex)
 {
     int64_t now = dibs__now(channel->clock), limit = dibs__after_ms(now, HANDED_OUT_MS);
     int64_t until = now >= request->expires ? dibs__after_ms(now, LAST_LOOK_MS) : now;
 
     while (!dibs__request_is_done(request) && dibs__channel_has_link(channel) && dibs__channel_has_something(channel)) {
-        DIBS__REQUIRE(wakes->count == 0 || !channel->reading);
+        DIBS__REQUIRE(channel->woken_count == 0 || !channel->reading);
         if (!channel->reading)
-            dibs__channel_read(channel, NULL, 0, wakes);
+            dibs__channel_read(channel, NULL, 0);
         else
             await_round(channel, request, limit);
         if (dibs__now(channel->clock) >= until)
@@ -221,13 +217,12 @@ static void look_once_more(struct dibs__channel *channel, const struct dibs__req
 }
 
 /* Nobody will take the reply any more. If its thread was the next to read, another thread becomes that. */
-static void abandon(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wakes *wakes)
-    DIBS__REQUIRES(channel_mutex)
+static void abandon(struct dibs__channel *channel, struct dibs__request *request) DIBS__REQUIRES(channel_mutex)
 {
     request->waited_for = false;
     atomic_fetch_add_explicit(&channel->unattended, 1, memory_order_relaxed);
     if (!channel->reading)
-        dibs__channel_pass_reading_on(channel, wakes);
+        dibs__channel_pass_reading_on(channel);
 }
 
 /*
@@ -237,16 +232,14 @@ static void abandon(struct dibs__channel *channel, struct dibs__request *request
 static bool end_without_reply(struct dibs__channel *channel, struct dibs__request *request)
     DIBS__EXCLUDES(channel_mutex)
 {
-    struct dibs__wakes wakes = {.count = 0};
-
     channel_mutex_lock(&channel->mutex);
-    look_once_more(channel, request, &wakes);
+    look_once_more(channel, request);
     if (!dibs__request_is_done(request) && dibs__now(channel->clock) >= request->expires)
         dibs__channel_time_out(channel);
     bool done = dibs__request_is_done(request);
     if (!done)
-        abandon(channel, request, &wakes);
-    dibs__channel_unlock(channel, &wakes);
+        abandon(channel, request);
+    dibs__channel_unlock(channel);
     return done;
 }
 

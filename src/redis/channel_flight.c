@@ -124,25 +124,29 @@ static struct dibs__request *take_first(struct dibs__channel *channel) DIBS__REQ
     return request;
 }
 
-void dibs__wakes_run(struct dibs__wakes *wakes)
+void dibs__flight_unlock(struct dibs__channel *channel)
 {
-    for (size_t i = 0; i < wakes->count; i++)
-        dibs__sleeper_wake(wakes->sleepers[i]);
-    wakes->count = 0;
+    struct dibs__sleeper *woken[DIBS__WOKEN_MAX];
+    size_t count = channel->woken_count;
+
+    memcpy(woken, channel->woken, count * sizeof *woken);
+    channel->woken_count = 0;
+    channel_mutex_unlock(&channel->mutex);
+    for (size_t i = 0; i < count; i++)
+        dibs__sleeper_wake(woken[i]);
 }
 
 /*
  * The request is no longer in flight: its thread goes on, or the scheduler runs its done_fn. After this call, the
  * request must not be used.
  */
-static void complete(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wakes *wakes)
-    DIBS__REQUIRES(channel_mutex)
+static void complete(struct dibs__channel *channel, struct dibs__request *request) DIBS__REQUIRES(channel_mutex)
 {
     if (request->waited_for) {
         if (request->asleep && request->wait)
             dibs__wait_came(request->wait);
         else if (request->asleep)
-            wakes->sleepers[wakes->count++] = &request->sleeper;
+            channel->woken[channel->woken_count++] = &request->sleeper;
         atomic_store_explicit(&request->done, true, memory_order_release);
     } else if (request->done_fn) {
         atomic_store_explicit(&request->done, true, memory_order_relaxed);
@@ -166,9 +170,9 @@ static void answer_before(struct dibs__request *request, redisReply *reply) DIBS
     freeReplyObject(reply);
 }
 
-void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply, struct dibs__wakes *wakes)
+void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply)
 {
-    DIBS__REQUIRE(channel->first && wakes->count < DIBS__WAKES_MAX);
+    DIBS__REQUIRE(channel->first && channel->woken_count < DIBS__WOKEN_MAX);
     if (channel->first->before > 0) {
         answer_before(channel->first, reply);
         return;
@@ -177,20 +181,19 @@ void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply, struc
     if (reply->type == REDIS_REPLY_ERROR)
         atomic_fetch_add_explicit(channel->endpoint->errors, 1, memory_order_relaxed);
     request->reply = reply;
-    complete(channel, request, wakes);
+    complete(channel, request);
 }
 
 void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent)
 {
-    struct dibs__wakes wakes = {.count = 0};
-
     channel_mutex_held(&channel->mutex);
     while (channel->first) {
         struct dibs__request *request = take_first(channel);
         request->unknown = request->begin < sent;
-        complete(channel, request, &wakes);
-        dibs__wakes_run(&wakes); /* with the mutex locked, because a broken connection is rare, and any number of
-                                    requests may be in flight */
+        complete(channel, request);
+        while (channel->woken_count > 0) /* with the mutex locked, because a broken connection is rare, and any number
+                                            of requests may be in flight */
+            dibs__sleeper_wake(channel->woken[--channel->woken_count]);
     }
 }
 

@@ -200,7 +200,7 @@ void dibs__channel_send_gathered(void)
         struct dibs__channel *channel = gathered[i];
         channel_mutex_lock(&channel->mutex);
         dibs__channel_flush(channel, 0);
-        dibs__channel_unlock(channel, NULL);
+        dibs__channel_unlock(channel);
     }
 }
 
@@ -235,13 +235,12 @@ static bool is_demoted(const struct dibs__channel *channel, const struct dibs__l
 }
 
 /* Hands the replies to their requests. False: there are more replies than requests. */
-static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t count, struct dibs__wakes *wakes)
-    DIBS__REQUIRES(channel_mutex)
+static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t count) DIBS__REQUIRES(channel_mutex)
 {
     size_t i = 0;
 
     for (; i < count && channel->first; i++)
-        dibs__flight_answer(channel, replies[i], wakes);
+        dibs__flight_answer(channel, replies[i]);
     bool all = i == count;
     for (; i < count; i++)
         freeReplyObject(replies[i]);
@@ -319,8 +318,8 @@ static long receive_by(struct dibs__channel *channel, struct dibs__link *link, s
  * Hands out the replies that the reader has, and breaks the link if they are not what was asked for. True: the server
  * was demoted.
  */
-static bool take_replies(struct dibs__channel *channel, struct dibs__link *link, struct dibs__wakes *wakes)
-    DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(reading_role)
+static bool take_replies(struct dibs__channel *channel, struct dibs__link *link) DIBS__REQUIRES(channel_mutex)
+    DIBS__REQUIRES(reading_role)
 {
     redisReply *replies[REPLIES_AT_ONCE];
     struct dibs__error garbage;
@@ -328,12 +327,11 @@ static bool take_replies(struct dibs__channel *channel, struct dibs__link *link,
     bool good = true, demoted = false;
 
     while (good && count == REPLIES_AT_ONCE) {
-        channel_mutex_unlock(&channel->mutex);
-        dibs__wakes_run(wakes);
+        dibs__flight_unlock(channel);
         good = parse(link, replies, &count, &garbage);
         demoted = demoted || is_demoted(channel, link, replies, count);
         channel_mutex_lock(&channel->mutex);
-        if (!hand_out(channel, replies, count, wakes) && !channel->broken) {
+        if (!hand_out(channel, replies, count) && !channel->broken) {
             good = false;
             dibs__error_set(&garbage, DIBS_STORE_ERROR, "%s sent a reply that nobody asked for",
                             channel->endpoint->url.shown);
@@ -344,20 +342,19 @@ static bool take_replies(struct dibs__channel *channel, struct dibs__link *link,
     return demoted;
 }
 
-static void read_in(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
-                    struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(reading_role)
+static void read_in(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline)
+    DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(reading_role)
 {
     struct dibs__link *link = channel->link;
     struct dibs__error error = {DIBS_OK, ""};
 
-    channel_mutex_unlock(&channel->mutex);
-    dibs__wakes_run(wakes);
+    dibs__flight_unlock(channel);
     long received = deadline > 0 ? receive_by(channel, link, dibs__channel_spin(channel, own), deadline, &error)
                                  : take(channel, link, &error);
     channel_mutex_lock(&channel->mutex);
-    bool demoted = received != 0 && take_replies(channel, link, wakes);
+    bool demoted = received != 0 && take_replies(channel, link);
     if (demoted) {
-        channel_mutex_unlock(&channel->mutex);
+        dibs__flight_unlock(channel);
         dibs__endpoint_failed(channel->endpoint);
         channel_mutex_lock(&channel->mutex);
     }
@@ -376,7 +373,7 @@ static void read_in(struct dibs__channel *channel, const struct dibs__request *o
  * request whose thread does something else needs no reader: that thread reads when it comes back. If the scheduler may
  * read as well, only the newest requests are looked at: thousands may be in flight, and each of them may end here.
  */
-void dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
+void dibs__channel_pass_reading_on(struct dibs__channel *channel)
 {
     struct dibs__request *next = NULL, *first = channel->first, *request = first ? first->links.previous : NULL;
     bool is_left = atomic_load_explicit(&channel->unattended, memory_order_relaxed) > 0;
@@ -394,24 +391,22 @@ void dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__w
     else if (next && next->asleep && next->wait)
         dibs__wait_event_wake(next->wait->wait_event);
     else if (next && next->asleep) /* otherwise the thread is awake, and will find that nobody reads */
-        wakes->sleepers[wakes->count++] = &next->sleeper;
+        channel->woken[channel->woken_count++] = &next->sleeper;
 }
 
-/* *wakes also needs room for the thread that reads next. */
-_Static_assert(DIBS__WAKES_MAX > REPLIES_AT_ONCE, "a batch of replies wakes that many threads, and one that reads on");
+_Static_assert(DIBS__WOKEN_MAX > REPLIES_AT_ONCE, "a batch of replies wakes that many threads, and one that reads on");
 
-void dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
-                        struct dibs__wakes *wakes)
+void dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline)
 {
     channel_mutex_held(&channel->mutex);
     take_reading(channel);
     do
-        read_in(channel, own, deadline, wakes);
+        read_in(channel, own, deadline);
     while (own && !dibs__request_is_done(own) && !channel->broken &&
            (channel->writing || !dibs__channel_has_unsent(channel)) && dibs__now(channel->clock) < deadline);
     leave_reading(channel);
     drop_link(channel);
-    dibs__channel_pass_reading_on(channel, wakes);
+    dibs__channel_pass_reading_on(channel);
 }
 
 bool dibs__channel_begin_reading(struct dibs__channel *channel) DIBS__UNANALYSED /* the role is kept */
@@ -423,20 +418,20 @@ bool dibs__channel_begin_reading(struct dibs__channel *channel) DIBS__UNANALYSED
     return channel->has_bell;
 }
 
-void dibs__channel_read_on(struct dibs__channel *channel, short ready,
-                           struct dibs__wakes *wakes) DIBS__UNANALYSED /* the calling thread has the role */
+/* Not analysed: the calling thread has the role. */
+DIBS__UNANALYSED void dibs__channel_read_on(struct dibs__channel *channel, short ready)
 {
     DIBS__REQUIRE(channel->link && channel->reading);
     if (!channel->broken && dibs__link_may_receive(channel->link, ready))
-        read_in(channel, NULL, 0, wakes);
+        read_in(channel, NULL, 0);
 }
 
-void dibs__channel_end_reading(struct dibs__channel *channel,
-                               struct dibs__wakes *wakes) DIBS__UNANALYSED /* as dibs__channel_read_on */
+/* Not analysed, as above. */
+DIBS__UNANALYSED void dibs__channel_end_reading(struct dibs__channel *channel)
 {
     leave_reading(channel);
     drop_link(channel);
-    dibs__channel_pass_reading_on(channel, wakes);
+    dibs__channel_pass_reading_on(channel);
 }
 
 /*

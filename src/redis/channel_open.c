@@ -109,7 +109,7 @@ dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs_
         leave_untried(channel, false);
     else
         channel->opener = DIBS__OPENER_NEXT;
-    dibs__channel_unlock(channel, NULL);
+    dibs__channel_unlock(channel);
     return status;
 }
 
@@ -196,7 +196,7 @@ dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, 
     dibs_status status = ensure_open(channel, deadline, error);
     if (status == DIBS_OK)
         *view = channel->link->view;
-    dibs__channel_unlock(channel, NULL);
+    dibs__channel_unlock(channel);
     return status;
 }
 
@@ -210,7 +210,7 @@ unsigned dibs__channel_need(struct dibs__channel *channel)
         atomic_store(&channel->connector.wanted, true);
         channel->tells = true;
     }
-    dibs__channel_unlock(channel, NULL);
+    dibs__channel_unlock(channel);
     return tries;
 }
 

@@ -79,12 +79,7 @@ struct dibs__request {
     void *arg;               /* read-only once sent; argument of done_fn */
 };
 
-/* Threads that must be woken once the mutex is unlocked. */
-#define DIBS__WAKES_MAX 66
-struct dibs__wakes {
-    size_t count;
-    struct dibs__sleeper *sleepers[DIBS__WAKES_MAX];
-};
+#define DIBS__WOKEN_MAX 66 /* threads that must be woken once the mutex is unlocked */
 
 /* The owner of the opening role. */
 enum dibs__opener {
@@ -126,6 +121,8 @@ struct dibs__channel {
     uint64_t handed_out DIBS__GUARDED_BY(channel_mutex); /* number of those bytes that were moved to `sending` */
     struct dibs__request *first DIBS__GUARDED_BY(channel_mutex);    /* in flight, in the order of the commands */
     struct dibs__request *finished DIBS__GUARDED_BY(channel_mutex); /* their done_fn must be called, in order */
+    struct dibs__sleeper *woken[DIBS__WOKEN_MAX] DIBS__GUARDED_BY(channel_mutex); /* must be woken, without the mutex */
+    size_t woken_count DIBS__GUARDED_BY(channel_mutex);
     _Atomic(struct dibs__request *) unused; /* atomic; put there without the mutex, and taken under mutex */
 
     atomic_uint in_flight;  /* atomic; changed under mutex; number of requests in flight */
@@ -158,12 +155,11 @@ void dibs__flight_free_unused(struct dibs__channel *channel) DIBS__REQUIRES(chan
 bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *request,
                          const struct dibs__command *command) DIBS__REQUIRES(channel_mutex);
 
-/* Gives the oldest request in flight its reply. Requires that there is one, and room in *wakes. */
-void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply, struct dibs__wakes *wakes)
-    DIBS__REQUIRES(channel_mutex);
+/* Gives the oldest request in flight its reply. Requires that there is one, and that one more thread can be woken. */
+void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply) DIBS__REQUIRES(channel_mutex);
 
-/* Wakes the threads, and sets their number to 0. */
-void dibs__wakes_run(struct dibs__wakes *wakes);
+/* Unlocks the mutex, and then wakes the threads whose replies have come. */
+void dibs__flight_unlock(struct dibs__channel *channel) DIBS__RELEASES(channel_mutex);
 
 /* Fails all requests in flight, and wakes their threads. sent: how many bytes of the link may have been sent. */
 void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent) DIBS__REQUIRES(channel_mutex);
@@ -206,10 +202,9 @@ void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline) DIBS__
  * Reads: waits for bytes until the deadline (0: not at all), and hands out the replies that are complete. Repeats this
  * until `own` is done, the link breaks, there is something to send or the deadline has passed. If own is NULL, reads
  * one round. Unlocks the mutex in between. Requires a link that is not broken, and that nobody has the reading role.
- * The caller must run *wakes once the mutex is unlocked.
  */
-void dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
-                        struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex);
+void dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline)
+    DIBS__REQUIRES(channel_mutex);
 
 /*
  * The same for a thread that polls by itself. It takes the reading role, reads on while it waits for the reply, and
@@ -217,16 +212,14 @@ void dibs__channel_read(struct dibs__channel *channel, const struct dibs__reques
  * left.
  */
 bool dibs__channel_begin_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
-void dibs__channel_read_on(struct dibs__channel *channel, short ready, struct dibs__wakes *wakes)
-    DIBS__REQUIRES(channel_mutex);
-void dibs__channel_end_reading(struct dibs__channel *channel, struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex);
+void dibs__channel_read_on(struct dibs__channel *channel, short ready) DIBS__REQUIRES(channel_mutex);
+void dibs__channel_end_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
 
 /* Measures the waits for such a reply, if it may pay to poll before sleeping; else NULL. */
 struct dibs__spin *dibs__channel_spin(const struct dibs__channel *channel, const struct dibs__request *own);
 
 /* Called when nobody reads: wakes a thread that will read, if any waits. Otherwise reading is left to the scheduler. */
-void dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
-    DIBS__REQUIRES(channel_mutex);
+void dibs__channel_pass_reading_on(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
 
 #define DIBS__LOOK_AGAIN_MS 5 /* how often a thread checks what another thread must take or hand out */
 
@@ -241,8 +234,8 @@ bool dibs__channel_has_something(const struct dibs__channel *channel) DIBS__REQU
 
 /* ------------------------------------------------------------------ channel.c */
 
-/* Unlocks the mutex, then does what must not be done under it. wakes NULL: no thread must be woken. */
-void dibs__channel_unlock(struct dibs__channel *channel, struct dibs__wakes *wakes) DIBS__RELEASES(channel_mutex);
+/* As dibs__flight_unlock, and then tells the scheduler what was left to it. */
+void dibs__channel_unlock(struct dibs__channel *channel) DIBS__RELEASES(channel_mutex);
 
 /* ------------------------------------------------------------- channel_open.c */
 

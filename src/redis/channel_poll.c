@@ -72,19 +72,18 @@ static bool is_overdue(const struct dibs__channel *channel, int64_t now) DIBS__R
  * Requires a link that is not broken. If a thread has the writing role, reading is left to that thread: if the end of
  * the link were found here meanwhile, the outcome of its command would be unknown.
  */
-static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now, struct dibs__wakes *wakes)
-    DIBS__REQUIRES(channel_mutex)
+static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now) DIBS__REQUIRES(channel_mutex)
 {
     if (give_up_if_outdated(channel))
         return;
     dibs__channel_flush(channel, 0);
     if (dibs__channel_has_link(channel) && !channel->reading && !channel->writing &&
         dibs__link_may_receive(channel->link, ready))
-        dibs__channel_read(channel, NULL, 0, wakes);
+        dibs__channel_read(channel, NULL, 0);
     while (is_overdue(channel, now) && dibs__channel_has_something(channel)) {
         if (channel->reading) /* that thread will hand out the reply in a moment, or tell the scheduler */
             return;
-        dibs__channel_read(channel, NULL, 0, wakes);
+        dibs__channel_read(channel, NULL, 0);
     }
     if (is_overdue(channel, now))
         dibs__channel_time_out(channel);
@@ -92,16 +91,13 @@ static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t 
 
 void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now)
 {
-    struct dibs__wakes wakes = {.count = 0};
-
     channel_mutex_lock(&channel->mutex);
     if (dibs__channel_has_link(channel))
-        go_on_with_link(channel, ready, now, &wakes);
+        go_on_with_link(channel, ready, now);
     else if (is_ours_to_open(channel))
         dibs__channel_attend_try(channel, keep_open, now);
     channel->tells = false; /* this is the scheduler's thread, which calls dibs__channel_interest next */
-    channel_mutex_unlock(&channel->mutex);
-    dibs__wakes_run(&wakes);
+    dibs__flight_unlock(channel);
     dibs__flight_run_completions(channel);
 }
 

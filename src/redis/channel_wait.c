@@ -12,8 +12,8 @@ static enum dibs__reply_state state_of(const struct dibs__channel *channel, cons
 }
 
 /* The thread stops reading, or waiting for another thread that reads. */
-static void leave(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wait *wait,
-                  struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex)
+static void leave(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wait *wait)
+    DIBS__REQUIRES(channel_mutex)
 {
     bool reads = wait->fd.fd >= 0, done = dibs__request_is_done(request);
 
@@ -25,19 +25,18 @@ static void leave(struct dibs__channel *channel, struct dibs__request *request, 
     request->asleep = false;
     request->away = true;
     if (reads)
-        dibs__channel_end_reading(channel, wakes);
+        dibs__channel_end_reading(channel);
     else if (!done && !channel->reading)
-        dibs__channel_pass_reading_on(channel, wakes);
+        dibs__channel_pass_reading_on(channel);
 }
 
 static void end_wait(struct dibs__wait *wait)
 {
     struct dibs__channel *channel = wait->keeper;
-    struct dibs__wakes wakes = {.count = 0};
 
     channel_mutex_lock(&channel->mutex);
-    leave(channel, wait->thing, wait, &wakes);
-    dibs__channel_unlock(channel, &wakes);
+    leave(channel, wait->thing, wait);
+    dibs__channel_unlock(channel);
 }
 
 /*
@@ -69,30 +68,27 @@ static void join(struct dibs__channel *channel, struct dibs__request *request, s
 }
 
 /* Takes what lies in the socket, unless another thread reads. */
-static void look(struct dibs__channel *channel, const struct dibs__request *request, struct dibs__wakes *wakes)
-    DIBS__REQUIRES(channel_mutex)
+static void look(struct dibs__channel *channel, const struct dibs__request *request) DIBS__REQUIRES(channel_mutex)
 {
     if (!dibs__request_is_done(request) && dibs__channel_has_link(channel) && !channel->reading &&
         dibs__channel_has_something(channel))
-        dibs__channel_read(channel, NULL, 0, wakes);
+        dibs__channel_read(channel, NULL, 0);
 }
 
 enum dibs__reply_state dibs__channel_progress(struct dibs__channel *channel, struct dibs__request *request,
                                               struct dibs__wait *wait)
 {
-    struct dibs__wakes wakes = {.count = 0};
-
     channel_mutex_lock(&channel->mutex);
     DIBS__REQUIRE(request->waited_for && (!request->wait || request->wait == wait));
     if (!wait)
-        look(channel, request, &wakes);
+        look(channel, request);
     else if (wait->fd.fd >= 0)
-        dibs__channel_read_on(channel, wait->fd.revents, &wakes);
+        dibs__channel_read_on(channel, wait->fd.revents);
     enum dibs__reply_state state = state_of(channel, request);
     if (wait && state == DIBS__REPLY_AWAITED)
         join(channel, request, wait);
     else if (wait && request->wait)
-        leave(channel, request, wait, &wakes);
-    dibs__channel_unlock(channel, &wakes);
+        leave(channel, request, wait);
+    dibs__channel_unlock(channel);
     return state;
 }
