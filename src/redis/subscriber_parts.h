@@ -64,14 +64,14 @@ enum dibs__role_holder {
 /*
  * The states of the subscription of one slot:
  *
- *     DUE      to be asked for at `act_at`
- *     ASKED    SSUBSCRIBE was sent; a refusal does not say what it refuses, so at `act_at` it counts as refused
- *     STANDS   the server confirmed it
- *     LEAVING  SUNSUBSCRIBE was sent; at `act_at` the server counts as having done it
+ *     DUE     to be asked for at `act_at`
+ *     ASKED   SSUBSCRIBE was sent; a refusal does not say what it refuses, so at `act_at` it counts as refused
+ *     STANDS  the server confirmed it
  *
- * At the end of the link, all are due again. A subscription that nobody has asked about until `kept_until` is ended.
+ * At the end of the link, all are due again. A subscription that nobody has asked about until `kept_until` is ended by
+ * SUNSUBSCRIBE, and forgotten. Before the server confirms the next one of that slot, it says that this one has ended.
  */
-enum dibs__slot_state { DIBS__SLOT_DUE, DIBS__SLOT_ASKED, DIBS__SLOT_STANDS, DIBS__SLOT_LEAVING };
+enum dibs__slot_state { DIBS__SLOT_DUE, DIBS__SLOT_ASKED, DIBS__SLOT_STANDS };
 
 struct dibs__slot {
     struct dibs__slot *next DIBS__GUARDED_BY(subscriber_mutex);

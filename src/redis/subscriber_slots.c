@@ -178,26 +178,18 @@ static void take_confirmation(struct dibs__subscriber *subscriber, unsigned numb
     subscriber_mutex_unlock(&subscriber->mutex);
 }
 
-/* The server ended the subscription as asked; or the slot moved, or the server became a replica. */
+/* The server ended the subscription because the slot moved, or it became a replica; or it ended an earlier one as
+ * asked. */
 static void take_end(struct dibs__subscriber *subscriber, unsigned number, int64_t now)
 {
     struct dibs__slots *slots = &subscriber->slots;
-    bool lost = false;
 
     subscriber_mutex_lock(&subscriber->mutex);
     struct dibs__slot *slot = find(slots, number);
-    if (slot && slot->state == DIBS__SLOT_LEAVING) {
-        slot->state = DIBS__SLOT_DUE;
-        slot->act_at = now;
-        act_by(slots, now);
-    } else if (slot) {
-        lost = lose(slots, slot, now);
-    }
+    bool lost = slot && slot->state == DIBS__SLOT_STANDS && lose(slots, slot, now);
     subscriber_mutex_unlock(&subscriber->mutex);
     if (lost)
         tell_of_loss(subscriber);
-    else
-        subscriber->hooks.wake(subscriber->hooks.above);
 }
 
 bool dibs__slots_take(struct dibs__subscriber *subscriber, const redisReply *reply, int64_t now)
@@ -241,13 +233,10 @@ static dibs_status act(struct dibs__subscriber *subscriber, struct dibs__slot *s
 
     if (slot->state == DIBS__SLOT_ASKED && now >= slot->act_at)
         lose(&subscriber->slots, slot, now);
-    if (slot->state == DIBS__SLOT_LEAVING && now >= slot->act_at)
-        slot->state = DIBS__SLOT_DUE;
-    *done = slot->state == DIBS__SLOT_DUE && !kept;
+    *done = leaves || (slot->state == DIBS__SLOT_DUE && !kept);
     if (!leaves && (slot->state != DIBS__SLOT_DUE || *done || now < slot->act_at))
         return DIBS_OK;
-    slot->state = leaves ? DIBS__SLOT_LEAVING : DIBS__SLOT_ASKED;
-    slot->serial = 0;
+    slot->state = DIBS__SLOT_ASKED;
     slot->act_at = dibs__after_ms(now, ANSWER_MS);
     atomic_store(&subscriber->slots.asked, true);
     dibs__subscriber_slot_channel(subscriber, slot->number, channel);

@@ -221,11 +221,14 @@ static void a_slot_wanted_while_it_ends_is_subscribed_again(void **state)
     fake_redis_answer(r->fake, "SUNSUBSCRIBE", "");
     pass(r, KEPT_MS);
     ATTEND_UNTIL(r, fake_redis_count(r->fake, "SUNSUBSCRIBE") == 1);
+    fake_redis_answer(r->fake, "SSUBSCRIBE " CHANNEL, "");
     want(r, SLOT);
-    attend_all(r);
+    ATTEND_UNTIL(r, asked(r) == 2);
     assert_int_equal(slot_of(r, SLOT), 0);
     fake_redis_publish(r->fake, ENDED(CHANNEL));
+    fake_redis_publish(r->fake, SUBSCRIBED(CHANNEL));
     ATTEND_UNTIL(r, slot_of(r, SLOT) > serial);
+    assert_int_equal(r->subscribed, 1);
     assert_int_equal(asked(r), 2);
 }
 
