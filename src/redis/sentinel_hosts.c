@@ -60,7 +60,6 @@ bool dibs__sentinel_hosts_init(struct dibs__sentinel_hosts *hosts, const struct 
         struct dibs__sentinel_host *host = new_host(master, url->hosts[i].name, url->hosts[i].port, user, password);
         if (!host)
             return false;
-        host->given = true;
         hosts->hosts[hosts->count++] = host;
     }
     hosts->given = hosts->count;
@@ -112,7 +111,7 @@ void dibs__sentinel_hosts_forget(struct dibs__sentinel_hosts *hosts, uint64_t ro
 
     for (size_t i = 0; i < hosts->count; i++) {
         struct dibs__sentinel_host *host = hosts->hosts[i];
-        if (host->given || host->named >= round)
+        if (i < hosts->given || host->named >= round)
             hosts->hosts[kept++] = host;
         else
             free_host(host);

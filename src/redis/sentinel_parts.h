@@ -59,7 +59,6 @@ enum dibs__sentinel_state {
 /* Fields that name no other guard belong to the driving role. */
 struct dibs__sentinel_host {
     struct dibs__endpoint endpoint; /* guards itself */
-    bool given;                     /* read-only; the URL names this sentinel */
     uint64_t named;                 /* the last round in which another sentinel named this one, or it answered */
     enum dibs__sentinel_fault fault;
     enum dibs__sentinel_state state;
@@ -85,7 +84,7 @@ struct dibs__sentinel_host {
 struct dibs__sentinel_hosts {
     struct dibs__sentinel_host **hosts;
     size_t count;
-    size_t given;
+    size_t given; /* those that the URL names, which come first */
     size_t room;
 };
 
