@@ -127,15 +127,17 @@ static dibs_status ask_one(struct dibs__endpoint *endpoint, const struct dibs__c
     const char *const words[] = {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", name, NULL}, *const *command = words;
     struct dibs__link *link = dibs__inquiry_open(endpoint, DIBS__LINK_SENTINEL, clock, until, error);
     redisReply *reply;
-    dibs_status status = link ? dibs__inquiry_ask(link, clock, &command, 1, &reply, until, error) : error->status;
 
-    if (status == DIBS_OK) {
-        status = dibs__sentinel_read_master(reply, endpoint->url.shown, host, port, error);
-        freeReplyObject(reply);
-    }
+    if (!link)
+        return error->status;
+    dibs_status status = dibs__inquiry_ask(link, clock, &command, 1, &reply, until, error);
+    dibs__link_free(link);
+    if (status != DIBS_OK)
+        return status;
+    status = dibs__sentinel_read_master(reply, endpoint->url.shown, host, port, error);
+    freeReplyObject(reply);
     if (status == DIBS_OK && !host[0])
         status = dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not know that name", endpoint->url.shown);
-    dibs__link_free(link);
     return status;
 }
 
