@@ -359,7 +359,7 @@ static bool give_up(struct dibs__acquire *acquire, bool pass_on)
  * An acquire that was waiting behind a holder leaves the store's queue before the call returns, if that takes no
  * longer than a round trip to a nearby server.
  */
-static void end_attempt(struct dibs__acquire *acquire)
+static void drop_attempt(struct dibs__acquire *acquire)
 {
     struct dibs__lease *lease = acquire->lease;
 
@@ -371,33 +371,21 @@ static void end_attempt(struct dibs__acquire *acquire)
     dibs__lease_unref(lease);
 }
 
-/* Ends an acquire that had the turn. Returns its status. */
-static dibs_status end_turn(struct dibs__acquire *acquire, dibs_status status)
+/* Ends the attempt. Returns the status of the acquire. */
+static dibs_status end_attempt(struct dibs__acquire *acquire, dibs_status status)
 {
     if (status == DIBS_OK) {
-        dibs__turn_granted(acquire->cell, acquire->lease);
+        dibs__turn_granted(acquire->core->cells, acquire->lease);
         return DIBS_OK;
     }
     /* An acquire that ran out of time or was cancelled leaves its place in the store's queue to the next one here. */
     bool goes_on = (status == DIBS_TIMEOUT || status == DIBS_CANCELLED) && asker_of(acquire)->attempt.in_store;
     status = for_lack_of_replicas(acquire, status);
-    if (give_up(acquire, goes_on))
+    if (acquire->cell && give_up(acquire, goes_on))
         dibs__lease_unref(acquire->lease);
     else
-        end_attempt(acquire);
+        drop_attempt(acquire);
     return status;
-}
-
-static dibs_status end_turnless(struct dibs__acquire *acquire, dibs_status status)
-{
-    if (status == DIBS_OK) {
-        dibs__asker_end_turnless(acquire->core->cells, acquire->lease);
-        return DIBS_OK;
-    }
-    if (acquire->cell)
-        dibs__asker_give_up_turnless(acquire->cell, acquire->lease);
-    end_attempt(acquire);
-    return for_lack_of_replicas(acquire, status);
 }
 
 void dibs__acquire_count(const struct dibs__acquire *acquire)
@@ -423,7 +411,7 @@ static enum dibs__acquire_state ended(struct dibs__acquire *acquire, dibs_status
 /* The acquire must have an attempt. */
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status)
 {
-    return ended(acquire, acquire->lease->turnless ? end_turnless(acquire, status) : end_turn(acquire, status));
+    return ended(acquire, end_attempt(acquire, status));
 }
 
 static struct dibs__lease *new_attempt(const struct dibs__acquire *acquire)
@@ -436,35 +424,20 @@ static struct dibs__lease *new_attempt(const struct dibs__acquire *acquire)
     return lease;
 }
 
-/* A fair or shared acquire has its own place in the store's queue. */
-static bool needs_no_turn(const struct dibs__wish *wish)
+/* Begins an attempt, unless another acquire began one that this one goes on with, and prepares the first ask. */
+static enum dibs__acquire_state begin_to_ask(struct dibs__acquire *acquire)
 {
-    return wish->flags & (DIBS_FAIR | DIBS_SHARED);
-}
-
-static enum dibs__acquire_state start_turnless(struct dibs__acquire *acquire)
-{
-    dibs__keeper_give_back_name(acquire->core, acquire->name, acquire->name_size);
+    if (acquire->lease)
+        return ask_or_end(acquire);
     acquire->lease = new_attempt(acquire);
-    if (!acquire->lease)
-        return ended(acquire, no_memory(acquire));
-    acquire->cell = dibs__asker_begin_turnless(acquire->core->cells, acquire->lease);
-    return acquire->cell ? ask_or_end(acquire) : end(acquire, no_memory(acquire));
-}
-
-/* The acquire has the turn, and perhaps an attempt that another acquire began. */
-static enum dibs__acquire_state ask_in_turn(struct dibs__acquire *acquire)
-{
-    if (!acquire->lease) {
-        acquire->lease = new_attempt(acquire);
-        if (!acquire->lease) {
-            no_memory(acquire);
-            give_up(acquire, false);
-            return ended(acquire, DIBS_NO_MEMORY);
-        }
-        dibs__asker_begin(acquire->cell, acquire->lease);
+    if (acquire->lease) {
+        acquire->cell = dibs__asker_begin(acquire->core->cells, acquire->lease);
+        return acquire->cell ? ask_or_end(acquire) : end(acquire, no_memory(acquire));
     }
-    return ask_or_end(acquire);
+    no_memory(acquire);
+    if (acquire->cell) /* the acquire has the turn */
+        give_up(acquire, false);
+    return ended(acquire, DIBS_NO_MEMORY);
 }
 
 /* The acquire did not get the turn. */
@@ -522,7 +495,7 @@ static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_s
     acquire->cell = turn->cell;
     if (turn->kind == DIBS__TURN_TO_ASK) {
         dibs__outage_budget_take_over(&acquire->budget, turn->outage_since, dibs__core_now(core));
-        return ask_in_turn(acquire);
+        return begin_to_ask(acquire);
     }
     if (turn->retaken)
         dibs__kept_count_retake(turn->lease);
@@ -585,8 +558,10 @@ static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire, struct
 
 enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire, struct dibs__waiter *waiter)
 {
-    if (needs_no_turn(&acquire->wish))
-        return start_turnless(acquire);
+    if (acquire->wish.flags & (DIBS_FAIR | DIBS_SHARED)) { /* it has its own place in the store's queue */
+        dibs__keeper_give_back_name(acquire->core, acquire->name, acquire->name_size);
+        return begin_to_ask(acquire);
+    }
     prepare_turn(acquire);
     return begin_turn(acquire, waiter);
 }

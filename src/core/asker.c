@@ -16,15 +16,7 @@
 #define REST_FIRST_MS 2  /* the longest pause between two asks because of changes; doubled each time */
 #define REST_MOST_MS 100 /* up to this, which is about how often a thread asks that is not notified of changes */
 
-/* ------------------------------------------------------------ begin and end */
-
-void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease)
-{
-    dibs__shard_mutex_lock(&cell->shard->mutex);
-    DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && lease->asker && !lease->turnless);
-    dibs__cell_list(cell, lease);
-    dibs__shard_mutex_unlock(&cell->shard->mutex);
-}
+/* -------------------------------------------------------------------- begin */
 
 /* Whether the oldest acquire without a grant is a fair one that waits in the store's queue. */
 static bool is_waited_for(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
@@ -34,29 +26,17 @@ static bool is_waited_for(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__sh
     return first && first->turnless && !first->shared && first->asker->wait_event && first->asker->push.fence == 0;
 }
 
-struct dibs__cell *dibs__asker_begin_turnless(struct dibs__cells *cells, struct dibs__lease *lease)
+struct dibs__cell *dibs__asker_begin(struct dibs__cells *cells, struct dibs__lease *lease)
 {
     struct dibs__shard *shard;
     struct dibs__cell *cell = dibs__cells_lock_or_add(cells, lease->name, lease->name_size, &shard);
 
-    DIBS__REQUIRE(lease->asker && lease->turnless);
     if (cell) {
-        lease->asker->behind = !lease->shared && is_waited_for(cell);
+        lease->asker->behind = lease->turnless && !lease->shared && is_waited_for(cell);
         dibs__cell_list(cell, lease);
     }
     dibs__shard_mutex_unlock(&shard->mutex);
     return cell;
-}
-
-void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next)
-{
-    struct dibs__shard *shard;
-    struct dibs__cell *cell = dibs__cells_lock(cells, lease->name, lease->name_size, &shard);
-
-    DIBS__REQUIRE(lease != next && next->asker && !next->turnless);
-    if (cell)
-        dibs__cell_list(cell, next);
-    dibs__shard_mutex_unlock(&shard->mutex);
 }
 
 void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const struct dibs__token *token)
@@ -66,28 +46,6 @@ void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, c
     lease->token = *token;
     lease->asker->push = (struct dibs__push){.fence = 0};
     dibs__shard_mutex_unlock(&cell->shard->mutex);
-}
-
-void dibs__asker_end_turnless(struct dibs__cells *cells, struct dibs__lease *lease)
-{
-    struct dibs__shard *shard;
-    struct dibs__cell *cell = dibs__cells_lock(cells, lease->name, lease->name_size, &shard);
-    struct dibs__asker *asker = dibs__cell_take_asker(cell, lease);
-
-    DIBS__REQUIRE(lease->turnless);
-    dibs__shard_mutex_unlock(&shard->mutex);
-    free(asker);
-}
-
-void dibs__asker_give_up_turnless(struct dibs__cell *cell, struct dibs__lease *lease)
-{
-    struct dibs__shard *shard = cell->shard;
-
-    dibs__shard_mutex_lock(&shard->mutex);
-    DIBS__REQUIRE(lease->turnless && lease->listing.previous);
-    dibs__cell_unlist(cell, lease);
-    dibs__cell_drop_if_unused(cell);
-    dibs__shard_mutex_unlock(&shard->mutex);
 }
 
 /* --------------------------------------------------------------------- rest */

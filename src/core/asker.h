@@ -8,14 +8,12 @@
 #include "core/cells.h"
 #include "core/waiters.h"
 
-/* The thread with the turn begins to ask for the lease: from now on it is told what the store says of the token. */
-void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease);
-
-/* The same for a turnless lease. Returns the cell. NULL: no memory. */
-struct dibs__cell *dibs__asker_begin_turnless(struct dibs__cells *cells, struct dibs__lease *lease);
-
-/* The same for `next`, for which the holder of `lease` asks on behalf of the next waiter while it releases `lease`. */
-void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next);
+/*
+ * A thread begins to ask for the lease: from now on it is told what the store says of the token. It has the turn, or
+ * needs none because the lease is turnless, or holds the name and asks on behalf of the next waiter. Returns the cell.
+ * NULL: no memory; only for a turnless lease, since the others have a cell already.
+ */
+struct dibs__cell *dibs__asker_begin(struct dibs__cells *cells, struct dibs__lease *lease);
 
 /* The attempt goes on under a new token. What was pushed for the old token is forgotten. */
 void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const struct dibs__token *token);
@@ -49,12 +47,6 @@ bool dibs__asker_rests(struct dibs__cells *cells, struct dibs__cell *cell, struc
  * has come since the last call.
  */
 bool dibs__asker_expect_change(struct dibs__cell *cell, struct dibs__lease *lease);
-
-/* The store granted a turnless lease, which is not asked for any longer. */
-void dibs__asker_end_turnless(struct dibs__cells *cells, struct dibs__lease *lease);
-
-/* A turnless lease is not asked for any longer, and was not granted. */
-void dibs__asker_give_up_turnless(struct dibs__cell *cell, struct dibs__lease *lease);
 
 /*
  * Notes a grant that the store made by itself, and wakes the thread that asks for the lease. False: no thread here asks

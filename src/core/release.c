@@ -39,7 +39,7 @@ static struct dibs__lease *attempt_for_next(struct dibs__core *core, struct dibs
     struct dibs__lease *next = dibs__attempt_new(core, lease->name, lease->name_size, lease->group, &wish, false);
     if (next) {
         next->asker->attempt.wait = true;
-        dibs__asker_begin_behind(core->cells, lease, next);
+        dibs__asker_begin(core->cells, next);
     }
     return next;
 }

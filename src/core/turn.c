@@ -196,23 +196,30 @@ bool dibs__turn_goes_on(struct dibs__cells *cells, struct dibs__waiter *waiter, 
 
 /* ------------------------------------------------------------ the turn's end */
 
-void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
+/* The thread with the turn was granted the lease: it holds the name. */
+static void hold(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    struct dibs__shard *shard = cell->shard;
-
-    dibs__shard_mutex_lock(&shard->mutex);
-    DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease && !lease->turnless);
-    struct dibs__asker *asker = dibs__cell_take_asker(cell, lease);
+    DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease);
     dibs__waiters_note_outage(cell, NULL, 0);
     cell->said_taken = false;
     dibs__waiters_fail_tries(cell, NULL);
     if (atomic_load(&lease->loss_told)) { /* the lease was lost meanwhile, and dibs__handover_end came first */
         dibs__cell_unlist(cell, lease);
         dibs__waiters_pass_on(cell);
-    } else {
-        cell->state = DIBS__CELL_HELD;
-        cell->lease = lease;
+        return;
     }
+    cell->state = DIBS__CELL_HELD;
+    cell->lease = lease;
+}
+
+void dibs__turn_granted(struct dibs__cells *cells, struct dibs__lease *lease)
+{
+    struct dibs__shard *shard;
+    struct dibs__cell *cell = dibs__cells_lock(cells, lease->name, lease->name_size, &shard);
+    struct dibs__asker *asker = dibs__cell_take_asker(cell, lease);
+
+    if (!lease->turnless)
+        hold(cell, lease);
     dibs__waiters_unlock(shard);
     free(asker);
 }
@@ -247,14 +254,19 @@ bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, stru
                         const struct dibs__leaving *leaving)
 {
     struct dibs__shard *shard = cell->shard;
+    bool had_turn = !lease || !lease->turnless, passed = false;
 
     dibs__shard_mutex_lock(&shard->mutex);
-    DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease);
-    share_findings(cell, leaving, dibs__now(cells->clock));
-    bool passed = leaving->pass_on && dibs__waiters_pass_on_with(cell, lease);
+    DIBS__REQUIRE(!had_turn || (cell->state == DIBS__CELL_ASKED && !cell->lease));
+    if (had_turn) {
+        share_findings(cell, leaving, dibs__now(cells->clock));
+        passed = leaving->pass_on && dibs__waiters_pass_on_with(cell, lease);
+    }
     if (lease && !passed)
         dibs__cell_unlist(cell, lease);
-    if (!passed)
+    if (!had_turn)
+        dibs__cell_drop_if_unused(cell);
+    else if (!passed)
         dibs__waiters_pass_on(cell);
     dibs__waiters_unlock(shard);
     return passed;

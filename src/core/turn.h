@@ -40,8 +40,8 @@ void dibs__turn_sleep(const struct dibs__cells *cells, struct dibs__waiter *wait
  */
 bool dibs__turn_goes_on(struct dibs__cells *cells, struct dibs__waiter *waiter, bool leave, dibs_status *status);
 
-/* The store granted the lease to the thread with the turn: the name is held, and the turn ends. */
-void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease);
+/* The store granted the lease. The thread that asked for it had the turn, which ends, or the lease is turnless. */
+void dibs__turn_granted(struct dibs__cells *cells, struct dibs__lease *lease);
 
 /* What a thread that leaves without the lock knows of the name. */
 enum dibs__learned {
@@ -57,8 +57,8 @@ struct dibs__leaving {
 };
 
 /*
- * The thread with the turn leaves without the lock, and the next thread gets the turn. True: the next thread goes on
- * with the attempt, which is no longer the caller's. lease NULL: there is no attempt yet.
+ * The thread that asks leaves without the lock. If it had the turn, the next thread gets that. True: the next thread
+ * goes on with the attempt, which is no longer the caller's. lease NULL: there is no attempt yet.
  */
 bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                         const struct dibs__leaving *leaving);

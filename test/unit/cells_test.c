@@ -58,13 +58,13 @@ static void a_lease_lost_before_its_cell_knows_keeps_nobody_waiting(void **state
 
     alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
     assert_status(DIBS_OK, turn_take(alone.cells, &turn));
-    dibs__asker_begin(turn.cell, lease);
+    dibs__asker_begin(alone.cells, lease);
     actor_begin(waiter, wait_alone, &alone);
     stage_await_waiting(s, 1);
     dibs__lease_lose(lease);
     atomic_store(&lease->loss_told, true);
     dibs__handover_end(alone.cells, lease, NULL);
-    dibs__turn_granted(turn.cell, lease);
+    dibs__turn_granted(alone.cells, lease);
     bool woken = wait_until(waiter_is_back, &alone, LIMIT_MS);
     atomic_store(&alone.closing, true); /* so that the waiter ends in any case */
     dibs__askers_wake(alone.cells, DIBS__ASKERS_CLOSING);
@@ -93,8 +93,8 @@ static void an_unreported_loss_keeps_nobody_waiting(void **state)
         alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
         atomic_store(&lease->deadline, moved_clock_now(&s->clock) + MS(100));
         assert_status(DIBS_OK, turn_take(alone.cells, &turn));
-        dibs__asker_begin(turn.cell, lease);
-        dibs__turn_granted(turn.cell, lease);
+        dibs__asker_begin(alone.cells, lease);
+        dibs__turn_granted(alone.cells, lease);
         if (waits) {
             actor_begin(waiter, wait_alone, &alone);
             stage_await_waiting(s, 1);
@@ -182,11 +182,11 @@ static void a_push_finds_its_attempt(void **state)
         leases[i] = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
         leases[i]->turnless = true;
         leases[i]->token.sequence = i;
-        cell = dibs__asker_begin_turnless(cells, leases[i]);
+        cell = dibs__asker_begin(cells, leases[i]);
     }
     dibs__asker_set_token(cell, leases[COUNT - 1], &(struct dibs__token){.sequence = 2 * COUNT});
-    dibs__asker_end_turnless(cells, leases[COUNT - 2]);
-    dibs__asker_give_up_turnless(cell, leases[COUNT - 3]);
+    dibs__turn_granted(cells, leases[COUNT - 2]);
+    dibs__turn_give_up(cells, cell, leases[COUNT - 3], &told_nothing);
     for (size_t i = 0; i < COUNT; i++) {
         struct dibs__lease *lease = leases[i * 7 % COUNT];
         assert_int_equal(push(cells, lease, i + 1), lease != leases[COUNT - 3]);

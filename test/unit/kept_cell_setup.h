@@ -77,8 +77,8 @@ static inline struct dibs__lease *grant(struct keeping *k, bool contended)
     struct dibs__lease *lease = new_lease(k, k->turn.name, k->turn.lease_ms, k->turn.keeps);
 
     lease->contended = contended;
-    dibs__asker_begin(k->turn.cell, lease);
-    dibs__turn_granted(k->turn.cell, lease);
+    dibs__asker_begin(k->cells, lease);
+    dibs__turn_granted(k->cells, lease);
     return lease;
 }
 

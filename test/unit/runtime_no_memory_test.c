@@ -259,7 +259,7 @@ static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **s
                                   .waiting = &waiting},
                           other = turn;
         assert_status(DIBS_OK, turn_take(cells, &turn));
-        dibs__asker_begin(turn.cell, lease);
+        dibs__asker_begin(cells, lease);
         fails_here = !noted;
         atomic_store(&fail_at, !noted);
         dibs__asker_rest(cells, turn.cell, lease, &(struct dibs__rest){DIBS__NEVER, &wait_event, &outage});

@@ -114,14 +114,14 @@ static int64_t time_of_pushes(void *arg, size_t size)
         leases[i] = new_lease(i);
     int64_t begin = thread_ns();
     for (size_t i = 0; i < size; i++)
-        cell = dibs__asker_begin_turnless(crowd.cells, leases[i]);
+        cell = dibs__asker_begin(crowd.cells, leases[i]);
     for (size_t i = 0; i < size; i++) {
         const struct dibs__grant grant = {.name = "a", .token = leases[i]->asker->token, .number = 1, .fence = i + 1};
         require(dibs__askers_push(crowd.cells, &grant));
         require(leases[i]->asker->push.fence == i + 1);
     }
     for (size_t i = 0; i < size; i++)
-        dibs__asker_give_up_turnless(cell, leases[i]);
+        dibs__turn_give_up(crowd.cells, cell, leases[i], &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
     int64_t took = thread_ns() - begin;
     for (size_t i = 0; i < size; i++)
         dibs__lease_unref(leases[i]);
