@@ -229,16 +229,22 @@ static void change_waiting(const struct dibs__acquire *acquire, int change)
     atomic_fetch_add_explicit(waiting, change, memory_order_relaxed);
 }
 
-/* The lock is taken: counts the wait, and returns until when to sleep before the next ask. */
+/* The acquire has to wait for the name. */
+static void count_wait(struct dibs__acquire *acquire)
+{
+    if (acquire->waited)
+        return;
+    acquire->waited = true;
+    dibs__count(&acquire->core->stats.contended);
+    change_waiting(acquire, 1);
+}
+
+/* The lock is taken: returns until when to sleep before the next ask. */
 static int64_t wait_for_release(struct dibs__acquire *acquire)
 {
     const struct dibs__answer *answer = &asker_of(acquire)->answer;
 
-    if (!acquire->waited) {
-        dibs__count(&acquire->core->stats.contended);
-        change_waiting(acquire, 1);
-    }
-    acquire->waited = true;
+    count_wait(acquire);
     dibs__outage_budget_note_reply(&acquire->budget);
     int64_t pause_ms = will_be_notified(acquire) ? answer->told_ms : answer->again_ms;
     if (answer->why == DIBS__WHY_KEPT && acquire->wish.wait_ms == 0 && pause_ms >= acquire->recall.first_ms)
@@ -486,7 +492,6 @@ static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_s
     struct dibs__core *core = acquire->core;
     const struct dibs__turn *turn = &acquire->turn;
 
-    acquire->waited = turn->waited;
     if (turn->unfit)
         give_back_unfit(acquire);
     if (status != DIBS_OK)
@@ -539,8 +544,6 @@ static void prepare_turn(struct dibs__acquire *acquire)
         .one_try = acquire->wait_until == 0,
         .deadline = acquire->wait_until > 0 ? acquire->wait_until : acquire->try_until,
         .budget = dibs__outage_budget_until(&acquire->budget),
-        .contended = &acquire->core->stats.contended,
-        .waiting = dibs__metrics_waiting(acquire->core->metrics, acquire->group),
         .outage = acquire->budget.outage,
     };
 }
@@ -550,8 +553,11 @@ static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire, struct
     dibs_status status;
 
     do
-        if (!dibs__turn_begin(acquire->core->cells, &acquire->turn, waiter, &status))
+        if (!dibs__turn_begin(acquire->core->cells, &acquire->turn, waiter, &status)) {
+            if (!acquire->turn.one_try)
+                count_wait(acquire);
             return DIBS__ACQUIRE_WAITS;
+        }
     while (status == DIBS_OK && is_handed_too_late(acquire));
     return after_turn(acquire, status);
 }

@@ -95,14 +95,8 @@ static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__RE
     struct dibs__turn *turn = waiter->turn;
 
     DIBS__LIST_APPEND(*(turn->one_try ? &cell->tries : &cell->waiters), waiter, links);
-    if (turn->one_try)
-        return;
-    if (!turn->waited) {
-        atomic_fetch_add_explicit(turn->contended, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(turn->waiting, 1, memory_order_relaxed);
-    }
-    turn->waited = true;
-    ask_sooner(cell, turn, waiter->since);
+    if (!turn->one_try)
+        ask_sooner(cell, turn, waiter->since);
 }
 
 /* Ends a wait that is over, or that must end, and returns its status. */

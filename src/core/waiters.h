@@ -34,17 +34,14 @@ struct dibs__turn {
     size_t name_size;
     uint32_t lease_ms; /* a lease that another thread asked for is taken only if its length and `fixed` are the same */
     bool fixed;
-    bool one_try;                    /* the caller waits only while nothing is known of the name */
-    int64_t deadline;                /* when the wait ends */
-    int64_t budget;                  /* until when the caller rides out an outage */
-    atomic_uint_fast64_t *contended; /* counts this wait once the caller begins to wait for the name */
-    atomic_int_fast64_t *waiting; /* then counts the caller among the waiting threads; the caller must take that back */
+    bool one_try;     /* the caller waits only while nothing is known of the name */
+    int64_t deadline; /* when the wait ends */
+    int64_t budget;   /* until when the caller rides out an outage */
 
     /* What the caller gets. */
     struct dibs__outage *outage; /* what another thread was told; filled if the status is that of an outage, and
                                     together with the turn if outage_since is set */
     enum dibs__turn_kind kind;   /* set */
-    bool waited;                 /* set: the caller waited for the name */
     bool keeps;                  /* set, with the turn: the process may keep the lease (kept.h) */
     bool retaken;                /* set, with HANDED: nobody here used the lease before, the process had kept it */
     bool tells;                  /* set, with retaken: the caller must call dibs__renewals_use_changed */

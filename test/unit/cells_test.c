@@ -19,8 +19,6 @@ struct alone {
     atomic_int status; /* of the waiter; -1: it still waits */
     struct dibs__turn turn;
     struct dibs__outage outage;
-    atomic_uint_fast64_t contended;
-    atomic_int_fast64_t waiting;
 };
 
 static void wait_alone(void *arg)
@@ -32,8 +30,6 @@ static void wait_alone(void *arg)
         .name_size = 1,
         .deadline = DIBS__NEVER,
         .budget = DIBS__NEVER,
-        .contended = &alone->contended,
-        .waiting = &alone->waiting,
         .outage = &alone->outage,
     };
     atomic_store(&alone->status, (int)turn_take(alone->cells, &alone->turn));

@@ -243,8 +243,6 @@ static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **s
     struct dibs__cells *cells = dibs__cells_new(&dibs__system_clock, &closing, 0);
     struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
     struct dibs__outage told, outage = {.error = {DIBS_UNAVAILABLE, "away"}};
-    atomic_uint_fast64_t contended = 0;
-    atomic_int_fast64_t waiting = 0;
     struct dibs__wait_event wait_event;
     struct dibs__push push;
     int64_t until;
@@ -252,12 +250,7 @@ static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **s
     (void)state;
     dibs__wait_event_init(&wait_event);
     for (int noted = 0; noted < 2; noted++) {
-        struct dibs__turn turn = {.name = "a",
-                                  .name_size = 1,
-                                  .outage = &told,
-                                  .contended = &contended,
-                                  .waiting = &waiting},
-                          other = turn;
+        struct dibs__turn turn = {.name = "a", .name_size = 1, .outage = &told}, other = turn;
         assert_status(DIBS_OK, turn_take(cells, &turn));
         dibs__asker_begin(cells, lease);
         fails_here = !noted;

@@ -29,8 +29,6 @@ struct crowd {
     struct dibs__cells *cells;
     atomic_bool closing;
     size_t waiting, size, timed_out;
-    atomic_uint_fast64_t contended;
-    atomic_int_fast64_t waiting_now;
 };
 
 static int64_t now(const struct dibs__clock *clock)
@@ -41,14 +39,8 @@ static int64_t now(const struct dibs__clock *clock)
 static void wait_once(struct crowd *crowd)
 {
     struct dibs__outage outage;
-    struct dibs__turn turn = {.name = "a",
-                              .name_size = 1,
-                              .lease_ms = 1000,
-                              .deadline = 1,
-                              .budget = DIBS__NEVER,
-                              .contended = &crowd->contended,
-                              .waiting = &crowd->waiting_now,
-                              .outage = &outage};
+    struct dibs__turn turn = {
+        .name = "a", .name_size = 1, .lease_ms = 1000, .deadline = 1, .budget = DIBS__NEVER, .outage = &outage};
 
     crowd->timed_out += turn_take(crowd->cells, &turn) == DIBS_TIMEOUT;
 }
