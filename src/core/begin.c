@@ -16,6 +16,57 @@ static dibs_status no_memory(struct dibs__error *error)
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or thread for a lock");
 }
 
+/* A call that is being begun: it owns the task, which nobody else uses until the call is complete. */
+struct beginning {
+    dibs_task *task;
+    struct dibs__visit visit;  /* its core is NULL in an unlock of a closed runtime */
+    struct dibs__done *done;   /* the completion, for the caller to fill in */
+    struct dibs__done *losses; /* freed at the end and not before: the names that the call was given may be in them */
+};
+
+/* Ends the beginning. If nothing was begun, drops the completion, and ends the use of the task. Returns the status. */
+static dibs_status end_beginning(struct beginning *call, dibs_status status)
+{
+    if (status != DIBS_OK) {
+        dibs__done_drop(call->done);
+        if (dibs__task_complete(call->task))
+            dibs__runtime_give_up(call->task->runtime, &call->task->holds);
+    }
+    if (call->visit.core)
+        dibs__visit_end(&call->visit);
+    dibs__losses_free(call->losses);
+    return status;
+}
+
+/* DIBS_OK: the caller must call end_beginning. An unlock begins in a closed runtime, too. */
+static dibs_status begin_call(struct beginning *call, dibs_done_kind kind, dibs_task *task, dibs_queue *queue,
+                              void *arg, struct dibs__error *error)
+{
+    dibs_status status = dibs__task_begin(task, error);
+
+    if (status != DIBS_OK)
+        return status;
+    *call = (struct beginning){.task = task, .losses = dibs__losses_take_back(task)};
+    call->done = dibs__done_new(kind, queue, task, arg, NULL);
+    status = call->done ? dibs__visit_begin(&call->visit, task->runtime, error) : no_memory(error);
+    if (status == DIBS_OK)
+        dibs__count(&call->visit.core->stats.begun);
+    return status == DIBS_OK || (status == DIBS_CLOSED && kind == DIBS_DONE_UNLOCK) ? DIBS_OK
+                                                                                    : end_beginning(call, status);
+}
+
+/* The same for an acquire. */
+static dibs_status begin_to_lock(struct beginning *call, dibs_task *task, dibs_queue *queue, void *arg,
+                                 struct dibs__error *error)
+{
+    if (atomic_load(&task->runtime->closing))
+        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+    dibs_status status = begin_call(call, DIBS_DONE_LOCK, task, queue, arg, error);
+    if (status == DIBS_OK)
+        dibs__queue_serves(queue, task->runtime);
+    return status;
+}
+
 /* ---------------------------------------------------------------------- locks */
 
 /* Ends the call without the store, if possible. */
@@ -38,88 +89,32 @@ static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *n
     return true;
 }
 
-/* The call must own the task (take_task). */
-static dibs_status begin_lock(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
-                              int64_t wait_ms, const dibs_lock_options *options, struct dibs__done *done,
-                              struct dibs__error *error)
+static dibs_status begin_lock(struct beginning *call, const char *name, size_t name_size, int64_t wait_ms,
+                              const dibs_lock_options *options, struct dibs__error *error)
 {
-    dibs_runtime *runtime = task->runtime;
+    dibs_task *task = call->task;
+    struct dibs__done *done = call->done;
     struct dibs__hold *hold = dibs__holds_find_in(&task->holds, task->runtime->serial, name, name_size);
 
     if (lock_at_once(task, hold, name, options, done)) {
         if (done->status == DIBS_CANCELLED)
-            dibs__count(&visit->core->stats.cancelled);
+            dibs__count(&call->visit.core->stats.cancelled);
         dibs__begun_complete(done);
         return DIBS_OK;
     }
-    const struct dibs__wish wish = dibs__lock_wish(runtime, wait_ms, options);
-    return dibs__wanting_begin(task, visit, name, name_size, &wish, done) ? DIBS_OK : no_memory(error);
-}
-
-/* If nothing could be begun, drops the completion, and ends the call's use of the task. Returns the status. */
-static dibs_status take_back(dibs_task *task, struct dibs__done *done, dibs_status status)
-{
-    if (status == DIBS_OK)
-        return status;
-    dibs__done_drop(done);
-    if (dibs__task_complete(task))
-        dibs__runtime_give_up(task->runtime, &task->holds);
-    return status;
-}
-
-/*
- * Takes the task for the call. DIBS_BUSY: somebody else uses it. The caller frees *losses at the end of the call and
- * not before, since the names that it was given may be in them.
- */
-static dibs_status take_task(dibs_task *task, struct dibs__done **losses, struct dibs__error *error)
-{
-    dibs_status status = dibs__task_begin(task, error);
-
-    *losses = status == DIBS_OK ? dibs__losses_take_back(task) : NULL;
-    return status;
-}
-
-/*
- * Takes the task for the call, begins *visit, and returns the call's completion for the caller to fill in; *losses as
- * in take_task. NULL: the call can't begin, and the error says why.
- */
-static struct dibs__done *begin_call(dibs_task *task, struct dibs__visit *visit, dibs_queue *queue, void *arg,
-                                     struct dibs__done **losses, struct dibs__error *error)
-{
-    dibs_runtime *runtime = task->runtime;
-
-    if (atomic_load(&runtime->closing)) {
-        dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
-        return NULL;
-    }
-    if (take_task(task, losses, error) != DIBS_OK)
-        return NULL;
-    struct dibs__done *done = dibs__done_new(DIBS_DONE_LOCK, queue, task, arg, NULL);
-    if (!done)
-        no_memory(error);
-    if (!done || dibs__visit_begin(visit, runtime, error) != DIBS_OK) {
-        take_back(task, done, error->status);
-        dibs__losses_free(*losses);
-        return NULL;
-    }
-    dibs__count(&visit->core->stats.begun);
-    dibs__queue_serves(queue, runtime);
-    return done;
+    const struct dibs__wish wish = dibs__lock_wish(task->runtime, wait_ms, options);
+    return dibs__wanting_begin(task, &call->visit, name, name_size, &wish, done) ? DIBS_OK : no_memory(error);
 }
 
 dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size, int64_t wait_ms,
                              const dibs_lock_options *options, dibs_queue *queue, void *arg, struct dibs__error *error)
 {
-    struct dibs__visit visit;
-    struct dibs__done *losses, *done = begin_call(task, &visit, queue, arg, &losses, error);
+    struct beginning call;
+    dibs_status status = begin_to_lock(&call, task, queue, arg, error);
 
-    if (!done)
-        return error->status;
-    dibs_status status =
-        take_back(task, done, begin_lock(task, &visit, name, name_size, wait_ms, options, done, error));
-    dibs__visit_end(&visit);
-    dibs__losses_free(losses);
-    return status;
+    if (status != DIBS_OK)
+        return status;
+    return end_beginning(&call, begin_lock(&call, name, name_size, wait_ms, options, error));
 }
 
 /* -------------------------------------------------------------- several locks */
@@ -136,11 +131,11 @@ static void end_at_once(dibs_task *task, struct dibs__several *several, struct d
     dibs__begun_complete(done);
 }
 
-/* The call must own the task (take_task). */
-static dibs_status begin_names(dibs_task *task, struct dibs__visit *visit, const char *const *names, size_t count,
-                               int64_t wait_ms, const dibs_lock_options *options, struct dibs__done *done,
-                               struct dibs__error *error)
+static dibs_status begin_names(struct beginning *call, const char *const *names, size_t count, int64_t wait_ms,
+                               const dibs_lock_options *options, struct dibs__error *error)
 {
+    dibs_task *task = call->task;
+    struct dibs__visit *visit = &call->visit;
     struct dibs__error why = {.status = DIBS_OK};
     struct dibs__several *several = NULL;
 
@@ -155,25 +150,22 @@ static dibs_status begin_names(dibs_task *task, struct dibs__visit *visit, const
         at_once = true;
     }
     if (at_once) {
-        end_at_once(task, several, done, &why);
+        end_at_once(task, several, call->done, &why);
         return DIBS_OK;
     }
-    return dibs__wanting_begin_names(task, visit, several, done) ? DIBS_OK : no_memory(error);
+    return dibs__wanting_begin_names(task, visit, several, call->done) ? DIBS_OK : no_memory(error);
 }
 
 dibs_status dibs__lock_names_begin(dibs_task *task, const char *const *names, size_t count, int64_t wait_ms,
                                    const dibs_lock_options *options, dibs_queue *queue, void *arg,
                                    struct dibs__error *error)
 {
-    struct dibs__visit visit;
-    struct dibs__done *losses, *done = begin_call(task, &visit, queue, arg, &losses, error);
+    struct beginning call;
+    dibs_status status = begin_to_lock(&call, task, queue, arg, error);
 
-    if (!done)
-        return error->status;
-    dibs_status status = take_back(task, done, begin_names(task, &visit, names, count, wait_ms, options, done, error));
-    dibs__visit_end(&visit);
-    dibs__losses_free(losses);
-    return status;
+    if (status != DIBS_OK)
+        return status;
+    return end_beginning(&call, begin_names(&call, names, count, wait_ms, options, error));
 }
 
 /* -------------------------------------------------------------------- unlocks */
@@ -306,17 +298,17 @@ static void forget(dibs_task *task, struct dibs__hold *hold, struct dibs__done *
     dibs__done_explain(done, &error);
 }
 
-/* The call must own the task. inside: *visit was begun; otherwise the runtime is closed. */
-static dibs_status begin_unlock(dibs_task *task, struct dibs__visit *visit, bool inside, const char *name,
-                                size_t name_size, struct dibs__done *done, struct dibs__error *error)
+static dibs_status begin_unlock(struct beginning *call, const char *name, size_t name_size, struct dibs__error *error)
 {
+    dibs_task *task = call->task;
+    struct dibs__done *done = call->done;
     struct dibs__hold *hold = dibs__holds_find_in(&task->holds, task->runtime->serial, name, name_size);
     struct dibs__error why = {.status = DIBS_OK};
 
     if (hold)
         done->fence = dibs__lease_fence(hold->lease);
-    if (hold && hold->count == 1 && inside)
-        return begin_release(task, visit, hold, done, error);
+    if (hold && hold->count == 1 && call->visit.core)
+        return begin_release(task, &call->visit, hold, done, error);
     if (!hold) {
         dibs__unlock_not_held(task->runtime, "task", name, &why);
     } else if (hold->count > 1) {
@@ -332,35 +324,11 @@ static dibs_status begin_unlock(dibs_task *task, struct dibs__visit *visit, bool
     return DIBS_OK;
 }
 
-/* As dibs__unlock_begin, once the call owns the task. */
-static dibs_status begin_unlock_call(dibs_task *task, const char *name, size_t name_size, dibs_queue *queue, void *arg,
-                                     struct dibs__error *error)
-{
-    struct dibs__visit visit;
-    struct dibs__done *done = dibs__done_new(DIBS_DONE_UNLOCK, queue, task, arg, NULL);
-
-    if (!done)
-        return take_back(task, done, no_memory(error));
-    dibs_status status = dibs__visit_begin(&visit, task->runtime, error);
-    if (status != DIBS_OK && status != DIBS_CLOSED)
-        return take_back(task, done, status);
-    bool inside = status == DIBS_OK;
-    if (inside)
-        dibs__count(&visit.core->stats.begun);
-    status = take_back(task, done, begin_unlock(task, &visit, inside, name, name_size, done, error));
-    if (inside)
-        dibs__visit_end(&visit);
-    return status;
-}
-
 dibs_status dibs__unlock_begin(dibs_task *task, const char *name, size_t name_size, dibs_queue *queue, void *arg,
                                struct dibs__error *error)
 {
-    struct dibs__done *losses;
-    dibs_status status = take_task(task, &losses, error);
+    struct beginning call;
+    dibs_status status = begin_call(&call, DIBS_DONE_UNLOCK, task, queue, arg, error);
 
-    if (status == DIBS_OK)
-        status = begin_unlock_call(task, name, name_size, queue, arg, error);
-    dibs__losses_free(losses);
-    return status;
+    return status == DIBS_OK ? end_beginning(&call, begin_unlock(&call, name, name_size, error)) : status;
 }
