@@ -5,7 +5,6 @@
  *     a job is ready, no other thread is beginning jobs, and none drives or did just now, or
  *     a job that rests or is slow is due, with the same conditions, or
  *     the workers must end, and all jobs have ended.
- * A thread that needs the first worker while another thread starts it sleeps on `work` until that is done.
  *
  * One thread at a time begins jobs, in the order in which they became ready. So
  * what one thread began one after the other reaches the store in that order.
@@ -45,8 +44,6 @@ struct dibs__workers {
     unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);          /* number of threads that sleep on work */
     unsigned count DIBS__GUARDED_BY(dibs__workers_mutex);         /* number of threads */
     unsigned finishing DIBS__GUARDED_BY(dibs__workers_mutex);     /* number of threads that finish a slow job */
-    bool starting DIBS__GUARDED_BY(dibs__workers_mutex);          /* a thread is being started */
-    bool wanted DIBS__GUARDED_BY(dibs__workers_mutex);            /* another thread was wanted meanwhile */
     bool beginning DIBS__GUARDED_BY(dibs__workers_mutex);         /* a thread is beginning jobs */
     bool ending DIBS__GUARDED_BY(dibs__workers_mutex);
     atomic_int_fast64_t haste_until; /* replies to what is sent until then are not waited for; atomic */
@@ -228,43 +225,23 @@ static void take_due(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex
 static void *run(void *arg);
 
 /*
- * Starts another worker, unless one is idle or there are enough. If another thread is starting one, that thread starts
- * the next one as well; if it is the first one, waits until that is done. False: there is no worker, and none could be
- * started.
+ * Starts another worker, unless one is idle or there are enough. That happens under the mutex, because it happens at
+ * most DIBS__WORKERS_MAX times. False: there is no worker, and none could be started.
  */
-static bool start_another(struct dibs__workers *w)
+static bool start_another(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    pthread_t thread;
-    bool any, again;
+    bool may = w->idle == 0 && w->count < DIBS__WORKERS_MAX && !w->ending;
 
-    do {
-        dibs__workers_mutex_lock(&w->mutex);
-        while (w->count == 0 && w->starting)
-            dibs__mutex_wait(&w->mutex, &w->work);
-        w->wanted = w->starting;
-        bool may = !w->starting && w->idle == 0 && w->count < DIBS__WORKERS_MAX && !w->ending;
-        w->starting = w->starting || may;
-        dibs__workers_mutex_unlock(&w->mutex);
-        bool started = may && dibs__thread_start(&thread, run, w);
-        dibs__workers_mutex_lock(&w->mutex);
-        if (started)
-            w->threads[w->count++] = thread;
-        if (may)
-            w->starting = false;
-        if (may && w->count <= 1) /* other threads wait for the first worker */
-            pthread_cond_broadcast(&w->work);
-        again = started && w->wanted;
-        any = w->count > 0;
-        dibs__workers_mutex_unlock(&w->mutex);
-    } while (again);
-    return any;
+    if (may && dibs__thread_start(&w->threads[w->count], run, w))
+        w->count++;
+    return w->count > 0;
 }
 
 bool dibs__workers_add(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    bool has_thread = w->count > 0;
-    w->jobs++;
+    bool has_thread = w->count > 0 || start_another(w);
+    w->jobs += has_thread;
     job->state = DIBS__JOB_RUNNING;
     job->workers = w;
     dibs__wait_event_init(&job->reply);
@@ -272,12 +249,7 @@ bool dibs__workers_add(struct dibs__workers *w, struct dibs__job *job)
     dibs__wait_init(&job->wait, &job->reply);
     job->rest = (struct dibs__heap_node){.rank = 0};
     dibs__workers_mutex_unlock(&w->mutex);
-    if (has_thread || start_another(w))
-        return true;
-    dibs__workers_mutex_lock(&w->mutex);
-    w->jobs--;
-    dibs__workers_mutex_unlock(&w->mutex);
-    return false;
+    return has_thread;
 }
 
 static void end_beginning(struct dibs__workers *w)
@@ -327,12 +299,11 @@ static void leave_slow(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
     add_slow(w, job);
-    bool is_idle = w->idle > 0;
-    if (is_idle)
+    if (w->idle > 0)
         pthread_cond_signal(&w->work);
-    dibs__workers_mutex_unlock(&w->mutex);
-    if (!is_idle)
+    else
         start_another(w);
+    dibs__workers_mutex_unlock(&w->mutex);
 }
 
 /* The job rests until its reply comes. False: the job can't be watched, or there is more to do than wait. */
@@ -441,7 +412,9 @@ static void finish_slow(struct dibs__workers *w, struct dibs__job *slow)
 {
     if (rest_until_reply(w, slow))
         return;
+    dibs__workers_mutex_lock(&w->mutex);
     start_another(w);
+    dibs__workers_mutex_unlock(&w->mutex);
     finish(w, slow);
 }
 
@@ -606,25 +579,14 @@ no_cond:
     return NULL;
 }
 
-static unsigned count_threads(struct dibs__workers *w)
-{
-    dibs__workers_mutex_lock(&w->mutex);
-    unsigned count = w->count;
-    dibs__workers_mutex_unlock(&w->mutex);
-    return count;
-}
-
-/*
- * Unanalysed: no thread changes an entry of `threads` once it is there. A
- * worker may be starting another, which is counted before the first one ends.
- */
-void dibs__workers_stop(struct dibs__workers *w) DIBS__UNANALYSED
+void dibs__workers_stop(struct dibs__workers *w) DIBS__UNANALYSED /* no thread is started any more */
 {
     dibs__workers_mutex_lock(&w->mutex);
     w->ending = true;
+    unsigned count = w->count;
     pthread_cond_broadcast(&w->work);
     dibs__workers_mutex_unlock(&w->mutex);
-    for (unsigned i = 0; i < count_threads(w); i++)
+    for (unsigned i = 0; i < count; i++)
         pthread_join(w->threads[i], NULL);
 }
 
