@@ -32,11 +32,12 @@ struct dibs__workers {
     struct dibs__job *ready DIBS__GUARDED_BY(dibs__workers_mutex);     /* list, first come, first served */
     struct dibs__job *in_flight DIBS__GUARDED_BY(dibs__workers_mutex); /* list: begun by a driving thread */
     struct dibs__wait_event *
-        driver DIBS__GUARDED_BY(dibs__workers_mutex);                /* wakes the thread that drives; NULL: none does */
-    int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);      /* until then the workers leave the jobs alone */
-    bool watched DIBS__GUARDED_BY(dibs__workers_mutex);              /* a worker sleeps no longer than until then */
-    struct dibs__heap resting DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs that rest until they are due */
-    struct dibs__heap slow DIBS__GUARDED_BY(dibs__workers_mutex); /* jobs that a worker must finish alone, until due */
+        driver DIBS__GUARDED_BY(dibs__workers_mutex);           /* wakes the thread that drives; NULL: none does */
+    int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex); /* until then the workers leave the jobs alone */
+    bool watched DIBS__GUARDED_BY(dibs__workers_mutex);         /* a worker sleeps no longer than until then */
+    struct dibs__heap
+        resting DIBS__GUARDED_BY(dibs__workers_mutex);            /* jobs that rest until they are due, slow ones too */
+    struct dibs__job *slow DIBS__GUARDED_BY(dibs__workers_mutex); /* list: jobs that a worker must finish alone */
     struct dibs__job *line DIBS__GUARDED_BY(dibs__workers_mutex); /* list */
     int64_t line_since DIBS__GUARDED_BY(dibs__workers_mutex);     /* when the first of these became that */
     int64_t line_number DIBS__GUARDED_BY(dibs__workers_mutex);    /* of the job that entered the line last */
@@ -87,7 +88,9 @@ static void wake_one(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex
 static void make_ready(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
 {
     if (dibs__heap_has(&job->rest))
-        dibs__heap_remove(job->state == DIBS__JOB_IS_SLOW ? &w->slow : &w->resting, &job->rest);
+        dibs__heap_remove(&w->resting, &job->rest);
+    if (job->state == DIBS__JOB_IS_SLOW)
+        DIBS__LIST_REMOVE(w->slow, job, links);
     job->state = DIBS__JOB_IS_READY;
     DIBS__LIST_APPEND(w->ready, job, links);
     if (w->ready == job)
@@ -163,10 +166,9 @@ void dibs__workers_leave_line(struct dibs__workers *w, struct dibs__job *job)
 
 /* ------------------------------------------------------------------ what is next */
 
-/* The job rests. If it will be the first that is due, a thread must wake by then. */
+/* The job rests, or is slow. If it will be the first that is due, a thread must wake by then. */
 static void rest_until_due(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    job->state = DIBS__JOB_RESTING;
     if (job->due == DIBS__NEVER)
         return;
     job->rest.due = job->due;
@@ -185,6 +187,7 @@ void dibs__workers_settle(struct dibs__workers *w, struct dibs__job *job, enum d
         if (--w->jobs == 0 && w->ending)
             pthread_cond_broadcast(&w->work);
     } else if (next == DIBS__JOB_RESTS && job->state != DIBS__JOB_POSTED) {
+        job->state = DIBS__JOB_RESTING;
         rest_until_due(w, job);
     } else {
         make_ready(w, job);
@@ -197,27 +200,15 @@ void dibs__workers_settle(struct dibs__workers *w, struct dibs__job *job, enum d
 /* When the first job will be due; while a thread is beginning jobs, that thread sees to it. */
 static int64_t next_due(const struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    int64_t rest = w->resting.first ? w->resting.first->due : DIBS__NEVER;
-    int64_t slow = w->slow.first ? w->slow.first->due : DIBS__NEVER;
-
-    if (w->beginning)
-        return DIBS__NEVER;
-    return dibs__earlier(rest, slow);
-}
-
-static void take_due_of(struct dibs__workers *w, struct dibs__heap *heap, int64_t now)
-    DIBS__REQUIRES(dibs__workers_mutex)
-{
-    for (struct dibs__heap_node *first; (first = heap->first) && first->due <= now;)
-        make_ready(w, of_rest(first));
+    return w->beginning || !w->resting.first ? DIBS__NEVER : w->resting.first->due;
 }
 
 static void take_due(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    int64_t now = w->resting.first || w->slow.first ? dibs__now(w->clock) : 0;
+    int64_t now = w->resting.first ? dibs__now(w->clock) : 0;
 
-    take_due_of(w, &w->resting, now);
-    take_due_of(w, &w->slow, now);
+    for (struct dibs__heap_node *first; (first = w->resting.first) && first->due <= now;)
+        make_ready(w, of_rest(first));
 }
 
 /* ------------------------------------------------------------------- the threads */
@@ -268,7 +259,7 @@ static void finish(struct dibs__workers *w, struct dibs__job *job)
 
 /*
  * The job waits for a worker that finishes it alone. If none has done so when the job is due, the job becomes ready:
- * then it can be finished without waiting. If it will be the first that is due, a thread must wake by then.
+ * then it can be finished without waiting.
  */
 static void add_slow(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
 {
@@ -277,20 +268,19 @@ static void add_slow(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUI
         return;
     }
     job->state = DIBS__JOB_IS_SLOW;
-    job->rest.due = job->due;
-    dibs__heap_add(&w->slow, &job->rest);
-    if (w->slow.first == &job->rest)
-        wake_one(w);
+    DIBS__LIST_APPEND(w->slow, job, links);
+    rest_until_due(w, job);
 }
 
 /* NULL: no job is slow. */
 static struct dibs__job *take_slow(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
-    struct dibs__job *job = w->slow.first ? of_rest(w->slow.first) : NULL;
+    struct dibs__job *job = take_first(&w->slow);
 
     if (!job)
         return NULL;
-    dibs__heap_remove(&w->slow, &job->rest);
+    if (dibs__heap_has(&job->rest))
+        dibs__heap_remove(&w->resting, &job->rest);
     job->state = DIBS__JOB_RUNNING;
     return job;
 }
