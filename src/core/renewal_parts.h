@@ -1,9 +1,8 @@
 /*
  * What the files of the renewals share; no other file includes it:
  *
- *     renewal.c        for the threads that hold leases; making and ending
+ *     renewal.c        for the threads that hold leases; changes of locks that the store watches; making and ending
  *     renewal_round.c  for the scheduler: what is due, and what the store said
- *     renewal_watch.c  locks that the store watches
  *
  * Lock discipline: `mutex` (of the class dibs__renewals_mutex) guards the heap, and `renewal_state` of each lease. It
  * is a leaf, apart from the atomics of the scheduler: while it is held, no callback is called, and nothing of the store
@@ -52,28 +51,16 @@ void dibs__renewals_take_out(struct dibs__renewals *r, struct dibs__lease *lease
 void dibs__renewals_reschedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside)
     DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* Calls fn for each lease that is kept alive; fn may change when the lease is due. */
-typedef void dibs__each_fn(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now);
-void dibs__renewals_each(struct dibs__renewals *r, dibs__each_fn *fn) DIBS__REQUIRES(dibs__renewals_mutex);
+/* The lease no longer waits to be looked at because of a change. */
+void dibs__renewals_unpace(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* `done` of a batch of locks to watch. */
+void dibs__renewals_watch_done(struct dibs__batch *batch, const struct dibs__error *error);
 
 /* ---------------------------------------------------------- renewal_round.c */
 
 /* As in struct dibs__polled. */
 size_t dibs__renewals_interest(void *context, struct pollfd *fds, int64_t *deadline);
 void dibs__renewals_attend(void *context, const struct pollfd *fds, size_t count);
-
-/* ---------------------------------------------------------- renewal_watch.c */
-
-/*
- * When the store should begin to watch the lock of a lease that was granted at that time; DIBS__NEVER: it should not.
- */
-int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t granted_at)
-    DIBS__REQUIRES(dibs__renewals_mutex);
-
-/* The lease no longer waits to be looked at because of a change. */
-void dibs__renewals_unpace(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
-
-/* `done` of a batch of locks to watch. */
-void dibs__renewals_watch_done(struct dibs__batch *batch, const struct dibs__error *error);
 
 #endif
