@@ -240,8 +240,11 @@ void dibs__renewals_count(struct dibs__renewals *r, struct dibs__renewals_counts
 
 /* ----------------------------------------------- locks that the store watches */
 
-/* Takes what the store said of a lock that it was asked to watch. */
-static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *item, int64_t now)
+/*
+ * Takes what the store said of a lock that it was asked to watch. A store that does not watch yet says when it begins
+ * to, unless there was no memory: then it may not have learned that it should.
+ */
+static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *item, bool no_memory, int64_t now)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
     struct dibs__lease *lease = item->context;
@@ -250,7 +253,7 @@ static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *ite
         return;
     if (item->result == DIBS__GONE)
         dibs__renewal_state_hint(lease, now);
-    else if (r->watching == DIBS__WATCHING_ON)
+    else if (r->watching == DIBS__WATCHING_ON || no_memory)
         lease->renewal_state.watch_at = dibs__after_ms(now, DIBS__WATCH_AGAIN_MS);
     dibs__renewals_reschedule(r, lease, NULL);
 }
@@ -260,10 +263,9 @@ void dibs__renewals_watch_done(struct dibs__batch *batch, const struct dibs__err
     struct dibs__renewals *r = batch->context;
     int64_t now = dibs__now(r->config.clock);
 
-    (void)error;
     dibs__renewals_mutex_lock(&r->mutex);
     for (size_t i = 0; i < batch->count; i++)
-        take_watch(r, &batch->items[i], now);
+        take_watch(r, &batch->items[i], error->status == DIBS_NO_MEMORY, now);
     dibs__renewals_mutex_unlock(&r->mutex);
     for (size_t i = 0; i < batch->count; i++)
         dibs__lease_unref(batch->items[i].context);

@@ -367,6 +367,8 @@ static void watch(struct faulty_store *store, struct dibs__batch *batch)
         batch->items[i].result = status != DIBS_OK ? DIBS__UNANSWERED : other ? DIBS__GONE : DIBS__WATCHED;
     }
     pthread_mutex_unlock(&faults->mutex);
+    if (status != DIBS_OK)
+        refuse(&error, status);
     answer(store, batch, true, &error);
 }
 

@@ -242,6 +242,25 @@ static void a_look_for_which_there_is_no_memory_is_made_again(void **state)
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
 }
 
+/* The store had no memory even to note that it should watch, so it will never say that it does. */
+static void the_first_look_is_made_again_if_the_store_has_no_memory(void **state)
+{
+    stage *s = *state;
+
+    open_watching(s);
+    faults_look(&s->faults, DIBS_NO_MEMORY, 1);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_advance(s, MS(30));
+    assert_int_equal(looks(s), 1);
+    stage_advance(s, MS(WATCH_AGAIN) - 1);
+    assert_int_equal(looks(s), 1);
+    stage_advance(s, 1);
+    assert_int_equal(looks(s), 2);
+    stage_advance(s, MS(5000));
+    assert_int_equal(looks(s), 2);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+}
+
 /* Looks and renewals of one lease do not get mixed up. */
 static void a_look_waits_for_the_renewal_in_flight(void **state)
 {
@@ -660,6 +679,7 @@ int main(void)
         TEST(a_young_lease_may_wait_when_watching_restarts),
         TEST(a_look_that_fails_is_made_again_only_while_the_store_watches),
         TEST(a_look_for_which_there_is_no_memory_is_made_again),
+        TEST(the_first_look_is_made_again_if_the_store_has_no_memory),
         TEST(a_look_waits_for_the_renewal_in_flight),
         TEST(a_lock_that_a_look_finds_gone_is_renewed_first),
         TEST(a_lease_may_be_released_while_its_look_is_out),
