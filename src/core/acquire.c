@@ -11,7 +11,6 @@
 #include "base/probe.h"
 #include "core/keeper.h"
 #include "core/kept.h"
-#include "core/holds.h"
 
 #define SUSPENDED_MS 1000 /* an ask that returns this long after its deadline was delayed here, not by the store */
 #define GRACE_MS 3        /* an ask that is under way when the wait ends has this long to return */
@@ -394,10 +393,12 @@ static dibs_status end_attempt(struct dibs__acquire *acquire, dibs_status status
     return status;
 }
 
-void dibs__acquire_count(const struct dibs__acquire *acquire)
+void dibs__acquire_hold(const struct dibs__acquire *acquire, struct dibs__holds *holds)
 {
     dibs__metrics_count(acquire->core->metrics, acquire->group, DIBS__METRICS_WAIT,
                         acquire->acquired_at - acquire->began);
+    dibs__order_acquired(acquire->name, acquire->name_size);
+    dibs__holds_add(holds, acquire->lease, acquire->acquired_at);
 }
 
 /* The acquire has nothing to give up, or has just given it up. */
@@ -694,17 +695,15 @@ void dibs__acquire_run(struct dibs__acquire *acquire)
 dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size, const struct dibs__wish *wish,
                           struct dibs__error *error)
 {
-    struct dibs__outage outage;
+    struct dibs__holds *holds = dibs__holds_here(core->config.serial);
     struct dibs__acquire acquire = {.error = error};
+    struct dibs__outage outage;
 
     dibs__acquire_init(&acquire, core, name, name_size, wish, &outage);
-    if (!dibs__holds_reserve(dibs__holds_here(core->config.serial), 1))
+    if (!dibs__holds_reserve(holds, 1))
         return no_memory(&acquire);
     dibs__acquire_run(&acquire);
-    if (acquire.status == DIBS_OK) {
-        dibs__acquire_count(&acquire);
-        dibs__holds_add(dibs__holds_here(core->config.serial), acquire.lease, acquire.acquired_at);
-        dibs__order_acquired(name, name_size);
-    }
+    if (acquire.status == DIBS_OK)
+        dibs__acquire_hold(&acquire, holds);
     return acquire.status;
 }

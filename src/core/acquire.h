@@ -28,6 +28,7 @@
 #define DIBS_CORE_ACQUIRE_H
 
 #include "core/attempt.h"
+#include "core/holds.h"
 #include "core/outage_budget.h"
 
 #define DIBS__RECALL_MS 50 /* one try waits this long, plus a round trip, for the answer to a recall */
@@ -74,8 +75,11 @@ struct dibs__acquire {
 dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size, const struct dibs__wish *wish,
                           struct dibs__error *error);
 
-/* Records how long an acquire that ended with the lock has taken (metrics.h). */
-void dibs__acquire_count(const struct dibs__acquire *acquire);
+/*
+ * Enters the lock of an acquire that ended with DIBS_OK into that table, which must have room for it, and records how
+ * long the acquire has taken (metrics.h). Takes over the reference to the lease.
+ */
+void dibs__acquire_hold(const struct dibs__acquire *acquire, struct dibs__holds *holds);
 
 /* The calling thread drives the acquire, which was initialised by dibs__acquire_init, until it has ended. */
 void dibs__acquire_run(struct dibs__acquire *acquire);

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "base/order.h"
 
 /* How the thread of a blocking call waits for its end. */
 struct caller {
@@ -163,14 +162,10 @@ static void fail_call(struct dibs__wanting *wanting, const struct dibs__error *e
 /* Enters the locks that the call acquired into the table. Takes over the reference to the lease of a single name. */
 static void hold(struct dibs__wanting *wanting, struct dibs__holds *holds)
 {
-    const struct dibs__acquire *acquire = &wanting->acquire;
-
-    if (wanting->several) {
+    if (wanting->several)
         dibs__several_hold(wanting->several, holds);
-        return;
-    }
-    dibs__order_acquired(acquire->name, acquire->name_size);
-    dibs__holds_add(holds, acquire->lease, acquire->acquired_at);
+    else
+        dibs__acquire_hold(&wanting->acquire, holds);
 }
 
 /* Called by the ending thread if the call got all its locks. */
@@ -179,10 +174,6 @@ static void succeed(struct dibs__wanting *wanting)
     struct dibs__lease *lease = wanting->several ? NULL : wanting->acquire.lease;
     struct dibs__done *done = wanting->done;
 
-    if (wanting->several)
-        dibs__several_count(wanting->several);
-    else
-        dibs__acquire_count(&wanting->acquire);
     if (wanting->caller.error) {
         tell_caller(&wanting->caller, DIBS_OK);
         return;

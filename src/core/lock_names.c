@@ -115,12 +115,10 @@ static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, con
         return dibs__task_lock_names(task, visit, several, error);
     drive(several);
     dibs_status status = several->error.status;
-    if (status == DIBS_OK) {
-        dibs__several_count(several);
+    if (status == DIBS_OK)
         dibs__several_hold(several, holds);
-    } else {
+    else
         *error = several->error;
-    }
     dibs__several_free(several);
     return status;
 }

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/order.h"
-#include "core/holds.h"
 
 #define WHOLE_ROUNDS 4 /* this many rounds that meet a taken name ask for all names */
 #define LEAST_WINDOW 8
@@ -539,17 +538,6 @@ void dibs__several_undo(struct dibs__several *several)
     fail_cancelled(several);
 }
 
-void dibs__several_count(const struct dibs__several *several)
-{
-    for (size_t i = 0; i < several->count; i++) {
-        const struct dibs__several_name *name = &several->names[i];
-        if (!name->lease)
-            continue;
-        dibs__metrics_count(several->core->metrics, name->lease->group, DIBS__METRICS_WAIT,
-                            name->acquired_at - several->began);
-    }
-}
-
 void dibs__several_hold(struct dibs__several *several, struct dibs__holds *holds)
 {
     for (size_t i = 0; i < several->count; i++) {
@@ -557,6 +545,8 @@ void dibs__several_hold(struct dibs__several *several, struct dibs__holds *holds
         struct dibs__lease *lease = name->lease;
         uint64_t runtime = several->core->config.serial;
         if (lease) {
+            dibs__metrics_count(several->core->metrics, lease->group, DIBS__METRICS_WAIT,
+                                name->acquired_at - several->began);
             dibs__lease_ref(lease);
             dibs__order_acquired(name->name, name->size);
             dibs__holds_add(holds, lease, name->acquired_at);

@@ -123,12 +123,10 @@ void dibs__several_acquired(struct dibs__several *several, const struct dibs__ac
 /* Has a call that ended with DIBS_OK give all its locks back. dibs__several_go_on must be called again. */
 void dibs__several_undo(struct dibs__several *several);
 
-/* Records how long a call that ended with DIBS_OK has waited for its locks (metrics.h). */
-void dibs__several_count(const struct dibs__several *several);
-
 /*
- * Enters the locks of a call that ended with DIBS_OK into that table, which must have room for them. Called by the
- * thread that goes on with the locks, or, for a begun call, by the one that completes it.
+ * Enters the locks of a call that ended with DIBS_OK into that table, which must have room for them, and records how
+ * long the call has waited for them (metrics.h). Called by the thread that goes on with the locks, or, for a begun
+ * call, by the one that completes it.
  */
 void dibs__several_hold(struct dibs__several *several, struct dibs__holds *holds);
 
