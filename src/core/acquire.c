@@ -500,7 +500,8 @@ static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_s
     acquire->lease = turn->lease;
     acquire->cell = turn->cell;
     if (turn->kind == DIBS__TURN_TO_ASK) {
-        dibs__outage_budget_take_over(&acquire->budget, turn->outage_since, dibs__core_now(core));
+        if (acquire->waited || turn->outage_since > 0)
+            dibs__outage_budget_take_over(&acquire->budget, turn->outage_since, dibs__core_now(core));
         return begin_to_ask(acquire);
     }
     if (turn->retaken)

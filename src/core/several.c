@@ -271,6 +271,7 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
 
 static void start_tries(struct dibs__several *several)
 {
+    several->tried_at = dibs__core_now(several->core);
     several->deadline = deadline_within(several, end_of_call(several));
     dibs__core_gather(several->core, true);
     for (size_t i = several->got; i < several->end; i++)
@@ -307,8 +308,8 @@ static void begin_round(struct dibs__several *several)
     left = several->count - several->got;
     several->end = several->missing = several->got + (left < several->window ? left : several->window);
     several->is_final = false;
+    several->error.status = DIBS_OK;
     if (several->got == several->count) {
-        several->error.status = DIBS_OK;
         if (none_is_lost(several))
             several->state = DIBS__SEVERAL_ENDED;
     } else if (several->cancelled) {
@@ -507,6 +508,8 @@ void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *
 
     DIBS__REQUIRE(several->state == DIBS__SEVERAL_WAITS);
     dibs__acquire_init(acquire, several->core, name->name, name->size, &several->wish, outage);
+    if (several->error.status == DIBS_UNAVAILABLE) /* the try of this name met an outage, which counts from then */
+        dibs__outage_budget_renew(&acquire->budget, several->tried_at);
     acquire->error = error;
     acquire->wait_until = several->wait_until;
     acquire->try_until = dibs__earlier(acquire->try_until, end_of_call(several));

@@ -85,6 +85,7 @@ struct dibs__several {
     bool has_failed;              /* the call ends without the locks, once all are given back; `error` says why */
     bool is_final;                /* `error` is that of a name for which it is no use to wait */
     int64_t deadline;             /* of the requests that are under way */
+    int64_t tried_at;             /* when the tries of the round began; set in TRIES */
     _Atomic(const char *) wanted; /* atomic; the first name that the call does not have yet */
     size_t got;                   /* index; all names before it are held */
     size_t end;                   /* index behind the last name of the round */
