@@ -15,7 +15,7 @@ static bool may_be_handed(const struct dibs__cells *cells, const struct dibs__le
     int64_t half = lease->asked_ms * DIBS__NS_PER_MS / 2;
 
     return !lease->fixed && now - lease->granted_at < cells->handoff && dibs__lease_has_step(lease) &&
-           !atomic_load_explicit(&lease->extended, memory_order_relaxed) &&
+           atomic_load_explicit(&lease->extended_ms, memory_order_relaxed) == 0 &&
            atomic_load_explicit(&lease->deadline, memory_order_relaxed) - now >= half;
 }
 

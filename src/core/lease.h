@@ -119,9 +119,8 @@ struct dibs__lease {
                           the store answers; written under the renewals' mutex */
     _Atomic int64_t deadline;     /* atomic; ns, or DIBS__LEASE_LOST */
     _Atomic uint64_t reentered;   /* atomic; the number of nested acquires; written by the holding thread alone */
-    _Atomic uint32_t extended_ms; /* atomic; the longest extension that was asked for in the life of the lease; 0: none;
-                                     written under the renewals' mutex */
-    atomic_bool extended;         /* atomic; an extension was sent: the length may differ from asked_ms */
+    _Atomic uint32_t extended_ms; /* atomic; the longest extension that was asked for in the life of the lease; 0: none,
+                                     so its length is asked_ms; written under the renewals' mutex */
     atomic_bool loss_told;        /* atomic; some thread has taken on what follows from the loss */
     atomic_bool unclaimed; /* atomic; the last holder left the lease to the next one here, who has not claimed it yet.
                               Set under the shard's mutex. Whoever clears it decides: either the next holder has the

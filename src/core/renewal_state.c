@@ -189,7 +189,6 @@ static uint32_t send_extension(struct dibs__lease *lease, int64_t now) DIBS__REQ
     uint32_t lease_ms = lease->renewal_state.extending->extension.lease_ms;
 
     dibs__extension_send(&lease->renewal_state.extending->extension);
-    atomic_store_explicit(&lease->extended, true, memory_order_relaxed);
     dibs__lease_move(lease, dibs__lease_deadline(now, lease_ms), true, now);
     return lease_ms;
 }

@@ -82,7 +82,6 @@ static bool enter(struct dibs__visit *visit, dibs_runtime *runtime)
         return false;
     }
     calls++;
-    visit->runtime = runtime;
     visit->among = among;
     visit->core = runtime->core;
     return true;
@@ -228,7 +227,7 @@ static void on_exit_of_process(void)
     if (calls > 0)
         return;
     while (visit_listed(&visit, can_release_at_exit, before)) {
-        before = visit.runtime->serial;
+        before = visit.core->config.serial;
         release_own_holds(visit.core);
         dibs__keeper_give_back_all(visit.core);
         dibs__scheduler_drain(visit.core->scheduler, deadline);

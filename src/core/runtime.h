@@ -56,7 +56,6 @@ void dibs__runtime_shutdown(dibs_runtime *runtime);
  */
 struct dibs__visit {
     struct dibs__core *core;
-    dibs_runtime *runtime;
     struct dibs__visits *among; /* the counter that has this visit */
     int cancel_state;
 };

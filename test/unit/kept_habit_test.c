@@ -33,7 +33,7 @@ static void an_extended_lease_is_not_kept(void **state)
     struct keeping *k = *state;
     struct dibs__lease *lease = hold(k, "a");
 
-    atomic_store(&lease->extended, true);
+    atomic_store(&lease->extended_ms, 1);
     assert_false(unlock(k, lease));
 }
 
