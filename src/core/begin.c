@@ -59,8 +59,10 @@ static dibs_status begin_call(struct beginning *call, dibs_done_kind kind, dibs_
 static dibs_status begin_to_lock(struct beginning *call, dibs_task *task, dibs_queue *queue, void *arg,
                                  struct dibs__error *error)
 {
-    if (atomic_load(&task->runtime->closing))
-        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+    if (atomic_load(&task->runtime->closing)) {
+        dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+        return DIBS_CLOSED;
+    }
     dibs_status status = begin_call(call, DIBS_DONE_LOCK, task, queue, arg, error);
     if (status == DIBS_OK)
         dibs__queue_serves(queue, task->runtime);
