@@ -32,7 +32,7 @@ static void end(struct looked *looked)
 /* The master answers what it was asked when so many steps had been found. */
 static void answers(struct looked *looked, unsigned steps, struct dibs__vote vote)
 {
-    looked->look->steps[0] = steps;
+    looked->look->ops[0].steps = steps;
     looked->look->votes[0] = vote;
     looked->look->ops[0].begun = (struct dibs__op){.kind = DIBS__OP_VOTE, .vote = &looked->look->votes[0]};
     dibs__look_note(looked->look, &looked->look->ops[0], DIBS_OK);

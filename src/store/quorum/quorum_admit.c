@@ -59,8 +59,8 @@ void dibs__look_note(struct dibs__look *look, const struct dibs__pending_op *op,
     atomic_store(&member->votes_from, vote->votes_in_ms > 0 ? dibs__after_ms(now, vote->votes_in_ms) : 0);
     dibs__quorum_mutex_lock(&member->quorum->mutex);
     if (vote->what == DIBS__VOTE_DISTRUSTS)
-        atomic_store(&member->told_steps, look->steps[member->index]);
-    if (vote->ready && atomic_load(&member->steps) == look->steps[member->index] && !dibs__member_is_distrusted(member))
+        atomic_store(&member->told_steps, op->steps);
+    if (vote->ready && atomic_load(&member->steps) == op->steps && !dibs__member_is_distrusted(member))
         atomic_store(&member->set_back, false);
     dibs__quorum_mutex_unlock(&member->quorum->mutex);
 }

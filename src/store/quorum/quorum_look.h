@@ -43,7 +43,6 @@ struct dibs__look {
     int64_t first_began;                          /* when the first part began */
     int64_t began;                                /* when this part began */
     struct dibs__newness newness;                 /* of a thread that waits for the look */
-    unsigned steps[DIBS__MEMBERS_MAX];            /* `steps` of the members when their masters were asked */
     struct dibs__vote votes[DIBS__MEMBERS_MAX];   /* what the masters are asked now, with their answers */
     struct dibs__vote answers[DIBS__MEMBERS_MAX]; /* the last answer of each master; zero: none yet */
     struct dibs__pending_op ops[];

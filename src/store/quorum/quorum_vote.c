@@ -53,7 +53,6 @@ static void begin_one(struct dibs__quorum *q, struct dibs__look *look, size_t i,
     vote.longest_ms = look->longest_ms;
     vote.quorum = atomic_load(&q->number);
     look->votes[i] = vote;
-    look->steps[i] = atomic_load(&q->members[i].steps);
     dibs__pending_op_begin(&look->ops[i], (struct dibs__op){.kind = DIBS__OP_VOTE, .vote = &look->votes[i]});
     look->open |= (uint32_t)1 << i;
 }
