@@ -10,7 +10,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/text.h"
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
@@ -20,6 +22,10 @@
  * an hour at least.
  */
 #define RELOCK_MOST_MS 1800000
+
+/* The bits of `before` of struct dibs__exchange: the commands before GET. */
+#define TOOK 1u   /* SET K NX PX */
+#define QUEUED 2u /* EXISTS Q */
 
 /* One ask that was begun, or is being finished. */
 struct asking {
@@ -39,6 +45,63 @@ static struct asking *asking_of(struct dibs__redis_store *store, const struct di
     asking->sending = (struct dibs__sending){.attempt = op->ask.attempt};
     asking->has_exclusive = false;
     return asking;
+}
+
+/* --------------------------------------------------------------- plain commands */
+
+/*
+ * A name that this process gave up a moment ago (relocks.c) is asked for by plain commands.
+ *
+ * acquire.lua makes a fence that is larger than all before, which costs the server twice as much as SET NX. The process
+ * that was granted the lock last needs no new fence: as long as F is what that grant left, nobody has been granted the
+ * lock since, and the next of the 1,024 steps of that fence is larger than all before. So one write asks three things:
+ * does nobody wait (EXISTS Q)? Is the lock free (SET K NX PX)? If so, it is taken. Was nobody granted it since (GET F)?
+ * The lock is granted if all three are true. If one is not, everything is left as it was, except K, which requeue.lua
+ * gives back to whoever waits, and asks for with a new fence (rule 70 of PROTOCOL.md). A sharer that was the only one
+ * does the same.
+ */
+static dibs_status send_relock(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
+{
+    struct dibs__attempt *attempt = asking->sending.attempt;
+    const struct dibs__key *keys = asking->call.keys;
+    char lease[24];
+    const char *const exists[] = {"EXISTS", keys[DIBS__KEY_QUEUE].bytes, NULL};
+    const char *const set[] = {"SET", keys[DIBS__KEY_LOCK].bytes, attempt->token, "NX", "PX", lease, NULL};
+    const char *const get[] = {"GET", keys[DIBS__KEY_FENCE].bytes, NULL};
+    const struct dibs__command before[] = {{.words = exists}, {.words = set}};
+    const struct dibs__command command = {.words = get, .before = before, .before_count = 2};
+
+    *dibs__put_number(lease, attempt->lease_ms, 10) = '\0';
+    dibs__redis_attempt_of(attempt)->may_lack_fence = true;
+    return dibs__lock_call_send(store, &asking->call, &command, error);
+}
+
+static bool says(const redisReply *reply, uint64_t fence)
+{
+    char text[24];
+    size_t size = (size_t)(dibs__put_number(text, fence, 10) - text);
+
+    return reply->type == REDIS_REPLY_STRING && reply->len == size && memcmp(reply->str, text, size) == 0;
+}
+
+/* If the lock was not granted, a script must ask next. */
+static dibs_status read_relock(struct dibs__redis_store *store, struct asking *asking,
+                               const struct dibs__exchange *exchange)
+{
+    const struct dibs__relock *relock = &asking->sending.relock;
+    struct dibs__attempt *attempt = asking->sending.attempt;
+    struct dibs__answer *answer = asking->call.op->ask.answer;
+    bool took = exchange->before & TOOK, may_queue = exchange->before & (QUEUED | DIBS__BEFORE_REFUSED);
+
+    attempt->in_store = took;
+    asking->call.decided = took && !may_queue && says(exchange->reply, relock->fence);
+    if (!asking->call.decided)
+        return dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s: the lock was wanted elsewhere",
+                               store->endpoint.url.shown);
+    dibs__redis_attempt_of(attempt)->may_lack_fence = false;
+    answer->fence = relock->fence;
+    answer->step = relock->step;
+    return DIBS_OK;
 }
 
 /* ---------------------------------------------------------------- the sending */
@@ -100,7 +163,7 @@ static dibs_status send_ask(struct dibs__redis_store *store, struct asking *aski
     choose_form(store, asking);
     struct dibs__ask_words words = dibs__sending_compose(store, &asking->sending, call);
     if (asking->sending.relock.fence)
-        return dibs__sending_relock(store, &asking->sending, call, error);
+        return send_relock(store, asking, error);
     enum dibs__script script = script_of(store, attempt);
     dibs__lock_call_write(call, script, store->config.is_member);
     if (script == DIBS__SCRIPT_requeue)
@@ -238,7 +301,7 @@ static dibs_status read_answer(struct dibs__redis_store *store, struct dibs__loc
 
     note_first_server(store, call->view.server);
     if (asking->sending.relock.fence)
-        return dibs__sending_read_relock(store, &asking->sending, exchange, &call->decided, answer);
+        return read_relock(store, asking, exchange);
     if (dibs__redis_attempt_of(asking->sending.attempt)->may_lack_fence && dibs__codec_read_release(&said, reply) &&
         said.ask) {
         if (said.unfinished)

@@ -4,7 +4,7 @@
  *   channels.c       which connection is used for what, and whether the server can be reached
  *   lock_call.c      one script about one lock, on one of those connections: sent, again if need be, and read
  *   redis_attempt.c  what is known of an attempt, and what the server says of its asks
- *   relock.c         an ask by plain commands, with a fence that the process may use again; relocks.c: those fences
+ *   relocks.c        fences that the process may use again
  *   ask.c, release.c, query.c, walk.c, force.c, renew.c, member.c, examine.c: the operations of store.h
  *   retractions.c    tokens that are deleted in the background
  *   node.c           what only a node of a cluster does; redirect.c: how a node redirects a command
@@ -290,7 +290,7 @@ struct __attribute__((__may_alias__)) dibs__redis_attempt {
     uint64_t seen_fence;       /* the last fence that seen_server had given */
     struct dibs__route *doubt; /* of an ask whose outcome is unknown; NULL: there is none */
     unsigned channel;          /* index of the common channel for the asks of the token, plus 1; 0: not chosen yet */
-    bool may_lack_fence; /* the token was asked for by plain commands (relock.c), and no script has answered since: K
+    bool may_lack_fence; /* the token was asked for by plain commands (ask.c), and no script has answered since: K
                             may be the token's without a fence of its own */
 };
 
@@ -327,16 +327,6 @@ void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sen
 dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dibs__sending *sending,
                                const struct dibs__lock_call *call, const redisReply *reply, bool *decided,
                                struct dibs__answer *answer, struct dibs__error *error);
-
-/*
- * relock.c: sends the ask by plain commands, and reads their replies. If the lock was not granted, a script must ask
- * next.
- */
-dibs_status dibs__sending_relock(struct dibs__redis_store *store, struct dibs__sending *sending,
-                                 struct dibs__lock_call *call, struct dibs__error *error);
-dibs_status dibs__sending_read_relock(struct dibs__redis_store *store, const struct dibs__sending *sending,
-                                      const struct dibs__exchange *exchange, bool *decided,
-                                      struct dibs__answer *answer);
 
 /*
  * Nothing is asked under the token any more, because an ask in doubt can neither be waited for nor followed. The token

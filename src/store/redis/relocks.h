@@ -1,4 +1,4 @@
-/* The names that this process gave up a moment ago, and the fences that it may use again for them (relock.c). */
+/* The names that this process gave up a moment ago, and the fences that it may use again for them (ask.c). */
 #ifndef DIBS_STORE_REDIS_RELOCKS_H
 #define DIBS_STORE_REDIS_RELOCKS_H
 
