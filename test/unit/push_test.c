@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "store/redis/push.h"
+#include "store/redis/codec.h"
 #include "support/test.h"
 
 #define TOKEN "dibs:a b:host:1:2:id:3"

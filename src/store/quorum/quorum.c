@@ -1,10 +1,16 @@
-/* The quorum: opening, closing, the scheduler's part, and what the members report. Lock discipline: quorum_parts.h. */
+/*
+ * The quorum: opening, closing, the scheduler's part, what the members report, and which URLs are fit for them. Lock
+ * discipline: quorum_parts.h.
+ */
 #include "store/quorum/quorum.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 
 #include "base/wait_event.h"
+#include "redis/url.h"
 #include "store/quorum/quorum_parts.h"
 
 #define REST_FIRST_MS 10 /* how long a member that failed rests at first */
@@ -313,6 +319,78 @@ static dibs_status open_member(struct dibs__quorum *q, size_t i, struct dibs__er
     return its.status;
 }
 
+/* ------------------------------------------------------------------------ the URLs */
+
+static bool is_memory(const char *url)
+{
+    return strncasecmp(url, "mem:", 4) == 0;
+}
+
+static bool same_text(const char *one, const char *other)
+{
+    return one && other && strcasecmp(one, other) == 0;
+}
+
+/* Two databases of one server count as the same: they are not independent. */
+static bool is_same_server(const struct dibs__url *one, const struct dibs__url *other)
+{
+    if (one->path || other->path)
+        return one->path && other->path && strcmp(one->path, other->path) == 0;
+    return one->hosts[0].port == other->hosts[0].port && same_text(one->hosts[0].name, other->hosts[0].name);
+}
+
+/* A URL mem: without a name is another store each time. */
+static bool is_same_store(const char *one, const char *other)
+{
+    struct dibs__url a, b;
+    struct dibs__error unused;
+    bool same = false;
+
+    if (is_memory(one) || is_memory(other))
+        return is_memory(one) && is_memory(other) && one[4] && strcmp(one + 4, other + 4) == 0;
+    if (dibs__url_parse(&a, one, &unused) != DIBS_OK)
+        return false;
+    if (dibs__url_parse(&b, other, &unused) == DIBS_OK) {
+        same = is_same_server(&a, &b);
+        dibs__url_free(&b);
+    }
+    dibs__url_free(&a);
+    return same;
+}
+
+static dibs_status check_url(const struct dibs__store_config *config, size_t i, struct dibs__error *error)
+{
+    struct dibs__url url;
+    struct dibs__error its;
+
+    if (!is_memory(config->urls[i])) {
+        if (dibs__url_parse(&url, config->urls[i], &its) != DIBS_OK)
+            return dibs__error_set(error, its.status, "urls[%zu]: %s", i, its.detail);
+        enum dibs__url_kind kind = url.kind;
+        dibs__url_free(&url);
+        if (kind != DIBS__URL_SERVER)
+            return dibs__error_set(error, DIBS_INVALID, "urls[%zu]: a member of a quorum is one master, and no %s", i,
+                                   kind == DIBS__URL_SENTINEL ? "Sentinel" : "cluster");
+    }
+    for (size_t before = 0; before < i; before++)
+        if (is_same_store(config->urls[before], config->urls[i]))
+            return dibs__error_set(error, DIBS_INVALID, "urls[%zu] and urls[%zu] are the same master", before, i);
+    return DIBS_OK;
+}
+
+/* Each member must be one master, and none may come twice. A status of dibs_open. */
+static dibs_status check_urls(const struct dibs__store_config *config, struct dibs__error *error)
+{
+    dibs_status status = DIBS_OK;
+
+    if (config->url_count > DIBS__MEMBERS_MAX || config->url_count % 2 == 0)
+        return dibs__error_set(error, DIBS_INVALID, "a quorum has an odd number of masters, at most %d",
+                               DIBS__MEMBERS_MAX);
+    for (size_t i = 0; i < config->url_count && status == DIBS_OK; i++)
+        status = check_url(config, i, error);
+    return status;
+}
+
 /* --------------------------------------------------------------------- opening */
 
 /* NULL: no memory. */
@@ -341,7 +419,7 @@ no_members:
 dibs_status dibs__quorum_open(struct dibs__store **out, const struct dibs__store_config *config,
                               struct dibs__error *error)
 {
-    if (dibs__quorum_check_urls(config, error) != DIBS_OK)
+    if (check_urls(config, error) != DIBS_OK)
         return error->status;
     struct dibs__quorum *q = new_quorum(config);
     if (!q)

@@ -1,17 +1,15 @@
 /*
  * What the files of the quorum share:
- *   quorum.c          opening, closing, the scheduler's part, and what the members report
+ *   quorum.c          opening, closing, the scheduler's part, what the members report, which URLs are fit for them
  *   quorum_table.c    the table of claims, by token: what each member knows of each
  *   quorum_op.c       operations that were begun at one member, and how a thread waits for several
  *   quorum_detached.c operations that no thread waits for any more
  *   quorum_member.c   one member's part in the asks of a token
  *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_force.c, quorum_renew.c: the operations of store.h
- *   quorum_examine.c  what endangers locks at the members
+ *   quorum_examine.c  what endangers locks at the members; who may vote because an operator vouches for it
  *   quorum_vote.c     which masters may vote: looks at them
  *   quorum_admit.c    what follows from a look
- *   quorum_operator.c who may vote because an operator vouches for it
  *   quorum_clock.c    whether a master's clock was set
- *   quorum_urls.c     whether each URL is one master, and comes once
  *
  * Lock discipline: `mutex` guards the table of claims, the states of each claim, the lists of
  * detached operations and of claims to top up, and how long a member rests. It is also held while
@@ -342,11 +340,6 @@ bool dibs__quorum_pause(const struct dibs__quorum *q, struct dibs__backoff *back
 dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
 dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examination *examination,
                                  struct dibs__error *error);
-/* Reports a finding about the quorum: verdict, remedy, and the text as for printf. */
-#define DIBS__SAY_OF_ALL(examination, ...) dibs__found(examination, "the quorum", "quorum", __VA_ARGS__)
-
-dibs_status dibs__quorum_admit(struct dibs__quorum *q, struct dibs__examination *examination,
-                               struct dibs__error *error);
 
 void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch);
 
@@ -412,9 +405,6 @@ static inline bool dibs__vote_is_announced(const struct dibs__voting *voting, ui
 int64_t dibs__vote_deadline(const struct dibs__quorum *q);
 void dibs__vote_attend(struct dibs__quorum *q, int64_t now);
 void dibs__vote_finish_all(struct dibs__quorum *q); /* at the closing */
-
-/* Each member must be one master, and none may come twice. A status of dibs_open. */
-dibs_status dibs__quorum_check_urls(const struct dibs__store_config *config, struct dibs__error *error);
 
 /* --------------------------------------------------------------------- whole */
 

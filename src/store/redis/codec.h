@@ -1,6 +1,6 @@
 /*
  * What the scripts of src/redis/scripts take and reply. The order of their arguments and the codes of their replies are
- * written here and in the scripts, and nowhere else. (For what a script publishes, see push.h; for the keys, keys.h.)
+ * written here and in the scripts, and nowhere else. (For the keys, see keys.h.)
  *
  * To write: the call has the keys of the lock already, and what is added must live as long as the call. To read: false
  * if the reply is none that the script gives; it may be an error.
@@ -230,5 +230,19 @@ void dibs__codec_raise(struct dibs__call *call, const char *token, uint64_t fenc
 
 /* *raised: false: the token does not have the lock. */
 bool dibs__codec_read_raise(bool *raised, const redisReply *reply);
+
+/* ----------------------------------------------------------------- serve.lua */
+
+/* A message that tells a runtime that a lock was granted to one of its waiters, or, with fence 0, may be free. */
+struct dibs__pushed {
+    struct dibs__grant grant; /* its name and token point into this struct */
+    char name[DIBS_NAME_MAX + 1], token[DIBS__TOKEN_MAX];
+};
+
+/*
+ * Reads the bytes of a message, which a NUL must follow. False: this is no such message, or its lock is not under that
+ * prefix.
+ */
+bool dibs__push_read(struct dibs__pushed *out, const char *key_prefix, const char *bytes, size_t size);
 
 #endif

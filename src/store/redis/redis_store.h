@@ -9,7 +9,7 @@
  *   retractions.c    tokens that are deleted in the background
  *   node.c           what only a node of a cluster does; redirect.c: how a node redirects a command
  *   tracking.c       how the server reports that locks have changed
- *   codec.c, keys.c, push.c: the formats of what is sent and received
+ *   codec.c, keys.c  the formats of what is sent and received
  *
  * Lock discipline: `mutex` guards which exclusive channels are in use and who waits for one, `relocks`, `restored`, the
  * retractions, and the probe and the foreign locks of tracking.c. `down` changes under the mutex, and the listener is
