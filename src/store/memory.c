@@ -185,10 +185,10 @@ static dibs_status force(struct dibs__store *store, struct dibs__op *op, struct 
     dibs_status status = DIBS_OK;
 
     (void)error;
-    if (lock && token && dibs__space_is_held(lock) && !dibs__space_hold_of(lock, token))
-        status = DIBS_NOT_HELD;
-    else if (lock && !(token && dibs__space_end_sharer(lock, token)))
+    if (lock && !token)
         dibs__space_end_all(lock);
+    else if (lock && dibs__space_is_held(lock) && !dibs__space_end_hold(lock, token))
+        status = DIBS_NOT_HELD;
     /* The next fence is above that of the former holder. */
     op->state = dibs__space_serve_name(memory->space, op->name, dibs__now(memory->clock));
     return status;
@@ -217,12 +217,12 @@ static dibs_status query(struct dibs__store *store, struct dibs__op *op, struct 
     dibs__space_show_sharers(lock, op->query.sharers, now);
     if (!dibs__space_is_held(lock))
         return DIBS_OK;
-    const struct dibs__space_hold *newest = lock->sharers ? &lock->sharers->hold : &lock->own;
+    const struct dibs__space_hold *newest = lock->holds;
     owner->held = true;
     owner->remaining_ms = dibs__ms_until(dibs__space_ends(lock), now);
     owner->held_ms = (now - newest->granted) / DIBS__NS_PER_MS;
     owner->fence = newest->fence;
-    owner->sharers = lock->sharer_count;
+    owner->sharers = newest->shared ? lock->hold_count : 0;
     memcpy(owner->token, newest->token, sizeof owner->token);
     return DIBS_OK;
 }

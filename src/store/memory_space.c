@@ -126,50 +126,42 @@ void dibs__space_put(struct dibs__space *space)
 
 /* -------------------------------------------------------------------- locks */
 
-/* The pointer to the sharer with that token, or to the end of the list. */
-static struct dibs__space_sharer **sharer_of(struct dibs__space_lock *lock, const char *token)
+/* The pointer to the hold of that token, or to the end of the list. */
+static struct dibs__space_hold **hold_at(struct dibs__space_lock *lock, const char *token)
 {
-    struct dibs__space_sharer **at = &lock->sharers;
+    struct dibs__space_hold **at = &lock->holds;
 
-    while (*at && strcmp((*at)->hold.token, token) != 0)
+    while (*at && strcmp((*at)->token, token) != 0)
         at = &(*at)->next;
     return at;
 }
 
-static void drop_sharer(struct dibs__space_lock *lock, struct dibs__space_sharer **at)
+static void drop_hold(struct dibs__space_lock *lock, struct dibs__space_hold **at)
 {
-    struct dibs__space_sharer *sharer = *at;
+    struct dibs__space_hold *hold = *at;
 
-    *at = sharer->next;
-    lock->sharer_count--;
-    free(sharer);
+    *at = hold->next;
+    lock->hold_count--;
+    free(hold);
 }
 
 struct dibs__space_hold *dibs__space_hold_of(struct dibs__space_lock *lock, const char *token)
 {
-    struct dibs__space_sharer *sharer = *sharer_of(lock, token);
-
-    if (sharer)
-        return &sharer->hold;
-    return lock->own.token[0] != '\0' && strcmp(lock->own.token, token) == 0 ? &lock->own : NULL;
+    return *hold_at(lock, token);
 }
 
 bool dibs__space_admits(const struct dibs__space_lock *lock, bool shared, uint32_t limit)
 {
-    if (!dibs__space_is_held(lock))
-        return true;
-    return lock->sharers && shared && (limit == 0 || lock->sharer_count < limit);
+    return !lock->holds || (lock->holds->shared && shared && (limit == 0 || lock->hold_count < limit));
 }
 
 int64_t dibs__space_ends(const struct dibs__space_lock *lock)
 {
-    int64_t ends = lock->own.expires;
+    int64_t ends = lock->holds ? lock->holds->expires : 0;
 
-    if (lock->sharers)
-        ends = lock->sharers->hold.expires;
-    for (const struct dibs__space_sharer *at = lock->sharers; at; at = at->next)
-        if (at->hold.expires > ends)
-            ends = at->hold.expires;
+    for (const struct dibs__space_hold *at = lock->holds; at; at = at->next)
+        if (at->expires > ends)
+            ends = at->expires;
     return ends;
 }
 
@@ -177,37 +169,34 @@ int64_t dibs__space_first_ends(const struct dibs__space_lock *lock)
 {
     int64_t ends = dibs__space_ends(lock);
 
-    for (const struct dibs__space_sharer *at = lock->sharers; at; at = at->next)
-        if (at->hold.expires < ends)
-            ends = at->hold.expires;
+    for (const struct dibs__space_hold *at = lock->holds; at; at = at->next)
+        if (at->expires < ends)
+            ends = at->expires;
     return ends;
 }
 
 void dibs__space_end_all(struct dibs__space_lock *lock)
 {
-    lock->own.token[0] = '\0';
-    while (lock->sharers)
-        drop_sharer(lock, &lock->sharers);
+    while (lock->holds)
+        drop_hold(lock, &lock->holds);
 }
 
-bool dibs__space_end_sharer(struct dibs__space_lock *lock, const char *token)
+bool dibs__space_end_hold(struct dibs__space_lock *lock, const char *token)
 {
-    struct dibs__space_sharer **at = sharer_of(lock, token);
+    struct dibs__space_hold **at = hold_at(lock, token);
 
     if (!*at)
         return false;
-    drop_sharer(lock, at);
+    drop_hold(lock, at);
     return true;
 }
 
 /* The leases of sharers end one by one: that of a dead one does not last as long as those of the others. */
 static void end_leases(struct dibs__space_lock *lock, int64_t now)
 {
-    if (lock->own.expires <= now)
-        lock->own.token[0] = '\0';
-    for (struct dibs__space_sharer **at = &lock->sharers; *at;) {
-        if ((*at)->hold.expires <= now)
-            drop_sharer(lock, at);
+    for (struct dibs__space_hold **at = &lock->holds; *at;) {
+        if ((*at)->expires <= now)
+            drop_hold(lock, at);
         else
             at = &(*at)->next;
     }
@@ -356,26 +345,17 @@ static struct dibs__space_waiter *take_out(struct dibs__space_waiter **place)
     return waiter;
 }
 
-/* NULL: no memory. */
-static struct dibs__space_hold *add_sharer(struct dibs__space_lock *lock)
-{
-    struct dibs__space_sharer *sharer = calloc(1, sizeof *sharer);
-
-    if (!sharer)
-        return NULL;
-    sharer->next = lock->sharers;
-    lock->sharers = sharer;
-    lock->sharer_count++;
-    return &sharer->hold;
-}
-
 struct dibs__space_hold *dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock,
                                            const struct dibs__space_wish *wish, int64_t now)
 {
-    struct dibs__space_hold *hold = wish->shared ? add_sharer(lock) : &lock->own;
+    struct dibs__space_hold *hold = calloc(1, sizeof *hold);
 
     if (!hold)
         return NULL;
+    hold->next = lock->holds;
+    lock->holds = hold;
+    lock->hold_count++;
+    hold->shared = wish->shared;
     hold->granted = now;
     hold->expires = dibs__after_ms(now, wish->lease_ms);
     hold->fence = next_fence(space);
@@ -428,14 +408,14 @@ void dibs__space_show_waiters(const struct dibs__space_lock *lock, struct dibs__
 
 void dibs__space_show_sharers(const struct dibs__space_lock *lock, struct dibs__sharers *sharers, int64_t now)
 {
-    const struct dibs__space_sharer *sharer = sharers ? lock->sharers : NULL;
+    const struct dibs__space_hold *at = sharers ? lock->holds : NULL;
 
-    for (; sharer && sharers->count < sharers->most; sharer = sharer->next) {
+    for (; at && at->shared && sharers->count < sharers->most; at = at->next) {
         dibs_sharer *out = &sharers->items[sharers->count++];
-        memcpy(out->token, sharer->hold.token, sizeof out->token);
-        out->remaining_ms = dibs__ms_until(sharer->hold.expires, now);
-        out->fence = sharer->hold.fence;
-        out->held_ms = (now - sharer->hold.granted) / DIBS__NS_PER_MS;
+        memcpy(out->token, at->token, sizeof out->token);
+        out->remaining_ms = dibs__ms_until(at->expires, now);
+        out->fence = at->fence;
+        out->held_ms = (now - at->granted) / DIBS__NS_PER_MS;
     }
 }
 
@@ -525,12 +505,7 @@ bool dibs__space_end(struct dibs__space *space, const char *name, const char *to
     if (!lock)
         return false;
     free(take_out(place_of(lock, token)));
-    if (dibs__space_end_sharer(lock, token))
-        return true;
-    if (!dibs__space_hold_of(lock, token))
-        return false;
-    lock->own.token[0] = '\0';
-    return true;
+    return dibs__space_end_hold(lock, token);
 }
 
 void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock, const char *name,

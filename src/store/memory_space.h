@@ -38,26 +38,21 @@ struct dibs__space_waiter {
     char token[DIBS__TOKEN_MAX];
 };
 
-/* What one owner of a lock was granted. */
+/* What one owner of a lock was granted. Guarded by the space's mutex. */
 struct dibs__space_hold {
+    struct dibs__space_hold *next; /* the next older one */
     int64_t granted, expires;
     uint64_t fence;
+    bool shared;
     char token[DIBS__TOKEN_MAX];
-};
-
-/* One who shares a lock. Guarded by the space's mutex. */
-struct dibs__space_sharer {
-    struct dibs__space_sharer *next; /* the next older one */
-    struct dibs__space_hold hold;
 };
 
 /* A lock that somebody holds or waits for. Guarded by the space's mutex. */
 struct dibs__space_lock {
-    const char *name;                   /* stored behind the struct */
-    struct dibs__space_waiter *first;   /* the queue, in the order of arrival */
-    struct dibs__space_sharer *sharers; /* the newest first; NULL: nobody shares the lock */
-    uint32_t sharer_count;
-    struct dibs__space_hold own; /* of the exclusive owner; its token is "" if there is none */
+    const char *name;                 /* stored behind the struct */
+    struct dibs__space_waiter *first; /* the queue, in the order of arrival */
+    struct dibs__space_hold *holds;   /* the newest first: none, one that is not shared, or shared ones */
+    uint32_t hold_count;
 };
 
 struct dibs__space {
@@ -93,7 +88,7 @@ void dibs__space_put(struct dibs__space *space);
 
 static inline bool dibs__space_is_held(const struct dibs__space_lock *lock)
 {
-    return lock->own.token[0] != '\0' || lock->sharers;
+    return lock->holds != NULL;
 }
 
 /* Whether the lock can be granted to such an attempt beside its present owners. */
@@ -127,14 +122,14 @@ struct dibs__space_wish {
     bool shared;
 };
 
-/* Grants the lock to the token and takes the token out of the queue. NULL: no memory for a sharer. */
+/* Grants the lock to the token and takes the token out of the queue. NULL: no memory. */
 struct dibs__space_hold *dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock,
                                            const struct dibs__space_wish *wish, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 
-/* Take the lock away from all its owners, or from one sharer. False: the token does not share the lock. */
+/* Take the lock away from all its owners, or from one. False: the token does not have the lock. */
 void dibs__space_end_all(struct dibs__space_lock *lock) DIBS__REQUIRES(dibs__space_mutex);
-bool dibs__space_end_sharer(struct dibs__space_lock *lock, const char *token) DIBS__REQUIRES(dibs__space_mutex);
+bool dibs__space_end_hold(struct dibs__space_lock *lock, const char *token) DIBS__REQUIRES(dibs__space_mutex);
 
 /* What the token was granted; NULL: it does not have the lock. */
 struct dibs__space_hold *dibs__space_hold_of(struct dibs__space_lock *lock, const char *token)
