@@ -120,7 +120,6 @@ void dibs__detached_attend(struct dibs__quorum *q, int64_t now)
 
     while ((op = take_due(q, now))) {
         enum dibs__progress progress = dibs__pending_op_progress(op, NULL);
-        dibs__pending_op_note_sent(op, progress);
         if (progress != DIBS__OP_AWAITED || now >= dibs__pending_op_end(op)) {
             land(q, op, now);
             continue;

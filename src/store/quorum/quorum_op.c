@@ -11,16 +11,11 @@
 /* The usual time of the slowest member of the fastest majority. 0: not known. */
 static int64_t usual_of_majority(const struct dibs__quorum *q)
 {
-    int64_t sorted[DIBS__MEMBERS_MAX] = {0};
+    uint64_t usual[DIBS__MEMBERS_MAX] = {0};
 
-    for (size_t i = 0; i < q->count; i++) {
-        int64_t usual = atomic_load_explicit(&q->members[i].usual, memory_order_relaxed);
-        size_t at = i;
-        for (; at > 0 && sorted[at - 1] > usual; at--)
-            sorted[at] = sorted[at - 1];
-        sorted[at] = usual;
-    }
-    return sorted[q->majority - 1];
+    for (size_t i = 0; i < q->count; i++)
+        usual[i] = (uint64_t)atomic_load_explicit(&q->members[i].usual, memory_order_relaxed);
+    return (int64_t)dibs__nth_largest(usual, q->count, q->count - q->majority + 1);
 }
 
 /* Whether the member took much longer than a majority that does not need it. */
@@ -124,18 +119,15 @@ void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun)
     begin_again(op);
 }
 
-enum dibs__progress dibs__pending_op_progress(const struct dibs__pending_op *op, struct dibs__wait *wait)
+/* An operation that is over may be so because it could not be sent. */
+enum dibs__progress dibs__pending_op_progress(struct dibs__pending_op *op, struct dibs__wait *wait)
 {
     struct dibs__store *store = op->member->store;
 
     DIBS__REQUIRE(op->begun.kind != DIBS__OP_NONE);
-    return store->ops->progress(store, &op->begun, wait);
-}
-
-/* An operation that is over may be so because it could not be sent. */
-void dibs__pending_op_note_sent(struct dibs__pending_op *op, enum dibs__progress progress)
-{
+    enum dibs__progress progress = store->ops->progress(store, &op->begun, wait);
     op->was_sent = op->was_sent || (dibs__op_was_sent(progress) && progress != DIBS__OP_OVER);
+    return progress;
 }
 
 static dibs_status finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error)
@@ -310,7 +302,6 @@ static bool has_come(struct dibs__fan_out *fan_out, unsigned i, struct dibs__wai
         begin_again(op);
         *progress = dibs__pending_op_progress(op, wait);
     }
-    dibs__pending_op_note_sent(op, *progress);
     fan_out->unsent = dibs__op_was_sent(*progress) ? fan_out->unsent & ~bit : fan_out->unsent | bit;
     return *progress != DIBS__OP_AWAITED && *progress != DIBS__OP_UNSENT;
 }

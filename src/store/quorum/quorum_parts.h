@@ -176,11 +176,8 @@ static inline bool dibs__pending_op_is_detached(const struct dibs__pending_op *o
 /* Begins the operation; its deadline is not needed yet. */
 void dibs__pending_op_begin(struct dibs__pending_op *op, struct dibs__op begun);
 
-/* As progress of store.h. */
-enum dibs__progress dibs__pending_op_progress(const struct dibs__pending_op *op, struct dibs__wait *wait);
-
-/* Notes what that progress shows: whether the operation may have had its effect. */
-void dibs__pending_op_note_sent(struct dibs__pending_op *op, enum dibs__progress progress);
+/* As progress of store.h. Notes what it shows: whether the operation may have had its effect. */
+enum dibs__progress dibs__pending_op_progress(struct dibs__pending_op *op, struct dibs__wait *wait);
 
 /* Finishes the pending operation, and notes how the member performed. */
 dibs_status dibs__pending_op_finish(struct dibs__pending_op *op, int64_t deadline, struct dibs__error *error);

@@ -173,7 +173,6 @@ static void note_answered(struct dibs__quorum *q, struct releasing *releasing, s
     if (!dibs__set_has(releasing->pending, i) || op->begun.kind != DIBS__OP_ASK)
         return;
     enum dibs__progress progress = dibs__pending_op_progress(op, NULL);
-    dibs__pending_op_note_sent(op, progress);
     if (progress != DIBS__OP_OVER && progress != DIBS__OP_BROKEN)
         return;
     releasing->pending &= ~((uint32_t)1 << i);
