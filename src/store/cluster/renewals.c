@@ -108,6 +108,15 @@ static struct part *new_part(struct division *division, struct dibs__node *node,
     return part;
 }
 
+/* The part of that node among those that are being made; it is made if there is none. NULL: as of new_part. */
+static struct part *part_at(struct division *division, struct part *parts[DIBS__NODES_MAX], struct dibs__node *node,
+                            unsigned hops)
+{
+    if (!parts[node->place])
+        parts[node->place] = new_part(division, node, hops);
+    return parts[node->place];
+}
+
 static void add(struct part *part, const struct dibs__renewal *item, unsigned char at, bool asking)
 {
     size_t i = part->batch.count++;
@@ -129,6 +138,13 @@ static void begin(struct part *part)
     member->ops->renew(member, &part->batch);
 }
 
+static void begin_all(struct part *parts[DIBS__NODES_MAX])
+{
+    for (unsigned i = 0; i < DIBS__NODES_MAX; i++)
+        if (parts[i])
+            begin(parts[i]);
+}
+
 static void free_part(struct part *part)
 {
     dibs__node_unuse(part->node);
@@ -145,33 +161,24 @@ static bool goes_on(const struct part *part, size_t i)
            (redirect->kind == DIBS__REDIRECT_MOVED || redirect->kind == DIBS__REDIRECT_ASK);
 }
 
-/* Takes the items out of the part that were redirected to one node, and sends them there. False: there are none. */
-static bool send_on(struct part *part)
+/* Takes the items that were redirected out of the part, and sends them on. */
+static void send_on(struct part *part)
 {
-    struct dibs__node *to = NULL;
-    struct part *next = NULL;
+    struct part *parts[DIBS__NODES_MAX] = {NULL};
     size_t kept = 0;
 
     for (size_t i = 0; i < part->batch.count; i++) {
-        bool goes = goes_on(part, i) && (!to || to == part->redirects[i].to);
-        if (goes && !to) {
-            to = part->redirects[i].to;
-            next = new_part(part->division, to, part->hops + 1);
-        }
-        if (goes && next) {
-            add(next, &part->batch.items[i], part->at[i], part->redirects[i].kind == DIBS__REDIRECT_ASK);
+        const struct dibs__redirect *redirect = &part->redirects[i];
+        struct part *next = goes_on(part, i) ? part_at(part->division, parts, redirect->to, part->hops + 1) : NULL;
+        if (next) {
+            add(next, &part->batch.items[i], part->at[i], redirect->kind == DIBS__REDIRECT_ASK);
             continue;
         }
-        if (goes)
-            part->redirects[i].to = NULL;
         part->batch.items[kept] = part->batch.items[i];
-        part->redirects[kept] = part->redirects[i];
         part->at[kept++] = part->at[i];
     }
     part->batch.count = kept;
-    if (next)
-        begin(next);
-    return to != NULL;
+    begin_all(parts);
 }
 
 static bool is_any_unanswered(const struct dibs__batch *batch)
@@ -189,8 +196,8 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
     struct division *division = part->division;
     struct dibs__batch *whole = division->batch;
 
-    while (!division->batch->watch && send_on(part))
-        continue;
+    if (!division->batch->watch)
+        send_on(part);
     if (!division->batch->watch && is_any_unanswered(batch))
         dibs__map_want(division->cluster);
     for (size_t i = 0; division->batch->watch && i < batch->count; i++)
@@ -203,17 +210,12 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
 
 /* ----------------------------------------------------------------------- division */
 
-/* The part of the node that has the lock, which is made if there is none. NULL: there is no such node, or no memory. */
-static struct part *part_of(struct division *division, struct part *parts[DIBS__NODES_MAX], const char *name)
+/* The node that has the lock, as far as is known; NULL: none has. */
+static struct dibs__node *owner_of(struct dibs__cluster *cluster, const char *name)
 {
-    struct dibs__cluster *cluster = division->cluster;
     unsigned char place = atomic_load(&cluster->owners[dibs__cluster_slot(cluster, name)]);
 
-    if (place == DIBS__NO_NODE)
-        return NULL;
-    if (!parts[place])
-        parts[place] = new_part(division, &cluster->nodes[place], 0);
-    return parts[place];
+    return place != DIBS__NO_NODE ? &cluster->nodes[place] : NULL;
 }
 
 /*
@@ -227,7 +229,8 @@ static size_t sort(struct division *division, struct part *parts[DIBS__NODES_MAX
 
     for (size_t i = 0; i < batch->count; i++) {
         struct dibs__renewal *item = &batch->items[i];
-        struct part *part = part_of(division, parts, item->name);
+        struct dibs__node *node = owner_of(division->cluster, item->name);
+        struct part *part = node ? part_at(division, parts, node, 0) : NULL;
         item->result = DIBS__UNANSWERED;
         item->status = DIBS_UNAVAILABLE;
         if (part)
@@ -269,8 +272,6 @@ void dibs__cluster_renew(struct dibs__store *base, struct dibs__batch *batch)
     }
     *division = (struct division){cluster, batch, 1};
     land(division, sort(division, parts));
-    for (unsigned i = 0; i < DIBS__NODES_MAX; i++)
-        if (parts[i])
-            begin(parts[i]);
+    begin_all(parts);
     end_one(division);
 }
