@@ -2,8 +2,8 @@
  * Checks that completions run only where they may.
  *
  * A function must be able to rely on what it was handed, and on what it points into. Completions (see
- * dibs__channel_submit) change shared text and free the objects that they were called for. So they run at one place,
- * where their thread holds no such pointers, and they do not nest, because each level would use more of the stack.
+ * dibs__channel_submit) change and free the objects that they were called for. So they run at one place, where their
+ * thread holds no such pointers, and they do not nest, because each level would use more of the stack.
  *
  * In test builds (DIBS_CHECKED), each thread counts what it has borrowed, and ends the process if a completion runs
  * meanwhile. In other builds nothing is called.

@@ -11,9 +11,7 @@
 #include <string.h>
 
 #include "base/backoff.h"
-#include "base/borrow.h"
 #include "base/list.h"
-#include "redis/buffer.h"
 #include "redis/call.h"
 #include "redis/reply.h"
 #include "store/redis/codec.h"
@@ -80,7 +78,6 @@ struct dibs__retractions {
                                       the asks is gone */
     uint64_t carrier_serial;       /* scheduler thread only; of the carrier's connection then; 0: there was none */
     int64_t changed_at;            /* scheduler thread only; as at the last attend */
-    struct dibs__buffer text;      /* scheduler thread only; for the words of the command that is being written */
 };
 
 /* --------------------------------------------------------------------- lists */
@@ -288,52 +285,44 @@ static void on_retracted(void *arg, const redisReply *reply, const struct dibs__
 
 /* ----------------------------------------------------------------- the words */
 
-/* Writes the keys of the batch's locks into the text, one after the other. False: no memory. */
-static bool write_keys(struct batch *batch, size_t sizes[BATCH_MAX * DIBS__KEYS])
+/* The most that the keys of the batch's locks take, with the NUL behind each. */
+static size_t size_of_keys(const struct batch *batch)
 {
-    struct dibs__retractions *all = batch->all;
-    struct dibs__key key;
+    size_t size = 0, prefix_size = strlen(batch->all->config.key_prefix);
 
-    all->text.used = 0;
-    for (size_t i = 0; i < batch->count * DIBS__KEYS; i++) {
-        dibs__key_of(&key, (enum dibs__key_kind)(i % DIBS__KEYS), all->config.key_prefix,
-                     batch->entries[i / DIBS__KEYS]->name);
-        sizes[i] = key.size;
-        if (!dibs__buffer_append(&all->text, key.bytes, key.size))
-            return false;
-    }
-    return true;
+    for (size_t i = 0; i < batch->count; i++)
+        size += DIBS__KEYS * (prefix_size + strlen(batch->entries[i]->name) + DIBS__KEY_EXTRA);
+    return size;
 }
 
-/* False: no memory. */
-static bool write_words(struct batch *batch, struct dibs__words *words)
+/* Adds the keys, which are written into that text, and then the tokens. */
+static void write_words(const struct batch *batch, struct dibs__words *words, char *text)
 {
-    size_t sizes[BATCH_MAX * DIBS__KEYS], at = 0;
-
-    if (!write_keys(batch, sizes))
-        return false;
-    for (size_t i = 0; i < batch->count * DIBS__KEYS; at += sizes[i++])
-        dibs__words_add(words, batch->all->text.bytes + at, sizes[i]);
+    for (size_t i = 0; i < batch->count; i++) {
+        const char *lock = text;
+        size_t lock_size = dibs__key_lock(text, batch->all->config.key_prefix, batch->entries[i]->name);
+        dibs__words_add(words, lock, lock_size);
+        text += lock_size + 1;
+        for (int kind = DIBS__KEY_LOCK + 1; kind < DIBS__KEYS; kind++) {
+            size_t size = dibs__key_sidecar(text, (enum dibs__key_kind)kind, lock, lock_size);
+            dibs__words_add(words, text, size);
+            text += size + 1;
+        }
+    }
     for (size_t i = 0; i < batch->count; i++)
         dibs__codec_retract(words, batch->entries[i]->token,
                             batch->entries[i]->surpasses ? batch->entries[i]->fence : "");
-    return true;
 }
 
 /* --------------------------------------------------------------- the sending */
 
-/*
- * The words point into a text that all batches share: between write_words and the sending, no completion may run. The
- * server must not track what this script reads: for so many keys, that would multiply the script's cost.
- */
+/* The server must not track what this script reads: for so many keys, that would multiply the script's cost. */
 static bool send_words(struct batch *batch, struct dibs__channel *channel, const struct dibs__link_view *view,
-                       struct dibs__words *words)
+                       const struct dibs__words *words)
 {
     const struct retraction *first = batch->entries[0];
     struct dibs__command command;
 
-    if (!write_words(batch, words))
-        return false;
     bool sent = dibs__script_command(&command, DIBS__SCRIPT_retract, view, first->with_text, first->asking, words);
     batch->untracked = view->tracked && !first->asking;
     batch->all_moved = view->tells_parted;
@@ -351,12 +340,14 @@ static bool send_retraction(struct batch *batch, struct dibs__channel *channel, 
     const char *word_array[DIBS__RETRACT_WORDS(BATCH_MAX)];
     size_t size_array[DIBS__RETRACT_WORDS(BATCH_MAX)];
     struct dibs__words words = {word_array, size_array, 0, DIBS__RETRACT_WORDS(BATCH_MAX)};
-    char key_count[12];
+    char key_count[12], *text = malloc(size_of_keys(batch));
 
+    if (!text)
+        return false;
     dibs__words_begin(&words, &key_count, batch->count * DIBS__KEYS);
-    dibs__borrow_begin();
+    write_words(batch, &words, text);
     bool sent = send_words(batch, channel, view, &words);
-    dibs__borrow_end();
+    free(text);
     return sent;
 }
 
@@ -631,6 +622,5 @@ void dibs__retractions_free(struct dibs__retractions *all)
     while (all->later)
         free(take_first(&all->later));
     dibs__redis_mutex_unlock(all->mutex);
-    dibs__buffer_free(&all->text);
     free(all);
 }
