@@ -106,5 +106,5 @@ int main(void)
         cmocka_unit_test(pushes_at_the_limits_are_parsed),
     };
 
-    return cmocka_run_group_tests_name("push", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("codec_push", tests, NULL, NULL);
 }
