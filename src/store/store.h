@@ -56,7 +56,7 @@ struct dibs__redirect;
 /* What a store remembers with an attempt. Private to the store; zero at first. */
 struct dibs__attempt_store_state {
     uint64_t words[5];
-    uint64_t outer[2]; /* of a store that is built on other stores; `words` then belongs to one of those */
+    uint64_t outer; /* of a store that is built on other stores; `words` then belongs to one of those */
 };
 
 /* What a store remembers with a lease. Private to the store, which sets it with the grant and with each renewal. */

@@ -153,7 +153,7 @@ static void end_op(struct dibs__cluster *cluster, struct cluster_op *cluster_op,
  */
 static uint64_t *place_of(struct dibs__attempt *attempt)
 {
-    return &attempt->store_state.outer[0];
+    return &attempt->store_state.outer;
 }
 
 /* The attempt uses no node any more. */

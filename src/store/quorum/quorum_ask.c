@@ -19,7 +19,6 @@
 #define SPLIT_LAST_MS 50  /* up to this */
 #define LEAVE_LEAST_MS 10 /* how long a thread waits at least for its grants to be given back */
 #define RAISE_MS 100      /* the least time that raises have, if the command timeout is not shorter */
-#define SPARED_SHIFT 32   /* where the set of spared members begins in an attempt's store state */
 
 /* One ask of the quorum that is being finished. */
 struct asking {
@@ -27,7 +26,6 @@ struct asking {
     struct dibs__attempt *attempt;
     int64_t deadline;
     uint32_t granted, refused, raised; /* sets of members; raised: their fence is as large as the claim's */
-    uint32_t spared; /* members that rest: they are asked only if the others take long, or can't be a majority */
     bool raising;
     uint64_t fence;
     int64_t began;
@@ -47,33 +45,28 @@ static bool ask_at(struct dibs__quorum *q, struct dibs__claim *claim, const stru
     return true;
 }
 
-/*
- * Returns the set of members at which something is under way for the attempt now, and above SPARED_SHIFT the
- * set of those that rest.
- */
-static uint64_t begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__attempt *attempt)
+static void begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__attempt *attempt)
 {
-    uint32_t spared, fit = dibs__members_to_ask(q, &spared), open = 0;
+    uint32_t spared, fit = dibs__members_to_ask(q, &spared);
 
     for (size_t i = 0; i < q->count; i++) {
         bool taken_back;
         if (!dibs__member_take(q, claim, i, &taken_back))
             continue;
         if (taken_back) {
-            open |= (uint32_t)1 << i;
+            claim->open |= (uint32_t)1 << i;
         } else if (dibs__set_has(fit, i)) {
             dibs__member_ask(&claim->ops[i], attempt);
-            open |= (uint32_t)1 << i;
+            claim->open |= (uint32_t)1 << i;
         } else {
             dibs__quorum_mutex_lock(&q->mutex);
             claim->states[i].phase = DIBS__MEMBER_UNKNOWN;
             dibs__quorum_mutex_unlock(&q->mutex);
         }
     }
-    return open | (uint64_t)(spared & ~open) << SPARED_SHIFT;
+    claim->spared = spared & ~claim->open;
 }
 
-/* The sets of members at which the ask was begun are kept in the attempt's store state, beside the claim. */
 void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__op *op)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
@@ -83,13 +76,13 @@ void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__op *op)
     DIBS__REQUIRE(!op->state && !attempt->fair);
     if (!claim)
         claim = dibs__claim_new(q, attempt);
-    attempt->store_state.outer[0] = (uintptr_t)claim;
-    attempt->store_state.outer[1] = 0;
+    attempt->store_state.outer = (uintptr_t)claim;
     op->state = claim;
     if (!claim)
         return;
+    claim->open = claim->spared = 0;
     if (dibs__vote_is_announced(&q->voting, attempt->lease_ms))
-        attempt->store_state.outer[1] = begin_at_all(q, claim, attempt);
+        begin_at_all(q, claim, attempt);
 }
 
 /* --------------------------------------------------------------- the majority */
@@ -109,7 +102,7 @@ static bool needs_spared(const struct dibs__fan_out *fan_out, int64_t now)
 {
     const struct asking *asking = asking_of(fan_out);
 
-    return asking->spared && can_be_had(fan_out, asking->granted | asking->spared) &&
+    return asking->claim->spared && can_be_had(fan_out, asking->granted | asking->claim->spared) &&
            (!can_be_had(fan_out, asking->granted) || dibs__fan_out_is_overdue(fan_out, now));
 }
 
@@ -420,9 +413,9 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
 static void ask_the_spared(struct dibs__fan_out *fan_out)
 {
     struct asking *asking = asking_of(fan_out);
-    uint32_t spared = asking->spared;
+    uint32_t spared = asking->claim->spared;
 
-    asking->spared = 0;
+    asking->claim->spared = 0;
     for (size_t i = 0; i < fan_out->quorum->count; i++)
         if (dibs__set_has(spared, i) && ask_at(fan_out->quorum, asking->claim, asking->attempt, i))
             fan_out->open |= (uint32_t)1 << i;
@@ -434,10 +427,9 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
 {
     uint64_t generation = atomic_load(&q->generation);
     struct dibs__claim *claim = asking->claim;
-    asking->spared = (uint32_t)(asking->attempt->store_state.outer[1] >> SPARED_SHIFT);
     struct dibs__fan_out fan_out = {.quorum = q,
                                     .ops = claim->ops,
-                                    .open = (uint32_t)asking->attempt->store_state.outer[1],
+                                    .open = claim->open,
                                     .deadline = asking->deadline,
                                     .context = asking,
                                     .is_decided = is_voted,
@@ -468,12 +460,12 @@ static dibs_status announce_and_begin(struct dibs__quorum *q, const struct askin
     struct dibs__attempt *attempt = asking->attempt;
     unsigned answered;
 
-    if (attempt->store_state.outer[1]) /* it was begun */
+    if (asking->claim->open | asking->claim->spared) /* it was begun */
         return DIBS_OK;
     if (!dibs__vote_is_announced(&q->voting, attempt->lease_ms) &&
         dibs__vote_announce(q, attempt->lease_ms, asking->deadline, &answered, error) != DIBS_OK)
         return error->status;
-    attempt->store_state.outer[1] = begin_at_all(q, asking->claim, attempt);
+    begin_at_all(q, asking->claim, attempt);
     return DIBS_OK;
 }
 

@@ -118,8 +118,11 @@ struct dibs__claim {
     uint64_t fence;               /* the asking thread's until the claim is held, then read-only */
     int64_t until; /* the asking thread's until the claim is held, then read-only: until when a majority has granted the
                       lock */
-    unsigned splits;   /* the asking thread's: how often in a row some members granted the lock, but no majority */
-    uint32_t lease_ms; /* read-only; the longest lease that was asked for */
+    uint32_t open; /* the asking thread's: the members at which something was under way when the ask was begun */
+    uint32_t spared; /* the asking thread's: members that rest: they are asked only if the others take long, or can't be
+                        a majority */
+    unsigned splits; /* the asking thread's: how often in a row some members granted the lock, but no majority */
+    uint32_t lease_ms;           /* read-only; the longest lease that was asked for */
     _Atomic uint32_t longest_ms; /* atomic: the same, or that of a renewal; written under the mutex */
     const char *name;            /* read-only; stored behind the pending operations */
     const char *token;           /* read-only; stored behind the name */
@@ -301,7 +304,7 @@ void dibs__quorum_attempt_set_back(struct dibs__attempt *attempt);
 /* The claim of an attempt that is being asked for. NULL: it was not asked for yet. */
 static inline struct dibs__claim *dibs__claim_of(const struct dibs__attempt *attempt)
 {
-    return (struct dibs__claim *)(uintptr_t)attempt->store_state.outer[0]; /* NOLINT: a store state holds numbers */
+    return (struct dibs__claim *)(uintptr_t)attempt->store_state.outer; /* NOLINT: a store state holds numbers */
 }
 
 /* Ends the claim: in the background, the members retract what they have of it. */

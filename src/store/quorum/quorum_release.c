@@ -67,7 +67,7 @@ void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
 
 void dibs__quorum_attempt_set_back(struct dibs__attempt *attempt)
 {
-    attempt->store_state.outer[0] = attempt->store_state.outer[1] = 0;
+    attempt->store_state.outer = 0;
     dibs__attempt_clear(attempt);
 }
 
@@ -94,7 +94,7 @@ void dibs__quorum_conclude(struct dibs__store *base, struct dibs__attempt *attem
         conclude_held(q, claim);
     else if (claim)
         dibs__claim_retract(q, claim);
-    attempt->store_state.outer[0] = attempt->store_state.outer[1] = 0;
+    attempt->store_state.outer = 0;
     attempt->in_store = false;
     if (!held)
         dibs__attempt_clear(attempt);

@@ -290,8 +290,8 @@ struct __attribute__((__may_alias__)) dibs__redis_attempt {
     uint64_t seen_fence;       /* the last fence that seen_server had given */
     struct dibs__route *doubt; /* of an ask whose outcome is unknown; NULL: there is none */
     unsigned channel;          /* index of the common channel for the asks of the token, plus 1; 0: not chosen yet */
-    bool may_lack_fence; /* the token was asked for by plain commands (ask.c), and no script has answered since: K
-                            may be the token's without a fence of its own */
+    bool may_lack_fence;       /* the token was asked for by plain commands (ask.c), and no script has answered since: K
+                                  may be the token's without a fence of its own */
 };
 
 static inline struct dibs__redis_attempt *dibs__redis_attempt_of(struct dibs__attempt *attempt)
