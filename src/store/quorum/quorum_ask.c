@@ -152,11 +152,11 @@ static void begin_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *
 
     uint32_t bit = (uint32_t)1 << op->member->index;
 
-    dibs__pending_op_begin(
-        op, (struct dibs__op){
-                .kind = DIBS__OP_RAISE,
-                .name = asking->claim->name,
-                .raise = {.token = asking->claim->token, .fence = asking->fence, .lease_ms = asking->claim->lease_ms}});
+    dibs__pending_op_begin(op, (struct dibs__op){.kind = DIBS__OP_RAISE,
+                                                 .name = asking->claim->name,
+                                                 .raise = {.token = asking->claim->token,
+                                                           .fence = asking->fence,
+                                                           .lease_ms = asking->attempt->lease_ms}});
     fan_out->open |= bit;
     fan_out->optional &= ~bit;
 }

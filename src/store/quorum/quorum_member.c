@@ -113,9 +113,10 @@ void dibs__member_leave(struct dibs__quorum *q, struct dibs__pending_op *op)
     op->claim->states[op->member->index].phase = DIBS__MEMBER_LEAVING;
     dibs__quorum_mutex_unlock(&q->mutex);
     dibs__pending_op_begin(
-        op, (struct dibs__op){.kind = DIBS__OP_RELEASE,
-                              .name = claim->name,
-                              .release = {.token = claim->token, .lease_ms = claim->lease_ms, .quiet = true}});
+        op, (struct dibs__op){
+                .kind = DIBS__OP_RELEASE,
+                .name = claim->name,
+                .release = {.token = claim->token, .lease_ms = atomic_load(&claim->longest_ms), .quiet = true}});
 }
 
 void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op, dibs_status status)

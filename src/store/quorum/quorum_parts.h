@@ -122,8 +122,7 @@ struct dibs__claim {
     uint32_t spared; /* the asking thread's: members that rest: they are asked only if the others take long, or can't be
                         a majority */
     unsigned splits; /* the asking thread's: how often in a row some members granted the lock, but no majority */
-    uint32_t lease_ms;           /* read-only; the longest lease that was asked for */
-    _Atomic uint32_t longest_ms; /* atomic: the same, or that of a renewal; written under the mutex */
+    _Atomic uint32_t longest_ms; /* atomic; the longest lease that was asked for, or renewed; written under the mutex */
     const char *name;            /* read-only; stored behind the pending operations */
     const char *token;           /* read-only; stored behind the name */
     int64_t top_up_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* when to top it up; 0: not in the list */

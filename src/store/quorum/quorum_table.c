@@ -22,7 +22,6 @@ static struct dibs__claim *new_claim(struct dibs__quorum *q, const char *name, c
     claim->ops = (struct dibs__pending_op *)((char *)(claim + 1) + states);
     claim->name = memcpy(claim->ops + q->count, name, name_size);
     claim->token = memcpy((char *)(claim->ops + q->count) + name_size, token, token_size);
-    claim->lease_ms = lease_ms;
     atomic_init(&claim->longest_ms, lease_ms);
     for (size_t i = 0; i < q->count; i++) {
         claim->ops[i].member = &q->members[i];
