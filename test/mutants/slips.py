@@ -141,6 +141,8 @@ class Maker:
             parts = parts[1:]  # the name of a command among its arguments is no small slip
         elif name in ("strcmp", "strncmp", "memcmp"):
             parts = parts[1:] if len(parts) > 2 else []  # equal is equal
+        elif name == "calloc":
+            parts = []  # so many bytes, either way
         for (a, b), (c, d) in zip(parts, parts[1:]):
             left, right = self.piece(a, b), self.piece(c, d)
             if shown(left) != shown(right) and self.is_constant_text(a, b) == self.is_constant_text(c, d):

@@ -1,0 +1,644 @@
+/* What an ask of a quorum comes to, when, and what is left at the masters. */
+#include <string.h>
+
+#include "quorum_voters.h"
+
+#define OVERDUE_MS 20 /* who has not answered by then is not waited for, where the others are enough */
+
+static struct dibs__attempt attempt;
+static struct dibs__answer answer;
+static struct dibs__error error;
+
+static void begin(uint64_t first, uint64_t second, uint64_t third)
+{
+    begin_vote(first, second, third);
+    attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
+    answer = (struct dibs__answer){.fence = 0};
+}
+
+/* Begins an ask, and goes on only that much later. */
+static dibs_status ask_late(int64_t deadline_ms, int64_t late_ms)
+{
+    int64_t began = the_time;
+    struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(deadline_ms));
+
+    dibs__quorum_ask_begin(&setting.q.store, &op);
+    the_time += MS(late_ms);
+    dibs_status status = dibs__quorum_ask_finish(&setting.q.store, &op, &error);
+    assert_true(status == DIBS_OK || answer.fence == 0);
+    assert_true(status != DIBS_OK || attempt.proof == began || attempt.number > 1);
+    return status;
+}
+
+static dibs_status ask(void)
+{
+    return ask_late(1000, 0);
+}
+
+static void end(void)
+{
+    dibs__quorum_conclude(&setting.q.store, &attempt, false);
+    end_vote();
+}
+
+static enum dibs__member_phase phase_of(size_t i)
+{
+    dibs__quorum_mutex_lock(&setting.q.mutex);
+    enum dibs__member_phase phase = dibs__claim_of(&attempt)->states[i].phase;
+    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    return phase;
+}
+
+static enum dibs__claim_state state_of_claim(void)
+{
+    dibs__quorum_mutex_lock(&setting.q.mutex);
+    enum dibs__claim_state state = dibs__claim_of(&attempt)->state;
+    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    return state;
+}
+
+static int64_t passed_ms(int64_t since)
+{
+    return (the_time - since) / MS(1);
+}
+
+/* --------------------------------------------------------------------- votes */
+
+static void a_majority_grants_and_the_last_is_not_waited_for(void **state)
+{
+    (void)state;
+    for (size_t last = 0; last < MEMBERS; last++) {
+        begin(7, 7, 7);
+        for (size_t i = 0; i < MEMBERS; i++)
+            voter_says(i, DIBS__OP_ASK, DIBS_OK, i == last ? NEVER_MS : 3);
+        int64_t began = the_time;
+        assert_status(DIBS_OK, ask());
+        assert_int_equal(passed_ms(began), 3);
+        assert_true(answer.fence == 7 && attempt.in_store && attempt.number == 1);
+        assert_int_equal(state_of_claim(), DIBS__CLAIM_HELD);
+        assert_int_equal(phase_of(last), DIBS__MEMBER_ASKED);
+        assert_int_equal(voters[0].asked[DIBS__OP_RAISE] + voters[1].asked[DIBS__OP_RAISE], 0);
+        assert_int_equal(sleeps, 1); /* until both have answered */
+        end();
+    }
+}
+
+static void who_is_refused_by_a_majority_does_not_wait_for_the_last(void **state)
+{
+    (void)state;
+    begin(7, 7, 7);
+    voter_says(0, DIBS__OP_ASK, DIBS_BUSY, 2);
+    voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 4);
+    voter_says(2, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
+    int64_t began = the_time;
+    assert_status(DIBS_BUSY, ask());
+    assert_int_equal(passed_ms(began), 4);
+    end();
+}
+
+/* The third may still make a majority; but not for long. The grant is given back, and nobody is told. */
+static void one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue(void **state)
+{
+    (void)state;
+    begin(7, 7, 7);
+    voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
+    voter_says(2, DIBS__OP_ASK, DIBS_OK, 19);
+    assert_status(DIBS_OK, ask());
+    end();
+    begin(7, 7, 7);
+    voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
+    voter_says(2, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
+    int64_t began = the_time;
+    assert_status(DIBS_BUSY, ask());
+    assert_int_equal(passed_ms(began), OVERDUE_MS);
+    assert_int_equal(voters[0].quiet, 1);
+    assert_int_equal(phase_of(0), DIBS__MEMBER_NOTHING);
+    end();
+}
+
+static void masters_that_fail_are_no_refusal(void **state)
+{
+    (void)state;
+    begin(7, 7, 7);
+    voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+    voter_says(2, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+    assert_status(DIBS_UNAVAILABLE, ask());
+    assert_string_equal(error.detail, "1 of 3 masters answered, which is no majority: a master said so");
+    assert_int_equal(voters[0].quiet, 1);
+    end();
+    begin(7, 7, 7);
+    voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+    voter_says(2, DIBS__OP_ASK, DIBS_BUSY, 0);
+    assert_status(DIBS_BUSY, ask()); /* two have answered */
+    end();
+    begin(7, 7, 7);
+    voter_says(0, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+    voter_says(1, DIBS__OP_ASK, DIBS_DENIED, 0);
+    assert_status(DIBS_DENIED, ask());
+    assert_int_equal(phase_of(1), DIBS__MEMBER_UNKNOWN);
+    end();
+}
+
+static void silent_masters_are_waited_for_until_the_deadline(void **state)
+{
+    (void)state;
+    begin(7, 7, 7);
+    voter_says(1, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
+    voter_says(2, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
+    int64_t began = the_time;
+    assert_status(DIBS_UNAVAILABLE, ask());
+    assert_int_equal(passed_ms(began), 1000);
+    end();
+}
+
+static void a_master_without_a_connection_is_not_waited_for(void **state)
+{
+    (void)state;
+    begin(7, 7, 7);
+    voters[0].unsent = true;
+    voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
+    int64_t began = the_time;
+    assert_status(DIBS_BUSY, ask());
+    assert_int_equal(passed_ms(began), 0);
+    assert_int_equal(phase_of(0), DIBS__MEMBER_UNKNOWN); /* what could not be sent is given up */
+    end();
+}
+
+/* Whether the lock is taken, or too few masters can be reached, shows when a majority has answered. */
+static void a_failed_master_does_not_make_a_refusal_a_failure(void **state)
+{
+    (void)state;
+    begin(7, 7, 7);
+    voter_says(0, DIBS__OP_ASK, DIBS_BUSY, 0);
+    voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+    voter_says(2, DIBS__OP_ASK, DIBS_BUSY, 5);
+    int64_t began = the_time;
+    assert_status(DIBS_BUSY, ask());
+    assert_int_equal(passed_ms(began), 5);
+    end();
+    begin(7, 7, 7);
+    voter_says(0, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+    voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+    voter_says(2, DIBS__OP_ASK, DIBS_BUSY, NEVER_MS);
+    began = the_time;
+    assert_status(DIBS_UNAVAILABLE, ask());
+    assert_int_equal(passed_ms(began), 0);
+    end();
+}
+
+static void an_answer_of_a_majority_is_a_reply(void **state)
+{
+    (void)state;
+    begin(7, 7, 7);
+    int64_t first = the_time;
+    assert_status(DIBS_OK, ask());
+    assert_true(answer.last_reply_at == first);
+    end();
+    begin(7, 7, 7);
+    for (size_t i = 0; i < MEMBERS; i++)
+        voter_says(i, DIBS__OP_ASK, DIBS_BUSY, 3);
+    assert_status(DIBS_BUSY, ask());
+    int64_t replied = the_time;
+    assert_true(answer.last_reply_at == replied);
+    for (size_t i = 0; i < MEMBERS; i++)
+        voter_says(i, DIBS__OP_ASK, DIBS_UNAVAILABLE, 3);
+    assert_status(DIBS_UNAVAILABLE, ask());
+    assert_true(answer.last_reply_at == replied);
+    end();
+}
+
+/* The masters must know of the length before a lease lasts so long. */
+static void a_lease_of_a_new_length_is_announced_before_it_is_asked_for(void **state)
+{
+    (void)state;
+    begin(7, 7, 7);
+    atomic_store(&setting.q.voting.announced_ms, LEASE_MS - 1);
+    assert_status(DIBS_OK, ask());
+    assert_true(dibs__vote_is_announced(&setting.q.voting, LEASE_MS));
+    assert_int_equal(voters[0].asked[DIBS__OP_VOTE], 1);
+    assert_status(DIBS_OK, ask());
+    assert_int_equal(voters[0].asked[DIBS__OP_VOTE], 1);
+    end();
+    begin(7, 7, 7);
+    atomic_store(&setting.q.voting.announced_ms, LEASE_MS - 1);
+    voter_says(0, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
+    voter_says(1, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
+    assert_status(DIBS_UNAVAILABLE, ask());
+    assert_int_equal(voters[2].asked[DIBS__OP_ASK], 0);
+    end();
+}
+
+#if CAN_FAIL
+static void an_ask_without_memory_leaves_nothing(void **state)
+{
+    (void)state;
+    for (long fails = 1; fails <= 3; fails++) { /* the claim, its place in the table, its operations */
+        begin(7, 7, 7);
+        struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(1000));
+        fails_here = true;
+        atomic_store(&fail_at, fails);
+        dibs__quorum_ask_begin(&setting.q.store, &op);
+        atomic_store(&fail_at, fails == 3 ? 1 : fails);
+        assert_status(DIBS_NO_MEMORY, dibs__quorum_ask_finish(&setting.q.store, &op, &error));
+        fails_here = false;
+        assert_int_equal(voters[0].asked[DIBS__OP_ASK], 0);
+        assert_status(DIBS_OK, ask());
+        end();
+    }
+}
+#endif
+
+/* Who rests is asked only where the others are too few, or take long. */
+static void a_master_that_rests_is_asked_when_it_is_needed(void **state)
+{
+    static const struct {
+        dibs_status second;
+        int64_t takes_ms, passed_ms;
+        unsigned asked;
+    } rows[] = {
+        {DIBS_OK, 0, 0, 0},
+        {DIBS_OK, OVERDUE_MS - 1, OVERDUE_MS - 1, 0},
+        {DIBS_OK, NEVER_MS, OVERDUE_MS, 1},
+        {DIBS_BUSY, 0, 0, 1},
+        {DIBS_UNAVAILABLE, 5, 5, 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (size_t rests = 0; rests < MEMBERS; rests++) {
+            size_t second = (rests + 1) % MEMBERS;
+            begin(7, 7, 7);
+            atomic_store(&setting.members[rests].rests_until, the_time + MS(900));
+            voter_says(second, DIBS__OP_ASK, rows[i].second, rows[i].takes_ms);
+            int64_t began = the_time;
+            assert_status(DIBS_OK, ask());
+            assert_int_equal(voters[rests].asked[DIBS__OP_ASK], rows[i].asked);
+            assert_int_equal(passed_ms(began), rows[i].passed_ms);
+            end();
+        }
+}
+
+/* Before it is told so, it is not asked, even where it is needed. */
+static void a_master_whose_clock_was_set_is_not_asked(void **state)
+{
+    (void)state;
+    for (int rests = 0; rests < 2; rests++) {
+        begin(7, 7, 7);
+        atomic_store(&setting.members[2].steps, 1);
+        atomic_store(&setting.members[2].rests_until, rests ? the_time + MS(900) : 0);
+        voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+        assert_status(DIBS_UNAVAILABLE, ask());
+        assert_int_equal(voters[2].asked[DIBS__OP_ASK], 0);
+        end();
+    }
+}
+
+/* -------------------------------------------------------------------- fences */
+
+static void the_largest_fence_of_a_majority_is_raised_at_the_others(void **state)
+{
+    (void)state;
+    begin(5, 9, 7);
+    assert_status(DIBS_OK, ask());
+    assert_true(answer.fence == 9);
+    assert_int_equal(voters[1].asked[DIBS__OP_RAISE], 0);
+    for (size_t i = 0; i < MEMBERS; i += 2) {
+        assert_int_equal(voters[i].asked[DIBS__OP_RAISE], 1);
+        assert_true(voters[i].last.raise.fence == 9 && voters[i].last.raise.lease_ms == LEASE_MS);
+        assert_string_equal(voters[i].last.raise.token, "dibs:token");
+    }
+    end();
+}
+
+static void a_fence_that_a_majority_has_needs_no_more(void **state)
+{
+    (void)state;
+    begin(5, 9, 7);
+    voter_says(2, DIBS__OP_RAISE, DIBS_OK, NEVER_MS);
+    int64_t began = the_time;
+    assert_status(DIBS_OK, ask());
+    assert_int_equal(passed_ms(began), 0);
+    end();
+}
+
+/* It has lost the lock since. A third grant takes its place, and is raised where it is lower. */
+static void a_master_that_can_not_raise_is_no_vote(void **state)
+{
+    static const uint64_t thirds[] = {5, 9, 12};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof thirds / sizeof thirds[0]; i++) {
+        begin(5, 9, thirds[i]);
+        voter_says(0, DIBS__OP_RAISE, DIBS_NOT_HELD, 5);
+        voter_says(2, DIBS__OP_ASK, DIBS_OK, 8);
+        assert_status(DIBS_OK, ask());
+        assert_true(answer.fence == (thirds[i] > 9 ? thirds[i] : 9));
+        assert_int_equal(voters[2].asked[DIBS__OP_RAISE], thirds[i] < 9);
+        assert_int_equal(voters[1].asked[DIBS__OP_RAISE], thirds[i] > 9);
+        if (thirds[i] < 9)
+            assert_int_equal(phase_of(0), DIBS__MEMBER_TAKEN);
+        end();
+    }
+    begin(5, 9, 7);
+    voter_says(0, DIBS__OP_RAISE, DIBS_NOT_HELD, 0);
+    voter_says(2, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+    assert_status(DIBS_UNAVAILABLE, ask());
+    assert_int_equal(voters[0].quiet, 0);
+    assert_int_equal(voters[1].quiet, 1);
+    end();
+}
+
+static void a_raise_under_way_is_enough(void **state)
+{
+    (void)state;
+    begin(5, 9, 5);
+    voter_says(0, DIBS__OP_RAISE, DIBS_OK, 5);
+    voter_says(2, DIBS__OP_ASK, DIBS_OK, 2);
+    assert_status(DIBS_OK, ask());
+    assert_int_equal(voters[2].asked[DIBS__OP_RAISE], 0);
+    end();
+}
+
+/* Also at those whose smaller raise is still under way then. */
+static void a_larger_fence_that_comes_late_is_raised_everywhere(void **state)
+{
+    (void)state;
+    for (size_t low = 0; low < MEMBERS; low++) {
+        size_t high = (low + 1) % MEMBERS, late = (low + 2) % MEMBERS;
+        for (int of_first = 0; of_first < 2; of_first++) { /* which of the two raises ends */
+            begin(low == 0 ? 5 : low == 2 ? 9 : 12, low == 1 ? 5 : low == 0 ? 9 : 12, low == 2 ? 5 : low == 1 ? 9 : 12);
+            voter_says(late, DIBS__OP_ASK, DIBS_OK, 3);
+            voter_says(low, DIBS__OP_RAISE, DIBS_OK, of_first ? 6 : NEVER_MS);
+            voter_says(high, DIBS__OP_RAISE, DIBS_OK, of_first ? NEVER_MS : 6);
+            assert_status(DIBS_OK, ask());
+            assert_true(answer.fence == 12);
+            assert_true(voters[of_first ? low : high].last.raise.fence == 12);
+            assert_int_equal(voters[low].asked[DIBS__OP_RAISE], of_first ? 2 : 1);
+            end();
+        }
+    }
+}
+
+/* Where the call is finished when its time is over, the raises have a time of their own. */
+static void raises_have_a_time_of_their_own(void **state)
+{
+    static const struct {
+        uint32_t timeout_ms;
+        int64_t takes_ms;
+        dibs_status status;
+    } rows[] = {{1000, 99, DIBS_OK}, {1000, 101, DIBS_UNAVAILABLE}, {50, 49, DIBS_OK}, {50, 51, DIBS_UNAVAILABLE}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        begin(5, 9, 7);
+        setting.q.config.command_timeout_ms = rows[i].timeout_ms;
+        voter_says(0, DIBS__OP_RAISE, DIBS_OK, rows[i].takes_ms);
+        voter_says(2, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+        assert_status(rows[i].status, ask_late(200, 300));
+        end();
+    }
+}
+
+/* The fence of the hold stays, whatever the masters say now. */
+static void an_owner_that_asks_again_keeps_its_fence(void **state)
+{
+    (void)state;
+    begin(7, 7, 7);
+    assert_status(DIBS_OK, ask());
+    voters[1].answer.fence = 8;
+    the_time += MS(LEASE_MS) - 1;
+    assert_status(DIBS_OK, ask());
+    assert_true(answer.fence == 7);
+    assert_int_equal(voters[0].asked[DIBS__OP_RAISE], 0);
+    the_time += MS(LEASE_MS);
+    assert_status(DIBS_OK, ask()); /* its lease is over: others may have had the lock since */
+    assert_true(answer.fence == 8);
+    assert_int_equal(voters[0].asked[DIBS__OP_RAISE], 1);
+    end();
+}
+
+/* -------------------------------------------------------------------- pauses */
+
+static void a_waiter_asks_again_when_a_master_says_so(void **state)
+{
+    (void)state;
+    begin(7, 7, 7);
+    for (size_t i = 0; i < MEMBERS; i++)
+        voter_says(i, DIBS__OP_ASK, DIBS_BUSY, 0);
+    assert_status(DIBS_BUSY, ask());
+    assert_in_range(answer.again_ms, 50, 100);
+    voters[1].answer.again_ms = 7;
+    voters[2].answer.again_ms = 500;
+    assert_status(DIBS_BUSY, ask());
+    assert_int_equal(answer.again_ms, 7);
+    voters[2].answer.again_ms = 1;
+    assert_status(DIBS_BUSY, ask());
+    assert_int_equal(answer.again_ms, 1);
+    end();
+}
+
+/* After a split vote the pause is drawn from a range that doubles, so that others do not ask at the same time. */
+static void the_pause_after_a_split_vote_grows(void **state)
+{
+    static const int64_t most_ms[] = {3, 5, 9, 17, 33};
+    enum { TIMES = 40 };
+    int64_t longest_ms = 0;
+
+    (void)state;
+    begin(7, 7, 7);
+    for (size_t i = 0; i < MEMBERS; i++)
+        voter_says(i, DIBS__OP_ASK, i == 0 ? DIBS_OK : DIBS_BUSY, 2); /* so long as the ask takes */
+    for (size_t i = 0; i < sizeof most_ms / sizeof most_ms[0]; i++) {
+        assert_status(DIBS_BUSY, ask());
+        assert_in_range(answer.again_ms, 1, most_ms[i]);
+    }
+    for (int i = 0; i < TIMES; i++) {
+        assert_status(DIBS_BUSY, ask());
+        assert_in_range(answer.again_ms, 1, 51);
+        longest_ms = answer.again_ms > longest_ms ? answer.again_ms : longest_ms;
+    }
+    assert_true(longest_ms > 33);
+    voter_says(0, DIBS__OP_ASK, DIBS_BUSY, 0);
+    assert_status(DIBS_BUSY, ask());
+    voter_says(0, DIBS__OP_ASK, DIBS_OK, 2);
+    assert_status(DIBS_BUSY, ask());
+    assert_in_range(answer.again_ms, 1, most_ms[0]);
+    end();
+}
+
+/* Else those that share the votes would share them again. */
+static void the_first_pause_after_a_split_vote_is_not_the_same_for_all(void **state)
+{
+    enum { TIMES = 40 };
+    unsigned counts[3] = {0};
+
+    (void)state;
+    for (int i = 0; i < TIMES; i++) {
+        begin(7, 7, 7);
+        voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
+        voter_says(2, DIBS__OP_ASK, DIBS_BUSY, 0);
+        assert_status(DIBS_BUSY, ask());
+        assert_in_range(answer.again_ms, 1, 2);
+        counts[answer.again_ms]++;
+        end();
+    }
+    assert_true(counts[1] > 0 && counts[2] > 0);
+}
+
+/* ------------------------------------------------------------------- the rest */
+
+static void a_token_is_in_the_queue_where_a_majority_has_it_there(void **state)
+{
+    (void)state;
+    begin(7, 7, 7);
+    for (size_t i = 0; i < MEMBERS; i++)
+        voter_says(i, DIBS__OP_ASK, DIBS_BUSY, 0);
+    voters[1].queues = true;
+    assert_status(DIBS_BUSY, ask());
+    assert_false(attempt.in_store);
+    voters[2].queues = true;
+    assert_status(DIBS_BUSY, ask());
+    assert_true(attempt.in_store);
+    end();
+}
+
+/* A retired token needs a successor: what the others have of it is taken back. */
+static void what_one_master_retires_is_retired(void **state)
+{
+    static const enum dibs__retirement retirements[] = {DIBS__RETIRED, DIBS__STUCK};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        begin(7, 7, 7);
+        voter_says(0, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+        voters[0].answer.retired = retirements[i];
+        voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
+        voter_says(2, DIBS__OP_ASK, DIBS_BUSY, 0);
+        assert_status(DIBS_BUSY, ask());
+        assert_int_equal(answer.retired, DIBS__RETIRED);
+        assert_true(attempt.store_state.outer[0] == 0 && attempt.number == 0);
+        assert_int_equal(voters[1].dropped, 1);
+        assert_int_equal(voters[0].dropped, retirements[i] == DIBS__STUCK);
+        assert_true(!dibs__claim_find(&setting.q, "dibs:token"));
+        end();
+    }
+}
+
+static int64_t took_with_silent_release(int64_t ask_ms)
+{
+    begin(7, 7, 7);
+    for (size_t i = 0; i < MEMBERS; i++)
+        voter_says(i, DIBS__OP_ASK, i == 0 ? DIBS_OK : DIBS_BUSY, ask_ms);
+    voter_says(0, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
+    int64_t began = the_time;
+    assert_status(DIBS_BUSY, ask());
+    assert_int_equal(phase_of(0), DIBS__MEMBER_LEAVING);
+    end();
+    return passed_ms(began);
+}
+
+/* Four times as long as the ask took, and 10 ms at least. */
+static void a_grant_that_is_given_back_is_not_waited_for_long(void **state)
+{
+    (void)state;
+    assert_int_equal(took_with_silent_release(0), 10);
+    assert_int_equal(took_with_silent_release(2), 12);
+    assert_int_equal(took_with_silent_release(5), 25);
+}
+
+/* The next ask takes the release over, and the master is asked once it is answered. */
+static void a_grant_that_is_being_given_back_is_asked_for_again(void **state)
+{
+    (void)state;
+    for (size_t leaves = 0; leaves < MEMBERS; leaves++) {
+        begin(7, 7, 7);
+        for (size_t i = 0; i < MEMBERS; i++)
+            voter_says(i, DIBS__OP_ASK, i == leaves ? DIBS_OK : DIBS_BUSY, 0);
+        voter_says(leaves, DIBS__OP_RELEASE, DIBS_OK, 15);
+        assert_status(DIBS_BUSY, ask());
+        voter_says((leaves + 1) % MEMBERS, DIBS__OP_ASK, DIBS_OK, 0);
+        int64_t began = the_time;
+        assert_status(DIBS_OK, ask());
+        assert_int_equal(passed_ms(began), 5);
+        assert_int_equal(voters[leaves].asked[DIBS__OP_ASK], 2);
+        end();
+    }
+}
+
+/* Once a majority has granted, it is one vote more than is needed: a renewal sets the lock there. */
+static void a_grant_that_is_being_given_back_is_not_asked_for_where_there_are_enough(void **state)
+{
+    (void)state;
+    begin(9, 5, 7);
+    voter_says(0, DIBS__OP_ASK, DIBS_OK, 0);
+    voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
+    voter_says(2, DIBS__OP_ASK, DIBS_BUSY, 0);
+    voter_says(0, DIBS__OP_RELEASE, DIBS_OK, 15);
+    assert_status(DIBS_BUSY, ask());
+    voter_says(1, DIBS__OP_ASK, DIBS_OK, 0);
+    voter_says(2, DIBS__OP_ASK, DIBS_OK, 0);
+    voter_says(1, DIBS__OP_RAISE, DIBS_OK, 9);
+    assert_status(DIBS_OK, ask());
+    assert_true(answer.fence == 7);
+    assert_int_equal(voters[0].asked[DIBS__OP_ASK], 1);
+    assert_int_equal(phase_of(0), DIBS__MEMBER_NOTHING);
+    end();
+}
+
+/* A grant that comes when it is not wanted any more is given back. */
+static void a_late_grant_is_given_back_or_is_one_more_vote(void **state)
+{
+    (void)state;
+    for (int held = 0; held < 2; held++) {
+        begin(7, 7, 7);
+        voter_says(0, DIBS__OP_ASK, held ? DIBS_OK : DIBS_BUSY, 0);
+        voter_says(1, DIBS__OP_ASK, held ? DIBS_OK : DIBS_BUSY, 0);
+        voter_says(2, DIBS__OP_ASK, DIBS_OK, 40);
+        assert_status(held ? DIBS_OK : DIBS_BUSY, ask());
+        the_time += MS(50);
+        dibs__detached_attend(&setting.q, the_time);
+        dibs__detached_attend(&setting.q, the_time + MS(50));
+        assert_int_equal(voters[2].quiet, !held);
+        assert_int_equal(voters[2].kept, held);
+        assert_int_equal(phase_of(2), held ? DIBS__MEMBER_GRANTED : DIBS__MEMBER_NOTHING);
+        end();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_majority_grants_and_the_last_is_not_waited_for),
+        cmocka_unit_test(who_is_refused_by_a_majority_does_not_wait_for_the_last),
+        cmocka_unit_test(one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue),
+        cmocka_unit_test(masters_that_fail_are_no_refusal),
+        cmocka_unit_test(silent_masters_are_waited_for_until_the_deadline),
+        cmocka_unit_test(a_master_without_a_connection_is_not_waited_for),
+        cmocka_unit_test(a_failed_master_does_not_make_a_refusal_a_failure),
+        cmocka_unit_test(an_answer_of_a_majority_is_a_reply),
+        cmocka_unit_test(a_lease_of_a_new_length_is_announced_before_it_is_asked_for),
+#if CAN_FAIL
+        cmocka_unit_test(an_ask_without_memory_leaves_nothing),
+#endif
+        cmocka_unit_test(a_master_that_rests_is_asked_when_it_is_needed),
+        cmocka_unit_test(a_master_whose_clock_was_set_is_not_asked),
+        cmocka_unit_test(the_largest_fence_of_a_majority_is_raised_at_the_others),
+        cmocka_unit_test(a_fence_that_a_majority_has_needs_no_more),
+        cmocka_unit_test(a_master_that_can_not_raise_is_no_vote),
+        cmocka_unit_test(a_raise_under_way_is_enough),
+        cmocka_unit_test(a_larger_fence_that_comes_late_is_raised_everywhere),
+        cmocka_unit_test(raises_have_a_time_of_their_own),
+        cmocka_unit_test(an_owner_that_asks_again_keeps_its_fence),
+        cmocka_unit_test(a_waiter_asks_again_when_a_master_says_so),
+        cmocka_unit_test(the_pause_after_a_split_vote_grows),
+        cmocka_unit_test(the_first_pause_after_a_split_vote_is_not_the_same_for_all),
+        cmocka_unit_test(a_token_is_in_the_queue_where_a_majority_has_it_there),
+        cmocka_unit_test(what_one_master_retires_is_retired),
+        cmocka_unit_test(a_grant_that_is_given_back_is_not_waited_for_long),
+        cmocka_unit_test(a_grant_that_is_being_given_back_is_asked_for_again),
+        cmocka_unit_test(a_grant_that_is_being_given_back_is_not_asked_for_where_there_are_enough),
+        cmocka_unit_test(a_late_grant_is_given_back_or_is_one_more_vote),
+    };
+
+    return cmocka_run_group_tests_name("quorum_ask", tests, NULL, NULL);
+}
