@@ -1,0 +1,284 @@
+/*
+ * A cluster of three nodes whose answers the test gives, and that are never connected to. On a clock that jumps: a
+ * thread that would sleep is at the end of its sleep at once.
+ */
+#ifndef DIBS_TEST_CLUSTER_NODES_H
+#define DIBS_TEST_CLUSTER_NODES_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "store/cluster/cluster_parts.h"
+#include "store/redis/redis_store.h"
+#include "support/failing_malloc.h"
+#include "support/moved_clock.h"
+#include "support/test.h"
+
+#define NODES 3
+#define SAYS_MOST 16
+#define COMMAND_MS 1000
+
+/* What a node answers. */
+struct says {
+    dibs_status status;
+    enum dibs__redirect_kind kind; /* with UNAVAILABLE */
+    unsigned to;                   /* with MOVED and ASK: the place of another node */
+};
+
+/* One node, what it answers one time after the other, and what it was asked. The last answer stays. */
+struct noted {
+    const struct dibs__store_ops *true_ops;
+    struct says says[SAYS_MOST];
+    size_t says_count;
+    unsigned begun, finished, asking, retracted, kept, dropped, listened;
+    enum dibs__why why; /* of its asks */
+    struct dibs__op last;
+    struct dibs__batch *batch; /* under way */
+    uint64_t since, on;
+    bool can_keep;
+};
+
+static struct {
+    struct dibs__store *base;
+    struct dibs__cluster *cluster;
+    struct noted nodes[NODES];
+    struct dibs__counters counters;
+    unsigned wakes, ups, downs, moved, on, off, ask_agains;
+    char text[DIBS__DETAIL_MAX];
+    bool wants_grants;
+    void (*sleeps)(void); /* called where the thread sleeps; NULL: nothing happens meanwhile */
+    unsigned sleep_count;
+} scene;
+
+static struct dibs__error error;
+static int64_t the_time;
+
+/* --------------------------------------------------------------------- the clock */
+
+static inline int64_t jumping_now(const struct dibs__clock *clock)
+{
+    (void)clock;
+    return the_time;
+}
+
+static inline int jumping_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
+{
+    (void)clock, (void)fds;
+    assert_int_equal(count, 0);
+    assert_true(deadline != DIBS__NEVER);
+    the_time = deadline > the_time ? deadline : the_time;
+    scene.sleep_count++;
+    if (scene.sleeps)
+        scene.sleeps();
+    return 0;
+}
+
+static const struct dibs__clock jumping = {.now = jumping_now, .poll = jumping_poll};
+
+/* --------------------------------------------------------------------- the nodes */
+
+static inline struct noted *noted_of(const struct dibs__store *store)
+{
+    size_t i = 0;
+
+    while (scene.cluster->nodes[i].member != store)
+        i++;
+    return &scene.nodes[i];
+}
+
+static inline void note_begin(struct dibs__store *store, struct dibs__op *op)
+{
+    struct noted *noted = noted_of(store);
+
+    noted->begun++;
+    op->state = noted;
+}
+
+static inline enum dibs__progress note_progress(struct dibs__store *store, const struct dibs__op *op,
+                                                struct dibs__wait *wait)
+{
+    (void)wait;
+    assert_ptr_equal(op->state, noted_of(store));
+    return DIBS__OP_OVER;
+}
+
+static inline dibs_status note_finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *why)
+{
+    struct noted *noted = noted_of(store);
+    const struct says *says = &noted->says[noted->says_count > 1 ? SAYS_MOST - noted->says_count : SAYS_MOST - 1];
+
+    noted->says_count -= noted->says_count > 1;
+    noted->finished++;
+    noted->asking += op->redirect->asking;
+    noted->last = *op;
+    if (op->kind == DIBS__OP_ASK)
+        op->ask.answer->why = noted->why;
+    op->state = NULL;
+    op->redirect->kind = says->kind;
+    op->redirect->to = says->kind ? &scene.cluster->nodes[says->to] : NULL;
+    return dibs__error_set(why, says->status, "%s", "a node said so");
+}
+
+static inline void note_conclude(struct dibs__store *store, struct dibs__attempt *attempt, bool held)
+{
+    *(held ? &noted_of(store)->kept : &noted_of(store)->dropped) += 1;
+    dibs__redis_attempt_of(attempt)->doubt = NULL;
+}
+
+static inline void note_retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms,
+                                uint64_t fence)
+{
+    (void)name, (void)token, (void)lease_ms, (void)fence;
+    noted_of(store)->retracted++;
+}
+
+static inline void note_renew(struct dibs__store *store, struct dibs__batch *batch)
+{
+    assert_null(noted_of(store)->batch);
+    noted_of(store)->batch = batch;
+}
+
+static inline void note_listen(struct dibs__store *store, const char *name, struct dibs__wait_event *wait_event,
+                               int64_t until)
+{
+    (void)name, (void)wait_event, (void)until;
+    noted_of(store)->listened++;
+}
+
+static inline uint64_t note_tell_when_free(struct dibs__store *store, const char *name, uint64_t since)
+{
+    (void)name;
+    noted_of(store)->since = since;
+    return noted_of(store)->on;
+}
+
+static inline bool note_can_keep(struct dibs__store *store, const char *name)
+{
+    (void)name;
+    return noted_of(store)->can_keep;
+}
+
+static const struct dibs__store_ops noting = {.begin = note_begin,
+                                              .progress = note_progress,
+                                              .finish = note_finish,
+                                              .conclude = note_conclude,
+                                              .retract = note_retract,
+                                              .renew = note_renew,
+                                              .listen = note_listen,
+                                              .tell_when_free = note_tell_when_free,
+                                              .can_keep = note_can_keep};
+
+/* One more answer of the node, behind those that it has. */
+static inline void node_says(size_t place, dibs_status status, enum dibs__redirect_kind kind, unsigned to)
+{
+    struct noted *noted = &scene.nodes[place];
+
+    memmove(&noted->says[SAYS_MOST - noted->says_count - 1], &noted->says[SAYS_MOST - noted->says_count],
+            noted->says_count * sizeof noted->says[0]);
+    noted->says[SAYS_MOST - 1] = (struct says){status, kind, to};
+    noted->says_count++;
+}
+
+/* ------------------------------------------------------------------ the listener */
+
+static inline void on_wake(void *context)
+{
+    (void)context;
+    scene.wakes++;
+}
+
+static inline void on_wake_by(void *context, int64_t when)
+{
+    (void)context, (void)when;
+}
+
+static inline void on_ask_again(void *context)
+{
+    (void)context;
+    scene.ask_agains++;
+}
+
+static inline bool on_granted(void *source, const struct dibs__grant *grant)
+{
+    (void)source, (void)grant;
+    return scene.wants_grants;
+}
+
+static inline void on_moved(void *source)
+{
+    (void)source;
+    scene.moved++;
+}
+
+static inline void on_reachable(void *source, bool up, const char *detail)
+{
+    (void)source;
+    *(up ? &scene.ups : &scene.downs) += 1;
+    snprintf(scene.text, sizeof scene.text, "%s", detail);
+}
+
+static inline void on_watching(void *source, bool on)
+{
+    (void)source;
+    *(on ? &scene.on : &scene.off) += 1;
+}
+
+/* ----------------------------------------------------------------------- the test */
+
+static inline void open_cluster(const char *url)
+{
+    const struct dibs__store_config config = {.url = url,
+                                              .key_prefix = "lock:",
+                                              .client_name = "test",
+                                              .runtime_id = "test",
+                                              .connect_timeout_ms = COMMAND_MS,
+                                              .command_timeout_ms = COMMAND_MS,
+                                              .clock = &jumping,
+                                              .listener = {.wake = on_wake,
+                                                           .wake_by = on_wake_by,
+                                                           .ask_again = on_ask_again,
+                                                           .granted = on_granted,
+                                                           .server_changed = on_moved,
+                                                           .reachable = on_reachable,
+                                                           .watching = on_watching},
+                                              .counters = &scene.counters};
+
+    memset(&scene, 0, sizeof scene);
+    the_time = MS(1000000);
+    assert_status(DIBS_OK, dibs__store_open(&scene.base, &config, &error));
+    scene.cluster = dibs__cluster_of(scene.base);
+}
+
+static inline void give_slot(const char *name, unsigned place)
+{
+    atomic_store(&scene.cluster->owners[dibs__cluster_slot(scene.cluster, name)], (unsigned char)place);
+}
+
+/* The names x, y and z are locks of the first, the second and the third node. */
+static inline void begin_cluster(void)
+{
+    open_cluster("redis-cluster://a:1,b:2,c:3");
+    for (unsigned i = 0; i < NODES; i++) {
+        struct dibs__node *node = &scene.cluster->nodes[i];
+        assert_true(dibs__node_use(node));
+        scene.nodes[i].true_ops = node->member->ops;
+        node->member->ops = &noting;
+        dibs__node_unuse(node);
+        atomic_store(&node->in_map, true);
+        give_slot((const char *[]){"x", "y", "z"}[i], i);
+    }
+    atomic_store(&scene.cluster->mapped, true);
+    atomic_store(&scene.cluster->map_wanted, false);
+}
+
+/* Nobody uses a node any more. */
+static inline void end_cluster(void)
+{
+    for (unsigned i = 0; i < NODES; i++) {
+        assert_int_equal(atomic_load(&scene.cluster->nodes[i].users), 0);
+        scene.cluster->nodes[i].member->ops = scene.nodes[i].true_ops;
+    }
+    scene.base->ops->close(scene.base);
+}
+
+#endif

@@ -1,0 +1,571 @@
+/* Where an operation goes in a cluster, as the nodes redirect it, and when it is given up. */
+#include "cluster_nodes.h"
+
+#define HEIR_MS 100
+#define HOPS_MAX 5
+
+static struct dibs__attempt attempt;
+static struct dibs__answer answer;
+
+static struct dibs__op query(const char *name)
+{
+    return (struct dibs__op){.kind = DIBS__OP_QUERY, .name = name, .deadline = the_time + MS(COMMAND_MS)};
+}
+
+static struct dibs__op op_of(enum dibs__op_kind kind, const char *name)
+{
+    struct dibs__op op = query(name);
+
+    op.kind = kind;
+    return op;
+}
+
+static struct dibs__op ask(const char *name, bool wait)
+{
+    attempt = (struct dibs__attempt){.name = name, .token = "dibs:token", .wait = wait};
+    answer = (struct dibs__answer){.fence = 0};
+    return dibs__op_ask(&attempt, &answer, the_time + MS(COMMAND_MS));
+}
+
+static struct dibs__op release(const char *name)
+{
+    struct dibs__op op = op_of(DIBS__OP_RELEASE, name);
+
+    op.release = (struct dibs__release){.token = "dibs:token", .lease_ms = 30000, .fence = 7};
+    return op;
+}
+
+static dibs_status finish(struct dibs__op *op)
+{
+    dibs_status status = scene.base->ops->finish(scene.base, op, &error);
+
+    assert_null(op->redirect);
+    return status;
+}
+
+static dibs_status carry_out(struct dibs__op op)
+{
+    return finish(&op);
+}
+
+static void end(void)
+{
+    scene.base->ops->conclude(scene.base, &attempt, false);
+    attempt = (struct dibs__attempt){.name = NULL};
+    end_cluster();
+}
+
+/* --------------------------------------------------------------------- the way */
+
+static void an_operation_goes_to_the_node_that_has_the_slot(void **state)
+{
+    static const char *const names[] = {"x", "y", "z"};
+
+    (void)state;
+    begin_cluster();
+    for (size_t i = 0; i < NODES; i++) {
+        struct dibs__op op = query(names[i]);
+        assert_int_equal(scene.base->ops->progress(scene.base, &op, NULL), DIBS__OP_CONNECTED);
+        scene.base->ops->begin(scene.base, &op);
+        assert_int_equal(scene.base->ops->progress(scene.base, &op, NULL), DIBS__OP_OVER);
+        assert_int_equal(scene.nodes[i].begun, 1);
+        assert_status(DIBS_OK, finish(&op));
+        assert_int_equal(scene.nodes[i].finished, 1);
+        assert_status(DIBS_OK, carry_out(query(names[i])));
+        assert_int_equal(scene.nodes[i].finished, 2);
+    }
+    assert_false(atomic_load(&scene.cluster->map_wanted));
+    end();
+}
+
+static void an_operation_follows_where_nodes_send_it(void **state)
+{
+    (void)state;
+    begin_cluster();
+    node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
+    node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_ASK, 2);
+    int64_t began = the_time;
+    assert_status(DIBS_OK, carry_out(query("x")));
+    assert_int_equal(scene.nodes[2].finished, 1);
+    assert_true(scene.nodes[2].asking == 1 && scene.nodes[1].asking == 0);
+    assert_true(the_time == began);
+    end();
+}
+
+/* Two nodes may each name the other while a slot changes hands; from the third step on there are pauses. */
+static void an_operation_in_a_circle_is_given_up(void **state)
+{
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        begin_cluster();
+        node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
+        node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 0);
+        assert_status(DIBS_UNAVAILABLE, carry_out(waits ? ask("x", true) : query("x")));
+        assert_int_equal(scene.nodes[0].finished + scene.nodes[1].finished, 1 + HOPS_MAX);
+        assert_int_equal(scene.sleep_count, waits ? 0 : HOPS_MAX - 2); /* a waiter asks again anyway */
+        assert_true(atomic_load(&scene.cluster->map_wanted));
+        end();
+    }
+}
+
+static void a_slot_in_motion_is_asked_again_until_it_has_moved(void **state)
+{
+    (void)state;
+    begin_cluster();
+    for (int i = 0; i < 8; i++) /* that is no circle, however often */
+        node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
+    node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
+    assert_status(DIBS_OK, carry_out(query("x")));
+    assert_int_equal(scene.nodes[0].finished, 9);
+    assert_int_equal(scene.nodes[1].finished, 1);
+    assert_int_equal(scene.sleep_count, 8);
+    end();
+}
+
+static void a_slot_that_moves_for_ever_is_waited_for_until_the_deadline(void **state)
+{
+    (void)state;
+    begin_cluster();
+    node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
+    int64_t began = the_time;
+    assert_status(DIBS_UNAVAILABLE, carry_out(query("x")));
+    assert_true(the_time == began + MS(COMMAND_MS));
+    assert_in_range(scene.sleep_count, 20, 60); /* of 50 ms at most */
+    assert_status(DIBS_UNAVAILABLE, carry_out(ask("x", true)));
+    assert_int_equal(scene.nodes[0].last.ask.attempt->wait, true);
+    assert_true(the_time == began + MS(COMMAND_MS)); /* who waits asks again later */
+    end();
+}
+
+/* While a slot moves, the node to which it goes may be named by the map before the other one says so. */
+static void an_operation_asks_again_where_the_map_says(void **state)
+{
+    (void)state;
+    begin_cluster();
+    node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_ASK, 1);
+    node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
+    node_says(1, DIBS_OK, DIBS__REDIRECT_NONE, 0);
+    give_slot("x", 0);
+    node_says(0, DIBS_OK, DIBS__REDIRECT_NONE, 0);
+    assert_status(DIBS_OK, carry_out(query("x")));
+    assert_int_equal(scene.nodes[0].finished, 2);
+    assert_int_equal(scene.nodes[1].finished, 1);
+    assert_int_equal(scene.nodes[0].asking, 0);
+    end();
+}
+
+/* --------------------------------------------------------------------- an heir */
+
+static void third_gets_it(void)
+{
+    give_slot("x", 2);
+}
+
+/* Where the node that has failed has an heir by now, that one is asked. Who can be asked again later does not wait. */
+static void a_failed_node_may_have_an_heir(void **state)
+{
+    static const struct {
+        enum dibs__op_kind kind;
+        bool waits, finds;
+    } rows[] = {{DIBS__OP_QUERY, false, true}, {DIBS__OP_RELEASE, false, true}, {DIBS__OP_ASK, false, true},
+                {DIBS__OP_ASK, true, false},   {DIBS__OP_FORCE, false, false},  {DIBS__OP_FORGET, false, false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        begin_cluster();
+        scene.sleeps = third_gets_it;
+        node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
+        struct dibs__op op = rows[i].kind == DIBS__OP_ASK       ? ask("x", rows[i].waits)
+                             : rows[i].kind == DIBS__OP_RELEASE ? release("x")
+                                                                : op_of(rows[i].kind, "x");
+        assert_status(rows[i].finds ? DIBS_OK : DIBS_UNAVAILABLE, finish(&op));
+        assert_int_equal(scene.nodes[2].finished, rows[i].finds);
+        assert_int_equal(scene.sleep_count, rows[i].finds);
+        end();
+    }
+}
+
+/* A release waits for one until its deadline, the others only so long as it takes to ask for the map. */
+static void an_heir_is_waited_for(void **state)
+{
+    (void)state;
+    begin_cluster();
+    node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
+    int64_t began = the_time;
+    assert_status(DIBS_UNAVAILABLE, carry_out(query("x")));
+    assert_true(the_time == began + MS(HEIR_MS));
+    assert_true(atomic_load(&scene.cluster->map_wanted));
+    began = the_time;
+    assert_status(DIBS_UNAVAILABLE, carry_out(release("x")));
+    assert_true(the_time == began + MS(COMMAND_MS));
+    assert_int_equal(scene.nodes[0].retracted, 1);
+    began = the_time;
+    atomic_store(&scene.cluster->nodes[0].down, true); /* then the map is asked for all the time */
+    assert_status(DIBS_UNAVAILABLE, carry_out(query("x")));
+    assert_true(the_time == began);
+    atomic_store(&scene.cluster->nodes[0].down, false);
+    struct dibs__op op = query("x");
+    op.deadline = the_time + MS(30);
+    began = the_time;
+    assert_status(DIBS_UNAVAILABLE, finish(&op));
+    assert_true(the_time == began + MS(30));
+    end();
+}
+
+/* The node can be reached: it is its replicas that are too few. */
+static void what_was_not_confirmed_by_replicas_has_no_heir(void **state)
+{
+    (void)state;
+    begin_cluster();
+    scene.nodes[0].why = DIBS__WHY_TOO_FEW_REPLICAS;
+    node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
+    assert_status(DIBS_UNAVAILABLE, carry_out(ask("x", false)));
+    assert_int_equal(scene.sleep_count, 0);
+    end();
+}
+
+/* ------------------------------------------------------------------ no such node */
+
+static void a_slot_without_a_node_is_told_of(void **state)
+{
+    char wanted[64];
+
+    (void)state;
+    begin_cluster();
+    give_slot("x", DIBS__NO_NODE);
+    snprintf(wanted, sizeof wanted, "no node has the slot %u", dibs__cluster_slot(scene.cluster, "x"));
+    assert_status(DIBS_UNAVAILABLE, carry_out(query("x")));
+    assert_that(strstr(error.detail, wanted), "%s", error.detail);
+    assert_true(atomic_load(&scene.cluster->map_wanted));
+    assert_int_equal(scene.downs, 1);
+    assert_string_equal(scene.text, error.detail);
+    assert_status(DIBS_UNAVAILABLE, carry_out(release("x")));
+    assert_int_equal(scene.nodes[0].retracted, 1); /* any node can begin with that */
+    scene.base->ops->retract(scene.base, "x", "dibs:token", 30000, 7);
+    assert_int_equal(scene.nodes[0].retracted, 2);
+    assert_true(scene.base->ops->tell_when_free(scene.base, "x", 5) == 0);
+    assert_false(scene.base->ops->can_keep(scene.base, "x"));
+    assert_int_equal(scene.downs, 1);
+    give_slot("x", 1);
+    dibs__cluster_see_reach(scene.cluster, NULL);
+    assert_int_equal(scene.ups, 1);
+    assert_status(DIBS_OK, carry_out(query("x")));
+    scene.base->ops->retract(scene.base, "x", "dibs:token", 30000, 7);
+    assert_int_equal(scene.nodes[1].retracted, 1);
+    end();
+}
+
+#if CAN_FAIL
+static void an_operation_without_memory_uses_no_node(void **state)
+{
+    (void)state;
+    begin_cluster();
+    fails_here = true;
+    atomic_store(&fail_at, 1);
+    assert_status(DIBS_NO_MEMORY, carry_out(query("x")));
+    atomic_store(&fail_at, 1);
+    struct dibs__op op = query("x");
+    scene.base->ops->begin(scene.base, &op);
+    fails_here = false;
+    assert_null(op.redirect);
+    assert_status(DIBS_OK, finish(&op));
+    end();
+}
+#endif
+
+/* ------------------------------------------------------------------- attempts */
+
+static uint64_t used_by_attempt(void)
+{
+    return attempt.store_state.outer[0];
+}
+
+/* Its place in the queue goes with the slot; the node that knows of it stays in use. */
+static void an_attempt_comes_along_with_its_slot(void **state)
+{
+    (void)state;
+    begin_cluster();
+    struct dibs__op op = ask("x", true);
+    node_says(0, DIBS_BUSY, DIBS__REDIRECT_NONE, 0);
+    node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
+    scene.base->ops->begin(scene.base, &op);
+    assert_int_equal(scene.nodes[0].begun, 1);
+    assert_status(DIBS_BUSY, finish(&op));
+    assert_true(used_by_attempt() == 1 && atomic_load(&scene.cluster->nodes[0].users) == 1);
+    op = dibs__op_ask(&attempt, &answer, the_time + MS(COMMAND_MS));
+    assert_status(DIBS_OK, finish(&op));
+    assert_true(used_by_attempt() == 2);
+    assert_int_equal(atomic_load(&scene.cluster->nodes[0].users), 0);
+    assert_int_equal(scene.nodes[0].dropped, 0);
+    scene.base->ops->conclude(scene.base, &attempt, true);
+    assert_int_equal(scene.nodes[1].kept, 1);
+    scene.base->ops->conclude(scene.base, &attempt, true);
+    assert_int_equal(scene.nodes[1].kept, 1);
+    end();
+}
+
+/* The slot has moved before the ask is begun: whether the token can go along is found out when it is finished. */
+static void an_attempt_of_another_node_is_not_begun(void **state)
+{
+    (void)state;
+    begin_cluster();
+    assert_status(DIBS_OK, carry_out(ask("x", true)));
+    give_slot("x", 2);
+    struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(COMMAND_MS));
+    scene.base->ops->begin(scene.base, &op);
+    assert_int_equal(scene.nodes[2].begun, 0);
+    assert_null(op.redirect);
+    assert_status(DIBS_OK, finish(&op));
+    assert_true(used_by_attempt() == 3);
+    end();
+}
+
+/* An ask that may still arrive at the first node: the token is retired, beginning there. */
+static void an_attempt_in_doubt_does_not_come_along(void **state)
+{
+    static const char somebody[] = "";
+
+    (void)state;
+    begin_cluster();
+    assert_status(DIBS_OK, carry_out(ask("x", true)));
+    memcpy(&dibs__redis_attempt_of(&attempt)->doubt, &(const void *){somebody}, sizeof(void *));
+    give_slot("x", 1);
+    struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(COMMAND_MS));
+    assert_status(DIBS_UNAVAILABLE, finish(&op));
+    assert_int_equal(answer.retired, DIBS__RETIRED);
+    assert_int_equal(scene.nodes[0].dropped, 1);
+    assert_int_equal(scene.nodes[1].finished, 0);
+    assert_true(used_by_attempt() == 0);
+    op = dibs__op_ask(&attempt, &answer, the_time + MS(COMMAND_MS));
+    assert_status(DIBS_OK, finish(&op));
+    assert_int_equal(answer.retired, DIBS__NOT_RETIRED);
+    end();
+}
+
+/* The release goes on, and says of the next attempt that its token is retired. */
+static void a_release_asks_for_no_attempt_in_doubt(void **state)
+{
+    static const char somebody[] = "";
+
+    (void)state;
+    begin_cluster();
+    assert_status(DIBS_OK, carry_out(ask("x", true)));
+    struct dibs__op op = release("x");
+    op.release.next = (struct dibs__ask){&attempt, &answer};
+    assert_status(DIBS_OK, finish(&op));
+    assert_ptr_equal(scene.nodes[0].last.release.next.attempt, &attempt);
+    assert_ptr_equal(op.release.next.attempt, &attempt);
+    memcpy(&dibs__redis_attempt_of(&attempt)->doubt, &(const void *){somebody}, sizeof(void *));
+    give_slot("x", 1);
+    op = release("x");
+    op.release.next = (struct dibs__ask){&attempt, &answer};
+    assert_status(DIBS_OK, finish(&op));
+    assert_int_equal(scene.nodes[1].finished, 1);
+    assert_null(scene.nodes[1].last.release.next.attempt);
+    assert_status(DIBS_UNAVAILABLE, op.release.next_status);
+    assert_int_equal(answer.retired, DIBS__RETIRED);
+    assert_ptr_equal(op.release.next.attempt, &attempt);
+    op = release("x");
+    assert_status(DIBS_OK, finish(&op));
+    assert_status(DIBS_BUSY, op.release.next_status); /* nobody was asked for */
+    end();
+}
+
+/* ------------------------------------------------------------------ one name */
+
+static void who_tells_when_a_lock_is_free_is_noted(void **state)
+{
+    (void)state;
+    begin_cluster();
+    scene.nodes[1].on = 3;
+    uint64_t since = scene.base->ops->tell_when_free(scene.base, "y", 0);
+    assert_true(since != 0 && scene.nodes[1].since == 0);
+    assert_true(scene.base->ops->tell_when_free(scene.base, "y", since) == since);
+    assert_true(scene.nodes[1].since == 3);
+    give_slot("y", 2); /* which was asked nothing so far */
+    scene.nodes[2].on = 3;
+    uint64_t other = scene.base->ops->tell_when_free(scene.base, "y", since);
+    assert_true(scene.nodes[2].since == 0 && other != since && other != 0);
+    scene.nodes[2].on = 0;
+    assert_true(scene.base->ops->tell_when_free(scene.base, "y", other) == 0);
+    end();
+}
+
+/* While a slot moves, changes at the other node are not told. */
+static void a_lease_is_not_kept_while_its_slot_moves(void **state)
+{
+    unsigned slot;
+
+    (void)state;
+    begin_cluster();
+    slot = dibs__cluster_slot(scene.cluster, "y");
+    assert_false(scene.base->ops->can_keep(scene.base, "y"));
+    scene.nodes[1].can_keep = true;
+    assert_true(scene.base->ops->can_keep(scene.base, "y"));
+    dibs__map_note_asked(scene.cluster, slot ^ 1); /* another slot */
+    assert_true(scene.base->ops->can_keep(scene.base, "y"));
+    dibs__map_note_asked(scene.cluster, slot);
+    assert_false(scene.base->ops->can_keep(scene.base, "y"));
+    end();
+}
+
+static void a_thread_listens_at_the_node_of_the_name(void **state)
+{
+    struct dibs__wait_event wait_event;
+
+    (void)state;
+    begin_cluster();
+    dibs__wait_event_init(&wait_event);
+    scene.base->ops->listen(scene.base, "z", &wait_event, the_time);
+    assert_int_equal(scene.nodes[2].listened, 1);
+    scene.base->ops->listen(scene.base, "z", NULL, the_time);
+    assert_int_equal(scene.nodes[2].listened, 2);
+    give_slot("z", DIBS__NO_NODE);
+    scene.base->ops->listen(scene.base, "z", &wait_event, the_time);
+    scene.base->ops->listen(scene.base, "z", NULL, the_time);
+    assert_int_equal(scene.nodes[0].listened + scene.nodes[1].listened, 0);
+    end();
+}
+
+/* ------------------------------------------------------------- what nodes report */
+
+static struct dibs__listener listener_at(unsigned place)
+{
+    return dibs__redis_of(scene.cluster->nodes[place].member)->config.listener;
+}
+
+static void reports_reach(unsigned place, bool up)
+{
+    const struct dibs__listener to = listener_at(place);
+
+    to.reachable(to.source, up, "it was cut");
+}
+
+static void a_cluster_is_out_of_reach_where_all_its_nodes_are(void **state)
+{
+    (void)state;
+    begin_cluster();
+    reports_reach(0, true);
+    assert_false(atomic_load(&scene.cluster->map_wanted));
+    reports_reach(0, false);
+    assert_true(atomic_load(&scene.cluster->map_wanted)); /* another may have taken its place */
+    reports_reach(1, false);
+    assert_int_equal(scene.downs, 0);
+    reports_reach(2, false);
+    assert_int_equal(scene.downs, 1);
+    assert_string_equal(scene.text, "it was cut");
+    reports_reach(2, false);
+    assert_int_equal(scene.downs, 1);
+    reports_reach(1, true);
+    assert_int_equal(scene.ups, 1);
+    assert_string_equal(scene.text, scene.cluster->url.shown);
+    reports_reach(2, true);
+    assert_int_equal(scene.ups, 1);
+    atomic_store(&scene.cluster->nodes[2].in_map, false); /* it does not matter any more */
+    reports_reach(0, false);
+    reports_reach(1, false);
+    assert_int_equal(scene.downs, 2);
+    end();
+}
+
+static void reports_watching(unsigned place, bool on)
+{
+    const struct dibs__listener to = listener_at(place);
+
+    to.watching(to.source, on);
+}
+
+static void changes_are_told_while_any_node_tells_them(void **state)
+{
+    (void)state;
+    begin_cluster();
+    reports_watching(1, true);
+    assert_true(scene.on == 1 && scene.off == 0);
+    assert_int_equal(atomic_load(&scene.counters.tracking), 1);
+    reports_watching(2, true);
+    assert_true(scene.on == 2 && scene.off == 0);
+    reports_watching(1, false); /* all are looked at again */
+    assert_true(scene.on == 3 && scene.off == 1);
+    assert_int_equal(atomic_load(&scene.counters.tracking), 1);
+    reports_watching(2, false);
+    assert_true(scene.on == 3 && scene.off == 2);
+    assert_int_equal(atomic_load(&scene.counters.tracking), 0);
+    assert_true(scene.cluster->watched);
+    end();
+}
+
+/* The node that has the slot gives it back. */
+static void a_grant_that_nobody_wants_is_retracted(void **state)
+{
+    const struct dibs__grant grant = {.name = "y", .token = "dibs:token", .number = 1, .fence = 7};
+
+    (void)state;
+    begin_cluster();
+    const struct dibs__listener to = listener_at(2);
+    scene.wants_grants = true;
+    assert_true(to.granted(to.source, &grant));
+    assert_int_equal(scene.nodes[1].retracted, 0);
+    scene.wants_grants = false;
+    assert_true(to.granted(to.source, &grant));
+    assert_int_equal(scene.nodes[1].retracted, 1);
+    assert_int_equal(scene.nodes[2].retracted, 0);
+    end();
+}
+
+static void a_redirection_corrects_the_map(void **state)
+{
+    unsigned slot;
+
+    (void)state;
+    begin_cluster();
+    const struct dibs__node_hooks *hooks = &scene.cluster->nodes[0].hooks;
+    slot = dibs__cluster_slot(scene.cluster, "x");
+    assert_ptr_equal(hooks->redirected(hooks->context, true, slot, "b", 2), &scene.cluster->nodes[1]);
+    assert_true(dibs__map_is_asked(scene.cluster, slot));
+    assert_int_equal(atomic_load(&scene.cluster->owners[slot]), 0);
+    assert_false(atomic_load(&scene.cluster->map_changed) || hooks->is_away(hooks->context, "x"));
+    assert_ptr_equal(hooks->redirected(hooks->context, false, slot, "a", 1), &scene.cluster->nodes[0]);
+    assert_false(atomic_load(&scene.cluster->map_changed));
+    assert_true(atomic_load(&scene.cluster->map_wanted));
+    assert_ptr_equal(hooks->redirected(hooks->context, false, slot, "c", 3), &scene.cluster->nodes[2]);
+    assert_int_equal(atomic_load(&scene.cluster->owners[slot]), 2);
+    assert_true(atomic_load(&scene.cluster->map_changed) && hooks->is_away(hooks->context, "x"));
+    struct dibs__node *fourth = hooks->redirected(hooks->context, false, slot, "", 4); /* of the same host */
+    assert_true(fourth && fourth->place == 3 && fourth->port == 4);
+    assert_string_equal(fourth->host, "a");
+    give_slot("x", DIBS__NO_NODE);
+    assert_false(hooks->is_away(hooks->context, "x"));
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_operation_goes_to_the_node_that_has_the_slot),
+        cmocka_unit_test(an_operation_follows_where_nodes_send_it),
+        cmocka_unit_test(an_operation_in_a_circle_is_given_up),
+        cmocka_unit_test(a_slot_in_motion_is_asked_again_until_it_has_moved),
+        cmocka_unit_test(a_slot_that_moves_for_ever_is_waited_for_until_the_deadline),
+        cmocka_unit_test(an_operation_asks_again_where_the_map_says),
+        cmocka_unit_test(a_failed_node_may_have_an_heir),
+        cmocka_unit_test(an_heir_is_waited_for),
+        cmocka_unit_test(what_was_not_confirmed_by_replicas_has_no_heir),
+        cmocka_unit_test(a_slot_without_a_node_is_told_of),
+#if CAN_FAIL
+        cmocka_unit_test(an_operation_without_memory_uses_no_node),
+#endif
+        cmocka_unit_test(an_attempt_comes_along_with_its_slot),
+        cmocka_unit_test(an_attempt_of_another_node_is_not_begun),
+        cmocka_unit_test(an_attempt_in_doubt_does_not_come_along),
+        cmocka_unit_test(a_release_asks_for_no_attempt_in_doubt),
+        cmocka_unit_test(who_tells_when_a_lock_is_free_is_noted),
+        cmocka_unit_test(a_lease_is_not_kept_while_its_slot_moves),
+        cmocka_unit_test(a_thread_listens_at_the_node_of_the_name),
+        cmocka_unit_test(a_cluster_is_out_of_reach_where_all_its_nodes_are),
+        cmocka_unit_test(changes_are_told_while_any_node_tells_them),
+        cmocka_unit_test(a_grant_that_nobody_wants_is_retracted),
+        cmocka_unit_test(a_redirection_corrects_the_map),
+    };
+
+    return cmocka_run_group_tests_name("cluster_ops", tests, NULL, NULL);
+}
