@@ -5,6 +5,8 @@
 #ifndef DIBS_TEST_QUORUM_VOTERS_H
 #define DIBS_TEST_QUORUM_VOTERS_H
 
+#include <string.h>
+
 #include "quorum_setup.h"
 #include "support/failing_malloc.h"
 
@@ -19,6 +21,7 @@ struct voter {
     enum dibs__progress ends; /* how an operation looks that was answered; 0: OVER */
     bool unsent;              /* there is no connection */
     struct dibs__answer answer;
+    bool again;  /* a release had to be sent twice */
     bool queues; /* the token of an ask is in the queue from then on */
     dibs_owner owner;
     const dibs_sharer *sharers; /* that it names */
@@ -26,6 +29,7 @@ struct voter {
 
     /* What it was asked so far. */
     unsigned asked[DIBS__OP_KINDS], quiet, retracted, kept, dropped;
+    uint64_t retracted_fence; /* of the last retraction */
     struct dibs__op last;
     int64_t due; /* when what was begun is answered */
     bool begun;
@@ -88,6 +92,8 @@ static inline void voter_begin(struct dibs__store *store, struct dibs__op *op)
     struct voter *voter = voter_of(store);
     int64_t takes_ms = voter->takes_ms[op->kind];
 
+    if (op->kind == DIBS__OP_RELEASE)
+        assert_string_equal(op->release.token, "dibs:token");
     voter->last = *op;
     voter->begun = true;
     voter->due = takes_ms == NEVER_MS ? DIBS__NEVER : the_time + MS(takes_ms);
@@ -117,12 +123,14 @@ static inline enum dibs__progress voter_progress(struct dibs__store *store, cons
     return voter->unsent ? DIBS__OP_UNSENT : DIBS__OP_AWAITED;
 }
 
-static inline void voter_fill(const struct voter *voter, const struct dibs__op *op)
+static inline void voter_fill(const struct voter *voter, struct dibs__op *op)
 {
     if (op->kind == DIBS__OP_ASK) {
         *op->ask.answer = voter->answer;
         op->ask.attempt->in_store = voter->queues;
     }
+    if (op->kind == DIBS__OP_RELEASE)
+        op->release.again = voter->again;
     if (op->kind == DIBS__OP_VOTE) {
         op->vote->known = op->vote->ready = true;
         op->vote->process = 1 + (uint64_t)(voter - voters);
@@ -160,8 +168,11 @@ static inline void voter_conclude(struct dibs__store *store, struct dibs__attemp
 static inline void voter_retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms,
                                  uint64_t fence)
 {
-    (void)name, (void)token, (void)lease_ms, (void)fence;
+    assert_string_equal(name, "x");
+    assert_string_equal(token, "dibs:token");
+    assert_int_equal(lease_ms, LEASE_MS);
     voter_of(store)->retracted++;
+    voter_of(store)->retracted_fence = fence;
 }
 
 static const struct dibs__store_ops voting = {.begin = voter_begin,
