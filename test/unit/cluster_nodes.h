@@ -36,6 +36,11 @@ struct noted {
     struct dibs__batch *batch; /* under way */
     uint64_t since, on;
     bool can_keep;
+    dibs_status connects, walks, examines;
+    unsigned walked, examined;
+    size_t fd_count; /* of its interest */
+    int64_t deadline;
+    const struct pollfd *attended;
 };
 
 static struct {
@@ -158,7 +163,49 @@ static inline bool note_can_keep(struct dibs__store *store, const char *name)
     return noted_of(store)->can_keep;
 }
 
-static const struct dibs__store_ops noting = {.begin = note_begin,
+static inline dibs_status note_connect(struct dibs__store *store, bool wait, struct dibs__error *why)
+{
+    assert_false(wait);
+    return dibs__error_set(why, noted_of(store)->connects, "%s", "a node said so");
+}
+
+static inline dibs_status note_walk(struct dibs__store *store, const struct dibs__walk *walk, struct dibs__error *why)
+{
+    (void)walk;
+    noted_of(store)->walked++;
+    return dibs__error_set(why, noted_of(store)->walks, "%s", "a node said so");
+}
+
+static inline dibs_status note_examine(struct dibs__store *store, struct dibs__examination *examination,
+                                       struct dibs__error *why)
+{
+    (void)examination;
+    noted_of(store)->examined++;
+    return dibs__error_set(why, noted_of(store)->examines, "%s", "a node said so");
+}
+
+static inline size_t note_interest(struct dibs__store *store, struct pollfd *fds, int64_t *deadline)
+{
+    const struct noted *noted = noted_of(store);
+
+    for (size_t i = 0; i < noted->fd_count; i++)
+        fds[i].fd = (int)(noted - scene.nodes);
+    *deadline = noted->deadline;
+    return noted->fd_count;
+}
+
+static inline void note_attend(struct dibs__store *store, const struct pollfd *fds, size_t count)
+{
+    assert_int_equal(count, noted_of(store)->fd_count);
+    noted_of(store)->attended = fds;
+}
+
+static const struct dibs__store_ops noting = {.connect = note_connect,
+                                              .walk = note_walk,
+                                              .examine = note_examine,
+                                              .interest = note_interest,
+                                              .attend = note_attend,
+                                              .begin = note_begin,
                                               .progress = note_progress,
                                               .finish = note_finish,
                                               .conclude = note_conclude,
@@ -262,6 +309,7 @@ static inline void begin_cluster(void)
         struct dibs__node *node = &scene.cluster->nodes[i];
         assert_true(dibs__node_use(node));
         scene.nodes[i].true_ops = node->member->ops;
+        scene.nodes[i].deadline = DIBS__NEVER;
         node->member->ops = &noting;
         dibs__node_unuse(node);
         atomic_store(&node->in_map, true);
@@ -275,8 +323,9 @@ static inline void begin_cluster(void)
 static inline void end_cluster(void)
 {
     for (unsigned i = 0; i < NODES; i++) {
-        assert_int_equal(atomic_load(&scene.cluster->nodes[i].users), 0);
-        scene.cluster->nodes[i].member->ops = scene.nodes[i].true_ops;
+        assert_true(atomic_load(&scene.cluster->nodes[i].users) <= 0);
+        if (dibs__node_is_open(&scene.cluster->nodes[i]))
+            scene.cluster->nodes[i].member->ops = scene.nodes[i].true_ops;
     }
     scene.base->ops->close(scene.base);
 }

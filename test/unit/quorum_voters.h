@@ -11,6 +11,7 @@
 #include "support/failing_malloc.h"
 
 #define NEVER_MS INT64_C(-1)
+#define VOTES_MOST 256
 #define LEASE_MS 30000
 #define ALL ((UINT32_C(1) << MEMBERS) - 1)
 
@@ -24,11 +25,14 @@ struct voter {
     bool again;  /* a release had to be sent twice */
     bool queues; /* the token of an ask is in the queue from then on */
     dibs_owner owner;
+    struct dibs__vote vote;     /* what it knows of itself */
     const dibs_sharer *sharers; /* that it names */
     size_t sharer_count;
 
     /* What it was asked so far. */
     unsigned asked[DIBS__OP_KINDS], quiet, retracted, kept, dropped;
+    struct dibs__vote votes[VOTES_MOST]; /* as it was asked for each */
+    size_t vote_count;
     uint64_t retracted_fence; /* of the last retraction */
     struct dibs__op last;
     int64_t due; /* when what was begun is answered */
@@ -123,7 +127,26 @@ static inline enum dibs__progress voter_progress(struct dibs__store *store, cons
     return voter->unsent ? DIBS__OP_UNSENT : DIBS__OP_AWAITED;
 }
 
-static inline void voter_fill(const struct voter *voter, struct dibs__op *op)
+/* As a master does what it is asked for, except that no time passes for it. */
+static inline void voter_votes(struct voter *voter, struct dibs__vote *vote)
+{
+    struct dibs__vote *own = &voter->vote;
+
+    assert_true(voter->vote_count < VOTES_MOST);
+    voter->votes[voter->vote_count++] = *vote;
+    if (vote->what == DIBS__VOTE_ADMITS)
+        *own = (struct dibs__vote){.known = true, .longest_ms = own->longest_ms, .process = own->process};
+    if (vote->what == DIBS__VOTE_ADMITS || vote->what == DIBS__VOTE_DISTRUSTS)
+        own->votes_in_ms = vote->wait_ms;
+    if (vote->what != DIBS__VOTE_LOOKS)
+        own->ready = own->votes_in_ms == 0 && vote->floor != 0;
+    own->quorum = own->known && own->quorum == 0 ? vote->quorum : own->quorum;
+    own->longest_ms = own->known && vote->longest_ms > own->longest_ms ? vote->longest_ms : own->longest_ms;
+    *vote = *own;
+    vote->what = voter->votes[voter->vote_count - 1].what;
+}
+
+static inline void voter_fill(struct voter *voter, struct dibs__op *op)
 {
     if (op->kind == DIBS__OP_ASK) {
         *op->ask.answer = voter->answer;
@@ -131,10 +154,8 @@ static inline void voter_fill(const struct voter *voter, struct dibs__op *op)
     }
     if (op->kind == DIBS__OP_RELEASE)
         op->release.again = voter->again;
-    if (op->kind == DIBS__OP_VOTE) {
-        op->vote->known = op->vote->ready = true;
-        op->vote->process = 1 + (uint64_t)(voter - voters);
-    }
+    if (op->kind == DIBS__OP_VOTE)
+        voter_votes(voter, op->vote);
     if (op->kind != DIBS__OP_QUERY || voter->says[DIBS__OP_QUERY] != DIBS_OK)
         return;
     *op->query.owner = voter->owner;
@@ -202,7 +223,8 @@ static inline void begin_vote(uint64_t first, uint64_t second, uint64_t third)
     the_time = MS(1000000);
     sleeps = 0;
     for (size_t i = 0; i < MEMBERS; i++)
-        voters[i] = (struct voter){.answer = {.fence = fences[i]}};
+        voters[i] = (struct voter){.answer = {.fence = fences[i]},
+                                   .vote = {.known = true, .ready = true, .process = 1 + i, .longest_ms = LEASE_MS}};
 }
 
 static inline void end_vote(void)
