@@ -239,6 +239,10 @@ static void a_slot_without_a_node_is_told_of(void **state)
     assert_true(atomic_load(&scene.cluster->map_wanted));
     assert_int_equal(scene.downs, 1);
     assert_string_equal(scene.text, error.detail);
+    struct dibs__op op = ask("x", false);
+    answer.fence = 9;
+    assert_status(DIBS_UNAVAILABLE, finish(&op));
+    assert_true(answer.fence == 0);
     assert_status(DIBS_UNAVAILABLE, carry_out(release("x")));
     assert_int_equal(scene.nodes[0].retracted, 1); /* any node can begin with that */
     scene.base->ops->retract(scene.base, "x", "dibs:token", 30000, 7);
@@ -317,6 +321,24 @@ static void an_attempt_of_another_node_is_not_begun(void **state)
     assert_null(op.redirect);
     assert_status(DIBS_OK, finish(&op));
     assert_true(used_by_attempt() == 3);
+    end();
+}
+
+/* It can be asked there again, since nothing has moved. */
+static void an_attempt_in_doubt_stays_at_its_node(void **state)
+{
+    static const char somebody[] = "";
+
+    (void)state;
+    begin_cluster();
+    assert_status(DIBS_OK, carry_out(ask("x", true)));
+    memcpy(&dibs__redis_attempt_of(&attempt)->doubt, &(const void *){somebody}, sizeof(void *));
+    struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(COMMAND_MS));
+    scene.base->ops->begin(scene.base, &op);
+    assert_status(DIBS_OK, finish(&op));
+    assert_int_equal(answer.retired, DIBS__NOT_RETIRED);
+    assert_int_equal(scene.nodes[0].dropped, 0);
+    assert_int_equal(scene.nodes[0].finished, 2);
     end();
 }
 
@@ -556,6 +578,7 @@ int main(void)
 #endif
         cmocka_unit_test(an_attempt_comes_along_with_its_slot),
         cmocka_unit_test(an_attempt_of_another_node_is_not_begun),
+        cmocka_unit_test(an_attempt_in_doubt_stays_at_its_node),
         cmocka_unit_test(an_attempt_in_doubt_does_not_come_along),
         cmocka_unit_test(a_release_asks_for_no_attempt_in_doubt),
         cmocka_unit_test(who_tells_when_a_lock_is_free_is_noted),

@@ -552,6 +552,35 @@ static void a_refused_probe_concerns_its_connection_alone(void **state)
     assert_int_equal(s->turned_off, 0);
 }
 
+static void *on_redirected(void *context, bool ask, unsigned slot, const char *host, unsigned port)
+{
+    (void)context, (void)ask, (void)slot, (void)host, (void)port;
+    return NULL;
+}
+
+/* Of a node of a cluster: another name, which is there, gives the next probe its key. */
+static void a_probe_whose_slot_has_moved_is_given_up_for_another(void **state)
+{
+    static const struct dibs__node_hooks hooks = {.redirected = on_redirected};
+    struct scene *s = *state;
+
+    s->store->config.node = &hooks;
+    fake_redis_answer(s->fake, "EXISTS " PROBE, "-MOVED 1 127.0.0.1:7000\r\n");
+    look(s, 1);
+    ATTEND_UNTIL(s, asked(s, "CLIENT TRACKING OFF") == 1);
+    ATTEND_UNTIL(s, s->store->tracking.state == DIBS__TRACKING_IDLE && s->store->tracking.unanswered == 0);
+    attend_a_while(s);
+    assert_int_equal(asked(s, "EXISTS"), 1);
+    assert_true(s->base->ops->tell_when_free(s->base, "b", 0) == 0);
+    ATTEND_UNTIL(s, asked(s, "SET dibs:probe:{lock:b}") == 1);
+    fake_redis_publish(s->fake, PROBE_TOLD); /* which is the probe no more */
+    attend_a_while(s);
+    assert_int_equal(s->turned_on, 0);
+    fake_redis_publish(s->fake, CHANGE("*1\r\n$19\r\ndibs:probe:{lock:b}\r\n"));
+    ATTEND_UNTIL(s, s->turned_on == 1);
+    s->store->config.node = NULL;
+}
+
 /* ----------------------------------------------------------- foreign locks */
 
 static void a_foreign_lock_is_read_once_and_told_when_free(void **state)
@@ -691,6 +720,7 @@ int main(void)
         TEST(a_look_for_an_older_subscription_counts_for_nothing),
         TEST(a_new_connection_is_probed_again),
         TEST(a_refused_probe_concerns_its_connection_alone),
+        TEST(a_probe_whose_slot_has_moved_is_given_up_for_another),
         TEST(a_foreign_lock_is_read_once_and_told_when_free),
         TEST(a_foreign_lock_that_is_read_and_free_is_told_at_once),
         TEST(a_foreign_lock_may_be_read_when_the_link_breaks),

@@ -1,0 +1,439 @@
+/*
+ * Which node has which slot: who is asked for that, when, and what is made of the answers. Against fake nodes, on a
+ * clock that the test moves; the test plays the scheduler.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "store/cluster/cluster_parts.h"
+#include "support/failing_malloc.h"
+#include "support/fake_redis.h"
+#include "support/moved_clock.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FAKES 3
+#define MAPS_MOST 8
+#define CONNECT_MS 4000
+#define ROUTINE_MS 15000 /* about how often the map is asked for in any case */
+#define PAUSE_MS 250     /* the longest pause while it may be wrong */
+#define HALF (DIBS__SLOTS / 2)
+
+static struct {
+    fake_redis *fakes[FAKES];
+    struct moved_clock clock;
+    struct dibs__counters counters;
+    struct dibs__store *base;
+    struct dibs__cluster *cluster;
+    char maps[MAPS_MOST][256]; /* that fakes answer */
+    size_t map_count;
+    atomic_uint wakes;
+} scene;
+
+static struct dibs__error error;
+
+static void on_wake(void *context)
+{
+    (void)context;
+    atomic_fetch_add(&scene.wakes, 1);
+}
+
+static void on_wake_by(void *context, int64_t when)
+{
+    (void)when;
+    on_wake(context);
+}
+
+static void on_ask_again(void *context)
+{
+    (void)context;
+}
+
+static bool on_granted(void *source, const struct dibs__grant *grant)
+{
+    (void)source, (void)grant;
+    return true;
+}
+
+static void on_moved(void *source)
+{
+    (void)source;
+}
+
+static void on_reachable(void *source, bool up, const char *detail)
+{
+    (void)source, (void)up, (void)detail;
+}
+
+static void on_watching(void *source, bool on)
+{
+    (void)source, (void)on;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    memset(&scene, 0, sizeof scene);
+    moved_clock_init(&scene.clock);
+    for (size_t i = 0; i < FAKES; i++)
+        scene.fakes[i] = fake_redis_start(true);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    scene.base->ops->close(scene.base);
+    for (size_t i = 0; i < FAKES; i++)
+        fake_redis_stop(scene.fakes[i]);
+    moved_clock_destroy(&scene.clock);
+    return 0;
+}
+
+/* The URL names the first of the fakes. */
+static void open_at(size_t count)
+{
+    char url[128] = "redis-cluster://";
+
+    for (size_t i = 0; i < count; i++)
+        snprintf(url + strlen(url), sizeof url - strlen(url), "%s127.0.0.1:%d", i ? "," : "",
+                 fake_redis_port(scene.fakes[i]));
+    const struct dibs__store_config config = {.url = url,
+                                              .key_prefix = "lock:",
+                                              .client_name = "test",
+                                              .runtime_id = "test",
+                                              .connect_timeout_ms = CONNECT_MS,
+                                              .command_timeout_ms = LIMIT_MS,
+                                              .clock = &scene.clock.clock,
+                                              .listener = {.wake = on_wake,
+                                                           .wake_by = on_wake_by,
+                                                           .ask_again = on_ask_again,
+                                                           .granted = on_granted,
+                                                           .server_changed = on_moved,
+                                                           .reachable = on_reachable,
+                                                           .watching = on_watching},
+                                              .counters = &scene.counters};
+
+    assert_status(DIBS_OK, dibs__store_open(&scene.base, &config, &error));
+    scene.cluster = dibs__cluster_of(scene.base);
+}
+
+/* -------------------------------------------------------------- what nodes say */
+
+static void answer_slots(size_t fake, const char *answer)
+{
+    fake_redis_answer(scene.fakes[fake], "CLUSTER SLOTS", answer);
+}
+
+/* That fake says: the slots below HALF are at the port of `low`, the others at that of `high`. host: "?" of its own. */
+static void name_halves(size_t fake, const char *host, size_t low, size_t high)
+{
+    char *map = scene.maps[scene.map_count++];
+
+    assert_true(scene.map_count <= MAPS_MOST);
+    snprintf(map, sizeof scene.maps[0],
+             "*2\r\n*3\r\n:0\r\n:%d\r\n*2\r\n$%zu\r\n%s\r\n:%d\r\n*3\r\n:%d\r\n:%d\r\n*2\r\n$%zu\r\n%s\r\n:%d\r\n",
+             HALF - 1, strlen(host), host, fake_redis_port(scene.fakes[low]), HALF, DIBS__SLOTS - 1, strlen(host), host,
+             fake_redis_port(scene.fakes[high]));
+    answer_slots(fake, map);
+}
+
+static unsigned asked(size_t fake)
+{
+    return fake_redis_count(scene.fakes[fake], "CLUSTER SLOTS");
+}
+
+/* The place of the node that has the slot, as the map says. */
+static unsigned owner(unsigned slot)
+{
+    return atomic_load(&scene.cluster->owners[slot]);
+}
+
+/* ------------------------------------------------------------- the scheduler */
+
+static void turn(void)
+{
+    struct pollfd fds[64];
+    int64_t until;
+    size_t count = scene.base->ops->interest(scene.base, fds, &until);
+
+    assert_true(count <= 64);
+    poll(fds, (nfds_t)count, until > moved_clock_now(&scene.clock) ? 2 : 0);
+    scene.base->ops->attend(scene.base, fds, count);
+}
+
+/* Goes on until it is so; the time stands still. */
+#define TURN_UNTIL(condition)                                                                                          \
+    for (int64_t limit = now_ms() + LIMIT_MS; !(condition); turn())                                                    \
+    assert_that(now_ms() < limit, "never: %s", #condition)
+
+/* To see that something does not happen. */
+static void turn_a_while(void)
+{
+    for (int64_t end = now_ms() + 30; now_ms() < end;)
+        turn();
+}
+
+static bool has_map(void)
+{
+    return atomic_load(&scene.cluster->mapped) && !scene.cluster->map_asked && !atomic_load(&scene.cluster->map_wanted);
+}
+
+/* How long it takes from now until the map is asked for, in ms. */
+static int64_t asks_in_ms(void)
+{
+    return (dibs__map_deadline(scene.cluster) - moved_clock_now(&scene.clock)) / DIBS__NS_PER_MS;
+}
+
+/* The first fake is connected, and has told the map: it has the lower half, the second the rest. */
+static void open_mapped(void)
+{
+    for (size_t i = 0; i < FAKES; i++)
+        name_halves(i, "127.0.0.1", 0, 1);
+    open_at(1);
+    assert_status(DIBS_OK, scene.base->ops->connect(scene.base, false, &error));
+    assert_status(DIBS_OK, scene.base->ops->connect(scene.base, true, &error));
+    assert_int_equal(asked(0), 1);
+    turn_a_while();
+    moved_clock_advance(&scene.clock, MS(CONNECT_MS));
+    TURN_UNTIL(has_map());
+}
+
+/* ---------------------------------------------------------------- what it says */
+
+static void a_map_names_the_node_of_each_slot(void **state)
+{
+    (void)state;
+    open_mapped();
+    assert_true(owner(0) == 0 && owner(HALF - 1) == 0);
+    assert_true(owner(HALF) == 1 && owner(DIBS__SLOTS - 1) == 1);
+    assert_true(atomic_load(&scene.cluster->nodes[0].in_map) && atomic_load(&scene.cluster->nodes[1].in_map));
+    assert_false(atomic_load(&scene.cluster->nodes[2].in_map));
+    assert_int_equal(atomic_load(&scene.cluster->node_count), 2);
+}
+
+/* Who is not named any more is in no map; what was noted of slots in motion is forgotten. */
+static void the_next_map_replaces_it(void **state)
+{
+    (void)state;
+    open_mapped();
+    name_halves(0, "?", 2, 0); /* its own host */
+    dibs__map_note_asked(scene.cluster, 0);
+    dibs__map_note_asked(scene.cluster, DIBS__SLOTS - 1);
+    atomic_store(&scene.cluster->map_changed, false);
+    dibs__map_want(scene.cluster);
+    moved_clock_advance(&scene.clock, MS(PAUSE_MS));
+    TURN_UNTIL(owner(0) == 2);
+    assert_true(owner(HALF) == 0 && !atomic_load(&scene.cluster->nodes[1].in_map));
+    assert_true(atomic_load(&scene.cluster->nodes[2].in_map));
+    assert_false(dibs__map_is_asked(scene.cluster, 0) || dibs__map_is_asked(scene.cluster, DIBS__SLOTS - 1));
+}
+
+static void slots_that_nobody_has_have_no_node(void **state)
+{
+    char map[128];
+
+    (void)state;
+    snprintf(map, sizeof map, "*1\r\n*3\r\n:5\r\n:7\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n",
+             fake_redis_port(scene.fakes[0]));
+    answer_slots(0, map);
+    open_at(1);
+    assert_status(DIBS_OK, scene.base->ops->connect(scene.base, true, &error));
+    assert_true(owner(4) == DIBS__NO_NODE && owner(8) == DIBS__NO_NODE);
+    assert_true(owner(5) == 0 && owner(6) == 0 && owner(7) == 0);
+}
+
+/* -------------------------------------------------------------- a thread asks */
+
+static void hosts_that_do_not_tell_are_passed_over(void **state)
+{
+    (void)state;
+    fake_redis_refuse(scene.fakes[0], true);
+    answer_slots(1, "*0\r\n"); /* it has left the cluster */
+    name_halves(2, "127.0.0.1", 1, 2);
+    open_at(3);
+    assert_status(DIBS_OK, scene.base->ops->connect(scene.base, true, &error));
+    assert_true(owner(0) == 1 && owner(HALF) == 2);
+    assert_true(asked(1) == 1 && asked(2) == 1);
+}
+
+/* What is told at last: a refusal, rather than that another is away. */
+static void a_refusal_is_told_rather_than_silence(void **state)
+{
+    (void)state;
+    answer_slots(0, "-NOPERM no right\r\n");
+    fake_redis_refuse(scene.fakes[1], true);
+    open_at(2);
+    assert_status(DIBS_DENIED, scene.base->ops->connect(scene.base, true, &error));
+    assert_int_equal(error.status, DIBS_DENIED);
+    assert_int_equal(asked(0), 1); /* asking again would not help */
+}
+
+static void a_node_that_knows_nobody_is_told_of(void **state)
+{
+    (void)state;
+    answer_slots(0, "*0\r\n");
+    open_at(1);
+    assert_status(DIBS_UNAVAILABLE, scene.base->ops->connect(scene.base, true, &error));
+    assert_that(strstr(error.detail, "knows nobody who has slots"), "%s", error.detail);
+    assert_int_equal(asked(0), 1);
+}
+
+static void what_is_no_map_is_refused(void **state)
+{
+    (void)state;
+    answer_slots(0, "*1\r\n*3\r\n:5\r\n:16384\r\n*2\r\n$1\r\nh\r\n:1\r\n");
+    open_at(1);
+    assert_status(DIBS_STORE_ERROR, scene.base->ops->connect(scene.base, true, &error));
+    assert_false(atomic_load(&scene.cluster->mapped));
+    assert_int_equal(owner(5), DIBS__NO_NODE);
+}
+
+/* ---------------------------------------------------------- the scheduler asks */
+
+static void the_map_is_asked_for_now_and_then(void **state)
+{
+    (void)state;
+    open_mapped();
+    unsigned before = asked(0) + asked(1);
+    turn_a_while();
+    assert_int_equal(asked(0) + asked(1), before);
+    moved_clock_advance(&scene.clock, MS(2 * ROUTINE_MS));
+    TURN_UNTIL(has_map() && asked(0) + asked(1) == before + 1);
+    assert_in_range(asks_in_ms(), ROUTINE_MS * 2 / 3 - 1, ROUTINE_MS * 4 / 3);
+}
+
+/* At once, then after pauses that grow as long as it stays so. */
+static void a_map_that_may_be_wrong_is_asked_for_soon(void **state)
+{
+    int64_t longest_ms = 0;
+
+    (void)state;
+    open_mapped();
+    moved_clock_advance(&scene.clock, MS(3001));
+    unsigned before = asked(0) + asked(1), wakes = atomic_load(&scene.wakes);
+    for (unsigned i = 1; i <= 12; i++) {
+        dibs__map_want(scene.cluster);
+        assert_true(atomic_load(&scene.wakes) > wakes);
+        int64_t pause_ms = asks_in_ms();
+        if (i == 1)
+            assert_true(pause_ms <= 0);
+        else if (i == 2)
+            assert_in_range(pause_ms, 9, 20);
+        else
+            assert_in_range(pause_ms, 9, PAUSE_MS);
+        longest_ms = pause_ms > longest_ms ? pause_ms : longest_ms;
+        moved_clock_advance(&scene.clock, pause_ms >= 0 ? MS(pause_ms + 1) : 0);
+        TURN_UNTIL(has_map() && asked(0) + asked(1) == before + i);
+    }
+    assert_true(longest_ms >= PAUSE_MS / 2);
+    moved_clock_advance(&scene.clock, MS(PAUSE_MS + 3001)); /* it was right for long: then at once again */
+    dibs__map_want(scene.cluster);
+    TURN_UNTIL(has_map() && asked(0) + asked(1) == before + 13);
+    dibs__map_want(scene.cluster);
+    assert_in_range(asks_in_ms(), 9, 20);
+}
+
+/* A node of the map that is away may have been replaced; one that is in no map does not matter. */
+static void while_a_node_is_away_the_map_is_asked_for(void **state)
+{
+    (void)state;
+    open_mapped();
+    moved_clock_advance(&scene.clock, MS(1000));
+    assert_true(asks_in_ms() > 3000);
+    atomic_store(&scene.cluster->nodes[1].down, true);
+    assert_true(asks_in_ms() <= 0);
+    atomic_store(&scene.cluster->nodes[1].in_map, false);
+    assert_true(asks_in_ms() > 3000);
+    atomic_store(&scene.cluster->mapped, false);
+    assert_true(asks_in_ms() <= 0);
+    scene.cluster->map_asked = true;
+    assert_true(dibs__map_deadline(scene.cluster) == DIBS__NEVER);
+    scene.cluster->map_asked = false;
+    atomic_store(&scene.cluster->mapped, true);
+}
+
+/* Of those that are connected, one after the other. */
+static void the_nodes_are_asked_in_turn(void **state)
+{
+    (void)state;
+    open_mapped();
+    assert_true(dibs__node_use(&scene.cluster->nodes[1]));
+    dibs__node_unuse(&scene.cluster->nodes[1]);
+    TURN_UNTIL(fake_redis_count(scene.fakes[1], "CLIENT SETNAME") >= 1);
+    turn_a_while();
+    unsigned first = asked(0), second = asked(1);
+    for (unsigned i = 1; i <= 6; i++) {
+        dibs__map_want(scene.cluster);
+        moved_clock_advance(&scene.clock, MS(PAUSE_MS + 1));
+        TURN_UNTIL(has_map() && asked(0) + asked(1) == first + second + i);
+    }
+    assert_true(asked(0) == first + 3 && asked(1) == second + 3);
+}
+
+/* It may not know: the others are connected to, and asked. */
+static void a_node_that_does_not_tell_is_passed_over(void **state)
+{
+    (void)state;
+    open_mapped();
+    assert_false(dibs__node_is_open(&scene.cluster->nodes[1]));
+    answer_slots(0, "*0\r\n");
+    name_halves(1, "127.0.0.1", 1, 0);
+    dibs__map_want(scene.cluster);
+    moved_clock_advance(&scene.clock, MS(PAUSE_MS + 1));
+    TURN_UNTIL(dibs__node_is_open(&scene.cluster->nodes[1]));
+    assert_true(atomic_load(&scene.cluster->map_wanted));
+    for (int64_t limit = now_ms() + LIMIT_MS; owner(0) != 1; turn()) {
+        assert_true(now_ms() < limit);
+        moved_clock_advance(&scene.clock, MS(1));
+    }
+    assert_int_equal(owner(HALF), 0);
+}
+
+#if CAN_FAIL
+static void without_memory_the_map_stays_as_it_was(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < FAKES; i++)
+        name_halves(i, "127.0.0.1", 0, 1);
+    open_at(1);
+    dibs_status status = DIBS_NO_MEMORY;
+    for (long fails = 1; status != DIBS_OK; fails++) {
+        assert_true(fails < 100);
+        assert_false(atomic_load(&scene.cluster->mapped));
+        assert_int_equal(owner(0), DIBS__NO_NODE);
+        fails_here = true;
+        atomic_store(&fail_at, fails);
+        status = scene.base->ops->connect(scene.base, true, &error);
+        fails_here = false;
+        assert_true(status == DIBS_OK || error.status == status);
+    }
+    assert_true(owner(0) == 0 && owner(HALF) == 1);
+}
+#endif
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_map_names_the_node_of_each_slot),
+        TEST(the_next_map_replaces_it),
+        TEST(slots_that_nobody_has_have_no_node),
+        TEST(hosts_that_do_not_tell_are_passed_over),
+        TEST(a_refusal_is_told_rather_than_silence),
+        TEST(a_node_that_knows_nobody_is_told_of),
+        TEST(what_is_no_map_is_refused),
+        TEST(the_map_is_asked_for_now_and_then),
+        TEST(a_map_that_may_be_wrong_is_asked_for_soon),
+        TEST(while_a_node_is_away_the_map_is_asked_for),
+        TEST(the_nodes_are_asked_in_turn),
+        TEST(a_node_that_does_not_tell_is_passed_over),
+#if CAN_FAIL
+        TEST(without_memory_the_map_stays_as_it_was),
+#endif
+    };
+
+    return cmocka_run_group_tests_name("cluster_map", tests, NULL, NULL);
+}

@@ -1,0 +1,79 @@
+/* A sentinel that is not asked for lack of memory: the round says so, and the next one is like any other. */
+#include <poll.h>
+#include <string.h>
+
+#include "redis/sentinel_parts.h"
+#include "support/failing_malloc.h"
+#include "support/fake_sentinel.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define MS(n) ((n) * (int64_t)DIBS__NS_PER_MS)
+#define ALLOCATIONS_MOST 40 /* of one turn: less */
+
+static fake_sentinel fake;
+static struct dibs__endpoint master;
+static struct dibs__sentinel *sentinel;
+static int64_t now;
+
+static void on_wake(void *context)
+{
+    (void)context;
+}
+
+/* All that was asked has been answered, and no round goes on. */
+static bool is_still(void *arg)
+{
+    struct pollfd fds[DIBS__SENTINELS_LEARNED + 1];
+    int64_t until;
+
+    (void)arg;
+    size_t count = dibs__sentinel_interest(sentinel, fds, &until);
+    poll(fds, count, until <= now ? 0 : 2);
+    dibs__sentinel_attend(sentinel, now);
+    return sentinel->hosts.hosts[0]->state == DIBS__SENTINEL_LISTENS && !sentinel->in_round;
+}
+
+static void settle(void)
+{
+    assert_that(wait_until(is_still, NULL, LIMIT_MS), "a round does not end");
+}
+
+static void a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of(void **state)
+{
+    atomic_uint_fast64_t commands, errors;
+    bool seen = false;
+
+    (void)state;
+    fake_sentinel_start(&fake);
+    fake_sentinel_name(&fake, 7);
+    fake_redis_endpoint(&master, fake.url, &commands, &errors);
+    sentinel = dibs__sentinel_new(&(struct dibs__sentinel_config){
+        .master = &master, .clock = &dibs__system_clock, .connect_timeout_ms = LIMIT_MS, .wake = on_wake});
+    now = dibs__now(&dibs__system_clock);
+    for (long fails = 1; fails < ALLOCATIONS_MOST && CAN_FAIL; fails++) {
+        settle();
+        assert_int_equal(atomic_load(&master.known), DIBS__KNOWN);
+        now += MS(6000);
+        fails_here = true;
+        atomic_store(&fail_at, fails);
+        dibs__sentinel_attend(sentinel, now);
+        fails_here = false;
+        seen = seen || (atomic_load(&master.known) == DIBS__FIND_FAILED && master.find_error.status == DIBS_NO_MEMORY &&
+                        strstr(master.find_error.detail, "was not asked, for lack of memory or descriptors"));
+        now += MS(6000);
+    }
+    assert_true(seen || !CAN_FAIL);
+    dibs__sentinel_free(sentinel);
+    dibs__endpoint_free(&master);
+    fake_sentinel_stop(&fake);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of),
+    };
+
+    return cmocka_run_group_tests_name("sentinel_no_memory", tests, NULL, NULL);
+}
