@@ -213,16 +213,18 @@ static void who_refused_the_lock_counts_as_free(void **state)
 static void a_master_in_doubt_does_not_count_as_free(void **state)
 {
     (void)state;
-    hold(DIBS_BUSY, 0);
-    struct dibs__member_state *third = state_of_third();
-    dibs__quorum_mutex_lock(&setting.q.mutex);
-    third->in_doubt = true;
-    dibs__quorum_mutex_unlock(&setting.q.mutex);
-    voter_says(1, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
-    int64_t began = the_time;
-    assert_status(DIBS_UNAVAILABLE, release());
-    assert_true(the_time == began + MS(1000) || the_time == began);
-    end();
+    for (size_t mute = 0; mute < 2; mute++) {
+        hold(DIBS_BUSY, 0);
+        struct dibs__member_state *third = state_of_third();
+        dibs__quorum_mutex_lock(&setting.q.mutex);
+        third->in_doubt = true;
+        dibs__quorum_mutex_unlock(&setting.q.mutex);
+        voter_says(mute, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
+        int64_t began = the_time;
+        assert_status(DIBS_UNAVAILABLE, release());
+        assert_true(the_time == began + MS(1000));
+        end();
+    }
 }
 
 /* ------------------------------------------------------------ asks under way */

@@ -374,6 +374,7 @@ static void a_thread_announces_a_length_to_a_majority(void **state)
     assert_status(DIBS_OK, announce(LEASE_MS + 2, 2));
     assert_true(the_time == began + MS(4));
     assert_true(atomic_load(&setting.q.voting.due));
+    assert_false(voters[0].begun); /* what is not waited for is given up */
     end();
 }
 
