@@ -1,5 +1,7 @@
 """dibs doctor: what it says of good and bad servers, and how it exits."""
 
+import itertools
+
 import looking
 from looking import FAILED, NOWHERE, OK, UNAVAILABLE, USAGE, dibs, expect, expect_status
 
@@ -21,6 +23,10 @@ def examined(store, *words):
     text = expect_status(dibs(store.url, "doctor", *words), result.status).text
     lines = [line.split(None, 1) for line in text.splitlines() if line.startswith("  ") and not line.lstrip().startswith("->")]
     expect([line[0] for line in lines] == [finding["verdict"] for finding in report["findings"]], text, report)
+    servers = [finding["server"] for finding in report["findings"]]
+    paragraphs = [part.splitlines() for part in text.rstrip().split("\n\n")[:-1]]
+    expect([part[0] for part in paragraphs] == [server for server, _ in itertools.groupby(servers)], text, report)
+    expect(all(line.startswith(" ") for part in paragraphs for line in part[1:]), text)
     expect(text.count("-> ") >= report["warn"] + report["bad"], text)
     expect(text.endswith(f"\n{report['ok']} ok, {report['warn']} warn, {report['bad']} bad\n"), text)
     return {(finding["server"], finding["subject"]): finding["verdict"] for finding in report["findings"]}

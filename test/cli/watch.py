@@ -1,12 +1,14 @@
 """dibs watch: as lines through a pipe, and as a screen in a terminal, which is tmux's or a bare one."""
 
 import atexit
+import fcntl
 import itertools
 import os
 import pty
 import re
 import shlex
 import signal
+import struct
 import subprocess
 import termios
 import time
@@ -197,9 +199,11 @@ def ctrl_z_and_back():
     terminal.close()
 
 
-def at_a_bare_terminal(url, *words, **variables):
+def at_a_bare_terminal(url, *words, size=(0, 0), **variables):
+    """size: rows and columns; 0: the terminal does not tell."""
     pid, terminal = pty.fork()
     if pid == 0:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         os.execve(looking.DIBS, [looking.DIBS, "watch", *words], looking.environment(url, TERM="xterm", **variables))
     return pid, terminal
 
@@ -211,6 +215,16 @@ def read_until(terminal, text):
         expect(more, "the end")
         shown += more
     return shown
+
+
+def a_terminal_that_does_not_tell_its_size_has_24_lines():
+    fresh(*(f"name{i:02}" for i in range(60)))
+    for size, told in (((0, 0), b"1-21 of 60"), ((0, 120), b"1-21 of 60"), ((50, 0), b"1-21 of 60"), ((50, 120), b"1-47 of 60")):
+        pid, terminal = at_a_bare_terminal(URL, "-c", "1", "-i", "0.1", size=size)
+        shown = read_until(terminal, b"\x1b[?1049l")
+        expect(told in shown, size, shown)
+        os.waitpid(pid, 0)
+        os.close(terminal)
 
 
 def a_signal_leaves_the_terminal_as_it_was():
@@ -290,6 +304,7 @@ if __name__ == "__main__":
     looking.main(
         lines_through_a_pipe, lines_end_after_so_many_looks, lines_end_where_nobody_reads, a_store_that_goes_away_is_told_of_once,
         a_screen_that_sorts_by_each_column, a_screen_that_follows_the_window, ctrl_z_and_back,
-        a_signal_leaves_the_terminal_as_it_was, ctrl_c_ends_it_though_the_store_hangs, the_screen_tells_of_a_store_that_is_away,
+        a_terminal_that_does_not_tell_its_size_has_24_lines, a_signal_leaves_the_terminal_as_it_was,
+        ctrl_c_ends_it_though_the_store_hangs, the_screen_tells_of_a_store_that_is_away,
         names_cannot_drive_the_screen, a_dumb_terminal_gets_lines,
     )
