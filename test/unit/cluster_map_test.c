@@ -222,9 +222,13 @@ static void the_next_map_replaces_it(void **state)
     dibs__map_note_asked(scene.cluster, 0);
     dibs__map_note_asked(scene.cluster, DIBS__SLOTS - 1);
     atomic_store(&scene.cluster->map_changed, false);
+    assert_true(dibs__node_use(&scene.cluster->nodes[1]));
+    assert_true(scene.cluster->tidy_at == DIBS__NEVER);
     dibs__map_want(scene.cluster);
     moved_clock_advance(&scene.clock, MS(PAUSE_MS));
     TURN_UNTIL(owner(0) == 2);
+    assert_true(scene.cluster->tidy_at != DIBS__NEVER); /* a node may not be needed any more */
+    dibs__node_unuse(&scene.cluster->nodes[1]);
     assert_true(owner(HALF) == 0 && !atomic_load(&scene.cluster->nodes[1].in_map));
     assert_true(atomic_load(&scene.cluster->nodes[2].in_map));
     assert_false(dibs__map_is_asked(scene.cluster, 0) || dibs__map_is_asked(scene.cluster, DIBS__SLOTS - 1));

@@ -32,6 +32,7 @@ struct noted {
     size_t says_count;
     unsigned begun, finished, asking, retracted, kept, dropped, listened;
     enum dibs__why why; /* of its asks */
+    uint64_t server;    /* that its asks tell */
     struct dibs__op last;
     struct dibs__batch *batch; /* under way */
     uint64_t since, on;
@@ -107,6 +108,12 @@ static inline enum dibs__progress note_progress(struct dibs__store *store, const
     return DIBS__OP_OVER;
 }
 
+static inline void note_ask(const struct noted *noted, const struct dibs__ask *ask)
+{
+    ask->answer->why = noted->why;
+    dibs__redis_lease_of(&ask->attempt->lease)->server = noted->server;
+}
+
 static inline dibs_status note_finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *why)
 {
     struct noted *noted = noted_of(store);
@@ -117,7 +124,7 @@ static inline dibs_status note_finish(struct dibs__store *store, struct dibs__op
     noted->asking += op->redirect->asking;
     noted->last = *op;
     if (op->kind == DIBS__OP_ASK)
-        op->ask.answer->why = noted->why;
+        note_ask(noted, &op->ask);
     op->state = NULL;
     op->redirect->kind = says->kind;
     op->redirect->to = says->kind ? &scene.cluster->nodes[says->to] : NULL;

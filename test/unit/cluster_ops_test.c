@@ -393,6 +393,28 @@ static void a_release_asks_for_no_attempt_in_doubt(void **state)
     end();
 }
 
+/* Only its answer may have told of it so far. */
+static void the_server_of_a_node_is_known_from_its_first_grant(void **state)
+{
+    (void)state;
+    begin_cluster();
+    scene.nodes[0].server = 7;
+    node_says(0, DIBS_BUSY, DIBS__REDIRECT_NONE, 0);
+    node_says(0, DIBS_OK, DIBS__REDIRECT_NONE, 0);
+    assert_status(DIBS_BUSY, carry_out(ask("x", false)));
+    assert_true(atomic_load(&scene.cluster->nodes[0].server) == 0);
+    scene.base->ops->conclude(scene.base, &attempt, false);
+    assert_status(DIBS_OK, carry_out(query("x")));
+    assert_true(atomic_load(&scene.cluster->nodes[0].server) == 0);
+    assert_status(DIBS_OK, carry_out(ask("x", false)));
+    assert_true(atomic_load(&scene.cluster->nodes[0].server) == 7);
+    scene.base->ops->conclude(scene.base, &attempt, false);
+    scene.nodes[0].server = 8; /* of which it has not told yet */
+    assert_status(DIBS_OK, carry_out(ask("x", false)));
+    assert_true(atomic_load(&scene.cluster->nodes[0].server) == 7);
+    end();
+}
+
 /* ------------------------------------------------------------------ one name */
 
 static void who_tells_when_a_lock_is_free_is_noted(void **state)
@@ -581,6 +603,7 @@ int main(void)
         cmocka_unit_test(an_attempt_in_doubt_stays_at_its_node),
         cmocka_unit_test(an_attempt_in_doubt_does_not_come_along),
         cmocka_unit_test(a_release_asks_for_no_attempt_in_doubt),
+        cmocka_unit_test(the_server_of_a_node_is_known_from_its_first_grant),
         cmocka_unit_test(who_tells_when_a_lock_is_free_is_noted),
         cmocka_unit_test(a_lease_is_not_kept_while_its_slot_moves),
         cmocka_unit_test(a_thread_listens_at_the_node_of_the_name),

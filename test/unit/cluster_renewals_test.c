@@ -71,6 +71,7 @@ static void each_node_renews_its_own_leases(void **state)
     assert_int_equal(scene.nodes[0].batch->count, 2);
     assert_int_equal(scene.nodes[1].batch->count, 2);
     assert_int_equal(scene.nodes[2].batch->count, 1);
+    assert_false(scene.nodes[0].batch->watch || scene.nodes[1].batch->watch || scene.nodes[2].batch->watch);
     assert_string_equal(scene.nodes[1].batch->items[1].name, "y");
     assert_true(scene.nodes[0].batch->items[0].result == DIBS__UNANSWERED);
     assert_true(batch.proof == the_time);
