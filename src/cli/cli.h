@@ -121,6 +121,7 @@ extern const struct cli_command cli_run, cli_hold, cli_status, cli_list, cli_wat
     "  -h, --help          this text\n"
 /* clang-format on */
 
+#define CLI_REPLICAS_MOST 1000 /* what dibs_open accepts as min_replicas */
 #define CLI_JSON_HELP "  --json              prints one JSON document, for programs\n"
 
 /*

@@ -30,6 +30,8 @@ static const char help[] =
     "them has a lease longer than TIME. They vote after that time. If what you vouch\n"
     "for is wrong, two may hold the same lock.\n"
     "\n"
+    "  --min-replicas N    as your programs lock: whether a grant waits for replicas,\n"
+    "  --durable           or for the disk, is not seen in the store\n"
     "  --admit TIME        lets masters vote again; TIME: the longest lease in use,\n"
     "                      such as 30 or 5m\n"
     CLI_JSON_HELP
@@ -52,11 +54,15 @@ static const char help[] =
 /* Set by the options. */
 static struct {
     int64_t admit_ms; /* 0: without --admit */
+    int min_replicas;
+    bool durable;
     bool json;
 } given;
 
 static const struct cli_option options[] = {
     {"admit", .time_ms = &given.admit_ms, .least = LEASE_LEAST_MS, .most = LEASE_MOST_MS},
+    {"min-replicas", .number = &given.min_replicas, .most = CLI_REPLICAS_MOST, .what = "a number"},
+    {"durable", .flag = &given.durable},
     {"json", .flag = &given.json},
     {0},
 };
@@ -373,7 +379,7 @@ static int examine_use(struct doctor *doctor, dibs_runtime *rt)
     }
     snprintf(text, sizeof text, "It was not possible %s a lock: %s", trial.failed,
              status == DIBS_LOST ? "the store has lost the lock." : dibs_last_error());
-    tell_own(doctor, "lock", DIBS_VERDICT_BAD, text, "See what else is bad.");
+    tell_own(doctor, "lock", DIBS_VERDICT_BAD, text, "See the lines above.");
     return status == DIBS_UNAVAILABLE && !doctor->reached ? CLI_UNAVAILABLE : CLI_FAILED;
 }
 
@@ -424,6 +430,8 @@ static int run(char **words)
 
     (void)words;
     cli_common.config.lease_ms = admits ? (uint32_t)given.admit_ms : LEASE_MS;
+    cli_common.config.min_replicas = (uint32_t)given.min_replicas;
+    cli_common.config.durable = given.durable;
     dibs_status status = cli_try_open(&rt);
     int result = cli_exit_of(status);
     if (status == DIBS_INVALID)

@@ -31,7 +31,7 @@ static const char help[] =
     "Bytes of a name that do not print are shown as \\xNN, and a backslash as \\\\,\n"
     "except with --null. On a terminal names and owners are cut to its width, and end\n"
     "with a + then. WAITERS counts entries of the queue: the waiters of a process are\n"
-    "one, except with --fair.\n"
+    "one, except with --fair or to share the lock.\n"
     "SHARERS tells how many share the lock, of whom OWNER came last; 0: nobody does.\n"
     "HELD is \"kept\" where OWNER keeps the lock and nobody uses it (keep_ms).\n"
     "\n"

@@ -48,7 +48,7 @@ static void fill_standard_files(void)
 static int refuse(const char *word)
 {
     if (*word == '-')
-        cli_error("%.*s comes before the command; options come after it (\"dibs --help\" tells more)",
+        cli_error("%.*s is in the wrong place: options come after the command (\"dibs --help\" tells more)",
                   cli_shown_length(word), word);
     else
         cli_error("there is no command \"%s\"; \"dibs --help\" lists them", word);

@@ -29,7 +29,7 @@ static const char help[] =
     "The exit status is COMMAND's, or 128+N if signal N ended COMMAND or the wait;\n"
     "CODE if the lock was not acquired; 69 if the server can't be reached, refuses,\n"
     "or does not confirm the lock; 76 if the lease was lost; 64 for wrong usage; 126\n"
-    "if COMMAND can't be run; 127 if there is no COMMAND; 71 if this host has no\n"
+    "if COMMAND can't be run; 127 if COMMAND was not found; 71 if this host has no\n"
     "process, descriptor or memory left.\n"
     "\n"
     "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go to COMMAND's process\n"

@@ -15,7 +15,6 @@
 #define MARGIN_LEAST_MS INT64_C(20)
 #define MARGIN_MOST_MS INT64_C(500)
 #define LABEL_MOST 48
-#define REPLICAS_MOST 1000
 
 struct run_plan run_plan = {
     .name_count = 1,
@@ -50,7 +49,7 @@ const struct cli_option run_options[] = {
     {"fair", .flag = &run_plan.fair},
     {"no-reentry", .flag = &run_plan.no_reentry},
     {"outage", .time_ms = &run_plan.outage_ms, .most = WAIT_MOST_MS},
-    {"min-replicas", .number = &run_plan.min_replicas, .most = REPLICAS_MOST, .what = "a number"},
+    {"min-replicas", .number = &run_plan.min_replicas, .most = CLI_REPLICAS_MOST, .what = "a number"},
     {"durable", .flag = &run_plan.durable},
     {"grace", .time_ms = &run_plan.grace_ms, .most = RUN_DAY_MS / 2},
     {0},
@@ -190,7 +189,8 @@ static const char *label_of(const char *program)
 
 static int refuse_option(const char *word, const char *hint)
 {
-    return cli_usage_error("%.*s comes after NAME; options come before it%s", cli_shown_length(word), word, hint);
+    return cli_usage_error("%.*s is in the wrong place: options come before NAME%s", cli_shown_length(word), word,
+                           hint);
 }
 
 /* Returns how many words are -c TEXT, -cTEXT, --command TEXT or --command=TEXT; -1: TEXT is missing. */

@@ -103,8 +103,8 @@ static void print_changes(const struct cli_locks *before, const struct cli_locks
 
 /* -------------------------------------------------------------------- looks */
 
-/* Looks again. False: the look failed, and the locks are those of the look before. */
-static bool look_again(bool prints_changes)
+/* Looks again. Where the look fails, the locks are those of the look before. */
+static dibs_status look_again(bool prints_changes)
 {
     struct cli_locks locks = {0};
     dibs_status status = cli_locks_read(&locks, watch.rt, watch.pattern, 0);
@@ -112,7 +112,7 @@ static bool look_again(bool prints_changes)
     if (status != DIBS_OK) {
         snprintf(watch.trouble, sizeof watch.trouble, "%s", locks.failed ? "memory is exhausted" : dibs_last_error());
         cli_locks_free(&locks);
-        return false;
+        return status;
     }
     watch.trouble[0] = '\0';
     cli_locks_sort(&locks, watch.sort, watch.reverse);
@@ -120,7 +120,7 @@ static bool look_again(bool prints_changes)
         print_changes(&watch.locks, &locks);
     cli_locks_free(&watch.locks);
     watch.locks = locks;
-    return true;
+    return DIBS_OK;
 }
 
 static int watch_lines(void)
@@ -129,11 +129,13 @@ static int watch_lines(void)
 
     watch.sort = CLI_NAME;
     watch.reverse = false;
-    for (;;) {
-        bool read = look_again(true);
-        if (!read && !troubled)
+    for (bool is_first = true;; is_first = false) {
+        dibs_status status = look_again(true);
+        if (status != DIBS_OK && is_first)
+            return cli_failed(status);
+        if (status != DIBS_OK && !troubled)
             cli_warn("%s", watch.trouble);
-        troubled = !read;
+        troubled = status != DIBS_OK;
         if (fflush(stdout) != 0 || (watch.rounds > 0 && --watch.rounds == 0))
             return CLI_OK;
         (void)poll(NULL, 0, (int)watch.interval_ms);
@@ -273,16 +275,17 @@ static int until_next_look(void)
 
 static int watch_screen(void)
 {
+    dibs_status status = look_again(false);
     int result;
 
+    if (status != DIBS_OK)
+        return cli_failed(status);
     if (!cli_screen_enter()) {
         cli_error("no screen: %s", strerror(errno));
         return CLI_OUTPUT;
     }
-    do {
+    while ((result = until_next_look()) < 0 && (watch.rounds <= 0 || --watch.rounds > 0))
         look_again(false);
-        result = until_next_look();
-    } while (result < 0 && (watch.rounds <= 0 || --watch.rounds > 0));
     cli_screen_leave();
     return result < 0 ? CLI_OK : result;
 }

@@ -8,10 +8,11 @@ set -u
 cd "$DIBS_TOP" || exit 1
 pages=$(echo doc/man/*.[1-8])
 
-# That a manual of the system is not installed, or not in a database, is no fault of the page.
+# That a manual of the system is not installed, or not in a database, is no fault of the page. What mandoc says on one
+# stream may come in the middle of a line of the other.
 lint() {
-    mandoc -Tlint -W style "$@" >"$tmp/lint" 2>&1 || true
-    grep -vE 'referenced manual not found|mandoc.db' "$tmp/lint" >"$tmp/faults" || true
+    mandoc -Tlint -W style "$@" >"$tmp/lint" 2>"$tmp/errors" || true
+    cat "$tmp/lint" "$tmp/errors" | grep -vE 'referenced manual not found|mandoc.db' >"$tmp/faults" || true
     cat "$tmp/faults"
     [ ! -s "$tmp/faults" ]
 }

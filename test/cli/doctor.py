@@ -77,6 +77,16 @@ def a_server_that_refuses_writing():
     expect(by_subject(findings, "lock") == ["bad"], findings)
 
 
+def a_grant_that_waits_for_replicas():
+    """The store does not show whether programs wait for them, so the operator says it."""
+    master = looking.topology.Server("--repl-diskless-sync-delay", "0")
+    replica = looking.topology.Server("--replicaof", f"127.0.0.1 {master.port}")
+    looking.topology.await_true(lambda: replica.info("replication").get("master_link_status") == "up", "the replica")
+    expect(by_subject(examined(master), "replicas") == ["warn"])
+    expect(by_subject(examined(master, "--min-replicas", "1"), "replicas") == ["ok"])
+    expect(by_subject(examined(master, "--min-replicas", "2"), "replicas") == ["bad"])
+
+
 def a_store_that_cannot_be_reached():
     result = expect_status(dibs(NOWHERE, "doctor"), UNAVAILABLE)
     expect("bad" in result.text and "Connection refused" in result.text and "-> " in result.text and not result.err, result)
@@ -173,6 +183,7 @@ def masters_of_another_quorum_are_not_admitted():
 if __name__ == "__main__":
     looking.main(
         a_good_server, a_server_that_may_drop_locks, an_account_without_rights, a_server_that_refuses_writing,
+        a_grant_that_waits_for_replicas,
         a_store_that_cannot_be_reached, each_topology, a_quorum_without_one_master,
         one_wiped_and_one_away_of_three_go_on_after_the_operators_word, where_there_is_nobody_to_admit,
         masters_of_another_quorum_are_not_admitted,

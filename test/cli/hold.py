@@ -57,7 +57,7 @@ def statuses():
     process.terminate()
     equal(Done(process).status, 0)
     equal(dibs("hold", "-n", "--url", "unix:///nonexistent", "n").status, 69)
-    for arguments, word in (([], "NAME is missing"), ([""], "NAME is empty"), (["n", "true"], "true"), (["n", "-n"], "-n comes after NAME"), (["-c", "true", "n"], "-c"),
+    for arguments, word in (([], "NAME is missing"), ([""], "NAME is empty"), (["n", "true"], "true"), (["n", "-n"], "-n is in the wrong place: options come before NAME"), (["-c", "true", "n"], "-c"),
                             (["--at-least", "1", "n"], "--at-least"), (["-t", "x", "n"], "x")):
         done = dibs("hold", *arguments)
         equal(done.status, 64)

@@ -417,7 +417,7 @@ def what_is_wrong_with_an_option_is_said():
         (("status",), "NAME is missing"), (("break", "-y"), "NAME is missing"),
         (("list", "--url", "mem: mem:"), "--url or --url-file has 2 URLs: one store has one URL, a quorum an odd number"),
         (("list", "-\N{LATIN SMALL LETTER E WITH ACUTE}"), "there is no option -\\xc3"), (("list", "--quiet=yes"), "--quiet takes no argument"),
-        (("--json", "list"), "--json comes before the command; options come after it"),
+        (("--json", "list"), "--json is in the wrong place: options come after the command"),
     ):
         result = expect_status(dibs(URL, *words), USAGE)
         expect(message in result.err.decode(), message, result)
@@ -458,6 +458,10 @@ def what_one_may_not_do_is_no_answer():
     server.call("ACL", "SETUSER", "reader", "on", ">p", "~nothing", "+@all", *(("&*",) if server.version >= (6, 2) else ()))
     for words in (("status", "a"), ("break", "-y", "a")):
         expect_status(dibs(URL.replace("unix://", "unix://reader:p@"), *words), UNAVAILABLE)
+    server.call("ACL", "SETUSER", "reader", "-scan")
+    for words in (("list",), ("watch", "-c", "1"), ("watch", "-i", "0.1")):
+        result = expect_status(dibs(URL.replace("unix://", "unix://reader:p@"), *words), UNAVAILABLE)
+        expect(b"scan" in result.err.lower() and not result.out, result)
 
 
 def other_prefixes_are_other_locks():

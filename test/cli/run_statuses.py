@@ -119,7 +119,7 @@ def status_usage():
         (["-x", "n", "true"], "-x"),
         (["--nonsense", "n", "true"], "--nonsense"),
         (["--fair=1", "n", "true"], "--fair"),
-        (["n", "-n", "true"], "-n comes after NAME"),
+        (["n", "-n", "true"], "-n is in the wrong place: options come before NAME"),
         (["n", "-c"], "-c needs an argument"),
         (["n", "--command"], "--command needs an argument"),
         (["n", "-c", "true", "more"], 'unexpected argument "more"'),

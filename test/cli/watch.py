@@ -278,6 +278,15 @@ def the_screen_tells_of_a_store_that_is_away():
     os.close(terminal)
 
 
+def a_server_that_refuses_at_the_start_gets_no_screen():
+    server.call("ACL", "SETUSER", "unlisted", "on", ">p", "~*", "+@all", "-scan", *(("&*",) if server.version >= (6, 2) else ()))
+    pid, terminal = at_a_bare_terminal(URL.replace("unix://", "unix://unlisted:p@"), "-i", "0.1")
+    shown = read_until(terminal, b"\n")
+    expect(b"NOPERM" in shown and b"\x1b" not in shown, shown)
+    expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == looking.UNAVAILABLE)
+    os.close(terminal)
+
+
 def names_cannot_drive_the_screen():
     fresh(b"\x1b]0;title\x07", b"\x1b[2J", b"\x9b31m", b"\xc2\x9b31m", owner="\x1b[31mforeign", lease_ms=None)
     pid, terminal = at_a_bare_terminal(URL, "-c", "1", "-i", "0.1")
@@ -306,5 +315,5 @@ if __name__ == "__main__":
         a_screen_that_sorts_by_each_column, a_screen_that_follows_the_window, ctrl_z_and_back,
         a_terminal_that_does_not_tell_its_size_has_24_lines, a_signal_leaves_the_terminal_as_it_was,
         ctrl_c_ends_it_though_the_store_hangs, the_screen_tells_of_a_store_that_is_away,
-        names_cannot_drive_the_screen, a_dumb_terminal_gets_lines,
+        a_server_that_refuses_at_the_start_gets_no_screen, names_cannot_drive_the_screen, a_dumb_terminal_gets_lines,
     )

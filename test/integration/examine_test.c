@@ -242,10 +242,12 @@ static void examine_reports_eviction(void **state)
     server_do(f->server, "CONFIG SET maxmemory-policy noeviction");
     expect(f->rt, "eviction", OK, "evicts nothing");
     redisReply *info = server_command(f->server, "INFO memory");
-    snprintf(text, sizeof text, "%lld", strtoll(strstr(info->str, "used_memory:") + 12, NULL, 10) * 102 / 100);
+    snprintf(text, sizeof text, "%lld", strtoll(strstr(info->str, "used_memory:") + 12, NULL, 10) * 106 / 100);
     freeReplyObject(info);
     server_do(f->server, "CONFIG SET maxmemory %s", text);
     expect(f->rt, "eviction", WARN, "bytes are in use");
+    server_do(f->server, "CONFIG SET maxmemory 1000");
+    expect(f->rt, "eviction", BAD, "bytes are in use");
 }
 
 /* A server that is about to end would write its files first. */
@@ -464,6 +466,27 @@ static void examine_reports_each_missing_right(void **state)
     assert_true(good);
 }
 
+static void a_server_that_runs_no_script_is_bad(void **state)
+{
+    static const struct {
+        const char *lacks;
+        bool none;
+    } cases[] = {{"-eval", false}, {"-evalsha", false}, {"-eval -evalsha", true}};
+    fixture *f = *state;
+    char url[200], rule[100];
+
+    snprintf(url, sizeof url, "unix://locks:pw@%s", f->server->socket_path);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        dibs_runtime *rt;
+        snprintf(rule, sizeof rule, "ACL SETUSER locks reset on >pw ~* &* +@all %s", cases[i].lacks);
+        server_do(f->server, rule);
+        assert_status(DIBS_OK, open_status(url, NULL, &rt));
+        const struct finding *found = findings_find(findings_of(rt), "commands", BAD, "no lock can be taken");
+        assert_int_equal(found != NULL, cases[i].none);
+        dibs_close(rt);
+    }
+}
+
 /* A key_prefix and the path of a socket may have any bytes: what a finding shows of them can't drive a terminal. */
 static void findings_are_lines_whatever_they_name(void **state)
 {
@@ -564,6 +587,7 @@ int main(void)
         TEST(examine_reports_whether_changes_are_told),
         TEST(examine_notices_a_proxy_that_swallows_changes),
         TEST(examine_reports_each_missing_right),
+        TEST(a_server_that_runs_no_script_is_bad),
         TEST(findings_are_lines_whatever_they_name),
         TEST(examine_works_with_the_smallest_account),
         cmocka_unit_test(examine_reports_each_missing_command),

@@ -115,7 +115,8 @@ static void tell_memory(struct dibs__examining *e, int64_t most)
 
     info_number(e, "used_memory", &used);
     if (most > 0 && used / NEARLY_FULL * 100 > most)
-        DIBS__SAY(e, "eviction", DIBS_VERDICT_WARN, "Set a larger maxmemory, or store less there.",
+        DIBS__SAY(e, "eviction", used > most ? DIBS_VERDICT_BAD : DIBS_VERDICT_WARN,
+                  "Set a larger maxmemory, or store less there.",
                   "The server evicts nothing (noeviction), but %" PRId64 " of %" PRId64
                   " bytes are in use: a server without memory refuses locks.",
                   used, most);
@@ -276,7 +277,8 @@ static void tell_replicas(struct dibs__examining *e)
                   "knows that it may vote.",
                   count);
     else
-        DIBS__SAY(e, "replicas", DIBS_VERDICT_WARN, "Set min_replicas to 1 or more (dibs run --min-replicas).",
+        DIBS__SAY(e, "replicas", DIBS_VERDICT_WARN,
+                  "Set min_replicas to 1 or more (--min-replicas of dibs run, hold and doctor).",
                   "Connected replicas: %" PRId64 ". A grant does not wait for them (min_replicas is 0): a "
                   "failover forgets what the new master has not heard of.",
                   count);

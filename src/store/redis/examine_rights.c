@@ -51,6 +51,7 @@ struct trial {
 #define TOLD_TO_ALL "grants are told to all nodes of the cluster"
 
 static const struct trial trials[] = {
+    /* The first two are looked at together as well. */
     {{"EVALSHA", NO_SCRIPT, "0"}, "the text of a script is sent with each call", WARN, ALWAYS, 0},
     {{"EVAL", "return 1", "0"}, "after SCRIPT FLUSH locks are refused for a while", WARN, ALWAYS, 0},
     {{"SCRIPT", "EXISTS", NO_SCRIPT}, "each process sends all scripts", WARN, ALWAYS, 0},
@@ -278,6 +279,16 @@ static bool try_some(struct dibs__examining *e, struct meaning *meaning, bool su
     return good;
 }
 
+/* Each of the two can take the place of the other. */
+static void tell_scripts(struct dibs__examining *e, redisReply *const *replies)
+{
+    for (size_t i = 0; i < 2; i++)
+        if (!replies[i] || !(dibs__reply_is_error(replies[i], "NOPERM") || is_unknown(replies[i])))
+            return;
+    DIBS__SAY(e, "commands", DIBS_VERDICT_BAD, "See what is said of EVALSHA and of EVAL.",
+              "Neither EVALSHA nor EVAL can be used, so no script runs, and no lock can be taken.");
+}
+
 static void tell_all(struct dibs__examining *e, struct meaning *meaning, redisReply *const *replies)
 {
     char name[COMMAND_MAX];
@@ -292,6 +303,7 @@ static void tell_all(struct dibs__examining *e, struct meaning *meaning, redisRe
             DIBS__SAY(e, "commands", trials[i].verdict,
                       "Let the server have the command (rename-command), or use another service.",
                       "The server does not know %s, so %s.", name_of(&trials[i], name), trials[i].lost);
+    tell_scripts(e, replies);
     if (!meaning->unknown)
         DIBS__SAY(e, "commands", DIBS_VERDICT_OK, "", "The server knows all that dibs makes use of.");
 }
