@@ -22,7 +22,7 @@
  *   `needed`.
  *
  * A thread that finds that a link broke marks it `broken` and shuts it, which brings the owners of the roles back. All
- * requests in flight fail at that moment. The last thread to leave a role frees the link.
+ * requests in flight fail at that moment. The last thread to leave a role frees the link, and has the scheduler told.
  *
  * A thread that leaves something to the scheduler, because no thread will do it, sets `tells`. The scheduler is told
  * once the mutex is unlocked (dibs__channel_unlock).
