@@ -240,18 +240,17 @@ static dibs_status open_store(struct dibs__core *core, struct dibs__error *error
                 error);
 }
 
-/* The store joins first, so that a round of renewals knows what the store has just received. */
+/* The store comes first, so that a round of renewals knows what the store has just received. */
 static bool start_scheduler(struct dibs__core *core)
 {
-    struct dibs__polled renewals = dibs__renewals_polled(core->renewals);
+    const struct dibs__polled parts[] = {{.context = core,
+                                          .fd_max = core->store->fd_max,
+                                          .interest = store_interest,
+                                          .attend = store_attend,
+                                          .pending = store_pending},
+                                         dibs__renewals_polled(core->renewals)};
 
-    dibs__scheduler_join(core->scheduler, &(struct dibs__polled){.context = core,
-                                                                 .fd_max = core->store->fd_max,
-                                                                 .interest = store_interest,
-                                                                 .attend = store_attend,
-                                                                 .pending = store_pending});
-    dibs__scheduler_join(core->scheduler, &renewals);
-    return dibs__scheduler_start(core->scheduler);
+    return dibs__scheduler_start(core->scheduler, parts, sizeof parts / sizeof parts[0]);
 }
 
 static dibs_status no_memory(struct dibs__error *error)

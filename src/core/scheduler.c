@@ -10,7 +10,7 @@
  *     the scheduler's thread                  a thread that brings new work
  *     ----------------------                  -----------------------------
  *     (1) planned = the most it may sleep     (a) makes its work known to interest, under the mutex
- *     (2) asks every interest, each of             of the part that joined
+ *     (2) asks every interest, each of             of its part
  *         which takes the mutex of its part   (b) reads planned; if its time is earlier, sets
  *     (3) planned = the earliest deadline          planned to that and rings the pipe
  *     (4) poll(2) until planned
@@ -195,20 +195,16 @@ struct dibs__scheduler *dibs__scheduler_new(const struct dibs__clock *clock)
     return NULL;
 }
 
-void dibs__scheduler_join(struct dibs__scheduler *s, const struct dibs__polled *polled)
-{
-    DIBS__REQUIRE(s->polled_count < DIBS__POLLED_MAX && !s->fds);
-    DIBS__REQUIRE(polled->interest && polled->attend);
-    s->polled[s->polled_count++] = *polled;
-}
-
-bool dibs__scheduler_start(struct dibs__scheduler *s)
+bool dibs__scheduler_start(struct dibs__scheduler *s, const struct dibs__polled *parts, size_t count)
 {
     size_t fd_max = 1;
 
-    DIBS__REQUIRE(!s->fds);
-    for (size_t i = 0; i < s->polled_count; i++)
-        fd_max += s->polled[i].fd_max;
+    DIBS__REQUIRE(count <= DIBS__POLLED_MAX && !s->fds);
+    for (size_t i = 0; i < count; i++) {
+        s->polled[i] = parts[i];
+        fd_max += parts[i].fd_max;
+    }
+    s->polled_count = count;
     s->fds = calloc(fd_max, sizeof *s->fds);
     return s->fds && dibs__thread_start(&s->thread, run, s);
 }

@@ -2,10 +2,10 @@
  * The scheduler: the one thread of a runtime that polls. It runs the background work, which is the store's part and the
  * renewals, and never waits for any of it.
  *
- * Each part that must be polled joins as a struct dibs__polled. The thread asks each part for its descriptors and its
- * deadline, sleeps in poll(2), and lets each part attend to what has happened, in the order in which they joined. Other
- * threads reach the scheduler in two ways: dibs__scheduler_wake ends its sleep at once, and dibs__scheduler_wake_by at
- * a given time, unless it would be awake by then anyway.
+ * Each part that must be polled is a struct dibs__polled. The thread asks each part for its descriptors and its
+ * deadline, sleeps in poll(2), and lets each part attend to what has happened, in the order in which they were given.
+ * Other threads reach the scheduler in two ways: dibs__scheduler_wake ends its sleep at once, and
+ * dibs__scheduler_wake_by at a given time, unless it would be awake by then anyway.
  */
 #ifndef DIBS_CORE_SCHEDULER_H
 #define DIBS_CORE_SCHEDULER_H
@@ -39,11 +39,9 @@ struct dibs__scheduler;
 /* NULL: no memory or no descriptor. */
 struct dibs__scheduler *dibs__scheduler_new(const struct dibs__clock *clock);
 
-/* Must be called before start. At most DIBS__POLLED_MAX may join. *polled is copied. */
-void dibs__scheduler_join(struct dibs__scheduler *scheduler, const struct dibs__polled *polled);
-
-/* Starts the thread. False: no memory or no thread. */
-bool dibs__scheduler_start(struct dibs__scheduler *scheduler);
+/* Starts the thread, which polls those parts, at most DIBS__POLLED_MAX; each is copied. False: no memory or no thread.
+ */
+bool dibs__scheduler_start(struct dibs__scheduler *scheduler, const struct dibs__polled *parts, size_t count);
 
 /* Ends the thread, which must have been started. */
 void dibs__scheduler_stop(struct dibs__scheduler *scheduler);
