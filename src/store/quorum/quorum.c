@@ -12,7 +12,6 @@
 #include "base/wait_event.h"
 #include "redis/url.h"
 #include "store/quorum/quorum_parts.h"
-#include "store/redis/redis.h"
 
 #define REST_FIRST_MS 10 /* how long a member that failed rests at first */
 
@@ -263,6 +262,15 @@ static void close_quorum(struct dibs__store *base)
     free(q);
 }
 
+/* Gathering is the thread's: beginning it at one member covers what the thread sends to any of them. */
+static void gather(struct dibs__store *base, bool on)
+{
+    struct dibs__store *first = dibs__quorum_of(base)->members[0].store;
+
+    if (first->ops->gather)
+        first->ops->gather(first, on);
+}
+
 static const struct dibs__store_ops quorum_ops = {
     .connect = connect_quorum,
     .begin = dibs__rows_begin,
@@ -276,7 +284,7 @@ static const struct dibs__store_ops quorum_ops = {
     .retract = dibs__quorum_retract,
     .renew = dibs__quorum_renew,
     .is_unconfirmed = is_unconfirmed,
-    .gather = dibs__redis_gather,
+    .gather = gather,
     .interest = interest,
     .attend = attend,
     .close = close_quorum,
