@@ -229,6 +229,18 @@ def json_is_valid_whatever_the_names_are():
         expect(sum("name_hex" in lock for lock in locks) == 3, "only the names that are not UTF-8", locks)
 
 
+def characters_that_mislead_are_escaped_and_their_neighbours_are_not():
+    ranges = ((0x61C, 0x61C), (0x180E, 0x180E), (0x200B, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB),
+              (0xE0000, 0xE007F))
+    mislead = {chr(c) for ends in ranges for c in ends}
+    neighbours = {chr(c) for first, last in ranges for c in (first - 1, last + 1)}
+    fresh(*(f"n{c}" for c in mislead | neighbours))
+    result = expect_status(dibs(URL, "list", "--json"), OK)
+    expect({lock["name"][1:] for lock in result.json["locks"]} == mislead | neighbours, result)
+    expect(set(result.text) & mislead == set(), result)
+    expect(neighbours <= set(result.text), neighbours - set(result.text), result)
+
+
 def list_is_cut_to_the_width_of_a_terminal():
     fresh("n" * 200, owner=token(label="l" * 40, host="h" * 60))
     put(server, "short")
@@ -575,7 +587,7 @@ if __name__ == "__main__":
         status_of_those_whose_list_is_lost, a_token_is_shown_as_break_takes_it,
         list_as_a_table, a_kept_lock_is_shown_as_kept, list_sorts_by_each_column, list_chooses_by_pattern_and_age, list_leaves_no_lock_out_and_uses_no_keys,
         names_of_any_bytes_cannot_drive_the_terminal, names_for_xargs_are_as_they_are, json_is_valid_whatever_the_names_are,
-        list_is_cut_to_the_width_of_a_terminal,
+        characters_that_mislead_are_escaped_and_their_neighbours_are_not, list_is_cut_to_the_width_of_a_terminal,
         break_takes_the_lock_away, break_takes_a_shared_lock_from_the_last_sharer, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
         watch_takes_keys_that_come_together, real_owners_and_waiters, break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
         what_is_wrong_usage, what_is_wrong_with_an_option_is_said, no_message_tells_a_secret_of_the_command_line, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
