@@ -124,7 +124,8 @@ static void two_names_of_one_sentinel_are_one_vote(void **state)
 {
     static const struct says says[] = {{7, NO_EPOCH, 'a'}, {7, NO_EPOCH, 'a'}, {-1, 0, 0}},
                              silent[] = {{0, NO_EPOCH, 'a'}, {7, NO_EPOCH, 'a'}, {7, NO_EPOCH, 'b'}},
-                             unknown[] = {{7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}, {-1, 0, 0}};
+                             unknown[] = {{7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}, {-1, 0, 0}},
+                             behind[] = {{7, NO_EPOCH, 'b'}, {7, NO_EPOCH, 'a'}, {7, NO_EPOCH, 'a'}};
 
     (void)state;
     say(says, 3, 3);
@@ -133,6 +134,8 @@ static void two_names_of_one_sentinel_are_one_vote(void **state)
     expect(7, NO_EPOCH, true);
     say(unknown, 3, 3);
     expect(7, NO_EPOCH, true);
+    say(behind, 3, 5);
+    expect(7, NO_EPOCH, false);
 }
 
 /* The same port of another host is another master. */

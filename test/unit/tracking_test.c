@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "redis/subscriber_parts.h"
 #include "store/redis/redis_store.h"
 #include "support/failing_malloc.h"
 #include "support/fake_redis.h"
@@ -552,6 +553,21 @@ static void a_refused_probe_concerns_its_connection_alone(void **state)
     assert_int_equal(s->turned_off, 0);
 }
 
+/* A recall may come when no thread listens. */
+static void a_lease_that_may_be_kept_is_heard_by_the_scheduler(void **state)
+{
+    struct scene *s = *state;
+
+    assert_false(atomic_load(&s->store->subscriber->unheard));
+    assert_false(s->base->ops->can_keep(s->base, "a"));
+    assert_true(atomic_load(&s->store->subscriber->unheard));
+    ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 1);
+    assert_false(s->base->ops->can_keep(s->base, "a"));
+    fake_redis_publish(s->fake, PROBE_TOLD);
+    ATTEND_UNTIL(s, s->turned_on == 1);
+    assert_true(s->base->ops->can_keep(s->base, "a"));
+}
+
 static void *on_redirected(void *context, bool ask, unsigned slot, const char *host, unsigned port)
 {
     (void)context, (void)ask, (void)slot, (void)host, (void)port;
@@ -720,6 +736,7 @@ int main(void)
         TEST(a_look_for_an_older_subscription_counts_for_nothing),
         TEST(a_new_connection_is_probed_again),
         TEST(a_refused_probe_concerns_its_connection_alone),
+        TEST(a_lease_that_may_be_kept_is_heard_by_the_scheduler),
         TEST(a_probe_whose_slot_has_moved_is_given_up_for_another),
         TEST(a_foreign_lock_is_read_once_and_told_when_free),
         TEST(a_foreign_lock_that_is_read_and_free_is_told_at_once),

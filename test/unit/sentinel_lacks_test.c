@@ -1,4 +1,4 @@
-/* A sentinel that is not asked for lack of memory: the round says so, and the next one is like any other. */
+/* Where there is no memory to ask a sentinel, or no right to hear it. */
 #include <poll.h>
 #include <string.h>
 
@@ -39,10 +39,9 @@ static void settle(void)
     assert_that(wait_until(is_still, NULL, LIMIT_MS), "a round does not end");
 }
 
-static void a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of(void **state)
+static int setup(void **state)
 {
-    atomic_uint_fast64_t commands, errors;
-    bool seen = false;
+    static atomic_uint_fast64_t commands, errors;
 
     (void)state;
     fake_sentinel_start(&fake);
@@ -50,7 +49,26 @@ static void a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of(void **st
     fake_redis_endpoint(&master, fake.url, &commands, &errors);
     sentinel = dibs__sentinel_new(&(struct dibs__sentinel_config){
         .master = &master, .clock = &dibs__system_clock, .connect_timeout_ms = LIMIT_MS, .wake = on_wake});
+    assert_non_null(sentinel);
     now = dibs__now(&dibs__system_clock);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    dibs__sentinel_free(sentinel);
+    dibs__endpoint_free(&master);
+    fake_sentinel_stop(&fake);
+    return 0;
+}
+
+/* The round says so, and the next one is like any other. */
+static void a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of(void **state)
+{
+    bool seen = false;
+
+    (void)state;
     for (long fails = 1; fails < ALLOCATIONS_MOST && CAN_FAIL; fails++) {
         settle();
         assert_int_equal(atomic_load(&master.known), DIBS__KNOWN);
@@ -64,16 +82,32 @@ static void a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of(void **st
         now += MS(6000);
     }
     assert_true(seen || !CAN_FAIL);
-    dibs__sentinel_free(sentinel);
-    dibs__endpoint_free(&master);
-    fake_sentinel_stop(&fake);
+}
+
+/* It tells of no switch, so it is asked each second. */
+static void a_sentinel_that_can_not_be_heard_is_asked_more_often(void **state)
+{
+    (void)state;
+    fake_redis_answer(fake.redis, "SUBSCRIBE", "-NOPERM no right\r\n");
+    settle();
+    assert_int_equal(fake_sentinel_asked(&fake), 1);
+    now += MS(999);
+    settle();
+    assert_int_equal(fake_sentinel_asked(&fake), 1);
+    now += MS(1);
+    dibs__sentinel_attend(sentinel, now);
+    fake_sentinel_await_asked(&fake, 2);
+    settle();
+    assert_int_equal(fake_redis_count(fake.redis, "UNSUBSCRIBE"), 0);
+    assert_int_equal(atomic_load(&master.known), DIBS__KNOWN);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of),
+        cmocka_unit_test_setup_teardown(a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_sentinel_that_can_not_be_heard_is_asked_more_often, setup, teardown),
     };
 
-    return cmocka_run_group_tests_name("sentinel_no_memory", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("sentinel_lacks", tests, NULL, NULL);
 }
