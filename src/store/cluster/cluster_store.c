@@ -2,7 +2,6 @@
 #include "store/cluster/cluster.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #include "store/cluster/cluster_parts.h"
@@ -153,7 +152,7 @@ static const struct dibs__store_ops cluster_ops = {
 };
 
 /* Takes over the URL. NULL: no memory, and the URL still belongs to the caller. */
-static struct dibs__cluster *cluster_new(const struct dibs__store_config *config, struct dibs__url *url)
+static struct dibs__cluster *cluster_new(const struct dibs__store_config *config, const struct dibs__url *url)
 {
     struct dibs__cluster *cluster = calloc(1, sizeof *cluster);
 
@@ -167,7 +166,6 @@ static struct dibs__cluster *cluster_new(const struct dibs__store_config *config
     cluster->map_due = dibs__after_ms(now, DIBS__MAP_MS);
     cluster->tidy_at = DIBS__NEVER;
     cluster->url = *url;
-    memset(url, 0, sizeof *url);
     for (unsigned i = 0; i < DIBS__NODES_MAX; i++) {
         struct dibs__node *node = &cluster->nodes[i];
         node->cluster = cluster;

@@ -185,8 +185,9 @@ static bool come_to(struct dibs__cluster *cluster, struct dibs__attempt *attempt
         dibs__redis_attempt_came(node->member, attempt,
                                  dibs__cluster_has_server(cluster, dibs__redis_attempt_server(attempt)));
     leave_node(cluster, attempt);
-    if (!dibs__node_use(node)) /* does not fail: the node is in use already */
-        return false;
+    bool used = dibs__node_use(node); /* does not fail: the node is in use already */
+    DIBS__REQUIRE(used);
+    (void)used;
     *place_of(attempt) = node->place + 1u;
     return true;
 }

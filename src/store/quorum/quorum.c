@@ -100,7 +100,7 @@ static void on_reachable(void *source, bool up, const char *detail)
     q->down_count += (size_t)(!up) - (size_t)member->down;
     member->down = !up;
     bool is_down = q->down_count > most;
-    if (is_down && !was_down)
+    if (is_down)
         snprintf(text, sizeof text, "%zu of %zu masters can't be reached: %.200s", q->down_count, q->count, detail);
     else
         snprintf(text, sizeof text, "a majority of %zu masters", q->count);
@@ -302,7 +302,6 @@ static dibs_status open_member(struct dibs__quorum *q, size_t i, struct dibs__er
     member->rest = (struct dibs__backoff){.first_ms = REST_FIRST_MS};
     dibs__quorum_mutex_unlock(&q->mutex);
     config.url = q->config.urls[i];
-    config.urls = NULL;
     config.url_count = 1;
     config.is_member = true;
     config.quorum = &q->number;

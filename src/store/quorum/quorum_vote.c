@@ -309,7 +309,7 @@ static uint32_t long_unknown(struct dibs__quorum *q, const struct dibs__look *lo
 
     for (size_t i = 0; i < q->count; i++) {
         int64_t *since = &q->voting.unknown_since[i];
-        if (dibs__set_has(look->known | look->admitted, i))
+        if (dibs__set_has(look->known, i))
             *since = 0;
         if (!dibs__set_has(look->unknown, i))
             continue;
