@@ -424,6 +424,61 @@ static void a_length_that_is_not_announced_is_not_sent(void **state)
     end();
 }
 
+/* Each lease of a batch by itself; where one is not sent, the others keep their places. */
+static void the_leases_of_a_batch_are_decided_one_by_one(void **state)
+{
+    static const struct dibs__renewal renewal = {
+        .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
+
+    (void)state;
+    for (size_t long_one = 0; long_one < 2; long_one++) {
+        hold();
+        batch = (struct dibs__batch){.count = 2, .done = done, .items = {renewal, renewal}};
+        batch.items[1].token = "dibs:other"; /* of an earlier process, say */
+        batch.items[long_one].lease_ms = LEASE_MS + 1;
+        dones = 0;
+        dibs__quorum_renew(&setting.q.store, &batch);
+        assert_int_equal(atomic_load(&setting.q.voting.longest_ms), LEASE_MS + 1);
+        assert_int_equal(asked[0]->count, 1);
+        assert_string_equal(asked[0]->items[0].token, long_one == 0 ? "dibs:other" : "dibs:token");
+        answers(0, yes);
+        assert_int_equal(dones, 0);
+        answers(1, yes);
+        assert_int_equal(dones, 1);
+        assert_int_equal(batch.items[long_one].result, DIBS__UNANSWERED);
+        assert_int_equal(batch.items[1 - long_one].result, DIBS__RENEWED);
+        assert_status(DIBS_OK, done_error.status);
+        end();
+    }
+}
+
+static void a_batch_is_done_when_all_its_leases_are_decided(void **state)
+{
+    static const struct dibs__renewal renewal = {
+        .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
+    const struct dibs__error none = {DIBS_OK, ""};
+
+    (void)state;
+    hold();
+    batch = (struct dibs__batch){.count = 2, .done = done, .items = {renewal, renewal}};
+    batch.items[1].token = "dibs:other";
+    dones = 0;
+    dibs__quorum_renew(&setting.q.store, &batch);
+    for (size_t i = 0; i < MEMBERS; i++) {
+        struct dibs__batch *part = asked[i];
+        asked[i] = NULL;
+        assert_int_equal(dones, 0);
+        assert_int_equal(part->count, 2);
+        part->items[0].result = DIBS__RENEWED;
+        part->items[1].result = i == 1 ? DIBS__RENEWED : DIBS__GONE;
+        part->done(part, &none);
+    }
+    assert_int_equal(dones, 1);
+    assert_int_equal(batch.items[0].result, DIBS__RENEWED);
+    assert_int_equal(batch.items[1].result, DIBS__GONE);
+    end();
+}
+
 /* ------------------------------------------------------------ what counts not */
 
 /* It may come later; but not where another has had the lock since. */
@@ -596,6 +651,8 @@ int main(void)
         cmocka_unit_test(an_extension_is_caught_up_on),
         cmocka_unit_test(a_change_during_a_renewal_is_looked_at_again),
         cmocka_unit_test(a_length_that_is_not_announced_is_not_sent),
+        cmocka_unit_test(the_leases_of_a_batch_are_decided_one_by_one),
+        cmocka_unit_test(a_batch_is_done_when_all_its_leases_are_decided),
         cmocka_unit_test(a_lock_that_could_not_be_set_is_no_loss),
         cmocka_unit_test(renewals_by_a_clock_that_was_set_do_not_count),
         cmocka_unit_test(an_answer_shows_the_clock_of_its_master),
