@@ -22,6 +22,23 @@ static void lock_and_unlock(dibs_runtime *rt, const char *name)
     assert_status(DIBS_OK, dibs_unlock(rt, name));
 }
 
+/* Nobody has the lock: the answer must not be that it is taken, however short the wait is. */
+static void masters_without_replicas_confirm_nothing(void **state)
+{
+    static const struct {
+        const char *name;
+        int64_t wait_ms;
+    } cases[] = {{"a", 0}, {"b", 100}, {"c", 300}, {"d", 1000}};
+    masters *m = *state;
+
+    m->config.min_replicas = 1;
+    masters_open(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_status(DIBS_UNAVAILABLE, dibs_timedlock(m->rt, cases[i].name, cases[i].wait_ms));
+        assert_that(strstr(dibs_last_error(), "masters confirmed the lock: ") != NULL, "%s", dibs_last_error());
+    }
+}
+
 static bool is_empty(void *arg)
 {
     return server_integer(arg, "EXISTS lock:a lock:a:q") == 0;
@@ -337,6 +354,7 @@ static void a_wiped_master_is_topped_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        THREE_AND_FIVE(masters_without_replicas_confirm_nothing),
         THREE_AND_FIVE(a_master_down_from_the_start_is_no_obstacle),
         THREE_AND_FIVE(a_master_that_goes_down_is_no_obstacle),
         THREE_AND_FIVE(a_master_that_fails_before_the_others_answer_is_no_obstacle),

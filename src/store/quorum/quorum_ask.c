@@ -26,6 +26,7 @@ struct asking {
     struct dibs__attempt *attempt;
     int64_t deadline;
     uint32_t granted, refused, raised; /* sets of members; raised: their fence is as large as the claim's */
+    uint32_t unconfirmed; /* members that granted the lock, which their replicas or their disk did not confirm */
     bool raising;
     uint64_t fence;
     int64_t began;
@@ -208,6 +209,8 @@ static void land_ask(struct dibs__fan_out *fan_out, struct dibs__pending_op *op,
         count_grant(fan_out, op);
     else if (status == DIBS_BUSY)
         asking->refused |= (uint32_t)1 << op->member->index;
+    else if (op->answer.why == DIBS__WHY_TOO_FEW_REPLICAS)
+        asking->unconfirmed |= (uint32_t)1 << op->member->index;
 }
 
 /* The grant of an earlier ask has been given back: now the member can be asked again. */
@@ -405,8 +408,15 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
         dibs__quorum_attempt_set_back(attempt);
         answer->retired = DIBS__RETIRED;
     }
-    return replied && asking->refused ? DIBS_BUSY
-                                      : dibs__quorum_no_majority(q, dibs__set_count(fan_out->answered), error);
+    if (replied && asking->refused)
+        return DIBS_BUSY;
+    if (!asking->refused && asking->unconfirmed) {
+        struct dibs__error why = *error;
+        answer->why = DIBS__WHY_TOO_FEW_REPLICAS;
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters confirmed the lock: %.*s",
+                               q->majority, q->count, (int)sizeof why.detail / 2, why.detail);
+    }
+    return dibs__quorum_no_majority(q, dibs__set_count(fan_out->answered), error);
 }
 
 /* Asks the members that rest as well. */

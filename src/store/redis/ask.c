@@ -227,6 +227,7 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct dibs__
     bool is_short = until == call->op->deadline; /* a time in ms would only say how late the ask was */
     char within[48] = "when the time was over";
     int64_t count = 0;
+    bool counted = false;
 
     if (!is_short)
         snprintf(within, sizeof within, "within %" PRId64 " ms", copies.timeout_ms);
@@ -234,6 +235,7 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct dibs__
         int64_t deadline = dibs__after_ms(call->op->deadline, WAIT_GRACE_MS);
         dibs_status status =
             dibs__call_wait(store->channels[call->channel], call->view.serial, &copies, deadline, &count, error);
+        counted = status == DIBS_OK;
         bool cut_off = is_short && status == DIBS_UNAVAILABLE &&
                        dibs__now(store->config.clock) >= deadline; /* the number may come too late */
         if ((status != DIBS_OK && !cut_off) || count >= copies.count)
@@ -243,6 +245,9 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct dibs__
     if (on_disk)
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not have the grant on its disk %s", copies.shown,
                                within);
+    if (!counted)
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not say in time that %u replicas have the grant",
+                               copies.shown, (unsigned)copies.count);
     return dibs__error_set(error, DIBS_UNAVAILABLE, "%" PRId64 " of %u replicas acknowledged %s", count, copies.count,
                            within);
 }
