@@ -21,6 +21,7 @@ struct voter {
     int64_t takes_ms[DIBS__OP_KINDS];
     enum dibs__progress ends; /* how an operation looks that was answered; 0: OVER */
     bool unsent;              /* there is no connection */
+    bool connects;            /* there is one since, so what was begun must be begun again */
     struct dibs__answer answer;
     bool again;  /* a release had to be sent twice */
     bool queues; /* the token of an ask is in the queue from then on */
@@ -35,7 +36,8 @@ struct voter {
     size_t vote_count;
     uint64_t retracted_fence; /* of the last retraction */
     struct dibs__op last;
-    int64_t due; /* when what was begun is answered */
+    int64_t finished_at, finish_by; /* of the last that was finished */
+    int64_t due;                    /* when what was begun is answered */
     bool begun;
     struct dibs__wait *wait; /* of the thread that waits for that */
 };
@@ -117,6 +119,10 @@ static inline enum dibs__progress voter_progress(struct dibs__store *store, cons
     struct voter *voter = voter_of(store);
 
     (void)op;
+    if (voter->connects) {
+        voter->connects = false;
+        return DIBS__OP_CONNECTED;
+    }
     if (the_time >= voter->due && !voter->unsent)
         return voter->ends ? voter->ends : DIBS__OP_OVER;
     voter->wait = voter->unsent ? NULL : wait;
@@ -172,6 +178,8 @@ static inline dibs_status voter_finish(struct dibs__store *store, struct dibs__o
     if (!voter->begun)
         voter->last = *op;
     voter->begun = false;
+    voter->finished_at = the_time;
+    voter->finish_by = op->deadline;
     voter->asked[op->kind]++;
     voter->quiet += op->kind == DIBS__OP_RELEASE && op->release.quiet;
     if (!in_time)

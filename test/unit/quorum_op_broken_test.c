@@ -1,0 +1,165 @@
+/* How a thread goes on with masters whose connections break, or are missing, while others answer. */
+#include "quorum_voters.h"
+
+#define OVERDUE_MS 20
+#define TIME_MS 1000
+
+static struct dibs__attempt attempt;
+static struct dibs__answer answer;
+static struct dibs__error error;
+static int64_t began;
+
+static void begin(void)
+{
+    begin_vote(7, 7, 7);
+    attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
+    began = the_time;
+}
+
+static dibs_status ask(void)
+{
+    struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(TIME_MS));
+
+    dibs__quorum_ask_begin(&setting.q.store, &op);
+    return dibs__quorum_ask_finish(&setting.q.store, &op, &error);
+}
+
+static void end(void)
+{
+    dibs__quorum_conclude(&setting.q.store, &attempt, false);
+    end_vote();
+}
+
+static int64_t passed_ms(void)
+{
+    return (the_time - began) / MS(1);
+}
+
+/* Sending it again takes as long as its server is silent, so the others come first. */
+static void a_broken_connection_is_put_off_behind_those_that_answer(void **state)
+{
+    (void)state;
+    for (size_t broken = 0; broken < MEMBERS; broken++) {
+        begin();
+        for (size_t i = 0; i < MEMBERS; i++)
+            voter_says(i, DIBS__OP_ASK, DIBS_OK, i == broken ? 0 : 3);
+        voters[broken].ends = DIBS__OP_BROKEN;
+        assert_status(DIBS_OK, ask());
+        assert_int_equal(passed_ms(), 3);
+        assert_int_equal(voters[broken].asked[DIBS__OP_ASK], 0);
+        end();
+    }
+}
+
+/* Once no other may come soon, it has its share of the time that is left. */
+static void a_broken_connection_is_made_again_where_the_others_take_long(void **state)
+{
+    (void)state;
+    for (size_t broken = 0; broken < MEMBERS; broken++) {
+        begin();
+        voter_says((broken + 1) % MEMBERS, DIBS__OP_ASK, DIBS_OK, 3);
+        voter_says((broken + 2) % MEMBERS, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
+        voters[broken].ends = DIBS__OP_BROKEN;
+        assert_status(DIBS_OK, ask());
+        assert_int_equal(passed_ms(), OVERDUE_MS);
+        assert_true(voters[broken].finish_by == the_time + MS(TIME_MS - OVERDUE_MS) / 2);
+        assert_true(voters[(broken + 1) % MEMBERS].finish_by == began + MS(TIME_MS));
+        end();
+    }
+}
+
+static void where_all_connections_broke_they_are_made_again_at_once(void **state)
+{
+    (void)state;
+    begin();
+    for (size_t i = 0; i < MEMBERS; i++)
+        voters[i].ends = DIBS__OP_BROKEN;
+    assert_status(DIBS_OK, ask());
+    assert_int_equal(passed_ms(), 0);
+    assert_true(voters[0].finish_by == began + MS(TIME_MS) / 3);
+    assert_true(voters[1].finish_by == began + MS(TIME_MS) / 2);
+    assert_int_equal(voters[2].asked[DIBS__OP_ASK], 0); /* the others were enough */
+    end();
+}
+
+/* Why is told even after the deadline. */
+static void who_can_not_be_connected_to_has_failed(void **state)
+{
+    (void)state;
+    begin();
+    for (size_t i = 0; i < 2; i++) {
+        voters[i].ends = DIBS__OP_FAILED;
+        voter_says(i, DIBS__OP_ASK, DIBS_DENIED, 0);
+    }
+    voter_says(2, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
+    assert_status(DIBS_DENIED, ask());
+    assert_int_equal(passed_ms(), 0);
+    assert_true(voters[0].finish_by == 0 && voters[1].finish_by == 0);
+    end();
+}
+
+/* What was begun without a connection is sent once there is one. */
+static void what_was_not_sent_is_begun_again_with_a_connection(void **state)
+{
+    (void)state;
+    for (size_t late = 0; late < MEMBERS; late++) {
+        begin();
+        for (size_t i = 0; i < MEMBERS; i++)
+            voter_says(i, DIBS__OP_ASK, i == late ? DIBS_OK : i == (late + 1) % MEMBERS ? DIBS_BUSY : DIBS_OK, 4);
+        voters[late].connects = true;
+        assert_status(DIBS_OK, ask());
+        assert_int_equal(passed_ms(), 4);
+        assert_int_equal(voters[late].asked[DIBS__OP_ASK], 1);
+        end();
+    }
+}
+
+/* The thread wakes for what can come, although that decides nothing. */
+static void who_has_no_connection_keeps_no_answer_back(void **state)
+{
+    (void)state;
+    begin();
+    voters[0].unsent = voters[1].unsent = true;
+    voter_says(2, DIBS__OP_ASK, DIBS_OK, 3);
+    assert_status(DIBS_UNAVAILABLE, ask());
+    assert_int_equal(passed_ms(), TIME_MS);
+    assert_true(voters[2].quiet == 1 && voters[2].asked[DIBS__OP_ASK] == 1);
+    assert_true(voters[0].finish_by == 0 && voters[1].finish_by == 0); /* given up */
+    end();
+}
+
+/* As many answers as a decision needs wake it, and no fewer. */
+static void a_thread_sleeps_until_enough_have_answered(void **state)
+{
+    (void)state;
+    begin();
+    for (size_t i = 0; i < MEMBERS; i++)
+        voter_says(i, DIBS__OP_ASK, DIBS_OK, 2 + (int64_t)i);
+    assert_status(DIBS_OK, ask());
+    assert_int_equal(sleeps, 1);
+    assert_true(voters[0].finished_at == began + MS(3) && voters[1].finished_at == began + MS(3));
+    end();
+    begin();
+    voters[0].unsent = true;
+    voter_says(1, DIBS__OP_ASK, DIBS_OK, 2);
+    voter_says(2, DIBS__OP_ASK, DIBS_OK, 9);
+    assert_status(DIBS_OK, ask());
+    assert_int_equal(sleeps, 1);
+    assert_int_equal(passed_ms(), 9);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_broken_connection_is_put_off_behind_those_that_answer),
+        cmocka_unit_test(a_broken_connection_is_made_again_where_the_others_take_long),
+        cmocka_unit_test(where_all_connections_broke_they_are_made_again_at_once),
+        cmocka_unit_test(who_can_not_be_connected_to_has_failed),
+        cmocka_unit_test(what_was_not_sent_is_begun_again_with_a_connection),
+        cmocka_unit_test(who_has_no_connection_keeps_no_answer_back),
+        cmocka_unit_test(a_thread_sleeps_until_enough_have_answered),
+    };
+
+    return cmocka_run_group_tests_name("quorum_op_broken", tests, NULL, NULL);
+}
