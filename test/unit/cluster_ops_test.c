@@ -281,7 +281,7 @@ static void an_operation_without_memory_uses_no_node(void **state)
 
 static uint64_t used_by_attempt(void)
 {
-    return attempt.store_state.outer[0];
+    return attempt.store_state.outer;
 }
 
 /* Its place in the queue goes with the slot; the node that knows of it stays in use. */
