@@ -2,7 +2,8 @@
  * What the files of the sentinels' object share, and nobody else includes:
  *
  *     sentinel.c         what other files call: waiting for the master, the scheduler's part, the survey
- *     sentinel_round.c   which sentinel is asked when, which master the answers name together, and what follows
+ *     sentinel_round.c   which sentinel is asked when, and what follows from the answers
+ *     sentinel_vote.c    which master the answers name together
  *     sentinel_talk.c    the questions to one sentinel, and its answers
  *     sentinel_hosts.c   the sentinels that are known
  *
@@ -153,6 +154,17 @@ void dibs__sentinel_step(struct dibs__sentinel *sentinel, int64_t now);
  * number of descriptors.
  */
 size_t dibs__sentinel_poll(struct dibs__sentinel *sentinel, struct pollfd *fds, int64_t *deadline);
+
+/* ------------------------------------------------------------ sentinel_vote.c */
+
+struct dibs__sentinel_vote {
+    const struct dibs__sentinel_host *best; /* a sentinel that names the winning master; NULL: none names a master */
+    int64_t epoch;                          /* largest epoch told for that master; -1: not known */
+    bool sure;                              /* a majority of the known sentinels supports that master */
+};
+
+/* Requires the driving role. Counts the answers of this round. */
+struct dibs__sentinel_vote dibs__sentinel_count(const struct dibs__sentinel *sentinel);
 
 /* ------------------------------------------------------------ sentinel_talk.c */
 

@@ -232,13 +232,13 @@ static void a_lease_of_a_new_length_is_announced_before_it_is_asked_for(void **s
 static void an_ask_without_memory_leaves_nothing(void **state)
 {
     (void)state;
-    for (long fails = 1; fails <= 3; fails++) { /* the claim, its place in the table, its operations */
+    for (long fails = 1; fails <= 2; fails++) { /* the claim, its place in the table */
         begin(7, 7, 7);
         struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(1000));
         fails_here = true;
         atomic_store(&fail_at, fails);
         dibs__quorum_ask_begin(&setting.q.store, &op);
-        atomic_store(&fail_at, fails == 3 ? 1 : fails);
+        atomic_store(&fail_at, fails);
         assert_status(DIBS_NO_MEMORY, dibs__quorum_ask_finish(&setting.q.store, &op, &error));
         fails_here = false;
         assert_int_equal(voters[0].asked[DIBS__OP_ASK], 0);
@@ -516,7 +516,7 @@ static void what_one_master_retires_is_retired(void **state)
         voter_says(2, DIBS__OP_ASK, DIBS_BUSY, 0);
         assert_status(DIBS_BUSY, ask());
         assert_int_equal(answer.retired, DIBS__RETIRED);
-        assert_true(attempt.store_state.outer[0] == 0 && attempt.number == 0);
+        assert_true(attempt.store_state.outer == 0 && attempt.number == 0);
         assert_int_equal(voters[1].dropped, 1);
         assert_int_equal(voters[0].dropped, retirements[i] == DIBS__STUCK);
         assert_true(!dibs__claim_find(&setting.q, "dibs:token"));

@@ -342,7 +342,7 @@ static void a_lock_whose_time_has_come_is_set_again(void **state)
     claim->state = DIBS__CLAIM_HELD;
     claim->references++;
     claim->top_up_at = 1;
-    scene.q->top_up_first = scene.q->top_up_last = claim;
+    DIBS__LIST_APPEND(scene.q->top_ups, claim, links);
     dibs__quorum_mutex_unlock(&scene.q->mutex);
     scene.base->ops->attend(scene.base, NULL, 0);
     assert_int_equal(scene.changes, 1);
@@ -369,21 +369,20 @@ static void the_first_deadline_counts(void **state)
     struct dibs__claim *claim = dibs__claim_new(scene.q, &attempt);
     dibs__quorum_mutex_lock(&scene.q->mutex);
     claim->top_up_at = now + DIBS__NS_PER_MS;
-    scene.q->top_up_first = claim;
+    DIBS__LIST_APPEND(scene.q->top_ups, claim, links);
     dibs__quorum_mutex_unlock(&scene.q->mutex);
     scene.base->ops->interest(scene.base, fds, &deadline);
     assert_true(deadline == now + DIBS__NS_PER_MS);
-    assert_true(dibs__claim_make_ops(scene.q, claim));
     dibs__quorum_mutex_lock(&scene.q->mutex);
-    scene.q->top_up_first = NULL;
+    DIBS__LIST_REMOVE(scene.q->top_ups, claim, links);
     claim->top_up_at = 0;
     claim->ops[0].look_at = now + 3;
-    scene.q->detached = &claim->ops[0];
+    DIBS__LIST_APPEND(scene.q->detached, &claim->ops[0], links);
     dibs__quorum_mutex_unlock(&scene.q->mutex);
     scene.base->ops->interest(scene.base, fds, &deadline);
     assert_true(deadline == now + 3);
     dibs__quorum_mutex_lock(&scene.q->mutex);
-    scene.q->detached = NULL;
+    DIBS__LIST_REMOVE(scene.q->detached, &claim->ops[0], links);
     dibs__quorum_mutex_unlock(&scene.q->mutex);
     end_noting();
 }

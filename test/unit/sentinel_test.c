@@ -609,27 +609,6 @@ static void a_waiting_thread_asks_the_sentinels_by_itself(void **state)
     assert_int_equal(fake_sentinel_asked(&r->fakes[0]), 1); /* no client doubts the master */
 }
 
-/* Whoever asks them sees to what comes. */
-static void the_scheduler_waits_for_nothing_while_a_thread_asks(void **state)
-{
-    struct rig *r = *state;
-    struct pollfd fds[FDS];
-    int64_t until = 0;
-
-    fake_sentinel_name(&r->fakes[0], 7);
-    start(r, 1, CONNECT_MS);
-    await_told(r, 1);
-    assert_true(dibs__sentinel_take(r->sentinel, 0));
-    assert_int_equal(dibs__sentinel_interest(r->sentinel, fds, &until), 0);
-    assert_true(until == DIBS__NEVER);
-    assert_false(dibs__sentinel_take(r->sentinel, 0));
-    unsigned woken = atomic_load(&r->woken);
-    dibs__sentinel_leave(r->sentinel);
-    assert_int_equal(atomic_load(&r->woken), woken + 1);
-    assert_int_equal(dibs__sentinel_interest(r->sentinel, fds, &until), 1);
-    assert_true(until != DIBS__NEVER);
-}
-
 static void *await_the_master(void *arg)
 {
     struct rig *r = arg;
@@ -686,7 +665,6 @@ int main(void)
         TEST(the_epoch_of_a_master_is_the_largest_that_was_told),
         TEST(two_names_of_one_sentinel_count_once),
         TEST(a_waiting_thread_asks_the_sentinels_by_itself),
-        TEST(the_scheduler_waits_for_nothing_while_a_thread_asks),
         TEST(many_threads_ask_the_sentinels_once),
     };
 
