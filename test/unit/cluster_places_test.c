@@ -118,6 +118,7 @@ static int64_t closes_in(struct dibs__node *node)
         scene.base->ops->interest(scene.base, fds, &deadline);
         if (deadline == DIBS__NEVER)
             return -1;
+        assert_true(deadline > the_time);
         the_time = deadline;
         attend();
     }

@@ -185,6 +185,8 @@ static inline dibs_status voter_finish(struct dibs__store *store, struct dibs__o
     if (!in_time)
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s", "a master was silent");
     voter_fill(voter, op);
+    if (voter->says[op->kind] == DIBS_OK)
+        return DIBS_OK; /* leaves the error as it is */
     return dibs__error_set(error, voter->says[op->kind], "%s", "a master said so");
 }
 

@@ -15,6 +15,7 @@
 
 #define COMMAND_MS 1000
 #define PROBE_LIMIT_MS 5000
+#define AGAIN_MS 5000
 #define CHANNEL "$20\r\n__redis__:invalidate\r\n"
 #define CONFIRMED "*3\r\n$9\r\nsubscribe\r\n$9\r\ndibs:test\r\n:1\r\n"
 #define HEARD "*3\r\n$9\r\nsubscribe\r\n" CHANNEL ":2\r\n"
@@ -568,6 +569,23 @@ static void a_lease_that_may_be_kept_is_heard_by_the_scheduler(void **state)
     assert_true(s->base->ops->can_keep(s->base, "a"));
 }
 
+static void a_refusal_that_may_pass_is_tried_again_later(void **state)
+{
+    struct scene *s = *state;
+
+    fake_redis_answer(s->fake, "SET " PROBE, "-OOM no room\r\n");
+    look(s, 1);
+    ATTEND_UNTIL(s, s->store->tracking.state == DIBS__TRACKING_REFUSED && s->store->tracking.unanswered == 0);
+    assert_true(s->store->tracking.until == moved_clock_now(&s->clock) + MS(AGAIN_MS));
+    fake_redis_answer(s->fake, "SET " PROBE, "+OK\r\n");
+    attend_a_while(s);
+    assert_int_equal(asked(s, "SET " PROBE), 1);
+    s->store->tracking.until = moved_clock_now(&s->clock); /* so that no command seems to take so long */
+    ATTEND_UNTIL(s, asked(s, "SET " PROBE) == 2);
+    fake_redis_publish(s->fake, PROBE_TOLD);
+    ATTEND_UNTIL(s, s->turned_on == 1);
+}
+
 static void *on_redirected(void *context, bool ask, unsigned slot, const char *host, unsigned port)
 {
     (void)context, (void)ask, (void)slot, (void)host, (void)port;
@@ -737,6 +755,7 @@ int main(void)
         TEST(a_new_connection_is_probed_again),
         TEST(a_refused_probe_concerns_its_connection_alone),
         TEST(a_lease_that_may_be_kept_is_heard_by_the_scheduler),
+        TEST(a_refusal_that_may_pass_is_tried_again_later),
         TEST(a_probe_whose_slot_has_moved_is_given_up_for_another),
         TEST(a_foreign_lock_is_read_once_and_told_when_free),
         TEST(a_foreign_lock_that_is_read_and_free_is_told_at_once),

@@ -338,23 +338,23 @@ static bool is_same_server(const struct dibs__url *one, const struct dibs__url *
     return one->hosts[0].port == other->hosts[0].port && same_text(one->hosts[0].name, other->hosts[0].name);
 }
 
-/* A URL mem: without a name is another store each time. */
-static bool is_same_store(const char *one, const char *other)
+/* Both are URLs, so only memory can lack. A URL mem: without a name is another store each time. */
+static dibs_status compare(bool *same, const char *one, const char *other, struct dibs__error *error)
 {
     struct dibs__url a, b;
-    struct dibs__error unused;
-    bool same = false;
 
+    *same = is_memory(one) && is_memory(other) && one[4] && strcmp(one + 4, other + 4) == 0;
     if (is_memory(one) || is_memory(other))
-        return is_memory(one) && is_memory(other) && one[4] && strcmp(one + 4, other + 4) == 0;
-    if (dibs__url_parse(&a, one, &unused) != DIBS_OK)
-        return false;
-    if (dibs__url_parse(&b, other, &unused) == DIBS_OK) {
-        same = is_same_server(&a, &b);
+        return DIBS_OK;
+    if (dibs__url_parse(&a, one, error) != DIBS_OK)
+        return error->status;
+    dibs_status status = dibs__url_parse(&b, other, error);
+    if (status == DIBS_OK) {
+        *same = is_same_server(&a, &b);
         dibs__url_free(&b);
     }
     dibs__url_free(&a);
-    return same;
+    return status;
 }
 
 static dibs_status check_url(const struct dibs__store_config *config, size_t i, struct dibs__error *error)
@@ -371,9 +371,13 @@ static dibs_status check_url(const struct dibs__store_config *config, size_t i, 
             return dibs__error_set(error, DIBS_INVALID, "urls[%zu]: a member of a quorum is one master, and no %s", i,
                                    kind == DIBS__URL_SENTINEL ? "Sentinel" : "cluster");
     }
-    for (size_t before = 0; before < i; before++)
-        if (is_same_store(config->urls[before], config->urls[i]))
+    for (size_t before = 0; before < i; before++) {
+        bool same;
+        if (compare(&same, config->urls[before], config->urls[i], error) != DIBS_OK)
+            return error->status;
+        if (same)
             return dibs__error_set(error, DIBS_INVALID, "urls[%zu] and urls[%zu] are the same master", before, i);
+    }
     return DIBS_OK;
 }
 
