@@ -47,7 +47,7 @@ struct noted {
 static struct {
     struct dibs__store *base;
     struct dibs__cluster *cluster;
-    struct noted nodes[NODES];
+    struct noted nodes[NODES + 1]; /* one more, for a test */
     struct dibs__counters counters;
     unsigned wakes, ups, downs, moved, on, off, ask_agains;
     char text[DIBS__DETAIL_MAX];
@@ -207,7 +207,13 @@ static inline void note_attend(struct dibs__store *store, const struct pollfd *f
     noted_of(store)->attended = fds;
 }
 
-static const struct dibs__store_ops noting = {.connect = note_connect,
+static inline void note_close(struct dibs__store *store)
+{
+    noted_of(store)->true_ops->close(store);
+}
+
+static const struct dibs__store_ops noting = {.close = note_close,
+                                              .connect = note_connect,
                                               .walk = note_walk,
                                               .examine = note_examine,
                                               .interest = note_interest,
@@ -308,17 +314,23 @@ static inline void give_slot(const char *name, unsigned place)
     atomic_store(&scene.cluster->owners[dibs__cluster_slot(scene.cluster, name)], (unsigned char)place);
 }
 
+/* Opens a node; from then on it is noted what it is asked. */
+static inline void note_node(struct dibs__node *node)
+{
+    assert_true(dibs__node_use(node));
+    scene.nodes[node->place].true_ops = node->member->ops;
+    scene.nodes[node->place].deadline = DIBS__NEVER;
+    node->member->ops = &noting;
+    dibs__node_unuse(node);
+}
+
 /* The names x, y and z are locks of the first, the second and the third node. */
 static inline void begin_cluster(void)
 {
     open_cluster("redis-cluster://a:1,b:2,c:3");
     for (unsigned i = 0; i < NODES; i++) {
         struct dibs__node *node = &scene.cluster->nodes[i];
-        assert_true(dibs__node_use(node));
-        scene.nodes[i].true_ops = node->member->ops;
-        scene.nodes[i].deadline = DIBS__NEVER;
-        node->member->ops = &noting;
-        dibs__node_unuse(node);
+        note_node(node);
         atomic_store(&node->in_map, true);
         give_slot((const char *[]){"x", "y", "z"}[i], i);
     }
@@ -329,11 +341,8 @@ static inline void begin_cluster(void)
 /* Nobody uses a node any more. */
 static inline void end_cluster(void)
 {
-    for (unsigned i = 0; i < NODES; i++) {
+    for (unsigned i = 0; i < NODES; i++)
         assert_true(atomic_load(&scene.cluster->nodes[i].users) <= 0);
-        if (dibs__node_is_open(&scene.cluster->nodes[i]))
-            scene.cluster->nodes[i].member->ops = scene.nodes[i].true_ops;
-    }
     scene.base->ops->close(scene.base);
 }
 
