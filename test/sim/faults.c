@@ -8,12 +8,6 @@
 
 static const struct sim_plan *plan;
 
-static bool takes_a_key(enum sim_fault_kind kind)
-{
-    return kind == SIM_FAULT_del || kind == SIM_FAULT_touched || kind == SIM_FAULT_fence_evicted ||
-           kind == SIM_FAULT_foreign;
-}
-
 /* The lock that it concerns. */
 static const char *key_of(const struct sim_fault *fault)
 {
@@ -27,14 +21,13 @@ static struct sim_server *server_of(const struct sim_fault *fault)
 {
     struct sim_server *server = sim_servers;
 
-    bool concerns_all =
-        fault->kind <= SIM_FAULT_server_kill || fault->kind == SIM_FAULT_cut_off || fault->kind == SIM_FAULT_deaf;
-    int at = fault->which / plan->procs % (plan->servers + (concerns_all ? plan->sentinels : 0));
+    int count = plan->servers + (sim_fault_is(fault->kind, SIM_AT_ANY) ? plan->sentinels : 0);
+    int at = fault->which / plan->procs % count;
 
-    if (plan->topology == SIM_CLUSTER && takes_a_key(fault->kind))
+    if (plan->topology == SIM_CLUSTER && sim_fault_is(fault->kind, SIM_AT_KEY))
         return sim_cluster_owner(key_of(fault));
-
-    if (plan->topology == SIM_QUORUM && sim_harms_a_vote(fault->kind)) { /* the same minority all the time, or all */
+    if (plan->topology == SIM_QUORUM &&
+        sim_fault_is(fault->kind, SIM_HARMS_A_VOTE)) { /* the same minority all the time, or all */
         int faulty = plan->in_turn ? plan->servers : (plan->servers - 1) / 2;
         at = (int)((plan->seed + (uint64_t)(fault->which / 2 % faulty)) % (uint64_t)plan->servers);
     }
@@ -349,7 +342,7 @@ static void do_slot_move(const struct happening *now)
 static void on_fault(void *arg, uint64_t number)
 {
     static void (*const effects[SIM_FAULT_KINDS])(const struct happening *) = {
-#define SIM_FAULT_EFFECT(name) [SIM_FAULT_##name] = do_##name,
+#define SIM_FAULT_EFFECT(name, traits) [SIM_FAULT_##name] = do_##name,
         SIM_FAULT_MAP(SIM_FAULT_EFFECT)
 #undef SIM_FAULT_EFFECT
     };

@@ -122,10 +122,7 @@ static dibs_status ask_for(struct sim_worker *worker, int name)
 
 bool sim_has_fault(enum sim_fault_kind kind)
 {
-    for (int i = 0; i < plan->fault_count; i++)
-        if (plan->faults[i].kind == kind)
-            return true;
-    return false;
+    return plan->kinds >> kind & 1;
 }
 
 /* A key of the name at the server that decides; of a quorum, where the others agree. */
@@ -378,12 +375,10 @@ void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_opt
 
 static bool only_servers_fail(void)
 {
-    for (int i = 0; i < plan->fault_count; i++)
-        if (plan->faults[i].kind != SIM_FAULT_server_lose && plan->faults[i].kind != SIM_FAULT_server_kill &&
-            plan->faults[i].kind != SIM_FAULT_cut && plan->faults[i].kind != SIM_FAULT_no_script &&
-            plan->faults[i].kind != SIM_FAULT_server_recall)
-            return false;
-    return plan->forces == 0 && plan->topology == SIM_ONE && plan->denied == 0;
+    const unsigned servers = 1u << SIM_FAULT_server_lose | 1u << SIM_FAULT_server_kill | 1u << SIM_FAULT_cut |
+                             1u << SIM_FAULT_no_script | 1u << SIM_FAULT_server_recall;
+
+    return (plan->kinds & ~servers) == 0 && plan->forces == 0 && plan->topology == SIM_ONE && plan->denied == 0;
 }
 
 /* Notes for how long the holder is sure of the lock (dibs_hold_of). */
@@ -435,12 +430,10 @@ void sim_judge_foreign(int name, int64_t until)
 /* Nothing else can have taken a lock, and nobody forces one just now. */
 static bool only_forces(void)
 {
-    for (int i = 0; i < plan->fault_count; i++)
-        if (sim_takes_data(plan, plan->faults[i].kind))
+    for (enum sim_fault_kind kind = 0; kind < SIM_FAULT_KINDS; kind++)
+        if (sim_has_fault(kind) && sim_takes_data(plan, kind))
             return false;
-    if (is_forcing())
-        return false;
-    return plan->forces > 0 && plan->topology == SIM_ONE && !sim_has_fault(SIM_FAULT_proc_kill);
+    return !is_forcing() && plan->forces > 0 && plan->topology == SIM_ONE && !sim_has_fault(SIM_FAULT_proc_kill);
 }
 
 /*

@@ -27,18 +27,24 @@ struct sim_conn {
     bool shut;
 };
 
+#define SIM_NETWORK_MAP(XX)                                                                                            \
+    XX(int64_t, delay)         /* ns, each way */                                                                      \
+    XX(int64_t, jitter)        /* on top of that, at most */                                                           \
+    XX(double, slow_chance)    /* that a message takes long, */                                                        \
+    XX(int64_t, slow_most)     /* up to so long */                                                                     \
+    XX(double, cut_chance)     /* that the connection ends within a message */                                         \
+    XX(double, silence_chance) /* that a direction is silent for a while */                                            \
+    XX(int64_t, silence_most)                                                                                          \
+    XX(double, stuck_chance) /* that the process sees the connection break, while what it sent is still on its way */  \
+    XX(int64_t, stuck_most)                                                                                            \
+    XX(double, refuse_chance) /* that a try to connect is refused, */                                                  \
+    XX(double, lost_chance)   /* or that nothing answers */                                                            \
+    XX(double, short_chance)  /* that send(2) or recv(2) takes fewer bytes than it could */
+
 struct sim_network {
-    int64_t delay, jitter; /* ns, each way */
-    double slow_chance;    /* that a message takes long, */
-    int64_t slow_most;     /* up to so long */
-    double cut_chance;     /* that the connection ends within a message */
-    double silence_chance; /* that a direction is silent for a while */
-    int64_t silence_most;
-    double stuck_chance; /* that the process sees the connection break, while what it sent is still on its way */
-    int64_t stuck_most;
-    double refuse_chance, lost_chance; /* of tries to connect: that they are refused, or that nothing answers */
-    double short_chance;               /* that send(2) or recv(2) takes fewer bytes than it could */
-    int64_t until;                     /* all of that; SIM_NEVER: as long as the run lasts */
+#define SIM_NETWORK_FIELD(type, name) type name;
+    SIM_NETWORK_MAP(SIM_NETWORK_FIELD)
+    int64_t until; /* all of that; SIM_NEVER: as long as the run lasts */
 };
 extern struct sim_network sim_network;
 extern int sim_net_counts[4]; /* faults that happened: slow, cut, silence, no connection */

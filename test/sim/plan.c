@@ -1,27 +1,124 @@
 #include "plan.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+static const struct {
+    const char *name;
+    unsigned traits;
+} faults[SIM_FAULT_KINDS] = {
+#define SIM_FAULT_ROW(name, traits) {#name, traits},
+    SIM_FAULT_MAP(SIM_FAULT_ROW)
+#undef SIM_FAULT_ROW
+};
 
 const char *sim_fault_name(enum sim_fault_kind kind)
 {
-    static const char *const names[] = {
-#define SIM_FAULT_NAME(name) #name,
-        SIM_FAULT_MAP(SIM_FAULT_NAME)
-#undef SIM_FAULT_NAME
-    };
-
-    return names[kind];
+    return faults[kind].name;
 }
 
-/* ---------------------------------------------------------------------- drawing */
-
-static double often(double chance, double low, double high)
+bool sim_fault_is(enum sim_fault_kind kind, enum sim_fault_trait trait)
 {
-    return sim_chance(SIM_FAULTS, chance)
-               ? (double)sim_between_log(SIM_FAULTS, (int64_t)(low * 1e9), (int64_t)(high * 1e9)) / 1e9
-               : 0;
+    return faults[kind].traits & trait;
 }
+
+/* -------------------------------------------------------------------- settings */
+
+#define SETTING(type, name, field)                                                                                     \
+    {name, offsetof(struct sim_plan, field), _Generic((type)0, bool : 'b', double : 'd', int64_t : 't', default : 'i')},
+
+static const struct setting {
+    const char *name;
+    size_t at;
+    char type; /* b: yes or no; d: a fraction; t: ns; i: another number */
+} settings[] = {
+#define OF_PLAN(type, name) SETTING(type, #name, name)
+#define OF_NETWORK(type, name) SETTING(type, #name, network.name)
+#define OF_SCHEDULE(type, name) SETTING(type, #name, schedule.name)
+    OF_PLAN(int, topology) SIM_SETTING_MAP(OF_PLAN) SIM_NETWORK_MAP(OF_NETWORK) SIM_SCHEDULE_MAP(OF_SCHEDULE)};
+
+static const char *const topologies[] = {"one", "replicas", "quorum", "cluster"};
+
+/* With a unit that set() knows, or a topology. */
+static double number(const struct sim_plan *drawn, char **at)
+{
+    for (int i = 0; i < 4; i++)
+        if (strncmp(*at, topologies[i], strlen(topologies[i])) == 0) {
+            *at += strlen(topologies[i]);
+            return i;
+        }
+    double value = strtod(*at, at);
+    char unit = **at;
+    *at += unit == 'm' ? 2 : unit == 's' || unit == 'L' || unit == 'D';
+    return unit == 'm'   ? value * SIM_MS
+           : unit == 's' ? value * SIM_S
+           : unit == 'L' ? floor(value * drawn->lease_ms) * SIM_MS
+           : unit == 'D' ? value * (double)drawn->network.delay
+                         : value;
+}
+
+static double value_of(const struct sim_plan *drawn, char **at)
+{
+    if (**at == '?') {
+        ++*at;
+        double chance = number(drawn, at);
+        *at = (sim_chance(SIM_FAULTS, chance) ? *at : strchr(*at + 1, ':')) + 1;
+        return value_of(drawn, at);
+    }
+    double low = number(drawn, at);
+    char how = **at;
+    if (how != '-' && how != '~' && how != '+')
+        return low;
+    ++*at;
+    if (how == '+')
+        return low + value_of(drawn, at);
+    double high = number(drawn, at), scale = low < 1 ? 1e9 : 1;
+    return how == '-' ? (double)sim_between(SIM_FAULTS, (int64_t)low, (int64_t)high)
+                      : (double)sim_between_log(SIM_FAULTS, (int64_t)(low * scale), (int64_t)(high * scale)) / scale;
+}
+
+static const struct setting *setting_of(const char *name, size_t size)
+{
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (strlen(settings[i].name) == size && strncmp(settings[i].name, name, size) == 0)
+            return &settings[i];
+    fprintf(stderr, "a plan has no %.*s\n", (int)size, name);
+    exit(2);
+}
+
+/*
+ * Settings of a plan, in the order in which they are drawn: names and a value each, such as "names=1-3". A value is a
+ * number; one that is drawn between two, each as likely (1-3), or each order of magnitude as likely (1~3); ?0.3:A:B,
+ * which is A with that chance and B otherwise; or a sum of them. Of time it is in ns, unless ms or s or L, the lease,
+ * or D, the delay of the network, follow.
+ */
+static void set(struct sim_plan *drawn, const char *text)
+{
+    while (*(text += strspn(text, " "))) {
+        const char *name = text, *equals = strchr(text, '=');
+        char *end = (char *)(uintptr_t)equals + 1;
+        double value = value_of(drawn, &end);
+        for (size_t size; name < equals; name += size + 1) {
+            size = strcspn(name, ",=");
+            const struct setting *setting = setting_of(name, size);
+            void *to = (char *)drawn + setting->at;
+            if (setting->type == 'd')
+                *(double *)to = value;
+            else if (setting->type == 't')
+                *(int64_t *)to = (int64_t)value;
+            else if (setting->type == 'b')
+                *(bool *)to = value != 0;
+            else
+                *(uint32_t *)to = (uint32_t)(int64_t)value;
+        }
+        text = end + strcspn(end, " "); /* the other branch is left out */
+    }
+}
+
+/* ---------------------------------------------------------------------- chance */
 
 /* From the seed alone: what is drawn is the same as before for all else. */
 static uint64_t hash_of(const struct sim_plan *drawn, uint64_t salt)
@@ -37,45 +134,9 @@ static bool also(const struct sim_plan *drawn, uint64_t salt)
     return hash_of(drawn, 26) % 2 && hash_of(drawn, salt) % 4;
 }
 
-static void draw_network(struct sim_network *network)
-{
-    network->delay = sim_between_log(SIM_FAULTS, 10000, 2 * SIM_MS);
-    network->jitter = sim_between_log(SIM_FAULTS, 1000, 2 * network->delay);
-    network->slow_most = sim_between_log(SIM_FAULTS, SIM_MS, 3 * SIM_S);
-    network->slow_chance = often(0.3, 0.0005, 0.1);
-    network->cut_chance = often(0.3, 0.0002, 0.03);
-    network->silence_chance = often(0.2, 0.0001, 0.005);
-    network->silence_most = 3 * SIM_S;
-    network->stuck_chance = often(0.15, 0.0005, 0.02);
-    network->stuck_most = sim_between_log(SIM_FAULTS, 2 * SIM_MS, 2 * SIM_S);
-    network->refuse_chance = often(0.15, 0.01, 0.3);
-    network->lost_chance = often(0.15, 0.01, 0.3);
-    network->short_chance = often(0.15, 0.001, 0.2);
-}
-
-static void draw_schedule(struct sim_schedule *schedule)
-{
-    schedule->point_mean = (double)sim_between_log(SIM_FAULTS, 20, 20000);
-    schedule->stall_chance = often(0.4, 0.001, 0.2);
-    schedule->stall_most = sim_between_log(SIM_FAULTS, 10000, 200 * SIM_MS);
-}
-
 bool sim_takes_data(const struct sim_plan *drawn, enum sim_fault_kind kind)
 {
-    switch (kind) {
-    case SIM_FAULT_server_lose:
-    case SIM_FAULT_server_recall:
-    case SIM_FAULT_flushall:
-    case SIM_FAULT_clock_step:
-    case SIM_FAULT_del:
-    case SIM_FAULT_fence_evicted:
-    case SIM_FAULT_foreign:
-        return drawn->topology != SIM_QUORUM; /* there a minority has it */
-    case SIM_FAULT_failover:
-        return true;
-    default:
-        return false;
-    }
+    return sim_fault_is(kind, SIM_TAKES_DATA) && drawn->topology != SIM_QUORUM; /* there a minority has it */
 }
 
 static bool fits(const struct sim_plan *drawn, enum sim_fault_kind kind)
@@ -93,21 +154,13 @@ static bool fits(const struct sim_plan *drawn, enum sim_fault_kind kind)
            (kind != SIM_FAULT_del && (kind != SIM_FAULT_server_recall || drawn->is_voting));
 }
 
-static bool takes_what_it_knows(enum sim_fault_kind kind)
-{
-    return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_recall || kind == SIM_FAULT_flushall;
-}
-
-bool sim_harms_a_vote(enum sim_fault_kind kind)
-{
-    return takes_what_it_knows(kind) || kind == SIM_FAULT_clock_step || kind == SIM_FAULT_fence_evicted;
-}
-
 /* Only the faults of its theme happen. */
 static bool is_narrow(const struct sim_plan *drawn)
 {
     return drawn->is_told || drawn->is_quiet || drawn->is_late || drawn->is_full;
 }
+
+/* ---------------------------------------------------------------------- themes */
 
 /* A run in which some kinds of trouble come together, which rarely happens by chance. */
 enum theme {
@@ -133,9 +186,6 @@ enum theme {
     TAKEN,
     THEMES
 };
-static const char *const theme_names[] = {"any",     "late", "turn",     "restarts", "told",     "stops", "crowd",
-                                          "votes",   "kept", "founding", "thin",     "recalled", "moved", "several",
-                                          "episode", "held", "full",     "scarce",   "absent",   "taken"};
 
 /* A run in which nothing goes wrong but that processes do not hear the server, some of them while they keep leases. */
 static bool is_kept_deaf(const struct sim_plan *drawn)
@@ -143,62 +193,15 @@ static bool is_kept_deaf(const struct sim_plan *drawn)
     return drawn->is_quiet && hash_of(drawn, 33) % 3 == 0;
 }
 
-static bool favours(const struct sim_plan *drawn, enum theme theme, enum sim_fault_kind kind)
-{
-    switch (theme) {
-    case RESTARTS:
-        return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_kill || kind == SIM_FAULT_failover;
-    case TOLD:
-    case SEVERAL:
-        return drawn->topology != SIM_QUORUM && (kind == SIM_FAULT_del || kind == SIM_FAULT_flushall ||
-                                                 kind == SIM_FAULT_foreign || kind == SIM_FAULT_touched);
-    case RECALLED:
-        return kind == SIM_FAULT_server_recall || kind == SIM_FAULT_foreign;
-    case FULL:
-        return kind == SIM_FAULT_full;
-    case MOVED:
-        return kind == SIM_FAULT_slot_move;
-    case IN_TURN:
-        return kind == SIM_FAULT_proc_kill || kind == SIM_FAULT_no_script;
-    case STOPS:
-        return kind == SIM_FAULT_proc_stop || kind == SIM_FAULT_proc_kill;
-    case LATE:
-        return !drawn->is_late && (kind == SIM_FAULT_cut || kind == SIM_FAULT_half_open);
-    case KEPT:
-        if (is_kept_deaf(drawn))
-            return kind == SIM_FAULT_deaf;
-        if (drawn->is_quiet)
-            return kind == (hash_of(drawn, 9) % 2 ? SIM_FAULT_proc_kill : SIM_FAULT_server_lose);
-        return kind == SIM_FAULT_proc_stop || kind == SIM_FAULT_proc_kill || kind == SIM_FAULT_deaf ||
-               kind == SIM_FAULT_cut || kind == SIM_FAULT_server_kill || kind == SIM_FAULT_failover;
-    case VOTES: /* masters that forget, or whose clocks are set, and others that are out of reach of some */
-        return sim_harms_a_vote(kind) || kind == SIM_FAULT_cut_off || (kind == SIM_FAULT_proc_kill && also(drawn, 15));
-    case FOUNDING:
-        return takes_what_it_knows(kind);
-    case THIN:
-        return takes_what_it_knows(kind) || kind == SIM_FAULT_clock_step ||
-               (kind == SIM_FAULT_proc_kill && also(drawn, 15));
-    default:
-        return false;
-    }
-}
-
-/* Answers that arrive after the command timeout. */
 static void be_late(struct sim_plan *drawn)
 {
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 150, sim_chance(SIM_FAULTS, 0.5) ? 800 : 15000);
-    drawn->hold_most = (int64_t)(drawn->lease_ms < 1000 ? drawn->lease_ms * 3 : 1000) * SIM_MS;
-    drawn->hold_least = 20 * SIM_MS;
-    drawn->extends = 0.3;
-    drawn->forces = sim_chance(SIM_FAULTS, 0.3) ? 0.1 : 0;
-    drawn->command_timeout_ms = (uint32_t)sim_between(SIM_FAULTS, 40, 150);
-    drawn->network.silence_chance = 0.003;
-    drawn->network.stuck_chance = 0.04;
+    int64_t lease = drawn->lease_ms;
+
+    drawn->hold_most = (lease < 1000 ? lease * 3 : 1000) * SIM_MS;
+    drawn->network.silence_most = (lease < 1000 ? lease * 2 : 2000) * SIM_MS;
     drawn->network.stuck_most = drawn->command_timeout_ms * 2 * SIM_MS;
-    drawn->network.silence_most = (int64_t)(drawn->lease_ms < 1000 ? drawn->lease_ms * 2 : 2000) * SIM_MS;
     if (sim_chance(SIM_FAULTS, 0.6))
         drawn->denied = SIM_DENIES_KILL;
-    drawn->end = 6 * SIM_S;
     drawn->is_late = drawn->topology == SIM_ONE && hash_of(drawn, 17) % 2;
     if (!drawn->is_late)
         return;
@@ -206,237 +209,203 @@ static void be_late(struct sim_plan *drawn)
     drawn->lease_ms += 5000;
     drawn->connect_timeout_ms = drawn->command_timeout_ms;
     drawn->denied = SIM_DENIES_KILL;
-    drawn->forces = drawn->fixed = drawn->extends = 0;
-    drawn->waits = 0.2;
+    set(drawn, "forces,fixed,extends=0 waits=.2");
 }
 
-/* All waits are fair, and little goes wrong. */
 static void be_in_turn(struct sim_plan *drawn)
 {
-    drawn->is_calm = sim_chance(SIM_FAULTS, 0.5);
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 10000);
     drawn->is_quiet = !drawn->is_calm;
-    drawn->denied = 0;
-    drawn->forces = drawn->extends = 0;
-    drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
-    drawn->fair = drawn->topology == SIM_QUORUM ? 0 : 1;
-    drawn->fixed = 0;
-    drawn->handoff_ms = DIBS_NO_HANDOFF;
-    drawn->hold_most = 300 * SIM_MS;
-    drawn->hold_least = 5 * SIM_MS;
-    drawn->pause_most = 100 * SIM_MS;
-    drawn->waits = sim_chance(SIM_FAULTS, 0.5) ? 0.95 : 0.4;
     drawn->queries = hash_of(drawn, 18) % 2 ? 0.3 : drawn->queries;
     drawn->script_budget = hash_of(drawn, 19) % 3 ? 0 : 2;
-    drawn->end = 4 * SIM_S;
 }
 
-/* Others take and delete locks, and the server tells of it. */
 static void be_told(struct sim_plan *drawn)
 {
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 8000, 30000);
-    drawn->hold_least = 200 * SIM_MS;
-    drawn->hold_most = 6 * SIM_S;
-    drawn->denied = 0;
     drawn->is_told = drawn->topology == SIM_ONE || drawn->topology == SIM_QUORUM;
-    drawn->forces = 0.05;
-    drawn->fixed = drawn->extends = 0;
-    if (drawn->topology == SIM_ONE && hash_of(drawn, 10) % 2) { /* a change comes while a renewal is under way */
-        drawn->network.delay = SIM_MS;
-        drawn->network.jitter = 20 * SIM_MS;
-        drawn->handoff_ms = DIBS_NO_HANDOFF;
-    }
+    if (drawn->topology == SIM_ONE && hash_of(drawn, 10) % 2) /* a change comes while a renewal is under way */
+        set(drawn, "delay=1ms jitter=20ms handoff_ms=-1");
     drawn->queries = hash_of(drawn, 18) % 2 ? 0.3 : drawn->queries;
-    drawn->waits = 0.9;
-    drawn->end = 10 * SIM_S;
-    drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
 }
 
-/* The same for calls that lock several names, by tasks that are cancelled. */
-static void be_several(struct sim_plan *drawn)
-{
-    be_told(drawn);
-    drawn->names = 4;
-    drawn->nests = 0.5;
-    drawn->queries = drawn->orphans = 0;
-}
-
-/* Many locks are released at once. */
 static void be_crowded(struct sim_plan *drawn)
 {
-    drawn->topology = SIM_ONE;
-    drawn->is_calm = true;
-    drawn->procs = 2;
-    drawn->threads = 3;
-    drawn->names = 3;
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 800);
     drawn->server_cost = drawn->lease_ms * 200;
-    drawn->bursts = 0.3;
-    drawn->fixed = drawn->orphans = drawn->extends = 0;
-    drawn->hold_least = 500 * SIM_MS;
-    drawn->hold_most = 2 * SIM_S;
-    drawn->pause_most = 20 * SIM_MS;
-    drawn->end = 3 * SIM_S;
-    drawn->denied = 0;
 }
 
-/* A quorum whose masters come and go. */
-static void be_voting(struct sim_plan *drawn)
-{
-    drawn->topology = SIM_QUORUM;
-    drawn->is_voting = true;
-    drawn->names = 1;
-    drawn->procs = (int)sim_between(SIM_FAULTS, 2, 3);
-    drawn->threads = 1;
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 600, 8000);
-    drawn->hold_least = 10 * SIM_MS;
-    drawn->hold_most = (int64_t)drawn->lease_ms * 3 / 2 * SIM_MS;
-    drawn->pause_most = 200 * SIM_MS;
-    drawn->command_timeout_ms = drawn->connect_timeout_ms = (uint32_t)sim_between(SIM_FAULTS, 100, 400);
-    drawn->fixed = sim_chance(SIM_FAULTS, 0.3) ? 0.5 : 0;
-    drawn->forces = 0;
-    drawn->denied = 0;
-    drawn->end = 4 * SIM_S + (int64_t)drawn->lease_ms * SIM_MS;
-}
-
-/* New masters that forget while some processes still take the quorum for new. */
-static void be_founding(struct sim_plan *drawn)
-{
-    be_voting(drawn);
-    drawn->procs = 3;
-    drawn->lease_ms = (uint32_t)sim_between(SIM_FAULTS, 2000, 5000);
-    drawn->hold_least = 500 * SIM_MS;
-    drawn->hold_most = 2 * SIM_S;
-    drawn->pause_most = SIM_MS;
-    drawn->fixed = 0;
-    drawn->orphans = 0; /* whoever leaves its locks behind opens once more */
-    drawn->command_timeout_ms = 1000;
-    drawn->network.slow_chance = 0.2;
-    drawn->network.slow_most = 100 * SIM_MS;
-    drawn->end = 3 * SIM_S;
-}
-
-/* Each process has the votes of a bare majority. */
-static void be_thin(struct sim_plan *drawn)
-{
-    be_voting(drawn);
-    drawn->procs = 3;
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 4000);
-    drawn->hold_least = 20 * SIM_MS;
-    drawn->hold_most = (int64_t)drawn->lease_ms * SIM_MS + (sim_chance(SIM_FAULTS, 0.5) ? 2 * SIM_S : 0);
-    drawn->pause_most = 20 * SIM_MS;
-    drawn->waits = 1;
-    drawn->odd_leases = 0.4;
-}
-
-/* The same, and all faults of the masters come one soon after the other, to the same few (draw_episode). */
 static void be_episode(struct sim_plan *drawn)
 {
-    be_thin(drawn);
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 600, 8000);
-    drawn->odd_leases = drawn->orphans = 0;
-    drawn->shuts_down = false;
-    drawn->fixed = sim_chance(SIM_FAULTS, 0.5) ? 0.5 : 0;
-    drawn->hold_least = 100 * SIM_MS;
-    drawn->hold_most = (int64_t)drawn->lease_ms * 2 * SIM_MS;
-    drawn->pause_most = sim_chance(SIM_FAULTS, 0.7) ? 20 * SIM_MS : (int64_t)drawn->lease_ms * SIM_MS;
-    drawn->command_timeout_ms = drawn->connect_timeout_ms = (uint32_t)sim_between_log(SIM_FAULTS, 400, 3000);
-    drawn->in_turn = sim_chance(SIM_FAULTS, 0.33);
-    drawn->looks_on = sim_chance(SIM_FAULTS, 0.3);
-    drawn->end = 3 * SIM_S + (drawn->in_turn ? 5 : 2) * (int64_t)drawn->lease_ms * SIM_MS;
+    if (drawn->in_turn)
+        set(drawn, "end=3s+5L");
 }
 
-/*
- * Masters that forget (draw_absences: `in_turn`), or one whose clock is set (draw_unseen_steps), while others are
- * silent.
- */
 static void be_absent(struct sim_plan *drawn)
 {
-    be_thin(drawn);
-    drawn->in_turn = drawn->looks_on = sim_chance(SIM_FAULTS, 0.5);
-    drawn->procs = 2;
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 1500) + (drawn->in_turn ? 0 : 1000);
-    drawn->odd_leases = drawn->orphans = drawn->fixed = drawn->bursts = 0;
-    drawn->shuts_down = false;
-    drawn->hold_least = drawn->in_turn ? SIM_MS : 100 * SIM_MS;
-    drawn->hold_most = drawn->in_turn ? 100 * SIM_MS : SIM_S;
-    drawn->pause_most = drawn->in_turn ? 100 * SIM_MS : 5 * SIM_S;
-    drawn->command_timeout_ms = drawn->connect_timeout_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 400);
-    drawn->end = 20 * SIM_S;
+    if (drawn->in_turn)
+        set(drawn, "hold_least=1ms hold_most,pause_most=100ms");
+    else
+        drawn->lease_ms += 1000;
 }
 
-/* Holds that outlast their leases, and nothing else happens. */
-static void be_held(struct sim_plan *drawn)
+static void be_kept(struct sim_plan *drawn)
 {
-    drawn->is_calm = true;
-    drawn->threads = (int)sim_between(SIM_FAULTS, 1, 2);
-    drawn->names = (int)sim_between(SIM_FAULTS, 1, 2);
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 400);
-    drawn->hold_least = SIM_MS;
-    drawn->hold_most = (int64_t)drawn->lease_ms * 3 * SIM_MS;
-    drawn->pause_most = 20 * SIM_MS;
-    drawn->fixed = drawn->extends = 0;
-    drawn->schedule.point_mean = (double)sim_between_log(SIM_FAULTS, 10, 300);
-    drawn->end = 4 * SIM_S;
+    drawn->is_quiet = drawn->topology == SIM_ONE && !drawn->is_calm && hash_of(drawn, 11) % 2;
+    if (is_kept_deaf(drawn)) { /* some are in use for as long as a lease, after they were kept for a while */
+        set(drawn, "lease_ms=1000-3000 keep_ms=50-120 command_timeout_ms,connect_timeout_ms=2000 hold_least=1ms "
+                   "hold_most=1L names=2");
+        drawn->pause_most = drawn->keep_ms * SIM_MS;
+    }
+    if (sim_chance(SIM_FAULTS, 0.1)) /* so often that the fence is raised */
+        set(drawn, "keep_ms=5000 hold_most,pause_most=20000 calls_most=12000");
 }
 
-/* The server takes no more clients for a while, and there are waiters that give up. */
-static void be_full(struct sim_plan *drawn)
+static void be_stopped(struct sim_plan *drawn)
 {
-    drawn->topology = SIM_ONE;
-    drawn->servers = 1;
-    drawn->sentinels = 0;
-    drawn->min_replicas = 0;
-    drawn->is_full = true;
-    drawn->procs = 4;
-    drawn->threads = 1;
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 5000, 30000);
-    drawn->hold_least = 20 * SIM_MS;
-    drawn->hold_most = 2 * SIM_S;
-    drawn->pause_most = 5 * SIM_S;
-    drawn->odd_leases = drawn->fixed = drawn->extends = drawn->forces = 0;
-    drawn->denied = 0;
-    drawn->waits = 0.2;
-    drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
-    drawn->end = 8 * SIM_S;
+    if (sim_chance(SIM_FAULTS, 0.7)) /* a stop after an answer that took long */
+        set(drawn, "slow_chance=.2 slow_most=1L command_timeout_ms=1000 names=1");
 }
 
-/* A server comes back with older data, and clients without dibs come before the holders do. */
-static void be_recalled(struct sim_plan *drawn)
+static void be_scarce(struct sim_plan *drawn)
 {
-    drawn->topology = SIM_ONE;
-    drawn->is_quiet = true;
-    drawn->names = 1;
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 1000, 10000);
-    drawn->hold_least = 20 * SIM_MS;
-    drawn->hold_most = SIM_S;
-    drawn->pause_most = 500 * SIM_MS;
-    drawn->fair = drawn->fixed = drawn->extends = drawn->forces = 0;
-    drawn->denied = 0;
-    drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
-    drawn->end = 8 * SIM_S;
+    drawn->scarce = (double)sim_between_log(SIM_FAULTS, 1, 300) / 1000;
 }
 
-/* Slots go from node to node, and nothing else happens. */
-static void be_moved(struct sim_plan *drawn)
+#define KIND(name) (1u << SIM_FAULT_##name)
+#define FORGETFUL (KIND(server_lose) | KIND(server_recall) | KIND(flushall))
+#define BY_OTHERS (KIND(del) | KIND(flushall) | KIND(foreign) | KIND(touched))
+#define TIMEOUTS "command_timeout_ms,connect_timeout_ms="
+
+static const struct {
+    const char *name;
+    enum theme base; /* ANY, or one that this changes */
+    const char *settings;
+    void (*rest)(struct sim_plan *drawn); /* sets what depends on something else */
+    unsigned favours;                     /* the faults that are frequent */
+} themes[THEMES] = {
+    [ANY] = {"any", ANY, "", NULL, 0},
+    /* Answers that arrive after the command timeout. */
+    [LATE] = {"late", ANY,
+              "lease_ms=?.5:150~800:150~15000 hold_least=20ms extends=.3 forces=?.3:.1:0 command_timeout_ms=40-150 "
+              "silence_chance=.003 stuck_chance=.04 end=6s",
+              be_late, KIND(cut) | KIND(half_open)},
+    /* All waits are fair, and little goes wrong. */
+    [IN_TURN] = {"turn", ANY,
+                 "is_calm=?.5:1:0 lease_ms=300~10000 denied,forces,extends,fixed=0 " TIMEOUTS "1000 fair=1 "
+                 "handoff_ms=-1 hold_least=5ms hold_most=300ms pause_most=100ms waits=?.5:.95:.4 end=4s",
+                 be_in_turn, KIND(proc_kill) | KIND(no_script)},
+    /* Short leases, and servers that restart. */
+    [RESTARTS] = {"restarts", ANY, "lease_ms=100~1500 hold_least=1ms hold_most=2L denied=0", NULL,
+                  KIND(server_lose) | KIND(server_kill) | KIND(failover)},
+    /* Others take and delete locks, and the server tells of it. */
+    [TOLD] = {"told", ANY,
+              "lease_ms=8000~30000 hold_least=200ms hold_most=6s denied,fixed,extends=0 forces=.05 waits=.9 "
+              "end=10s " TIMEOUTS "1000",
+              be_told, BY_OTHERS},
+    /* Processes are stopped. */
+    [STOPS] = {"stops", RESTARTS, "", be_stopped, KIND(proc_stop) | KIND(proc_kill)},
+    /* Many locks are released at once. */
+    [CROWD] =
+        {"crowd", ANY,
+         "topology=one is_calm=1 procs=2 threads,names=3 lease_ms=300~800 bursts=.3 fixed,orphans,extends,denied=0 "
+         "hold_least=500ms hold_most=2s pause_most=20ms end=3s",
+         be_crowded, 0},
+    /* A quorum whose masters forget, or whose clocks are set, while others are out of reach of some. */
+    [VOTES] = {"votes", ANY,
+               "topology=quorum is_voting=1 names=1 procs=2-3 threads=1 lease_ms=600~8000 hold_least=10ms "
+               "hold_most=1.5L pause_most=200ms " TIMEOUTS "100-400 fixed=?.3:.5:0 forces,denied=0 end=4s+1L",
+               NULL, FORGETFUL | KIND(clock_step) | KIND(fence_evicted) | KIND(cut_off) | KIND(proc_kill)},
+    /* A process mostly has a name for itself. */
+    [KEPT] = {"kept", ANY,
+              "topology=?.7:one:replicas min_replicas=0 is_calm=?.2:1:0 procs=2-3 threads=1-2 keep_ms=5~20000 "
+              "lease_ms=300~10000 hold_least=10000 hold_most=5ms pause_most=1ms~300ms "
+              "fair,fixed,extends,orphans,denied,handoff_ms=0 waits=.9 end=6s",
+              be_kept, KIND(proc_stop) | KIND(proc_kill) | KIND(deaf) | KIND(cut) | KIND(server_kill) | KIND(failover)},
+    /* New masters that forget while some processes still take the quorum for new. Whoever leaves its locks behind opens
+     * once more, so nobody does. */
+    [FOUNDING] = {"founding", VOTES,
+                  "procs=3 lease_ms=2000-5000 hold_least=500ms hold_most=2s pause_most=1ms fixed,orphans=0 "
+                  "command_timeout_ms=1000 slow_chance=.2 slow_most=100ms end=3s",
+                  NULL, FORGETFUL},
+    /* Each process has the votes of a bare majority. */
+    [THIN] = {"thin", VOTES,
+              "procs=3 lease_ms=300~4000 hold_least=20ms hold_most=?.5:1L+2s:1L pause_most=20ms waits=1 odd_leases=.4",
+              NULL, FORGETFUL | KIND(clock_step) | KIND(proc_kill)},
+    /* A server comes back with older data, and clients without dibs come before the holders do. */
+    [RECALLED] = {"recalled", ANY,
+                  "topology=one is_quiet=1 names=1 lease_ms=1000~10000 hold_least=20ms hold_most=1s pause_most=500ms "
+                  "fair,fixed,extends,forces,denied=0 " TIMEOUTS "1000 end=8s",
+                  NULL, KIND(server_recall) | KIND(foreign)},
+    /* Slots go from node to node, and nothing else happens. */
+    [MOVED] = {"moved", ANY,
+               "topology=cluster is_quiet,is_moved=1 lease_ms=4000~30000 outage_ms=5000 hold_least=1ms "
+               "hold_most,pause_most=100ms odd_leases,fixed,extends,forces,denied=0 handoff_ms=-1 waits=.9 " TIMEOUTS
+               "1000 end=6s",
+               NULL, KIND(slot_move)},
+    /* Calls that lock several names, by tasks that are cancelled. */
+    [SEVERAL] = {"several", TOLD, "names=4 nests=.5 queries,orphans=0", NULL, BY_OTHERS},
+    /* All faults of the masters come one soon after the other, to the same few (draw_episode). */
+    [EPISODE] = {"episode", THIN,
+                 "lease_ms=600~8000 odd_leases,orphans,shuts_down=0 fixed=?.5:.5:0 hold_least=100ms hold_most=2L "
+                 "pause_most=?.7:20ms:1L " TIMEOUTS "400~3000 in_turn=?.33:1:0 looks_on=?.3:1:0 end=3s+2L",
+                 be_episode, 0},
+    /* Holds that outlast their leases, and nothing else happens. */
+    [HELD] = {"held", ANY,
+              "is_calm=1 threads=1-2 names=1-2 lease_ms=100~400 hold_least=1ms hold_most=3L pause_most=20ms "
+              "fixed,extends=0 point_mean=10~300 end=4s",
+              NULL, 0},
+    /* The server takes no more clients for a while, and there are waiters that give up. */
+    [FULL] = {"full", ANY,
+              "topology=one is_full=1 procs=4 threads=1 lease_ms=5000~30000 hold_least=20ms hold_most=2s pause_most=5s "
+              "odd_leases,fixed,extends,forces,denied=0 waits=.2 " TIMEOUTS "1000 end=8s",
+              NULL, KIND(full)},
+    /* Processes that get no memory now and then, or mostly. */
+    [SCARCE] = {"scarce", ANY, "end=3s", be_scarce, 0},
+    /* Masters that forget (draw_absences: `in_turn`), or one whose clock is set (draw_unseen_steps), while others are
+     * silent. */
+    [ABSENT] = {"absent", THIN,
+                "in_turn,looks_on=?.5:1:0 procs=2 lease_ms=300~1500 odd_leases,orphans,fixed,bursts,shuts_down=0 "
+                "hold_least=100ms hold_most=1s pause_most=5s " TIMEOUTS "100~400 end=20s",
+                be_absent, 0},
+    /* Kept leases are taken just when the store is to be told that nobody uses them, and some are then in use for
+     * longer than a kept lease lasts. Threads are kept from running for a moment now and then, while nothing else goes
+     * wrong. */
+    [TAKEN] = {"taken", KEPT,
+               "is_calm=1 is_quiet=0 point_mean=10 stall_chance=.3 stall_most=200000 lease_ms=1000-3000 keep_ms=5-50 "
+               "hold_least=1ms hold_most=1L pause_most=10ms pause_mostly=5ms names=2",
+               NULL, 0},
+};
+
+static void apply_theme(struct sim_plan *drawn, enum theme theme)
 {
-    drawn->topology = SIM_CLUSTER;
-    drawn->servers = 3;
-    drawn->sentinels = 0;
-    drawn->min_replicas = 0;
-    drawn->is_quiet = drawn->is_moved = true;
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 4000, 30000);
-    drawn->odd_leases = 0;
-    drawn->outage_ms = 5000;
-    drawn->hold_least = SIM_MS;
-    drawn->hold_most = 100 * SIM_MS;
-    drawn->pause_most = 100 * SIM_MS;
-    drawn->fixed = drawn->extends = drawn->forces = 0;
-    drawn->denied = 0;
-    drawn->handoff_ms = DIBS_NO_HANDOFF;
-    drawn->waits = 0.9;
-    drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
-    drawn->end = 6 * SIM_S;
+    if (themes[theme].base != ANY)
+        apply_theme(drawn, themes[theme].base);
+    else
+        set(drawn, "procs=2-4 threads=1-3 names=1-3 bursts=0");
+    set(drawn, themes[theme].settings);
+    if (themes[theme].rest)
+        themes[theme].rest(drawn);
+}
+
+static bool favours(const struct sim_plan *drawn, enum theme theme, enum sim_fault_kind kind)
+{
+    unsigned kinds = themes[theme].favours;
+
+    if (theme == KEPT && is_kept_deaf(drawn))
+        kinds = KIND(deaf);
+    else if (theme == KEPT && drawn->is_quiet)
+        kinds = hash_of(drawn, 9) % 2 ? KIND(proc_kill) : KIND(server_lose);
+    else if ((theme == TOLD || theme == SEVERAL) && drawn->topology == SIM_QUORUM)
+        kinds = 0;
+    else if ((theme == VOTES || theme == THIN) && !also(drawn, 15))
+        kinds &= ~KIND(proc_kill);
+    return !drawn->is_late && kinds >> kind & 1;
+}
+
+/* ---------------------------------------------------------------------- faults */
+
+static void add_fault(struct sim_plan *drawn, int64_t time, enum sim_fault_kind kind, int which, int64_t length)
+{
+    drawn->faults[drawn->fault_count++] =
+        (struct sim_fault){.time = time, .kind = kind, .which = which, .length = length};
 }
 
 /*
@@ -452,117 +421,9 @@ static void draw_thin(struct sim_plan *drawn, enum theme theme)
     for (int proc = 0; (drawn->servers == 3 || also(drawn, 25)) && proc < drawn->procs - reach_all; proc++)
         for (int i = 0; i < faulty; i++) {
             int other = is_shared ? first + faulty + (proc + 1 + i) % (drawn->servers - faulty) : proc + i;
-            drawn->faults[drawn->fault_count++] =
-                (struct sim_fault){.time = SIM_S / 2,
-                                   .kind = SIM_FAULT_cut_off,
-                                   .which = proc + drawn->procs * (other % drawn->servers),
-                                   .length = drawn->last_fault};
+            add_fault(drawn, SIM_S / 2, SIM_FAULT_cut_off, proc + drawn->procs * (other % drawn->servers),
+                      drawn->last_fault);
         }
-}
-
-/* A process mostly has a name for itself. */
-static void be_kept(struct sim_plan *drawn)
-{
-    drawn->topology = sim_chance(SIM_FAULTS, 0.7) ? SIM_ONE : SIM_REPLICAS;
-    drawn->servers = drawn->topology == SIM_ONE ? 1 : 3;
-    drawn->sentinels = drawn->topology == SIM_REPLICAS ? 3 : 0;
-    drawn->min_replicas = 0;
-    drawn->is_calm = sim_chance(SIM_FAULTS, 0.2);
-    drawn->is_quiet = drawn->topology == SIM_ONE && !drawn->is_calm && hash_of(drawn, 11) % 2;
-    drawn->procs = (int)sim_between(SIM_FAULTS, 2, 3);
-    drawn->threads = (int)sim_between(SIM_FAULTS, 1, 2);
-    drawn->keep_ms = (uint32_t)sim_between_log(SIM_FAULTS, 5, 20000);
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 10000);
-    drawn->hold_least = SIM_MS / 100;
-    drawn->hold_most = 5 * SIM_MS;
-    drawn->pause_most = sim_between_log(SIM_FAULTS, SIM_MS, 300 * SIM_MS);
-    if (is_kept_deaf(drawn)) { /* some are in use for as long as a lease, after they were kept for a while */
-        drawn->lease_ms = (uint32_t)sim_between(SIM_FAULTS, 1000, 3000);
-        drawn->keep_ms = (uint32_t)sim_between(SIM_FAULTS, 50, 120);
-        drawn->command_timeout_ms = drawn->connect_timeout_ms = 2000;
-        drawn->hold_least = SIM_MS;
-        drawn->hold_most = drawn->lease_ms * SIM_MS;
-        drawn->pause_most = drawn->keep_ms * SIM_MS;
-        drawn->names = 2;
-    }
-    if (sim_chance(SIM_FAULTS, 0.1)) { /* so often that the fence is raised */
-        drawn->keep_ms = 5000;
-        drawn->hold_most = drawn->pause_most = SIM_MS / 50;
-        drawn->calls_most = 12000;
-    }
-    drawn->fair = drawn->fixed = drawn->extends = drawn->orphans = 0;
-    drawn->handoff_ms = 0;
-    drawn->waits = 0.9;
-    drawn->denied = 0;
-    drawn->end = 6 * SIM_S;
-}
-
-/*
- * Kept leases are taken just when the store is to be told that nobody uses them, and some are then in use for longer
- * than a kept lease lasts. Threads are kept from running for a moment now and then, while nothing else goes wrong.
- */
-static void be_taken(struct sim_plan *drawn)
-{
-    be_kept(drawn);
-    drawn->is_calm = true;
-    drawn->is_quiet = false;
-    drawn->schedule.point_mean = 10;
-    drawn->schedule.stall_chance = 0.3;
-    drawn->schedule.stall_most = SIM_MS / 5;
-    drawn->lease_ms = (uint32_t)sim_between(SIM_FAULTS, 1000, 3000);
-    drawn->keep_ms = (uint32_t)sim_between(SIM_FAULTS, 5, 50);
-    drawn->hold_least = SIM_MS;
-    drawn->hold_most = drawn->lease_ms * SIM_MS;
-    drawn->pause_most = 10 * SIM_MS;
-    drawn->pause_mostly = 5 * SIM_MS;
-    drawn->names = 2;
-}
-
-/* Short leases, and servers that restart. */
-static void be_restarted(struct sim_plan *drawn)
-{
-    drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 1500);
-    drawn->hold_most = (int64_t)drawn->lease_ms * 2 * SIM_MS;
-    drawn->hold_least = SIM_MS;
-    drawn->denied = 0;
-}
-
-/* Processes are stopped. */
-static void be_stopped(struct sim_plan *drawn)
-{
-    be_restarted(drawn);
-    if (sim_chance(SIM_FAULTS, 0.7)) { /* a stop after an answer that took long */
-        drawn->network.slow_chance = 0.2;
-        drawn->network.slow_most = drawn->lease_ms * SIM_MS;
-        drawn->command_timeout_ms = 1000;
-        drawn->names = 1;
-    }
-}
-
-/* Processes that get no memory now and then, or mostly. */
-static void be_scarce(struct sim_plan *drawn)
-{
-    drawn->scarce = (double)sim_between_log(SIM_FAULTS, 1, 300) / 1000;
-    drawn->end = 3 * SIM_S;
-}
-
-static void apply_theme(struct sim_plan *drawn, enum theme theme)
-{
-    static void (*const themes[THEMES])(struct sim_plan *) = {
-        [LATE] = be_late,         [IN_TURN] = be_in_turn, [RESTARTS] = be_restarted, [TOLD] = be_told,
-        [STOPS] = be_stopped,     [CROWD] = be_crowded,   [VOTES] = be_voting,       [KEPT] = be_kept,
-        [FOUNDING] = be_founding, [THIN] = be_thin,       [RECALLED] = be_recalled,  [MOVED] = be_moved,
-        [SEVERAL] = be_several,   [EPISODE] = be_episode, [HELD] = be_held,          [FULL] = be_full,
-        [SCARCE] = be_scarce,     [ABSENT] = be_absent,   [TAKEN] = be_taken,
-    };
-
-    if (theme == ANY)
-        return;
-    drawn->procs = (int)sim_between(SIM_FAULTS, 2, 4);
-    drawn->threads = (int)sim_between(SIM_FAULTS, 1, 3);
-    drawn->names = (int)sim_between(SIM_FAULTS, 1, 3);
-    drawn->bursts = 0;
-    themes[theme](drawn);
 }
 
 /* A step that makes no request late; and each second one sets the clock right again. */
@@ -588,7 +449,7 @@ static void fit_to_theme(const struct sim_plan *drawn, enum theme theme, struct 
         fault->length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 2, 3 * SIM_MS);
     if (theme == STOPS) /* about as long as a lease, so that it ends meanwhile, or just not */
         fault->length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 2, 3 * SIM_MS / 2);
-    if (theme == FOUNDING && takes_what_it_knows(fault->kind)) {
+    if (theme == FOUNDING && sim_fault_is(fault->kind, SIM_IS_FORGETFUL)) {
         fault->time = sim_between_log(SIM_FAULTS, 20 * SIM_MS, 400 * SIM_MS);
         fault->length = sim_between_log(SIM_FAULTS, SIM_MS, 20 * SIM_MS);
     }
@@ -668,21 +529,14 @@ static void draw_episode(struct sim_plan *drawn)
         if (fault.kind == SIM_FAULT_server_recall)
             draw_recall(drawn, &fault);
         drawn->faults[drawn->fault_count++] = fault;
-        if (stands && sim_chance(SIM_FAULTS, 0.5))
-            drawn->faults[drawn->fault_count++] =
-                (struct sim_fault){.time = time - sim_between_log(SIM_FAULTS, SIM_MS, 500 * SIM_MS),
-                                   .kind = SIM_FAULT_proc_stop,
-                                   .which = (int)sim_between(SIM_FAULTS, 0, 1000),
-                                   .length = lease * sim_between(SIM_FAULTS, 2, 15) / 10};
+        if (stands && sim_chance(SIM_FAULTS, 0.5)) {
+            int64_t before = sim_between_log(SIM_FAULTS, SIM_MS, 500 * SIM_MS);
+            int which = (int)sim_between(SIM_FAULTS, 0, 1000);
+            add_fault(drawn, time - before, SIM_FAULT_proc_stop, which, lease * sim_between(SIM_FAULTS, 2, 15) / 10);
+        }
         time += drawn->in_turn ? SIM_S + lease * sim_between(SIM_FAULTS, 6, 14) / 10
                                : sim_between_log(SIM_FAULTS, SIM_MS, lease);
     }
-}
-
-static void add_fault(struct sim_plan *drawn, int64_t time, enum sim_fault_kind kind, int which, int64_t length)
-{
-    drawn->faults[drawn->fault_count++] =
-        (struct sim_fault){.time = time, .kind = kind, .which = which, .length = length};
 }
 
 /* The master so many behind the first of those that may forget (server_of) is silent. */
@@ -752,105 +606,70 @@ static void draw_faults(struct sim_plan *drawn, enum theme theme)
         draw_episode(drawn);
         return;
     }
-    for (int kind = 0; kind < SIM_FAULT_KINDS; kind++) {
+    for (enum sim_fault_kind kind = 0; kind < SIM_FAULT_KINDS; kind++) {
+        bool favoured = favours(drawn, theme, kind);
         bool chosen = sim_chance(SIM_FAULTS, is_narrow(drawn) ? 0
                                              : theme == ANY   ? 0.18
                                                               : 0.03) ||
-                      (favours(drawn, theme, (enum sim_fault_kind)kind) && sim_chance(SIM_FAULTS, 0.7));
-        chosen = chosen || (kind == SIM_FAULT_slot_move && sim_chance(SIM_FAULTS, 0.8));
-        int count = (int)sim_between_log(SIM_FAULTS, favours(drawn, theme, (enum sim_fault_kind)kind) ? 4 : 1, 16);
+                      (favoured && sim_chance(SIM_FAULTS, 0.7)) ||
+                      (kind == SIM_FAULT_slot_move && sim_chance(SIM_FAULTS, 0.8));
+        int count = (int)sim_between_log(SIM_FAULTS, favoured ? 4 : 1, 16);
         if (theme == KEPT && is_kept_deaf(drawn))
             count = 1 + count % 4;
-        if (sim_harms_a_vote((enum sim_fault_kind)kind) && drawn->is_voting &&
-            also(drawn, 27)) /* so few that masters that forgot may vote again */
-            count = count > 2 ? 2 : count;
+        if (sim_fault_is(kind, SIM_HARMS_A_VOTE) && drawn->is_voting && also(drawn, 27) &&
+            count > 2) /* so few that masters that forgot may vote again */
+            count = 2;
         for (int i = 0; i < count; i++) {
             struct sim_fault fault = {.time = sim_between(SIM_FAULTS, 20 * SIM_MS, drawn->last_fault),
-                                      .kind = (enum sim_fault_kind)kind,
+                                      .kind = kind,
                                       .which = (int)sim_between(SIM_FAULTS, 0, 1000),
                                       .length = sim_between_log(SIM_FAULTS, SIM_MS, 5 * SIM_S)};
             fit_to_theme(drawn, theme, &fault, i);
-            bool is_early = drawn->topology == SIM_QUORUM && sim_harms_a_vote(fault.kind) &&
-                            !takes_what_it_knows(fault.kind) && fault.time < SIM_S;
-            if (!chosen || is_early || !fits(drawn, fault.kind) || drawn->fault_count == SIM_FAULTS_MOST)
+            bool is_early = drawn->topology == SIM_QUORUM && sim_fault_is(kind, SIM_HARMS_A_VOTE) &&
+                            !sim_fault_is(kind, SIM_IS_FORGETFUL) && fault.time < SIM_S;
+            if (!chosen || is_early || !fits(drawn, kind) || drawn->fault_count == SIM_FAULTS_MOST)
                 continue;
             drawn->faults[drawn->fault_count++] = fault;
-            drawn->loses_data = drawn->loses_data || sim_takes_data(drawn, fault.kind);
+            drawn->loses_data = drawn->loses_data || sim_takes_data(drawn, kind);
         }
     }
 }
 
+/* --------------------------------------------------------------------- drawing */
+
 static void draw_work(struct sim_plan *drawn)
 {
-    drawn->procs = (int)sim_between(SIM_FAULTS, 1, 4);
-    drawn->threads = (int)sim_between_log(SIM_FAULTS, 1, 6);
-    drawn->names = (int)sim_between_log(SIM_FAULTS, 1, SIM_NAMES);
-    drawn->lease_ms = (uint32_t)(sim_chance(SIM_FAULTS, 0.3) ? sim_between_log(SIM_FAULTS, 20, 30000)
-                                                             : sim_between_log(SIM_FAULTS, 100, 1500));
-    drawn->end = sim_between_log(SIM_FAULTS, 300 * SIM_MS, 8 * SIM_S);
-    drawn->calls_most = 3000;
-    drawn->odd_leases = 0.1;
-    drawn->command_timeout_ms = (uint32_t)sim_between_log(SIM_FAULTS, 50, 1000);
-    drawn->connect_timeout_ms = (uint32_t)sim_between_log(SIM_FAULTS, 50, 1000);
-    drawn->outage_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 5000);
-    drawn->handoff_ms = sim_chance(SIM_FAULTS, 0.4) ? DIBS_NO_HANDOFF : sim_chance(SIM_FAULTS, 0.3) ? 200 : 0;
-    drawn->spin_us = sim_chance(SIM_FAULTS, 0.1) ? 100 : DIBS_NO_SPIN;
+    set(drawn, "procs=1-4 threads=1~6 names=1~12 lease_ms=?.3:20~30000:100~1500 end=300ms~8s calls_most=3000 "
+               "odd_leases=.1 command_timeout_ms=50~1000 connect_timeout_ms=50~1000 outage_ms=100~5000 "
+               "handoff_ms=?.4:-1:?.3:200:0 spin_us=?.1:100:-1");
     int64_t cycle = drawn->end * drawn->procs * drawn->threads / sim_between_log(SIM_FAULTS, 60, 1200);
     drawn->hold_least = 1000;
     drawn->hold_most = SIM_MS / 2 + cycle * sim_between(SIM_FAULTS, 1, 9) / 2;
     drawn->pause_most = SIM_MS / 10 + cycle * sim_between(SIM_FAULTS, 0, 6) / 2;
-    drawn->server_cost = sim_between_log(SIM_FAULTS, 200, 10000);
-    drawn->shuts_down = sim_chance(SIM_FAULTS, 0.1);
-    drawn->has_events = sim_chance(SIM_FAULTS, 0.3);
+    set(drawn, "server_cost=200~10000 shuts_down=?.1:1:0 has_events=?.3:1:0");
     if (sim_chance(SIM_FAULTS, 0.3))
         drawn->denied = (unsigned)(sim_draw(SIM_FAULTS) & sim_draw(SIM_FAULTS)) % 32;
-    drawn->fair = often(0.4, 0.05, 1);
-    drawn->fixed = often(0.2, 0.05, 0.5);
-    drawn->extends = often(0.3, 0.02, 0.3);
-    drawn->nests = often(0.3, 0.02, 0.3);
-    drawn->forces = often(0.15, 0.002, 0.05);
-    drawn->queries = often(0.3, 0.01, 0.3);
-    drawn->orphans = often(0.2, 0.01, 0.2);
-    drawn->waits = sim_chance(SIM_FAULTS, 0.5) ? 0.9 : 0.2;
+    set(drawn, "fair=?.4:.05~1:0 fixed=?.2:.05~.5:0 extends=?.3:.02~.3:0 nests=?.3:.02~.3:0 forces=?.15:.002~.05:0 "
+               "queries=?.3:.01~.3:0 orphans=?.2:.01~.2:0 waits=?.5:.9:.2");
+    set(drawn, "delay=10000~2ms jitter=1000~2D slow_most=1ms~3s slow_chance=?.3:.0005~.1:0 "
+               "cut_chance=?.3:.0002~.03:0 silence_chance=?.2:.0001~.005:0 silence_most=3s "
+               "stuck_chance=?.15:.0005~.02:0 stuck_most=2ms~2s refuse_chance=?.15:.01~.3:0 "
+               "lost_chance=?.15:.01~.3:0 short_chance=?.15:.001~.2:0");
+    set(drawn, "point_mean=20~20000 stall_chance=?.4:.001~.2:0 stall_most=10000~200ms");
 }
 
 static void draw_tasks(struct sim_plan *drawn, enum theme theme)
 {
-    drawn->tasks = often(0.4, 0.3, 2);
-    drawn->begins = often(0.8, 0.1, 1);
-    drawn->cancels = drawn->tasks > 0 ? often(0.6, 0.02, 0.3) : 0;
-    if (theme != SEVERAL || drawn->procs % 2)
-        return;
-    drawn->tasks = 1;
-    drawn->cancels = 0.1;
+    set(drawn, "tasks=?.4:.3~2:0 begins=?.8:.1~1:0 cancels=0");
+    if (drawn->tasks > 0)
+        set(drawn, "cancels=?.6:.02~.3:0");
+    if (theme == SEVERAL && drawn->procs % 2 == 0)
+        set(drawn, "tasks=1 cancels=.1");
 }
 
-static const struct sim_plan benchmark = {
-    .servers = 1,
-    .procs = 4,
-    .threads = 4,
-    .names = 4,
-    .end = 30 * SIM_S,
-    .calls_most = 1000000,
-    .lease_ms = 1000,
-    .command_timeout_ms = 1000,
-    .connect_timeout_ms = 1000,
-    .outage_ms = 5000,
-    .spin_us = DIBS_NO_SPIN,
-    .hold_least = 200 * SIM_MS,
-    .hold_most = 800 * SIM_MS,
-    .pause_most = SIM_MS,
-    .waits = 1,
-    .is_calm = true,
-    .server_rate = 1,
-    .network = {.delay = 100000, .jitter = 100000},
-    .schedule = {1000, 0, 0},
-};
-
-static bool is_named(const char *only, const char *name)
-{
-    return only && strcmp(only, name) == 0;
-}
+static const char benchmark[] =
+    "servers=1 procs,threads,names=4 end=30s calls_most=1000000 lease_ms=1000 " TIMEOUTS "1000 outage_ms=5000 "
+    "spin_us=-1 hold_least=200ms hold_most=800ms pause_most=1ms waits,is_calm=1 delay,jitter=100000 point_mean=1000";
 
 uint32_t sim_lease_ms(const struct sim_plan *drawn, int proc)
 {
@@ -868,14 +687,10 @@ static enum sim_topology draw_topology(const char *only)
 {
     int64_t draw = sim_between(SIM_FAULTS, 0, 99);
 
-    return is_named(only, "one")        ? SIM_ONE
-           : is_named(only, "quorum")   ? SIM_QUORUM
-           : is_named(only, "replicas") ? SIM_REPLICAS
-           : is_named(only, "cluster")  ? SIM_CLUSTER
-           : draw < 12                  ? SIM_CLUSTER
-           : draw < 60                  ? SIM_ONE
-           : draw < 80                  ? SIM_QUORUM
-                                        : SIM_REPLICAS;
+    for (enum sim_topology i = SIM_ONE; i <= SIM_CLUSTER; i++)
+        if (strcmp(only, topologies[i]) == 0)
+            return i;
+    return draw < 12 ? SIM_CLUSTER : draw < 60 ? SIM_ONE : draw < 80 ? SIM_QUORUM : SIM_REPLICAS;
 }
 
 static enum theme draw_theme(const struct sim_plan *drawn, const char *only)
@@ -895,9 +710,9 @@ static enum theme draw_theme(const struct sim_plan *drawn, const char *only)
         theme = MOVED;
     else if (theme == ANY && hash_of(drawn, 36) % 8 == 0)
         theme = SCARCE;
-    for (int i = 0; i < THEMES; i++)
-        theme = is_named(only, theme_names[i]) ? (enum theme)i : theme;
-    if (theme == CROWD && !only && sim_chance(SIM_FAULTS, 0.85)) /* it takes long */
+    for (enum theme i = ANY; i < THEMES; i++)
+        theme = strcmp(only, themes[i].name) == 0 ? i : theme;
+    if (theme == CROWD && !only[0] && sim_chance(SIM_FAULTS, 0.85)) /* it takes long */
         theme = ANY;
     return theme;
 }
@@ -918,72 +733,71 @@ static void draw_kinds(struct sim_plan *drawn, enum theme theme)
                         : (double)(1 + hash_of(drawn, 2) % 9) / 10;
 }
 
-/* A run in which nothing goes wrong, but that threads may be kept from running for a moment. */
-static void calm(struct sim_plan *drawn, enum theme theme)
+/* How many servers there are, and how far apart their clocks. */
+static void draw_servers(struct sim_plan *drawn, enum theme theme)
 {
-    drawn->network = (struct sim_network){.delay = drawn->network.delay,
-                                          .jitter = drawn->network.jitter / 2,
-                                          .short_chance = drawn->network.short_chance};
-    if (theme != TAKEN)
-        drawn->schedule.stall_chance = 0;
-    drawn->min_replicas = 0;
-    drawn->last_fault = 0;
-    drawn->forces = 0;
-    drawn->denied = 0;
-    drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
-    drawn->lease_ms = drawn->lease_ms < 100 ? 100 : drawn->lease_ms;
+    /* Where a majority forgets its fences, they may fall if the others' clocks are behind: see doc/GUARANTEES.md. */
+    if (drawn->is_voting && (theme == ABSENT || (!drawn->in_turn && (theme == EPISODE || hash_of(drawn, 13) % 2))))
+        drawn->skew_most = 20 * SIM_S;
+    if (drawn->is_voting)
+        drawn->servers = sim_chance(SIM_FAULTS, 0.8) ? 3 : 5;
+    else if (drawn->topology != SIM_QUORUM)
+        drawn->servers = drawn->topology == SIM_ONE ? 1 : 3;
+    if (theme == THIN && also(drawn, 25) && !also(drawn, 29))
+        drawn->servers = 5;
+    drawn->sentinels = drawn->topology == SIM_REPLICAS ? 3 : 0;
+    if (drawn->topology != SIM_REPLICAS)
+        drawn->min_replicas = 0;
 }
+
+#define QUIET "slow_chance,cut_chance,silence_chance,stuck_chance,refuse_chance,lost_chance=0"
+const char *const sim_quiet[] = {QUIET " short_chance=0", "stall_chance,spurious=0"};
 
 /* The network of a run in which only certain things go wrong. */
 static void narrow(struct sim_plan *drawn, enum theme theme)
 {
     bool is_even =
         drawn->is_voting && theme != FOUNDING && (theme == EPISODE || theme == ABSENT || sim_chance(SIM_FAULTS, 0.6));
-    bool is_stuck = drawn->is_late || (is_even && also(drawn, 22) && !also(drawn, 16));
 
     if (!is_narrow(drawn) && !is_even)
         return;
-    drawn->network = (struct sim_network){.delay = drawn->network.delay,
-                                          .jitter = drawn->network.jitter / 2,
-                                          .stuck_chance = is_stuck ? 0.05 : 0,
-                                          .stuck_most = is_stuck ? SIM_S : 0};
-    drawn->schedule.stall_chance = 0;
+    set(drawn, QUIET " short_chance,stall_chance=0");
+    drawn->network.jitter /= 2;
+    if (drawn->is_late || (is_even && also(drawn, 22) && !also(drawn, 16)))
+        set(drawn, "stuck_chance=.05 stuck_most=1s");
+}
+
+/* A run in which nothing goes wrong, but that threads may be kept from running for a moment. */
+static void calm(struct sim_plan *drawn, enum theme theme)
+{
+    set(drawn, QUIET " min_replicas,last_fault,forces,denied=0 " TIMEOUTS "1000");
+    drawn->network.jitter /= 2;
+    if (theme != TAKEN)
+        drawn->schedule.stall_chance = 0;
+    drawn->lease_ms = drawn->lease_ms < 100 ? 100 : drawn->lease_ms;
 }
 
 void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
 {
     *out = (struct sim_plan){.seed = seed, .server_rate = 1};
-    if (is_named(only, "benchmark")) {
-        *out = benchmark;
-        out->seed = seed;
+    if (strcmp(only, "benchmark") == 0) {
+        set(out, benchmark);
         return;
     }
     out->topology = draw_topology(only);
-    out->sentinels = out->topology == SIM_REPLICAS ? 3 : 0;
     out->replication_delay = sim_between_log(SIM_FAULTS, 100000, 100 * SIM_MS);
     out->min_replicas = out->topology == SIM_REPLICAS && sim_chance(SIM_FAULTS, 0.3);
-    out->servers = out->topology == SIM_QUORUM ? (sim_chance(SIM_FAULTS, 0.6) ? 3 : 5)
-                   : out->topology == SIM_ONE  ? 1
-                                               : 3;
+    if (out->topology == SIM_QUORUM)
+        set(out, "servers=?.6:3:5");
     enum theme theme = draw_theme(out, only);
     out->is_calm = theme == ANY && sim_chance(SIM_FAULTS, 0.2);
     draw_work(out);
-    draw_network(&out->network);
-    draw_schedule(&out->schedule);
-    apply_theme(out, theme);
+    if (theme != ANY)
+        apply_theme(out, theme);
     draw_tasks(out, theme);
     out->has_delifeq = also(out, 30);
     out->schedule.spurious = hash_of(out, 34) % 3 == 0 ? (double)(1 + hash_of(out, 35) % 20) / 100 : 0;
-    /* Where a majority forgets its fences, they may fall if the others' clocks are behind: see doc/GUARANTEES.md. */
-    if (out->is_voting && (theme == ABSENT || (!out->in_turn && (theme == EPISODE || hash_of(out, 13) % 2))))
-        out->skew_most = 20 * SIM_S;
-    if (theme == CROWD || theme == RECALLED || out->is_voting) {
-        out->servers = !out->is_voting ? 1 : sim_chance(SIM_FAULTS, 0.8) ? 3 : 5;
-        if (theme == THIN && also(out, 25) && !also(out, 29))
-            out->servers = 5;
-        out->sentinels = 0;
-        out->min_replicas = 0;
-    }
+    draw_servers(out, theme);
     out->last_fault = out->end * (theme == EPISODE || theme == ABSENT ? 90 : sim_between(SIM_FAULTS, 30, 90)) / 100;
     if (out->topology == SIM_QUORUM)
         out->fair = 0;
@@ -994,7 +808,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
         return;
     }
     if (!is_narrow(out) && sim_chance(SIM_FAULTS, theme == STOPS || theme == LATE ? 0.7 : 0.3))
-        out->server_rate = sim_chance(SIM_FAULTS, 0.5) ? 1.009 : 0.991;
+        set(out, "server_rate=?.5:1.009:.991");
     draw_faults(out, theme);
     out->well_from = out->is_told || theme == MOVED || out->is_late ? 0 : out->last_fault;
     out->loses_data = out->loses_data || out->forces > 0;
@@ -1008,45 +822,30 @@ void sim_plan_cut(struct sim_plan *cut, const struct sim_cut *by)
         if (!(by->without >> i & 1))
             cut->faults[kept++] = cut->faults[i];
     cut->fault_count = kept;
-    if (by->threads)
-        cut->threads = by->threads;
-    if (by->procs)
-        cut->procs = by->procs;
-    if (by->names)
-        cut->names = by->names;
-    if (by->quiet_network)
-        cut->network = (struct sim_network){.delay = cut->network.delay, .jitter = cut->network.jitter};
-    if (by->quiet_schedule)
-        cut->schedule.stall_chance = cut->schedule.spurious = 0;
+    set(cut, by->settings);
+    for (int i = 0; i < kept; i++)
+        cut->kinds |= 1u << cut->faults[i].kind;
 }
 
+/* As set() reads them, but for those that are 0. */
 void sim_plan_print(const struct sim_plan *drawn)
 {
-    static const char *const topologies[] = {"one server", "replicas", "a quorum", "a cluster"};
+    int column = printf("seed %llu:", (unsigned long long)drawn->seed);
 
-    printf("seed %llu: %s (%d), %d processes of %d threads, %d names, leases of %u ms, %.1f s; "
-           "timeouts %u and %u ms, outage %u ms, spin %u; delay %.2f ms; a change each %.0f points, stalls %.3f up to "
-           "%.1f ms, %.2f spurious%s\n",
-           (unsigned long long)drawn->seed, topologies[drawn->topology], drawn->servers, drawn->procs, drawn->threads,
-           drawn->names, drawn->lease_ms, (double)drawn->end / SIM_S, drawn->connect_timeout_ms,
-           drawn->command_timeout_ms, drawn->outage_ms, drawn->spin_us, (double)drawn->network.delay / SIM_MS,
-           drawn->schedule.point_mean, drawn->schedule.stall_chance, (double)drawn->schedule.stall_most / SIM_MS,
-           drawn->schedule.spurious,
-           drawn->is_calm      ? "; calm"
-           : drawn->loses_data ? "; data is lost"
-                               : "");
-    printf("  network: slow %.4f (to %.0f ms), cut %.4f, silent %.4f, refused %.2f, lost %.2f, short %.3f; rate %.3f\n",
-           drawn->network.slow_chance, (double)drawn->network.slow_most / SIM_MS, drawn->network.cut_chance,
-           drawn->network.silence_chance, drawn->network.refuse_chance, drawn->network.lost_chance,
-           drawn->network.short_chance, drawn->server_rate);
-    printf(
-        "  work: holds %.1f ms, pauses %.1f ms, fair %.2f fixed %.2f extends %.2f nests %.2f forces %.3f queries %.2f "
-        "orphans %.2f waits %.1f handoff %u replicas %u denied %x bursts %.3f cost %.3f "
-        "tasks %.2f begins %.2f cancels %.2f shared %.1f several %.1f keeps %u ms\n",
-        (double)drawn->hold_most / SIM_MS, (double)drawn->pause_most / SIM_MS, drawn->fair, drawn->fixed,
-        drawn->extends, drawn->nests, drawn->forces, drawn->queries, drawn->orphans, drawn->waits, drawn->handoff_ms,
-        drawn->min_replicas, drawn->denied, drawn->bursts, (double)drawn->server_cost / SIM_MS, drawn->tasks,
-        drawn->begins, drawn->cancels, drawn->shared, drawn->several, drawn->keep_ms);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        const void *from = (const char *)drawn + settings[i].at;
+        double value = settings[i].type == 'd'   ? *(const double *)from
+                       : settings[i].type == 't' ? (double)*(const int64_t *)from / SIM_MS
+                       : settings[i].type == 'b' ? *(const bool *)from
+                                                 : *(const int *)from;
+        if (column > 100)
+            column = printf("\n ") - 1;
+        if (settings[i].at == offsetof(struct sim_plan, topology))
+            column += printf(" topology=%s", topologies[drawn->topology]);
+        else if (value != 0)
+            column += printf(" %s=%.6g%s", settings[i].name, value, settings[i].type == 't' ? "ms" : "");
+    }
+    printf("\n");
     for (int i = 0; i < drawn->fault_count; i++)
         printf("  fault %d: %.3f s %s %d, %.1f ms\n", i, (double)drawn->faults[i].time / SIM_S,
                sim_fault_name(drawn->faults[i].kind), drawn->faults[i].which, (double)drawn->faults[i].length / SIM_MS);

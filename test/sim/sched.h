@@ -59,11 +59,15 @@ struct sim_thread {
     char name[16];
 };
 
+#define SIM_SCHEDULE_MAP(XX)                                                                                           \
+    XX(double, point_mean)   /* how many points lie between two changes of the order, on average */                    \
+    XX(double, stall_chance) /* that a thread is kept from running at a change */                                      \
+    XX(int64_t, stall_most)  /* ns */                                                                                  \
+    XX(double, spurious)     /* that a sleep ends soon for no reason */
+
 struct sim_schedule {
-    double point_mean;   /* how many points lie between two changes of the order, on average */
-    double stall_chance; /* that a thread is kept from running at a change */
-    int64_t stall_most;  /* ns */
-    double spurious;     /* that a sleep ends soon for no reason */
+#define SIM_SCHEDULE_FIELD(type, name) type name;
+    SIM_SCHEDULE_MAP(SIM_SCHEDULE_FIELD)
 };
 extern struct sim_schedule sim_schedule;
 extern struct sim_thread *sim_current; /* NULL: events run, or the judge */

@@ -1,10 +1,11 @@
 /*
  * Runs of the library under simulation.
  *
- *   sim LIBRARY [--seed N] [--runs M] [--only WHAT] [--seconds S]    M runs from seed N on, for S s of a processor at
- * most sim LIBRARY --replay N [--only WHAT]                             tells the story of one run sim LIBRARY --shrink
- * N [--only WHAT]                             leaves out what the run does not need to fail sim LIBRARY --commands N
- * commands to a server, or to N nodes of a cluster, from standard input
+ *   sim LIBRARY [--seed N] [--runs M] [--only WHAT] [--seconds S]
+ *                                           M runs from seed N on, for S s of a processor at most
+ *   sim LIBRARY --replay N [--only WHAT]    tells the story of one run
+ *   sim LIBRARY --shrink N [--only WHAT]    leaves out what the run does not need to fail
+ *   sim LIBRARY --commands N                commands to a server, or to N nodes of a cluster, from standard input
  *
  * LIBRARY is the library that was linked for the simulation: see seams.txt. Each run is a process of its own, so that
  * nothing it leaves behind affects another run.
@@ -12,7 +13,6 @@
 #include <execinfo.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,11 +42,11 @@ struct result {
 static struct {
     uint64_t seed, replay, shrink; /* NO_SEED: it was not asked for that */
     long runs, seconds;
-    const char *only;
+    const char *only, *set;
     int commands; /* to so many servers; 0: it was not asked for that */
     bool twice, quiet, stops, bytes;
     struct sim_cut cut;
-} options = {.seed = 1, .replay = NO_SEED, .shrink = NO_SEED, .runs = 100};
+} options = {.seed = 1, .replay = NO_SEED, .shrink = NO_SEED, .runs = 100, .only = "", .set = ""};
 
 static double real_now(void)
 {
@@ -159,37 +159,37 @@ static struct result run_apart(uint64_t seed)
 
 /* ------------------------------------------------------------------- shrinking */
 
-/* Whether the run still fails with an error that begins with the same words. */
-static bool still_fails(const struct sim_cut *cut, const char *failure)
-{
-    options.cut = *cut;
-    return strncmp(run_apart(options.shrink).failure, failure, 12) == 0;
-}
-
+/* Whether the run still fails with an error that begins with the same words. Then that is the best cut. */
 static bool try_cut(struct sim_cut *best, const struct sim_cut *cut, const char *failure)
 {
-    if (!still_fails(cut, failure))
+    options.cut = *cut;
+    if (strncmp(run_apart(options.shrink).failure, failure, 12) != 0)
         return false;
     *best = *cut;
     return true;
 }
 
-/* count: the offset of a number in the cut. */
-static void try_fewer(struct sim_cut *best, size_t count, int than, const char *failure)
+/* Also true if that was tried before. */
+static bool try_setting(struct sim_cut *best, const char *setting, const char *failure)
 {
     struct sim_cut cut = *best;
-    int *number = (int *)(void *)((char *)&cut + count);
 
-    for (*number = 1; *number < than && !try_cut(best, &cut, failure);)
-        ++*number;
+    if (strstr(cut.settings, setting))
+        return true;
+    strncat(cut.settings, " ", sizeof cut.settings - strlen(cut.settings) - 1);
+    strncat(cut.settings, setting, sizeof cut.settings - strlen(cut.settings) - 1);
+    return try_cut(best, &cut, failure);
 }
 
-static void try_quiet(struct sim_cut *best, bool network, const char *failure)
+static void try_fewer(struct sim_cut *best, const char *of, int than, const char *failure)
 {
-    struct sim_cut cut = *best;
+    char setting[32];
 
-    *(network ? &cut.quiet_network : &cut.quiet_schedule) = true;
-    try_cut(best, &cut, failure);
+    for (int number = 1; number < than; number++) {
+        snprintf(setting, sizeof setting, "%s=%d", of, number);
+        if (try_setting(best, setting, failure))
+            return;
+    }
 }
 
 /* Shortens a failing run, by one thing after the other, as long as it still fails. */
@@ -210,16 +210,14 @@ static int shrink(void)
             cut.without |= UINT64_C(1) << i;
             try_cut(&best, &cut, whole.failure);
         }
-        try_fewer(&best, offsetof(struct sim_cut, procs), plan.procs, whole.failure);
-        try_fewer(&best, offsetof(struct sim_cut, threads), plan.threads, whole.failure);
-        try_fewer(&best, offsetof(struct sim_cut, names), plan.names, whole.failure);
-        try_quiet(&best, true, whole.failure);
-        try_quiet(&best, false, whole.failure);
+        try_fewer(&best, "procs", plan.procs, whole.failure);
+        try_fewer(&best, "threads", plan.threads, whole.failure);
+        try_fewer(&best, "names", plan.names, whole.failure);
+        try_setting(&best, sim_quiet[0], whole.failure);
+        try_setting(&best, sim_quiet[1], whole.failure);
     }
-    printf("%s\n--replay %" PRIu64 "%s%s --without 0x%" PRIx64 " --procs %d --threads %d --names %d%s%s\n",
-           whole.failure, options.shrink, options.only ? " --only " : "", options.only ? options.only : "",
-           best.without, best.procs, best.threads, best.names, best.quiet_network ? " --quiet-network" : "",
-           best.quiet_schedule ? " --quiet-schedule" : "");
+    printf("%s\n--replay %" PRIu64 "%s%s --without 0x%" PRIx64 " --set \"%s\"\n", whole.failure, options.shrink,
+           options.only[0] ? " --only " : "", options.only, best.without, best.settings);
     return 0;
 }
 
@@ -374,8 +372,6 @@ static const struct option {
     {"--bytes", &options.bytes, 1},
     {"--stop", &options.stops, 1},
     {"--quiet", &options.quiet, 1},
-    {"--quiet-network", &options.cut.quiet_network, 1},
-    {"--quiet-schedule", &options.cut.quiet_schedule, 1},
     {"--seed", &options.seed, sizeof options.seed},
     {"--runs", &options.runs, sizeof options.runs},
     {"--seconds", &options.seconds, sizeof options.seconds},
@@ -384,9 +380,7 @@ static const struct option {
     {"--replay", &options.replay, sizeof options.replay},
     {"--shrink", &options.shrink, sizeof options.shrink},
     {"--without", &options.cut.without, sizeof options.cut.without},
-    {"--procs", &options.cut.procs, sizeof options.cut.procs},
-    {"--threads", &options.cut.threads, sizeof options.cut.threads},
-    {"--names", &options.cut.names, sizeof options.cut.names},
+    {"--set", &options.set, 0},
 };
 
 static void read_options(int argc, char **argv)
@@ -419,6 +413,7 @@ int main(int argc, char **argv)
     if (!(before & ADDR_NO_RANDOMIZE) && personality((unsigned long)before | ADDR_NO_RANDOMIZE) >= 0)
         execv("/proc/self/exe", argv);
     read_options(argc, argv);
+    snprintf(options.cut.settings, sizeof options.cut.settings, "%s", options.set);
     sim_proc_load(argv[1]);
     sim_script_init();
     backtrace(&(void *){NULL}, 1); /* loads what it needs */

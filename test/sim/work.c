@@ -716,7 +716,6 @@ static dibs_runtime *open_runtime(void)
     char text[SIM_SERVERS][128];
     dibs_config config = {.urls = list,
                           .lease_ms = sim_lease_ms(plan, sim_current->proc->number),
-                          .renew_ms = plan->renew_ms,
                           .command_timeout_ms = plan->command_timeout_ms,
                           .connect_timeout_ms = plan->connect_timeout_ms,
                           .outage_ms = plan->outage_ms,
