@@ -109,11 +109,11 @@ static dibs_status ask_for(struct sim_worker *worker, int name)
 
     sim_become(worker->thread);
     sim_budget = 1 << 30;
-    dibs_status status = enters ? sim_api.dibs_task_enter(worker->task) : DIBS_OK;
+    dibs_status status = enters ? dibs_task_enter(worker->task) : DIBS_OK;
     if (status == DIBS_OK) {
-        status = sim_api.dibs_check(worker->runtime, sim_name(name));
+        status = dibs_check(worker->runtime, sim_name(name));
         if (enters)
-            sim_api.dibs_task_leave(worker->task);
+            dibs_task_leave(worker->task);
     }
     sim_become(before);
     sim_budget = budget;
@@ -230,7 +230,7 @@ static void see_to_kept(const struct sim_worker *worker, int name)
 
     if (plan->keep_ms == 0 || plan->topology != SIM_ONE || !plan->is_quiet)
         return;
-    sim_api.dibs_stats_get(worker->runtime, &stats);
+    dibs_stats_get(worker->runtime, &stats);
     if (stats.retaken > proc->retaken && !sim_servers->alive && told < sim_now)
         sim_fail("process %d has taken again '%s', which it kept, though no server is there", proc->number,
                  sim_name(name));
@@ -337,7 +337,7 @@ void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_opt
     }
     sim_counts.grants++;
     sim_counts.shared += (options->flags & DIBS_SHARED) != 0;
-    dibs_status status = sim_api.dibs_hold_of(worker->runtime, sim_name(name), &hold);
+    dibs_status status = dibs_hold_of(worker->runtime, sim_name(name), &hold);
     if (status == DIBS_NOT_HELD)
         sim_fail("'%s' was acquired, and is not held", sim_name(name));
     worker->holds[worker->hold_count++] = (struct sim_hold){.name = name,
@@ -387,7 +387,7 @@ void sim_judge_sure(struct sim_worker *worker, int name)
     struct sim_hold *own = sim_hold_of(worker, name);
     dibs_hold hold;
 
-    if (sim_api.dibs_hold_of(worker->runtime, sim_name(name), &hold) == DIBS_OK)
+    if (dibs_hold_of(worker->runtime, sim_name(name), &hold) == DIBS_OK)
         own->sure_until = sim_now + hold.remaining_ms * SIM_MS;
 }
 
@@ -557,7 +557,7 @@ static bool is_led_elsewhere(const struct sim_worker *worker)
 {
     bool is_over = worker->limit > worker->began && worker->limit <= sim_now;
 
-    return !is_over && strstr(sim_api.dibs_last_error(), "answered: MOVED");
+    return !is_over && strstr(dibs_last_error(), "answered: MOVED");
 }
 
 static bool fits(const struct sim_worker *worker, dibs_status status)
@@ -598,7 +598,7 @@ void sim_judge_return(struct sim_worker *worker, dibs_status status)
             sim_judge_wanted(worker, name);
     sim_mix((uint64_t)status + 77);
     if (!fitting)
-        sim_fail("%s returned %s: %s", worker->call, sim_api.dibs_status_name(status), sim_api.dibs_last_error());
+        sim_fail("%s returned %s: %s", worker->call, dibs_status_name(status), dibs_last_error());
 }
 
 /* A lease that only a dead process keeps ends soon. In the first 20 ms it may still have its full length. */
@@ -634,8 +634,8 @@ void sim_judge_closed(struct sim_proc *proc, int runtimes)
 {
     if (proc->descriptors > 0)
         sim_fail("process %d has %d descriptors left", proc->number, proc->descriptors);
-    if (sim_proc_blocks(proc) > 20 + 2 * (size_t)runtimes) /* handles stay, and so does what a process allocates once */
-        sim_fail("process %d has %zu blocks of memory left", proc->number, sim_proc_blocks(proc));
+    if (proc->blocks > 20 + 2 * (size_t)runtimes) /* handles stay, and so does what a process allocates once */
+        sim_fail("process %d has %zu blocks of memory left", proc->number, proc->blocks);
 }
 
 /* ------------------------------------------------------------------ the sleepers */

@@ -10,15 +10,13 @@
 
 #include "net.h"
 
-#define MEMORY ((size_t)256 << 20)         /* of one process */
+#define MEMORY ((size_t)4 << 30)           /* of all processes */
 #define MEMORY_AT ((char *)0x200000000000) /* the same in each run, in case an order depends on addresses */
-#define CLASSES 88
+#define CLASSES 24                         /* the largest block has 128 MB */
 
 struct sim_proc *sim_procs;
 
 /* ------------------------------------------------------------------ the library */
-
-struct sim_api sim_api;
 
 static struct {
     char *data; /* its variables, which are those of one process at a time, */
@@ -30,21 +28,12 @@ static struct {
 
 static struct sim_proc *inside; /* whose variables they are */
 
-static bool is_in(const struct dl_phdr_info *info, uintptr_t address)
-{
-    for (int i = 0; i < info->dlpi_phnum; i++)
-        if (info->dlpi_phdr[i].p_type == PT_LOAD &&
-            address - info->dlpi_addr - info->dlpi_phdr[i].p_vaddr < info->dlpi_phdr[i].p_memsz)
-            return true;
-    return false;
-}
-
 /* What is written to once the library is loaded begins behind what the loader has relocated. */
 static int look_at(struct dl_phdr_info *info, size_t size, void *arg)
 {
     char *end = NULL;
 
-    if (!is_in(info, (uintptr_t)sim_api.dibs_open))
+    if (info->dlpi_addr != ((const struct link_map *)arg)->l_addr)
         return 0;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &info->dlpi_phdr[i];
@@ -76,58 +65,26 @@ void sim_become(struct sim_thread *thread)
 
 /* ------------------------------------------------------------------- memory */
 
-/* Blocks of classes of sizes; what is freed is used again. Two words before each block tell its class and its owner. */
+/* Blocks whose sizes are powers of two; what is freed is used again. */
 struct block {
-    struct block *next;
+    union {
+        struct sim_proc *owner;
+        struct block *next; /* of one that is spare */
+    };
     size_t class;
 };
 
-struct sim_memory {
-    char *at, *end;
-    size_t blocks;
-    bool used; /* by a process */
-    struct block *spare[CLASSES];
-};
+static char *memory_at; /* up to there it is used */
+static struct block *spare[CLASSES];
 
-static struct sim_memory *memories[SIM_PROCS];
-
-/* Four classes between two powers of two. */
 static size_t size_of(size_t class)
 {
-    return class < 4 ? 16 * (class + 1) : ((size_t)64 << (class / 4 - 1)) / 4 * (5 + class % 4);
+    return (size_t)16 << class;
 }
 
 static size_t class_of(size_t size)
 {
-    if (size <= 64)
-        return size == 0 ? 0 : (size - 1) / 16;
-    size_t power = 63 - (size_t)__builtin_clzl(size - 1); /* the largest that is less */
-    return 4 * (power - 5) + ((size - 1) >> (power - 2)) % 4;
-}
-
-static struct sim_memory *new_memory(int number)
-{
-    char *begin = mmap(MEMORY_AT + (size_t)number * MEMORY, MEMORY, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-
-    if (begin == MAP_FAILED)
-        abort();
-    struct sim_memory *memory = (struct sim_memory *)(void *)begin;
-    memory->end = begin + MEMORY;
-    return memory;
-}
-
-static void reset_memory(struct sim_memory *memory)
-{
-    memory->blocks = 0;
-    memory->used = true;
-    memory->at = (char *)(memory + 1);
-    memset(memory->spare, 0, sizeof memory->spare);
-}
-
-static struct sim_memory *own_memory(void)
-{
-    return sim_current->proc->memory;
+    return size <= 16 ? 0 : 60 - (size_t)__builtin_clzl(size - 1);
 }
 
 double sim_scarce;
@@ -138,31 +95,25 @@ void *sim_malloc(size_t size)
         return malloc(size);
     if (sim_scarce > 0 && sim_chance(SIM_SCHEDULE, sim_scarce))
         return NULL;
-    struct sim_memory *memory = own_memory();
     size_t class = class_of(size);
-    struct block *block = memory->spare[class];
+    if (class >= CLASSES)
+        return NULL;
+    struct block *block = spare[class];
     if (block) {
-        memory->spare[class] = block->next;
+        spare[class] = block->next;
     } else {
-        block = (struct block *)(void *)memory->at;
-        memory->at += sizeof *block + (size_of(class) + 15) / 16 * 16;
-        if (class >= CLASSES || memory->at > memory->end)
-            return NULL;
+        block = (struct block *)(void *)memory_at;
+        memory_at += sizeof *block + size_of(class);
     }
-    block->class = class;
-    memory->blocks++;
+    *block = (struct block){.owner = sim_current->proc, .class = class};
+    block->owner->blocks++;
     memset(block + 1, 0xa5, size < 256 ? size : 256); /* uninitialised memory is noticed, and is always the same */
     return block + 1;
 }
 
 static bool is_simulated(const void *bytes)
 {
-    return (const char *)bytes >= MEMORY_AT && (const char *)bytes < MEMORY_AT + SIM_PROCS * MEMORY;
-}
-
-static struct sim_memory *memory_of(const void *bytes)
-{
-    return (struct sim_memory *)(void *)(MEMORY_AT + (size_t)((const char *)bytes - MEMORY_AT) / MEMORY * MEMORY);
+    return (const char *)bytes >= MEMORY_AT && (const char *)bytes < MEMORY_AT + MEMORY;
 }
 
 void sim_free(void *bytes)
@@ -172,11 +123,10 @@ void sim_free(void *bytes)
         return;
     }
     struct block *block = (struct block *)bytes - 1;
-    struct sim_memory *memory = memory_of(bytes);
     memset(bytes, 0x5a, size_of(block->class) < 256 ? size_of(block->class) : 256);
-    block->next = memory->spare[block->class];
-    memory->spare[block->class] = block;
-    memory->blocks--;
+    block->owner->blocks--;
+    block->next = spare[block->class];
+    spare[block->class] = block;
 }
 
 void *sim_calloc(size_t count, size_t size)
@@ -218,11 +168,6 @@ char *sim_strndup(const char *text, size_t size)
 char *sim_strdup(const char *text)
 {
     return sim_strndup(text, SIZE_MAX);
-}
-
-size_t sim_proc_blocks(const struct sim_proc *proc)
-{
-    return proc->memory->blocks;
 }
 
 /* ------------------------------------------------------------ thread-local data */
@@ -283,37 +228,28 @@ void sim_proc_thread_ends(struct sim_thread *thread)
 
 void sim_proc_load(const char *path)
 {
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* from then on the functions of dibs.h can be called */
+    struct link_map *loaded;
 
-    if (!handle) {
+    if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &loaded) != 0) {
         fprintf(stderr, "%s\n", dlerror());
         exit(2);
     }
-#define SIM_API_FIND(name) *(void **)(void *)&sim_api.name = dlsym(handle, #name);
-    SIM_API(SIM_API_FIND)
-#undef SIM_API_FIND
-    dl_iterate_phdr(look_at, NULL);
+    dl_iterate_phdr(look_at, loaded);
     library.data_first = malloc(library.data_size);
     memcpy(library.data_first, library.data, library.data_size);
-    for (int i = 0; i < SIM_PROCS; i++)
-        memories[i] = new_memory(i);
+    memory_at = mmap(MEMORY_AT, MEMORY, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (memory_at == MAP_FAILED)
+        abort();
 }
 
 struct sim_proc *sim_proc_start(int number)
 {
     struct sim_proc *proc = calloc(1, sizeof *proc), **last = &sim_procs;
-    int i = 0;
 
-    while (i < SIM_PROCS && memories[i]->used)
-        i++;
-    if (i == SIM_PROCS || !proc)
-        abort();
-    reset_memory(memories[i]);
-    *proc = (struct sim_proc){.number = number,
-                              .data = malloc(library.data_size),
-                              .memory = memories[i],
-                              .rate = 1,
-                              .offset = 1000 * SIM_S + number * SIM_S};
+    *proc = (struct sim_proc){
+        .number = number, .data = malloc(library.data_size), .rate = 1, .offset = 1000 * SIM_S + number * SIM_S};
     memcpy(proc->data, library.data_first, library.data_size);
     while (*last)
         last = &(*last)->next;
@@ -327,7 +263,6 @@ void sim_proc_kill(struct sim_proc *proc)
 
     for (struct sim_thread *thread = proc->threads; thread; thread = thread->next)
         sim_end_thread(thread);
-    proc->memory->used = false;
     sim_net_close_all(proc);
     while (*at != proc)
         at = &(*at)->next;

@@ -8,56 +8,13 @@
 #include "dibs.h"
 #include "sched.h"
 
-#define SIM_PROCS 12 /* at a time */
-
-/* One line for each function of dibs.h that a workload calls. */
-#define SIM_API(XX)                                                                                                    \
-    XX(dibs_open)                                                                                                      \
-    XX(dibs_close)                                                                                                     \
-    XX(dibs_shutdown)                                                                                                  \
-    XX(dibs_lock_with)                                                                                                 \
-    XX(dibs_unlock)                                                                                                    \
-    XX(dibs_unlock_all)                                                                                                \
-    XX(dibs_lock_names)                                                                                                \
-    XX(dibs_unlock_names)                                                                                              \
-    XX(dibs_lock_names_begin)                                                                                          \
-    XX(dibs_extend)                                                                                                    \
-    XX(dibs_check)                                                                                                     \
-    XX(dibs_hold_of)                                                                                                   \
-    XX(dibs_query_waiters)                                                                                             \
-    XX(dibs_forget)                                                                                                    \
-    XX(dibs_query)                                                                                                     \
-    XX(dibs_task_new)                                                                                                  \
-    XX(dibs_task_enter)                                                                                                \
-    XX(dibs_task_leave)                                                                                                \
-    XX(dibs_task_cancel)                                                                                               \
-    XX(dibs_task_free)                                                                                                 \
-    XX(dibs_queue_new)                                                                                                 \
-    XX(dibs_queue_fd)                                                                                                  \
-    XX(dibs_queue_take)                                                                                                \
-    XX(dibs_queue_free)                                                                                                \
-    XX(dibs_lock_begin)                                                                                                \
-    XX(dibs_unlock_begin)                                                                                              \
-    XX(dibs_force_unlock)                                                                                              \
-    XX(dibs_list)                                                                                                      \
-    XX(dibs_stats_get)                                                                                                 \
-    XX(dibs_last_error)                                                                                                \
-    XX(dibs_status_name)
-
-struct sim_api {
-#define SIM_API_FIELD(name) __typeof__(name) *name;
-    SIM_API(SIM_API_FIELD)
-#undef SIM_API_FIELD
-};
-extern struct sim_api sim_api;
-
 struct sim_proc {
     struct sim_proc *next;
     int number;
     bool stopped;
     struct sim_thread *threads;
-    char *data; /* its variables of the library, while another runs */
-    struct sim_memory *memory;
+    char *data;      /* its variables of the library, while another runs */
+    size_t blocks;   /* of memory, that are allocated */
     double rate;     /* of its clock */
     int64_t offset;  /* of its clock */
     int descriptors; /* that are open */
@@ -78,8 +35,7 @@ void sim_become(struct sim_thread *thread);
 void sim_proc_load(const char *library);
 
 struct sim_proc *sim_proc_start(int number);
-void sim_proc_kill(struct sim_proc *proc);           /* also at its end: nothing of it is left */
-size_t sim_proc_blocks(const struct sim_proc *proc); /* of memory, that are allocated */
+void sim_proc_kill(struct sim_proc *proc); /* also at its end: nothing of it is left */
 
 extern double sim_scarce;                    /* how often there is no memory */
 void *sim_calloc(size_t count, size_t size); /* the running process's */

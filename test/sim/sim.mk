@@ -34,8 +34,9 @@ $(SIM_PARTS): $(BUILD)/sim/%.o: test/sim/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(SIM_COMPILE) -O3 -Wno-unused-parameter $(LUA_CFLAGS) -Isrc -MMD -MP -c -o $@ $<
 
+# The functions of the library are found when they are called first: by then it is loaded.
 $(SIM_PROGRAM): $(SIM_PARTS) $(BUILD)/sim/obj/src/redis/scripts.o $(BUILD)/sim/obj/src/redis/slot.o $(BUILD)/sim/obj/scripts_lua.o
-	$(CC) -pthread -rdynamic -o $@ $^ $(LUA_LIBS) -lm -ldl
+	$(CC) -pthread -rdynamic -Wl,-z,lazy -Wl,--unresolved-symbols=ignore-in-object-files -o $@ $^ $(LUA_LIBS) -lm -ldl
 
 -include $(patsubst %.o,%.d,$(SIM_OBJECTS) $(SIM_PARTS))
 

@@ -15,8 +15,8 @@ static void enter(struct sim_worker *worker)
 {
     if (!worker->task || worker->entered)
         return;
-    if (sim_api.dibs_task_enter(worker->task) != DIBS_OK)
-        sim_fail("a task cannot be entered: %s", sim_api.dibs_last_error());
+    if (dibs_task_enter(worker->task) != DIBS_OK)
+        sim_fail("a task cannot be entered: %s", dibs_last_error());
     worker->entered = true;
 }
 
@@ -25,15 +25,15 @@ static void leave(struct sim_worker *worker)
     if (!worker->entered)
         return;
     worker->entered = false;
-    if (sim_api.dibs_task_leave(worker->task) != DIBS_OK)
-        sim_fail("a task cannot be left: %s", sim_api.dibs_last_error());
+    if (dibs_task_leave(worker->task) != DIBS_OK)
+        sim_fail("a task cannot be left: %s", dibs_last_error());
 }
 
 /* The thread does not hold what its task does. */
 static void leave_and_check(struct sim_worker *worker, int name)
 {
     leave(worker);
-    if (worker->task && sim_api.dibs_check(worker->runtime, sim_name(name)) != DIBS_NOT_HELD)
+    if (worker->task && dibs_check(worker->runtime, sim_name(name)) != DIBS_NOT_HELD)
         sim_fail("a thread holds '%s', which its task has acquired", sim_name(name));
 }
 
@@ -45,7 +45,7 @@ static void free_task(struct sim_worker *worker)
     sim_judge_given_up(worker);
     worker->freed = true;
     worker->entered = false;
-    sim_api.dibs_task_free(worker->task);
+    dibs_task_free(worker->task);
     sim_tell("has freed its task");
 }
 
@@ -54,7 +54,7 @@ static bool new_task(struct sim_worker *worker)
 {
     worker->freed = worker->cancel_begun = false;
     worker->cancelled_at = SIM_NEVER;
-    return sim_api.dibs_task_new(worker->runtime, &worker->task) == DIBS_OK;
+    return dibs_task_new(worker->runtime, &worker->task) == DIBS_OK;
 }
 
 /* Cancels a task, at best one that waits. Its call returns soon. */
@@ -71,7 +71,7 @@ static void cancel_somebody(const struct sim_worker *self)
     sim_tell("cancels what thread %d waits for", chosen->thread->number);
     chosen->users++;
     chosen->cancel_begun = true;
-    sim_api.dibs_task_cancel(chosen->task);
+    dibs_task_cancel(chosen->task);
     chosen->cancelled_at = chosen->cancelled_at < sim_now ? chosen->cancelled_at : sim_now;
     if (chosen->inside && chosen->wants >= 0 && chosen->limit > sim_now)
         chosen->limit = sim_now;
@@ -92,7 +92,7 @@ static void take_one(const dibs_completion *done)
     if (!worker->pending)
         sim_fail("a completion came for a call that is complete");
     if ((done->status == DIBS_OK) != (done->detail[0] == '\0'))
-        sim_fail("the detail of a completion with %s is '%s'", sim_api.dibs_status_name(done->status), done->detail);
+        sim_fail("the detail of a completion with %s is '%s'", dibs_status_name(done->status), done->detail);
     worker->done = *done;
     if (!worker->freed && sim_chance(SIM_WORK, 0.2)) {
         worker->users++;
@@ -112,17 +112,17 @@ struct takers {
 
 static size_t take_some(dibs_queue *queue, bool polls, dibs_completion *out, size_t most)
 {
-    struct pollfd fd = {.fd = polls ? sim_api.dibs_queue_fd(queue) : -1, .events = POLLIN};
+    struct pollfd fd = {.fd = polls ? dibs_queue_fd(queue) : -1, .events = POLLIN};
 
     if (polls && fd.fd < 0 && sim_scarce == 0)
         sim_fail("a queue has no descriptor");
     polls = polls && fd.fd >= 0;
     if (polls)
         sim_poll(&fd, 1, -1);
-    return sim_api.dibs_queue_take(queue, out, most,
-                                   polls                       ? 0
-                                   : sim_chance(SIM_WORK, 0.5) ? DIBS_WAIT_FOREVER
-                                                               : sim_between(SIM_WORK, 1, 50));
+    return dibs_queue_take(queue, out, most,
+                           polls                       ? 0
+                           : sim_chance(SIM_WORK, 0.5) ? DIBS_WAIT_FOREVER
+                                                       : sim_between(SIM_WORK, 1, 50));
 }
 
 static void *take(void *arg)
@@ -163,7 +163,7 @@ static dibs_status not_begun(struct sim_worker *worker, dibs_status status)
 {
     worker->pending = false;
     if (status == DIBS_BUSY)
-        sim_fail("a call could not be begun: %s", sim_api.dibs_last_error());
+        sim_fail("a call could not be begun: %s", dibs_last_error());
     return status;
 }
 
@@ -186,23 +186,23 @@ static dibs_status call_lock(struct sim_worker *worker, const char *name, int64_
 {
     *begun = begins(worker);
     if (!*begun)
-        return sim_api.dibs_lock_with(worker->runtime, name, wait_ms, options);
-    dibs_status status = sim_api.dibs_lock_begin(worker->task, name, wait_ms, options, worker->queue, worker);
+        return dibs_lock_with(worker->runtime, name, wait_ms, options);
+    dibs_status status = dibs_lock_begin(worker->task, name, wait_ms, options, worker->queue, worker);
     return status == DIBS_OK ? await_done(worker, DIBS_DONE_LOCK) : not_begun(worker, status);
 }
 
 static dibs_status call_unlock(struct sim_worker *worker, const char *name)
 {
     if (!begins(worker))
-        return sim_api.dibs_unlock(worker->runtime, name);
-    dibs_status status = sim_api.dibs_unlock_begin(worker->task, name, worker->queue, worker);
+        return dibs_unlock(worker->runtime, name);
+    dibs_status status = dibs_unlock_begin(worker->task, name, worker->queue, worker);
     if (status == DIBS_OK)
         return await_done(worker, DIBS_DONE_UNLOCK);
     not_begun(worker, status);
     if (status != DIBS_NO_MEMORY)
         return status;
     enter(worker); /* it has the lock still */
-    return sim_api.dibs_unlock(worker->runtime, name);
+    return dibs_unlock(worker->runtime, name);
 }
 
 /* Where leases are kept, mostly a name of the process's own. */
@@ -274,7 +274,7 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
     worker->wants = worker->asks = -1;
     worker->ends = worker->ends || status == DIBS_CLOSED;
     if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED && status != DIBS_NO_MEMORY)
-        sim_fail("a lock for a cancelled task returned %s", sim_api.dibs_status_name(status));
+        sim_fail("a lock for a cancelled task returned %s", dibs_status_name(status));
     if (worker->freed)
         return false;
     enter(worker);
@@ -289,7 +289,7 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
         if (begun && worker->done.fence != own->fence)
             sim_fail("the fence of a completion is not that of the hold of '%s'", sim_name(name));
     } else
-        sim_tell("'%s': %s (%s)", sim_name(name), sim_api.dibs_status_name(status), sim_api.dibs_last_error());
+        sim_tell("'%s': %s (%s)", sim_name(name), dibs_status_name(status), dibs_last_error());
     return status == DIBS_OK;
 }
 
@@ -298,7 +298,7 @@ static void unlock(struct sim_worker *worker, int name)
     sim_judge_call(worker, "dibs_unlock", plan->command_timeout_ms);
     dibs_status status = call_unlock(worker, sim_name(name));
     sim_judge_return(worker, status);
-    sim_tell("unlocked '%s': %s", sim_name(name), sim_api.dibs_status_name(status));
+    sim_tell("unlocked '%s': %s", sim_name(name), dibs_status_name(status));
     if (!worker->freed)
         sim_judge_released(worker, name, status);
 }
@@ -306,7 +306,7 @@ static void unlock(struct sim_worker *worker, int name)
 static void check(struct sim_worker *worker, int name)
 {
     enter(worker);
-    dibs_status status = sim_api.dibs_check(worker->runtime, sim_name(name));
+    dibs_status status = dibs_check(worker->runtime, sim_name(name));
 
     if (status == DIBS_NOT_HELD)
         sim_fail("dibs_check of '%s', which is held, says DIBS_NOT_HELD", sim_name(name));
@@ -333,9 +333,9 @@ static void extend(struct sim_worker *worker, int name)
     sim_hold_of(worker, name)->sure_until = 0;
     enter(worker);
     sim_judge_call(worker, "dibs_extend", 2 * plan->command_timeout_ms);
-    dibs_status status = sim_api.dibs_extend(worker->runtime, sim_name(name), ms);
+    dibs_status status = dibs_extend(worker->runtime, sim_name(name), ms);
     sim_judge_return(worker, status);
-    sim_tell("extended '%s' to %u ms: %s", sim_name(name), ms, sim_api.dibs_status_name(status));
+    sim_tell("extended '%s' to %u ms: %s", sim_name(name), ms, dibs_status_name(status));
     sim_judge_sure(worker, name);
     if (status == DIBS_NOT_HELD)
         sim_fail("dibs_extend of '%s', which is held, says DIBS_NOT_HELD", sim_name(name));
@@ -346,13 +346,13 @@ static void force(struct sim_worker *worker, int name)
     dibs_owner owner;
 
     bool by_token = plan->topology == SIM_QUORUM && sim_chance(SIM_WORK, 0.5);
-    if (by_token && (sim_api.dibs_query(worker->runtime, sim_name(name), &owner) != DIBS_OK || !owner.token[0]))
+    if (by_token && (dibs_query(worker->runtime, sim_name(name), &owner) != DIBS_OK || !owner.token[0]))
         return;
     sim_judge_call(worker, "dibs_force_unlock", plan->command_timeout_ms);
-    dibs_status status = sim_api.dibs_force_unlock(worker->runtime, sim_name(name), by_token ? owner.token : NULL);
+    dibs_status status = dibs_force_unlock(worker->runtime, sim_name(name), by_token ? owner.token : NULL);
     sim_judge_return(worker, status);
     sim_judge_forced(name);
-    sim_tell("forced '%s': %s", sim_name(name), sim_api.dibs_status_name(status));
+    sim_tell("forced '%s': %s", sim_name(name), dibs_status_name(status));
 }
 
 static bool on_listed(const char *name, const dibs_owner *owner, void *arg)
@@ -381,8 +381,8 @@ static void look_at_queue(struct sim_worker *worker, int name)
     size_t count = 0;
 
     sim_judge_call(worker, forgets ? "dibs_forget" : "dibs_query_waiters", plan->command_timeout_ms);
-    dibs_status status = forgets ? sim_api.dibs_forget(worker->runtime, sim_name(name))
-                                 : sim_api.dibs_query_waiters(worker->runtime, sim_name(name), waiters, 64, &count);
+    dibs_status status = forgets ? dibs_forget(worker->runtime, sim_name(name))
+                                 : dibs_query_waiters(worker->runtime, sim_name(name), waiters, 64, &count);
     sim_judge_return(worker, status);
     int wait = count_waiters(name, since);
     bool is_sure = plan->topology == SIM_ONE && (plan->is_calm || plan->is_quiet || plan->is_told) &&
@@ -403,8 +403,8 @@ static void query(struct sim_worker *worker, int name)
     bool one = sim_chance(SIM_WORK, 0.7);
 
     sim_judge_call(worker, one ? "dibs_query" : "dibs_list", one ? (int64_t)plan->command_timeout_ms : -1);
-    dibs_status status = one ? sim_api.dibs_query(worker->runtime, sim_name(name), &owner)
-                             : sim_api.dibs_list(worker->runtime, NULL, on_listed, &count);
+    dibs_status status =
+        one ? dibs_query(worker->runtime, sim_name(name), &owner) : dibs_list(worker->runtime, NULL, on_listed, &count);
     sim_judge_return(worker, status);
 }
 
@@ -441,9 +441,8 @@ static dibs_status call_lock_names(struct sim_worker *worker, const char *const 
 {
     *begun = begins(worker);
     if (!*begun)
-        return sim_api.dibs_lock_names(worker->runtime, texts, count, wait_ms, options);
-    dibs_status status =
-        sim_api.dibs_lock_names_begin(worker->task, texts, count, wait_ms, options, worker->queue, worker);
+        return dibs_lock_names(worker->runtime, texts, count, wait_ms, options);
+    dibs_status status = dibs_lock_names_begin(worker->task, texts, count, wait_ms, options, worker->queue, worker);
     return status == DIBS_OK ? await_done(worker, DIBS_DONE_LOCK) : not_begun(worker, status);
 }
 
@@ -460,7 +459,7 @@ static void judge_several(struct sim_worker *worker, const int *wanted, size_t c
                 sim_hold_of(worker, wanted[i])->begun = begun;
         } else if (again && status == DIBS_TIMEOUT && sim_judge_is_gone(worker, wanted[i])) {
             sim_fail("the call for several names does not say that '%s' was lost", sim_name(wanted[i]));
-        } else if (!again && sim_api.dibs_check(worker->runtime, sim_name(wanted[i])) != DIBS_NOT_HELD) {
+        } else if (!again && dibs_check(worker->runtime, sim_name(wanted[i])) != DIBS_NOT_HELD) {
             sim_fail("'%s' is held, though the call for several names failed", sim_name(wanted[i]));
         }
     }
@@ -497,11 +496,11 @@ static bool lock_several(struct sim_worker *worker)
         worker->several |= 1u << wanted[i];
     dibs_status status = call_lock_names(worker, texts, count, wait_ms, &options, &begun);
     sim_judge_return(worker, status);
-    sim_tell("%zu names from '%s' on: %s (%s)", count, texts[0], sim_api.dibs_status_name(status),
-             status == DIBS_OK ? "" : sim_api.dibs_last_error());
+    sim_tell("%zu names from '%s' on: %s (%s)", count, texts[0], dibs_status_name(status),
+             status == DIBS_OK ? "" : dibs_last_error());
     worker->ends = worker->ends || status == DIBS_CLOSED;
     if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED && status != DIBS_NO_MEMORY)
-        sim_fail("locks for a cancelled task returned %s", sim_api.dibs_status_name(status));
+        sim_fail("locks for a cancelled task returned %s", dibs_status_name(status));
     if (worker->freed) {
         worker->several = 0;
         return false;
@@ -532,11 +531,11 @@ static void unlock_several(struct sim_worker *worker)
     worker->proc->not_held += errs;
     enter(worker);
     sim_judge_call(worker, "dibs_unlock_names", plan->command_timeout_ms);
-    dibs_status status = sim_api.dibs_unlock_names(worker->runtime, texts, count);
+    dibs_status status = dibs_unlock_names(worker->runtime, texts, count);
     sim_judge_return(worker, status);
-    sim_tell("unlocked %zu names: %s", count, sim_api.dibs_status_name(status));
+    sim_tell("unlocked %zu names: %s", count, dibs_status_name(status));
     if (errs ? status == DIBS_OK : status == DIBS_NOT_HELD)
-        sim_fail("dibs_unlock_names returned %s", sim_api.dibs_status_name(status));
+        sim_fail("dibs_unlock_names returned %s", dibs_status_name(status));
     for (int i = worker->hold_count - 1; i >= 0; i--)
         if (worker->holds[i].count == 1)
             sim_judge_released(worker, worker->holds[i].name, DIBS_OK);
@@ -594,7 +593,7 @@ static void burst(struct sim_worker *worker)
     for (int i = 0; i < SIM_CROWD && status == DIBS_OK; i++) {
         char name[24];
         snprintf(name, sizeof name, "p%d-%d-%d", worker->proc->number, worker->thread->number, i);
-        status = sim_api.dibs_lock_with(worker->runtime, name, 0, &options);
+        status = dibs_lock_with(worker->runtime, name, 0, &options);
         count += status == DIBS_OK;
     }
     sim_judge_return(worker, status);
@@ -602,7 +601,7 @@ static void burst(struct sim_worker *worker)
     sim_tell("has %d locks, and lets them go", count);
     if (sim_chance(SIM_WORK, 0.3)) {
         sim_judge_call(worker, "dibs_unlock_all", -1);
-        sim_judge_return(worker, sim_api.dibs_unlock_all(worker->runtime));
+        sim_judge_return(worker, dibs_unlock_all(worker->runtime));
     } else {
         worker->ends = true;
     }
@@ -613,9 +612,9 @@ static void release_all(struct sim_worker *worker)
     if (worker->hold_count > 1 && sim_chance(SIM_WORK, 0.3)) {
         enter(worker);
         sim_judge_call(worker, "dibs_unlock_all", (int64_t)plan->command_timeout_ms * worker->hold_count);
-        dibs_status status = sim_api.dibs_unlock_all(worker->runtime);
+        dibs_status status = dibs_unlock_all(worker->runtime);
         sim_judge_return(worker, status);
-        sim_tell("unlocked all: %s", sim_api.dibs_status_name(status));
+        sim_tell("unlocked all: %s", dibs_status_name(status));
         while (worker->hold_count > 0) {
             worker->holds[0].count = 1;
             sim_judge_released(worker, worker->holds[0].name, DIBS_OK);
@@ -729,12 +728,12 @@ static dibs_runtime *open_runtime(void)
 
     urls(list, text, &config.url_count);
     for (;;) {
-        dibs_status status = sim_api.dibs_open(&runtime, &config);
+        dibs_status status = dibs_open(&runtime, &config);
         if (status == DIBS_OK)
             return runtime;
-        sim_tell("dibs_open: %s", sim_api.dibs_last_error());
+        sim_tell("dibs_open: %s", dibs_last_error());
         if (plan->is_calm || status == DIBS_INVALID || (status == DIBS_NO_MEMORY && plan->scarce == 0))
-            sim_fail("dibs_open: %s", sim_api.dibs_last_error());
+            sim_fail("dibs_open: %s", dibs_last_error());
         sim_pass(50 * SIM_MS);
     }
 }
@@ -745,11 +744,11 @@ static void judge_stats(const struct sim_worker *last)
     dibs_stats stats;
     bool none_is_left = plan->orphans == 0 && plan->bursts == 0;
 
-    sim_api.dibs_stats_get(last->runtime, &stats);
+    dibs_stats_get(last->runtime, &stats);
     /* A task that was freed during an unlock gives up the rest when that is complete. */
     for (int tries = 0; none_is_left && stats.holds > 0 && tries < 100; tries++) {
         sim_pass(SIM_MS);
-        sim_api.dibs_stats_get(last->runtime, &stats);
+        dibs_stats_get(last->runtime, &stats);
     }
     sim_counts.retaken += (long)stats.retaken;
     if (plan->is_calm && (stats.reconnects > 0 || (stats.renew_failed > 0 && plan->topology != SIM_QUORUM)))
@@ -766,11 +765,11 @@ static void begin_takers(struct takers *takers, struct sim_worker *last)
 {
     if (plan->tasks == 0)
         return;
-    while (sim_api.dibs_queue_new(&takers->queue) != DIBS_OK || !new_task(last)) {
+    while (dibs_queue_new(&takers->queue) != DIBS_OK || !new_task(last)) {
         if (plan->scarce == 0)
-            sim_fail("there is no queue: %s", sim_api.dibs_last_error());
+            sim_fail("there is no queue: %s", dibs_last_error());
         if (takers->queue)
-            sim_api.dibs_queue_free(takers->queue);
+            dibs_queue_free(takers->queue);
         takers->queue = NULL;
         sim_pass(SIM_MS);
     }
@@ -787,18 +786,18 @@ static void end_takers(struct takers *takers, struct sim_worker *last)
     if (!takers->queue)
         return;
     for (int left = takers->going; left > 0; left--) {
-        while (sim_api.dibs_unlock_begin(last->task, sim_name(0), takers->queue, NULL) != DIBS_OK)
+        while (dibs_unlock_begin(last->task, sim_name(0), takers->queue, NULL) != DIBS_OK)
             if (sim_scarce == 0)
-                sim_fail("an unlock cannot be begun: %s", sim_api.dibs_last_error());
+                sim_fail("an unlock cannot be begun: %s", dibs_last_error());
         while (takers->going == left)
             sim_pass(SIM_MS);
     }
     bool queue_first = sim_chance(SIM_WORK, 0.5);
     if (queue_first)
-        sim_api.dibs_queue_free(takers->queue);
-    sim_api.dibs_task_free(last->task);
+        dibs_queue_free(takers->queue);
+    dibs_task_free(last->task);
     if (!queue_first)
-        sim_api.dibs_queue_free(takers->queue);
+        dibs_queue_free(takers->queue);
     takers->queue = NULL;
 }
 
@@ -808,15 +807,15 @@ static void close_runtime(struct sim_worker *last)
     sim_judge_wanted(last, 0);
     if (last->queue && !plan->shuts_down && sim_chance(SIM_WORK, 0.5)) {
         last->pending = true;
-        while (sim_api.dibs_lock_begin(last->task, sim_name(0), DIBS_WAIT_FOREVER, NULL, last->queue, last) != DIBS_OK)
+        while (dibs_lock_begin(last->task, sim_name(0), DIBS_WAIT_FOREVER, NULL, last->queue, last) != DIBS_OK)
             if (sim_scarce == 0)
-                sim_fail("a lock cannot be begun: %s", sim_api.dibs_last_error());
+                sim_fail("a lock cannot be begun: %s", dibs_last_error());
         if (sim_chance(SIM_WORK, 0.5))
             sim_pass(sim_between_log(SIM_WORK, 1000, 5 * SIM_MS));
     }
     sim_judge_wanted(last, 0);
     int64_t began = sim_now;
-    sim_api.dibs_close(last->runtime);
+    dibs_close(last->runtime);
     sim_judge_close(began);
     sim_tell("has closed it");
     for (int ms = 0; last->pending; ms++) {
@@ -847,7 +846,7 @@ static void *run_process(void *arg)
         }
         if (plan->shuts_down) {
             sim_pass(sim_between(SIM_WORK, SIM_MS, plan->end));
-            sim_api.dibs_shutdown(runtime);
+            dibs_shutdown(runtime);
             sim_tell("shuts down");
         }
         for (int i = 0; i < plan->threads; i++)
