@@ -172,14 +172,18 @@ static void changed(const struct sim_call *call, const struct sim_text *key)
         sim_script_wrote();
 }
 
-void sim_server_expire(struct sim_server *server, struct sim_object *object)
+/* Nobody's command: it expired, or was evicted or deleted by a client without dibs. */
+bool sim_server_drop(struct sim_server *server, const struct sim_text *of)
 {
-    struct sim_text key = sim_copy_text(object->key.bytes, object->key.size);
+    struct sim_text key = sim_copy_text(of->bytes, of->size);
+    bool was_there = sim_remove(&server->keys, &key);
 
-    sim_remove(&server->keys, &key);
-    tell_all(server, NULL, &key);
-    sim_server_changed(server, &key);
+    if (was_there) {
+        tell_all(server, NULL, &key);
+        sim_server_changed(server, &key);
+    }
     sim_free_text(key);
+    return was_there;
 }
 
 void sim_server_flush(struct sim_server *server)
@@ -193,19 +197,6 @@ void sim_server_flush(struct sim_server *server)
             tell_of_change(client, NULL);
         }
     sim_server_flush_clients(server);
-}
-
-bool sim_server_delete(struct sim_server *server, const char *name)
-{
-    struct sim_text key = {name, strlen(name)};
-
-    if (!sim_find(&server->keys, &key))
-        return false;
-    sim_remove(&server->keys, &key);
-    tell_all(server, NULL, &key);
-    sim_server_changed(server, &key);
-    sim_server_flush_clients(server);
-    return true;
 }
 
 void sim_server_move(struct sim_server *from, struct sim_server *to, const struct sim_text *name)
@@ -246,7 +237,7 @@ static struct sim_object *look_up(const struct sim_call *call, const struct sim_
     if (!object || !object->expires || object->expires >= sim_server_us(call->server) / 1000)
         return object;
     if (!call->server->master)
-        sim_server_expire(call->server, object);
+        sim_server_drop(call->server, key);
     return NULL;
 }
 
@@ -447,30 +438,19 @@ static void do_scan(struct sim_call *call)
 
 /* ---------------------------------------------------------------------- hashes */
 
-static void put_field(const struct sim_call *call, struct sim_object *object, const struct sim_text *name)
-{
-    const struct sim_field *field = object ? sim_field(object, name) : NULL;
-
-    put_text(call, field ? &field->value : NULL);
-}
-
+/* HGET and HMGET. */
 static void do_hget(struct sim_call *call)
-{
-    struct sim_object *object;
-
-    if (find(call, true, &object))
-        put_field(call, object, &call->words[2]);
-}
-
-static void do_hmget(struct sim_call *call)
 {
     struct sim_object *object;
 
     if (!find(call, true, &object))
         return;
-    sim_put_head(call->out, '*', call->count - 2);
-    for (int i = 2; i < call->count; i++)
-        put_field(call, object, &call->words[i]);
+    if (sim_is(&call->words[0], "HMGET"))
+        sim_put_head(call->out, '*', call->count - 2);
+    for (int i = 2; i < call->count; i++) {
+        const struct sim_field *field = object ? sim_field(object, &call->words[i]) : NULL;
+        put_text(call, field ? &field->value : NULL);
+    }
 }
 
 static void do_hset(struct sim_call *call)
@@ -616,18 +596,16 @@ static void do_unsubscribe(struct sim_call *call)
     }
 }
 
-/* In a cluster, the other nodes get the message. */
+/* In a cluster, the other nodes get the message, unless its channel is sharded. */
 static void do_publish(struct sim_call *call)
 {
-    put_int(call, publish(call->server, 'c', &call->words[1], &call->words[2]));
-    for (struct sim_server *other = call->server->cluster ? sim_servers : NULL; other; other = other->next)
+    char kind = sim_is(&call->words[0], "SPUBLISH") ? 's' : 'c';
+
+    put_int(call, publish(call->server, kind, &call->words[1], &call->words[2]));
+    for (struct sim_server *other = call->server->cluster && kind == 'c' ? sim_servers : NULL; other;
+         other = other->next)
         if (other != call->server)
             sim_cluster_pass_on(other, &call->words[1], &call->words[2]);
-}
-
-static void do_spublish(struct sim_call *call)
-{
-    put_int(call, publish(call->server, 's', &call->words[1], &call->words[2]));
 }
 
 static void do_pubsub(struct sim_call *call)
@@ -677,7 +655,7 @@ static void do_kill(struct sim_call *call)
     struct sim_client *client;
     int64_t id;
 
-    if (call->count < 4 || !sim_is(&call->words[2], "ID") || !read_number(&call->words[3], &id) || id <= 0) {
+    if (!sim_is(&call->words[2], "ID") || !read_number(&call->words[3], &id) || id <= 0) {
         sim_put_line(call->out, "-ERR syntax error");
         return;
     }
@@ -687,30 +665,18 @@ static void do_kill(struct sim_call *call)
         sim_server_end_client(client, false);
 }
 
-static void do_client(struct sim_call *call)
+static void do_caching(struct sim_call *call)
 {
-    const struct sim_text *what = &call->words[1];
+    call->client->asks_not_cached = call->client->tracking && call->client->optout;
+    sim_put_line(call->out, call->client->asks_not_cached
+                                ? "+OK"
+                                : "-ERR CLIENT CACHING can be called only when the client is in tracking mode with "
+                                  "OPTIN or OPTOUT mode enabled");
+}
 
-    if (sim_is(what, "SETNAME")) {
-        sim_put_line(call->out, "+OK");
-    } else if (sim_is(what, "ID")) {
-        put_int(call, call->client->id);
-    } else if (sim_is(what, "KILL")) {
-        do_kill(call);
-    } else if (sim_is(what, "TRACKING")) {
-        do_tracking(call);
-    } else if (sim_is(what, "CACHING")) {
-        if (!call->client->tracking || !call->client->optout) {
-            sim_put_line(call->out, "-ERR CLIENT CACHING can be called only when the client is in tracking mode with "
-                                    "OPTIN or OPTOUT mode enabled");
-            return;
-        }
-        call->client->asks_not_cached = true;
-        sim_put_line(call->out, "+OK");
-    } else {
-        sim_fail_unknown(what);
-        sim_put_line(call->out, "-ERR unknown subcommand '%.*s'. Try CLIENT HELP.", (int)what->size, what->bytes);
-    }
+static void do_id(struct sim_call *call)
+{
+    put_int(call, call->client->id);
 }
 
 static void do_info(struct sim_call *call)
@@ -767,18 +733,10 @@ static void do_ping(struct sim_call *call)
         sim_put_line(call->out, "+PONG");
 }
 
-static void do_cluster(struct sim_call *call)
-{
-    if (!call->server->cluster)
-        sim_put_line(call->out, "-ERR This instance has cluster support disabled");
-    else
-        sim_cluster_slots(call);
-}
-
 static void do_asking(struct sim_call *call)
 {
     call->client->asks_asking = true;
-    sim_put_line(call->out, call->server->cluster ? "+OK" : "-ERR This instance has cluster support disabled");
+    sim_put_line(call->out, "+OK");
 }
 
 static void do_ok(struct sim_call *call)
@@ -795,16 +753,6 @@ static void do_wait(struct sim_call *call)
     sim_server_wait(call->client, (int)replicas, ms);
 }
 
-static void do_eval(struct sim_call *call)
-{
-    sim_script_eval(call, false);
-}
-
-static void do_evalsha(struct sim_call *call)
-{
-    sim_script_eval(call, true);
-}
-
 /* ----------------------------------------------------------------- the table */
 
 enum {
@@ -813,78 +761,75 @@ enum {
     ADDS = 4 /* not without memory */,
     NO_SCRIPT = 8,
     LISTENS = 16 /* also while subscribed */,
-    SHARDED = 32, /* its channel lies in a slot */
-    MANY = 64     /* all its words are keys */
+    SHARDED = 32,   /* its channel lies in a slot */
+    MANY = 64,      /* all its words are keys */
+    CLUSTERED = 128 /* for nodes of a cluster */
 };
 
 static const struct command {
-    const char *name;
-    int words; /* at least, or, negative, exactly */
+    const char *name, *second; /* NULL: whatever the second word is */
+    int words;                 /* at least, or, negative, exactly */
     unsigned kind;
     unsigned right; /* SIM_DENIES_... */
     void (*run)(struct sim_call *call);
 } commands[] = {
-    {"GET", -2, READS, 0, do_get},
-    {"MGET", 2, READS | MANY, 0, do_mget},
-    {"SET", 3, WRITES | ADDS, 0, do_set},
-    {"INCRBY", -3, WRITES | ADDS, 0, do_incrby},
-    {"DEL", 2, WRITES | MANY, 0, do_del},
-    {"DELIFEQ", -3, WRITES, 0, do_delifeq},
-    {"EXISTS", 2, READS | MANY, 0, do_exists},
-    {"PTTL", -2, READS, 0, do_pttl},
-    {"PEXPIRE", 3, WRITES, 0, do_pexpire},
-    {"SCAN", 2, 0, 0, do_scan},
-    {"HGET", -3, READS, 0, do_hget},
-    {"HMGET", 3, READS, 0, do_hmget},
-    {"HSET", 4, WRITES | ADDS, 0, do_hset},
-    {"HDEL", 3, WRITES, 0, do_hdel},
-    {"HLEN", -2, READS, 0, do_hlen},
-    {"HKEYS", -2, READS, 0, do_hkeys},
-    {"ZADD", 4, WRITES | ADDS, 0, do_zadd},
-    {"ZREM", 3, WRITES, 0, do_hdel},
-    {"ZCARD", -2, READS, 0, do_hlen},
-    {"ZRANGE", 4, READS, 0, do_zrange},
-    {"ZRANGEBYSCORE", 4, READS, 0, do_zrangebyscore},
-    {"TIME", -1, 0, 0, do_time},
-    {"PUBLISH", -3, 0, SIM_DENIES_PUBLISH, do_publish},
-    {"SPUBLISH", -3, SHARDED, SIM_DENIES_PUBLISH, do_spublish},
-    {"SSUBSCRIBE", 2, NO_SCRIPT | LISTENS | SHARDED, SIM_DENIES_SUBSCRIBE, do_subscribe},
-    {"SUNSUBSCRIBE", 2, NO_SCRIPT | LISTENS | SHARDED, 0, do_unsubscribe},
-    {"CLUSTER", 2, NO_SCRIPT, 0, do_cluster},
-    {"ASKING", -1, NO_SCRIPT, 0, do_asking},
-    {"PUBSUB", 2, 0, 0, do_pubsub},
-    {"SUBSCRIBE", 2, NO_SCRIPT | LISTENS, SIM_DENIES_SUBSCRIBE, do_subscribe},
-    {"UNSUBSCRIBE", 2, NO_SCRIPT | LISTENS, 0, do_unsubscribe},
-    {"CLIENT", 2, NO_SCRIPT, 0, do_client},
-    {"INFO", 1, 0, SIM_DENIES_INFO, do_info},
-    {"ROLE", -1, NO_SCRIPT, 0, do_role},
-    {"PING", 1, LISTENS, 0, do_ping},
-    {"SELECT", -2, 0, 0, do_ok},
-    {"WAIT", -3, NO_SCRIPT, 0, do_wait},
-    {"EVAL", 3, NO_SCRIPT, 0, do_eval},
-    {"EVALSHA", 3, NO_SCRIPT, 0, do_evalsha},
-    {"SCRIPT", 2, NO_SCRIPT, 0, sim_script_command},
+    {"GET", NULL, -2, READS, 0, do_get},
+    {"MGET", NULL, 2, READS | MANY, 0, do_mget},
+    {"SET", NULL, 3, WRITES | ADDS, 0, do_set},
+    {"INCRBY", NULL, -3, WRITES | ADDS, 0, do_incrby},
+    {"DEL", NULL, 2, WRITES | MANY, 0, do_del},
+    {"DELIFEQ", NULL, -3, WRITES, 0, do_delifeq},
+    {"EXISTS", NULL, 2, READS | MANY, 0, do_exists},
+    {"PTTL", NULL, -2, READS, 0, do_pttl},
+    {"PEXPIRE", NULL, 3, WRITES, 0, do_pexpire},
+    {"SCAN", NULL, 2, 0, 0, do_scan},
+    {"HGET", NULL, -3, READS, 0, do_hget},
+    {"HMGET", NULL, 3, READS, 0, do_hget},
+    {"HSET", NULL, 4, WRITES | ADDS, 0, do_hset},
+    {"HDEL", NULL, 3, WRITES, 0, do_hdel},
+    {"HLEN", NULL, -2, READS, 0, do_hlen},
+    {"HKEYS", NULL, -2, READS, 0, do_hkeys},
+    {"ZADD", NULL, 4, WRITES | ADDS, 0, do_zadd},
+    {"ZREM", NULL, 3, WRITES, 0, do_hdel},
+    {"ZCARD", NULL, -2, READS, 0, do_hlen},
+    {"ZRANGE", NULL, 4, READS, 0, do_zrange},
+    {"ZRANGEBYSCORE", NULL, 4, READS, 0, do_zrangebyscore},
+    {"TIME", NULL, -1, 0, 0, do_time},
+    {"PUBLISH", NULL, -3, 0, SIM_DENIES_PUBLISH, do_publish},
+    {"SPUBLISH", NULL, -3, SHARDED, SIM_DENIES_PUBLISH, do_publish},
+    {"SSUBSCRIBE", NULL, 2, NO_SCRIPT | LISTENS | SHARDED, SIM_DENIES_SUBSCRIBE, do_subscribe},
+    {"SUNSUBSCRIBE", NULL, 2, NO_SCRIPT | LISTENS | SHARDED, 0, do_unsubscribe},
+    {"CLUSTER", "SLOTS", -2, NO_SCRIPT | CLUSTERED, 0, sim_cluster_slots},
+    {"ASKING", NULL, -1, NO_SCRIPT | CLUSTERED, 0, do_asking},
+    {"PUBSUB", NULL, 2, 0, 0, do_pubsub},
+    {"SUBSCRIBE", NULL, 2, NO_SCRIPT | LISTENS, SIM_DENIES_SUBSCRIBE, do_subscribe},
+    {"UNSUBSCRIBE", NULL, 2, NO_SCRIPT | LISTENS, 0, do_unsubscribe},
+    {"CLIENT", "SETNAME", -3, NO_SCRIPT, 0, do_ok},
+    {"CLIENT", "ID", -2, NO_SCRIPT, 0, do_id},
+    {"CLIENT", "KILL", 4, NO_SCRIPT, SIM_DENIES_KILL, do_kill},
+    {"CLIENT", "TRACKING", 3, NO_SCRIPT, SIM_DENIES_TRACKING, do_tracking},
+    {"CLIENT", "CACHING", -3, NO_SCRIPT, SIM_DENIES_TRACKING, do_caching},
+    {"INFO", NULL, 1, 0, SIM_DENIES_INFO, do_info},
+    {"ROLE", NULL, -1, NO_SCRIPT, 0, do_role},
+    {"PING", NULL, 1, LISTENS, 0, do_ping},
+    {"SELECT", NULL, -2, 0, 0, do_ok},
+    {"WAIT", NULL, -3, NO_SCRIPT, 0, do_wait},
+    {"EVAL", NULL, 3, NO_SCRIPT, 0, sim_script_eval},
+    {"EVALSHA", NULL, 3, NO_SCRIPT, 0, sim_script_eval},
+    {"SCRIPT", "EXISTS", 3, NO_SCRIPT, 0, sim_script_exist},
+    {"SCRIPT", "FLUSH", -2, NO_SCRIPT, 0, sim_script_flush},
+    {"SENTINEL", NULL, 2, NO_SCRIPT, 0, sim_sentinel_answer},
 };
 
 /* -------------------------------------------------------------------- calling */
 
-static const struct command *command_of(const struct sim_text *name)
+static const struct command *command_of(const struct sim_call *call)
 {
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (sim_is(name, commands[i].name))
+        if (sim_is(&call->words[0], commands[i].name) &&
+            (!commands[i].second || (call->count > 1 && sim_is(&call->words[1], commands[i].second))))
             return &commands[i];
     return NULL;
-}
-
-static bool is_denied(const struct sim_call *call, const struct command *command)
-{
-    unsigned right = command->right;
-
-    if (command->run == do_client)
-        right = sim_is(&call->words[1], "KILL")                                             ? SIM_DENIES_KILL
-                : sim_is(&call->words[1], "TRACKING") || sim_is(&call->words[1], "CACHING") ? SIM_DENIES_TRACKING
-                                                                                            : 0;
-    return (call->server->denied & right) != 0;
 }
 
 static const char *refusal_of_keys(const struct sim_call *call, const struct command *command)
@@ -892,7 +837,7 @@ static const char *refusal_of_keys(const struct sim_call *call, const struct com
     const struct sim_text *first = &call->words[1];
     int count = command->kind & MANY ? call->count - 1 : command->kind & (READS | WRITES | SHARDED) ? 1 : 0;
 
-    if (command->run == do_eval || command->run == do_evalsha) {
+    if (command->run == sim_script_eval) {
         count = atoi(call->words[2].bytes) < call->count - 2 ? atoi(call->words[2].bytes) : 0;
         first = &call->words[3];
     }
@@ -911,7 +856,9 @@ static const char *refusal(const struct sim_call *call, const struct command *co
     const char *elsewhere = call->server->cluster ? refusal_of_keys(call, command) : NULL;
     if (elsewhere)
         return call->scripted ? "-ERR Script attempted to access a non local key in a cluster node" : elsewhere;
-    if (is_denied(call, command))
+    if ((command->kind & CLUSTERED) && !call->server->cluster)
+        return "-ERR This instance has cluster support disabled";
+    if (call->server->denied & command->right)
         return "-NOPERM this user has no permissions to run this command";
     if (!call->scripted && call->client->channel_count > 0 && !(command->kind & LISTENS))
         return "-ERR Can't execute the command: only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
@@ -925,10 +872,8 @@ static const char *refusal(const struct sim_call *call, const struct command *co
 
 void sim_server_call(struct sim_call *call)
 {
-    if (call->server->sentinel && sim_sentinel_call(call))
-        return;
     call->server->busy_until += call->server->cost;
-    const struct command *command = command_of(&call->words[0]);
+    const struct command *command = command_of(call);
     if (!command)
         sim_fail_unknown(&call->words[0]);
     const char *no = command ? refusal(call, command) : "-ERR unknown command";

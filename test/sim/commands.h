@@ -7,7 +7,7 @@
 void sim_server_wait(struct sim_client *client, int replicas, int64_t ms);
 void sim_server_changed(struct sim_server *server, const struct sim_text *key); /* for replicas. NULL: all keys */
 void sim_server_end_client(struct sim_client *client, bool reset);
-void sim_server_expire(struct sim_server *server, struct sim_object *object);
+bool sim_server_drop(struct sim_server *server, const struct sim_text *key); /* false: it was not there */
 void sim_server_flush_clients(struct sim_server *server); /* sends the replies and messages that wait for the clients */
 int sim_publish(struct sim_server *server, const struct sim_text *channel, const struct sim_text *message);
 bool sim_is(const struct sim_text *word, const char *name);            /* whatever the case */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "commands.h"
 #include "plan.h"
 #include "work.h"
 
@@ -244,12 +245,19 @@ static void do_flushall(const struct happening *now)
     sim_server_flush(now->server);
 }
 
+/* A client deletes the key, or the server evicts it. */
+static void drop(struct sim_server *server, const char *key)
+{
+    if (sim_server_drop(server, &(struct sim_text){key, strlen(key)}))
+        sim_server_flush_clients(server);
+}
+
 static void do_del(const struct happening *now)
 {
     if (!now->server->alive)
         return;
     sim_judge_took(now->fault->which % plan->names);
-    sim_server_delete(now->server, key_of(now->fault));
+    drop(now->server, key_of(now->fault));
 }
 
 static void do_fence_evicted(const struct happening *now)
@@ -258,7 +266,7 @@ static void do_fence_evicted(const struct happening *now)
 
     snprintf(key, sizeof key, "dibs:fence:{%s}", key_of(now->fault));
     if (now->server->alive)
-        sim_server_delete(now->server, key);
+        drop(now->server, key);
 }
 
 static void do_no_script(const struct happening *now)

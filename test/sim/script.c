@@ -224,20 +224,15 @@ static void put_value(struct sim_buffer *out)
         sim_put_line(out, "$-1");
         return;
     }
-    lua_getfield(lua, -1, "err");
-    if (lua_isstring(lua, -1)) {
-        sim_put_line(out, "-%s", lua_tostring(lua, -1) + (lua_tostring(lua, -1)[0] == '-'));
-        lua_pop(lua, 1);
-        return;
+    for (int i = 0; i < 2; i++) {
+        lua_getfield(lua, -1, i == 0 ? "err" : "ok");
+        const char *text = lua_tostring(lua, -1);
+        lua_pop(lua, 1); /* the table still has it */
+        if (text) {
+            sim_put_line(out, "%c%s", i == 0 ? '-' : '+', text + (i == 0 && text[0] == '-'));
+            return;
+        }
     }
-    lua_pop(lua, 1);
-    lua_getfield(lua, -1, "ok");
-    if (lua_isstring(lua, -1)) {
-        sim_put_line(out, "+%s", lua_tostring(lua, -1));
-        lua_pop(lua, 1);
-        return;
-    }
-    lua_pop(lua, 1);
     int count = 0;
     for (;; count++) {
         lua_rawgeti(lua, -1, count + 1);
@@ -361,9 +356,10 @@ static int known(const struct sim_server *server, const struct sim_text *sha)
     return -1;
 }
 
-void sim_script_eval(struct sim_call *call, bool by_sha)
+void sim_script_eval(struct sim_call *call)
 {
     const struct sim_text *text = &call->words[1];
+    bool by_sha = sim_is(&call->words[0], "EVALSHA");
     int script = by_sha ? known(call->server, text) : -1;
 
     if (by_sha && script < 0) {
@@ -381,18 +377,15 @@ void sim_script_eval(struct sim_call *call, bool by_sha)
     run(call, script);
 }
 
-void sim_script_command(struct sim_call *call)
+void sim_script_exist(struct sim_call *call)
 {
-    const struct sim_text *what = &call->words[1];
+    sim_put_line(call->out, "*%d", call->count - 2);
+    for (int k = 2; k < call->count; k++)
+        sim_put_head(call->out, ':', known(call->server, &call->words[k]) >= 0);
+}
 
-    if (sim_is(what, "EXISTS")) {
-        sim_put_line(call->out, "*%d", call->count - 2);
-        for (int k = 2; k < call->count; k++)
-            sim_put_head(call->out, ':', known(call->server, &call->words[k]) >= 0);
-    } else if (sim_is(what, "FLUSH")) {
-        call->server->scripts = 0;
-        sim_put_line(call->out, "+OK");
-    } else {
-        sim_put_line(call->out, "-ERR unknown subcommand");
-    }
+void sim_script_flush(struct sim_call *call)
+{
+    call->server->scripts = 0;
+    sim_put_line(call->out, "+OK");
 }

@@ -107,7 +107,7 @@ static void describe(struct sim_call *call, const struct sim_server *server, int
                                                    server->run_id, "config-epoch", number, NULL});
 }
 
-static void do_sentinel(struct sim_call *call)
+void sim_sentinel_answer(struct sim_call *call)
 {
     const struct sim_sentinel *sentinel = call->server->sentinel;
     const struct sim_text *what = &call->words[1];
@@ -127,13 +127,4 @@ static void do_sentinel(struct sim_call *call)
             if (server->sentinel && server != call->server)
                 describe(call, server, 0);
     }
-}
-
-/* False: it is a command that all servers have. */
-bool sim_sentinel_call(struct sim_call *call)
-{
-    if (!sim_is(&call->words[0], "SENTINEL"))
-        return false;
-    do_sentinel(call);
-    return true;
 }

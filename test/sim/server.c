@@ -391,7 +391,7 @@ static void on_cycle(void *arg, uint64_t number)
             for (struct sim_object *object = server->keys.buckets[i], *next; object; object = next) {
                 next = object->next;
                 if (object->expires && object->expires < now)
-                    sim_server_expire(server, object);
+                    sim_server_drop(server, &object->key);
             }
     sim_server_flush_clients(server);
     sim_at(sim_now + CYCLE, on_cycle, server, 0);

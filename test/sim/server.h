@@ -123,7 +123,6 @@ enum sim_data { SIM_KEEPS, SIM_FORGETS, SIM_RECALLS };
 void sim_server_begin(struct sim_server *server, enum sim_data data);
 void sim_server_save(struct sim_server *server);
 void sim_server_flush(struct sim_server *server); /* FLUSHALL by another client */
-bool sim_server_delete(struct sim_server *server, const char *key);
 void sim_server_end_clients(struct sim_server *server);
 void sim_server_follow(struct sim_server *server, struct sim_server *master); /* NULL: becomes a master */
 
@@ -147,18 +146,19 @@ struct sim_call {
 
 void sim_server_call(struct sim_call *call);
 
-/* Runs EVAL, EVALSHA and SCRIPT. */
+/* EVAL and EVALSHA, SCRIPT EXISTS and SCRIPT FLUSH. */
 void sim_script_init(void);
 void sim_script_look_at(int entries); /* of a queue, in one call, instead of 256 */
-void sim_script_eval(struct sim_call *call, bool by_sha);
-void sim_script_command(struct sim_call *call);
+void sim_script_eval(struct sim_call *call);
+void sim_script_exist(struct sim_call *call);
+void sim_script_flush(struct sim_call *call);
 bool sim_script_is_dirty(void); /* the script that runs has written */
 void sim_script_wrote(void);
 
 /* ---------------------------------------------------------------- sentinels */
 
 struct sim_server *sim_sentinel_new(int number, const char *name, struct sim_server *master);
-bool sim_sentinel_call(struct sim_call *call);
+void sim_sentinel_answer(struct sim_call *call);
 struct sim_server *sim_sentinel_master(void); /* that was elected last */
 void sim_sentinel_fail_over(int64_t demoted_after, int64_t told_within);
 
