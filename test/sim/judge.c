@@ -51,6 +51,15 @@ static int64_t *wanted_at(int proc, int name)
     return &times[proc % 64][name];
 }
 
+const char *sim_who(const struct sim_worker *worker)
+{
+    static char texts[2][48];
+    static int last;
+
+    snprintf(texts[last ^= 1], sizeof *texts, "process %d, thread %d", worker->proc->number, worker->thread->number);
+    return texts[last];
+}
+
 void sim_judge_wanted(const struct sim_worker *worker, int name)
 {
     *wanted_at(worker->proc->number, name) = names[name].left_at = sim_now;
@@ -246,8 +255,8 @@ static void see_to_handover(const struct sim_worker *worker, int name, const dib
         names[name].grant_at = sim_now;
     else if (!hold->shared && !(worker->several >> name & 1) && (plan->is_calm || plan->is_quiet) &&
              plan->keep_ms == 0 && sim_now - names[name].grant_at > (most + 50) * SIM_MS)
-        sim_fail("process %d, thread %d has '%s' by a grant that is %.3f s old", worker->proc->number,
-                 worker->thread->number, sim_name(name), (double)(sim_now - names[name].grant_at) / SIM_S);
+        sim_fail("%s has '%s' by a grant that is %.3f s old", sim_who(worker), sim_name(name),
+                 (double)(sim_now - names[name].grant_at) / SIM_S);
 }
 
 /* A lease that is lost at its grant was lost before, unless threads are kept from running. */
@@ -258,8 +267,7 @@ static void see_to_grant(const struct sim_worker *worker, int name)
 
     if (plan->topology == SIM_ONE && (!plan->loses_data || is_known) && plan->schedule.stall_chance == 0 &&
         !sim_has_fault(SIM_FAULT_proc_stop))
-        sim_fail("process %d, thread %d was granted '%s', and had lost it before", worker->proc->number,
-                 worker->thread->number, sim_name(name));
+        sim_fail("%s was granted '%s', and had lost it before", sim_who(worker), sim_name(name));
 }
 
 /* Two masters have two clocks. And where a server that forgot its fences has its clock set back, it counts them up from
@@ -286,9 +294,8 @@ static void see_to_exclusion(struct sim_worker *worker, int name)
             continue;
         }
         if (!plan->loses_data)
-            sim_fail("two holders of '%s': process %d, thread %d (fence %llu) and process %d, thread %d (fence %llu)",
-                     sim_name(name), other->proc->number, other->thread->number, (unsigned long long)hold->fence,
-                     worker->proc->number, worker->thread->number, (unsigned long long)own->fence);
+            sim_fail("two holders of '%s': %s (fence %llu) and %s (fence %llu)", sim_name(name), sim_who(other),
+                     (unsigned long long)hold->fence, sim_who(worker), (unsigned long long)own->fence);
         else if (own->fence == hold->fence && !may_repeat(own->fence))
             sim_fail("two holders of '%s' have the same fence", sim_name(name));
     }
@@ -319,9 +326,8 @@ static void see_to_order(const struct sim_worker *worker, int name)
         if (other != worker && other->inside && other->wants == name && other->fair &&
             other->lease_ms >= KEEPS_PLACE_MS && !(other->shares && worker->shares) &&
             other->began + 60 * SIM_MS < worker->began && other->limit > sim_now + 20 * SIM_MS)
-            sim_fail("process %d, thread %d was granted '%s', for which process %d, thread %d has waited since %.3f s",
-                     worker->proc->number, worker->thread->number, sim_name(name), other->proc->number,
-                     other->thread->number, (double)other->began / SIM_S);
+            sim_fail("%s was granted '%s', for which %s has waited since %.3f s", sim_who(worker), sim_name(name),
+                     sim_who(other), (double)other->began / SIM_S);
 }
 
 void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_options *options, bool again)
@@ -537,8 +543,9 @@ static void look_for_untold(const struct sim_worker *worker)
 
 /* ----------------------------------------------------------------------- calls */
 
-void sim_judge_call(struct sim_worker *worker, const char *call, int64_t most_ms)
+void sim_judge_call(struct sim_worker *worker, const char *call, int name, int64_t most_ms)
 {
+    worker->on = name;
     worker->inside = true;
     worker->call = call;
     worker->began = sim_now;
@@ -597,6 +604,9 @@ void sim_judge_return(struct sim_worker *worker, dibs_status status)
         if (worker->wants == name || worker->several >> name & 1)
             sim_judge_wanted(worker, name);
     sim_mix((uint64_t)status + 77);
+    sim_tell("%s%s%s: %s (%s)", worker->call, worker->on >= 0 ? " of " : "",
+             worker->on >= 0 ? sim_name(worker->on) : "", dibs_status_name(status),
+             status == DIBS_OK ? "" : dibs_last_error());
     if (!fitting)
         sim_fail("%s returned %s: %s", worker->call, dibs_status_name(status), dibs_last_error());
 }
@@ -670,14 +680,14 @@ static void look_at_sleepers(int64_t well_since)
             since = worker->began > since && since != SIM_NEVER ? worker->began : since;
             since = well_since > since ? well_since : since;
             if (since != SIM_NEVER && sim_now - since > patience())
-                sim_fail("process %d, thread %d has waited for '%s' for %.3f s, which is free since %.3f",
-                         worker->proc->number, worker->thread->number, sim_name(worker->wants),
-                         (double)(sim_now - worker->began) / SIM_S, (double)names[worker->wants].free_since / SIM_S);
+                sim_fail("%s has waited for '%s' for %.3f s, which is free since %.3f", sim_who(worker),
+                         sim_name(worker->wants), (double)(sim_now - worker->began) / SIM_S,
+                         (double)names[worker->wants].free_since / SIM_S);
         }
         int64_t limit = worker->limit > well_since ? worker->limit : well_since;
         if (worker->limit != SIM_NEVER && sim_now > limit + patience())
-            sim_fail("process %d, thread %d: %s does not return, since %.3f s", worker->proc->number,
-                     worker->thread->number, worker->call, (double)worker->began / SIM_S);
+            sim_fail("%s: %s does not return, since %.3f s", sim_who(worker), worker->call,
+                     (double)worker->began / SIM_S);
     }
 }
 

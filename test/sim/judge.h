@@ -43,7 +43,8 @@ struct sim_worker {
     bool fair;         /* what it waits for */
     uint32_t lease_ms; /* which it wants to have */
     bool shares;       /* so it wants the lock */
-    const char *call;  /* which */
+    const char *call;  /* which, */
+    int on;            /* and the name it is about; -1: none, or several */
     int wants;         /* a name it waits for; -1: none */
     int asks;          /* the name that the call under way wants, also with one try; -1: none */
     unsigned several;  /* a bit for each name that it locks in one call: it may have some before others */
@@ -55,7 +56,8 @@ struct sim_worker {
 extern struct sim_worker *sim_workers;
 
 void sim_judge_begin(const struct sim_plan *plan);
-const char *sim_name(int name); /* of a lock */
+const char *sim_name(int name);                       /* of a lock */
+const char *sim_who(const struct sim_worker *worker); /* good until two more are asked for */
 
 struct sim_hold *sim_hold_of(struct sim_worker *worker, int name); /* NULL: it holds none */
 void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_options *options, bool again);
@@ -72,7 +74,8 @@ void sim_judge_lost(struct sim_worker *worker, int name);
 void sim_judge_told(struct sim_worker *worker, const dibs_completion *loss);
 void sim_judge_given_up(struct sim_worker *worker); /* all that it holds */
 void sim_judge_released(struct sim_worker *worker, int name, dibs_status status);
-void sim_judge_call(struct sim_worker *worker, const char *call, int64_t most_ms); /* begins */
+/* A call begins, of that name. -1: of none, or several. */
+void sim_judge_call(struct sim_worker *worker, const char *call, int name, int64_t most_ms);
 void sim_judge_return(struct sim_worker *worker, dibs_status status);
 void sim_judge_killed(struct sim_proc *proc);
 void sim_judge_closed(struct sim_proc *proc, int runtimes); /* all that it had must be gone */

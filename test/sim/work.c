@@ -181,13 +181,17 @@ static bool begins(struct sim_worker *worker)
 
 /* ----------------------------------------------------------------------- calls */
 
-static dibs_status call_lock(struct sim_worker *worker, const char *name, int64_t wait_ms,
+/* Begins the call, if it does not make it. count: of several names; 0: it is one, and no call for several. */
+static dibs_status call_lock(struct sim_worker *worker, const char *const *names, size_t count, int64_t wait_ms,
                              const dibs_lock_options *options, bool *begun)
 {
     *begun = begins(worker);
     if (!*begun)
-        return dibs_lock_with(worker->runtime, name, wait_ms, options);
-    dibs_status status = dibs_lock_begin(worker->task, name, wait_ms, options, worker->queue, worker);
+        return count ? dibs_lock_names(worker->runtime, names, count, wait_ms, options)
+                     : dibs_lock_with(worker->runtime, names[0], wait_ms, options);
+    dibs_status status =
+        count ? dibs_lock_names_begin(worker->task, names, count, wait_ms, options, worker->queue, worker)
+              : dibs_lock_begin(worker->task, names[0], wait_ms, options, worker->queue, worker);
     return status == DIBS_OK ? await_done(worker, DIBS_DONE_LOCK) : not_begun(worker, status);
 }
 
@@ -236,6 +240,13 @@ static uint32_t least_lease(void)
     return 20 + (is_tight ? (uint32_t)(20 * (plan->network.delay + plan->network.jitter) / SIM_MS) : 0);
 }
 
+static void see_to_end(struct sim_worker *worker, bool cancelled, dibs_status status)
+{
+    worker->ends = worker->ends || status == DIBS_CLOSED;
+    if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED && status != DIBS_NO_MEMORY)
+        sim_fail("a lock for a cancelled task returned %s", dibs_status_name(status));
+}
+
 static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
 {
     dibs_lock_options options = {0};
@@ -266,15 +277,13 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
     worker->fair = options.flags & DIBS_FAIR;
     worker->lease_ms = options.lease_ms ? options.lease_ms : sim_lease_ms(plan, worker->proc->number);
     worker->shares = options.flags & DIBS_SHARED;
-    sim_judge_call(worker, "dibs_lock_with", limit_of(wait_ms));
+    sim_judge_call(worker, "dibs_lock_with", name, limit_of(wait_ms));
     bool begun, cancelled = worker->task && worker->cancelled_at <= sim_now && !again;
-    dibs_status status = call_lock(worker, sim_name(name), wait_ms, &options, &begun);
+    dibs_status status = call_lock(worker, (const char *const[]){sim_name(name)}, 0, wait_ms, &options, &begun);
     sim_judge_return(worker, status);
     sim_judge_wanted(worker, name);
     worker->wants = worker->asks = -1;
-    worker->ends = worker->ends || status == DIBS_CLOSED;
-    if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED && status != DIBS_NO_MEMORY)
-        sim_fail("a lock for a cancelled task returned %s", dibs_status_name(status));
+    see_to_end(worker, cancelled, status);
     if (worker->freed)
         return false;
     enter(worker);
@@ -288,17 +297,15 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
         own->begun = again ? own->begun : begun;
         if (begun && worker->done.fence != own->fence)
             sim_fail("the fence of a completion is not that of the hold of '%s'", sim_name(name));
-    } else
-        sim_tell("'%s': %s (%s)", sim_name(name), dibs_status_name(status), dibs_last_error());
+    }
     return status == DIBS_OK;
 }
 
 static void unlock(struct sim_worker *worker, int name)
 {
-    sim_judge_call(worker, "dibs_unlock", plan->command_timeout_ms);
+    sim_judge_call(worker, "dibs_unlock", name, plan->command_timeout_ms);
     dibs_status status = call_unlock(worker, sim_name(name));
     sim_judge_return(worker, status);
-    sim_tell("unlocked '%s': %s", sim_name(name), dibs_status_name(status));
     if (!worker->freed)
         sim_judge_released(worker, name, status);
 }
@@ -319,8 +326,7 @@ static void check(struct sim_worker *worker, int name)
     if (status == DIBS_OK)
         sim_judge_sure(worker, name);
     if (status == DIBS_OK && sim_judge_is_gone(worker, name))
-        sim_fail("process %d, thread %d does not know that '%s' was taken from it", worker->proc->number,
-                 worker->thread->number, sim_name(name));
+        sim_fail("%s does not know that '%s' was taken from it", sim_who(worker), sim_name(name));
     if (status == DIBS_LOST && plan->is_calm && !own->fixed)
         sim_fail("'%s' was lost, though nothing went wrong", sim_name(name));
 }
@@ -332,10 +338,10 @@ static void extend(struct sim_worker *worker, int name)
 
     sim_hold_of(worker, name)->sure_until = 0;
     enter(worker);
-    sim_judge_call(worker, "dibs_extend", 2 * plan->command_timeout_ms);
+    sim_tell("extends '%s' to %u ms", sim_name(name), ms);
+    sim_judge_call(worker, "dibs_extend", name, 2 * plan->command_timeout_ms);
     dibs_status status = dibs_extend(worker->runtime, sim_name(name), ms);
     sim_judge_return(worker, status);
-    sim_tell("extended '%s' to %u ms: %s", sim_name(name), ms, dibs_status_name(status));
     sim_judge_sure(worker, name);
     if (status == DIBS_NOT_HELD)
         sim_fail("dibs_extend of '%s', which is held, says DIBS_NOT_HELD", sim_name(name));
@@ -348,11 +354,10 @@ static void force(struct sim_worker *worker, int name)
     bool by_token = plan->topology == SIM_QUORUM && sim_chance(SIM_WORK, 0.5);
     if (by_token && (dibs_query(worker->runtime, sim_name(name), &owner) != DIBS_OK || !owner.token[0]))
         return;
-    sim_judge_call(worker, "dibs_force_unlock", plan->command_timeout_ms);
+    sim_judge_call(worker, "dibs_force_unlock", name, plan->command_timeout_ms);
     dibs_status status = dibs_force_unlock(worker->runtime, sim_name(name), by_token ? owner.token : NULL);
     sim_judge_return(worker, status);
     sim_judge_forced(name);
-    sim_tell("forced '%s': %s", sim_name(name), dibs_status_name(status));
 }
 
 static bool on_listed(const char *name, const dibs_owner *owner, void *arg)
@@ -380,7 +385,7 @@ static void look_at_queue(struct sim_worker *worker, int name)
     bool forgets = sim_chance(SIM_WORK, 0.3) && plan->topology != SIM_QUORUM; /* whose clocks may differ */
     size_t count = 0;
 
-    sim_judge_call(worker, forgets ? "dibs_forget" : "dibs_query_waiters", plan->command_timeout_ms);
+    sim_judge_call(worker, forgets ? "dibs_forget" : "dibs_query_waiters", name, plan->command_timeout_ms);
     dibs_status status = forgets ? dibs_forget(worker->runtime, sim_name(name))
                                  : dibs_query_waiters(worker->runtime, sim_name(name), waiters, 64, &count);
     sim_judge_return(worker, status);
@@ -402,13 +407,11 @@ static void query(struct sim_worker *worker, int name)
     int count = 0;
     bool one = sim_chance(SIM_WORK, 0.7);
 
-    sim_judge_call(worker, one ? "dibs_query" : "dibs_list", one ? (int64_t)plan->command_timeout_ms : -1);
+    sim_judge_call(worker, one ? "dibs_query" : "dibs_list", name, one ? (int64_t)plan->command_timeout_ms : -1);
     dibs_status status =
         one ? dibs_query(worker->runtime, sim_name(name), &owner) : dibs_list(worker->runtime, NULL, on_listed, &count);
     sim_judge_return(worker, status);
 }
-
-/* --------------------------------------------------------------------- threads */
 
 /* -------------------------------------------------------------- several names */
 
@@ -434,16 +437,6 @@ static size_t draw_names(const struct sim_worker *worker, int *out, const char *
         texts[i] = sim_name(out[i]);
     }
     return count;
-}
-
-static dibs_status call_lock_names(struct sim_worker *worker, const char *const *texts, size_t count, int64_t wait_ms,
-                                   const dibs_lock_options *options, bool *begun)
-{
-    *begun = begins(worker);
-    if (!*begun)
-        return dibs_lock_names(worker->runtime, texts, count, wait_ms, options);
-    dibs_status status = dibs_lock_names_begin(worker->task, texts, count, wait_ms, options, worker->queue, worker);
-    return status == DIBS_OK ? await_done(worker, DIBS_DONE_LOCK) : not_begun(worker, status);
 }
 
 /* What each name is after a call for all of them, which had the worker's holds before. */
@@ -491,16 +484,12 @@ static bool lock_several(struct sim_worker *worker)
     worker->wants = -1;
     worker->fair = worker->shares = false;
     /* Names that were granted to a failed call are given back before it returns. */
-    sim_judge_call(worker, "dibs_lock_names", wait_ms < 0 ? -1 : limit_of(wait_ms) + plan->command_timeout_ms);
+    sim_judge_call(worker, "dibs_lock_names", -1, wait_ms < 0 ? -1 : limit_of(wait_ms) + plan->command_timeout_ms);
     for (size_t i = 0; i < count; i++)
         worker->several |= 1u << wanted[i];
-    dibs_status status = call_lock_names(worker, texts, count, wait_ms, &options, &begun);
+    dibs_status status = call_lock(worker, texts, count, wait_ms, &options, &begun);
     sim_judge_return(worker, status);
-    sim_tell("%zu names from '%s' on: %s (%s)", count, texts[0], dibs_status_name(status),
-             status == DIBS_OK ? "" : dibs_last_error());
-    worker->ends = worker->ends || status == DIBS_CLOSED;
-    if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED && status != DIBS_NO_MEMORY)
-        sim_fail("locks for a cancelled task returned %s", dibs_status_name(status));
+    see_to_end(worker, cancelled, status);
     if (worker->freed) {
         worker->several = 0;
         return false;
@@ -530,10 +519,9 @@ static void unlock_several(struct sim_worker *worker)
         texts[count] = texts[count - different];
     worker->proc->not_held += errs;
     enter(worker);
-    sim_judge_call(worker, "dibs_unlock_names", plan->command_timeout_ms);
+    sim_judge_call(worker, "dibs_unlock_names", -1, plan->command_timeout_ms);
     dibs_status status = dibs_unlock_names(worker->runtime, texts, count);
     sim_judge_return(worker, status);
-    sim_tell("unlocked %zu names: %s", count, dibs_status_name(status));
     if (errs ? status == DIBS_OK : status == DIBS_NOT_HELD)
         sim_fail("dibs_unlock_names returned %s", dibs_status_name(status));
     for (int i = worker->hold_count - 1; i >= 0; i--)
@@ -589,7 +577,7 @@ static void burst(struct sim_worker *worker)
     int count = 0;
 
     enter(worker);
-    sim_judge_call(worker, "dibs_lock_with", -1);
+    sim_judge_call(worker, "dibs_lock_with", -1, -1);
     for (int i = 0; i < SIM_CROWD && status == DIBS_OK; i++) {
         char name[24];
         snprintf(name, sizeof name, "p%d-%d-%d", worker->proc->number, worker->thread->number, i);
@@ -600,7 +588,7 @@ static void burst(struct sim_worker *worker)
     wait_for_turn();
     sim_tell("has %d locks, and lets them go", count);
     if (sim_chance(SIM_WORK, 0.3)) {
-        sim_judge_call(worker, "dibs_unlock_all", -1);
+        sim_judge_call(worker, "dibs_unlock_all", -1, -1);
         sim_judge_return(worker, dibs_unlock_all(worker->runtime));
     } else {
         worker->ends = true;
@@ -611,10 +599,9 @@ static void release_all(struct sim_worker *worker)
 {
     if (worker->hold_count > 1 && sim_chance(SIM_WORK, 0.3)) {
         enter(worker);
-        sim_judge_call(worker, "dibs_unlock_all", (int64_t)plan->command_timeout_ms * worker->hold_count);
+        sim_judge_call(worker, "dibs_unlock_all", -1, (int64_t)plan->command_timeout_ms * worker->hold_count);
         dibs_status status = dibs_unlock_all(worker->runtime);
         sim_judge_return(worker, status);
-        sim_tell("unlocked all: %s", dibs_status_name(status));
         while (worker->hold_count > 0) {
             worker->holds[0].count = 1;
             sim_judge_released(worker, worker->holds[0].name, DIBS_OK);
@@ -681,27 +668,20 @@ static void *work(void *arg)
 
 /* -------------------------------------------------------------------- processes */
 
-static void urls(const char **out, char text[SIM_SERVERS][128], size_t *count)
+static size_t urls(const char **out)
 {
-    *count = 0;
-    if (plan->topology == SIM_REPLICAS) {
-        snprintf(text[0], 128, "redis-sentinel://10.0.0.21:6379,10.0.0.22:6379,10.0.0.23:6379/main");
-        out[(*count)++] = text[0];
-        return;
+    static char text[SIM_SERVERS][128];
+    size_t count = plan->topology == SIM_QUORUM ? (size_t)plan->servers : 1;
+
+    for (size_t i = 0; i < count; i++) {
+        snprintf(text[i], sizeof text[i], "redis://10.0.0.%zu", i + 1);
+        out[i] = text[i];
     }
-    if (plan->topology == SIM_CLUSTER) {
-        snprintf(text[0], 128, "redis-cluster://10.0.0.1,10.0.0.2,10.0.0.3");
-        out[(*count)++] = text[0];
-        return;
-    }
-    for (struct sim_server *server = sim_servers; server; server = server->next) {
-        if (plan->topology == SIM_QUORUM || *count == 0)
-            snprintf(text[*count], 128, "redis://%s", sim_server_name(server));
-        else
-            continue;
-        out[*count] = text[*count];
-        ++*count;
-    }
+    if (plan->topology == SIM_REPLICAS)
+        out[0] = "redis-sentinel://10.0.0.21:6379,10.0.0.22:6379,10.0.0.23:6379/main";
+    if (plan->topology == SIM_CLUSTER)
+        out[0] = "redis-cluster://10.0.0.1,10.0.0.2,10.0.0.3";
+    return count;
 }
 
 static void on_event(const dibs_event *event, void *arg)
@@ -712,8 +692,8 @@ static void on_event(const dibs_event *event, void *arg)
 static dibs_runtime *open_runtime(void)
 {
     const char *list[SIM_SERVERS];
-    char text[SIM_SERVERS][128];
     dibs_config config = {.urls = list,
+                          .url_count = urls(list),
                           .lease_ms = sim_lease_ms(plan, sim_current->proc->number),
                           .command_timeout_ms = plan->command_timeout_ms,
                           .connect_timeout_ms = plan->connect_timeout_ms,
@@ -726,7 +706,6 @@ static dibs_runtime *open_runtime(void)
                           .on_event = plan->has_events ? on_event : NULL};
     dibs_runtime *runtime;
 
-    urls(list, text, &config.url_count);
     for (;;) {
         dibs_status status = dibs_open(&runtime, &config);
         if (status == DIBS_OK)
