@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "commands.h"
-#include "plan.h"
-#include "work.h"
+#include "judge.h"
 
 static const struct sim_plan *plan;
 

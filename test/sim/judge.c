@@ -1,5 +1,5 @@
 #include "commands.h"
-#include "work.h"
+#include "judge.h"
 
 #include <execinfo.h>
 #include <stdarg.h>
@@ -650,6 +650,13 @@ void sim_judge_closed(struct sim_proc *proc, int runtimes)
 
 /* ------------------------------------------------------------------ the sleepers */
 
+/* For how long that has been so, at each look; 0: it is not. */
+static int64_t lasts(int64_t *since, bool is_so)
+{
+    *since = !is_so ? SIM_NEVER : *since == SIM_NEVER ? sim_now : *since;
+    return is_so ? sim_now - *since : 0;
+}
+
 static bool is_free(int name)
 {
     for (struct sim_server *server = sim_servers; server; server = server->next)
@@ -759,21 +766,16 @@ static bool is_wanted(int name)
 static void look_for_nobodys(int name, int known)
 {
     const char *token = first_token_of(name);
-    int64_t since = names[name].nobody_since;
     int64_t most = plan->is_calm || plan->is_moved ? patience() : patience() - (int64_t)plan->lease_ms * SIM_MS;
+    bool is_same = token && strncmp(token, names[name].token, 159) == 0;
+    int64_t lasted = lasts(&names[name].nobody_since, is_same && known == 0 && !may_be_had(name) &&
+                                                          (plan->keep_ms == 0 || is_wanted(name)) &&
+                                                          strncmp(token, "dibs:", 5) == 0);
+    int64_t well = sim_now - plan->well_from;
 
-    if (known > 0 || may_be_had(name) || (plan->keep_ms > 0 && !is_wanted(name)) || !token ||
-        strncmp(token, "dibs:", 5) != 0 || strncmp(token, names[name].token, 159) != 0)
-        names[name].nobody_since = SIM_NEVER;
-    else if (since == SIM_NEVER)
-        names[name].nobody_since = sim_now;
-    if (!token || strncmp(token, names[name].token, 159) != 0) {
-        if (token)
-            look_for_late(name, token);
-        snprintf(names[name].token, sizeof names[name].token, "%s", token ? token : "");
-    }
-    if (since != SIM_NEVER && since < plan->well_from)
-        since = plan->well_from;
+    if (token && !is_same)
+        look_for_late(name, token);
+    snprintf(names[name].token, sizeof names[name].token, "%s", token ? token : "");
     if (plan->is_late)
         most = (int64_t)(1500 + 4 * plan->command_timeout_ms) * SIM_MS;
     else if (plan->is_quiet && !sim_has_fault(SIM_FAULT_deaf) && plan->topology == SIM_ONE && is_open(token) &&
@@ -784,7 +786,7 @@ static void look_for_nobodys(int name, int known)
     else if ((plan->loses_data || plan->scarce > 0 || !is_open(token)) &&
              most < (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS)
         most = (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS;
-    if (names[name].nobody_since != SIM_NEVER && sim_now - since > most)
+    if (lasted > 0 && (lasted < well ? lasted : well) > most)
         sim_fail("'%s' is left to nobody, since %.3f s: %s", sim_name(name), (double)names[name].nobody_since / SIM_S,
                  token);
 }
@@ -830,14 +832,11 @@ static void look_for_strays(int name)
  */
 static void look_for_idle(int name, int known)
 {
-    int64_t since = names[name].idle_since;
+    bool is_idle = plan->is_calm && known == 0 && !may_be_had(name) && is_wanted(name);
 
-    if (!plan->is_calm || known > 0 || may_be_had(name) || !is_wanted(name))
-        names[name].idle_since = SIM_NEVER;
-    else if (since == SIM_NEVER)
-        names[name].idle_since = sim_now;
-    else if (sim_now - since > 2 * patience())
-        sim_fail("nobody holds '%s' since %.3f s, though it is waited for", sim_name(name), (double)since / SIM_S);
+    if (lasts(&names[name].idle_since, is_idle) > 2 * patience())
+        sim_fail("nobody holds '%s' since %.3f s, though it is waited for", sim_name(name),
+                 (double)names[name].idle_since / SIM_S);
 }
 
 static void look_for_dead_keeper(int name)
@@ -864,16 +863,10 @@ static void look_for_foreign(int name)
 /* A holder that has lost its lock is told within a third of the lease, counted from when the server answers again. */
 static void look_for_two(int name, int sure)
 {
-    int64_t since = names[name].two_since;
+    int64_t lasted = lasts(&names[name].two_since, sure > 1);
+    int64_t well = sim_now - plan->well_from;
 
-    if (sure < 2)
-        names[name].two_since = SIM_NEVER;
-    else if (since == SIM_NEVER)
-        names[name].two_since = sim_now;
-    if (sure < 2 || since == SIM_NEVER)
-        return;
-    since = since < plan->well_from ? plan->well_from : since;
-    if (sim_now - since > learns_within())
+    if ((lasted < well ? lasted : well) > learns_within())
         sim_fail("two threads believe since %.3f s that they hold '%s'", (double)names[name].two_since / SIM_S,
                  sim_name(name));
 }
@@ -896,10 +889,7 @@ static void on_sample(void *arg, uint64_t number)
 {
     sim_clock_reads = 0;
     for (int name = 0; name < plan->names; name++)
-        if (!is_free(name))
-            names[name].free_since = SIM_NEVER;
-        else if (names[name].free_since == SIM_NEVER)
-            names[name].free_since = sim_now;
+        lasts(&names[name].free_since, is_free(name));
     for (int name = 0; name < plan->names; name++) {
         look_for_dead_keeper(name);
         look_for_strays(name);

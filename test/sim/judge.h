@@ -90,4 +90,11 @@ extern struct sim_counts {
     long grants, shared, retaken, losses, calls, begun, cancelled;
 } sim_counts;
 
+/* ------------------------------------------------------------------ the workload */
+
+void sim_work_begin(const struct sim_plan *plan);
+void sim_work_kill(int proc);             /* the process is killed; another begins in its place */
+struct sim_proc *sim_work_proc(int proc); /* NULL: the process has ended */
+bool sim_work_is_over(void);
+
 #endif

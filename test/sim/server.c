@@ -1,5 +1,3 @@
-#include "server.h"
-
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>

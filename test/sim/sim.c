@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "work.h"
+#include "judge.h"
 
 #define NO_SEED UINT64_MAX
 #define LIMIT_S 60 /* CPU time, for a run: other work of the machine does not count */

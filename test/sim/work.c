@@ -1,4 +1,5 @@
-#include "work.h"
+/* The workload: random sequences of calls of dibs.h, made by the threads of the simulated processes. */
+#include "judge.h"
 
 #include <stdio.h>
 #include <stdlib.h>
