@@ -16,15 +16,6 @@ struct sim_cluster {
     unsigned char owner[DIBS__SLOTS], to[DIBS__SLOTS], from[DIBS__SLOTS]; /* numbers of servers; 0: none */
 };
 
-static struct sim_server *server_of(int number)
-{
-    struct sim_server *server = sim_servers;
-
-    while (server && server->number != number)
-        server = server->next;
-    return server;
-}
-
 void sim_cluster_begin(int nodes)
 {
     for (struct sim_server *server = sim_servers; server; server = server->next) {
@@ -61,7 +52,7 @@ static const char *redirect(const char *how, unsigned slot, int to)
 {
     static char text[64];
 
-    snprintf(text, sizeof text, "-%s %u %s:6379", how, slot, sim_server_name(server_of(to)));
+    snprintf(text, sizeof text, "-%s %u %s:6379", how, slot, sim_server_name(sim_server_of(to)));
     return text;
 }
 
@@ -87,7 +78,7 @@ const char *sim_cluster_refusal(const struct sim_call *call, const struct sim_te
         return cluster->to[slot] == 0 || missing == 0 ? NULL
                : missing < count                      ? "-TRYAGAIN Multiple keys request during rehashing of slot"
                                                       : redirect("ASK", slot, cluster->to[slot]);
-    if (cluster->from[slot] && call->client->asking)
+    if (cluster->from[slot] && call->client->now.asking)
         return several && missing > 0 ? "-TRYAGAIN Multiple keys request during rehashing of slot" : NULL;
     return redirect("MOVED", slot, cluster->owner[slot]);
 }
@@ -99,7 +90,7 @@ void sim_cluster_slots(struct sim_call *call)
     int count = 0;
 
     for (int first = 0, last; first < DIBS__SLOTS; first = last + 1, count++) {
-        const struct sim_server *node = server_of(owner[first]);
+        const struct sim_server *node = sim_server_of(owner[first]);
         for (last = first; last + 1 < DIBS__SLOTS && owner[last + 1] == owner[first];)
             last++;
         sim_put_line(&ranges, "*3\r\n:%d\r\n:%d\r\n*4\r\n$%zu\r\n%s\r\n:6379\r\n$40\r\n%s\r\n*0", first, last,
@@ -192,7 +183,7 @@ struct move {
 static void on_known(void *arg, uint64_t number)
 {
     const struct move *move = arg;
-    struct sim_server *server = server_of((int)number);
+    struct sim_server *server = sim_server_of((int)number);
 
     if (server->alive)
         sim_cluster_own(server, move->slot, move->to->number);

@@ -221,7 +221,7 @@ void sim_server_move(struct sim_server *from, struct sim_server *to, const struc
 
 void sim_track(struct sim_client *client, const struct sim_text *key)
 {
-    if (!client->tracking || (client->optout && client->not_cached) || tracked(client, key))
+    if (!client->tracking || (client->optout && client->now.not_cached) || tracked(client, key))
         return;
     if (client->tracked_count == client->tracked_cap)
         client->tracked =
@@ -667,8 +667,8 @@ static void do_kill(struct sim_call *call)
 
 static void do_caching(struct sim_call *call)
 {
-    call->client->asks_not_cached = call->client->tracking && call->client->optout;
-    sim_put_line(call->out, call->client->asks_not_cached
+    call->client->next_is.not_cached = call->client->tracking && call->client->optout;
+    sim_put_line(call->out, call->client->next_is.not_cached
                                 ? "+OK"
                                 : "-ERR CLIENT CACHING can be called only when the client is in tracking mode with "
                                   "OPTIN or OPTOUT mode enabled");
@@ -735,7 +735,7 @@ static void do_ping(struct sim_call *call)
 
 static void do_asking(struct sim_call *call)
 {
-    call->client->asks_asking = true;
+    call->client->next_is.asking = true;
     sim_put_line(call->out, "+OK");
 }
 

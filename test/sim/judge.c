@@ -506,11 +506,6 @@ void sim_judge_released(struct sim_worker *worker, int name, dibs_status status)
     *hold = worker->holds[--worker->hold_count];
 }
 
-void sim_judge_given_up(struct sim_worker *worker)
-{
-    worker->hold_count = 0;
-}
-
 /* One for each hold that is lost. The hold may have ended while the completion lay in the queue. */
 void sim_judge_told(struct sim_worker *worker, const dibs_completion *loss)
 {

@@ -72,7 +72,6 @@ bool sim_judge_is_gone(struct sim_worker *worker, int name); /* the process must
 void sim_judge_sure(struct sim_worker *worker, int name);
 void sim_judge_lost(struct sim_worker *worker, int name);
 void sim_judge_told(struct sim_worker *worker, const dibs_completion *loss);
-void sim_judge_given_up(struct sim_worker *worker); /* all that it holds */
 void sim_judge_released(struct sim_worker *worker, int name, dibs_status status);
 /* A call begins, of that name. -1: of none, or several. */
 void sim_judge_call(struct sim_worker *worker, const char *call, int name, int64_t most_ms);

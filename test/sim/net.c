@@ -561,7 +561,7 @@ static short look(const struct pollfd *fd)
 
 int sim_poll(struct pollfd *fds, nfds_t count, int ms)
 {
-    int64_t until = ms < 0 ? SIM_NEVER : sim_now + (int64_t)((double)ms * SIM_MS / sim_current->proc->rate);
+    int64_t until = ms < 0 ? SIM_NEVER : sim_now + ms * SIM_MS;
 
     for (;;) {
         int ready = 0;

@@ -42,10 +42,10 @@ static int64_t ns_of(const struct timespec *time)
     return (int64_t)time->tv_sec * SIM_S + time->tv_nsec;
 }
 
-/* Converts a time of the calling process's clock to the simulation's time. */
+/* When so much time has passed. */
 static int64_t after(int64_t ns)
 {
-    return ns < 0 ? sim_now : sim_now + (int64_t)((double)ns / sim_current->proc->rate) + 1;
+    return ns < 0 ? sim_now : sim_now + ns + 1;
 }
 
 int sim_nanosleep(const struct timespec *time, struct timespec *left)

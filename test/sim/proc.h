@@ -15,8 +15,6 @@ struct sim_proc {
     struct sim_thread *threads;
     char *data;      /* its variables of the library, while another runs */
     size_t blocks;   /* of memory, that are allocated */
-    double rate;     /* of its clock */
-    int64_t offset;  /* of its clock */
     int descriptors; /* that are open */
     unsigned keys;   /* of thread-specific data */
     void (*destructors[SIM_KEYS])(void *);

@@ -55,7 +55,6 @@ struct sim_thread {
     void *arg, *result;
     void *tls; /* its copy of the library's thread-local variables */
     void *specific[SIM_KEYS];
-    void *user; /* of the workload */
     char name[16];
 };
 

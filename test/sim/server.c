@@ -34,7 +34,6 @@ struct sim_server *sim_server_new(int number)
     struct sim_server *server = calloc(1, sizeof *server), **last = &sim_servers;
 
     *server = (struct sim_server){.number = number,
-                                  .address = 0x0a000000u + (uint32_t)number,
                                   .alive = true,
                                   .rate = 1,
                                   .offset = EPOCH_NS,
@@ -49,19 +48,28 @@ struct sim_server *sim_server_new(int number)
     return *last = server;
 }
 
+struct sim_server *sim_server_of(int number)
+{
+    struct sim_server *server = sim_servers;
+
+    while (server && server->number != number)
+        server = server->next;
+    return server;
+}
+
+/* 10.0.0.NUMBER. A sentinel listens on any port. */
 struct sim_server *sim_server_at(uint32_t address, unsigned port)
 {
-    for (struct sim_server *server = sim_servers; server; server = server->next)
-        if (server->address == address && (port == PORT || server->sentinel))
-            return server;
-    return NULL;
+    struct sim_server *server = sim_server_of((int)(address & 0xff));
+
+    return server && (port == PORT || server->sentinel) ? server : NULL;
 }
 
 const char *sim_server_name(const struct sim_server *server)
 {
     static char name[16];
 
-    snprintf(name, sizeof name, "10.0.0.%u", server->address & 0xff);
+    snprintf(name, sizeof name, "10.0.0.%d", server->number);
     return name;
 }
 
@@ -103,10 +111,10 @@ void sim_server_end_client(struct sim_client *client, bool reset)
     forget(client);
 }
 
-void sim_server_end_clients(struct sim_server *server)
+static void end_clients(struct sim_server *server, bool reset)
 {
     while (server->clients)
-        sim_server_end_client(server->clients, false);
+        sim_server_end_client(server->clients, reset);
 }
 
 void sim_server_flush_clients(struct sim_server *server)
@@ -156,9 +164,8 @@ static void take_requests(struct sim_client *client)
            (size = read_request(&client->in, at, words, &count)) > 0) {
         struct sim_call call = {client->server, client, words, count, &client->out, false};
         at += size;
-        client->not_cached = client->asks_not_cached;
-        client->asking = client->asks_asking;
-        client->asks_not_cached = client->asks_asking = false;
+        client->now = client->next_is;
+        client->next_is = (struct sim_manner){false, false};
         if (server->busy_until < sim_now)
             server->busy_until = sim_now;
         sim_server_call(&call);
@@ -286,7 +293,7 @@ void sim_server_follow(struct sim_server *server, struct sim_server *master)
     server->master = master;
     server->linked = false;
     if (master) {
-        sim_server_end_clients(server);
+        end_clients(server, false);
         sim_at(sim_now + 20 * SIM_MS, on_synchronised, server, 0);
     } else {
         draw_id(server->replication_id);
@@ -297,8 +304,7 @@ void sim_server_follow(struct sim_server *server, struct sim_server *master)
 
 void sim_server_kill(struct sim_server *server)
 {
-    while (server->clients)
-        sim_server_end_client(server->clients, true);
+    end_clients(server, true);
     server->alive = false;
     server->killed_at = sim_now;
 }

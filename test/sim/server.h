@@ -54,8 +54,10 @@ struct sim_client {
     bool ended;
     char **channels; /* behind a byte that tells their kind */
     size_t channel_count;
-    bool tracking, optout, noloop, not_cached, asks_not_cached;
-    bool asking, asks_asking;
+    bool tracking, optout, noloop;
+    struct sim_manner {
+        bool not_cached, asking;
+    } now, next_is; /* how the command is run that has come, and as is asked the one after it */
     int64_t redirect;
     struct sim_text *tracked;
     size_t tracked_count, tracked_cap;
@@ -67,7 +69,6 @@ struct sim_client {
 struct sim_server {
     struct sim_server *next;
     int number;
-    uint32_t address;
     bool alive;
     bool forgot; /* it has lost its data, or what it learned last */
     int64_t stopped_until;
@@ -108,6 +109,7 @@ enum {
 extern struct sim_server *sim_servers;
 
 struct sim_server *sim_server_new(int number);
+struct sim_server *sim_server_of(int number); /* NULL: there is none */
 struct sim_server *sim_server_at(uint32_t address, unsigned port);
 const char *sim_server_name(const struct sim_server *server); /* its address as text */
 int64_t sim_server_us(const struct sim_server *server);       /* by its clock */
@@ -122,8 +124,7 @@ void sim_server_kill(struct sim_server *server);
 enum sim_data { SIM_KEEPS, SIM_FORGETS, SIM_RECALLS };
 void sim_server_begin(struct sim_server *server, enum sim_data data);
 void sim_server_save(struct sim_server *server);
-void sim_server_flush(struct sim_server *server); /* FLUSHALL by another client */
-void sim_server_end_clients(struct sim_server *server);
+void sim_server_flush(struct sim_server *server);                             /* FLUSHALL by another client */
 void sim_server_follow(struct sim_server *server, struct sim_server *master); /* NULL: becomes a master */
 
 /* For the judge. Expired keys do not exist. */

@@ -230,7 +230,6 @@ static bool take_order(struct sim_server *server, const char *const *words)
 {
     unsigned slot = words[1] ? (unsigned)atoi(words[1]) : 0;
     int node = words[1] && words[2] ? atoi(words[2]) : 0;
-    struct sim_server *to = sim_servers;
 
     if (strcmp(words[0], "OOM") == 0)
         sim_servers->out_of_memory = words[1][0] == '1';
@@ -241,9 +240,7 @@ static bool take_order(struct sim_server *server, const char *const *words)
     else if (strcmp(words[0], "OWN") == 0)
         sim_cluster_own(server, slot, node);
     else if (strcmp(words[0], "MOVE") == 0) {
-        while (to->number != node)
-            to = to->next;
-        sim_server_move(server, to, &(struct sim_text){words[1], strlen(words[1])});
+        sim_server_move(server, sim_server_of(node), &(struct sim_text){words[1], strlen(words[1])});
     } else
         return false;
     sim_run(never, sim_now + SIM_MS / 5);
