@@ -179,11 +179,6 @@ static void a_release_waits_for_a_lock_in_two_parts(void **state)
     actor_end(a);
 }
 
-static bool one_waits(void *rt)
-{
-    return stats_of(rt).contended == 1;
-}
-
 static bool has_no_lock(void *moving)
 {
     const struct moving *m = moving;
@@ -207,7 +202,7 @@ static void a_release_that_a_migration_cuts_short_is_no_loss(void **state)
     struct moving m = name_at(s, 0);
     assert_status(DIBS_OK, actor_lock(a, s->rt, m.name, 0));
     actor_begin_lock(b, s->rt, m.name, DIBS_WAIT_FOREVER);
-    assert_true(wait_until(one_waits, s->rt, LIMIT_MS));
+    assert_true(comes_to(s->rt, STAT(contended), 1));
     server_do(m.from, "HSET dibs:queue:{lock:%s} %b %s 1 %s dead:1 %s", m.name, "", (size_t)0, "1 1 1 9999999999",
               "1 1000 1000 6 dibs:9dead:1", "1 1");
     cluster_open_slot(s->c, m.slot, m.to);

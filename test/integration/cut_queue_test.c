@@ -65,16 +65,9 @@ static void await_firing(scene *s, unsigned before)
     script_server_clear(s->net);
 }
 
-static bool nobody_holds_or_waits(void *arg)
-{
-    dibs_owner owner;
-
-    return dibs_query(arg, "cut", &owner) == DIBS_OK && !owner.held && owner.waiters == 0;
-}
-
 static void expect_nothing_left(scene *s)
 {
-    assert_that(wait_until(nobody_holds_or_waits, s->f->rt, LIMIT_MS), "something is left");
+    await_nobody(s->f->rt, "cut");
     queue_assert_gone(s->f->server, "cut");
 }
 
@@ -263,25 +256,13 @@ static void a_release_for_another_process_may_be_cut_at_any_byte(void **state)
     scene_close(&s);
 }
 
-struct contention {
-    dibs_runtime *rt;
-    uint64_t count;
-};
-
-static bool is_contended(void *arg)
-{
-    const struct contention *c = arg;
-
-    return stats_of(c->rt).contended >= c->count;
-}
-
 /* A thread of the holder's own process waits for the lock. */
 static void begin_waiting_here(scene *s)
 {
-    struct contention c = {s->rt, stats_of(s->rt).contended + 1};
+    uint64_t contended = stats_of(s->rt).contended;
 
     actor_begin_lock(s->second, s->rt, "cut", FOREVER);
-    assert_true(wait_until(is_contended, &c, LIMIT_MS));
+    assert_true(comes_to(s->rt, STAT(contended), contended + 1));
 }
 
 /* The release asks for the lock again, for the thread that waits here. */

@@ -13,13 +13,6 @@
 #define LOCK "\r\n$8\r\nlock:cut\r\n"
 #define ASK_OR_RELEASE "\r\n$1\r\n3\r\n$8\r\nlock:cut\r\n" /* as ASK_OR_RELEASE_OF_X */
 
-static bool nobody_holds_or_waits(void *arg)
-{
-    dibs_owner owner;
-
-    return dibs_query(arg, "cut", &owner) == DIBS_OK && !owner.held && owner.waiters == 0;
-}
-
 #define PROMISED_MS 100
 
 /* How long something was left, counted from the reconnect, or from the end of the call where that was later. */
@@ -30,7 +23,7 @@ static void expect_nothing_left(fixture *f, script_server *net, int64_t ended)
     int64_t back;
 
     /* The lease would not end before the test does, so it must be released. */
-    assert_that(wait_until(nobody_holds_or_waits, f->rt, LIMIT_MS), "something is left");
+    await_nobody(f->rt, "cut");
     back = script_server_back_at(net);
     if (back != 0)
         delays_note(&stranded, now_ms() - (back > ended ? back : ended), PROMISED_MS);
@@ -155,9 +148,9 @@ static void a_reply_that_hangs_ends_at_the_timeout(void **state)
         assert_true(now_ms() - begin < LIMIT_MS);
         /* A command that the network kept back reaches the server long after it was given up. */
         script_server_release(net);
-        assert_that(wait_until(nobody_holds_or_waits, f->rt, LIMIT_MS), "something is left");
+        await_nobody(f->rt, "cut");
         expect_works(f, rt, "cut");
-        assert_true(nobody_holds_or_waits(f->rt));
+        await_nobody(f->rt, "cut");
     }
     dibs_close(rt);
     script_server_stop(net);
@@ -181,9 +174,9 @@ static void a_late_ask_leaves_nothing(void **state)
         assert_true(status == DIBS_TIMEOUT || status == DIBS_UNAVAILABLE);
         script_server_clear(net);
         script_server_release(net);
-        await_no_waiters(f->rt, "cut");
+        await_waiters(f->rt, "cut", 0);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "cut"));
-        assert_that(wait_until(nobody_holds_or_waits, f->rt, LIMIT_MS), "something is left");
+        await_nobody(f->rt, "cut");
     }
     dibs_close(rt);
     script_server_stop(net);

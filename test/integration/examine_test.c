@@ -359,11 +359,6 @@ static void examine_reports_a_distant_server(void **state)
     script_server_stop(net);
 }
 
-static bool tracks(void *arg)
-{
-    return stats_of(arg).tracking == 1;
-}
-
 static void examine_reports_whether_changes_are_told(void **state)
 {
     fixture *f = *state;
@@ -371,7 +366,7 @@ static void examine_reports_whether_changes_are_told(void **state)
     fixture_open(f, LONG_LEASE_MS);
     expect(f->rt, "tracking", OK, "can tell at once");
     assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
-    assert_true(wait_until(tracks, f->rt, LIMIT_MS));
+    assert_true(comes_to(f->rt, STAT(tracking), 1));
     expect(f->rt, "tracking", OK, "tells at once");
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
 }

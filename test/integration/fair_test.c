@@ -88,18 +88,6 @@ static void threads_of_processes_are_served_in_order(void **state)
         team_stop(teams[i]);
 }
 
-struct contenders {
-    dibs_runtime *rt;
-    uint64_t count;
-};
-
-static bool all_contend(void *arg)
-{
-    const struct contenders *c = arg;
-
-    return stats_of(c->rt).contended >= c->count;
-}
-
 /* However many plain waiters a process has, only one of them waits in the store; the others wait locally. */
 static void plain_waiters_of_a_process_are_one_entry(void **state)
 {
@@ -114,7 +102,7 @@ static void plain_waiters_of_a_process_are_one_entry(void **state)
         waiters[i] = actor_start();
         actor_begin_lock(waiters[i], f->rt, "x", DIBS_WAIT_FOREVER);
     }
-    assert_true(wait_until(all_contend, &(struct contenders){f->rt, MEMBERS}, LIMIT_MS));
+    assert_true(comes_to(f->rt, STAT(contended), MEMBERS));
     queue_await(f->server, "x", 1);
     assert_status(DIBS_OK, dibs_unlock(holder, "x"));
     for (int left = MEMBERS; left > 0; left--) {
@@ -191,7 +179,7 @@ static void a_plain_waiter_queues_behind_a_fair_one(void **state)
         actor_begin(fairly, lock_fairly, f->rt);
         queue_await(f->server, "x", 1);
         actor_begin_lock(plainly, f->rt, "x", DIBS_WAIT_FOREVER);
-        assert_true(wait_until(all_contend, &(struct contenders){f->rt, contended + 2}, LIMIT_MS));
+        assert_true(comes_to(f->rt, STAT(contended), contended + 2));
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         actor_finish(fairly);
         assert_true(actor_busy(plainly));

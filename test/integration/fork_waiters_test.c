@@ -359,23 +359,9 @@ static bool is_true(void *flag)
     return atomic_load((atomic_bool *)flag);
 }
 
-struct renewals {
-    dibs_runtime *rt;
-    uint64_t count;
-};
-
-static bool has_renewed(void *arg)
-{
-    const struct renewals *r = arg;
-
-    return stats_of(r->rt).renewed >= r->count;
-}
-
 static void await_renewals(dibs_runtime *rt, uint64_t more)
 {
-    struct renewals r = {rt, stats_of(rt).renewed + more};
-
-    assert_true(wait_until(has_renewed, &r, LIMIT_MS));
+    assert_true(comes_to(rt, STAT(renewed), stats_of(rt).renewed + more));
 }
 
 /* Makes only calls for which the server need not answer. */

@@ -48,11 +48,6 @@ static void renewal_keeps_a_lock_for_many_leases(void **state)
     dibs_close(second);
 }
 
-static bool renewed_twice(void *arg)
-{
-    return stats_of(arg).renewed >= 2;
-}
-
 /* A renewal comes up to an eighth of its period earlier where the lease is looked at for something else. */
 static void renew_ms_sets_the_pace(void **state)
 {
@@ -63,7 +58,7 @@ static void renew_ms_sets_the_pace(void **state)
     f->config.renew_ms = RENEW_MS;
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_true(wait_until(renewed_twice, f->rt, LIMIT_MS));
+    assert_true(comes_to(f->rt, STAT(renewed), 2));
     assert_true(now_ms() - begin >= 2 * LEAST_MS);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }

@@ -108,7 +108,7 @@ static void close_ends_local_waiters(void **state)
     server_do(f->server, "DEL lock:foreign");
     /* The queue is empty. */
     fixture_open(f, 0);
-    await_no_waiters(f->rt, "foreign");
+    await_waiters(f->rt, "foreign", 0);
 }
 
 static void close_runtime(void *arg)
@@ -172,18 +172,10 @@ static void close_ends_waiters_in_the_store(void **state)
     dibs_close(holder);
 }
 
-static bool renewed_again(void *arg)
-{
-    const uint64_t *from = ((void **)arg)[1];
-
-    return stats_of(((void **)arg)[0]).renewed >= *from + 3;
-}
-
 static void shutdown_ends_acquires_only(void **state)
 {
     fixture *f = *state;
     actor *waiter = actor_start();
-    uint64_t renewed;
 
     fixture_open(f, SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
@@ -197,8 +189,7 @@ static void shutdown_ends_acquires_only(void **state)
     assert_status(DIBS_CLOSED, dibs_lock(f->rt, "y"));
     assert_status(DIBS_CLOSED, dibs_timedlock(f->rt, "y", 100));
     /* Existing holds go on: they can be checked, renewed and unlocked. */
-    renewed = stats_of(f->rt).renewed;
-    assert_true(wait_until(renewed_again, (void *[]){f->rt, &renewed}, LIMIT_MS));
+    assert_true(comes_to(f->rt, STAT(renewed), stats_of(f->rt).renewed + 3));
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     assert_int_equal(hold_of(f->rt, "x").count, 2);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));

@@ -180,7 +180,7 @@ static void relocking_passes_no_waiter(void **state)
         given_back = server_calls(f->server, "set") > sets + 1; /* for the try by plain commands, and for the waiter */
         assert_status(DIBS_OK, actor_result(waiter));
         assert_status(DIBS_OK, actor_unlock(waiter, other, "x"));
-        await_no_waiters(f->rt, "x");
+        await_waiters(f->rt, "x", 0);
     }
     dibs_close(other);
     actor_end(waiter);
@@ -194,13 +194,6 @@ typedef struct cutter {
     dibs_runtime *rt;
     uint64_t fence; /* of the last hold */
 } cutter;
-
-static bool nobody_holds_or_waits(void *arg)
-{
-    dibs_owner owner;
-
-    return dibs_query(arg, "x", &owner) == DIBS_OK && !owner.held && owner.waiters == 0;
-}
 
 static void expect_larger_fence(cutter *c, dibs_runtime *rt)
 {
@@ -249,7 +242,7 @@ static void cut_once(cutter *c, script_rule rule)
         else
             assert_status(DIBS_UNAVAILABLE, status);
     }
-    assert_that(wait_until(nobody_holds_or_waits, c->f->rt, LIMIT_MS), "something is left");
+    await_nobody(c->f->rt, "x");
     assert_status(DIBS_OK, dibs_timedlock(c->f->rt, "x", LIMIT_MS));
     expect_larger_fence(c, c->f->rt);
     assert_status(DIBS_OK, dibs_unlock(c->f->rt, "x"));

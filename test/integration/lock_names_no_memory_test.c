@@ -13,11 +13,6 @@ enum { NAMES = 12, NTH_MOST = 20000 };
 
 static const char *const names[NAMES] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"};
 
-static bool is_all_gone(void *arg)
-{
-    return stats_of(arg).leases == 0 && stats_of(arg).holds == 0;
-}
-
 static void lock_and_unlock(fixture *f, int64_t wait_ms)
 {
     assert_status(DIBS_OK, dibs_lock_names(f->rt, names, NAMES, wait_ms, NULL));
@@ -35,7 +30,7 @@ static void has_all_or_none(fixture *f, dibs_status status, long nth)
     }
     if (status == DIBS_OK)
         assert_status(DIBS_OK, dibs_unlock_all(f->rt));
-    assert_true(wait_until(is_all_gone, f->rt, LIMIT_MS));
+    assert_true(comes_to_nothing(f->rt));
 }
 
 static void fail_each_allocation(fixture *f, int64_t wait_ms)

@@ -36,11 +36,6 @@ static void unlock_all(void *arg)
     waiting->status = dibs_unlock_names(waiting->rt, names, NAMES);
 }
 
-static bool waits(void *arg)
-{
-    return stats_of(arg).contended > 0;
-}
-
 static void make_names(void)
 {
     for (int i = 0; i < NAMES; i++) {
@@ -64,7 +59,7 @@ static void expect_all_or_none(dibs_runtime *first, dibs_runtime *second)
     assert_status(DIBS_OK, dibs_unlock_names(first, names, NAMES));
     assert_status(DIBS_OK, dibs_timedlock(first, "name:20", LIMIT_MS));
     actor_begin(a, lock_all, &waiting);
-    assert_true(wait_until(waits, second, LIMIT_MS));
+    assert_true(comes_to(second, STAT(contended), 1));
     assert_status(DIBS_BUSY, dibs_trylock(first, "name:00"));
     assert_status(DIBS_OK, dibs_timedlock(first, "name:39", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(first, "name:39"));
@@ -158,13 +153,6 @@ static void several_names_lock_with_sentinels(void **state)
 
 /* ------------------------------------------------------------ fair begun calls */
 
-static bool all_wait(void *arg)
-{
-    dibs_owner owner;
-
-    return dibs_query(arg, "b", &owner) == DIBS_OK && owner.waiters == NAMES;
-}
-
 /* A call for both names tries them first, and gives the free one back. */
 static void fair_calls_on_a_server_are_granted_in_the_order_of_their_begins(void **state)
 {
@@ -184,7 +172,7 @@ static void fair_calls_on_a_server_are_granted_in_the_order_of_their_begins(void
         assert_status(DIBS_OK,
                       dibs_lock_names_begin(tasks[i], both, i % 3 == 1 ? 2 : 1, DIBS_WAIT_FOREVER, &fair, q, NULL));
     }
-    assert_true(wait_until(all_wait, other, LIMIT_MS));
+    await_waiters(other, "b", NAMES);
     assert_status(DIBS_OK, dibs_unlock(other, "b"));
     for (int i = 0; i < NAMES; i++) {
         assert_int_equal(dibs_queue_take(q, &done, 1, LIMIT_MS), 1);

@@ -192,13 +192,6 @@ static void a_command_that_is_refused_is_not_sent_again(void **state)
 
 /* ------------------------------------------------------ broken connections */
 
-static bool nobody_holds_or_waits(void *arg)
-{
-    dibs_owner owner;
-
-    return dibs_query(arg, "x", &owner) == DIBS_OK && !owner.held && owner.waiters == 0;
-}
-
 /* Whatever became of the commands, the lock is free, and that is no loss. */
 static void cut_once(rig *r, script_rule cut)
 {
@@ -211,7 +204,7 @@ static void cut_once(rig *r, script_rule cut)
     set_rules(r, NULL);
     script_server_release(r->net);
     assert_true(status == DIBS_OK || status == DIBS_UNAVAILABLE);
-    assert_that(wait_until(nobody_holds_or_waits, r->f->rt, LIMIT_MS), "something is left");
+    await_nobody(r->f->rt, "x");
     assert_int_equal(stats_of(r->rt).lost, 0);
 }
 

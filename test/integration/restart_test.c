@@ -52,19 +52,6 @@ static void await_value(server *s, const char *key, const char *value)
                 value_of(s, key), value);
 }
 
-static bool one_waits(void *arg)
-{
-    dibs_owner owner;
-
-    return dibs_query(arg, "x", &owner) == DIBS_OK && owner.waiters == 1;
-}
-
-/* Waits until the store shows a waiter to a runtime that only queries. */
-static void await_waiter(dibs_runtime *rt)
-{
-    assert_that(wait_until(one_waits, rt, LIMIT_MS), "nobody waits");
-}
-
 static bool agent_is_told(void *arg)
 {
     return agent_check(arg, "x") == DIBS_LOST;
@@ -245,10 +232,10 @@ static void a_waiter_leaves_a_forgotten_lock_to_its_holder(void **state)
     assert_status(DIBS_OK, agent_lock(holder, "x", 0));
     strcpy(token, value_of(f->server, "lock:x"));
     agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
-    await_waiter(f->rt);
+    await_waiters(f->rt, "x", 1);
     process_pause(holder);
     restart(f->server);
-    await_waiter(f->rt);
+    await_waiters(f->rt, "x", 1);
     assert_false(server_has(f->server, "lock:x"));
     process_resume(holder);
     await_value(f->server, "lock:x", token);
@@ -273,10 +260,10 @@ static void a_waiter_takes_a_forgotten_lock_of_a_dead_holder(void **state)
     int64_t asked = now_ms();
     int64_t end = asked + server_integer(f->server, "PTTL lock:x");
     agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
-    await_waiter(f->rt);
+    await_waiters(f->rt, "x", 1);
     process_kill(holder);
     restart(f->server);
-    await_waiter(f->rt);
+    await_waiters(f->rt, "x", 1);
     assert_status(DIBS_OK, agent_result(waiter));
     assert_that(now_ms() >= end - 1, "%lld ms too early", (long long)(end - now_ms()));
     assert_status(DIBS_OK, agent_unlock(waiter, "x"));
@@ -398,11 +385,11 @@ static void a_restart_with_persistence_changes_nothing(void **state)
     assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
     strcpy(token, value_of(f->server, "lock:x"));
     agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
-    await_waiter(f->rt);
+    await_waiters(f->rt, "x", 1);
     for (int i = 0; i < 3; i++) {
         restart(f->server);
         assert_string_equal(value_of(f->server, "lock:x"), token);
-        await_waiter(f->rt);
+        await_waiters(f->rt, "x", 1);
         await_connected(f->rt);
         assert_string_equal(value_of(f->server, "lock:x"), token);
         assert_false(process_try_read(waiter));

@@ -18,13 +18,6 @@ static void set_up_persistent(fixture *f)
     f->urls[0] = f->server->url;
 }
 
-static bool one_waits(void *arg)
-{
-    dibs_owner owner;
-
-    return dibs_query(arg, "x", &owner) == DIBS_OK && owner.waiters == 1;
-}
-
 struct scene {
     dibs_runtime *holder;
     process *waiter; /* the waiter has seen the holder, and is paused */
@@ -36,7 +29,7 @@ static struct scene begin_scene(fixture *f)
 
     assert_status(DIBS_OK, dibs_lock(scene.holder, "x"));
     agent_begin_lock(scene.waiter, "x", DIBS_WAIT_FOREVER);
-    assert_that(wait_until(one_waits, scene.holder, LIMIT_MS), "nobody waits");
+    await_waiters(scene.holder, "x", 1);
     process_pause(scene.waiter);
     return scene;
 }
@@ -130,7 +123,7 @@ static void a_slow_waiter_gets_a_lock_unlocked_by_a_holder_with_one_connection(v
     scene.holder = open_runtime(f->server, LEASE_OF_AN_HOUR_MS);
     assert_status(DIBS_OK, dibs_lock(scene.holder, "x"));
     agent_begin_lock(scene.waiter, "x", DIBS_WAIT_FOREVER);
-    assert_that(wait_until(one_waits, scene.holder, LIMIT_MS), "nobody waits");
+    await_waiters(scene.holder, "x", 1);
     assert_int_equal(server_clients(f->server), 3);
     process_pause(scene.waiter);
     server_kill(f->server);

@@ -18,13 +18,6 @@ static const struct way {
     ending *ends;
 } ways[] = {{"returns", actor_end}, {"pthread_exit", actor_exit}, {"cancelled", actor_cancel}};
 
-static bool nothing_held(void *arg)
-{
-    dibs_stats stats = stats_of(arg);
-
-    return stats.holds == 0 && stats.leases == 0;
-}
-
 static void the_lock_of_a_thread_that_ends_is_released(void **state)
 {
     fixture *f = *state;
@@ -48,7 +41,7 @@ static void the_lock_of_a_thread_that_ends_is_released(void **state)
         assert_int_equal(stats_of(f->rt).orphaned, i + 1);
         assert_int_equal(events_count(&f->events, DIBS_EVENT_ORPHANED, name), 1);
     }
-    assert_true(wait_until(nothing_held, f->rt, LIMIT_MS));
+    assert_true(comes_to_nothing(f->rt));
     assert_int_equal(stats_of(f->rt).lost, 0);
     assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
 }
@@ -206,7 +199,7 @@ static void a_thread_may_end_with_a_lost_lock(void **state)
         assert_status(DIBS_OK, dibs_timedlock(f->rt, name, LIMIT_MS));
         assert_status(DIBS_OK, dibs_unlock(f->rt, name));
     }
-    assert_true(wait_until(nothing_held, f->rt, LIMIT_MS));
+    assert_true(comes_to_nothing(f->rt));
 }
 
 /* What the destructor of a thread's own data finds. */
@@ -275,7 +268,7 @@ static void many_threads_that_end_leave_nothing(void **state)
     }
     assert_true(server_wait_gone(f->server, "lock:a", LIMIT_MS));
     assert_true(server_wait_gone(f->server, "lock:b", LIMIT_MS));
-    assert_true(wait_until(nothing_held, f->rt, LIMIT_MS));
+    assert_true(comes_to_nothing(f->rt));
     assert_int_equal(stats_of(f->rt).orphaned, 200);
 }
 

@@ -24,17 +24,10 @@ enum { WAYS = sizeof ends / sizeof *ends };
 
 static const dibs_lock_options fair = {.flags = DIBS_FAIR};
 
-static bool nothing_held(void *arg)
-{
-    dibs_stats stats = stats_of(arg);
-
-    return stats.holds == 0 && stats.leases == 0;
-}
-
 /* Expects that nothing is held or queued, and that the name can be locked. */
 static void expect_nothing_left(fixture *f)
 {
-    assert_true(wait_until(nothing_held, f->rt, LIMIT_MS));
+    assert_true(comes_to_nothing(f->rt));
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     queue_await(f->server, "x", 0);
     queue_assert_gone(f->server, "x");
@@ -48,26 +41,14 @@ static void expect_orphans(fixture *f, uint64_t count)
     assert_int_equal(stats_of(f->rt).orphaned, count);
 }
 
-struct contention {
-    dibs_runtime *rt;
-    uint64_t count;
-};
-
-static bool is_contended(void *arg)
-{
-    const struct contention *c = arg;
-
-    return stats_of(c->rt).contended >= c->count;
-}
-
 /* Lets an actor wait for "x" behind a thread of its own runtime. */
 static actor *begin_waiting_here(fixture *f, int64_t wait_ms)
 {
-    struct contention c = {f->rt, stats_of(f->rt).contended + 1};
+    uint64_t contended = stats_of(f->rt).contended;
     actor *a = actor_start();
 
     actor_begin_lock(a, f->rt, "x", wait_ms);
-    assert_true(wait_until(is_contended, &c, LIMIT_MS));
+    assert_true(comes_to(f->rt, STAT(contended), contended + 1));
     return a;
 }
 
@@ -287,13 +268,13 @@ static void threads_may_end_while_they_unlock(void **state)
         actor *a = actor_start();
         actor *next = actor_start();
         dibs_runtime *rt = i % 3 == 1 ? f->rt : second;
-        struct contention c = {f->rt, stats_of(f->rt).contended + 1};
+        uint64_t contended = stats_of(f->rt).contended;
 
         assert_status(DIBS_OK, actor_lock(a, f->rt, "x", LIMIT_MS));
         if (i % 3 != 0)
             actor_begin_lock(next, rt, "x", FOREVER);
         if (i % 3 == 1)
-            assert_true(wait_until(is_contended, &c, LIMIT_MS));
+            assert_true(comes_to(f->rt, STAT(contended), contended + 1));
         if (i % 3 == 2)
             queue_await(f->server, "x", 1);
         server_pause(f->server);

@@ -34,22 +34,9 @@ static void expect_all_lost(dibs_runtime *rt)
     }
 }
 
-struct losses {
-    dibs_runtime *rt;
-    uint64_t count;
-};
-
-static bool all_are_lost(void *arg)
-{
-    const struct losses *losses = arg;
-
-    return stats_of(losses->rt).lost >= losses->count;
-}
-
 static void expect_all_known(dibs_runtime *rt, uint64_t count, int64_t since)
 {
-    assert_that(wait_until(all_are_lost, &(struct losses){rt, count}, LIMIT_MS), "%lld are lost",
-                (long long)stats_of(rt).lost);
+    assert_that(comes_to(rt, STAT(lost), count), "%lld are lost", (long long)stats_of(rt).lost);
     int64_t took = now_ms() - since;
     assert_that(took < KNOWN_MS, "all are known after %lld ms", (long long)took);
 }

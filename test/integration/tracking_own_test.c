@@ -309,11 +309,6 @@ static void a_message_of_an_older_lease_ends_nothing(void **state)
 
 /* --------------------------------------------------------------------------- fork */
 
-static bool is_tracking(void *arg)
-{
-    return stats_of(arg).tracking == 1;
-}
-
 static bool is_lost(void *arg)
 {
     return dibs_check(arg, "child") == DIBS_LOST;
@@ -349,7 +344,7 @@ static void child_is_told(dibs_runtime *rt)
     child_integer(link, "DEL lock:child");
     in_child(stats_of(rt).tracking == 0);
     CHILD_WANTS(DIBS_OK, dibs_lock(rt, "child"));
-    in_child(wait_until(is_tracking, rt, LIMIT_MS));
+    in_child(comes_to(rt, STAT(tracking), 1));
     uint64_t renewed = stats_of(rt).renewed, messages = stats_of(rt).invalidations;
     in_child(child_integer(link, "PERSIST lock:parent") == 1); /* is told to the parent alone */
     CHILD_WANTS(DIBS_OK, dibs_check(rt, "child"));

@@ -223,11 +223,6 @@ static void tracking_needs_only_the_documented_rights(void **state)
     assert_int_equal(stats_of(f->rt).tracking, 1);
 }
 
-static bool is_tracking(void *arg)
-{
-    return stats_of(arg).tracking == 1;
-}
-
 /* The right is granted later: from the next connection on it is used. */
 static void a_tracking_right_granted_later_is_used(void **state)
 {
@@ -237,7 +232,7 @@ static void a_tracking_right_granted_later_is_used(void **state)
     server_do(f->server, "ACL SETUSER u +client|tracking +client|caching");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
-    assert_that(wait_until(is_tracking, f->rt, LIMIT_MS), "it is not tried again");
+    assert_that(comes_to(f->rt, STAT(tracking), 1), "it is not tried again");
     await_tracked(f->server, f->rt, 1);
     int64_t since = now_ms();
     events_destroy(&f->events);

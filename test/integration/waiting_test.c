@@ -32,7 +32,7 @@ static void a_timed_wait_ends_in_time(void **state)
     }
     assert_int_equal(stats_of(f->rt).timed_out, 3);
     /* The waiters have left nothing in the queue. */
-    await_no_waiters(f->rt, "x");
+    await_waiters(f->rt, "x", 0);
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
     dibs_close(second);
 }
@@ -128,7 +128,7 @@ static void one_try_does_not_wait(void **state)
     }
     assert_int_equal(stats_of(f->rt).busy, 60);
     assert_int_equal(stats_of(f->rt).timed_out, 0);
-    await_no_waiters(f->rt, "x");
+    await_waiters(f->rt, "x", 0);
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
     assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -179,7 +179,7 @@ static void every_waiter_is_served(void **state)
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
         assert_status(DIBS_OK, agent_unlock(agent, "x"));
     }
-    await_no_waiters(f->rt, "x");
+    await_waiters(f->rt, "x", 0);
     for (int i = 0; i < AGENTS; i++)
         agent_stop(agents[i]);
 }

@@ -158,35 +158,76 @@ dibs_stats stats_of(dibs_runtime *rt)
     return stats;
 }
 
-struct watched {
+struct expected {
     dibs_runtime *rt;
+    size_t stat;
+    uint64_t count;
     const char *name;
 };
 
-static bool nobody_waits(void *arg)
+static bool has_come(void *arg)
 {
-    const struct watched *w = arg;
-    dibs_owner owner;
+    const struct expected *e = arg;
+    dibs_stats stats = stats_of(e->rt);
 
-    assert_status(DIBS_OK, dibs_query(w->rt, w->name, &owner));
-    return owner.waiters == 0;
+    return *(const uint64_t *)(const void *)((const char *)&stats + e->stat) >= e->count;
 }
 
-void await_no_waiters(dibs_runtime *rt, const char *name)
+bool comes_to(dibs_runtime *rt, size_t stat, uint64_t least)
 {
-    assert_that(wait_until(nobody_waits, &(struct watched){rt, name}, LIMIT_MS), "%s still has waiters", name);
+    return wait_until(has_come, &(struct expected){.rt = rt, .stat = stat, .count = least}, LIMIT_MS);
+}
+
+static bool has_nothing(void *rt)
+{
+    dibs_stats stats = stats_of(rt);
+
+    return stats.holds == 0 && stats.leases == 0;
+}
+
+bool comes_to_nothing(dibs_runtime *rt)
+{
+    return wait_until(has_nothing, rt, LIMIT_MS);
+}
+
+static bool so_many_wait(void *arg)
+{
+    const struct expected *e = arg;
+    dibs_owner owner;
+
+    return dibs_query(e->rt, e->name, &owner) == DIBS_OK && owner.waiters == e->count;
+}
+
+void await_waiters(dibs_runtime *rt, const char *name, uint64_t count)
+{
+    assert_that(wait_until(so_many_wait, &(struct expected){.rt = rt, .count = count, .name = name}, LIMIT_MS),
+                "%s has not %llu waiters", name, (unsigned long long)count);
+}
+
+static bool nobody_is_there(void *arg)
+{
+    const struct expected *e = arg;
+    dibs_owner owner;
+
+    return dibs_query(e->rt, e->name, &owner) == DIBS_OK && !owner.held && owner.waiters == 0;
+}
+
+void await_nobody(dibs_runtime *rt, const char *name)
+{
+    assert_that(wait_until(nobody_is_there, &(struct expected){.rt = rt, .name = name}, LIMIT_MS),
+                "%s is held, or has waiters", name);
 }
 
 static bool is_lost(void *arg)
 {
-    const struct watched *w = arg;
+    const struct expected *w = arg;
 
     return dibs_check(w->rt, w->name) == DIBS_LOST;
 }
 
 void await_lost(dibs_runtime *rt, const char *name)
 {
-    struct watched w = {rt, name};
+    struct expected w = {.rt = rt, .name = name};
 
     assert_that(wait_until(is_lost, &w, LIMIT_MS), "%s is never lost: %s", name,
                 dibs_status_name(dibs_check(rt, name)));

@@ -9,6 +9,8 @@
 #ifndef DIBS_TEST_FIXTURE_H
 #define DIBS_TEST_FIXTURE_H
 
+#include <stddef.h>
+
 #include <dibs.h>
 
 #include "support/events.h"
@@ -68,12 +70,22 @@ void expect_works(fixture *f, dibs_runtime *rt, const char *name);
 uint64_t fence_of(dibs_runtime *rt, const char *name);
 dibs_hold hold_of(dibs_runtime *rt, const char *name);
 
-/* Waits until the store shows an empty queue for the name, at most LIMIT_MS. */
-void await_no_waiters(dibs_runtime *rt, const char *name);
+/* Waits until the store shows so many waiters for the name, at most LIMIT_MS. */
+void await_waiters(dibs_runtime *rt, const char *name, uint64_t count);
+
+/* Waits until nobody holds the name or waits for it, by the store, at most LIMIT_MS. */
+void await_nobody(dibs_runtime *rt, const char *name);
 
 /* Waits until dibs_check by this thread says LOST, at most LIMIT_MS. */
 void await_lost(dibs_runtime *rt, const char *name);
 
 dibs_stats stats_of(dibs_runtime *rt);
+
+/* Waits until a statistic is that or more, at most LIMIT_MS: comes_to(rt, STAT(contended), 2). */
+#define STAT(name) offsetof(dibs_stats, name)
+bool comes_to(dibs_runtime *rt, size_t stat, uint64_t least);
+
+/* Waits until no thread or task holds anything, and no lease is left, at most LIMIT_MS. */
+bool comes_to_nothing(dibs_runtime *rt);
 
 #endif

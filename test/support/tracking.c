@@ -106,33 +106,14 @@ void await_tracked(server *s, dibs_runtime *rt, long long pairs)
                 (long long)stats_of(rt).tracking, tracked_pairs(s));
 }
 
-struct counted {
-    dibs_runtime *rt;
-    uint64_t count;
-};
-
-static bool is_invalidated(void *arg)
-{
-    const struct counted *c = arg;
-
-    return stats_of(c->rt).invalidations >= c->count;
-}
-
-static bool is_renewed(void *arg)
-{
-    const struct counted *c = arg;
-
-    return stats_of(c->rt).renewed >= c->count;
-}
-
 void await_invalidations(dibs_runtime *rt, uint64_t count)
 {
-    assert_that(wait_until(is_invalidated, &(struct counted){rt, count}, LIMIT_MS), "no message comes");
+    assert_that(comes_to(rt, STAT(invalidations), count), "no message comes");
 }
 
 void await_renewed(dibs_runtime *rt, uint64_t count)
 {
-    assert_that(wait_until(is_renewed, &(struct counted){rt, count}, LIMIT_MS), "no renewal");
+    assert_that(comes_to(rt, STAT(renewed), count), "no renewal");
 }
 
 /* -------------------------------------------------------------------- losses */

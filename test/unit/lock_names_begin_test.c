@@ -90,30 +90,6 @@ static void await_free(struct scene *s, const char *name)
     assert_true(wait_until(is_free, (void *[]){s->other, (void *)name}, LIMIT_MS));
 }
 
-struct queue {
-    dibs_runtime *rt;
-    const char *name;
-    unsigned waiters;
-};
-
-static bool has_waiters(void *arg)
-{
-    const struct queue *queue = arg;
-    dibs_owner owner;
-
-    return dibs_query(queue->rt, queue->name, &owner) == DIBS_OK && owner.waiters >= queue->waiters;
-}
-
-static void await_waiters(struct scene *s, const char *name, unsigned count)
-{
-    assert_true(wait_until(has_waiters, &(struct queue){s->other, name, count}, LIMIT_MS));
-}
-
-static void await_waiter(struct scene *s, const char *name)
-{
-    await_waiters(s, name, 1);
-}
-
 static void unlock_all(struct scene *s)
 {
     assert_status(DIBS_OK, dibs_task_enter(s->task));
@@ -179,12 +155,12 @@ static void a_taken_name_leaves_none_of_several_held(void **state)
     assert_status(DIBS_OK, dibs_trylock(s->other, "a"));
     assert_status(DIBS_OK, dibs_unlock(s->other, "a"));
     assert_status(DIBS_OK, begin(s, FOREVER, NULL));
-    await_waiter(s, "b");
+    await_waiters(s->other, "b", 1);
     assert_status(DIBS_BUSY, begin(s, 0, NULL));
     assert_status(DIBS_BUSY, dibs_trylock(s->other, "a"));
     assert_status(DIBS_OK, dibs_trylock(s->other, "c"));
     assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
-    await_waiter(s, "c");
+    await_waiters(s->other, "c", 1);
     assert_status(DIBS_OK, dibs_unlock(s->other, "c"));
     expect_end(s, DIBS_OK);
     unlock_all(s);
@@ -197,13 +173,13 @@ static void a_cancel_completes_several_names_at_once(void **state)
 
     assert_status(DIBS_OK, dibs_lock(s->other, "b"));
     assert_status(DIBS_OK, begin(s, FOREVER, NULL));
-    await_waiter(s, "b");
+    await_waiters(s->other, "b", 1);
     dibs_task_cancel(s->task);
     dibs_completion done = take(s);
     assert_int_equal(done.status, DIBS_CANCELLED);
     assert_string_equal(done.detail, "the task that wanted \"b\" was cancelled");
     await_free(s, "a");
-    await_no_waiters(s->other, "b");
+    await_waiters(s->other, "b", 0);
     assert_status(DIBS_OK, begin(s, FOREVER, NULL));
     expect_end(s, DIBS_CANCELLED);
     expect_no_more(s);
@@ -236,12 +212,12 @@ static void freeing_a_task_completes_its_call_for_several_names(void **state)
     assert_int_equal(dibs_queue_take(s->queue, &done, 1, LIMIT_MS), 1);
     assert_int_equal(done.status, DIBS_OK);
     assert_status(DIBS_OK, dibs_lock_names_begin(task, names, NAMES, FOREVER, NULL, s->queue, &s->arg));
-    await_waiter(s, "b");
+    await_waiters(s->other, "b", 1);
     dibs_task_free(task);
     assert_int_equal(dibs_queue_take(s->queue, &done, 1, LIMIT_MS), 1);
     assert_int_equal(done.status, DIBS_CANCELLED);
     await_free(s, "a");
-    await_no_waiters(s->other, "b");
+    await_waiters(s->other, "b", 0);
     assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
 }
 
@@ -251,7 +227,7 @@ static void close_completes_a_call_for_several_names(void **state)
 
     assert_status(DIBS_OK, dibs_lock(s->other, "b"));
     assert_status(DIBS_OK, begin(s, FOREVER, NULL));
-    await_waiter(s, "b");
+    await_waiters(s->other, "b", 1);
     dibs_close(s->rt);
     expect_end(s, DIBS_CLOSED);
     await_free(s, "a");
@@ -317,7 +293,7 @@ static void fair_calls_are_granted_in_the_order_of_their_begins(void **state)
         assert_status(DIBS_OK,
                       dibs_lock_names_begin(tasks[i], calls[i], calls[i][1] ? 2 : 1, FOREVER, &fair, s->queue, NULL));
     }
-    await_waiters(s, "b", CALLS);
+    await_waiters(s->other, "b", CALLS);
     assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
     for (int i = 0; i < CALLS; i++) {
         assert_int_equal(dibs_queue_take(s->queue, &done, 1, LIMIT_MS), 1);

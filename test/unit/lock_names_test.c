@@ -366,7 +366,7 @@ static void a_loss_is_reported_before_other_reasons(void **state)
     for (size_t i = 0; i < COUNT(names); i++)
         assert_status(DIBS_NOT_HELD, dibs_check(p->rt, names[i]));
     assert_int_equal(stats_of(p->rt).holds, 0);
-    await_no_waiters(p->other, "c");
+    await_waiters(p->other, "c", 0);
     assert_status(DIBS_OK, dibs_unlock(p->other, "c"));
     expect_free(p->other, "a");
     expect_free(p->other, "b");
@@ -560,7 +560,7 @@ static void a_cancel_ends_a_call_for_several_names(void **state)
     actor_finish(a);
     assert_int_equal(call.status, DIBS_CANCELLED);
     await_free(p->other, "a");
-    await_no_waiters(p->other, "b");
+    await_waiters(p->other, "b", 0);
     call.wait_ms = 0;
     actor_begin(a, run_lock, &call);
     actor_finish(a);

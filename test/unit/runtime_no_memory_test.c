@@ -121,29 +121,19 @@ struct hand_over {
     bool failed;
 };
 
-static bool another_waits(void *arg)
-{
-    return stats_of(arg).contended > 0;
-}
-
 /* Memory runs out in the unlock, which asks the store on behalf of the waiter. */
 static void unlock_for_another(void *arg)
 {
     struct hand_over *h = arg;
 
     h->lock = dibs_lock(h->rt, "a");
-    wait_until(another_waits, h->rt, LIMIT_MS);
+    comes_to(h->rt, STAT(contended), 1);
     fails_here = true;
     atomic_store(&fail_at, h->fail_at);
     h->unlock = dibs_unlock(h->rt, "a");
     h->failed = h->fail_at > 0 && atomic_load(&fail_at) <= 0;
     atomic_store(&fail_at, 0);
     fails_here = false;
-}
-
-static bool is_held(void *arg)
-{
-    return stats_of(arg).acquired > 0;
 }
 
 /* The unlock succeeds, and the waiter gets the lock: by its own ask, where the unlock could not ask. */
@@ -157,7 +147,7 @@ static bool hand_over_with(long nth)
 
     assert_status(DIBS_OK, dibs_open(&h.rt, &config));
     actor_begin(holder, unlock_for_another, &h);
-    assert_true(wait_until(is_held, h.rt, LIMIT_MS));
+    assert_true(comes_to(h.rt, STAT(acquired), 1));
     actor_begin_lock(next, h.rt, "a", DIBS_WAIT_FOREVER);
     assert_status(DIBS_OK, actor_result(next));
     actor_end(holder);
