@@ -121,19 +121,6 @@ static void plain_waiters_of_a_process_are_one_entry(void **state)
 
 /* --------------------------------------------------------------- no barging */
 
-/* A fair thread of the test's own process. */
-static void lock_fairly(void *arg)
-{
-    dibs_runtime *rt = arg;
-
-    assert_int_equal(dibs_lock_with(rt, "x", DIBS_WAIT_FOREVER, &fair), DIBS_OK);
-}
-
-static void unlock(void *arg)
-{
-    dibs_unlock(arg, "x");
-}
-
 /*
  * The head of the queue has the lock before any other thread can ask for it, even one of the process that released it.
  */
@@ -149,15 +136,14 @@ static void nobody_barges_past_the_head_of_a_fair_queue(void **state)
         dibs_runtime *of_waiter = i % 2 ? f->rt : second;
 
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        actor_begin(waiter, lock_fairly, of_waiter);
+        actor_begin_lock_with(waiter, of_waiter, "x", DIBS_WAIT_FOREVER, &fair);
         queue_await(f->server, "x", 1);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
         assert_status(DIBS_BUSY, dibs_lock_with(f->rt, "x", 0, &fair));
         assert_status(DIBS_BUSY, dibs_trylock(second, "x"));
-        actor_finish(waiter);
-        actor_begin(waiter, unlock, of_waiter);
-        actor_finish(waiter);
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_OK, actor_unlock(waiter, of_waiter, "x"));
     }
     queue_assert_gone(f->server, "x");
     actor_end(waiter);
@@ -176,15 +162,14 @@ static void a_plain_waiter_queues_behind_a_fair_one(void **state)
         uint64_t contended = stats_of(f->rt).contended;
 
         assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", DIBS_WAIT_FOREVER, &fair));
-        actor_begin(fairly, lock_fairly, f->rt);
+        actor_begin_lock_with(fairly, f->rt, "x", DIBS_WAIT_FOREVER, &fair);
         queue_await(f->server, "x", 1);
         actor_begin_lock(plainly, f->rt, "x", DIBS_WAIT_FOREVER);
         assert_true(comes_to(f->rt, STAT(contended), contended + 2));
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        actor_finish(fairly);
+        assert_status(DIBS_OK, actor_result(fairly));
         assert_true(actor_busy(plainly));
-        actor_begin(fairly, unlock, f->rt);
-        actor_finish(fairly);
+        assert_status(DIBS_OK, actor_unlock(fairly, f->rt, "x"));
         assert_status(DIBS_OK, actor_result(plainly));
         assert_status(DIBS_OK, actor_unlock(plainly, f->rt, "x"));
     }

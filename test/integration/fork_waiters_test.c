@@ -231,18 +231,6 @@ static void a_grant_at_the_moment_of_a_fork_is_the_parents(void **state)
     queue_assert_gone(f->server, "x");
 }
 
-struct call {
-    dibs_runtime *rt;
-    dibs_status status;
-};
-
-static void lock_fairly(void *arg)
-{
-    struct call *call = arg;
-
-    call->status = dibs_lock_with(call->rt, "x", FOREVER, &fair);
-}
-
 static void child_waits_in_order(dibs_runtime *rt)
 {
     child_holds_nothing(rt);
@@ -258,12 +246,10 @@ static void waiters_of_each_kind_survive_a_fork(void **state)
     fixture *f = *state;
     actor *local = actor_start();
     actor *ordered = actor_start();
-    struct call call;
 
     fixture_open(f, LONG_LEASE_MS);
-    call.rt = f->rt;
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    actor_begin(ordered, lock_fairly, &call);
+    actor_begin_lock_with(ordered, f->rt, "x", FOREVER, &fair);
     queue_await(f->server, "x", 1);
     actor_begin_lock(local, f->rt, "x", FOREVER);
     actor_await_asleep(local);
@@ -273,8 +259,7 @@ static void waiters_of_each_kind_survive_a_fork(void **state)
         assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     }
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    actor_finish(ordered);
-    assert_status(DIBS_OK, call.status);
+    assert_status(DIBS_OK, actor_result(ordered));
     assert_status(DIBS_OK, actor_unlock(ordered, f->rt, "x"));
     assert_status(DIBS_OK, actor_result(local));
     assert_status(DIBS_OK, actor_unlock(local, f->rt, "x"));

@@ -116,18 +116,6 @@ static void close_runtime(void *arg)
     dibs_close(arg);
 }
 
-struct fair_call {
-    dibs_runtime *rt;
-    dibs_status status;
-};
-
-static void lock_fairly(void *arg)
-{
-    struct fair_call *call = arg;
-
-    call->status = dibs_lock_with(call->rt, "x", DIBS_WAIT_FOREVER, &(dibs_lock_options){.flags = DIBS_FAIR});
-}
-
 /* The waiters' places in the store's queue are given up, and so is a grant that comes at the same moment. */
 static void close_ends_waiters_in_the_store(void **state)
 {
@@ -139,13 +127,11 @@ static void close_ends_waiters_in_the_store(void **state)
         actor *ordered = actor_start();
         actor *plain = actor_start();
         actor *closer = actor_start();
-        struct fair_call call;
         dibs_status status;
 
         fixture_open(f, LONG_LEASE_MS);
-        call.rt = f->rt;
         assert_status(DIBS_OK, dibs_timedlock(holder, "x", LIMIT_MS));
-        actor_begin(ordered, lock_fairly, &call);
+        actor_begin_lock_with(ordered, f->rt, "x", DIBS_WAIT_FOREVER, &(dibs_lock_options){.flags = DIBS_FAIR});
         actor_begin_lock(plain, f->rt, "x", DIBS_WAIT_FOREVER);
         queue_await(f->server, "x", 2);
         if (i % 4 == 0) { /* the release comes after the close, otherwise at about the same time */
@@ -159,10 +145,10 @@ static void close_ends_waiters_in_the_store(void **state)
             actor_finish(closer);
         }
         f->rt = NULL;
-        actor_finish(ordered);
         status = actor_result(plain);
         assert_true(status == DIBS_CLOSED || status == DIBS_OK); /* OK: granted, and released by the close */
-        assert_true(call.status == DIBS_CLOSED || call.status == DIBS_OK);
+        status = actor_result(ordered);
+        assert_true(status == DIBS_CLOSED || status == DIBS_OK);
         actor_end(ordered);
         actor_end(plain);
         actor_end(closer);

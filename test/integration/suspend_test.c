@@ -114,18 +114,6 @@ static void locks_held_before_a_suspension_are_lost(void **state)
 
 static const dibs_lock_options fair = {.flags = DIBS_FAIR};
 
-struct call {
-    dibs_runtime *rt;
-    dibs_status status;
-};
-
-static void lock_fairly(void *arg)
-{
-    struct call *call = arg;
-
-    call->status = dibs_lock_with(call->rt, "x", DIBS_WAIT_FOREVER, &fair);
-}
-
 static void expect_whole_lease(fixture *f, actor *a, uint32_t lease_ms)
 {
     dibs_hold hold;
@@ -145,7 +133,6 @@ static void a_waiter_asks_again_after_a_suspension(void **state)
     actor *ordered = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
-    struct call call = {.rt = f->rt};
     for (int i = 0; i < 5; i++) {
         uint64_t commands;
 
@@ -153,7 +140,7 @@ static void a_waiter_asks_again_after_a_suspension(void **state)
         actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
         queue_await(f->server, "x", 1);
         queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
-        actor_begin(ordered, lock_fairly, &call);
+        actor_begin_lock_with(ordered, f->rt, "x", DIBS_WAIT_FOREVER, &fair);
         queue_await(f->server, "x", 2);
         commands = stats_of(f->rt).store_commands;
         suspend();
@@ -163,8 +150,7 @@ static void a_waiter_asks_again_after_a_suspension(void **state)
         assert_true(stats_of(f->rt).store_commands > commands);
         suspend(); /* and that is as long as this was held, too */
         assert_status(DIBS_LOST, actor_unlock(waiter, f->rt, "x"));
-        actor_finish(ordered);
-        assert_status(DIBS_OK, call.status);
+        assert_status(DIBS_OK, actor_result(ordered));
         expect_whole_lease(f, ordered, LONG_LEASE_MS);
     }
     actor_end(waiter);
