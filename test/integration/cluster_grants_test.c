@@ -195,11 +195,6 @@ static void a_grant_that_arrives_from_all_nodes_is_taken_once(void **state)
 
 /* ------------------------------------------------------------------ slots move */
 
-static server *other_than(const struct scene *s, const server *node)
-{
-    return s->c->nodes[node == s->c->nodes[0] ? 1 : 0];
-}
-
 /* The lease is long: without a message, the waiter would ask again only after minutes. */
 static void a_grant_arrives_after_the_slot_has_moved(void **state)
 {

@@ -14,11 +14,6 @@ static int setup(void **state)
     return setup_with(state, &options);
 }
 
-static server *other_than(const struct scene *s, const server *node)
-{
-    return s->c->nodes[node == s->c->nodes[0] ? 1 : 0];
-}
-
 static void expect_held_up(actor *a)
 {
     pause_ms(HELD_UP_MS);

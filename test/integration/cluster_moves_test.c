@@ -11,11 +11,6 @@ static int setup(void **state)
     return setup_with(state, NULL);
 }
 
-static server *other_than(const struct scene *s, const server *node)
-{
-    return s->c->nodes[node == s->c->nodes[0] ? 1 : 0];
-}
-
 /* ----------------------------------------------------------------- where they lie */
 
 static void locks_spread_over_the_nodes(void **state)

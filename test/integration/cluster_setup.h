@@ -105,4 +105,9 @@ static inline bool has_lock(server *node, const char *name)
     return has_key(node, key);
 }
 
+static inline server *other_than(const struct scene *s, const server *node)
+{
+    return s->c->nodes[node == s->c->nodes[0] ? 1 : 0];
+}
+
 #endif

@@ -6,13 +6,6 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-static bool is_up(void *arg)
-{
-    char info[1024];
-
-    return server_string(arg, info, sizeof info, "CLUSTER INFO") && strstr(info, "cluster_state:ok");
-}
-
 static int setup(void **state)
 {
     static fixture cluster;
@@ -20,7 +13,7 @@ static int setup(void **state)
 
     *f = (fixture){.server = server_start(&(server_options){.tcp = true, .config = "cluster-enabled yes"})};
     server_do(f->server, "CLUSTER ADDSLOTSRANGE 0 16383");
-    assert_true(wait_until(is_up, f->server, LIMIT_MS));
+    server_await_cluster(f->server);
     f->urls[0] = f->server->url;
     f->config = (dibs_config){.urls = f->urls, .url_count = 1};
     *state = f;

@@ -26,14 +26,6 @@ static inline void lock_and_unlock(dibs_runtime *rt, const char *name)
     assert_status(DIBS_OK, dibs_unlock(rt, name));
 }
 
-static inline dibs_owner owner_of(dibs_runtime *rt, const char *name)
-{
-    dibs_owner owner;
-
-    assert_status(DIBS_OK, dibs_query(rt, name, &owner));
-    return owner;
-}
-
 struct keeping {
     dibs_runtime *rt;
     const char *name;

@@ -207,13 +207,6 @@ static void a_forced_unlock_that_is_stuck_ends_nobody_who_came_since(void **stat
     script_server_stop(net);
 }
 
-static bool has_passed(void *arg)
-{
-    const int64_t *until = arg;
-
-    return now_ms() >= *until;
-}
-
 /*
  * Nobody can end the connection in which the ask is stuck. The ask carries the time after which it is ignored, and its
  * retraction is confirmed only after that. However late the ask arrives, it leaves nothing.
@@ -230,7 +223,7 @@ static void a_stuck_ask_leaves_nothing(void **state)
     int64_t until = now_ms() + 2 * (int64_t)f->config.command_timeout_ms;
     dibs_close(f->rt); /* waits for the retraction */
     f->rt = NULL;
-    assert_true(wait_until(has_passed, &until, LIMIT_MS));
+    pause_until(until);
     long long asks = server_asks(f->server);
     script_server_release(net);
     server_await_ask(f->server, asks);

@@ -49,7 +49,7 @@ static struct listed *list(dibs_runtime *rt, const char *pattern)
     return list_some(rt, pattern, 0);
 }
 
-static const dibs_owner *owner_of(const struct listed *listed, const char *name)
+static const dibs_owner *listed_owner(const struct listed *listed, const char *name)
 {
     const dibs_owner *owner = NULL;
 
@@ -91,12 +91,12 @@ static void a_list_shows_the_owners_of_a_query(void **state)
     const struct listed *listed = list(f->rt, NULL);
     assert_int_equal(listed->count, 2);
     dibs_owner asked = look(f->rt, "a");
-    const dibs_owner *told = owner_of(listed, "a");
+    const dibs_owner *told = listed_owner(listed, "a");
     assert_string_equal(told->token, asked.token);
     assert_int_equal(told->fence, asked.fence);
     assert_int_equal(told->fence, fence_of(f->rt, "a"));
     assert_true(told->remaining_ms > 0 && told->remaining_ms <= LONG_LEASE_MS);
-    owner_of(listed, "b");
+    listed_owner(listed, "b");
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
     assert_int_equal(list(f->rt, NULL)->count, 0);
 }
@@ -117,8 +117,8 @@ static void any_bytes_may_be_in_a_name(void **state)
     const struct listed *listed = list(f->rt, NULL);
     assert_int_equal(listed->count, sizeof names / sizeof names[0] + 1);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        owner_of(listed, names[i]);
-    owner_of(listed, longest);
+        listed_owner(listed, names[i]);
+    listed_owner(listed, longest);
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
@@ -152,7 +152,7 @@ static void with_an_empty_prefix_the_keys_of_dibs_are_no_locks(void **state)
     assert_true(server_has(f->server, "dibs:fence:{a}"));
     const struct listed *listed = list(f->rt, NULL);
     assert_int_equal(listed->count, 1);
-    owner_of(listed, "a");
+    listed_owner(listed, "a");
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
 }
 
@@ -169,7 +169,7 @@ static void locks_of_others_are_listed_and_other_keys_are_not(void **state)
     server_do(f->server, "SET lock:%0513d x PX 600000", 0);
     const struct listed *listed = list(f->rt, NULL);
     assert_int_equal(listed->count, 1);
-    const dibs_owner *owner = owner_of(listed, "foreign");
+    const dibs_owner *owner = listed_owner(listed, "foreign");
     assert_string_equal(owner->token, "something");
     assert_int_equal(owner->held_ms, -1);
     server_do(f->server, "FLUSHALL");
@@ -463,7 +463,7 @@ static void held_ms_counts_from_the_grant(void **state)
     assert_status(DIBS_OK, dibs_extend(f->rt, "a", LONG_LEASE_MS));
     int64_t held = look(f->rt, "a").held_ms;
     assert_true(held >= 50 && held <= now_ms() - began + 1);
-    assert_int_equal(owner_of(list(f->rt, NULL), "a")->held_ms >= held, 1);
+    assert_int_equal(listed_owner(list(f->rt, NULL), "a")->held_ms >= held, 1);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
     began = now_ms();
     assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
@@ -533,12 +533,12 @@ static void a_quorum_lists_what_a_majority_has(void **state)
     assert_int_equal(list(m->rt, "many*")->count, 300);
     const struct listed *listed = list(m->rt, "[^m]*");
     assert_int_equal(listed->count, 2);
-    owner_of(listed, "a");
-    owner_of(listed, "two");
+    listed_owner(listed, "a");
+    listed_owner(listed, "two");
     server_kill(m->servers[0]);
     listed = list(m->rt, "[^m]*");
     assert_int_equal(listed->count, 2);
-    owner_of(listed, "two");
+    listed_owner(listed, "two");
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     server_kill(m->servers[1]);
     assert_status(DIBS_UNAVAILABLE, dibs_list(m->rt, NULL, note, NULL));
@@ -577,7 +577,7 @@ static void a_cluster_lists_the_locks_of_all_masters(void **state)
     assert_int_equal(listed->count, 50);
     for (int i = 0; i < 50; i++) {
         snprintf(name, sizeof name, "n%d", i);
-        assert_true(owner_of(listed, name)->held_ms >= 0);
+        assert_true(listed_owner(listed, name)->held_ms >= 0);
     }
     assert_int_equal(list(rt, "n1?")->count, 10);
     server_do(at, "DEL lock:}");

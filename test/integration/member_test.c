@@ -529,25 +529,6 @@ static void a_distrusted_master_waits_from_then_on(struct world *w)
 
 /* --------------------------------------------------------------------- hints */
 
-struct queueing {
-    struct seat *seat;
-    struct dibs__attempt *attempt;
-};
-
-static bool stands_in_queue(void *arg)
-{
-    const struct queueing *queueing = arg;
-    struct dibs__answer answer;
-
-    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->attempt, &answer));
-    return queueing->attempt->in_store;
-}
-
-static void queue_up(struct seat *seat, struct dibs__attempt *attempt)
-{
-    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the attempt does not queue");
-}
-
 static void expect_told(struct seat *seat, unsigned count, const struct dibs__attempt *attempt, bool hint)
 {
     struct seat_grant grant = seat_await_grant(seat, count);

@@ -5,24 +5,18 @@
 
 #define LONGER_LEASE "6000000" /* so much longer that the queue has to live longer, too */
 
-static void set_memory_out(server *s, bool out)
-{
-    server_do(s, "CONFIG SET maxmemory-policy noeviction");
-    server_do(s, "CONFIG SET maxmemory %d", out ? 1 : 0);
-}
-
 static void a_release_grants_on_a_full_server(void **state)
 {
     scene c = set_scene(state);
 
-    set_memory_out(c.s, true);
+    server_set_memory_out(c.s, true);
     assert_int_equal(release(c.s, "holder"), 1);
     expect_owner(c.s, "dibs:a");
     expect_told(c.a, "1", fence(c.s), "dibs:a");
     assert_int_equal(force(c.s, NULL), 1);
     expect_owner(c.s, "dibs:b");
     expect_told(c.b, "1", fence(c.s), "dibs:b");
-    set_memory_out(c.s, false);
+    server_set_memory_out(c.s, false);
     clear_scene(&c);
 }
 
@@ -31,14 +25,14 @@ static void a_full_server_serves_the_queue(void **state)
 {
     scene c = set_scene(state);
 
-    set_memory_out(c.s, true);
+    server_set_memory_out(c.s, true);
     server_do(c.s, "DEL lock:x");
     expect_taken(ask(c.s, "dibs:c", "1", ""));
     expect_owner(c.s, "dibs:a");
     server_do(c.s, "DEL lock:x");
     assert_int_equal(release(c.s, "dibs:c"), 0);
     expect_owner(c.s, "dibs:b");
-    set_memory_out(c.s, false);
+    server_set_memory_out(c.s, false);
     clear_scene(&c);
 }
 

@@ -20,14 +20,6 @@ static dibs_status share(dibs_runtime *rt, int64_t wait_ms, uint32_t limit)
     return dibs_lock_with(rt, "a", wait_ms, &(dibs_lock_options){.flags = DIBS_SHARED, .limit = limit});
 }
 
-static dibs_owner owner_of(dibs_runtime *rt)
-{
-    dibs_owner owner;
-
-    assert_status(DIBS_OK, dibs_query(rt, "a", &owner));
-    return owner;
-}
-
 /* How many masters say that so many share the lock. */
 static size_t masters_with_sharers(const masters *m, long long count)
 {
@@ -66,14 +58,14 @@ static bool is_told_of_sharers(void *arg)
 {
     const struct told *told = arg;
 
-    return owner_of(told->rt).sharers == told->sharers;
+    return owner_of(told->rt, "a").sharers == told->sharers;
 }
 
 /* How many sharers a majority has: each of three readers may have the votes of two other masters for a while. */
 static void await_told(dibs_runtime *rt, uint32_t sharers)
 {
     assert_that(wait_until(is_told_of_sharers, &(struct told){rt, sharers}, LIMIT_MS),
-                "%" PRIu32 " share it, not %" PRIu32, owner_of(rt).sharers, sharers);
+                "%" PRIu32 " share it, not %" PRIu32, owner_of(rt, "a").sharers, sharers);
 }
 
 /* Each reader is a thread; the first has the runtime of the test, the others have another. */
@@ -146,7 +138,7 @@ static void readers_share_and_a_writer_has_it_when_all_have_left(void **state)
         most = its > most ? its : most;
     }
     await_told(other, READERS);
-    assert_true(owner_of(other).held && owner_of(other).token[0]);
+    assert_true(owner_of(other, "a").held && owner_of(other, "a").token[0]);
     assert_status(DIBS_BUSY, dibs_trylock(m->rt, "a"));
     actor_begin_lock(writer, other, "a", LIMIT_MS);
     for (int i = 0; i < READERS; i++) {
@@ -158,7 +150,7 @@ static void readers_share_and_a_writer_has_it_when_all_have_left(void **state)
     }
     assert_status(DIBS_OK, actor_result(writer));
     assert_true(actor_fence(writer, other) > most);
-    assert_int_equal(owner_of(other).sharers, 0);
+    assert_int_equal(owner_of(other, "a").sharers, 0);
     assert_status(DIBS_BUSY, share(m->rt, 0, 0));
     assert_status(DIBS_OK, actor_unlock(writer, other, "a"));
     masters_await_keys(m, "a", 0);
@@ -323,11 +315,11 @@ static void a_forced_unlock_on_a_quorum_ends_one_sharer_or_all(void **state)
     await_sharers(m, READERS, m->count);
     for (size_t i = 0; i < m->count; i++)
         await_tracked(m->servers[i], other, 2);
-    dibs_owner newest = owner_of(m->rt);
+    dibs_owner newest = owner_of(m->rt, "a");
     force_until_lost(m, newest.token, &crowd, 1);
     await_told(other, READERS - 1);
     force_until_lost(m, NULL, &crowd, READERS);
-    assert_false(owner_of(other).held);
+    assert_false(owner_of(other, "a").held);
     for (int i = 0; i < READERS; i++) {
         assert_status(DIBS_LOST, actor_unlock(crowd.readers[i], crowd.rts[i], "a"));
         actor_end(crowd.readers[i]);

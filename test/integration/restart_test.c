@@ -14,43 +14,8 @@
 #include "support/wait.h"
 
 #define FENCE "dibs:fence:{lock:x}"
-#define PERSISTENT "appendonly yes\nappendfsync always"
 
 /* ----------------------------------------------------------------- helpers */
-
-static void set_up_persistent(fixture *f)
-{
-    server_stop(f->server);
-    f->server = server_start(&(server_options){.config = PERSISTENT});
-    f->urls[0] = f->server->url;
-}
-
-/* The value of the key; "" where there is none. */
-static const char *value_of(server *s, const char *key)
-{
-    static char value[256];
-
-    server_string(s, value, sizeof value, "GET %s", key);
-    return value;
-}
-
-struct value_at {
-    server *server;
-    const char *key, *value;
-};
-
-static bool has_value(void *arg)
-{
-    const struct value_at *at = arg;
-
-    return strcmp(value_of(at->server, at->key), at->value) == 0;
-}
-
-static void await_value(server *s, const char *key, const char *value)
-{
-    assert_that(wait_until(has_value, &(struct value_at){s, key, value}, LIMIT_MS), "%s is \"%s\", not \"%s\"", key,
-                value_of(s, key), value);
-}
 
 static bool agent_is_told(void *arg)
 {
@@ -79,15 +44,15 @@ static void holders_keep_their_locks_through_a_restart(void **state)
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     uint64_t fence = fence_of(f->rt, "x");
-    strcpy(token, value_of(f->server, "lock:x"));
+    strcpy(token, server_value(f->server, "lock:x"));
     for (int i = 0; i < 3; i++) {
         server_kill(f->server);
         assert_status(DIBS_OK, dibs_check(f->rt, "x"));
         server_restart(f->server);
         assert_status(DIBS_OK, dibs_check(f->rt, "x"));
-        await_value(f->server, "lock:x", token);
+        server_await_value(f->server, "lock:x", token);
         assert_in_range(server_integer(f->server, "PTTL lock:x"), 1, LEASE_MS);
-        assert_true(strtoull(value_of(f->server, FENCE), NULL, 10) == fence / 1024);
+        assert_true(strtoull(server_value(f->server, FENCE), NULL, 10) == fence / 1024);
         assert_true(server_integer(f->server, "PTTL " FENCE) > 3000000);
         assert_status(DIBS_OK, dibs_check(f->rt, "x"));
         assert_true(fence_of(f->rt, "x") == fence);
@@ -153,12 +118,12 @@ static void a_lease_that_was_handed_over_is_restored(void **state)
     assert_status(DIBS_OK, actor_lock(first, f->rt, "x", 0));
     actor_begin_lock(second, f->rt, "x", LIMIT_MS);
     actor_await_asleep(second);
-    strcpy(token, value_of(f->server, "lock:x"));
+    strcpy(token, server_value(f->server, "lock:x"));
     server_kill(f->server);
     assert_status(DIBS_OK, actor_unlock(first, f->rt, "x"));
     assert_status(DIBS_OK, actor_result(second));
     server_restart(f->server);
-    await_value(f->server, "lock:x", token);
+    server_await_value(f->server, "lock:x", token);
     assert_status(DIBS_OK, actor_unlock(second, f->rt, "x"));
     assert_false(server_has(f->server, "lock:x"));
     actor_end(first);
@@ -175,9 +140,9 @@ static void a_fixed_lease_keeps_its_end(void **state)
     int64_t before = now_ms();
     assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &fixed));
     int64_t after = now_ms();
-    strcpy(token, value_of(f->server, "lock:x"));
+    strcpy(token, server_value(f->server, "lock:x"));
     restart(f->server);
-    await_value(f->server, "lock:x", token);
+    server_await_value(f->server, "lock:x", token);
     assert_true(now_ms() + server_integer(f->server, "PTTL lock:x") <= after + LEASE_MS + LEASE_MS / 10);
     await_lost(f->rt, "x");
     assert_true(now_ms() >= before + LEASE_MS * 9 / 10);
@@ -230,7 +195,7 @@ static void a_waiter_leaves_a_forgotten_lock_to_its_holder(void **state)
 
     fixture_open(f, 0);
     assert_status(DIBS_OK, agent_lock(holder, "x", 0));
-    strcpy(token, value_of(f->server, "lock:x"));
+    strcpy(token, server_value(f->server, "lock:x"));
     agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
     await_waiters(f->rt, "x", 1);
     process_pause(holder);
@@ -238,7 +203,7 @@ static void a_waiter_leaves_a_forgotten_lock_to_its_holder(void **state)
     await_waiters(f->rt, "x", 1);
     assert_false(server_has(f->server, "lock:x"));
     process_resume(holder);
-    await_value(f->server, "lock:x", token);
+    server_await_value(f->server, "lock:x", token);
     assert_status(DIBS_OK, agent_check(holder, "x"));
     assert_false(process_try_read(waiter));
     assert_status(DIBS_OK, agent_unlock(holder, "x"));
@@ -347,7 +312,7 @@ static void a_foreign_owner_keeps_a_forgotten_lock(void **state)
     server_do(f->server, "SET lock:x somebody PX %d", LONG_LEASE_MS);
     process_resume(holder);
     await_agent_lost(holder);
-    assert_string_equal(value_of(f->server, "lock:x"), "somebody");
+    assert_string_equal(server_value(f->server, "lock:x"), "somebody");
     server_do(f->server, "DEL lock:x");
     assert_status(DIBS_LOST, agent_unlock(holder, "x"));
     agent_stop(holder);
@@ -383,15 +348,15 @@ static void a_restart_with_persistence_changes_nothing(void **state)
     process *waiter = agent_start(f->server->url, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
-    strcpy(token, value_of(f->server, "lock:x"));
+    strcpy(token, server_value(f->server, "lock:x"));
     agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
     await_waiters(f->rt, "x", 1);
     for (int i = 0; i < 3; i++) {
         restart(f->server);
-        assert_string_equal(value_of(f->server, "lock:x"), token);
+        assert_string_equal(server_value(f->server, "lock:x"), token);
         await_waiters(f->rt, "x", 1);
         await_connected(f->rt);
-        assert_string_equal(value_of(f->server, "lock:x"), token);
+        assert_string_equal(server_value(f->server, "lock:x"), token);
         assert_false(process_try_read(waiter));
     }
     expect_no_loss(f);
@@ -443,15 +408,15 @@ static void a_promoted_replica_gets_the_locks_it_lacks(void **state)
     snprintf(url, sizeof url, "unix://%s", master->socket_path);
     dibs_runtime *rt = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
     assert_status(DIBS_OK, dibs_lock(rt, "x"));
-    strcpy(token[0], value_of(master, "lock:x"));
-    await_value(replica, "lock:x", token[0]);
+    strcpy(token[0], server_value(master, "lock:x"));
+    server_await_value(replica, "lock:x", token[0]);
     server_do(replica, "REPLICAOF NO ONE");
     assert_status(DIBS_OK, dibs_lock(rt, "y"));
-    strcpy(token[1], value_of(master, "lock:y"));
+    strcpy(token[1], server_value(master, "lock:y"));
     uint64_t fence = fence_of(rt, "y");
     fail_over(master, replica);
-    await_value(replica, "lock:y", token[1]);
-    assert_string_equal(value_of(replica, "lock:x"), token[0]);
+    server_await_value(replica, "lock:y", token[1]);
+    assert_string_equal(server_value(replica, "lock:x"), token[0]);
     assert_true(fence_of(rt, "y") == fence);
     assert_int_equal(stats_of(rt).lost, 0);
     assert_status(DIBS_OK, dibs_unlock(rt, "x"));
@@ -486,7 +451,7 @@ static void the_fence_shows_a_later_holder(void **state)
     assert_int_equal(server_integer(s, "DBSIZE"), 0);
     assert_int_equal(renew(s, "77", "0"), 2);
     assert_in_range(server_integer(s, "PTTL lock:x"), 1, 100000);
-    assert_string_equal(value_of(s, FENCE), "77");
+    assert_string_equal(server_value(s, FENCE), "77");
     assert_int_equal(renew(s, "77", "0"), 1);
     server_do(s, "DEL lock:x");
     server_do(s, "SET " FENCE " 78 PX 100000");
@@ -497,7 +462,7 @@ static void the_fence_shows_a_later_holder(void **state)
     assert_int_equal(renew(s, "78", "0"), 0);
     server_do(s, "DEL lock:x");
     assert_int_equal(renew(s, "78", "0"), 2);
-    assert_string_equal(value_of(s, FENCE), "78");
+    assert_string_equal(server_value(s, FENCE), "78");
     server_do(s, "DEL lock:x");
 }
 

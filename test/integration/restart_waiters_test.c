@@ -8,15 +8,7 @@
 #include "support/tracking.h"
 #include "support/wait.h"
 
-#define PERSISTENT "appendonly yes\nappendfsync always"
 #define LEASE_OF_AN_HOUR_MS 3600000 /* far beyond any limit of these tests */
-
-static void set_up_persistent(fixture *f)
-{
-    server_stop(f->server);
-    f->server = server_start(&(server_options){.config = PERSISTENT});
-    f->urls[0] = f->server->url;
-}
 
 struct scene {
     dibs_runtime *holder;

@@ -15,20 +15,13 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-static bool is_up(void *arg)
-{
-    char info[1024];
-
-    return server_string(arg, info, sizeof info, "CLUSTER INFO") && strstr(info, "cluster_state:ok");
-}
-
 /* A cluster takes two seconds to come up, so the tests share one. */
 static int start(void **state)
 {
     server *s = server_start(&(server_options){.tcp = true, .config = "cluster-enabled yes"});
 
     server_do(s, "CLUSTER ADDSLOTSRANGE 0 16383");
-    assert_true(wait_until(is_up, s, LIMIT_MS));
+    server_await_cluster(s);
     *state = s;
     return 0;
 }
@@ -300,7 +293,7 @@ static void a_waiter_asks_again_when_the_slot_goes_away(void **state)
         queue_entry entry = begin_sharded(&w);
         server_do(f->server, "CLUSTER DELSLOTS %lld", slot);
         server_do(f->server, "CLUSTER ADDSLOTS %lld", slot);
-        assert_true(wait_until(is_up, f->server, LIMIT_MS));
+        server_await_cluster(f->server);
         queue_entry again = queue_await_ask(f->server, "x", entry.number);
         assert_string_equal(again.token, entry.token);
         assert_true(again.order == entry.order);

@@ -59,14 +59,6 @@ static void end_scene(struct scene *s)
     assert_false(server_has(s->f->server, "lock:x"));
 }
 
-static dibs_owner owner_of(dibs_runtime *rt)
-{
-    dibs_owner owner;
-
-    assert_status(DIBS_OK, dibs_query(rt, "x", &owner));
-    return owner;
-}
-
 struct sharers_at {
     dibs_runtime *rt;
     uint32_t count;
@@ -85,8 +77,8 @@ static bool has_sharers(void *arg)
 static void await_sharers(dibs_runtime *rt, uint32_t count, uint64_t fence)
 {
     assert_that(wait_until(has_sharers, &(struct sharers_at){rt, count, fence}, LIMIT_MS),
-                "%u share the lock, not %u, and the newest fence is %llu", owner_of(rt).sharers, count,
-                (unsigned long long)owner_of(rt).fence);
+                "%u share the lock, not %u, and the newest fence is %llu", owner_of(rt, "x").sharers, count,
+                (unsigned long long)owner_of(rt, "x").fence);
 }
 
 static uint64_t reader_fence(struct scene *s, int i)
@@ -176,10 +168,10 @@ static void sharers_take_the_place_of_an_owner_of_a_snapshot(void **state)
     for (int i = 0; i < READERS; i++)
         queue_await_listening(s.f->server, queue_at(s.f->server, "x", i).channel);
     assert_status(DIBS_OK, dibs_lock_with(s.f->rt, "x", LIMIT_MS, &shared));
-    assert_int_equal(owner_of(s.f->rt).sharers, READERS + 1);
+    assert_int_equal(owner_of(s.f->rt, "x").sharers, READERS + 1);
     assert_status(DIBS_OK, dibs_unlock(s.f->rt, "x"));
-    assert_int_equal(owner_of(s.f->rt).sharers, READERS);
-    assert_true(owner_of(s.f->rt).fence == reader_fence(&s, READERS - 1));
+    assert_int_equal(owner_of(s.f->rt, "x").sharers, READERS);
+    assert_true(owner_of(s.f->rt, "x").fence == reader_fence(&s, READERS - 1));
     expect_writer_behind(&s);
     end_scene(&s);
 }
@@ -201,7 +193,7 @@ static void a_writer_takes_the_place_of_sharers_of_a_snapshot(void **state)
         assert_status(DIBS_BUSY, dibs_lock_with(s.f->rt, "x", 0, &shared));
         assert_status(DIBS_OK, actor_unlock(s.alone, s.alone_rt, "x"));
         assert_status(DIBS_OK, dibs_lock_with(s.f->rt, "x", LIMIT_MS, &shared));
-        assert_int_equal(owner_of(s.f->rt).sharers, 1);
+        assert_int_equal(owner_of(s.f->rt, "x").sharers, 1);
         assert_status(DIBS_OK, dibs_unlock(s.f->rt, "x"));
         end_scene(&s);
         server_do(s.f->server, "FLUSHALL");
@@ -240,7 +232,7 @@ static void the_newest_sharer_is_shown_though_it_has_the_last_fence(void **state
                                        dibs__script_text(DIBS__SCRIPT_renew), token, "");
     assert_int_equal(reply->element[0]->integer, 2);
     freeReplyObject(reply);
-    dibs_owner owner = owner_of(f->rt);
+    dibs_owner owner = owner_of(f->rt, "x");
     assert_int_equal(owner.sharers, 1);
     assert_string_equal(owner.token, token);
     assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", token));

@@ -21,14 +21,6 @@ static dibs_status share(dibs_runtime *rt, const char *name, int64_t wait_ms, ui
     return dibs_lock_with(rt, name, wait_ms, &(dibs_lock_options){.flags = DIBS_SHARED, .limit = limit});
 }
 
-static dibs_owner owner_of(dibs_runtime *rt, const char *name)
-{
-    dibs_owner owner;
-
-    assert_status(DIBS_OK, dibs_query(rt, name, &owner));
-    return owner;
-}
-
 /* ----------------------------------------------------------------- arguments */
 
 static void a_limit_needs_dibs_shared(void **state)
@@ -385,12 +377,6 @@ static void a_sharers_fixed_lease_ends_and_the_others_go_on(void **state)
     actor_end(a);
 }
 
-static void set_memory_out(server *s, bool out)
-{
-    server_do(s, "CONFIG SET maxmemory-policy noeviction");
-    server_do(s, "CONFIG SET maxmemory %d", out ? 1 : 0);
-}
-
 /* As those of a lock that is held alone do. */
 static void sharers_leases_are_renewed_and_extended_on_a_full_server(void **state)
 {
@@ -400,14 +386,14 @@ static void sharers_leases_are_renewed_and_extended_on_a_full_server(void **stat
     fixture_open(f, SAFE_LEASE_MS);
     assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
     assert_status(DIBS_OK, actor_lock_with(a, f->rt, "x", 0, &shared));
-    set_memory_out(f->server, true);
+    server_set_memory_out(f->server, true);
     await_renewed(f->rt, 4);
     assert_status(DIBS_OK, actor_extend(a, f->rt, "x", LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_check(f->rt, "x"));
     assert_status(DIBS_STORE_ERROR, share(f->rt, "other", 0, 0)); /* the server is full indeed */
     assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    set_memory_out(f->server, false);
+    server_set_memory_out(f->server, false);
     actor_end(a);
 }
 
@@ -423,14 +409,14 @@ static void a_release_on_a_full_server_lets_those_in_who_wait_to_share(void **st
         begin_lock(readers[i], "x", DIBS_WAIT_FOREVER, &shared, q);
         queue_await(f->server, "x", i + 1);
     }
-    set_memory_out(f->server, true);
+    server_set_memory_out(f->server, true);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     for (int i = 0; i < 2; i++)
         assert_status(DIBS_OK, next_done(q).status);
     assert_int_equal(owner_of(f->rt, "x").sharers, 2);
     for (int i = 0; i < 2; i++)
         assert_status(DIBS_OK, task_unlock(readers[i], "x", q));
-    set_memory_out(f->server, false);
+    server_set_memory_out(f->server, false);
     for (int i = 0; i < 2; i++)
         dibs_task_free(readers[i]);
     dibs_queue_free(q);

@@ -18,32 +18,10 @@
 
 /* ----------------------------------------------------------------- helpers */
 
-/* The value of the key; "" where there is none. */
-static const char *value_of(server *s, const char *key)
-{
-    static char value[256];
-
-    server_string(s, value, sizeof value, "GET %s", key);
-    return value;
-}
-
 struct value_at {
     server *server;
     const char *value;
 };
-
-static bool has_value(void *arg)
-{
-    const struct value_at *at = arg;
-
-    return strcmp(value_of(at->server, "lock:x"), at->value) == 0;
-}
-
-static void await_owner(server *s, const char *token)
-{
-    assert_that(wait_until(has_value, &(struct value_at){s, token}, LIMIT_MS), "the owner is \"%s\", not \"%s\"",
-                value_of(s, "lock:x"), token);
-}
 
 static bool is_told(void *arg)
 {
@@ -84,10 +62,10 @@ static void an_owner_of_a_snapshot_that_released_since_gives_way(void **state)
         server_do(f->server, "SAVE");
         assert_status(DIBS_OK, agent_unlock(ghost, "x"));
         assert_status(DIBS_OK, waits ? agent_result(holder) : agent_lock(holder, "x", 0));
-        strcpy(token, value_of(f->server, "lock:x"));
+        strcpy(token, server_value(f->server, "lock:x"));
         uint64_t fence = agent_fence(holder, "x");
         restart(f->server);
-        await_owner(f->server, token);
+        server_await_value(f->server, "lock:x", token);
         assert_in_range(server_integer(f->server, "PTTL lock:x"), LONG_LEASE_MS / 2, LONG_LEASE_MS);
         assert_status(DIBS_OK, agent_check(holder, "x"));
         agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
@@ -122,12 +100,12 @@ static void an_earlier_hold_of_the_same_process_gives_way(void **state)
         assert_status(DIBS_OK, agent_lock(holder, "x", 0));
         fence = agent_fence(holder, "x");
         assert_true(fence > earlier);
-        strcpy(token, value_of(f->server, "lock:x"));
+        strcpy(token, server_value(f->server, "lock:x"));
         if (fence / 1024 != earlier / 1024) /* the renewal took too long */
             assert_status(DIBS_OK, agent_unlock(holder, "x"));
     } while (fence / 1024 != earlier / 1024);
     restart(f->server);
-    await_owner(f->server, token);
+    server_await_value(f->server, "lock:x", token);
     assert_status(DIBS_OK, agent_check(holder, "x"));
     assert_status(DIBS_OK, agent_unlock(holder, "x"));
     assert_false(server_has(f->server, "lock:x"));
@@ -143,7 +121,7 @@ static void an_owner_with_a_smaller_fence_is_told_of_its_loss(void **state)
     char token[256];
 
     assert_status(DIBS_OK, agent_lock(holder, "x", 0));
-    strcpy(token, value_of(f->server, "lock:x"));
+    strcpy(token, server_value(f->server, "lock:x"));
     uint64_t fence = agent_fence(holder, "x");
     script_server_set_down(net, true);
     script_server_cut(net);
@@ -152,10 +130,10 @@ static void an_owner_with_a_smaller_fence_is_told_of_its_loss(void **state)
     assert_status(DIBS_OK, agent_lock(later, "x", 0));
     server_do(f->server, "SET " FENCE " %llu PX 100000", (unsigned long long)(fence / 1024 - 1));
     script_server_set_down(net, false);
-    await_owner(f->server, token);
+    server_await_value(f->server, "lock:x", token);
     assert_true(wait_until(is_told, later, LIMIT_MS));
     assert_status(DIBS_LOST, agent_unlock(later, "x"));
-    assert_string_equal(value_of(f->server, "lock:x"), token);
+    assert_string_equal(server_value(f->server, "lock:x"), token);
     assert_status(DIBS_OK, agent_check(holder, "x"));
     assert_status(DIBS_OK, agent_unlock(holder, "x"));
     agent_stop(holder);
@@ -217,11 +195,11 @@ static void only_an_older_dibs_owner_gives_way(void **state)
         long long result = renew(s, fact);
         assert_that(result == fact->result || (result < 0 && fact->result < 0), "%zu: %lld", i, result);
         if (result == 2) {
-            assert_string_equal(value_of(s, "lock:x"), "dibs:mine");
-            assert_string_equal(value_of(s, FENCE), "77");
+            assert_string_equal(server_value(s, "lock:x"), "dibs:mine");
+            assert_string_equal(server_value(s, FENCE), "77");
             assert_in_range(server_integer(s, "PTTL lock:x"), 50001, 100000);
         } else {
-            assert_string_equal(value_of(s, "lock:x"), fact->owner);
+            assert_string_equal(server_value(s, "lock:x"), fact->owner);
             assert_in_range(server_integer(s, "PTTL lock:x"), 1, 50000);
         }
     }

@@ -367,4 +367,25 @@ static inline int run_cases(const struct store_case *cases, size_t count)
     return _cmocka_run_group_tests("tests", tests, KINDS * count, NULL, stop_clusters);
 }
 
+struct queueing {
+    struct seat *seat;
+    struct dibs__attempt *attempt;
+};
+
+static inline bool stands_in_queue(void *arg)
+{
+    const struct queueing *queueing = arg;
+    struct dibs__answer answer;
+
+    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->attempt, &answer));
+    assert_true(answer.again_ms > 0);
+    return queueing->attempt->in_store;
+}
+
+/* Asks, for a name that is held, until the attempt stands in the queue. */
+static inline void queue_up(struct seat *seat, struct dibs__attempt *attempt)
+{
+    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the attempt does not queue");
+}
+
 #endif

@@ -18,21 +18,6 @@ static struct dibs__attempt share_for(struct world *w, const char *name, bool wa
     return attempt;
 }
 
-struct queueing {
-    struct seat *seat;
-    struct dibs__attempt *attempt;
-};
-
-static bool stands_in_queue(void *arg)
-{
-    const struct queueing *queueing = arg;
-    struct dibs__answer answer;
-
-    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->attempt, &answer));
-    assert_true(answer.again_ms > 0);
-    return queueing->attempt->in_store;
-}
-
 static bool has_it(void *arg)
 {
     const struct queueing *queueing = arg;
@@ -42,11 +27,6 @@ static bool has_it(void *arg)
         return false;
     queueing->seat->store->ops->conclude(queueing->seat->store, queueing->attempt, true);
     return true;
-}
-
-static void queue_up(struct seat *seat, struct dibs__attempt *attempt)
-{
-    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the attempt does not queue");
 }
 
 static void give_back(struct seat *seat, const struct dibs__attempt *attempt)

@@ -1,27 +1,6 @@
 /* The contract of all stores: what each operation does, as a table of cases. */
 #include "integration/store_setup.h"
 
-struct queueing {
-    struct seat *seat;
-    struct dibs__attempt *attempt;
-};
-
-static bool stands_in_queue(void *arg)
-{
-    const struct queueing *queueing = arg;
-    struct dibs__answer answer;
-
-    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->attempt, &answer));
-    assert_true(answer.again_ms > 0);
-    return queueing->attempt->in_store;
-}
-
-/* Asks for a lock that is taken until the attempt is in the queue: the subscription may not be ready at first. */
-static void queue_up(struct seat *seat, struct dibs__attempt *attempt)
-{
-    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, attempt}, LIMIT_MS), "the attempt does not queue");
-}
-
 static void expect_grant(struct world *w, struct seat *seat, unsigned count, const struct dibs__attempt *attempt)
 {
     struct seat_grant grant = seat_await_grant(seat, count);

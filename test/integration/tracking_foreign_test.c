@@ -475,17 +475,6 @@ static void expect_told_in_spite_of(fixture *f, void (*end)(server *s))
     expect_granted(f, thread, since);
 }
 
-static void kill_subscription(server *s)
-{
-    assert_true(server_integer(s, "CLIENT KILL TYPE pubsub") > 0);
-}
-
-static void kill_all(server *s)
-{
-    server_do(s, "CLIENT KILL TYPE pubsub");
-    server_do(s, "CLIENT KILL TYPE normal SKIPME yes");
-}
-
 static void a_foreign_release_is_noticed_though_the_background_connection_ends(void **state)
 {
     expect_told_in_spite_of(*state, kill_tracker);

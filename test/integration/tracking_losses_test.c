@@ -314,17 +314,6 @@ static void a_loss_is_noticed_after_the_background_connection_broke(void **state
     expect_told_after(*state, kill_tracker);
 }
 
-static void kill_subscription(server *s)
-{
-    assert_true(server_integer(s, "CLIENT KILL TYPE pubsub") > 0);
-}
-
-static void kill_all(server *s)
-{
-    server_do(s, "CLIENT KILL TYPE pubsub");
-    server_do(s, "CLIENT KILL TYPE normal SKIPME yes");
-}
-
 static void a_loss_is_noticed_after_all_connections_broke(void **state)
 {
     expect_told_after(*state, kill_all);

@@ -149,6 +149,14 @@ uint64_t fence_of(dibs_runtime *rt, const char *name)
     return hold_of(rt, name).fence;
 }
 
+dibs_owner owner_of(dibs_runtime *rt, const char *name)
+{
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_query(rt, name, &owner));
+    return owner;
+}
+
 dibs_stats stats_of(dibs_runtime *rt)
 {
     dibs_stats stats;

@@ -70,6 +70,9 @@ void expect_works(fixture *f, dibs_runtime *rt, const char *name);
 uint64_t fence_of(dibs_runtime *rt, const char *name);
 dibs_hold hold_of(dibs_runtime *rt, const char *name);
 
+/* As dibs_query says, which must succeed. */
+dibs_owner owner_of(dibs_runtime *rt, const char *name);
+
 /* Waits until the store shows so many waiters for the name, at most LIMIT_MS. */
 void await_waiters(dibs_runtime *rt, const char *name, uint64_t count);
 

@@ -46,3 +46,10 @@ void await_connected(dibs_runtime *rt)
     assert_true(stats_of(rt).renewed > renewed);
     assert_status(DIBS_OK, dibs_unlock(rt, "another"));
 }
+
+void set_up_persistent(fixture *f)
+{
+    server_stop(f->server);
+    f->server = server_start(&(server_options){.config = "appendonly yes\nappendfsync always"});
+    f->urls[0] = f->server->url;
+}

@@ -4,11 +4,15 @@
 
 #include <dibs.h>
 
+#include "support/fixture.h"
 #include "support/server.h"
 #include "support/test.h"
 
 /* A lease that outlives a restart with ease, and is renewed while a test waits for that. */
 #define LEASE_MS (5 * SAFE_LEASE_MS)
+
+/* In place of the fixture's server, one that keeps its data when it is restarted. */
+void set_up_persistent(fixture *f);
 
 void restart(server *s);
 

@@ -524,3 +524,47 @@ void server_assert_no_locks(server *s)
 {
     check_all(s, true);
 }
+
+const char *server_value(server *s, const char *key)
+{
+    static char value[256];
+
+    server_string(s, value, sizeof value, "GET %s", key);
+    return value;
+}
+
+struct value_at {
+    server *server;
+    const char *key, *value;
+};
+
+static bool has_value(void *arg)
+{
+    const struct value_at *at = arg;
+
+    return strcmp(server_value(at->server, at->key), at->value) == 0;
+}
+
+void server_await_value(server *s, const char *key, const char *value)
+{
+    assert_that(wait_until(has_value, &(struct value_at){s, key, value}, LIMIT_MS), "%s is \"%s\", not \"%s\"", key,
+                server_value(s, key), value);
+}
+
+void server_set_memory_out(server *s, bool out)
+{
+    server_do(s, "CONFIG SET maxmemory-policy noeviction");
+    server_do(s, "CONFIG SET maxmemory %d", out ? 1 : 0);
+}
+
+static bool is_served(void *node)
+{
+    char info[1024];
+
+    return server_string(node, info, sizeof info, "CLUSTER INFO") && strstr(info, "cluster_state:ok");
+}
+
+void server_await_cluster(server *s)
+{
+    assert_that(wait_until(is_served, s, LIMIT_MS), "the cluster is down");
+}

@@ -97,4 +97,14 @@ void server_await_ask(server *s, long long before);
 void server_assert_clean(server *s);
 void server_assert_no_locks(server *s);
 
+/* The value of the key, until the next call; "" where there is none. And a wait until it is that, at most LIMIT_MS. */
+const char *server_value(server *s, const char *key);
+void server_await_value(server *s, const char *key, const char *value);
+
+/* Whether the server refuses commands for lack of memory. */
+void server_set_memory_out(server *s, bool out);
+
+/* Waits until the server, a node of a cluster, finds that all slots are served, at most LIMIT_MS. */
+void server_await_cluster(server *s);
+
 #endif

@@ -83,3 +83,8 @@ void stage_await_waiting(stage *s, size_t count)
 {
     moved_clock_await_waiting(&s->clock, count);
 }
+
+unsigned acquires(stage *s)
+{
+    return faults_count(&s->faults, &s->faults.acquires);
+}

@@ -49,4 +49,7 @@ int64_t believed(uint32_t lease_ms);
 /* Waits until exactly that many threads wait for a lock, or poll for one, in s->rt. */
 void stage_await_waiting(stage *s, size_t count);
 
+/* Asks of the store, so far. */
+unsigned acquires(stage *s);
+
 #endif

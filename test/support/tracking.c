@@ -139,3 +139,14 @@ void expect_no_loss(fixture *f)
     assert_int_equal(events_count(&f->events, DIBS_EVENT_AT_RISK, NULL), 0);
     assert_int_equal(stats_of(f->rt).lost, 0);
 }
+
+void kill_subscription(server *s)
+{
+    assert_true(server_integer(s, "CLIENT KILL TYPE pubsub") > 0);
+}
+
+void kill_all(server *s)
+{
+    server_do(s, "CLIENT KILL TYPE pubsub");
+    server_do(s, "CLIENT KILL TYPE normal SKIPME yes");
+}

@@ -48,4 +48,8 @@ void expect_told_of_loss(fixture *f, const char *name, int64_t since);
 /* Expects that no lock was lost, and that no renewal came late. */
 void expect_no_loss(fixture *f);
 
+/* Ends the connection that hears of changes; and that, with all others but the test's own. */
+void kill_subscription(server *s);
+void kill_all(server *s);
+
 #endif

@@ -19,6 +19,11 @@ void pause_ms(int64_t ms)
         pause_us((uint64_t)ms * 1000);
 }
 
+void pause_until(int64_t ms)
+{
+    pause_ms(ms - now_ms());
+}
+
 bool wait_until(wait_predicate *predicate, void *arg, int64_t limit_ms)
 {
     int64_t end = now_ms() + limit_ms;

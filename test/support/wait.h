@@ -23,6 +23,9 @@ int64_t now_ms(void);
 /* Sleeps for ms. Only for the passing of time itself (a lease that must end), never to hope for something. */
 void pause_ms(int64_t ms);
 
+/* The same until now_ms() is that. */
+void pause_until(int64_t ms);
+
 typedef bool wait_predicate(void *arg);
 
 /* Asks predicate(arg) every few milliseconds. True as soon as it says so; false once limit_ms have passed. */

@@ -132,11 +132,6 @@ static inline actor *stranger_of(stage *s, size_t waiting)
     return a;
 }
 
-static inline unsigned acquires(stage *s)
-{
-    return faults_count(&s->faults, &s->faults.acquires);
-}
-
 struct wanted {
     stage *s;
     unsigned acquires;

@@ -14,11 +14,6 @@
 #define LEASE 30000
 #define CROWD 6
 
-static unsigned acquires(stage *s)
-{
-    return faults_count(&s->faults, &s->faults.acquires);
-}
-
 /* ------------------------------------------------------------------ opening */
 
 static void a_failed_open_leaves_nothing(void **state)

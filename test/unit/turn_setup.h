@@ -10,11 +10,6 @@
 #define CROWD 12
 #define FOREVER DIBS_WAIT_FOREVER
 
-static inline unsigned acquires(stage *s)
-{
-    return faults_count(&s->faults, &s->faults.acquires);
-}
-
 /* Lets CROWD threads wait for "a", one after another: each sleeps before the next begins. */
 static inline void begin_crowd(stage *s, actor **crowd, size_t asleep, int64_t wait_ms)
 {

@@ -60,11 +60,6 @@ static void lock_fair(void *arg)
     fair->status = dibs_lock_with(fair->rt, "a", FOREVER, &(dibs_lock_options){.flags = DIBS_FAIR});
 }
 
-static unsigned acquires(stage *s)
-{
-    return faults_count(&s->faults, &s->faults.acquires);
-}
-
 /* The store does not answer the first thread; the others come after that, and wait. */
 static void begin_beside_silence(stage *s, struct asker *first, int64_t wait_ms, struct asker *others, size_t count)
 {
