@@ -146,6 +146,8 @@ def one_wiped_and_one_away_of_three_go_on_after_the_operators_word():
     quorum.servers[0].call("FLUSHALL")
     quorum.servers[2].kill()
     expect_status(dibs(quorum.url, "run", "--lease", "2", "--outage", "3", "job", "--", "true"), UNAVAILABLE)
+    remedies = " ".join(finding["remedy"] or "" for finding in dibs(quorum.url, "doctor", "--json").json["findings"])
+    expect("Start the masters that are missing" in remedies and "doctor --admit" in remedies, remedies)
     said = admitted(quorum, "6s")
     expect([verdict for verdict, _ in said] == ["ok", "ok", "warn"], said)
     expect("Number 1 of the URLs may vote in" in said[0][1] and "votes." in said[1][1], said)

@@ -376,6 +376,12 @@ dibs_status dibs__look_tell_why(const struct dibs__quorum *q, const struct dibs_
     for (size_t i = 0; answered >= q->majority && i < q->count; i++) {
         if (is_known && atomic_load(&q->members[i].strange))
             return dibs__error_set(error, DIBS_UNAVAILABLE, "urls[%zu] is a master of another quorum", i);
+        if (!is_known && look->answers[i].quorum != 0 && answered < q->count)
+            return dibs__error_set(error, DIBS_UNAVAILABLE,
+                                   "urls[%zu] is a master of a quorum that those of the others which answered do not "
+                                   "know: start the masters that are missing, or, where they are gone for good, have "
+                                   "these vote again (dibs doctor --admit)",
+                                   i);
         if (!is_known && look->answers[i].quorum != 0)
             return dibs__error_set(
                 error, DIBS_UNAVAILABLE,

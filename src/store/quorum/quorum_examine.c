@@ -70,6 +70,10 @@ static void tell_of_vote(const struct dibs__quorum *q, struct dibs__examination 
 {
     struct dibs__vote vote = {.what = DIBS__VOTE_LOOKS};
     uint64_t number = atomic_load(&q->number);
+    const char *remedy = number != 0
+                             ? "Wait: the other masters' clients admit it."
+                             : "Start the masters that are missing; or, where they are gone for good, vouch for "
+                               "those that are left (dibs doctor --admit).";
     struct dibs__error error;
 
     if (dibs__vote_ask(q, i, &vote, &error) != DIBS_OK)
@@ -80,10 +84,10 @@ static void tell_of_vote(const struct dibs__quorum *q, struct dibs__examination 
             "master of the other quorum any more.",
             "Number %zu of the URLs is a master of another quorum: it is not asked.", i + 1);
     else if (!vote.ready && vote.restarted)
-        SAY(all, DIBS_VERDICT_WARN, "Wait: the other masters' clients admit it.",
+        SAY(all, DIBS_VERDICT_WARN, remedy,
             "Number %zu of the URLs was restarted, and may have come back with older data.", i + 1);
     else if (!vote.ready && !vote.known)
-        SAY(all, DIBS_VERDICT_WARN, "Wait: the other masters' clients admit it.",
+        SAY(all, DIBS_VERDICT_WARN, remedy,
             "Number %zu of the URLs lost its data, and does not know yet whether it may vote.", i + 1);
     else if (!vote.ready)
         SAY(all, DIBS_VERDICT_WARN, "Wait until then.",
