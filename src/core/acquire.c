@@ -407,7 +407,10 @@ static enum dibs__acquire_state ended(struct dibs__acquire *acquire, dibs_status
     acquire->status = status;
     if (acquire->waited)
         change_waiting(acquire, -1);
-    if (status == DIBS_BUSY && !acquire->probes)
+    bool is_waited_for =
+        acquire->probes || (acquire->never_rests && acquire->recalled); /* by the call for several names */
+
+    if (status == DIBS_BUSY && !is_waited_for)
         dibs__count(&acquire->core->stats.busy);
     else if (status == DIBS_TIMEOUT)
         dibs__count(&acquire->core->stats.timed_out);

@@ -173,14 +173,24 @@ static void fail_unless_lost(struct dibs__several *several)
         fail(several);
 }
 
-/* The lease was given back with that status. The first loss is the one that is reported. */
-static void note_given_back(struct dibs__several *several, const struct dibs__several_name *name, dibs_status status)
+/* A lease that the call had, or relied on, ended with that status. The first loss is the one that is reported. */
+static void note_ended(struct dibs__several *several, const struct dibs__several_name *name, dibs_status status)
 {
     dibs_status failed = several->error.status;
 
     if (status == DIBS_LOST && several->has_failed && failed != DIBS_LOST && failed != DIBS_CANCELLED &&
         failed != DIBS_CLOSED)
         set_lost(several, name);
+}
+
+/* The call fails, and has given back what it was granted. What the owner held before may have ended meanwhile, too. */
+static void look_at_held(struct dibs__several *several)
+{
+    int64_t now = dibs__core_now(several->core);
+
+    for (size_t i = 0; i < several->count; i++)
+        if (several->names[i].held && dibs__lease_is_lost(several->names[i].held, now))
+            note_ended(several, &several->names[i], DIBS_LOST);
 }
 
 /* ------------------------------------------------------------------------ tries */
@@ -383,7 +393,7 @@ static void begin_release(struct dibs__several *several, struct dibs__several_na
     name->is_asked =
         dibs__release_lease(&name->unlocking, several->core, lease, dibs__core_now(several->core), &status, &unused);
     if (!name->is_asked) {
-        note_given_back(several, name, status);
+        note_ended(several, name, status);
         return;
     }
     name->unlocking.op.deadline = several->deadline;
@@ -439,6 +449,8 @@ static enum dibs__several_next step(struct dibs__several *several, int64_t *unti
                 begin_back(several);
             if (any_is_asked(several))
                 return DIBS__SEVERAL_FINISHES;
+            if (several->has_failed)
+                look_at_held(several);
             several->state = several->has_failed ? DIBS__SEVERAL_ENDED : DIBS__SEVERAL_WAITS;
             break;
         case DIBS__SEVERAL_WAITS:
@@ -497,7 +509,7 @@ void dibs__several_finish(struct dibs__several *several)
         if (several->state == DIBS__SEVERAL_TRIES)
             note(several, name, dibs__acquire_finish(&name->acquire));
         else
-            note_given_back(several, name, dibs__release_finish(&name->unlocking, &several->scratch));
+            note_ended(several, name, dibs__release_finish(&name->unlocking, &several->scratch));
     }
 }
 

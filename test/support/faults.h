@@ -29,12 +29,14 @@ struct faults {
     const struct dibs__clock *clock;
     int64_t last_reply_at; /* when the store answered an ask or a look last */
     struct fault acquire, release, renewal, look;
-    bool watches;           /* stores that are opened from now on can watch locks, tell when one is free, and recall */
-    bool unanswered;        /* asks are done, but their answers get lost */
-    bool unsent;            /* no connection stands for asks before they are finished */
-    const char *only;       /* `unsent` and `blocked` concern asks for that name alone; NULL: for all */
-    bool spends;            /* an ask that is refused spends its token */
-    bool released_again;    /* a release answers that it was sent twice and found nothing */
+    bool watches;        /* stores that are opened from now on can watch locks, tell when one is free, and recall */
+    bool unanswered;     /* asks are done, but their answers get lost */
+    bool unsent;         /* no connection stands for asks before they are finished */
+    const char *only;    /* `unsent` and `blocked` concern asks for that name alone; NULL: for all */
+    bool spends;         /* an ask that is refused spends its token */
+    bool released_again; /* a release answers that it was sent twice and found nothing */
+    void (*on_release)(void *arg); /* called in each release, without mutex; NULL: nothing */
+    void *on_release_arg;
     bool too_few_replicas;  /* asks are done and retracted, because no replica acknowledged them */
     bool late_proof;        /* an answer comes when the lease that it grants is over already */
     bool pushes_lost;       /* nobody hears of the grants that the store makes by itself */

@@ -179,6 +179,9 @@ static dibs_status release_lock(struct faulty_store *store, struct dibs__op *op,
     struct plan plan = plan_release(store, op);
     struct dibs__release *release = &op->release;
     const struct dibs__ask next = release->next;
+
+    if (store->faults->on_release)
+        store->faults->on_release(store->faults->on_release_arg);
     dibs_status status = plan.status;
 
     if (plan.next != DIBS_OK)

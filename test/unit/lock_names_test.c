@@ -6,6 +6,7 @@
 #include "support/actor.h"
 #include "support/events.h"
 #include "support/fixture.h"
+#include "support/stage.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -329,6 +330,35 @@ static void a_lost_hold_comes_before_one_that_cannot_be_entered_again(void **sta
     assert_status(DIBS_OK, dibs_unlock(p->rt, "a"));
 }
 
+static void let_half_a_second_pass(void *arg)
+{
+    stage *s = arg;
+
+    moved_clock_advance(&s->clock, MS(500));
+}
+
+/* While the call gives back what it was granted, a lock ends that the owner held before. */
+static void a_hold_that_ends_while_others_are_given_back_is_a_loss(void **state)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    const dibs_lock_options brief = {.lease_ms = 400, .flags = DIBS_FIXED_LEASE};
+    stage *s = *state;
+
+    s->url = "mem:given-back";
+    stage_open(s, 0);
+    dibs_runtime *other = stage_open_another(s, 0);
+    assert_status(DIBS_OK, dibs_lock(other, "c"));
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &brief));
+    s->faults.on_release_arg = s;
+    s->faults.on_release = let_half_a_second_pass;
+    assert_status(DIBS_LOST, dibs_lock_names(s->rt, names, COUNT(names), 0, NULL));
+    expect_error_names("\"a\"");
+    s->faults.on_release = NULL;
+    assert_int_equal(faults_count(&s->faults, &s->faults.releases), 1);
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+    dibs_close(other);
+}
+
 /* A name that was granted first is lost while the last is waited for. */
 static void a_loss_before_the_end_fails_the_call(void **state)
 {
@@ -637,6 +667,8 @@ int main(void)
         WITH_PAIR(a_waiting_call_holds_only_the_names_before),
         WITH_PAIR(names_already_held_are_entered_again),
         WITH_PAIR(a_failure_leaves_earlier_holds),
+        cmocka_unit_test_setup_teardown(a_hold_that_ends_while_others_are_given_back_is_a_loss, stage_setup,
+                                        stage_teardown),
         WITH_PAIR(a_lost_hold_fails_at_once),
         WITH_PAIR(a_lost_hold_comes_before_one_that_cannot_be_entered_again),
         WITH_PAIR(a_loss_before_the_end_fails_the_call),
