@@ -404,12 +404,12 @@ void dibs__acquire_hold(const struct dibs__acquire *acquire, struct dibs__holds 
 /* The acquire has nothing to give up, or has just given it up. */
 static enum dibs__acquire_state ended(struct dibs__acquire *acquire, dibs_status status)
 {
+    /* The call for several names will wait for that lock. */
+    bool is_waited_for = acquire->probes || (acquire->never_rests && acquire->recalled);
+
     acquire->status = status;
     if (acquire->waited)
         change_waiting(acquire, -1);
-    bool is_waited_for =
-        acquire->probes || (acquire->never_rests && acquire->recalled); /* by the call for several names */
-
     if (status == DIBS_BUSY && !is_waited_for)
         dibs__count(&acquire->core->stats.busy);
     else if (status == DIBS_TIMEOUT)

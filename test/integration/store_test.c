@@ -265,8 +265,12 @@ static void an_extension_without_an_answer_may_have_cut_the_lease(struct world *
 {
     if (is_in_memory(w))
         return;
-    /* Within the time of a command, a server that is not paused answers on a busy machine, too. */
-    struct seat *seat = sit_with(w, 0, (struct dibs__store_config){.command_timeout_ms = 3000});
+    /*
+     * Within the time of a command, a server that is not paused answers on a busy machine, too. A cluster gives up a
+     * node that is silent for so long.
+     */
+    uint32_t timeout_ms = w->kind->where == ON_CLUSTER ? 1000 : 3000;
+    struct seat *seat = sit_with(w, 0, (struct dibs__store_config){.command_timeout_ms = timeout_ms});
     struct dibs__attempt attempt = attempt_for(w, "x", false);
     struct dibs__renewal renewal = renewal_of(&attempt, get(seat, &attempt), LEASE_MS);
 

@@ -217,7 +217,7 @@ static void the_scheduler_reads_for_a_thread_with_many_newer_requests_beside_it(
         assert_int_equal(ask_for_all(all), 0);
         struct caller other = {.r = r, .text = "other", .serial = open_now(r), .deadline = after(r, COMMAND_MS)};
         begin(&other);
-        fake_redis_await(r->fake, "ECHO other", (int)i + 1);
+        fake_redis_await(r->fake, "ECHO other", (unsigned)i + 1);
         moved_clock_await_waiting(&r->clock, 1);
         for (unsigned k = 0; k < counts[i]; k++) {
             struct echo echo;
