@@ -1,0 +1,234 @@
+/* Asks that no thread waits for any more: when the scheduler looks for their answers, and what becomes of them. */
+#include "quorum_voters.h"
+
+#define TIMEOUT_MS 1000 /* of a command */
+#define FIRST_MS 2      /* the first pause between two looks, */
+#define LAST_MS 50      /* and the longest */
+
+static struct dibs__claim *claim;
+static int64_t began;
+static int64_t woken_by; /* when the scheduler was told to be up */
+
+static void wake_by(void *context, int64_t at)
+{
+    (void)context;
+    woken_by = at;
+}
+
+/* The token is asked for, and nobody waits for what masters of the set answer. */
+static void begin(uint32_t set)
+{
+    const struct dibs__attempt attempt = {.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .shared = true};
+
+    begin_vote(7, 7, 7);
+    setting.q.config.listener.wake_by = wake_by;
+    atomic_store(&counters.unconfirmed, 0);
+    claim = asked_for(&setting);
+    began = the_time;
+    woken_by = 0;
+    for (size_t i = 0; i < MEMBERS; i++) {
+        bool taken_back;
+        voter_says(i, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
+        if (!dibs__set_has(set, i))
+            continue;
+        assert_true(dibs__member_take(&setting.q, claim, i, &taken_back));
+        dibs__member_ask(&claim->ops[i], &attempt);
+        assert_true(claim->ops[i].attempt.shared);
+    }
+    dibs__detached_add(&setting.q, claim, set);
+}
+
+static void end(void)
+{
+    dibs__detached_finish_all(&setting.q);
+    assert_int_equal(atomic_load(&counters.unconfirmed), 0);
+    tear_down(&setting);
+}
+
+static void attend_at(int64_t ms)
+{
+    the_time = began + MS(ms);
+    dibs__detached_attend(&setting.q, the_time);
+}
+
+/* When the next look is, in ms since the beginning; -1: there is none. */
+static int64_t looks_at(void)
+{
+    int64_t deadline = dibs__detached_deadline(&setting.q);
+
+    return deadline == DIBS__NEVER ? -1 : (deadline - began) / MS(1);
+}
+
+static struct dibs__member_state state_at(size_t i)
+{
+    dibs__quorum_mutex_lock(&setting.q.mutex);
+    struct dibs__member_state state = claim->states[i];
+    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    return state;
+}
+
+static void looks_become_rarer_until_the_time_is_over(void **state)
+{
+    (void)state;
+    begin(4);
+    assert_true(woken_by == began + MS(FIRST_MS));
+    assert_int_equal(looks_at(), FIRST_MS);
+    attend_at(1);
+    assert_int_equal(looks_at(), FIRST_MS);
+    attend_at(2);
+    assert_int_equal(looks_at(), 4);
+    attend_at(5);
+    assert_int_equal(looks_at(), 10); /* as long again as it has taken */
+    attend_at(30);
+    assert_int_equal(looks_at(), 60);
+    attend_at(60);
+    assert_int_equal(looks_at(), 60 + LAST_MS);
+    attend_at(970);
+    assert_int_equal(looks_at(), TIMEOUT_MS);
+    attend_at(TIMEOUT_MS - 1);
+    assert_int_equal(atomic_load(&counters.unconfirmed), 1);
+    attend_at(TIMEOUT_MS);
+    assert_int_equal(looks_at(), -1);
+    assert_int_equal(voters[2].asked[DIBS__OP_ASK], 1);
+    assert_int_equal(state_at(2).phase, DIBS__MEMBER_UNKNOWN);
+    assert_true(state_at(2).in_doubt); /* it may have been granted */
+    end();
+}
+
+static void what_comes_is_taken_at_the_next_look(void **state)
+{
+    (void)state;
+    begin(4);
+    voters[2].due = began + MS(3);
+    voters[2].answer.fence = 9;
+    attend_at(2);
+    attend_at(4); /* the grant is given back, since the token has no majority */
+    assert_int_equal(voters[2].asked[DIBS__OP_ASK], 1);
+    assert_true(state_at(2).fence == 9 && !state_at(2).in_doubt);
+    assert_int_equal(state_at(2).phase, DIBS__MEMBER_LEAVING);
+    assert_int_equal(atomic_load(&counters.unconfirmed), 1);
+    assert_int_equal(looks_at(), 4 + FIRST_MS);
+    attend_at(6);
+    assert_int_equal(state_at(2).phase, DIBS__MEMBER_NOTHING);
+    assert_int_equal(voters[2].quiet, 1);
+    assert_int_equal(atomic_load(&counters.unconfirmed), 0);
+    end();
+}
+
+/* Its retraction need not wait. */
+static void what_could_not_be_sent_is_given_up_at_once(void **state)
+{
+    (void)state;
+    begin(4);
+    voters[2].unsent = true;
+    attend_at(2);
+    assert_int_equal(looks_at(), -1);
+    assert_int_equal(voters[2].asked[DIBS__OP_ASK], 1);
+    assert_false(state_at(2).in_doubt);
+    end();
+}
+
+/* So the next ask is not begun there. */
+static void a_master_that_takes_much_longer_than_usual_rests(void **state)
+{
+    (void)state;
+    begin(4);
+    for (size_t i = 0; i < MEMBERS; i++)
+        atomic_store(&setting.members[i].usual, MS(1));
+    attend_at(19);
+    assert_true(atomic_load(&setting.members[2].rests_until) == 0);
+    attend_at(looks_at());
+    assert_true(atomic_load(&setting.members[2].rests_until) > 0);
+    end();
+}
+
+/* In whatever order they were left, and end. */
+static void each_is_looked_for_by_itself(void **state)
+{
+    (void)state;
+    for (size_t first = 0; first < MEMBERS; first++) {
+        begin(ALL);
+        assert_int_equal(atomic_load(&counters.unconfirmed), MEMBERS);
+        attend_at(10);
+        voters[first].due = the_time;
+        voter_says(first, DIBS__OP_ASK, DIBS_BUSY, 0);
+        attend_at(20);
+        for (size_t i = 0; i < MEMBERS; i++)
+            assert_int_equal(voters[i].asked[DIBS__OP_ASK], i == first);
+        assert_int_equal(atomic_load(&counters.unconfirmed), MEMBERS - 1);
+        assert_int_equal(state_at(first).phase, DIBS__MEMBER_TAKEN);
+        assert_int_equal(looks_at(), 40);
+        end();
+    }
+}
+
+/* The nearest of their looks. */
+static void the_scheduler_is_up_for_the_first_look(void **state)
+{
+    (void)state;
+    for (size_t first = 0; first < MEMBERS; first++) {
+        begin(ALL);
+        dibs__quorum_mutex_lock(&setting.q.mutex);
+        for (size_t i = 0; i < MEMBERS; i++)
+            claim->ops[i].look_at = began + MS(i == first ? 7 : 9);
+        dibs__quorum_mutex_unlock(&setting.q.mutex);
+        assert_int_equal(looks_at(), 7);
+        end();
+    }
+}
+
+/* By a thread that asks again under the token, or releases it. */
+static void an_ask_is_taken_back_between_two_looks(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MEMBERS; i++) {
+        bool taken_back;
+        begin(ALL);
+        attend_at(10);
+        assert_true(dibs__member_take(&setting.q, claim, i, &taken_back) && taken_back);
+        assert_int_equal(atomic_load(&counters.unconfirmed), MEMBERS - 1);
+        attend_at(2000);
+        assert_int_equal(voters[i].asked[DIBS__OP_ASK], 0);
+        dibs__detached_add(&setting.q, claim, UINT32_C(1) << i);
+        end();
+        assert_int_equal(voters[i].asked[DIBS__OP_ASK], 1);
+    }
+}
+
+/* Nothing of the token is left there. */
+static void an_ask_of_a_claim_that_has_ended_is_dropped(void **state)
+{
+    (void)state;
+    for (int granted = 0; granted < 2; granted++) {
+        begin(4);
+        dibs__quorum_mutex_lock(&setting.q.mutex);
+        claim->references++; /* so that it can be looked at afterwards */
+        dibs__quorum_mutex_unlock(&setting.q.mutex);
+        dibs__claim_retract(&setting.q, claim);
+        assert_int_equal(voters[2].dropped, 0);
+        voter_says(2, DIBS__OP_ASK, granted ? DIBS_OK : DIBS_BUSY, 0);
+        voters[2].due = the_time;
+        attend_at(2);
+        assert_int_equal(voters[2].dropped, 1);
+        assert_int_equal(state_at(2).phase, DIBS__MEMBER_RETIRED);
+        assert_int_equal(looks_at(), -1);
+        dibs__claim_unref(&setting.q, claim);
+        end();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(looks_become_rarer_until_the_time_is_over),
+        cmocka_unit_test(what_comes_is_taken_at_the_next_look),
+        cmocka_unit_test(what_could_not_be_sent_is_given_up_at_once),
+        cmocka_unit_test(a_master_that_takes_much_longer_than_usual_rests),
+        cmocka_unit_test(each_is_looked_for_by_itself),
+        cmocka_unit_test(the_scheduler_is_up_for_the_first_look),
+        cmocka_unit_test(an_ask_is_taken_back_between_two_looks),
+        cmocka_unit_test(an_ask_of_a_claim_that_has_ended_is_dropped),
+    };
+
+    return cmocka_run_group_tests_name("quorum_detached", tests, NULL, NULL);
+}
