@@ -189,8 +189,14 @@ static void without_memory_leases_land_unanswered(void **state)
     begin_cluster();
     fails_here = true;
     atomic_store(&fail_at, 1);
-    renew(names, 2, false);
+    renew(names, 3, false);
     assert_true(dones == 1 && error.status == DIBS_NO_MEMORY);
+    batch.count = 2;
+    batch.items[2].result = DIBS__GONE; /* which is none of the batch */
+    atomic_store(&fail_at, 1);
+    dones = 0;
+    scene.base->ops->renew(scene.base, &batch);
+    assert_true(dones == 1 && error.status == DIBS_NO_MEMORY && batch.items[2].result == DIBS__GONE);
     assert_true(batch.items[0].result == DIBS__UNANSWERED && batch.items[1].result == DIBS__UNANSWERED);
     atomic_store(&fail_at, 2); /* the part of the first node */
     renew(names, 2, false);

@@ -549,6 +549,8 @@ static void an_answer_tells_from_when_a_master_votes(void **state)
     assert_int_equal(look->ready, 0);
     answers(1, DIBS_OK, votes);
     assert_true(atomic_load(&setting.members[1].votes_from) == 0);
+    answers(1, DIBS_OK, (struct dibs__vote){.known = true, .votes_in_ms = 1});
+    assert_true(atomic_load(&setting.members[1].votes_from) == moved_clock_now(&setting.clock) + MS(1));
     end();
 }
 

@@ -180,6 +180,10 @@ static void a_lock_is_shared_where_a_majority_says_so(void **state)
     assert_status(DIBS_OK, look());
     assert_string_equal(owner.token, "s1");
     assert_true(owner.fence == 9);
+    for (size_t i = 0; i < MEMBERS; i++)
+        shares(i, "s1", 1, 9 - i);
+    assert_status(DIBS_OK, look());
+    assert_true(owner.sharers == 1 && owner.fence == 8);
     names(0, "a", 900, 10, 5);
     names(1, "b", 900, 10, 5);
     assert_status(DIBS_OK, look());

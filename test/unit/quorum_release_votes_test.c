@@ -278,6 +278,27 @@ static void an_ask_under_way_decides_where_the_others_do_not(void **state)
     }
 }
 
+/* The scheduler's thread, which looks at it, is waited for; but no longer than the release has time. */
+static void an_ask_that_is_looked_at_is_left_to_the_scheduler(void **state)
+{
+    (void)state;
+    hold(DIBS_OK, NEVER_MS);
+    struct dibs__claim *claim = dibs__claim_find(&setting.q, "dibs:token");
+    dibs__quorum_mutex_lock(&setting.q.mutex);
+    claim->ops[2].is_looked_at = true;
+    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    int64_t began = the_time;
+    begin_release();
+    assert_true(the_time == began + MS(1000));
+    assert_status(DIBS_OK, finish_release());
+    assert_int_equal(voters[2].asked[DIBS__OP_RELEASE], 0);
+    dibs__quorum_mutex_lock(&setting.q.mutex);
+    claim->ops[2].is_looked_at = false;
+    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    dibs__claim_unref(&setting.q, claim);
+    end();
+}
+
 /* A release after a split vote is not answered yet: the token is released again once it is. */
 static void a_grant_that_is_being_given_back_counts_when_that_is_over(void **state)
 {
@@ -431,6 +452,7 @@ int main(void)
         cmocka_unit_test(an_ask_that_was_granted_meanwhile_is_released_with_the_rest),
         cmocka_unit_test(an_ask_under_way_is_not_waited_for_where_a_majority_confirms),
         cmocka_unit_test(an_ask_under_way_decides_where_the_others_do_not),
+        cmocka_unit_test(an_ask_that_is_looked_at_is_left_to_the_scheduler),
         cmocka_unit_test(a_grant_that_is_being_given_back_counts_when_that_is_over),
         cmocka_unit_test(where_a_renewal_may_set_the_lock_it_is_retracted_too),
         cmocka_unit_test(where_an_ask_may_come_again_the_token_is_dropped),

@@ -110,6 +110,25 @@ static void a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of(void **st
 }
 #endif
 
+/* The others of the list are learned. Values that are called as fields are do not mislead. */
+static void what_can_not_be_understood_of_other_sentinels_is_passed_over(void **state)
+{
+#define OTHER(ip, port) "*4\r\n$2\r\nip\r\n" ip "\r\n$4\r\nport\r\n" port "\r\n"
+    (void)state;
+    fake_redis_answer(
+        fake.redis, "SENTINEL SENTINELS",
+        "*7\r\n" OTHER("$1\r\nh", ":1") OTHER("$3\r\na b", "$1\r\n1") OTHER("$1\r\nh", "$1\r\n0") OTHER(
+            "$1\r\nh",
+            "$1\r\nx") ":5\r\n"
+                       "*2\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n"
+                       "*6\r\n$4\r\nname\r\n$2\r\nip\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n$4\r\nport\r\n$1\r\n1\r\n");
+    settle();
+    assert_int_equal(sentinel->hosts.count, 2);
+    assert_int_equal(sentinel->hosts.hosts[0]->others, 1);
+    assert_string_equal(sentinel->hosts.hosts[1]->endpoint.url.hosts[0].name, "127.0.0.1");
+    assert_int_equal(sentinel->hosts.hosts[1]->endpoint.url.hosts[0].port, 1);
+}
+
 /* It tells of no switch, so it is asked each second. */
 static void a_sentinel_that_can_not_be_heard_is_asked_more_often(void **state)
 {
@@ -135,6 +154,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(sentinels_without_memory_are_none, setup, teardown),
         cmocka_unit_test_setup_teardown(a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of, setup, teardown),
 #endif
+        cmocka_unit_test_setup_teardown(what_can_not_be_understood_of_other_sentinels_is_passed_over, setup, teardown),
         cmocka_unit_test_setup_teardown(a_sentinel_that_can_not_be_heard_is_asked_more_often, setup, teardown),
     };
 

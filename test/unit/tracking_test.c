@@ -605,7 +605,7 @@ static void a_probe_whose_slot_has_moved_is_given_up_for_another(void **state)
     ATTEND_UNTIL(s, s->store->tracking.state == DIBS__TRACKING_IDLE && s->store->tracking.unanswered == 0);
     attend_a_while(s);
     assert_int_equal(asked(s, "EXISTS"), 1);
-    assert_true(s->base->ops->tell_when_free(s->base, "b", 0) == 0);
+    assert_true(dibs__tracking_watch(s->store, "b") == 0);
     ATTEND_UNTIL(s, asked(s, "SET dibs:probe:{lock:b}") == 1);
     fake_redis_publish(s->fake, PROBE_TOLD); /* which is the probe no more */
     attend_a_while(s);
