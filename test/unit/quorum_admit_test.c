@@ -338,7 +338,8 @@ static void a_floor_is_what_a_majority_gave_as_a_later_look_finds(void **state)
     says(1, votes);
     struct dibs__vote vote = planned(2, 0);
     assert_true(vote.what == DIBS__VOTE_FLOORS && vote.floor == 7 && vote.wait_ms == 0);
-    assert_false(plans(0, 0));
+    q->voting.unfloored_since[0] = q->voting.unfloored_since[2];
+    assert_false(plans(0, 0)); /* it votes */
     end();
 }
 

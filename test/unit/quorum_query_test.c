@@ -180,6 +180,11 @@ static void a_lock_is_shared_where_a_majority_says_so(void **state)
     assert_status(DIBS_OK, look());
     assert_string_equal(owner.token, "s1");
     assert_true(owner.fence == 9);
+    shares(0, "s2", 1, 9);
+    shares(1, "s2", 1, 9);
+    shares(2, "s1", 1, 9);
+    assert_status(DIBS_OK, look());
+    assert_string_equal(owner.token, "s2");
     for (size_t i = 0; i < MEMBERS; i++)
         shares(i, "s1", 1, 9 - i);
     assert_status(DIBS_OK, look());
