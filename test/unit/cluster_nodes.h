@@ -54,6 +54,7 @@ static struct {
     bool wants_grants;
     void (*sleeps)(void); /* called where the thread sleeps; NULL: nothing happens meanwhile */
     unsigned sleep_count;
+    long living; /* allocations before */
 } scene;
 
 static struct dibs__error error;
@@ -304,6 +305,7 @@ static inline void open_cluster(const char *url)
                                               .counters = &scene.counters};
 
     memset(&scene, 0, sizeof scene);
+    scene.living = atomic_load(&living);
     the_time = MS(1000000);
     assert_status(DIBS_OK, dibs__store_open(&scene.base, &config, &error));
     scene.cluster = dibs__cluster_of(scene.base);
@@ -344,6 +346,7 @@ static inline void end_cluster(void)
     for (unsigned i = 0; i < NODES; i++)
         assert_true(atomic_load(&scene.cluster->nodes[i].users) <= 0);
     scene.base->ops->close(scene.base);
+    assert_int_equal(atomic_load(&living), scene.living); /* nothing is left of it */
 }
 
 #endif

@@ -116,6 +116,17 @@ static void sentinels_without_a_master_are_reported_one_by_one(void **state)
     dibs__sentinel_leave(r->store.sentinel);
 }
 
+/* Each has its share of the time that is left. */
+static void a_silent_sentinel_leaves_time_to_the_others(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_hold(r->fakes[0].redis, true);
+    r->store.config.connect_timeout_ms = 1500;
+    expect(r, FAKES, DIBS_VERDICT_WARN, "A sentinel names no master: ");
+    assert_non_null(strstr(r->text, "does not know that name"));
+}
+
 static void a_sentinel_that_names_another_master_is_reported(void **state)
 {
     struct rig *r = *state;
@@ -131,6 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(busy_sentinels_are_reported_as_unasked),
+        TEST(a_silent_sentinel_leaves_time_to_the_others),
         TEST(sentinels_without_a_master_are_reported_one_by_one),
         TEST(a_sentinel_that_names_another_master_is_reported),
     };
