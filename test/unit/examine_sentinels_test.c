@@ -123,8 +123,10 @@ static void a_silent_sentinel_leaves_time_to_the_others(void **state)
 
     fake_redis_hold(r->fakes[0].redis, true);
     r->store.config.connect_timeout_ms = 1500;
+    int64_t began = now_ms();
     expect(r, FAKES, DIBS_VERDICT_WARN, "A sentinel names no master: ");
     assert_non_null(strstr(r->text, "does not know that name"));
+    assert_true(now_ms() - began < 2 * 1500);
 }
 
 static void a_sentinel_that_names_another_master_is_reported(void **state)
