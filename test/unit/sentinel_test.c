@@ -609,6 +609,25 @@ static void a_waiting_thread_asks_the_sentinels_by_itself(void **state)
     assert_int_equal(fake_sentinel_asked(&r->fakes[0]), 1); /* no client doubts the master */
 }
 
+/* Whoever asks them sees to what comes. */
+static void the_scheduler_waits_for_nothing_while_a_thread_asks(void **state)
+{
+    struct rig *r = *state;
+    struct pollfd fds[FDS];
+    int64_t until = 0;
+
+    fake_sentinel_name(&r->fakes[0], 7);
+    start(r, 1, CONNECT_MS);
+    await_told(r, 1);
+    for (int asks = 1; asks >= 0; asks--) {
+        dibs__endpoint_mutex_lock(&r->master.mutex);
+        r->sentinel->driven = asks;
+        dibs__endpoint_mutex_unlock(&r->master.mutex);
+        assert_int_equal(dibs__sentinel_interest(r->sentinel, fds, &until), !asks);
+        assert_int_equal(until == DIBS__NEVER, asks);
+    }
+}
+
 static void *await_the_master(void *arg)
 {
     struct rig *r = arg;
@@ -645,6 +664,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(sentinels_without_a_master_are_passed_over),
+        TEST(the_scheduler_waits_for_nothing_while_a_thread_asks),
         TEST(a_silent_sentinel_has_half_of_the_time),
         TEST(a_doubted_server_counts_only_when_all_name_it),
         TEST(fruitless_rounds_back_off),
