@@ -1,6 +1,7 @@
 /*
  * The descriptors of this library. All are non-blocking, closed by exec, none of the three standard ones, even if those
- * are closed, and on a list, so that a forked child can close its copies. The child calls close(2) on them and nothing else: it must not send on a connection of its parent.
+ * are closed, and on a list, so that a forked child can close its copies. The child calls close(2) on them and nothing
+ * else: it must not send on a connection of its parent.
  */
 #ifndef DIBS_BASE_FD_H
 #define DIBS_BASE_FD_H

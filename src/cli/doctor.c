@@ -30,8 +30,7 @@ static const char help[] =
     "them has a lease longer than TIME. They vote after that time. If what you vouch\n"
     "for is wrong, two may hold the same lock.\n"
     "\n"
-    "  --min-replicas N    as your programs lock: whether a grant waits for replicas,\n"
-    "  --durable           or for the disk, is not seen in the store\n"
+    "  --min-replicas N    as your programs lock: N replicas must have a grant\n"
     "  --admit TIME        lets masters vote again; TIME: the longest lease in use,\n"
     "                      such as 30 or 5m\n"
     CLI_JSON_HELP
@@ -55,14 +54,12 @@ static const char help[] =
 static struct {
     int64_t admit_ms; /* 0: without --admit */
     int min_replicas;
-    bool durable;
     bool json;
 } given;
 
 static const struct cli_option options[] = {
     {"admit", .time_ms = &given.admit_ms, .least = LEASE_LEAST_MS, .most = LEASE_MOST_MS},
     {"min-replicas", .number = &given.min_replicas, .most = CLI_REPLICAS_MOST, .what = "a number"},
-    {"durable", .flag = &given.durable},
     {"json", .flag = &given.json},
     {0},
 };
@@ -431,7 +428,6 @@ static int run(char **words)
     (void)words;
     cli_common.config.lease_ms = admits ? (uint32_t)given.admit_ms : LEASE_MS;
     cli_common.config.min_replicas = (uint32_t)given.min_replicas;
-    cli_common.config.durable = given.durable;
     dibs_status status = cli_try_open(&rt);
     int result = cli_exit_of(status);
     if (status == DIBS_INVALID)

@@ -412,6 +412,7 @@ static bool start_command(struct holder *holder, int *status)
     if (holder->child > 0) {
         cli_note("%s started, process %d", command[0], (int)holder->child);
         child_close_files(false);
+        run_wire_send(holder->wire, RUN_LIMIT, 0, limit(holder, cli_now_ms()), NULL);
         run_wire_send(holder->wire, RUN_STARTED, holder->child, run_plan.lease_ms, NULL);
         return true;
     }

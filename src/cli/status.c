@@ -14,9 +14,9 @@ static const char help[] =
     "\n"
     "Tells of each lock who holds it, since when, for how long the lease lasts\n"
     "without a renewal, the fence of the newest grant, and who waits: the first 100\n"
-    "entries of the queue. The waiters of a process are one entry, except with\n"
-    "--fair or to share the lock. Of a shared lock it lists the newest 100 sharers,\n"
-    "with their tokens.\n"
+    "entries of the queue. The waiters of a process are one entry, unless they\n"
+    "wait with --fair or to share the lock. Of a shared lock it lists the newest 100\n"
+    "sharers, with their tokens.\n"
     "With -q it prints nothing, even with --json: only the exit status tells.\n"
     "\n"
     CLI_JSON_HELP

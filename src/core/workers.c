@@ -217,7 +217,8 @@ static void *run(void *arg);
 
 /*
  * Starts another worker, unless one is idle or there are enough. That happens under the mutex, because it happens at
- * most DIBS__WORKERS_MAX times. False: there is no worker, and none could be started.
+ * most DIBS__WORKERS_MAX times, and where the system starts no thread, again with each job that is slow. False: there
+ * is no worker, and none could be started.
  */
 static bool start_another(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
@@ -317,11 +318,13 @@ static int64_t patient_until(const struct dibs__workers *w, int64_t sent)
     return hastes ? sent : dibs__after_ms(sent, PATIENT_MS);
 }
 
-/* The reply was waited for in vain: the job rests until it comes, or becomes slow. sent: when the request was sent. */
+/* The reply has not come: the job rests until it comes, or becomes slow. sent: when the request was sent. */
 static void put_off(struct dibs__workers *w, struct dibs__job *job, int64_t sent)
 {
-    if (patient_until(w, sent) > sent)
-        atomic_store_explicit(&w->haste_until, dibs__after_ms(dibs__now(w->clock), HASTE_MS), memory_order_relaxed);
+    int64_t now = dibs__now(w->clock);
+
+    if (patient_until(w, sent) > sent && now >= dibs__after_ms(sent, PATIENT_MS)) /* it was waited for in vain */
+        atomic_store_explicit(&w->haste_until, dibs__after_ms(now, HASTE_MS), memory_order_relaxed);
     if (!rest_until_reply(w, job))
         leave_slow(w, job);
 }

@@ -261,11 +261,13 @@ DIBS__UNANALYSED dibs_status dibs__channel_wait(struct dibs__channel *channel, s
     exchange->before = request->said_before;
     exchange->reply = request->reply;
     request->reply = NULL;
+    dibs_status why = request->why;
     dibs__request_free(channel, request);
     if (exchange->reply)
         return DIBS_OK;
     channel_mutex_lock(&channel->mutex);
     *error = channel->broken_by;
+    error->status = why;
     channel_mutex_unlock(&channel->mutex);
     return error->status;
 }

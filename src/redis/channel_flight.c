@@ -190,6 +190,7 @@ void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent)
     while (channel->first) {
         struct dibs__request *request = take_first(channel);
         request->unknown = request->begin < sent;
+        request->why = channel->broken_by.status;
         complete(channel, request);
         while (channel->woken_count > 0) /* with the mutex locked, because a broken connection is rare, and any number
                                             of requests may be in flight */
@@ -205,6 +206,7 @@ static struct dibs__request *take_finished(struct dibs__channel *channel, struct
     if (request) {
         DIBS__LIST_REMOVE(channel->finished, request, links);
         *why = channel->broken_by;
+        why->status = request->why;
     }
     channel_mutex_unlock(&channel->mutex);
     return request;
@@ -227,8 +229,10 @@ void dibs__flight_drop_replies(struct dibs__channel *channel)
 {
     channel_mutex_held(&channel->mutex);
     for (struct dibs__request *request = channel->finished; request; request = request->links.next) {
-        if (request->reply)
-            freeReplyObject(request->reply);
+        if (!request->reply)
+            continue;
+        freeReplyObject(request->reply);
         request->reply = NULL;
+        request->why = channel->broken_by.status;
     }
 }

@@ -69,11 +69,12 @@ struct dibs__request {
     atomic_bool done; /* atomic; written under mutex; the request was answered or failed, is no longer in flight, and
                          belongs to the waiting thread alone */
     unsigned before DIBS__GUARDED_BY(channel_mutex); /* number of replies that come before its own */
-    uint32_t said_before;         /* the reading thread's until done, then the taker's; as exchange->before */
-    bool tells_first;             /* read-only once sent; as in struct dibs__command */
-    bool unknown;                 /* set before done; the request failed, and the server may have got the command */
-    redisReply *reply;            /* the reading thread's until done, then the taker's; NULL: the request failed */
-    struct dibs__sleeper sleeper; /* has its own guard */
+    uint32_t said_before; /* the reading thread's until done, then the taker's; as exchange->before */
+    bool tells_first;     /* read-only once sent; as in struct dibs__command */
+    bool unknown;         /* set before done; the request failed, and the server may have got the command */
+    redisReply *reply;    /* the reading thread's until done, then the taker's; NULL: the request failed */
+    dibs_status why;      /* set before done; why the request failed: the channel's text may be that of a later end */
+    struct dibs__sleeper sleeper;                            /* has its own guard */
     struct dibs__wait *wait DIBS__GUARDED_BY(channel_mutex); /* wakes that thread; NULL: the sleeper does */
     dibs__reply_fn *done_fn; /* read-only once sent; NULL: nobody takes the reply, or a thread does */
     void *arg;               /* read-only once sent; argument of done_fn */

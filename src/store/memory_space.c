@@ -142,7 +142,8 @@ static void drop_hold(struct dibs__space_lock *lock, struct dibs__space_hold **a
 
     *at = hold->next;
     lock->hold_count--;
-    free(hold);
+    if (hold != &lock->own)
+        free(hold);
 }
 
 struct dibs__space_hold *dibs__space_hold_of(struct dibs__space_lock *lock, const char *token)
@@ -348,7 +349,7 @@ static struct dibs__space_waiter *take_out(struct dibs__space_waiter **place)
 struct dibs__space_hold *dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock,
                                            const struct dibs__space_wish *wish, int64_t now)
 {
-    struct dibs__space_hold *hold = calloc(1, sizeof *hold);
+    struct dibs__space_hold *hold = wish->shared ? calloc(1, sizeof *hold) : &lock->own;
 
     if (!hold)
         return NULL;

@@ -53,6 +53,7 @@ struct dibs__space_lock {
     struct dibs__space_waiter *first; /* the queue, in the order of arrival */
     struct dibs__space_hold *holds;   /* the newest first: none, one that is not shared, or shared ones */
     uint32_t hold_count;
+    struct dibs__space_hold own; /* the one that is not shared: granting it needs no memory */
 };
 
 struct dibs__space {

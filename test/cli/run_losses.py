@@ -182,6 +182,25 @@ def holder_stopped():
         pair.check_order()
 
 
+@test("the process with the lock stopped before dibs has heard more of it than that COMMAND runs")
+def holder_stopped_at_once():
+    with folder() as files:
+        own, log = server(), files.file("log")
+        mark = f"DIBS_TEST_MARK=once-{os.getpid()}-{time.monotonic_ns()}"
+        own.ask("SET", "lock:n", "another client")
+        script = f"sleep 0.3; kill -STOP $PPID; echo stopped >>{log}; exec sleep 60"
+        process = start("run", "-t", "4", "n", "sh", "-c", script, env={"DIBS_URL": own.url, **dict([mark.split("=")])})
+        wait_for(lambda: own.queued("n"))
+        process.send_signal(signal.SIGSTOP)
+        wait_for(lambda: state_of(process.pid) == "T")
+        own.ask("DEL", "lock:n")
+        wait_for(lambda: read(log))
+        process.send_signal(signal.SIGCONT)
+        done = Done(process)
+        equal(done.status, 76, done.err)
+        equal(processes_with(mark), [])
+
+
 @test("the process with the lock stopped, and COMMAND as well: COMMAND goes on, and has its grace time")
 def holder_and_command_stopped():
     with folder() as files:

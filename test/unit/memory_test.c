@@ -43,6 +43,28 @@ static void fences_rise_with_every_grant(void **state)
 }
 
 #if CAN_FAIL
+static void a_release_without_memory_grants_to_the_first_in_the_queue(void **state)
+{
+    struct user user;
+    struct dibs__answer answer;
+    struct dibs__error error;
+    struct dibs__attempt first = waiting("first", 1000);
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, acquire(&user, "a", "one", 1000, &answer));
+    assert_status(DIBS_BUSY, store_ask(user.store, &first, DIBS__NEVER, &answer, &error));
+    fails_here = true;
+    atomic_store(&fail_at, 1);
+    dibs_status status = release(&user, "a", "one");
+    atomic_store(&fail_at, 0);
+    fails_here = false;
+    assert_status(DIBS_OK, status);
+    assert_int_equal(user.told_count, 1);
+    assert_string_equal(query(&user, "a").token, "first");
+    user.store->ops->conclude(user.store, &first, false);
+    close_user(&user);
+}
+
 /* The error is that of the release alone. */
 static void a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory(void **state)
 {
@@ -227,6 +249,7 @@ int main(void)
         TEST(a_name_is_granted_to_one_token_until_its_lease_ends),
         TEST(fences_rise_with_every_grant),
 #if CAN_FAIL
+        TEST(a_release_without_memory_grants_to_the_first_in_the_queue),
         TEST(a_release_leaves_the_error_alone_if_the_ask_behind_it_has_no_memory),
 #endif
         TEST(a_retraction_takes_away_only_its_own_token),

@@ -139,6 +139,24 @@ static void masters_that_fail_are_no_refusal(void **state)
     end();
 }
 
+/* Which to wait for changes nothing, so the call must not. */
+static void a_final_error_comes_before_a_lack_of_replicas(void **state)
+{
+    static const dibs_status finals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        begin(7, 7, 7);
+        voter_says(0, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
+        voters[0].answer.why = DIBS__WHY_TOO_FEW_REPLICAS;
+        voter_says(1, DIBS__OP_ASK, finals[i], 0);
+        voter_says(2, DIBS__OP_ASK, finals[i], 0);
+        assert_status(finals[i], ask());
+        assert_int_equal(answer.why, DIBS__WHY_UNTOLD);
+        end();
+    }
+}
+
 static void silent_masters_are_waited_for_until_the_deadline(void **state)
 {
     (void)state;
@@ -612,6 +630,7 @@ int main(void)
         cmocka_unit_test(who_is_refused_by_a_majority_does_not_wait_for_the_last),
         cmocka_unit_test(one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue),
         cmocka_unit_test(masters_that_fail_are_no_refusal),
+        cmocka_unit_test(a_final_error_comes_before_a_lack_of_replicas),
         cmocka_unit_test(silent_masters_are_waited_for_until_the_deadline),
         cmocka_unit_test(a_master_without_a_connection_is_not_waited_for),
         cmocka_unit_test(a_failed_master_does_not_make_a_refusal_a_failure),

@@ -22,8 +22,9 @@ struct work {
     atomic_bool awaits;                   /* await waits while this is true */
     atomic_uint awaited, watched, finishing;
     atomic_uint began, finished, ended;
-    atomic_uint *order; /* counts the requests of all */
-    unsigned place;     /* which of them the last one of this job was */
+    struct moved_clock *clock; /* await moves it on until its time is over; NULL: it does not */
+    atomic_uint *order;        /* counts the requests of all */
+    unsigned place;            /* which of them the last one of this job was */
 };
 
 static struct work *of(struct dibs__job *job)
@@ -53,6 +54,8 @@ static bool await(struct dibs__job *job, int64_t until)
     of(job)->awaited_until = until;
     atomic_fetch_add(&of(job)->awaited, 1);
     wait_until(is_let_go, of(job), LIMIT_MS);
+    if (of(job)->clock && until > moved_clock_now(of(job)->clock))
+        moved_clock_set(of(job)->clock, until);
     return of(job)->answered;
 }
 
@@ -640,8 +643,10 @@ static void after_a_reply_that_did_not_come_none_is_awaited_for_a_while(void **s
 
     setup_moved_clock(state, &clock);
     dibs__wait_event_init(&wait_event);
-    for (int i = 0; i < JOBS; i++)
+    for (int i = 0; i < JOBS; i++) {
         setup_silent(&w[i], *state);
+        w[i].clock = &clock;
+    }
     assert_true(dibs__workers_drive(*state, &wait_event));
     for (int i = 0; i < JOBS; i++) {
         int64_t sent = moved_clock_now(&clock);

@@ -410,7 +410,8 @@ static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answ
     }
     if (replied && asking->refused)
         return DIBS_BUSY;
-    if (!asking->refused && asking->unconfirmed) {
+    bool is_final = error->status != DIBS_OK && error->status != DIBS_UNAVAILABLE;
+    if (!asking->refused && asking->unconfirmed && !is_final) {
         struct dibs__error why = *error;
         answer->why = DIBS__WHY_TOO_FEW_REPLICAS;
         return dibs__error_set(error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters confirmed the lock: %.*s",

@@ -231,6 +231,8 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct dibs__
 
     if (!is_short)
         snprintf(within, sizeof within, "within %" PRId64 " ms", copies.timeout_ms);
+    if (is_short && copies.timeout_ms > 2 * WAIT_GRACE_MS)
+        copies.timeout_ms -= WAIT_GRACE_MS; /* so that the number comes in time */
     if (copies.timeout_ms > 0) {
         int64_t deadline = dibs__after_ms(call->op->deadline, WAIT_GRACE_MS);
         dibs_status status =
@@ -246,8 +248,8 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct dibs__
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not have the grant on its disk %s", copies.shown,
                                within);
     if (!counted)
-        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not say in time that %u replicas have the grant",
-                               copies.shown, (unsigned)copies.count);
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "too few replicas acknowledged %s: %s must have %u", within,
+                               copies.shown, store->config.min_replicas);
     return dibs__error_set(error, DIBS_UNAVAILABLE, "%" PRId64 " of %u replicas acknowledged %s", count, copies.count,
                            within);
 }

@@ -111,9 +111,11 @@ static void tell_role(struct dibs__examining *e)
 
 static void tell_memory(struct dibs__examining *e, int64_t most)
 {
-    int64_t used;
+    int64_t used, not_counted;
 
     info_number(e, "used_memory", &used);
+    info_number(e, "mem_not_counted_for_evict", &not_counted); /* what replicas and the disk have not got yet */
+    used -= not_counted;
     if (most > 0 && used / NEARLY_FULL * 100 > most)
         DIBS__SAY(e, "eviction", used > most ? DIBS_VERDICT_BAD : DIBS_VERDICT_WARN,
                   "Set a larger maxmemory, or store less there.",
