@@ -231,7 +231,7 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct dibs__
 
     if (!is_short)
         snprintf(within, sizeof within, "within %" PRId64 " ms", copies.timeout_ms);
-    if (is_short && copies.timeout_ms > 2 * WAIT_GRACE_MS)
+    if (is_short && copies.timeout_ms > INT64_C(2) * WAIT_GRACE_MS)
         copies.timeout_ms -= WAIT_GRACE_MS; /* so that the number comes in time */
     if (copies.timeout_ms > 0) {
         int64_t deadline = dibs__after_ms(call->op->deadline, WAIT_GRACE_MS);
