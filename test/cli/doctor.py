@@ -82,6 +82,7 @@ def a_grant_that_waits_for_replicas():
     master = looking.topology.Server("--repl-diskless-sync-delay", "0")
     replica = looking.topology.Server("--replicaof", f"127.0.0.1 {master.port}")
     looking.topology.await_true(lambda: replica.info("replication").get("master_link_status") == "up", "the replica")
+    looking.topology.await_true(lambda: master.call("SET", "a", "b") and master.call("WAIT", 1, 100) == 1, "its acknowledgements")
     expect(by_subject(examined(master), "replicas") == ["warn"])
     expect(by_subject(examined(master, "--min-replicas", "1"), "replicas") == ["ok"])
     expect(by_subject(examined(master, "--min-replicas", "2"), "replicas") == ["bad"])
