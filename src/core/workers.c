@@ -308,8 +308,8 @@ static bool rest_until_reply(struct dibs__workers *w, struct dibs__job *job)
 }
 
 /*
- * Until when the replies to requests that were sent then are waited for. If each batch of many calls waited in vain for
- * a silent server, the last of these calls would end late.
+ * Until when the replies to requests are awaited that were sent at that time. If each batch of many calls waited for a
+ * silent server, the last of these calls would end late.
  */
 static int64_t patient_until(const struct dibs__workers *w, int64_t sent)
 {
@@ -323,7 +323,7 @@ static void put_off(struct dibs__workers *w, struct dibs__job *job, int64_t sent
 {
     int64_t now = dibs__now(w->clock);
 
-    if (patient_until(w, sent) > sent && now >= dibs__after_ms(sent, PATIENT_MS)) /* it was waited for in vain */
+    if (patient_until(w, sent) > sent && now >= dibs__after_ms(sent, PATIENT_MS)) /* it was awaited all that time */
         atomic_store_explicit(&w->haste_until, dibs__after_ms(now, HASTE_MS), memory_order_relaxed);
     if (!rest_until_reply(w, job))
         leave_slow(w, job);
