@@ -64,15 +64,7 @@ static enum dibs__renewed renewed(const enum dibs__renewed results[MEMBERS], boo
 static void hold(void)
 {
     set_up(&setting, &renewing);
-    for (size_t i = 0; i < MEMBERS; i++)
-        setting.stores[i].watches = true;
-    atomic_store(&setting.q.voting.announced_ms, LEASE_MS);
-    struct dibs__claim *claim = asked_for(&setting);
-    dibs__quorum_mutex_lock(&setting.q.mutex);
-    claim->state = DIBS__CLAIM_HELD;
-    for (size_t i = 0; i < MEMBERS; i++)
-        claim->states[i].phase = DIBS__MEMBER_GRANTED;
-    dibs__quorum_mutex_unlock(&setting.q.mutex);
+    held_at_all(&setting, LEASE_MS);
 }
 
 static const enum dibs__renewed by_all[MEMBERS] = {DIBS__RENEWED, DIBS__RENEWED, DIBS__RENEWED},

@@ -63,4 +63,19 @@ static inline struct dibs__claim *asked_for(struct setting *s)
     return claim;
 }
 
+/* The lock x is held at all masters, which watch it. The claim belongs to the quorum. */
+static inline struct dibs__claim *held_at_all(struct setting *setting, uint32_t lease_ms)
+{
+    for (size_t i = 0; i < MEMBERS; i++)
+        setting->stores[i].watches = true;
+    atomic_store(&setting->q.voting.announced_ms, lease_ms);
+    struct dibs__claim *claim = asked_for(setting);
+    dibs__quorum_mutex_lock(&setting->q.mutex);
+    claim->state = DIBS__CLAIM_HELD;
+    for (size_t i = 0; i < MEMBERS; i++)
+        claim->states[i].phase = DIBS__MEMBER_GRANTED;
+    dibs__quorum_mutex_unlock(&setting->q.mutex);
+    return claim;
+}
+
 #endif
