@@ -406,12 +406,6 @@ static void a_fork_while_the_scheduler_writes_loses_no_byte(void **state)
 
 /* ---------------------------------------------------------- under a full load */
 
-/*
- * Not under the sanitizers: among threads that allocate all the time, a lock
- * of their allocators is too often held when the process forks, and so for
- * ever in the child.
- */
-#if !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
 struct load {
     dibs_runtime *rt;
     bool fair;
@@ -513,8 +507,6 @@ static void a_fork_in_a_crowd_loses_no_grant(void **state)
     queue_await(f->server, "busy", 0);
 }
 
-#endif
-
 /* ---------------------------------------------------------------------- exec */
 
 /* What any program gets from here. */
@@ -575,9 +567,7 @@ int main(void)
         TEST(waiters_of_each_kind_survive_a_fork),
         TEST(an_ask_in_flight_at_a_fork_is_the_parents),
         TEST(a_fork_while_the_scheduler_writes_loses_no_byte),
-#if !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
         TEST(a_fork_in_a_crowd_loses_no_grant),
-#endif
         TEST(exec_drops_the_descriptors_and_the_waiters_place),
     };
 

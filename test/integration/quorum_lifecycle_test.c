@@ -350,14 +350,11 @@ static void threads_hand_the_lease_over(void **state)
     masters_await_keys(m, "a", 0);
 }
 
-/* Under a sanitizer the child may have to be killed (run_child): then the next one soon has its lock. */
 static void child_holds_nothing_and_locks(dibs_runtime *rt)
 {
-    const dibs_lock_options brief = {.lease_ms = SAFE_LEASE_MS};
-
     CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "a"));
     CHILD_WANTS(DIBS_BUSY, dibs_trylock(rt, "a"));
-    CHILD_WANTS(DIBS_OK, dibs_lock_with(rt, "b", LIMIT_MS, &brief));
+    CHILD_WANTS(DIBS_OK, dibs_timedlock(rt, "b", LIMIT_MS));
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "b"));
 }
 

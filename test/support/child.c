@@ -1,8 +1,10 @@
 /* Children that a test forks. */
 #include "support/child.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -19,16 +21,6 @@ void child_wants(dibs_status expected, dibs_status actual, const char *call, con
             dibs_status_name(actual), dibs_status_name(expected), dibs_last_error());
     _exit(1);
 }
-
-/*
- * The sanitizers' allocators are not made for a fork beside other threads: in the child, one of their locks may be held
- * for ever. So under the sanitizers, and only there, another child is tried when one does not end.
- */
-#if defined(TEST_UNDER_ASAN) || defined(TEST_UNDER_TSAN)
-enum { CHILDREN = 6, CHILD_LIMIT_MS = 20000 };
-#else
-enum { CHILDREN = 1, CHILD_LIMIT_MS = LIMIT_MS };
-#endif
 
 /*
  * ThreadSanitizer knows a thread by its place in memory, and takes the parent's threads for alive in the child. With
@@ -60,7 +52,7 @@ int __lsan_is_turned_off(void)
     return atomic_load(&is_child);
 }
 
-pid_t fork_child(void)
+static pid_t fork_plainly(void)
 {
     pid_t child = fork();
 
@@ -70,6 +62,79 @@ pid_t fork_child(void)
     }
     return child;
 }
+
+/*
+ * The sanitizers' allocators are not made for a fork beside other threads: each size has a lock of its own, and one
+ * that another thread of the parent held is locked in the child for ever. A child shows that none is by allocating more
+ * of each size than a thread keeps for itself; one that cannot is killed, and another forked.
+ */
+#if defined(TEST_UNDER_ASAN) || defined(TEST_UNDER_TSAN)
+enum { CHILDREN = 30, PROBE_LIMIT_MS = 2000, LARGEST = 1 << 19, KEPT_OF_A_SIZE = 1 << 17 };
+
+static void allocate_each_size(void)
+{
+    struct block {
+        struct block *next;
+    } *first = NULL;
+
+    for (size_t size = 16; size <= LARGEST; size += size < 256 ? 16 : size / 8)
+        for (size_t i = 0; i <= KEPT_OF_A_SIZE / size && i <= 512; i++) {
+            struct block *block = malloc(size);
+            block->next = first;
+            first = block;
+        }
+    while (first != NULL) {
+        struct block *next = first->next;
+        free(first);
+        first = next;
+    }
+}
+
+static void show_that_it_can_allocate(int pipe_end)
+{
+    allocate_each_size();
+    if (write(pipe_end, "", 1) != 1)
+        _exit(99);
+    close(pipe_end);
+}
+
+static bool has_shown_it(int pipe_end)
+{
+    struct pollfd end = {.fd = pipe_end, .events = POLLIN};
+    char byte;
+
+    return poll(&end, 1, PROBE_LIMIT_MS) == 1 && read(pipe_end, &byte, 1) == 1;
+}
+
+pid_t fork_child(void)
+{
+    for (int i = 0; i < CHILDREN; i++) {
+        int ends[2];
+
+        assert_int_equal(pipe(ends), 0);
+        pid_t child = fork_plainly();
+        if (child == 0) {
+            close(ends[0]);
+            show_that_it_can_allocate(ends[1]);
+            return 0;
+        }
+        close(ends[1]);
+        bool good = child > 0 && has_shown_it(ends[0]);
+        close(ends[0]);
+        if (good)
+            return child;
+        assert_true(child > 0);
+        child_wait_for(child, 0);
+    }
+    fail_msg("no child of %d could allocate memory", CHILDREN);
+    return -1;
+}
+#else
+pid_t fork_child(void)
+{
+    return fork_plainly();
+}
+#endif
 
 /* In place of the system's: the lines that a child ran count too. */
 #if defined(TEST_COUNTS_LINES)
@@ -84,17 +149,12 @@ void _exit(int code)
 
 void run_child(child_function *function, dibs_runtime *rt)
 {
-    int status = -1;
+    pid_t child = fork_child();
 
-    for (int i = 0; i < CHILDREN && status == -1; i++) {
-        pid_t child = fork_child();
-
-        assert_true(child >= 0);
-        if (child == 0) {
-            function(rt);
-            _exit(0);
-        }
-        status = child_wait_for(child, CHILD_LIMIT_MS);
+    assert_true(child >= 0);
+    if (child == 0) {
+        function(rt);
+        _exit(0);
     }
-    assert_int_equal(status, 0);
+    assert_int_equal(child_wait_for(child, LIMIT_MS), 0);
 }
