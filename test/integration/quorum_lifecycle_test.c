@@ -15,8 +15,7 @@ static void a_lease_is_renewed_by_a_majority(void **state)
     masters *m = *state;
 
     masters_open_connected(m, SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all(m, "a");
     for (size_t i = 0; i < m->count - m->majority; i++)
         server_pause(m->servers[i]);
     pause_ms(2 * SAFE_LEASE_MS);
@@ -33,8 +32,7 @@ static void a_lease_is_lost_without_a_majority(void **state)
     masters *m = *state;
 
     masters_open_connected(m, SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all(m, "a");
     for (size_t i = 0; i < m->majority; i++)
         server_pause(m->servers[i]);
     events_await(&m->events, DIBS_EVENT_LOST, "a");
@@ -61,8 +59,7 @@ static void a_lock_that_a_majority_forgot_is_lost(void **state)
     masters *m = *state;
 
     masters_open_connected(m, SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all(m, "a");
     assert_true(wait_until(is_lost_by_deletion, m, LIMIT_MS));
     masters_await_keys(m, "a", 0);
     assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
@@ -170,8 +167,7 @@ static void a_look_shows_the_majoritys_owner(void **state)
     server_do(m->servers[0], "SET lock:a foreign PX 600000");
     assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
     assert_false(owner.held);
-    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all(m, "a");
     assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
     assert_true(owner.held);
     assert_true(server_string(m->servers[1], token, sizeof token, "GET lock:a"));
@@ -197,8 +193,7 @@ static void a_fixed_lease_is_confirmed_after_a_restart(void **state)
 
     m->config.command_timeout_ms = LIMIT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &options));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all_with(m, "a", &options);
     server_kill(m->servers[0]);
     server_restart(m->servers[0]);
     await_renewed(m->rt, 1);
@@ -211,8 +206,7 @@ static void a_forced_unlock_takes_the_lock_on_all_masters(void **state)
     dibs_owner owner;
 
     masters_open_connected(m, SAFE_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all(m, "a");
     assert_status(DIBS_NOT_HELD, dibs_force_unlock(m->rt, "a", "another"));
     assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
     assert_status(DIBS_OK, dibs_force_unlock(m->rt, "a", owner.token));

@@ -20,8 +20,7 @@ static void hold(masters *m, size_t tell)
 {
     m->config.command_timeout_ms = LIMIT_MS;
     masters_open_connected(m, 0);
-    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all(m, "a");
     for (size_t i = 0; i < tell; i++)
         await_tracked(m->servers[i], m->rt, 1);
 }
@@ -86,8 +85,7 @@ static void a_key_deleted_at_a_majority_is_noticed(void **state)
 /* Whether the loss is known long before the lease ends. */
 static bool is_flush_told(masters *m)
 {
-    assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all(m, "a");
     for (size_t i = 0; i < m->count; i++)
         await_tracked(m->servers[i], m->rt, 1);
     int64_t since = now_ms();
@@ -141,8 +139,7 @@ static void a_forced_unlock_that_takes_long_is_noticed(void **state)
 
     m->config.command_timeout_ms = LIMIT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all(m, "a");
     for (size_t i = 0; i < m->count; i++)
         await_tracked(m->servers[i], m->rt, 1);
     for (size_t i = 0; i < m->majority; i++) {
@@ -180,8 +177,7 @@ static void expect_set_again(masters *m, unsigned flags)
 
     m->config.command_timeout_ms = LIMIT_MS;
     masters_open_connected(m, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &options));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all_with(m, "a", &options);
     for (size_t i = 0; i < m->count; i++)
         await_tracked(m->servers[i], m->rt, 1);
     for (int round = 0; round < 2; round++) { /* the second time the keys that are set again are needed */
@@ -265,8 +261,7 @@ static script_server *open_with_a_slow_master(masters *m)
 
 static void lock_tracked_at_all(masters *m)
 {
-    assert_status(DIBS_OK, dibs_lock(m->rt, "x"));
-    masters_await_keys(m, "x", m->count);
+    masters_lock_at_all(m, "x");
     for (size_t i = 0; i < m->count; i++)
         await_tracked(m->servers[i], m->rt, 1);
 }
@@ -310,6 +305,23 @@ static void a_change_behind_a_grant_that_comes_late_is_noticed(void **state)
     close_with_a_slow_master(m, slow);
 }
 
+/* The same with an ask that is refused late: by then the key that was in its way is gone. */
+static void a_change_behind_a_refusal_that_comes_late_is_noticed(void **state)
+{
+    masters *m = *state;
+    script_server *slow = open_with_a_slow_master(m);
+
+    server_do(m->servers[0], "SET lock:x foreign PX %d", LONG_LEASE_MS);
+    script_server_add(slow, (script_rule){.match = "\r\n$1\r\n4\r\n$6\r\nlock:x\r\n", .action = SCRIPT_STALL_REPLY});
+    assert_status(DIBS_OK, dibs_lock(m->rt, "x"));
+    script_server_await_fired(slow, 0);
+    masters_await_keys(m, "x", m->count);
+    for (size_t i = 0; i < m->count; i++)
+        await_tracked(m->servers[i], m->rt, 1);
+    delete_behind_an_answer(m, slow);
+    close_with_a_slow_master(m, slow);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +331,7 @@ int main(void)
         THREE_AND_FIVE(a_forced_unlock_that_takes_long_is_noticed),
         THREE_AND_FIVE(a_change_behind_a_renewal_that_is_answered_late_is_noticed),
         THREE_AND_FIVE(a_change_behind_a_grant_that_comes_late_is_noticed),
+        THREE_AND_FIVE(a_change_behind_a_refusal_that_comes_late_is_noticed),
         THREE_AND_FIVE(one_tracking_master_in_each_majority_is_enough),
         THREE_AND_FIVE(a_key_deleted_at_a_minority_is_set_again),
         THREE_AND_FIVE(a_key_of_a_fixed_lease_is_set_again),

@@ -120,6 +120,7 @@ struct wanted {
     masters *m;
     const char *name;
     size_t count;
+    const dibs_lock_options *options;
 };
 
 /* Where the machine stood still, a lease that is shorter than a safe one may be lost by now. */
@@ -137,7 +138,7 @@ static bool is_had_at_all(void *arg)
 {
     const struct wanted *wanted = arg;
 
-    assert_status(DIBS_OK, dibs_lock(wanted->m->rt, wanted->name));
+    assert_status(DIBS_OK, dibs_lock_with(wanted->m->rt, wanted->name, LIMIT_MS, wanted->options));
     if (masters_with_key(wanted->m, wanted->name) == wanted->count)
         return true;
     let_go(wanted->m, wanted->name);
@@ -164,8 +165,13 @@ void masters_await_all(masters *m)
 
 void masters_lock_at_all(masters *m, const char *name)
 {
-    assert_that(wait_until(is_had_at_all, &(struct wanted){m, name, m->count}, LIMIT_MS), "not all masters grant %s",
-                name);
+    masters_lock_at_all_with(m, name, NULL);
+}
+
+void masters_lock_at_all_with(masters *m, const char *name, const dibs_lock_options *options)
+{
+    assert_that(wait_until(is_had_at_all, &(struct wanted){m, name, m->count, options}, LIMIT_MS),
+                "not all masters grant %s", name);
 }
 
 dibs_runtime *masters_open_another(const masters *m, uint32_t lease_ms)
@@ -205,8 +211,8 @@ static bool are_there(void *arg)
 
 void masters_await_keys(masters *m, const char *name, size_t count)
 {
-    assert_that(wait_until(are_there, &(struct wanted){m, name, count}, LIMIT_MS), "%zu masters have the key, not %zu",
-                masters_with_key(m, name), count);
+    assert_that(wait_until(are_there, &(struct wanted){m, name, count, NULL}, LIMIT_MS),
+                "%zu masters have the key, not %zu", masters_with_key(m, name), count);
 }
 
 long long masters_asks(masters *m, size_t i)

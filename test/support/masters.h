@@ -51,6 +51,7 @@ void masters_await_all(masters *m);
  * key with the next renewal.
  */
 void masters_lock_at_all(masters *m, const char *name);
+void masters_lock_at_all_with(masters *m, const char *name, const dibs_lock_options *options);
 
 /* Another runtime on the same masters, without events; the caller closes it. */
 dibs_runtime *masters_open_another(const masters *m, uint32_t lease_ms);

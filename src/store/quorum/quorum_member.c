@@ -57,23 +57,24 @@ static void clear_member(struct dibs__quorum *q, struct dibs__pending_op *op)
 }
 
 /*
- * A grant that comes when the lock is already held is one more vote, unless the claim has ended meanwhile. The
- * grant may be older than a change that the member has reported.
+ * An answer that comes when the lock is already held. A grant is one more vote, unless the claim has ended meanwhile.
+ * The answer may be older than a change that the member has reported.
  */
-static void take_late_grant(struct dibs__quorum *q, struct dibs__pending_op *op)
+static void take_late_answer(struct dibs__quorum *q, struct dibs__pending_op *op, bool granted)
 {
     const struct dibs__claim *claim = op->claim;
     struct dibs__member_state *state = &op->claim->states[op->member->index];
     struct dibs__store *store = op->member->store;
 
-    dibs__member_conclude(q, op->claim, op->member->index, true);
+    if (granted)
+        dibs__member_conclude(q, op->claim, op->member->index, true);
     dibs__quorum_mutex_lock(&q->mutex);
     bool ended = claim->state == DIBS__CLAIM_ENDED, passed_over = state->passed_over;
     state->passed_over = false;
     dibs__quorum_mutex_unlock(&q->mutex);
-    if (ended)
+    if (ended && granted)
         store->ops->retract(store, claim->name, claim->token, atomic_load(&claim->longest_ms), claim->fence);
-    else if (passed_over)
+    else if (!ended && passed_over)
         q->config.listener.changed(q->config.listener.context, claim->name);
 }
 
@@ -125,8 +126,8 @@ void dibs__member_land_late(struct dibs__quorum *q, struct dibs__pending_op *op,
 
     if (state == DIBS__CLAIM_ENDED)
         clear_member(q, op);
-    else if (status == DIBS_OK && state == DIBS__CLAIM_HELD)
-        take_late_grant(q, op);
+    else if (state == DIBS__CLAIM_HELD)
+        take_late_answer(q, op, status == DIBS_OK);
     else if (status == DIBS_OK)
         dibs__member_leave(q, op);
 }
