@@ -226,6 +226,23 @@ static void replicas_acknowledge_at_each_node(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, names[0]));
 }
 
+static void nodes_that_refuse_to_wait_are_told_at_the_open(void **state)
+{
+    struct scene *s = *state;
+    dibs_runtime *rt;
+    char url[100];
+
+    for (size_t i = 0; i < s->c->count; i++)
+        server_do(s->c->nodes[i], "ACL SETUSER u on >pw ~* &* +@all -wait");
+    snprintf(url, sizeof url, "redis-cluster://u:pw@127.0.0.1:%d", s->c->nodes[3]->port); /* a replica */
+    assert_status(DIBS_DENIED, open_status(url, &(dibs_config){.min_replicas = 1}, &rt));
+    assert_non_null(strstr(dibs_last_error(), "refused WAIT"));
+    assert_status(DIBS_OK, open_status(url, &(dibs_config){.lease_ms = LONG_LEASE_MS}, &rt));
+    dibs_close(rt);
+    for (size_t i = 0; i < s->c->count; i++)
+        server_do(s->c->nodes[i], "ACL DELUSER u");
+}
+
 /* There is no failover yet, and the runtime still asks the old master. */
 static void an_unlock_is_done_at_the_new_master(void **state)
 {
@@ -326,7 +343,8 @@ static void a_node_with_a_wrong_certificate_is_refused_and_the_others_are_used(v
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(replicas_acknowledge_at_each_node), /* the first: later these masters are none any more */
+        CASE(replicas_acknowledge_at_each_node),
+        CASE(nodes_that_refuse_to_wait_are_told_at_the_open),
         CASE(threads_go_on_locking_when_a_master_is_killed),
         CASE(the_replica_of_the_url_is_left_once_the_masters_are_known),
         CASE(a_lock_that_the_new_master_does_not_know_is_restored),

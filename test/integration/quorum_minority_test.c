@@ -39,6 +39,29 @@ static void masters_without_replicas_confirm_nothing(void **state)
     }
 }
 
+/* It is opened as long as a majority could confirm a lock. */
+static void masters_that_refuse_to_confirm_are_told_at_the_open(void **state)
+{
+    masters *m = *state;
+    char urls[MASTERS_MAX][200];
+    dibs_runtime *rt;
+
+    m->config.min_replicas = 1;
+    for (size_t i = 0; i < m->count; i++) {
+        server_do(m->servers[i], "ACL SETUSER u on >pw ~* &* +@all");
+        snprintf(urls[i], sizeof urls[i], "unix://u:pw@%s", m->servers[i]->socket_path);
+        m->urls[i] = urls[i];
+    }
+    for (size_t i = 0; i < minority(m); i++)
+        server_do(m->servers[i], "ACL SETUSER u -wait");
+    assert_status(DIBS_OK, dibs_open(&rt, &m->config));
+    dibs_close(rt);
+    for (size_t i = minority(m); i < m->count; i++)
+        server_do(m->servers[i], "ACL SETUSER u -wait");
+    assert_status(DIBS_DENIED, dibs_open(&rt, &m->config));
+    assert_non_null(strstr(dibs_last_error(), "refused WAIT"));
+}
+
 static bool is_empty(void *arg)
 {
     return server_integer(arg, "EXISTS lock:a lock:a:q") == 0;
@@ -355,6 +378,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         THREE_AND_FIVE(masters_without_replicas_confirm_nothing),
+        THREE_AND_FIVE(masters_that_refuse_to_confirm_are_told_at_the_open),
         THREE_AND_FIVE(a_master_down_from_the_start_is_no_obstacle),
         THREE_AND_FIVE(a_master_that_goes_down_is_no_obstacle),
         THREE_AND_FIVE(a_master_that_fails_before_the_others_answer_is_no_obstacle),

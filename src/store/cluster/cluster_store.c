@@ -115,15 +115,34 @@ static void close_cluster(struct dibs__store *base)
     free(cluster);
 }
 
+/* Fails if the first master that answers refuses what confirms grants: so do the others, most likely. */
+static dibs_status try_to_confirm(struct dibs__cluster *cluster, int64_t deadline, struct dibs__error *error)
+{
+    unsigned count = atomic_load(&cluster->node_count);
+    dibs_status status = DIBS_UNAVAILABLE;
+
+    for (unsigned i = 0; i < count && status == DIBS_UNAVAILABLE && dibs__now(cluster->config.clock) < deadline; i++) {
+        struct dibs__node *node = &cluster->nodes[i];
+        if (!atomic_load(&node->in_map) || !dibs__node_use(node))
+            continue;
+        status = node->member->ops->connect(node->member, true, error);
+        dibs__node_unuse(node);
+    }
+    return status == DIBS_UNAVAILABLE ? DIBS_OK : status;
+}
+
 /* If the URL names several hosts, one that fails is passed over. */
 static dibs_status connect_cluster(struct dibs__store *base, bool wait, struct dibs__error *error)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     struct dibs__node *node = &cluster->nodes[0];
-    int64_t now = dibs__now(cluster->config.clock);
+    int64_t deadline = dibs__after_ms(dibs__now(cluster->config.clock), cluster->config.connect_timeout_ms);
 
-    if (wait)
-        return dibs__map_fetch(cluster, dibs__after_ms(now, cluster->config.connect_timeout_ms), error);
+    if (wait) {
+        dibs_status fetched = dibs__map_fetch(cluster, deadline, error);
+        bool confirms = cluster->config.durable || cluster->config.min_replicas > 0;
+        return fetched == DIBS_OK && confirms ? try_to_confirm(cluster, deadline, error) : fetched;
+    }
     if (!dibs__node_use(node))
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for a node of a cluster");
     dibs_status status = node->member->ops->connect(node->member, false, error);

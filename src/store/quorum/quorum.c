@@ -234,6 +234,27 @@ static dibs_status begin_to_connect(struct dibs__quorum *q, struct dibs__error *
     return dibs__quorum_no_majority(q, (unsigned)(q->count - failed), error);
 }
 
+/* Fails if so many masters refuse what confirms grants that no lock could be had. Only those that answered are tried.
+ */
+static dibs_status try_to_confirm(struct dibs__quorum *q, struct dibs__error *error)
+{
+    struct dibs__error refusal = {DIBS_OK, ""}, its;
+    unsigned refused = 0;
+
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__store *store = q->members[i].store;
+        if (atomic_load(&q->members[i].usual) == 0 || store->ops->connect(store, true, &its) == DIBS_OK ||
+            its.status == DIBS_UNAVAILABLE)
+            continue;
+        refused++;
+        dibs__error_keep_worst(&refusal, &its);
+    }
+    if (refused <= q->count - q->majority)
+        return DIBS_OK;
+    *error = refusal;
+    return error->status;
+}
+
 /* A majority must answer; whether these masters may vote does not matter here. */
 static dibs_status connect_quorum(struct dibs__store *base, bool wait, struct dibs__error *error)
 {
@@ -243,7 +264,9 @@ static dibs_status connect_quorum(struct dibs__store *base, bool wait, struct di
     if (!wait)
         return begin_to_connect(q, error);
     dibs_status status = dibs__vote_announce(q, q->config.lease_ms, q->connect_by, &answered, error);
-    return answered >= q->majority && status != DIBS_INVALID ? DIBS_OK : status;
+    if (answered < q->majority || status == DIBS_INVALID)
+        return status;
+    return q->config.durable || q->config.min_replicas > 0 ? try_to_confirm(q, error) : DIBS_OK;
 }
 
 static void close_quorum(struct dibs__store *base)
