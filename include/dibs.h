@@ -557,10 +557,12 @@ DIBS_API dibs_status dibs_unlock_all(dibs_runtime *rt);
  * Makes the lease of a lock that the calling thread holds end lease_ms (20..86400000) from
  * now; later renewals keep that length. A fixed lease is extended this once.
  *
- * Takes one round trip of at most command_timeout_ms. It takes longer than one only if an
- * earlier extension to a shorter time was never answered and may still arrive, because the
- * account may not use CLIENT KILL. As long as that extension may arrive, dibs_check
- * counts on no more of the lease than the extension would leave.
+ * Takes one round trip, and some 10 ms more where something must come first: the connection
+ * in the background, right after dibs_open; or, on a quorum, an announcement to the masters
+ * that leases may be that long, the first time. All of it takes at most command_timeout_ms. An
+ * earlier extension to a shorter time that was never answered may still arrive if the account
+ * may not use CLIENT KILL: then this one takes longer, and as long as that may arrive,
+ * dibs_check counts on no more of the lease than it would leave.
  *
  * DIBS_OK. DIBS_NOT_HELD. DIBS_LOST: the lease had ended. DIBS_UNAVAILABLE: it is not known
  * whether the lease was extended; the hold goes on, with the earlier of both ends.
@@ -1159,6 +1161,10 @@ DIBS_API dibs_status dibs_examine(dibs_runtime *rt, dibs_finding_fn *fn, void *a
  */
 DIBS_API dibs_status dibs_admit(dibs_runtime *rt, uint32_t longest_ms, dibs_finding_fn *fn, void *arg);
 
+/*
+ * A call for several names counts as an acquire of each name that it tries: as contended, busy,
+ * granted, handed_off or retaken also where it gives the name back because it lacks another.
+ */
 typedef struct dibs_stats {  /* counted since dibs_open; all only grow, except where "now" is said */
     uint64_t acquired;       /* first acquires that were granted */
     uint64_t reentered;      /* acquires by a thread or task that already held the lock */

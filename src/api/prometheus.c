@@ -5,6 +5,7 @@
 #include "dibs_metrics.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "api/check.h"
@@ -196,13 +197,16 @@ dibs_status dibs_stats_write_prometheus(dibs_runtime *rt, FILE *out)
 {
     struct dibs__error error;
     dibs_stats stats;
+    int cancel_state;
 
     if (!rt || !out)
         return dibs__fail(DIBS_INVALID, rt ? "out is NULL" : "the runtime is NULL");
     if (dibs__stats_get(rt, &stats, &error) != DIBS_OK)
         return dibs__return(error.status, &error);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     write_stats(out, &stats);
     write_all_groups_together(rt, out);
     write_each_group(rt, out);
+    pthread_setcancelstate(cancel_state, &cancel_state);
     return DIBS_OK;
 }

@@ -1,4 +1,5 @@
 /* A thread that ends while it holds locks: they are released, and an event tells of it. */
+#include <dibs_metrics.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -326,6 +327,36 @@ static void cancel_while_cancelled(void *arg)
     cancelling->returned = true;
 }
 
+struct writing {
+    dibs_runtime *rt;
+    FILE *out;
+    bool returned;
+};
+
+static void write_while_cancelled(void *arg)
+{
+    struct writing *writing = arg;
+
+    pthread_cancel(pthread_self());
+    writing->returned = dibs_stats_write_prometheus(writing->rt, writing->out) == DIBS_OK;
+}
+
+/* Each part of the page is a write(2) of its own, which is a cancellation point. */
+static void a_thread_that_was_cancelled_writes_the_whole_page(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    struct writing writing = {f->rt, tmpfile(), false};
+    assert_non_null(writing.out);
+    setvbuf(writing.out, NULL, _IONBF, 0);
+    actor_begin(a, write_while_cancelled, &writing);
+    actor_join(a);
+    assert_true(writing.returned);
+    fclose(writing.out);
+}
+
 /* It wakes the thread that drives the calls, with the mutex of the calls locked. */
 static void a_thread_that_was_cancelled_cancels_a_task(void **state)
 {
@@ -372,6 +403,7 @@ int main(void)
         TEST(many_threads_that_end_leave_nothing),
         TEST(a_release_that_was_refused_is_tried_again),
         TEST(a_thread_that_was_cancelled_cancels_a_task),
+        TEST(a_thread_that_was_cancelled_writes_the_whole_page),
     };
 
     return cmocka_run_group_tests_name("thread_exit", tests, NULL, NULL);
