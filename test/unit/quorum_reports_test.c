@@ -497,7 +497,7 @@ static void a_member_that_can_not_be_opened_is_named(void **state)
 }
 
 #if CAN_FAIL
-/* Whichever allocation fails; also one of those that find out whether two URLs are the same server. */
+/* Whichever allocation fails; also one of those that take the URLs apart, to compare them. */
 static void an_opening_without_memory_leaves_nothing(void **state)
 {
     static const char *const urls[] = {"redis://h:1", "redis://h:2", "mem:"};

@@ -348,72 +348,50 @@ static bool is_memory(const char *url)
     return strncasecmp(url, "mem:", 4) == 0;
 }
 
-static bool same_text(const char *one, const char *other)
+/*
+ * Two databases of one server count as the same: they are not independent. A URL mem: without a name is another store
+ * each time. one, other: the texts taken apart, unless they are URLs mem:.
+ */
+static bool is_same(const char *text, const struct dibs__url *one, const char *other_text,
+                    const struct dibs__url *other)
 {
-    return one && other && strcasecmp(one, other) == 0;
-}
-
-/* Two databases of one server count as the same: they are not independent. */
-static bool is_same_server(const struct dibs__url *one, const struct dibs__url *other)
-{
+    if (is_memory(text) || is_memory(other_text))
+        return is_memory(text) && is_memory(other_text) && text[4] && strcmp(text + 4, other_text + 4) == 0;
     if (one->path || other->path)
         return one->path && other->path && strcmp(one->path, other->path) == 0;
-    return one->hosts[0].port == other->hosts[0].port && same_text(one->hosts[0].name, other->hosts[0].name);
+    return one->hosts[0].port == other->hosts[0].port && strcasecmp(one->hosts[0].name, other->hosts[0].name) == 0;
 }
 
-/* Both are URLs, so only memory can lack. A URL mem: without a name is another store each time. */
-static dibs_status compare(bool *same, const char *one, const char *other, struct dibs__error *error)
+static dibs_status check_url(const struct dibs__store_config *config, size_t i, struct dibs__url *urls,
+                             struct dibs__error *error)
 {
-    struct dibs__url a, b;
-
-    *same = is_memory(one) && is_memory(other) && one[4] && strcmp(one + 4, other + 4) == 0;
-    if (is_memory(one) || is_memory(other))
-        return DIBS_OK;
-    if (dibs__url_parse(&a, one, error) != DIBS_OK)
-        return error->status;
-    dibs_status status = dibs__url_parse(&b, other, error);
-    if (status == DIBS_OK) {
-        *same = is_same_server(&a, &b);
-        dibs__url_free(&b);
-    }
-    dibs__url_free(&a);
-    return status;
-}
-
-static dibs_status check_url(const struct dibs__store_config *config, size_t i, struct dibs__error *error)
-{
-    struct dibs__url url;
+    const char *text = config->urls[i];
     struct dibs__error its;
 
-    if (!is_memory(config->urls[i])) {
-        if (dibs__url_parse(&url, config->urls[i], &its) != DIBS_OK)
-            return dibs__error_set(error, its.status, "urls[%zu]: %s", i, its.detail);
-        enum dibs__url_kind kind = url.kind;
-        dibs__url_free(&url);
-        if (kind != DIBS__URL_SERVER)
-            return dibs__error_set(error, DIBS_INVALID, "urls[%zu]: a member of a quorum is one master, and no %s", i,
-                                   kind == DIBS__URL_SENTINEL ? "Sentinel" : "cluster");
-    }
-    for (size_t before = 0; before < i; before++) {
-        bool same;
-        if (compare(&same, config->urls[before], config->urls[i], error) != DIBS_OK)
-            return error->status;
-        if (same)
+    if (!is_memory(text) && dibs__url_parse(&urls[i], text, &its) != DIBS_OK)
+        return dibs__error_set(error, its.status, "urls[%zu]: %s", i, its.detail);
+    if (!is_memory(text) && urls[i].kind != DIBS__URL_SERVER)
+        return dibs__error_set(error, DIBS_INVALID, "urls[%zu]: a member of a quorum is one master, and no %s", i,
+                               urls[i].kind == DIBS__URL_SENTINEL ? "Sentinel" : "cluster");
+    for (size_t before = 0; before < i; before++)
+        if (is_same(config->urls[before], &urls[before], text, &urls[i]))
             return dibs__error_set(error, DIBS_INVALID, "urls[%zu] and urls[%zu] are the same master", before, i);
-    }
     return DIBS_OK;
 }
 
 /* Each member must be one master, and none may come twice. A status of dibs_open. */
 static dibs_status check_urls(const struct dibs__store_config *config, struct dibs__error *error)
 {
+    struct dibs__url urls[DIBS__MEMBERS_MAX] = {{0}};
     dibs_status status = DIBS_OK;
 
     if (config->url_count > DIBS__MEMBERS_MAX || config->url_count % 2 == 0)
         return dibs__error_set(error, DIBS_INVALID, "a quorum has an odd number of masters, at most %d",
                                DIBS__MEMBERS_MAX);
     for (size_t i = 0; i < config->url_count && status == DIBS_OK; i++)
-        status = check_url(config, i, error);
+        status = check_url(config, i, urls, error);
+    for (size_t i = 0; i < config->url_count; i++)
+        dibs__url_free(&urls[i]);
     return status;
 }
 
