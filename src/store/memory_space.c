@@ -379,7 +379,6 @@ bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lo
     if (*place) {
         (*place)->number = attempt->number;
         (*place)->lease_ms = attempt->lease_ms;
-        (*place)->hint = attempt->hint || user->is_member;
         (*place)->shared = attempt->shared;
         (*place)->limit = attempt->limit;
     }
@@ -428,7 +427,7 @@ static bool serve_first(struct dibs__space *space, struct dibs__space_lock *lock
     const struct dibs__space_wish wish = {first->token, first->lease_ms, first->shared};
 
     take_out(&lock->first);
-    if (!is_me && first->hint)
+    if (!is_me && first->user->is_member)
         return true;
     const struct dibs__space_hold *hold = dibs__space_grant(space, lock, &wish, now);
     if (hold) {
@@ -443,7 +442,7 @@ static bool serve_first(struct dibs__space *space, struct dibs__space_lock *lock
 /* Whether the waiter waits for a hint, and wants to share the lock with any number of others. */
 static bool shares_with_any(const struct dibs__space_waiter *waiter)
 {
-    return waiter->hint && waiter->shared && waiter->limit == 0;
+    return waiter->user->is_member && waiter->shared && waiter->limit == 0;
 }
 
 /*
@@ -477,9 +476,9 @@ struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct d
             *end = tell_sharers(first);
             return served;
         }
-        if ((first->hint && me && !is_me) || !serve_first(space, lock, is_me, now))
+        if ((first->user->is_member && me && !is_me) || !serve_first(space, lock, is_me, now))
             break;
-        goes_on = first->shared && (is_me || !first->hint);
+        goes_on = first->shared && (is_me || !first->user->is_member);
         first->next = NULL;
         if (is_me) {
             free(first);

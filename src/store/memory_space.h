@@ -17,8 +17,8 @@ DIBS__MUTEX_CLASS(dibs__spaces_mutex);
 
 /* A runtime that uses a space. */
 struct dibs__space_user {
-    struct dibs__listener listener;                    /* read-only after open */
-    bool is_member;                                    /* read-only after open */
+    struct dibs__listener listener; /* read-only after open */
+    bool is_member; /* read-only after open; its tokens get no grants, only hints when the lock may be free */
     size_t pushes DIBS__GUARDED_BY(dibs__space_mutex); /* grants that are being delivered to the listener */
 };
 
@@ -31,7 +31,6 @@ struct dibs__space_waiter {
     struct dibs__space_user *user;
     uint64_t number; /* of the token's newest ask */
     uint32_t lease_ms;
-    bool hint;   /* the token gets no grant, only a hint when the lock may be free */
     bool shared; /* the token would share the lock with fewer than `limit` others; limit 0: with any number */
     uint32_t limit;
     uint64_t fence; /* set when the token is served; 0: it gets a hint */

@@ -88,8 +88,6 @@ struct dibs__attempt {
     bool shared; /* others may hold the lock too, if they share it. The token has DIBS__TOKEN_SHARED, then the limit */
     uint32_t limit; /* with shared: how many may hold the lock at a time; 0: any number */
     bool fair;      /* with wait: the token must join the queue; if it cannot, the ask fails */
-    bool hint; /* with wait: a release does not grant the lock to the first in the queue, but tells it that the lock may
-                  be free: a grant with fence 0 and confirm. Always so with is_member */
 
     uint64_t number; /* set by the store: number of the last ask; zero before the first ask of a token */
     int64_t proof; /* set by the store: the time just before the last ask was sent. A lease that the ask proves lasts at
@@ -184,8 +182,8 @@ struct dibs__vote {
 struct dibs__grant {
     const char *name, *token;
     uint64_t number; /* the ask that proves the grant */
-    uint64_t fence;  /* 0: nothing was granted, but the lock may be free (attempt.hint). If number is 0 as well, this is
-                        a recall: the token has the lock, and another asks for it */
+    uint64_t fence;  /* 0: nothing was granted, but the lock may be free. If number is 0 as well, this is a recall: the
+                        token has the lock, and another asks for it */
     bool confirm;    /* the grant does not suffice: the waiter must ask again */
 };
 
@@ -651,7 +649,9 @@ struct dibs__store_config {
     uint32_t lease_ms;                   /* of most leases; a quorum announces it to its masters. 0: not known */
     uint32_t spin_us;                    /* how long a waiting thread polls at most; 0: not at all */
     const struct dibs__node_hooks *node; /* set for a node of a cluster (store/redis/redis.h); else NULL */
-    bool is_member; /* the store is one master of a quorum: it grants asks only if the master may vote */
+    bool is_member; /* the store is one master of a quorum: it grants asks only if the master may vote. A release does
+                       not grant the lock to the first in the queue, but tells it that the lock may be free: a grant
+                       with fence 0 and confirm */
     const _Atomic uint64_t *quorum; /* with is_member: the number of that quorum; 0, or NULL: not known */
     const struct dibs__clock *clock;
     struct dibs__listener listener;

@@ -683,12 +683,11 @@ static void a_release_at_a_member_asks_for_nobody(struct world *w)
 /* Of two waiters, only the first wants a hint: when it asks, the lock goes to the second. */
 static void an_ask_of_a_hinted_waiter_grants_to_the_next(struct world *w)
 {
-    struct seat *seat = sit(w, 0), *hinted = sit(w, 0), *granted = sit(w, 0);
+    struct seat *seat = sit(w, 0), *hinted = sit_as_voter(w), *granted = sit(w, 0);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
                          two = attempt_for(w, "x", true);
     struct dibs__answer answer;
 
-    one.hint = true;
     get(seat, &owner);
     queue_up(hinted, &one);
     queue_up(granted, &two);
@@ -705,11 +704,10 @@ static void an_ask_of_a_hinted_waiter_grants_to_the_next(struct world *w)
 
 static void a_release_hints_the_waiter_behind_a_granted_one(struct world *w)
 {
-    struct seat *seat = sit(w, 0), *granted = sit(w, 0), *hinted = sit(w, 0);
+    struct seat *seat = sit(w, 0), *granted = sit(w, 0), *hinted = sit_as_voter(w);
     struct dibs__attempt owner = attempt_for(w, "x", false), one = attempt_for(w, "x", true),
                          two = attempt_for(w, "x", true);
 
-    two.hint = true;
     get(seat, &owner);
     queue_up(granted, &one);
     queue_up(hinted, &two);

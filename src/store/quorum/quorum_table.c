@@ -28,7 +28,6 @@ static struct dibs__claim *new_claim(struct dibs__quorum *q, const char *name, c
         claim->ops[i].claim = claim;
         claim->ops[i].attempt.name = claim->name;
         claim->ops[i].attempt.token = claim->token;
-        claim->ops[i].attempt.hint = true;
     }
     return claim;
 }

@@ -123,7 +123,7 @@ static enum dibs__script script_of(const struct dibs__redis_store *store, struct
 {
     if (dibs__redis_attempt_of(attempt)->may_lack_fence)
         return DIBS__SCRIPT_requeue;
-    if (store->config.is_member || attempt->hint)
+    if (store->config.is_member)
         return DIBS__SCRIPT_acquire_member;
     return attempt->shared ? DIBS__SCRIPT_acquire_shared : DIBS__SCRIPT_acquire;
 }
@@ -134,9 +134,9 @@ static bool may_relock(const struct dibs__redis_store *store, const struct askin
     const struct dibs__attempt *attempt = asking->sending.attempt;
     const struct dibs__link_view *view = &asking->call.view;
 
-    return attempt->number == 0 && !attempt->fair && !attempt->hint && !asking->sending.leave &&
-           attempt->lease_ms <= RELOCK_MOST_MS && !store->config.is_member && !dibs__redis_confirms(store) &&
-           !view->cluster && dibs__link_can_be_ended(&view->id);
+    return attempt->number == 0 && !attempt->fair && !asking->sending.leave && attempt->lease_ms <= RELOCK_MOST_MS &&
+           !store->config.is_member && !dibs__redis_confirms(store) && !view->cluster &&
+           dibs__link_can_be_ended(&view->id);
 }
 
 static void choose_form(struct dibs__redis_store *store, struct asking *asking)
