@@ -97,10 +97,8 @@ static void space_free(struct dibs__space *space)
 {
     dibs__space_mutex_lock(&space->mutex);
     while (space->locks) {
-        struct dibs__space_lock *lock = *(struct dibs__space_lock **)space->locks;
-        tdelete(lock, &space->locks, compare_names);
-        dibs__space_end_all(lock);
-        free(lock);
+        dibs__space_end_all(space->locks);
+        (void)dibs__space_drop_unused(space, space->locks);
     }
     dibs__space_mutex_unlock(&space->mutex);
     pthread_cond_destroy(&space->pushed);
@@ -207,7 +205,8 @@ bool dibs__space_drop_unused(struct dibs__space *space, struct dibs__space_lock 
 {
     if (dibs__space_is_held(lock) || lock->first)
         return false;
-    tdelete(lock, &space->locks, compare_names);
+    tdelete(lock, &space->by_name, compare_names);
+    DIBS__LIST_REMOVE(space->locks, lock, links);
     free(lock);
     return true;
 }
@@ -215,7 +214,7 @@ bool dibs__space_drop_unused(struct dibs__space *space, struct dibs__space_lock 
 struct dibs__space_lock *dibs__space_find(struct dibs__space *space, const char *name, int64_t now)
 {
     const struct dibs__space_lock probe = {.name = name};
-    void *node = tfind(&probe, &space->locks, compare_names);
+    void *node = tfind(&probe, &space->by_name, compare_names);
     struct dibs__space_lock *lock = node ? *(struct dibs__space_lock **)node : NULL;
 
     if (lock)
@@ -231,10 +230,12 @@ struct dibs__space_lock *dibs__space_find_or_add(struct dibs__space *space, cons
     if (lock || !(lock = calloc(1, sizeof *lock + size)))
         return lock;
     lock->name = memcpy(lock + 1, name, size);
-    if (tsearch(lock, &space->locks, compare_names))
-        return lock;
-    free(lock);
-    return NULL;
+    if (!tsearch(lock, &space->by_name, compare_names)) {
+        free(lock);
+        return NULL;
+    }
+    DIBS__LIST_APPEND(space->locks, lock, links);
+    return lock;
 }
 
 static uint64_t wall_clock_us(void)
@@ -535,56 +536,27 @@ void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock
 
 /* ----------------------------------------------------------- all locks of a space */
 
-/* The context of tell_of_lock: twalk does not pass one. */
-struct walking {
-    const struct dibs__walk *walk;
-    int64_t now;
-    bool good;
-};
-static _Thread_local struct walking walking;
-
-static void tell_of_lock(const void *node, VISIT visit, int depth)
-{
-    const struct dibs__space_lock *lock = *(struct dibs__space_lock *const *)node;
-    const struct dibs__walk *walk = walking.walk;
-
-    (void)depth;
-    if ((visit != preorder && visit != leaf) || !walking.good || !dibs__space_is_held(lock) ||
-        dibs__space_ends(lock) <= walking.now || (walk->pattern && !dibs__glob_matches(walk->pattern, lock->name)))
-        return;
-    walking.good = walk->found(walk->context, lock->name);
-}
-
 bool dibs__space_walk(struct dibs__space *space, const struct dibs__walk *walk, int64_t now)
 {
-    walking = (struct walking){walk, now, true};
-    twalk(space->locks, tell_of_lock);
-    return walking.good;
-}
+    bool good = true;
 
-/* The user whose waiters leave_queue takes out: twalk does not pass a context. */
-static _Thread_local const struct dibs__space_user *leaver;
-
-static void leave_queue(const void *node, VISIT visit, int depth)
-{
-    struct dibs__space_lock *lock = *(struct dibs__space_lock *const *)node;
-
-    (void)depth;
-    if (visit != preorder && visit != leaf)
-        return;
-    for (struct dibs__space_waiter **at = &lock->first; *at;) {
-        if ((*at)->user == leaver)
-            free(take_out(at));
-        else
-            at = &(*at)->next;
-    }
+    for (const struct dibs__space_lock *at = space->locks; at && good; at = at->links.next)
+        if (dibs__space_ends(at) > now && (!walk->pattern || dibs__glob_matches(walk->pattern, at->name)))
+            good = walk->found(walk->context, at->name);
+    return good;
 }
 
 void dibs__space_leave(struct dibs__space *space, struct dibs__space_user *user)
 {
     dibs__space_mutex_lock(&space->mutex);
-    leaver = user;
-    twalk(space->locks, leave_queue);
+    for (struct dibs__space_lock *lock = space->locks; lock; lock = lock->links.next) {
+        for (struct dibs__space_waiter **at = &lock->first; *at;) {
+            if ((*at)->user == user)
+                free(take_out(at));
+            else
+                at = &(*at)->next;
+        }
+    }
     while (user->pushes > 0)
         dibs__mutex_wait(&space->mutex, &space->pushed);
     dibs__space_mutex_unlock(&space->mutex);

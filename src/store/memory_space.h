@@ -9,6 +9,7 @@
 #ifndef DIBS_STORE_MEMORY_SPACE_H
 #define DIBS_STORE_MEMORY_SPACE_H
 
+#include "base/list.h"
 #include "base/mutex.h"
 #include "store/store.h"
 
@@ -52,13 +53,15 @@ struct dibs__space_lock {
     struct dibs__space_waiter *first; /* the queue, in the order of arrival */
     struct dibs__space_hold *holds;   /* the newest first: none, one that is not shared, or shared ones */
     uint32_t hold_count;
-    struct dibs__space_hold own; /* the one that is not shared: granting it needs no memory */
+    struct dibs__space_hold own;                /* the one that is not shared: granting it needs no memory */
+    DIBS__LINKS(struct dibs__space_lock) links; /* in the list of all locks of the space */
 };
 
 struct dibs__space {
     struct dibs__mutex mutex;
-    pthread_cond_t pushed;                           /* signals that the pushes of a user have become zero */
-    void *locks DIBS__GUARDED_BY(dibs__space_mutex); /* a tree of struct dibs__space_lock by name */
+    pthread_cond_t pushed;                             /* signals that the pushes of a user have become zero */
+    void *by_name DIBS__GUARDED_BY(dibs__space_mutex); /* a tree of struct dibs__space_lock */
+    struct dibs__space_lock *locks DIBS__GUARDED_BY(dibs__space_mutex); /* the same, as a list */
     uint64_t last_fence DIBS__GUARDED_BY(dibs__space_mutex);
     bool knows_vote DIBS__GUARDED_BY(dibs__space_mutex); /* whether it knows that it may vote, from votes_from on */
     int64_t votes_from DIBS__GUARDED_BY(dibs__space_mutex);
