@@ -108,7 +108,6 @@ static void on_held(struct front *front, const struct run_message *message)
 static void on_started(struct front *front, const struct run_message *message)
 {
     front->group = message->number;
-    run_fit_times(message->value);
     child_close_files(run_plan.on_lost != NULL);
     beat(front, cli_now_ms());
 }
@@ -129,10 +128,8 @@ static void on_message(struct front *front, const struct run_message *message)
     case RUN_STARTED:
         on_started(front, message);
         break;
-    case RUN_FITS:
-        run_fit_times(message->value);
-        break;
     case RUN_LIMIT:
+        run_fit_times(message->number);
         front->limit_ms = message->value;
         front->answered = true;
         break;

@@ -161,10 +161,19 @@ static bool front_is_silent(const struct holder *holder, int64_t now)
            now - holder->front_ms >= run_plan.lease_ms - run_plan.grace_ms - run_plan.margin_ms;
 }
 
+/* Tells the front by when all processes of COMMAND must be dead, and how long the lease is. */
+static void tell_limit(const struct holder *holder, int64_t now)
+{
+    int64_t remaining = run_remaining_ms(&holder->lock);
+    int64_t limit = now + (remaining >= 0 ? remaining : run_plan.grace_ms + 2 * run_plan.margin_ms);
+
+    run_wire_send(holder->wire, RUN_LIMIT, (int)run_plan.lease_ms, limit, NULL);
+}
+
 static void check_lease(struct holder *holder, int64_t now)
 {
     if (run_inside_fit())
-        run_wire_send(holder->wire, RUN_FITS, 0, run_plan.lease_ms, NULL);
+        tell_limit(holder, now);
     int64_t remaining = run_remaining_ms(&holder->lock);
 
     if (remaining >= 0)
@@ -175,14 +184,6 @@ static void check_lease(struct holder *holder, int64_t now)
         give_up(holder, now + remaining - run_plan.margin_ms, "the lease can't be renewed, and is about to end");
     else if (front_is_silent(holder, now))
         give_up(holder, now + run_plan.grace_ms, "dibs was stopped for too long");
-}
-
-/* By when all processes of COMMAND must be dead. */
-static int64_t limit(const struct holder *holder, int64_t now)
-{
-    int64_t remaining = run_remaining_ms(&holder->lock);
-
-    return remaining >= 0 ? now + remaining : now + run_plan.grace_ms + 2 * run_plan.margin_ms;
 }
 
 static void end_what_is_left(struct holder *holder, int64_t kill_ms)
@@ -255,7 +256,7 @@ static void hear_front(struct holder *holder, const struct run_message *message,
         note_signal(signals, message->number);
     holder->group_has_term = holder->group_has_term || message->word == RUN_TERM_SENT;
     if (message->word == RUN_BEAT)
-        run_wire_send(holder->wire, RUN_LIMIT, 0, limit(holder, now), NULL);
+        tell_limit(holder, now);
 }
 
 /* Reads at most HEAR_MOST at once: each signal may take a walk through /proc, during which more may come, for ever. */
@@ -412,8 +413,8 @@ static bool start_command(struct holder *holder, int *status)
     if (holder->child > 0) {
         cli_note("%s started, process %d", command[0], (int)holder->child);
         child_close_files(false);
-        run_wire_send(holder->wire, RUN_LIMIT, 0, limit(holder, cli_now_ms()), NULL);
-        run_wire_send(holder->wire, RUN_STARTED, holder->child, run_plan.lease_ms, NULL);
+        tell_limit(holder, cli_now_ms());
+        run_wire_send(holder->wire, RUN_STARTED, holder->child, 0, NULL);
         return true;
     }
     *status = child_refused_status(errno);

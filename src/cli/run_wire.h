@@ -16,10 +16,9 @@ enum run_word {
     RUN_PAUSED,    /* the front is about to be stopped, on purpose: no RUN_BEAT comes until it goes on */
     /* The holder says: */
     RUN_HELD,    /* the lock is held, and COMMAND is about to be started: value is the fence, text the token */
-    RUN_STARTED, /* COMMAND runs: number is its process group, value the lease in milliseconds */
-    RUN_FITS,    /* value is the lease from now on, which is shorter */
-    RUN_LIMIT,   /* value is the time, by cli_now_ms, by which all processes of COMMAND must be dead; also said just
-                    before RUN_STARTED */
+    RUN_STARTED, /* COMMAND runs: number is its process group */
+    RUN_LIMIT, /* value is the time, by cli_now_ms, by which all processes of COMMAND must be dead, number the lease in
+                  milliseconds; also said just before RUN_STARTED, and when the lease becomes shorter */
     RUN_STOPPED, /* COMMAND was stopped by the signal number */
     RUN_ENDED,   /* COMMAND ended: number is its status as waitpid(2) has it */
     RUN_GONE,    /* no process of COMMAND is left; the holder answers no beat while it releases the lock */
