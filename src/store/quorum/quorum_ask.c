@@ -151,22 +151,29 @@ static void begin_raise(struct dibs__fan_out *fan_out, struct dibs__pending_op *
 {
     const struct asking *asking = asking_of(fan_out);
 
-    uint32_t bit = (uint32_t)1 << op->member->index;
-
     dibs__pending_op_begin(op, (struct dibs__op){.kind = DIBS__OP_RAISE,
                                                  .name = asking->claim->name,
                                                  .raise = {.token = asking->claim->token,
                                                            .fence = asking->fence,
                                                            .lease_ms = asking->attempt->lease_ms}});
-    fan_out->open |= bit;
-    fan_out->optional &= ~bit;
+    fan_out->open |= (uint32_t)1 << op->member->index;
+}
+
+/* The members that are being raised. */
+static uint32_t raises(const struct dibs__fan_out *fan_out)
+{
+    uint32_t set = 0;
+
+    for (size_t i = 0; i < fan_out->quorum->count; i++)
+        if (dibs__set_has(fan_out->open, i) && fan_out->ops[i].begun.kind == DIBS__OP_RAISE)
+            set |= (uint32_t)1 << i;
+    return set;
 }
 
 /* Whether the members that are raised or being raised are not yet a majority. */
 static bool needs_more(const struct dibs__fan_out *fan_out)
 {
-    return dibs__set_count(asking_of(fan_out)->raised | (fan_out->open & ~fan_out->optional)) <
-           fan_out->quorum->majority;
+    return dibs__set_count(asking_of(fan_out)->raised | raises(fan_out)) < fan_out->quorum->majority;
 }
 
 /*
@@ -270,7 +277,6 @@ static void raise_fences(struct dibs__fan_out *fan_out)
         if (dibs__set_has(asking->granted, i) && fan_out->ops[i].answer.fence > asking->fence)
             asking->fence = fan_out->ops[i].answer.fence;
     asking->raising = true;
-    fan_out->optional = fan_out->open;
     for (size_t i = 0; i < fan_out->quorum->count; i++) {
         if (!dibs__set_has(asking->granted, i))
             continue;
@@ -286,14 +292,12 @@ static void raise_fences(struct dibs__fan_out *fan_out)
 /* Abandons the raises, and returns the set of members whose asks and releases are still under way. */
 static uint32_t abandon_raises(struct dibs__fan_out *fan_out)
 {
-    uint32_t open = fan_out->open;
+    uint32_t raised = raises(fan_out);
 
     for (size_t i = 0; i < fan_out->quorum->count; i++)
-        if (dibs__set_has(open, i) && fan_out->ops[i].begun.kind == DIBS__OP_RAISE) {
+        if (dibs__set_has(raised, i))
             dibs__pending_op_abandon(&fan_out->ops[i]);
-            open &= ~((uint32_t)1 << i);
-        }
-    return open;
+    return fan_out->open & ~raised;
 }
 
 /* ------------------------------------------------------------------ the outcome */

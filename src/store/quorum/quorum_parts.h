@@ -205,7 +205,6 @@ struct dibs__fan_out {
     struct dibs__pending_op *ops; /* one for each member */
     uint32_t open;                /* members whose pending operations are under way */
     uint32_t unsent;              /* those of them that have no connection: the scheduler's thread makes one */
-    uint32_t optional;            /* those of them whose outcome is not needed, as far as is known */
     uint32_t answered;            /* members that have answered */
     int64_t deadline;
     void *context;

@@ -255,7 +255,6 @@ static void land_pending(struct dibs__fan_out *fan_out, struct dibs__pending_op 
     uint32_t bit = (uint32_t)1 << op->member->index;
 
     releasing->pending &= ~bit;
-    fan_out->optional &= ~bit;
     if (what == DIBS__OP_ASK)
         dibs__member_note(fan_out->quorum, op, status);
     else
@@ -294,7 +293,7 @@ static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
     if (dibs__set_count(releasing->done | releasing->absent | fan_out->open) < majority)
         return true;
     return is_free(fan_out->quorum, releasing) &&
-           (!(fan_out->open & ~fan_out->unsent & ~fan_out->optional) || dibs__fan_out_is_overdue(fan_out, now));
+           (!(fan_out->open & ~fan_out->unsent & ~releasing->pending) || dibs__fan_out_is_overdue(fan_out, now));
 }
 
 /* A pending operation leads to a release as soon as it is answered. */
@@ -352,7 +351,6 @@ static dibs_status finish(struct dibs__quorum *q, struct dibs__op *op, struct re
     struct dibs__fan_out fan_out = {.quorum = q,
                                     .ops = claim->ops,
                                     .open = releasing->open | releasing->pending,
-                                    .optional = releasing->pending,
                                     .deadline = op->deadline,
                                     .context = releasing,
                                     .is_decided = is_decided,
