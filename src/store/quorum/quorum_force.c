@@ -76,73 +76,51 @@ static dibs_status force(struct dibs__quorum *q, const struct dibs__op *op, stru
     return outcome(q, forced, count, error);
 }
 
-static dibs_status look(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__query *query,
-                        struct dibs__error *error)
-{
-    struct dibs__op its = {.kind = DIBS__OP_QUERY, .name = op->name, .deadline = op->deadline, .query = *query};
-    dibs_status status = dibs__quorum_query_finish(&q->store, &its, error);
-
-    query->unsure = its.query.unsure;
-    return status;
-}
-
-/* Forces those who share the lock now. DIBS_NOT_HELD: there may be more. */
-static dibs_status force_sharers(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__sharers *sharers,
+/*
+ * Forces whoever has the lock now, or those who share it. DIBS_NOT_HELD: another has it by now, there may be more, or
+ * it is not known who has it.
+ */
+static dibs_status force_holders(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__sharers *sharers,
                                  struct forced *forced, struct dibs__error *error)
 {
     dibs_owner owner = {0};
-    struct dibs__query query = {.owner = &owner, .sharers = sharers};
-    dibs_status status = look(q, op, &query, error);
-
-    if (status != DIBS_OK)
-        return status;
-    if (sharers->count == 0)
-        return query.unsure ? DIBS_NOT_HELD : DIBS_OK;
-    for (size_t i = 0; i < sharers->count; i++)
-        forced[i].token = sharers->items[i].token;
-    status = force(q, op, forced, sharers->count, error);
-    return status == DIBS_OK && sharers->count == sharers->most ? DIBS_NOT_HELD : status;
-}
-
-static dibs_status force_shared(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__error *error)
-{
-    struct dibs__sharers sharers = {.most = DIBS_SHARERS_MAX, .by_majority = true};
-    struct forced *forced = calloc(sharers.most, sizeof *forced);
-
-    sharers.items = calloc(sharers.most, sizeof *sharers.items);
-    dibs_status status =
-        sharers.items && forced ? force_sharers(q, op, &sharers, forced, error) : dibs__quorum_no_memory(error);
-    free(sharers.items);
-    free(forced);
-    return status;
-}
-
-/* DIBS_NOT_HELD: another has the lock by now, or it is not known who has it. */
-static dibs_status force_holder(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__error *error)
-{
-    dibs_owner owner = {0};
-    struct dibs__query query = {.owner = &owner};
-    dibs_status status = look(q, op, &query, error);
+    struct dibs__op query = {.kind = DIBS__OP_QUERY,
+                             .name = op->name,
+                             .deadline = op->deadline,
+                             .query = {.owner = &owner, .sharers = sharers}};
     struct dibs__op its = *op;
 
-    if (status != DIBS_OK)
-        return status;
-    if (!owner.held)
-        return query.unsure ? DIBS_NOT_HELD : DIBS_OK;
-    if (owner.sharers > 0)
-        return force_shared(q, op, error);
-    its.force.is_shown = true;
-    return force(q, &its, &(struct forced){.token = owner.token}, 1, error);
+    if (dibs__quorum_query_finish(&q->store, &query, error) != DIBS_OK)
+        return error->status;
+    its.force.is_shown = owner.sharers == 0;
+    if (owner.held && owner.sharers == 0)
+        return force(q, &its, &(struct forced){.token = owner.token}, 1, error);
+    if (!owner.held || sharers->count == 0)
+        return query.query.unsure ? DIBS_NOT_HELD : DIBS_OK;
+    for (size_t i = 0; i < sharers->count; i++)
+        forced[i] = (struct forced){.token = sharers->items[i].token};
+    dibs_status status = force(q, &its, forced, sharers->count, error);
+    return status == DIBS_OK && sharers->count == sharers->most ? DIBS_NOT_HELD : status;
 }
 
 static dibs_status force_any(struct dibs__quorum *q, const struct dibs__op *op, struct dibs__error *error)
 {
     struct dibs__backoff backoff = {.first_ms = AGAIN_FIRST_MS};
+    struct dibs__sharers sharers = {.most = DIBS_SHARERS_MAX, .by_majority = true};
+    struct forced *forced = calloc(sharers.most, sizeof *forced);
     dibs_status status;
 
-    while ((status = force_holder(q, op, error)) == DIBS_NOT_HELD)
-        if (!dibs__quorum_pause(q, &backoff, AGAIN_LAST_MS, op->deadline))
-            return dibs__error_set(error, DIBS_UNAVAILABLE, "no majority of the masters says who holds the lock");
+    sharers.items = calloc(sharers.most, sizeof *sharers.items);
+    if (!sharers.items || !forced)
+        status = dibs__quorum_no_memory(error);
+    else
+        while ((status = force_holders(q, op, &sharers, forced, error)) == DIBS_NOT_HELD)
+            if (!dibs__quorum_pause(q, &backoff, AGAIN_LAST_MS, op->deadline)) {
+                status = dibs__error_set(error, DIBS_UNAVAILABLE, "no majority of the masters says who holds the lock");
+                break;
+            }
+    free(sharers.items);
+    free(forced);
     return status;
 }
 

@@ -317,7 +317,7 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__op 
         ask_who_waits(q, op, looking);
     if (query->sharers)
         query->sharers->count = 0;
-    if (status == DIBS_OK && query->sharers)
+    if (status == DIBS_OK && query->sharers && (query->owner->sharers > 0 || !query->sharers->by_majority))
         status = ask_who_shares(q, op, looking, error);
     free(looking);
     return status;
