@@ -97,21 +97,27 @@ static void on_reachable(void *context, bool up, const char *detail)
                       up ? "%s answers again" : "%s", detail);
 }
 
-static size_t store_interest(void *context, struct pollfd *fds, int64_t *deadline)
-{
-    struct dibs__store *store = ((struct dibs__core *)context)->store;
+/* ---------------------------------------------------- for the scheduler, the workers */
 
-    return store->ops->interest(store, fds, deadline);
+static size_t interest(void *context, struct pollfd *fds, int64_t *deadline)
+{
+    struct dibs__core *core = context;
+    size_t count = core->store->ops->interest(core->store, fds, deadline);
+
+    *deadline = dibs__earlier(*deadline, dibs__renewals_due(core->renewals));
+    return count;
 }
 
-static void store_attend(void *context, const struct pollfd *fds, size_t count)
+/* The store comes first, so that a round of renewals knows what the store has just received. */
+static void attend(void *context, const struct pollfd *fds, size_t count)
 {
-    struct dibs__store *store = ((struct dibs__core *)context)->store;
+    struct dibs__core *core = context;
 
-    store->ops->attend(store, fds, count);
+    core->store->ops->attend(core->store, fds, count);
+    dibs__renewals_attend(core->renewals);
 }
 
-static size_t store_pending(void *context)
+static size_t pending(void *context)
 {
     const struct dibs__core *core = context;
 
@@ -240,19 +246,6 @@ static dibs_status open_store(struct dibs__core *core, struct dibs__error *error
                 error);
 }
 
-/* The store comes first, so that a round of renewals knows what the store has just received. */
-static bool start_scheduler(struct dibs__core *core)
-{
-    const struct dibs__polled parts[] = {{.context = core,
-                                          .fd_max = core->store->fd_max,
-                                          .interest = store_interest,
-                                          .attend = store_attend,
-                                          .pending = store_pending},
-                                         dibs__renewals_polled(core->renewals)};
-
-    return dibs__scheduler_start(core->scheduler, parts, sizeof parts / sizeof parts[0]);
-}
-
 static dibs_status no_memory(struct dibs__error *error)
 {
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory, thread or descriptor for a runtime");
@@ -281,11 +274,12 @@ static dibs_status make_parts(struct dibs__core *core, struct dibs__error *error
 static dibs_status start(struct dibs__core *core, bool connect_later, struct dibs__error *error)
 {
     struct dibs__store *store = core->store;
+    const struct dibs__polled polled = {core, store->fd_max, interest, attend, pending};
     dibs_status status = DIBS_OK;
 
     if (!connect_later && store->ops->connect(store, false, error) != DIBS_OK)
         return error->status;
-    if (!start_scheduler(core))
+    if (!dibs__scheduler_start(core->scheduler, &polled))
         return no_memory(error);
     if (!connect_later)
         status = store->ops->connect(store, true, error);

@@ -343,11 +343,6 @@ void dibs__renewals_set_store(struct dibs__renewals *r, struct dibs__store *stor
     r->store = store;
 }
 
-struct dibs__polled dibs__renewals_polled(struct dibs__renewals *r)
-{
-    return (struct dibs__polled){.context = r, .interest = dibs__renewals_interest, .attend = dibs__renewals_attend};
-}
-
 void dibs__renewals_free(struct dibs__renewals *r)
 {
     if (!r)

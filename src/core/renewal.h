@@ -45,8 +45,9 @@ void dibs__renewals_free(struct dibs__renewals *renewals); /* scheduler stopped,
 /* Sets the store to which renewals are sent. Must be called before the scheduler is started. */
 void dibs__renewals_set_store(struct dibs__renewals *renewals, struct dibs__store *store);
 
-/* What the scheduler polls. */
-struct dibs__polled dibs__renewals_polled(struct dibs__renewals *renewals);
+/* The scheduler's: when dibs__renewals_attend must be called at the latest, which does what is due. */
+int64_t dibs__renewals_due(struct dibs__renewals *renewals);
+void dibs__renewals_attend(struct dibs__renewals *renewals);
 
 /*
  * Keeps a lease alive that was granted to a request which was about to be sent at proof. Takes a reference.

@@ -57,10 +57,4 @@ void dibs__renewals_unpace(struct dibs__renewals *r, struct dibs__lease *lease) 
 /* `done` of a batch of locks to watch. */
 void dibs__renewals_watch_done(struct dibs__batch *batch, const struct dibs__error *error);
 
-/* ---------------------------------------------------------- renewal_round.c */
-
-/* As in struct dibs__polled. */
-size_t dibs__renewals_interest(void *context, struct pollfd *fds, int64_t *deadline);
-void dibs__renewals_attend(void *context, const struct pollfd *fds, size_t count);
-
 #endif

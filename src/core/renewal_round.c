@@ -193,23 +193,18 @@ static void carry_out(struct dibs__renewals *r, struct round *round)
         r->store->ops->renew(r->store, &round->watch->batch);
 }
 
-size_t dibs__renewals_interest(void *context, struct pollfd *fds, int64_t *deadline)
+int64_t dibs__renewals_due(struct dibs__renewals *r)
 {
-    struct dibs__renewals *r = context;
-
-    (void)fds;
     dibs__renewals_mutex_lock(&r->mutex);
-    *deadline = dibs__due_at(dibs__due_first(&r->due));
+    int64_t due = dibs__due_at(dibs__due_first(&r->due));
     dibs__renewals_mutex_unlock(&r->mutex);
-    return 0;
+    return due;
 }
 
-void dibs__renewals_attend(void *context, const struct pollfd *fds, size_t count)
+void dibs__renewals_attend(struct dibs__renewals *r)
 {
-    struct dibs__renewals *r = context;
     struct round round;
 
-    (void)fds, (void)count;
     do {
         collect(r, &round);
         carry_out(r, &round);

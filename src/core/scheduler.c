@@ -10,8 +10,8 @@
  *     the scheduler's thread                  a thread that brings new work
  *     ----------------------                  -----------------------------
  *     (1) planned = the most it may sleep     (a) makes its work known to interest, under the mutex
- *     (2) asks every interest, each of             of its part
- *         which takes the mutex of its part   (b) reads planned; if its time is earlier, sets
+ *     (2) asks interest, which takes the           of that work
+ *         mutex of each kind of work          (b) reads planned; if its time is earlier, sets
  *     (3) planned = the earliest deadline          planned to that and rings the pipe
  *     (4) poll(2) until planned
  *     (5) planned = AWAKE
@@ -48,71 +48,41 @@
 #define HEAD_START_MS 2
 
 struct dibs__scheduler {
-    const struct dibs__clock *clock;              /* read-only */
-    struct dibs__polled polled[DIBS__POLLED_MAX]; /* read-only after start */
-    size_t polled_count;                          /* read-only after start */
-    struct pollfd *fds;                           /* the scheduler thread's; the first one is that of `wake` */
-    pthread_t thread;                             /* read-only after start */
-    struct dibs__wake wake;                       /* has its own atomic */
-    atomic_bool resting;                          /* atomic; the thread has not begun its loop */
-    atomic_bool ending;                           /* atomic */
-    _Atomic int64_t planned;                      /* atomic; see the head of this file */
-    _Atomic int64_t requested;    /* atomic; the time of the last work that was brought; see the head of this file */
-    atomic_bool draining;         /* atomic; a thread waits, by `drainer`, until nothing is pending */
-    struct dibs__sleeper drainer; /* has its own guard */
+    const struct dibs__clock *clock; /* read-only */
+    struct dibs__polled polled;      /* read-only after start */
+    struct pollfd *fds;              /* the scheduler thread's; the first one is that of `wake` */
+    pthread_t thread;                /* read-only after start */
+    struct dibs__wake wake;          /* has its own atomic */
+    atomic_bool resting;             /* atomic; the thread has not begun its loop */
+    atomic_bool ending;              /* atomic */
+    _Atomic int64_t planned;         /* atomic; see the head of this file */
+    _Atomic int64_t requested;       /* atomic; the time of the last work that was brought; see the head of this file */
+    atomic_bool draining;            /* atomic; a thread waits, by `drainer`, until nothing is pending */
+    struct dibs__sleeper drainer;    /* has its own guard */
 };
 
 /* ----------------------------------------------------------- the thread's loop */
 
-static size_t pending(const struct dibs__scheduler *s)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < s->polled_count; i++)
-        if (s->polled[i].pending)
-            count += s->polled[i].pending(s->polled[i].context);
-    return count;
-}
-
 static void tell_drained(struct dibs__scheduler *s)
 {
-    if (!atomic_load(&s->draining) || pending(s) > 0)
+    if (!atomic_load(&s->draining) || s->polled.pending(s->polled.context) > 0)
         return;
     atomic_store(&s->draining, false);
     dibs__sleeper_wake(&s->drainer);
 }
 
-/*
- * Steps (1) to (3): decides how long to sleep. Returns the number of descriptors. counts: the number of descriptors of
- * each part.
- */
-static size_t plan(struct dibs__scheduler *s, size_t counts[DIBS__POLLED_MAX], int64_t *until)
+/* Steps (1) to (3): decides until when to sleep. Returns the number of descriptors. */
+static size_t plan(struct dibs__scheduler *s, int64_t *until)
 {
-    int64_t requested = atomic_load(&s->requested);
-    size_t used = 1;
+    int64_t requested = atomic_load(&s->requested), deadline = DIBS__NEVER;
+    int64_t most = requested > dibs__now(s->clock) ? requested : DIBS__NEVER;
 
-    *until = requested > dibs__now(s->clock) ? requested : DIBS__NEVER;
+    atomic_store(&s->planned, most);
+    size_t count = s->polled.interest(s->polled.context, s->fds + 1, &deadline);
+    DIBS__REQUIRE(count <= s->polled.fd_max);
+    *until = dibs__earlier(most, deadline);
     atomic_store(&s->planned, *until);
-    for (size_t i = 0; i < s->polled_count; i++) {
-        const struct dibs__polled *polled = &s->polled[i];
-        int64_t deadline = DIBS__NEVER;
-        counts[i] = polled->interest(polled->context, s->fds + used, &deadline);
-        DIBS__REQUIRE(counts[i] <= polled->fd_max);
-        used += counts[i];
-        *until = dibs__earlier(*until, deadline);
-    }
-    atomic_store(&s->planned, *until);
-    return used;
-}
-
-static void attend(struct dibs__scheduler *s, const size_t counts[DIBS__POLLED_MAX])
-{
-    size_t used = 1;
-
-    for (size_t i = 0; i < s->polled_count; i++) {
-        s->polled[i].attend(s->polled[i].context, s->fds + used, counts[i]);
-        used += counts[i];
-    }
+    return count;
 }
 
 /* Rests by the machine's clock, so that the rest also ends with a clock that a test moves. */
@@ -127,21 +97,20 @@ static void rest(struct dibs__scheduler *s)
 static void *run(void *arg)
 {
     struct dibs__scheduler *s = arg;
-    size_t counts[DIBS__POLLED_MAX] = {0};
     int64_t until;
 
     dibs__thread_set_name("dibs-scheduler");
     rest(s);
     while (!atomic_load(&s->ending)) {
-        size_t count = plan(s, counts, &until);
+        size_t count = plan(s, &until);
         tell_drained(s);
         s->fds[0] = (struct pollfd){.fd = s->wake.fds[0], .events = POLLIN};
-        s->clock->poll(s->clock, s->fds, (nfds_t)count, until);
+        s->clock->poll(s->clock, s->fds, (nfds_t)count + 1, until);
         atomic_store(&s->planned, AWAKE);
         if (s->fds[0].revents) /* only if needed, since it costs a system call while a thread waits for what the store
                                   received */
             dibs__wake_quiet(&s->wake);
-        attend(s, counts);
+        s->polled.attend(s->polled.context, s->fds + 1, count);
     }
     return NULL;
 }
@@ -195,17 +164,11 @@ struct dibs__scheduler *dibs__scheduler_new(const struct dibs__clock *clock)
     return NULL;
 }
 
-bool dibs__scheduler_start(struct dibs__scheduler *s, const struct dibs__polled *parts, size_t count)
+bool dibs__scheduler_start(struct dibs__scheduler *s, const struct dibs__polled *polled)
 {
-    size_t fd_max = 1;
-
-    DIBS__REQUIRE(count <= DIBS__POLLED_MAX && !s->fds);
-    for (size_t i = 0; i < count; i++) {
-        s->polled[i] = parts[i];
-        fd_max += parts[i].fd_max;
-    }
-    s->polled_count = count;
-    s->fds = calloc(fd_max, sizeof *s->fds);
+    DIBS__REQUIRE(!s->fds);
+    s->polled = *polled;
+    s->fds = calloc(polled->fd_max + 1, sizeof *s->fds);
     return s->fds && dibs__thread_start(&s->thread, run, s);
 }
 

@@ -2,8 +2,8 @@
  * The scheduler: the one thread of a runtime that polls. It runs the background work, which is the store's part and the
  * renewals, and never waits for any of it.
  *
- * Each part that must be polled is a struct dibs__polled. The thread asks each part for its descriptors and its
- * deadline, sleeps in poll(2), and lets each part attend to what has happened, in the order in which they were given.
+ * What must be polled is a struct dibs__polled. The thread asks it for its descriptors and its deadline, sleeps in
+ * poll(2), and lets it attend to what has happened.
  * Other threads reach the scheduler in two ways: dibs__scheduler_wake ends its sleep at once, and
  * dibs__scheduler_wake_by at a given time, unless it would be awake by then anyway.
  */
@@ -13,8 +13,6 @@
 #include <stddef.h>
 
 #include "base/clock.h"
-
-#define DIBS__POLLED_MAX 4
 
 /* All functions but `pending` are called by the scheduler's thread alone, with no lock held. None may block. */
 struct dibs__polled {
@@ -30,7 +28,7 @@ struct dibs__polled {
     /* Does what is due. Called after every sleep, whatever ended it. fds: the descriptors of interest, with revents. */
     void (*attend)(void *context, const struct pollfd *fds, size_t count);
 
-    /* How much work is left for which dibs__scheduler_drain waits. NULL: there never is any. */
+    /* How much work is left for which dibs__scheduler_drain waits. */
     size_t (*pending)(void *context);
 };
 
@@ -39,9 +37,8 @@ struct dibs__scheduler;
 /* NULL: no memory or no descriptor. */
 struct dibs__scheduler *dibs__scheduler_new(const struct dibs__clock *clock);
 
-/* Starts the thread, which polls those parts, at most DIBS__POLLED_MAX; each is copied. False: no memory or no thread.
- */
-bool dibs__scheduler_start(struct dibs__scheduler *scheduler, const struct dibs__polled *parts, size_t count);
+/* Starts the thread. *polled is copied. False: no memory or no thread. */
+bool dibs__scheduler_start(struct dibs__scheduler *scheduler, const struct dibs__polled *polled);
 
 /* Ends the thread, which must have been started. */
 void dibs__scheduler_stop(struct dibs__scheduler *scheduler);
@@ -52,8 +49,8 @@ void dibs__scheduler_free(struct dibs__scheduler *scheduler); /* stopped, or nev
 void dibs__scheduler_wake(struct dibs__scheduler *scheduler);
 
 /*
- * Any thread, with or without locks. Must be called after the caller has made `interest` of some part name the deadline
- * `when`, or an earlier one. Costs one atomic load if the thread would be awake by then anyway.
+ * Any thread, with or without locks. Must be called after the caller has made `interest` name the deadline `when`, or
+ * an earlier one. Costs one atomic load if the thread would be awake by then anyway.
  */
 void dibs__scheduler_wake_by(struct dibs__scheduler *scheduler, int64_t when);
 

@@ -75,7 +75,7 @@ static struct dibs__scheduler *start(struct part *part, const struct dibs__clock
     assert_non_null(scheduler);
     *part = (struct part){.due = DIBS__NEVER, .clock = clock};
     assert_int_equal(dibs__mutex_init(&part->mutex), 0);
-    assert_true(dibs__scheduler_start(scheduler, &polled, 1));
+    assert_true(dibs__scheduler_start(scheduler, &polled));
     return scheduler;
 }
 
@@ -139,8 +139,8 @@ static void work_that_comes_just_before_the_sleep_is_not_slept_over(void **state
     assert_int_equal(dibs__mutex_init(&part.mutex), 0);
     part.late = scheduler;
     part.late_due = moved_clock_now(&clock) + MS(1000);
-    const struct dibs__polled polled = {.context = &part, .interest = interest, .attend = attend};
-    assert_true(dibs__scheduler_start(scheduler, &polled, 1));
+    const struct dibs__polled polled = {.context = &part, .interest = interest, .attend = attend, .pending = pending};
+    assert_true(dibs__scheduler_start(scheduler, &polled));
     moved_clock_settle(&clock, 1);
     moved_clock_advance(&clock, MS(1000));
     moved_clock_settle(&clock, 1);
