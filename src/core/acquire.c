@@ -6,6 +6,7 @@
 #include "core/acquire.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/order.h"
 #include "base/probe.h"
@@ -80,7 +81,7 @@ static dibs_status for_lack_of_replicas(struct dibs__acquire *acquire, dibs_stat
         !dibs__outage_budget_lacks_replicas(&acquire->budget, dibs__core_now(acquire->core)))
         return status;
     acquire->learned = DIBS__LEARNED_FAILURE;
-    *acquire->error = acquire->budget.outage->error;
+    *acquire->error = acquire->outage.error;
     return acquire->error->status;
 }
 
@@ -427,7 +428,7 @@ static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status s
 static struct dibs__lease *new_attempt(const struct dibs__acquire *acquire)
 {
     struct dibs__lease *lease = dibs__attempt_new(acquire->core, acquire->name, acquire->name_size, acquire->group,
-                                                  &acquire->wish, acquire->turn.keeps);
+                                                  &acquire->wish, acquire->waiter.keeps);
 
     if (lease && acquire->known)
         lease->asker->attempt.store_state = *acquire->known;
@@ -455,8 +456,8 @@ static dibs_status fail_without_turn(struct dibs__acquire *acquire, dibs_status 
 {
     if (status == DIBS_CANCELLED)
         return cancelled(acquire);
-    if (status == acquire->budget.outage->error.status) { /* what the thread with the turn met */
-        *acquire->error = acquire->budget.outage->error;
+    if (status == acquire->outage.error.status) { /* what the thread with the turn met */
+        *acquire->error = acquire->outage.error;
         return status;
     }
     if (status == DIBS_BUSY)
@@ -470,96 +471,98 @@ static dibs_status fail_without_turn(struct dibs__acquire *acquire, dibs_status 
 static bool is_handed_too_late(struct dibs__acquire *acquire)
 {
     struct dibs__core *core = acquire->core;
-    const struct dibs__turn *turn = &acquire->turn;
+    const struct dibs__waiter *waiter = &acquire->waiter;
 
-    if (turn->kind != DIBS__TURN_HANDED)
+    if (waiter->kind != DIBS__TURN_HANDED)
         return false;
-    acquire->acquired_at = turn->retaken ? turn->retaken_at : dibs__core_now(core);
-    if (!dibs__lease_is_lost(turn->lease, acquire->acquired_at) && dibs__lease_claim(turn->lease))
+    acquire->acquired_at = waiter->retaken ? waiter->retaken_at : dibs__core_now(core);
+    if (!dibs__lease_is_lost(waiter->lease, acquire->acquired_at) && dibs__lease_claim(waiter->lease))
         return false;
-    dibs__core_drop(core, turn->lease);
-    dibs__lease_unref(turn->lease);
+    dibs__core_drop(core, waiter->lease);
+    dibs__lease_unref(waiter->lease);
     return true;
 }
 
 /* Gives back a kept lease that is not what the acquire wants. The store gets it before the acquire asks, or soon. */
 static void give_back_unfit(struct dibs__acquire *acquire)
 {
-    dibs__keeper_give_back(acquire->core, acquire->turn.unfit);
-    dibs__lease_unref(acquire->turn.unfit);
-    acquire->turn.unfit = NULL;
+    dibs__keeper_give_back(acquire->core, acquire->waiter.unfit);
+    dibs__lease_unref(acquire->waiter.unfit);
+    acquire->waiter.unfit = NULL;
 }
 
 /* Goes on after the wait for the turn: with the turn, with a lease that was handed over in time, or with a failure. */
 static enum dibs__acquire_state after_turn(struct dibs__acquire *acquire, dibs_status status)
 {
     struct dibs__core *core = acquire->core;
-    const struct dibs__turn *turn = &acquire->turn;
+    const struct dibs__waiter *waiter = &acquire->waiter;
 
-    if (turn->unfit)
+    if (waiter->unfit)
         give_back_unfit(acquire);
     if (status != DIBS_OK)
         return ended(acquire, fail_without_turn(acquire, status));
-    acquire->lease = turn->lease;
-    acquire->cell = turn->cell;
-    if (turn->kind == DIBS__TURN_TO_ASK) {
-        if (acquire->waited || turn->outage_since > 0)
-            dibs__outage_budget_take_over(&acquire->budget, turn->outage_since, dibs__core_now(core));
+    acquire->lease = waiter->lease;
+    acquire->cell = waiter->cell;
+    if (waiter->kind == DIBS__TURN_TO_ASK) {
+        if (acquire->waited || waiter->outage_since > 0)
+            dibs__outage_budget_take_over(&acquire->budget, waiter->outage_since, dibs__core_now(core));
         return begin_to_ask(acquire);
     }
-    if (turn->retaken)
-        dibs__kept_count_retake(turn->lease);
+    if (waiter->retaken)
+        dibs__kept_count_retake(waiter->lease);
     else
         dibs__count(&core->stats.handed_off);
-    if (turn->tells)
-        dibs__renewals_use_changed(core->renewals, turn->lease);
-    DIBS__PROBE(handoff, turn->lease->name, dibs__lease_fence(turn->lease));
+    if (waiter->tells)
+        dibs__renewals_use_changed(core->renewals, waiter->lease);
+    DIBS__PROBE(handoff, waiter->lease->name, dibs__lease_fence(waiter->lease));
     return ended(acquire, DIBS_OK);
 }
 
 /* ---------------------------------------------------------------------- steps */
 
 void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, const char *name, size_t name_size,
-                        const struct dibs__wish *wish, struct dibs__outage *outage)
+                        const struct dibs__wish *wish, struct dibs__error *error)
 {
     int64_t now = dibs__core_now(core), wait_ms = wish->wait_ms;
 
     DIBS__REQUIRE(wish->lease_ms > 0 && wait_ms >= DIBS_WAIT_FOREVER);
+    memset(acquire, 0, offsetof(struct dibs__acquire, outage)); /* an outage is long, and seldom needed */
     acquire->core = core;
     acquire->wish = *wish;
     acquire->name = name;
     acquire->name_size = name_size;
+    acquire->error = error;
     acquire->began = now;
     acquire->group = dibs__metrics_group(core->metrics, name, name_size);
     acquire->wait_until = wait_ms < 0 ? DIBS__NEVER : wait_ms == 0 ? 0 : dibs__after_ms(now, wait_ms);
     acquire->try_until = dibs__after_ms(now, core->config.settings->command_timeout_ms);
     acquire->recall.first_ms = 1;
     dibs__wait_event_init(&acquire->wait_event);
-    dibs__outage_budget_begin(&acquire->budget, core->config.settings->outage_ms, outage, now);
+    dibs__outage_budget_begin(&acquire->budget, core->config.settings->outage_ms, &acquire->outage, now);
     DIBS__PROBE(acquire__start, name, wait_ms);
 }
 
 static void prepare_turn(struct dibs__acquire *acquire)
 {
-    acquire->turn = (struct dibs__turn){
-        .name = acquire->name,
-        .name_size = acquire->name_size,
-        .lease_ms = acquire->wish.lease_ms,
-        .fixed = acquire->wish.flags & DIBS_FIXED_LEASE,
-        .one_try = acquire->wait_until == 0,
-        .deadline = acquire->wait_until > 0 ? acquire->wait_until : acquire->try_until,
-        .budget = dibs__outage_budget_until(&acquire->budget),
-        .outage = acquire->budget.outage,
-    };
+    struct dibs__waiter *waiter = &acquire->waiter;
+
+    waiter->name = acquire->name;
+    waiter->name_size = acquire->name_size;
+    waiter->lease_ms = acquire->wish.lease_ms;
+    waiter->fixed = acquire->wish.flags & DIBS_FIXED_LEASE;
+    waiter->one_try = acquire->wait_until == 0;
+    waiter->deadline = acquire->wait_until > 0 ? acquire->wait_until : acquire->try_until;
+    waiter->budget = dibs__outage_budget_until(&acquire->budget);
+    waiter->outage = &acquire->outage;
 }
 
-static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire, struct dibs__waiter *waiter)
+static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire)
 {
     dibs_status status;
 
     do
-        if (!dibs__turn_begin(acquire->core->cells, &acquire->turn, waiter, &status)) {
-            if (!acquire->turn.one_try)
+        if (!dibs__turn_begin(acquire->core->cells, &acquire->waiter, &status)) {
+            if (!acquire->waiter.one_try)
                 count_wait(acquire);
             return DIBS__ACQUIRE_WAITS;
         }
@@ -567,27 +570,27 @@ static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire, struct
     return after_turn(acquire, status);
 }
 
-enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire, struct dibs__waiter *waiter)
+enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire)
 {
     if (acquire->wish.flags & (DIBS_FAIR | DIBS_SHARED)) { /* it has its own place in the store's queue */
         dibs__keeper_give_back_name(acquire->core, acquire->name, acquire->name_size);
         return begin_to_ask(acquire);
     }
     prepare_turn(acquire);
-    return begin_turn(acquire, waiter);
+    return begin_turn(acquire);
 }
 
-enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struct dibs__waiter *waiter)
+enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire)
 {
     enum dibs__acquire_state state;
     dibs_status status;
 
     do { /* nobody would wake it to look whether it was cancelled */
-        if (dibs__turn_goes_on(acquire->core->cells, waiter, acquire->cancelled, &status))
+        if (dibs__turn_goes_on(acquire->core->cells, &acquire->waiter, acquire->cancelled, &status))
             return DIBS__ACQUIRE_WAITS;
         if (status != DIBS_OK || !is_handed_too_late(acquire))
             return after_turn(acquire, status);
-        state = begin_turn(acquire, waiter);
+        state = begin_turn(acquire);
     } while (state == DIBS__ACQUIRE_WAITS && acquire->cancelled);
     return state;
 }
@@ -671,16 +674,15 @@ enum dibs__acquire_state dibs__acquire_rest(struct dibs__acquire *acquire, int64
 
 /* ------------------------------------------------------- by the calling thread */
 
-static enum dibs__acquire_state step(struct dibs__acquire *acquire, enum dibs__acquire_state state,
-                                     struct dibs__waiter *waiter)
+static enum dibs__acquire_state step(struct dibs__acquire *acquire, enum dibs__acquire_state state)
 {
     struct dibs__push push;
 
     if (state == DIBS__ACQUIRE_ASKS)
         return dibs__acquire_finish(acquire);
     if (state == DIBS__ACQUIRE_WAITS) {
-        dibs__turn_sleep(acquire->core->cells, waiter);
-        return dibs__acquire_look(acquire, waiter);
+        dibs__turn_sleep(acquire->core->cells, &acquire->waiter);
+        return dibs__acquire_look(acquire);
     }
     push = sleep_out_rest(acquire);
     return after_rest(acquire, &push);
@@ -688,22 +690,19 @@ static enum dibs__acquire_state step(struct dibs__acquire *acquire, enum dibs__a
 
 void dibs__acquire_run(struct dibs__acquire *acquire)
 {
-    struct dibs__waiter waiter;
+    enum dibs__acquire_state state = dibs__acquire_start(acquire);
 
-    waiter.tell = NULL;
-    enum dibs__acquire_state state = dibs__acquire_start(acquire, &waiter);
     while (state != DIBS__ACQUIRE_ENDED)
-        state = step(acquire, state, &waiter);
+        state = step(acquire, state);
 }
 
 dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size, const struct dibs__wish *wish,
                           struct dibs__error *error)
 {
     struct dibs__holds *holds = dibs__holds_here(core->config.serial);
-    struct dibs__acquire acquire = {.error = error};
-    struct dibs__outage outage;
+    struct dibs__acquire acquire;
 
-    dibs__acquire_init(&acquire, core, name, name_size, wish, &outage);
+    dibs__acquire_init(&acquire, core, name, name_size, wish, error);
     if (!dibs__holds_reserve(holds, 1))
         return no_memory(&acquire);
     dibs__acquire_run(&acquire);

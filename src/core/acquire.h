@@ -47,12 +47,12 @@ struct dibs__acquire {
     const char *name;
     size_t name_size;
     struct dibs__cell *cell;
-    struct dibs__lease *lease; /* the lease that is asked for; NULL: there is none yet. ENDED with DIBS_OK: one
-                                  reference is the caller's */
-    int64_t began;             /* when the call began */
-    int64_t wait_until;        /* when the wait ends; 0: the call makes one try, and waits for no holder */
-    int64_t try_until;         /* when a call that makes one try ends at the latest */
-    struct dibs__turn turn;
+    struct dibs__lease *lease;  /* the lease that is asked for; NULL: there is none yet. ENDED with DIBS_OK: one
+                                   reference is the caller's */
+    int64_t began;              /* when the call began */
+    int64_t wait_until;         /* when the wait ends; 0: the call makes one try, and waits for no holder */
+    int64_t try_until;          /* when a call that makes one try ends at the latest */
+    struct dibs__waiter waiter; /* must stay in place while the acquire WAITS */
     struct dibs__outage_budget budget;
     struct dibs__wait_event wait_event;      /* woken when the acquire may stop resting */
     struct dibs__attempt_store_state *known; /* in a call for several names: what the store noted about this name, kept
@@ -69,6 +69,7 @@ struct dibs__acquire {
     enum dibs__learned learned;  /* why the acquire fails */
     dibs_status status;          /* how the acquire ended; valid in ENDED */
     struct dibs__error *error;   /* the caller's, who may change it between two steps; filled on failure */
+    struct dibs__outage outage;  /* the last one that this acquire, or another thread for it, met */
 };
 
 /* As dibs_lock_with, for a name that the owner does not hold; within a visit. *error is filled only on failure. */
@@ -86,18 +87,14 @@ void dibs__acquire_run(struct dibs__acquire *acquire);
 
 /* ------------------------------------------------------------------- in steps */
 
-/*
- * *acquire must be all zero, except that `error` may be set. The
- * pointers and the name must stay valid until the acquire has ended.
- */
+/* The name must stay valid until the acquire has ended. The caller may then set what is not zero by default. */
 void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, const char *name, size_t name_size,
-                        const struct dibs__wish *wish, struct dibs__outage *outage);
+                        const struct dibs__wish *wish, struct dibs__error *error);
 
-/* Of the waiter only `tell` must be set. It must stay in place while the acquire WAITS. */
-enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire, struct dibs__waiter *waiter);
+enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire);
 
 /* In WAITS: to be called when something may have changed. */
-enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struct dibs__waiter *waiter);
+enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire);
 
 /*
  * In ASKS: sends what can be sent without waiting. Returns ENDED if the acquire was

@@ -20,9 +20,8 @@ struct caller {
 
 struct dibs__wanting {
     struct dibs__job job;
-    struct dibs__acquire acquire; /* running thread only, then the calling thread's */
-    struct dibs__waiter waiter;   /* has its own guards (waiters.h) */
-    struct dibs__outage outage;   /* running thread only, except that whoever ends a wait for the turn writes it */
+    struct dibs__acquire acquire; /* running thread only, then the calling thread's; `waiter` has its own guards
+                                     (waiters.h), and whoever ends a wait for the turn writes `outage` */
     atomic_uint references; /* atomic; one for the job, one for dibs_task.wanting, and one for the thread of a blocking
                                call, each with a kept visit */
     enum dibs__acquire_state state; /* running thread only */
@@ -262,7 +261,7 @@ static void post(struct dibs__wanting *wanting)
 
 static void tell_waiter(struct dibs__waiter *waiter)
 {
-    post((struct dibs__wanting *)((char *)waiter - offsetof(struct dibs__wanting, waiter)));
+    post((struct dibs__wanting *)((char *)waiter - offsetof(struct dibs__wanting, acquire.waiter)));
 }
 
 static void tell_wait_event(struct dibs__wait_event *wait_event)
@@ -338,13 +337,12 @@ static void leave_line(struct dibs__wanting *wanting)
 /* Starts to acquire the one name that a call for several names waits for. */
 static void acquire_one(struct dibs__wanting *wanting, struct dibs__error *error)
 {
-    memset(&wanting->acquire, 0, sizeof wanting->acquire);
-    wanting->waiter.tell = tell_waiter;
-    dibs__several_acquire(wanting->several, &wanting->acquire, &wanting->outage, error);
+    dibs__several_acquire(wanting->several, &wanting->acquire, error);
+    wanting->acquire.waiter.tell = tell_waiter;
     wanting->acquire.wait_event.tell = tell_wait_event;
     wanting->waits = true;
     use_error(wanting, error);
-    wanting->state = dibs__acquire_start(&wanting->acquire, &wanting->waiter);
+    wanting->state = dibs__acquire_start(&wanting->acquire);
 }
 
 /* DIBS__JOB_GOES_ON: with the acquire of one name. */
@@ -399,8 +397,8 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__err
         acquire->cancelled = atomic_load(&wanting->cancelled); /* perhaps while replicas were waited for */
         switch (wanting->state) {
         case DIBS__ACQUIRE_WAITS:
-            wanting->state = dibs__acquire_look(acquire, &wanting->waiter);
-            wanting->job.due = acquire->turn.deadline;
+            wanting->state = dibs__acquire_look(acquire);
+            wanting->job.due = acquire->waiter.deadline;
             if (wanting->state == DIBS__ACQUIRE_WAITS)
                 return DIBS__JOB_RESTS;
             wanting->job.due = DIBS__NEVER;
@@ -508,13 +506,13 @@ static struct dibs__wanting *new_wanting(dibs_task *task, struct dibs__visit *vi
     memcpy(wanting->name, name, name_size);
     wanting->job.ops = &wanting_ops;
     wanting->job.due = DIBS__NEVER;
-    wanting->waiter.tell = tell_waiter;
     wanting->generation = dibs__fork_generation();
     wanting->task = task;
     wanting->core = visit->core;
     wanting->state = DIBS__ACQUIRE_ENDED;
     if (wish) {
-        dibs__acquire_init(&wanting->acquire, visit->core, wanting->name, name_size, wish, &wanting->outage);
+        dibs__acquire_init(&wanting->acquire, visit->core, wanting->name, name_size, wish, NULL);
+        wanting->acquire.waiter.tell = tell_waiter;
         wanting->acquire.wait_event.tell = tell_wait_event;
     }
     atomic_init(&wanting->references, 2);
@@ -548,7 +546,7 @@ static enum dibs__job_next start(struct dibs__wanting *wanting, struct dibs__err
         return DIBS__JOB_ENDS;
     }
     if (!wanting->several)
-        wanting->state = dibs__acquire_start(&wanting->acquire, &wanting->waiter);
+        wanting->state = dibs__acquire_start(&wanting->acquire);
     return DIBS__JOB_GOES_ON;
 }
 

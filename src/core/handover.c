@@ -29,7 +29,7 @@ static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs_
     DIBS__REQUIRE(first && cell->state == DIBS__CELL_HELD);
     atomic_store_explicit(&cell->lease->unclaimed, true, memory_order_relaxed);
     if (first->tell || now - first->since > LONG_WAIT) { /* a begun acquire needs no thread to wake for it */
-        dibs__waiters_take_over(cell, first->turn);
+        dibs__waiters_take_over(cell, first);
         dibs__waiters_complete(cell, first);
     } else {
         cell->state = DIBS__CELL_PARKED;
@@ -47,10 +47,10 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
     DIBS__REQUIRE(!lease->asker);
     bool held = cell && cell->state == DIBS__CELL_HELD && cell->lease == lease;
     if (held && cell->waiters) {
-        const struct dibs__turn *turn = cell->waiters->turn;
-        *next = (struct dibs__wanted){.lease_ms = turn->lease_ms, .fixed = turn->fixed};
+        const struct dibs__waiter *first = cell->waiters;
+        *next = (struct dibs__wanted){.lease_ms = first->lease_ms, .fixed = first->fixed};
         parting = DIBS__PART_REQUEUE;
-        if (may_be_handed(cells, lease, now) && dibs__waiters_fit(lease, turn)) {
+        if (may_be_handed(cells, lease, now) && dibs__waiters_fit(lease, first)) {
             hand_over(cell, now);
             parting = DIBS__PART_HANDED;
         }

@@ -222,22 +222,22 @@ static struct dibs__lease *drop(struct dibs__cell *cell) DIBS__REQUIRES(dibs__sh
     return lease;
 }
 
-bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
+bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__waiter *waiter)
 {
     struct dibs__lease *lease = cell->lease;
 
     dibs__shard_mutex_held(&cell->shard->mutex);
     int64_t now = dibs__now(cells->clock);
-    if (!dibs__waiters_fit(lease, turn) || !is_good(cells, lease, now)) {
+    if (!dibs__waiters_fit(lease, waiter) || !is_good(cells, lease, now)) {
         note_stretch(cells, cell, lease, now);
-        turn->unfit = drop(cell);
+        waiter->unfit = drop(cell);
         return false;
     }
-    dibs__waiters_take_over(cell, turn);
-    turn->retaken = true;
-    turn->retaken_at = now;
-    turn->tells = atomic_load_explicit(&lease->keeping.use, memory_order_relaxed) == DIBS__USE_KEPT;
-    if (turn->tells)
+    dibs__waiters_take_over(cell, waiter);
+    waiter->retaken = true;
+    waiter->retaken_at = now;
+    waiter->tells = atomic_load_explicit(&lease->keeping.use, memory_order_relaxed) == DIBS__USE_KEPT;
+    if (waiter->tells)
         atomic_store(&lease->keeping.use, DIBS__USE_HELD);
     return true;
 }

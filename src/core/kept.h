@@ -60,10 +60,10 @@ bool dibs__kept_keep(struct dibs__cells *cells, struct dibs__cell *cell, unsigne
     DIBS__REQUIRES(dibs__shard_mutex);
 
 /*
- * An acquire of a name whose cell is KEPT. True: the acquire has the lease. False: the cell is FREE, and turn->unfit is
- * set.
+ * An acquire of a name whose cell is KEPT. True: the acquire has the lease. False: the cell is FREE, and waiter->unfit
+ * is set.
  */
-bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
+bool dibs__kept_take(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex);
 
 /* The new holder counts that it took the kept lease. */

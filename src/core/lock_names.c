@@ -72,11 +72,10 @@ static void wake(struct dibs__several *several)
 
 static void wait_for_one(struct dibs__several *several)
 {
-    struct dibs__outage outage;
     struct dibs__error error;
-    struct dibs__acquire acquire = {.error = NULL};
+    struct dibs__acquire acquire;
 
-    dibs__several_acquire(several, &acquire, &outage, &error);
+    dibs__several_acquire(several, &acquire, &error);
     dibs__acquire_run(&acquire);
     dibs__several_acquired(several, &acquire);
 }

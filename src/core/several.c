@@ -198,7 +198,7 @@ static void look_at_held(struct dibs__several *several)
 static void tell_waiter(struct dibs__waiter *waiter)
 {
     struct dibs__several_name *name =
-        (struct dibs__several_name *)((char *)waiter - offsetof(struct dibs__several_name, waiter));
+        (struct dibs__several_name *)((char *)waiter - offsetof(struct dibs__several_name, acquire.waiter));
 
     name->several->tell(name->several);
 }
@@ -268,15 +268,13 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
     struct dibs__wish wish = several->wish;
 
     wish.wait_ms = 0;
-    memset(&name->acquire, 0, sizeof name->acquire);
-    name->waiter.tell = tell_waiter;
-    dibs__acquire_init(&name->acquire, several->core, name->name, name->size, &wish, &name->outage);
-    name->acquire.error = &several->scratch;
+    dibs__acquire_init(&name->acquire, several->core, name->name, name->size, &wish, &several->scratch);
+    name->acquire.waiter.tell = tell_waiter;
     name->acquire.try_until = several->deadline;
     name->acquire.probes = several->wish.wait_ms != 0;
     name->acquire.never_rests = true;
     name->acquire.known = &name->known;
-    note(several, name, dibs__acquire_start(&name->acquire, &name->waiter));
+    note(several, name, dibs__acquire_start(&name->acquire));
 }
 
 static void start_tries(struct dibs__several *several)
@@ -346,10 +344,10 @@ static bool look_at_waiting(struct dibs__several *several, int64_t *until)
         if (!name->is_waiting)
             continue;
         name->acquire.cancelled = several->cancelled || several->wait_until != 0 || several->missing < several->end;
-        note(several, name, dibs__acquire_look(&name->acquire, &name->waiter));
+        note(several, name, dibs__acquire_look(&name->acquire));
         any = any || name->is_waiting;
         if (name->is_waiting)
-            *until = dibs__earlier(*until, name->acquire.turn.deadline);
+            *until = dibs__earlier(*until, name->acquire.waiter.deadline);
     }
     return any;
 }
@@ -513,16 +511,14 @@ void dibs__several_finish(struct dibs__several *several)
     }
 }
 
-void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *acquire, struct dibs__outage *outage,
-                           struct dibs__error *error)
+void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *acquire, struct dibs__error *error)
 {
     struct dibs__several_name *name = &several->names[several->missing];
 
     DIBS__REQUIRE(several->state == DIBS__SEVERAL_WAITS);
-    dibs__acquire_init(acquire, several->core, name->name, name->size, &several->wish, outage);
+    dibs__acquire_init(acquire, several->core, name->name, name->size, &several->wish, error);
     if (several->error.status == DIBS_UNAVAILABLE) /* the try of this name met an outage, which counts from then */
         dibs__outage_budget_renew(&acquire->budget, several->tried_at);
-    acquire->error = error;
     acquire->wait_until = several->wait_until;
     acquire->try_until = dibs__earlier(acquire->try_until, end_of_call(several));
     acquire->known = &name->known;

@@ -46,11 +46,7 @@ struct dibs__several_name {
     struct dibs__attempt_store_state known; /* what the store noted with the last acquire of the name */
     struct dibs__several *several;
     union {
-        struct {
-            struct dibs__acquire acquire;
-            struct dibs__waiter waiter;
-            struct dibs__outage outage;
-        };
+        struct dibs__acquire acquire;
         struct dibs__unlocking unlocking;
     };
 };
@@ -116,9 +112,8 @@ bool dibs__several_await(struct dibs__several *several, const struct dibs__waiti
 bool dibs__several_watch(struct dibs__several *several, struct dibs__wait *wait); /* as dibs__op_watch, for one reply */
 void dibs__several_finish(struct dibs__several *several);
 
-/* Initialises *acquire, all zero before, for the name that the call waits for. error: as in struct dibs__acquire. */
-void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *acquire, struct dibs__outage *outage,
-                           struct dibs__error *error);
+/* Initialises *acquire for the name that the call waits for. error: as in struct dibs__acquire. */
+void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *acquire, struct dibs__error *error);
 void dibs__several_acquired(struct dibs__several *several, const struct dibs__acquire *acquire);
 
 /* Has a call that ended with DIBS_OK give all its locks back. dibs__several_go_on must be called again. */

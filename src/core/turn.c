@@ -1,6 +1,6 @@
 /*
  * Lock discipline: that of cells.h. A waiter sleeps on its own word until
- *     it is COMPLETE: it has what turn->kind says, or its `answer`; or
+ *     it is COMPLETE: it has what waiter->kind says, or its `answer`; or
  *     the cell is PARKED, the waiter is the first, and the lease fits, or
  *     the runtime is closing, or its deadline passes.
  * waiters.c says how a waiter is woken.
@@ -23,38 +23,38 @@
  * Takes the turn or a lease if the caller need not wait for it: the name is free, its lease is lost, or its lease is
  * kept or parked and fits. False: the caller must wait.
  */
-static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
+static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    if (cell->state == DIBS__CELL_KEPT && dibs__kept_take(cells, cell, turn))
+    if (cell->state == DIBS__CELL_KEPT && dibs__kept_take(cells, cell, waiter))
         return true;
     if (dibs__cell_is_held(cell) && dibs__lease_is_lost(cell->lease, dibs__now(cells->clock))) {
         dibs__waiters_mark_free(cell);
         if (cell->waiters)
             dibs__waiters_pass_on(cell);
     }
-    if (cell->state == DIBS__CELL_PARKED && dibs__waiters_fit(cell->lease, turn)) {
-        dibs__waiters_take_over(cell, turn);
+    if (cell->state == DIBS__CELL_PARKED && dibs__waiters_fit(cell->lease, waiter)) {
+        dibs__waiters_take_over(cell, waiter);
         return true;
     }
     if (cell->state != DIBS__CELL_FREE)
         return false;
     cell->state = DIBS__CELL_ASKED;
-    turn->keeps = cells->keep > 0 && !turn->fixed && dibs__kept_is_habit(cells, cell);
+    waiter->keeps = cells->keep > 0 && !waiter->fixed && dibs__kept_is_habit(cells, cell);
     return true;
 }
 
 static bool is_first_at_parked(const struct dibs__cell *cell, const struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    return cell->state == DIBS__CELL_PARKED && cell->waiters == waiter && dibs__waiters_fit(cell->lease, waiter->turn);
+    return cell->state == DIBS__CELL_PARKED && cell->waiters == waiter && dibs__waiters_fit(cell->lease, waiter);
 }
 
 static bool is_over(const struct dibs__cells *cells, const struct dibs__cell *cell, const struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
     return dibs__waiter_is_complete(waiter) || is_first_at_parked(cell, waiter) || atomic_load(cells->closing) ||
-           dibs__now(cells->clock) >= waiter->turn->deadline;
+           dibs__now(cells->clock) >= waiter->deadline;
 }
 
 static bool is_known(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
@@ -63,22 +63,22 @@ static bool is_known(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_m
 }
 
 /* The status for a thread that did not get the name. */
-static dibs_status what_is_known(const struct dibs__cell *cell, struct dibs__turn *turn)
+static dibs_status what_is_known(const struct dibs__cell *cell, struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
     if (!is_known(cell))
         return DIBS_TIMEOUT;
     if (!cell->outage)
         return DIBS_BUSY;
-    *turn->outage = cell->outage->last;
-    return turn->outage->error.status;
+    *waiter->outage = cell->outage->last;
+    return waiter->outage->error.status;
 }
 
 /* Has the thread with the turn ask again early enough for the thread that begins to wait behind it, too. */
-static void ask_sooner(struct dibs__cell *cell, const struct dibs__turn *turn, int64_t now)
+static void ask_sooner(struct dibs__cell *cell, const struct dibs__waiter *waiter, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    int64_t by = dibs__after_ms(now, turn->lease_ms / 3);
+    int64_t by = dibs__after_ms(now, waiter->lease_ms / 3);
 
     if (cell->state != DIBS__CELL_ASKED || !cell->lease || by >= cell->lease->asker->ask_by)
         return;
@@ -90,20 +90,22 @@ static void ask_sooner(struct dibs__cell *cell, const struct dibs__turn *turn, i
  * The waiter begins to wait for the name, behind others of this process. (For the store's queue see
  * src/redis/scripts/join.lua.)
  */
-static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
+static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    struct dibs__turn *turn = waiter->turn;
-
-    DIBS__LIST_APPEND(*(turn->one_try ? &cell->tries : &cell->waiters), waiter, links);
-    if (!turn->one_try)
-        ask_sooner(cell, turn, waiter->since);
+    atomic_init(&waiter->state, DIBS__WAITER_AWAKE);
+    waiter->answer = DIBS_OK;
+    waiter->shard = cell->shard;
+    waiter->since = now;
+    DIBS__LIST_APPEND(*(waiter->one_try ? &cell->tries : &cell->waiters), waiter, links);
+    if (!waiter->one_try)
+        ask_sooner(cell, waiter, now);
 }
 
 /* Ends a wait that is over, or that must end, and returns its status. */
 static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    struct dibs__cell *cell = waiter->turn->cell;
+    struct dibs__cell *cell = waiter->cell;
 
     if (dibs__waiter_is_complete(waiter))
         return waiter->answer;
@@ -111,46 +113,43 @@ static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__waiter
     bool takes_parked = is_first_at_parked(cell, waiter);
     dibs__waiters_remove(waiter);
     if (takes_parked) {
-        dibs__waiters_take_over(cell, waiter->turn);
+        dibs__waiters_take_over(cell, waiter);
         return DIBS_OK;
     }
-    return atomic_load(cells->closing) ? DIBS_CLOSED : what_is_known(cell, waiter->turn);
+    return atomic_load(cells->closing) ? DIBS_CLOSED : what_is_known(cell, waiter);
 }
 
 /* Locks the shard. False: the caller must wait. True: *status says what the caller got, or why it got nothing. */
-static bool take_or_fail(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__shard **shard,
+static bool take_or_fail(struct dibs__cells *cells, struct dibs__waiter *waiter, struct dibs__shard **shard,
                          dibs_status *status) DIBS__ACQUIRES(dibs__shard_mutex)
 {
-    DIBS__REQUIRE(turn->name_size > 0);
-    turn->kind = DIBS__TURN_TO_ASK;
-    turn->lease = turn->unfit = NULL;
-    turn->keeps = turn->retaken = turn->tells = false;
-    turn->outage_since = 0;
+    DIBS__REQUIRE(waiter->name_size > 0);
+    waiter->kind = DIBS__TURN_TO_ASK;
+    waiter->lease = waiter->unfit = NULL;
+    waiter->keeps = waiter->retaken = waiter->tells = false;
+    waiter->outage_since = 0;
     *status = DIBS_OK;
-    turn->cell = dibs__cells_lock_or_add(cells, turn->name, turn->name_size, shard);
-    if (!turn->cell) {
+    waiter->cell = dibs__cells_lock_or_add(cells, waiter->name, waiter->name_size, shard);
+    if (!waiter->cell) {
         *status = DIBS_NO_MEMORY;
         return true;
     }
-    if (take_at_once(cells, turn->cell, turn))
+    if (take_at_once(cells, waiter->cell, waiter))
         return true;
-    if (!turn->one_try || !is_known(turn->cell))
+    if (!waiter->one_try || !is_known(waiter->cell))
         return false;
-    *status = what_is_known(turn->cell, turn);
+    *status = what_is_known(waiter->cell, waiter);
     return true;
 }
 
-bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__waiter *waiter,
-                      dibs_status *status)
+bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__waiter *waiter, dibs_status *status)
 {
     struct dibs__shard *shard;
-    bool ended = take_or_fail(cells, turn, &shard, status);
+    bool ended = take_or_fail(cells, waiter, &shard, status);
 
     if (!ended) {
-        *waiter =
-            (struct dibs__waiter){.tell = waiter->tell, .turn = turn, .shard = shard, .since = dibs__now(cells->clock)};
-        enter(turn->cell, waiter);
-        ended = is_over(cells, turn->cell, waiter);
+        enter(waiter->cell, waiter, dibs__now(cells->clock));
+        ended = is_over(cells, waiter->cell, waiter);
         if (ended)
             *status = end_wait(cells, waiter);
     }
@@ -164,7 +163,7 @@ void dibs__turn_sleep(const struct dibs__cells *cells, struct dibs__waiter *wait
     unsigned state = DIBS__WAITER_AWAKE;
 
     if (atomic_compare_exchange_strong(&waiter->state, &state, DIBS__WAITER_ASLEEP))
-        cells->clock->sleep(cells->clock, &waiter->state, DIBS__WAITER_ASLEEP, waiter->turn->deadline);
+        cells->clock->sleep(cells->clock, &waiter->state, DIBS__WAITER_ASLEEP, waiter->deadline);
 }
 
 bool dibs__turn_goes_on(struct dibs__cells *cells, struct dibs__waiter *waiter, bool leave, dibs_status *status)
@@ -179,7 +178,7 @@ bool dibs__turn_goes_on(struct dibs__cells *cells, struct dibs__waiter *waiter, 
     bool complete = dibs__waiter_is_complete(waiter);
     if (!complete)
         atomic_store(&waiter->state, DIBS__WAITER_AWAKE); /* it need not be woken for what happened before */
-    bool goes_on = !leave && !is_over(cells, waiter->turn->cell, waiter);
+    bool goes_on = !leave && !is_over(cells, waiter->cell, waiter);
     if (!goes_on)
         *status = end_wait(cells, waiter);
     if (!goes_on && leave && !complete && *status != DIBS_OK)
@@ -224,7 +223,7 @@ static void fail_exhausted(struct dibs__cell *cell, const struct dibs__error *er
 {
     for (struct dibs__waiter *at = cell->waiters, *next; at; at = next) {
         next = at->links.next;
-        if (now >= at->turn->budget)
+        if (now >= at->budget)
             dibs__waiters_fail(at, error->status, error);
     }
 }

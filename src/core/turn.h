@@ -15,8 +15,8 @@
  * With one_try it waits only while nothing is known of the name, that is, while the thread with the turn asks for the
  * first time.
  *
- * False: the wait goes on until dibs__turn_goes_on says otherwise. The waiter, of which only `tell` must be set, and
- * the turn must stay where they are until then. True: the wait has ended, and *status is one of these:
+ * False: the wait goes on until dibs__turn_goes_on says otherwise. The waiter must stay where it is until then. True:
+ * the wait has ended, and *status is one of these:
  *
  * DIBS_OK: see kind. A turn must be ended by dibs__turn_granted or dibs__turn_give_up.
  *     DIBS_BUSY       at the deadline, or with one_try: the name is taken
@@ -28,8 +28,7 @@
  *         after the other)
  *     the status of a failure of the thread with the turn: with one_try
  */
-bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__waiter *waiter,
-                      dibs_status *status);
+bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__waiter *waiter, dibs_status *status);
 
 /* Sleeps until dibs__turn_goes_on may say something new. For a thread that waits, whose waiter has no `tell`. */
 void dibs__turn_sleep(const struct dibs__cells *cells, struct dibs__waiter *waiter);

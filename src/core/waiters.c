@@ -9,10 +9,10 @@
 
 void dibs__waiters_remove(struct dibs__waiter *waiter)
 {
-    struct dibs__cell *cell = waiter->turn->cell;
+    struct dibs__cell *cell = waiter->cell;
 
     DIBS__REQUIRE(waiter->links.previous);
-    DIBS__LIST_REMOVE(*(waiter->turn->one_try ? &cell->tries : &cell->waiters), waiter, links);
+    DIBS__LIST_REMOVE(*(waiter->one_try ? &cell->tries : &cell->waiters), waiter, links);
 }
 
 /*
@@ -57,9 +57,9 @@ void dibs__waiters_complete(struct dibs__cell *cell, struct dibs__waiter *waiter
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
     dibs__waiters_remove(waiter);
-    waiter->turn->outage_since = cell->outage ? cell->outage->since : 0;
+    waiter->outage_since = cell->outage ? cell->outage->since : 0;
     if (cell->outage)
-        *waiter->turn->outage = cell->outage->last;
+        *waiter->outage = cell->outage->last;
     if (set_state(waiter, DIBS__WAITER_COMPLETE))
         wake_when_unlocked(cell->shard, &waiter->state);
 }
@@ -69,7 +69,7 @@ void dibs__waiters_fail(struct dibs__waiter *waiter, dibs_status status, const s
     DIBS__REQUIRE(status != DIBS_OK);
     dibs__waiters_remove(waiter);
     if (error)
-        waiter->turn->outage->error = *error;
+        waiter->outage->error = *error;
     waiter->answer = status;
     if (set_state(waiter, DIBS__WAITER_COMPLETE))
         dibs__futex_wake(&waiter->state);
@@ -98,21 +98,21 @@ void dibs__waiters_note_outage(struct dibs__cell *cell, const struct dibs__outag
     }
 }
 
-bool dibs__waiters_fit(const struct dibs__lease *lease, const struct dibs__turn *turn)
+bool dibs__waiters_fit(const struct dibs__lease *lease, const struct dibs__waiter *waiter)
 {
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a cell that is PARKED has a lease */
-    return lease->asked_ms == turn->lease_ms && lease->fixed == turn->fixed;
+    return lease->asked_ms == waiter->lease_ms && lease->fixed == waiter->fixed;
 }
 
-void dibs__waiters_take_over(struct dibs__cell *cell, struct dibs__turn *turn)
+void dibs__waiters_take_over(struct dibs__cell *cell, struct dibs__waiter *waiter)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(dibs__cell_is_held(cell) && !cell->lease->turnless && dibs__waiters_fit(cell->lease, turn));
+    DIBS__REQUIRE(dibs__cell_is_held(cell) && !cell->lease->turnless && dibs__waiters_fit(cell->lease, waiter));
     cell->state = DIBS__CELL_HELD;
     atomic_fetch_add_explicit(&cell->lease->step, 1, memory_order_relaxed);
     dibs__lease_ref(cell->lease);
-    turn->kind = DIBS__TURN_HANDED;
-    turn->lease = cell->lease;
+    waiter->kind = DIBS__TURN_HANDED;
+    waiter->lease = cell->lease;
 }
 
 void dibs__waiters_mark_free(struct dibs__cell *cell)
@@ -145,10 +145,10 @@ bool dibs__waiters_pass_on_with(struct dibs__cell *cell, struct dibs__lease *lea
 
     dibs__shard_mutex_held(&cell->shard->mutex);
     DIBS__REQUIRE(!dibs__cell_is_held(cell) && lease->asker);
-    if (!first || !dibs__waiters_fit(lease, first->turn))
+    if (!first || !dibs__waiters_fit(lease, first))
         return false;
     dibs__lease_ref(lease);
-    first->turn->lease = lease;
+    first->lease = lease;
     cell->state = DIBS__CELL_ASKED;
     dibs__waiters_complete(cell, first);
     return true;

@@ -27,16 +27,33 @@ struct dibs__long_outage {
     int64_t since;            /* when the first of these threads met the outage */
 };
 
-/* What a call wants of a name, and what it gets. */
-struct dibs__turn {
-    /* What the caller wants. */
+/*
+ * What a waiting thread does. Changed under the shard's mutex; only the thread itself goes from AWAKE to ASLEEP without
+ * the mutex.
+ */
+enum dibs__waiter_state {
+    DIBS__WAITER_AWAKE,   /* the thread looks at the cell, or goes to sleep */
+    DIBS__WAITER_ASLEEP,  /* the thread sleeps, or is about to wake by itself */
+    DIBS__WAITER_WOKEN,   /* the thread must look at the cell again */
+    DIBS__WAITER_COMPLETE /* the thread leaves without looking at the cell again: the waiter may be gone at once */
+};
+
+/*
+ * What a call wants of a name, what it gets, and how it waits for that: on the stack of a thread; or of a begun
+ * acquire, for which no thread waits (begun.h). While the call waits, the shard's mutex guards all fields that are not
+ * read-only; before that, and once COMPLETE, they are the call's.
+ */
+struct dibs__waiter {
+    /* What the caller wants: read-only. */
     const char *name;
     size_t name_size;
     uint32_t lease_ms; /* a lease that another thread asked for is taken only if its length and `fixed` are the same */
     bool fixed;
-    bool one_try;     /* the caller waits only while nothing is known of the name */
-    int64_t deadline; /* when the wait ends */
-    int64_t budget;   /* until when the caller rides out an outage */
+    bool one_try;                              /* the caller waits only while nothing is known of the name */
+    int64_t deadline;                          /* when the wait ends */
+    int64_t budget;                            /* until when the caller rides out an outage */
+    void (*tell)(struct dibs__waiter *waiter); /* set only for a begun acquire: called under the shard's mutex instead
+                                                  of waking a thread; may lock the workers' mutex */
 
     /* What the caller gets. */
     struct dibs__outage *outage; /* what another thread was told; filled if the status is that of an outage, and
@@ -51,33 +68,13 @@ struct dibs__turn {
     int64_t outage_since; /* set: when the outage began that the previous threads with the turn met; 0: they met none */
     struct dibs__lease *lease; /* set: with one reference, the caller's; NULL: there is none */
     struct dibs__cell *cell;   /* set */
-};
 
-/*
- * What a waiting thread does. Changed under the shard's mutex; only the thread itself goes from AWAKE to ASLEEP without
- * the mutex.
- */
-enum dibs__waiter_state {
-    DIBS__WAITER_AWAKE,   /* the thread looks at the cell, or goes to sleep */
-    DIBS__WAITER_ASLEEP,  /* the thread sleeps, or is about to wake by itself */
-    DIBS__WAITER_WOKEN,   /* the thread must look at the cell again */
-    DIBS__WAITER_COMPLETE /* the thread leaves without looking at the cell again: the waiter may be gone at once */
-};
-
-/*
- * A thread that waits for a name, on the stack of that thread; or a begun acquire, for which no thread waits (begun.h).
- */
-struct dibs__waiter {
+    /* How it waits: only from the begin of a wait on. */
     DIBS__LINKS(struct dibs__waiter) links DIBS__GUARDED_BY(dibs__shard_mutex); /* in a list of the cell */
-    atomic_uint state;  /* atomic; a dibs__waiter_state; the thread sleeps on this word */
-    dibs_status answer; /* what the thread must return; DIBS_OK: what its turn says. Written under the shard's mutex
-                           before COMPLETE, then the thread's */
-    struct dibs__shard *shard;                 /* read-only; the shard of the cell */
-    void (*tell)(struct dibs__waiter *waiter); /* read-only; set only for a begun acquire: called under the shard's
-                                                  mutex instead of waking a thread; may lock the workers' mutex */
-    int64_t since;                             /* read-only; when the thread began to wait */
-    struct dibs__turn *turn; /* read-only; its content is guarded by the shard's mutex while the thread waits, and the
-                                thread's own once COMPLETE */
+    atomic_uint state;         /* atomic; a dibs__waiter_state; the thread sleeps on this word */
+    dibs_status answer;        /* what the thread must return; DIBS_OK: what `kind` says */
+    struct dibs__shard *shard; /* read-only; the shard of the cell, which may be gone once COMPLETE */
+    int64_t since;             /* read-only; when the wait began */
 };
 
 /* Takes the waiter out of its list. */
@@ -90,7 +87,7 @@ void dibs__waiters_remove(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shar
  */
 void dibs__waiters_unlock(struct dibs__shard *shard) DIBS__RELEASES(dibs__shard_mutex);
 
-/* Whether the wait has ended: the thread has what its turn says, or its `answer`. */
+/* Whether the wait has ended: the thread has what `kind` says, or its `answer`. */
 static inline bool dibs__waiter_is_complete(const struct dibs__waiter *waiter)
 {
     return atomic_load_explicit(&waiter->state, memory_order_acquire) == DIBS__WAITER_COMPLETE;
@@ -99,7 +96,7 @@ static inline bool dibs__waiter_is_complete(const struct dibs__waiter *waiter)
 /* Wakes the thread of the waiter, which looks at the cell again. */
 void dibs__waiters_wake(struct dibs__shard *shard, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
-/* Takes the waiter out of its list, and wakes its thread, which then has what its turn says. */
+/* Takes the waiter out of its list, and wakes its thread, which then has what `kind` says. */
 void dibs__waiters_complete(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
 /*
@@ -109,11 +106,11 @@ void dibs__waiters_complete(struct dibs__cell *cell, struct dibs__waiter *waiter
 void dibs__waiters_fail(struct dibs__waiter *waiter, dibs_status status, const struct dibs__error *error)
     DIBS__REQUIRES(dibs__shard_mutex);
 
-/* Whether the lease is what the caller of the turn wants. */
-bool dibs__waiters_fit(const struct dibs__lease *lease, const struct dibs__turn *turn);
+/* Whether the lease is what the waiter wants. */
+bool dibs__waiters_fit(const struct dibs__lease *lease, const struct dibs__waiter *waiter);
 
-/* Hands the lease that the cell holds to the caller of the turn, with the next fence. */
-void dibs__waiters_take_over(struct dibs__cell *cell, struct dibs__turn *turn) DIBS__REQUIRES(dibs__shard_mutex);
+/* Hands the lease that the cell holds to the waiter, with the next fence. */
+void dibs__waiters_take_over(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 
 /* Marks that no thread here holds the name any longer. */
 void dibs__waiters_mark_free(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex);

@@ -4,15 +4,14 @@
 
 #include "core/turn.h"
 
-static inline dibs_status turn_take(struct dibs__cells *cells, struct dibs__turn *turn)
+static inline dibs_status turn_take(struct dibs__cells *cells, struct dibs__waiter *waiter)
 {
-    struct dibs__waiter waiter = {.tell = NULL};
     dibs_status status;
-    bool goes_on = !dibs__turn_begin(cells, turn, &waiter, &status);
+    bool goes_on = !dibs__turn_begin(cells, waiter, &status);
 
     while (goes_on) {
-        dibs__turn_sleep(cells, &waiter);
-        goes_on = dibs__turn_goes_on(cells, &waiter, false, &status);
+        dibs__turn_sleep(cells, waiter);
+        goes_on = dibs__turn_goes_on(cells, waiter, false, &status);
     }
     return status;
 }

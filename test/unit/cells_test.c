@@ -17,7 +17,7 @@ struct alone {
     struct dibs__cells *cells;
     atomic_bool closing;
     atomic_int status; /* of the waiter; -1: it still waits */
-    struct dibs__turn turn;
+    struct dibs__waiter turn;
     struct dibs__outage outage;
 };
 
@@ -25,7 +25,7 @@ static void wait_alone(void *arg)
 {
     struct alone *alone = arg;
 
-    alone->turn = (struct dibs__turn){
+    alone->turn = (struct dibs__waiter){
         .name = "a",
         .name_size = 1,
         .deadline = DIBS__NEVER,
@@ -48,7 +48,7 @@ static void a_lease_lost_before_its_cell_knows_keeps_nobody_waiting(void **state
 {
     stage *s = *state;
     struct alone alone = {.clock = &s->clock, .status = -1};
-    struct dibs__turn turn = {.name = "a", .name_size = 1};
+    struct dibs__waiter turn = {.name = "a", .name_size = 1};
     struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
     actor *waiter = actor_start();
 
@@ -83,7 +83,7 @@ static void an_unreported_loss_keeps_nobody_waiting(void **state)
 
     for (int waits = 0; waits < 2; waits++) {
         struct alone alone = {.clock = &s->clock, .status = -1};
-        struct dibs__turn turn = {.name = "a", .name_size = 1, .one_try = true, .outage = &alone.outage};
+        struct dibs__waiter turn = {.name = "a", .name_size = 1, .one_try = true, .outage = &alone.outage};
         struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
         actor *waiter = waits ? actor_start() : NULL;
         alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
@@ -123,7 +123,7 @@ static void cells_come_and_go_with_their_names(void **state)
 
     for (unsigned round = 0; round < 2; round++) {
         for (unsigned i = 0; i < NAMES; i++) {
-            struct dibs__turn turn = {
+            struct dibs__waiter turn = {
                 .name = name, .name_size = (size_t)snprintf(name, sizeof name, "%u", i), .one_try = true};
             assert_status(DIBS_OK, turn_take(cells, &turn));
             all[i] = turn.cell;
@@ -143,7 +143,7 @@ static void a_free_turn_follows_no_outage(void **state)
     atomic_bool closing = false;
     struct dibs__cells *cells = dibs__cells_new(&s->clock.clock, &closing, 0);
     struct dibs__lease *other = dibs__lease_new(1, "b", 1, DIBS__TOKEN_MAX);
-    struct dibs__turn turn = {
+    struct dibs__waiter turn = {
         .name = "a", .name_size = 1, .outage_since = 77, .kind = DIBS__TURN_HANDED, .lease = other};
 
     assert_status(DIBS_OK, turn_take(cells, &turn));

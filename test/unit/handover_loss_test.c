@@ -166,7 +166,7 @@ static void lose(stage *s)
 static void a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held(void **state)
 {
     stage *s = *state;
-    struct dibs__turn turn = {.name = "a", .name_size = 1, .lease_ms = LEASE, .one_try = true};
+    struct dibs__waiter turn = {.name = "a", .name_size = 1, .lease_ms = LEASE, .one_try = true};
 
     keep(s);
     assert_status(DIBS_OK, turn_take(s->rt->core->cells, &turn)); /* what an acquire begins with, and no more */
@@ -252,16 +252,15 @@ static void a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late(
     const struct dibs__wish wish = {.wait_ms = FOREVER, .lease_ms = LEASE};
     stage *s = *state;
     struct dibs__error error;
-    struct dibs__outage outage;
-    struct dibs__waiter waiter = {.tell = tell_waiter};
-    struct dibs__acquire acquire = {.error = &error};
+    struct dibs__acquire acquire;
 
     told = 0;
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    dibs__acquire_init(&acquire, s->rt->core, "a", 1, &wish, &outage);
+    dibs__acquire_init(&acquire, s->rt->core, "a", 1, &wish, &error);
+    acquire.waiter.tell = tell_waiter;
     acquire.wait_event.tell = tell_event;
-    assert_int_equal(dibs__acquire_start(&acquire, &waiter), DIBS__ACQUIRE_WAITS);
+    assert_int_equal(dibs__acquire_start(&acquire), DIBS__ACQUIRE_WAITS);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     assert_int_equal(told, 1);
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 100000);
@@ -269,7 +268,7 @@ static void a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late(
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 0);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     acquire.cancelled = true;
-    assert_int_equal(dibs__acquire_look(&acquire, &waiter), DIBS__ACQUIRE_ENDED);
+    assert_int_equal(dibs__acquire_look(&acquire), DIBS__ACQUIRE_ENDED);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
 }
 

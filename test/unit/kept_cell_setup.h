@@ -26,7 +26,7 @@ struct keeping {
     struct moved_clock clock;
     atomic_bool closing;
     struct dibs__cells *cells;
-    struct dibs__turn turn;    /* of the lock that was taken last */
+    struct dibs__waiter turn;  /* of the lock that was taken last */
     struct dibs__wanted after; /* of the unlock that came last */
     uint64_t sequence;
 };
@@ -56,7 +56,7 @@ static inline int teardown(void **state)
 
 static inline void take(struct keeping *k, const char *name, uint32_t lease_ms)
 {
-    k->turn = (struct dibs__turn){.name = name, .name_size = strlen(name), .lease_ms = lease_ms, .one_try = true};
+    k->turn = (struct dibs__waiter){.name = name, .name_size = strlen(name), .lease_ms = lease_ms, .one_try = true};
     assert_status(DIBS_OK, turn_take(k->cells, &k->turn));
 }
 

@@ -240,7 +240,7 @@ static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **s
     (void)state;
     dibs__wait_event_init(&wait_event);
     for (int noted = 0; noted < 2; noted++) {
-        struct dibs__turn turn = {.name = "a", .name_size = 1, .outage = &told}, other = turn;
+        struct dibs__waiter turn = {.name = "a", .name_size = 1, .outage = &told}, other = turn;
         assert_status(DIBS_OK, turn_take(cells, &turn));
         dibs__asker_begin(cells, lease);
         fails_here = !noted;

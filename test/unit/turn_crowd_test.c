@@ -39,7 +39,7 @@ static int64_t now(const struct dibs__clock *clock)
 static void wait_once(struct crowd *crowd)
 {
     struct dibs__outage outage;
-    struct dibs__turn turn = {
+    struct dibs__waiter turn = {
         .name = "a", .name_size = 1, .lease_ms = 1000, .deadline = 1, .budget = DIBS__NEVER, .outage = &outage};
 
     crowd->timed_out += turn_take(crowd->cells, &turn) == DIBS_TIMEOUT;
@@ -67,7 +67,7 @@ static void open_cells(struct crowd *crowd, size_t size)
 static int64_t time_of_time_outs(void *arg, size_t size)
 {
     (void)arg;
-    struct dibs__turn asker = {.name = "a", .name_size = 1};
+    struct dibs__waiter asker = {.name = "a", .name_size = 1};
     struct crowd crowd;
 
     open_cells(&crowd, size);
