@@ -1,7 +1,7 @@
 /*
  * Cells: one for each name that threads of this process hold, ask for or wait for. The threads exclude each other here
  * first, so that one thread at a time asks the store for a name: the thread that has the turn (turn.h). A lease that
- * the store granted may go from thread to thread here (handover.h).
+ * the store granted may go from thread to thread here (turn.h).
  *
  * Threads that ask for a fair or shared lock have no turns: each of them asks the store by itself. A lease that is
  * asked for in this way is called turnless.
@@ -34,7 +34,7 @@ struct dibs__waiter;
 struct dibs__cells *dibs__cells_new(const struct dibs__clock *clock, const atomic_bool *closing, uint32_t handoff_ms);
 void dibs__cells_free(struct dibs__cells *cells); /* no thread may be inside; NULL is fine */
 
-/* ------------------------------------- for the files that work on cells: waiters.c, turn.c, asker.c, handover.c */
+/* ------------------------------------- for the files that work on cells: waiters.c, turn.c, asker.c, kept.c */
 
 /* What the threads of this process do with a name, except those that ask for a fair or shared lock. */
 enum dibs__cell_state {

@@ -2,7 +2,7 @@
 
 #include "base/probe.h"
 #include "core/done.h"
-#include "core/handover.h"
+#include "core/turn.h"
 
 void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease)
 {

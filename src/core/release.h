@@ -3,7 +3,7 @@
 #define DIBS_CORE_RELEASE_H
 
 #include "core/core.h"
-#include "core/handover.h"
+#include "core/turn.h"
 #include "core/holds.h"
 
 /* As the last dibs_unlock, whatever the count of the hold. Removes the hold. */

@@ -1,6 +1,7 @@
 /*
  * The turn: the right of one thread of a process to be the one that asks the store for a name. The other threads wait
- * for the turn, or for a lease that is handed over to them.
+ * for the turn, or for a lease that is handed over to them: when its holder gives it up, a lease passes to another
+ * thread of the process without the store, or is released in the store.
  *
  * As in Go's sync.Mutex, a running thread may take a parked lease before a thread that sleeps, but not before one that
  * has waited for a long time.
@@ -61,5 +62,33 @@ struct dibs__leaving {
  */
 bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                         const struct dibs__leaving *leaving);
+
+/* ------------------------------------------------------------ the end of a use */
+
+/* What becomes of a lease that its holder gives up. */
+enum dibs__parting {
+    DIBS__PART_HANDED,  /* another thread has the lease, or will take it: nothing is left to do */
+    DIBS__PART_RELEASE, /* the caller releases the lease in the store, then calls dibs__handover_end */
+    DIBS__PART_KEPT,    /* the process keeps the lease: if next->tells, the caller calls dibs__renewals_use_changed */
+    DIBS__PART_REQUEUE  /* as RELEASE, and the same round trip asks for the lease that the next waiter here wants */
+};
+
+/* The lease that the next waiter wants: filled for DIBS__PART_REQUEUE. */
+struct dibs__wanted {
+    uint32_t lease_ms;
+    bool fixed;
+    bool tells; /* filled for DIBS__PART_KEPT */
+};
+
+/* recallable: as in dibs__kept_keep. */
+enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, unsigned recallable,
+                                       int64_t now, struct dibs__wanted *next);
+
+/*
+ * The lease was released or lost: the next waiter gets the turn. Only the first call for a lease does anything. next:
+ * the lease that was asked for together with the release; NULL: there is none. True: the store has answered for `next`,
+ * and the next waiter goes on with its attempt. False: the caller must give up `next`.
+ */
+bool dibs__handover_end(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * The waiters for a name in this process: what each wants and gets, how it is woken, and how the turn or a lease goes
- * to the next one. For turn.c, asker.c and handover.c.
+ * to the next one. For turn.c, asker.c and kept.c.
  */
 #ifndef DIBS_CORE_WAITERS_H
 #define DIBS_CORE_WAITERS_H

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "core/asker.h"
-#include "core/handover.h"
+#include "core/turn.h"
 #include "support/test.h"
 #include "support/turn.h"
 #include "support/wait.h"

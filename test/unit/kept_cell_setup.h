@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 #include "core/asker.h"
-#include "core/handover.h"
+#include "core/turn.h"
 #include "core/kept.h"
 #include "support/moved_clock.h"
 #include "support/test.h"
