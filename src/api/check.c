@@ -28,41 +28,42 @@ bool dibs__check_names(const dibs_runtime *rt, const char *const *names, size_t 
     size_t i = 0;
 
     if (!rt)
-        dibs__fail(DIBS_INVALID, "the runtime is NULL");
-    else if (count > DIBS_NAMES_MAX)
-        dibs__fail(DIBS_INVALID, "there are %zu names, more than %d", count, DIBS_NAMES_MAX);
-    else if (count > 0 && !names)
-        dibs__fail(DIBS_INVALID, "names is NULL");
-    else {
-        while (i < count && dibs__check_name(rt, names[i]) > 0)
-            i++;
-        return i == count;
-    }
-    return false;
+        return DIBS__INVALID("the runtime is NULL");
+    if (count > DIBS_NAMES_MAX)
+        return DIBS__INVALID("there are %zu names, more than %d", count, DIBS_NAMES_MAX);
+    if (count > 0 && !names)
+        return DIBS__INVALID("names is NULL");
+    while (i < count && dibs__check_name(rt, names[i]) > 0)
+        i++;
+    return i == count;
 }
 
 bool dibs__check_lease(const char *field, uint32_t lease_ms)
 {
-    if (lease_ms >= DIBS__LEASE_MIN_MS && lease_ms <= DIBS__LEASE_MAX_MS)
-        return true;
-    dibs__fail(DIBS_INVALID, "%s is %u, not from %d to %d", field, lease_ms, DIBS__LEASE_MIN_MS, DIBS__LEASE_MAX_MS);
-    return false;
+    return (lease_ms >= DIBS__LEASE_MIN_MS && lease_ms <= DIBS__LEASE_MAX_MS) ||
+           DIBS__INVALID("%s is %u, not from %d to %d", field, lease_ms, DIBS__LEASE_MIN_MS, DIBS__LEASE_MAX_MS);
 }
 
-dibs_status dibs__check_options(const dibs_runtime *rt, int64_t wait_ms, const dibs_lock_options *options)
+bool dibs__check_options(const dibs_runtime *rt, int64_t wait_ms, const dibs_lock_options *options,
+                         struct dibs__wish *wish)
 {
+    *wish = (struct dibs__wish){.wait_ms = wait_ms, .lease_ms = rt->settings.lease_ms};
     if (wait_ms < DIBS_WAIT_FOREVER)
-        return dibs__fail(DIBS_INVALID, "wait_ms is negative, and not DIBS_WAIT_FOREVER");
+        return DIBS__INVALID("wait_ms is negative, and not DIBS_WAIT_FOREVER");
     if (!options)
-        return DIBS_OK;
+        return true;
+    wish->flags = options->flags;
+    wish->limit = options->limit;
     if (options->flags & ~(uint32_t)(DIBS_FAIR | DIBS_FIXED_LEASE | DIBS_NO_REENTRY | DIBS_SHARED))
-        return dibs__fail(DIBS_INVALID, "flags has an unknown bit: 0x%x", options->flags);
+        return DIBS__INVALID("flags has an unknown bit: 0x%x", options->flags);
     if (options->limit > 0 && !(options->flags & DIBS_SHARED))
-        return dibs__fail(DIBS_INVALID, "limit is for DIBS_SHARED alone");
+        return DIBS__INVALID("limit is for DIBS_SHARED alone");
     if (options->flags & DIBS_FAIR && rt->settings.url_count > 1)
-        return dibs__fail(DIBS_INVALID, "DIBS_FAIR: a quorum has no common queue");
+        return DIBS__INVALID("DIBS_FAIR: a quorum has no common queue");
     if (options->limit > 1 && rt->settings.url_count > 1)
-        return dibs__fail(DIBS_INVALID, "limit is %u: on a quorum it can be 1 at most, because majorities can't count",
-                          options->limit);
-    return options->lease_ms == 0 || dibs__check_lease("lease_ms", options->lease_ms) ? DIBS_OK : DIBS_INVALID;
+        return DIBS__INVALID("limit is %u: on a quorum it can be 1 at most, because majorities can't count",
+                             options->limit);
+    if (options->lease_ms)
+        wish->lease_ms = options->lease_ms;
+    return options->lease_ms == 0 || dibs__check_lease("lease_ms", options->lease_ms);
 }

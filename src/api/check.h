@@ -4,9 +4,12 @@
 
 #include "base/error.h"
 #include "base/require.h"
-#include "store/store.h"
+#include "core/attempt.h"
 
 #define DIBS__LEASE_MIN_MS 20
+
+/* Sets the thread's last error. False. */
+#define DIBS__INVALID(...) (dibs__fail(DIBS_INVALID, __VA_ARGS__), false)
 
 /* The size of the name; 0: the name is not valid, or the runtime is NULL. */
 size_t dibs__check_name(const dibs_runtime *rt, const char *name);
@@ -17,8 +20,9 @@ bool dibs__check_names(const dibs_runtime *rt, const char *const *names, size_t 
 /* field: what the error's sentence calls the value. */
 bool dibs__check_lease(const char *field, uint32_t lease_ms);
 
-/* DIBS_OK or DIBS_INVALID, for the arguments of an acquire. options may be NULL. */
-dibs_status dibs__check_options(const dibs_runtime *rt, int64_t wait_ms, const dibs_lock_options *options);
+/* The same for the other arguments of an acquire, which become a wish. options may be NULL. */
+bool dibs__check_options(const dibs_runtime *rt, int64_t wait_ms, const dibs_lock_options *options,
+                         struct dibs__wish *wish);
 
 /* Returns the status of a call into the core. If the call failed, its error becomes the thread's last one. */
 static inline dibs_status dibs__return(dibs_status status, const struct dibs__error *error)

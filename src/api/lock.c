@@ -7,10 +7,11 @@ static dibs_status lock(dibs_runtime *rt, const char *name, int64_t wait_ms, con
 {
     size_t size = dibs__check_name(rt, name);
     struct dibs__error error;
+    struct dibs__wish wish;
 
-    if (!rt || size == 0 || dibs__check_options(rt, wait_ms, options) != DIBS_OK)
+    if (!rt || size == 0 || !dibs__check_options(rt, wait_ms, options, &wish))
         return DIBS_INVALID;
-    return dibs__return(dibs__lock(rt, name, size, wait_ms, options, &error), &error);
+    return dibs__return(dibs__lock(rt, name, size, &wish, &error), &error);
 }
 
 dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, int64_t wait_ms, const dibs_lock_options *options)
@@ -52,10 +53,11 @@ dibs_status dibs_lock_names(dibs_runtime *rt, const char *const *names, size_t c
                             const dibs_lock_options *options)
 {
     struct dibs__error error;
+    struct dibs__wish wish;
 
-    if (!dibs__check_names(rt, names, count) || dibs__check_options(rt, wait_ms, options) != DIBS_OK)
+    if (!dibs__check_names(rt, names, count) || !dibs__check_options(rt, wait_ms, options, &wish))
         return DIBS_INVALID;
-    return dibs__return(dibs__lock_names(rt, names, count, wait_ms, options, &error), &error);
+    return dibs__return(dibs__lock_names(rt, names, count, &wish, &error), &error);
 }
 
 dibs_status dibs_unlock_names(dibs_runtime *rt, const char *const *names, size_t count)

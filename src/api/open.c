@@ -25,26 +25,23 @@ const char *dibs_version(void)
 
 /* -------------------------------------------------------------------- checks */
 
-/* Sets the last error. False. */
-#define INVALID(...) (dibs__fail(DIBS_INVALID, __VA_ARGS__), false)
-
 static bool check_label(const char *label)
 {
     size_t size = strlen(label);
 
     if (size < 1 || size > LABEL_MAX)
-        return INVALID("label must have from 1 to 48 bytes");
+        return DIBS__INVALID("label must have from 1 to 48 bytes");
     for (const char *c = label; *c; c++)
         if (*c < ' ' || *c > '~')
-            return INVALID("label has a byte that does not print");
+            return DIBS__INVALID("label has a byte that does not print");
     return true;
 }
 
 static bool check_prefix(const char *prefix)
 {
     if (strncmp(prefix, RESERVED_KEYS, strlen(RESERVED_KEYS)) == 0)
-        return INVALID("key_prefix begins with \"dibs:\", which is kept for what dibs itself stores");
-    return strlen(prefix) <= DIBS__PREFIX_MAX || INVALID("key_prefix is longer than 512 bytes");
+        return DIBS__INVALID("key_prefix begins with \"dibs:\", which is kept for what dibs itself stores");
+    return strlen(prefix) <= DIBS__PREFIX_MAX || DIBS__INVALID("key_prefix is longer than 512 bytes");
 }
 
 static bool check_times(const dibs_config *config)
@@ -54,11 +51,11 @@ static bool check_times(const dibs_config *config)
     if (!dibs__check_lease("lease_ms", lease_ms))
         return false;
     if (config->renew_ms > lease_ms / 2)
-        return INVALID("renew_ms is %u, more than half of lease_ms, %u", config->renew_ms, lease_ms);
+        return DIBS__INVALID("renew_ms is %u, more than half of lease_ms, %u", config->renew_ms, lease_ms);
     if (config->spin_us > SPIN_MOST_US && config->spin_us != DIBS_NO_SPIN)
-        return INVALID("spin_us is %u; at most %u", config->spin_us, SPIN_MOST_US);
+        return DIBS__INVALID("spin_us is %u; at most %u", config->spin_us, SPIN_MOST_US);
     if (config->keep_ms > KEEP_MOST_MS)
-        return INVALID("keep_ms is %u; at most %u", config->keep_ms, KEEP_MOST_MS);
+        return DIBS__INVALID("keep_ms is %u; at most %u", config->keep_ms, KEEP_MOST_MS);
     return true;
 }
 
@@ -66,9 +63,9 @@ static bool check_config(const dibs_config *config)
 {
     for (size_t i = 0; i < sizeof config->reserved / sizeof config->reserved[0]; i++)
         if (config->reserved[i] != 0)
-            return INVALID("a reserved field of the configuration is not zero");
+            return DIBS__INVALID("a reserved field of the configuration is not zero");
     if (config->durable > 1)
-        return INVALID("durable is neither 0 nor 1");
+        return DIBS__INVALID("durable is neither 0 nor 1");
     return (!config->label || check_label(config->label)) &&
            (!config->key_prefix || check_prefix(config->key_prefix)) && check_times(config);
 }
@@ -76,8 +73,8 @@ static bool check_config(const dibs_config *config)
 static bool check_url_count(const char *where, size_t count)
 {
     if (count % 2 == 0)
-        return INVALID("%s has %zu URLs: one store has one URL, a quorum an odd number", where, count);
-    return count <= URLS_MAX || INVALID("%s has %zu URLs: at most %d", where, count, URLS_MAX);
+        return DIBS__INVALID("%s has %zu URLs: one store has one URL, a quorum an odd number", where, count);
+    return count <= URLS_MAX || DIBS__INVALID("%s has %zu URLs: at most %d", where, count, URLS_MAX);
 }
 
 /* Whether the scheme of one of the URLs begins with `scheme`. */
@@ -91,16 +88,16 @@ static bool any_url_begins(const struct dibs__settings *settings, const char *sc
 
 static bool only_with(bool any, const char *what, const char *field, const char *value)
 {
-    return any || !value || INVALID("%s is set, but there is no %s", field, what);
+    return any || !value || DIBS__INVALID("%s is set, but there is no %s", field, what);
 }
 
 /* A client's certificate is of no use without its key, and vice versa. */
 static bool check_tls(const dibs_config *config)
 {
     if (!config->tls_cert_file != !config->tls_key_file)
-        return INVALID(config->tls_cert_file ? "tls_cert_file is set, but tls_key_file is not"
-                                             : "tls_key_file is set, but tls_cert_file is not");
-    return !config->tls_server_name || *config->tls_server_name || INVALID("tls_server_name is empty");
+        return DIBS__INVALID(config->tls_cert_file ? "tls_cert_file is set, but tls_key_file is not"
+                                                   : "tls_key_file is set, but tls_cert_file is not");
+    return !config->tls_server_name || *config->tls_server_name || DIBS__INVALID("tls_server_name is empty");
 }
 
 static bool check_access(const struct dibs__settings *settings, const dibs_config *config)

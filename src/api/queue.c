@@ -49,10 +49,11 @@ dibs_status dibs_lock_begin(dibs_task *task, const char *name, int64_t wait_ms, 
 {
     size_t size = check(task, name, queue);
     struct dibs__error error;
+    struct dibs__wish wish;
 
-    if (size == 0 || dibs__check_options(task->runtime, wait_ms, options) != DIBS_OK)
+    if (size == 0 || !dibs__check_options(task->runtime, wait_ms, options, &wish))
         return DIBS_INVALID;
-    return dibs__return(dibs__lock_begin(task, name, size, wait_ms, options, queue, arg, &error), &error);
+    return dibs__return(dibs__lock_begin(task, name, size, &wish, queue, arg, &error), &error);
 }
 
 dibs_status dibs_unlock_begin(dibs_task *task, const char *name, dibs_queue *queue, void *arg)
@@ -69,11 +70,11 @@ dibs_status dibs_lock_names_begin(dibs_task *task, const char *const *names, siz
                                   const dibs_lock_options *options, dibs_queue *queue, void *arg)
 {
     struct dibs__error error;
+    struct dibs__wish wish;
 
     if (!task || !queue)
         return dibs__fail(DIBS_INVALID, "the %s is NULL", task ? "queue" : "task");
-    if (!dibs__check_names(task->runtime, names, count) ||
-        dibs__check_options(task->runtime, wait_ms, options) != DIBS_OK)
+    if (!dibs__check_names(task->runtime, names, count) || !dibs__check_options(task->runtime, wait_ms, options, &wish))
         return DIBS_INVALID;
-    return dibs__return(dibs__lock_names_begin(task, names, count, wait_ms, options, queue, arg, &error), &error);
+    return dibs__return(dibs__lock_names_begin(task, names, count, &wish, queue, arg, &error), &error);
 }

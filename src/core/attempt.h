@@ -9,7 +9,7 @@
 struct dibs__wish {
     int64_t wait_ms;   /* DIBS_WAIT_FOREVER, 0 (one try) or a time */
     uint32_t lease_ms; /* not 0 */
-    uint32_t flags;    /* those of dibs_lock_options; DIBS_NO_REENTRY has no effect here */
+    uint32_t flags;    /* those of dibs_lock_options; DIBS_NO_REENTRY has no effect on an attempt */
     uint32_t limit;    /* with DIBS_SHARED; 0: any number */
 };
 

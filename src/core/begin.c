@@ -72,7 +72,7 @@ static dibs_status begin_to_lock(struct beginning *call, dibs_task *task, dibs_q
 /* ---------------------------------------------------------------------- locks */
 
 /* Ends the call without the store, if possible. */
-static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *name, const dibs_lock_options *options,
+static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *name, uint32_t flags,
                          struct dibs__done *done)
 {
     dibs_runtime *runtime = task->runtime;
@@ -82,8 +82,8 @@ static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *n
         return false;
     if (!hold)
         dibs__task_was_cancelled(&error, name);
-    else if (!dibs__lock_may_reenter(hold, options) || !dibs__lock_reenter(runtime, hold))
-        dibs__lock_refuse(runtime, "task", hold, options, &error);
+    else if (!dibs__lock_may_reenter(hold, flags) || !dibs__lock_reenter(runtime, hold))
+        dibs__lock_refuse(runtime, "task", hold, flags, &error);
     if (hold)
         done->fence = dibs__lease_fence(hold->lease);
     if (error.status != DIBS_OK)
@@ -91,32 +91,31 @@ static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *n
     return true;
 }
 
-static dibs_status begin_lock(struct beginning *call, const char *name, size_t name_size, int64_t wait_ms,
-                              const dibs_lock_options *options, struct dibs__error *error)
+static dibs_status begin_lock(struct beginning *call, const char *name, size_t name_size, const struct dibs__wish *wish,
+                              struct dibs__error *error)
 {
     dibs_task *task = call->task;
     struct dibs__done *done = call->done;
     struct dibs__hold *hold = dibs__holds_find_in(&task->holds, task->runtime->serial, name, name_size);
 
-    if (lock_at_once(task, hold, name, options, done)) {
+    if (lock_at_once(task, hold, name, wish->flags, done)) {
         if (done->status == DIBS_CANCELLED)
             dibs__count(&call->visit.core->stats.cancelled);
         dibs__begun_complete(done);
         return DIBS_OK;
     }
-    const struct dibs__wish wish = dibs__lock_wish(task->runtime, wait_ms, options);
-    return dibs__wanting_begin(task, &call->visit, name, name_size, &wish, done) ? DIBS_OK : no_memory(error);
+    return dibs__wanting_begin(task, &call->visit, name, name_size, wish, done) ? DIBS_OK : no_memory(error);
 }
 
-dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size, int64_t wait_ms,
-                             const dibs_lock_options *options, dibs_queue *queue, void *arg, struct dibs__error *error)
+dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size, const struct dibs__wish *wish,
+                             dibs_queue *queue, void *arg, struct dibs__error *error)
 {
     struct beginning call;
     dibs_status status = begin_to_lock(&call, task, queue, arg, error);
 
     if (status != DIBS_OK)
         return status;
-    return end_beginning(&call, begin_lock(&call, name, name_size, wait_ms, options, error));
+    return end_beginning(&call, begin_lock(&call, name, name_size, wish, error));
 }
 
 /* -------------------------------------------------------------- several locks */
@@ -133,8 +132,8 @@ static void end_at_once(dibs_task *task, struct dibs__several *several, struct d
     dibs__begun_complete(done);
 }
 
-static dibs_status begin_names(struct beginning *call, const char *const *names, size_t count, int64_t wait_ms,
-                               const dibs_lock_options *options, struct dibs__error *error)
+static dibs_status begin_names(struct beginning *call, const char *const *names, size_t count,
+                               const struct dibs__wish *wish, struct dibs__error *error)
 {
     dibs_task *task = call->task;
     struct dibs__visit *visit = &call->visit;
@@ -142,7 +141,7 @@ static dibs_status begin_names(struct beginning *call, const char *const *names,
     struct dibs__several *several = NULL;
 
     if (count > 0)
-        several = dibs__lock_names_prepare(task->runtime, visit, &task->holds, names, count, wait_ms, options, &why);
+        several = dibs__lock_names_prepare(task->runtime, visit, &task->holds, names, count, wish, &why);
     if (why.status == DIBS_NO_MEMORY)
         return no_memory(error);
     bool at_once = !several || dibs__several_is_held(several);
@@ -158,8 +157,8 @@ static dibs_status begin_names(struct beginning *call, const char *const *names,
     return dibs__wanting_begin_names(task, visit, several, call->done) ? DIBS_OK : no_memory(error);
 }
 
-dibs_status dibs__lock_names_begin(dibs_task *task, const char *const *names, size_t count, int64_t wait_ms,
-                                   const dibs_lock_options *options, dibs_queue *queue, void *arg,
+dibs_status dibs__lock_names_begin(dibs_task *task, const char *const *names, size_t count,
+                                   const struct dibs__wish *wish, dibs_queue *queue, void *arg,
                                    struct dibs__error *error)
 {
     struct beginning call;
@@ -167,7 +166,7 @@ dibs_status dibs__lock_names_begin(dibs_task *task, const char *const *names, si
 
     if (status != DIBS_OK)
         return status;
-    return end_beginning(&call, begin_names(&call, names, count, wait_ms, options, error));
+    return end_beginning(&call, begin_names(&call, names, count, wish, error));
 }
 
 /* -------------------------------------------------------------------- unlocks */

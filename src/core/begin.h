@@ -2,15 +2,16 @@
 #ifndef DIBS_CORE_BEGIN_H
 #define DIBS_CORE_BEGIN_H
 
+#include "core/attempt.h"
 #include "core/holds.h"
 
 /* As the functions of dibs.h. The arguments were checked. */
-dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size, int64_t wait_ms,
-                             const dibs_lock_options *options, dibs_queue *queue, void *arg, struct dibs__error *error);
+dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size, const struct dibs__wish *wish,
+                             dibs_queue *queue, void *arg, struct dibs__error *error);
 dibs_status dibs__unlock_begin(dibs_task *task, const char *name, size_t name_size, dibs_queue *queue, void *arg,
                                struct dibs__error *error);
-dibs_status dibs__lock_names_begin(dibs_task *task, const char *const *names, size_t count, int64_t wait_ms,
-                                   const dibs_lock_options *options, dibs_queue *queue, void *arg,
+dibs_status dibs__lock_names_begin(dibs_task *task, const char *const *names, size_t count,
+                                   const struct dibs__wish *wish, dibs_queue *queue, void *arg,
                                    struct dibs__error *error);
 
 #endif

@@ -22,53 +22,41 @@ dibs_status dibs__lock_lost(const char *owner, const char *name, struct dibs__er
 
 /* ---------------------------------------------------------------------- lock */
 
-static dibs_status held_already(const char *owner, const struct dibs__hold *hold, const dibs_lock_options *options,
+static dibs_status held_already(const char *owner, const struct dibs__hold *hold, uint32_t flags,
                                 struct dibs__error *error)
 {
-    bool no_reentry = options && options->flags & DIBS_NO_REENTRY;
-
     return dibs__error_set(error, DIBS_BUSY,
-                           no_reentry ? "this %s holds %s already"
-                                      : "this %s shares %s, and can't have it alone before it has unlocked it",
+                           flags & DIBS_NO_REENTRY
+                               ? "this %s holds %s already"
+                               : "this %s shares %s, and can't have it alone before it has unlocked it",
                            owner, DIBS__QUOTED(hold->lease->name));
 }
 
 dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const char *owner, const struct dibs__hold *hold,
-                              const dibs_lock_options *options, struct dibs__error *error)
+                              uint32_t flags, struct dibs__error *error)
 {
     if (atomic_load_explicit(&runtime->closing, memory_order_relaxed))
         return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
     if (dibs__lock_is_lost(runtime, hold))
         return dibs__lock_lost(owner, hold->lease->name, error);
-    if (!dibs__lock_may_reenter(hold, options))
-        return held_already(owner, hold, options, error);
+    if (!dibs__lock_may_reenter(hold, flags))
+        return held_already(owner, hold, flags, error);
     DIBS__REQUIRE(hold->count == UINT32_MAX);
     return dibs__error_set(error, DIBS_OVERFLOW, "the lock is held %u times, the most that can be counted",
                            hold->count);
 }
 
-struct dibs__wish dibs__lock_wish(const dibs_runtime *runtime, int64_t wait_ms, const dibs_lock_options *options)
-{
-    return (struct dibs__wish){
-        .wait_ms = wait_ms,
-        .lease_ms = options && options->lease_ms ? options->lease_ms : runtime->settings.lease_ms,
-        .flags = options ? options->flags : 0,
-        .limit = options ? options->limit : 0,
-    };
-}
-
-dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t name_size, int64_t wait_ms,
-                             const dibs_lock_options *options, struct dibs__error *error)
+dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t name_size, const struct dibs__wish *wish,
+                             struct dibs__error *error)
 {
     struct dibs__visit visit;
     dibs_status status = dibs__visit_begin_if_open(&visit, runtime, error);
 
     if (status != DIBS_OK)
         return status;
-    const struct dibs__wish wish = dibs__lock_wish(runtime, wait_ms, options);
     dibs_task *task = dibs__task_inside(runtime->serial);
-    status = task ? dibs__task_acquire(task, &visit, name, name_size, &wish, error)
-                  : dibs__acquire(visit.core, name, name_size, &wish, error);
+    status = task ? dibs__task_acquire(task, &visit, name, name_size, wish, error)
+                  : dibs__acquire(visit.core, name, name_size, wish, error);
     dibs__visit_end(&visit);
     return status;
 }

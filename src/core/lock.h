@@ -17,9 +17,9 @@
 
 /* ------------------------------------------------ first, last, and what fails: not inline */
 
-/* Acquires a lock that the thread does not hold. options NULL: the defaults. */
-dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t name_size, int64_t wait_ms,
-                             const dibs_lock_options *options, struct dibs__error *error);
+/* Acquires a lock that the thread does not hold. */
+dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t name_size, const struct dibs__wish *wish,
+                             struct dibs__error *error);
 
 /* Releases the lock and removes the hold, whatever its count. */
 dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, struct dibs__error *error);
@@ -29,14 +29,11 @@ dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *owner, cons
                                   struct dibs__error *error);
 
 /*
- * Says why a hold can't be entered again: the runtime is closing, the lease is lost, the options or the kind of the
+ * Says why a hold can't be entered again: the runtime is closing, the lease is lost, the flags or the kind of the
  * hold forbid it, or the count is at its maximum.
  */
 dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const char *owner, const struct dibs__hold *hold,
-                              const dibs_lock_options *options, struct dibs__error *error);
-
-/* What an acquire with those options asks for. */
-struct dibs__wish dibs__lock_wish(const dibs_runtime *runtime, int64_t wait_ms, const dibs_lock_options *options);
+                              uint32_t flags, struct dibs__error *error);
 
 /*
  * Drops the lease of a hold that was removed, and whose lock dibs_close has
@@ -59,10 +56,8 @@ static inline bool dibs__lock_is_lost(const dibs_runtime *runtime, const struct 
 /* ------------------------------------------------------------------------- the calls */
 
 /* A thread that shares the lock may not ask for it alone: it would wait for itself, or another that waits for it. */
-static inline bool dibs__lock_may_reenter(const struct dibs__hold *hold, const dibs_lock_options *options)
+static inline bool dibs__lock_may_reenter(const struct dibs__hold *hold, uint32_t flags)
 {
-    uint32_t flags = options ? options->flags : 0;
-
     return !(flags & DIBS_NO_REENTRY) && (flags & DIBS_SHARED || !hold->lease->shared);
 }
 
@@ -85,16 +80,16 @@ static inline bool dibs__lock_reenter(const dibs_runtime *runtime, struct dibs__
 }
 
 /* As dibs_lock_with. */
-static inline dibs_status dibs__lock(dibs_runtime *runtime, const char *name, size_t name_size, int64_t wait_ms,
-                                     const dibs_lock_options *options, struct dibs__error *error)
+static inline dibs_status dibs__lock(dibs_runtime *runtime, const char *name, size_t name_size,
+                                     const struct dibs__wish *wish, struct dibs__error *error)
 {
     struct dibs__hold *hold = dibs__holds_find(runtime->serial, name, name_size);
 
     if (!hold)
-        return dibs__lock_first(runtime, name, name_size, wait_ms, options, error);
-    if (dibs__lock_may_reenter(hold, options) && dibs__lock_reenter(runtime, hold))
+        return dibs__lock_first(runtime, name, name_size, wish, error);
+    if (dibs__lock_may_reenter(hold, wish->flags) && dibs__lock_reenter(runtime, hold))
         return DIBS_OK;
-    return dibs__lock_refuse(runtime, dibs__lock_owner(runtime), hold, options, error);
+    return dibs__lock_refuse(runtime, dibs__lock_owner(runtime), hold, wish->flags, error);
 }
 
 /* The same for the name that the thread used last, without options. False: nothing was done; dibs__lock says why. */

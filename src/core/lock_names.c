@@ -17,7 +17,7 @@ static dibs_status no_memory(struct dibs__error *error)
  * loss of one of them comes before whatever else there is to say of another.
  */
 static dibs_status find_held(dibs_runtime *runtime, struct dibs__holds *holds, struct dibs__several *several,
-                             const dibs_lock_options *options, struct dibs__error *error)
+                             uint32_t flags, struct dibs__error *error)
 {
     const char *owner = holds == dibs__holds_here(runtime->serial) ? dibs__lock_owner(runtime) : "task";
     dibs_status status = DIBS_OK;
@@ -27,13 +27,13 @@ static dibs_status find_held(dibs_runtime *runtime, struct dibs__holds *holds, s
         struct dibs__hold *hold = dibs__holds_find_in(holds, runtime->serial, name->name, name->size);
         if (!hold)
             continue;
-        if (dibs__lock_may_reenter(hold, options) && dibs__lock_can_count(runtime, hold)) {
+        if (dibs__lock_may_reenter(hold, flags) && dibs__lock_can_count(runtime, hold)) {
             dibs__lease_ref(hold->lease);
             name->held = hold->lease;
             continue;
         }
         struct dibs__error refusal;
-        dibs_status refused = dibs__lock_refuse(runtime, owner, hold, options, &refusal);
+        dibs_status refused = dibs__lock_refuse(runtime, owner, hold, flags, &refusal);
         if (status == DIBS_OK || refused == DIBS_LOST) {
             dibs__several_explain(&refusal, name->name);
             *error = refusal;
@@ -45,18 +45,16 @@ static dibs_status find_held(dibs_runtime *runtime, struct dibs__holds *holds, s
 
 struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dibs__visit *visit,
                                                struct dibs__holds *holds, const char *const *names, size_t count,
-                                               int64_t wait_ms, const dibs_lock_options *options,
-                                               struct dibs__error *error)
+                                               const struct dibs__wish *wish, struct dibs__error *error)
 {
-    const struct dibs__wish wish = dibs__lock_wish(runtime, wait_ms, options);
-    struct dibs__several *several = dibs__several_new(visit->core, names, count, &wish);
+    struct dibs__several *several = dibs__several_new(visit->core, names, count, wish);
 
     if (!several) {
         no_memory(error);
         return NULL;
     }
     uint32_t room = (uint32_t)several->count;
-    dibs_status status = find_held(runtime, holds, several, options, error);
+    dibs_status status = find_held(runtime, holds, several, wish->flags, error);
     if (status == DIBS_OK && !dibs__holds_reserve(holds, room))
         status = no_memory(error);
     if (status == DIBS_OK)
@@ -100,12 +98,11 @@ static void drive(struct dibs__several *several)
 }
 
 static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, const char *const *names, size_t count,
-                           int64_t wait_ms, const dibs_lock_options *options, struct dibs__error *error)
+                           const struct dibs__wish *wish, struct dibs__error *error)
 {
     dibs_task *task = dibs__task_inside(runtime->serial);
     struct dibs__holds *holds = dibs__holds_here(runtime->serial);
-    struct dibs__several *several =
-        dibs__lock_names_prepare(runtime, visit, holds, names, count, wait_ms, options, error);
+    struct dibs__several *several = dibs__lock_names_prepare(runtime, visit, holds, names, count, wish, error);
 
     if (!several)
         return error->status;
@@ -122,8 +119,8 @@ static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, con
     return status;
 }
 
-dibs_status dibs__lock_names(dibs_runtime *runtime, const char *const *names, size_t count, int64_t wait_ms,
-                             const dibs_lock_options *options, struct dibs__error *error)
+dibs_status dibs__lock_names(dibs_runtime *runtime, const char *const *names, size_t count,
+                             const struct dibs__wish *wish, struct dibs__error *error)
 {
     struct dibs__visit visit;
 
@@ -132,7 +129,7 @@ dibs_status dibs__lock_names(dibs_runtime *runtime, const char *const *names, si
     dibs_status status = dibs__visit_begin_if_open(&visit, runtime, error);
     if (status != DIBS_OK)
         return status;
-    status = lock_in(&visit, runtime, names, count, wait_ms, options, error);
+    status = lock_in(&visit, runtime, names, count, wish, error);
     dibs__visit_end(&visit);
     return status;
 }

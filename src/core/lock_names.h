@@ -6,8 +6,8 @@
 #include "core/several.h"
 
 /* As dibs_lock_names and dibs_unlock_names. The names were checked. */
-dibs_status dibs__lock_names(dibs_runtime *runtime, const char *const *names, size_t count, int64_t wait_ms,
-                             const dibs_lock_options *options, struct dibs__error *error);
+dibs_status dibs__lock_names(dibs_runtime *runtime, const char *const *names, size_t count,
+                             const struct dibs__wish *wish, struct dibs__error *error);
 dibs_status dibs__unlock_names(dibs_runtime *runtime, const char *const *names, size_t count,
                                struct dibs__error *error);
 
@@ -17,7 +17,6 @@ dibs_status dibs__unlock_names(dibs_runtime *runtime, const char *const *names, 
  */
 struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dibs__visit *visit,
                                                struct dibs__holds *holds, const char *const *names, size_t count,
-                                               int64_t wait_ms, const dibs_lock_options *options,
-                                               struct dibs__error *error);
+                                               const struct dibs__wish *wish, struct dibs__error *error);
 
 #endif
