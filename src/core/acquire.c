@@ -282,19 +282,6 @@ static struct dibs__push sleep_out_rest(struct dibs__acquire *acquire)
 
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status);
 
-/* The lease is listed in its cell: prepares the next ask, unless the acquire must end. */
-static enum dibs__acquire_state ask_or_end(struct dibs__acquire *acquire)
-{
-    if (acquire->cancelled)
-        return end(acquire, cancelled(acquire));
-    if (atomic_load(acquire->core->config.closing))
-        return end(acquire, closed(acquire));
-    if (!has_answer(acquire))
-        asker_of(acquire)->answered = false;
-    prepare_ask(acquire);
-    return DIBS__ACQUIRE_ASKS;
-}
-
 /*
  * One try waits for a lease that another process merely keeps. The keeper was asked to give the lease back, and either
  * does so or says that the lease is in use. It gets DIBS__RECALL_MS and a round trip, since it may be as far from the
@@ -349,7 +336,7 @@ static enum dibs__acquire_state after_rest(struct dibs__acquire *acquire, const 
         if (now >= acquire->wait_until && !acquire->cancelled)
             return end(acquire, taken(acquire));
     }
-    return ask_or_end(acquire);
+    return DIBS__ACQUIRE_ASKS;
 }
 
 /* ------------------------------------------------- with a turn, or without */
@@ -435,15 +422,15 @@ static struct dibs__lease *new_attempt(const struct dibs__acquire *acquire)
     return lease;
 }
 
-/* Begins an attempt, unless another acquire began one that this one goes on with, and prepares the first ask. */
+/* Begins an attempt, unless another acquire began one that this one goes on with. */
 static enum dibs__acquire_state begin_to_ask(struct dibs__acquire *acquire)
 {
     if (acquire->lease)
-        return ask_or_end(acquire);
+        return DIBS__ACQUIRE_ASKS;
     acquire->lease = new_attempt(acquire);
     if (acquire->lease) {
         acquire->cell = dibs__asker_begin(acquire->core->cells, acquire->lease);
-        return acquire->cell ? ask_or_end(acquire) : end(acquire, no_memory(acquire));
+        return acquire->cell ? DIBS__ACQUIRE_ASKS : end(acquire, no_memory(acquire));
     }
     no_memory(acquire);
     if (acquire->cell) /* the acquire has the turn */
@@ -595,13 +582,26 @@ enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire)
     return state;
 }
 
+/* Prepares the next ask, unless the acquire must end. */
+static enum dibs__acquire_state ask_or_end(struct dibs__acquire *acquire)
+{
+    if (acquire->cancelled)
+        return end(acquire, cancelled(acquire));
+    if (atomic_load(acquire->core->config.closing))
+        return end(acquire, closed(acquire));
+    if (!has_answer(acquire))
+        asker_of(acquire)->answered = false;
+    prepare_ask(acquire);
+    return DIBS__ACQUIRE_ASKS;
+}
+
 enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire)
 {
-    if (ask_or_end(acquire) == DIBS__ACQUIRE_ENDED) /* time may have passed since the ask was prepared */
-        return DIBS__ACQUIRE_ENDED;
-    if (!asker_of(acquire)->answered)
+    enum dibs__acquire_state state = ask_or_end(acquire);
+
+    if (state == DIBS__ACQUIRE_ASKS && !asker_of(acquire)->answered)
         acquire->core->store->ops->begin(acquire->core->store, &asker_of(acquire)->ask);
-    return DIBS__ACQUIRE_ASKS;
+    return state;
 }
 
 bool dibs__acquire_await(struct dibs__acquire *acquire, const struct dibs__waiting *waiting)
@@ -679,7 +679,7 @@ static enum dibs__acquire_state step(struct dibs__acquire *acquire, enum dibs__a
     struct dibs__push push;
 
     if (state == DIBS__ACQUIRE_ASKS)
-        return dibs__acquire_finish(acquire);
+        return ask_or_end(acquire) == DIBS__ACQUIRE_ENDED ? DIBS__ACQUIRE_ENDED : dibs__acquire_finish(acquire);
     if (state == DIBS__ACQUIRE_WAITS) {
         dibs__turn_sleep(acquire->core->cells, &acquire->waiter);
         return dibs__acquire_look(acquire);
