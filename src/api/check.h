@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/require.h"
-#include "core/attempt.h"
+#include "core/core.h"
 
 #define DIBS__LEASE_MIN_MS 20
 

@@ -27,7 +27,7 @@
 #ifndef DIBS_CORE_ACQUIRE_H
 #define DIBS_CORE_ACQUIRE_H
 
-#include "core/attempt.h"
+#include "core/core.h"
 #include "core/holds.h"
 #include "core/outage_budget.h"
 

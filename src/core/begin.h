@@ -2,7 +2,7 @@
 #ifndef DIBS_CORE_BEGIN_H
 #define DIBS_CORE_BEGIN_H
 
-#include "core/attempt.h"
+#include "core/core.h"
 #include "core/holds.h"
 
 /* As the functions of dibs.h. The arguments were checked. */

@@ -3,7 +3,6 @@
 #include "base/order.h"
 #include "base/probe.h"
 #include "core/done.h"
-#include "core/attempt.h"
 #include "core/keeper.h"
 
 static dibs_status was_lost(const struct dibs__lease *lease, struct dibs__error *error)
