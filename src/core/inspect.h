@@ -1,6 +1,9 @@
-/* A lock as the store has it, whoever owns it: queries, and taking the lock away. The names were checked. */
-#ifndef DIBS_CORE_OWNER_H
-#define DIBS_CORE_OWNER_H
+/*
+ * Locks as the store has them, whoever owns them: queries, lists, taking a lock away, and what endangers locks. The
+ * arguments were checked.
+ */
+#ifndef DIBS_CORE_INSPECT_H
+#define DIBS_CORE_INSPECT_H
 
 #include "core/runtime.h"
 
@@ -20,5 +23,13 @@ dibs_status dibs__owner_force_unlock(dibs_runtime *runtime, const char *name, co
 
 /* As dibs_forget. */
 dibs_status dibs__owner_forget(dibs_runtime *runtime, const char *name, struct dibs__error *error);
+
+/* As dibs_list. */
+dibs_status dibs__list(dibs_runtime *runtime, const char *pattern, dibs_list_fn *fn, void *arg,
+                       struct dibs__error *error);
+
+/* admit_ms 0: as dibs_examine; otherwise as dibs_admit with that longest lease. */
+dibs_status dibs__examine(dibs_runtime *runtime, uint32_t admit_ms, dibs_finding_fn *fn, void *arg,
+                          struct dibs__error *error);
 
 #endif

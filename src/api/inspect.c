@@ -1,4 +1,4 @@
-#include "core/owner.h"
+#include "core/inspect.h"
 
 #include <string.h>
 
@@ -73,4 +73,35 @@ dibs_status dibs_forget(dibs_runtime *rt, const char *name)
     if (dibs__check_name(rt, name) == 0)
         return DIBS_INVALID;
     return dibs__return(dibs__owner_forget(rt, name, &error), &error);
+}
+
+dibs_status dibs_list(dibs_runtime *rt, const char *pattern, dibs_list_fn *fn, void *arg)
+{
+    struct dibs__error error;
+
+    if (!rt || !fn)
+        return dibs__fail(DIBS_INVALID, "%s is NULL", rt ? "fn" : "the runtime");
+    if (pattern && strnlen(pattern, DIBS_PATTERN_MAX + 1) > DIBS_PATTERN_MAX)
+        return dibs__fail(DIBS_INVALID, "pattern is longer than %d bytes", DIBS_PATTERN_MAX);
+    return dibs__return(dibs__list(rt, pattern, fn, arg, &error), &error);
+}
+
+dibs_status dibs_examine(dibs_runtime *rt, dibs_finding_fn *fn, void *arg)
+{
+    struct dibs__error error;
+
+    if (!rt || !fn)
+        return dibs__fail(DIBS_INVALID, "%s is NULL", rt ? "fn" : "the runtime");
+    return dibs__return(dibs__examine(rt, 0, fn, arg, &error), &error);
+}
+
+dibs_status dibs_admit(dibs_runtime *rt, uint32_t longest_ms, dibs_finding_fn *fn, void *arg)
+{
+    struct dibs__error error;
+
+    if (!rt || !fn)
+        return dibs__fail(DIBS_INVALID, "%s is NULL", rt ? "fn" : "the runtime");
+    if (!dibs__check_lease("longest_ms", longest_ms))
+        return DIBS_INVALID;
+    return dibs__return(dibs__examine(rt, longest_ms, fn, arg, &error), &error);
 }
