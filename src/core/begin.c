@@ -71,40 +71,31 @@ static dibs_status begin_to_lock(struct beginning *call, dibs_task *task, dibs_q
 
 /* ---------------------------------------------------------------------- locks */
 
-/* Ends the call without the store, if possible. */
-static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *name, uint32_t flags,
-                         struct dibs__done *done)
+/* The task was cancelled before it called. */
+static void was_cancelled(const struct beginning *call, const char *name, struct dibs__error *error)
 {
-    dibs_runtime *runtime = task->runtime;
-    struct dibs__error error = {.status = DIBS_OK};
-
-    if (!hold && !atomic_load(&task->cancelled))
-        return false;
-    if (!hold)
-        dibs__task_was_cancelled(&error, name);
-    else if (!dibs__lock_may_reenter(hold, flags) || !dibs__lock_reenter(runtime, hold))
-        dibs__lock_refuse(runtime, "task", hold, flags, &error);
-    if (hold)
-        done->fence = dibs__lease_fence(hold->lease);
-    if (error.status != DIBS_OK)
-        dibs__done_explain(done, &error);
-    return true;
+    dibs__task_was_cancelled(error, name);
+    dibs__count(&call->visit.core->stats.cancelled);
 }
 
 static dibs_status begin_lock(struct beginning *call, const char *name, size_t name_size, const struct dibs__wish *wish,
                               struct dibs__error *error)
 {
     dibs_task *task = call->task;
-    struct dibs__done *done = call->done;
-    struct dibs__hold *hold = dibs__holds_find_in(&task->holds, task->runtime->serial, name, name_size);
+    dibs_runtime *runtime = task->runtime;
+    struct dibs__hold *hold = dibs__holds_find_in(&task->holds, runtime->serial, name, name_size);
+    struct dibs__error why = {.status = DIBS_OK};
 
-    if (lock_at_once(task, hold, name, wish->flags, done)) {
-        if (done->status == DIBS_CANCELLED)
-            dibs__count(&call->visit.core->stats.cancelled);
-        dibs__begun_complete(done);
-        return DIBS_OK;
-    }
-    return dibs__wanting_begin(task, &call->visit, name, name_size, wish, done) ? DIBS_OK : no_memory(error);
+    if (!hold && !atomic_load(&task->cancelled))
+        return dibs__wanting_begin(dibs__wanting_new(task, &call->visit, name, name_size, wish), call->done, error);
+    if (!hold)
+        was_cancelled(call, name, &why);
+    else if (!dibs__lock_may_reenter(hold, wish->flags) || !dibs__lock_reenter(runtime, hold))
+        dibs__lock_refuse(runtime, "task", hold, wish->flags, &why);
+    if (hold)
+        call->done->fence = dibs__lease_fence(hold->lease);
+    dibs__begun_complete(call->done, &why);
+    return DIBS_OK;
 }
 
 dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size, const struct dibs__wish *wish,
@@ -120,41 +111,27 @@ dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size
 
 /* -------------------------------------------------------------- several locks */
 
-/* Ends the call without the store: with that error, or with all locks, because they were held already. */
-static void end_at_once(dibs_task *task, struct dibs__several *several, struct dibs__done *done,
-                        const struct dibs__error *error)
-{
-    if (error->status != DIBS_OK)
-        dibs__done_explain(done, error);
-    else if (several)
-        dibs__several_hold(several, &task->holds);
-    dibs__several_free(several);
-    dibs__begun_complete(done);
-}
-
 static dibs_status begin_names(struct beginning *call, const char *const *names, size_t count,
                                const struct dibs__wish *wish, struct dibs__error *error)
 {
     dibs_task *task = call->task;
-    struct dibs__visit *visit = &call->visit;
     struct dibs__error why = {.status = DIBS_OK};
     struct dibs__several *several = NULL;
 
     if (count > 0)
-        several = dibs__lock_names_prepare(task->runtime, visit, &task->holds, names, count, wish, &why);
+        several = dibs__lock_names_prepare(task->runtime, &call->visit, &task->holds, names, count, wish, &why);
     if (why.status == DIBS_NO_MEMORY)
         return no_memory(error);
     bool at_once = !several || dibs__several_is_held(several);
-    if (!at_once && atomic_load(&task->cancelled)) {
-        dibs__task_was_cancelled(&why, dibs__several_first_wanted(several));
-        dibs__count(&visit->core->stats.cancelled);
-        at_once = true;
-    }
-    if (at_once) {
-        end_at_once(task, several, call->done, &why);
-        return DIBS_OK;
-    }
-    return dibs__wanting_begin_names(task, visit, several, call->done) ? DIBS_OK : no_memory(error);
+    if (!at_once && !atomic_load(&task->cancelled))
+        return dibs__wanting_begin(dibs__wanting_new_names(task, &call->visit, several), call->done, error);
+    if (!at_once)
+        was_cancelled(call, dibs__several_first_wanted(several), &why);
+    else if (several) /* all of the locks are held already */
+        dibs__several_hold(several, &task->holds);
+    dibs__several_free(several);
+    dibs__begun_complete(call->done, &why);
+    return DIBS_OK;
 }
 
 dibs_status dibs__lock_names_begin(dibs_task *task, const char *const *names, size_t count,
@@ -186,13 +163,11 @@ static struct unlock *unlock_of(struct dibs__job *job)
     return (struct unlock *)job; /* its first member */
 }
 
-static enum dibs__job_next end_unlock(struct unlock *unlock, dibs_status status, const struct dibs__error *error)
+/* error: filled unless the status is DIBS_OK. */
+static enum dibs__job_next end_unlock(struct unlock *unlock, dibs_status status, struct dibs__error *error)
 {
-    struct dibs__done *done = unlock->done;
-
-    if (status != DIBS_OK)
-        dibs__done_explain(done, error);
-    dibs__begun_complete(done);
+    error->status = status;
+    dibs__begun_complete(unlock->done, error);
     return DIBS__JOB_ENDS;
 }
 
@@ -290,15 +265,6 @@ static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, str
     return DIBS_OK;
 }
 
-/* The runtime was closed, so only the hold is left: removes it. */
-static void forget(dibs_task *task, struct dibs__hold *hold, struct dibs__done *done)
-{
-    struct dibs__error error;
-
-    dibs__lock_forget(dibs__holds_remove(&task->holds, hold), &error);
-    dibs__done_explain(done, &error);
-}
-
 static dibs_status begin_unlock(struct beginning *call, const char *name, size_t name_size, struct dibs__error *error)
 {
     dibs_task *task = call->task;
@@ -316,12 +282,10 @@ static dibs_status begin_unlock(struct beginning *call, const char *name, size_t
         hold->count--;
         if (dibs__lock_is_lost(task->runtime, hold))
             dibs__lock_lost("task", name, &why);
-    } else {
-        forget(task, hold, done);
+    } else { /* the runtime was closed, so only the hold is left */
+        dibs__lock_forget(dibs__holds_remove(&task->holds, hold), &why);
     }
-    if (why.status != DIBS_OK)
-        dibs__done_explain(done, &why);
-    dibs__begun_complete(done);
+    dibs__begun_complete(done, &why);
     return DIBS_OK;
 }
 

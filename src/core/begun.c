@@ -129,8 +129,10 @@ static void complete(struct dibs__done *done, struct dibs__wanting *wanting)
     dibs__task_unref(task);
 }
 
-void dibs__begun_complete(struct dibs__done *done)
+void dibs__begun_complete(struct dibs__done *done, const struct dibs__error *error)
 {
+    if (error->status != DIBS_OK)
+        dibs__done_explain(done, error);
     complete(done, NULL);
 }
 
@@ -154,17 +156,16 @@ static void fail_call(struct dibs__wanting *wanting, const struct dibs__error *e
         return;
     }
     wanting->done = NULL;
-    dibs__done_explain(done, error);
-    complete(done, NULL);
+    dibs__begun_complete(done, error);
 }
 
-/* Enters the locks that the call acquired into the table. Takes over the reference to the lease of a single name. */
-static void hold(struct dibs__wanting *wanting, struct dibs__holds *holds)
+/* Enters the locks that the call acquired into the task's table. Takes over the reference to a single lease. */
+static void hold(struct dibs__wanting *wanting)
 {
     if (wanting->several)
-        dibs__several_hold(wanting->several, holds);
+        dibs__several_hold(wanting->several, &wanting->task->holds);
     else
-        dibs__acquire_hold(&wanting->acquire, holds);
+        dibs__acquire_hold(&wanting->acquire, &wanting->task->holds);
 }
 
 /* Called by the ending thread if the call got all its locks. */
@@ -182,7 +183,7 @@ static void succeed(struct dibs__wanting *wanting)
         dibs__lease_ref(lease);
         done->fence = dibs__lease_fence(lease);
     }
-    hold(wanting, &wanting->task->holds);
+    hold(wanting);
     complete(done, wanting);
     dibs__lease_unref(lease);
 }
@@ -495,11 +496,12 @@ static const struct dibs__job_ops wanting_ops = {.begin = begin_wanting,
 
 /* ----------------------------------------------------------------- a new acquire */
 
-/* wish NULL: the call is for several names, of which this is one. */
-static struct dibs__wanting *new_wanting(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
-                                         const struct dibs__wish *wish)
+/* wish NULL: for dibs__wanting_new_names, of whose names this is one, and which has room for them. */
+struct dibs__wanting *dibs__wanting_new(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
+                                        const struct dibs__wish *wish)
 {
-    struct dibs__wanting *wanting = calloc(1, sizeof *wanting + name_size + 1);
+    bool has_room = !wish || dibs__holds_reserve(&task->holds, 1);
+    struct dibs__wanting *wanting = has_room ? calloc(1, sizeof *wanting + name_size + 1) : NULL;
 
     if (!wanting)
         return NULL;
@@ -523,6 +525,21 @@ static struct dibs__wanting *new_wanting(dibs_task *task, struct dibs__visit *vi
     dibs__task_ref(task);
     dibs__visit_keep(task->runtime);
     dibs__visit_keep(task->runtime);
+    return wanting;
+}
+
+struct dibs__wanting *dibs__wanting_new_names(dibs_task *task, struct dibs__visit *visit, struct dibs__several *several)
+{
+    const struct dibs__several_name *first = &several->names[0];
+    struct dibs__wanting *wanting = dibs__wanting_new(task, visit, first->name, first->size, NULL);
+
+    if (!wanting) {
+        dibs__several_free(several);
+        return NULL;
+    }
+    several->tell = tell_several;
+    several->context = wanting;
+    wanting->several = several;
     return wanting;
 }
 
@@ -594,16 +611,17 @@ static dibs_status await_end(struct dibs__wanting *wanting)
     }
     dibs_status status = caller->status;
     if (status == DIBS_OK)
-        hold(wanting, dibs__holds_here(wanting->core->config.serial));
+        hold(wanting);
     unref(wanting);
     return status;
 }
 
-/* Makes a blocking call for the thread that is in the task. */
-static dibs_status call(struct dibs__wanting *wanting, struct dibs__error *error)
+dibs_status dibs__wanting_call(struct dibs__wanting *wanting, struct dibs__error *error)
 {
     struct dibs__error first;
 
+    if (!wanting)
+        return no_memory(error);
     wanting->caller.error = error;
     dibs__wait_event_init(&wanting->caller.wait_event);
     atomic_fetch_add(&wanting->references, 1);
@@ -611,40 +629,6 @@ static dibs_status call(struct dibs__wanting *wanting, struct dibs__error *error
     publish(wanting);
     drive(wanting, &first);
     return await_end(wanting);
-}
-
-dibs_status dibs__task_acquire(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
-                               const struct dibs__wish *wish, struct dibs__error *error)
-{
-    struct dibs__wanting *wanting = dibs__holds_reserve(dibs__holds_here(task->runtime->serial), 1)
-                                        ? new_wanting(task, visit, name, name_size, wish)
-                                        : NULL;
-
-    return wanting ? call(wanting, error) : no_memory(error);
-}
-
-/* Makes a wanting that takes over the call for several names. NULL: no memory or thread; the call was freed. */
-static struct dibs__wanting *want_several(dibs_task *task, struct dibs__visit *visit, struct dibs__several *several)
-{
-    const struct dibs__several_name *first = &several->names[0];
-    struct dibs__wanting *wanting = new_wanting(task, visit, first->name, first->size, NULL);
-
-    if (!wanting) {
-        dibs__several_free(several);
-        return NULL;
-    }
-    several->tell = tell_several;
-    several->context = wanting;
-    wanting->several = several;
-    return wanting;
-}
-
-dibs_status dibs__task_lock_names(dibs_task *task, struct dibs__visit *visit, struct dibs__several *several,
-                                  struct dibs__error *error)
-{
-    struct dibs__wanting *wanting = want_several(task, visit, several);
-
-    return wanting ? call(wanting, error) : no_memory(error);
 }
 
 /* ----------------------------------------------------------------- by a begun call */
@@ -684,32 +668,17 @@ static bool make_losses(struct dibs__wanting *wanting)
     return all;
 }
 
-/* wanting NULL: there was no memory or thread. */
-static bool begin(struct dibs__wanting *wanting, struct dibs__done *done)
+dibs_status dibs__wanting_begin(struct dibs__wanting *wanting, struct dibs__done *done, struct dibs__error *error)
 {
     if (!wanting)
-        return false;
+        return no_memory(error);
     wanting->done = done;
     if (make_losses(wanting)) {
         start_begun(wanting);
-        return true;
+        return DIBS_OK;
     }
     wanting->done = NULL;
     dibs__workers_settle(wanting->core->workers, &wanting->job, DIBS__JOB_ENDS);
     unref(wanting);
-    return false;
-}
-
-bool dibs__wanting_begin(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
-                         const struct dibs__wish *wish, struct dibs__done *done)
-{
-    bool has_room = dibs__holds_reserve(&task->holds, 1);
-
-    return begin(has_room ? new_wanting(task, visit, name, name_size, wish) : NULL, done);
-}
-
-bool dibs__wanting_begin_names(dibs_task *task, struct dibs__visit *visit, struct dibs__several *several,
-                               struct dibs__done *done)
-{
-    return begin(want_several(task, visit, several), done);
+    return no_memory(error);
 }

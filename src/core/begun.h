@@ -16,28 +16,28 @@
 #include "core/runtime.h"
 #include "core/several.h"
 
-/* As dibs_lock_with, for a lock that the task does not hold, by the thread that is in the task; within a visit. */
-dibs_status dibs__task_acquire(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
-                               const struct dibs__wish *wish, struct dibs__error *error);
-
-/* The same for several names: takes over `several`, a new call for the thread that is in the task (lock_names.h). */
-dibs_status dibs__task_lock_names(dibs_task *task, struct dibs__visit *visit, struct dibs__several *several,
-                                  struct dibs__error *error);
-
 /*
- * Begins an acquire for the task, which the call must own. At its end `done` is
- * completed, and a later loss of the lease is reported through the same queue.
- * False: no memory or thread; nothing was begun, and `done` stays the caller's.
+ * A new wanting for the task, which the call must own, or whose thread makes it; within a visit. wish: as of
+ * dibs_lock_with, for a lock that the task does not hold. NULL: no memory or thread.
  */
-bool dibs__wanting_begin(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
-                         const struct dibs__wish *wish, struct dibs__done *done);
+struct dibs__wanting *dibs__wanting_new(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
+                                        const struct dibs__wish *wish);
 
 /* The same for several names: takes over `several`, a new call (lock_names.h). */
-bool dibs__wanting_begin_names(dibs_task *task, struct dibs__visit *visit, struct dibs__several *several,
-                               struct dibs__done *done);
+struct dibs__wanting *dibs__wanting_new_names(dibs_task *task, struct dibs__visit *visit,
+                                              struct dibs__several *several);
 
-/* Completes a begun call that acquired nothing. */
-void dibs__begun_complete(struct dibs__done *done);
+/* Makes a blocking call of the wanting, for the thread that is in the task. NULL: DIBS_NO_MEMORY. */
+dibs_status dibs__wanting_call(struct dibs__wanting *wanting, struct dibs__error *error);
+
+/*
+ * Makes a begun call of the wanting. At its end `done` is completed, and a later loss of a lease is reported through
+ * the same queue. DIBS_NO_MEMORY, also for NULL: nothing was begun, and `done` stays the caller's.
+ */
+dibs_status dibs__wanting_begin(struct dibs__wanting *wanting, struct dibs__done *done, struct dibs__error *error);
+
+/* Completes a begun call that acquired nothing: with that error, or well, if its status is DIBS_OK. */
+void dibs__begun_complete(struct dibs__done *done, const struct dibs__error *error);
 
 /* As dibs_task_cancel: if an acquire of the task waits, it ends with DIBS_CANCELLED. */
 void dibs__task_cancel(dibs_task *task);

@@ -55,7 +55,7 @@ dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t nam
     if (status != DIBS_OK)
         return status;
     dibs_task *task = dibs__task_inside(runtime->serial);
-    status = task ? dibs__task_acquire(task, &visit, name, name_size, wish, error)
+    status = task ? dibs__wanting_call(dibs__wanting_new(task, &visit, name, name_size, wish), error)
                   : dibs__acquire(visit.core, name, name_size, wish, error);
     dibs__visit_end(&visit);
     return status;

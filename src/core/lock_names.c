@@ -108,7 +108,7 @@ static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, con
         return error->status;
     /* A call that only enters holds again is not stopped by a cancel. */
     if (task && !dibs__several_is_held(several))
-        return dibs__task_lock_names(task, visit, several, error);
+        return dibs__wanting_call(dibs__wanting_new_names(task, visit, several), error);
     drive(several);
     dibs_status status = several->error.status;
     if (status == DIBS_OK)
