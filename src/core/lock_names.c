@@ -163,39 +163,18 @@ static void note(struct unlocking *call, size_t number, dibs_status status, cons
     dibs__several_explain(call->error, call->names[number]);
 }
 
-/* If there is room for all releases, they go out together. */
-static void gather(const struct unlocking *call, bool on)
+/* Those that could not begin at once wait first: for all at the same time, so the later ones need not wait long. */
+static void finish_begun(struct unlocking *call)
 {
-    if (call->begun != &call->one)
-        dibs__core_gather(call->core, on);
-}
-
-/* Begins the releases that could not begin at once. Their waits end at the same time, at the latest. */
-static void begin_late(struct unlocking *call)
-{
-    bool any = false;
+    struct dibs__error error;
 
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__unlocking *unlocking = &call->begun[i].unlocking;
         if (unlocking->prepared)
             continue;
         dibs__release_may_begin(unlocking, DIBS__NEVER);
-        any = true;
+        dibs__release_begin(unlocking);
     }
-    if (!any)
-        return;
-    gather(call, true);
-    for (size_t i = 0; i < call->count; i++)
-        if (!call->begun[i].unlocking.prepared)
-            dibs__release_begin(&call->begun[i].unlocking);
-    gather(call, false);
-}
-
-static void finish_begun(struct unlocking *call)
-{
-    struct dibs__error error;
-
-    begin_late(call);
     for (size_t i = 0; i < call->count; i++) {
         struct one_release *release = &call->begun[i];
         dibs_status status = dibs__release_finish(&release->unlocking, &error);
@@ -277,14 +256,16 @@ static void unlock_in(struct unlocking *call, size_t count)
     call->begun = all ? all : &call->one;
     call->room = all ? count : 1;
     find_repeated(call->runtime, call->names, count, repeated);
-    gather(call, true);
+    if (all) /* they go out together */
+        dibs__core_gather(call->core, true);
     for (size_t i = 0; i < count; i++) {
         if (repeated[i])
             continue;
         dibs_status status = give_up(call, i, &error);
         note(call, i, status, &error);
     }
-    gather(call, false);
+    if (all)
+        dibs__core_gather(call->core, false);
     finish_begun(call);
     free(all);
 }
