@@ -139,14 +139,6 @@ static void on_lost(void *context, struct dibs__lease *lease, bool gone, const c
     dibs__core_lost(core, lease, gone, why);
 }
 
-static void on_at_risk(void *context, struct dibs__lease *lease, const char *why)
-{
-    struct dibs__core *core = context;
-
-    dibs__events_emit(core->events, DIBS_EVENT_AT_RISK, lease->name, dibs__lease_fence(lease),
-                      "half of the lease has gone without a renewal%s%s", *why ? ": " : "", why);
-}
-
 /* --------------------------------------------------------------------- names */
 
 static void find_host(char *host, size_t size)
@@ -197,11 +189,11 @@ static struct dibs__renewals *make_renewals(struct dibs__core *core)
     return dibs__renewals_new(&(struct dibs__renewal_config){
         .clock = core->config.clock,
         .scheduler = core->scheduler,
+        .events = core->events,
         .renew_ms = core->config.settings->renew_ms,
         .tokens = &core->tokens,
         .context = core,
         .lost = on_lost,
-        .at_risk = on_at_risk,
         .kept_ms = dibs__kept_ms(core->config.settings->keep_ms),
         .look_kept = dibs__keeper_look,
         .wanted = dibs__keeper_wanted,
@@ -260,9 +252,9 @@ static dibs_status make_parts(struct dibs__core *core, struct dibs__error *error
         !(core->scheduler = dibs__scheduler_new(config->clock)) ||
         !(core->workers = dibs__workers_new(config->clock, gather, core)) ||
         !(core->cells = dibs__cells_new(config->clock, config->closing, config->settings->handoff_ms)) ||
+        (config->settings->on_event &&
+         !(core->events = dibs__events_new(call_back, core, &core->stats.events_dropped))) ||
         !(core->renewals = make_renewals(core)))
-        return no_memory(error);
-    if (config->settings->on_event && !(core->events = dibs__events_new(call_back, core, &core->stats.events_dropped)))
         return no_memory(error);
     if (open_store(core, error) != DIBS_OK)
         return error->status;

@@ -1,12 +1,45 @@
+/*
+ * Lock discipline: `mutex` (of the class dibs__renewals_mutex) guards the heap, and `renewal_state` of each lease. It
+ * is a leaf, apart from the atomics of the scheduler: while it is held, no callback is called, and nothing of the store
+ * except is_unconfirmed.
+ *
+ * A thread that extends a lease sleeps on `changed` until
+ *     the extension is no longer pending, or its deadline;
+ * a thread that is about to release a lease, until
+ *     the lease is confirmed, or no longer kept alive, or its deadline.
+ */
+#include "core/renewal.h"
+
 #include <stdlib.h>
+#include <string.h>
 
-#include "core/renewal_parts.h"
+#include "base/probe.h"
+#include "core/due.h"
+#include "core/renewal_state.h"
 
+#define WATCH_AGAIN_MS 1000               /* after this time a watch that failed is tried again */
 #define WATCH_AGE (20 * DIBS__NS_PER_MS)  /* a lease is at least this old when its lock is watched, */
 #define WATCH_GRID (10 * DIBS__NS_PER_MS) /* at the next multiple of this time, so that many go together */
 #define PACE DIBS__NS_PER_MS              /* leases with a change to look at are due at multiples of this time, */
 #define PACE_MOST 96                      /* at most this many at each, */
 #define PACE_LATER 2                      /* and at least this many such times after the change */
+
+enum watching {
+    WATCHING_UNKNOWN, /* the store was not asked to watch yet */
+    WATCHING_OFF,     /* the store does not watch, or has not said so yet */
+    WATCHING_ON
+};
+
+struct dibs__renewals {
+    struct dibs__renewal_config config; /* read-only */
+    struct dibs__store *store;          /* read-only after the scheduler was started */
+    struct dibs__mutex mutex;
+    struct dibs__due due DIBS__GUARDED_BY(dibs__renewals_mutex); /* the leases that are kept alive, with a reference */
+    struct dibs__error last_failure DIBS__GUARDED_BY(dibs__renewals_mutex); /* the last failure of a renewal */
+    enum watching watching DIBS__GUARDED_BY(dibs__renewals_mutex);
+    size_t paced DIBS__GUARDED_BY(dibs__renewals_mutex); /* number of leases to look at because of a change */
+    pthread_cond_t changed;                              /* waited on with mutex */
+};
 
 /*
  * When to look at a lease because of a change. Not at once, because many changes may come together, and because a key
@@ -26,7 +59,8 @@ static int64_t pace(struct dibs__renewals *r, struct dibs__lease *lease, int64_t
     return (now / PACE + 1 + PACE_LATER + times) * PACE;
 }
 
-void dibs__renewals_unpace(struct dibs__renewals *r, struct dibs__lease *lease)
+/* The lease no longer waits to be looked at because of a change. */
+static void unpace(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     DIBS__REQUIRE(!lease->renewal_state.paced || r->paced > 0);
     if (lease->renewal_state.paced)
@@ -37,16 +71,19 @@ void dibs__renewals_unpace(struct dibs__renewals *r, struct dibs__lease *lease)
 /* When the store should begin to watch the lock of a lease that was granted at that time; DIBS__NEVER: never. */
 static int64_t first_watch(const struct dibs__renewals *r, int64_t granted_at) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    if (r->watching == DIBS__WATCHING_OFF || !r->store->watches)
+    if (r->watching == WATCHING_OFF || !r->store->watches)
         return DIBS__NEVER;
     return ((granted_at + WATCH_AGE) / WATCH_GRID + 1) * WATCH_GRID;
 }
 
-void dibs__renewals_take_out(struct dibs__renewals *r, struct dibs__lease *lease)
+/*
+ * The lease is no longer kept alive, and the renewals' reference becomes the caller's. A thread that extends the lease
+ * learns that it is lost.
+ */
+static void take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    dibs__renewals_mutex_held(&r->mutex);
     dibs__due_remove(&r->due, lease);
-    dibs__renewals_unpace(r, lease);
+    unpace(r, lease);
     struct dibs__extending *extending = lease->renewal_state.extending;
     bool awaited = extending && dibs__extension_lose(&extending->extension);
     if (awaited || lease->renewal_state.unconfirmed)
@@ -55,9 +92,10 @@ void dibs__renewals_take_out(struct dibs__renewals *r, struct dibs__lease *lease
     dibs__count_more(&r->config.stats->retaken, atomic_load_explicit(&lease->keeping.retaken, memory_order_relaxed));
 }
 
-void dibs__renewals_reschedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside)
+/* Called when the lease may be due at another time. beside: the lease before it in its batch, or NULL. */
+static void reschedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside)
+    DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    dibs__renewals_mutex_held(&r->mutex);
     int64_t due = dibs__renewal_state_plan(lease, dibs__due_at(beside));
 
     dibs__due_move(&r->due, lease, due, beside);
@@ -81,7 +119,6 @@ static void each(struct dibs__renewals *r, void (*fn)(struct dibs__renewals *r, 
     int64_t now = dibs__now(r->config.clock);
     struct dibs__lease *lease, *beside = NULL;
 
-    dibs__renewals_mutex_held(&r->mutex);
     for (struct dibs__lease *next = dibs__due_take_all(&r->due); (lease = next); beside = lease) {
         next = lease->renewal_state.next;
         fn(r, lease, now);
@@ -119,7 +156,7 @@ bool dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
     bool kept_alive = dibs__due_has(lease);
     bool settled = !lease->renewal_state.unconfirmed && !lease->renewal_state.may_come_back;
     if (kept_alive)
-        dibs__renewals_take_out(r, lease);
+        take_out(r, lease);
     dibs__renewals_mutex_unlock(&r->mutex);
     if (kept_alive)
         dibs__lease_unref(lease);
@@ -131,7 +168,7 @@ struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)
     dibs__renewals_mutex_lock(&r->mutex);
     struct dibs__lease *lease = dibs__due_first(&r->due);
     if (lease)
-        dibs__renewals_take_out(r, lease);
+        take_out(r, lease);
     dibs__renewals_mutex_unlock(&r->mutex);
     return lease;
 }
@@ -158,7 +195,7 @@ void dibs__renewals_use_changed(struct dibs__renewals *r, struct dibs__lease *le
         if (!lease->renewal_state.extending)
             lease->renewal_state.extending = calloc(1, sizeof *lease->renewal_state.extending);
         dibs__renewal_state_use_changed(lease, r->config.kept_ms);
-        dibs__renewals_reschedule(r, lease, NULL);
+        reschedule(r, lease, NULL);
     }
     dibs__renewals_mutex_unlock(&r->mutex);
 }
@@ -201,7 +238,7 @@ static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, u
     if (lease_ms > atomic_load_explicit(&lease->extended_ms, memory_order_relaxed))
         atomic_store_explicit(&lease->extended_ms, lease_ms, memory_order_relaxed);
     lease->renewal_state.renew_at = 0;
-    dibs__renewals_reschedule(r, lease, NULL);
+    reschedule(r, lease, NULL);
     if (wait_for_extension(r, lease, deadline))
         return lease->renewal_state.extending->extension.status;
     dibs__renewal_state_leave_extension(lease);
@@ -253,12 +290,13 @@ static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *ite
         return;
     if (item->result == DIBS__GONE)
         dibs__renewal_state_hint(lease, now);
-    else if (r->watching == DIBS__WATCHING_ON || no_memory)
-        lease->renewal_state.watch_at = dibs__after_ms(now, DIBS__WATCH_AGAIN_MS);
-    dibs__renewals_reschedule(r, lease, NULL);
+    else if (r->watching == WATCHING_ON || no_memory)
+        lease->renewal_state.watch_at = dibs__after_ms(now, WATCH_AGAIN_MS);
+    reschedule(r, lease, NULL);
 }
 
-void dibs__renewals_watch_done(struct dibs__batch *batch, const struct dibs__error *error)
+/* `done` of a batch of locks to watch. */
+static void watch_done(struct dibs__batch *batch, const struct dibs__error *error)
 {
     struct dibs__renewals *r = batch->context;
     int64_t now = dibs__now(r->config.clock);
@@ -284,7 +322,7 @@ static void watch_no_more(struct dibs__renewals *r, struct dibs__lease *lease, i
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
     (void)now;
-    dibs__renewals_unpace(r, lease);
+    unpace(r, lease);
     lease->renewal_state.watch_at = DIBS__NEVER;
 }
 
@@ -299,7 +337,7 @@ static void hint(struct dibs__renewals *r, struct dibs__lease *lease, int64_t no
 void dibs__renewals_watching(struct dibs__renewals *r, bool on)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    r->watching = on ? DIBS__WATCHING_ON : DIBS__WATCHING_OFF;
+    r->watching = on ? WATCHING_ON : WATCHING_OFF;
     each(r, on ? watch_soon : watch_no_more);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
@@ -311,9 +349,301 @@ void dibs__renewals_hint(struct dibs__renewals *r, struct dibs__lease *lease)
         each(r, hint);
     } else if (dibs__due_has(lease)) {
         hint(r, lease, dibs__now(r->config.clock));
-        dibs__renewals_reschedule(r, lease, NULL);
+        reschedule(r, lease, NULL);
     }
     dibs__renewals_mutex_unlock(&r->mutex);
+}
+
+/* ------------------------------------------------------- rounds of what is due */
+
+enum notice_kind { LOST, AT_RISK, KEPT /* its use must be looked at */ };
+
+/* A lease of which something must be told, with a reference. */
+struct notice {
+    struct dibs__lease *lease;
+    enum notice_kind kind;
+    bool failed; /* a renewal has failed since the lease was last confirmed, which is the reason to tell */
+};
+
+/* A batch, and the texts of its tokens one behind the other. */
+struct sent {
+    struct dibs__batch batch; /* the first member, because the completion frees the struct by it */
+    char *end;                /* the end of the texts */
+    char tokens[];
+};
+
+/* What one round has found to do once the mutex is unlocked. */
+struct round {
+    struct notice notices[2 * DIBS__BATCH_MAX];
+    size_t count;
+    struct sent *sent;          /* what to renew; NULL: nothing */
+    struct sent *watch;         /* what to watch; NULL: nothing */
+    char why[DIBS__DETAIL_MAX]; /* why renewals failed */
+    bool more;
+};
+
+typedef void done_fn(struct dibs__batch *batch, const struct dibs__error *error);
+
+static done_fn batch_done;
+
+static void batch_landed(struct dibs__batch *batch, struct dibs__batch *part, const struct dibs__error *error);
+
+/* NULL: no memory. */
+static struct sent *new_sent(struct dibs__renewals *r, done_fn *done)
+{
+    struct sent *sent = malloc(sizeof *sent + DIBS__BATCH_MAX * r->config.tokens->most);
+
+    if (!sent)
+        return NULL;
+    sent->batch.watch = done == watch_done;
+    sent->batch.count = 0;
+    sent->batch.done = done;
+    sent->batch.landed = batch_landed;
+    sent->batch.context = r;
+    sent->end = sent->tokens;
+    return sent;
+}
+
+/*
+ * Returns a place for the lease in a batch, which is made if necessary. *token: the text of the lease's token. NULL: no
+ * memory.
+ */
+static struct dibs__renewal *add_to(struct dibs__renewals *r, struct sent **sent, done_fn *done,
+                                    struct dibs__lease *lease, const char **token) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    if (!*sent)
+        *sent = new_sent(r, done);
+    if (!*sent)
+        return NULL;
+    DIBS__REQUIRE((*sent)->batch.count < DIBS__BATCH_MAX);
+    *token = (*sent)->end;
+    (*sent)->end = dibs__token_write(r->config.tokens, &lease->token, (*sent)->end) + 1;
+    dibs__lease_ref(lease);
+    return &(*sent)->batch.items[(*sent)->batch.count++];
+}
+
+/* Adds the lease to what the round renews. False: no memory for a batch. */
+static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    const char *token;
+    struct dibs__renewal *item = add_to(r, &round->sent, batch_done, lease, &token);
+
+    if (!item)
+        return false;
+    unpace(r, lease);
+    dibs__renewal_state_send(lease, token, item, now, r->config.renew_ms);
+    return true;
+}
+
+/*
+ * Adds the lease to the locks that the store is asked to watch. Once the store has looked at the lock, it tells of
+ * changes.
+ */
+static void add_to_watch(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    const char *token;
+    struct dibs__renewal *item = add_to(r, &round->watch, watch_done, lease, &token);
+
+    if (item)
+        *item = (struct dibs__renewal){.name = lease->name, .token = token, .context = lease};
+    unpace(r, lease);
+    lease->renewal_state.watch_at = item ? DIBS__NEVER : dibs__after_ms(now, WATCH_AGAIN_MS);
+}
+
+/* Notes what must be told of the lease. Takes over the reference. */
+static void add_notice(struct round *round, struct dibs__lease *lease, enum notice_kind kind)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    round->notices[round->count++] = (struct notice){lease, kind, lease->renewal_state.failed};
+}
+
+/* The last lease of a batch of the round, beside which the next one is due; NULL: there is none. */
+static struct dibs__lease *last_of(const struct round *round)
+{
+    const struct sent *sent = round->sent ? round->sent : round->watch;
+
+    return sent ? sent->batch.items[sent->batch.count - 1].context : NULL;
+}
+
+/* Whether to look at the lease now. A lease that is due a little later goes along with what is sent anyway. */
+static bool is_due(const struct dibs__renewals *r, const struct round *round, const struct dibs__lease *lease,
+                   int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    return dibs__due_at(lease) <= now || (round->sent && dibs__renewal_state_is_due(lease, now, r->config.renew_ms));
+}
+
+/* The lease is due: sorts it into the round. */
+static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    struct dibs__lease *beside = last_of(round);
+
+    if (dibs__lease_is_lost(lease, now)) {
+        take_out(r, lease);
+        add_notice(round, lease, LOST);
+        return;
+    }
+    if (now >= lease->renewal_state.risk_at && lease->renewal_state.use != DIBS__USE_KEPT) {
+        lease->renewal_state.risk_at = DIBS__NEVER;
+        dibs__lease_ref(lease);
+        add_notice(round, lease, AT_RISK);
+    }
+    if (now >= lease->renewal_state.kept_at) {
+        lease->renewal_state.kept_at = DIBS__NEVER;
+        dibs__lease_ref(lease);
+        add_notice(round, lease, KEPT);
+    }
+    if (dibs__renewal_state_is_due(lease, now, r->config.renew_ms) && !add_to_batch(r, round, lease, now))
+        dibs__renewal_state_put_off(lease, now);
+    if (dibs__renewal_state_is_to_watch(lease, now))
+        add_to_watch(r, round, lease, now);
+    reschedule(r, lease, beside);
+}
+
+/* Takes the leases that are due, at most as many as a round holds. */
+static void collect(struct dibs__renewals *r, struct round *round)
+{
+    int64_t now = dibs__now(r->config.clock);
+    struct dibs__lease *lease;
+
+    round->count = 0;
+    round->sent = round->watch = NULL;
+    dibs__renewals_mutex_lock(&r->mutex);
+    for (size_t i = 0; i < DIBS__BATCH_MAX; i++) {
+        lease = dibs__due_first(&r->due);
+        if (!lease || !is_due(r, round, lease, now))
+            break;
+        look_at(r, round, lease, now);
+    }
+    if (round->watch && r->watching == WATCHING_UNKNOWN)
+        r->watching = WATCHING_OFF; /* the store tells when it begins to watch */
+    round->more = dibs__due_at(dibs__due_first(&r->due)) <= now;
+    memcpy(round->why, r->last_failure.detail, sizeof round->why);
+    dibs__renewals_mutex_unlock(&r->mutex);
+}
+
+static void carry_out(struct dibs__renewals *r, struct round *round)
+{
+    for (size_t i = 0; i < round->count; i++) {
+        const struct notice *notice = &round->notices[i];
+        const char *why = notice->failed ? round->why : "";
+        if (notice->kind == LOST)
+            r->config.lost(r->config.context, notice->lease, false, why);
+        else if (notice->kind == AT_RISK)
+            dibs__events_emit(r->config.events, DIBS_EVENT_AT_RISK, notice->lease->name,
+                              dibs__lease_fence(notice->lease), "half of the lease has gone without a renewal%s%s",
+                              *why ? ": " : "", why);
+        else
+            r->config.look_kept(r->config.context, notice->lease);
+        dibs__lease_unref(notice->lease);
+    }
+    if (round->sent)
+        r->store->ops->renew(r->store, &round->sent->batch);
+    if (round->watch)
+        r->store->ops->renew(r->store, &round->watch->batch);
+}
+
+int64_t dibs__renewals_due(struct dibs__renewals *r)
+{
+    dibs__renewals_mutex_lock(&r->mutex);
+    int64_t due = dibs__due_at(dibs__due_first(&r->due));
+    dibs__renewals_mutex_unlock(&r->mutex);
+    return due;
+}
+
+void dibs__renewals_attend(struct dibs__renewals *r)
+{
+    struct round round;
+
+    do {
+        collect(r, &round);
+        carry_out(r, &round);
+    } while (round.more);
+}
+
+/* ---------------------------------------------------------- what the store said */
+
+/* How the answer to a batch is taken, lease by lease. */
+struct landing {
+    const struct dibs__batch *batch;
+    const struct dibs__error *error;
+    int64_t now;
+    struct dibs__lease *beside; /* the lease before this one, in the heap; NULL: there is none */
+    unsigned renewed, failed;
+};
+
+/* Takes what the store said of one lease. True: the store said that the lease is gone. */
+static bool take_result(struct dibs__renewals *r, struct landing *landing, const struct dibs__renewal *item)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    struct dibs__lease *lease = item->context;
+
+    if (dibs__renewal_state_land(lease, item))
+        pthread_cond_broadcast(&r->changed);
+    if (!dibs__due_has(lease))
+        return false;
+    if (item->result == DIBS__GONE) {
+        dibs__lease_lose(lease);
+        take_out(r, lease);
+        dibs__lease_unref(lease); /* the item has one more */
+        return true;
+    }
+    if (!dibs__lease_is_lost(lease, landing->now)) { /* else the answer is late, and the next round tells of the loss */
+        if (item->result == DIBS__RENEWED)
+            DIBS__PROBE(renew, lease->name, item->lease_ms);
+        if (!item->extension && !item->look)
+            *(item->result == DIBS__RENEWED ? &landing->renewed : &landing->failed) += 1;
+        if (dibs__renewal_state_take_result(lease, item, landing->batch->proof, landing->error->status, landing->now,
+                                            r->config.renew_ms))
+            pthread_cond_broadcast(&r->changed);
+    }
+    reschedule(r, lease, landing->beside);
+    landing->beside = lease;
+    return false;
+}
+
+/* Items whose lease is gone, or wanted by others, keep their context and its reference. */
+static void land(struct dibs__renewals *r, struct dibs__batch *batch, const struct dibs__error *error)
+{
+    struct landing landing = {.batch = batch, .error = error, .now = dibs__now(r->config.clock)};
+
+    dibs__renewals_mutex_lock(&r->mutex);
+    if (error->status != DIBS_OK)
+        r->last_failure = *error;
+    for (size_t i = 0; i < batch->count; i++) {
+        if (take_result(r, &landing, &batch->items[i]) || batch->items[i].wanted)
+            continue;
+        dibs__lease_unref(batch->items[i].context);
+        batch->items[i].context = NULL;
+    }
+    dibs__count_more(&r->config.stats->renewed, landing.renewed);
+    dibs__count_more(&r->config.stats->renew_failed, landing.failed);
+    dibs__renewals_mutex_unlock(&r->mutex);
+}
+
+static void batch_landed(struct dibs__batch *batch, struct dibs__batch *part, const struct dibs__error *error)
+{
+    struct dibs__renewals *r = batch->context;
+
+    land(r, part, error);
+    for (size_t i = 0; i < part->count; i++) {
+        if (!part->items[i].context)
+            continue;
+        if (part->items[i].wanted)
+            r->config.wanted(r->config.context, part->items[i].context);
+        else
+            r->config.lost(r->config.context, part->items[i].context, true,
+                           "its key is gone from the store, or belongs to somebody else");
+        dibs__lease_unref(part->items[i].context);
+    }
+}
+
+static void batch_done(struct dibs__batch *batch, const struct dibs__error *error)
+{
+    batch_landed(batch, batch, error);
+    free(batch);
 }
 
 /* ---------------------------------------------------------------- lifecycle */

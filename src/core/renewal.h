@@ -7,6 +7,7 @@
 #ifndef DIBS_CORE_RENEWAL_H
 #define DIBS_CORE_RENEWAL_H
 
+#include "core/events.h"
 #include "core/lease.h"
 #include "core/scheduler.h"
 #include "core/stats.h"
@@ -14,6 +15,7 @@
 struct dibs__renewal_config {
     const struct dibs__clock *clock;
     struct dibs__scheduler *scheduler; /* the one that polls the renewals */
+    struct dibs__events *events;       /* as of a core */
     uint32_t renew_ms;                 /* 0: a third of the lease */
     const struct dibs__token_form *tokens;
     void *context; /* of the callbacks */
@@ -23,7 +25,6 @@ struct dibs__renewal_config {
      * sentence.
      */
     void (*lost)(void *context, struct dibs__lease *lease, bool gone, const char *why);
-    void (*at_risk)(void *context, struct dibs__lease *lease, const char *why);
 
     /*
      * Called in the same way, for leases that may be kept (keeper.h): it is time to look at one; others wait for its
