@@ -33,7 +33,9 @@ struct dibs__cell *dibs__asker_begin(struct dibs__cells *cells, struct dibs__lea
 
     if (cell) {
         lease->asker->behind = lease->turnless && !lease->shared && is_waited_for(cell);
-        dibs__cell_list(cell, lease);
+        DIBS__REQUIRE(!lease->listing.previous);
+        dibs__lease_ref(lease);
+        DIBS__LIST_APPEND(cell->asked, lease, listing);
     }
     dibs__shard_mutex_unlock(&shard->mutex);
     return cell;
@@ -174,7 +176,8 @@ bool dibs__askers_push(struct dibs__cells *cells, const struct dibs__grant *gran
     struct dibs__lease *lease = dibs__cells_lock_token(cells, grant->name, grant->token, &shard, &cell);
 
     if (lease && lease->asker) {
-        dibs__cell_list_last(cell, lease);
+        DIBS__LIST_REMOVE(cell->asked, lease, listing); /* so the lease of the next push is near the front */
+        DIBS__LIST_APPEND(cell->asked, lease, listing);
         if (grant->fence == 0)
             lease->asker->hinted = true;
         else

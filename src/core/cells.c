@@ -114,36 +114,6 @@ struct dibs__cell *dibs__cells_lock_or_add(struct dibs__cells *cells, const char
 
 /* -------------------------------------------------------- the leases of a cell */
 
-void dibs__cell_list(struct dibs__cell *cell, struct dibs__lease *lease)
-{
-    dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(!lease->listing.previous && lease->asker);
-    dibs__lease_ref(lease);
-    DIBS__LIST_APPEND(cell->asked, lease, listing);
-}
-
-void dibs__cell_list_last(struct dibs__cell *cell, struct dibs__lease *lease)
-{
-    dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(lease->listing.previous && lease->asker);
-    DIBS__LIST_REMOVE(cell->asked, lease, listing);
-    DIBS__LIST_APPEND(cell->asked, lease, listing);
-}
-
-struct dibs__asker *dibs__cell_take_asker(struct dibs__cell *cell, struct dibs__lease *lease)
-{
-    struct dibs__asker *asker = lease->asker;
-
-    DIBS__REQUIRE(asker && !asker->wait_event);
-    if (lease->listing.previous) { /* a lease that was lost meanwhile is not listed */
-        dibs__shard_mutex_held(&cell->shard->mutex);
-        DIBS__LIST_REMOVE(cell->asked, lease, listing);
-        DIBS__LIST_APPEND(cell->granted, lease, listing);
-    }
-    lease->asker = NULL;
-    return asker;
-}
-
 void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);

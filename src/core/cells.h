@@ -108,22 +108,6 @@ struct dibs__cell *dibs__cells_lock(struct dibs__cells *cells, const char *name,
 struct dibs__cell *dibs__cells_lock_or_add(struct dibs__cells *cells, const char *name, size_t name_size,
                                            struct dibs__shard **shard) DIBS__ACQUIRES(dibs__shard_mutex);
 
-/* Lists the lease, which has an asker, in the cell. The cell takes a reference. */
-void dibs__cell_list(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
-
-/*
- * Moves the lease, which has an asker and for which a push has come, to the end of `asked`, so that the lease of the
- * next push is near the front.
- */
-void dibs__cell_list_last(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
-
-/*
- * The lease is granted, and has no asker from now on. Returns the asker, which the caller frees once the mutex is
- * unlocked.
- */
-struct dibs__asker *dibs__cell_take_asker(struct dibs__cell *cell, struct dibs__lease *lease)
-    DIBS__REQUIRES(dibs__shard_mutex);
-
 /* Takes the lease out of the list if it is listed. The cell may be unused afterwards. */
 void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 

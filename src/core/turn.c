@@ -211,8 +211,14 @@ void dibs__turn_granted(struct dibs__cells *cells, struct dibs__lease *lease)
 {
     struct dibs__shard *shard;
     struct dibs__cell *cell = dibs__cells_lock(cells, lease->name, lease->name_size, &shard);
-    struct dibs__asker *asker = dibs__cell_take_asker(cell, lease);
+    struct dibs__asker *asker = lease->asker;
 
+    DIBS__REQUIRE(asker && !asker->wait_event);
+    if (lease->listing.previous) { /* a lease that was lost meanwhile is not listed */
+        DIBS__LIST_REMOVE(cell->asked, lease, listing);
+        DIBS__LIST_APPEND(cell->granted, lease, listing);
+    }
+    lease->asker = NULL;
     if (!lease->turnless)
         hold(cell, lease);
     dibs__waiters_unlock(shard);
