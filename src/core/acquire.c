@@ -224,7 +224,7 @@ static bool will_be_notified(struct dibs__acquire *acquire)
 
 static void change_waiting(const struct dibs__acquire *acquire, int change)
 {
-    atomic_int_fast64_t *waiting = dibs__metrics_waiting(acquire->core->metrics, acquire->group);
+    atomic_int_fast64_t *waiting = dibs__metrics_waiting(acquire->group);
 
     atomic_fetch_add_explicit(waiting, change, memory_order_relaxed);
 }
@@ -383,8 +383,7 @@ static dibs_status end_attempt(struct dibs__acquire *acquire, dibs_status status
 
 void dibs__acquire_hold(const struct dibs__acquire *acquire, struct dibs__holds *holds)
 {
-    dibs__metrics_count(acquire->core->metrics, acquire->group, DIBS__METRICS_WAIT,
-                        acquire->acquired_at - acquire->began);
+    dibs__metrics_count(acquire->group, DIBS__METRICS_WAIT, acquire->acquired_at - acquire->began);
     dibs__order_acquired(acquire->name, acquire->name_size);
     dibs__holds_add(holds, acquire->lease, acquire->acquired_at);
 }

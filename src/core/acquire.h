@@ -59,7 +59,7 @@ struct dibs__acquire {
                                                 from one acquire to the next; NULL: the call is for one name */
     uint64_t tell_epoch;                     /* result of the last tell_when_free; 0: there was none */
     int64_t acquired_at;                     /* when the acquire succeeded */
-    uint16_t group;                          /* metrics group of the name (metrics.h) */
+    struct dibs__metrics_group *group;       /* of the name */
     bool waited;      /* the acquire is counted as contended, and among the acquires that wait now */
     bool cancelled;   /* set by the driver: the call must end with DIBS_CANCELLED, unless the lock was granted */
     bool recalled;    /* the last answer was DIBS__WHY_KEPT */

@@ -254,7 +254,7 @@ static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, str
         return no_memory(error);
     }
     dibs__visit_keep(task->runtime);
-    dibs__release_count(visit->core, hold, dibs__core_now(visit->core));
+    dibs__metrics_count(hold->lease->group, DIBS__METRICS_HOLD, dibs__core_now(visit->core) - hold->since);
     unlock->core = visit->core;
     unlock->runtime = task->runtime;
     unlock->done = done;

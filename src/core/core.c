@@ -16,8 +16,8 @@ static void sign(struct dibs__core *core, struct dibs__token *token)
     token->sequence = atomic_fetch_add_explicit(&core->sequence, 1, memory_order_relaxed);
 }
 
-struct dibs__lease *dibs__attempt_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
-                                      const struct dibs__wish *wish, bool keeps)
+struct dibs__lease *dibs__attempt_new(struct dibs__core *core, const char *name, size_t name_size,
+                                      struct dibs__metrics_group *group, const struct dibs__wish *wish, bool keeps)
 {
     struct dibs__lease *lease = dibs__lease_new(core->config.serial, name, name_size, core->tokens.most);
 

@@ -53,8 +53,8 @@ struct dibs__wish {
  * Makes all that the lease will need before the store is asked, so that a grant never has to be refused for lack of
  * memory. keeps: the process may keep the lease, which is then neither fair nor shared nor fixed. NULL: no memory.
  */
-struct dibs__lease *dibs__attempt_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
-                                      const struct dibs__wish *wish, bool keeps);
+struct dibs__lease *dibs__attempt_new(struct dibs__core *core, const char *name, size_t name_size,
+                                      struct dibs__metrics_group *group, const struct dibs__wish *wish, bool keeps);
 
 /*
  * Ends an ungranted attempt: what it may have left in the store is retracted. may_wait: if the store can say at once

@@ -29,6 +29,7 @@ DIBS__MUTEX_CLASS(dibs__shard_mutex);    /* of a shard of cells (cells.h) */
 DIBS__MUTEX_CLASS(dibs__renewals_mutex); /* of the renewals of a runtime (renewal.c) */
 
 struct dibs__done;
+struct dibs__metrics_group;
 
 /* A grant that the store made by itself, as it was pushed to this process. */
 struct dibs__push {
@@ -128,17 +129,17 @@ struct dibs__lease {
     _Atomic(struct dibs__done *) loss; /* atomic; the completion that tells the holder of a loss; whoever takes it out
                                           of here pushes or drops it (done.h); NULL: nobody is told */
 
-    bool contended;       /* the thread had to wait for the lock; the asking thread's until the grant, then read-only */
-    bool fixed;           /* read-only */
-    bool turnless;        /* read-only; the store was asked without a turn: the lease is fair or shared */
-    bool shared;          /* read-only */
-    bool given_up;        /* the holder's: a call that gives up several names has come across this one */
-    uint16_t name_size;   /* read-only; without the NUL */
-    uint16_t group;       /* read-only; the group of the name (metrics.h) */
-    uint32_t asked_ms;    /* read-only; the length that was asked for */
-    uint64_t runtime;     /* read-only; the serial number of the runtime */
-    uint64_t store_fence; /* the fence of the grant; the asking thread's until the grant, then read-only */
-    int64_t granted_at;   /* the asking thread's until the grant, then read-only */
+    bool contended;     /* the thread had to wait for the lock; the asking thread's until the grant, then read-only */
+    bool fixed;         /* read-only */
+    bool turnless;      /* read-only; the store was asked without a turn: the lease is fair or shared */
+    bool shared;        /* read-only */
+    bool given_up;      /* the holder's: a call that gives up several names has come across this one */
+    uint16_t name_size; /* read-only; without the NUL */
+    uint32_t asked_ms;  /* read-only; the length that was asked for */
+    uint64_t runtime;   /* read-only; the serial number of the runtime */
+    struct dibs__metrics_group *group; /* read-only; of the name (metrics.h) */
+    uint64_t store_fence;              /* the fence of the grant; the asking thread's until the grant, then read-only */
+    int64_t granted_at;                /* the asking thread's until the grant, then read-only */
     struct dibs__token token; /* written by the asking thread under the shard's mutex; read-only after the grant */
 
     struct dibs__asker *asker; /* NULL once the lease is granted. Written by the asking thread alone, under the shard's

@@ -195,7 +195,7 @@ static dibs_status begin_release(struct unlocking *call, size_t number, struct d
     struct one_release *release = &call->begun[call->count];
     release->number = number;
     int64_t now = dibs__core_now(call->core);
-    dibs__release_count(call->core, hold, now);
+    dibs__metrics_count(hold->lease->group, DIBS__METRICS_HOLD, now - hold->since);
     if (!dibs__release_lease(&release->unlocking, call->core, dibs__holds_remove(holds, hold), now, &status, error))
         return status;
     call->count++;

@@ -5,16 +5,13 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/require.h"
 #include "base/thread.h"
 
 #define UNIT_NS INT64_C(500)              /* half of the first bound */
 #define STRIPES 4                         /* copies of the histograms of a group */
 #define PLACES (2 * DIBS__METRICS_GROUPS) /* places in the table of groups: a power of two */
-#define REST PLACES                       /* the number of the group of the rest */
 
 _Static_assert((PLACES & (PLACES - 1)) == 0, "probing goes around by a mask");
-_Static_assert(REST <= UINT16_MAX, "a group's number fits into 16 bits");
 
 struct counted {                 /* each field is an atomic */
     atomic_uint_fast64_t sum_ns; /* beside the counts of short times, and far from the stripe before */
@@ -25,7 +22,7 @@ struct stripe {
     struct counted kinds[DIBS__METRICS_KINDS];
 };
 
-struct group {
+struct dibs__metrics_group {
     char name[DIBS__METRICS_GROUP_NAME_MAX]; /* read-only */
     size_t name_size;                        /* read-only */
     atomic_int_fast64_t waiting;             /* atomic */
@@ -33,9 +30,10 @@ struct group {
 };
 
 struct dibs__metrics {
-    atomic_uint group_count;                /* atomic; at most DIBS__METRICS_GROUPS */
-    _Atomic(struct group *) places[PLACES]; /* atomic; by hash, with linear probing; a place is filled once */
-    struct group rest;                      /* has its own atomics */
+    atomic_uint group_count; /* atomic; at most DIBS__METRICS_GROUPS */
+    _Atomic(struct dibs__metrics_group *)
+        places[PLACES];              /* atomic; by hash, with linear probing; a place is filled once */
+    struct dibs__metrics_group rest; /* has its own atomics */
 };
 
 /* ------------------------------------------------------------------- making */
@@ -67,9 +65,10 @@ static size_t group_name_size(const char *name, size_t name_size)
 /*
  * Fills the place, unless another thread has filled it first. NULL: no memory, or there is no room for another group.
  */
-static struct group *add_group(struct dibs__metrics *metrics, unsigned place, const char *name, size_t size)
+static struct dibs__metrics_group *add_group(struct dibs__metrics *metrics, unsigned place, const char *name,
+                                             size_t size)
 {
-    struct group *group, *present = NULL;
+    struct dibs__metrics_group *group, *present = NULL;
 
     if (atomic_fetch_add(&metrics->group_count, 1) >= DIBS__METRICS_GROUPS || !(group = calloc(1, sizeof *group))) {
         atomic_fetch_sub(&metrics->group_count, 1);
@@ -84,24 +83,18 @@ static struct group *add_group(struct dibs__metrics *metrics, unsigned place, co
     return present;
 }
 
-uint16_t dibs__metrics_group(struct dibs__metrics *metrics, const char *name, size_t name_size)
+struct dibs__metrics_group *dibs__metrics_group(struct dibs__metrics *metrics, const char *name, size_t name_size)
 {
     size_t size = group_name_size(name, name_size);
     unsigned place = (unsigned)dibs__hash(name, size) & (PLACES - 1);
 
     for (;; place = (place + 1) & (PLACES - 1)) { /* this ends, because at least half of the places are empty */
-        struct group *group = atomic_load_explicit(&metrics->places[place], memory_order_acquire);
+        struct dibs__metrics_group *group = atomic_load_explicit(&metrics->places[place], memory_order_acquire);
         if (!group && !(group = add_group(metrics, place, name, size)))
-            return REST;
+            return &metrics->rest;
         if (group->name_size == size && memcmp(group->name, name, size) == 0)
-            return (uint16_t)place;
+            return group;
     }
-}
-
-static struct group *group_at(struct dibs__metrics *metrics, uint16_t number)
-{
-    DIBS__REQUIRE(number <= REST);
-    return number == REST ? &metrics->rest : atomic_load_explicit(&metrics->places[number], memory_order_relaxed);
 }
 
 /* ----------------------------------------------------------------- counting */
@@ -125,22 +118,22 @@ static unsigned bucket_of(int64_t ns)
     return bucket < DIBS__METRICS_BOUNDS ? bucket : DIBS__METRICS_BOUNDS;
 }
 
-void dibs__metrics_count(struct dibs__metrics *metrics, uint16_t number, enum dibs__metrics_kind kind, int64_t ns)
+void dibs__metrics_count(struct dibs__metrics_group *group, enum dibs__metrics_kind kind, int64_t ns)
 {
-    struct counted *counted = &group_at(metrics, number)->stripes[dibs__thread_number() & (STRIPES - 1)].kinds[kind];
+    struct counted *counted = &group->stripes[dibs__thread_number() & (STRIPES - 1)].kinds[kind];
 
     atomic_fetch_add_explicit(&counted->counts[bucket_of(ns)], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&counted->sum_ns, ns > 0 ? (uint64_t)ns : 0, memory_order_relaxed);
 }
 
-atomic_int_fast64_t *dibs__metrics_waiting(struct dibs__metrics *metrics, uint16_t number)
+atomic_int_fast64_t *dibs__metrics_waiting(struct dibs__metrics_group *group)
 {
-    return &group_at(metrics, number)->waiting;
+    return &group->waiting;
 }
 
 /* ------------------------------------------------------------------ reading */
 
-static void read_histogram(const struct group *group, unsigned kind, struct dibs__histogram *out)
+static void read_histogram(const struct dibs__metrics_group *group, unsigned kind, struct dibs__histogram *out)
 {
     for (unsigned stripe = 0; stripe < STRIPES; stripe++) {
         const struct counted *counted = &group->stripes[stripe].kinds[kind];
@@ -153,7 +146,7 @@ static void read_histogram(const struct group *group, unsigned kind, struct dibs
     }
 }
 
-static void read_group(const struct group *group, struct dibs__metrics_view *out)
+static void read_group(const struct dibs__metrics_group *group, struct dibs__metrics_view *out)
 {
     memset(out, 0, sizeof *out);
     memcpy(out->name, group->name, group->name_size);
@@ -165,7 +158,8 @@ static void read_group(const struct group *group, struct dibs__metrics_view *out
 bool dibs__metrics_next(const struct dibs__metrics *metrics, unsigned *cursor, struct dibs__metrics_view *out)
 {
     while (*cursor < PLACES) {
-        const struct group *group = atomic_load_explicit(&metrics->places[(*cursor)++], memory_order_acquire);
+        const struct dibs__metrics_group *group =
+            atomic_load_explicit(&metrics->places[(*cursor)++], memory_order_acquire);
         if (group) {
             read_group(group, out);
             return true;
@@ -196,7 +190,7 @@ uint64_t dibs__metrics_total(const struct dibs__metrics *metrics, enum dibs__met
     struct dibs__histogram sum = {0};
 
     for (unsigned i = 0; i < PLACES; i++) {
-        const struct group *group = atomic_load_explicit(&metrics->places[i], memory_order_acquire);
+        const struct dibs__metrics_group *group = atomic_load_explicit(&metrics->places[i], memory_order_acquire);
         if (group)
             read_histogram(group, kind, &sum);
     }

@@ -23,18 +23,19 @@
 enum dibs__metrics_kind { DIBS__METRICS_WAIT, DIBS__METRICS_HOLD, DIBS__METRICS_KINDS };
 
 struct dibs__metrics;
+struct dibs__metrics_group; /* lives as long as the metrics */
 
 struct dibs__metrics *dibs__metrics_new(void); /* NULL: no memory */
 void dibs__metrics_free(struct dibs__metrics *metrics);
 
-/* The number of the name's group, which is made if it is new. Any thread; takes no mutex. */
-uint16_t dibs__metrics_group(struct dibs__metrics *metrics, const char *name, size_t name_size);
+/* The name's group, which is made if it is new. Any thread; takes no mutex. */
+struct dibs__metrics_group *dibs__metrics_group(struct dibs__metrics *metrics, const char *name, size_t name_size);
 
 /* Counts a wait or a hold of `ns` nanoseconds. */
-void dibs__metrics_count(struct dibs__metrics *metrics, uint16_t group, enum dibs__metrics_kind kind, int64_t ns);
+void dibs__metrics_count(struct dibs__metrics_group *group, enum dibs__metrics_kind kind, int64_t ns);
 
 /* How many threads wait for a lock of the group; those threads count it up and down. */
-atomic_int_fast64_t *dibs__metrics_waiting(struct dibs__metrics *metrics, uint16_t group);
+atomic_int_fast64_t *dibs__metrics_waiting(struct dibs__metrics_group *group);
 
 /*
  * The upper bound of a bucket in nanoseconds. A bucket counts what is above the bound of the bucket before and at most

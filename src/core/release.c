@@ -185,11 +185,6 @@ dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs_
     return status;
 }
 
-void dibs__release_count(struct dibs__core *core, const struct dibs__hold *hold, int64_t now)
-{
-    dibs__metrics_count(core->metrics, hold->lease->group, DIBS__METRICS_HOLD, now - hold->since);
-}
-
 dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, struct dibs__error *error)
 {
     struct dibs__holds *holds = dibs__holds_here(core->config.serial);
@@ -197,7 +192,7 @@ dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, stru
     struct dibs__unlocking unlocking;
     dibs_status status;
 
-    dibs__release_count(core, hold, now);
+    dibs__metrics_count(hold->lease->group, DIBS__METRICS_HOLD, now - hold->since);
     if (dibs__release_lease(&unlocking, core, dibs__holds_remove(holds, hold), now, &status, error))
         return dibs__release_finish(&unlocking, error);
     return status;

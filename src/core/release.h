@@ -51,9 +51,6 @@ bool dibs__release_watch(const struct dibs__unlocking *unlocking, struct dibs__w
 /* Does what is left, and waits for the store. */
 dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error);
 
-/* Records how long the hold, which ends now, has lasted (metrics.h). */
-void dibs__release_count(struct dibs__core *core, const struct dibs__hold *hold, int64_t now);
-
 /*
  * Ends a lease whose owner waits for no reply: its task was freed, or its acquire was cancelled as it was granted. The
  * store deletes the key in the background. The reference stays the caller's. False: the lease was lost before.

@@ -556,8 +556,7 @@ void dibs__several_hold(struct dibs__several *several, struct dibs__holds *holds
         struct dibs__lease *lease = name->lease;
         uint64_t runtime = several->core->config.serial;
         if (lease) {
-            dibs__metrics_count(several->core->metrics, lease->group, DIBS__METRICS_WAIT,
-                                name->acquired_at - several->began);
+            dibs__metrics_count(lease->group, DIBS__METRICS_WAIT, name->acquired_at - several->began);
             dibs__lease_ref(lease);
             dibs__order_acquired(name->name, name->size);
             dibs__holds_add(holds, lease, name->acquired_at);

@@ -20,7 +20,7 @@ static struct dibs__metrics_view view_of(const struct dibs__metrics *m, const ch
     return view;
 }
 
-static uint16_t group(struct dibs__metrics *m, const char *name)
+static struct dibs__metrics_group *group(struct dibs__metrics *m, const char *name)
 {
     return dibs__metrics_group(m, name, strlen(name));
 }
@@ -41,16 +41,16 @@ static void bucket_bounds_rise_by_half_and_by_a_third(void **state)
 static void a_time_is_in_the_bucket_of_the_next_bound(void **state)
 {
     struct dibs__metrics *m = dibs__metrics_new();
-    uint16_t number = group(m, "a:1");
+    struct dibs__metrics_group *a = group(m, "a:1");
 
     (void)state;
     for (unsigned i = 0; i < DIBS__METRICS_BOUNDS; i++) {
-        dibs__metrics_count(m, number, DIBS__METRICS_WAIT, dibs__metrics_bound(i));
-        dibs__metrics_count(m, number, DIBS__METRICS_HOLD, dibs__metrics_bound(i) + 1);
+        dibs__metrics_count(a, DIBS__METRICS_WAIT, dibs__metrics_bound(i));
+        dibs__metrics_count(a, DIBS__METRICS_HOLD, dibs__metrics_bound(i) + 1);
     }
-    dibs__metrics_count(m, number, DIBS__METRICS_WAIT, INT64_MAX);
-    dibs__metrics_count(m, number, DIBS__METRICS_HOLD, 0);
-    dibs__metrics_count(m, number, DIBS__METRICS_HOLD, -1);
+    dibs__metrics_count(a, DIBS__METRICS_WAIT, INT64_MAX);
+    dibs__metrics_count(a, DIBS__METRICS_HOLD, 0);
+    dibs__metrics_count(a, DIBS__METRICS_HOLD, -1);
     struct dibs__metrics_view view = view_of(m, "a");
     for (unsigned i = 0; i <= DIBS__METRICS_BOUNDS; i++) {
         assert_int_equal(view.histograms[DIBS__METRICS_WAIT].counts[i], 1);
@@ -75,7 +75,7 @@ static void a_group_is_the_text_before_the_first_colon(void **state)
     memcpy(name + DIBS_NAME_MAX - 2, ":1", 3);
     memset(cut, 'x', sizeof cut - 1);
     cut[sizeof cut - 1] = '\0';
-    dibs__metrics_count(m, group(m, name), DIBS__METRICS_WAIT, 1);
+    dibs__metrics_count(group(m, name), DIBS__METRICS_WAIT, 1);
     assert_int_equal(view_of(m, cut).histograms[DIBS__METRICS_WAIT].count, 1);
     dibs__metrics_free(m);
 }
@@ -90,7 +90,7 @@ static void groups_without_room_are_counted_with_the_rest(void **state)
     (void)state;
     for (unsigned i = 0; i < DIBS__METRICS_GROUPS + 10; i++) {
         snprintf(name, sizeof name, "group%u:x", i);
-        dibs__metrics_count(m, group(m, name), DIBS__METRICS_WAIT, 1);
+        dibs__metrics_count(group(m, name), DIBS__METRICS_WAIT, 1);
     }
     assert_int_not_equal(group(m, "group0:y"), group(m, name));
     assert_int_equal(group(m, "another:y"), group(m, name));
@@ -109,7 +109,7 @@ static void count_in_new_groups(void *arg)
 
     for (unsigned i = 0; i < EACH; i++) {
         snprintf(name, sizeof name, "%u:x", i % (DIBS__METRICS_GROUPS + 5));
-        dibs__metrics_count(arg, group(arg, name), DIBS__METRICS_HOLD, 1);
+        dibs__metrics_count(group(arg, name), DIBS__METRICS_HOLD, 1);
     }
 }
 
