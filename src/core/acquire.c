@@ -540,6 +540,7 @@ static void prepare_turn(struct dibs__acquire *acquire)
     waiter->deadline = acquire->wait_until > 0 ? acquire->wait_until : acquire->try_until;
     waiter->budget = dibs__outage_budget_until(&acquire->budget);
     waiter->outage = &acquire->outage;
+    waiter->told = acquire->wait_event.tell ? &acquire->wait_event : NULL;
 }
 
 static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire)

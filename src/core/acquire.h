@@ -2,7 +2,7 @@
  * The first acquire of an owner: how the owner gets a lock that it does not hold.
  *
  * An acquire is a state machine, driven by one step after another. dibs__acquire drives one with the calling thread,
- * which sleeps between the steps. A begun acquire (begun.h), whose wait event and waiter have `tell` set, is driven by
+ * which sleeps between the steps. A begun acquire (begun.h), whose wait event has `tell` set, is driven by
  * whichever thread has news for it: of the steps only dibs__acquire_finish blocks then, and dibs__acquire_await until
  * the time that it is given.
  *
@@ -54,7 +54,7 @@ struct dibs__acquire {
     int64_t try_until;          /* when a call that makes one try ends at the latest */
     struct dibs__waiter waiter; /* must stay in place while the acquire WAITS */
     struct dibs__outage_budget budget;
-    struct dibs__wait_event wait_event;      /* woken when the acquire may stop resting */
+    struct dibs__wait_event wait_event;      /* woken when the acquire may stop resting; with `tell`, or waiting */
     struct dibs__attempt_store_state *known; /* in a call for several names: what the store noted about this name, kept
                                                 from one acquire to the next; NULL: the call is for one name */
     uint64_t tell_epoch;                     /* result of the last tell_when_free; 0: there was none */

@@ -260,11 +260,6 @@ static void post(struct dibs__wanting *wanting)
     dibs__workers_post(wanting->core->workers, &wanting->job);
 }
 
-static void tell_waiter(struct dibs__waiter *waiter)
-{
-    post((struct dibs__wanting *)((char *)waiter - offsetof(struct dibs__wanting, acquire.waiter)));
-}
-
 static void tell_wait_event(struct dibs__wait_event *wait_event)
 {
     post((struct dibs__wanting *)((char *)wait_event - offsetof(struct dibs__wanting, acquire.wait_event)));
@@ -339,7 +334,6 @@ static void leave_line(struct dibs__wanting *wanting)
 static void acquire_one(struct dibs__wanting *wanting, struct dibs__error *error)
 {
     dibs__several_acquire(wanting->several, &wanting->acquire, error);
-    wanting->acquire.waiter.tell = tell_waiter;
     wanting->acquire.wait_event.tell = tell_wait_event;
     wanting->waits = true;
     use_error(wanting, error);
@@ -514,7 +508,6 @@ struct dibs__wanting *dibs__wanting_new(dibs_task *task, struct dibs__visit *vis
     wanting->state = DIBS__ACQUIRE_ENDED;
     if (wish) {
         dibs__acquire_init(&wanting->acquire, visit->core, wanting->name, name_size, wish, NULL);
-        wanting->acquire.waiter.tell = tell_waiter;
         wanting->acquire.wait_event.tell = tell_wait_event;
     }
     atomic_init(&wanting->references, 2);

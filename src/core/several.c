@@ -195,10 +195,10 @@ static void look_at_held(struct dibs__several *several)
 
 /* ------------------------------------------------------------------------ tries */
 
-static void tell_waiter(struct dibs__waiter *waiter)
+static void tell_wait_event(struct dibs__wait_event *wait_event)
 {
     struct dibs__several_name *name =
-        (struct dibs__several_name *)((char *)waiter - offsetof(struct dibs__several_name, acquire.waiter));
+        (struct dibs__several_name *)((char *)wait_event - offsetof(struct dibs__several_name, acquire.wait_event));
 
     name->several->tell(name->several);
 }
@@ -269,7 +269,7 @@ static void start_try(struct dibs__several *several, struct dibs__several_name *
 
     wish.wait_ms = 0;
     dibs__acquire_init(&name->acquire, several->core, name->name, name->size, &wish, &several->scratch);
-    name->acquire.waiter.tell = tell_waiter;
+    name->acquire.wait_event.tell = tell_wait_event;
     name->acquire.try_until = several->deadline;
     name->acquire.probes = several->wish.wait_ms != 0;
     name->acquire.never_rests = true;

@@ -172,7 +172,7 @@ bool dibs__turn_goes_on(struct dibs__cells *cells, struct dibs__waiter *waiter, 
 {
     struct dibs__shard *shard = waiter->shard;
 
-    if (!waiter->tell && dibs__waiter_is_complete(waiter)) { /* so the thread does not run into the mutex */
+    if (!waiter->told && dibs__waiter_is_complete(waiter)) { /* so the thread does not run into the mutex */
         *status = waiter->answer;
         return false;
     }
@@ -294,7 +294,7 @@ static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs_
 
     DIBS__REQUIRE(first && cell->state == DIBS__CELL_HELD);
     atomic_store_explicit(&cell->lease->unclaimed, true, memory_order_relaxed);
-    if (first->tell || now - first->since > LONG_WAIT) { /* a begun acquire needs no thread to wake for it */
+    if (first->told || now - first->since > LONG_WAIT) { /* a begun acquire needs no thread to wake for it */
         dibs__waiters_take_over(cell, first);
         dibs__waiters_complete(cell, first);
     } else {

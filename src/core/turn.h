@@ -31,7 +31,7 @@
  */
 bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__waiter *waiter, dibs_status *status);
 
-/* Sleeps until dibs__turn_goes_on may say something new. For a thread that waits, whose waiter has no `tell`. */
+/* Sleeps until dibs__turn_goes_on may say something new. For a thread that waits, whose waiter has no `told`. */
 void dibs__turn_sleep(const struct dibs__cells *cells, struct dibs__waiter *waiter);
 
 /*

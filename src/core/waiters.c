@@ -22,10 +22,10 @@ void dibs__waiters_remove(struct dibs__waiter *waiter)
 static bool set_state(struct dibs__waiter *waiter, unsigned state) DIBS__REQUIRES(dibs__shard_mutex)
 {
     DIBS__REQUIRE(!dibs__waiter_is_complete(waiter));
-    if (!waiter->tell)
+    if (!waiter->told)
         return atomic_exchange(&waiter->state, state) == DIBS__WAITER_ASLEEP;
     atomic_store(&waiter->state, state);
-    waiter->tell(waiter);
+    dibs__wait_event_wake(waiter->told);
     return false;
 }
 

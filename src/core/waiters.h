@@ -49,11 +49,11 @@ struct dibs__waiter {
     size_t name_size;
     uint32_t lease_ms; /* a lease that another thread asked for is taken only if its length and `fixed` are the same */
     bool fixed;
-    bool one_try;                              /* the caller waits only while nothing is known of the name */
-    int64_t deadline;                          /* when the wait ends */
-    int64_t budget;                            /* until when the caller rides out an outage */
-    void (*tell)(struct dibs__waiter *waiter); /* set only for a begun acquire: called under the shard's mutex instead
-                                                  of waking a thread; may lock the workers' mutex */
+    bool one_try;                  /* the caller waits only while nothing is known of the name */
+    int64_t deadline;              /* when the wait ends */
+    int64_t budget;                /* until when the caller rides out an outage */
+    struct dibs__wait_event *told; /* NULL, or woken under the shard's mutex instead of a thread; then it has `tell`,
+                                      which may lock the workers' mutex */
 
     /* What the caller gets. */
     struct dibs__outage *outage; /* what another thread was told; filled if the status is that of an outage, and

@@ -234,12 +234,6 @@ static void a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan(void **
 
 static unsigned told;
 
-static void tell_waiter(struct dibs__waiter *waiter)
-{
-    (void)waiter;
-    told++;
-}
-
 static void tell_event(struct dibs__wait_event *event)
 {
     (void)event;
@@ -258,7 +252,6 @@ static void a_cancelled_call_does_not_wait_again_for_a_lease_that_came_too_late(
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     dibs__acquire_init(&acquire, s->rt->core, "a", 1, &wish, &error);
-    acquire.waiter.tell = tell_waiter;
     acquire.wait_event.tell = tell_event;
     assert_int_equal(dibs__acquire_start(&acquire), DIBS__ACQUIRE_WAITS);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
