@@ -259,7 +259,7 @@ dibs_status dibs__renewals_extend(struct dibs__renewals *r, struct dibs__lease *
     return status;
 }
 
-void dibs__renewals_count(struct dibs__renewals *r, struct dibs__renewals_counts *out)
+void dibs__renewals_count(struct dibs__renewals *r, dibs_stats *out)
 {
     dibs__renewals_mutex_lock(&r->mutex);
     out->leases = r->due.count;

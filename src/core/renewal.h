@@ -92,11 +92,7 @@ dibs_status dibs__renewals_extend(struct dibs__renewals *renewals, struct dibs__
 /* Removes any one lease; its reference becomes the caller's. NULL: there is none. */
 struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *renewals);
 
-struct dibs__renewals_counts {
-    uint64_t leases;             /* the number of leases that are kept alive */
-    uint64_t reentered, retaken; /* as in dibs_stats, for all leases that ever existed */
-};
-
-void dibs__renewals_count(struct dibs__renewals *renewals, struct dibs__renewals_counts *out);
+/* Fills in `leases`, `reentered` and `retaken`. */
+void dibs__renewals_count(struct dibs__renewals *renewals, dibs_stats *out);
 
 #endif

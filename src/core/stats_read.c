@@ -24,8 +24,6 @@ static void read_holds(const struct dibs__core *core, dibs_stats *out)
 
 static void read_all(struct dibs__core *core, dibs_stats *out)
 {
-    struct dibs__renewals_counts counts;
-
 #define READ(name) out->name = read_counter(&core->stats.name);
     DIBS__STATS_MAP(READ)
 #undef READ
@@ -36,10 +34,7 @@ static void read_all(struct dibs__core *core, dibs_stats *out)
     out->tracking = read_counter(&core->counters.tracking);
     out->invalidations = read_counter(&core->counters.invalidations);
     out->kept = dibs__kept_count(core->cells);
-    dibs__renewals_count(core->renewals, &counts);
-    out->leases = counts.leases;
-    out->reentered = counts.reentered;
-    out->retaken = counts.retaken;
+    dibs__renewals_count(core->renewals, out);
 }
 
 dibs_status dibs__stats_get(dibs_runtime *runtime, dibs_stats *out, struct dibs__error *error)
