@@ -259,10 +259,8 @@ static void begin_rest(struct dibs__acquire *acquire, int64_t until)
     bool meets_outage = budget->in_outage || dibs__outage_budget_lacks_replicas(budget, dibs__core_now(acquire->core));
 
     DIBS__REQUIRE(acquire->wait_until > 0);
-    dibs__asker_rest(acquire->core->cells, acquire->cell, acquire->lease,
-                     &(struct dibs__rest){.deadline = dibs__earlier(until, acquire->wait_until),
-                                          .wait_event = &acquire->wait_event,
-                                          .outage = meets_outage ? budget->outage : NULL});
+    dibs__asker_rest(acquire->core->cells, acquire->cell, acquire->lease, dibs__earlier(until, acquire->wait_until),
+                     &acquire->wait_event, meets_outage ? &acquire->outage : NULL);
 }
 
 /* The calling thread sleeps until the rest is over. Returns what was pushed. */

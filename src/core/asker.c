@@ -64,16 +64,16 @@ static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t n
 
 /* Shows the threads behind the thread with the turn that it rests, for which lease, and why. */
 static void show_resting(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                         const struct dibs__rest *rest) DIBS__REQUIRES(dibs__shard_mutex)
+                         int64_t deadline, const struct dibs__outage *outage) DIBS__REQUIRES(dibs__shard_mutex)
 {
     int64_t now = dibs__now(cells->clock);
 
     DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease);
-    dibs__waiters_note_outage(cell, rest->outage, now);
-    cell->said_taken = !rest->outage;
-    dibs__waiters_fail_tries(cell, rest->outage ? &rest->outage->error : NULL);
+    dibs__waiters_note_outage(cell, outage, now);
+    cell->said_taken = !outage;
+    dibs__waiters_fail_tries(cell, outage ? &outage->error : NULL);
     cell->lease = lease;
-    lease->asker->ask_by = ask_by(cell, rest->deadline, now);
+    lease->asker->ask_by = ask_by(cell, deadline, now);
 }
 
 /*
@@ -113,15 +113,15 @@ static struct dibs__push end_rest(struct dibs__cells *cells, struct dibs__cell *
     return push;
 }
 
-void dibs__asker_rest(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                      const struct dibs__rest *rest)
+void dibs__asker_rest(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease, int64_t deadline,
+                      struct dibs__wait_event *wait_event, const struct dibs__outage *outage)
 {
     dibs__shard_mutex_lock(&cell->shard->mutex);
     DIBS__REQUIRE(lease->asker && lease->listing.previous && !lease->asker->wait_event);
-    lease->asker->ask_by = rest->deadline;
+    lease->asker->ask_by = deadline;
     if (!lease->turnless)
-        show_resting(cells, cell, lease, rest);
-    lease->asker->wait_event = rest->wait_event;
+        show_resting(cells, cell, lease, deadline, outage);
+    lease->asker->wait_event = wait_event;
     dibs__shard_mutex_unlock(&cell->shard->mutex);
 }
 

@@ -18,21 +18,15 @@ struct dibs__cell *dibs__asker_begin(struct dibs__cells *cells, struct dibs__lea
 /* The attempt goes on under a new token. What was pushed for the old token is forgotten. */
 void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const struct dibs__token *token);
 
-/* How an acquire rests before it asks again. */
-struct dibs__rest {
-    int64_t deadline;
-    struct dibs__wait_event *wait_event; /* woken whenever dibs__asker_rests may say something new */
-    const struct dibs__outage *outage;   /* why the ask failed; NULL: the store said that the name is taken */
-};
-
 /*
  * The acquire begins to rest: until the deadline, until the store pushes a grant of the lease, until
  * dibs__askers_wake, until acquires must end, or until a third of the shortest lease has passed that any thread
  * behind this one wants, so that each of those threads waits as if it asked by itself. Threads with one try, and
- * threads whose time ends meanwhile, are told why the acquire rests.
+ * threads whose time ends meanwhile, are told why the acquire rests. wait_event: woken whenever
+ * dibs__asker_rests may say something new. outage: why the ask failed; NULL: the store said that the name is taken.
  */
-void dibs__asker_rest(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                      const struct dibs__rest *rest);
+void dibs__asker_rest(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease, int64_t deadline,
+                      struct dibs__wait_event *wait_event, const struct dibs__outage *outage);
 
 /*
  * True: the acquire goes on resting, at most until *until. False: the rest is over, or `end` is set. *push is then what

@@ -245,7 +245,7 @@ static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **s
         dibs__asker_begin(cells, lease);
         fails_here = !noted;
         atomic_store(&fail_at, !noted);
-        dibs__asker_rest(cells, turn.cell, lease, &(struct dibs__rest){DIBS__NEVER, &wait_event, &outage});
+        dibs__asker_rest(cells, turn.cell, lease, DIBS__NEVER, &wait_event, &outage);
         assert_false(dibs__asker_rests(cells, turn.cell, lease, false, &until, &push));
         atomic_store(&fail_at, 0);
         fails_here = false;
