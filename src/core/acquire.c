@@ -532,8 +532,7 @@ static void prepare_turn(struct dibs__acquire *acquire)
 
     waiter->name = acquire->name;
     waiter->name_size = acquire->name_size;
-    waiter->lease_ms = acquire->wish.lease_ms;
-    waiter->fixed = acquire->wish.flags & DIBS_FIXED_LEASE;
+    waiter->wish = acquire->wish;
     waiter->one_try = acquire->wait_until == 0;
     waiter->deadline = acquire->wait_until > 0 ? acquire->wait_until : acquire->try_until;
     waiter->budget = dibs__outage_budget_until(&acquire->budget);

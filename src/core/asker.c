@@ -58,7 +58,7 @@ static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t n
     int64_t by = deadline;
 
     for (const struct dibs__waiter *at = cell->waiters; at; at = at->links.next)
-        by = dibs__earlier(by, dibs__after_ms(now, at->lease_ms / 3));
+        by = dibs__earlier(by, dibs__after_ms(now, at->wish.lease_ms / 3));
     return by;
 }
 

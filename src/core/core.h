@@ -41,14 +41,6 @@ struct dibs__core {
     struct dibs__core *next_abandoned; /* in the list of those of parent processes; guarded by the registry's mutex */
 };
 
-/* What a call asks for, its arguments checked and defaults filled in. */
-struct dibs__wish {
-    int64_t wait_ms;   /* DIBS_WAIT_FOREVER, 0 (one try) or a time */
-    uint32_t lease_ms; /* not 0 */
-    uint32_t flags;    /* those of dibs_lock_options; DIBS_NO_REENTRY has no effect on an attempt */
-    uint32_t limit;    /* with DIBS_SHARED; 0: any number */
-};
-
 /*
  * Makes all that the lease will need before the store is asked, so that a grant never has to be refused for lack of
  * memory. keeps: the process may keep the lease, which is then neither fair nor shared nor fixed. NULL: no memory.

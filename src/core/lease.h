@@ -31,6 +31,14 @@ DIBS__MUTEX_CLASS(dibs__renewals_mutex); /* of the renewals of a runtime (renewa
 struct dibs__done;
 struct dibs__metrics_group;
 
+/* What a call asks for, its arguments checked and defaults filled in. */
+struct dibs__wish {
+    int64_t wait_ms;   /* DIBS_WAIT_FOREVER, 0 (one try) or a time */
+    uint32_t lease_ms; /* not 0 */
+    uint32_t flags;    /* those of dibs_lock_options; DIBS_NO_REENTRY has no effect on an attempt */
+    uint32_t limit;    /* with DIBS_SHARED; 0: any number */
+};
+
 /* A grant that the store made by itself, as it was pushed to this process. */
 struct dibs__push {
     uint64_t number, fence; /* fence 0: nothing was pushed */

@@ -30,12 +30,11 @@ static dibs_status released(struct dibs__core *core, struct dibs__lease *lease, 
  * itself. It must do so if replicas or the disk are waited for, because that takes a connection of its own.
  */
 static struct dibs__lease *attempt_for_next(struct dibs__core *core, struct dibs__lease *lease,
-                                            const struct dibs__wanted *wanted)
+                                            const struct dibs__wish *wanted)
 {
     if (dibs__core_confirms(core))
         return NULL;
-    const struct dibs__wish wish = {.lease_ms = wanted->lease_ms, .flags = wanted->fixed ? DIBS_FIXED_LEASE : 0u};
-    struct dibs__lease *next = dibs__attempt_new(core, lease->name, lease->name_size, lease->group, &wish, false);
+    struct dibs__lease *next = dibs__attempt_new(core, lease->name, lease->name_size, lease->group, wanted, false);
     if (next) {
         next->asker->attempt.wait = true;
         dibs__asker_begin(core->cells, next);
@@ -76,11 +75,12 @@ static bool part_with(struct dibs__unlocking *unlocking, int64_t now)
 {
     struct dibs__core *core = unlocking->core;
     struct dibs__lease *lease = unlocking->lease;
+    bool tells;
     enum dibs__parting parting =
-        dibs__handover_part(core->cells, lease, dibs__keeper_may_keep(core, lease), now, &unlocking->wanted);
+        dibs__handover_part(core->cells, lease, dibs__keeper_may_keep(core, lease), now, &unlocking->wanted, &tells);
     int64_t timeout_ms = core->config.settings->command_timeout_ms;
 
-    if (parting == DIBS__PART_KEPT && unlocking->wanted.tells)
+    if (parting == DIBS__PART_KEPT && tells)
         dibs__renewals_use_changed(core->renewals, lease);
     if (parting == DIBS__PART_HANDED || parting == DIBS__PART_KEPT)
         return false;

@@ -20,7 +20,7 @@ dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, stru
 struct dibs__unlocking {
     struct dibs__core *core;
     struct dibs__lease *lease, *next; /* next: asked for behind the release, for the next waiter here; NULL: none */
-    struct dibs__wanted wanted;       /* what `next` must be */
+    struct dibs__wish wanted;         /* what `next` must be */
     bool requeues;                    /* there will be a `next` */
     bool prepared;                    /* `op` is complete */
     bool settled;                     /* no request that may restore the lease is under way */

@@ -42,7 +42,7 @@ static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, str
     if (cell->state != DIBS__CELL_FREE)
         return false;
     cell->state = DIBS__CELL_ASKED;
-    waiter->keeps = cells->keep > 0 && !waiter->fixed && dibs__kept_is_habit(cells, cell);
+    waiter->keeps = cells->keep > 0 && !(waiter->wish.flags & DIBS_FIXED_LEASE) && dibs__kept_is_habit(cells, cell);
     return true;
 }
 
@@ -80,7 +80,7 @@ static dibs_status what_is_known(const struct dibs__cell *cell, struct dibs__wai
 static void ask_sooner(struct dibs__cell *cell, const struct dibs__waiter *waiter, int64_t now)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    int64_t by = dibs__after_ms(now, waiter->lease_ms / 3);
+    int64_t by = dibs__after_ms(now, waiter->wish.lease_ms / 3);
 
     if (cell->state != DIBS__CELL_ASKED || !cell->lease || by >= cell->lease->asker->ask_by)
         return;
@@ -304,7 +304,7 @@ static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs_
 }
 
 enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, unsigned recallable,
-                                       int64_t now, struct dibs__wanted *next)
+                                       int64_t now, struct dibs__wish *next, bool *tells)
 {
     enum dibs__parting parting = DIBS__PART_RELEASE;
     struct dibs__shard *shard;
@@ -314,13 +314,13 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
     bool held = cell && cell->state == DIBS__CELL_HELD && cell->lease == lease;
     if (held && cell->waiters) {
         const struct dibs__waiter *first = cell->waiters;
-        *next = (struct dibs__wanted){.lease_ms = first->lease_ms, .fixed = first->fixed};
+        *next = first->wish;
         parting = DIBS__PART_REQUEUE;
         if (may_be_handed(cells, lease, now) && dibs__waiters_fit(lease, first)) {
             hand_over(cell, now);
             parting = DIBS__PART_HANDED;
         }
-    } else if (held && cells->keep > 0 && dibs__kept_keep(cells, cell, recallable, now, &next->tells)) {
+    } else if (held && cells->keep > 0 && dibs__kept_keep(cells, cell, recallable, now, tells)) {
         parting = DIBS__PART_KEPT;
     }
     dibs__waiters_unlock(shard);

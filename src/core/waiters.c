@@ -101,7 +101,7 @@ void dibs__waiters_note_outage(struct dibs__cell *cell, const struct dibs__outag
 bool dibs__waiters_fit(const struct dibs__lease *lease, const struct dibs__waiter *waiter)
 {
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a cell that is PARKED has a lease */
-    return lease->asked_ms == waiter->lease_ms && lease->fixed == waiter->fixed;
+    return lease->asked_ms == waiter->wish.lease_ms && lease->fixed == !!(waiter->wish.flags & DIBS_FIXED_LEASE);
 }
 
 void dibs__waiters_take_over(struct dibs__cell *cell, struct dibs__waiter *waiter)

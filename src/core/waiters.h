@@ -47,11 +47,11 @@ struct dibs__waiter {
     /* What the caller wants: read-only. */
     const char *name;
     size_t name_size;
-    uint32_t lease_ms; /* a lease that another thread asked for is taken only if its length and `fixed` are the same */
-    bool fixed;
-    bool one_try;                  /* the caller waits only while nothing is known of the name */
-    int64_t deadline;              /* when the wait ends */
-    int64_t budget;                /* until when the caller rides out an outage */
+    struct dibs__wish wish; /* neither fair nor shared; a lease that another thread asked for is taken only if its
+                               length is the same, and it is fixed or not, as this one */
+    bool one_try;           /* the caller waits only while nothing is known of the name */
+    int64_t deadline;       /* when the wait ends */
+    int64_t budget;         /* until when the caller rides out an outage */
     struct dibs__wait_event *told; /* NULL, or woken under the shard's mutex instead of a thread; then it has `tell`,
                                       which may lock the workers' mutex */
 

@@ -166,7 +166,7 @@ static void lose(stage *s)
 static void a_kept_lease_that_was_lost_before_its_new_holder_ran_is_not_held(void **state)
 {
     stage *s = *state;
-    struct dibs__waiter turn = {.name = "a", .name_size = 1, .lease_ms = LEASE, .one_try = true};
+    struct dibs__waiter turn = {.name = "a", .name_size = 1, .wish.lease_ms = LEASE, .one_try = true};
 
     keep(s);
     assert_status(DIBS_OK, turn_take(s->rt->core->cells, &turn)); /* what an acquire begins with, and no more */

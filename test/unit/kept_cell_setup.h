@@ -26,8 +26,8 @@ struct keeping {
     struct moved_clock clock;
     atomic_bool closing;
     struct dibs__cells *cells;
-    struct dibs__waiter turn;  /* of the lock that was taken last */
-    struct dibs__wanted after; /* of the unlock that came last */
+    struct dibs__waiter turn; /* of the lock that was taken last */
+    bool tells;               /* of the unlock that came last */
     uint64_t sequence;
 };
 
@@ -56,7 +56,8 @@ static inline int teardown(void **state)
 
 static inline void take(struct keeping *k, const char *name, uint32_t lease_ms)
 {
-    k->turn = (struct dibs__waiter){.name = name, .name_size = strlen(name), .lease_ms = lease_ms, .one_try = true};
+    k->turn =
+        (struct dibs__waiter){.name = name, .name_size = strlen(name), .wish.lease_ms = lease_ms, .one_try = true};
     assert_status(DIBS_OK, turn_take(k->cells, &k->turn));
 }
 
@@ -74,7 +75,7 @@ static inline struct dibs__lease *new_lease(struct keeping *k, const char *name,
 /* The store grants a lease to the turn that k->turn has. The reference is the caller's. */
 static inline struct dibs__lease *grant(struct keeping *k, bool contended)
 {
-    struct dibs__lease *lease = new_lease(k, k->turn.name, k->turn.lease_ms, k->turn.keeps);
+    struct dibs__lease *lease = new_lease(k, k->turn.name, k->turn.wish.lease_ms, k->turn.keeps);
 
     lease->contended = contended;
     dibs__asker_begin(k->cells, lease);
@@ -88,9 +89,11 @@ static inline struct dibs__lease *grant(struct keeping *k, bool contended)
  */
 static inline bool unlock_told(struct keeping *k, struct dibs__lease *lease, unsigned recallable)
 {
-    k->after = (struct dibs__wanted){0};
+    struct dibs__wish next;
+
+    k->tells = false;
     enum dibs__parting parting =
-        dibs__handover_part(k->cells, lease, recallable, moved_clock_now(&k->clock), &k->after);
+        dibs__handover_part(k->cells, lease, recallable, moved_clock_now(&k->clock), &next, &k->tells);
 
     assert_true(parting == DIBS__PART_KEPT || parting == DIBS__PART_RELEASE);
     if (parting == DIBS__PART_RELEASE)
