@@ -40,30 +40,63 @@ static char *put_head(char *to, char kind, size_t number)
     return dibs__put(dibs__put_number(to, number, 10), "\r\n", 2);
 }
 
-static size_t size_of(const char *const *words, const size_t *sizes, int i)
+static char *put_word(char *to, const char *bytes, size_t size)
 {
-    return sizes ? sizes[i] : strlen(words[i]);
+    return dibs__put(dibs__put(put_head(to, '$', size), bytes, size), "\r\n", 2);
 }
 
-bool dibs__buffer_command(struct dibs__buffer *buffer, int count, const char *const *words, const size_t *sizes)
+bool dibs__buffer_command(struct dibs__buffer *buffer, const char *const *words, const struct dibs__words *more)
 {
-    size_t most = HEAD;
+    size_t count = 0, most = HEAD;
 
-    if (!sizes)
-        for (count = 0; words[count];)
-            count++;
-    for (int i = 0; i < count; i++)
-        most += HEAD + size_of(words, sizes, i) + 2;
-    if (!reserve(buffer, most))
+    if (more && more->failed)
         return false;
-    char *to = put_head(buffer->bytes + buffer->used, '*', (size_t)count);
-    for (int i = 0; i < count; i++) {
-        size_t size = size_of(words, sizes, i);
-        to = put_head(to, '$', size);
-        to = dibs__put(dibs__put(to, words[i], size), "\r\n", 2);
-    }
+    for (; words[count]; count++)
+        most += HEAD + strlen(words[count]) + 2;
+    if (!reserve(buffer, most + (more ? more->bytes.used : 0)))
+        return false;
+    char *to = put_head(buffer->bytes + buffer->used, '*', count + (more ? more->count : 0));
+    for (size_t i = 0; i < count; i++)
+        to = put_word(to, words[i], strlen(words[i]));
+    if (more && more->count > 0)
+        to = dibs__put(to, more->bytes.bytes, more->bytes.used);
     buffer->used = (size_t)(to - buffer->bytes);
     return true;
+}
+
+void dibs__words_add(struct dibs__words *words, const char *bytes, size_t size)
+{
+    struct dibs__buffer *buffer = &words->bytes;
+
+    if (words->failed || !reserve(buffer, HEAD + size + 2)) {
+        words->failed = true;
+        return;
+    }
+    buffer->used = (size_t)(put_word(buffer->bytes + buffer->used, bytes, size) - buffer->bytes);
+    words->count++;
+}
+
+void dibs__words_add_text(struct dibs__words *words, const char *text)
+{
+    dibs__words_add(words, text, strlen(text));
+}
+
+void dibs__words_add_number(struct dibs__words *words, int64_t number)
+{
+    char text[DIBS__DIGITS + 1];
+
+    dibs__words_add(words, text, (size_t)(dibs__put_signed(text, number) - text));
+}
+
+void dibs__words_clear(struct dibs__words *words)
+{
+    words->bytes.used = words->count = 0;
+    words->failed = false;
+}
+
+void dibs__words_free(struct dibs__words *words)
+{
+    dibs__buffer_free(&words->bytes);
 }
 
 void dibs__buffer_drop(struct dibs__buffer *buffer, size_t size)

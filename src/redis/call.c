@@ -1,7 +1,6 @@
 #include "redis/call.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,68 +8,43 @@
 #include "base/text.h"
 #include "redis/reply.h"
 
-void dibs__words_add(struct dibs__words *words, const char *bytes, size_t size)
-{
-    DIBS__REQUIRE(words->count < words->most);
-    words->words[words->count] = bytes;
-    words->sizes[words->count++] = size;
-}
-
-void dibs__words_begin(struct dibs__words *words, char (*text)[12], size_t key_count)
-{
-    words->count = DIBS__SCRIPT_WORDS - 1;
-    dibs__words_add(words, *text, (size_t)(dibs__put_number(*text, key_count, 10) - *text));
-}
+/* The command of a call, while it is sent. */
+struct script_command {
+    struct dibs__command command;
+    const char *words[4];
+    char key_count[DIBS__DIGITS + 1];
+    char *text; /* made for this command; NULL: none was */
+};
 
 /* Fills the first two words: EVALSHA and the id, or EVAL and the text. */
-static void write_script(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
-                         const struct dibs__words *words)
+static void name_script(struct script_command *out, const struct dibs__call *call, const struct dibs__link_view *view)
 {
-    unsigned bit = 1u << script;
+    unsigned bit = 1u << call->script;
     unsigned known = atomic_load_explicit(view->scripts, memory_order_relaxed);
-    bool by_text = with_text || !(known & bit) || (known & DIBS__SCRIPTS_AS_TEXT);
+    bool by_text = call->with_text || !(known & bit) || (known & DIBS__SCRIPTS_AS_TEXT);
 
     if (!(known & bit))
         atomic_fetch_or_explicit(view->scripts, bit, memory_order_relaxed);
-    words->words[0] = by_text ? "EVAL" : "EVALSHA";
-    words->words[1] = by_text ? dibs__script_text(script) : dibs__script_sha(script);
-    words->sizes[0] = strlen(words->words[0]);
-    words->sizes[1] = strlen(words->words[1]);
+    out->words[0] = by_text ? "EVAL" : "EVALSHA";
+    out->words[1] = by_text ? dibs__script_text(call->script) : dibs__script_sha(call->script);
 }
 
-/* Fills the first three words for a call that names only one key. False: no memory. */
-static bool write_single_key(enum dibs__script script, const struct dibs__words *words)
+/* False: no memory. In either case free(out->text) must follow. */
+static bool make_command(struct script_command *out, const struct dibs__call *call, const struct dibs__link_view *view)
 {
-    uint64_t keys = 1;
-
-    dibs__read_number(words->words[2], words->sizes[2], INT_MAX, &keys);
-    char *text = dibs__script_single_key(script, (int)keys - 1);
-    words->words[0] = "EVAL";
-    words->words[1] = text;
-    words->words[2] = "1";
-    words->sizes[0] = 4;
-    words->sizes[1] = text ? strlen(text) : 0;
-    words->sizes[2] = 1;
-    return text != NULL;
-}
-
-bool dibs__script_command(struct dibs__command *out, enum dibs__script script, const struct dibs__link_view *view,
-                          bool with_text, bool asking, const struct dibs__words *words)
-{
-    *out = (struct dibs__command){.words = words->words, .sizes = words->sizes, .count = words->count};
-    if (!asking) {
-        write_script(script, view, with_text, words);
-        return true;
+    *out = (struct script_command){
+        .command = {.words = out->words, .more = &call->words, .tells_first = call->tells_first},
+        .words = {"EVAL", NULL, out->key_count},
+    };
+    *dibs__put_number(out->key_count, call->asking ? 1 : call->key_count, 10) = '\0';
+    out->command.before_count = call->asking || call->untracked;
+    out->command.before = call->asking ? &dibs__asking : &dibs__caching_no;
+    if (!call->asking) {
+        name_script(out, call, view);
+        return !call->words.failed;
     }
-    out->before = &dibs__asking;
-    out->before_count = 1;
-    return write_single_key(script, words);
-}
-
-void dibs__script_command_end(const struct dibs__command *command)
-{
-    if (command->before == &dibs__asking)
-        free((char *)command->words[1]);
+    out->words[1] = out->text = dibs__script_single_key(call->script, (int)call->key_count - 1);
+    return out->text && !call->words.failed;
 }
 
 bool dibs__script_wants_text(const redisReply *reply, struct dibs__channel *channel)
@@ -90,25 +64,10 @@ bool dibs__script_wants_text(const redisReply *reply, struct dibs__channel *chan
 
 void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t key_count)
 {
-    DIBS__REQUIRE(key_count <= DIBS__CALL_KEYS);
-    call->script = script;
-    call->number_count = 0;
-    call->tells_first = call->asking = call->with_text = false;
-    call->words = (struct dibs__words){call->word_array, call->size_array, 0, DIBS__CALL_WORDS};
-    dibs__words_begin(&call->words, &call->key_count, key_count);
-}
+    struct dibs__words words = call->words;
 
-void dibs__call_add(struct dibs__call *call, const char *text)
-{
-    dibs__words_add(&call->words, text, strlen(text));
-}
-
-void dibs__call_add_number(struct dibs__call *call, int64_t number)
-{
-    DIBS__REQUIRE(call->number_count < DIBS__CALL_NUMBERS);
-    char *text = call->numbers[call->number_count++];
-
-    dibs__words_add(&call->words, text, (size_t)(dibs__put_signed(text, number) - text));
+    dibs__words_clear(&words);
+    *call = (struct dibs__call){.script = script, .key_count = key_count, .words = words};
 }
 
 /* DIBS_OK: exchange->reply belongs to the caller. */
@@ -147,20 +106,29 @@ dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, cons
     return status;
 }
 
-struct dibs__request *dibs__call_begin(struct dibs__call *call, struct dibs__channel *channel,
+struct dibs__request *dibs__call_begin(const struct dibs__call *call, struct dibs__channel *channel,
                                        const struct dibs__link_view *view, int64_t deadline, struct dibs__error *error)
 {
     struct dibs__request *request = NULL;
-    struct dibs__command command;
+    struct script_command made;
 
-    if (dibs__script_command(&command, call->script, view, call->with_text, call->asking, &call->words)) {
-        command.tells_first = call->tells_first;
-        request = dibs__channel_send(channel, view->serial, &command, deadline, error);
-    } else {
+    if (make_command(&made, call, view))
+        request = dibs__channel_send(channel, view->serial, &made.command, deadline, error);
+    else
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
-    }
-    dibs__script_command_end(&command);
+    free(made.text);
     return request;
+}
+
+bool dibs__call_submit(const struct dibs__call *call, struct dibs__channel *channel, const struct dibs__link_view *view,
+                       dibs__reply_fn *done, void *arg)
+{
+    struct script_command made;
+
+    bool sent =
+        make_command(&made, call, view) && dibs__channel_submit(channel, view->serial, &made.command, done, arg);
+    free(made.text);
+    return sent;
 }
 
 dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *channel,

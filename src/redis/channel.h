@@ -18,11 +18,10 @@
 #include "redis/link.h"
 
 struct dibs__command {
-    const char *const *words;
-    const size_t *sizes; /* NULL: the words are texts, and NULL ends them */
-    int count;           /* number of words; only with sizes */
-    bool tells_first;    /* what the command publishes must leave the server before its reply does; costs a PING in the
-                            same write */
+    const char *const *words;       /* texts; NULL ends them */
+    const struct dibs__words *more; /* further words behind those; NULL: there are none */
+    bool tells_first; /* what the command publishes must leave the server before its reply does; costs a PING in the
+              same write */
     const struct dibs__command *before; /* commands that are sent right before this one, in the same write; they have
                                            only words. The server may run commands of other clients in between */
     unsigned before_count;              /* at most 31 */

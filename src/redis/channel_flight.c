@@ -62,7 +62,7 @@ static bool append_before(struct dibs__channel *channel, struct dibs__request *r
                           const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
 {
     request->before++;
-    return dibs__buffer_command(&channel->out, command->count, command->words, command->sizes);
+    return dibs__buffer_command(&channel->out, command->words, command->more);
 }
 
 static const struct dibs__command ping = {.words = (const char *[]){"PING", NULL}};
@@ -94,7 +94,7 @@ bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *re
     channel_mutex_held(&channel->mutex);
     DIBS__REQUIRE(dibs__channel_has_link(channel) && !atomic_load(&request->done));
     if (!append_all_before(channel, request, command) ||
-        !dibs__buffer_command(&channel->out, command->count, command->words, command->sizes)) {
+        !dibs__buffer_command(&channel->out, command->words, command->more)) {
         channel->out.used = before;
         return false;
     }

@@ -163,7 +163,7 @@ long dibs__link_send(struct dibs__link *link, const char *bytes, size_t size, st
 
 bool dibs__link_say(struct dibs__link *link, const char *const *words)
 {
-    if (!dibs__buffer_command(&link->out, 0, words, NULL))
+    if (!dibs__buffer_command(&link->out, words, NULL))
         return false;
     atomic_fetch_add_explicit(link->endpoint->commands, 1, memory_order_relaxed);
     return true;

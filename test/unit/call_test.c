@@ -18,9 +18,9 @@ static void ask(struct rig *r, struct asked *a)
 {
     assert_status(DIBS_OK, dibs__channel_open(r->channel, after(r, CONNECT_MS), &a->view, &a->error));
     a->texts = fake_redis_count(r->fake, "EVAL ");
-    dibs__call_init(&a->call, DIBS__SCRIPT_query, 1);
-    dibs__call_add(&a->call, "k");
-    dibs__call_add_number(&a->call, 42);
+    a->call = (struct dibs__call){.script = DIBS__SCRIPT_query, .key_count = 1};
+    dibs__words_add_text(&a->call.words, "k");
+    dibs__words_add_number(&a->call.words, 42);
     a->request = dibs__call_begin(&a->call, r->channel, &a->view, after(r, COMMAND_MS), &a->error);
     assert_non_null(a->request);
     assert_true(await_reply(r, a->request, after(r, COMMAND_MS)));
@@ -29,7 +29,9 @@ static void ask(struct rig *r, struct asked *a)
 static dibs_status finish(struct rig *r, struct asked *a, struct dibs__exchange *exchange)
 {
     *exchange = (struct dibs__exchange){.deadline = after(r, COMMAND_MS), .unknown = true, .error = &a->error};
-    return dibs__call_finish(&a->call, r->channel, &a->view, a->request, exchange);
+    dibs_status status = dibs__call_finish(&a->call, r->channel, &a->view, a->request, exchange);
+    dibs__words_free(&a->call.words);
+    return status;
 }
 
 static void a_call_is_sent_by_its_sha(void **state)
@@ -47,6 +49,25 @@ static void a_call_is_sent_by_its_sha(void **state)
     snprintf(expected, sizeof expected, "EVALSHA %s 1 k 42", dibs__script_sha(DIBS__SCRIPT_query));
     assert_int_equal(fake_redis_count(r->fake, expected), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), asked.texts);
+}
+
+static void a_script_that_the_server_may_lack_is_sent_as_text_once(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__exchange exchange;
+    struct asked asked;
+
+    fake_redis_answer(r->fake, "EVAL ", ":7\r\n");
+    fake_redis_answer(r->fake, "EVALSHA", ":8\r\n");
+    open_now(r);
+    atomic_store(&r->endpoint.scripts, 0);
+    for (int i = 7; i <= 8; i++) {
+        ask(r, &asked);
+        assert_status(DIBS_OK, finish(r, &asked, &exchange));
+        assert_int_equal(exchange.reply->integer, i);
+        freeReplyObject(exchange.reply);
+    }
+    assert_int_equal(r->endpoint.scripts, 1u << DIBS__SCRIPT_query);
 }
 
 static void a_script_that_the_server_has_lost_is_sent_as_text(void **state)
@@ -168,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_call_is_sent_by_its_sha, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_script_that_the_server_may_lack_is_sent_as_text_once, setup, teardown),
         cmocka_unit_test_setup_teardown(a_script_that_the_server_has_lost_is_sent_as_text, setup, teardown),
         cmocka_unit_test_setup_teardown(a_lost_script_that_cannot_be_sent_has_not_run, setup, teardown),
         cmocka_unit_test_setup_teardown(replicas_that_acknowledge_are_counted, setup, teardown),

@@ -30,14 +30,19 @@ static void done(struct read read)
     redisReaderFree(read.reader);
 }
 
-/* The words behind the number of keys. */
-static void expect_words(const struct dibs__words *words, size_t count, const char *const *expected)
+/* Clears the words. */
+static void expect_words(struct dibs__words *words, size_t count, const char *const *expected)
 {
-    assert_int_equal(words->count, DIBS__SCRIPT_WORDS + count);
-    for (size_t i = 0; i < count; i++) {
-        assert_int_equal(words->sizes[DIBS__SCRIPT_WORDS + i], strlen(expected[i]));
-        assert_memory_equal(words->words[DIBS__SCRIPT_WORDS + i], expected[i], strlen(expected[i]));
-    }
+    struct dibs__words same = {.count = 0};
+
+    for (size_t i = 0; i < count; i++)
+        dibs__words_add_text(&same, expected[i]);
+    assert_false(words->failed);
+    assert_int_equal(words->count, count);
+    assert_int_equal(words->bytes.used, same.bytes.used);
+    assert_memory_equal(words->bytes.bytes, same.bytes.bytes, same.bytes.used);
+    dibs__words_free(&same);
+    dibs__words_clear(words);
 }
 
 static const struct dibs__ask_words ask = {
@@ -51,21 +56,19 @@ static void an_ask_has_its_arguments_in_order(void **state)
     static const char *const leaves[] = {"t", "7", "30000", "", "1234", "77"};
     static const char *const behind[] = {"old", "t", "7", "30000", "dibs:1", "1234"};
     struct dibs__ask_words left = ask;
-    struct dibs__call call;
+    struct dibs__words words = {.count = 0};
 
     (void)state;
-    dibs__call_init(&call, DIBS__SCRIPT_acquire, 0);
-    dibs__codec_acquire(&call, &ask);
-    expect_words(&call.words, 5, queues);
+    dibs__codec_acquire(&words, &ask);
+    expect_words(&words, 5, queues);
     left.channel = NULL;
     left.leave = true;
     left.left_fence = 77;
-    dibs__call_init(&call, DIBS__SCRIPT_acquire, 0);
-    dibs__codec_acquire(&call, &left);
-    expect_words(&call.words, 6, leaves);
-    dibs__call_init(&call, DIBS__SCRIPT_requeue, 0);
-    dibs__codec_requeue(&call, "old", &ask);
-    expect_words(&call.words, 6, behind);
+    dibs__codec_acquire(&words, &left);
+    expect_words(&words, 6, leaves);
+    dibs__codec_requeue(&words, "old", &ask);
+    expect_words(&words, 6, behind);
+    dibs__words_free(&words);
 }
 
 static void other_scripts_have_their_arguments_in_order(void **state)
@@ -76,71 +79,42 @@ static void other_scripts_have_their_arguments_in_order(void **state)
     static const char *const forced[] = {"99", "abc"};
     static const char *const forced_from_all[] = {"99", "all", "77", "new"};
     static const char *const renewed[] = {"t", "1000", "18446744073709551615", "", "5", "u", "2000", "1", "5", ""};
+    static const char *const topped_up[] = {"t", "1000", "*18446744073709551615", "", "!5"};
     static const char *const in_short[] = {"", "t", "u", "1000", "2000"};
     static const char *const as_short_as_can_be[] = {"1000", "t", "u"};
     struct dibs__renewal leases[] = {{.token = "t", .lease_ms = 1000}, {.token = "u", .lease_ms = 2000}};
-    struct dibs__call call;
-    struct dibs__renew_texts texts[2];
+    struct dibs__words words = {.count = 0};
 
     (void)state;
-    dibs__call_init(&call, DIBS__SCRIPT_release, 0);
-    dibs__codec_release(&call, "t", false, 0);
-    expect_words(&call.words, 1, released);
-    dibs__call_init(&call, DIBS__SCRIPT_release, 0);
-    dibs__codec_release(&call, "t", true, 0);
-    expect_words(&call.words, 2, quietly);
-    dibs__call_init(&call, DIBS__SCRIPT_release, 0);
-    dibs__codec_release(&call, "t", false, 77);
-    expect_words(&call.words, 2, surpassed);
-    dibs__call_init(&call, DIBS__SCRIPT_force, 0);
-    dibs__codec_force(&call, 99, &(struct dibs__force_target){.token = "abcdef", .size = 3});
-    expect_words(&call.words, 2, forced);
-    dibs__call_init(&call, DIBS__SCRIPT_force, 0);
-    dibs__codec_force(&call, 99, &(struct dibs__force_target){.token = NULL});
-    expect_words(&call.words, 1, forced);
-    dibs__call_init(&call, DIBS__SCRIPT_force, 0);
-    dibs__codec_force(&call, 99, &(struct dibs__force_target){"all", 3, "new", 3, 77});
-    expect_words(&call.words, 4, forced_from_all);
-    dibs__call_init(&call, DIBS__SCRIPT_renew, 0);
-    dibs__codec_renew(
-        &call.words,
-        &(struct dibs__renew_words){.token = "t", .lease_ms = 1000, .fence = UINT64_MAX, .restore_by = "5"}, &texts[0]);
-    dibs__codec_renew(
-        &call.words, &(struct dibs__renew_words){.token = "u", .lease_ms = 2000, .fence = 1, .set_by = "5"}, &texts[1]);
-    expect_words(&call.words, 10, renewed);
-    dibs__call_init(&call, DIBS__SCRIPT_renew_short, 0);
-    dibs__codec_renew_short(&call.words, leases, 2, texts);
-    expect_words(&call.words, 5, in_short);
+    dibs__codec_release(&words, "t", false, 0);
+    expect_words(&words, 1, released);
+    dibs__codec_release(&words, "t", true, 0);
+    expect_words(&words, 2, quietly);
+    dibs__codec_release(&words, "t", false, 77);
+    expect_words(&words, 2, surpassed);
+    dibs__codec_force(&words, 99, &(struct dibs__force_target){.token = "abcdef", .size = 3});
+    expect_words(&words, 2, forced);
+    dibs__codec_force(&words, 99, &(struct dibs__force_target){.token = NULL});
+    expect_words(&words, 1, forced);
+    dibs__codec_force(&words, 99, &(struct dibs__force_target){"all", 3, "new", 3, 77});
+    expect_words(&words, 4, forced_from_all);
+    leases[0].fence = UINT64_MAX;
+    leases[1].fence = 1;
+    leases[1].extension = true;
+    dibs__codec_renew(&words, &leases[0], 5, DIBS__RESTORING_BY_FENCE);
+    dibs__codec_renew(&words, &leases[1], 5, DIBS__RESTORING_NO);
+    expect_words(&words, 10, renewed);
+    leases[0].use = DIBS__USE_KEPT;
+    dibs__codec_renew(&words, &leases[0], 5, DIBS__RESTORING_ANY_FENCE);
+    expect_words(&words, 5, topped_up);
+    dibs__codec_renew_short(&words, leases, 2);
+    expect_words(&words, 5, in_short);
     leases[1].lease_ms = 1000;
-    dibs__call_init(&call, DIBS__SCRIPT_renew_short, 0);
-    dibs__codec_renew_short(&call.words, leases, 2, texts);
-    expect_words(&call.words, 3, as_short_as_can_be);
-    dibs__call_init(&call, DIBS__SCRIPT_retract, 0);
-    dibs__codec_retract(&call.words, "t", "77");
-    expect_words(&call.words, 2, surpassed);
-}
-
-/* The longest possible calls fit. */
-static void the_longest_call_fits_its_buffer(void **state)
-{
-    struct dibs__ask_words longest = {"t", UINT64_MAX / 2, UINT32_MAX, "c", INT64_MIN, true, UINT64_MAX / 2, NULL, 0};
-    struct dibs__call call;
-
-    (void)state;
-    dibs__call_init(&call, DIBS__SCRIPT_requeue, DIBS__KEYS);
-    for (int i = 0; i < DIBS__KEYS; i++)
-        dibs__call_add(&call, "k");
-    dibs__codec_requeue(&call, "old", &longest);
-    assert_true(call.words.count <= DIBS__CALL_WORDS);
-    dibs__call_init(&call, DIBS__SCRIPT_acquire_member, DIBS__KEYS + 1);
-    for (int i = 0; i <= DIBS__KEYS; i++)
-        dibs__call_add(&call, "k");
-    assert_int_equal(call.words.sizes[DIBS__SCRIPT_WORDS - 1], 1);
-    assert_memory_equal(call.word_array[DIBS__SCRIPT_WORDS - 1], "4", 1);
-    longest.run = "r";
-    longest.quorum = UINT64_MAX / 2;
-    dibs__codec_acquire(&call, &longest);
-    assert_true(call.words.count <= DIBS__CALL_WORDS);
+    dibs__codec_renew_short(&words, leases, 2);
+    expect_words(&words, 3, as_short_as_can_be);
+    dibs__codec_retract(&words, "t", true, 77);
+    expect_words(&words, 2, surpassed);
+    dibs__words_free(&words);
 }
 
 /* ------------------------------------------------------------------- replies */
@@ -352,30 +326,26 @@ static void a_vote_has_its_arguments_in_order(void **state)
     static const char *const floored[] = {"5000", "floor", "0", "77", "cafe", "8", "9007199254740991", "-"};
     static const char *const raised[] = {"t", "9007199254740991", "30000"};
     struct dibs__vote vote = {.longest_ms = 5000};
-    struct dibs__call call;
+    struct dibs__words words = {.count = 0};
 
     (void)state;
-    dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
-    dibs__codec_vote(&call, &vote, 77, dibs__codec_run(""));
-    expect_words(&call.words, 8, looked);
+    dibs__codec_vote(&words, &vote, 77, dibs__codec_run(""));
+    expect_words(&words, 8, looked);
     vote.what = DIBS__VOTE_ADMITS;
     vote.wait_ms = 9;
     vote.mark = 9007199254740990;
-    dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
-    dibs__codec_vote(&call, &vote, 77, dibs__codec_run(""));
-    expect_words(&call.words, 8, admitted);
+    dibs__codec_vote(&words, &vote, 77, dibs__codec_run(""));
+    expect_words(&words, 8, admitted);
     vote.mark = 0;
     vote.what = DIBS__VOTE_DISTRUSTS;
-    dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
-    dibs__codec_vote(&call, &vote, 77, dibs__codec_run(""));
-    expect_words(&call.words, 8, distrusted);
+    dibs__codec_vote(&words, &vote, 77, dibs__codec_run(""));
+    expect_words(&words, 8, distrusted);
     vote = (struct dibs__vote){.longest_ms = 5000, .what = DIBS__VOTE_FLOORS, .floor = 9007199254740991, .quorum = 8};
-    dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
-    dibs__codec_vote(&call, &vote, 77, dibs__codec_run("cafe"));
-    expect_words(&call.words, 8, floored);
-    dibs__call_init(&call, DIBS__SCRIPT_raise, 0);
-    dibs__codec_raise(&call, "t", 9007199254740991, 30000);
-    expect_words(&call.words, 3, raised);
+    dibs__codec_vote(&words, &vote, 77, dibs__codec_run("cafe"));
+    expect_words(&words, 8, floored);
+    dibs__codec_raise(&words, "t", 9007199254740991, 30000);
+    expect_words(&words, 3, raised);
+    dibs__words_free(&words);
 }
 
 static void expect_vote(const struct dibs__vote *said, const struct dibs__vote *expected)
@@ -451,7 +421,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_ask_has_its_arguments_in_order),
         cmocka_unit_test(other_scripts_have_their_arguments_in_order),
-        cmocka_unit_test(the_longest_call_fits_its_buffer),
         cmocka_unit_test(replies_to_an_ask_are_decoded),
         cmocka_unit_test(replies_to_a_release_are_decoded),
         cmocka_unit_test(replies_to_a_retraction_are_decoded),

@@ -9,7 +9,6 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -167,9 +166,9 @@ static dibs_status send_ask(struct dibs__redis_store *store, struct asking *aski
     enum dibs__script script = script_of(store, attempt);
     dibs__lock_call_write(call, script, store->config.is_member);
     if (script == DIBS__SCRIPT_requeue)
-        dibs__codec_requeue(&call->call, attempt->token, &words);
+        dibs__codec_requeue(&call->call.words, attempt->token, &words);
     else
-        dibs__codec_acquire(&call->call, &words);
+        dibs__codec_acquire(&call->call.words, &words);
     return dibs__lock_call_send(store, call, NULL, error);
 }
 
@@ -482,7 +481,7 @@ dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__op *op
         return dibs__lock_call_no_memory(error);
     dibs_status status = run(store, asking, error);
     give_back(store, asking);
-    free(asking);
+    dibs__lock_call_free(&asking->call);
     dibs__redis_attempt_asked(store, op->ask.attempt);
     dibs__redis_note_reply(store, status);
     answer->last_reply_at = atomic_load_explicit(&store->last_reply_at, memory_order_relaxed);

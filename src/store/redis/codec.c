@@ -7,47 +7,32 @@
 #include <string.h>
 
 #include "base/require.h"
+#include "base/text.h"
 #include "redis/reply.h"
-
-/*
- * Numbers of arguments of the scripts about one lock. No script that asks takes more than requeue.lua or
- * acquire_member.lua.
- */
-#define ACQUIRE_ARGUMENTS 6
-#define REQUEUE_ARGUMENTS (1 + ACQUIRE_ARGUMENTS)
-#define MEMBER_ARGUMENTS 2 /* acquire_member.lua takes these in addition to those of acquire.lua */
-#define VOTE_ARGUMENTS 8
-#define VOTE_NUMBERS 6 /* number of those arguments that the call keeps as text */
-
-_Static_assert(DIBS__KEYS + 1 <= DIBS__CALL_KEYS, "the keys of a lock and one more fit into a call");
-_Static_assert(REQUEUE_ARGUMENTS <= DIBS__CALL_ARGUMENTS && VOTE_ARGUMENTS <= DIBS__CALL_ARGUMENTS &&
-                   ACQUIRE_ARGUMENTS + MEMBER_ARGUMENTS <= DIBS__CALL_ARGUMENTS,
-               "the arguments of every script fit into a call");
-_Static_assert(VOTE_NUMBERS <= DIBS__CALL_NUMBERS, "and so do the numbers among them");
 
 /* ------------------------------------------------- acquire.lua, requeue.lua */
 
-void dibs__codec_acquire(struct dibs__call *call, const struct dibs__ask_words *ask)
+void dibs__codec_acquire(struct dibs__words *words, const struct dibs__ask_words *ask)
 {
-    dibs__call_add(call, ask->token);
-    dibs__call_add_number(call, (int64_t)ask->number);
-    dibs__call_add_number(call, ask->lease_ms);
-    dibs__call_add(call, ask->channel ? ask->channel : "");
-    dibs__call_add_number(call, ask->not_after);
+    dibs__words_add_text(words, ask->token);
+    dibs__words_add_number(words, (int64_t)ask->number);
+    dibs__words_add_number(words, ask->lease_ms);
+    dibs__words_add_text(words, ask->channel ? ask->channel : "");
+    dibs__words_add_number(words, ask->not_after);
     if (ask->leave)
-        dibs__call_add_number(call, (int64_t)ask->left_fence);
+        dibs__words_add_number(words, (int64_t)ask->left_fence);
     else if (ask->run)
-        dibs__call_add(call, "");
+        dibs__words_add_text(words, "");
     if (!ask->run)
         return;
-    dibs__call_add(call, ask->run);
-    dibs__call_add_number(call, (int64_t)ask->quorum);
+    dibs__words_add_text(words, ask->run);
+    dibs__words_add_number(words, (int64_t)ask->quorum);
 }
 
-void dibs__codec_requeue(struct dibs__call *call, const char *token, const struct dibs__ask_words *ask)
+void dibs__codec_requeue(struct dibs__words *words, const char *token, const struct dibs__ask_words *ask)
 {
-    dibs__call_add(call, token);
-    dibs__codec_acquire(call, ask);
+    dibs__words_add_text(words, token);
+    dibs__codec_acquire(words, ask);
 }
 
 /* The fence that a number of a reply stands for. 0: no script gives such a fence. */
@@ -109,14 +94,14 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
 #define RELEASE_UNFINISHED 2 /* is added if the queue was not served to its end */
 #define RELEASE_SHARED 4     /* of release.lua: done, and others share the lock */
 
-void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet, uint64_t ended_fence)
+void dibs__codec_release(struct dibs__words *words, const char *token, bool quiet, uint64_t ended_fence)
 {
     DIBS__REQUIRE(!quiet || ended_fence == 0);
-    dibs__call_add(call, token);
+    dibs__words_add_text(words, token);
     if (quiet)
-        dibs__call_add(call, "quiet");
+        dibs__words_add_text(words, "quiet");
     else if (ended_fence > 0)
-        dibs__call_add_number(call, (int64_t)ended_fence);
+        dibs__words_add_number(words, (int64_t)ended_fence);
 }
 
 /* The code or, from requeue.lua, the code and the reply to the ask. */
@@ -134,10 +119,13 @@ bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply 
     return true;
 }
 
-void dibs__codec_retract(struct dibs__words *words, const char *token, const char *fence)
+void dibs__codec_retract(struct dibs__words *words, const char *token, bool surpasses, uint64_t fence)
 {
-    dibs__words_add(words, token, strlen(token));
-    dibs__words_add(words, fence, strlen(fence));
+    dibs__words_add_text(words, token);
+    if (surpasses)
+        dibs__words_add_number(words, (int64_t)fence);
+    else
+        dibs__words_add_text(words, "");
 }
 
 bool dibs__codec_read_retract(const redisReply *reply, size_t count, int64_t *server_us)
@@ -156,35 +144,31 @@ enum dibs__retract_code dibs__codec_read_retracted(const redisReply *reply, size
 
 /* ------------------------------------------------------------------ renew.lua */
 
-static void add_length(struct dibs__words *words, uint32_t lease_ms, struct dibs__renew_texts *texts)
-{
-    dibs__words_add(words, texts->lease_ms,
-                    (size_t)snprintf(texts->lease_ms, sizeof texts->lease_ms, "%" PRIu32, lease_ms));
-}
-
-static void add_time(struct dibs__words *words, const char *text)
-{
-    dibs__words_add(words, text ? text : "", text ? strlen(text) : 0);
-}
-
 /* The marks before the fence, by enum dibs__use. */
 static const char *const use_marks[] = {"", "+", "*", "-"};
 
-void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words *lease,
-                       struct dibs__renew_texts *texts)
-{
-    dibs__words_add(words, lease->token, strlen(lease->token));
-    add_length(words, lease->lease_ms, texts);
-    dibs__words_add(
-        words, texts->fence,
-        (size_t)snprintf(texts->fence, sizeof texts->fence, "%s%" PRIu64, use_marks[lease->use], lease->fence));
-    add_time(words, lease->set_by);
-    add_time(words, lease->restore_by);
-}
+#define ANY_FENCE "!" /* before the time for a restoring */
 
 static uint32_t length_of(const struct dibs__renewal *lease)
 {
     return lease->look ? 0 : lease->lease_ms;
+}
+
+void dibs__codec_renew(struct dibs__words *words, const struct dibs__renewal *lease, int64_t not_after,
+                       enum dibs__restoring restoring)
+{
+    char text[DIBS__DIGITS + 4];
+
+    dibs__words_add_text(words, lease->token);
+    dibs__words_add_number(words, length_of(lease));
+    snprintf(text, sizeof text, "%s%" PRIu64, use_marks[lease->use], lease->fence);
+    dibs__words_add_text(words, text);
+    snprintf(text, sizeof text, "%s%" PRId64, restoring == DIBS__RESTORING_ANY_FENCE ? ANY_FENCE : "", not_after);
+    if (lease->extension)
+        dibs__words_add_number(words, not_after);
+    else
+        dibs__words_add_text(words, "");
+    dibs__words_add_text(words, restoring == DIBS__RESTORING_NO ? "" : text);
 }
 
 static bool same_length(const struct dibs__renewal *leases, size_t count)
@@ -196,19 +180,18 @@ static bool same_length(const struct dibs__renewal *leases, size_t count)
 }
 
 /* The length of all leases, or '' if they differ; then the tokens; then, if they differ, the length of each. */
-void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renewal *leases, size_t count,
-                             struct dibs__renew_texts *texts)
+void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renewal *leases, size_t count)
 {
     bool same = same_length(leases, count);
 
     if (same)
-        add_length(words, length_of(&leases[0]), &texts[0]);
+        dibs__words_add_number(words, length_of(&leases[0]));
     else
-        dibs__words_add(words, "", 0);
+        dibs__words_add_text(words, "");
     for (size_t i = 0; i < count; i++)
-        dibs__words_add(words, leases[i].token, strlen(leases[i].token));
+        dibs__words_add_text(words, leases[i].token);
     for (size_t i = 0; !same && i < count; i++)
-        add_length(words, length_of(&leases[i]), &texts[i]);
+        dibs__words_add_number(words, length_of(&leases[i]));
 }
 
 /* If renew_short.lua has renewed all leases, it replies with the time alone. */
@@ -265,12 +248,12 @@ static bool read_sharers(struct dibs__query_reply *out, const redisReply *reply)
     return true;
 }
 
-void dibs__codec_query(struct dibs__call *call, size_t waiters, size_t sharers)
+void dibs__codec_query(struct dibs__words *words, size_t waiters, size_t sharers)
 {
     if (waiters > 0 || sharers > 0)
-        dibs__call_add_number(call, (int64_t)waiters);
+        dibs__words_add_number(words, (int64_t)waiters);
     if (sharers > 0)
-        dibs__call_add_number(call, (int64_t)sharers);
+        dibs__words_add_number(words, (int64_t)sharers);
 }
 
 #define QUERY_ALWAYS 5 /* elements of every reply */
@@ -343,14 +326,14 @@ bool dibs__codec_read_sharer(const redisReply *reply, size_t i, struct dibs__cod
     return out->token->type == REDIS_REPLY_STRING && dibs__reply_integer(sharers, 3 * i + 2, &out->remaining_ms);
 }
 
-void dibs__codec_force(struct dibs__call *call, int64_t not_after, const struct dibs__force_target *target)
+void dibs__codec_force(struct dibs__words *words, int64_t not_after, const struct dibs__force_target *target)
 {
-    dibs__call_add_number(call, not_after);
+    dibs__words_add_number(words, not_after);
     if (target->token)
-        dibs__words_add(&call->words, target->token, target->size);
+        dibs__words_add(words, target->token, target->size);
     if (target->newest) {
-        dibs__call_add_number(call, (int64_t)target->newest_fence);
-        dibs__words_add(&call->words, target->newest, target->newest_size);
+        dibs__words_add_number(words, (int64_t)target->newest_fence);
+        dibs__words_add(words, target->newest, target->newest_size);
     }
 }
 
@@ -381,22 +364,22 @@ bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *rep
 /* The words for what a vote does, by enum dibs__vote_what. */
 static const char *const vote_words[] = {"look", "admit", "distrust", "floor"};
 
-void dibs__codec_vote(struct dibs__call *call, const struct dibs__vote *vote, int64_t not_after, const char *run)
+void dibs__codec_vote(struct dibs__words *words, const struct dibs__vote *vote, int64_t not_after, const char *run)
 {
-    dibs__call_add_number(call, vote->longest_ms);
-    dibs__call_add(call, vote_words[vote->what]);
-    dibs__call_add_number(call, vote->wait_ms);
-    dibs__call_add_number(call, not_after);
-    dibs__call_add(call, run);
-    dibs__call_add_number(call, (int64_t)vote->quorum);
+    dibs__words_add_number(words, vote->longest_ms);
+    dibs__words_add_text(words, vote_words[vote->what]);
+    dibs__words_add_number(words, vote->wait_ms);
+    dibs__words_add_number(words, not_after);
+    dibs__words_add_text(words, run);
+    dibs__words_add_number(words, (int64_t)vote->quorum);
     if (vote->floor > 0)
-        dibs__call_add_number(call, (int64_t)vote->floor);
+        dibs__words_add_number(words, (int64_t)vote->floor);
     else
-        dibs__call_add(call, "-");
+        dibs__words_add_text(words, "-");
     if (vote->mark > 0)
-        dibs__call_add_number(call, (int64_t)vote->mark);
+        dibs__words_add_number(words, (int64_t)vote->mark);
     else
-        dibs__call_add(call, "-");
+        dibs__words_add_text(words, "-");
 }
 
 #define VOTE_UNKNOWN (-1)
@@ -438,11 +421,11 @@ bool dibs__codec_read_vote(struct dibs__vote *vote, bool *late, const redisReply
     return true;
 }
 
-void dibs__codec_raise(struct dibs__call *call, const char *token, uint64_t fence, uint32_t lease_ms)
+void dibs__codec_raise(struct dibs__words *words, const char *token, uint64_t fence, uint32_t lease_ms)
 {
-    dibs__call_add(call, token);
-    dibs__call_add_number(call, (int64_t)fence);
-    dibs__call_add_number(call, lease_ms);
+    dibs__words_add_text(words, token);
+    dibs__words_add_number(words, (int64_t)fence);
+    dibs__words_add_number(words, lease_ms);
 }
 
 bool dibs__codec_read_raise(bool *raised, const redisReply *reply)

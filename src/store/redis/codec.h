@@ -2,15 +2,15 @@
  * What the scripts of src/redis/scripts take and reply. The order of their arguments and the codes of their replies are
  * written here and in the scripts, and nowhere else. (For the keys, see keys.h.)
  *
- * To write: the call has the keys of the lock already, and what is added must live as long as the call. To read: false
- * if the reply is none that the script gives; it may be an error.
+ * To write: the words have the keys of the lock already. To read: false if the reply is none that the script gives; it
+ * may be an error.
  */
 #ifndef DIBS_STORE_REDIS_CODEC_H
 #define DIBS_STORE_REDIS_CODEC_H
 
 #include <hiredis/hiredis.h>
 
-#include "redis/call.h"
+#include "redis/buffer.h"
 #include "store/redis/keys.h"
 #include "store/store.h"
 
@@ -34,10 +34,10 @@ static inline const char *dibs__codec_run(const char *run_id)
     return run_id[0] ? run_id : "-";
 }
 
-void dibs__codec_acquire(struct dibs__call *call, const struct dibs__ask_words *ask);
+void dibs__codec_acquire(struct dibs__words *words, const struct dibs__ask_words *ask);
 
 /* Releases a token, and then asks for the lock. */
-void dibs__codec_requeue(struct dibs__call *call, const char *token, const struct dibs__ask_words *ask);
+void dibs__codec_requeue(struct dibs__words *words, const char *token, const struct dibs__ask_words *ask);
 
 enum dibs__ask_code {
     DIBS__ASK_NO_VOTE = -3,   /* the master of a quorum may not vote; nothing was done */
@@ -69,7 +69,7 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply);
  * ended_fence: the fence of the token, so that waiters stop leaving the lock to the token (surpass.lua); 0: they leave
  * it nothing. Must be 0 with quiet.
  */
-void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet, uint64_t ended_fence);
+void dibs__codec_release(struct dibs__words *words, const char *token, bool quiet, uint64_t ended_fence);
 
 struct dibs__release_reply {
     bool released;         /* false: nobody held the lock, or another token holds it */
@@ -80,13 +80,11 @@ struct dibs__release_reply {
 
 bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply *reply);
 
-#define DIBS__RETRACT_WORDS(count) (DIBS__SCRIPT_WORDS + (count) * (DIBS__KEYS + 2))
-
 /*
- * All keys are added before the first token. fence: "" or, so that waiters stop leaving the lock to the token, the
- * fence of the token ("0": not known).
+ * All keys are added before the first token. surpasses: waiters stop leaving the lock to the token, whose fence that
+ * is; 0: not known.
  */
-void dibs__codec_retract(struct dibs__words *words, const char *token, const char *fence);
+void dibs__codec_retract(struct dibs__words *words, const char *token, bool surpasses, uint64_t fence);
 
 enum dibs__retract_code {
     DIBS__RETRACT_REFUSED,   /* the server replied with an error */
@@ -101,40 +99,26 @@ enum dibs__retract_code dibs__codec_read_retracted(const redisReply *reply, size
 
 /* ---------------------------------------------------- renew.lua, renew_short.lua */
 
-#define DIBS__RENEW_KEYS 2 /* of one lock: its own and, for renew.lua, that of its fence */
-#define DIBS__RENEW_ARGUMENTS 5
-#define DIBS__RENEW_WORDS(count) (DIBS__SCRIPT_WORDS + (count) * (DIBS__RENEW_KEYS + DIBS__RENEW_ARGUMENTS))
-
-#define DIBS__RENEW_ANY_FENCE "!"
-
-struct dibs__renew_words {
-    const char *token;
-    uint32_t lease_ms; /* 0: the lock is only looked at */
-    uint64_t fence;
-    const char *set_by; /* of an extension: the time, in us of the server's clock, after which it is too late for it;
-                           NULL: this is a renewal */
-    const char *restore_by; /* the time until which the lock may be restored if the server forgot it; NULL: it must not
-                               be restored. Behind DIBS__RENEW_ANY_FENCE: it may be, whatever the server's fence says */
-    enum dibs__use use;     /* of a lease that may be kept: told to the server, and F is raised to the fence */
-};
-
-struct dibs__renew_texts {
-    char lease_ms[12], fence[24];
+/* Whether the lock may be restored if the server forgot it. */
+enum dibs__restoring {
+    DIBS__RESTORING_NO,
+    DIBS__RESTORING_BY_FENCE, /* unless the server's fence says that another token had the lock since */
+    DIBS__RESTORING_ANY_FENCE /* whatever the server's fence says */
 };
 
 /*
- * For renew.lua: all locks come before the first fence, and all fences before the first argument; then the arguments of
- * one lease after another.
+ * For renew.lua: all locks come before the first key of a fence, and all of these before the first argument; then the
+ * arguments of one lease after another. not_after: the time, in us of the server's clock, after which it is too late
+ * for an extension or a restoring. A lease that may be kept also tells its use, and F is raised to its fence.
  */
-void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words *lease,
-                       struct dibs__renew_texts *texts);
+void dibs__codec_renew(struct dibs__words *words, const struct dibs__renewal *lease, int64_t not_after,
+                       enum dibs__restoring restoring);
 
 /*
  * For renew_short.lua, whose keys are the locks alone: all leases of the call at once, none of which needs more than to
- * be renewed or looked at. texts: one for each lease.
+ * be renewed or looked at.
  */
-void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renewal *leases, size_t count,
-                             struct dibs__renew_texts *texts);
+void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renewal *leases, size_t count);
 
 enum dibs__renew_code {
     DIBS__RENEW_REFUSED,  /* the server replied with an error: the lock could not be looked at, or not be restored */
@@ -182,7 +166,7 @@ struct dibs__query_reply {
 enum dibs__forget_code { DIBS__FORGET_IN_USE, DIBS__FORGET_DONE };
 
 /* The number of entries of the queue that the reply must list, and the number of sharers; 0: none. */
-void dibs__codec_query(struct dibs__call *call, size_t waiters, size_t sharers);
+void dibs__codec_query(struct dibs__words *words, size_t waiters, size_t sharers);
 
 bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *reply);
 
@@ -206,7 +190,7 @@ struct dibs__force_target {
     uint64_t newest_fence;
 };
 
-void dibs__codec_force(struct dibs__call *call, int64_t not_after, const struct dibs__force_target *target);
+void dibs__codec_force(struct dibs__words *words, int64_t not_after, const struct dibs__force_target *target);
 
 enum dibs__force_code { DIBS__FORCE_LATE, DIBS__FORCE_HELD_BY_ANOTHER, DIBS__FORCE_DONE };
 
@@ -220,13 +204,13 @@ bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *rep
 
 /* -------------------------------------------------------- vote.lua, raise.lua */
 
-/* run: from dibs__codec_run; must stay until the call is sent. */
-void dibs__codec_vote(struct dibs__call *call, const struct dibs__vote *vote, int64_t not_after, const char *run);
+/* run: from dibs__codec_run. */
+void dibs__codec_vote(struct dibs__words *words, const struct dibs__vote *vote, int64_t not_after, const char *run);
 
 /* Sets what the server said. *late: nothing was done, and only the server's clock is set. */
 bool dibs__codec_read_vote(struct dibs__vote *vote, bool *late, const redisReply *reply);
 
-void dibs__codec_raise(struct dibs__call *call, const char *token, uint64_t fence, uint32_t lease_ms);
+void dibs__codec_raise(struct dibs__words *words, const char *token, uint64_t fence, uint32_t lease_ms);
 
 /* *raised: false: the token does not have the lock. */
 bool dibs__codec_read_raise(bool *raised, const redisReply *reply);

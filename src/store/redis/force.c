@@ -1,5 +1,4 @@
 /* Takes a lock from its holder, and forgets one that nobody holds. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "store/redis/codec.h"
@@ -18,7 +17,7 @@ struct forcing {
 static dibs_status send_look(struct dibs__redis_store *store, struct dibs__lock_call *call, struct dibs__error *error)
 {
     dibs__lock_call_write(call, DIBS__SCRIPT_query, false);
-    dibs__codec_query(&call->call, 0, 0);
+    dibs__codec_query(&call->call.words, 0, 0);
     return dibs__lock_call_send(store, call, NULL, error);
 }
 
@@ -57,7 +56,7 @@ static dibs_status send_force(struct dibs__redis_store *store, struct dibs__lock
     int64_t not_after = dibs__redis_not_after(store, &call->view, dibs__now(store->config.clock));
 
     dibs__lock_call_write(call, DIBS__SCRIPT_force, false);
-    dibs__codec_force(&call->call, not_after, &((struct forcing *)call)->target);
+    dibs__codec_force(&call->call.words, not_after, &((struct forcing *)call)->target);
     return dibs__lock_call_send(store, call, NULL, error);
 }
 
@@ -129,7 +128,7 @@ dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, str
         status = dibs__lock_call_run(store, &forcing->call, &force_ops, error);
     if (status == DIBS_NOT_HELD && (looks || may_be_cut_or_escaped(token)))
         status = end_any_hold(store, forcing, token, error);
-    free(forcing);
+    dibs__lock_call_free(&forcing->call);
     dibs__redis_note_reply(store, status);
     return status;
 }

@@ -13,11 +13,19 @@ void *dibs__lock_call_new(size_t size, const struct dibs__redis_store *store, co
     call->op = op;
     call->tries = 0;
     call->in_doubt = call->repeated = false;
+    call->call = (struct dibs__call){.key_count = 0};
     struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK];
     lock->size = dibs__key_lock(lock->bytes, store->config.key_prefix, op->name ? op->name : "");
     for (int i = DIBS__KEY_LOCK + 1; i < DIBS__KEYS; i++)
         call->keys[i].size = dibs__key_sidecar(call->keys[i].bytes, (enum dibs__key_kind)i, lock->bytes, lock->size);
     return call;
+}
+
+void dibs__lock_call_free(struct dibs__lock_call *call)
+{
+    if (call)
+        dibs__words_free(&call->call.words);
+    free(call);
 }
 
 dibs_status dibs__lock_call_no_memory(struct dibs__error *error)
@@ -31,7 +39,7 @@ void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script scrip
     for (int i = 0; i < DIBS__KEYS; i++)
         dibs__words_add(&call->call.words, call->keys[i].bytes, call->keys[i].size);
     if (with_member)
-        dibs__call_add(&call->call, DIBS__KEY_MEMBER);
+        dibs__words_add_text(&call->call.words, DIBS__KEY_MEMBER);
 }
 
 bool dibs__lock_call_standing(struct dibs__redis_store *store, struct dibs__lock_call *call)
@@ -188,7 +196,7 @@ dibs_status dibs__redis_call_finish(struct dibs__store *base, struct dibs__op *o
     if (!call)
         return dibs__lock_call_no_memory(error);
     dibs_status status = dibs__lock_call_run(store, call, stateless[op->kind], error);
-    free(call);
+    dibs__lock_call_free(call);
     dibs__redis_note_reply(store, status);
     return status;
 }

@@ -14,8 +14,8 @@ static dibs_status send_vote(struct dibs__redis_store *store, struct dibs__lock_
 
     vote->began = dibs__now(store->config.clock);
     dibs__call_init(&call->call, DIBS__SCRIPT_vote, 1);
-    dibs__call_add(&call->call, DIBS__KEY_MEMBER);
-    dibs__codec_vote(&call->call, vote, dibs__redis_not_after(store, &call->view, vote->began),
+    dibs__words_add_text(&call->call.words, DIBS__KEY_MEMBER);
+    dibs__codec_vote(&call->call.words, vote, dibs__redis_not_after(store, &call->view, vote->began),
                      dibs__codec_run(call->view.id.run_id));
     return dibs__lock_call_send(store, call, NULL, error);
 }
@@ -69,7 +69,7 @@ static dibs_status send_raise(struct dibs__redis_store *store, struct dibs__lock
     const struct dibs__raise *raise = &call->op->raise;
 
     dibs__lock_call_write(call, DIBS__SCRIPT_raise, store->config.is_member);
-    dibs__codec_raise(&call->call, raise->token, raise->fence, raise->lease_ms);
+    dibs__codec_raise(&call->call.words, raise->token, raise->fence, raise->lease_ms);
     return dibs__lock_call_send(store, call, NULL, error);
 }
 

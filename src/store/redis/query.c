@@ -12,7 +12,7 @@ static dibs_status send_query(struct dibs__redis_store *store, struct dibs__lock
     const struct dibs__query *query = &call->op->query;
 
     dibs__lock_call_write(call, DIBS__SCRIPT_query, false);
-    dibs__codec_query(&call->call, query->waiters ? query->waiters->most : 0,
+    dibs__codec_query(&call->call.words, query->waiters ? query->waiters->most : 0,
                       query->sharers ? query->sharers->most : 0);
     return dibs__lock_call_send(store, call, NULL, error);
 }

@@ -222,11 +222,10 @@ struct dibs__lock_call {
     struct dibs__key keys[DIBS__KEYS];
 };
 
-/*
- * Allocates a struct of that size whose first member is a lock call, about the lock of the operation; for free(3).
- * NULL: no memory.
+/* Allocates a struct of that size whose first member is a lock call, about the lock of the operation. NULL: no memory.
  */
 void *dibs__lock_call_new(size_t size, const struct dibs__redis_store *store, const struct dibs__op *op);
+void dibs__lock_call_free(struct dibs__lock_call *call); /* NULL is fine */
 
 dibs_status dibs__lock_call_no_memory(struct dibs__error *error);
 

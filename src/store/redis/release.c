@@ -1,7 +1,5 @@
 /* Releases, alone or followed by an ask in the same round trip, and releases in the background. */
 
-#include <stdlib.h>
-
 #include "redis/reply.h"
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
@@ -101,9 +99,9 @@ static dibs_status send_release(struct dibs__redis_store *store, struct dibs__lo
     dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, false);
     if (releasing->with_next) {
         struct dibs__ask_words ask = dibs__sending_compose(store, &releasing->next, call);
-        dibs__codec_requeue(&call->call, release->token, &ask);
+        dibs__codec_requeue(&call->call.words, release->token, &ask);
     } else {
-        dibs__codec_release(&call->call, release->token, release->quiet,
+        dibs__codec_release(&call->call.words, release->token, release->quiet,
                             dibs__redis_changed_within(store, call->view.server, release->lease_ms) ? release->fence
                                                                                                     : 0);
     }
@@ -266,7 +264,7 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__op
 
     op->state = NULL;
     dibs_status status = releasing ? run(store, releasing, error) : dibs__lock_call_no_memory(error);
-    free(releasing);
+    dibs__lock_call_free(releasing ? &releasing->call : NULL);
     dibs__redis_note_reply(store, status);
     if (status != DIBS_OK && status != DIBS_NOT_HELD && !op->redirect)
         dibs__redis_retract(base, op->name, release->token, release->lease_ms, release->fence);

@@ -7,10 +7,7 @@
  * for leases that may have to be restored, for those whose fence must be looked after again, for those whose use is
  * told, and for top-ups.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "redis/reply.h"
 #include "store/redis/codec.h"
@@ -18,7 +15,6 @@
 
 /* A server remembers a fence for an hour at least (fence.lua), less what its clock may be off. */
 #define MEMORY_MS 3500000
-#define MEMBER_WORDS 3 /* at a member of a quorum: its key, the run id, the number of the quorum */
 
 /*
  * The fence of a held lock is put back if it is gone, and its life begins again, at least this often. At a member of a
@@ -63,16 +59,6 @@ struct renewal_call {
     uint64_t serial; /* of the connection that the call was sent on */
     uint64_t server; /* the one that the call was sent to */
     int64_t not_after;
-};
-
-/* The words of a call while it is sent. */
-struct renewal_words {
-    struct dibs__words words;
-    char *keys; /* where the next key is written */
-    char key_count[12];
-    char not_after_text[28]; /* DIBS__RENEW_ANY_FENCE, then the time for extensions and for what is restored */
-    char quorum[24];         /* the number of the quorum that the server is a member of */
-    struct dibs__renew_texts *texts;
 };
 
 static struct dibs__renewal *item_of(const struct renewal_call *call, size_t i)
@@ -135,75 +121,29 @@ static bool fence_is_due(const struct renewal_call *call, struct dibs__renewal *
 
 /* ----------------------------------------------------------------- the words */
 
-/* For free(3). NULL: no memory. */
-static struct renewal_words *new_words(const struct renewal_call *call)
+static void add_keys(struct dibs__words *words, const struct renewal_call *call, enum dibs__key_kind kind)
 {
-    size_t most = DIBS__RENEW_WORDS(call->count) + MEMBER_WORDS,
-           prefix_size = strlen(call->renewal->store->config.key_prefix), bytes = 0;
-    struct renewal_words *words;
-
-    for (size_t i = 0; i < call->count; i++)
-        bytes += DIBS__RENEW_KEYS * (prefix_size + strlen(item_of(call, i)->name) + DIBS__KEY_EXTRA);
-    size_t arrays = most * (sizeof *words->words.words + sizeof *words->words.sizes);
-    words = malloc(sizeof *words + arrays + call->count * sizeof *words->texts + bytes);
-    if (!words)
-        return NULL;
-    words->words = (struct dibs__words){.words = (const char **)(words + 1), .most = (int)most};
-    words->words.sizes = (size_t *)(words->words.words + most);
-    words->texts = (struct dibs__renew_texts *)(words->words.sizes + most);
-    words->keys = (char *)(words->texts + call->count);
-    return words;
-}
-
-static void add_keys(struct renewal_words *words, const struct renewal_call *call)
-{
-    int first = words->words.count;
+    struct dibs__key key;
 
     for (size_t i = 0; i < call->count; i++) {
-        size_t size = dibs__key_lock(words->keys, call->renewal->store->config.key_prefix, item_of(call, i)->name);
-        dibs__words_add(&words->words, words->keys, size);
-        words->keys += size + 1;
-    }
-    for (size_t i = 0; call->in_full && i < call->count; i++) {
-        const char *lock = words->words.words[first + (int)i];
-        size_t size = dibs__key_sidecar(words->keys, DIBS__KEY_FENCE, lock, words->words.sizes[first + (int)i]);
-        dibs__words_add(&words->words, words->keys, size);
-        words->keys += size + 1;
+        dibs__key_of(&key, kind, call->renewal->store->config.key_prefix, item_of(call, i)->name);
+        dibs__words_add(words, key.bytes, key.size);
     }
 }
 
-static void add_in_full(struct renewal_words *words, const struct renewal_call *call,
-                        const struct dibs__link_view *view)
+static void add_in_full(struct dibs__words *words, const struct renewal_call *call, const struct dibs__link_view *view)
 {
-    const size_t mark = sizeof DIBS__RENEW_ANY_FENCE - 1;
-
-    snprintf(words->not_after_text, sizeof words->not_after_text, DIBS__RENEW_ANY_FENCE "%" PRId64, call->not_after);
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
         bool restores = item->top_up || may_be_forgotten(call, item);
         bool any_fence = item->top_up && !minds_fence(call, item);
-        const struct dibs__renew_words lease = {
-            .token = item->token,
-            .lease_ms = item->look ? 0 : item->lease_ms,
-            .fence = item->fence,
-            .use = item->use,
-            .set_by = item->extension ? words->not_after_text + mark : NULL,
-            .restore_by = restores ? words->not_after_text + (any_fence ? 0 : mark) : NULL,
-        };
-        dibs__codec_renew(&words->words, &lease, &words->texts[i]);
+        dibs__codec_renew(words, item, call->not_after,
+                          any_fence  ? DIBS__RESTORING_ANY_FENCE
+                          : restores ? DIBS__RESTORING_BY_FENCE
+                                     : DIBS__RESTORING_NO);
         if (restores)
             note_restoring(call, view);
     }
-}
-
-static void add_member(struct renewal_words *words, const struct renewal_call *call, const struct dibs__link_view *view)
-{
-    const char *run = dibs__codec_run(view->id.run_id);
-    uint64_t quorum = dibs__redis_quorum(call->renewal->store);
-
-    dibs__words_add(&words->words, run, strlen(run));
-    dibs__words_add(&words->words, words->quorum,
-                    (size_t)snprintf(words->quorum, sizeof words->quorum, "%" PRIu64, quorum));
 }
 
 static bool needs_full(const struct renewal_call *call)
@@ -217,75 +157,79 @@ static bool needs_full(const struct renewal_call *call)
     return false;
 }
 
-static void write_words(struct renewal_words *words, struct renewal_call *call, const struct dibs__link_view *view)
+/* Writes the words of the call in full or in short. */
+static void write_script(struct dibs__call *script, struct renewal_call *call, const struct dibs__link_view *view)
 {
-    /* A server that may not know the lease must restore it, not only look at it. */
-    for (size_t i = 0; i < call->count; i++)
-        item_of(call, i)->look = item_of(call, i)->look && !may_be_forgotten(call, item_of(call, i));
-    call->in_full = needs_full(call);
-    bool at_member = call->in_full && call->renewal->store->config.is_member;
-    dibs__words_begin(&words->words, &words->key_count,
-                      call->count * (call->in_full ? DIBS__RENEW_KEYS : 1) + at_member);
-    add_keys(words, call);
+    bool at_member = call->renewal->store->config.is_member;
+
+    script->script = call->in_full ? DIBS__SCRIPT_renew : DIBS__SCRIPT_renew_short;
+    script->key_count = call->in_full ? 2 * call->count + at_member : call->count;
+    add_keys(&script->words, call, DIBS__KEY_LOCK);
+    if (!call->in_full) {
+        dibs__codec_renew_short(&script->words, item_of(call, 0), call->count);
+        return;
+    }
+    add_keys(&script->words, call, DIBS__KEY_FENCE);
     if (at_member)
-        dibs__words_add(&words->words, DIBS__KEY_MEMBER, sizeof DIBS__KEY_MEMBER - 1);
-    if (call->in_full)
-        add_in_full(words, call, view);
-    if (at_member)
-        add_member(words, call, view);
-    if (!call->in_full)
-        dibs__codec_renew_short(&words->words, item_of(call, 0), call->count, words->texts);
+        dibs__words_add_text(&script->words, DIBS__KEY_MEMBER);
+    add_in_full(&script->words, call, view);
+    if (at_member) {
+        dibs__words_add_text(&script->words, dibs__codec_run(view->id.run_id));
+        dibs__words_add_number(&script->words, (int64_t)dibs__redis_quorum(call->renewal->store));
+    }
 }
 
 /* ----------------------------------------------------------------- the sending */
 
 static void on_renewed(void *arg, const redisReply *reply, const struct dibs__error *error);
 
-/* False: no memory. In any case the caller must call dibs__script_command_end afterwards. */
-static bool write_command(struct dibs__command *command, struct renewal_words *words, struct renewal_call *call,
-                          const struct dibs__link_view *view, bool with_text)
+static bool send_look(struct renewal_call *call)
+{
+    struct dibs__words keys = {.count = 0};
+    const struct dibs__command command = {.words = (const char *const[]){"MGET", NULL}, .more = &keys};
+
+    add_keys(&keys, call, DIBS__KEY_LOCK);
+    bool sent = dibs__channel_submit(call->renewal->store->background, call->serial, &command, on_renewed, call);
+    dibs__words_free(&keys);
+    return sent;
+}
+
+/* A server that may not know the lease must restore it, not only look at it. */
+static bool send_script(struct renewal_call *call, const struct dibs__link_view *view, bool with_text)
 {
     const struct dibs__redirect *redirect = item_of(call, 0)->redirect;
+    struct dibs__call script = {.asking = redirect && redirect->asking, .with_text = with_text};
 
-    if (call->renewal->batch->watch) {
-        dibs__words_add(&words->words, "MGET", 4);
-        add_keys(words, call);
-        *command = (struct dibs__command){
-            .words = words->words.words, .sizes = words->words.sizes, .count = words->words.count};
-        return true;
-    }
-    write_words(words, call, view);
-    return dibs__script_command(command, call->in_full ? DIBS__SCRIPT_renew : DIBS__SCRIPT_renew_short, view, with_text,
-                                redirect && redirect->asking, &words->words);
+    for (size_t i = 0; i < call->count; i++)
+        item_of(call, i)->look = item_of(call, i)->look && !may_be_forgotten(call, item_of(call, i));
+    call->in_full = needs_full(call);
+    call->all_moved = !call->in_full || view->tells_parted;
+    write_script(&script, call, view);
+    bool sent = dibs__call_submit(&script, call->renewal->store->background, view, on_renewed, call);
+    dibs__words_free(&script.words);
+    return sent;
 }
 
 /* Must be called after batch->proof was taken. Watched locks are read on the connection that the server tracks. */
-static dibs_status send_call(struct renewal_call *call, bool with_text)
+static bool send_call(struct renewal_call *call, bool with_text)
 {
     struct dibs__redis_store *store = call->renewal->store;
+    bool watch = call->renewal->batch->watch;
     struct dibs__link_view view;
-    struct dibs__command command;
 
-    if (!dibs__channel_view(store->background, &view) ||
-        (call->renewal->batch->watch && view.serial != store->tracking.link))
-        return DIBS_UNAVAILABLE;
-    struct renewal_words *words = new_words(call);
-    if (!words)
-        return DIBS_NO_MEMORY;
+    if (!dibs__channel_view(store->background, &view) || (watch && view.serial != store->tracking.link))
+        return false;
     call->serial = view.serial;
     call->server = view.server;
     call->not_after = dibs__redis_not_after(store, &view, dibs__now(store->config.clock));
-    bool written = write_command(&command, words, call, &view, with_text);
-    call->all_moved = !call->in_full || view.tells_parted;
-    bool sent = written && dibs__channel_submit(store->background, view.serial, &command, on_renewed, call);
-    dibs__script_command_end(&command);
-    free(words);
-    return sent ? DIBS_OK : DIBS_UNAVAILABLE;
+    call->all_moved = true;
+    return watch ? send_look(call) : send_script(call, &view, with_text);
 }
 
-static void note_unsent(struct renewal *renewal, dibs_status status)
+/* If there is a connection, memory ran out. */
+static void note_unsent(struct renewal *renewal)
 {
-    if (status == DIBS_NO_MEMORY)
+    if (dibs__channel_is_connected(renewal->store->background))
         dibs__error_set(&renewal->failed, DIBS_NO_MEMORY, "no memory for renewing leases");
     else
         dibs__error_set(&renewal->failed, DIBS_UNAVAILABLE, "there is no connection to %s",
@@ -296,20 +240,17 @@ static void note_unsent(struct renewal *renewal, dibs_status status)
 static void begin_call(struct renewal *renewal, size_t first, size_t count)
 {
     struct renewal_call *call = malloc(sizeof *call);
-    dibs_status status = DIBS_NO_MEMORY;
 
-    renewal->calls++;
-    if (call) {
+    if (call)
         *call = (struct renewal_call){.renewal = renewal, .first = first, .count = count};
-        status = send_call(call, false);
-    }
-    for (size_t i = first; status == DIBS_OK && i < first + count; i++)
-        renewal->batch->items[i].sent = true;
-    if (status == DIBS_OK)
+    if (!call || !send_call(call, false)) {
+        free(call);
+        note_unsent(renewal);
         return;
-    renewal->calls--;
-    free(call);
-    note_unsent(renewal, status);
+    }
+    renewal->calls++;
+    for (size_t i = first; i < first + count; i++)
+        renewal->batch->items[i].sent = true;
 }
 
 static void end_one(struct renewal *renewal)
@@ -465,14 +406,13 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
     struct renewal *renewal = call->renewal;
 
     bool wants_text = reply && dibs__script_wants_text(reply, renewal->store->background);
-    dibs_status sent = wants_text ? send_call(call, true) : DIBS_OK;
-    if (wants_text && sent == DIBS_OK)
+    if (wants_text && send_call(call, true))
         return;
     if (!reply) {
         renewal->failed = *error;
         note_unanswered(call);
     } else if (wants_text) {
-        note_unsent(renewal, sent);
+        note_unsent(renewal);
     } else if (dibs__redis_turned_away(renewal->store->config.node, item_of(call, 0)->redirect, reply,
                                        call->all_moved)) {
         dibs__error_set(&renewal->failed, DIBS_UNAVAILABLE, "renewing leases: %s answered: %s",

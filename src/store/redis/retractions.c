@@ -5,7 +5,6 @@
  */
 #include "store/redis/retractions.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +47,7 @@ struct retraction {
     unsigned hops;     /* read-only once listed; how often the retraction went from node to node of a cluster */
     uint32_t lease_ms; /* read-only once listed; the longest that the token may have */
     struct dibs__backoff backoff; /* of the pauses between sendings */
-    char fence[24];               /* read-only once listed; of the grant, as text; "0": not known */
+    uint64_t fence;               /* read-only once listed; of the grant; 0: not known */
     const char *name;             /* read-only once listed; its text is stored after the token */
     char token[];                 /* read-only once listed */
 };
@@ -237,7 +236,7 @@ static void give_away(const struct dibs__retractions *all, const struct retracti
     const struct dibs__node_hooks *node = all->config.node;
     struct dibs__forwarded_retraction forwarded = {.name = entry->name,
                                                    .token = entry->token,
-                                                   .fence = strtoull(entry->fence, NULL, 10),
+                                                   .fence = entry->fence,
                                                    .ends = entry->ends,
                                                    .lease_ms = entry->lease_ms,
                                                    .not_after = entry->route.not_after,
@@ -285,69 +284,38 @@ static void on_retracted(void *arg, const redisReply *reply, const struct dibs__
 
 /* ----------------------------------------------------------------- the words */
 
-/* The most that the keys of the batch's locks take, with the NUL behind each. */
-static size_t size_of_keys(const struct batch *batch)
+/* Adds the keys of all entries, and then the tokens. */
+static void write_words(const struct batch *batch, struct dibs__words *words)
 {
-    size_t size = 0, prefix_size = strlen(batch->all->config.key_prefix);
+    struct dibs__key key;
 
-    for (size_t i = 0; i < batch->count; i++)
-        size += DIBS__KEYS * (prefix_size + strlen(batch->entries[i]->name) + DIBS__KEY_EXTRA);
-    return size;
-}
-
-/* Adds the keys, which are written into that text, and then the tokens. */
-static void write_words(const struct batch *batch, struct dibs__words *words, char *text)
-{
     for (size_t i = 0; i < batch->count; i++) {
-        const char *lock = text;
-        size_t lock_size = dibs__key_lock(text, batch->all->config.key_prefix, batch->entries[i]->name);
-        dibs__words_add(words, lock, lock_size);
-        text += lock_size + 1;
-        for (int kind = DIBS__KEY_LOCK + 1; kind < DIBS__KEYS; kind++) {
-            size_t size = dibs__key_sidecar(text, (enum dibs__key_kind)kind, lock, lock_size);
-            dibs__words_add(words, text, size);
-            text += size + 1;
+        for (int kind = 0; kind < DIBS__KEYS; kind++) {
+            dibs__key_of(&key, (enum dibs__key_kind)kind, batch->all->config.key_prefix, batch->entries[i]->name);
+            dibs__words_add(words, key.bytes, key.size);
         }
     }
     for (size_t i = 0; i < batch->count; i++)
-        dibs__codec_retract(words, batch->entries[i]->token,
-                            batch->entries[i]->surpasses ? batch->entries[i]->fence : "");
+        dibs__codec_retract(words, batch->entries[i]->token, batch->entries[i]->surpasses, batch->entries[i]->fence);
 }
 
 /* --------------------------------------------------------------- the sending */
 
 /* The server must not track what this script reads: for so many keys, that would multiply the script's cost. */
-static bool send_words(struct batch *batch, struct dibs__channel *channel, const struct dibs__link_view *view,
-                       const struct dibs__words *words)
-{
-    const struct retraction *first = batch->entries[0];
-    struct dibs__command command;
-
-    bool sent = dibs__script_command(&command, DIBS__SCRIPT_retract, view, first->with_text, first->asking, words);
-    batch->untracked = view->tracked && !first->asking;
-    batch->all_moved = view->tells_parted;
-    if (batch->untracked) {
-        command.before = &dibs__caching_no;
-        command.before_count = 1;
-    }
-    sent = sent && dibs__channel_submit(channel, view->serial, &command, on_retracted, batch);
-    dibs__script_command_end(&command);
-    return sent;
-}
-
 static bool send_retraction(struct batch *batch, struct dibs__channel *channel, const struct dibs__link_view *view)
 {
-    const char *word_array[DIBS__RETRACT_WORDS(BATCH_MAX)];
-    size_t size_array[DIBS__RETRACT_WORDS(BATCH_MAX)];
-    struct dibs__words words = {word_array, size_array, 0, DIBS__RETRACT_WORDS(BATCH_MAX)};
-    char key_count[12], *text = malloc(size_of_keys(batch));
+    const struct retraction *first = batch->entries[0];
+    struct dibs__call call = {.script = DIBS__SCRIPT_retract,
+                              .key_count = batch->count * DIBS__KEYS,
+                              .asking = first->asking,
+                              .untracked = view->tracked && !first->asking,
+                              .with_text = first->with_text};
 
-    if (!text)
-        return false;
-    dibs__words_begin(&words, &key_count, batch->count * DIBS__KEYS);
-    write_words(batch, &words, text);
-    bool sent = send_words(batch, channel, view, &words);
-    free(text);
+    batch->untracked = call.untracked;
+    batch->all_moved = view->tells_parted;
+    write_words(batch, &call.words);
+    bool sent = dibs__call_submit(&call, channel, view, on_retracted, batch);
+    dibs__words_free(&call.words);
     return sent;
 }
 
@@ -523,7 +491,7 @@ static struct retraction *new_entry(const struct dibs__retractions *all, const c
     entry->backoff.first_ms = AGAIN_FIRST_MS;
     entry->alone = all->config.node != NULL;
     entry->lease_ms = lease_ms;
-    snprintf(entry->fence, sizeof entry->fence, "%" PRIu64, fence);
+    entry->fence = fence;
     memcpy(entry->token, token, token_size);
     entry->name = memcpy(entry->token + token_size, name, name_size);
     return entry;

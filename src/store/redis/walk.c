@@ -24,7 +24,7 @@ struct scan {
     char pattern[];          /* of keys */
 };
 
-/* op: an operation without a name. For free(). NULL: no memory. */
+/* op: an operation without a name. NULL: no memory. */
 static struct scan *new_scan(const struct dibs__redis_store *store, const struct dibs__walk *walk,
                              const struct dibs__op *op)
 {
@@ -124,6 +124,6 @@ dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *
         status = dibs__lock_call_run(store, &scan->call, &ops, error);
         dibs__redis_note_reply(store, status);
     }
-    free(scan);
+    dibs__lock_call_free(&scan->call);
     return status;
 }
