@@ -87,14 +87,6 @@ void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int
     channel_mutex_unlock(&channel->mutex);
 }
 
-void dibs__channel_set_tracked(struct dibs__channel *channel, uint64_t serial)
-{
-    channel_mutex_lock(&channel->mutex);
-    if (channel->link && channel->serial == serial)
-        channel->link->view.tracked = true;
-    channel_mutex_unlock(&channel->mutex);
-}
-
 /* ------------------------------------------------------------------- sending */
 
 /* Sends the command on the link of that serial. False: nothing was sent, and the error is filled. */

@@ -134,9 +134,6 @@ dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs_
 dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
                                struct dibs__error *error);
 
-/* Records that the server tracks what is read on the connection of that serial. */
-void dibs__channel_set_tracked(struct dibs__channel *channel, uint64_t serial);
-
 /*
  * Sends a command on the connection of that serial. The request must be given to dibs__channel_wait. NULL: nothing was
  * sent, and the error is filled (DIBS_UNAVAILABLE: that connection no longer exists; DIBS_NO_MEMORY).

@@ -78,7 +78,6 @@ struct dibs__link_view {
     atomic_uint *scripts; /* the endpoint's */
     uint64_t serial;      /* the channel's; number of this connection within the channel */
     uint64_t unended; /* the channel's; what was sent on connections up to this serial may still arrive; 0: on none */
-    bool tracked;     /* guarded by the channel's mutex once ready; the server tracks what is read on this link */
     int64_t server_ahead_us; /* guarded by the channel's mutex once ready; the server's clock minus ours; at most one
                                 round trip too large */
 };

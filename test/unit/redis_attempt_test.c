@@ -72,9 +72,9 @@ static void at_a_member_a_doubt_ends_with_the_attempt(void **state)
     call->view.id = (struct dibs__link_id){.client = 5, .run_id = "r", .may_kill = false};
     dibs__sending_doubt(store, &sending, call, &answer);
     assert_int_equal(answer.retired, DIBS__STUCK);
-    assert_int_equal(dibs__retractions_count(store->retractions), 0);
+    assert_int_equal(dibs__redis_unconfirmed(&store->store), 0);
     dibs__redis_conclude(seat.store, &attempt, false);
-    assert_int_equal(dibs__retractions_count(store->retractions), 2);
+    assert_int_equal(dibs__redis_unconfirmed(&store->store), 2);
     free(call);
     seat_close(&seat);
     fake_redis_stop(fake);

@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "redis/scripts.h"
-#include "store/redis/redis.h"
-#include "store/redis/retractions.h"
+#include "store/redis/redis_store.h"
 #include "support/fake_redis.h"
 #include "support/moved_clock.h"
 #include "support/test.h"
@@ -22,8 +21,7 @@ struct rig {
     struct dibs__endpoint endpoint;
     atomic_uint_fast64_t commands, errors;
     struct dibs__channel *asks, *background, *other;
-    struct dibs__retractions *all;
-    struct dibs__mutex mutex; /* of the store */
+    struct dibs__redis_store store; /* as far as retractions need it */
     struct dibs__counters counters;
     atomic_uint wakes;
 };
@@ -59,16 +57,15 @@ static void on_wake(void *context)
     r->wakes++;
 }
 
-static struct dibs__retractions *new_retractions(struct rig *r, const struct dibs__node_hooks *node)
+static void new_retractions(struct rig *r, const struct dibs__node_hooks *node)
 {
-    return dibs__retractions_new(
-        &(struct dibs__store_config){.key_prefix = "p:",
-                                     .clock = &r->clock.clock,
-                                     .command_timeout_ms = COMMAND_MS,
-                                     .counters = &r->counters,
-                                     .listener = {.context = r, .wake = on_wake, .changed = on_changed},
-                                     .node = node},
-        &r->mutex);
+    r->store.config = (struct dibs__store_config){.key_prefix = "p:",
+                                                  .clock = &r->clock.clock,
+                                                  .command_timeout_ms = COMMAND_MS,
+                                                  .counters = &r->counters,
+                                                  .listener = {.context = r, .wake = on_wake, .changed = on_changed},
+                                                  .node = node};
+    r->store.retractions = dibs__retractions_new(&r->store);
 }
 
 static int setup(void **state)
@@ -84,9 +81,10 @@ static int setup(void **state)
     r->asks = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
     r->background = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
     r->other = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
-    assert_int_equal(dibs__mutex_init(&r->mutex), 0);
-    r->all = new_retractions(r, NULL);
-    assert_true(r->asks && r->background && r->other && r->all);
+    assert_int_equal(dibs__mutex_init(&r->store.mutex), 0);
+    r->store.background = r->background;
+    new_retractions(r, NULL);
+    assert_true(r->asks && r->background && r->other && r->store.retractions);
     *state = r;
     return 0;
 }
@@ -98,8 +96,8 @@ static int teardown(void **state)
     dibs__channel_free(r->asks);
     dibs__channel_free(r->background);
     dibs__channel_free(r->other);
-    dibs__retractions_free(r->all);
-    dibs__mutex_destroy(&r->mutex);
+    dibs__retractions_free(r->store.retractions);
+    dibs__mutex_destroy(&r->store.mutex);
     dibs__endpoint_free(&r->endpoint);
     moved_clock_destroy(&r->clock);
     fake_redis_stop(r->fake);
@@ -145,18 +143,18 @@ static void attend(struct rig *r)
 {
     attend_channel(r, r->asks);
     attend_channel(r, r->background);
-    dibs__retractions_attend(r->all, r->background, 0);
+    dibs__retractions_attend(r->store.retractions, r->background, 0);
 }
 
 static void attend_until_left(struct rig *r, size_t left)
 {
     int64_t limit = now_ms() + LIMIT_MS;
 
-    while (dibs__retractions_count(r->all) > left) {
+    while (dibs__redis_unconfirmed(&r->store.store) > left) {
         attend(r);
-        assert_that(now_ms() < limit, "%zu are left", dibs__retractions_count(r->all));
+        assert_that(now_ms() < limit, "%zu are left", dibs__redis_unconfirmed(&r->store.store));
     }
-    assert_int_equal(dibs__retractions_count(r->all), left);
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), left);
     assert_int_equal(r->counters.unconfirmed, left);
 }
 
@@ -192,7 +190,7 @@ static void break_all(struct rig *r)
 /* Moves the clock to when the next retraction is due. */
 static void move_to_deadline(struct rig *r)
 {
-    int64_t deadline = dibs__retractions_deadline(r->all);
+    int64_t deadline = dibs__retractions_deadline(r->store.retractions);
 
     assert_true(deadline != DIBS__NEVER);
     if (deadline > moved_clock_now(&r->clock))
@@ -207,17 +205,17 @@ static void a_retraction_uses_the_asks_connection_while_it_is_open(void **state)
     struct dibs__route route = route_of_ask(r, 1000);
 
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    assert_int_equal(dibs__retractions_count(r->all), 0);
-    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 0);
+    assert_true(dibs__retractions_deadline(r->store.retractions) == DIBS__NEVER);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     assert_int_equal(r->wakes, 1);
-    assert_int_equal(dibs__retractions_count(r->all), 1);
-    assert_true(dibs__retractions_deadline(r->all) <= moved_clock_now(&r->clock));
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 1);
+    assert_true(dibs__retractions_deadline(r->store.retractions) <= moved_clock_now(&r->clock));
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_accepted(r->fake), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1); /* the greeting's */
-    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
+    assert_true(dibs__retractions_deadline(r->store.retractions) == DIBS__NEVER);
     assert_int_equal(r->wakes, 1);
 }
 
@@ -228,7 +226,7 @@ static void a_retraction_sends_keys_and_token_unchanged(void **state)
     struct dibs__route route = route_of_ask(r, 0);
 
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     snprintf(expected, sizeof expected, "EVALSHA %s 3 p:name dibs:fence:{p:name} dibs:queue:{p:name} token",
              dibs__script_sha(DIBS__SCRIPT_retract));
@@ -243,7 +241,7 @@ static void a_retraction_ends_the_asks_connection_before_using_another(void **st
     break_all(r);
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
@@ -259,7 +257,7 @@ static void a_later_connection_is_not_the_asks(void **state)
     open_channel(r, r->asks); /* the greeting of the second connection ends the first as well */
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 2);
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 2) < fake_redis_place(r->fake, "EVALSHA", 1));
@@ -274,7 +272,7 @@ static void at_another_server_no_connection_need_be_ended(void **state)
     fake_redis_answer(r->fake, "INFO", "$47\r\nrun_id:fedcba9876543210fedcba9876543210fedcba98\r\n");
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
@@ -287,7 +285,7 @@ static void an_ask_never_sent_needs_no_connection_ended(void **state)
 
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1);
 }
@@ -301,10 +299,10 @@ static void without_the_right_to_kill_only_the_servers_clock_is_final(void **sta
     break_all(r);
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:100000\r\n:1\r\n");
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     attend_until_asked(r, "EVALSHA", 1);
-    assert_int_equal(dibs__retractions_count(r->all), 1);
-    assert_true(dibs__retractions_deadline(r->all) == moved_clock_now(&r->clock) + MS(301));
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 1);
+    assert_true(dibs__retractions_deadline(r->store.retractions) == moved_clock_now(&r->clock) + MS(301));
     moved_clock_advance(&r->clock, MS(300));
     for (int i = 0; i < 3; i++)
         attend(r);
@@ -312,7 +310,7 @@ static void without_the_right_to_kill_only_the_servers_clock_is_final(void **sta
     fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:400000\r\n:0\r\n"); /* not past it */
     move_to_deadline(r);
     attend_until_asked(r, "EVALSHA", 2);
-    assert_int_equal(dibs__retractions_count(r->all), 1);
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 1);
     fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:400001\r\n:0\r\n");
     move_to_deadline(r);
     attend_until_left(r, 0);
@@ -329,10 +327,10 @@ static void a_refused_kill_proves_nothing(void **state)
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "CLIENT KILL ID 1", "-ERR not now\r\n");
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     attend_until_asked(r, "EVALSHA", 1);
-    assert_int_equal(dibs__retractions_count(r->all), 1);
-    assert_true(dibs__retractions_deadline(r->all) > moved_clock_now(&r->clock));
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 1);
+    assert_true(dibs__retractions_deadline(r->store.retractions) > moved_clock_now(&r->clock));
     fake_redis_answer(r->fake, "CLIENT KILL ID 1", ":1\r\n");
     move_to_deadline(r);
     attend_until_left(r, 0);
@@ -347,7 +345,7 @@ static void a_lost_script_is_sent_again_with_its_text(void **state)
 
     fake_redis_answer(r->fake, "EVALSHA", "-NOSCRIPT No matching script.\r\n");
     fake_redis_answer(r->fake, "EVAL ", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), 2); /* the other is part of the greeting */
@@ -361,10 +359,10 @@ static void a_refused_retraction_is_sent_again_with_growing_pauses(void **state)
     int64_t longest = 20;
 
     fake_redis_answer(r->fake, "EVALSHA", "-NOREPLICAS Not enough good replicas to write.\r\n");
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     for (unsigned i = 1; i <= 10; i++) {
         attend_until_asked(r, "EVALSHA", i);
-        int64_t pause = dibs__retractions_deadline(r->all) - moved_clock_now(&r->clock);
+        int64_t pause = dibs__retractions_deadline(r->store.retractions) - moved_clock_now(&r->clock);
         assert_that(pause >= MS(longest / 2) && pause <= MS(longest), "%lld ns, time %u", (long long)pause, i);
         longest = longest * 2 < 5000 ? longest * 2 : 5000;
         move_to_deadline(r);
@@ -381,16 +379,17 @@ static void an_unanswered_retraction_is_sent_again_on_the_next_connection(void *
 
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     fake_redis_hold(r->fake, true);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     attend(r);
     fake_redis_await(r->fake, "EVALSHA", 1);
-    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER); /* it is under way */
+    assert_true(dibs__retractions_deadline(r->store.retractions) == DIBS__NEVER); /* it is under way */
     break_all(r);
     fake_redis_hold(r->fake, false);
-    assert_int_equal(dibs__retractions_count(r->all), 1);
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 1);
     move_to_deadline(r);
     attend(r);
-    assert_true(dibs__retractions_deadline(r->all) > begun + MS(LEASE_MS)); /* there is no connection to send it on */
+    assert_true(dibs__retractions_deadline(r->store.retractions) >
+                begun + MS(LEASE_MS)); /* there is no connection to send it on */
     open_channel(r, r->background);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 2);
@@ -405,7 +404,7 @@ static void an_unanswered_background_retraction_ends_the_connection_again(void *
     break_all(r);
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", "");
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     while (fake_redis_count(r->fake, "EVALSHA") == 0)
         attend(r);
     break_all(r);
@@ -439,12 +438,13 @@ static void connections_that_end_at_once_lead_each_to_its_own_retraction(void **
         routes[i] = route_of_ask(r, 0);
         break_all(r);
     }
-    dibs__channel_set_tracked(r->background, open_channel(r, r->background).serial);
+    r->store.tracking.link = open_channel(r, r->background).serial;
+    r->store.tracking.state = DIBS__TRACKING_ON;
     unsigned greeted = fake_redis_count(r->fake, "CLIENT KILL ID");
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     fake_redis_hold(r->fake, true);
     for (unsigned i = 0; i < ASKS; i++)
-        dibs__retractions_add(r->all, names[i], tokens[i], LEASE_MS, 0, &routes[i]);
+        dibs__retractions_add(r->store.retractions, names[i], tokens[i], LEASE_MS, 0, &routes[i]);
     attend(r);
     fake_redis_await(r->fake, "CLIENT KILL ID", greeted + ASKS);
     fake_redis_hold(r->fake, false);
@@ -467,9 +467,9 @@ static void many_retractions_come_to_an_end(void **state)
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     for (unsigned i = 0; i < MANY; i++) {
         snprintf(token, sizeof token, "token-%u", i);
-        dibs__retractions_add(r->all, "name", token, LEASE_MS, 0, i % 2 ? &own : &other);
+        dibs__retractions_add(r->store.retractions, "name", token, LEASE_MS, 0, i % 2 ? &own : &other);
     }
-    assert_int_equal(dibs__retractions_count(r->all), MANY);
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), MANY);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), MANY);
 }
@@ -494,7 +494,7 @@ static void add_many(struct rig *r, unsigned count, const struct dibs__route *ro
 
     for (unsigned i = 0; i < count; i++) {
         snprintf(token, sizeof token, "token-%u", i);
-        dibs__retractions_add(r->all, "name", token, lease_ms, 0, route);
+        dibs__retractions_add(r->store.retractions, "name", token, lease_ms, 0, route);
     }
 }
 
@@ -513,7 +513,7 @@ static void many_retractions_go_in_few_batches_at_a_time(void **state)
     attend(r);
     fake_redis_await(r->fake, "EVALSHA", FLIGHTS);
     assert_int_equal(dibs__channel_load(r->background), FLIGHTS);
-    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER); /* until one of them is answered */
+    assert_true(dibs__retractions_deadline(r->store.retractions) == DIBS__NEVER); /* until one of them is answered */
     fake_redis_hold(r->fake, false);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), BATCHES);
@@ -561,15 +561,15 @@ static void a_retraction_refused_for_ever_ends_with_its_lease(void **state)
 
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", "-NOPERM No permissions to access a key\r\n");
-    dibs__retractions_add(r->all, "name", "token", 30000, 0, &nowhere);
-    for (unsigned i = 1; dibs__retractions_count(r->all) > 0; i++) {
+    dibs__retractions_add(r->store.retractions, "name", "token", 30000, 0, &nowhere);
+    for (unsigned i = 1; dibs__redis_unconfirmed(&r->store.store) > 0; i++) {
         assert_true(moved_clock_now(&r->clock) < begun + MS(COMMAND_MS + 3 * 30000));
         attend_until_asked(r, "EVALSHA", i);
         move_to_deadline(r);
-        dibs__retractions_attend(r->all, r->background, 0);
+        dibs__retractions_attend(r->store.retractions, r->background, 0);
     }
     assert_true(moved_clock_now(&r->clock) >= begun + MS(2 * 30000));
-    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
+    assert_true(dibs__retractions_deadline(r->store.retractions) == DIBS__NEVER);
 }
 
 /* Rule 25 applies without a connection as well: a retraction that can't be sent is not kept for ever. */
@@ -583,17 +583,18 @@ static void a_retraction_without_a_connection_ends_with_its_lease(void **state)
     break_all(r);
     for (unsigned i = 0; i < ROUNDS; i++) {
         add_many(r, EACH, i % 2 ? &route : &nowhere, i % 3 ? SHORT_MS : LONGER_MS);
-        dibs__retractions_attend(r->all, r->background, 0);
-        assert_that(dibs__retractions_count(r->all) <= most, "%zu in round %u", dibs__retractions_count(r->all), i);
+        dibs__retractions_attend(r->store.retractions, r->background, 0);
+        assert_that(dibs__redis_unconfirmed(&r->store.store) <= most, "%zu in round %u",
+                    dibs__redis_unconfirmed(&r->store.store), i);
         moved_clock_advance(&r->clock, MS(EVERY_MS));
     }
     int64_t end = moved_clock_now(&r->clock) + MS(2 * LONGER_MS + COMMAND_MS + 3000);
-    while (dibs__retractions_deadline(r->all) != DIBS__NEVER) {
+    while (dibs__retractions_deadline(r->store.retractions) != DIBS__NEVER) {
         move_to_deadline(r);
-        dibs__retractions_attend(r->all, r->background, 0);
+        dibs__retractions_attend(r->store.retractions, r->background, 0);
         assert_true(moved_clock_now(&r->clock) <= end);
     }
-    assert_int_equal(dibs__retractions_count(r->all), 0);
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 0);
 }
 
@@ -604,14 +605,14 @@ static void another_connection_takes_waiting_retractions(void **state)
     struct dibs__route route = route_of_ask(r, 0), nowhere = {.channel = NULL};
 
     break_all(r);
-    dibs__retractions_add(r->all, "name", "one", LEASE_MS, 0, &nowhere);
-    dibs__retractions_add(r->all, "name", "two", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "one", LEASE_MS, 0, &nowhere);
+    dibs__retractions_add(r->store.retractions, "name", "two", LEASE_MS, 0, &route);
     attend(r);
-    assert_int_equal(dibs__retractions_count(r->all), 2);
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 2);
     open_channel(r, r->asks);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    for (int64_t limit = now_ms() + LIMIT_MS; dibs__retractions_count(r->all) > 0;) {
-        dibs__retractions_attend(r->all, r->asks, 0);
+    for (int64_t limit = now_ms() + LIMIT_MS; dibs__redis_unconfirmed(&r->store.store) > 0;) {
+        dibs__retractions_attend(r->store.retractions, r->asks, 0);
         attend_channel(r, r->asks);
         assert_true(now_ms() < limit);
     }
@@ -629,16 +630,16 @@ static void a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then
     open_channel(r, r->background);
     open_channel(r, r->other);
     fake_redis_answer(r->fake, "CLIENT KILL", "");
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     attend(r);
     fake_redis_await(r->fake, "CLIENT KILL ID 1", 1);
-    dibs__retractions_attend(r->all, r->other, 0);
+    dibs__retractions_attend(r->store.retractions, r->other, 0);
     moved_clock_advance(&r->clock, MS(COMMAND_MS));
     attend_channel(r, r->background);
     fake_redis_answer(r->fake, "CLIENT KILL", ":0\r\n");
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    for (int64_t limit = now_ms() + LIMIT_MS; dibs__retractions_count(r->all) > 0;) {
-        dibs__retractions_attend(r->all, r->other, 0);
+    for (int64_t limit = now_ms() + LIMIT_MS; dibs__redis_unconfirmed(&r->store.store) > 0;) {
+        dibs__retractions_attend(r->store.retractions, r->other, 0);
         attend_channel(r, r->other);
         assert_true(now_ms() < limit);
     }
@@ -665,20 +666,20 @@ static void a_retraction_given_away_is_no_longer_due(void **state)
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
 
-    dibs__retractions_free(r->all);
-    r->all = new_retractions(r, &node);
+    dibs__retractions_free(r->store.retractions);
+    new_retractions(r, &node);
     fake_redis_answer(r->fake, "EVALSHA", "-NOREPLICAS Not enough good replicas to write.\r\n");
-    dibs__retractions_add(r->all, "away", "one", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "away", "one", LEASE_MS, 0, &route);
     attend_until_asked(r, "EVALSHA", 1);
-    int64_t due = dibs__retractions_deadline(r->all);
-    dibs__retractions_give(r->all);
-    assert_int_equal(dibs__retractions_count(r->all), 0);
+    int64_t due = dibs__retractions_deadline(r->store.retractions);
+    dibs__redis_give_strays(&r->store.store);
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 0);
     fake_redis_hold(r->fake, true);
-    dibs__retractions_add(r->all, "name", "two", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "two", LEASE_MS, 0, &route);
     moved_clock_set(&r->clock, due);
     attend(r);
-    assert_int_equal(dibs__retractions_count(r->all), 1);
-    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 1);
+    assert_true(dibs__retractions_deadline(r->store.retractions) == DIBS__NEVER);
 }
 
 static struct dibs__forwarded_retraction given;
@@ -694,9 +695,9 @@ static void take_one(void *context, void *to, const struct dibs__forwarded_retra
 
 static void attend_to_the_end(struct rig *r)
 {
-    for (int64_t limit = now_ms() + LIMIT_MS; dibs__retractions_count(r->all) > 0;) {
+    for (int64_t limit = now_ms() + LIMIT_MS; dibs__redis_unconfirmed(&r->store.store) > 0;) {
         attend_channel(r, r->background);
-        dibs__retractions_attend(r->all, r->background, moved_clock_now(&r->clock) - MS(5));
+        dibs__retractions_attend(r->store.retractions, r->background, moved_clock_now(&r->clock) - MS(5));
         assert_true(now_ms() < limit);
     }
 }
@@ -707,14 +708,14 @@ static void setup_given(struct rig *r)
     static const struct dibs__node_hooks node = {.forward = take_one, .is_away = is_named_away};
     const struct dibs__route nowhere = {.channel = NULL};
 
-    dibs__retractions_free(r->all);
-    r->all = new_retractions(r, &node);
+    dibs__retractions_free(r->store.retractions);
+    new_retractions(r, &node);
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "another", LEASE_MS, 0, &nowhere);
+    dibs__retractions_add(r->store.retractions, "name", "another", LEASE_MS, 0, &nowhere);
     attend_to_the_end(r);
-    dibs__retractions_add(r->all, "away", "token", LEASE_MS, 777, &nowhere);
-    dibs__retractions_give(r->all);
+    dibs__retractions_add(r->store.retractions, "away", "token", LEASE_MS, 777, &nowhere);
+    dibs__redis_give_strays(&r->store.store);
 }
 
 /* The node took the place of a dead one a moment ago. Without the fence waiters would leave the lock to its owner. */
@@ -724,7 +725,7 @@ static void a_retraction_that_another_node_continues_raises_the_fence(void **sta
 
     setup_given(r);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_take(r->all, &given);
+    dibs__redis_take_forwarded(&r->store.store, &given);
     attend_to_the_end(r);
     char sent[256];
     snprintf(sent, sizeof sent, "EVALSHA %s 3 p:away dibs:fence:{p:away} dibs:queue:{p:away} token 777",
@@ -741,9 +742,9 @@ static void the_pause_before_another_node_grows(void **state)
     setup_given(r);
     for (unsigned hops = 10; hops < 20; hops++) {
         given.hops = hops;
-        dibs__retractions_take(r->all, &given);
-        assert_true(dibs__retractions_deadline(r->all) > moved_clock_now(&r->clock));
-        dibs__retractions_give(r->all);
+        dibs__redis_take_forwarded(&r->store.store, &given);
+        assert_true(dibs__retractions_deadline(r->store.retractions) > moved_clock_now(&r->clock));
+        dibs__redis_give_strays(&r->store.store);
         first = first ? first : given.backoff.next_ms;
     }
     assert_true(first > 0 && given.backoff.next_ms > 2 * first);
@@ -758,13 +759,13 @@ static void a_retraction_that_is_refused_at_a_new_node_is_sent_there_as_to_its_o
     fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:500\r\n-TRYAGAIN the sharers of the lock are at another node\r\n");
     fake_redis_answer(r->fake, "EVAL ", "*2\r\n:500\r\n-TRYAGAIN the sharers of the lock are at another node\r\n");
     given.asking = true;
-    dibs__retractions_take(r->all, &given);
+    dibs__redis_take_forwarded(&r->store.store, &given);
     attend_until_asked(r, "ASKING", 1);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    for (int64_t limit = now_ms() + LIMIT_MS; dibs__retractions_count(r->all) > 0;) {
+    for (int64_t limit = now_ms() + LIMIT_MS; dibs__redis_unconfirmed(&r->store.store) > 0;) {
         attend_channel(r, r->background);
         moved_clock_advance(&r->clock, MS(100));
-        dibs__retractions_attend(r->all, r->background, 0);
+        dibs__retractions_attend(r->store.retractions, r->background, 0);
         assert_true(now_ms() < limit);
     }
     assert_int_equal(fake_redis_count(r->fake, "ASKING"), 1);
@@ -776,10 +777,10 @@ static void the_end_drops_all_retractions(void **state)
     struct dibs__route route = route_of_ask(r, 0);
 
     fake_redis_hold(r->fake, true);
-    dibs__retractions_add(r->all, "name", "one", LEASE_MS, 0, &route);
+    dibs__retractions_add(r->store.retractions, "name", "one", LEASE_MS, 0, &route);
     attend(r);
-    dibs__retractions_add(r->all, "name", "two", LEASE_MS, 0, &route);
-    assert_int_equal(dibs__retractions_count(r->all), 2);
+    dibs__retractions_add(r->store.retractions, "name", "two", LEASE_MS, 0, &route);
+    assert_int_equal(dibs__redis_unconfirmed(&r->store.store), 2);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -142,13 +142,3 @@ void dibs__redis_attempt_came(struct dibs__store *base, struct dibs__attempt *at
     if (knows)
         store_state->seen_server = dibs__redis_server(base);
 }
-
-void dibs__redis_take_forwarded(struct dibs__store *base, const struct dibs__forwarded_retraction *forwarded)
-{
-    dibs__retractions_take(dibs__redis_of(base)->retractions, forwarded);
-}
-
-void dibs__redis_give_strays(struct dibs__store *base)
-{
-    dibs__retractions_give(dibs__redis_of(base)->retractions);
-}

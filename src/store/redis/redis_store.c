@@ -152,11 +152,6 @@ static void listen_redis(struct dibs__store *base, const char *name, struct dibs
         dibs__subscriber_unheard(dibs__redis_of(base)->subscriber);
 }
 
-size_t dibs__redis_unconfirmed(struct dibs__store *base)
-{
-    return dibs__retractions_count(dibs__redis_of(base)->retractions);
-}
-
 /* --------------------------------------------------------------- open, close */
 
 static void close_redis(struct dibs__store *base)
@@ -288,7 +283,7 @@ static bool make_parts(struct dibs__redis_store *store)
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
     store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &subscriber_hooks,
                                              config->connect_timeout_ms, config->command_timeout_ms);
-    store->retractions = dibs__retractions_new(config, &store->mutex);
+    store->retractions = dibs__retractions_new(store);
     store->background = dibs__channel_new(&store->endpoint, config->clock, &hooks, config->connect_timeout_ms,
                                           config->command_timeout_ms);
     for (; store->channel_count < count; store->channel_count++) {

@@ -26,7 +26,6 @@
 #include "store/redis/redis.h"
 #include "store/redis/redirect.h"
 #include "store/redis/relocks.h"
-#include "store/redis/retractions.h"
 #include "store/store.h"
 
 /* Number of common channels; with the background channel and the subscription that makes five connections. */
@@ -36,7 +35,22 @@
 /* Number of exclusive channels, made only if grants are confirmed: see dibs__redis_confirms. */
 #define DIBS__EXCLUSIVE 8
 
+DIBS__MUTEX_CLASS(dibs__redis_mutex); /* of a store on one server */
+
 struct dibs__redis_store;
+
+/*
+ * The route that an ask took. As long as that connection is open, its retraction follows it there. If it is not, the
+ * retraction goes over another one, and is final only when nothing of the ask can be under way any more: the server has
+ * ended that connection, or its clock has passed not_after.
+ */
+struct dibs__route {
+    struct dibs__channel *channel; /* NULL: nothing is under way. The background channel: something may be, on the
+                                      connection of that serial or a later one */
+    uint64_t serial;
+    struct dibs__link_id link;
+    int64_t not_after;
+};
 
 enum dibs__tracking_state {
     DIBS__TRACKING_IDLE,    /* not tried yet with this pair, or there is no pair */
@@ -122,6 +136,14 @@ static inline bool dibs__redis_confirms(const struct dibs__redis_store *store)
 static inline uint64_t dibs__redis_quorum(const struct dibs__redis_store *store)
 {
     return store->config.quorum ? atomic_load_explicit(store->config.quorum, memory_order_relaxed) : 0;
+}
+
+/*
+ * Whether the server tracks what the background channel reads on the connection of that serial. The scheduler's.
+ */
+static inline bool dibs__tracking_is_on(const struct dibs__tracking *tracking, uint64_t serial)
+{
+    return tracking->state == DIBS__TRACKING_ON && tracking->link == serial;
 }
 
 /* --------------------------------------------------------------- channels.c */
@@ -354,6 +376,27 @@ dibs_status dibs__redis_attempt_no_right(const struct dibs__redis_store *store, 
                                          struct dibs__error *error);
 
 void dibs__redis_conclude(struct dibs__store *base, struct dibs__attempt *attempt, bool held);
+
+/* ------------------------------------------------------------- retractions.c */
+
+struct dibs__retractions *dibs__retractions_new(struct dibs__redis_store *store); /* NULL: no memory */
+void dibs__retractions_free(struct dibs__retractions *retractions); /* the channels must have been freed */
+
+/*
+ * Any thread. lease_ms: the longest lease that the token may have; once that must be over at the server, the token is
+ * given up. If memory is out, the key is left to its expiry. fence: of the token, 0 if none is known; with it, waiters
+ * stop leaving the lock to the token (rule 13). route: of what may still be under way; NULL: nothing is.
+ */
+void dibs__retractions_add(struct dibs__retractions *retractions, const char *name, const char *token,
+                           uint32_t lease_ms, uint64_t fence, const struct dibs__route *route);
+
+/*
+ * The scheduler's: attend sends what is due; deadline says when the next is due. carrier: the channel for retractions
+ * that can't follow their asks. If it is not connected, these wait for another connection, but not past their own end.
+ * changed_at: when the carrier's server took the place of another; 0: never.
+ */
+void dibs__retractions_attend(struct dibs__retractions *retractions, struct dibs__channel *carrier, int64_t changed_at);
+int64_t dibs__retractions_deadline(struct dibs__retractions *retractions);
 
 /* ----------------------------------------------- the operations of store.h */
 

@@ -1,21 +1,21 @@
 /*
+ * The tokens that are being retracted: those of attempts whose outcome is in doubt, and of releases that the server did
+ * not confirm. The scheduler deletes each token again and again, until the server says that it is gone for good, or
+ * nothing of it can be left. Tokens are sent in batches. Only a few batches may be under way, so that a renewal never
+ * waits behind more than those. At a node of a cluster each retraction is sent by itself, since each has a slot of its
+ * own.
+ *
  * Lock discipline: the store's mutex guards the lists and the entries in them. No command is sent while it is held.
  *
  * An entry is either in a list or in a batch, which belongs to the scheduler thread.
  */
-#include "store/redis/retractions.h"
-
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/backoff.h"
 #include "base/list.h"
-#include "redis/call.h"
 #include "redis/reply.h"
 #include "store/redis/codec.h"
-#include "store/redis/keys.h"
-#include "store/redis/redirect.h"
+#include "store/redis/redis_store.h"
 
 #define AGAIN_FIRST_MS 20
 #define AGAIN_LAST_MS 5000
@@ -66,8 +66,7 @@ struct batch {
 };
 
 struct dibs__retractions {
-    struct dibs__mutex *mutex;                                    /* read-only */
-    struct dibs__store_config config;                             /* read-only */
+    struct dibs__redis_store *store;                              /* read-only */
     struct retraction *ready DIBS__GUARDED_BY(dibs__redis_mutex); /* a list: due, but not sent yet */
     struct retraction *later DIBS__GUARDED_BY(dibs__redis_mutex); /* a list */
     int64_t later_due DIBS__GUARDED_BY(dibs__redis_mutex);        /* no entry in `later` is due before */
@@ -93,7 +92,7 @@ static struct retraction *take_first(struct retraction **list)
 static void drop(struct dibs__retractions *all, struct retraction *entry) DIBS__REQUIRES(dibs__redis_mutex)
 {
     atomic_fetch_sub(&all->count, 1);
-    atomic_fetch_sub(&all->config.counters->unconfirmed, 1);
+    atomic_fetch_sub(&all->store->config.counters->unconfirmed, 1);
     free(entry);
 }
 
@@ -137,11 +136,11 @@ static void make_due(struct dibs__retractions *all, int64_t by) DIBS__REQUIRES(d
 /* There is a new connection: entries that waited for one, or that a server refused, are due. */
 static void make_all_due(struct dibs__retractions *all)
 {
-    dibs__redis_mutex_lock(all->mutex);
+    dibs__redis_mutex_lock(&all->store->mutex);
     for (struct retraction *at = all->later; at; at = at->links.next)
         dibs__backoff_reset(&at->backoff);
     make_due(all, DIBS__NEVER);
-    dibs__redis_mutex_unlock(all->mutex);
+    dibs__redis_mutex_unlock(&all->store->mutex);
 }
 
 /* ------------------------------------------------------------ the end of a batch */
@@ -150,25 +149,25 @@ static void make_all_due(struct dibs__retractions *all)
 static void end_batch(struct batch *batch)
 {
     struct dibs__retractions *all = batch->all;
-    const struct dibs__listener *listener = &all->config.listener;
+    const struct dibs__listener *listener = &all->store->config.listener;
 
     for (size_t i = 0; i < batch->count && batch->untracked; i++)
         listener->changed(listener->context, batch->entries[i]->name);
-    dibs__redis_mutex_lock(all->mutex);
+    dibs__redis_mutex_lock(&all->store->mutex);
     for (size_t i = 0; i < batch->count; i++) {
         if (batch->entries[i]->is_done)
             drop(all, batch->entries[i]);
         else
             enlist(all, batch->entries[i]);
     }
-    dibs__redis_mutex_unlock(all->mutex);
+    dibs__redis_mutex_unlock(&all->store->mutex);
     batch->count = 0;
 }
 
 /* The time after a pause, which is longer each time. */
 static int64_t after_pause(const struct dibs__retractions *all, struct retraction *entry)
 {
-    return dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
+    return dibs__after_ms(dibs__now(all->store->config.clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
 }
 
 /* The batch could not be sent. If there is no connection, its entries wait for the next one. */
@@ -196,7 +195,7 @@ static void take_code(const struct batch *batch, struct retraction *entry, int64
     if (code == DIBS__RETRACT_UNFINISHED)
         entry->due = 0;
     else if (is_gone && not_after > 0)
-        entry->due = dibs__after_ms(dibs__now(batch->all->config.clock), (not_after - server_us) / 1000 + 1);
+        entry->due = dibs__after_ms(dibs__now(batch->all->store->config.clock), (not_after - server_us) / 1000 + 1);
     else
         entry->due = after_pause(batch->all, entry);
 }
@@ -233,7 +232,7 @@ static void take_answer(const struct batch *batch, const redisReply *reply)
 static void give_away(const struct dibs__retractions *all, const struct retraction *entry, void *to, bool asking)
     DIBS__EXCLUDES(dibs__redis_mutex)
 {
-    const struct dibs__node_hooks *node = all->config.node;
+    const struct dibs__node_hooks *node = all->store->config.node;
     struct dibs__forwarded_retraction forwarded = {.name = entry->name,
                                                    .token = entry->token,
                                                    .fence = entry->fence,
@@ -275,7 +274,7 @@ static void on_retracted(void *arg, const redisReply *reply, const struct dibs__
     struct dibs__redirect redirect = {.asking = batch->entries[0]->asking};
 
     (void)error;
-    if (reply && dibs__redis_turned_away(batch->all->config.node, &redirect, reply, batch->all_moved))
+    if (reply && dibs__redis_turned_away(batch->all->store->config.node, &redirect, reply, batch->all_moved))
         take_redirect(batch, &redirect);
     else
         take_answer(batch, reply);
@@ -291,7 +290,8 @@ static void write_words(const struct batch *batch, struct dibs__words *words)
 
     for (size_t i = 0; i < batch->count; i++) {
         for (int kind = 0; kind < DIBS__KEYS; kind++) {
-            dibs__key_of(&key, (enum dibs__key_kind)kind, batch->all->config.key_prefix, batch->entries[i]->name);
+            dibs__key_of(&key, (enum dibs__key_kind)kind, batch->all->store->config.key_prefix,
+                         batch->entries[i]->name);
             dibs__words_add(words, key.bytes, key.size);
         }
     }
@@ -305,10 +305,12 @@ static void write_words(const struct batch *batch, struct dibs__words *words)
 static bool send_retraction(struct batch *batch, struct dibs__channel *channel, const struct dibs__link_view *view)
 {
     const struct retraction *first = batch->entries[0];
+    struct dibs__redis_store *store = batch->all->store;
     struct dibs__call call = {.script = DIBS__SCRIPT_retract,
                               .key_count = batch->count * DIBS__KEYS,
                               .asking = first->asking,
-                              .untracked = view->tracked && !first->asking,
+                              .untracked = channel == store->background && !first->asking &&
+                                           dibs__tracking_is_on(&store->tracking, view->serial),
                               .with_text = first->with_text};
 
     batch->untracked = call.untracked;
@@ -415,7 +417,7 @@ static struct batch *take_batch(struct dibs__retractions *all, int64_t now)
     struct batch *batch = find_batch(all);
     struct retraction *next;
 
-    dibs__redis_mutex_lock(all->mutex);
+    dibs__redis_mutex_lock(&all->store->mutex);
     if (all->later_due <= now)
         make_due(all, dibs__after_ms(now, TOGETHER_MS));
     while ((next = next_ready(all, now)) && batch && batch->count < BATCH_MAX &&
@@ -423,7 +425,7 @@ static struct batch *take_batch(struct dibs__retractions *all, int64_t now)
         next->surpasses = all->changed_at > 0 && now < dibs__after_ms(all->changed_at, next->lease_ms);
         batch->entries[batch->count++] = take_first(&all->ready);
     }
-    dibs__redis_mutex_unlock(all->mutex);
+    dibs__redis_mutex_unlock(&all->store->mutex);
     return batch && batch->count > 0 ? batch : NULL;
 }
 
@@ -446,11 +448,11 @@ void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channe
 {
     struct batch *batch;
 
-    if (dibs__retractions_count(all) == 0)
+    if (atomic_load(&all->count) == 0)
         return;
     all->changed_at = changed_at;
     see_connection(all, carrier);
-    while ((batch = take_batch(all, dibs__now(all->config.clock)))) {
+    while ((batch = take_batch(all, dibs__now(all->store->config.clock)))) {
         batch->untracked = false;
         if (!send_batch(batch))
             give_back(batch);
@@ -459,17 +461,17 @@ void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channe
 
 int64_t dibs__retractions_deadline(struct dibs__retractions *all)
 {
-    if (dibs__retractions_count(all) == 0)
+    if (atomic_load(&all->count) == 0)
         return DIBS__NEVER;
-    dibs__redis_mutex_lock(all->mutex);
+    dibs__redis_mutex_lock(&all->store->mutex);
     int64_t deadline = all->ready ? 0 : all->later_due;
-    dibs__redis_mutex_unlock(all->mutex);
+    dibs__redis_mutex_unlock(&all->store->mutex);
     return find_batch(all) ? deadline : DIBS__NEVER; /* all batches are out: their answers come first */
 }
 
-size_t dibs__retractions_count(struct dibs__retractions *all)
+size_t dibs__redis_unconfirmed(struct dibs__store *base)
 {
-    return atomic_load(&all->count);
+    return atomic_load(&dibs__redis_of(base)->retractions->count);
 }
 
 /*
@@ -486,10 +488,10 @@ static struct retraction *new_entry(const struct dibs__retractions *all, const c
         return NULL;
     if (route)
         entry->route = *route;
-    entry->ends =
-        dibs__after_ms(dibs__now(all->config.clock), all->config.command_timeout_ms + INT64_C(2) * lease_ms + SLACK_MS);
+    entry->ends = dibs__after_ms(dibs__now(all->store->config.clock),
+                                 all->store->config.command_timeout_ms + INT64_C(2) * lease_ms + SLACK_MS);
     entry->backoff.first_ms = AGAIN_FIRST_MS;
-    entry->alone = all->config.node != NULL;
+    entry->alone = all->store->config.node != NULL;
     entry->lease_ms = lease_ms;
     entry->fence = fence;
     memcpy(entry->token, token, token_size);
@@ -499,12 +501,12 @@ static struct retraction *new_entry(const struct dibs__retractions *all, const c
 
 static void add(struct dibs__retractions *all, struct retraction *entry)
 {
-    dibs__redis_mutex_lock(all->mutex);
+    dibs__redis_mutex_lock(&all->store->mutex);
     atomic_fetch_add(&all->count, 1);
-    atomic_fetch_add(&all->config.counters->unconfirmed, 1);
+    atomic_fetch_add(&all->store->config.counters->unconfirmed, 1);
     enlist(all, entry);
-    dibs__redis_mutex_unlock(all->mutex);
-    all->config.listener.wake(all->config.listener.context);
+    dibs__redis_mutex_unlock(&all->store->mutex);
+    all->store->config.listener.wake(all->store->config.listener.context);
 }
 
 void dibs__retractions_add(struct dibs__retractions *all, const char *name, const char *token, uint32_t lease_ms,
@@ -516,8 +518,9 @@ void dibs__retractions_add(struct dibs__retractions *all, const char *name, cons
         add(all, entry);
 }
 
-void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__forwarded_retraction *forwarded)
+void dibs__redis_take_forwarded(struct dibs__store *base, const struct dibs__forwarded_retraction *forwarded)
 {
+    struct dibs__retractions *all = dibs__redis_of(base)->retractions;
     const struct dibs__route route = {.channel = NULL, .not_after = forwarded->not_after};
     struct retraction *entry =
         new_entry(all, forwarded->name, forwarded->token, forwarded->lease_ms, forwarded->fence, &route);
@@ -529,7 +532,8 @@ void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__fo
     entry->hops = forwarded->hops + 1;
     entry->backoff = forwarded->backoff;
     if (entry->hops > HOPS_AT_ONCE)
-        entry->due = dibs__after_ms(dibs__now(all->config.clock), dibs__backoff_next(&entry->backoff, HOP_LAST_MS));
+        entry->due =
+            dibs__after_ms(dibs__now(all->store->config.clock), dibs__backoff_next(&entry->backoff, HOP_LAST_MS));
     add(all, entry);
 }
 
@@ -548,33 +552,33 @@ static void sort_out(struct retraction **list, struct retraction **away, const s
     }
 }
 
-void dibs__retractions_give(struct dibs__retractions *all)
+void dibs__redis_give_strays(struct dibs__store *base)
 {
+    struct dibs__retractions *all = dibs__redis_of(base)->retractions;
     struct retraction *away = NULL;
 
-    dibs__redis_mutex_lock(all->mutex);
-    sort_out(&all->ready, &away, all->config.node);
-    sort_out(&all->later, &away, all->config.node);
-    dibs__redis_mutex_unlock(all->mutex);
+    dibs__redis_mutex_lock(&all->store->mutex);
+    sort_out(&all->ready, &away, all->store->config.node);
+    sort_out(&all->later, &away, all->store->config.node);
+    dibs__redis_mutex_unlock(&all->store->mutex);
     while (away) {
         struct retraction *entry = take_first(&away);
         give_away(all, entry, NULL, false);
-        dibs__redis_mutex_lock(all->mutex);
+        dibs__redis_mutex_lock(&all->store->mutex);
         drop(all, entry);
-        dibs__redis_mutex_unlock(all->mutex);
+        dibs__redis_mutex_unlock(&all->store->mutex);
     }
 }
 
 /* ----------------------------------------------------------------- lifecycle */
 
-struct dibs__retractions *dibs__retractions_new(const struct dibs__store_config *config, struct dibs__mutex *mutex)
+struct dibs__retractions *dibs__retractions_new(struct dibs__redis_store *store)
 {
     struct dibs__retractions *all = calloc(1, sizeof *all);
 
     if (!all)
         return NULL;
-    all->config = *config;
-    all->mutex = mutex;
+    all->store = store;
     for (size_t i = 0; i < BATCHES; i++)
         all->batches[i].all = all;
     return all;
@@ -584,11 +588,11 @@ void dibs__retractions_free(struct dibs__retractions *all)
 {
     if (!all)
         return;
-    dibs__redis_mutex_lock(all->mutex);
+    dibs__redis_mutex_lock(&all->store->mutex);
     while (all->ready)
         free(take_first(&all->ready));
     while (all->later)
         free(take_first(&all->later));
-    dibs__redis_mutex_unlock(all->mutex);
+    dibs__redis_mutex_unlock(&all->store->mutex);
     free(all);
 }

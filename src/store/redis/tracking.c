@@ -127,7 +127,6 @@ static void tell_watching(const struct dibs__redis_store *store, bool on)
 static void turn_on(struct dibs__redis_store *store)
 {
     store->tracking.state = DIBS__TRACKING_ON;
-    dibs__channel_set_tracked(store->background, store->tracking.link);
     atomic_store(&store->tracking.on, ++store->tracking.last);
     tell_watching(store, true);
 }
