@@ -92,11 +92,13 @@ static void other_scripts_have_their_arguments_in_order(void **state)
     expect_words(&words, 2, quietly);
     dibs__codec_release(&words, "t", false, 77);
     expect_words(&words, 2, surpassed);
-    dibs__codec_force(&words, 99, &(struct dibs__force_target){.token = "abcdef", .size = 3});
+    dibs__codec_force(&words, 99, &(struct dibs__query_reply){.owner = "abcdef", .owner_size = 3});
     expect_words(&words, 2, forced);
-    dibs__codec_force(&words, 99, &(struct dibs__force_target){.token = NULL});
+    dibs__codec_force(&words, 99, &(struct dibs__query_reply){.owner = NULL});
     expect_words(&words, 1, forced);
-    dibs__codec_force(&words, 99, &(struct dibs__force_target){"all", 3, "new", 3, 77});
+    dibs__codec_force(&words, 99,
+                      &(struct dibs__query_reply){
+                          .owner = "all", .owner_size = 3, .newest = "new", .newest_size = 3, .newest_fence = 77});
     expect_words(&words, 4, forced_from_all);
     leases[0].fence = UINT64_MAX;
     leases[1].fence = 1;
@@ -216,8 +218,8 @@ static void replies_to_a_retraction_are_decoded(void **state)
 
 static void replies_to_a_renewal_are_decoded(void **state)
 {
-    static const enum dibs__renew_code codes[] = {DIBS__RENEW_DONE,    DIBS__RENEW_DONE,    DIBS__RENEW_GONE,
-                                                  DIBS__RENEW_LATE,    DIBS__RENEW_REFUSED, DIBS__RENEW_LONGER,
+    static const enum dibs__renew_code codes[] = {DIBS__RENEW_DONE,    DIBS__RENEW_RESTORED, DIBS__RENEW_GONE,
+                                                  DIBS__RENEW_LATE,    DIBS__RENEW_REFUSED,  DIBS__RENEW_LONGER,
                                                   DIBS__RENEW_ANOTHERS};
     struct read read = read_of("*8\r\n:1\r\n:2\r\n:0\r\n:-500\r\n-OOM\r\n:4\r\n:3\r\n:1000\r\n");
     int64_t server_us;
@@ -291,26 +293,25 @@ static void replies_to_a_forced_unlock_are_decoded(void **state)
 {
     static const struct {
         const char *bytes;
-        bool good;
-        enum dibs__force_code code;
-        int64_t server_us;
+        bool good, done;
+        int64_t late_us;
         bool unfinished;
     } rows[] = {
-        {":1\r\n", true, DIBS__FORCE_DONE, 0, false},
-        {":2\r\n", true, DIBS__FORCE_DONE, 0, true},
-        {":0\r\n", true, DIBS__FORCE_HELD_BY_ANOTHER, 0, false},
-        {":-500\r\n", true, DIBS__FORCE_LATE, 500, false},
-        {":-9223372036854775807\r\n", true, DIBS__FORCE_LATE, INT64_C(1) << 53, false},
-        {"+OK\r\n", false, DIBS__FORCE_LATE, 0, false},
+        {":1\r\n", true, true, 0, false},
+        {":2\r\n", true, true, 0, true},
+        {":0\r\n", true, false, 0, false},
+        {":-500\r\n", true, false, 500, false},
+        {":-9223372036854775807\r\n", true, false, INT64_C(1) << 53, false},
+        {"+OK\r\n", false, false, 0, false},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct read read = read_of(rows[i].bytes);
-        struct dibs__force_reply said = {.code = DIBS__FORCE_LATE};
+        struct dibs__force_reply said = {.late_us = 0};
         assert_int_equal(dibs__codec_read_force(&said, read.reply), rows[i].good);
-        assert_int_equal(said.code, rows[i].code);
-        assert_int_equal(said.server_us, rows[i].server_us);
+        assert_int_equal(said.done, rows[i].done);
+        assert_int_equal(said.late_us, rows[i].late_us);
         assert_int_equal(said.unfinished, rows[i].unfinished);
         done(read);
     }

@@ -204,14 +204,7 @@ bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *serv
     return dibs__reply_integer(reply, count, server_us) && reply->elements == count + 1;
 }
 
-/* The numbers of renew.lua. A negative one says that it was too late, and the amount is the server's time. */
-static const enum dibs__renew_code renew_codes[] = {
-    [0] = DIBS__RENEW_GONE,     [1] = DIBS__RENEW_DONE,       [2] = DIBS__RENEW_DONE, /* restored */
-    [3] = DIBS__RENEW_ANOTHERS, [4] = DIBS__RENEW_LONGER,     [5] = DIBS__RENEW_LOOKED,
-    [6] = DIBS__RENEW_WANTED,   [7] = DIBS__RENEW_NOT_RAISED,
-};
-#define RENEW_CODES (int64_t)(sizeof renew_codes / sizeof renew_codes[0])
-
+/* A negative number says that it was too late, and the amount is the server's time. */
 struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i)
 {
     int64_t result;
@@ -222,7 +215,8 @@ struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_
         return (struct dibs__renew_reply){.code = DIBS__RENEW_REFUSED, .error = reply->element[i]};
     if (result < 0)
         return (struct dibs__renew_reply){.code = DIBS__RENEW_LATE, .server_us = -result};
-    return (struct dibs__renew_reply){.code = result < RENEW_CODES ? renew_codes[result] : DIBS__RENEW_DONE};
+    return (struct dibs__renew_reply){.code = result <= DIBS__RENEW_NOT_RAISED ? (enum dibs__renew_code)result
+                                                                               : DIBS__RENEW_DONE};
 }
 
 /* ------------------------------------------------------- query.lua, force.lua */
@@ -326,14 +320,14 @@ bool dibs__codec_read_sharer(const redisReply *reply, size_t i, struct dibs__cod
     return out->token->type == REDIS_REPLY_STRING && dibs__reply_integer(sharers, 3 * i + 2, &out->remaining_ms);
 }
 
-void dibs__codec_force(struct dibs__words *words, int64_t not_after, const struct dibs__force_target *target)
+void dibs__codec_force(struct dibs__words *words, int64_t not_after, const struct dibs__query_reply *holder)
 {
     dibs__words_add_number(words, not_after);
-    if (target->token)
-        dibs__words_add(words, target->token, target->size);
-    if (target->newest) {
-        dibs__words_add_number(words, (int64_t)target->newest_fence);
-        dibs__words_add(words, target->newest, target->newest_size);
+    if (holder->owner)
+        dibs__words_add(words, holder->owner, holder->owner_size);
+    if (holder->newest) {
+        dibs__words_add_number(words, (int64_t)holder->newest_fence);
+        dibs__words_add(words, holder->newest, holder->newest_size);
     }
 }
 
@@ -351,11 +345,9 @@ bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *rep
 {
     if (reply->type != REDIS_REPLY_INTEGER)
         return false;
-    if (reply->integer < 0)
-        *out = (struct dibs__force_reply){.code = DIBS__FORCE_LATE, .server_us = late_us(reply->integer)};
-    else
-        *out = (struct dibs__force_reply){.code = reply->integer > 0 ? DIBS__FORCE_DONE : DIBS__FORCE_HELD_BY_ANOTHER,
-                                          .unfinished = reply->integer > 1};
+    *out = (struct dibs__force_reply){.late_us = reply->integer < 0 ? late_us(reply->integer) : 0,
+                                      .done = reply->integer > 0,
+                                      .unfinished = reply->integer > 1};
     return true;
 }
 

@@ -121,15 +121,19 @@ void dibs__codec_renew(struct dibs__words *words, const struct dibs__renewal *le
 void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renewal *leases, size_t count);
 
 enum dibs__renew_code {
-    DIBS__RENEW_REFUSED,  /* the server replied with an error: the lock could not be looked at, or not be restored */
-    DIBS__RENEW_LATE,     /* nothing was done */
-    DIBS__RENEW_GONE,     /* the token no longer has the lock */
-    DIBS__RENEW_ANOTHERS, /* as GONE, and the lock was granted to another token since, or taken away by force */
-    DIBS__RENEW_DONE,
-    DIBS__RENEW_LONGER,     /* nothing was done: the lease lasts longer than asked */
-    DIBS__RENEW_WANTED,     /* done, with a use; others wait for the lock */
-    DIBS__RENEW_NOT_RAISED, /* done, with a use; but F could not be raised */
-    DIBS__RENEW_LOOKED      /* there was nothing to do: the token has the lock */
+    DIBS__RENEW_REFUSED =
+        -2,                /* the server replied with an error: the lock could not be looked at, or not be restored */
+    DIBS__RENEW_LATE = -1, /* nothing was done */
+
+    /* The numbers of renew.lua: */
+    DIBS__RENEW_GONE = 0, /* the token no longer has the lock */
+    DIBS__RENEW_DONE = 1,
+    DIBS__RENEW_RESTORED = 2,
+    DIBS__RENEW_ANOTHERS = 3,  /* as GONE, and the lock was granted to another token since, or taken away by force */
+    DIBS__RENEW_LONGER = 4,    /* nothing was done: the lease lasts longer than asked */
+    DIBS__RENEW_LOOKED = 5,    /* there was nothing to do: the token has the lock */
+    DIBS__RENEW_WANTED = 6,    /* done, with a use; others wait for the lock */
+    DIBS__RENEW_NOT_RAISED = 7 /* done, with a use; but F could not be raised */
 };
 
 struct dibs__renew_reply {
@@ -181,23 +185,16 @@ struct dibs__codec_sharer {
 };
 bool dibs__codec_read_sharer(const redisReply *reply, size_t i, struct dibs__codec_sharer *out);
 
-/* The holder that is meant. token NULL: nobody held the lock when it was looked at. */
-struct dibs__force_target {
-    const char *token; /* DIBS__CODEC_SHARED: all who shared the lock then */
-    size_t size;
-    const char *newest; /* with DIBS__CODEC_SHARED: the token of the newest sharer; else NULL */
-    size_t newest_size;
-    uint64_t newest_fence;
-};
-
-void dibs__codec_force(struct dibs__words *words, int64_t not_after, const struct dibs__force_target *target);
-
-enum dibs__force_code { DIBS__FORCE_LATE, DIBS__FORCE_HELD_BY_ANOTHER, DIBS__FORCE_DONE };
+/*
+ * Ends the hold that the query found, or of the token `owner`; owner NULL: nobody held the lock when it was looked at.
+ * If the lock is shared, all sharers lose it, unless the newest is another by then.
+ */
+void dibs__codec_force(struct dibs__words *words, int64_t not_after, const struct dibs__query_reply *holder);
 
 struct dibs__force_reply {
-    enum dibs__force_code code;
-    int64_t server_us; /* late: the server's clock; nothing was done */
-    bool unfinished;   /* done, but the queue was not served to its end: see dibs__redis_go_on */
+    int64_t late_us; /* not 0: nothing was done, because it was too late by the server's clock, which this is */
+    bool done;       /* false: too late, or another token has the lock */
+    bool unfinished; /* done, but the queue was not served to its end: see dibs__redis_go_on */
 };
 
 bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *reply);

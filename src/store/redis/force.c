@@ -7,9 +7,9 @@
 /* A forced unlock that is being finished. */
 struct forcing {
     struct dibs__lock_call call;
-    struct dibs__query_reply owner; /* as the lock was looked at last */
-    redisReply *look;               /* has the words of the owner */
-    struct dibs__force_target target;
+    struct dibs__query_reply
+        owner;        /* whose hold must end: the token that was given, or as the lock was looked at last */
+    redisReply *look; /* has the words of the owner that was looked at */
 };
 
 /* ------------------------------------------------------------------- a look */
@@ -56,7 +56,7 @@ static dibs_status send_force(struct dibs__redis_store *store, struct dibs__lock
     int64_t not_after = dibs__redis_not_after(store, &call->view, dibs__now(store->config.clock));
 
     dibs__lock_call_write(call, DIBS__SCRIPT_force, false);
-    dibs__codec_force(&call->call.words, not_after, &((struct forcing *)call)->target);
+    dibs__codec_force(&call->call.words, not_after, &((struct forcing *)call)->owner);
     return dibs__lock_call_send(store, call, NULL, error);
 }
 
@@ -68,13 +68,13 @@ static dibs_status read_force(struct dibs__redis_store *store, struct dibs__lock
 
     if (!dibs__codec_read_force(&said, exchange->reply))
         return dibs__redis_reply_error(store, "unlocking", call->op->name, exchange->reply, exchange->error);
-    call->decided = said.code != DIBS__FORCE_LATE;
+    call->decided = said.late_us == 0;
     if (!call->decided)
-        return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.server_us,
+        return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.late_us,
                                 exchange->error);
     if (said.unfinished)
         dibs__redis_go_on(store, call->op->name);
-    return said.code == DIBS__FORCE_DONE ? DIBS_OK : DIBS_NOT_HELD;
+    return said.done ? DIBS_OK : DIBS_NOT_HELD;
 }
 
 static const struct dibs__lock_call_ops force_ops = {.send = send_force, .read = read_force};
@@ -98,8 +98,6 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct forcing 
             freeReplyObject(forcing->look);
             return DIBS_NOT_HELD;
         }
-        forcing->target = (struct dibs__force_target){owner->owner, owner->owner_size, owner->newest,
-                                                      owner->newest_size, owner->newest_fence};
         status = dibs__lock_call_run(store, &forcing->call, &force_ops, error);
         freeReplyObject(forcing->look);
         if (forcing->call.repeated && op->redirect) /* at another node, another may hold the lock by now */
@@ -123,7 +121,7 @@ dibs_status dibs__redis_force(struct dibs__store *base, struct dibs__op *op, str
 
     if (!forcing)
         return dibs__lock_call_no_memory(error);
-    forcing->target = (struct dibs__force_target){.token = token, .size = token ? strlen(token) : 0};
+    forcing->owner = (struct dibs__query_reply){.owner = token, .owner_size = token ? strlen(token) : 0};
     if (!looks)
         status = dibs__lock_call_run(store, &forcing->call, &force_ops, error);
     if (status == DIBS_NOT_HELD && (looks || may_be_cut_or_escaped(token)))

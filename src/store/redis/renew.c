@@ -358,6 +358,7 @@ static void take_result(const struct renewal_call *call, struct dibs__renewal *i
         break;
     case DIBS__RENEW_WANTED:
     case DIBS__RENEW_DONE:
+    case DIBS__RENEW_RESTORED:
         item->raised = item->use != DIBS__USE_UNTOLD;
         item->wanted = said->code == DIBS__RENEW_WANTED && item->use != DIBS__USE_WANTED; /* it is told already */
         /* fallthrough */
