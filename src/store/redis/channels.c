@@ -30,9 +30,9 @@ static void hook_opened(void *context, bool again)
 /* As far as is known: a connection that nobody uses may have ended. */
 static bool any_is_connected(const struct dibs__redis_store *store)
 {
-    bool stands = dibs__channel_is_connected(store->background);
+    bool stands = false;
 
-    for (size_t i = 0; i < store->channel_count && !stands; i++)
+    for (size_t i = 0; i <= store->channel_count && !stands; i++)
         stands = dibs__channel_is_connected(store->channels[i]);
     return stands;
 }

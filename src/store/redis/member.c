@@ -34,7 +34,7 @@ static void note_clock(const struct dibs__redis_store *store, const struct dibs_
     struct dibs__link_view view;
 
     for (size_t i = 0; i <= store->channel_count; i++) {
-        struct dibs__channel *channel = i < store->channel_count ? store->channels[i] : store->background;
+        struct dibs__channel *channel = store->channels[i];
         bool is_its_own = i == call->channel;
         if (!dibs__channel_view(channel, &view) || strcmp(view.id.run_id, run_id) != 0 || (!run_id[0] && !is_its_own))
             continue;

@@ -38,10 +38,8 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
     int64_t until;
 
     dibs__subscriber_interest(store->subscriber, &fds[0], deadline);
-    dibs__channel_interest(store->background, true, &fds[1], &until);
-    sooner(deadline, until);
-    for (size_t i = 0; i < store->channel_count; i++) {
-        dibs__channel_interest(store->channels[i], false, &fds[i + 2], &until);
+    for (size_t i = 0; i <= store->channel_count; i++) {
+        dibs__channel_interest(store->channels[i], i == store->channel_count, &fds[i + 1], &until);
         sooner(deadline, until);
     }
     sooner(deadline, dibs__retractions_deadline(store->retractions));
@@ -64,8 +62,7 @@ static void attend_sentinel(struct dibs__redis_store *store, int64_t now)
     if (store->told == told)
         return;
     dibs__subscriber_hurry(store->subscriber);
-    dibs__channel_hurry(store->background);
-    for (size_t i = 0; i < store->channel_count; i++)
+    for (size_t i = 0; i <= store->channel_count; i++)
         dibs__channel_hurry(store->channels[i]);
 }
 
@@ -101,8 +98,7 @@ static void try_if_idle(struct dibs__channel *channel)
  */
 static void try_idle_channels(struct dibs__redis_store *store)
 {
-    try_if_idle(store->background);
-    for (size_t i = 0; i < store->channel_count; i++)
+    for (size_t i = 0; i <= store->channel_count; i++)
         try_if_idle(store->channels[i]);
 }
 
@@ -127,14 +123,13 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     DIBS__REQUIRE(count >= store->channel_count + 2);
     attend_sentinel(store, now);
     dibs__subscriber_attend(store->subscriber, fds[0].revents, now);
-    dibs__channel_attend(store->background, true, fds[1].revents, now);
+    for (size_t i = 0; i <= store->channel_count; i++)
+        dibs__channel_attend(store->channels[i], i == store->channel_count, fds[i + 1].revents, now);
     if (atomic_exchange(&store->reopened, false)) {
         look_for_another_server(store);
         dibs__channel_hurry(store->background);
     }
     dibs__tracking_attend(store, now);
-    for (size_t i = 0; i < store->channel_count; i++)
-        dibs__channel_attend(store->channels[i], false, fds[i + 2].revents, now);
     if (atomic_exchange(&store->doubted, false))
         try_idle_channels(store);
     struct dibs__channel *channel = carrier(store);
@@ -159,9 +154,8 @@ static void close_redis(struct dibs__store *base)
     struct dibs__redis_store *store = dibs__redis_of(base);
 
     dibs__subscriber_free(store->subscriber);
-    for (size_t i = 0; i < store->channel_count; i++)
+    for (size_t i = 0; i <= store->channel_count; i++)
         dibs__channel_free(store->channels[i]);
-    dibs__channel_free(store->background);
     dibs__retractions_free(store->retractions);
     dibs__redis_mutex_lock(&store->mutex);
     dibs__relocks_free(store->relocks);
@@ -278,22 +272,20 @@ static bool make_parts(struct dibs__redis_store *store)
         .message = on_push,
         .changed = dibs__tracking_changed,
     };
-    size_t count = dibs__redis_confirms(store) ? DIBS__COMMON + DIBS__EXCLUSIVE : DIBS__COMMON;
 
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
     store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &subscriber_hooks,
                                              config->connect_timeout_ms, config->command_timeout_ms);
     store->retractions = dibs__retractions_new(store);
-    store->background = dibs__channel_new(&store->endpoint, config->clock, &hooks, config->connect_timeout_ms,
-                                          config->command_timeout_ms);
-    for (; store->channel_count < count; store->channel_count++) {
-        struct dibs__channel *channel = dibs__channel_new(&store->endpoint, config->clock, &hooks,
-                                                          config->connect_timeout_ms, config->command_timeout_ms);
-        if (!channel)
-            return false;
-        store->channels[store->channel_count] = channel;
+    store->channel_count = dibs__redis_confirms(store) ? DIBS__COMMON + DIBS__EXCLUSIVE : DIBS__COMMON;
+    bool made = true;
+    for (size_t i = 0; i <= store->channel_count && made; i++) {
+        store->channels[i] = dibs__channel_new(&store->endpoint, config->clock, &hooks, config->connect_timeout_ms,
+                                               config->command_timeout_ms);
+        made = store->channels[i] != NULL;
     }
-    return store->subscriber && store->retractions && store->background && make_sentinel(store);
+    store->background = store->channels[store->channel_count];
+    return store->subscriber && store->retractions && made && make_sentinel(store);
 }
 
 static void name_client(struct dibs__endpoint *endpoint, const char *name)

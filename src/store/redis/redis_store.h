@@ -87,11 +87,12 @@ struct dibs__tracking {
 };
 
 struct dibs__redis_store {
-    struct dibs__store store;                                       /* read-only after open */
-    struct dibs__store_config config;                               /* read-only after open */
-    struct dibs__endpoint endpoint;                                 /* has its own guards */
-    struct dibs__channel *channels[DIBS__COMMON + DIBS__EXCLUSIVE]; /* read-only after open */
-    size_t channel_count;                                           /* read-only after open */
+    struct dibs__store store;                                           /* read-only after open */
+    struct dibs__store_config config;                                   /* read-only after open */
+    struct dibs__endpoint endpoint;                                     /* has its own guards */
+    struct dibs__channel *channels[DIBS__COMMON + DIBS__EXCLUSIVE + 1]; /* read-only after open; behind the common and
+                                                                           the exclusive ones comes `background` */
+    size_t channel_count;                  /* read-only after open; number of common and exclusive channels */
     struct dibs__channel *background;      /* read-only after open; only the scheduler thread sends on it */
     struct dibs__retractions *retractions; /* read-only after open */
     struct dibs__subscriber *subscriber;   /* read-only after open */
