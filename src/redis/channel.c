@@ -158,7 +158,7 @@ static void wait_a_while(struct dibs__channel *channel, struct dibs__request *re
         dibs__channel_read(channel, request, deadline);
     dibs__channel_unlock(channel);
     if (sleeps)
-        dibs__sleeper_sleep(&request->sleeper, channel->clock, deadline);
+        dibs__sleeper_sleep(&request->sleeper, channel->endpoint->clock, deadline);
 }
 
 /*
@@ -174,10 +174,11 @@ static void await_round(struct dibs__channel *channel, const struct dibs__reques
     DIBS__REQUIRE(channel->reading);
     channel->looking++;
     do {
-        until = dibs__after_ms(dibs__now(channel->clock), DIBS__LOOK_AGAIN_MS);
-        channel->clock->wait(channel->clock, &channel->changed, &channel->mutex, until < limit ? until : limit);
+        until = dibs__after_ms(dibs__now(channel->endpoint->clock), DIBS__LOOK_AGAIN_MS);
+        channel->endpoint->clock->wait(channel->endpoint->clock, &channel->changed, &channel->mutex,
+                                       until < limit ? until : limit);
     } while (dibs__channel_is_taking(takes) && atomic_load(&channel->takes) == takes &&
-             !dibs__request_is_done(request) && dibs__now(channel->clock) < limit);
+             !dibs__request_is_done(request) && dibs__now(channel->endpoint->clock) < limit);
     channel->looking--;
 }
 
@@ -194,7 +195,7 @@ static void await_round(struct dibs__channel *channel, const struct dibs__reques
 static void look_once_more(struct dibs__channel *channel, const struct dibs__request *request)
     DIBS__REQUIRES(channel_mutex)
 {
-    int64_t now = dibs__now(channel->clock), limit = dibs__after_ms(now, HANDED_OUT_MS);
+    int64_t now = dibs__now(channel->endpoint->clock), limit = dibs__after_ms(now, HANDED_OUT_MS);
     int64_t until = now >= request->expires ? dibs__after_ms(now, LAST_LOOK_MS) : now;
 
     while (!dibs__request_is_done(request) && dibs__channel_has_link(channel) && dibs__channel_has_something(channel)) {
@@ -203,7 +204,7 @@ static void look_once_more(struct dibs__channel *channel, const struct dibs__req
             dibs__channel_read(channel, NULL, 0);
         else
             await_round(channel, request, limit);
-        if (dibs__now(channel->clock) >= until)
+        if (dibs__now(channel->endpoint->clock) >= until)
             break;
     }
 }
@@ -226,7 +227,7 @@ static bool end_without_reply(struct dibs__channel *channel, struct dibs__reques
 {
     channel_mutex_lock(&channel->mutex);
     look_once_more(channel, request);
-    if (!dibs__request_is_done(request) && dibs__now(channel->clock) >= request->expires)
+    if (!dibs__request_is_done(request) && dibs__now(channel->endpoint->clock) >= request->expires)
         dibs__channel_time_out(channel);
     bool done = dibs__request_is_done(request);
     if (!done)
@@ -243,7 +244,7 @@ DIBS__UNANALYSED dibs_status dibs__channel_wait(struct dibs__channel *channel, s
     int64_t end = dibs__earlier(exchange->deadline, request->expires);
 
     exchange->reply = NULL;
-    while (!dibs__request_is_done(request) && dibs__now(channel->clock) < end)
+    while (!dibs__request_is_done(request) && dibs__now(channel->endpoint->clock) < end)
         wait_a_while(channel, request, end);
     if (!dibs__request_is_done(request) && !end_without_reply(channel, request)) {
         exchange->unknown = true;
@@ -266,19 +267,15 @@ DIBS__UNANALYSED dibs_status dibs__channel_wait(struct dibs__channel *channel, s
 
 /* ----------------------------------------------------------------- lifecycle */
 
-struct dibs__channel *dibs__channel_new(struct dibs__endpoint *endpoint, const struct dibs__clock *clock,
-                                        const struct dibs__channel_hooks *hooks, uint32_t connect_timeout_ms,
-                                        uint32_t command_timeout_ms)
+struct dibs__channel *dibs__channel_new(struct dibs__endpoint *endpoint, const struct dibs__channel_hooks *hooks)
 {
     struct dibs__channel *channel = calloc(1, sizeof *channel);
 
     if (!channel)
         return NULL;
     channel->endpoint = endpoint;
-    channel->clock = clock;
     channel->hooks = *hooks;
-    channel->command_timeout_ms = command_timeout_ms;
-    dibs__connector_init(&channel->connector, endpoint, DIBS__LINK_COMMANDS, connect_timeout_ms);
+    dibs__connector_init(&channel->connector, endpoint, DIBS__LINK_COMMANDS);
     if (dibs__mutex_init(&channel->mutex) != 0)
         goto no_mutex;
     if (dibs__cond_init(&channel->changed) != 0)

@@ -65,9 +65,7 @@ struct dibs__channel_hooks {
 struct dibs__channel;
 struct dibs__request;
 
-struct dibs__channel *dibs__channel_new(struct dibs__endpoint *endpoint, const struct dibs__clock *clock,
-                                        const struct dibs__channel_hooks *hooks, uint32_t connect_timeout_ms,
-                                        uint32_t command_timeout_ms);
+struct dibs__channel *dibs__channel_new(struct dibs__endpoint *endpoint, const struct dibs__channel_hooks *hooks);
 
 /*
  * Requires that no thread is inside. Commands in flight fail, and so do those that were answered but not completed.

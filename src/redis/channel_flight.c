@@ -100,7 +100,7 @@ bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *re
     }
     request->tells_first = command->tells_first;
     request->begin = channel->queued;
-    request->expires = dibs__after_ms(dibs__now(channel->clock), channel->command_timeout_ms);
+    request->expires = dibs__after_ms(dibs__now(channel->endpoint->clock), channel->endpoint->command_timeout_ms);
     channel->queued += channel->out.used - before;
     DIBS__LIST_APPEND(channel->first, request, links);
     atomic_fetch_add_explicit(&channel->in_flight, 1, memory_order_relaxed);

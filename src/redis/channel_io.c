@@ -78,7 +78,7 @@ void dibs__channel_time_out(struct dibs__channel *channel)
     struct dibs__error why;
 
     dibs__error_set(&why, DIBS_UNAVAILABLE, "%s did not answer within %u ms", channel->endpoint->url.shown,
-                    channel->command_timeout_ms);
+                    channel->endpoint->command_timeout_ms);
     dibs__channel_break(channel, &why);
 }
 
@@ -91,9 +91,9 @@ static bool wait_for_room(struct dibs__channel *channel, struct dibs__link *link
     if (deadline > 0) {
         int64_t until = deadline;
         struct pollfd fd = dibs__link_poll(link, POLLOUT, &until);
-        channel->clock->poll(channel->clock, &fd, 1, until);
+        channel->endpoint->clock->poll(channel->endpoint->clock, &fd, 1, until);
     }
-    return dibs__now(channel->clock) >= deadline;
+    return dibs__now(channel->endpoint->clock) >= deadline;
 }
 
 /*
@@ -136,14 +136,14 @@ static void write_out(struct dibs__channel *channel, int64_t deadline) DIBS__REQ
  */
 static void let_others_append(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(writing_role)
 {
-    int64_t before = dibs__now(channel->clock);
+    int64_t before = dibs__now(channel->endpoint->clock);
     size_t used = channel->out.used;
 
     if (dibs__channel_load(channel) < CROWD || used == 0 || before < channel->no_yield_until)
         return;
     channel_mutex_unlock(&channel->mutex);
     sched_yield();
-    int64_t after = dibs__now(channel->clock);
+    int64_t after = dibs__now(channel->endpoint->clock);
     channel_mutex_lock(&channel->mutex);
     if (after - before > YIELD_MOST * (int64_t)(channel->out.used / used))
         channel->no_yield_until = after + YIELD_REST * (after - before);
@@ -231,7 +231,7 @@ static bool is_demoted(const struct dibs__channel *channel, const struct dibs__l
     for (size_t i = 0; i < count && !told; i++)
         told = dibs__reply_tells_of_a_replica(replies[i]);
     return told && (link->greeting.role == DIBS__ROLE_MASTER ||
-                    dibs__now(channel->clock) >= dibs__after_ms(link->greeted_at, REPLICA_LEAST_MS));
+                    dibs__now(channel->endpoint->clock) >= dibs__after_ms(link->greeted_at, REPLICA_LEAST_MS));
 }
 
 /* Hands the replies to their requests. False: there are more replies than requests. */
@@ -258,11 +258,11 @@ static void sleep_until_it_comes(struct dibs__channel *channel, struct dibs__lin
 {
     bool lone = atomic_load_explicit(&channel->endpoint->in_flight, memory_order_relaxed) == 1;
 
-    if (lone && channel->clock == &dibs__system_clock &&
-        dibs__after_ms(dibs__now(channel->clock), DIBS__SLEEP_MS) <= deadline && dibs__link_sleep(link))
+    if (lone && channel->endpoint->clock == &dibs__system_clock &&
+        dibs__after_ms(dibs__now(channel->endpoint->clock), DIBS__SLEEP_MS) <= deadline && dibs__link_sleep(link))
         return;
     struct pollfd fd = dibs__link_poll(link, POLLIN, &deadline);
-    channel->clock->poll(channel->clock, &fd, 1, deadline);
+    channel->endpoint->clock->poll(channel->endpoint->clock, &fd, 1, deadline);
 }
 
 /* Ends what take() began: it took nothing, or what it took is handed out. */
@@ -303,14 +303,14 @@ static long receive_by(struct dibs__channel *channel, struct dibs__link *link, s
     struct dibs__spinning wait;
     long received = 0;
 
-    dibs__spin_begin(&wait, spin, channel->clock);
-    while (received == 0 && dibs__spin_goes_on(&wait, channel->clock))
+    dibs__spin_begin(&wait, spin, channel->endpoint->clock);
+    while (received == 0 && dibs__spin_goes_on(&wait, channel->endpoint->clock))
         received = take(channel, link, error);
     if (received == 0) {
         sleep_until_it_comes(channel, link, deadline);
         received = take(channel, link, error);
     }
-    dibs__spin_end(&wait, received > 0, channel->clock);
+    dibs__spin_end(&wait, received > 0, channel->endpoint->clock);
     return received;
 }
 
@@ -403,7 +403,7 @@ void dibs__channel_read(struct dibs__channel *channel, const struct dibs__reques
     do
         read_in(channel, own, deadline);
     while (own && !dibs__request_is_done(own) && !channel->broken &&
-           (channel->writing || !dibs__channel_has_unsent(channel)) && dibs__now(channel->clock) < deadline);
+           (channel->writing || !dibs__channel_has_unsent(channel)) && dibs__now(channel->endpoint->clock) < deadline);
     leave_reading(channel);
     drop_link(channel);
     dibs__channel_pass_reading_on(channel);

@@ -79,7 +79,7 @@ static dibs_status begin_link(struct dibs__channel *channel, int64_t until, stru
     DIBS__EXCLUDES(channel_mutex)
 {
     struct dibs__connector *connector = &channel->connector;
-    int64_t now = dibs__now(channel->clock);
+    int64_t now = dibs__now(channel->endpoint->clock);
 
     if (dibs__connector_begin(connector, now, error) != DIBS_OK)
         return error->status;
@@ -121,7 +121,7 @@ static dibs_status try_to_open(struct dibs__channel *channel, int64_t deadline, 
     DIBS__EXCLUDES(channel_mutex)
 {
     struct dibs__connector *connector = &channel->connector;
-    int64_t until = dibs__after_ms(dibs__now(channel->clock), connector->timeout_ms);
+    int64_t until = dibs__after_ms(dibs__now(channel->endpoint->clock), channel->endpoint->connect_timeout_ms);
     int64_t wait_until = until < deadline ? until : deadline;
     dibs_status named, status;
 
@@ -131,7 +131,7 @@ static dibs_status try_to_open(struct dibs__channel *channel, int64_t deadline, 
         if (named == DIBS_OK && !begun)
             status = begin_link(channel, until, error);
         if (status == DIBS_OK)
-            status = dibs__connector_finish(connector, channel->clock, deadline, error);
+            status = dibs__connector_finish(connector, deadline, error);
     } while (named == DIBS_OK && dibs__connector_is_led_elsewhere(connector, status, wait_until));
     if (named == DIBS_TIMEOUT && until <= deadline)
         status = error->status = DIBS_UNAVAILABLE;
@@ -179,12 +179,12 @@ static dibs_status ensure_open(struct dibs__channel *channel, int64_t deadline, 
             return error->status;
         }
         seen = channel->tries;
-        if (dibs__now(channel->clock) >= deadline)
+        if (dibs__now(channel->endpoint->clock) >= deadline)
             return end_late(channel, error);
         if (!channel->link && (channel->opener == DIBS__OPENER_NOBODY || channel->opener == DIBS__OPENER_NEXT))
             open_link(channel, deadline);
         else
-            channel->clock->wait(channel->clock, &channel->changed, &channel->mutex, deadline);
+            channel->endpoint->clock->wait(channel->endpoint->clock, &channel->changed, &channel->mutex, deadline);
     }
     return DIBS_OK;
 }

@@ -92,9 +92,7 @@ enum dibs__opener {
 
 struct dibs__channel {
     struct dibs__endpoint *endpoint;  /* read-only after new */
-    const struct dibs__clock *clock;  /* read-only after new */
     struct dibs__channel_hooks hooks; /* read-only after new */
-    uint32_t command_timeout_ms;      /* read-only after new */
     struct dibs__mutex mutex;
 
     struct dibs__link *link DIBS__GUARDED_BY(channel_mutex); /* NULL: there is none */

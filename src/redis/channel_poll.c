@@ -27,7 +27,7 @@ static int64_t next_look(const struct dibs__channel *channel) DIBS__REQUIRES(cha
 {
     int64_t expires = channel->first->expires, now;
 
-    if (!channel->reading || (now = dibs__now(channel->clock)) < expires)
+    if (!channel->reading || (now = dibs__now(channel->endpoint->clock)) < expires)
         return expires;
     return dibs__after_ms(now, DIBS__LOOK_AGAIN_MS);
 }

@@ -8,7 +8,7 @@ static enum dibs__reply_state state_of(const struct dibs__channel *channel, cons
         return DIBS__REPLY_BROKEN;
     if (dibs__request_is_done(request))
         return request->reply->type == REDIS_REPLY_ERROR ? DIBS__REPLY_ERROR : DIBS__REPLY_OVER;
-    return dibs__now(channel->clock) >= request->expires ? DIBS__REPLY_OVER : DIBS__REPLY_AWAITED;
+    return dibs__now(channel->endpoint->clock) >= request->expires ? DIBS__REPLY_OVER : DIBS__REPLY_AWAITED;
 }
 
 /* The thread stops reading, or waiting for another thread that reads. */

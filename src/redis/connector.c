@@ -1,12 +1,10 @@
 #include "redis/connector.h"
 
-void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoint *endpoint, enum dibs__link_use use,
-                          uint32_t timeout_ms)
+void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoint *endpoint, enum dibs__link_use use)
 {
     *connector = (struct dibs__connector){
         .endpoint = endpoint,
         .use = use,
-        .timeout_ms = timeout_ms,
         .backoff = {.first_ms = DIBS__RECONNECT_FIRST_MS},
     };
 }
@@ -33,7 +31,7 @@ static void fail_try(struct dibs__connector *connector)
 dibs_status dibs__connector_begin(struct dibs__connector *connector, int64_t now, struct dibs__error *error)
 {
     DIBS__REQUIRE(!connector->link);
-    connector->until = dibs__after_ms(now, connector->timeout_ms);
+    connector->until = dibs__after_ms(now, connector->endpoint->connect_timeout_ms);
     connector->told = atomic_load(&connector->endpoint->told);
     dibs__endpoint_doubt(connector->endpoint, connector->before.told); /* the previous link was lost */
     connector->link = dibs__link_start(connector->endpoint, connector->use, &connector->before, error);
@@ -58,13 +56,12 @@ dibs_status dibs__connector_step(struct dibs__connector *connector, int64_t now,
     return status;
 }
 
-dibs_status dibs__connector_finish(struct dibs__connector *connector, const struct dibs__clock *clock, int64_t deadline,
-                                   struct dibs__error *error)
+dibs_status dibs__connector_finish(struct dibs__connector *connector, int64_t deadline, struct dibs__error *error)
 {
     int64_t until = connector->until;
 
     DIBS__REQUIRE(connector->link);
-    dibs_status status = dibs__link_finish(connector->link, clock, until < deadline ? until : deadline, until, error);
+    dibs_status status = dibs__link_finish(connector->link, until < deadline ? until : deadline, until, error);
     if (status == DIBS_TIMEOUT && until <= deadline)
         status = dibs__link_give_up(connector->link, error);
     if (status != DIBS_OK && status != DIBS_TIMEOUT)

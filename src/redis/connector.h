@@ -17,7 +17,6 @@
 struct dibs__connector {
     struct dibs__endpoint *endpoint; /* read-only after init */
     enum dibs__link_use use;         /* read-only after init */
-    uint32_t timeout_ms;             /* read-only after init; time limit of one try */
     struct dibs__link *link;         /* the trying thread's; NULL: no try is going on */
     struct dibs__link_id before;     /* the trying thread's, or of whoever freed the last link; the replaced link */
     uint64_t told;                   /* the trying thread's; endpoint->told when the try began */
@@ -29,8 +28,7 @@ struct dibs__connector {
     atomic_bool needed;              /* atomic; a call waits for a link; cleared when a try has ended */
 };
 
-void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoint *endpoint, enum dibs__link_use use,
-                          uint32_t timeout_ms);
+void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoint *endpoint, enum dibs__link_use use);
 void dibs__connector_free(struct dibs__connector *connector);
 
 /* Begins a try. Requires that no try is going on. Any status but DIBS_OK: the try failed, and has ended. */
@@ -46,8 +44,7 @@ dibs_status dibs__connector_step(struct dibs__connector *connector, int64_t now,
  * Blocks until the try has ended, but not beyond the deadline. DIBS_OK: the link is ready. DIBS_TIMEOUT: the try may go
  * on. Any other status: the try failed.
  */
-dibs_status dibs__connector_finish(struct dibs__connector *connector, const struct dibs__clock *clock, int64_t deadline,
-                                   struct dibs__error *error);
+dibs_status dibs__connector_finish(struct dibs__connector *connector, int64_t deadline, struct dibs__error *error);
 
 bool dibs__connector_is_ready(const struct dibs__connector *connector); /* a link is ready, and can be taken */
 

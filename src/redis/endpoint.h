@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/spin.h"
 #include "redis/reader.h"
 #include "redis/transport.h"
@@ -52,6 +53,9 @@ struct dibs__endpoint {
     const struct dibs__tls *tls;     /* read-only once set, after init; only with a URL of TLS; outlives the endpoint */
     char client_name[64];            /* read-only after init; what CLIENT LIST shows */
     char channel[DIBS__CHANNEL_MAX]; /* read-only after init; the channel on which this runtime is told of grants */
+    const struct dibs__clock *clock; /* read-only once set, after init; outlives the endpoint */
+    uint32_t connect_timeout_ms;     /* read-only once set, after init; time limit of one try to connect */
+    uint32_t command_timeout_ms;     /* read-only once set, after init; time limit of a reply */
     struct dibs__finder finder;      /* read-only after open */
     struct dibs__mutex mutex;
     char host[DIBS__HOST_MAX] DIBS__GUARDED_BY(dibs__endpoint_mutex); /* the server's host as a finder told it */

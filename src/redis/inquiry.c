@@ -2,11 +2,11 @@
 
 #include <string.h>
 
-struct dibs__link *dibs__inquiry_open(struct dibs__endpoint *endpoint, enum dibs__link_use use,
-                                      const struct dibs__clock *clock, int64_t deadline, struct dibs__error *error)
+struct dibs__link *dibs__inquiry_open(struct dibs__endpoint *endpoint, enum dibs__link_use use, int64_t deadline,
+                                      struct dibs__error *error)
 {
     struct dibs__link *link = dibs__link_start(endpoint, use, NULL, error);
-    dibs_status status = link ? dibs__link_finish(link, clock, deadline, deadline, error) : error->status;
+    dibs_status status = link ? dibs__link_finish(link, deadline, deadline, error) : error->status;
 
     if (status == DIBS_OK)
         return link;
@@ -53,10 +53,10 @@ static dibs_status go_on(struct dibs__link *link, redisReply **replies, size_t c
     return DIBS_OK;
 }
 
-dibs_status dibs__inquiry_ask(struct dibs__link *link, const struct dibs__clock *clock,
-                              const char *const *const *commands, size_t count, redisReply **replies, int64_t deadline,
-                              struct dibs__error *error)
+dibs_status dibs__inquiry_ask(struct dibs__link *link, const char *const *const *commands, size_t count,
+                              redisReply **replies, int64_t deadline, struct dibs__error *error)
 {
+    const struct dibs__clock *clock = link->endpoint->clock;
     dibs_status status = say_all(link, commands, count, error);
     size_t taken = 0;
     bool moved = false;

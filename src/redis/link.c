@@ -104,9 +104,9 @@ struct pollfd dibs__link_interest(struct dibs__link *link, int64_t *deadline)
 }
 
 /* Polls for the answers to the greeting. Nothing is learned from this wait, because it is not of the usual kind. */
-static dibs_status finish_soon(struct dibs__link *link, const struct dibs__clock *clock, int64_t until,
-                               struct dibs__error *error)
+static dibs_status finish_soon(struct dibs__link *link, int64_t until, struct dibs__error *error)
 {
+    const struct dibs__clock *clock = link->endpoint->clock;
     struct dibs__spinning wait;
     dibs_status status = DIBS_OK;
 
@@ -119,14 +119,15 @@ static dibs_status finish_soon(struct dibs__link *link, const struct dibs__clock
     return status;
 }
 
-dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock *clock, int64_t deadline, int64_t until,
-                              struct dibs__error *error)
+dibs_status dibs__link_finish(struct dibs__link *link, int64_t deadline, int64_t until, struct dibs__error *error)
 {
+    const struct dibs__clock *clock = link->endpoint->clock;
+
     for (;;) {
         int64_t now = dibs__now(clock), again;
         if (dibs__link_step(link, now, until, error) != DIBS_OK)
             return error->status;
-        if (link->state != DIBS__LINK_READY && finish_soon(link, clock, until, error) != DIBS_OK)
+        if (link->state != DIBS__LINK_READY && finish_soon(link, until, error) != DIBS_OK)
             return error->status;
         if (link->state == DIBS__LINK_READY)
             return DIBS_OK;

@@ -11,7 +11,6 @@
 
 #include <hiredis/hiredis.h>
 
-#include "base/clock.h"
 #include "redis/buffer.h"
 #include "redis/endpoint.h"
 #include "redis/transport.h"
@@ -127,8 +126,7 @@ struct pollfd dibs__link_interest(struct dibs__link *link, int64_t *deadline);
  * Blocks until the link is ready, but not beyond the deadline. DIBS_OK. DIBS_TIMEOUT: the deadline passed, and the try
  * may go on. Any other status: the try failed.
  */
-dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock *clock, int64_t deadline, int64_t until,
-                              struct dibs__error *error);
+dibs_status dibs__link_finish(struct dibs__link *link, int64_t deadline, int64_t until, struct dibs__error *error);
 
 /* Called when the whole try took too long: fills the error, and returns its status. */
 dibs_status dibs__link_give_up(struct dibs__link *link, struct dibs__error *error);

@@ -18,8 +18,8 @@ static void leave_driving(struct dibs__sentinel *sentinel) DIBS__REQUIRES(dibs__
 static bool take_role(struct dibs__sentinel *sentinel, int64_t deadline)
 {
     dibs__endpoint_mutex_lock(&sentinel->master->mutex);
-    while (sentinel->driven && dibs__now(sentinel->clock) < deadline)
-        sentinel->clock->wait(sentinel->clock, &sentinel->changed, &sentinel->master->mutex, deadline);
+    while (sentinel->driven && dibs__now(sentinel->master->clock) < deadline)
+        sentinel->master->clock->wait(sentinel->master->clock, &sentinel->changed, &sentinel->master->mutex, deadline);
     bool taken = !sentinel->driven;
     sentinel->driven = true;
     dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
@@ -63,7 +63,7 @@ static bool is_told(const struct dibs__sentinel *sentinel, uint64_t after)
 /* Sleeps until something can be done or the deadline has passed, and makes one step. Unlocks the mutex meanwhile. */
 static void drive(struct dibs__sentinel *sentinel, int64_t deadline) DIBS__REQUIRES(dibs__endpoint_mutex)
 {
-    const struct dibs__clock *clock = sentinel->clock;
+    const struct dibs__clock *clock = sentinel->master->clock;
     int64_t until;
 
     DIBS__REQUIRE(!sentinel->driven);
@@ -88,11 +88,12 @@ static dibs_status wait_for_news(struct dibs__sentinel *sentinel, uint64_t after
             *error = sentinel->master->find_error;
             return error->status;
         }
-        if ((driven || sentinel->driven) && dibs__now(sentinel->clock) >= deadline)
+        if ((driven || sentinel->driven) && dibs__now(sentinel->master->clock) >= deadline)
             return dibs__error_set(error, DIBS_TIMEOUT, "%s was not named in time", sentinel->master->url.shown);
         driven = driven || !sentinel->driven;
         if (sentinel->driven)
-            sentinel->clock->wait(sentinel->clock, &sentinel->changed, &sentinel->master->mutex, deadline);
+            sentinel->master->clock->wait(sentinel->master->clock, &sentinel->changed, &sentinel->master->mutex,
+                                          deadline);
         else
             drive(sentinel, deadline);
     }
@@ -121,16 +122,16 @@ static void doubt_master(void *context)
 
 /* ------------------------------------------------------- what each of them says */
 
-static dibs_status ask_one(struct dibs__endpoint *endpoint, const struct dibs__clock *clock, const char *name,
-                           int64_t until, char host[DIBS__HOST_MAX], unsigned *port, struct dibs__error *error)
+static dibs_status ask_one(struct dibs__endpoint *endpoint, const char *name, int64_t until, char host[DIBS__HOST_MAX],
+                           unsigned *port, struct dibs__error *error)
 {
     const char *const words[] = {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", name, NULL}, *const *command = words;
-    struct dibs__link *link = dibs__inquiry_open(endpoint, DIBS__LINK_SENTINEL, clock, until, error);
+    struct dibs__link *link = dibs__inquiry_open(endpoint, DIBS__LINK_SENTINEL, until, error);
     redisReply *reply;
 
     if (!link)
         return error->status;
-    dibs_status status = dibs__inquiry_ask(link, clock, &command, 1, &reply, until, error);
+    dibs_status status = dibs__inquiry_ask(link, &command, 1, &reply, until, error);
     dibs__link_free(link);
     if (status != DIBS_OK)
         return status;
@@ -161,9 +162,8 @@ dibs_status dibs__sentinel_survey(struct dibs__sentinel *sentinel, int64_t deadl
         struct dibs__error why = {DIBS_OK, ""};
         char host[DIBS__HOST_MAX] = "";
         unsigned port = 0;
-        int64_t now = dibs__now(sentinel->clock);
-        ask_one(endpoint, sentinel->clock, name, now + (deadline - now) / (int64_t)(hosts.count - i), host, &port,
-                &why);
+        int64_t now = dibs__now(sentinel->master->clock);
+        ask_one(endpoint, name, now + (deadline - now) / (int64_t)(hosts.count - i), host, &port, &why);
         told(context, endpoint->url.shown, host, port, &why);
     }
     dibs__sentinel_hosts_free(&hosts);
@@ -179,7 +179,6 @@ struct dibs__sentinel *dibs__sentinel_new(const struct dibs__sentinel_config *co
     if (!sentinel)
         return NULL;
     sentinel->master = config->master;
-    sentinel->clock = config->clock;
     sentinel->config = *config;
     sentinel->epoch = -1;
     sentinel->pauses.first_ms = DIBS__SENTINEL_PAUSE_MS;

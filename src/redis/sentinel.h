@@ -20,15 +20,13 @@
 
 #include <poll.h>
 
-#include "base/clock.h"
 #include "redis/endpoint.h"
 
 struct dibs__sentinel_config {
-    struct dibs__endpoint *master;   /* has the URL; its finder is set; outlives the sentinels' object */
-    const char *user, *password;     /* credentials for the sentinels; NULL: none */
-    const struct dibs__clock *clock; /* outlives the sentinels' object */
-    uint32_t connect_timeout_ms;     /* a round may take half of it; connecting to the master has the rest */
-    void (*wake)(void *context);     /* called by any thread: interest has changed */
+    struct dibs__endpoint *master; /* has the URL; its finder is set; outlives the sentinels' object. A round may take
+                                      half of its connect timeout; connecting to the master has the rest */
+    const char *user, *password;   /* credentials for the sentinels; NULL: none */
+    void (*wake)(void *context);   /* called by any thread: interest has changed */
     void *context;
 };
 

@@ -42,11 +42,22 @@ static struct dibs__sentinel_host *new_host(const struct dibs__endpoint *like, c
     }
     host->endpoint.transport = like->transport;
     host->endpoint.tls = like->tls;
+    host->endpoint.clock = like->clock;
+    host->endpoint.connect_timeout_ms = like->connect_timeout_ms;
     host->endpoint.commands = like->commands;
     host->endpoint.errors = like->errors;
     host->next = DIBS__ASKS_NOTHING;
     memcpy(host->endpoint.client_name, like->client_name, sizeof like->client_name);
     return host;
+}
+
+/*
+ * The time that each sentinel has. All are asked at the same time, for half of the connect timeout; the rest is for the
+ * master.
+ */
+static uint32_t share_of_time(const struct dibs__endpoint *master)
+{
+    return master->connect_timeout_ms > 1 ? master->connect_timeout_ms / 2 : 1;
 }
 
 bool dibs__sentinel_hosts_init(struct dibs__sentinel_hosts *hosts, const struct dibs__endpoint *master,
@@ -60,6 +71,7 @@ bool dibs__sentinel_hosts_init(struct dibs__sentinel_hosts *hosts, const struct 
         struct dibs__sentinel_host *host = new_host(master, url->hosts[i].name, url->hosts[i].port, user, password);
         if (!host)
             return false;
+        host->endpoint.connect_timeout_ms = share_of_time(master);
         hosts->hosts[hosts->count++] = host;
     }
     hosts->given = hosts->count;

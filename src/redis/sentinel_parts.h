@@ -91,7 +91,6 @@ struct dibs__sentinel_hosts {
 
 struct dibs__sentinel {
     struct dibs__endpoint *master;       /* read-only after new */
-    const struct dibs__clock *clock;     /* read-only after new */
     struct dibs__sentinel_config config; /* read-only after new; its strings are cleared */
 
     struct dibs__sentinel_hosts hosts; /* the driving role's */

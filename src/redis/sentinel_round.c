@@ -47,17 +47,6 @@ static void fail_round(struct dibs__sentinel *sentinel, int64_t now)
     atomic_fetch_add(&sentinel->failures, 1);
 }
 
-/*
- * The time that each sentinel has. All are asked at the same time, for half of the connect timeout; the rest is for the
- * master.
- */
-static uint32_t share_of_time(const struct dibs__sentinel *sentinel)
-{
-    uint32_t ms = sentinel->config.connect_timeout_ms / 2;
-
-    return ms > 0 ? ms : 1;
-}
-
 /* When a round may begin. If the last one led to a link that was ready, pauses that have grown do not count. */
 static int64_t next_round(const struct dibs__sentinel *sentinel)
 {
@@ -136,9 +125,9 @@ static void connect_to(struct dibs__sentinel *sentinel, struct dibs__sentinel_ho
 {
     struct dibs__error error;
 
-    dibs__connector_init(&host->connector, &host->endpoint, DIBS__LINK_SENTINEL, share_of_time(sentinel));
+    dibs__connector_init(&host->connector, &host->endpoint, DIBS__LINK_SENTINEL);
     host->tried = sentinel->round;
-    host->until = dibs__after_ms(now, share_of_time(sentinel));
+    host->until = dibs__after_ms(now, host->endpoint.connect_timeout_ms);
     host->state = DIBS__SENTINEL_CONNECTS;
     dibs_status status = dibs__connector_begin(&host->connector, now, &error);
     if (status != DIBS_OK)
@@ -150,7 +139,7 @@ static void ask(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *hos
     struct dibs__error error;
 
     if (host->state == DIBS__SENTINEL_LISTENS)
-        host->until = dibs__after_ms(now, share_of_time(sentinel));
+        host->until = dibs__after_ms(now, host->endpoint.connect_timeout_ms);
     host->tried = host->asked = sentinel->round;
     host->state = DIBS__SENTINEL_ASKS;
     dibs_status status = dibs__sentinel_ask(sentinel, host, &error);

@@ -19,7 +19,7 @@ static dibs_status wait_for_one(struct dibs__subscriber *subscriber, unsigned se
 {
     while ((*serial = atomic_load(&subscriber->serial)) == 0) {
         unsigned ended = atomic_load(&subscriber->tries);
-        bool late = dibs__now(subscriber->clock) >= deadline;
+        bool late = dibs__now(subscriber->endpoint->clock) >= deadline;
         dibs_status failure = subscriber->failure.status;
         if (failure == DIBS_DENIED || (failure != DIBS_OK && (late || ended != seen))) {
             *error = subscriber->failure;
@@ -28,7 +28,8 @@ static dibs_status wait_for_one(struct dibs__subscriber *subscriber, unsigned se
         if (late)
             return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not answer", subscriber->endpoint->url.shown);
         seen = ended;
-        subscriber->clock->wait(subscriber->clock, &subscriber->changed, &subscriber->mutex, deadline);
+        subscriber->endpoint->clock->wait(subscriber->endpoint->clock, &subscriber->changed, &subscriber->mutex,
+                                          deadline);
     }
     return DIBS_OK;
 }
@@ -42,7 +43,7 @@ dibs_status dibs__subscriber_await(struct dibs__subscriber *subscriber, int64_t 
     *serial = dibs__subscriber_serial(subscriber);
     if (*serial != 0)
         return DIBS_OK;
-    if (dibs__now(subscriber->clock) < deadline && !atomic_exchange(&subscriber->connector.needed, true) &&
+    if (dibs__now(subscriber->endpoint->clock) < deadline && !atomic_exchange(&subscriber->connector.needed, true) &&
         dibs__subscriber_is_unconfirmed(subscriber))
         subscriber->hooks.wake(subscriber->hooks.above);
     subscriber_mutex_lock(&subscriber->mutex);
@@ -70,21 +71,18 @@ bool dibs__subscriber_confirm(struct dibs__subscriber *subscriber, uint64_t seri
 
 /* ----------------------------------------------------------------- lifecycle */
 
-struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, const struct dibs__clock *clock,
-                                              const struct dibs__subscriber_hooks *hooks, uint32_t connect_timeout_ms,
-                                              uint32_t command_timeout_ms)
+struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint,
+                                              const struct dibs__subscriber_hooks *hooks)
 {
     struct dibs__subscriber *subscriber = calloc(1, sizeof *subscriber);
 
     if (!subscriber)
         return NULL;
     subscriber->endpoint = endpoint;
-    subscriber->clock = clock;
     subscriber->hooks = *hooks;
-    subscriber->command_timeout_ms = command_timeout_ms;
     subscriber->retry.first_ms = DIBS__UNCONFIRMED_FIRST_MS;
     atomic_init(&subscriber->slots.due, DIBS__NEVER);
-    dibs__connector_init(&subscriber->connector, endpoint, DIBS__LINK_SUBSCRIPTIONS, connect_timeout_ms);
+    dibs__connector_init(&subscriber->connector, endpoint, DIBS__LINK_SUBSCRIPTIONS);
     if (dibs__mutex_init(&subscriber->mutex) != 0)
         goto no_mutex;
     if (dibs__cond_init(&subscriber->changed) != 0)

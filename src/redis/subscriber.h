@@ -40,9 +40,8 @@ struct dibs__subscriber_hooks {
 struct dibs__subscriber;
 
 /* Makes a subscriber for the endpoint's channel. NULL: no memory. */
-struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, const struct dibs__clock *clock,
-                                              const struct dibs__subscriber_hooks *hooks, uint32_t connect_timeout_ms,
-                                              uint32_t command_timeout_ms);
+struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint,
+                                              const struct dibs__subscriber_hooks *hooks);
 void dibs__subscriber_free(struct dibs__subscriber *subscriber); /* no thread may be inside; NULL is fine */
 
 /*

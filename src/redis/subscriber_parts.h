@@ -103,9 +103,7 @@ struct dibs__listening {
 
 struct dibs__subscriber {
     struct dibs__endpoint *endpoint;     /* read-only after new */
-    const struct dibs__clock *clock;     /* read-only after new */
     struct dibs__subscriber_hooks hooks; /* read-only after new */
-    uint32_t command_timeout_ms;         /* read-only after new */
 
     struct dibs__connector connector; /* the scheduler thread's; any thread may set `wanted` and `needed` */
     struct dibs__link *link; /* the scheduler thread's, read by the reading role; the link of the current subscription;

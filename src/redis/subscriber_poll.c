@@ -54,7 +54,7 @@ static void put_off_next(struct dibs__subscriber *subscriber)
         dibs__backoff_reset(&subscriber->retry);
     int64_t drawn = dibs__backoff_next(&subscriber->retry, UNCONFIRMED_LAST_MS),
             pause = again ? drawn : DIBS__UNCONFIRMED_FIRST_MS;
-    int64_t most = subscriber->command_timeout_ms / 2;
+    int64_t most = subscriber->endpoint->command_timeout_ms / 2;
     subscriber->connector.next_at = dibs__after_ms(subscriber->stood_at, pause);
     subscriber->connector.soonest_at = dibs__after_ms(subscriber->stood_at, pause < most ? pause : most);
     atomic_fetch_add(&subscriber->unconfirmed_count, 1);
@@ -141,7 +141,7 @@ static dibs_status ping_after_silence(struct dibs__subscriber *subscriber, int64
     if (is_pinged(subscriber) || now < dibs__after_ms(last_received_at, SILENCE_MS))
         return DIBS_OK;
     subscriber->pinged_after = last_received_at;
-    subscriber->pinged_until = dibs__after_ms(now, subscriber->command_timeout_ms);
+    subscriber->pinged_until = dibs__after_ms(now, subscriber->endpoint->command_timeout_ms);
     return dibs__subscriber_write(subscriber, "PING", NULL, error);
 }
 

@@ -114,7 +114,7 @@ static bool pass_on(struct dibs__subscriber *subscriber) DIBS__REQUIRES(subscrib
 static void leave_reading(struct dibs__subscriber *subscriber) DIBS__RELEASES(dibs__reading_role)
     DIBS__EXCLUDES(subscriber_mutex) DIBS__UNANALYSED
 {
-    int64_t now = dibs__now(subscriber->clock);
+    int64_t now = dibs__now(subscriber->endpoint->clock);
 
     subscriber_mutex_lock(&subscriber->mutex);
     DIBS__REQUIRE(subscriber->role_holder == DIBS__ROLE_HOLDER_THREAD);
@@ -163,7 +163,7 @@ void dibs__subscriber_unheard(struct dibs__subscriber *subscriber)
 {
     if (atomic_load_explicit(&subscriber->unheard, memory_order_relaxed))
         return;
-    int64_t until = dibs__after_ms(dibs__now(subscriber->clock), UNHEARD_MS);
+    int64_t until = dibs__after_ms(dibs__now(subscriber->endpoint->clock), UNHEARD_MS);
     subscriber_mutex_lock(&subscriber->mutex);
     atomic_store(&subscriber->unheard, true);
     bool idle = subscriber->role_holder == DIBS__ROLE_HOLDER_NOBODY && until < subscriber->idle_until;
@@ -187,8 +187,8 @@ static void read_for_all(struct dibs__subscriber *subscriber, struct dibs__wait_
         struct dibs__error error;
         int64_t by = until;
         struct pollfd fds[2] = {dibs__link_poll(subscriber->link, POLLIN, &by)};
-        dibs__wait_event_poll(wait_event, subscriber->clock, &subscriber->bell, fds, 1, by);
-        now = dibs__now(subscriber->clock);
+        dibs__wait_event_poll(wait_event, subscriber->endpoint->clock, &subscriber->bell, fds, 1, by);
+        now = dibs__now(subscriber->endpoint->clock);
         if (dibs__link_may_receive(subscriber->link, fds[0].revents) &&
             dibs__subscriber_read(subscriber, now, &error) != DIBS_OK) {
             atomic_store(&subscriber->serial, 0);
@@ -225,8 +225,8 @@ static bool take_or_enlist(struct dibs__subscriber *subscriber, struct dibs__lis
 static bool await_role(struct dibs__subscriber *subscriber, struct dibs__listening *me, int64_t until)
 {
     while (!atomic_load(&me->reads) && !dibs__wait_event_is_woken(me->wait_event) &&
-           dibs__now(subscriber->clock) < until)
-        dibs__sleeper_sleep(&me->wait_event->sleeper, subscriber->clock, until);
+           dibs__now(subscriber->endpoint->clock) < until)
+        dibs__sleeper_sleep(&me->wait_event->sleeper, subscriber->endpoint->clock, until);
     subscriber_mutex_lock(&subscriber->mutex);
     bool reads = atomic_load(&me->reads);
     if (!reads)
@@ -242,5 +242,5 @@ void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__w
     do
         if (take_or_enlist(subscriber, &me) || await_role(subscriber, &me, until))
             read_with_role(subscriber, wait_event, until);
-    while (!dibs__wait_event_is_woken(wait_event) && dibs__now(subscriber->clock) < until);
+    while (!dibs__wait_event_is_woken(wait_event) && dibs__now(subscriber->endpoint->clock) < until);
 }

@@ -51,7 +51,7 @@ static void keep(const struct dibs__subscriber *subscriber, struct dibs__slot *s
     DIBS__REQUIRES(subscriber_mutex)
 {
     int64_t ms = lease_ms / 2 > KEPT_MS ? lease_ms / 2 : KEPT_MS;
-    int64_t until = dibs__after_ms(dibs__now(subscriber->clock), ms);
+    int64_t until = dibs__after_ms(dibs__now(subscriber->endpoint->clock), ms);
 
     slot->kept_until = until > slot->kept_until ? until : slot->kept_until;
 }
@@ -128,7 +128,7 @@ uint64_t dibs__subscriber_slot(struct dibs__subscriber *subscriber, unsigned slo
 
 void dibs__subscriber_distrust_slot(struct dibs__subscriber *subscriber, unsigned slot, uint64_t serial)
 {
-    int64_t now = dibs__now(subscriber->clock);
+    int64_t now = dibs__now(subscriber->endpoint->clock);
 
     DIBS__REQUIRE(serial != 0);
     subscriber_mutex_lock(&subscriber->mutex);

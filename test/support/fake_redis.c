@@ -403,6 +403,8 @@ void fake_redis_endpoint(struct dibs__endpoint *out, const char *url, atomic_uin
     assert_status(DIBS_OK, dibs__url_parse(&parts, url, &error));
     dibs__endpoint_init(out, &parts);
     out->transport = &dibs__socket_transport;
+    out->clock = &dibs__system_clock;
+    out->connect_timeout_ms = out->command_timeout_ms = LIMIT_MS;
     out->commands = commands;
     out->errors = errors;
     snprintf(out->client_name, sizeof out->client_name, "tester");

@@ -230,7 +230,10 @@ static void a_call_waits_while_a_broken_connection_is_in_use(void **state)
     struct echo echo;
 
     dibs__channel_free(r->channel);
-    r->channel = dibs__channel_new(&r->endpoint, &gate.clock, &hooks, LIMIT_MS, LIMIT_MS);
+    r->endpoint.clock = &gate.clock;
+    r->endpoint.connect_timeout_ms = LIMIT_MS;
+    r->endpoint.command_timeout_ms = LIMIT_MS;
+    r->channel = dibs__channel_new(&r->endpoint, &hooks);
     assert_status(DIBS_OK, dibs__channel_open(r->channel, deadline, &view, &error));
     fake_redis_hold(r->fake, true);
     struct caller reader = {.r = r, .text = "held", .serial = view.serial, .deadline = deadline};

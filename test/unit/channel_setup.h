@@ -67,7 +67,10 @@ static inline void rig_open(struct rig *r)
     r->fake = fake_redis_start(false);
     moved_clock_init(&r->clock);
     fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
-    r->channel = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
+    r->endpoint.clock = &r->clock.clock;
+    r->endpoint.connect_timeout_ms = CONNECT_MS;
+    r->endpoint.command_timeout_ms = COMMAND_MS;
+    r->channel = dibs__channel_new(&r->endpoint, &hooks);
     assert_non_null(r->channel);
 }
 

@@ -171,7 +171,10 @@ static void the_scheduler_pauses_while_a_reader_has_lost_the_processor(void **st
 
     rig_clock = &r->clock.clock;
     dibs__channel_free(r->channel);
-    r->channel = dibs__channel_new(&r->endpoint, &held, &hooks, CONNECT_MS, COMMAND_MS);
+    r->endpoint.clock = &held;
+    r->endpoint.connect_timeout_ms = CONNECT_MS;
+    r->endpoint.command_timeout_ms = COMMAND_MS;
+    r->channel = dibs__channel_new(&r->endpoint, &hooks);
     struct caller c = {.r = r, .text = "held", .serial = open_now(r), .deadline = after(r, 10 * COMMAND_MS)};
     atomic_store(&has_begun, false);
     atomic_store(&may_go, false);

@@ -11,7 +11,8 @@ static struct dibs__connector connector_for(struct rig *r, uint32_t timeout_ms)
 {
     struct dibs__connector connector;
 
-    dibs__connector_init(&connector, &r->endpoint, DIBS__LINK_COMMANDS, timeout_ms);
+    r->endpoint.connect_timeout_ms = timeout_ms;
+    dibs__connector_init(&connector, &r->endpoint, DIBS__LINK_COMMANDS);
     return connector;
 }
 
@@ -78,10 +79,10 @@ static void a_callers_deadline_does_not_end_a_try(void **state)
 
     fake_redis_hold(r->fake, true);
     begin(r, &connector);
-    assert_int_equal(dibs__connector_finish(&connector, &dibs__system_clock, 0, &r->error), DIBS_TIMEOUT);
+    assert_int_equal(dibs__connector_finish(&connector, 0, &r->error), DIBS_TIMEOUT);
     assert_non_null(connector.link);
     fake_redis_hold(r->fake, false);
-    assert_status(DIBS_OK, dibs__connector_finish(&connector, &dibs__system_clock, DIBS__NEVER, &r->error));
+    assert_status(DIBS_OK, dibs__connector_finish(&connector, DIBS__NEVER, &r->error));
     expect_link(&connector);
     assert_int_equal(fake_redis_accepted(r->fake), 1);
     dibs__connector_free(&connector);
@@ -120,7 +121,7 @@ static void an_awaited_try_is_given_up_in_time(void **state)
 
     fake_redis_hold(r->fake, true);
     begin(r, &connector);
-    assert_int_equal(dibs__connector_finish(&connector, &dibs__system_clock, DIBS__NEVER, &r->error), DIBS_UNAVAILABLE);
+    assert_int_equal(dibs__connector_finish(&connector, DIBS__NEVER, &r->error), DIBS_UNAVAILABLE);
     assert_true(now() >= connector.until);
     expect_given_up(r, &connector);
     dibs__connector_free(&connector);
@@ -148,8 +149,8 @@ static void a_refused_try_has_ended(void **state)
     for (int i = 0; i < 2; i++) { /* stepped, then waited for */
         dibs_status status = dibs__connector_begin(&connector, now(), &r->error);
         if (status == DIBS_OK)
-            status = i == 0 ? step_to_the_end(r, &connector)
-                            : dibs__connector_finish(&connector, &dibs__system_clock, DIBS__NEVER, &r->error);
+            status =
+                i == 0 ? step_to_the_end(r, &connector) : dibs__connector_finish(&connector, DIBS__NEVER, &r->error);
         assert_int_equal(status, DIBS_UNAVAILABLE);
         expect_given_up(r, &connector);
     }

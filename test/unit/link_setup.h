@@ -56,7 +56,7 @@ static inline struct dibs__link *try_connect_for(struct rig *r, enum dibs__link_
 
     if (!link)
         return NULL;
-    dibs_status status = dibs__link_finish(link, &dibs__system_clock, until, until, &r->error);
+    dibs_status status = dibs__link_finish(link, until, until, &r->error);
     assert_that(status != DIBS_TIMEOUT, "it never gets ready");
     if (status == DIBS_OK) {
         assert_int_equal(link->state, DIBS__LINK_READY);

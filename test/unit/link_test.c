@@ -13,12 +13,12 @@ static void a_link_goes_on_after_a_deadline(void **state)
     struct dibs__link *link = dibs__link_start(&r->endpoint, DIBS__LINK_COMMANDS, NULL, &r->error);
     assert_non_null(link);
     /* no answer has come by the deadline, but the try may go on */
-    assert_int_equal(dibs__link_finish(link, &dibs__system_clock, 0, until, &r->error), DIBS_TIMEOUT);
+    assert_int_equal(dibs__link_finish(link, 0, until, &r->error), DIBS_TIMEOUT);
     while (fake_redis_count(r->fake, "EVAL return 1") == 0)
-        assert_int_equal(dibs__link_finish(link, &dibs__system_clock, 0, until, &r->error), DIBS_TIMEOUT);
+        assert_int_equal(dibs__link_finish(link, 0, until, &r->error), DIBS_TIMEOUT);
     assert_int_equal(link->state, DIBS__LINK_GREETING);
     fake_redis_hold(r->fake, false);
-    assert_status(DIBS_OK, dibs__link_finish(link, &dibs__system_clock, until, until, &r->error));
+    assert_status(DIBS_OK, dibs__link_finish(link, until, until, &r->error));
     assert_int_equal(link->state, DIBS__LINK_READY);
     dibs__link_free(link);
 }

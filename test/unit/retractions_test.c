@@ -78,9 +78,12 @@ static int setup(void **state)
     r->fake = fake_redis_start(false);
     moved_clock_init(&r->clock);
     fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
-    r->asks = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
-    r->background = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
-    r->other = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
+    r->endpoint.clock = &r->clock.clock;
+    r->endpoint.connect_timeout_ms = CONNECT_MS;
+    r->endpoint.command_timeout_ms = COMMAND_MS;
+    r->asks = dibs__channel_new(&r->endpoint, &hooks);
+    r->background = dibs__channel_new(&r->endpoint, &hooks);
+    r->other = dibs__channel_new(&r->endpoint, &hooks);
     assert_int_equal(dibs__mutex_init(&r->store.mutex), 0);
     r->store.background = r->background;
     new_retractions(r, NULL);

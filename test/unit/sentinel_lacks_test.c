@@ -46,8 +46,7 @@ static int setup(void **state)
     fake_sentinel_start(&fake);
     fake_sentinel_name(&fake, 7);
     fake_redis_endpoint(&master, fake.url, &commands, &errors);
-    sentinel = dibs__sentinel_new(&(struct dibs__sentinel_config){
-        .master = &master, .clock = &dibs__system_clock, .connect_timeout_ms = LIMIT_MS, .wake = on_wake});
+    sentinel = dibs__sentinel_new(&(struct dibs__sentinel_config){.master = &master, .wake = on_wake});
     assert_non_null(sentinel);
     now = dibs__now(&dibs__system_clock);
     return 0;
@@ -65,8 +64,7 @@ static int teardown(void **state)
 #if CAN_FAIL
 static void sentinels_without_memory_are_none(void **state)
 {
-    const struct dibs__sentinel_config config = {
-        .master = &master, .clock = &dibs__system_clock, .connect_timeout_ms = LIMIT_MS, .wake = on_wake};
+    const struct dibs__sentinel_config config = {.master = &master, .wake = on_wake};
     bool failed = true;
 
     (void)state;

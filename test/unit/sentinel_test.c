@@ -43,11 +43,9 @@ static void start(struct rig *r, size_t count, uint32_t connect_timeout_ms)
                          fake_redis_port(r->fakes[i].redis));
     snprintf(url + used, sizeof url - (size_t)used, "/mymaster");
     fake_redis_endpoint(&r->master, url, &r->commands, &r->errors);
-    r->sentinel = dibs__sentinel_new(&(struct dibs__sentinel_config){.master = &r->master,
-                                                                     .clock = &dibs__system_clock,
-                                                                     .connect_timeout_ms = connect_timeout_ms,
-                                                                     .wake = on_wake,
-                                                                     .context = r});
+    r->master.connect_timeout_ms = connect_timeout_ms;
+    r->sentinel =
+        dibs__sentinel_new(&(struct dibs__sentinel_config){.master = &r->master, .wake = on_wake, .context = r});
     assert_non_null(r->sentinel);
 }
 

@@ -147,7 +147,7 @@ static void a_silent_address_has_its_share_of_the_time(void **state)
         assert_true(deadline <= dibs__after_ms(start, steps[i].address == 0 ? 3000 : 6000) || steps[i].address == 2);
     }
     until = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
-    assert_status(DIBS_OK, dibs__link_finish(link, &dibs__system_clock, until, until, &r->error));
+    assert_status(DIBS_OK, dibs__link_finish(link, until, until, &r->error));
     assert_int_equal(r->endpoint.failures, 0);
     dibs__link_free(link);
     end_silent(&silent[0]);

@@ -122,7 +122,10 @@ static inline int setup(void **state)
     fake_redis_answer(r->fake, "PING", PONG);
     moved_clock_init(&r->clock);
     fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
-    r->subscriber = dibs__subscriber_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
+    r->endpoint.clock = &r->clock.clock;
+    r->endpoint.connect_timeout_ms = CONNECT_MS;
+    r->endpoint.command_timeout_ms = COMMAND_MS;
+    r->subscriber = dibs__subscriber_new(&r->endpoint, &hooks);
     assert_non_null(r->subscriber);
     *state = r;
     return 0;

@@ -20,8 +20,7 @@ bool dibs__examining_ask(struct dibs__examining *e, const char *const *const *co
 {
     if (!e->examination->goes_on(e->examination->context) || e->examination->no_memory)
         return false;
-    if (dibs__inquiry_ask(e->link, e->store->config.clock, commands, count, replies, deadline_of(e), e->error) ==
-        DIBS_OK)
+    if (dibs__inquiry_ask(e->link, commands, count, replies, deadline_of(e), e->error) == DIBS_OK)
         return true;
     if (e->error->status == DIBS_NO_MEMORY)
         e->examination->no_memory = true;
@@ -53,7 +52,7 @@ static bool connect_to(struct dibs__examining *e)
     struct dibs__redis_store *store = e->store;
     int64_t deadline = dibs__after_ms(dibs__now(store->config.clock), store->config.connect_timeout_ms);
 
-    e->link = dibs__inquiry_open(&store->endpoint, DIBS__LINK_COMMANDS, store->config.clock, deadline, e->error);
+    e->link = dibs__inquiry_open(&store->endpoint, DIBS__LINK_COMMANDS, deadline, e->error);
     name_server(e);
     if (e->link) {
         DIBS__SAY(e, "connection", DIBS_VERDICT_OK, "", "The server answers.");

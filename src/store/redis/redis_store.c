@@ -249,8 +249,6 @@ static bool make_sentinel(struct dibs__redis_store *store)
         .master = &store->endpoint,
         .user = config->access ? config->access->sentinel_user : NULL,
         .password = config->access ? config->access->sentinel_password : NULL,
-        .clock = config->clock,
-        .connect_timeout_ms = config->connect_timeout_ms,
         .wake = config->listener.wake,
         .context = config->listener.context,
     });
@@ -274,14 +272,12 @@ static bool make_parts(struct dibs__redis_store *store)
     };
 
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
-    store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &subscriber_hooks,
-                                             config->connect_timeout_ms, config->command_timeout_ms);
+    store->subscriber = dibs__subscriber_new(&store->endpoint, &subscriber_hooks);
     store->retractions = dibs__retractions_new(store);
     store->channel_count = dibs__redis_confirms(store) ? DIBS__COMMON + DIBS__EXCLUSIVE : DIBS__COMMON;
     bool made = true;
     for (size_t i = 0; i <= store->channel_count && made; i++) {
-        store->channels[i] = dibs__channel_new(&store->endpoint, config->clock, &hooks, config->connect_timeout_ms,
-                                               config->command_timeout_ms);
+        store->channels[i] = dibs__channel_new(&store->endpoint, &hooks);
         made = store->channels[i] != NULL;
     }
     store->background = store->channels[store->channel_count];
@@ -363,6 +359,9 @@ dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *at, 
         (struct dibs__store){&redis_ops, 2 + DIBS__COMMON + DIBS__EXCLUSIVE, true,
                              config->min_replicas == 0 && !config->durable && !config->is_member && !config->node};
     store->config = *config;
+    store->endpoint.clock = config->clock;
+    store->endpoint.connect_timeout_ms = config->connect_timeout_ms;
+    store->endpoint.command_timeout_ms = config->command_timeout_ms;
     store->endpoint.commands = &config->counters->commands;
     store->endpoint.errors = &config->counters->errors;
     dibs__spin_init(&store->endpoint.spin, config->clock, config->spin_us);
