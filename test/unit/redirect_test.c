@@ -1,7 +1,7 @@
 /* What a node of a cluster means by turning a command away. */
 #include <string.h>
 
-#include "store/redis/redirect.h"
+#include "store/redis/redis_store.h"
 #include "support/test.h"
 
 static struct {

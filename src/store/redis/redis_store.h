@@ -7,7 +7,7 @@
  *   relocks.c        fences that the process may use again
  *   ask.c, release.c, query.c, walk.c, force.c, renew.c, member.c, examine.c: the operations of store.h
  *   retractions.c    tokens that are deleted in the background
- *   node.c           what only a node of a cluster does; redirect.c: how a node redirects a command
+ *   node.c           what only a node of a cluster does, and how it redirects a command
  *   tracking.c       how the server reports that locks have changed
  *   codec.c, keys.c  the formats of what is sent and received
  *
@@ -24,7 +24,6 @@
 #include "redis/subscriber.h"
 #include "store/redis/keys.h"
 #include "store/redis/redis.h"
-#include "store/redis/redirect.h"
 #include "store/redis/relocks.h"
 #include "store/store.h"
 
@@ -398,6 +397,22 @@ void dibs__retractions_add(struct dibs__retractions *retractions, const char *na
  */
 void dibs__retractions_attend(struct dibs__retractions *retractions, struct dibs__channel *carrier, int64_t changed_at);
 int64_t dibs__retractions_deadline(struct dibs__retractions *retractions);
+
+/* -------------------------------------------------------------------- node.c */
+
+/*
+ * Whether the reply redirects the command. If so, notes that in the redirect, unless it is NULL, and tells the cluster
+ * where the slot is. node NULL: the server is no node of a cluster. all_moved: an ASK says that none of the command's
+ * keys is there any more, since it has only one, or the server tells where they are parted. Otherwise the command must
+ * be sent again later.
+ */
+bool dibs__redis_turned_away(const struct dibs__node_hooks *node, struct dibs__redirect *redirect,
+                             const redisReply *reply, bool all_moved);
+
+static inline bool dibs__redirect_is_taken(const struct dibs__redirect *redirect)
+{
+    return redirect && redirect->kind != DIBS__REDIRECT_NONE;
+}
 
 /* ----------------------------------------------- the operations of store.h */
 
