@@ -26,7 +26,7 @@ static void name_script(struct script_command *out, const struct dibs__call *cal
     if (!(known & bit))
         atomic_fetch_or_explicit(view->scripts, bit, memory_order_relaxed);
     out->words[0] = by_text ? "EVAL" : "EVALSHA";
-    out->words[1] = by_text ? dibs__script_text(call->script) : dibs__script_sha(call->script);
+    out->words[1] = by_text ? dibs__scripts[call->script].text : dibs__scripts[call->script].sha;
 }
 
 /* False: no memory. In either case free(out->text) must follow. */

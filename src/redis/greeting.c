@@ -254,7 +254,7 @@ static bool take_sha(struct dibs__link *link, const redisReply *reply)
 
     DIBS__REQUIRE(script < DIBS__SCRIPT_COUNT);
     atomic_fetch_or_explicit(&link->endpoint->scripts, 1u << script, memory_order_relaxed);
-    return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, dibs__script_sha((enum dibs__script)script)) == 0;
+    return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, dibs__scripts[script].sha) == 0;
 }
 
 static bool take_may_publish(struct dibs__link *link, const redisReply *reply)
@@ -345,7 +345,7 @@ static const char *meaning(const struct dibs__link *link, const char *word, int 
     if (word == CHANNEL)
         return endpoint->channel;
     if (word == SCRIPT)
-        return dibs__script_text((enum dibs__script)round);
+        return dibs__scripts[round].text;
     if (word != DATABASE && word != CLIENT_BEFORE)
         return word;
     snprintf(number, NUMBER_SIZE, "%lld",
@@ -366,7 +366,7 @@ static bool say(struct dibs__link *link, const struct command *command, int roun
         if (word)
             words[count++] = word;
         for (int script = 0; script < DIBS__SCRIPT_COUNT && command->words[i] == SHAS; script++)
-            words[count++] = dibs__script_sha((enum dibs__script)script);
+            words[count++] = dibs__scripts[script].sha;
     }
     words[count] = NULL;
     return dibs__link_say(link, words);

@@ -27,8 +27,12 @@ DIBS__SCRIPT_MAP(DIBS__SCRIPT_EXTERN)
 
 extern const char dibs__lua_single_key[]; /* not a script by itself: see dibs__script_single_key */
 
-const char *dibs__script_text(enum dibs__script script);
-const char *dibs__script_sha(enum dibs__script script); /* the SHA-1 of the text, in hexadecimal digits */
+struct dibs__script_text {
+    const char *text;
+    const char *sha; /* the SHA-1 of the text, in hexadecimal digits */
+};
+
+extern const struct dibs__script_text dibs__scripts[DIBS__SCRIPT_COUNT];
 
 /*
  * The text of the script for a call that names one key only and has more_keys other keys as its first arguments, which

@@ -81,8 +81,7 @@ static bool is_of_greeting(const struct resp_words *command)
 static enum dibs__script script_of(const struct resp_words *command)
 {
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++)
-        if (resp_word_is(command, 1, dibs__script_sha((enum dibs__script)i)) ||
-            resp_word_is(command, 1, dibs__script_text((enum dibs__script)i)))
+        if (resp_word_is(command, 1, dibs__scripts[i].sha) || resp_word_is(command, 1, dibs__scripts[i].text))
             return (enum dibs__script)i;
     abort();
 }

@@ -190,7 +190,7 @@ static void a_forced_unlock_that_is_stuck_ends_nobody_who_came_since(void **stat
     open_without_client_kill(f, net, &url);
     assert_status(DIBS_OK, dibs_lock(holder, "x"));
     script_server_add(net,
-                      (script_rule){.match = dibs__script_text(DIBS__SCRIPT_force), .action = SCRIPT_STALL_REQUEST});
+                      (script_rule){.match = dibs__scripts[DIBS__SCRIPT_force].text, .action = SCRIPT_STALL_REQUEST});
     assert_status(DIBS_UNAVAILABLE, dibs_force_unlock(f->rt, "x", NULL));
     assert_true(script_server_fired(net) > 0);
     assert_status(DIBS_OK, dibs_unlock(holder, "x"));
@@ -275,7 +275,7 @@ static long long server_us(server *s)
 static long long renew(server *s, const char *token, const char *lease, const char *set)
 {
     redisReply *reply = server_command(s, "EVAL %s 2 lock:x dibs:fence:{lock:x} %s %s 77 %s %s",
-                                       dibs__script_text(DIBS__SCRIPT_renew), token, lease, set, "");
+                                       dibs__scripts[DIBS__SCRIPT_renew].text, token, lease, set, "");
     long long result;
 
     assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
@@ -335,7 +335,7 @@ static void acquire(server *s, const char *token, const char *not_after, long lo
     redisReply *reply = server_command(s,
                                        "EVAL %s 3 lock:x dibs:fence:{lock:x} dibs:queue:{lock:x} "
                                        "%s 1 100000 %s %s",
-                                       dibs__script_text(DIBS__SCRIPT_acquire), token, "", not_after);
+                                       dibs__scripts[DIBS__SCRIPT_acquire].text, token, "", not_after);
 
     bool granted = reply->type == REDIS_REPLY_INTEGER;
     assert_true(granted || reply->elements >= 2);

@@ -134,7 +134,7 @@ static void a_top_up_on_a_connection_that_broke_is_retracted(void **state)
 static long long restore(server *s, const char *by)
 {
     redisReply *reply = server_command(s, "EVAL %s 2 lock:x dibs:fence:{lock:x} " TOKEN " 30000 77 %s %s",
-                                       dibs__script_text(DIBS__SCRIPT_renew), "", by);
+                                       dibs__scripts[DIBS__SCRIPT_renew].text, "", by);
 
     assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
     long long result = reply->element[0]->integer;

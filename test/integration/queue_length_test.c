@@ -27,7 +27,7 @@ static void add_dead(server *s, const char *name, int left, int count)
 
 static long long retract(server *s, const char *token)
 {
-    redisReply *reply = server_command(s, "EVAL %s 3 " KEYS " %s 0", dibs__script_text(DIBS__SCRIPT_retract), token);
+    redisReply *reply = server_command(s, "EVAL %s 3 " KEYS " %s 0", dibs__scripts[DIBS__SCRIPT_retract].text, token);
     assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
     long long code = field(reply, 1);
 
@@ -151,7 +151,7 @@ static void a_release_with_an_ask_passes_no_live_waiter(void **state)
 {
     scene c = set_long_scene(state);
     redisReply *reply = server_command(c.s, "EVAL %s 3 " KEYS " holder dibs:a 1 " LEASE " dibs:1 0",
-                                       dibs__script_text(DIBS__SCRIPT_requeue));
+                                       dibs__scripts[DIBS__SCRIPT_requeue].text);
 
     assert_int_equal(field(reply, 0), 3);
     assert_int_equal(read_answer(reply->element[1]).code, 0);
@@ -216,7 +216,7 @@ static void many_retractions_share_the_budget_of_one_script(void **state)
                                        "EVAL %s 9 lock:a dibs:fence:{lock:a} dibs:queue:{lock:a} lock:b "
                                        "dibs:fence:{lock:b} dibs:queue:{lock:b} lock:c dibs:fence:{lock:c} "
                                        "dibs:queue:{lock:c} dibs:1 0 dibs:1 0 dibs:1 0",
-                                       dibs__script_text(DIBS__SCRIPT_retract));
+                                       dibs__scripts[DIBS__SCRIPT_retract].text);
     assert_int_equal(field(reply, 1), 2);
     assert_int_equal(field(reply, 2), 2);
     assert_int_equal(field(reply, 3), 0);

@@ -39,7 +39,7 @@ static inline answer ask_late(server *s, const char *token, const char *number, 
                               const char *not_after)
 {
     redisReply *reply = server_command(s, "EVAL %s 3 " KEYS " %s %s " LEASE " %s %s",
-                                       dibs__script_text(DIBS__SCRIPT_acquire), token, number, channel, not_after);
+                                       dibs__scripts[DIBS__SCRIPT_acquire].text, token, number, channel, not_after);
     answer result = read_answer(reply);
 
     freeReplyObject(reply);
@@ -53,7 +53,7 @@ static inline answer ask(server *s, const char *token, const char *number, const
 
 static inline long long release(server *s, const char *token)
 {
-    return server_integer(s, "EVAL %s 3 " KEYS " %s", dibs__script_text(DIBS__SCRIPT_release), token);
+    return server_integer(s, "EVAL %s 3 " KEYS " %s", dibs__scripts[DIBS__SCRIPT_release].text, token);
 }
 
 /* token NULL: ends any holder. */
@@ -62,8 +62,8 @@ static inline long long force(server *s, const char *token)
     char owner[192];
 
     if (!token && !server_string(s, owner, sizeof owner, "GET lock:x"))
-        return server_integer(s, "EVAL %s 3 " KEYS " 0", dibs__script_text(DIBS__SCRIPT_force));
-    return server_integer(s, "EVAL %s 3 " KEYS " 0 %s", dibs__script_text(DIBS__SCRIPT_force), token ? token : owner);
+        return server_integer(s, "EVAL %s 3 " KEYS " 0", dibs__scripts[DIBS__SCRIPT_force].text);
+    return server_integer(s, "EVAL %s 3 " KEYS " 0 %s", dibs__scripts[DIBS__SCRIPT_force].text, token ? token : owner);
 }
 
 static inline void expect_owner(server *s, const char *token)

@@ -68,7 +68,7 @@ static void a_release_without_the_right_to_publish_grants_to_nobody(void **state
 
     server_do(c.s, "ACL SETUSER weak on >pw ~* resetchannels +@all");
     freeReplyObject(redisCommand(weak, "AUTH weak pw"));
-    reply = redisCommand(weak, "EVAL %s 3 " KEYS " holder", dibs__script_text(DIBS__SCRIPT_release));
+    reply = redisCommand(weak, "EVAL %s 3 " KEYS " holder", dibs__scripts[DIBS__SCRIPT_release].text);
     assert_int_equal(reply->integer, 1);
     freeReplyObject(reply);
     redisFree(weak);
@@ -112,7 +112,7 @@ static void ask_without_pexpire(server *s, const char *token)
     server_do(s, "ACL SETUSER weak on >pw ~* &* +@all -pexpire");
     freeReplyObject(redisCommand(weak, "AUTH weak pw"));
     redisReply *reply = redisCommand(weak, "EVAL %s 3 " KEYS " %s 1 " LONGER_LEASE " dibs:3 0",
-                                     dibs__script_text(DIBS__SCRIPT_acquire), token);
+                                     dibs__scripts[DIBS__SCRIPT_acquire].text, token);
     assert_int_equal(reply->type, REDIS_REPLY_ERROR);
     assert_that(strstr(reply->str, "permission") || strstr(reply->str, "can't run"), "%s", reply->str);
     freeReplyObject(reply);
@@ -166,7 +166,7 @@ static void an_ask_that_leaves_the_lock_to_its_owner_only_enters(void **state)
             server_do(c.s, "DEL " KEYS);
         server_do(c.s, "DEL lock:x");
         redisReply *reply = server_command(c.s, "EVAL %s 3 " KEYS " dibs:c 1 " LEASE " dibs:2 0 9007199254740000",
-                                           dibs__script_text(DIBS__SCRIPT_acquire));
+                                           dibs__scripts[DIBS__SCRIPT_acquire].text);
         assert_int_equal(read_answer(reply).code, 0);
         freeReplyObject(reply);
         assert_false(server_has(c.s, "lock:x"));

@@ -14,7 +14,7 @@ static answer requeue(server *s, const char *token, const char *next, const char
                       long long *released)
 {
     redisReply *reply = server_command(s, "EVAL %s 3 " KEYS " %s %s %s " LEASE " %s 0",
-                                       dibs__script_text(DIBS__SCRIPT_requeue), token, next, number, channel);
+                                       dibs__scripts[DIBS__SCRIPT_requeue].text, token, next, number, channel);
     answer result;
 
     assert_int_equal(reply->elements, 2);
@@ -60,7 +60,7 @@ static void a_short_lease_takes_no_life_from_the_queue(void **state)
     scene c = set_scene(state);
 
     server_do(c.s, "HSET dibs:queue:{lock:x} %b %b", "", (size_t)0, "1 2 2 1", (size_t)7);
-    server_do(c.s, "EVAL %s 3 " KEYS " dibs:c 1 20 dibs:1 0", dibs__script_text(DIBS__SCRIPT_acquire));
+    server_do(c.s, "EVAL %s 3 " KEYS " dibs:c 1 20 dibs:1 0", dibs__scripts[DIBS__SCRIPT_acquire].text);
     assert_int_equal(queue_size(c.s, "x"), 3);
     assert_true(server_integer(c.s, "PTTL dibs:queue:{lock:x}") > 600000);
     clear_scene(&c);
@@ -517,7 +517,7 @@ static void all_who_wait_to_share_are_told_to_ask(void **state)
     for (int i = 0; i < 2; i++) {
         listen[i] = wait_event_open(f->server, channels[i], false);
         freeReplyObject(server_command(f->server, "EVAL %s 3 " KEYS " %s 1 " LEASE " %s 0",
-                                       dibs__script_text(DIBS__SCRIPT_acquire_member), tokens[i], channels[i]));
+                                       dibs__scripts[DIBS__SCRIPT_acquire_member].text, tokens[i], channels[i]));
     }
     assert_int_equal(queue_size(f->server, "x"), 2);
     assert_int_equal(release(f->server, "holder"), 1);
@@ -541,10 +541,10 @@ static void a_forced_unlock_of_all_ends_no_sharer_that_came_again(void **state)
     server_do(f->server, "SET lock:x dibs:b2~0 NX PX " LEASE);
     assert_int_equal(ask(f->server, "dibs:c~0", "1", "").code, 1);
     assert_int_equal(server_integer(f->server, "EVAL %s 3 " KEYS " 0 dibs:shared %lld dibs:b~0",
-                                    dibs__script_text(DIBS__SCRIPT_force), seen),
+                                    dibs__scripts[DIBS__SCRIPT_force].text, seen),
                      0);
     assert_int_equal(server_integer(f->server, "EVAL %s 3 " KEYS " 0 dibs:shared %lld dibs:b2~0",
-                                    dibs__script_text(DIBS__SCRIPT_force), seen),
+                                    dibs__scripts[DIBS__SCRIPT_force].text, seen),
                      1);
     assert_int_equal(release(f->server, "dibs:b2~0"), 0);
     assert_int_equal(release(f->server, "dibs:c~0"), 1);

@@ -433,7 +433,7 @@ static void a_promoted_replica_gets_the_locks_it_lacks(void **state)
 static long long renew(server *s, const char *fence, const char *restore_by)
 {
     redisReply *reply = server_command(s, "EVAL %s 2 lock:x " FENCE " mine 100000 %s %s %s",
-                                       dibs__script_text(DIBS__SCRIPT_renew), fence, "", restore_by);
+                                       dibs__scripts[DIBS__SCRIPT_renew].text, fence, "", restore_by);
     long long result = reply->element[0]->integer;
 
     assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
@@ -476,7 +476,7 @@ static void one_refused_restoration_costs_no_other_lease(void **state)
     server_do(s, "CONFIG SET maxmemory 1");
     redisReply *reply = server_command(
         s, "EVAL %s 4 lock:x lock:y " FENCE " dibs:fence:{lock:y} mine 100000 77 %s 0 mine 100000 77 %s 0",
-        dibs__script_text(DIBS__SCRIPT_renew), "", "");
+        dibs__scripts[DIBS__SCRIPT_renew].text, "", "");
     assert_int_equal(reply->elements, 3);
     assert_int_equal(reply->element[0]->type, REDIS_REPLY_ERROR);
     assert_int_equal(reply->element[1]->integer, 1);

@@ -229,7 +229,7 @@ static void the_newest_sharer_is_shown_though_it_has_the_last_fence(void **state
     fixture_open(f, LONG_LEASE_MS);
     server_do(f->server, "SET dibs:fence:{lock:x} 100");
     redisReply *reply = server_command(f->server, "EVAL %s 2 lock:x dibs:fence:{lock:x} %s 600000 100 %s 0",
-                                       dibs__script_text(DIBS__SCRIPT_renew), token, "");
+                                       dibs__scripts[DIBS__SCRIPT_renew].text, token, "");
     assert_int_equal(reply->element[0]->integer, 2);
     freeReplyObject(reply);
     dibs_owner owner = owner_of(f->rt, "x");

@@ -154,7 +154,7 @@ struct fact {
 
 static long long renew(server *s, const struct fact *fact)
 {
-    const char *text = dibs__script_text(DIBS__SCRIPT_renew);
+    const char *text = dibs__scripts[DIBS__SCRIPT_renew].text;
     redisReply *reply =
         fact->member
             ? server_command(s, "EVAL %s 3 lock:x " FENCE " dibs:vote dibs:mine 100000 77 %s %s - 0", text, "",

@@ -63,7 +63,7 @@ static bool is_in_time(int64_t began, int64_t wait_ms)
 static void stall_retractions(script_server *net)
 {
     script_server_add(net,
-                      (script_rule){.match = dibs__script_sha(DIBS__SCRIPT_retract), .action = SCRIPT_STALL_REQUEST});
+                      (script_rule){.match = dibs__scripts[DIBS__SCRIPT_retract].sha, .action = SCRIPT_STALL_REQUEST});
 }
 
 /* Lets the retractions reach the server, and waits until the queue is empty. */

@@ -324,8 +324,7 @@ static int learn(const char *text, size_t size)
         return -1;
     scripts[script_count].function = luaL_ref(lua, LUA_REGISTRYINDEX);
     scripts[script_count].text = sim_copy_text(text, size);
-    scripts[script_count].sha =
-        script_count < DIBS__SCRIPT_COUNT ? dibs__script_sha((enum dibs__script)script_count) : "";
+    scripts[script_count].sha = script_count < DIBS__SCRIPT_COUNT ? dibs__scripts[script_count].sha : "";
     return script_count++;
 }
 
@@ -341,7 +340,7 @@ void sim_script_init(void)
     lua_pop(lua, 1);
     sim_script_look_at(256);
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) {
-        const char *text = dibs__script_text((enum dibs__script)i);
+        const char *text = dibs__scripts[i].text;
         if (learn(text, strlen(text)) != i)
             abort();
     }

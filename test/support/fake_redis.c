@@ -100,8 +100,8 @@ static void add_ones(struct bytes *out, long count)
 static const char *sha_of(const struct resp_words *words)
 {
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++)
-        if (resp_word_is(words, 2, dibs__script_text((enum dibs__script)i)))
-            return dibs__script_sha((enum dibs__script)i);
+        if (resp_word_is(words, 2, dibs__scripts[i].text))
+            return dibs__scripts[i].sha;
     return "";
 }
 

@@ -46,7 +46,7 @@ static void a_call_is_sent_by_its_sha(void **state)
     assert_status(DIBS_OK, finish(r, &asked, &exchange));
     assert_int_equal(exchange.reply->integer, 7);
     freeReplyObject(exchange.reply);
-    snprintf(expected, sizeof expected, "EVALSHA %s 1 k 42", dibs__script_sha(DIBS__SCRIPT_query));
+    snprintf(expected, sizeof expected, "EVALSHA %s 1 k 42", dibs__scripts[DIBS__SCRIPT_query].sha);
     assert_int_equal(fake_redis_count(r->fake, expected), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), asked.texts);
 }

@@ -232,7 +232,7 @@ static void a_retraction_sends_keys_and_token_unchanged(void **state)
     dibs__retractions_add(r->store.retractions, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     snprintf(expected, sizeof expected, "EVALSHA %s 3 p:name dibs:fence:{p:name} dibs:queue:{p:name} token",
-             dibs__script_sha(DIBS__SCRIPT_retract));
+             dibs__scripts[DIBS__SCRIPT_retract].sha);
     assert_int_equal(fake_redis_count(r->fake, expected), 1);
 }
 
@@ -423,7 +423,7 @@ static int place_of_retraction(struct rig *r, const char *name, const char *text
     char command[512];
 
     snprintf(command, sizeof command, "EVALSHA %s 3 p:%s dibs:fence:{p:%s} dibs:queue:{p:%s} %s",
-             dibs__script_sha(DIBS__SCRIPT_retract), name, name, name, text);
+             dibs__scripts[DIBS__SCRIPT_retract].sha, name, name, name, text);
     assert_that(fake_redis_count(r->fake, command) == 1, "%u times: %s", fake_redis_count(r->fake, command), command);
     return fake_redis_place(r->fake, command, 1);
 }
@@ -546,8 +546,8 @@ static void a_refused_batch_of_retractions_is_sent_one_by_one(void **state)
     char of_three[128], of_one[128];
 
     open_channel(r, r->background);
-    snprintf(of_three, sizeof of_three, "EVALSHA %s 9", dibs__script_sha(DIBS__SCRIPT_retract));
-    snprintf(of_one, sizeof of_one, "EVALSHA %s 3", dibs__script_sha(DIBS__SCRIPT_retract));
+    snprintf(of_three, sizeof of_three, "EVALSHA %s 9", dibs__scripts[DIBS__SCRIPT_retract].sha);
+    snprintf(of_one, sizeof of_one, "EVALSHA %s 3", dibs__scripts[DIBS__SCRIPT_retract].sha);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     fake_redis_answer(r->fake, of_three, "-NOPERM No permissions to access a key\r\n");
     add_many(r, 3, &nowhere, LEASE_MS);
@@ -732,7 +732,7 @@ static void a_retraction_that_another_node_continues_raises_the_fence(void **sta
     attend_to_the_end(r);
     char sent[256];
     snprintf(sent, sizeof sent, "EVALSHA %s 3 p:away dibs:fence:{p:away} dibs:queue:{p:away} token 777",
-             dibs__script_sha(DIBS__SCRIPT_retract));
+             dibs__scripts[DIBS__SCRIPT_retract].sha);
     assert_int_equal(fake_redis_count(r->fake, sent), 1);
 }
 

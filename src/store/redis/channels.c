@@ -175,6 +175,14 @@ uint64_t dibs__redis_known_server(const struct dibs__redis_store *store)
     return known != 0 ? known : atomic_load_explicit(&store->first_server, memory_order_relaxed);
 }
 
+bool dibs__redis_is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *store_state)
+{
+    const struct dibs__redis_lease *lease = (const struct dibs__redis_lease *)store_state;
+    uint64_t server = atomic_load(&dibs__redis_of(base)->renewal_server);
+
+    return server != 0 && lease->server != server;
+}
+
 int64_t dibs__redis_changed_at(const struct dibs__redis_store *store, uint64_t server)
 {
     uint64_t known = dibs__redis_known_server(store);

@@ -26,11 +26,6 @@ static void on_push(void *context, const char *bytes, size_t size)
                             pushed.grant.fence); /* the length of the lease is not known here */
 }
 
-static void sooner(int64_t *deadline, int64_t until)
-{
-    *deadline = until < *deadline ? until : *deadline;
-}
-
 /* The subscriber comes first, because threads wait for what it receives. */
 static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *deadline)
 {
@@ -40,14 +35,14 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
     dibs__subscriber_interest(store->subscriber, &fds[0], deadline);
     for (size_t i = 0; i <= store->channel_count; i++) {
         dibs__channel_interest(store->channels[i], i == store->channel_count, &fds[i + 1], &until);
-        sooner(deadline, until);
+        *deadline = dibs__earlier(*deadline, until);
     }
-    sooner(deadline, dibs__retractions_deadline(store->retractions));
-    sooner(deadline, dibs__tracking_deadline(&store->tracking));
+    *deadline = dibs__earlier(*deadline, dibs__retractions_deadline(store->retractions));
+    *deadline = dibs__earlier(*deadline, dibs__tracking_deadline(&store->tracking));
     if (!store->sentinel)
         return store->channel_count + 2;
     size_t sentinels = dibs__sentinel_interest(store->sentinel, &fds[store->channel_count + 2], &until);
-    sooner(deadline, until);
+    *deadline = dibs__earlier(*deadline, until);
     return store->channel_count + 2 + sentinels;
 }
 

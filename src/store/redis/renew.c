@@ -456,11 +456,3 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
         begin_call(renewal, 0, batch->count);
     end_one(renewal);
 }
-
-bool dibs__redis_is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *store_state)
-{
-    const struct dibs__redis_lease *lease = (const struct dibs__redis_lease *)store_state;
-    uint64_t server = atomic_load(&dibs__redis_of(base)->renewal_server);
-
-    return server != 0 && lease->server != server;
-}
