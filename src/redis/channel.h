@@ -192,11 +192,12 @@ void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int
 bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *view);
 
 /*
- * Called by the scheduler. interest: what to poll for (fd -1: nothing) and until when at the latest. attend: goes on
+ * Called by the scheduler. interest: what to poll for (fd -1: nothing); *deadline is lowered to the time until when at
+ * the latest. attend: goes on
  * after that poll, which returned the events `ready`, and runs completions; never blocks. keep_open: the channel must
  * be connected at all times.
  */
-void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struct pollfd *fd, int64_t *deadline);
+struct pollfd dibs__channel_interest(struct dibs__channel *channel, bool keep_open, int64_t *deadline);
 void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now);
 
 /*

@@ -32,23 +32,24 @@ static int64_t next_look(const struct dibs__channel *channel) DIBS__REQUIRES(cha
     return dibs__after_ms(now, DIBS__LOOK_AGAIN_MS);
 }
 
-void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struct pollfd *fd, int64_t *deadline)
+struct pollfd dibs__channel_interest(struct dibs__channel *channel, bool keep_open, int64_t *deadline)
 {
-    *fd = (struct pollfd){.fd = -1};
-    *deadline = DIBS__NEVER;
+    struct pollfd fd = {.fd = -1};
+
     channel_mutex_lock(&channel->mutex);
     if (dibs__channel_has_link(channel)) {
         short want = wants(channel, keep_open);
         if (channel->first)
-            *deadline = next_look(channel);
+            *deadline = dibs__earlier(*deadline, next_look(channel));
         if (want)
-            *fd = dibs__link_poll(channel->link, want, deadline);
+            fd = dibs__link_poll(channel->link, want, deadline);
     } else if (is_ours_to_open(channel)) {
-        dibs__connector_interest(&channel->connector, keep_open, fd, deadline);
+        fd = dibs__connector_interest(&channel->connector, keep_open, deadline);
     }
     if (channel->finished)
         *deadline = 0; /* completions must be run */
     channel_mutex_unlock(&channel->mutex);
+    return fd;
 }
 
 /* Requires a link that is not broken. True: it was given up, because the server has been replaced by another. */

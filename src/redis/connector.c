@@ -103,16 +103,10 @@ static int64_t next_try(const struct dibs__connector *connector, bool always)
     return soon ? connector->soonest_at : connector->next_at;
 }
 
-void dibs__connector_interest(const struct dibs__connector *connector, bool always, struct pollfd *fd,
-                              int64_t *deadline)
+struct pollfd dibs__connector_interest(const struct dibs__connector *connector, bool always, int64_t *deadline)
 {
-    if (!connector->link) {
-        *deadline = next_try(connector, always);
-        return;
-    }
-    *fd = dibs__link_interest(connector->link, deadline);
-    if (connector->until < *deadline)
-        *deadline = connector->until;
+    *deadline = dibs__earlier(*deadline, connector->link ? connector->until : next_try(connector, always));
+    return connector->link ? dibs__link_interest(connector->link, deadline) : (struct pollfd){.fd = -1};
 }
 
 bool dibs__connector_is_due(const struct dibs__connector *connector, bool always, int64_t now)

@@ -58,11 +58,10 @@ bool dibs__connector_is_led_elsewhere(struct dibs__connector *connector, dibs_st
 struct dibs__link *dibs__connector_take(struct dibs__connector *connector);
 
 /*
- * What to poll for while a try is going on, and until when at the latest; else when the next try is due. always: as if
- * the link were `wanted`.
+ * What to poll for while a try is going on (fd -1: nothing). *deadline is lowered to the time when to go on at the
+ * latest, or when the next try is due. always: as if the link were `wanted`.
  */
-void dibs__connector_interest(const struct dibs__connector *connector, bool always, struct pollfd *fd,
-                              int64_t *deadline);
+struct pollfd dibs__connector_interest(const struct dibs__connector *connector, bool always, int64_t *deadline);
 
 /* Called by the scheduler. True: a try is going on, or the next one is due. */
 bool dibs__connector_is_due(const struct dibs__connector *connector, bool always, int64_t now);

@@ -62,7 +62,7 @@ dibs_status dibs__inquiry_ask(struct dibs__link *link, const char *const *const 
     bool moved = false;
 
     while (status == DIBS_OK && taken < count) {
-        int64_t until;
+        int64_t until = deadline;
         status = go_on(link, replies, count, &taken, &moved, error);
         if (status != DIBS_OK || moved || taken == count)
             continue;
@@ -71,7 +71,7 @@ dibs_status dibs__inquiry_ask(struct dibs__link *link, const char *const *const 
             continue;
         }
         struct pollfd fd = dibs__link_interest(link, &until);
-        clock->poll(clock, &fd, 1, dibs__earlier(until, deadline));
+        clock->poll(clock, &fd, 1, until);
     }
     if (status != DIBS_OK)
         dibs__inquiry_free(replies, taken);

@@ -99,7 +99,6 @@ dibs_status dibs__link_outdated(const struct dibs__link *link, struct dibs__erro
 
 struct pollfd dibs__link_interest(struct dibs__link *link, int64_t *deadline)
 {
-    *deadline = DIBS__NEVER;
     return dibs__link_poll(link, link->out.used > 0 ? POLLIN | POLLOUT : POLLIN, deadline);
 }
 
@@ -124,7 +123,7 @@ dibs_status dibs__link_finish(struct dibs__link *link, int64_t deadline, int64_t
     const struct dibs__clock *clock = link->endpoint->clock;
 
     for (;;) {
-        int64_t now = dibs__now(clock), again;
+        int64_t now = dibs__now(clock), again = deadline;
         if (dibs__link_step(link, now, until, error) != DIBS_OK)
             return error->status;
         if (link->state != DIBS__LINK_READY && finish_soon(link, until, error) != DIBS_OK)
@@ -134,7 +133,7 @@ dibs_status dibs__link_finish(struct dibs__link *link, int64_t deadline, int64_t
         if (now >= deadline)
             return DIBS_TIMEOUT;
         struct pollfd fd = dibs__link_interest(link, &again);
-        clock->poll(clock, &fd, 1, again < deadline ? again : deadline);
+        clock->poll(clock, &fd, 1, again);
     }
 }
 

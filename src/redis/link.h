@@ -117,8 +117,8 @@ void dibs__link_free(struct dibs__link *link); /* NULL is fine */
 dibs_status dibs__link_step(struct dibs__link *link, int64_t now, int64_t until, struct dibs__error *error);
 
 /*
- * What to poll for in order to go on, and until when at the latest; for a link that is ready, in order to receive, and
- * to send `out`.
+ * What to poll for in order to go on; for a link that is ready, in order to receive, and to send `out`. *deadline is
+ * lowered to the time when to go on at the latest.
  */
 struct pollfd dibs__link_interest(struct dibs__link *link, int64_t *deadline);
 

@@ -35,7 +35,6 @@ size_t dibs__sentinel_interest(struct dibs__sentinel *sentinel, struct pollfd *f
 {
     size_t count = 0;
 
-    *deadline = DIBS__NEVER;
     dibs__endpoint_mutex_lock(&sentinel->master->mutex);
     if (!sentinel->driven)
         count = dibs__sentinel_poll(sentinel, fds, deadline);
@@ -64,13 +63,13 @@ static bool is_told(const struct dibs__sentinel *sentinel, uint64_t after)
 static void drive(struct dibs__sentinel *sentinel, int64_t deadline) DIBS__REQUIRES(dibs__endpoint_mutex)
 {
     const struct dibs__clock *clock = sentinel->master->clock;
-    int64_t until;
+    int64_t until = deadline;
 
     DIBS__REQUIRE(!sentinel->driven);
     sentinel->driven = true;
     dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
     size_t count = dibs__sentinel_poll(sentinel, sentinel->fds, &until);
-    clock->poll(clock, sentinel->fds, count, dibs__earlier(until, deadline));
+    clock->poll(clock, sentinel->fds, count, until);
     dibs__sentinel_step(sentinel, dibs__now(clock));
     dibs__endpoint_mutex_lock(&sentinel->master->mutex);
     leave_driving(sentinel);

@@ -149,8 +149,8 @@ dibs_status dibs__sentinel_hosts_tell(const struct dibs__sentinel_hosts *hosts, 
 void dibs__sentinel_step(struct dibs__sentinel *sentinel, int64_t now);
 
 /*
- * Requires the driving role. Fills in what to poll for before the next step, and until when at the latest. Returns the
- * number of descriptors.
+ * Requires the driving role. Fills in what to poll for before the next step, and lowers *deadline to the time of that
+ * step at the latest. Returns the number of descriptors.
  */
 size_t dibs__sentinel_poll(struct dibs__sentinel *sentinel, struct pollfd *fds, int64_t *deadline);
 

@@ -295,17 +295,16 @@ size_t dibs__sentinel_poll(struct dibs__sentinel *sentinel, struct pollfd *fds, 
 {
     size_t count = 0;
 
-    *deadline = sentinel->in_round ? DIBS__NEVER : due_at(sentinel);
+    if (!sentinel->in_round)
+        *deadline = dibs__earlier(*deadline, due_at(sentinel));
     for (size_t i = 0; i < sentinel->hosts.count; i++) {
         struct dibs__sentinel_host *host = sentinel->hosts.hosts[i];
-        int64_t until = DIBS__NEVER;
         if (host->state == DIBS__SENTINEL_CONNECTS)
-            dibs__connector_interest(&host->connector, true, &fds[count++], &until);
+            fds[count++] = dibs__connector_interest(&host->connector, true, deadline);
         else if (host->state != DIBS__SENTINEL_PAUSES)
-            fds[count++] = dibs__link_interest(host->link, &until);
+            fds[count++] = dibs__link_interest(host->link, deadline);
         if (host->state == DIBS__SENTINEL_ASKS)
-            until = dibs__earlier(until, host->until);
-        *deadline = dibs__earlier(*deadline, until);
+            *deadline = dibs__earlier(*deadline, host->until);
     }
     return count;
 }

@@ -120,7 +120,7 @@ void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__w
 void dibs__subscriber_unheard(struct dibs__subscriber *subscriber);
 
 /* As those of a channel (channel.h). */
-void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollfd *fd, int64_t *deadline);
+struct pollfd dibs__subscriber_interest(struct dibs__subscriber *subscriber, int64_t *deadline);
 void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, int64_t now);
 
 /* Called by the scheduler when the server is elsewhere now: a try that was put off must be made at once. */

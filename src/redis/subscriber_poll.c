@@ -230,7 +230,7 @@ static int64_t next_time(struct dibs__subscriber *subscriber)
  * Requires a subscription. While the reading role is recalled, nothing is due: the thread that leaves the role wakes
  * the scheduler.
  */
-static void interest_in_subscription(struct dibs__subscriber *subscriber, struct pollfd *fd, int64_t *deadline)
+static struct pollfd interest_in_subscription(struct dibs__subscriber *subscriber, int64_t *deadline)
 {
     int64_t until = next_time(subscriber);
 
@@ -244,21 +244,17 @@ static void interest_in_subscription(struct dibs__subscriber *subscriber, struct
         until = idle_until;
     else if (role_holder == DIBS__ROLE_HOLDER_SCHEDULER)
         until = 0;
+    *deadline = dibs__earlier(*deadline, until);
     if (role_holder == DIBS__ROLE_HOLDER_POLL)
-        *fd = dibs__link_interest(subscriber->link, deadline);
-    else if (subscriber->link->out.used > 0)
-        *fd = dibs__link_poll(subscriber->link, POLLOUT, deadline);
-    *deadline = until < *deadline ? until : *deadline;
+        return dibs__link_interest(subscriber->link, deadline);
+    return subscriber->link->out.used > 0 ? dibs__link_poll(subscriber->link, POLLOUT, deadline)
+                                          : (struct pollfd){.fd = -1};
 }
 
-void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollfd *fd, int64_t *deadline)
+struct pollfd dibs__subscriber_interest(struct dibs__subscriber *subscriber, int64_t *deadline)
 {
-    *fd = (struct pollfd){.fd = -1};
-    *deadline = DIBS__NEVER;
-    if (subscriber->link)
-        interest_in_subscription(subscriber, fd, deadline);
-    else
-        dibs__connector_interest(&subscriber->connector, false, fd, deadline);
+    return subscriber->link ? interest_in_subscription(subscriber, deadline)
+                            : dibs__connector_interest(&subscriber->connector, false, deadline);
 }
 
 void dibs__subscriber_hurry(struct dibs__subscriber *subscriber)

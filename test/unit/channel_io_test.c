@@ -40,7 +40,8 @@ static void the_scheduler_ends_a_connection_that_does_not_answer(void **state)
 
     fake_redis_hold(r->fake, true);
     assert_true(dibs__channel_submit(r->channel, serial, echo_of(&echo, "one"), count_broken, &broken));
-    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(r->channel, false, &deadline);
     assert_true(fd.fd >= 0 && (fd.events & POLLIN));
     assert_true(deadline == after(r, COMMAND_MS));
     moved_clock_set(&r->clock, deadline - 1);
@@ -83,7 +84,8 @@ static bool wants_to_write(struct rig *r)
     struct pollfd fd;
     int64_t deadline;
 
-    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(r->channel, false, &deadline);
     return fd.fd >= 0 && (fd.events & POLLOUT);
 }
 

@@ -14,7 +14,8 @@ static void the_scheduler_connects_a_wanted_channel(void **state)
     struct pollfd fd;
     int64_t deadline;
 
-    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline == DIBS__NEVER);
     fake_redis_refuse(r->fake, true);
     dibs__channel_want(r->channel);
@@ -22,10 +23,12 @@ static void the_scheduler_connects_a_wanted_channel(void **state)
     assert_int_equal(r->unattended, 1);
     attend_until(r, false, &r->failed, 1);
     assert_false(dibs__channel_is_connected(r->channel));
-    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline == DIBS__NEVER); /* the channel has to be wanted again */
     dibs__channel_want(r->channel);
-    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline > moved_clock_now(&r->clock) && deadline <= after(r, 10));
     moved_clock_advance(&r->clock, MS(10));
     fake_redis_refuse(r->fake, false);
@@ -37,7 +40,8 @@ static void the_scheduler_connects_a_wanted_channel(void **state)
     fake_redis_cut(r->fake);
     attend_until_broken(r);
     assert_false(dibs__channel_is_connected(r->channel));
-    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline == DIBS__NEVER);
 }
 
@@ -69,14 +73,16 @@ static void a_needed_channel_is_tried_again_soon(void **state)
     fake_redis_refuse(r->fake, true);
     for (unsigned i = 1; i <= 6; i++) {
         unsigned tries = dibs__channel_need(r->channel);
-        dibs__channel_interest(r->channel, false, &fd, &deadline);
+        deadline = DIBS__NEVER;
+        fd = dibs__channel_interest(r->channel, false, &deadline);
         assert_true(deadline <= after(r, 10));
         moved_clock_advance(&r->clock, MS(10));
         attend_until(r, false, &r->failed, i);
         assert_true(dibs__channel_opening(r->channel, tries, NULL) == DIBS__OPENING_FAILED);
     }
     dibs__channel_want(r->channel);
-    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline > after(r, 100));
 }
 
@@ -109,7 +115,8 @@ static int64_t pause_before_next(struct rig *r)
     struct pollfd fd;
     int64_t deadline;
 
-    dibs__channel_interest(r->channel, true, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(r->channel, true, &deadline);
     assert_int_equal(fd.fd, -1);
     assert_true(deadline != DIBS__NEVER);
     return deadline - moved_clock_now(&r->clock);
@@ -288,7 +295,8 @@ static void the_scheduler_replaces_a_broken_connection_once_it_is_left(void **st
     attend(r, false);
     assert_false(stands(r));
     dibs__channel_need(r->channel);
-    dibs__channel_interest(r->channel, false, &fd, &deadline); /* the scheduler, told of that, goes to sleep */
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(r->channel, false, &deadline); /* the scheduler, told of that, goes to sleep */
     assert_int_equal(fd.fd, -1);
     assert_true(deadline > moved_clock_now(&r->clock));
     unsigned unattended = r->unattended;
@@ -306,7 +314,8 @@ static void a_channel_not_kept_open_stays_closed(void **state)
     struct pollfd fd;
     int64_t deadline;
 
-    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(r->channel, false, &deadline);
     assert_int_equal(fd.fd, -1);
     assert_true(deadline == DIBS__NEVER);
     dibs__channel_attend(r->channel, false, 0, moved_clock_now(&r->clock));

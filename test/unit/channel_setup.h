@@ -258,7 +258,8 @@ static inline void attend(struct rig *r, bool keep_open)
     struct pollfd fd;
     int64_t deadline;
 
-    dibs__channel_interest(r->channel, keep_open, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(r->channel, keep_open, &deadline);
     if (deadline > moved_clock_now(&r->clock))
         poll(&fd, 1, 2);
     else
@@ -284,7 +285,8 @@ static inline void attend_until_broken(struct rig *r)
     int64_t deadline;
 
     while (stands(r)) {
-        dibs__channel_interest(r->channel, true, &fd, &deadline);
+        deadline = DIBS__NEVER;
+        fd = dibs__channel_interest(r->channel, true, &deadline);
         poll(&fd, 1, 10);
         dibs__channel_attend(r->channel, true, fd.revents, moved_clock_now(&r->clock));
         assert_true(now_ms() < limit);
@@ -341,7 +343,8 @@ static inline void await_bytes(struct rig *r)
     struct pollfd fd;
     int64_t deadline;
 
-    dibs__channel_interest(r->channel, true, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(r->channel, true, &deadline);
     assert_true(fd.fd >= 0);
     fd.events = POLLIN;
     assert_int_equal(poll(&fd, 1, LIMIT_MS), 1);

@@ -47,7 +47,8 @@ static dibs_status step_to_the_end(struct rig *r, struct dibs__connector *connec
     while (status == DIBS_OK && !dibs__connector_is_ready(connector)) {
         struct pollfd fd;
         int64_t deadline;
-        dibs__connector_interest(connector, true, &fd, &deadline);
+        deadline = DIBS__NEVER;
+        fd = dibs__connector_interest(connector, true, &deadline);
         assert_true(fd.fd >= 0 && deadline <= connector->until);
         assert_int_equal(poll(&fd, 1, LIMIT_MS), 1);
         status = dibs__connector_step(connector, now(), &r->error);
@@ -196,7 +197,8 @@ static void make_link(struct rig *r, struct dibs__connector *connector)
     while (!dibs__connector_attend(connector, MADE_AT, DIBS__RECONNECT_LAST_MS, &r->error)) {
         struct pollfd fd;
         int64_t deadline;
-        dibs__connector_interest(connector, true, &fd, &deadline);
+        deadline = DIBS__NEVER;
+        fd = dibs__connector_interest(connector, true, &deadline);
         assert_int_equal(poll(&fd, 1, LIMIT_MS), 1);
     }
     expect_link(connector);

@@ -136,7 +136,8 @@ static void attend_channel(struct rig *r, struct dibs__channel *channel)
 
     if (!dibs__channel_view(channel, &view))
         return;
-    dibs__channel_interest(channel, true, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__channel_interest(channel, true, &deadline);
     poll(&fd, 1, 2);
     dibs__channel_attend(channel, true, fd.fd >= 0 ? fd.revents : 0, moved_clock_now(&r->clock));
 }

@@ -24,7 +24,7 @@ static void on_wake(void *context)
 static bool is_still(void *arg)
 {
     struct pollfd fds[DIBS__SENTINELS_LEARNED + 1];
-    int64_t until;
+    int64_t until = DIBS__NEVER;
 
     (void)arg;
     size_t count = dibs__sentinel_interest(sentinel, fds, &until);

@@ -78,7 +78,7 @@ static int teardown(void **state)
 static void turn(struct rig *r)
 {
     struct pollfd fds[FDS];
-    int64_t until;
+    int64_t until = DIBS__NEVER;
 
     assert_true(dibs__sentinel_fd_max(r->sentinel) <= FDS);
     dibs__sentinel_attend(r->sentinel, r->now);
@@ -612,7 +612,7 @@ static void the_scheduler_waits_for_nothing_while_a_thread_asks(void **state)
 {
     struct rig *r = *state;
     struct pollfd fds[FDS];
-    int64_t until = 0;
+    int64_t until;
 
     fake_sentinel_name(&r->fakes[0], 7);
     start(r, 1, CONNECT_MS);
@@ -620,6 +620,7 @@ static void the_scheduler_waits_for_nothing_while_a_thread_asks(void **state)
     for (int asks = 1; asks >= 0; asks--) {
         dibs__endpoint_mutex_lock(&r->master.mutex);
         r->sentinel->driven = asks;
+        until = DIBS__NEVER;
         dibs__endpoint_mutex_unlock(&r->master.mutex);
         assert_int_equal(dibs__sentinel_interest(r->sentinel, fds, &until), !asks);
         assert_int_equal(until == DIBS__NEVER, asks);

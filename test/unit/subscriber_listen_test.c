@@ -143,7 +143,8 @@ static bool polls_for_it(struct rig *r)
     struct pollfd fd;
     int64_t deadline;
 
-    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__subscriber_interest(r->subscriber, &deadline);
     return fd.fd >= 0;
 }
 

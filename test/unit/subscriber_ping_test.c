@@ -116,17 +116,20 @@ static void a_ping_waits_for_room_in_the_socket(void **state)
 
     subscribed(r);
     int server = take_over(r);
-    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__subscriber_interest(r->subscriber, &deadline);
     while (write(fd.fd, bytes, sizeof bytes) > 0)
         ;
     moved_clock_advance(&r->clock, MS(SILENCE_MS));
     attend(r);
-    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__subscriber_interest(r->subscriber, &deadline);
     assert_int_equal(fd.events, POLLIN | POLLOUT);
     while (read(server, bytes, sizeof bytes) > 0)
         ;
     attend(r);
-    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__subscriber_interest(r->subscriber, &deadline);
     assert_int_equal(fd.events, POLLIN);
     assert_int_equal(read(server, bytes, sizeof bytes), strlen("*1\r\n$4\r\nPING\r\n"));
     assert_memory_equal(bytes, "*1\r\n$4\r\nPING\r\n", strlen("*1\r\n$4\r\nPING\r\n"));

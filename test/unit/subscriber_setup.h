@@ -158,7 +158,8 @@ static inline void attend(struct rig *r)
     struct pollfd fd;
     int64_t deadline;
 
-    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__subscriber_interest(r->subscriber, &deadline);
     poll(&fd, 1, deadline > moved_clock_now(&r->clock) ? 2 : 0);
     dibs__subscriber_attend(r->subscriber, fd.fd >= 0 ? fd.revents : 0, moved_clock_now(&r->clock));
 }
@@ -175,7 +176,8 @@ static inline void attend_all(struct rig *r)
     int64_t deadline;
 
     for (;;) {
-        dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+        deadline = DIBS__NEVER;
+        fd = dibs__subscriber_interest(r->subscriber, &deadline);
         if (poll(&fd, 1, 0) == 0 && deadline > moved_clock_now(&r->clock))
             return;
         dibs__subscriber_attend(r->subscriber, fd.fd >= 0 ? fd.revents : 0, moved_clock_now(&r->clock));
@@ -187,7 +189,8 @@ static inline int64_t deadline_of(struct rig *r)
     struct pollfd fd;
     int64_t deadline;
 
-    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__subscriber_interest(r->subscriber, &deadline);
     return deadline;
 }
 
@@ -197,7 +200,8 @@ static inline int64_t pass_pause(struct rig *r)
     struct pollfd fd;
     int64_t deadline, now = moved_clock_now(&r->clock);
 
-    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__subscriber_interest(r->subscriber, &deadline);
     assert_int_equal(fd.fd, -1);
     assert_true(deadline != DIBS__NEVER);
     if (deadline <= now)
@@ -221,7 +225,8 @@ static inline bool is_connected(struct rig *r)
     struct pollfd fd;
     int64_t deadline;
 
-    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__subscriber_interest(r->subscriber, &deadline);
     return fd.fd >= 0;
 }
 
@@ -246,7 +251,8 @@ static inline int take_over(struct rig *r)
     int64_t deadline;
     int pair[2];
 
-    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    deadline = DIBS__NEVER;
+    fd = dibs__subscriber_interest(r->subscriber, &deadline);
     assert_true(fd.fd >= 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
     assert_int_equal(dup3(pair[0], fd.fd, O_CLOEXEC), fd.fd);

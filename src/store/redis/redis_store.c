@@ -30,20 +30,16 @@ static void on_push(void *context, const char *bytes, size_t size)
 static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *deadline)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    int64_t until;
+    size_t count = 0;
 
-    dibs__subscriber_interest(store->subscriber, &fds[0], deadline);
-    for (size_t i = 0; i <= store->channel_count; i++) {
-        dibs__channel_interest(store->channels[i], i == store->channel_count, &fds[i + 1], &until);
-        *deadline = dibs__earlier(*deadline, until);
-    }
-    *deadline = dibs__earlier(*deadline, dibs__retractions_deadline(store->retractions));
-    *deadline = dibs__earlier(*deadline, dibs__tracking_deadline(&store->tracking));
-    if (!store->sentinel)
-        return store->channel_count + 2;
-    size_t sentinels = dibs__sentinel_interest(store->sentinel, &fds[store->channel_count + 2], &until);
-    *deadline = dibs__earlier(*deadline, until);
-    return store->channel_count + 2 + sentinels;
+    *deadline =
+        dibs__earlier(dibs__retractions_deadline(store->retractions), dibs__tracking_deadline(&store->tracking));
+    fds[count++] = dibs__subscriber_interest(store->subscriber, deadline);
+    for (size_t i = 0; i <= store->channel_count; i++)
+        fds[count++] = dibs__channel_interest(store->channels[i], i == store->channel_count, deadline);
+    if (store->sentinel)
+        count += dibs__sentinel_interest(store->sentinel, &fds[count], deadline);
+    return count;
 }
 
 /* The sentinels come first, because connections to another server than the master are given up. */
