@@ -108,7 +108,7 @@ static dibs_status await_master(void *context, uint64_t after, int64_t deadline,
     dibs__endpoint_mutex_lock(&sentinel->master->mutex);
     dibs_status status = wait_for_news(sentinel, after, deadline, error);
     dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
-    sentinel->config.wake(sentinel->config.context);
+    sentinel->wake(sentinel->context);
     return status;
 }
 
@@ -116,7 +116,7 @@ static void doubt_master(void *context)
 {
     struct dibs__sentinel *sentinel = context;
 
-    sentinel->config.wake(sentinel->config.context);
+    sentinel->wake(sentinel->context);
 }
 
 /* ------------------------------------------------------- what each of them says */
@@ -153,7 +153,7 @@ dibs_status dibs__sentinel_survey(struct dibs__sentinel *sentinel, int64_t deadl
     dibs__endpoint_mutex_lock(&sentinel->master->mutex);
     leave_driving(sentinel);
     dibs__endpoint_mutex_unlock(&sentinel->master->mutex);
-    sentinel->config.wake(sentinel->config.context);
+    sentinel->wake(sentinel->context);
     if (!copied)
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the sentinels");
     for (size_t i = 0; i < hosts.count; i++) {
@@ -171,17 +171,19 @@ dibs_status dibs__sentinel_survey(struct dibs__sentinel *sentinel, int64_t deadl
 
 /* ----------------------------------------------------------------- lifecycle */
 
-struct dibs__sentinel *dibs__sentinel_new(const struct dibs__sentinel_config *config)
+struct dibs__sentinel *dibs__sentinel_new(struct dibs__endpoint *master, const char *user, const char *password,
+                                          void (*wake)(void *context), void *context)
 {
     struct dibs__sentinel *sentinel = calloc(1, sizeof *sentinel);
 
     if (!sentinel)
         return NULL;
-    sentinel->master = config->master;
-    sentinel->config = *config;
+    sentinel->master = master;
+    sentinel->wake = wake;
+    sentinel->context = context;
     sentinel->epoch = -1;
     sentinel->pauses.first_ms = DIBS__SENTINEL_PAUSE_MS;
-    if (!dibs__sentinel_hosts_init(&sentinel->hosts, config->master, config->user, config->password) ||
+    if (!dibs__sentinel_hosts_init(&sentinel->hosts, master, user, password) ||
         !(sentinel->fds = calloc(sentinel->hosts.room, sizeof *sentinel->fds)) ||
         dibs__cond_init(&sentinel->changed) != 0) {
         dibs__sentinel_hosts_free(&sentinel->hosts);
@@ -189,8 +191,7 @@ struct dibs__sentinel *dibs__sentinel_new(const struct dibs__sentinel_config *co
         free(sentinel);
         return NULL;
     }
-    sentinel->config.user = sentinel->config.password = NULL;
-    config->master->finder = (struct dibs__finder){sentinel, await_master, doubt_master};
+    master->finder = (struct dibs__finder){sentinel, await_master, doubt_master};
     return sentinel;
 }
 

@@ -22,18 +22,15 @@
 
 #include "redis/endpoint.h"
 
-struct dibs__sentinel_config {
-    struct dibs__endpoint *master; /* has the URL; its finder is set; outlives the sentinels' object. A round may take
-                                      half of its connect timeout; connecting to the master has the rest */
-    const char *user, *password;   /* credentials for the sentinels; NULL: none */
-    void (*wake)(void *context);   /* called by any thread: interest has changed */
-    void *context;
-};
-
 struct dibs__sentinel;
 
-/* Copies the strings. NULL: no memory. */
-struct dibs__sentinel *dibs__sentinel_new(const struct dibs__sentinel_config *config);
+/*
+ * Makes what finds the master of that endpoint, which has the URL and outlives the sentinels' object; sets its finder.
+ * A round may take half of its connect timeout; connecting to the master has the rest. user, password: credentials for
+ * the sentinels, which are copied; NULL: none. wake is called by any thread: interest has changed. NULL: no memory.
+ */
+struct dibs__sentinel *dibs__sentinel_new(struct dibs__endpoint *master, const char *user, const char *password,
+                                          void (*wake)(void *context), void *context);
 void dibs__sentinel_free(struct dibs__sentinel *sentinel); /* no thread may be inside; NULL is fine */
 
 /*

@@ -90,8 +90,9 @@ struct dibs__sentinel_hosts {
 };
 
 struct dibs__sentinel {
-    struct dibs__endpoint *master;       /* read-only after new */
-    struct dibs__sentinel_config config; /* read-only after new; its strings are cleared */
+    struct dibs__endpoint *master; /* read-only after new */
+    void (*wake)(void *context);   /* read-only after new */
+    void *context;                 /* read-only after new; for wake */
 
     struct dibs__sentinel_hosts hosts; /* the driving role's */
     struct pollfd *fds;                /* the driving role's; has room for each host; for a thread that waits */

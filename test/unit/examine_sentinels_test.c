@@ -53,8 +53,7 @@ static int setup(void **state)
     r->store.config.clock = &dibs__system_clock;
     r->store.config.connect_timeout_ms = LIMIT_MS;
     fake_redis_endpoint(&r->store.endpoint, url, &r->commands, &r->errors);
-    r->store.sentinel =
-        dibs__sentinel_new(&(struct dibs__sentinel_config){.master = &r->store.endpoint, .wake = wake_nobody});
+    r->store.sentinel = dibs__sentinel_new(&r->store.endpoint, NULL, NULL, wake_nobody, NULL);
     assert_non_null(r->store.sentinel);
     *state = r;
     return 0;

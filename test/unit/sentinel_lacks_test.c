@@ -46,7 +46,7 @@ static int setup(void **state)
     fake_sentinel_start(&fake);
     fake_sentinel_name(&fake, 7);
     fake_redis_endpoint(&master, fake.url, &commands, &errors);
-    sentinel = dibs__sentinel_new(&(struct dibs__sentinel_config){.master = &master, .wake = on_wake});
+    sentinel = dibs__sentinel_new(&master, NULL, NULL, on_wake, NULL);
     assert_non_null(sentinel);
     now = dibs__now(&dibs__system_clock);
     return 0;
@@ -64,7 +64,6 @@ static int teardown(void **state)
 #if CAN_FAIL
 static void sentinels_without_memory_are_none(void **state)
 {
-    const struct dibs__sentinel_config config = {.master = &master, .wake = on_wake};
     bool failed = true;
 
     (void)state;
@@ -72,7 +71,7 @@ static void sentinels_without_memory_are_none(void **state)
         long before = atomic_load(&living);
         fails_here = true;
         atomic_store(&fail_at, fails);
-        struct dibs__sentinel *another = dibs__sentinel_new(&config);
+        struct dibs__sentinel *another = dibs__sentinel_new(&master, NULL, NULL, on_wake, NULL);
         fails_here = false;
         failed = atomic_load(&fail_at) == 0;
         assert_true(failed == (another == NULL));

@@ -44,8 +44,7 @@ static void start(struct rig *r, size_t count, uint32_t connect_timeout_ms)
     snprintf(url + used, sizeof url - (size_t)used, "/mymaster");
     fake_redis_endpoint(&r->master, url, &r->commands, &r->errors);
     r->master.connect_timeout_ms = connect_timeout_ms;
-    r->sentinel =
-        dibs__sentinel_new(&(struct dibs__sentinel_config){.master = &r->master, .wake = on_wake, .context = r});
+    r->sentinel = dibs__sentinel_new(&r->master, NULL, NULL, on_wake, r);
     assert_non_null(r->sentinel);
 }
 

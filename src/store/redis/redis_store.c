@@ -236,13 +236,9 @@ static bool make_sentinel(struct dibs__redis_store *store)
 
     if (store->endpoint.url.kind != DIBS__URL_SENTINEL)
         return true;
-    store->sentinel = dibs__sentinel_new(&(struct dibs__sentinel_config){
-        .master = &store->endpoint,
-        .user = config->access ? config->access->sentinel_user : NULL,
-        .password = config->access ? config->access->sentinel_password : NULL,
-        .wake = config->listener.wake,
-        .context = config->listener.context,
-    });
+    store->sentinel = dibs__sentinel_new(&store->endpoint, config->access ? config->access->sentinel_user : NULL,
+                                         config->access ? config->access->sentinel_password : NULL,
+                                         config->listener.wake, config->listener.context);
     if (store->sentinel)
         store->store.fd_max += dibs__sentinel_fd_max(store->sentinel);
     return store->sentinel != NULL;
