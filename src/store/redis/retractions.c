@@ -33,23 +33,19 @@
  * its batch, and so to the scheduler thread.
  */
 struct retraction {
-    DIBS__LINKS(struct retraction) links; /* in the list */
-    struct dibs__route route;             /* read-only once listed, except not_after, which its batch may set to 0 */
-    int64_t ends;                         /* read-only once listed; by then nothing of the token is left */
+    DIBS__LINKS(struct retraction) links;   /* in the list */
+    struct dibs__route route;               /* read-only once listed, except not_after, which its batch may set to 0 */
+    struct dibs__forwarded_retraction what; /* what another node would be given, except its not_after; its texts are
+                                               stored behind the struct. Read-only once listed, except asking and
+                                               backoff, which is of the pauses between sendings */
     int64_t due;  /* when to look at the entry again; 0: at once; DIBS__NEVER: when there is another connection */
     bool is_done; /* set with the answer to its batch: the token is gone for good, or another node retracts it */
     bool alone;   /* the entry is sent by itself: a batch that it was in was refused, or each entry of this store has a
                      slot of its own */
-    bool asking;  /* as in struct dibs__redirect */
-    bool with_text;    /* the server has lost the script */
-    bool surpasses;    /* set when a batch takes the entry; waiters may leave the lock to the token, because they saw it
-                          at another server */
-    unsigned hops;     /* read-only once listed; how often the retraction went from node to node of a cluster */
-    uint32_t lease_ms; /* read-only once listed; the longest that the token may have */
-    struct dibs__backoff backoff; /* of the pauses between sendings */
-    uint64_t fence;               /* read-only once listed; of the grant; 0: not known */
-    const char *name;             /* read-only once listed; its text is stored after the token */
-    char token[];                 /* read-only once listed */
+    bool with_text; /* the server has lost the script */
+    bool surpasses; /* set when a batch takes the entry; waiters may leave the lock to the token, because they saw it at
+                       another server */
+    char texts[];   /* read-only once listed */
 };
 
 /*
@@ -101,7 +97,7 @@ static int64_t end_of(const struct retraction *entry)
 {
     const int64_t step = ENDS_MS * DIBS__NS_PER_MS;
 
-    return (entry->ends / step + 1) * step;
+    return (entry->what.ends / step + 1) * step;
 }
 
 /* The entry, which is in no list, is sent when it is due, unless its time is over before. */
@@ -138,7 +134,7 @@ static void make_all_due(struct dibs__retractions *all)
 {
     dibs__redis_mutex_lock(&all->store->mutex);
     for (struct retraction *at = all->later; at; at = at->links.next)
-        dibs__backoff_reset(&at->backoff);
+        dibs__backoff_reset(&at->what.backoff);
     make_due(all, DIBS__NEVER);
     dibs__redis_mutex_unlock(&all->store->mutex);
 }
@@ -152,7 +148,7 @@ static void end_batch(struct batch *batch)
     const struct dibs__listener *listener = &all->store->config.listener;
 
     for (size_t i = 0; i < batch->count && batch->untracked; i++)
-        listener->changed(listener->context, batch->entries[i]->name);
+        listener->changed(listener->context, batch->entries[i]->what.name);
     dibs__redis_mutex_lock(&all->store->mutex);
     for (size_t i = 0; i < batch->count; i++) {
         if (batch->entries[i]->is_done)
@@ -167,7 +163,7 @@ static void end_batch(struct batch *batch)
 /* The time after a pause, which is longer each time. */
 static int64_t after_pause(const struct dibs__retractions *all, struct retraction *entry)
 {
-    return dibs__after_ms(dibs__now(all->store->config.clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
+    return dibs__after_ms(dibs__now(all->store->config.clock), dibs__backoff_next(&entry->what.backoff, AGAIN_LAST_MS));
 }
 
 /* The batch could not be sent. If there is no connection, its entries wait for the next one. */
@@ -220,7 +216,7 @@ static void take_answer(const struct batch *batch, const redisReply *reply)
             continue;
         enum dibs__retract_code code = answered ? dibs__codec_read_retracted(reply, i) : DIBS__RETRACT_REFUSED;
         if (code == DIBS__RETRACT_REFUSED) /* the slot may be here as a whole by now; else the node redirects anew */
-            entry->asking = false;
+            entry->what.asking = false;
         take_code(batch, entry, server_us, code);
     }
 }
@@ -233,16 +229,10 @@ static void give_away(const struct dibs__retractions *all, const struct retracti
     DIBS__EXCLUDES(dibs__redis_mutex)
 {
     const struct dibs__node_hooks *node = all->store->config.node;
-    struct dibs__forwarded_retraction forwarded = {.name = entry->name,
-                                                   .token = entry->token,
-                                                   .fence = entry->fence,
-                                                   .ends = entry->ends,
-                                                   .lease_ms = entry->lease_ms,
-                                                   .not_after = entry->route.not_after,
-                                                   .asking = asking,
-                                                   .hops = entry->hops,
-                                                   .backoff = entry->backoff};
+    struct dibs__forwarded_retraction forwarded = entry->what;
 
+    forwarded.not_after = entry->route.not_after;
+    forwarded.asking = asking;
     node->forward(node->context, to, &forwarded);
 }
 
@@ -256,7 +246,7 @@ static void take_redirect(struct batch *batch, const struct dibs__redirect *redi
     struct retraction *entry = batch->entries[0];
 
     DIBS__REQUIRE(batch->count == 1);
-    entry->asking = redirect->asking;
+    entry->what.asking = redirect->asking;
     entry->is_done = redirect->to != NULL;
     if (!entry->is_done) {
         entry->due = after_pause(batch->all, entry);
@@ -271,7 +261,7 @@ static void take_redirect(struct batch *batch, const struct dibs__redirect *redi
 static void on_retracted(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
     struct batch *batch = arg;
-    struct dibs__redirect redirect = {.asking = batch->entries[0]->asking};
+    struct dibs__redirect redirect = {.asking = batch->entries[0]->what.asking};
 
     (void)error;
     if (reply && dibs__redis_turned_away(batch->all->store->config.node, &redirect, reply, batch->all_moved))
@@ -291,12 +281,13 @@ static void write_words(const struct batch *batch, struct dibs__words *words)
     for (size_t i = 0; i < batch->count; i++) {
         for (int kind = 0; kind < DIBS__KEYS; kind++) {
             dibs__key_of(&key, (enum dibs__key_kind)kind, batch->all->store->config.key_prefix,
-                         batch->entries[i]->name);
+                         batch->entries[i]->what.name);
             dibs__words_add(words, key.bytes, key.size);
         }
     }
     for (size_t i = 0; i < batch->count; i++)
-        dibs__codec_retract(words, batch->entries[i]->token, batch->entries[i]->surpasses, batch->entries[i]->fence);
+        dibs__codec_retract(words, batch->entries[i]->what.token, batch->entries[i]->surpasses,
+                            batch->entries[i]->what.fence);
 }
 
 /* --------------------------------------------------------------- the sending */
@@ -308,8 +299,8 @@ static bool send_retraction(struct batch *batch, struct dibs__channel *channel, 
     struct dibs__redis_store *store = batch->all->store;
     struct dibs__call call = {.script = DIBS__SCRIPT_retract,
                               .key_count = batch->count * DIBS__KEYS,
-                              .asking = first->asking,
-                              .untracked = channel == store->background && !first->asking &&
+                              .asking = first->what.asking,
+                              .untracked = channel == store->background && !first->what.asking &&
                                            dibs__tracking_is_on(&store->tracking, view->serial),
                               .with_text = first->with_text};
 
@@ -389,7 +380,7 @@ static bool send_batch(struct batch *batch)
 /* The next entry to be sent. Drops entries whose tokens can't have left anything by now. NULL: there is none. */
 static struct retraction *next_ready(struct dibs__retractions *all, int64_t now) DIBS__REQUIRES(dibs__redis_mutex)
 {
-    while (all->ready && all->ready->ends <= now)
+    while (all->ready && all->ready->what.ends <= now)
         drop(all, take_first(&all->ready));
     return all->ready;
 }
@@ -422,7 +413,7 @@ static struct batch *take_batch(struct dibs__retractions *all, int64_t now)
         make_due(all, dibs__after_ms(now, TOGETHER_MS));
     while ((next = next_ready(all, now)) && batch && batch->count < BATCH_MAX &&
            (batch->count == 0 || go_together(batch->entries[0], next))) {
-        next->surpasses = all->changed_at > 0 && now < dibs__after_ms(all->changed_at, next->lease_ms);
+        next->surpasses = all->changed_at > 0 && now < dibs__after_ms(all->changed_at, next->what.lease_ms);
         batch->entries[batch->count++] = take_first(&all->ready);
     }
     dibs__redis_mutex_unlock(&all->store->mutex);
@@ -474,28 +465,20 @@ size_t dibs__redis_unconfirmed(struct dibs__store *base)
     return atomic_load(&dibs__redis_of(base)->retractions->count);
 }
 
-/*
- * An ask that is still on its way may arrive a command timeout later, and then begin a lease, or a place in the queue
- * of twice that length. NULL: no memory.
- */
-static struct retraction *new_entry(const struct dibs__retractions *all, const char *name, const char *token,
-                                    uint32_t lease_ms, uint64_t fence, const struct dibs__route *route)
+/* Copies the texts. route: of what may still be under way. NULL: no memory. */
+static struct retraction *new_entry(const struct dibs__retractions *all, const struct dibs__forwarded_retraction *what,
+                                    const struct dibs__route *route)
 {
-    size_t token_size = strlen(token) + 1, name_size = strlen(name) + 1;
+    size_t token_size = strlen(what->token) + 1, name_size = strlen(what->name) + 1;
     struct retraction *entry = calloc(1, sizeof *entry + token_size + name_size);
 
     if (!entry)
         return NULL;
-    if (route)
-        entry->route = *route;
-    entry->ends = dibs__after_ms(dibs__now(all->store->config.clock),
-                                 all->store->config.command_timeout_ms + INT64_C(2) * lease_ms + SLACK_MS);
-    entry->backoff.first_ms = AGAIN_FIRST_MS;
+    entry->route = *route;
+    entry->what = *what;
     entry->alone = all->store->config.node != NULL;
-    entry->lease_ms = lease_ms;
-    entry->fence = fence;
-    memcpy(entry->token, token, token_size);
-    entry->name = memcpy(entry->token + token_size, name, name_size);
+    entry->what.token = memcpy(entry->texts, what->token, token_size);
+    entry->what.name = memcpy(entry->texts + token_size, what->name, name_size);
     return entry;
 }
 
@@ -509,10 +492,24 @@ static void add(struct dibs__retractions *all, struct retraction *entry)
     all->store->config.listener.wake(all->store->config.listener.context);
 }
 
+/*
+ * An ask that is still on its way may arrive a command timeout later, and then begin a lease, or a place in the queue
+ * of twice that length.
+ */
 void dibs__retractions_add(struct dibs__retractions *all, const char *name, const char *token, uint32_t lease_ms,
                            uint64_t fence, const struct dibs__route *route)
 {
-    struct retraction *entry = new_entry(all, name, token, lease_ms, fence, route);
+    static const struct dibs__route nowhere = {.channel = NULL};
+    const struct dibs__store_config *config = &all->store->config;
+    const struct dibs__forwarded_retraction what = {
+        .name = name,
+        .token = token,
+        .fence = fence,
+        .lease_ms = lease_ms,
+        .ends = dibs__after_ms(dibs__now(config->clock), config->command_timeout_ms + INT64_C(2) * lease_ms + SLACK_MS),
+        .backoff = {.first_ms = AGAIN_FIRST_MS},
+    };
+    struct retraction *entry = new_entry(all, &what, route ? route : &nowhere);
 
     if (entry)
         add(all, entry);
@@ -522,18 +519,13 @@ void dibs__redis_take_forwarded(struct dibs__store *base, const struct dibs__for
 {
     struct dibs__retractions *all = dibs__redis_of(base)->retractions;
     const struct dibs__route route = {.channel = NULL, .not_after = forwarded->not_after};
-    struct retraction *entry =
-        new_entry(all, forwarded->name, forwarded->token, forwarded->lease_ms, forwarded->fence, &route);
+    struct retraction *entry = new_entry(all, forwarded, &route);
 
     if (!entry)
         return;
-    entry->ends = forwarded->ends;
-    entry->asking = forwarded->asking;
-    entry->hops = forwarded->hops + 1;
-    entry->backoff = forwarded->backoff;
-    if (entry->hops > HOPS_AT_ONCE)
+    if (++entry->what.hops > HOPS_AT_ONCE)
         entry->due =
-            dibs__after_ms(dibs__now(all->store->config.clock), dibs__backoff_next(&entry->backoff, HOP_LAST_MS));
+            dibs__after_ms(dibs__now(all->store->config.clock), dibs__backoff_next(&entry->what.backoff, HOP_LAST_MS));
     add(all, entry);
 }
 
@@ -545,7 +537,7 @@ static void sort_out(struct retraction **list, struct retraction **away, const s
     *list = NULL;
     while (all) {
         struct retraction *entry = take_first(&all);
-        if (node->is_away(node->context, entry->name))
+        if (node->is_away(node->context, entry->what.name))
             DIBS__LIST_APPEND(*away, entry, links);
         else
             DIBS__LIST_APPEND(*list, entry, links);
