@@ -88,15 +88,10 @@ void dibs__words_add_number(struct dibs__words *words, int64_t number)
     dibs__words_add(words, text, (size_t)(dibs__put_signed(text, number) - text));
 }
 
-void dibs__words_clear(struct dibs__words *words)
-{
-    words->bytes.used = words->count = 0;
-    words->failed = false;
-}
-
 void dibs__words_free(struct dibs__words *words)
 {
-    dibs__buffer_free(&words->bytes);
+    free(words->bytes.bytes);
+    *words = (struct dibs__words){.count = 0};
 }
 
 void dibs__buffer_drop(struct dibs__buffer *buffer, size_t size)

@@ -29,8 +29,7 @@ struct dibs__words {
 void dibs__words_add(struct dibs__words *words, const char *bytes, size_t size);
 void dibs__words_add_text(struct dibs__words *words, const char *text);
 void dibs__words_add_number(struct dibs__words *words, int64_t number);
-void dibs__words_clear(struct dibs__words *words); /* there are no words any more; memory is kept for others */
-void dibs__words_free(struct dibs__words *words);
+void dibs__words_free(struct dibs__words *words); /* there are no words afterwards, and others may be added */
 
 /*
  * Appends one command in Redis' format: the words, which are texts that NULL ends, and behind them `more`, unless it is

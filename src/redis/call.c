@@ -64,10 +64,8 @@ bool dibs__script_wants_text(const redisReply *reply, struct dibs__channel *chan
 
 void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t key_count)
 {
-    struct dibs__words words = call->words;
-
-    dibs__words_clear(&words);
-    *call = (struct dibs__call){.script = script, .key_count = key_count, .words = words};
+    dibs__words_free(&call->words);
+    *call = (struct dibs__call){.script = script, .key_count = key_count};
 }
 
 /* DIBS_OK: exchange->reply belongs to the caller. */

@@ -30,7 +30,7 @@ static void done(struct read read)
     redisReaderFree(read.reader);
 }
 
-/* Clears the words. */
+/* Frees the words. */
 static void expect_words(struct dibs__words *words, size_t count, const char *const *expected)
 {
     struct dibs__words same = {.count = 0};
@@ -42,7 +42,7 @@ static void expect_words(struct dibs__words *words, size_t count, const char *co
     assert_int_equal(words->bytes.used, same.bytes.used);
     assert_memory_equal(words->bytes.bytes, same.bytes.bytes, same.bytes.used);
     dibs__words_free(&same);
-    dibs__words_clear(words);
+    dibs__words_free(words);
 }
 
 static const struct dibs__ask_words ask = {
@@ -68,7 +68,6 @@ static void an_ask_has_its_arguments_in_order(void **state)
     expect_words(&words, 6, leaves);
     dibs__codec_requeue(&words, "old", &ask);
     expect_words(&words, 6, behind);
-    dibs__words_free(&words);
 }
 
 static void other_scripts_have_their_arguments_in_order(void **state)
@@ -116,7 +115,6 @@ static void other_scripts_have_their_arguments_in_order(void **state)
     expect_words(&words, 3, as_short_as_can_be);
     dibs__codec_retract(&words, "t", true, 77);
     expect_words(&words, 2, surpassed);
-    dibs__words_free(&words);
 }
 
 /* ------------------------------------------------------------------- replies */
@@ -346,7 +344,6 @@ static void a_vote_has_its_arguments_in_order(void **state)
     expect_words(&words, 8, floored);
     dibs__codec_raise(&words, "t", 9007199254740991, 30000);
     expect_words(&words, 3, raised);
-    dibs__words_free(&words);
 }
 
 static void expect_vote(const struct dibs__vote *said, const struct dibs__vote *expected)
