@@ -84,8 +84,9 @@ void dibs__words_add_text(struct dibs__words *words, const char *text)
 void dibs__words_add_number(struct dibs__words *words, int64_t number)
 {
     char text[DIBS__DIGITS + 1];
+    const char *end = dibs__put_signed(text, number);
 
-    dibs__words_add(words, text, (size_t)(dibs__put_signed(text, number) - text));
+    dibs__words_add(words, text, (size_t)(end - text));
 }
 
 void dibs__words_free(struct dibs__words *words)
