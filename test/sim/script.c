@@ -1,5 +1,4 @@
 /* Runs the real scripts by liblua 5.1, in the same way as Redis. */
-#include <dlfcn.h>
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -40,64 +39,6 @@ void sim_script_read(void)
 {
     for (int i = 0; i < running_keys && running->client->tracking; i++)
         sim_track(running->client, &running->words[3 + i]);
-}
-
-/* ------------------------------------------------------------- what Lua spends */
-
-/* The C library's, which liblua calls for each text that a script uses as a number: most are whole. */
-double strtod(const char *text, char **end)
-{
-    static double (*other)(const char *, char **);
-    const char *first = text + (*text == '-'), *at = first;
-
-    while (*at >= '0' && *at <= '9')
-        at++;
-    if (at > first && at - first <= 18 && (*first != '0' || first == text) && (*at == '\0' || *at == ' ')) {
-        if (end)
-            *end = (char *)(uintptr_t)at;
-        return (double)sim_number(text);
-    }
-    if (!other)
-        *(void **)&other = dlsym(RTLD_NEXT, "strtod");
-    return other(text, end);
-}
-
-#define SMALL 512 /* bytes, in steps of 16 */
-
-/* Lua's memory is never given back, for a run is a process. */
-static void *allocate(void *unused, void *old, size_t had, size_t size)
-{
-    static struct spare {
-        struct spare *next;
-    } * spare[SMALL / 16 + 1];
-    static char *at, *end;
-    size_t from = (had + 15) / 16, to = (size + 15) / 16;
-    void *found = NULL;
-
-    if (had > SMALL && (size == 0 || size > SMALL))
-        return size > 0 ? realloc(old, size) : (free(old), NULL);
-    if (had > 0 && from == to)
-        return old;
-    if (size > SMALL) {
-        found = malloc(size);
-    } else if (size > 0 && spare[to]) {
-        found = spare[to];
-        spare[to] = spare[to]->next;
-    } else if (size > 0) {
-        if (end - at < (ptrdiff_t)(16 * to))
-            end = (at = malloc(128 * SMALL)) + 128 * SMALL;
-        found = at;
-        at += 16 * to;
-    }
-    if (had > 0 && size > 0)
-        memcpy(found, old, had < size ? had : size);
-    if (had > SMALL) {
-        free(old);
-    } else if (had > 0) {
-        *(struct spare *)old = (struct spare){spare[from]};
-        spare[from] = old;
-    }
-    return found;
 }
 
 /* ----------------------------------------------------- replies, to Lua's values */
@@ -333,7 +274,7 @@ void sim_script_init(void)
     static const luaL_Reg library[] = {
         {"call", redis_call}, {"pcall", redis_pcall}, {"error_reply", redis_error_reply}, {NULL, NULL}};
 
-    lua = lua_newstate(allocate, NULL);
+    lua = luaL_newstate();
     lua_gc(lua, LUA_GCSETPAUSE, 400); /* a collection writes to each page that fork(2) has shared */
     luaL_openlibs(lua);
     luaL_register(lua, "redis", library);
