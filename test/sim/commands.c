@@ -8,7 +8,6 @@
 #include "commands.h"
 #include "redis/slot.h"
 
-static const char WRONG_TYPE[] = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 static const char NO_INTEGER[] = "-ERR value is not an integer or out of range";
 
 bool sim_is(const struct sim_text *word, const char *name)
@@ -42,41 +41,39 @@ static bool read_number(const struct sim_text *text, int64_t *out)
     return *end == '\0';
 }
 
+/* The items, so many, are in a buffer of their own, which is freed. */
+static void put_array(const struct sim_call *call, int64_t count, struct sim_buffer *items)
+{
+    sim_put_head(call->out, '*', count);
+    if (items->used > 0)
+        sim_put(call->out, items->bytes, items->used);
+    free(items->bytes);
+}
+
 /* --------------------------------------------------------------------- messages */
 
-static void put_push(struct sim_client *client, const char *kind, const struct sim_text *channel)
+/* kind: of a sharded channel */
+static void put_push(struct sim_client *client, const char *kind, bool sharded, const struct sim_text *channel)
 {
+    kind += !sharded;
     sim_put_head(&client->out, '*', 3);
     sim_put_bulk(&client->out, kind, strlen(kind));
     sim_put_bulk(&client->out, channel->bytes, channel->size);
 }
 
-/* Its place in the list of subscriptions of that kind ('s': sharded); NULL: it has none. */
-static char **subscription(const struct sim_client *client, char kind, const struct sim_text *channel)
+bool sim_server_listens(const struct sim_client *client)
 {
-    for (size_t i = 0; i < client->channel_count; i++)
-        if (client->channels[i][0] == kind && strlen(client->channels[i] + 1) == channel->size &&
-            memcmp(client->channels[i] + 1, channel->bytes, channel->size) == 0)
-            return &client->channels[i];
-    return NULL;
+    return client->channels[0].count + client->channels[1].count > 0;
 }
 
-static int count_channels(const struct sim_client *client, char kind)
-{
-    int count = 0;
-
-    for (size_t i = 0; i < client->channel_count; i++)
-        count += client->channels[i][0] == kind;
-    return count;
-}
-
-static int publish(struct sim_server *server, char kind, const struct sim_text *channel, const struct sim_text *message)
+static int publish(struct sim_server *server, bool sharded, const struct sim_text *channel,
+                   const struct sim_text *message)
 {
     int heard = 0;
 
     for (struct sim_client *client = server->clients; client; client = client->next)
-        if (subscription(client, kind, channel)) {
-            put_push(client, kind == 's' ? "smessage" : "message", channel);
+        if (sim_field(&client->channels[sharded], channel)) {
+            put_push(client, "smessage", sharded, channel);
             sim_put_bulk(&client->out, message->bytes, message->size);
             heard++;
         }
@@ -85,26 +82,24 @@ static int publish(struct sim_server *server, char kind, const struct sim_text *
 
 int sim_publish(struct sim_server *server, const struct sim_text *channel, const struct sim_text *message)
 {
-    return publish(server, 'c', channel, message);
+    return publish(server, false, channel, message);
 }
 
-static void leave(struct sim_client *client, char **channel)
+static void leave(struct sim_client *client, bool sharded, const struct sim_text *channel)
 {
-    struct sim_text name = {*channel + 1, strlen(*channel + 1)};
-    char kind = **channel;
-
-    *channel = client->channels[--client->channel_count];
-    put_push(client, kind == 's' ? "sunsubscribe" : "unsubscribe", &name);
-    sim_put_head(&client->out, ':', count_channels(client, kind));
+    put_push(client, "sunsubscribe", sharded, channel);
+    sim_drop_field(&client->channels[sharded], channel);
+    sim_put_head(&client->out, ':', (long long)client->channels[sharded].count);
 }
 
 void sim_server_leave_slot(struct sim_server *server, unsigned slot)
 {
     for (struct sim_client *client = server->clients; client; client = client->next)
-        for (size_t i = client->channel_count; i-- > 0;)
-            if (client->channels[i][0] == 's' &&
-                dibs__slot_of(client->channels[i] + 1, strlen(client->channels[i] + 1)) == slot)
-                leave(client, &client->channels[i]);
+        for (size_t i = client->channels[1].count; i-- > 0;) {
+            struct sim_text channel = client->channels[1].fields[i].name;
+            if (dibs__slot_of(channel.bytes, channel.size) == slot)
+                leave(client, true, &channel);
+        }
     sim_server_flush_clients(server);
 }
 
@@ -124,9 +119,9 @@ static void tell_of_change(struct sim_client *client, const struct sim_text *key
     static const struct sim_text channel = {SIM_TRACKING, sizeof SIM_TRACKING - 1};
     struct sim_client *to = client_of(client->server, client->redirect);
 
-    if (!to || to->channel_count == 0)
+    if (!to || !sim_server_listens(to))
         return;
-    put_push(to, "message", &channel);
+    put_push(to, "smessage", false, &channel);
     if (key) {
         sim_put_line(&to->out, "*1");
         sim_put_bulk(&to->out, key->bytes, key->size);
@@ -135,30 +130,11 @@ static void tell_of_change(struct sim_client *client, const struct sim_text *key
     }
 }
 
-static struct sim_text *tracked(const struct sim_client *client, const struct sim_text *key)
-{
-    for (size_t i = 0; i < client->tracked_count; i++)
-        if (sim_same(&client->tracked[i], key))
-            return &client->tracked[i];
-    return NULL;
-}
-
-static bool forget_tracked(struct sim_client *client, const struct sim_text *key)
-{
-    struct sim_text *found = tracked(client, key);
-
-    if (!found)
-        return false;
-    sim_free_text(*found);
-    *found = client->tracked[--client->tracked_count];
-    return true;
-}
-
 /* by: the client that sent the command; NULL: the key expired. */
 static void tell_all(struct sim_server *server, const struct sim_client *by, const struct sim_text *key)
 {
     for (struct sim_client *client = server->clients; client; client = client->next)
-        if (client->tracking && forget_tracked(client, key) && !(client->noloop && client == by))
+        if (client->tracking && sim_drop_field(&client->tracked, key) && !(client->noloop && client == by))
             tell_of_change(client, key);
 }
 
@@ -166,10 +142,9 @@ static void changed(const struct sim_call *call, const struct sim_text *key)
 {
     tell_all(call->server, call->client, key);
     sim_server_changed(call->server, key);
-    if (call->client)
-        call->client->written = call->server->changes;
-    if (call->scripted)
-        sim_script_wrote();
+    call->client->written = call->server->changes;
+    if (call->script)
+        call->script->wrote = true;
 }
 
 /* Nobody's command: it expired, or was evicted or deleted by a client without dibs. */
@@ -192,8 +167,7 @@ void sim_server_flush(struct sim_server *server)
     sim_server_changed(server, NULL);
     for (struct sim_client *client = server->clients; client; client = client->next)
         if (client->tracking) {
-            while (client->tracked_count > 0)
-                sim_free_text(client->tracked[--client->tracked_count]);
+            sim_drop_fields(&client->tracked);
             tell_of_change(client, NULL);
         }
     sim_server_flush_clients(server);
@@ -219,22 +193,12 @@ void sim_server_move(struct sim_server *from, struct sim_server *to, const struc
     sim_free_text(key);
 }
 
-void sim_track(struct sim_client *client, const struct sim_text *key)
-{
-    if (!client->tracking || (client->optout && client->now.not_cached) || tracked(client, key))
-        return;
-    if (client->tracked_count == client->tracked_cap)
-        client->tracked =
-            realloc(client->tracked, (client->tracked_cap = 2 * client->tracked_cap + 8) * sizeof *client->tracked);
-    client->tracked[client->tracked_count++] = sim_copy_text(key->bytes, key->size);
-}
-
 /* An expired key does not exist. */
 static struct sim_object *look_up(const struct sim_call *call, const struct sim_text *key)
 {
     struct sim_object *object = sim_find(&call->server->keys, key);
 
-    if (!object || !object->expires || object->expires >= sim_server_us(call->server) / 1000)
+    if (!object || !sim_server_expired(call->server, object))
         return object;
     if (!call->server->master)
         sim_server_drop(call->server, key);
@@ -246,25 +210,17 @@ static const struct sim_text *key_of(const struct sim_call *call)
     return &call->words[1];
 }
 
-/* True: the key has that type, or does not exist. False: it has another type, and the error was sent. */
-static bool find(const struct sim_call *call, bool is_hash, struct sim_object **out)
+/* The object at its key, which is made if there is none. */
+static struct sim_object *made(const struct sim_call *call, bool is_hash)
 {
-    *out = look_up(call, key_of(call));
-    if (*out && (*out)->is_hash != is_hash) {
-        sim_put_line(call->out, WRONG_TYPE);
-        return false;
-    }
-    return true;
+    return call->object ? call->object : sim_make(&call->server->keys, key_of(call), is_hash);
 }
 
 /* --------------------------------------------------------------------- strings */
 
 static void do_get(struct sim_call *call)
 {
-    struct sim_object *object;
-
-    if (find(call, false, &object))
-        put_text(call, object ? &object->value : NULL);
+    put_text(call, call->object ? &call->object->value : NULL);
 }
 
 static void do_mget(struct sim_call *call)
@@ -278,7 +234,7 @@ static void do_mget(struct sim_call *call)
 
 static void do_set(struct sim_call *call)
 {
-    struct sim_object *object = look_up(call, key_of(call));
+    struct sim_object *object = call->object;
     bool only_new = false, only_old = false, keeps = false;
     int64_t ms = 0;
 
@@ -307,13 +263,12 @@ static void do_set(struct sim_call *call)
         put_text(call, NULL);
         return;
     }
-    int64_t expires = ms ? sim_server_us(call->server) / 1000 + ms : keeps && object ? object->expires : 0;
+    int64_t expires = ms ? sim_server_ms(call->server) + ms : keeps && object ? object->expires : 0;
     if (object && object->is_hash) {
         sim_remove(&call->server->keys, key_of(call));
-        object = NULL;
+        call->object = NULL;
     }
-    if (!object)
-        object = sim_make(&call->server->keys, key_of(call), false);
+    object = made(call, false);
     sim_set_value(object, call->words[2].bytes, call->words[2].size);
     object->expires = expires;
     changed(call, key_of(call));
@@ -322,24 +277,15 @@ static void do_set(struct sim_call *call)
 
 static void do_incrby(struct sim_call *call)
 {
-    struct sim_object *object;
     int64_t by, value = 0;
     char text[24];
 
-    if (!read_number(&call->words[2], &by)) {
+    if (!read_number(&call->words[2], &by) || (call->object && !read_number(&call->object->value, &value))) {
         sim_put_line(call->out, NO_INTEGER);
         return;
     }
-    if (!find(call, false, &object))
-        return;
-    if (object && !read_number(&object->value, &value)) {
-        sim_put_line(call->out, NO_INTEGER);
-        return;
-    }
-    if (!object)
-        object = sim_make(&call->server->keys, key_of(call), false);
     struct sim_text sum = sim_text_of(text, value + by);
-    sim_set_value(object, sum.bytes, sum.size);
+    sim_set_value(made(call, false), sum.bytes, sum.size);
     changed(call, key_of(call));
     put_int(call, value + by);
 }
@@ -361,11 +307,8 @@ static void do_del(struct sim_call *call)
 /* Of Valkey from 9.0 on. */
 static void do_delifeq(struct sim_call *call)
 {
-    struct sim_object *object;
+    bool equal = call->object && sim_same(&call->object->value, &call->words[2]);
 
-    if (!find(call, false, &object))
-        return;
-    bool equal = object && sim_same(&object->value, &call->words[2]);
     if (equal && sim_remove(&call->server->keys, key_of(call)))
         changed(call, key_of(call));
     put_int(call, equal);
@@ -382,15 +325,15 @@ static void do_exists(struct sim_call *call)
 
 static void do_pttl(struct sim_call *call)
 {
-    struct sim_object *object = look_up(call, key_of(call));
-    int64_t left = object ? object->expires - sim_server_us(call->server) / 1000 : 0;
+    const struct sim_object *object = call->object;
+    int64_t left = object ? object->expires - sim_server_ms(call->server) : 0;
 
     put_int(call, !object ? -2 : !object->expires ? -1 : left > 0 ? left : 0);
 }
 
 static void do_pexpire(struct sim_call *call)
 {
-    struct sim_object *object = look_up(call, key_of(call));
+    struct sim_object *object = call->object;
     int64_t ms;
 
     if (!read_number(&call->words[2], &ms)) {
@@ -400,7 +343,7 @@ static void do_pexpire(struct sim_call *call)
     if (object && ms <= 0)
         sim_remove(&call->server->keys, key_of(call));
     else if (object)
-        object->expires = sim_server_us(call->server) / 1000 + ms;
+        object->expires = sim_server_ms(call->server) + ms;
     if (object)
         changed(call, key_of(call));
     put_int(call, object != NULL);
@@ -430,9 +373,7 @@ static void do_scan(struct sim_call *call)
         }
     sim_put_head(call->out, '*', 2);
     sim_put_bulk(call->out, "0", 1);
-    sim_put_line(call->out, "*%d", count);
-    sim_put(call->out, found.bytes ? found.bytes : "", found.used);
-    free(found.bytes);
+    put_array(call, count, &found);
     free(copy);
 }
 
@@ -441,27 +382,19 @@ static void do_scan(struct sim_call *call)
 /* HGET and HMGET. */
 static void do_hget(struct sim_call *call)
 {
-    struct sim_object *object;
-
-    if (!find(call, true, &object))
-        return;
     if (sim_is(&call->words[0], "HMGET"))
         sim_put_head(call->out, '*', call->count - 2);
     for (int i = 2; i < call->count; i++) {
-        const struct sim_field *field = object ? sim_field(object, &call->words[i]) : NULL;
+        const struct sim_field *field = call->object ? sim_field(call->object, &call->words[i]) : NULL;
         put_text(call, field ? &field->value : NULL);
     }
 }
 
 static void do_hset(struct sim_call *call)
 {
-    struct sim_object *object;
+    struct sim_object *object = made(call, true);
     int count = 0;
 
-    if (!find(call, true, &object))
-        return;
-    if (!object)
-        object = sim_make(&call->server->keys, key_of(call), true);
     for (int i = 2; i + 1 < call->count; i += 2)
         count += sim_set_field(object, &call->words[i], &call->words[i + 1]);
     changed(call, key_of(call));
@@ -470,11 +403,9 @@ static void do_hset(struct sim_call *call)
 
 static void do_hdel(struct sim_call *call)
 {
-    struct sim_object *object;
+    struct sim_object *object = call->object;
     int count = 0;
 
-    if (!find(call, true, &object))
-        return;
     for (int i = 2; object && i < call->count; i++)
         count += sim_drop_field(object, &call->words[i]);
     if (object && object->count == 0)
@@ -486,137 +417,141 @@ static void do_hdel(struct sim_call *call)
 
 static void do_hlen(struct sim_call *call)
 {
-    struct sim_object *object;
-
-    if (find(call, true, &object))
-        put_int(call, object ? (int64_t)object->count : 0);
+    put_int(call, call->object ? (int64_t)call->object->count : 0);
 }
 
 static void do_hkeys(struct sim_call *call)
 {
-    struct sim_object *object;
+    size_t count = call->object ? call->object->count : 0;
 
-    if (!find(call, true, &object))
-        return;
-    sim_put_line(call->out, "*%zu", object ? object->count : 0);
-    for (size_t i = 0; object && i < object->count; i++)
-        put_text(call, &object->fields[i].name);
+    sim_put_head(call->out, '*', (long long)count);
+    for (size_t i = 0; i < count; i++)
+        put_text(call, &call->object->fields[i].name);
 }
 
 /* ----------------------------------------------------------------- sorted sets */
 
 static void do_zadd(struct sim_call *call)
 {
-    bool known = false, adds = false;
-    struct sim_object *set;
-    int at = 2;
+    bool known = false, adds = false, differs = false;
+    const struct sim_field *member = NULL;
+    int at = 2, added = 0;
+    char text[24];
 
     for (; at < call->count && (sim_is(&call->words[at], "XX") || sim_is(&call->words[at], "INCR")); at++) {
         known = known || sim_is(&call->words[at], "XX");
         adds = adds || sim_is(&call->words[at], "INCR");
     }
-    if (!find(call, true, &set))
-        return;
-    if (!set && !known)
-        set = sim_make(&call->server->keys, key_of(call), true);
-    struct sim_scored done = {.has = false};
-    if (set)
-        done = sim_sorted_add(set, call->count - at, &call->words[at], known, adds);
-    if (done.changed)
-        changed(call, key_of(call));
-    if (!adds) {
-        put_int(call, done.added);
-    } else if (!done.has) {
-        put_text(call, NULL);
-    } else {
-        char text[24];
-        struct sim_text score = sim_text_of(text, done.score);
-        put_text(call, &score);
+    struct sim_object *set = known ? call->object : made(call, true);
+    for (; set && at + 1 < call->count; at += 2) {
+        member = sim_field(set, &call->words[at + 1]);
+        if (!member && known)
+            continue;
+        int64_t score = sim_number(call->words[at].bytes) + (adds && member ? sim_score(member) : 0);
+        struct sim_text digits = sim_text_of(text, score);
+        differs = differs || !member || score != sim_score(member);
+        added += sim_set_field(set, &call->words[at + 1], &digits);
+        member = sim_field(set, &call->words[at + 1]);
     }
+    if (differs)
+        changed(call, key_of(call));
+    if (adds)
+        put_text(call, member ? &member->value : NULL);
+    else
+        put_int(call, added);
+}
+
+static void put_member(struct sim_buffer *out, const struct sim_field *member, bool with_score)
+{
+    sim_put_bulk(out, member->name.bytes, member->name.size);
+    if (with_score)
+        sim_put_bulk(out, member->value.bytes, member->value.size);
 }
 
 static void do_zrange(struct sim_call *call)
 {
-    struct sim_object *set;
-    int64_t first, last;
+    int64_t first, last, count = call->object ? (int64_t)call->object->count : 0;
+    bool with_scores = call->count > 4;
 
-    if (!read_number(&call->words[2], &first) || !read_number(&call->words[3], &last))
+    if (!read_number(&call->words[2], &first) || !read_number(&call->words[3], &last)) {
         sim_put_line(call->out, NO_INTEGER);
-    else if (find(call, true, &set))
-        sim_sorted_range(call->out, set, first, last, call->count > 4);
+        return;
+    }
+    first = first < 0 ? first + count : first;
+    last = last < 0 ? last + count : last;
+    first = first < 0 ? 0 : first;
+    last = last >= count ? count - 1 : last;
+    sim_sort(call->object);
+    sim_put_head(call->out, '*', last < first ? 0 : (last - first + 1) * (with_scores ? 2 : 1));
+    for (; first <= last; first++)
+        put_member(call->out, &call->object->fields[first], with_scores);
 }
 
+static bool is_within(int64_t score, const char *least, const char *most)
+{
+    int64_t from = sim_number(least + (least[0] == '(')), to = sim_number(most + (most[0] == '('));
+
+    return (least[0] == '(' ? score > from : score >= from) && (most[0] == '(' ? score < to : score <= to);
+}
+
+/* At most as many as the seventh word says. */
 static void do_zrangebyscore(struct sim_call *call)
 {
-    struct sim_object *set;
+    struct sim_object *set = call->object;
+    struct sim_buffer found = {NULL, 0, 0};
+    int64_t count = 0, limit = call->count > 6 ? atoll(call->words[6].bytes) : INT64_MAX;
 
-    if (find(call, true, &set))
-        sim_sorted_by_score(call->out, set, call->words[2].bytes, call->words[3].bytes,
-                            call->count > 6 ? atoll(call->words[6].bytes) : -1);
+    sim_sort(set);
+    for (size_t i = 0; set && i < set->count && count < limit; i++)
+        if (is_within(sim_score(&set->fields[i]), call->words[2].bytes, call->words[3].bytes)) {
+            put_member(&found, &set->fields[i], false);
+            count++;
+        }
+    put_array(call, count, &found);
 }
 
 /* --------------------------------------------------------------- subscriptions */
 
-static char kind_of(const struct sim_call *call)
-{
-    return sim_is(&call->words[0], "SSUBSCRIBE") || sim_is(&call->words[0], "SUNSUBSCRIBE") ? 's' : 'c';
-}
+static bool is_sharded(const struct sim_call *call);
 
 static void do_subscribe(struct sim_call *call)
 {
-    struct sim_client *client = call->client;
-
-    char kind = kind_of(call);
+    const struct sim_text nothing = {"", 0};
+    struct sim_object *channels = &call->client->channels[is_sharded(call)];
 
     for (int i = 1; i < call->count; i++) {
-        if (!subscription(client, kind, &call->words[i])) {
-            char *channel = calloc(1, call->words[i].size + 2);
-            channel[0] = kind;
-            memcpy(channel + 1, call->words[i].bytes, call->words[i].size);
-            client->channels = realloc(client->channels, (client->channel_count + 1) * sizeof *client->channels);
-            client->channels[client->channel_count++] = channel;
-        }
-        put_push(client, kind == 's' ? "ssubscribe" : "subscribe", &call->words[i]);
-        put_int(call, count_channels(client, kind));
+        sim_set_field(channels, &call->words[i], &nothing);
+        put_push(call->client, "ssubscribe", is_sharded(call), &call->words[i]);
+        put_int(call, (int64_t)channels->count);
     }
 }
 
 static void do_unsubscribe(struct sim_call *call)
 {
-    struct sim_client *client = call->client;
-
-    for (int i = 1; i < call->count; i++) {
-        char **channel = subscription(client, kind_of(call), &call->words[i]);
-        if (channel) {
-            leave(client, channel);
-            continue;
-        }
-        put_push(client, kind_of(call) == 's' ? "sunsubscribe" : "unsubscribe", &call->words[i]);
-        put_int(call, count_channels(client, kind_of(call)));
-    }
+    for (int i = 1; i < call->count; i++)
+        leave(call->client, is_sharded(call), &call->words[i]);
 }
 
 /* In a cluster, the other nodes get the message, unless its channel is sharded. */
 static void do_publish(struct sim_call *call)
 {
-    char kind = sim_is(&call->words[0], "SPUBLISH") ? 's' : 'c';
+    struct sim_server *other = call->server->cluster && !is_sharded(call) ? sim_servers : NULL;
 
-    put_int(call, publish(call->server, kind, &call->words[1], &call->words[2]));
-    for (struct sim_server *other = call->server->cluster && kind == 'c' ? sim_servers : NULL; other;
-         other = other->next)
+    put_int(call, publish(call->server, is_sharded(call), &call->words[1], &call->words[2]));
+    for (; other; other = other->next)
         if (other != call->server)
             sim_cluster_pass_on(other, &call->words[1], &call->words[2]);
 }
 
 static void do_pubsub(struct sim_call *call)
 {
-    char kind = sim_is(&call->words[1], "SHARDNUMSUB") ? 's' : 'c';
+    bool sharded = sim_is(&call->words[1], "SHARDNUMSUB");
 
     sim_put_head(call->out, '*', 2 * (call->count - 2));
     for (int i = 2; i < call->count; i++) {
         int heard = 0;
         for (struct sim_client *client = call->server->clients; client; client = client->next)
-            heard += subscription(client, kind, &call->words[i]) != NULL;
+            heard += sim_field(&client->channels[sharded], &call->words[i]) != NULL;
         put_text(call, &call->words[i]);
         put_int(call, heard);
     }
@@ -646,7 +581,7 @@ static void do_tracking(struct sim_call *call)
     client->noloop = noloop;
     client->redirect = redirect;
     if (!on)
-        client->tracked_count = 0;
+        sim_drop_fields(&client->tracked);
     sim_put_line(call->out, "+OK");
 }
 
@@ -727,7 +662,7 @@ static void do_time(struct sim_call *call)
 
 static void do_ping(struct sim_call *call)
 {
-    if (call->client->channel_count > 0)
+    if (sim_server_listens(call->client))
         sim_put_words(call->out, (const char *const[]){"pong", "", NULL});
     else
         sim_put_line(call->out, "+PONG");
@@ -761,9 +696,11 @@ enum {
     ADDS = 4 /* not without memory */,
     NO_SCRIPT = 8,
     LISTENS = 16 /* also while subscribed */,
-    SHARDED = 32,   /* its channel lies in a slot */
-    MANY = 64,      /* all its words are keys */
-    CLUSTERED = 128 /* for nodes of a cluster */
+    SHARDED = 32,    /* its channel lies in a slot */
+    MANY = 64,       /* all its words are keys */
+    CLUSTERED = 128, /* for nodes of a cluster */
+    STRING = 256,    /* its key has that type, */
+    HASH = 512       /* or that one */
 };
 
 static const struct command {
@@ -773,27 +710,27 @@ static const struct command {
     unsigned right; /* SIM_DENIES_... */
     void (*run)(struct sim_call *call);
 } commands[] = {
-    {"GET", NULL, -2, READS, 0, do_get},
+    {"GET", NULL, -2, READS | STRING, 0, do_get},
     {"MGET", NULL, 2, READS | MANY, 0, do_mget},
     {"SET", NULL, 3, WRITES | ADDS, 0, do_set},
-    {"INCRBY", NULL, -3, WRITES | ADDS, 0, do_incrby},
+    {"INCRBY", NULL, -3, WRITES | ADDS | STRING, 0, do_incrby},
     {"DEL", NULL, 2, WRITES | MANY, 0, do_del},
-    {"DELIFEQ", NULL, -3, WRITES, 0, do_delifeq},
+    {"DELIFEQ", NULL, -3, WRITES | STRING, 0, do_delifeq},
     {"EXISTS", NULL, 2, READS | MANY, 0, do_exists},
     {"PTTL", NULL, -2, READS, 0, do_pttl},
     {"PEXPIRE", NULL, 3, WRITES, 0, do_pexpire},
     {"SCAN", NULL, 2, 0, 0, do_scan},
-    {"HGET", NULL, -3, READS, 0, do_hget},
-    {"HMGET", NULL, 3, READS, 0, do_hget},
-    {"HSET", NULL, 4, WRITES | ADDS, 0, do_hset},
-    {"HDEL", NULL, 3, WRITES, 0, do_hdel},
-    {"HLEN", NULL, -2, READS, 0, do_hlen},
-    {"HKEYS", NULL, -2, READS, 0, do_hkeys},
-    {"ZADD", NULL, 4, WRITES | ADDS, 0, do_zadd},
-    {"ZREM", NULL, 3, WRITES, 0, do_hdel},
-    {"ZCARD", NULL, -2, READS, 0, do_hlen},
-    {"ZRANGE", NULL, 4, READS, 0, do_zrange},
-    {"ZRANGEBYSCORE", NULL, 4, READS, 0, do_zrangebyscore},
+    {"HGET", NULL, -3, READS | HASH, 0, do_hget},
+    {"HMGET", NULL, 3, READS | HASH, 0, do_hget},
+    {"HSET", NULL, 4, WRITES | ADDS | HASH, 0, do_hset},
+    {"HDEL", NULL, 3, WRITES | HASH, 0, do_hdel},
+    {"HLEN", NULL, -2, READS | HASH, 0, do_hlen},
+    {"HKEYS", NULL, -2, READS | HASH, 0, do_hkeys},
+    {"ZADD", NULL, 4, WRITES | ADDS | HASH, 0, do_zadd},
+    {"ZREM", NULL, 3, WRITES | HASH, 0, do_hdel},
+    {"ZCARD", NULL, -2, READS | HASH, 0, do_hlen},
+    {"ZRANGE", NULL, 4, READS | HASH, 0, do_zrange},
+    {"ZRANGEBYSCORE", NULL, 4, READS | HASH, 0, do_zrangebyscore},
     {"TIME", NULL, -1, 0, 0, do_time},
     {"PUBLISH", NULL, -3, 0, SIM_DENIES_PUBLISH, do_publish},
     {"SPUBLISH", NULL, -3, SHARDED, SIM_DENIES_PUBLISH, do_publish},
@@ -832,59 +769,99 @@ static const struct command *command_of(const struct sim_call *call)
     return NULL;
 }
 
-static const char *refusal_of_keys(const struct sim_call *call, const struct command *command)
+static bool is_sharded(const struct sim_call *call)
 {
-    const struct sim_text *first = &call->words[1];
-    int count = command->kind & MANY ? call->count - 1 : command->kind & (READS | WRITES | SHARDED) ? 1 : 0;
+    return call->command->kind & SHARDED;
+}
 
-    if (command->run == sim_script_eval) {
-        count = atoi(call->words[2].bytes) < call->count - 2 ? atoi(call->words[2].bytes) : 0;
-        first = &call->words[3];
+/* The keys that it names, or the channel that lies in a slot. */
+static const struct sim_text *keys_of(const struct sim_call *call, int *count)
+{
+    unsigned kind = call->command->kind;
+
+    if (call->command->run == sim_script_eval) {
+        *count = atoi(call->words[2].bytes) < call->count - 2 ? atoi(call->words[2].bytes) : 0;
+        return &call->words[3];
     }
-    return sim_cluster_refusal(call, first, count, command->kind & SHARDED);
+    *count = kind & MANY ? call->count - 1 : kind & (READS | WRITES | SHARDED) ? 1 : 0;
+    return key_of(call);
+}
+
+static const char *refusal_of_keys(const struct sim_call *call)
+{
+    int count;
+    const struct sim_text *keys = keys_of(call, &count);
+
+    return sim_cluster_refusal(call, keys, count, is_sharded(call));
 }
 
 /* NULL: it may be run. */
-static const char *refusal(const struct sim_call *call, const struct command *command)
+static const char *refusal(const struct sim_call *call)
 {
-    if (call->count < (command->words < 0 ? -command->words : command->words) ||
-        (command->words < 0 && call->count > -command->words))
-        return call->scripted ? "-ERR Wrong number of args calling Redis command from script"
-                              : "-ERR wrong number of arguments";
-    if (call->scripted && (command->kind & NO_SCRIPT))
+    unsigned kind = call->command->kind;
+    int words = call->command->words;
+
+    if (call->count < (words < 0 ? -words : words) || (words < 0 && call->count > -words))
+        return call->script ? "-ERR Wrong number of args calling Redis command from script"
+                            : "-ERR wrong number of arguments";
+    if (call->script && (kind & NO_SCRIPT))
         return "-ERR This Redis command is not allowed from script";
-    const char *elsewhere = call->server->cluster ? refusal_of_keys(call, command) : NULL;
+    const char *elsewhere = call->server->cluster ? refusal_of_keys(call) : NULL;
     if (elsewhere)
-        return call->scripted ? "-ERR Script attempted to access a non local key in a cluster node" : elsewhere;
-    if ((command->kind & CLUSTERED) && !call->server->cluster)
+        return call->script ? "-ERR Script attempted to access a non local key in a cluster node" : elsewhere;
+    if ((kind & CLUSTERED) && !call->server->cluster)
         return "-ERR This instance has cluster support disabled";
-    if (call->server->denied & command->right)
+    if (call->server->denied & call->command->right)
         return "-NOPERM this user has no permissions to run this command";
-    if (!call->scripted && call->client->channel_count > 0 && !(command->kind & LISTENS))
+    if (!call->script && sim_server_listens(call->client) && !(kind & LISTENS))
         return "-ERR Can't execute the command: only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
                "allowed in this context";
-    if ((command->kind & WRITES) && call->server->master)
+    if ((kind & WRITES) && call->server->master)
         return "-READONLY You can't write against a read only replica.";
-    if ((command->kind & ADDS) && call->server->out_of_memory && !(call->scripted && sim_script_is_dirty()))
+    if ((kind & ADDS) && call->server->out_of_memory && !(call->script && call->script->wrote))
         return "-OOM command not allowed when used memory > 'maxmemory'.";
     return NULL;
+}
+
+static const char *find_object(struct sim_call *call)
+{
+    unsigned kind = call->command->kind;
+
+    if ((kind & (READS | WRITES)) && !(kind & MANY))
+        call->object = look_up(call, key_of(call));
+    return call->object && (kind & (call->object->is_hash ? STRING : HASH))
+               ? "-WRONGTYPE Operation against a key holding the wrong kind of value"
+               : NULL;
+}
+
+/* The client will be told when these keys change: of a script that reads one, all its keys. */
+static void track(const struct sim_call *call)
+{
+    struct sim_client *client = call->client;
+    const struct sim_text nothing = {"", 0};
+    int count;
+
+    if (!client->tracking || (client->optout && client->now.not_cached))
+        return;
+    const struct sim_text *keys = keys_of(call->script ? call->script : call, &count);
+    for (int i = 0; i < count; i++)
+        if (!sim_field(&client->tracked, &keys[i]))
+            sim_set_field(&client->tracked, &keys[i], &nothing);
 }
 
 void sim_server_call(struct sim_call *call)
 {
     call->server->busy_until += call->server->cost;
-    const struct command *command = command_of(call);
-    if (!command)
+    call->command = command_of(call);
+    if (!call->command)
         sim_fail_unknown(&call->words[0]);
-    const char *no = command ? refusal(call, command) : "-ERR unknown command";
+    const char *no = call->command ? refusal(call) : "-ERR unknown command";
+    no = no ? no : find_object(call);
     if (no) {
         sim_put_line(call->out, "%s", no);
         return;
     }
-    command->run(call);
-    if ((command->kind & READS) && !call->scripted && call->client->tracking)
-        for (int i = 1; i < (command->kind & MANY ? call->count : 2); i++)
-            sim_track(call->client, &call->words[i]);
-    if ((command->kind & READS) && call->scripted)
-        sim_script_read();
+    call->command->run(call);
+    if (call->command->kind & READS)
+        track(call);
 }

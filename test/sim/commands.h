@@ -12,9 +12,7 @@ void sim_server_end_client(struct sim_client *client, bool reset);
 bool sim_server_drop(struct sim_server *server, const struct sim_text *key); /* false: it was not there */
 void sim_server_flush_clients(struct sim_server *server); /* sends the replies and messages that wait for the clients */
 int sim_publish(struct sim_server *server, const struct sim_text *channel, const struct sim_text *message);
-bool sim_is(const struct sim_text *word, const char *name);            /* whatever the case */
-void sim_track(struct sim_client *client, const struct sim_text *key); /* that the client has read */
-void sim_script_read(void);                                            /* the script that runs has read a key */
+bool sim_is(const struct sim_text *word, const char *name); /* whatever the case */
 
 /* Of a cluster: the key goes to another node; the channels of a slot that is another's are. */
 void sim_server_move(struct sim_server *from, struct sim_server *to, const struct sim_text *key);
@@ -29,6 +27,7 @@ struct sim_text sim_copy_text(const char *bytes, size_t size);
 void sim_free_text(struct sim_text text); /* a copy */
 int64_t sim_number(const char *text);     /* a whole one, up to what is no digit */
 struct sim_text sim_text_of(char out[24], int64_t number);
+struct sim_text sim_word(const char *text);
 
 /* Names differ at their ends, mostly. */
 static inline bool sim_same(const struct sim_text *a, const struct sim_text *b)
@@ -51,19 +50,13 @@ struct sim_field *sim_field(struct sim_object *object, const struct sim_text *na
 bool sim_set_field(struct sim_object *object, const struct sim_text *name,
                    const struct sim_text *value); /* true: new */
 bool sim_drop_field(struct sim_object *object, const struct sim_text *name);
+void sim_drop_fields(struct sim_object *object);
 
-/* Sorted sets (sorted.c). What an addition did; known: only members that are there already; adds: to their scores. */
-struct sim_scored {
-    bool has, changed; /* a score was set, maybe to what it was; one is another */
-    int added;
-    int64_t score; /* the last */
-};
-struct sim_scored sim_sorted_add(struct sim_object *set, int count, const struct sim_text *words, bool known,
-                                 bool adds);
-
-/* These write the reply; set may be NULL, limit -1: none. */
-void sim_sorted_range(struct sim_buffer *out, struct sim_object *set, int64_t first, int64_t last, bool with_scores);
-void sim_sorted_by_score(struct sim_buffer *out, struct sim_object *set, const char *least, const char *most,
-                         int64_t limit);
+/*
+ * A sorted set is a hash whose values are the scores, which are whole numbers. A command for the one is not refused for
+ * the other.
+ */
+int64_t sim_score(const struct sim_field *member);
+void sim_sort(struct sim_object *set);
 
 #endif

@@ -298,8 +298,9 @@ static bool command(struct sim_server *server, const char *const *texts, int cou
     struct sim_client nobody = {.server = server};
 
     for (int i = 0; i < count; i++)
-        words[i] = (struct sim_text){texts[i], strlen(texts[i])};
-    sim_server_call(&(struct sim_call){server, &nobody, words, count, &out, false});
+        words[i] = sim_word(texts[i]);
+    sim_server_call(
+        &(struct sim_call){.server = server, .client = &nobody, .words = words, .count = count, .out = &out});
     bool done = out.bytes[0] == '+' || (out.bytes[0] == ':' && out.bytes[1] != '0');
     free(out.bytes);
     return done;

@@ -321,7 +321,7 @@ bool sim_net_can_send(const struct sim_proc *proc, const struct sim_server *serv
 {
     for (size_t i = 0; i < conn_count; i++)
         if (conns[i]->proc == proc && conns[i]->server == server && conns[i]->state == SIM_OPEN && conns[i]->client &&
-            conns[i]->client->channel_count == 0)
+            !sim_server_listens(conns[i]->client))
             return true;
     return false;
 }

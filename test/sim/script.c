@@ -21,25 +21,6 @@ static struct {
 static int script_count;
 
 static struct sim_call *running; /* the call of the script that runs */
-static bool wrote;
-static int running_keys;
-
-bool sim_script_is_dirty(void)
-{
-    return wrote;
-}
-
-void sim_script_wrote(void)
-{
-    wrote = true;
-}
-
-/* From that moment on, all keys of the script count as read. */
-void sim_script_read(void)
-{
-    for (int i = 0; i < running_keys && running->client->tracking; i++)
-        sim_track(running->client, &running->words[3 + i]);
-}
 
 /* ----------------------------------------------------- replies, to Lua's values */
 
@@ -115,7 +96,12 @@ static int call_redis(lua_State *state, bool raises)
         }
         words[i].bytes = lua_tolstring(state, i + 1, &words[i].size);
     }
-    struct sim_call call = {running->server, running->client, words, count, &out, true};
+    struct sim_call call = {.server = running->server,
+                            .client = running->client,
+                            .words = words,
+                            .count = count,
+                            .out = &out,
+                            .script = running};
     sim_server_call(&call);
     push_reply(out.bytes, out.bytes + out.used);
     if (raises && out.bytes[0] == '-')
@@ -209,8 +195,6 @@ static void run(struct sim_call *call, int script)
         return;
     }
     running = call;
-    running_keys = keys;
-    wrote = false;
     set_array("KEYS", call->words + 3, keys);
     set_array("ARGV", call->words + 3 + keys, call->count - 3 - keys);
     lua_rawgeti(lua, LUA_REGISTRYINDEX, scripts[script].function);
@@ -225,7 +209,6 @@ static void run(struct sim_call *call, int script)
     }
     lua_pop(lua, 1);
     running = NULL;
-    wrote = false;
 }
 
 /* ------------------------------------------------------------------- the texts */
@@ -233,26 +216,21 @@ static void run(struct sim_call *call, int script)
 /* The script itself, except that in some runs it looks at less of a queue: long queues are not drawn. */
 static int compile(const char *text, size_t size)
 {
-    static const char usual[] = "KEYS[3], 256\n", drawn[] = "KEYS[3], BUDGET\n";
-    const char *at = memmem(text, size, usual, strlen(usual));
-    char *own = malloc(size + sizeof drawn);
-    size_t before = at ? (size_t)(at - text) : size, behind = at ? size - before - strlen(usual) : 0;
+    static const char usual[] = "KEYS[3], 256\n", drawn[] = "KEYS[3], LEN\n";
+    struct sim_text own = sim_copy_text(text, size);
+    char *at = memmem(own.bytes, size, usual, strlen(usual));
 
-    memcpy(own, text, before);
-    if (at) {
-        memcpy(own + before, drawn, strlen(drawn));
-        memcpy(own + before + strlen(drawn), at + strlen(usual), behind);
-        before += strlen(drawn);
-    }
-    int status = luaL_loadbuffer(lua, own, before + behind, "@user_script");
-    free(own);
+    if (at)
+        memcpy(at, drawn, strlen(drawn));
+    int status = luaL_loadbuffer(lua, own.bytes, size, "@user_script");
+    sim_free_text(own);
     return status;
 }
 
 void sim_script_look_at(int entries)
 {
     lua_pushnumber(lua, entries);
-    lua_setglobal(lua, "BUDGET");
+    lua_setglobal(lua, "LEN");
 }
 
 /* Its number; -1: it can't be compiled. */

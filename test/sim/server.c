@@ -27,6 +27,16 @@ int64_t sim_server_us(const struct sim_server *server)
     return (server->offset + (int64_t)((double)sim_now * server->rate)) / 1000;
 }
 
+int64_t sim_server_ms(const struct sim_server *server)
+{
+    return sim_server_us(server) / 1000;
+}
+
+bool sim_server_expired(const struct sim_server *server, const struct sim_object *object)
+{
+    return object->expires && object->expires < sim_server_ms(server);
+}
+
 static void on_cycle(void *arg, uint64_t number);
 
 struct sim_server *sim_server_new(int number)
@@ -162,7 +172,8 @@ static void take_requests(struct sim_client *client)
 
     while (!client->ended && client->waits_for == 0 && client->server->alive &&
            (size = read_request(&client->in, at, words, &count)) > 0) {
-        struct sim_call call = {client->server, client, words, count, &client->out, false};
+        struct sim_call call = {
+            .server = server, .client = client, .words = words, .count = count, .out = &client->out};
         at += size;
         client->now = client->next_is;
         client->next_is = (struct sim_manner){false, false};
@@ -340,12 +351,14 @@ struct sim_object *sim_server_look(struct sim_server *server, const struct sim_t
 {
     struct sim_object *object = sim_find(&server->keys, key);
 
-    return object && object->expires && object->expires < sim_server_us(server) / 1000 ? NULL : object;
+    return object && sim_server_expired(server, object) ? NULL : object;
 }
 
 struct sim_object *sim_server_find(struct sim_server *server, const char *key)
 {
-    return sim_server_look(server, &(struct sim_text){key, strlen(key)});
+    struct sim_text word = sim_word(key);
+
+    return sim_server_look(server, &word);
 }
 
 size_t sim_server_keys(struct sim_server *server, const char *prefix)
@@ -354,8 +367,7 @@ size_t sim_server_keys(struct sim_server *server, const char *prefix)
 
     for (size_t i = 0; i < SIM_BUCKETS; i++)
         for (const struct sim_object *object = server->keys.buckets[i]; object; object = object->next)
-            count += strncmp(object->key.bytes, prefix, strlen(prefix)) == 0 &&
-                     !(object->expires && object->expires < sim_server_us(server) / 1000);
+            count += strncmp(object->key.bytes, prefix, strlen(prefix)) == 0 && !sim_server_expired(server, object);
     return count;
 }
 
@@ -370,7 +382,7 @@ const char *sim_server_eternal(const struct sim_server *server)
 
 void sim_server_print(struct sim_server *server)
 {
-    int64_t now = sim_server_us(server) / 1000;
+    int64_t now = sim_server_ms(server);
 
     sim_tell("server %d%s%s, its clock %lld ms", server->number, server->alive ? "" : ", which is down",
              server->master ? ", a replica" : "", (long long)now);
@@ -388,13 +400,12 @@ void sim_server_print(struct sim_server *server)
 static void on_cycle(void *arg, uint64_t number)
 {
     struct sim_server *server = arg;
-    int64_t now = sim_server_us(server) / 1000;
 
     if (server->alive && !server->master && server->stopped_until <= sim_now)
         for (size_t i = 0; i < SIM_BUCKETS; i++)
             for (struct sim_object *object = server->keys.buckets[i], *next; object; object = next) {
                 next = object->next;
-                if (object->expires && object->expires < now)
+                if (sim_server_expired(server, object))
                     sim_server_drop(server, &object->key);
             }
     sim_server_flush_clients(server);

@@ -52,17 +52,15 @@ struct sim_client {
     int64_t id;
     struct sim_buffer in, out;
     bool ended;
-    char **channels; /* behind a byte that tells their kind */
-    size_t channel_count;
+    struct sim_object channels[2]; /* to which it listens; the second ones are sharded */
     bool tracking, optout, noloop;
     struct sim_manner {
         bool not_cached, asking;
     } now, next_is; /* how the command is run that has come, and as is asked the one after it */
     int64_t redirect;
-    struct sim_text *tracked;
-    size_t tracked_count, tracked_cap;
-    int64_t written; /* the server's offset behind its last write */
-    int waits_for;   /* replicas, in WAIT; 0: it does not wait */
+    struct sim_object tracked; /* keys */
+    int64_t written;           /* the server's offset behind its last write */
+    int waits_for;             /* replicas, in WAIT; 0: it does not wait */
     int64_t waits_until;
 };
 
@@ -113,6 +111,8 @@ struct sim_server *sim_server_of(int number); /* NULL: there is none */
 struct sim_server *sim_server_at(uint32_t address, unsigned port);
 const char *sim_server_name(const struct sim_server *server); /* its address as text */
 int64_t sim_server_us(const struct sim_server *server);       /* by its clock */
+int64_t sim_server_ms(const struct sim_server *server);
+bool sim_server_expired(const struct sim_server *server, const struct sim_object *object);
 
 /* Of the network. */
 struct sim_client *sim_server_accept(struct sim_server *server, struct sim_conn *conn);
@@ -126,6 +126,8 @@ void sim_server_begin(struct sim_server *server, enum sim_data data);
 void sim_server_save(struct sim_server *server);
 void sim_server_flush(struct sim_server *server);                             /* FLUSHALL by another client */
 void sim_server_follow(struct sim_server *server, struct sim_server *master); /* NULL: becomes a master */
+
+bool sim_server_listens(const struct sim_client *client); /* to some channel */
 
 /* For the judge. Expired keys do not exist. */
 struct sim_object *sim_server_look(struct sim_server *server, const struct sim_text *key);
@@ -142,7 +144,10 @@ struct sim_call {
     const struct sim_text *words;
     int count;
     struct sim_buffer *out;
-    bool scripted; /* called by a script */
+    struct sim_call *script;       /* that calls it; NULL: a client does */
+    const struct command *command; /* what is called */
+    struct sim_object *object;     /* at its key, if it is about a single one; NULL: there is none */
+    bool wrote;                    /* of a script */
 };
 
 void sim_server_call(struct sim_call *call);
@@ -153,8 +158,6 @@ void sim_script_look_at(int entries); /* of a queue, in one call, instead of 256
 void sim_script_eval(struct sim_call *call);
 void sim_script_exist(struct sim_call *call);
 void sim_script_flush(struct sim_call *call);
-bool sim_script_is_dirty(void); /* the script that runs has written */
-void sim_script_wrote(void);
 
 /* ---------------------------------------------------------------- sentinels */
 
