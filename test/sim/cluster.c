@@ -5,16 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
-#include "redis/slot.h"
+#include "server.h"
 
 #define NODE_TIMEOUT (1 * SIM_S)   /* a node that is away for longer makes all others refuse: slots are not served */
 #define SETTLES_FOR (200 * SIM_MS) /* a node that was started again refuses for so long */
 #define GOSSIP_MOST (500 * SIM_MS) /* for so long the other nodes do not know */
-
-struct sim_cluster {
-    unsigned char owner[DIBS__SLOTS], to[DIBS__SLOTS], from[DIBS__SLOTS]; /* numbers of servers; 0: none */
-};
 
 void sim_cluster_begin(int nodes)
 {
@@ -96,9 +91,7 @@ void sim_cluster_slots(struct sim_call *call)
         sim_put_line(&ranges, "*3\r\n:%d\r\n:%d\r\n*4\r\n$%zu\r\n%s\r\n:6379\r\n$40\r\n%s\r\n*0", first, last,
                      strlen(sim_server_name(node)), sim_server_name(node), node->run_id);
     }
-    sim_put_head(call->out, '*', count);
-    sim_put(call->out, ranges.bytes, ranges.used);
-    free(ranges.bytes);
+    sim_put_array(call->out, count, &ranges);
 }
 
 struct news {
@@ -126,16 +119,6 @@ void sim_cluster_pass_on(struct sim_server *to, const struct sim_text *channel, 
 
 /* ---------------------------------------------------------------- slots that move */
 
-void sim_cluster_import(struct sim_server *server, unsigned slot, int from)
-{
-    server->cluster->from[slot] = (unsigned char)from;
-}
-
-void sim_cluster_migrate(struct sim_server *server, unsigned slot, int to)
-{
-    server->cluster->to[slot] = (unsigned char)to;
-}
-
 /* The key of that number among those of the slot; NULL: there are fewer. */
 static const struct sim_text *key_in(const struct sim_server *server, unsigned slot, size_t number)
 {
@@ -147,7 +130,7 @@ static const struct sim_text *key_in(const struct sim_server *server, unsigned s
 }
 
 /* One of them, which is drawn. False: there is no key in that slot any more. */
-bool sim_cluster_move_key(struct sim_server *from, struct sim_server *to, unsigned slot)
+static bool move_key(struct sim_server *from, struct sim_server *to, unsigned slot)
 {
     size_t count = 0;
 
@@ -199,11 +182,11 @@ static void on_move(void *arg, uint64_t step)
 
     if (from->alive && to->alive && from->stopped_until <= sim_now && to->stopped_until <= sim_now) {
         if (step == 0)
-            sim_cluster_import(to, move->slot, from->number);
+            to->cluster->from[move->slot] = (unsigned char)from->number;
         else if (step == 1)
-            sim_cluster_migrate(from, move->slot, to->number);
+            from->cluster->to[move->slot] = (unsigned char)to->number;
         else if (step == 2)
-            step -= sim_cluster_move_key(from, to, move->slot);
+            step -= move_key(from, to, move->slot);
         else if (step == 3)
             sim_cluster_own(to, move->slot, to->number);
         else

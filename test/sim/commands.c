@@ -5,8 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "commands.h"
-#include "redis/slot.h"
+#include "server.h"
 
 static const char NO_INTEGER[] = "-ERR value is not an integer or out of range";
 
@@ -39,15 +38,6 @@ static bool read_number(const struct sim_text *text, int64_t *out)
     copy[text->size] = '\0';
     *out = strtoll(copy, &end, 10);
     return *end == '\0';
-}
-
-/* The items, so many, are in a buffer of their own, which is freed. */
-static void put_array(const struct sim_call *call, int64_t count, struct sim_buffer *items)
-{
-    sim_put_head(call->out, '*', count);
-    if (items->used > 0)
-        sim_put(call->out, items->bytes, items->used);
-    free(items->bytes);
 }
 
 /* --------------------------------------------------------------------- messages */
@@ -373,7 +363,7 @@ static void do_scan(struct sim_call *call)
         }
     sim_put_head(call->out, '*', 2);
     sim_put_bulk(call->out, "0", 1);
-    put_array(call, count, &found);
+    sim_put_array(call->out, count, &found);
     free(copy);
 }
 
@@ -507,7 +497,7 @@ static void do_zrangebyscore(struct sim_call *call)
             put_member(&found, &set->fields[i], false);
             count++;
         }
-    put_array(call, count, &found);
+    sim_put_array(call->out, count, &found);
 }
 
 /* --------------------------------------------------------------- subscriptions */
@@ -818,7 +808,7 @@ static const char *refusal(const struct sim_call *call)
                "allowed in this context";
     if ((kind & WRITES) && call->server->master)
         return "-READONLY You can't write against a read only replica.";
-    if ((kind & ADDS) && call->server->out_of_memory && !(call->script && call->script->wrote))
+    if ((kind & ADDS) && call->server->no_memory_until > sim_now && !(call->script && call->script->wrote))
         return "-OOM command not allowed when used memory > 'maxmemory'.";
     return NULL;
 }
@@ -854,7 +844,7 @@ void sim_server_call(struct sim_call *call)
     call->server->busy_until += call->server->cost;
     call->command = command_of(call);
     if (!call->command)
-        sim_fail_unknown(&call->words[0]);
+        sim_fail("test/sim/commands.c does not have the command %.*s", (int)call->words[0].size, call->words[0].bytes);
     const char *no = call->command ? refusal(call) : "-ERR unknown command";
     no = no ? no : find_object(call);
     if (no) {

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
 #include "judge.h"
 
 static const struct sim_plan *plan;
@@ -142,19 +141,9 @@ static void kill_server(const struct sim_fault *fault, enum sim_data data)
     sim_at(sim_now + fault->length / 4, on_begin, server, data);
 }
 
-static void on_well(void *arg, uint64_t number)
+static void on_right(void *arg, uint64_t number)
 {
-    struct sim_server *server = arg;
-
-    if (number == SIM_FAULT_oom)
-        server->out_of_memory = false;
-    else
-        server->denied = plan->denied;
-}
-
-static void on_continue(void *arg, uint64_t number)
-{
-    ((struct sim_proc *)arg)->stopped = false;
+    ((struct sim_server *)arg)->denied = plan->denied;
 }
 
 /* A fault that happens now. */
@@ -162,7 +151,7 @@ struct happening {
     const struct sim_fault *fault;
     struct sim_server *server;
     struct sim_proc *proc; /* NULL: there is none */
-    int64_t end;           /* of what lasts */
+    int64_t end;           /* of what lasts: not after the last fault */
 };
 
 static double chance_of(const struct sim_fault *fault)
@@ -224,10 +213,10 @@ static void do_deaf(const struct happening *now)
 
 static void do_proc_stop(const struct happening *now)
 {
-    if (!now->proc || now->proc->stopped)
+    if (!now->proc || now->proc->stopped_until > sim_now)
         return;
-    now->proc->stopped = true;
-    sim_at(now->end, on_continue, now->proc, 0);
+    now->proc->stopped_until = now->end;
+    sim_at(now->end, NULL, NULL, 0);
 }
 
 static void do_proc_kill(const struct happening *now)
@@ -275,14 +264,13 @@ static void do_no_script(const struct happening *now)
 
 static void do_oom(const struct happening *now)
 {
-    now->server->out_of_memory = true;
-    sim_at(now->end, on_well, now->server, SIM_FAULT_oom);
+    now->server->no_memory_until = now->end;
 }
 
 static void do_no_right(const struct happening *now)
 {
     now->server->denied |= 1u << now->fault->which % 5;
-    sim_at(now->end, on_well, now->server, SIM_FAULT_no_right);
+    sim_at(now->end, on_right, now->server, 0);
 }
 
 static void do_clock_step(const struct happening *now)
@@ -362,7 +350,7 @@ static void on_fault(void *arg, uint64_t number)
     effects[fault->kind](&(struct happening){fault, server_of(fault), sim_work_proc(fault->which), end});
 }
 
-/* After the last fault all is well: faults that last are ended. */
+/* After the last fault all is well. */
 static void on_last(void *arg, uint64_t number)
 {
     sim_tell("no more faults");
@@ -370,19 +358,8 @@ static void on_last(void *arg, uint64_t number)
         (struct sim_network){.delay = plan->network.delay, .jitter = plan->network.jitter, .until = SIM_NEVER};
     sim_schedule.stall_chance = 0;
     sim_scarce = 0;
-    for (struct sim_server *server = sim_servers; server; server = server->next) {
-        if (server->stopped_until > sim_now)
-            server->stopped_until = sim_now;
-        memset(server->cut_off_until, 0, sizeof server->cut_off_until);
-        memset(server->silent_until, 0, sizeof server->silent_until);
-        server->out_of_memory = false;
-        server->full_until = 0;
-        server->denied = plan->denied;
-        if (!server->alive)
-            on_begin(server, SIM_KEEPS);
-    }
-    for (struct sim_proc *proc = sim_procs; proc; proc = proc->next)
-        proc->stopped = false;
+    for (struct sim_server *server = sim_servers; server; server = server->next)
+        on_begin(server, SIM_KEEPS);
 }
 
 static void begin_server(int number)
@@ -414,7 +391,7 @@ void sim_plan_begin(const struct sim_plan *drawn)
     for (int i = 1; i <= plan->servers; i++)
         begin_server(i);
     for (int i = 1; i <= plan->sentinels; i++)
-        sim_sentinel_new(20 + i, "main", sim_servers);
+        sim_sentinel_new(20 + i, "main", sim_servers)->denied = plan->denied;
     if (plan->topology == SIM_CLUSTER)
         sim_cluster_begin(plan->servers);
     for (int i = 0; i < plan->fault_count; i++)

@@ -1,7 +1,5 @@
-#include "commands.h"
 #include "judge.h"
 
-#include <execinfo.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,11 +76,6 @@ void sim_fail(const char *format, ...)
     for (struct sim_server *server = sim_servers; server && sim_telling; server = server->next)
         if (!server->sentinel)
             sim_server_print(server);
-}
-
-void sim_fail_unknown(const struct sim_text *command)
-{
-    sim_fail("unknown command %.*s: test/sim/commands.c does not have it", (int)command->size, command->bytes);
 }
 
 /* Whether MIGRATE would fail. */
@@ -675,7 +668,7 @@ static int64_t patience(void)
 static void look_at_sleepers(int64_t well_since)
 {
     for (struct sim_worker *worker = sim_workers; worker; worker = worker->next) {
-        if (worker->proc->stopped || !worker->inside)
+        if (worker->proc->stopped_until > sim_now || !worker->inside)
             continue;
         if (worker->wants >= 0) {
             int64_t since = names[worker->wants].free_since;
@@ -704,8 +697,8 @@ static void count_holders(int name, int *known, int *sure)
     }
     for (struct sim_worker *worker = *known > 1 ? sim_workers : NULL; worker; worker = worker->next) {
         const struct sim_hold *hold = sim_hold_of(worker, name);
-        bool is_sure =
-            hold && !hold->fixed && !worker->inside && !worker->proc->stopped && ask_for(worker, name) == DIBS_OK;
+        bool is_sure = hold && !hold->fixed && !worker->inside && worker->proc->stopped_until <= sim_now &&
+                       ask_for(worker, name) == DIBS_OK;
         shared = shared || (is_sure && hold->shared);
         *sure += is_sure && !hold->shared;
     }
@@ -792,7 +785,7 @@ static bool is_stray(const char *token, int name)
 {
     const struct sim_proc *proc = proc_of(token);
 
-    if (!proc || proc->runtimes != 1 || proc->stopped || !sim_net_can_send(proc, sim_servers))
+    if (!proc || proc->runtimes != 1 || proc->stopped_until > sim_now || !sim_net_can_send(proc, sim_servers))
         return false;
     for (struct sim_worker *worker = sim_workers; worker; worker = worker->next)
         if (worker->proc == proc && (sim_hold_of(worker, name) || worker->several ||
@@ -869,15 +862,10 @@ static void look_for_two(int name, int sure)
 /* A thread reads the clock repeatedly, instead of sleeping, and so makes time pass. */
 void sim_judge_spins(void)
 {
-    void *calls[20];
-
-    if (!plan || plan->spin_us != DIBS_NO_SPIN || sim_failure[0])
+    if (plan->spin_us != DIBS_NO_SPIN || sim_failure[0])
         return;
     sim_fail("process %d, %s looks at the clock again and again", sim_current->proc->number, sim_current->name);
-    if (!sim_telling)
-        return;
-    fflush(stdout);
-    backtrace_symbols_fd(calls, backtrace(calls, 20), 1);
+    abort(); /* which shows where */
 }
 
 static void on_sample(void *arg, uint64_t number)

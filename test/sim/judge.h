@@ -81,10 +81,6 @@ void sim_judge_closed(struct sim_proc *proc, int runtimes); /* all that it had m
 void sim_judge_close(int64_t began);                        /* dibs_close, which returned */
 void sim_judge_end(void);
 
-/* Makes the run a failure. */
-void sim_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-extern char sim_failure[256]; /* "": none */
-
 extern struct sim_counts {
     long grants, shared, retaken, losses, calls, begun, cancelled;
 } sim_counts;

@@ -1,5 +1,5 @@
 /* The data of a server. */
-#include "commands.h"
+#include "server.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -104,6 +104,14 @@ void sim_put_words(struct sim_buffer *out, const char *const *words)
     sim_put_head(out, '*', (long long)count);
     for (size_t i = 0; i < count; i++)
         sim_put_bulk(out, words[i], strlen(words[i]));
+}
+
+void sim_put_array(struct sim_buffer *out, long long count, struct sim_buffer *items)
+{
+    sim_put_head(out, '*', count);
+    if (items->used > 0)
+        sim_put(out, items->bytes, items->used);
+    free(items->bytes);
 }
 
 /* -------------------------------------------------------------------- tables */

@@ -18,7 +18,6 @@
 #define RECEIVE_NS (100 * SIM_MS)
 
 struct sim_network sim_network;
-int sim_net_counts[4];
 
 static struct file {
     enum { FREE, PIPE_READ, PIPE_WRITE, SOCKET } kind;
@@ -29,8 +28,7 @@ static struct file {
 } files[FDS];
 static int file_count; /* those behind were never open */
 
-static struct sim_conn **conns;
-static size_t conn_count, conn_cap;
+static struct sim_conn *conns, *last_conn;
 
 /* --------------------------------------------------------------- descriptors */
 
@@ -135,10 +133,8 @@ static int64_t draw_delay(void)
 {
     int64_t ns = sim_network.delay + sim_between(SIM_NETWORK, 0, sim_network.jitter);
 
-    if (sim_network.slow_chance > 0 && sim_chance(SIM_NETWORK, sim_network.slow_chance)) {
-        sim_net_counts[0]++;
+    if (sim_network.slow_chance > 0 && sim_chance(SIM_NETWORK, sim_network.slow_chance))
         ns += sim_between_log(SIM_NETWORK, SIM_MS / 10, sim_network.slow_most);
-    }
     return sim_now + ns > sim_network.until && sim_now < sim_network.until ? sim_network.until - sim_now : ns;
 }
 
@@ -149,7 +145,6 @@ static int64_t arrival(struct sim_way *way)
 
     if (sim_network.silence_chance > 0 && sim_chance(SIM_NETWORK, sim_network.silence_chance)) {
         int64_t ns = sim_between_log(SIM_NETWORK, 10 * SIM_MS, sim_network.silence_most);
-        sim_net_counts[2]++;
         sim_tell("a direction of a connection is silent for %.1f ms", (double)ns / SIM_MS);
         time += ns;
         time = time > sim_network.until ? sim_network.until : time;
@@ -215,7 +210,6 @@ static bool is_cut(const struct sim_conn *conn, const struct sim_packet *packet,
     if (packet->size == 0 || sim_network.cut_chance == 0 || !sim_chance(SIM_NETWORK, sim_network.cut_chance))
         return false;
     *size = (size_t)sim_between(SIM_NETWORK, 0, (int64_t)packet->size);
-    sim_net_counts[1]++;
     sim_tell("connection %d is cut behind %zu of %zu bytes", conn->number, *size, packet->size);
     return true;
 }
@@ -282,7 +276,6 @@ void sim_conn_reply(struct sim_conn *conn, const char *bytes, size_t size)
 
 void sim_conn_end(struct sim_conn *conn, bool reset)
 {
-    conn->client = NULL;
     post(conn, false, NULL, 0, true, reset);
 }
 
@@ -290,7 +283,6 @@ void sim_conn_cut(struct sim_conn *conn)
 {
     if (conn->client)
         sim_server_gone(conn->client);
-    conn->client = NULL;
     if (conn->state == SIM_OPEN)
         conn->state = SIM_RESET;
     tell_process(conn);
@@ -298,30 +290,24 @@ void sim_conn_cut(struct sim_conn *conn)
 
 void sim_net_cut_all(struct sim_server *server, struct sim_proc *proc, double chance)
 {
-    for (size_t i = 0; i < conn_count; i++) {
-        struct sim_conn *conn = conns[i];
+    for (struct sim_conn *conn = conns; conn; conn = conn->next)
         if (conn->state == SIM_OPEN && (!server || conn->server == server) && (!proc || conn->proc == proc) &&
             sim_chance(SIM_FAULTS, chance))
             sim_conn_cut(conn);
-    }
 }
 
 void sim_net_forget(struct sim_server *server, double chance)
 {
-    for (size_t i = 0; i < conn_count; i++) {
-        struct sim_conn *conn = conns[i];
-        if (conn->client && conn->server == server && sim_chance(SIM_FAULTS, chance)) {
+    for (struct sim_conn *conn = conns; conn; conn = conn->next)
+        if (conn->client && conn->server == server && sim_chance(SIM_FAULTS, chance))
             sim_server_gone(conn->client);
-            conn->client = NULL;
-        }
-    }
 }
 
 bool sim_net_can_send(const struct sim_proc *proc, const struct sim_server *server)
 {
-    for (size_t i = 0; i < conn_count; i++)
-        if (conns[i]->proc == proc && conns[i]->server == server && conns[i]->state == SIM_OPEN && conns[i]->client &&
-            !sim_server_listens(conns[i]->client))
+    for (const struct sim_conn *conn = conns; conn; conn = conn->next)
+        if (conn->proc == proc && conn->server == server && conn->state == SIM_OPEN && conn->client &&
+            !sim_server_listens(conn->client))
             return true;
     return false;
 }
@@ -333,10 +319,9 @@ int sim_socket(int family, int type, int protocol)
     struct file *file = new_file(SOCKET);
     struct sim_conn *conn = calloc(1, sizeof *conn);
 
-    if (conn_count == conn_cap)
-        conns = realloc(conns, (conn_cap = conn_cap ? 2 * conn_cap : 256) * sizeof *conns);
-    conns[conn_count++] = conn;
-    conn->number = (int)conn_count;
+    conn->number = last_conn ? last_conn->number + 1 : 1;
+    *(last_conn ? &last_conn->next : &conns) = conn;
+    last_conn = conn;
     conn->proc = file->proc;
     conn->fd = fd_of(file);
     file->conn = conn;
@@ -354,8 +339,6 @@ static void on_connected(void *arg, uint64_t number)
 
     if (conn->fd < 0 || conn->state != SIM_CONNECTING)
         return;
-    if (conn->client && !conn->server->alive)
-        conn->client = NULL;
     conn->state = conn->client ? SIM_OPEN : SIM_REFUSED;
     tell_process(conn);
 }
@@ -384,7 +367,6 @@ int sim_connect(int fd, const struct sockaddr *address, socklen_t size)
     conn->state = SIM_CONNECTING;
     bool refused = sim_chance(SIM_NETWORK, sim_network.refuse_chance);
     bool lost = sim_chance(SIM_NETWORK, sim_network.lost_chance);
-    sim_net_counts[3] += refused || lost;
     if (!lost)
         sim_at(sim_now + draw_delay(), on_connect, conn, refused);
     return (int)fails(EINPROGRESS);
@@ -428,7 +410,6 @@ static void get_stuck(struct sim_conn *conn)
 {
     int64_t ns = sim_between_log(SIM_NETWORK, SIM_MS, sim_network.stuck_most);
 
-    sim_net_counts[2]++;
     sim_tell("connection %d breaks, and what is sent on it comes %.1f ms late", conn->number, (double)ns / SIM_MS);
     if (conn->out.last_arrival < sim_now + ns)
         conn->out.last_arrival = sim_now + ns;

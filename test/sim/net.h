@@ -11,6 +11,7 @@ struct sim_server;
 struct sim_client; /* a connection, as the server sees it */
 
 struct sim_conn {
+    struct sim_conn *next; /* the one made after it */
     struct sim_proc *proc;
     int fd; /* -1: the process has closed it */
     int number;
@@ -47,7 +48,6 @@ struct sim_network {
     int64_t until; /* all of that; SIM_NEVER: as long as the run lasts */
 };
 extern struct sim_network sim_network;
-extern int sim_net_counts[4]; /* faults that happened: slow, cut, silence, no connection */
 
 /* By the server: sends bytes to the process, or ends the connection. */
 void sim_conn_reply(struct sim_conn *conn, const char *bytes, size_t size);

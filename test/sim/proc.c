@@ -91,8 +91,6 @@ double sim_scarce;
 
 void *sim_malloc(size_t size)
 {
-    if (!sim_current)
-        return malloc(size);
     if (sim_scarce > 0 && sim_chance(SIM_SCHEDULE, sim_scarce))
         return NULL;
     size_t class = class_of(size);
@@ -111,17 +109,10 @@ void *sim_malloc(size_t size)
     return block + 1;
 }
 
-static bool is_simulated(const void *bytes)
-{
-    return (const char *)bytes >= MEMORY_AT && (const char *)bytes < MEMORY_AT + MEMORY;
-}
-
 void sim_free(void *bytes)
 {
-    if (!is_simulated(bytes)) {
-        free(bytes);
+    if (!bytes)
         return;
-    }
     struct block *block = (struct block *)bytes - 1;
     memset(bytes, 0x5a, size_of(block->class) < 256 ? size_of(block->class) : 256);
     block->owner->blocks--;
@@ -140,8 +131,6 @@ void *sim_realloc(void *bytes, size_t size)
 {
     if (!bytes)
         return sim_malloc(size);
-    if (!is_simulated(bytes))
-        return realloc(bytes, size);
     size_t had = size_of(((struct block *)bytes - 1)->class);
     if (size <= had)
         return bytes;

@@ -11,7 +11,7 @@
 struct sim_proc {
     struct sim_proc *next;
     int number;
-    bool stopped;
+    int64_t stopped_until;
     struct sim_thread *threads;
     char *data;      /* its variables of the library, while another runs */
     size_t blocks;   /* of memory, that are allocated */

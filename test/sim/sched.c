@@ -10,7 +10,7 @@
 #include "proc.h"
 
 #define STACK (128 * 1024)
-#define GREEDY 200000 /* a thread that passes so many points without sleeping lets others run */
+#define BUDGET_MOST 50000
 
 int64_t sim_now;
 struct sim_thread *sim_current;
@@ -145,7 +145,7 @@ static void run_thread(void)
 {
     struct sim_thread *thread = sim_current;
 
-    thread->result = thread->run(thread->arg);
+    thread->run(thread->arg);
     sim_proc_thread_ends(thread);
     sim_end_thread(thread);
     sim_wake(thread->proc, thread, true);
@@ -215,7 +215,6 @@ bool sim_sleep(const void *address, const struct pollfd *fds, size_t fd_count, i
     thread->fds = fds;
     thread->fd_count = fd_count;
     thread->timed_out = false;
-    thread->points = 0;
     thread->sleeps++;
     if (deadline != SIM_NEVER)
         sim_at(deadline, on_deadline, thread, thread->sleeps);
@@ -274,20 +273,14 @@ static void draw_budget(void)
     double u = fraction(SIM_SCHEDULE);
 
     sim_budget = 1 + (long)(-log(1 - u) * sim_schedule.point_mean);
-    if (sim_budget > GREEDY / 4)
-        sim_budget = GREEDY / 4;
-    if (sim_current)
-        sim_current->points += sim_budget;
+    if (sim_budget > BUDGET_MOST)
+        sim_budget = BUDGET_MOST;
 }
 
 void sim_slow_point(void)
 {
     struct sim_thread *thread = sim_current;
 
-    if (!thread) {
-        sim_budget = 1 << 20;
-        return;
-    }
     if (kept_budget > 0) {
         sim_budget = kept_budget;
         kept_budget = 0;
@@ -295,8 +288,6 @@ void sim_slow_point(void)
         return;
     }
     draw_budget();
-    if (thread->points > GREEDY)
-        thread->points = 0;
     if (sim_chance(SIM_SCHEDULE, sim_schedule.stall_chance)) {
         int64_t ns = sim_between_log(SIM_SCHEDULE, 1000, sim_schedule.stall_most);
         thread->stalled = sim_now + ns;
@@ -314,7 +305,7 @@ static struct sim_thread *choose(void)
     struct sim_thread *best = NULL;
 
     for (struct sim_proc *proc = ready > 0 ? sim_procs : NULL; proc; proc = proc->next) {
-        if (proc->stopped)
+        if (proc->stopped_until > sim_now)
             continue;
         for (struct sim_thread *thread = proc->threads; thread; thread = thread->next)
             if (thread->state == SIM_READY && thread->stalled <= sim_now &&

@@ -49,10 +49,9 @@ struct sim_thread {
     size_t fd_count;
     uint64_t sleeps; /* how often it slept: the end of an earlier sleep does not end this one */
     bool timed_out;  /* the last sleep was ended by its deadline */
-    long points;     /* that it passed since it slept last */
     int64_t stalled; /* until then it does not run, though it could */
     void *(*run)(void *);
-    void *arg, *result;
+    void *arg;
     void *tls; /* its copy of the library's thread-local variables */
     void *specific[SIM_KEYS];
     char name[16];
@@ -109,5 +108,9 @@ static inline void sim_mix(uint64_t value)
     sim_hash ^= sim_hash >> 29;
 }
 void sim_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Makes the run a failure. */
+void sim_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+extern char sim_failure[256]; /* "": none */
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
+#include "server.h"
 #include "redis/scripts.h"
 
 #define SCRIPTS 64 /* different texts in a run: a server has a bit for each that it knows */

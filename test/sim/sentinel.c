@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
+#include "server.h"
 
 #define SWITCHES "+switch-master"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
+#include "server.h"
 
 #define PORT 6379
 #define EPOCH_NS (INT64_C(1790000000) * SIM_S)
@@ -97,7 +97,7 @@ struct sim_client *sim_server_accept(struct sim_server *server, struct sim_conn 
     return *last = client;
 }
 
-static void forget(struct sim_client *client)
+void sim_server_gone(struct sim_client *client)
 {
     struct sim_client **at = &client->server->clients;
 
@@ -105,20 +105,14 @@ static void forget(struct sim_client *client)
         at = &(*at)->next;
     if (*at)
         *at = client->next;
-    client->ended = true; /* others may still refer to it: it is not freed as long as the run lasts */
-}
-
-/* The process has closed it. */
-void sim_server_gone(struct sim_client *client)
-{
     client->conn->client = NULL;
-    forget(client);
+    client->ended = true; /* others may still refer to it: it is not freed as long as the run lasts */
 }
 
 void sim_server_end_client(struct sim_client *client, bool reset)
 {
     sim_conn_end(client->conn, reset);
-    forget(client);
+    sim_server_gone(client);
 }
 
 static void end_clients(struct sim_server *server, bool reset)

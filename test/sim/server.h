@@ -6,7 +6,10 @@
 #ifndef SIM_SERVER_H
 #define SIM_SERVER_H
 
+#include <string.h>
+
 #include "net.h"
+#include "redis/slot.h"
 
 #define SIM_CUT_OFF 32 /* processes are told apart by their number modulo this */
 #define SIM_SERVERS 12
@@ -26,7 +29,8 @@ void sim_put(struct sim_buffer *out, const void *bytes, size_t size);
 void sim_put_line(struct sim_buffer *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_put_head(struct sim_buffer *out, char kind, long long number); /* a line such as ":12" */
 void sim_put_bulk(struct sim_buffer *out, const char *bytes, size_t size);
-void sim_put_words(struct sim_buffer *out, const char *const *words); /* an array, up to NULL */
+void sim_put_words(struct sim_buffer *out, const char *const *words);                  /* an array, up to NULL */
+void sim_put_array(struct sim_buffer *out, long long count, struct sim_buffer *items); /* which it frees */
 
 struct sim_object {
     struct sim_object *next;
@@ -70,7 +74,8 @@ struct sim_server {
     bool alive;
     bool forgot; /* it has lost its data, or what it learned last */
     int64_t stopped_until;
-    int64_t full_until;                 /* no new connection */
+    int64_t full_until; /* no new connection */
+    int64_t no_memory_until;
     int64_t cut_off_until[SIM_CUT_OFF]; /* no new connection, and nothing on the open ones: from the process, */
     int64_t silent_until[SIM_CUT_OFF];  /* and to it */
     double rate;                        /* of its clock */
@@ -79,8 +84,7 @@ struct sim_server {
     const char *version;          /* what INFO shows behind redis_version */
     struct sim_table keys, saved; /* and an older state */
     struct sim_client *clients;
-    uint64_t scripts; /* that it has, a bit for each */
-    bool out_of_memory;
+    uint64_t scripts;            /* that it has, a bit for each */
     int64_t cost;                /* ns that a command takes it, */
     int64_t busy_until;          /* and when it is done with those that have come */
     unsigned denied;             /* rights that its account lacks: SIM_DENIES_... */
@@ -168,6 +172,10 @@ void sim_sentinel_fail_over(int64_t demoted_after, int64_t told_within);
 
 /* --------------------------------------------------------------------- clusters */
 
+struct sim_cluster {
+    unsigned char owner[DIBS__SLOTS], to[DIBS__SLOTS], from[DIBS__SLOTS]; /* numbers of servers; 0: none */
+};
+
 void sim_cluster_begin(int nodes);                     /* all servers are nodes of one */
 struct sim_server *sim_cluster_owner(const char *key); /* that has its slot */
 const char *sim_cluster_refusal(const struct sim_call *call, const struct sim_text *keys, int count, bool is_channel);
@@ -175,10 +183,60 @@ void sim_cluster_slots(struct sim_call *call);
 void sim_cluster_pass_on(struct sim_server *to, const struct sim_text *channel, const struct sim_text *message);
 void sim_cluster_move(const char *key, int which, int64_t pause, int64_t until);
 
-/* The steps by which an operator moves a slot: what each node is told. */
-void sim_cluster_import(struct sim_server *server, unsigned slot, int from);
-void sim_cluster_migrate(struct sim_server *server, unsigned slot, int to);
-bool sim_cluster_move_key(struct sim_server *from, struct sim_server *to, unsigned slot); /* false: there is none */
-void sim_cluster_own(struct sim_server *server, unsigned slot, int owner);
+void sim_cluster_own(struct sim_server *server, unsigned slot, int owner); /* the node learns that */
+
+/* ------------------------------------------------- what the files of a server share */
+
+void sim_server_wait(struct sim_client *client, int replicas, int64_t ms);
+void sim_server_changed(struct sim_server *server, const struct sim_text *key); /* for replicas. NULL: all keys */
+void sim_server_end_client(struct sim_client *client, bool reset);
+bool sim_server_drop(struct sim_server *server, const struct sim_text *key); /* false: it was not there */
+void sim_server_flush_clients(struct sim_server *server); /* sends the replies and messages that wait for the clients */
+int sim_publish(struct sim_server *server, const struct sim_text *channel, const struct sim_text *message);
+bool sim_is(const struct sim_text *word, const char *name); /* whatever the case */
+
+/* Of a cluster: the key goes to another node; the channels of a slot that is another's are. */
+void sim_server_move(struct sim_server *from, struct sim_server *to, const struct sim_text *key);
+void sim_server_leave_slot(struct sim_server *server, unsigned slot);
+
+void sim_judge_twice(const struct sim_text *key); /* two nodes have it */
+
+/* ------------------------------------------ the data: strings and hashes, by their keys */
+
+struct sim_text sim_copy_text(const char *bytes, size_t size);
+void sim_free_text(struct sim_text text); /* a copy */
+int64_t sim_number(const char *text);     /* a whole one, up to what is no digit */
+struct sim_text sim_text_of(char out[24], int64_t number);
+struct sim_text sim_word(const char *text);
+
+/* Names differ at their ends, mostly. */
+static inline bool sim_same(const struct sim_text *a, const struct sim_text *b)
+{
+    return a->size == b->size && (a->size == 0 || (a->bytes[a->size - 1] == b->bytes[b->size - 1] &&
+                                                   memcmp(a->bytes, b->bytes, a->size) == 0));
+}
+
+struct sim_object *sim_find(struct sim_table *table, const struct sim_text *key);
+struct sim_object *sim_make(struct sim_table *table, const struct sim_text *key, bool is_hash);
+bool sim_remove(struct sim_table *table, const struct sim_text *key);
+void sim_clear(struct sim_table *table);
+struct sim_object *sim_copy_object(const struct sim_object *object);
+struct sim_object *sim_put_object(struct sim_table *table, struct sim_object *object); /* which becomes the table's */
+void sim_free_object(struct sim_object *object);                                       /* in no table; NULL: none */
+void sim_copy_table(struct sim_table *to, const struct sim_table *from);
+
+void sim_set_value(struct sim_object *object, const char *bytes, size_t size);
+struct sim_field *sim_field(struct sim_object *object, const struct sim_text *name);
+bool sim_set_field(struct sim_object *object, const struct sim_text *name,
+                   const struct sim_text *value); /* true: new */
+bool sim_drop_field(struct sim_object *object, const struct sim_text *name);
+void sim_drop_fields(struct sim_object *object);
+
+/*
+ * A sorted set is a hash whose values are the scores, which are whole numbers. A command for the one is not refused for
+ * the other.
+ */
+int64_t sim_score(const struct sim_field *member);
+void sim_sort(struct sim_object *set);
 
 #endif

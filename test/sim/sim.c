@@ -20,10 +20,8 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "commands.h"
 #include "judge.h"
 
 #define NO_SEED UINT64_MAX
@@ -34,7 +32,6 @@ struct result {
     int64_t time;
     bool failed;
     struct sim_counts counts;
-    int net[4];
     uint64_t switches;
     char failure[256];
 };
@@ -44,17 +41,9 @@ static struct {
     long runs, seconds;
     const char *only, *set;
     int commands; /* to so many servers; 0: it was not asked for that */
-    bool twice, quiet, stops, bytes;
+    bool twice, stops, bytes;
     struct sim_cut cut;
 } options = {.seed = 1, .replay = NO_SEED, .shrink = NO_SEED, .runs = 100, .only = "", .set = ""};
-
-static double real_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 /* The CPU time of the finished runs. Other work of the machine does not count. */
 static double processor_time(void)
@@ -80,16 +69,16 @@ static struct result result_now(void)
                             .counts = sim_counts,
                             .switches = sim_switches};
 
-    memcpy(result.net, sim_net_counts, sizeof result.net);
     memcpy(result.failure, sim_failure, sizeof result.failure);
     return result;
 }
 
 static void on_signal(int number)
 {
-    snprintf(sim_failure, sizeof sim_failure, "%s at %.6f s",
-             number == SIGPROF ? "the run comes to no end" : strsignal(number), (double)sim_now / SIM_S);
-    if (sim_telling || options.replay != NO_SEED) { /* "addr2line -fe build/sim/dibs.so" knows what lies there */
+    if (!sim_failure[0])
+        snprintf(sim_failure, sizeof sim_failure, "%s at %.6f s",
+                 number == SIGPROF ? "the run comes to no end" : strsignal(number), (double)sim_now / SIM_S);
+    if (sim_telling) { /* "addr2line -fe build/sim/dibs.so" knows what lies there */
         void *calls[24];
         fflush(stdout);
         backtrace_symbols_fd(calls, backtrace(calls, 24), 1);
@@ -232,16 +221,16 @@ static bool take_order(struct sim_server *server, const char *const *words)
     int node = words[1] && words[2] ? atoi(words[2]) : 0;
 
     if (strcmp(words[0], "OOM") == 0)
-        sim_servers->out_of_memory = words[1][0] == '1';
+        sim_servers->no_memory_until = words[1][0] == '1' ? SIM_NEVER : 0;
     else if (strcmp(words[0], "IMPORT") == 0)
-        sim_cluster_import(server, slot, node);
+        server->cluster->from[slot] = (unsigned char)node;
     else if (strcmp(words[0], "MIGRATE") == 0)
-        sim_cluster_migrate(server, slot, node);
+        server->cluster->to[slot] = (unsigned char)node;
     else if (strcmp(words[0], "OWN") == 0)
         sim_cluster_own(server, slot, node);
-    else if (strcmp(words[0], "MOVE") == 0) {
+    else if (strcmp(words[0], "MOVE") == 0)
         sim_server_move(server, sim_server_of(node), &(struct sim_text){words[1], strlen(words[1])});
-    } else
+    else
         return false;
     sim_run(never, sim_now + SIM_MS / 5);
     return true;
@@ -305,17 +294,10 @@ static int run_commands(void)
 
 /* ----------------------------------------------------------------------- many */
 
-static void say(uint64_t seed, const struct result *result)
-{
-    printf("seed %" PRIu64 ": %s\n", seed, result->failure);
-    fflush(stdout);
-}
-
 static int run_many(void)
 {
     struct result sum = {0};
     long failures = 0, done = 0;
-    double began = real_now();
 
     for (; done < options.runs && (options.seconds == 0 || processor_time() < (double)options.seconds) &&
            !(failures > 0 && options.stops);
@@ -327,32 +309,27 @@ static int run_many(void)
             strcpy(result.failure, "the second run of this seed had another trace");
         }
         if (result.failed)
-            say(seed, &result);
+            printf("seed %" PRIu64 ": %s\n", seed, result.failure);
         failures += result.failed;
         sum.time += result.time;
         sum.switches += result.switches;
         sum.hash = sum.hash * 31 + result.hash;
         for (size_t i = 0; i < sizeof sum.counts / sizeof(long); i++)
             ((long *)&sum.counts)[i] += ((const long *)&result.counts)[i];
-        for (int i = 0; i < 4; i++)
-            sum.net[i] += result.net[i];
     }
     double took = processor_time();
-    printf(
-        "%ld runs, %ld failures; %.1f s, of a processor %.1f s; simulated %.0f s (%.0f a second of that, %.1f runs)\n",
-        done, failures, real_now() - began, took, (double)sum.time / SIM_S, (double)sum.time / SIM_S / took,
-        (double)done / took);
+    printf("%ld runs, %ld failures; of a processor %.1f s; simulated %.0f s (%.0f a second of that, %.1f runs)\n", done,
+           failures, took, (double)sum.time / SIM_S, (double)sum.time / SIM_S / took, (double)done / took);
     printf("%ld grants, %ld of them shared, %ld over kept leases, %ld losses, %ld calls, %ld of them begun, %ld "
-           "cancels, %" PRIu64 " switches; slow %d, cut %d, silent %d, unconnected %d; trace %016" PRIx64 "\n",
+           "cancels, %" PRIu64 " switches; trace %016" PRIx64 "\n",
            sum.counts.grants, sum.counts.shared, sum.counts.retaken, sum.counts.losses, sum.counts.calls,
-           sum.counts.begun, sum.counts.cancelled, sum.switches, sum.net[0], sum.net[1], sum.net[2], sum.net[3],
-           sum.hash);
+           sum.counts.begun, sum.counts.cancelled, sum.switches, sum.hash);
     return failures > 0;
 }
 
 static int replay(void)
 {
-    sim_telling = options.quiet ? 0 : 1 + options.bytes;
+    sim_telling = 1 + options.bytes;
     run(options.replay);
     printf("seed %" PRIu64 ": %s; trace %016" PRIx64 "\n", options.replay, sim_failure[0] ? sim_failure : "no failure",
            sim_hash);
@@ -368,7 +345,6 @@ static const struct option {
     {"--twice", &options.twice, 1},
     {"--bytes", &options.bytes, 1},
     {"--stop", &options.stops, 1},
-    {"--quiet", &options.quiet, 1},
     {"--seed", &options.seed, sizeof options.seed},
     {"--runs", &options.runs, sizeof options.runs},
     {"--seconds", &options.seconds, sizeof options.seconds},

@@ -374,7 +374,7 @@ static int count_waiters(int name, int64_t since)
 
     for (const struct sim_worker *worker = sim_workers; worker; worker = worker->next)
         count += worker->inside && worker->wants == name && worker->fair && worker->began < since &&
-                 worker->cancelled_at == SIM_NEVER && !worker->proc->stopped;
+                 worker->cancelled_at == SIM_NEVER && worker->proc->stopped_until <= sim_now;
     return count;
 }
 
