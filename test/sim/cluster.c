@@ -81,7 +81,7 @@ const char *sim_cluster_refusal(const struct sim_call *call, const struct sim_te
 void sim_cluster_slots(struct sim_call *call)
 {
     const unsigned char *owner = call->server->cluster->owner;
-    struct sim_buffer ranges = {NULL, 0, 0};
+    struct bytes ranges = {NULL, 0, 0};
     int count = 0;
 
     for (int first = 0, last; first < DIBS__SLOTS; first = last + 1, count++) {

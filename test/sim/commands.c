@@ -344,7 +344,7 @@ static void do_scan(struct sim_call *call)
     const char *pattern = "*";
     char *copy = NULL;
     bool strings = false;
-    struct sim_buffer found = {NULL, 0, 0};
+    struct bytes found = {NULL, 0, 0};
     int count = 0;
 
     for (int i = 2; i + 1 < call->count; i += 2) {
@@ -451,7 +451,7 @@ static void do_zadd(struct sim_call *call)
         put_int(call, added);
 }
 
-static void put_member(struct sim_buffer *out, const struct sim_field *member, bool with_score)
+static void put_member(struct bytes *out, const struct sim_field *member, bool with_score)
 {
     sim_put_bulk(out, member->name.bytes, member->name.size);
     if (with_score)
@@ -488,7 +488,7 @@ static bool is_within(int64_t score, const char *least, const char *most)
 static void do_zrangebyscore(struct sim_call *call)
 {
     struct sim_object *set = call->object;
-    struct sim_buffer found = {NULL, 0, 0};
+    struct bytes found = {NULL, 0, 0};
     int64_t count = 0, limit = call->count > 6 ? atoll(call->words[6].bytes) : INT64_MAX;
 
     sim_sort(set);

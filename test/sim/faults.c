@@ -282,15 +282,15 @@ static void do_clock_step(const struct happening *now)
 static bool command(struct sim_server *server, const char *const *texts, int count)
 {
     struct sim_text words[8];
-    struct sim_buffer out = {NULL, 0, 0};
+    struct bytes out = {NULL, 0, 0};
     struct sim_client nobody = {.server = server};
 
     for (int i = 0; i < count; i++)
         words[i] = sim_word(texts[i]);
     sim_server_call(
         &(struct sim_call){.server = server, .client = &nobody, .words = words, .count = count, .out = &out});
-    bool done = out.bytes[0] == '+' || (out.bytes[0] == ':' && out.bytes[1] != '0');
-    free(out.bytes);
+    bool done = out.data[0] == '+' || (out.data[0] == ':' && out.data[1] != '0');
+    free(out.data);
     return done;
 }
 

@@ -27,23 +27,14 @@ void sim_free_text(struct sim_text text)
     free((char *)(uintptr_t)text.bytes);
 }
 
-void sim_put(struct sim_buffer *out, const void *bytes, size_t size)
-{
-    if (out->used + size + 1 > out->cap)
-        out->bytes = realloc(out->bytes, out->cap = 2 * (out->used + size) + 64);
-    memcpy(out->bytes + out->used, bytes, size);
-    out->used += size;
-    out->bytes[out->used] = '\0';
-}
-
-void sim_put_line(struct sim_buffer *out, const char *format, ...)
+void sim_put_line(struct bytes *out, const char *format, ...)
 {
     char line[512];
     va_list args;
 
     if (!strchr(format, '%')) {
-        sim_put(out, format, strlen(format));
-        sim_put(out, "\r\n", 2);
+        bytes_add_text(out, format);
+        bytes_add_text(out, "\r\n");
         return;
     }
     va_start(args, format);
@@ -51,7 +42,7 @@ void sim_put_line(struct sim_buffer *out, const char *format, ...)
     va_end(args);
     size = size > (int)sizeof line - 3 ? (int)sizeof line - 3 : size;
     memcpy(line + size, "\r\n", 2);
-    sim_put(out, line, (size_t)size + 2);
+    bytes_add(out, line, (size_t)size + 2);
 }
 
 int64_t sim_number(const char *text)
@@ -78,24 +69,24 @@ struct sim_text sim_text_of(char out[24], int64_t number)
     return (struct sim_text){at, (size_t)(end - at)};
 }
 
-void sim_put_head(struct sim_buffer *out, char kind, long long number)
+void sim_put_head(struct bytes *out, char kind, long long number)
 {
     char line[27]; /* a byte, the digits, which end at 24, and two more */
     struct sim_text text = sim_text_of(line + 1, number);
 
     line[23 - text.size] = kind;
     memcpy(line + 24, "\r\n", 2);
-    sim_put(out, line + 23 - text.size, text.size + 3);
+    bytes_add(out, line + 23 - text.size, text.size + 3);
 }
 
-void sim_put_bulk(struct sim_buffer *out, const char *bytes, size_t size)
+void sim_put_bulk(struct bytes *out, const char *bytes, size_t size)
 {
     sim_put_head(out, '$', (long long)size);
-    sim_put(out, bytes, size);
-    sim_put(out, "\r\n", 2);
+    bytes_add(out, bytes, size);
+    bytes_add(out, "\r\n", 2);
 }
 
-void sim_put_words(struct sim_buffer *out, const char *const *words)
+void sim_put_words(struct bytes *out, const char *const *words)
 {
     size_t count = 0;
 
@@ -106,12 +97,12 @@ void sim_put_words(struct sim_buffer *out, const char *const *words)
         sim_put_bulk(out, words[i], strlen(words[i]));
 }
 
-void sim_put_array(struct sim_buffer *out, long long count, struct sim_buffer *items)
+void sim_put_array(struct bytes *out, long long count, struct bytes *items)
 {
     sim_put_head(out, '*', count);
-    if (items->used > 0)
-        sim_put(out, items->bytes, items->used);
-    free(items->bytes);
+    if (items->length > 0)
+        bytes_add(out, items->data, items->length);
+    free(items->data);
 }
 
 /* -------------------------------------------------------------------- tables */

@@ -185,19 +185,6 @@ static struct sim_packet *take_packet(struct sim_way *way)
     return packet;
 }
 
-static void take_in(struct sim_conn *conn, const char *bytes, size_t size)
-{
-    if (conn->in_taken > 0) {
-        conn->in_used -= conn->in_taken;
-        memmove(conn->in, conn->in + conn->in_taken, conn->in_used);
-        conn->in_taken = 0;
-    }
-    if (conn->in_used + size > conn->in_cap)
-        conn->in = realloc(conn->in, conn->in_cap = (conn->in_used + size) * 2);
-    memcpy(conn->in + conn->in_used, bytes, size);
-    conn->in_used += size;
-}
-
 static void tell_process(struct sim_conn *conn)
 {
     if (conn->fd >= 0)
@@ -230,7 +217,7 @@ static void on_packet_in(void *arg, uint64_t number)
     if (conn->state == SIM_OPEN && conn->fd >= 0) {
         bool cut = is_cut(conn, packet, &size);
         if (size > 0)
-            take_in(conn, packet->bytes, size);
+            bytes_add(&conn->in, packet->bytes, size);
         if (packet->ends)
             conn->state = packet->resets ? SIM_RESET : SIM_EOF;
         if (cut)
@@ -441,7 +428,7 @@ ssize_t sim_send(int fd, const void *bytes, size_t size, int flags)
 
 static bool has_something(const struct sim_conn *conn)
 {
-    return conn->in_used > conn->in_taken || conn->shut || conn->state == SIM_RESET || conn->state == SIM_EOF;
+    return conn->in.length > 0 || conn->shut || conn->state == SIM_RESET || conn->state == SIM_EOF;
 }
 
 ssize_t sim_recv(int fd, void *bytes, size_t size, int flags)
@@ -455,15 +442,14 @@ ssize_t sim_recv(int fd, void *bytes, size_t size, int flags)
     const struct pollfd own = {.fd = fd, .events = POLLIN};
     if (!has_something(conn) && conn->blocking && !(flags & MSG_DONTWAIT))
         sim_sleep(NULL, &own, 1, sim_now + RECEIVE_NS);
-    size_t there = conn->in_used - conn->in_taken;
-    if (there == 0)
+    if (conn->in.length == 0)
         return conn->state == SIM_RESET ? fails(ECONNRESET) : conn->shut || conn->state == SIM_EOF ? 0 : fails(EAGAIN);
-    size = size < there ? size : there;
+    size = size < conn->in.length ? size : conn->in.length;
     if (size > 1 && sim_network.short_chance > 0 && sim_chance(SIM_NETWORK, sim_network.short_chance))
         size = (size_t)sim_between(SIM_NETWORK, 1, (int64_t)size - 1);
-    memcpy(bytes, conn->in + conn->in_taken, size);
+    memcpy(bytes, conn->in.data, size);
     if (!(flags & MSG_PEEK))
-        conn->in_taken += size;
+        bytes_drop(&conn->in, size);
     return (ssize_t)size;
 }
 
@@ -491,9 +477,8 @@ static void close_file(struct file *file)
         post(conn, true, NULL, 0, true, false);
     if (conn) {
         conn->fd = -1;
-        free(conn->in);
-        conn->in = NULL;
-        conn->in_used = conn->in_cap = conn->in_taken = 0;
+        free(conn->in.data);
+        conn->in = (struct bytes){NULL, 0, 0};
     }
     file->proc->descriptors--;
     *file = (struct file){.kind = FREE};

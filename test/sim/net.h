@@ -6,6 +6,7 @@
 #define SIM_NET_H
 
 #include "proc.h"
+#include "support/resp.h"
 
 struct sim_server;
 struct sim_client; /* a connection, as the server sees it */
@@ -18,8 +19,7 @@ struct sim_conn {
     struct sim_server *server;
     struct sim_client *client; /* NULL: the server does not have it, or has no more */
     enum { SIM_FRESH, SIM_CONNECTING, SIM_OPEN, SIM_REFUSED, SIM_RESET, SIM_EOF } state;
-    char *in; /* what has come for the process */
-    size_t in_used, in_cap, in_taken;
+    struct bytes in; /* what has come for the process */
     struct sim_way {
         struct sim_packet *first, *last; /* that are under way: they come in their order */
         int64_t last_arrival;

@@ -79,11 +79,11 @@ static void push_number(lua_State *state, double number)
 
 static int call_redis(lua_State *state, bool raises)
 {
-    static struct sim_buffer out;
+    static struct bytes out;
     static struct sim_text words[8192]; /* unpack(3) has no more */
     int count = lua_gettop(state);
 
-    out.used = 0;
+    out.length = 0;
     if (count < 1 || count > 8000)
         return luaL_error(state, "Please specify at least one argument for this redis.call()");
     luaL_checkstack(state, 8, "too many values");
@@ -103,8 +103,8 @@ static int call_redis(lua_State *state, bool raises)
                             .out = &out,
                             .script = running};
     sim_server_call(&call);
-    push_reply(out.bytes, out.bytes + out.used);
-    if (raises && out.bytes[0] == '-')
+    push_reply(out.data, out.data + out.length);
+    if (raises && out.data[0] == '-')
         return lua_error(state);
     return 1;
 }
@@ -129,7 +129,7 @@ static int redis_error_reply(lua_State *state)
 
 /* --------------------------------------------------------------------- replies */
 
-static void put_value(struct sim_buffer *out)
+static void put_value(struct bytes *out)
 {
     size_t size;
 

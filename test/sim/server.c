@@ -124,10 +124,10 @@ static void end_clients(struct sim_server *server, bool reset)
 void sim_server_flush_clients(struct sim_server *server)
 {
     for (struct sim_client *client = server->clients; client; client = client->next) {
-        if (client->out.used == 0)
+        if (client->out.length == 0)
             continue;
-        sim_conn_reply(client->conn, client->out.bytes, client->out.used);
-        client->out.used = 0;
+        sim_conn_reply(client->conn, client->out.data, client->out.length);
+        client->out.length = 0;
     }
 }
 
@@ -136,9 +136,9 @@ void sim_server_flush_clients(struct sim_server *server)
 enum { WORDS = 8192 };
 
 /* How many bytes the first request takes; 0: it has not arrived completely. */
-static size_t read_request(const struct sim_buffer *in, size_t at, struct sim_text *words, int *count)
+static size_t read_request(const struct bytes *in, struct sim_text *words, int *count)
 {
-    const char *byte = in->bytes + at, *end = in->bytes + in->used, *line;
+    const char *byte = in->data, *end = in->data + in->length, *line;
 
     if (byte == end || !(line = memchr(byte, '\n', (size_t)(end - byte))))
         return 0;
@@ -154,37 +154,34 @@ static size_t read_request(const struct sim_buffer *in, size_t at, struct sim_te
         words[i] = (struct sim_text){byte, size};
         byte += size + 2;
     }
-    return (size_t)(byte - in->bytes) - at;
+    return (size_t)(byte - in->data);
 }
 
 static void take_requests(struct sim_client *client)
 {
     static struct sim_text words[WORDS];
     struct sim_server *server = client->server;
-    size_t at = 0, size;
+    size_t size;
     int count;
 
     while (!client->ended && client->waits_for == 0 && client->server->alive &&
-           (size = read_request(&client->in, at, words, &count)) > 0) {
+           (size = read_request(&client->in, words, &count)) > 0) {
         struct sim_call call = {
             .server = server, .client = client, .words = words, .count = count, .out = &client->out};
-        at += size;
         client->now = client->next_is;
         client->next_is = (struct sim_manner){false, false};
         if (server->busy_until < sim_now)
             server->busy_until = sim_now;
         sim_server_call(&call);
+        bytes_drop(&client->in, size);
     }
-    client->in.used -= at;
-    if (at > 0)
-        memmove(client->in.bytes, client->in.bytes + at, client->in.used);
 }
 
 void sim_server_take(struct sim_client *client, const char *bytes, size_t size)
 {
     struct sim_server *server = client->server;
 
-    sim_put(&client->in, bytes, size);
+    bytes_add(&client->in, bytes, size);
     take_requests(client);
     sim_server_flush_clients(server);
 }

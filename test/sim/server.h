@@ -20,17 +20,11 @@ struct sim_text {
     size_t size;
 };
 
-struct sim_buffer {
-    char *bytes;
-    size_t used, cap;
-};
-
-void sim_put(struct sim_buffer *out, const void *bytes, size_t size);
-void sim_put_line(struct sim_buffer *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void sim_put_head(struct sim_buffer *out, char kind, long long number); /* a line such as ":12" */
-void sim_put_bulk(struct sim_buffer *out, const char *bytes, size_t size);
-void sim_put_words(struct sim_buffer *out, const char *const *words);                  /* an array, up to NULL */
-void sim_put_array(struct sim_buffer *out, long long count, struct sim_buffer *items); /* which it frees */
+void sim_put_line(struct bytes *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sim_put_head(struct bytes *out, char kind, long long number); /* a line such as ":12" */
+void sim_put_bulk(struct bytes *out, const char *bytes, size_t size);
+void sim_put_words(struct bytes *out, const char *const *words);             /* an array, up to NULL */
+void sim_put_array(struct bytes *out, long long count, struct bytes *items); /* which it frees */
 
 struct sim_object {
     struct sim_object *next;
@@ -54,7 +48,7 @@ struct sim_client {
     struct sim_conn *conn;
     struct sim_server *server;
     int64_t id;
-    struct sim_buffer in, out;
+    struct bytes in, out;
     bool ended;
     struct sim_object channels[2]; /* to which it listens; the second ones are sharded */
     bool tracking, optout, noloop;
@@ -147,7 +141,7 @@ struct sim_call {
     struct sim_client *client;
     const struct sim_text *words;
     int count;
-    struct sim_buffer *out;
+    struct bytes *out;
     struct sim_call *script;       /* that calls it; NULL: a client does */
     const struct command *command; /* what is called */
     struct sim_object *object;     /* at its key, if it is about a single one; NULL: there is none */

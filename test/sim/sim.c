@@ -241,7 +241,7 @@ static bool take_order(struct sim_server *server, const char *const *words)
 static void take_line(char *line, struct sim_conn *clients)
 {
     struct sim_conn *conn = &clients[line[0] - '0'];
-    struct sim_buffer out = {NULL, 0, 0};
+    struct bytes out = {NULL, 0, 0};
     const char *words[256];
     int count = 0;
 
@@ -257,13 +257,13 @@ static void take_line(char *line, struct sim_conn *clients)
         server->offset += atoll(words[0]) ? 1000 * (atoll(words[0]) - sim_server_us(server)) : 0;
     if (!take_order(conn->server, words + 1) && conn->client) {
         sim_put_words(&out, words + 1);
-        sim_server_take(conn->client, out.bytes, out.used);
+        sim_server_take(conn->client, out.data, out.length);
         sim_run(never, sim_now + SIM_MS / 5);
     }
-    for (size_t i = conn->in_taken; i < conn->in_used; i++)
-        putchar(conn->in[i] == '\n' ? 1 : conn->in[i]);
+    for (size_t i = 0; i < conn->in.length; i++)
+        putchar(conn->in.data[i] == '\n' ? 1 : conn->in.data[i]);
     putchar('\n');
-    conn->in_taken = conn->in_used;
+    conn->in.length = 0;
 }
 
 static int run_commands(void)

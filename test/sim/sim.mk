@@ -3,12 +3,12 @@
 
 SIM_OBJECTS   := $(patsubst $(OBJ)/%.o,$(BUILD)/sim/obj/%.o,$(LIB_OBJECTS))
 SIM_LIBRARY   := $(BUILD)/sim/dibs.so
-SIM_SOURCES   := $(wildcard test/sim/*.c)
+SIM_SOURCES   := $(wildcard test/sim/*.c) test/support/resp.c
 SIM_PROGRAM   := $(BUILD)/sim/sim
 LUA_CFLAGS    := $(call query,--cflags lua5.1)
 # not shared, where there is one: that is 5 % faster
 LUA_LIBS       = $(or $(filter /%,$(shell $(CC) -print-file-name=liblua5.1.a)),$(call query,--libs lua5.1))
-SIM_PARTS     := $(patsubst test/sim/%.c,$(BUILD)/sim/%.o,$(SIM_SOURCES))
+SIM_PARTS     := $(patsubst %.c,$(BUILD)/sim/parts/%.o,$(SIM_SOURCES))
 SIM_CHECKS    ?= -DDIBS_CHECKED # without: half as fast again, as in doc/PERFORMANCE.md
 ifneq ($(filter sim%,$(MAKECMDGOALS)),)
 $(call record,sim_checks,$(SIM_CHECKS))
@@ -30,9 +30,9 @@ $(SIM_LIBRARY): $(SIM_OBJECTS) test/sim/seams.txt
 	objcopy --redefine-syms=test/sim/seams.txt $(BUILD)/sim/all.o $(BUILD)/sim/seams.o
 	$(CC) -shared -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,-Bsymbolic -Wl,--version-script=src/package/dibs.map -o $@ $(BUILD)/sim/seams.o $(HIREDIS_LIBS)
 
-$(SIM_PARTS): $(BUILD)/sim/%.o: test/sim/%.c $(BUILD)/flags
+$(SIM_PARTS): $(BUILD)/sim/parts/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(SIM_COMPILE) -O3 -Wno-unused-parameter $(LUA_CFLAGS) -Isrc -MMD -MP -c -o $@ $<
+	$(SIM_COMPILE) -O3 -Wno-unused-parameter $(LUA_CFLAGS) -Isrc -Itest -MMD -MP -c -o $@ $<
 
 # The functions of the library are found when they are called first: by then it is loaded.
 $(SIM_PROGRAM): $(SIM_PARTS) $(BUILD)/sim/obj/src/redis/scripts.o $(BUILD)/sim/obj/src/redis/slot.o $(BUILD)/sim/obj/scripts_lua.o
