@@ -52,18 +52,18 @@ static const char *redirect(const char *how, unsigned slot, int to)
 }
 
 /* Why a node does not do what concerns these keys; NULL: it does. */
-const char *sim_cluster_refusal(const struct sim_call *call, const struct sim_text *keys, int count, bool is_channel)
+const char *sim_cluster_refusal(const struct sim_call *call, const char *const *keys, int count, bool is_channel)
 {
     const struct sim_cluster *cluster = call->server->cluster;
-    unsigned slot = count > 0 ? dibs__slot_of(keys[0].bytes, keys[0].size) : 0;
+    unsigned slot = count > 0 ? dibs__slot_of(keys[0], strlen(keys[0])) : 0;
     int missing = 0, own = call->server->number;
     bool several = false;
 
     for (int i = 0; i < count; i++) {
-        if (dibs__slot_of(keys[i].bytes, keys[i].size) != slot)
+        if (dibs__slot_of(keys[i], strlen(keys[i])) != slot)
             return "-CROSSSLOT Keys in request don't hash to the same slot";
-        several = several || !sim_same(&keys[i], &keys[0]);
-        missing += !is_channel && !sim_server_look(call->server, &keys[i]);
+        several = several || strcmp(keys[i], keys[0]) != 0;
+        missing += !is_channel && !sim_server_look(call->server, keys[i]);
     }
     if (count == 0)
         return NULL;
@@ -96,7 +96,7 @@ void sim_cluster_slots(struct sim_call *call)
 
 struct news {
     struct sim_server *to;
-    struct sim_text channel, message;
+    char *channel, *message;
 };
 
 static void on_news(void *arg, uint64_t number)
@@ -104,28 +104,27 @@ static void on_news(void *arg, uint64_t number)
     const struct news *news = arg;
 
     if (news->to->alive)
-        sim_publish(news->to, &news->channel, &news->message);
+        sim_publish(news->to, news->channel, news->message);
     sim_server_flush_clients(news->to);
 }
 
-void sim_cluster_pass_on(struct sim_server *to, const struct sim_text *channel, const struct sim_text *message)
+void sim_cluster_pass_on(struct sim_server *to, const char *channel, const char *message)
 {
     struct news *news = malloc(sizeof *news);
 
-    *news =
-        (struct news){to, sim_copy_text(channel->bytes, channel->size), sim_copy_text(message->bytes, message->size)};
+    *news = (struct news){to, strdup(channel), strdup(message)};
     sim_at(sim_now + sim_between(SIM_NETWORK, SIM_MS / 20, 2 * SIM_MS), on_news, news, 0);
 }
 
 /* ---------------------------------------------------------------- slots that move */
 
 /* The key of that number among those of the slot; NULL: there are fewer. */
-static const struct sim_text *key_in(const struct sim_server *server, unsigned slot, size_t number)
+static const char *key_in(const struct sim_server *server, unsigned slot, size_t number)
 {
     for (size_t i = 0; i < SIM_BUCKETS; i++)
         for (const struct sim_object *object = server->keys.buckets[i]; object; object = object->next)
-            if (dibs__slot_of(object->key.bytes, object->key.size) == slot && number-- == 0)
-                return &object->key;
+            if (dibs__slot_of(object->key, strlen(object->key)) == slot && number-- == 0)
+                return object->key;
     return NULL;
 }
 

@@ -9,10 +9,9 @@
 
 static const char NO_INTEGER[] = "-ERR value is not an integer or out of range";
 
-bool sim_is(const struct sim_text *word, const char *name)
+bool sim_is(const char *word, const char *name)
 {
-    return (word->bytes[0] | 32) == (name[0] | 32) && strncasecmp(word->bytes, name, word->size) == 0 &&
-           name[word->size] == '\0';
+    return (word[0] | 32) == (name[0] | 32) && strcasecmp(word, name) == 0;
 }
 
 static void put_int(const struct sim_call *call, int64_t number)
@@ -20,35 +19,23 @@ static void put_int(const struct sim_call *call, int64_t number)
     sim_put_head(call->out, ':', number);
 }
 
-static void put_text(const struct sim_call *call, const struct sim_text *text)
+static bool read_number(const char *text, int64_t *out)
 {
-    if (text)
-        sim_put_bulk(call->out, text->bytes, text->size);
-    else
-        sim_put_head(call->out, '$', -1);
-}
+    char *end;
 
-static bool read_number(const struct sim_text *text, int64_t *out)
-{
-    char *end, copy[32];
-
-    if (text->size == 0 || text->size >= sizeof copy || text->bytes[0] == ' ')
-        return false;
-    memcpy(copy, text->bytes, text->size);
-    copy[text->size] = '\0';
-    *out = strtoll(copy, &end, 10);
-    return *end == '\0';
+    *out = strtoll(text, &end, 10);
+    return end > text && *end == '\0' && *text != ' ';
 }
 
 /* --------------------------------------------------------------------- messages */
 
 /* kind: of a sharded channel */
-static void put_push(struct sim_client *client, const char *kind, bool sharded, const struct sim_text *channel)
+static void put_push(struct sim_client *client, const char *kind, bool sharded, const char *channel)
 {
     kind += !sharded;
     sim_put_head(&client->out, '*', 3);
-    sim_put_bulk(&client->out, kind, strlen(kind));
-    sim_put_bulk(&client->out, channel->bytes, channel->size);
+    sim_put_bulk(&client->out, kind);
+    sim_put_bulk(&client->out, channel);
 }
 
 bool sim_server_listens(const struct sim_client *client)
@@ -56,26 +43,25 @@ bool sim_server_listens(const struct sim_client *client)
     return client->channels[0].count + client->channels[1].count > 0;
 }
 
-static int publish(struct sim_server *server, bool sharded, const struct sim_text *channel,
-                   const struct sim_text *message)
+static int publish(struct sim_server *server, bool sharded, const char *channel, const char *message)
 {
     int heard = 0;
 
     for (struct sim_client *client = server->clients; client; client = client->next)
         if (sim_field(&client->channels[sharded], channel)) {
             put_push(client, "smessage", sharded, channel);
-            sim_put_bulk(&client->out, message->bytes, message->size);
+            sim_put_bulk(&client->out, message);
             heard++;
         }
     return heard;
 }
 
-int sim_publish(struct sim_server *server, const struct sim_text *channel, const struct sim_text *message)
+int sim_publish(struct sim_server *server, const char *channel, const char *message)
 {
     return publish(server, false, channel, message);
 }
 
-static void leave(struct sim_client *client, bool sharded, const struct sim_text *channel)
+static void leave(struct sim_client *client, bool sharded, const char *channel)
 {
     put_push(client, "sunsubscribe", sharded, channel);
     sim_drop_field(&client->channels[sharded], channel);
@@ -86,9 +72,9 @@ void sim_server_leave_slot(struct sim_server *server, unsigned slot)
 {
     for (struct sim_client *client = server->clients; client; client = client->next)
         for (size_t i = client->channels[1].count; i-- > 0;) {
-            struct sim_text channel = client->channels[1].fields[i].name;
-            if (dibs__slot_of(channel.bytes, channel.size) == slot)
-                leave(client, true, &channel);
+            const char *channel = client->channels[1].fields[i].name;
+            if (dibs__slot_of(channel, strlen(channel)) == slot)
+                leave(client, true, channel);
         }
     sim_server_flush_clients(server);
 }
@@ -104,31 +90,30 @@ static struct sim_client *client_of(struct sim_server *server, int64_t id)
     return client;
 }
 
-static void tell_of_change(struct sim_client *client, const struct sim_text *key)
+static void tell_of_change(struct sim_client *client, const char *key)
 {
-    static const struct sim_text channel = {SIM_TRACKING, sizeof SIM_TRACKING - 1};
     struct sim_client *to = client_of(client->server, client->redirect);
 
     if (!to || !sim_server_listens(to))
         return;
-    put_push(to, "smessage", false, &channel);
+    put_push(to, "smessage", false, SIM_TRACKING);
     if (key) {
         sim_put_line(&to->out, "*1");
-        sim_put_bulk(&to->out, key->bytes, key->size);
+        sim_put_bulk(&to->out, key);
     } else {
         sim_put_line(&to->out, "*-1");
     }
 }
 
 /* by: the client that sent the command; NULL: the key expired. */
-static void tell_all(struct sim_server *server, const struct sim_client *by, const struct sim_text *key)
+static void tell_all(struct sim_server *server, const struct sim_client *by, const char *key)
 {
     for (struct sim_client *client = server->clients; client; client = client->next)
         if (client->tracking && sim_drop_field(&client->tracked, key) && !(client->noloop && client == by))
             tell_of_change(client, key);
 }
 
-static void changed(const struct sim_call *call, const struct sim_text *key)
+static void changed(const struct sim_call *call, const char *key)
 {
     tell_all(call->server, call->client, key);
     sim_server_changed(call->server, key);
@@ -138,16 +123,16 @@ static void changed(const struct sim_call *call, const struct sim_text *key)
 }
 
 /* Nobody's command: it expired, or was evicted or deleted by a client without dibs. */
-bool sim_server_drop(struct sim_server *server, const struct sim_text *of)
+bool sim_server_drop(struct sim_server *server, const char *of)
 {
-    struct sim_text key = sim_copy_text(of->bytes, of->size);
-    bool was_there = sim_remove(&server->keys, &key);
+    char *key = strdup(of);
+    bool was_there = sim_remove(&server->keys, key);
 
     if (was_there) {
-        tell_all(server, NULL, &key);
-        sim_server_changed(server, &key);
+        tell_all(server, NULL, key);
+        sim_server_changed(server, key);
     }
-    sim_free_text(key);
+    free(key);
     return was_there;
 }
 
@@ -163,28 +148,28 @@ void sim_server_flush(struct sim_server *server)
     sim_server_flush_clients(server);
 }
 
-void sim_server_move(struct sim_server *from, struct sim_server *to, const struct sim_text *name)
+void sim_server_move(struct sim_server *from, struct sim_server *to, const char *name)
 {
-    struct sim_text key = sim_copy_text(name->bytes, name->size);
+    char *key = strdup(name);
     int64_t ahead = (sim_server_us(to) - sim_server_us(from)) / 1000;
-    struct sim_object *object = sim_server_look(from, &key);
+    struct sim_object *object = sim_server_look(from, key);
 
     if (object) {
-        if (sim_server_look(to, &key))
-            sim_judge_twice(&key);
+        if (sim_server_look(to, key))
+            sim_judge_twice(key);
         object = sim_put_object(&to->keys, sim_copy_object(object));
         object->expires += object->expires ? ahead : 0;
-        tell_all(to, NULL, &key);
+        tell_all(to, NULL, key);
         sim_server_flush_clients(to);
     }
-    sim_remove(&from->keys, &key);
-    tell_all(from, NULL, &key);
+    sim_remove(&from->keys, key);
+    tell_all(from, NULL, key);
     sim_server_flush_clients(from);
-    sim_free_text(key);
+    free(key);
 }
 
 /* An expired key does not exist. */
-static struct sim_object *look_up(const struct sim_call *call, const struct sim_text *key)
+static struct sim_object *look_up(const struct sim_call *call, const char *key)
 {
     struct sim_object *object = sim_find(&call->server->keys, key);
 
@@ -195,9 +180,9 @@ static struct sim_object *look_up(const struct sim_call *call, const struct sim_
     return NULL;
 }
 
-static const struct sim_text *key_of(const struct sim_call *call)
+static const char *key_of(const struct sim_call *call)
 {
-    return &call->words[1];
+    return call->words[1];
 }
 
 /* The object at its key, which is made if there is none. */
@@ -210,15 +195,15 @@ static struct sim_object *made(const struct sim_call *call, bool is_hash)
 
 static void do_get(struct sim_call *call)
 {
-    put_text(call, call->object ? &call->object->value : NULL);
+    sim_put_bulk(call->out, call->object ? call->object->value : NULL);
 }
 
 static void do_mget(struct sim_call *call)
 {
     sim_put_head(call->out, '*', call->count - 1);
     for (int i = 1; i < call->count; i++) {
-        struct sim_object *object = look_up(call, &call->words[i]);
-        put_text(call, object && !object->is_hash ? &object->value : NULL);
+        struct sim_object *object = look_up(call, call->words[i]);
+        sim_put_bulk(call->out, object && !object->is_hash ? object->value : NULL);
     }
 }
 
@@ -229,28 +214,26 @@ static void do_set(struct sim_call *call)
     int64_t ms = 0;
 
     for (int i = 3; i < call->count; i++) {
-        const struct sim_text *word = &call->words[i];
+        const char *word = call->words[i];
         if (sim_is(word, "NX"))
             only_new = true;
         else if (sim_is(word, "XX"))
             only_old = true;
         else if (sim_is(word, "KEEPTTL"))
             keeps = true;
-        else if (!(sim_is(word, "PX") || sim_is(word, "EX")) || ++i == call->count) {
+        else if (!sim_is(word, "PX") || ++i == call->count) {
             sim_put_line(call->out, "-ERR syntax error");
             return;
-        } else if (!read_number(&call->words[i], &ms)) {
+        } else if (!read_number(call->words[i], &ms)) {
             sim_put_line(call->out, NO_INTEGER);
             return;
         } else if (ms <= 0) {
             sim_put_line(call->out, "-ERR invalid expire time in 'set' command");
             return;
-        } else if (sim_is(word, "EX")) {
-            ms *= 1000;
         }
     }
     if (object ? only_new : only_old) {
-        put_text(call, NULL);
+        sim_put_bulk(call->out, NULL);
         return;
     }
     int64_t expires = ms ? sim_server_ms(call->server) + ms : keeps && object ? object->expires : 0;
@@ -259,7 +242,7 @@ static void do_set(struct sim_call *call)
         call->object = NULL;
     }
     object = made(call, false);
-    sim_set_value(object, call->words[2].bytes, call->words[2].size);
+    sim_set_value(object, call->words[2]);
     object->expires = expires;
     changed(call, key_of(call));
     sim_put_line(call->out, "+OK");
@@ -270,12 +253,11 @@ static void do_incrby(struct sim_call *call)
     int64_t by, value = 0;
     char text[24];
 
-    if (!read_number(&call->words[2], &by) || (call->object && !read_number(&call->object->value, &value))) {
+    if (!read_number(call->words[2], &by) || (call->object && !read_number(call->object->value, &value))) {
         sim_put_line(call->out, NO_INTEGER);
         return;
     }
-    struct sim_text sum = sim_text_of(text, value + by);
-    sim_set_value(made(call, false), sum.bytes, sum.size);
+    sim_set_value(made(call, false), sim_digits(text, value + by));
     changed(call, key_of(call));
     put_int(call, value + by);
 }
@@ -287,8 +269,8 @@ static void do_del(struct sim_call *call)
     int count = 0;
 
     for (int i = 1; i < call->count; i++)
-        if (look_up(call, &call->words[i]) && sim_remove(&call->server->keys, &call->words[i])) {
-            changed(call, &call->words[i]);
+        if (look_up(call, call->words[i]) && sim_remove(&call->server->keys, call->words[i])) {
+            changed(call, call->words[i]);
             count++;
         }
     put_int(call, count);
@@ -297,7 +279,7 @@ static void do_del(struct sim_call *call)
 /* Of Valkey from 9.0 on. */
 static void do_delifeq(struct sim_call *call)
 {
-    bool equal = call->object && sim_same(&call->object->value, &call->words[2]);
+    bool equal = call->object && strcmp(call->object->value, call->words[2]) == 0;
 
     if (equal && sim_remove(&call->server->keys, key_of(call)))
         changed(call, key_of(call));
@@ -309,7 +291,7 @@ static void do_exists(struct sim_call *call)
     int count = 0;
 
     for (int i = 1; i < call->count; i++)
-        count += look_up(call, &call->words[i]) != NULL;
+        count += look_up(call, call->words[i]) != NULL;
     put_int(call, count);
 }
 
@@ -326,7 +308,7 @@ static void do_pexpire(struct sim_call *call)
     struct sim_object *object = call->object;
     int64_t ms;
 
-    if (!read_number(&call->words[2], &ms)) {
+    if (!read_number(call->words[2], &ms)) {
         sim_put_line(call->out, NO_INTEGER);
         return;
     }
@@ -342,29 +324,26 @@ static void do_pexpire(struct sim_call *call)
 static void do_scan(struct sim_call *call)
 {
     const char *pattern = "*";
-    char *copy = NULL;
     bool strings = false;
     struct bytes found = {NULL, 0, 0};
     int count = 0;
 
     for (int i = 2; i + 1 < call->count; i += 2) {
-        if (sim_is(&call->words[i], "MATCH"))
-            pattern = copy = (char *)(uintptr_t)sim_copy_text(call->words[i + 1].bytes, call->words[i + 1].size).bytes;
-        strings = strings || sim_is(&call->words[i], "TYPE");
+        if (sim_is(call->words[i], "MATCH"))
+            pattern = call->words[i + 1];
+        strings = strings || sim_is(call->words[i], "TYPE");
     }
     for (size_t i = 0; i < SIM_BUCKETS; i++)
         for (struct sim_object *object = call->server->keys.buckets[i], *next; object; object = next) {
-            struct sim_text key = object->key;
             next = object->next;
-            if (!look_up(call, &key) || (strings && object->is_hash) || fnmatch(pattern, key.bytes, 0) != 0)
+            if (!look_up(call, object->key) || (strings && object->is_hash) || fnmatch(pattern, object->key, 0) != 0)
                 continue;
-            sim_put_bulk(&found, key.bytes, key.size);
+            sim_put_bulk(&found, object->key);
             count++;
         }
     sim_put_head(call->out, '*', 2);
-    sim_put_bulk(call->out, "0", 1);
+    sim_put_bulk(call->out, "0");
     sim_put_array(call->out, count, &found);
-    free(copy);
 }
 
 /* ---------------------------------------------------------------------- hashes */
@@ -372,11 +351,11 @@ static void do_scan(struct sim_call *call)
 /* HGET and HMGET. */
 static void do_hget(struct sim_call *call)
 {
-    if (sim_is(&call->words[0], "HMGET"))
+    if (sim_is(call->words[0], "HMGET"))
         sim_put_head(call->out, '*', call->count - 2);
     for (int i = 2; i < call->count; i++) {
-        const struct sim_field *field = call->object ? sim_field(call->object, &call->words[i]) : NULL;
-        put_text(call, field ? &field->value : NULL);
+        const struct sim_field *field = call->object ? sim_field(call->object, call->words[i]) : NULL;
+        sim_put_bulk(call->out, field ? field->value : NULL);
     }
 }
 
@@ -386,7 +365,7 @@ static void do_hset(struct sim_call *call)
     int count = 0;
 
     for (int i = 2; i + 1 < call->count; i += 2)
-        count += sim_set_field(object, &call->words[i], &call->words[i + 1]);
+        count += sim_set_field(object, call->words[i], call->words[i + 1]);
     changed(call, key_of(call));
     put_int(call, count);
 }
@@ -397,7 +376,7 @@ static void do_hdel(struct sim_call *call)
     int count = 0;
 
     for (int i = 2; object && i < call->count; i++)
-        count += sim_drop_field(object, &call->words[i]);
+        count += sim_drop_field(object, call->words[i]);
     if (object && object->count == 0)
         sim_remove(&call->server->keys, key_of(call));
     if (count > 0)
@@ -416,7 +395,7 @@ static void do_hkeys(struct sim_call *call)
 
     sim_put_head(call->out, '*', (long long)count);
     for (size_t i = 0; i < count; i++)
-        put_text(call, &call->object->fields[i].name);
+        sim_put_bulk(call->out, call->object->fields[i].name);
 }
 
 /* ----------------------------------------------------------------- sorted sets */
@@ -428,34 +407,33 @@ static void do_zadd(struct sim_call *call)
     int at = 2, added = 0;
     char text[24];
 
-    for (; at < call->count && (sim_is(&call->words[at], "XX") || sim_is(&call->words[at], "INCR")); at++) {
-        known = known || sim_is(&call->words[at], "XX");
-        adds = adds || sim_is(&call->words[at], "INCR");
+    for (; at < call->count && (sim_is(call->words[at], "XX") || sim_is(call->words[at], "INCR")); at++) {
+        known = known || sim_is(call->words[at], "XX");
+        adds = adds || sim_is(call->words[at], "INCR");
     }
     struct sim_object *set = known ? call->object : made(call, true);
     for (; set && at + 1 < call->count; at += 2) {
-        member = sim_field(set, &call->words[at + 1]);
+        member = sim_field(set, call->words[at + 1]);
         if (!member && known)
             continue;
-        int64_t score = sim_number(call->words[at].bytes) + (adds && member ? sim_score(member) : 0);
-        struct sim_text digits = sim_text_of(text, score);
+        int64_t score = sim_number(call->words[at]) + (adds && member ? sim_score(member) : 0);
         differs = differs || !member || score != sim_score(member);
-        added += sim_set_field(set, &call->words[at + 1], &digits);
-        member = sim_field(set, &call->words[at + 1]);
+        added += sim_set_field(set, call->words[at + 1], sim_digits(text, score));
+        member = sim_field(set, call->words[at + 1]);
     }
     if (differs)
         changed(call, key_of(call));
     if (adds)
-        put_text(call, member ? &member->value : NULL);
+        sim_put_bulk(call->out, member ? member->value : NULL);
     else
         put_int(call, added);
 }
 
 static void put_member(struct bytes *out, const struct sim_field *member, bool with_score)
 {
-    sim_put_bulk(out, member->name.bytes, member->name.size);
+    sim_put_bulk(out, member->name);
     if (with_score)
-        sim_put_bulk(out, member->value.bytes, member->value.size);
+        sim_put_bulk(out, member->value);
 }
 
 static void do_zrange(struct sim_call *call)
@@ -463,7 +441,7 @@ static void do_zrange(struct sim_call *call)
     int64_t first, last, count = call->object ? (int64_t)call->object->count : 0;
     bool with_scores = call->count > 4;
 
-    if (!read_number(&call->words[2], &first) || !read_number(&call->words[3], &last)) {
+    if (!read_number(call->words[2], &first) || !read_number(call->words[3], &last)) {
         sim_put_line(call->out, NO_INTEGER);
         return;
     }
@@ -489,11 +467,11 @@ static void do_zrangebyscore(struct sim_call *call)
 {
     struct sim_object *set = call->object;
     struct bytes found = {NULL, 0, 0};
-    int64_t count = 0, limit = call->count > 6 ? atoll(call->words[6].bytes) : INT64_MAX;
+    int64_t count = 0, limit = call->count > 6 ? atoll(call->words[6]) : INT64_MAX;
 
     sim_sort(set);
     for (size_t i = 0; set && i < set->count && count < limit; i++)
-        if (is_within(sim_score(&set->fields[i]), call->words[2].bytes, call->words[3].bytes)) {
+        if (is_within(sim_score(&set->fields[i]), call->words[2], call->words[3])) {
             put_member(&found, &set->fields[i], false);
             count++;
         }
@@ -506,12 +484,11 @@ static bool is_sharded(const struct sim_call *call);
 
 static void do_subscribe(struct sim_call *call)
 {
-    const struct sim_text nothing = {"", 0};
     struct sim_object *channels = &call->client->channels[is_sharded(call)];
 
     for (int i = 1; i < call->count; i++) {
-        sim_set_field(channels, &call->words[i], &nothing);
-        put_push(call->client, "ssubscribe", is_sharded(call), &call->words[i]);
+        sim_set_field(channels, call->words[i], "");
+        put_push(call->client, "ssubscribe", is_sharded(call), call->words[i]);
         put_int(call, (int64_t)channels->count);
     }
 }
@@ -519,7 +496,7 @@ static void do_subscribe(struct sim_call *call)
 static void do_unsubscribe(struct sim_call *call)
 {
     for (int i = 1; i < call->count; i++)
-        leave(call->client, is_sharded(call), &call->words[i]);
+        leave(call->client, is_sharded(call), call->words[i]);
 }
 
 /* In a cluster, the other nodes get the message, unless its channel is sharded. */
@@ -527,22 +504,22 @@ static void do_publish(struct sim_call *call)
 {
     struct sim_server *other = call->server->cluster && !is_sharded(call) ? sim_servers : NULL;
 
-    put_int(call, publish(call->server, is_sharded(call), &call->words[1], &call->words[2]));
+    put_int(call, publish(call->server, is_sharded(call), call->words[1], call->words[2]));
     for (; other; other = other->next)
         if (other != call->server)
-            sim_cluster_pass_on(other, &call->words[1], &call->words[2]);
+            sim_cluster_pass_on(other, call->words[1], call->words[2]);
 }
 
 static void do_pubsub(struct sim_call *call)
 {
-    bool sharded = sim_is(&call->words[1], "SHARDNUMSUB");
+    bool sharded = sim_is(call->words[1], "SHARDNUMSUB");
 
     sim_put_head(call->out, '*', 2 * (call->count - 2));
     for (int i = 2; i < call->count; i++) {
         int heard = 0;
         for (struct sim_client *client = call->server->clients; client; client = client->next)
-            heard += sim_field(&client->channels[sharded], &call->words[i]) != NULL;
-        put_text(call, &call->words[i]);
+            heard += sim_field(&client->channels[sharded], call->words[i]) != NULL;
+        sim_put_bulk(call->out, call->words[i]);
         put_int(call, heard);
     }
 }
@@ -552,15 +529,15 @@ static void do_pubsub(struct sim_call *call)
 static void do_tracking(struct sim_call *call)
 {
     struct sim_client *client = call->client;
-    bool on = call->count > 2 && sim_is(&call->words[2], "ON");
+    bool on = call->count > 2 && sim_is(call->words[2], "ON");
     int64_t redirect = 0;
 
     bool optout = false, noloop = false;
     for (int i = 3; i < call->count; i++) {
-        optout = optout || sim_is(&call->words[i], "OPTOUT");
-        noloop = noloop || sim_is(&call->words[i], "NOLOOP");
-        if (sim_is(&call->words[i], "REDIRECT") && i + 1 < call->count)
-            read_number(&call->words[++i], &redirect);
+        optout = optout || sim_is(call->words[i], "OPTOUT");
+        noloop = noloop || sim_is(call->words[i], "NOLOOP");
+        if (sim_is(call->words[i], "REDIRECT") && i + 1 < call->count)
+            read_number(call->words[++i], &redirect);
     }
     if (on && redirect && !client_of(call->server, redirect)) {
         sim_put_line(call->out, "-ERR The client ID you want redirect to does not exist");
@@ -580,7 +557,7 @@ static void do_kill(struct sim_call *call)
     struct sim_client *client;
     int64_t id;
 
-    if (!sim_is(&call->words[2], "ID") || !read_number(&call->words[3], &id) || id <= 0) {
+    if (!sim_is(call->words[2], "ID") || !read_number(call->words[3], &id) || id <= 0) {
         sim_put_line(call->out, "-ERR syntax error");
         return;
     }
@@ -608,31 +585,29 @@ static void do_info(struct sim_call *call)
 {
     const struct sim_server *server = call->server;
     char text[512];
-    int size;
 
-    if (call->count > 1 && sim_is(&call->words[1], "server"))
-        size = snprintf(text, sizeof text, "# Server\r\nredis_version:%s\r\nrun_id:%s\r\n", server->version,
-                        server->run_id);
-    else if (call->count > 1 && sim_is(&call->words[1], "replication"))
-        size = snprintf(text, sizeof text, "# Replication\r\nrole:%s\r\nmaster_replid:%s\r\n",
-                        server->master ? "slave" : "master", server->replication_id);
+    if (call->count > 1 && sim_is(call->words[1], "server"))
+        snprintf(text, sizeof text, "# Server\r\nredis_version:%s\r\nrun_id:%s\r\n", server->version, server->run_id);
+    else if (call->count > 1 && sim_is(call->words[1], "replication"))
+        snprintf(text, sizeof text, "# Replication\r\nrole:%s\r\nmaster_replid:%s\r\n",
+                 server->master ? "slave" : "master", server->replication_id);
     else
-        size = snprintf(text, sizeof text, "# Cluster\r\ncluster_enabled:%d\r\n", server->cluster != NULL);
-    sim_put_bulk(call->out, text, (size_t)size);
+        snprintf(text, sizeof text, "# Cluster\r\ncluster_enabled:%d\r\n", server->cluster != NULL);
+    sim_put_bulk(call->out, text);
 }
 
 static void do_role(struct sim_call *call)
 {
     if (call->server->master) {
         sim_put_line(call->out, "*5");
-        sim_put_bulk(call->out, "slave", 5);
-        sim_put_bulk(call->out, sim_server_name(call->server->master), strlen(sim_server_name(call->server->master)));
+        sim_put_bulk(call->out, "slave");
+        sim_put_bulk(call->out, sim_server_name(call->server->master));
         put_int(call, 6379);
-        sim_put_bulk(call->out, "connected", 9);
+        sim_put_bulk(call->out, "connected");
         put_int(call, call->server->heard);
     } else {
         sim_put_line(call->out, "*3");
-        sim_put_bulk(call->out, "master", 6);
+        sim_put_bulk(call->out, "master");
         put_int(call, call->server->changes);
         sim_put_line(call->out, "*0");
     }
@@ -645,8 +620,7 @@ static void do_time(struct sim_call *call)
 
     sim_put_head(call->out, '*', 2);
     for (int i = 0; i < 2; i++) {
-        struct sim_text part = sim_text_of(text, i ? us % 1000000 : us / 1000000);
-        put_text(call, &part);
+        sim_put_bulk(call->out, sim_digits(text, i ? us % 1000000 : us / 1000000));
     }
 }
 
@@ -673,8 +647,8 @@ static void do_wait(struct sim_call *call)
 {
     int64_t replicas = 0, ms = 0;
 
-    read_number(&call->words[1], &replicas);
-    read_number(&call->words[2], &ms);
+    read_number(call->words[1], &replicas);
+    read_number(call->words[2], &ms);
     sim_server_wait(call->client, (int)replicas, ms);
 }
 
@@ -753,8 +727,8 @@ static const struct command {
 static const struct command *command_of(const struct sim_call *call)
 {
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (sim_is(&call->words[0], commands[i].name) &&
-            (!commands[i].second || (call->count > 1 && sim_is(&call->words[1], commands[i].second))))
+        if (sim_is(call->words[0], commands[i].name) &&
+            (!commands[i].second || (call->count > 1 && sim_is(call->words[1], commands[i].second))))
             return &commands[i];
     return NULL;
 }
@@ -765,22 +739,22 @@ static bool is_sharded(const struct sim_call *call)
 }
 
 /* The keys that it names, or the channel that lies in a slot. */
-static const struct sim_text *keys_of(const struct sim_call *call, int *count)
+static const char *const *keys_of(const struct sim_call *call, int *count)
 {
     unsigned kind = call->command->kind;
 
     if (call->command->run == sim_script_eval) {
-        *count = atoi(call->words[2].bytes) < call->count - 2 ? atoi(call->words[2].bytes) : 0;
-        return &call->words[3];
+        *count = atoi(call->words[2]) < call->count - 2 ? atoi(call->words[2]) : 0;
+        return call->words + 3;
     }
     *count = kind & MANY ? call->count - 1 : kind & (READS | WRITES | SHARDED) ? 1 : 0;
-    return key_of(call);
+    return call->words + 1;
 }
 
 static const char *refusal_of_keys(const struct sim_call *call)
 {
     int count;
-    const struct sim_text *keys = keys_of(call, &count);
+    const char *const *keys = keys_of(call, &count);
 
     return sim_cluster_refusal(call, keys, count, is_sharded(call));
 }
@@ -828,15 +802,13 @@ static const char *find_object(struct sim_call *call)
 static void track(const struct sim_call *call)
 {
     struct sim_client *client = call->client;
-    const struct sim_text nothing = {"", 0};
     int count;
 
     if (!client->tracking || (client->optout && client->now.not_cached))
         return;
-    const struct sim_text *keys = keys_of(call->script ? call->script : call, &count);
+    const char *const *keys = keys_of(call->script ? call->script : call, &count);
     for (int i = 0; i < count; i++)
-        if (!sim_field(&client->tracked, &keys[i]))
-            sim_set_field(&client->tracked, &keys[i], &nothing);
+        sim_set_field(&client->tracked, keys[i], "");
 }
 
 void sim_server_call(struct sim_call *call)
@@ -844,7 +816,7 @@ void sim_server_call(struct sim_call *call)
     call->server->busy_until += call->server->cost;
     call->command = command_of(call);
     if (!call->command)
-        sim_fail("test/sim/commands.c does not have the command %.*s", (int)call->words[0].size, call->words[0].bytes);
+        sim_fail("test/sim/commands.c does not have the command %s", call->words[0]);
     const char *no = call->command ? refusal(call) : "-ERR unknown command";
     no = no ? no : find_object(call);
     if (no) {

@@ -62,20 +62,20 @@ static bool may_fall(const struct sim_server *server)
 /* In a quorum: whether the master knows if it may vote. */
 static bool knows_vote(struct sim_server *server)
 {
-    const struct sim_object *noted = sim_server_find(server, "dibs:vote");
+    const struct sim_object *noted = sim_server_look(server, "dibs:vote");
 
-    return noted && (noted->value.size < 4 || memcmp(noted->value.bytes, "new ", 4) != 0);
+    return noted && strncmp(noted->value, "new ", 4) != 0;
 }
 
 /* In a quorum: whether the master may vote, and knows which fence the next must be larger than. */
 static bool may_vote(struct sim_server *server)
 {
-    const struct sim_object *noted = sim_server_find(server, "dibs:vote");
+    const struct sim_object *noted = sim_server_look(server, "dibs:vote");
     long long from;
-    char text[128], floor[24];
+    char floor[24];
 
-    snprintf(text, sizeof text, "%.*s", noted ? (int)noted->value.size : 0, noted ? noted->value.bytes : "");
-    return sscanf(text, "%lld %*s %*s %*s %23s", &from, floor) == 2 && floor[0] != '-' && from <= sim_server_us(server);
+    return noted && sscanf(noted->value, "%lld %*s %*s %*s %23s", &from, floor) == 2 && floor[0] != '-' &&
+           from <= sim_server_us(server);
 }
 
 /* A master that can be reached answers long before half a command timeout is over. */
@@ -236,7 +236,7 @@ static void do_flushall(const struct happening *now)
 /* A client deletes the key, or the server evicts it. */
 static void drop(struct sim_server *server, const char *key)
 {
-    if (sim_server_drop(server, &(struct sim_text){key, strlen(key)}))
+    if (sim_server_drop(server, key))
         sim_server_flush_clients(server);
 }
 
@@ -279,14 +279,11 @@ static void do_clock_step(const struct happening *now)
 }
 
 /* A command of a client without dibs. True: it changed something. */
-static bool command(struct sim_server *server, const char *const *texts, int count)
+static bool command(struct sim_server *server, const char *const *words, int count)
 {
-    struct sim_text words[8];
     struct bytes out = {NULL, 0, 0};
     struct sim_client nobody = {.server = server};
 
-    for (int i = 0; i < count; i++)
-        words[i] = sim_word(texts[i]);
     sim_server_call(
         &(struct sim_call){.server = server, .client = &nobody, .words = words, .count = count, .out = &out});
     bool done = out.data[0] == '+' || (out.data[0] == ':' && out.data[1] != '0');
@@ -308,7 +305,7 @@ static void do_foreign(const struct happening *now)
 static void do_touched(const struct happening *now)
 {
     char ms[24];
-    const struct sim_object *lock = sim_server_find(now->server, key_of(now->fault));
+    const struct sim_object *lock = sim_server_look(now->server, key_of(now->fault));
 
     if (!now->server->alive || !lock)
         return;

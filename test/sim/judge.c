@@ -38,7 +38,7 @@ static struct {
 } names[SIM_NAMES];
 
 static struct keys {
-    struct sim_text lock, queue, fence, sharers;
+    char *lock, *queue, *fence, *sharers;
 } keys[SIM_NAMES]; /* of the names */
 
 /* When threads of a process last wanted a name, or held it. */
@@ -79,10 +79,10 @@ void sim_fail(const char *format, ...)
 }
 
 /* Whether MIGRATE would fail. */
-void sim_judge_twice(const struct sim_text *key)
+void sim_judge_twice(const char *key)
 {
     if (plan && !plan->loses_data)
-        sim_fail("two nodes have the key %s", key->bytes);
+        sim_fail("two nodes have the key %s", key);
 }
 
 const char *sim_name(int name)
@@ -128,10 +128,10 @@ bool sim_has_fault(enum sim_fault_kind kind)
 }
 
 /* A key of the name at the server that decides; of a quorum, where the others agree. */
-static const struct sim_object *object_of(int name, const struct sim_text *key)
+static const struct sim_object *object_of(int name, const char *key)
 {
     struct sim_server *server = plan->topology == SIM_REPLICAS  ? sim_sentinel_master()
-                                : plan->topology == SIM_CLUSTER ? sim_cluster_owner(keys[name].lock.bytes)
+                                : plan->topology == SIM_CLUSTER ? sim_cluster_owner(keys[name].lock)
                                                                 : sim_servers;
 
     return server->alive ? sim_server_look(server, key) : NULL;
@@ -139,9 +139,9 @@ static const struct sim_object *object_of(int name, const struct sim_text *key)
 
 static const char *token_of(int name)
 {
-    const struct sim_object *object = object_of(name, &keys[name].lock);
+    const struct sim_object *object = object_of(name, keys[name].lock);
 
-    return object && !object->is_hash ? object->value.bytes : NULL;
+    return object && !object->is_hash ? object->value : NULL;
 }
 
 /* Where several share the lock, the token of who has shared it for longest. */
@@ -149,14 +149,14 @@ static const char *first_token_of(int name)
 {
     const char *token = token_of(name);
     const struct sim_object *sharers =
-        token && strcmp(token, "dibs:shared") == 0 ? object_of(name, &keys[name].sharers) : NULL;
+        token && strcmp(token, "dibs:shared") == 0 ? object_of(name, keys[name].sharers) : NULL;
     const struct sim_field *first = NULL;
 
     for (size_t i = 0; sharers && i < sharers->count; i++)
-        if (sharers->fields[i].name.bytes[0] == '-' &&
-            (!first || strtoll(sharers->fields[i].value.bytes, NULL, 10) < strtoll(first->value.bytes, NULL, 10)))
+        if (sharers->fields[i].name[0] == '-' &&
+            (!first || strtoll(sharers->fields[i].value, NULL, 10) < strtoll(first->value, NULL, 10)))
             first = &sharers->fields[i];
-    return first ? first->name.bytes + 1 : token;
+    return first ? first->name + 1 : token;
 }
 
 static bool is_forcing(void)
@@ -441,8 +441,8 @@ static bool only_forces(void)
 void sim_judge_grants(void)
 {
     for (int name = 0; name < plan->names; name++) {
-        const struct sim_object *fence = sim_server_look(sim_servers, &keys[name].fence);
-        uint64_t granted = fence ? strtoull(fence->value.bytes, NULL, 10) : 0;
+        const struct sim_object *fence = sim_server_look(sim_servers, keys[name].fence);
+        uint64_t granted = fence ? strtoull(fence->value, NULL, 10) : 0;
         names[name].granted = granted > names[name].granted ? granted : names[name].granted;
     }
 }
@@ -648,7 +648,7 @@ static int64_t lasts(int64_t *since, bool is_so)
 static bool is_free(int name)
 {
     for (struct sim_server *server = sim_servers; server; server = server->next)
-        if (!server->sentinel && (!server->alive || sim_server_look(server, &keys[name].lock)))
+        if (!server->sentinel && (!server->alive || sim_server_look(server, keys[name].lock)))
             return false;
     return true;
 }
@@ -802,11 +802,10 @@ static void look_for_strays(int name)
 
     if (plan->topology != SIM_ONE || !(plan->is_calm || plan->is_full))
         return;
-    const struct sim_object *queue = object_of(name, &keys[name].queue);
+    const struct sim_object *queue = object_of(name, keys[name].queue);
     for (size_t i = 0; queue && i < queue->count && stray != names[name].stray; i++)
-        if (strncmp(queue->fields[i].name.bytes, "dibs:", 5) == 0 && is_stray(queue->fields[i].name.bytes, name))
-            stray = strcmp(queue->fields[i].name.bytes, names[name].stray) == 0 ? names[name].stray
-                                                                                : queue->fields[i].name.bytes;
+        if (strncmp(queue->fields[i].name, "dibs:", 5) == 0 && is_stray(queue->fields[i].name, name))
+            stray = strcmp(queue->fields[i].name, names[name].stray) == 0 ? names[name].stray : queue->fields[i].name;
     if (stray != names[name].stray) {
         snprintf(names[name].stray, sizeof names[name].stray, "%s", stray);
         names[name].stray_since = sim_now;
@@ -893,11 +892,12 @@ static void on_sample(void *arg, uint64_t number)
         sim_at(sim_now + SAMPLE, on_sample, NULL, 0);
 }
 
-static struct sim_text key(const char *before, int name, const char *behind)
+static char *key(const char *before, int name, const char *behind)
 {
     char text[40];
 
-    return sim_copy_text(text, (size_t)snprintf(text, sizeof text, "%slock:%s%s", before, sim_name(name), behind));
+    snprintf(text, sizeof text, "%slock:%s%s", before, sim_name(name), behind);
+    return strdup(text);
 }
 
 void sim_judge_begin(const struct sim_plan *drawn)

@@ -8,25 +8,6 @@
 
 /* -------------------------------------------------------------------- texts */
 
-struct sim_text sim_copy_text(const char *bytes, size_t size)
-{
-    char *copy = malloc(size + 1);
-
-    memcpy(copy, bytes, size);
-    copy[size] = '\0';
-    return (struct sim_text){copy, size};
-}
-
-struct sim_text sim_word(const char *text)
-{
-    return (struct sim_text){text, strlen(text)};
-}
-
-void sim_free_text(struct sim_text text)
-{
-    free((char *)(uintptr_t)text.bytes);
-}
-
 void sim_put_line(struct bytes *out, const char *format, ...)
 {
     char line[512];
@@ -55,34 +36,38 @@ int64_t sim_number(const char *text)
     return (int64_t)(negative ? 0 - number : number);
 }
 
-struct sim_text sim_text_of(char out[24], int64_t number)
+char *sim_digits(char out[24], int64_t number)
 {
     uint64_t left = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
-    char *end = out + 23, *at = end;
+    char *at = out + 23;
 
-    *end = '\0';
+    *at = '\0';
     do
         *--at = (char)('0' + left % 10);
     while (left /= 10);
     if (number < 0)
         *--at = '-';
-    return (struct sim_text){at, (size_t)(end - at)};
+    return at;
 }
 
 void sim_put_head(struct bytes *out, char kind, long long number)
 {
     char line[27]; /* a byte, the digits, which end at 24, and two more */
-    struct sim_text text = sim_text_of(line + 1, number);
+    char *at = sim_digits(line + 1, number) - 1;
 
-    line[23 - text.size] = kind;
+    *at = kind;
     memcpy(line + 24, "\r\n", 2);
-    bytes_add(out, line + 23 - text.size, text.size + 3);
+    bytes_add(out, at, (size_t)(line + 26 - at));
 }
 
-void sim_put_bulk(struct bytes *out, const char *bytes, size_t size)
+void sim_put_bulk(struct bytes *out, const char *text)
 {
-    sim_put_head(out, '$', (long long)size);
-    bytes_add(out, bytes, size);
+    size_t size = text ? strlen(text) : 0;
+
+    sim_put_head(out, '$', text ? (long long)size : -1);
+    if (!text)
+        return;
+    bytes_add(out, text, size);
     bytes_add(out, "\r\n", 2);
 }
 
@@ -94,7 +79,7 @@ void sim_put_words(struct bytes *out, const char *const *words)
         count++;
     sim_put_head(out, '*', (long long)count);
     for (size_t i = 0; i < count; i++)
-        sim_put_bulk(out, words[i], strlen(words[i]));
+        sim_put_bulk(out, words[i]);
 }
 
 void sim_put_array(struct bytes *out, long long count, struct bytes *items)
@@ -107,33 +92,33 @@ void sim_put_array(struct bytes *out, long long count, struct bytes *items)
 
 /* -------------------------------------------------------------------- tables */
 
-static struct sim_object **place_of(struct sim_table *table, const struct sim_text *key)
+static struct sim_object **place_of(struct sim_table *table, const char *key)
 {
     uint64_t hash = 14695981039346656037u;
     struct sim_object **at;
 
-    for (size_t i = 0; i < key->size; i++)
-        hash = (hash ^ (unsigned char)key->bytes[i]) * 1099511628211u;
-    for (at = &table->buckets[(hash >> 20) % SIM_BUCKETS]; *at && !sim_same(&(*at)->key, key); at = &(*at)->next)
+    for (size_t i = 0; key[i]; i++)
+        hash = (hash ^ (unsigned char)key[i]) * 1099511628211u;
+    for (at = &table->buckets[(hash >> 20) % SIM_BUCKETS]; *at && strcmp((*at)->key, key) != 0; at = &(*at)->next)
         continue;
     return at;
 }
 
-struct sim_object *sim_find(struct sim_table *table, const struct sim_text *key)
+struct sim_object *sim_find(struct sim_table *table, const char *key)
 {
     return *place_of(table, key);
 }
 
-static struct sim_object *new_object(const struct sim_text *key, bool is_hash)
+static struct sim_object *new_object(const char *key, bool is_hash)
 {
     struct sim_object *object = calloc(1, sizeof *object);
 
-    object->key = sim_copy_text(key->bytes, key->size);
+    object->key = strdup(key);
     object->is_hash = is_hash;
     return object;
 }
 
-struct sim_object *sim_make(struct sim_table *table, const struct sim_text *key, bool is_hash)
+struct sim_object *sim_make(struct sim_table *table, const char *key, bool is_hash)
 {
     return *place_of(table, key) = new_object(key, is_hash);
 }
@@ -142,14 +127,14 @@ void sim_free_object(struct sim_object *object)
 {
     if (!object)
         return;
-    sim_free_text(object->key);
-    sim_free_text(object->value);
+    free(object->key);
+    free(object->value);
     sim_drop_fields(object);
     free(object->fields);
     free(object);
 }
 
-bool sim_remove(struct sim_table *table, const struct sim_text *key)
+bool sim_remove(struct sim_table *table, const char *key)
 {
     struct sim_object **at = place_of(table, key), *object = *at;
 
@@ -164,25 +149,25 @@ void sim_clear(struct sim_table *table)
 {
     for (size_t i = 0; i < SIM_BUCKETS; i++)
         while (table->buckets[i])
-            sim_remove(table, &table->buckets[i]->key);
+            sim_remove(table, table->buckets[i]->key);
 }
 
 struct sim_object *sim_copy_object(const struct sim_object *object)
 {
-    struct sim_object *copy = new_object(&object->key, object->is_hash);
+    struct sim_object *copy = new_object(object->key, object->is_hash);
 
     copy->expires = object->expires;
-    if (object->value.bytes)
-        copy->value = sim_copy_text(object->value.bytes, object->value.size);
+    if (object->value)
+        copy->value = strdup(object->value);
     for (size_t i = 0; i < object->count; i++)
-        sim_set_field(copy, &object->fields[i].name, &object->fields[i].value);
+        sim_set_field(copy, object->fields[i].name, object->fields[i].value);
     return copy;
 }
 
 struct sim_object *sim_put_object(struct sim_table *table, struct sim_object *object)
 {
-    sim_remove(table, &object->key);
-    return *place_of(table, &object->key) = object;
+    sim_remove(table, object->key);
+    return *place_of(table, object->key) = object;
 }
 
 void sim_copy_table(struct sim_table *to, const struct sim_table *from)
@@ -195,21 +180,21 @@ void sim_copy_table(struct sim_table *to, const struct sim_table *from)
 
 /* -------------------------------------------------------------------- values */
 
-void sim_set_value(struct sim_object *object, const char *bytes, size_t size)
+void sim_set_value(struct sim_object *object, const char *value)
 {
-    sim_free_text(object->value);
-    object->value = sim_copy_text(bytes, size);
+    free(object->value);
+    object->value = strdup(value);
 }
 
-struct sim_field *sim_field(struct sim_object *object, const struct sim_text *name)
+struct sim_field *sim_field(struct sim_object *object, const char *name)
 {
     for (size_t i = 0; i < object->count; i++)
-        if (sim_same(&object->fields[i].name, name))
+        if (strcmp(object->fields[i].name, name) == 0)
             return &object->fields[i];
     return NULL;
 }
 
-bool sim_set_field(struct sim_object *object, const struct sim_text *name, const struct sim_text *value)
+bool sim_set_field(struct sim_object *object, const char *name, const char *value)
 {
     struct sim_field *field = sim_field(object, name);
     bool is_new = !field;
@@ -218,21 +203,21 @@ bool sim_set_field(struct sim_object *object, const struct sim_text *name, const
         if (object->count == object->cap)
             object->fields = realloc(object->fields, (object->cap = 2 * object->cap + 4) * sizeof *object->fields);
         field = &object->fields[object->count++];
-        *field = (struct sim_field){.name = sim_copy_text(name->bytes, name->size)};
+        *field = (struct sim_field){.name = strdup(name)};
     }
-    sim_free_text(field->value);
-    field->value = sim_copy_text(value->bytes, value->size);
+    free(field->value);
+    field->value = strdup(value);
     return is_new;
 }
 
-bool sim_drop_field(struct sim_object *object, const struct sim_text *name)
+bool sim_drop_field(struct sim_object *object, const char *name)
 {
     struct sim_field *field = sim_field(object, name);
 
     if (!field)
         return false;
-    sim_free_text(field->name);
-    sim_free_text(field->value);
+    free(field->name);
+    free(field->value);
     memmove(field, field + 1, (size_t)(object->fields + --object->count - field) * sizeof *field);
     return true;
 }
@@ -240,8 +225,8 @@ bool sim_drop_field(struct sim_object *object, const struct sim_text *name)
 void sim_drop_fields(struct sim_object *object)
 {
     while (object->count > 0) {
-        sim_free_text(object->fields[--object->count].name);
-        sim_free_text(object->fields[object->count].value);
+        free(object->fields[--object->count].name);
+        free(object->fields[object->count].value);
     }
 }
 
@@ -249,19 +234,15 @@ void sim_drop_fields(struct sim_object *object)
 
 int64_t sim_score(const struct sim_field *member)
 {
-    return sim_number(member->value.bytes);
+    return sim_number(member->value);
 }
 
 static int compare(const void *one, const void *other)
 {
     const struct sim_field *a = one, *b = other;
     int64_t by = sim_score(a) - sim_score(b);
-    size_t size = a->name.size < b->name.size ? a->name.size : b->name.size;
-    int text = memcmp(a->name.bytes, b->name.bytes, size);
 
-    if (by)
-        return by < 0 ? -1 : 1;
-    return text ? text : (a->name.size > b->name.size) - (a->name.size < b->name.size);
+    return by < 0 ? -1 : by > 0 ? 1 : strcmp(a->name, b->name);
 }
 
 void sim_sort(struct sim_object *set)

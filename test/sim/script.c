@@ -14,7 +14,7 @@
 static lua_State *lua;
 
 static struct {
-    struct sim_text text;
+    const char *text;
     const char *sha; /* of the library's; nobody runs others by their names */
     int function;    /* a reference */
 } scripts[SCRIPTS];
@@ -69,8 +69,7 @@ static void push_number(lua_State *state, double number)
     char text[40];
 
     if (number >= 0 && number < 1e15 && number == (double)(int64_t)number) {
-        struct sim_text whole = sim_text_of(text, (int64_t)number);
-        lua_pushlstring(state, whole.bytes, whole.size);
+        lua_pushstring(state, sim_digits(text, (int64_t)number));
     } else {
         snprintf(text, sizeof text, "%.17g", number);
         lua_pushstring(state, text);
@@ -80,7 +79,7 @@ static void push_number(lua_State *state, double number)
 static int call_redis(lua_State *state, bool raises)
 {
     static struct bytes out;
-    static struct sim_text words[8192]; /* unpack(3) has no more */
+    static const char *words[8192]; /* unpack(3) has no more */
     int count = lua_gettop(state);
 
     out.length = 0;
@@ -94,7 +93,7 @@ static int call_redis(lua_State *state, bool raises)
         } else if (lua_type(state, i + 1) != LUA_TSTRING) {
             return luaL_error(state, "Lua redis lib command arguments must be strings or integers");
         }
-        words[i].bytes = lua_tolstring(state, i + 1, &words[i].size);
+        words[i] = lua_tostring(state, i + 1);
     }
     struct sim_call call = {.server = running->server,
                             .client = running->client,
@@ -131,17 +130,13 @@ static int redis_error_reply(lua_State *state)
 
 static void put_value(struct bytes *out)
 {
-    size_t size;
-
     switch (lua_type(lua, -1)) {
     case LUA_TNUMBER:
         sim_put_head(out, ':', (long long)lua_tonumber(lua, -1));
         return;
-    case LUA_TSTRING: {
-        const char *text = lua_tolstring(lua, -1, &size);
-        sim_put_bulk(out, text, size);
+    case LUA_TSTRING:
+        sim_put_bulk(out, lua_tostring(lua, -1));
         return;
-    }
     case LUA_TBOOLEAN:
         sim_put_line(out, lua_toboolean(lua, -1) ? ":1" : "$-1");
         return;
@@ -176,11 +171,11 @@ static void put_value(struct bytes *out)
     }
 }
 
-static void set_array(const char *name, const struct sim_text *words, int count)
+static void set_array(const char *name, const char *const *words, int count)
 {
     lua_createtable(lua, count, 0);
     for (int i = 0; i < count; i++) {
-        lua_pushlstring(lua, words[i].bytes, words[i].size);
+        lua_pushstring(lua, words[i]);
         lua_rawseti(lua, -2, i + 1);
     }
     lua_setglobal(lua, name);
@@ -188,7 +183,7 @@ static void set_array(const char *name, const struct sim_text *words, int count)
 
 static void run(struct sim_call *call, int script)
 {
-    int keys = atoi(call->words[2].bytes);
+    int keys = atoi(call->words[2]);
 
     if (keys < 0 || keys > call->count - 3) {
         sim_put_line(call->out, "-ERR Number of keys can't be greater than number of args");
@@ -214,16 +209,15 @@ static void run(struct sim_call *call, int script)
 /* ------------------------------------------------------------------- the texts */
 
 /* The script itself, except that in some runs it looks at less of a queue: long queues are not drawn. */
-static int compile(const char *text, size_t size)
+static int compile(const char *text)
 {
     static const char usual[] = "KEYS[3], 256\n", drawn[] = "KEYS[3], LEN\n";
-    struct sim_text own = sim_copy_text(text, size);
-    char *at = memmem(own.bytes, size, usual, strlen(usual));
+    char *own = strdup(text), *at = strstr(own, usual);
 
     if (at)
         memcpy(at, drawn, strlen(drawn));
-    int status = luaL_loadbuffer(lua, own.bytes, size, "@user_script");
-    sim_free_text(own);
+    int status = luaL_loadbuffer(lua, own, strlen(own), "@user_script");
+    free(own);
     return status;
 }
 
@@ -234,15 +228,15 @@ void sim_script_look_at(int entries)
 }
 
 /* Its number; -1: it can't be compiled. */
-static int learn(const char *text, size_t size)
+static int learn(const char *text)
 {
     for (int i = 0; i < script_count; i++)
-        if (sim_same(&scripts[i].text, &(struct sim_text){text, size}))
+        if (strcmp(scripts[i].text, text) == 0)
             return i;
-    if (script_count == SCRIPTS || compile(text, size) != 0)
+    if (script_count == SCRIPTS || compile(text) != 0)
         return -1;
     scripts[script_count].function = luaL_ref(lua, LUA_REGISTRYINDEX);
-    scripts[script_count].text = sim_copy_text(text, size);
+    scripts[script_count].text = strdup(text);
     scripts[script_count].sha = script_count < DIBS__SCRIPT_COUNT ? dibs__scripts[script_count].sha : "";
     return script_count++;
 }
@@ -259,14 +253,13 @@ void sim_script_init(void)
     lua_pop(lua, 1);
     sim_script_look_at(256);
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) {
-        const char *text = dibs__scripts[i].text;
-        if (learn(text, strlen(text)) != i)
+        if (learn(dibs__scripts[i].text) != i)
             abort();
     }
 }
 
 /* The number of the script of that name, if the server has it; -1: it has not. */
-static int known(const struct sim_server *server, const struct sim_text *sha)
+static int known(const struct sim_server *server, const char *sha)
 {
     for (int i = 0; i < script_count; i++)
         if ((server->scripts >> i & 1) && sim_is(sha, scripts[i].sha))
@@ -276,16 +269,15 @@ static int known(const struct sim_server *server, const struct sim_text *sha)
 
 void sim_script_eval(struct sim_call *call)
 {
-    const struct sim_text *text = &call->words[1];
-    bool by_sha = sim_is(&call->words[0], "EVALSHA");
-    int script = by_sha ? known(call->server, text) : -1;
+    bool by_sha = sim_is(call->words[0], "EVALSHA");
+    int script = by_sha ? known(call->server, call->words[1]) : -1;
 
     if (by_sha && script < 0) {
         sim_put_line(call->out, "-NOSCRIPT No matching script. Please use EVAL.");
         return;
     }
     if (!by_sha)
-        script = learn(text->bytes, text->size);
+        script = learn(call->words[1]);
     if (script < 0) {
         sim_put_line(call->out, "-ERR Error compiling script: %s", lua_tostring(lua, -1));
         lua_pop(lua, 1);
@@ -299,7 +291,7 @@ void sim_script_exist(struct sim_call *call)
 {
     sim_put_line(call->out, "*%d", call->count - 2);
     for (int k = 2; k < call->count; k++)
-        sim_put_head(call->out, ':', known(call->server, &call->words[k]) >= 0);
+        sim_put_head(call->out, ':', known(call->server, call->words[k]) >= 0);
 }
 
 void sim_script_flush(struct sim_call *call)

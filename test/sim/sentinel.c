@@ -5,8 +5,6 @@
 
 #include "server.h"
 
-#define SWITCHES "+switch-master"
-
 struct sim_sentinel {
     const char *name;            /* of the master */
     struct sim_server *believed; /* to be the master */
@@ -40,8 +38,8 @@ static void believe(struct sim_server *server, struct sim_server *master, int64_
     sentinel->believed = master;
     sentinel->epoch = epoch;
     sim_tell("sentinel %d names server %d", server->number, master->number);
-    int size = snprintf(text, sizeof text, "%s %s 6379 %s 6379", sentinel->name, before, sim_server_name(master));
-    sim_publish(server, &(struct sim_text){SWITCHES, sizeof SWITCHES - 1}, &(struct sim_text){text, (size_t)size});
+    snprintf(text, sizeof text, "%s %s 6379 %s 6379", sentinel->name, before, sim_server_name(master));
+    sim_publish(server, "+switch-master", text);
     sim_server_flush_clients(server);
 }
 
@@ -110,11 +108,11 @@ static void describe(struct sim_call *call, const struct sim_server *server, int
 void sim_sentinel_answer(struct sim_call *call)
 {
     const struct sim_sentinel *sentinel = call->server->sentinel;
-    const struct sim_text *what = &call->words[1];
+    const char *what = call->words[1];
     int others = 0;
 
     if (sim_is(what, "MYID")) {
-        sim_put_bulk(call->out, call->server->run_id, 40);
+        sim_put_bulk(call->out, call->server->run_id);
     } else if (sim_is(what, "MASTER")) {
         describe(call, sentinel->believed, sentinel->epoch);
     } else if (sim_is(what, "GET-MASTER-ADDR-BY-NAME")) {

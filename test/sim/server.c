@@ -136,9 +136,9 @@ void sim_server_flush_clients(struct sim_server *server)
 enum { WORDS = 8192 };
 
 /* How many bytes the first request takes; 0: it has not arrived completely. */
-static size_t read_request(const struct bytes *in, struct sim_text *words, int *count)
+static size_t read_request(const struct bytes *in, const char **words, int *count)
 {
-    const char *byte = in->data, *end = in->data + in->length, *line;
+    char *byte = in->data, *end = in->data + in->length, *line;
 
     if (byte == end || !(line = memchr(byte, '\n', (size_t)(end - byte))))
         return 0;
@@ -151,7 +151,8 @@ static size_t read_request(const struct bytes *in, struct sim_text *words, int *
         byte = line + 1;
         if ((size_t)(end - byte) < size + 2)
             return 0;
-        words[i] = (struct sim_text){byte, size};
+        words[i] = byte;
+        byte[size] = '\0'; /* instead of what follows a word */
         byte += size + 2;
     }
     return (size_t)(byte - in->data);
@@ -159,7 +160,7 @@ static size_t read_request(const struct bytes *in, struct sim_text *words, int *
 
 static void take_requests(struct sim_client *client)
 {
-    static struct sim_text words[WORDS];
+    static const char *words[WORDS];
     struct sim_server *server = client->server;
     size_t size;
     int count;
@@ -190,7 +191,7 @@ void sim_server_take(struct sim_client *client, const char *bytes, size_t size)
 
 struct effect {
     struct sim_server *replica, *master;
-    struct sim_text key;       /* no bytes: all are gone */
+    char *key;                 /* NULL: all are gone */
     struct sim_object *object; /* NULL: it is gone */
     int64_t number;
 };
@@ -246,8 +247,8 @@ static void on_effect(void *arg, uint64_t number)
     if (replica->master == effect->master && replica->alive && effect->number == replica->heard + 1) {
         if (effect->object)
             sim_put_object(&replica->keys, effect->object);
-        else if (effect->key.bytes)
-            sim_remove(&replica->keys, &effect->key);
+        else if (effect->key)
+            sim_remove(&replica->keys, effect->key);
         else
             sim_clear(&replica->keys);
         effect->object = NULL;
@@ -255,11 +256,11 @@ static void on_effect(void *arg, uint64_t number)
         sim_at(sim_now + replica->replication_delay, on_acknowledged, replica, (uint64_t)replica->heard);
     }
     sim_free_object(effect->object);
-    sim_free_text(effect->key);
+    free(effect->key);
     free(effect);
 }
 
-void sim_server_changed(struct sim_server *server, const struct sim_text *key)
+void sim_server_changed(struct sim_server *server, const char *key)
 {
     server->changes++;
     for (struct sim_server *replica = sim_servers; replica; replica = replica->next) {
@@ -269,7 +270,7 @@ void sim_server_changed(struct sim_server *server, const struct sim_text *key)
         *effect = (struct effect){.replica = replica, .master = server, .number = server->changes};
         if (key) {
             const struct sim_object *object = sim_find(&server->keys, key);
-            effect->key = sim_copy_text(key->bytes, key->size);
+            effect->key = strdup(key);
             effect->object = object ? sim_copy_object(object) : NULL;
         }
         int64_t time = sim_now + replica->replication_delay;
@@ -338,18 +339,11 @@ void sim_server_begin(struct sim_server *server, enum sim_data data)
 
 /* ------------------------------------------------------------------ the judge */
 
-struct sim_object *sim_server_look(struct sim_server *server, const struct sim_text *key)
+struct sim_object *sim_server_look(struct sim_server *server, const char *key)
 {
     struct sim_object *object = sim_find(&server->keys, key);
 
     return object && sim_server_expired(server, object) ? NULL : object;
-}
-
-struct sim_object *sim_server_find(struct sim_server *server, const char *key)
-{
-    struct sim_text word = sim_word(key);
-
-    return sim_server_look(server, &word);
 }
 
 size_t sim_server_keys(struct sim_server *server, const char *prefix)
@@ -358,7 +352,7 @@ size_t sim_server_keys(struct sim_server *server, const char *prefix)
 
     for (size_t i = 0; i < SIM_BUCKETS; i++)
         for (const struct sim_object *object = server->keys.buckets[i]; object; object = object->next)
-            count += strncmp(object->key.bytes, prefix, strlen(prefix)) == 0 && !sim_server_expired(server, object);
+            count += strncmp(object->key, prefix, strlen(prefix)) == 0 && !sim_server_expired(server, object);
     return count;
 }
 
@@ -367,7 +361,7 @@ const char *sim_server_eternal(const struct sim_server *server)
     for (size_t i = 0; i < SIM_BUCKETS; i++)
         for (const struct sim_object *object = server->keys.buckets[i]; object; object = object->next)
             if (!object->expires)
-                return object->key.bytes;
+                return object->key;
     return NULL;
 }
 
@@ -379,10 +373,10 @@ void sim_server_print(struct sim_server *server)
              server->master ? ", a replica" : "", (long long)now);
     for (size_t i = 0; i < SIM_BUCKETS; i++)
         for (const struct sim_object *object = server->keys.buckets[i]; object; object = object->next) {
-            sim_tell("    %s%s%s, for %lld ms", object->key.bytes, object->is_hash ? "" : " = ",
-                     object->is_hash ? "" : object->value.bytes, (long long)(object->expires - now));
+            sim_tell("    %s%s%s, for %lld ms", object->key, object->is_hash ? "" : " = ",
+                     object->is_hash ? "" : object->value, (long long)(object->expires - now));
             for (size_t k = 0; k < object->count; k++)
-                sim_tell("        '%s' = %s", object->fields[k].name.bytes, object->fields[k].value.bytes);
+                sim_tell("        '%s' = %s", object->fields[k].name, object->fields[k].value);
         }
 }
 
@@ -397,7 +391,7 @@ static void on_cycle(void *arg, uint64_t number)
             for (struct sim_object *object = server->keys.buckets[i], *next; object; object = next) {
                 next = object->next;
                 if (sim_server_expired(server, object))
-                    sim_server_drop(server, &object->key);
+                    sim_server_drop(server, object->key);
             }
     sim_server_flush_clients(server);
     sim_at(sim_now + CYCLE, on_cycle, server, 0);

@@ -15,24 +15,19 @@
 #define SIM_SERVERS 12
 #define SIM_TRACKING "__redis__:invalidate"
 
-struct sim_text {
-    const char *bytes;
-    size_t size;
-};
-
 void sim_put_line(struct bytes *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void sim_put_head(struct bytes *out, char kind, long long number); /* a line such as ":12" */
-void sim_put_bulk(struct bytes *out, const char *bytes, size_t size);
+void sim_put_head(struct bytes *out, char kind, long long number);           /* a line such as ":12" */
+void sim_put_bulk(struct bytes *out, const char *text);                      /* NULL: there is none */
 void sim_put_words(struct bytes *out, const char *const *words);             /* an array, up to NULL */
 void sim_put_array(struct bytes *out, long long count, struct bytes *items); /* which it frees */
 
 struct sim_object {
     struct sim_object *next;
-    struct sim_text key;
+    char *key;
     bool is_hash;
-    struct sim_text value;
+    char *value;
     struct sim_field {
-        struct sim_text name, value;
+        char *name, *value;
     } * fields;
     size_t count, cap;
     int64_t expires; /* ms of the server's clock; 0: never */
@@ -128,8 +123,7 @@ void sim_server_follow(struct sim_server *server, struct sim_server *master); /*
 bool sim_server_listens(const struct sim_client *client); /* to some channel */
 
 /* For the judge. Expired keys do not exist. */
-struct sim_object *sim_server_look(struct sim_server *server, const struct sim_text *key);
-struct sim_object *sim_server_find(struct sim_server *server, const char *key);
+struct sim_object *sim_server_look(struct sim_server *server, const char *key);
 size_t sim_server_keys(struct sim_server *server, const char *prefix);
 const char *sim_server_eternal(const struct sim_server *server); /* a key that never expires; NULL: none */
 void sim_server_print(struct sim_server *server);                /* into the story */
@@ -139,7 +133,7 @@ void sim_server_print(struct sim_server *server);                /* into the sto
 struct sim_call {
     struct sim_server *server;
     struct sim_client *client;
-    const struct sim_text *words;
+    const char *const *words;
     int count;
     struct bytes *out;
     struct sim_call *script;       /* that calls it; NULL: a client does */
@@ -172,9 +166,9 @@ struct sim_cluster {
 
 void sim_cluster_begin(int nodes);                     /* all servers are nodes of one */
 struct sim_server *sim_cluster_owner(const char *key); /* that has its slot */
-const char *sim_cluster_refusal(const struct sim_call *call, const struct sim_text *keys, int count, bool is_channel);
+const char *sim_cluster_refusal(const struct sim_call *call, const char *const *keys, int count, bool is_channel);
 void sim_cluster_slots(struct sim_call *call);
-void sim_cluster_pass_on(struct sim_server *to, const struct sim_text *channel, const struct sim_text *message);
+void sim_cluster_pass_on(struct sim_server *to, const char *channel, const char *message);
 void sim_cluster_move(const char *key, int which, int64_t pause, int64_t until);
 
 void sim_cluster_own(struct sim_server *server, unsigned slot, int owner); /* the node learns that */
@@ -182,48 +176,37 @@ void sim_cluster_own(struct sim_server *server, unsigned slot, int owner); /* th
 /* ------------------------------------------------- what the files of a server share */
 
 void sim_server_wait(struct sim_client *client, int replicas, int64_t ms);
-void sim_server_changed(struct sim_server *server, const struct sim_text *key); /* for replicas. NULL: all keys */
+void sim_server_changed(struct sim_server *server, const char *key); /* for replicas. NULL: all keys */
 void sim_server_end_client(struct sim_client *client, bool reset);
-bool sim_server_drop(struct sim_server *server, const struct sim_text *key); /* false: it was not there */
+bool sim_server_drop(struct sim_server *server, const char *key); /* false: it was not there */
 void sim_server_flush_clients(struct sim_server *server); /* sends the replies and messages that wait for the clients */
-int sim_publish(struct sim_server *server, const struct sim_text *channel, const struct sim_text *message);
-bool sim_is(const struct sim_text *word, const char *name); /* whatever the case */
+int sim_publish(struct sim_server *server, const char *channel, const char *message);
+bool sim_is(const char *word, const char *name); /* whatever the case */
 
 /* Of a cluster: the key goes to another node; the channels of a slot that is another's are. */
-void sim_server_move(struct sim_server *from, struct sim_server *to, const struct sim_text *key);
+void sim_server_move(struct sim_server *from, struct sim_server *to, const char *key);
 void sim_server_leave_slot(struct sim_server *server, unsigned slot);
 
-void sim_judge_twice(const struct sim_text *key); /* two nodes have it */
+void sim_judge_twice(const char *key); /* two nodes have it */
 
 /* ------------------------------------------ the data: strings and hashes, by their keys */
 
-struct sim_text sim_copy_text(const char *bytes, size_t size);
-void sim_free_text(struct sim_text text); /* a copy */
-int64_t sim_number(const char *text);     /* a whole one, up to what is no digit */
-struct sim_text sim_text_of(char out[24], int64_t number);
-struct sim_text sim_word(const char *text);
+int64_t sim_number(const char *text);           /* a whole one, up to what is no digit */
+char *sim_digits(char out[24], int64_t number); /* its text, which lies in there */
 
-/* Names differ at their ends, mostly. */
-static inline bool sim_same(const struct sim_text *a, const struct sim_text *b)
-{
-    return a->size == b->size && (a->size == 0 || (a->bytes[a->size - 1] == b->bytes[b->size - 1] &&
-                                                   memcmp(a->bytes, b->bytes, a->size) == 0));
-}
-
-struct sim_object *sim_find(struct sim_table *table, const struct sim_text *key);
-struct sim_object *sim_make(struct sim_table *table, const struct sim_text *key, bool is_hash);
-bool sim_remove(struct sim_table *table, const struct sim_text *key);
+struct sim_object *sim_find(struct sim_table *table, const char *key);
+struct sim_object *sim_make(struct sim_table *table, const char *key, bool is_hash);
+bool sim_remove(struct sim_table *table, const char *key);
 void sim_clear(struct sim_table *table);
 struct sim_object *sim_copy_object(const struct sim_object *object);
 struct sim_object *sim_put_object(struct sim_table *table, struct sim_object *object); /* which becomes the table's */
 void sim_free_object(struct sim_object *object);                                       /* in no table; NULL: none */
 void sim_copy_table(struct sim_table *to, const struct sim_table *from);
 
-void sim_set_value(struct sim_object *object, const char *bytes, size_t size);
-struct sim_field *sim_field(struct sim_object *object, const struct sim_text *name);
-bool sim_set_field(struct sim_object *object, const struct sim_text *name,
-                   const struct sim_text *value); /* true: new */
-bool sim_drop_field(struct sim_object *object, const struct sim_text *name);
+void sim_set_value(struct sim_object *object, const char *value);
+struct sim_field *sim_field(struct sim_object *object, const char *name);
+bool sim_set_field(struct sim_object *object, const char *name, const char *value); /* true: new */
+bool sim_drop_field(struct sim_object *object, const char *name);
 void sim_drop_fields(struct sim_object *object);
 
 /*

@@ -229,7 +229,7 @@ static bool take_order(struct sim_server *server, const char *const *words)
     else if (strcmp(words[0], "OWN") == 0)
         sim_cluster_own(server, slot, node);
     else if (strcmp(words[0], "MOVE") == 0)
-        sim_server_move(server, sim_server_of(node), &(struct sim_text){words[1], strlen(words[1])});
+        sim_server_move(server, sim_server_of(node), words[1]);
     else
         return false;
     sim_run(never, sim_now + SIM_MS / 5);
