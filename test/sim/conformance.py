@@ -8,12 +8,11 @@ is compared, which is what dibs looks at; large numbers may differ by what a slo
 """
 import argparse
 import hashlib
-import io
 import os
 import random
 import re
-import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -37,20 +36,17 @@ SCRIPTS = ("acquire", "release", "requeue", "retract", "renew_short", "query", "
 
 class Simulated:
     def __init__(self, arguments):
-        count = NODES if arguments.cluster else 1
-        self.process = subprocess.Popen([arguments.sim, arguments.library, "--commands", str(count)],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        own, other = socket.socketpair()
+        own.settimeout(ANSWER_S)
+        self.talk = servers.Client.__new__(servers.Client)
+        self.talk.socket, self.talk.file = own, own.makefile("rb")
+        with other:
+            self.process = subprocess.Popen([arguments.sim, arguments.library, "--commands",
+                                             str(NODES if arguments.cluster else 1)], stdin=other, stdout=other)
 
     def ask(self, client, us, words):
-        line = "\t".join([str(client), str(us), *words]).replace("\n", "\x01") + "\n"
-        self.process.stdin.write(line.encode())
-        self.process.stdin.flush()
-        if not select.select([self.process.stdout], [], [], ANSWER_S)[0]:
-            raise TimeoutError(f"the simulation does not answer {words[:3]}")
-        replies = self.process.stdout.readline().rstrip(b"\n").replace(b"\x01", b"\n")
-        reader = servers.Client.__new__(servers.Client)
-        reader.file = io.BytesIO(replies)
-        return [reader.receive() for _ in iter(lambda: reader.file.tell() < len(replies), False)]
+        self.talk.send(client, us, *words)
+        return list(iter(self.talk.receive, "END"))
 
     def set_memory(self, is_short):
         self.ask(0, 0, ["OOM", str(int(is_short))])

@@ -135,8 +135,7 @@ void sim_server_flush_clients(struct sim_server *server)
 
 enum { WORDS = 8192 };
 
-/* How many bytes the first request takes; 0: it has not arrived completely. */
-static size_t read_request(const struct bytes *in, const char **words, int *count)
+size_t sim_read_request(const struct bytes *in, const char **words, int *count)
 {
     char *byte = in->data, *end = in->data + in->length, *line;
 
@@ -166,7 +165,7 @@ static void take_requests(struct sim_client *client)
     int count;
 
     while (!client->ended && client->waits_for == 0 && client->server->alive &&
-           (size = read_request(&client->in, words, &count)) > 0) {
+           (size = sim_read_request(&client->in, words, &count)) > 0) {
         struct sim_call call = {
             .server = server, .client = client, .words = words, .count = count, .out = &client->out};
         client->now = client->next_is;

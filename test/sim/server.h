@@ -112,6 +112,9 @@ struct sim_client *sim_server_accept(struct sim_server *server, struct sim_conn 
 void sim_server_take(struct sim_client *client, const char *bytes, size_t size);
 void sim_server_gone(struct sim_client *client);
 
+/* How many bytes the first request takes, and its words; 0: it has not arrived completely. */
+size_t sim_read_request(const struct bytes *in, const char **words, int *count);
+
 /* Faults. */
 void sim_server_kill(struct sim_server *server);
 enum sim_data { SIM_KEEPS, SIM_FORGETS, SIM_RECALLS };

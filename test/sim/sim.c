@@ -5,7 +5,8 @@
  *                                           M runs from seed N on, for S s of a processor at most
  *   sim LIBRARY --replay N [--only WHAT]    tells the story of one run
  *   sim LIBRARY --shrink N [--only WHAT]    leaves out what the run does not need to fail
- *   sim LIBRARY --commands N                commands to a server, or to N nodes of a cluster, from standard input
+ *   sim LIBRARY --commands N                commands to a server, or to N nodes of a cluster, from standard input: see
+ *                                           take_command; END comes behind the replies
  *
  * LIBRARY is the library that was linked for the simulation: see seams.txt. Each run is a process of its own, so that
  * nothing it leaves behind affects another run.
@@ -214,7 +215,8 @@ static int shrink(void)
 
 #define CLIENTS 6
 
-/* For the simulation itself: IMPORT, MIGRATE and OWN, with a slot and a node, MOVE with a key and a node. */
+/* For the simulation itself: OOM with 0 or 1, IMPORT, MIGRATE and OWN, with a slot and a node, MOVE with a key and a
+ * node. */
 static bool take_order(struct sim_server *server, const char *const *words)
 {
     unsigned slot = words[1] ? (unsigned)atoi(words[1]) : 0;
@@ -236,41 +238,36 @@ static bool take_order(struct sim_server *server, const char *const *words)
     return true;
 }
 
-/* One line of input is one command: which client sends it, the time of the servers' clocks in us, then its words, each
- * behind a tab; 1 stands for a new line. */
-static void take_line(char *line, struct sim_conn *clients)
+/* The words of a request: which client sends the command, the time of the servers' clocks in us, and the command. */
+static void take_command(const char *const *words, struct sim_conn *clients)
 {
-    struct sim_conn *conn = &clients[line[0] - '0'];
+    struct sim_conn *conn = &clients[atoi(words[0])];
+    int64_t us = atoll(words[1]);
     struct bytes out = {NULL, 0, 0};
-    const char *words[256];
-    int count = 0;
 
-    for (char *at = line; *at; at++)
-        if (*at == 1)
-            *at = '\n';
-    for (char *at = line; (at = strchr(at, '\t')); count++) {
-        *at++ = '\0';
-        words[count] = at;
-    }
-    words[count] = NULL;
-    for (struct sim_server *server = sim_servers; server; server = server->next)
-        server->offset += atoll(words[0]) ? 1000 * (atoll(words[0]) - sim_server_us(server)) : 0;
-    if (!take_order(conn->server, words + 1) && conn->client) {
-        sim_put_words(&out, words + 1);
+    for (struct sim_server *server = sim_servers; us && server; server = server->next)
+        server->offset += 1000 * (us - sim_server_us(server));
+    if (!take_order(conn->server, words + 2) && conn->client) {
+        sim_put_words(&out, words + 2);
         sim_server_take(conn->client, out.data, out.length);
         sim_run(never, sim_now + SIM_MS / 5);
     }
-    for (size_t i = 0; i < conn->in.length; i++)
-        putchar(conn->in.data[i] == '\n' ? 1 : conn->in.data[i]);
-    putchar('\n');
+    bytes_add_text(&conn->in, "+END\r\n");
+    if (write(1, conn->in.data, conn->in.length) < 0)
+        exit(2);
     conn->in.length = 0;
+    free(out.data);
 }
 
 static int run_commands(void)
 {
     static struct sim_proc nobody = {.number = 1};
     static struct sim_conn clients[CLIENTS];
-    static char line[1 << 16];
+    static char some[1 << 16];
+    struct bytes in = {NULL, 0, 0};
+    const char *words[256];
+    ssize_t size;
+    int count;
 
     sim_seed(options.seed);
     for (int i = 1; i <= options.commands; i++)
@@ -284,10 +281,13 @@ static int run_commands(void)
         clients[i] = (struct sim_conn){.proc = &nobody, .server = server, .state = SIM_OPEN};
         clients[i].client = sim_server_accept(server, &clients[i]);
     }
-    while (fgets(line, sizeof line, stdin)) {
-        line[strcspn(line, "\n")] = '\0';
-        take_line(line, clients);
-        fflush(stdout);
+    while ((size = read(0, some, sizeof some)) > 0) {
+        bytes_add(&in, some, (size_t)size);
+        while ((size = (ssize_t)sim_read_request(&in, words, &count)) > 0) {
+            words[count] = NULL;
+            take_command(words, clients);
+            bytes_drop(&in, (size_t)size);
+        }
     }
     return 0;
 }
