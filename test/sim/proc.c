@@ -6,13 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "net.h"
-
-#define MEMORY ((size_t)4 << 30)           /* of all processes */
-#define MEMORY_AT ((char *)0x200000000000) /* the same in each run, in case an order depends on addresses */
-#define CLASSES 24                         /* the largest block has 128 MB */
 
 struct sim_proc *sim_procs;
 
@@ -65,59 +60,42 @@ void sim_become(struct sim_thread *thread)
 
 /* ------------------------------------------------------------------- memory */
 
-/* Blocks whose sizes are powers of two; what is freed is used again. */
+/* Before each block that a process has. */
 struct block {
-    union {
-        struct sim_proc *owner;
-        struct block *next; /* of one that is spare */
-    };
-    size_t class;
+    struct sim_proc *owner;
+    size_t size;
 };
 
-static char *memory_at; /* up to there it is used */
-static struct block *spare[CLASSES];
-
-static size_t size_of(size_t class)
-{
-    return (size_t)16 << class;
-}
-
-static size_t class_of(size_t size)
-{
-    return size <= 16 ? 0 : 60 - (size_t)__builtin_clzl(size - 1);
-}
-
 double sim_scarce;
+
+/* What is not initialised, or is free, is noticed, and is always the same. */
+static void spoil(struct block *block, int byte)
+{
+    memset(block + 1, byte, block->size < 256 ? block->size : 256);
+}
 
 void *sim_malloc(size_t size)
 {
     if (sim_scarce > 0 && sim_chance(SIM_SCHEDULE, sim_scarce))
         return NULL;
-    size_t class = class_of(size);
-    if (class >= CLASSES)
+    struct block *block = malloc(sizeof *block + size);
+    if (!block)
         return NULL;
-    struct block *block = spare[class];
-    if (block) {
-        spare[class] = block->next;
-    } else {
-        block = (struct block *)(void *)memory_at;
-        memory_at += sizeof *block + size_of(class);
-    }
-    *block = (struct block){.owner = sim_current->proc, .class = class};
+    *block = (struct block){sim_current->proc, size};
     block->owner->blocks++;
-    memset(block + 1, 0xa5, size < 256 ? size : 256); /* uninitialised memory is noticed, and is always the same */
+    spoil(block, 0xa5);
     return block + 1;
 }
 
 void sim_free(void *bytes)
 {
-    if (!bytes)
+    struct block *block = bytes;
+
+    if (!block--)
         return;
-    struct block *block = (struct block *)bytes - 1;
-    memset(bytes, 0x5a, size_of(block->class) < 256 ? size_of(block->class) : 256);
+    spoil(block, 0x5a);
     block->owner->blocks--;
-    block->next = spare[block->class];
-    spare[block->class] = block;
+    free(block);
 }
 
 void *sim_calloc(size_t count, size_t size)
@@ -131,7 +109,7 @@ void *sim_realloc(void *bytes, size_t size)
 {
     if (!bytes)
         return sim_malloc(size);
-    size_t had = size_of(((struct block *)bytes - 1)->class);
+    size_t had = ((struct block *)bytes - 1)->size;
     if (size <= had)
         return bytes;
     void *grown = sim_malloc(size);
@@ -227,10 +205,6 @@ void sim_proc_load(const char *path)
     dl_iterate_phdr(look_at, loaded);
     library.data_first = malloc(library.data_size);
     memcpy(library.data_first, library.data, library.data_size);
-    memory_at = mmap(MEMORY_AT, MEMORY, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (memory_at == MAP_FAILED)
-        abort();
 }
 
 struct sim_proc *sim_proc_start(int number)
