@@ -161,12 +161,12 @@ static double chance_of(const struct sim_fault *fault)
 
 static void do_cut(const struct happening *now)
 {
-    sim_net_cut_all(now->server, NULL, chance_of(now->fault));
+    sim_net_cut_all(now->server, chance_of(now->fault));
 }
 
 static void do_full(const struct happening *now)
 {
-    sim_net_cut_all(now->server, NULL, chance_of(now->fault) / 2);
+    sim_net_cut_all(now->server, chance_of(now->fault) / 2);
     now->server->full_until = now->end;
 }
 
@@ -322,7 +322,7 @@ static void do_failover(const struct happening *now)
         sim_server_kill(sim_sentinel_master());
         sim_at(sim_now + fault->length, on_begin, sim_sentinel_master(), SIM_KEEPS);
     }
-    sim_sentinel_fail_over(fault->which % 3 ? fault->length / 10 : fault->length + 300 * SIM_MS, 500 * SIM_MS);
+    sim_sentinel_fail_over(fault->which % 3 ? fault->length / 10 : fault->length + 300 * SIM_MS);
 }
 
 static void do_slot_move(const struct happening *now)
@@ -388,7 +388,7 @@ void sim_plan_begin(const struct sim_plan *drawn)
     for (int i = 1; i <= plan->servers; i++)
         begin_server(i);
     for (int i = 1; i <= plan->sentinels; i++)
-        sim_sentinel_new(20 + i, "main", sim_servers)->denied = plan->denied;
+        sim_sentinel_new(20 + i, sim_servers)->denied = plan->denied;
     if (plan->topology == SIM_CLUSTER)
         sim_cluster_begin(plan->servers);
     for (int i = 0; i < plan->fault_count; i++)

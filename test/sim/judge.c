@@ -628,11 +628,11 @@ void sim_judge_killed(struct sim_proc *proc)
             at = &(*at)->next;
 }
 
-void sim_judge_closed(struct sim_proc *proc, int runtimes)
+void sim_judge_closed(const struct sim_proc *proc)
 {
     if (proc->descriptors > 0)
         sim_fail("process %d has %d descriptors left", proc->number, proc->descriptors);
-    if (proc->blocks > 20 + 2 * (size_t)runtimes) /* handles stay, and so does what a process allocates once */
+    if (proc->blocks > 20 + 2 * (size_t)proc->runtimes) /* handles stay, and so does what a process allocates once */
         sim_fail("process %d has %zu blocks of memory left", proc->number, proc->blocks);
 }
 

@@ -77,8 +77,8 @@ void sim_judge_released(struct sim_worker *worker, int name, dibs_status status)
 void sim_judge_call(struct sim_worker *worker, const char *call, int name, int64_t most_ms);
 void sim_judge_return(struct sim_worker *worker, dibs_status status);
 void sim_judge_killed(struct sim_proc *proc);
-void sim_judge_closed(struct sim_proc *proc, int runtimes); /* all that it had must be gone */
-void sim_judge_close(int64_t began);                        /* dibs_close, which returned */
+void sim_judge_closed(const struct sim_proc *proc); /* all that it had must be gone */
+void sim_judge_close(int64_t began);                /* dibs_close, which returned */
 void sim_judge_end(void);
 
 extern struct sim_counts {

@@ -37,11 +37,24 @@ static int fd_of(const struct file *file)
     return (int)(file - files) + FIRST_FD;
 }
 
-static struct file *file_of(int fd)
+/* NULL: it is not open. */
+static struct file *look_up(int fd)
 {
     struct file *file = fd >= FIRST_FD && fd < FIRST_FD + FDS ? &files[fd - FIRST_FD] : NULL;
 
     return file && file->kind != FREE && file->proc == sim_current->proc ? file : NULL;
+}
+
+/* Only poll(2) may meet a descriptor that another thread has closed. */
+static struct file *file_of(int fd)
+{
+    struct file *file = look_up(fd);
+
+    if (!file) {
+        sim_fail("descriptor %d is used, which is not open", fd);
+        abort(); /* which shows where */
+    }
+    return file;
 }
 
 static struct file *new_file(int kind)
@@ -78,8 +91,6 @@ ssize_t sim_write(int fd, const void *bytes, size_t size)
 {
     struct file *file = file_of(fd);
 
-    if (!file || file->kind != PIPE_WRITE)
-        return fails(EBADF);
     if (!file->other)
         return fails(EPIPE);
     file->other->bytes += size;
@@ -93,8 +104,6 @@ ssize_t sim_read(int fd, void *bytes, size_t size)
     struct file *file = file_of(fd);
 
     sim_maybe();
-    if (!file || file->kind != PIPE_READ)
-        return fails(EBADF);
     if (file->bytes == 0)
         return file->other ? fails(EAGAIN) : 0;
     size = size < file->bytes ? size : file->bytes;
@@ -191,6 +200,16 @@ static void tell_process(struct sim_conn *conn)
         sim_wake_fd(conn->proc, conn->fd);
 }
 
+/* Both sides see a reset. */
+static void cut(struct sim_conn *conn)
+{
+    if (conn->client)
+        sim_server_gone(conn->client);
+    if (conn->state == SIM_OPEN)
+        conn->state = SIM_RESET;
+    tell_process(conn);
+}
+
 /* A fault that ends the connection within a message: the bytes before that one arrive. */
 static bool is_cut(const struct sim_conn *conn, const struct sim_packet *packet, size_t *size)
 {
@@ -215,13 +234,13 @@ static void on_packet_in(void *arg, uint64_t number)
     struct sim_packet *packet = take_packet(&conn->back);
     size_t size = packet->size;
     if (conn->state == SIM_OPEN && conn->fd >= 0) {
-        bool cut = is_cut(conn, packet, &size);
+        bool ends = is_cut(conn, packet, &size);
         if (size > 0)
             bytes_add(&conn->in, packet->bytes, size);
         if (packet->ends)
             conn->state = packet->resets ? SIM_RESET : SIM_EOF;
-        if (cut)
-            sim_conn_cut(conn);
+        if (ends)
+            cut(conn);
         tell_process(conn);
     }
     free(packet);
@@ -241,11 +260,11 @@ static void on_packet_out(void *arg, uint64_t number)
     struct sim_packet *packet = take_packet(&conn->out);
     size_t size = packet->size;
     if (conn->client) {
-        bool cut = is_cut(conn, packet, &size);
+        bool ends = is_cut(conn, packet, &size);
         if (size > 0)
             sim_server_take(conn->client, packet->bytes, size);
-        if (cut)
-            sim_conn_cut(conn);
+        if (ends)
+            cut(conn);
         else if (packet->ends && conn->client)
             sim_server_gone(conn->client);
     } else if (!packet->ends && conn->fd >= 0 && conn->state == SIM_OPEN) {
@@ -266,21 +285,11 @@ void sim_conn_end(struct sim_conn *conn, bool reset)
     post(conn, false, NULL, 0, true, reset);
 }
 
-void sim_conn_cut(struct sim_conn *conn)
-{
-    if (conn->client)
-        sim_server_gone(conn->client);
-    if (conn->state == SIM_OPEN)
-        conn->state = SIM_RESET;
-    tell_process(conn);
-}
-
-void sim_net_cut_all(struct sim_server *server, struct sim_proc *proc, double chance)
+void sim_net_cut_all(struct sim_server *server, double chance)
 {
     for (struct sim_conn *conn = conns; conn; conn = conn->next)
-        if (conn->state == SIM_OPEN && (!server || conn->server == server) && (!proc || conn->proc == proc) &&
-            sim_chance(SIM_FAULTS, chance))
-            sim_conn_cut(conn);
+        if (conn->state == SIM_OPEN && conn->server == server && sim_chance(SIM_FAULTS, chance))
+            cut(conn);
 }
 
 void sim_net_forget(struct sim_server *server, double chance)
@@ -408,8 +417,6 @@ ssize_t sim_send(int fd, const void *bytes, size_t size, int flags)
     struct file *file = file_of(fd);
 
     sim_maybe();
-    if (!file)
-        return fails(EBADF);
     struct sim_conn *conn = file->conn;
     if (conn->state == SIM_RESET)
         return fails(ECONNRESET);
@@ -436,8 +443,6 @@ ssize_t sim_recv(int fd, void *bytes, size_t size, int flags)
     struct file *file = file_of(fd);
 
     sim_maybe();
-    if (!file)
-        return fails(EBADF);
     struct sim_conn *conn = file->conn;
     const struct pollfd own = {.fd = fd, .events = POLLIN};
     if (!has_something(conn) && conn->blocking && !(flags & MSG_DONTWAIT))
@@ -458,8 +463,6 @@ int sim_shutdown(int fd, int how)
     struct file *file = file_of(fd);
 
     sim_maybe();
-    if (!file)
-        return (int)fails(EBADF);
     if (!file->conn->shut && file->conn->state == SIM_OPEN)
         post(file->conn, true, NULL, 0, true, false);
     file->conn->shut = true;
@@ -489,8 +492,6 @@ int sim_close(int fd)
     struct file *file = file_of(fd);
 
     sim_maybe();
-    if (!file)
-        return (int)fails(EBADF);
     close_file(file);
     return 0;
 }
@@ -506,7 +507,7 @@ void sim_net_close_all(struct sim_proc *proc)
 
 static short look(const struct pollfd *fd)
 {
-    struct file *file = file_of(fd->fd);
+    struct file *file = look_up(fd->fd);
 
     if (fd->fd < 0)
         return 0;

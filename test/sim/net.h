@@ -53,8 +53,7 @@ extern struct sim_network sim_network;
 void sim_conn_reply(struct sim_conn *conn, const char *bytes, size_t size);
 void sim_conn_end(struct sim_conn *conn, bool reset);
 
-void sim_conn_cut(struct sim_conn *conn);                                              /* both sides see a reset */
-void sim_net_cut_all(struct sim_server *server, struct sim_proc *proc, double chance); /* NULL: of all */
+void sim_net_cut_all(struct sim_server *server, double chance);
 void sim_net_forget(struct sim_server *server, double chance); /* like a firewall that forgets connections */
 bool sim_net_can_send(const struct sim_proc *proc, const struct sim_server *server); /* commands, as it is connected */
 void sim_net_close_all(struct sim_proc *proc);

@@ -21,7 +21,7 @@ struct sim_proc {
     int runtimes;      /* that the workload has opened in it */
     uint64_t retaken;  /* kept leases that the last of them took again */
     uint64_t not_held; /* unlocks through that runtime of what was not held */
-    void *user;        /* of the workload */
+    bool ended;        /* its work has */
 };
 
 extern struct sim_proc *sim_procs;

@@ -30,6 +30,10 @@ static const char *push_reply(const char *at, const char *end)
     int64_t number = at[0] == '+' || at[0] == '-' ? 0 : sim_number(at + 1);
     const char *rest = line + 2;
 
+    if (number < 0 && at[0] != ':') { /* there is none */
+        lua_pushboolean(lua, 0);
+        return rest;
+    }
     switch (at[0]) {
     case ':':
         lua_pushnumber(lua, (lua_Number)number);
@@ -41,17 +45,9 @@ static const char *push_reply(const char *at, const char *end)
         lua_setfield(lua, -2, at[0] == '+' ? "ok" : "err");
         return rest;
     case '$':
-        if (number < 0) {
-            lua_pushboolean(lua, 0);
-            return rest;
-        }
         lua_pushlstring(lua, rest, (size_t)number);
         return rest + number + 2;
     default:
-        if (number < 0) {
-            lua_pushboolean(lua, 0);
-            return rest;
-        }
         lua_createtable(lua, (int)number, 0);
         for (int i = 1; i <= number; i++) {
             rest = push_reply(rest, end);
@@ -137,13 +133,10 @@ static void put_value(struct bytes *out)
     case LUA_TSTRING:
         sim_put_bulk(out, lua_tostring(lua, -1));
         return;
-    case LUA_TBOOLEAN:
-        sim_put_line(out, lua_toboolean(lua, -1) ? ":1" : "$-1");
-        return;
     case LUA_TTABLE:
         break;
     default:
-        sim_put_line(out, "$-1");
+        sim_put_line(out, lua_toboolean(lua, -1) ? ":1" : "$-1");
         return;
     }
     for (int i = 0; i < 2; i++) {

@@ -5,8 +5,9 @@
 
 #include "server.h"
 
+#define TOLD_WITHIN (500 * SIM_MS) /* of a failover, by the sentinel that made it */
+
 struct sim_sentinel {
-    const char *name;            /* of the master */
     struct sim_server *believed; /* to be the master */
     int64_t epoch;
     struct sim_server *told; /* on its way: what another sentinel told it */
@@ -16,12 +17,12 @@ struct sim_sentinel {
 static int64_t last_epoch;
 static struct sim_server *elected; /* the master of the last failover; NULL: there was none */
 
-struct sim_server *sim_sentinel_new(int number, const char *name, struct sim_server *master)
+struct sim_server *sim_sentinel_new(int number, struct sim_server *master)
 {
     struct sim_server *server = sim_server_new(number);
 
     server->sentinel = calloc(1, sizeof *server->sentinel);
-    *server->sentinel = (struct sim_sentinel){.name = name, .believed = master};
+    *server->sentinel = (struct sim_sentinel){.believed = master};
     return server;
 }
 
@@ -38,7 +39,7 @@ static void believe(struct sim_server *server, struct sim_server *master, int64_
     sentinel->believed = master;
     sentinel->epoch = epoch;
     sim_tell("sentinel %d names server %d", server->number, master->number);
-    snprintf(text, sizeof text, "%s %s 6379 %s 6379", sentinel->name, before, sim_server_name(master));
+    snprintf(text, sizeof text, "main %s 6379 %s 6379", before, sim_server_name(master));
     sim_publish(server, "+switch-master", text);
     sim_server_flush_clients(server);
 }
@@ -68,7 +69,7 @@ struct sim_server *sim_sentinel_master(void)
     return elected ? elected : sim_servers;
 }
 
-void sim_sentinel_fail_over(int64_t demoted_after, int64_t told_within)
+void sim_sentinel_fail_over(int64_t demoted_after)
 {
     struct sim_server *old = sim_sentinel_master(), *best = NULL;
 
@@ -86,7 +87,7 @@ void sim_sentinel_fail_over(int64_t demoted_after, int64_t told_within)
         if (server->sentinel) {
             server->sentinel->told = best;
             server->sentinel->told_epoch = last_epoch;
-            sim_at(sim_now + sim_between(SIM_FAULTS, 0, told_within), on_told, server, 0);
+            sim_at(sim_now + sim_between(SIM_FAULTS, 0, TOLD_WITHIN), on_told, server, 0);
         } else if (server != best) {
             int64_t delay = server == old ? demoted_after : sim_between(SIM_FAULTS, 0, 200 * SIM_MS);
             sim_at(sim_now + delay, on_demoted, server, 0);

@@ -156,10 +156,10 @@ void sim_script_flush(struct sim_call *call);
 
 /* ---------------------------------------------------------------- sentinels */
 
-struct sim_server *sim_sentinel_new(int number, const char *name, struct sim_server *master);
+struct sim_server *sim_sentinel_new(int number, struct sim_server *master); /* who is called "main" */
 void sim_sentinel_answer(struct sim_call *call);
 struct sim_server *sim_sentinel_master(void); /* that was elected last */
-void sim_sentinel_fail_over(int64_t demoted_after, int64_t told_within);
+void sim_sentinel_fail_over(int64_t demoted_after);
 
 /* --------------------------------------------------------------------- clusters */
 

@@ -836,7 +836,7 @@ static void *run_process(void *arg)
         close_runtime(&last);
         end_takers(&takers, &last);
     } while (!is_enough());
-    proc->user = arg;
+    proc->ended = true;
     return NULL;
 }
 
@@ -847,11 +847,11 @@ static void on_look(void *arg, uint64_t number)
 
     if (proc != arg)
         return;
-    if (!proc->user) {
+    if (!proc->ended) {
         sim_at(sim_now + 10 * SIM_MS, on_look, proc, number);
         return;
     }
-    sim_judge_closed(proc, proc->runtimes);
+    sim_judge_closed(proc);
     sim_proc_kill(proc);
     procs[number] = NULL;
     going--;
@@ -883,7 +883,7 @@ void sim_work_kill(int number)
 {
     struct sim_proc *proc = procs[number % plan->procs];
 
-    if (!proc || proc->user)
+    if (!proc || proc->ended)
         return;
     sim_judge_killed(proc);
     sim_proc_kill(proc);
