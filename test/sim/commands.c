@@ -9,6 +9,32 @@
 
 static const char NO_INTEGER[] = "-ERR value is not an integer or out of range";
 
+enum {
+    READS = 1,
+    WRITES = 2,
+    ADDS = 4 /* not without memory */,
+    NO_SCRIPT = 8,
+    LISTENS = 16 /* also while subscribed */,
+    SHARDED = 32,    /* its channel lies in a slot */
+    MANY = 64,       /* all its words are keys */
+    CLUSTERED = 128, /* for nodes of a cluster */
+    STRING = 256,    /* its key has that type, */
+    HASH = 512       /* or that one */
+};
+
+struct command {
+    const char *name, *second; /* NULL: whatever the second word is */
+    int words;                 /* at least, or, negative, exactly */
+    unsigned kind;
+    unsigned right; /* SIM_DENIES_... */
+    void (*run)(struct sim_call *call);
+};
+
+static bool is_sharded(const struct sim_call *call)
+{
+    return call->command->kind & SHARDED;
+}
+
 bool sim_is(const char *word, const char *name)
 {
     return (word[0] | 32) == (name[0] | 32) && strcasecmp(word, name) == 0;
@@ -29,7 +55,7 @@ static bool read_number(const char *text, int64_t *out)
 
 /* --------------------------------------------------------------------- messages */
 
-/* kind: of a sharded channel */
+/* kind: as it is called where the channel is sharded, with an s at the beginning */
 static void put_push(struct sim_client *client, const char *kind, bool sharded, const char *channel)
 {
     kind += !sharded;
@@ -480,8 +506,6 @@ static void do_zrangebyscore(struct sim_call *call)
 
 /* --------------------------------------------------------------- subscriptions */
 
-static bool is_sharded(const struct sim_call *call);
-
 static void do_subscribe(struct sim_call *call)
 {
     struct sim_object *channels = &call->client->channels[is_sharded(call)];
@@ -654,26 +678,7 @@ static void do_wait(struct sim_call *call)
 
 /* ----------------------------------------------------------------- the table */
 
-enum {
-    READS = 1,
-    WRITES = 2,
-    ADDS = 4 /* not without memory */,
-    NO_SCRIPT = 8,
-    LISTENS = 16 /* also while subscribed */,
-    SHARDED = 32,    /* its channel lies in a slot */
-    MANY = 64,       /* all its words are keys */
-    CLUSTERED = 128, /* for nodes of a cluster */
-    STRING = 256,    /* its key has that type, */
-    HASH = 512       /* or that one */
-};
-
-static const struct command {
-    const char *name, *second; /* NULL: whatever the second word is */
-    int words;                 /* at least, or, negative, exactly */
-    unsigned kind;
-    unsigned right; /* SIM_DENIES_... */
-    void (*run)(struct sim_call *call);
-} commands[] = {
+static const struct command commands[] = {
     {"GET", NULL, -2, READS | STRING, 0, do_get},
     {"MGET", NULL, 2, READS | MANY, 0, do_mget},
     {"SET", NULL, 3, WRITES | ADDS, 0, do_set},
@@ -731,11 +736,6 @@ static const struct command *command_of(const struct sim_call *call)
             (!commands[i].second || (call->count > 1 && sim_is(call->words[1], commands[i].second))))
             return &commands[i];
     return NULL;
-}
-
-static bool is_sharded(const struct sim_call *call)
-{
-    return call->command->kind & SHARDED;
 }
 
 /* The keys that it names, or the channel that lies in a slot. */
