@@ -45,12 +45,11 @@ static struct seen begin_to_see(struct rig *r)
 /* Nothing has been completed so far, and the scheduler must not sleep before it is. */
 static void expect_left_to_scheduler(struct rig *r, const struct seen *seen, unsigned count)
 {
-    struct pollfd fd;
     int64_t deadline;
 
     assert_int_equal(seen->done, 0);
     deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, false, &deadline);
+    dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline <= moved_clock_now(&r->clock));
     dibs__channel_attend(r->channel, false, 0, moved_clock_now(&r->clock));
     assert_int_equal(seen->done, count);

@@ -11,11 +11,10 @@
 static void the_scheduler_connects_a_wanted_channel(void **state)
 {
     struct rig *r = *state;
-    struct pollfd fd;
     int64_t deadline;
 
     deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, false, &deadline);
+    dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline == DIBS__NEVER);
     fake_redis_refuse(r->fake, true);
     dibs__channel_want(r->channel);
@@ -24,11 +23,11 @@ static void the_scheduler_connects_a_wanted_channel(void **state)
     attend_until(r, false, &r->failed, 1);
     assert_false(dibs__channel_is_connected(r->channel));
     deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, false, &deadline);
+    dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline == DIBS__NEVER); /* the channel has to be wanted again */
     dibs__channel_want(r->channel);
     deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, false, &deadline);
+    dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline > moved_clock_now(&r->clock) && deadline <= after(r, 10));
     moved_clock_advance(&r->clock, MS(10));
     fake_redis_refuse(r->fake, false);
@@ -41,7 +40,7 @@ static void the_scheduler_connects_a_wanted_channel(void **state)
     attend_until_broken(r);
     assert_false(dibs__channel_is_connected(r->channel));
     deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, false, &deadline);
+    dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline == DIBS__NEVER);
 }
 
@@ -67,14 +66,13 @@ static void the_scheduler_finishes_a_begun_connection_that_is_needed(void **stat
 static void a_needed_channel_is_tried_again_soon(void **state)
 {
     struct rig *r = *state;
-    struct pollfd fd;
     int64_t deadline;
 
     fake_redis_refuse(r->fake, true);
     for (unsigned i = 1; i <= 6; i++) {
         unsigned tries = dibs__channel_need(r->channel);
         deadline = DIBS__NEVER;
-        fd = dibs__channel_interest(r->channel, false, &deadline);
+        dibs__channel_interest(r->channel, false, &deadline);
         assert_true(deadline <= after(r, 10));
         moved_clock_advance(&r->clock, MS(10));
         attend_until(r, false, &r->failed, i);
@@ -82,7 +80,7 @@ static void a_needed_channel_is_tried_again_soon(void **state)
     }
     dibs__channel_want(r->channel);
     deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, false, &deadline);
+    dibs__channel_interest(r->channel, false, &deadline);
     assert_true(deadline > after(r, 100));
 }
 

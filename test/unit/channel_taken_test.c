@@ -125,7 +125,6 @@ static void the_scheduler_waits_for_a_reply_being_processed(void **state)
 {
     struct rig *r = *state;
     struct caller pair[2];
-    struct pollfd fd;
     int64_t deadline;
 
     begin_held(r, pair, 10 * COMMAND_MS);
@@ -133,7 +132,7 @@ static void the_scheduler_waits_for_a_reply_being_processed(void **state)
     dibs__channel_attend(r->channel, true, 0, moved_clock_now(&r->clock));
     assert_true(stands(r));
     deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, true, &deadline);
+    dibs__channel_interest(r->channel, true, &deadline);
     assert_true(deadline > moved_clock_now(&r->clock));
     assert_true(deadline <= after(r, 100));
     expect_both(r, pair);
@@ -167,7 +166,6 @@ static void the_scheduler_pauses_while_a_reader_has_lost_the_processor(void **st
     struct rig *r = *state;
     const struct dibs__clock held = {.now = now_of_rig, .poll = poll_and_hold};
     const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
-    struct pollfd fd;
     int64_t deadline;
 
     rig_clock = &r->clock.clock;
@@ -186,7 +184,7 @@ static void the_scheduler_pauses_while_a_reader_has_lost_the_processor(void **st
     dibs__channel_attend(r->channel, true, 0, moved_clock_now(&r->clock));
     assert_true(stands(r));
     deadline = DIBS__NEVER;
-    fd = dibs__channel_interest(r->channel, true, &deadline);
+    dibs__channel_interest(r->channel, true, &deadline);
     assert_true(deadline > moved_clock_now(&r->clock));
     assert_true(deadline <= after(r, 100));
     atomic_store(&may_go, true);

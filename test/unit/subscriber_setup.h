@@ -186,11 +186,10 @@ static inline void attend_all(struct rig *r)
 
 static inline int64_t deadline_of(struct rig *r)
 {
-    struct pollfd fd;
     int64_t deadline;
 
     deadline = DIBS__NEVER;
-    fd = dibs__subscriber_interest(r->subscriber, &deadline);
+    dibs__subscriber_interest(r->subscriber, &deadline);
     return deadline;
 }
 
