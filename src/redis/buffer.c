@@ -16,11 +16,14 @@ static bool reserve(struct dibs__buffer *buffer, size_t size)
     size_t cap = buffer->cap ? buffer->cap : 512;
     while (cap - buffer->used < size)
         cap *= 2;
-    char *grown = realloc(buffer->bytes, cap);
+    char *grown = realloc(buffer->is_lent ? NULL : buffer->bytes, cap);
     if (!grown)
         return false;
+    if (buffer->is_lent)
+        memcpy(grown, buffer->bytes, buffer->used);
     buffer->bytes = grown;
     buffer->cap = cap;
+    buffer->is_lent = false;
     return true;
 }
 
@@ -91,7 +94,7 @@ void dibs__words_add_number(struct dibs__words *words, int64_t number)
 
 void dibs__words_free(struct dibs__words *words)
 {
-    free(words->bytes.bytes);
+    dibs__buffer_free(&words->bytes);
     *words = (struct dibs__words){.count = 0};
 }
 
@@ -104,6 +107,7 @@ void dibs__buffer_drop(struct dibs__buffer *buffer, size_t size)
 
 void dibs__buffer_free(struct dibs__buffer *buffer)
 {
-    free(buffer->bytes);
+    if (!buffer->is_lent)
+        free(buffer->bytes);
     *buffer = (struct dibs__buffer){0};
 }

@@ -9,8 +9,10 @@
 /* All zero: the buffer is empty. Its owner guards it. */
 struct dibs__buffer {
     char *bytes;
-    size_t used; /* bytes in use */
-    size_t cap;  /* bytes allocated */
+    size_t used;  /* bytes in use */
+    size_t cap;   /* bytes that there is room for */
+    bool is_lent; /* the bytes are memory of another, which the buffer does not free; it leaves them if it outgrows them
+                   */
 };
 
 /* False: no memory, and nothing was appended. */

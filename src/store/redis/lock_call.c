@@ -36,6 +36,7 @@ dibs_status dibs__lock_call_no_memory(struct dibs__error *error)
 void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script, bool with_member)
 {
     dibs__call_init(&call->call, script, DIBS__KEYS + with_member);
+    call->call.words.bytes = (struct dibs__buffer){.bytes = call->room, .cap = sizeof call->room, .is_lent = true};
     for (int i = 0; i < DIBS__KEYS; i++)
         dibs__words_add(&call->call.words, call->keys[i].bytes, call->keys[i].size);
     if (with_member)

@@ -242,6 +242,7 @@ struct dibs__lock_call {
     bool in_doubt; /* the last sending was not answered, but may have been executed */
     bool repeated; /* an earlier sending may have been executed */
     struct dibs__key keys[DIBS__KEYS];
+    char room[1024]; /* for the words, unless they are longer */
 };
 
 /* Allocates a struct of that size whose first member is a lock call, about the lock of the operation. NULL: no memory.
