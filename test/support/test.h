@@ -12,6 +12,9 @@
 
 #include <dibs.h>
 
+/* Tests, and the functions that they give the library, have the parameters that others call them with. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define TEST_UNDER_TSAN 1

@@ -37,7 +37,6 @@ static void a_granted_lease_counts_from_its_ask(void **state)
 
 static void free_it(stage *s)
 {
-    (void)s;
     dibs_force_unlock(spy.second, "a", NULL);
 }
 

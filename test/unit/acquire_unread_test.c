@@ -42,7 +42,6 @@ static void begin(struct dibs__store *store, struct dibs__op *op)
 
 static enum dibs__progress progress(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
 {
-    (void)store, (void)wait;
     return op == atomic_load(&spy.kept) ? DIBS__OP_OVER : DIBS__OP_IMMEDIATE;
 }
 

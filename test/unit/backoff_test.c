@@ -15,7 +15,6 @@ static void pauses_double_up_to_the_limit(void **state)
 {
     static const int64_t due[] = {10, 20, 40, 80, 100, 100, 100};
 
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         struct dibs__backoff backoff = {.first_ms = 10};
         for (size_t i = 0; i < sizeof due / sizeof *due; i++)
@@ -27,7 +26,6 @@ static void a_reset_starts_with_the_first_pause(void **state)
 {
     struct dibs__backoff backoff = {.first_ms = 10};
 
-    (void)state;
     for (int i = 0; i < 10; i++)
         dibs__backoff_next(&backoff, 500);
     dibs__backoff_reset(&backoff);
@@ -39,7 +37,6 @@ static void a_lowered_limit_applies_at_once(void **state)
 {
     struct dibs__backoff backoff = {.first_ms = 10};
 
-    (void)state;
     for (int i = 0; i < 10; i++)
         dibs__backoff_next(&backoff, 5000);
     for (int i = 0; i < 10; i++)
@@ -51,7 +48,6 @@ static void pauses_are_spread(void **state)
 {
     int64_t least = INT64_MAX, most = 0;
 
-    (void)state;
     for (int i = 0; i < ROUNDS; i++) {
         struct dibs__backoff backoff = {.first_ms = 1000};
         int64_t pause = dibs__backoff_next(&backoff, 1000);

@@ -13,7 +13,6 @@
 
 static void borrowing_and_completing_may_alternate(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         dibs__borrow_begin();
         dibs__borrow_begin();
@@ -73,7 +72,6 @@ static void assert_aborts(void (*misuse)(void))
 
 static void wrong_use_ends_the_process(void **state)
 {
-    (void)state;
     assert_aborts(complete_while_something_is_borrowed);
     assert_aborts(complete_within_a_completion);
     assert_aborts(end_a_completion_that_keeps_something);

@@ -183,7 +183,6 @@ struct gate {
 
 static int64_t gated_now(const struct dibs__clock *clock)
 {
-    (void)clock;
     return dibs__now(&dibs__system_clock);
 }
 

@@ -143,7 +143,6 @@ static const struct dibs__clock *rig_clock;
 
 static int64_t now_of_rig(const struct dibs__clock *clock)
 {
-    (void)clock;
     return dibs__now(rig_clock);
 }
 
@@ -151,7 +150,6 @@ static int poll_and_hold(const struct dibs__clock *clock, struct pollfd *fds, nf
 {
     int ready = rig_clock->poll(rig_clock, fds, count, deadline);
 
-    (void)clock;
     if (!atomic_load(&holds))
         return ready;
     atomic_store(&has_begun, true);

@@ -32,7 +32,6 @@ static void adding_ms_never_overflows(void **state)
         {INT64_MAX, 1, DIBS__NEVER},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_int_equal(dibs__after_ms(rows[i].base, rows[i].ms), rows[i].sum);
 }
@@ -46,7 +45,6 @@ static void time_left_is_rounded_up(void **state)
         {MS(1) + 1, 0, 2}, {MS(7), MS(3), 4}, {MS(3), MS(7), 0}, {DIBS__NEVER, 0, INT64_MAX / DIBS__NS_PER_MS + 1},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_int_equal(dibs__ms_until(rows[i].deadline, rows[i].now), rows[i].ms);
 }
@@ -55,7 +53,6 @@ static void the_clock_never_goes_back(void **state)
 {
     int64_t last = dibs__now(real);
 
-    (void)state;
     assert_true(last > 0);
     for (int i = 0; i < 100000; i++) {
         int64_t now = dibs__now(real);
@@ -69,7 +66,6 @@ static void waiting_ends_at_the_deadline_and_not_before(void **state)
     struct dibs__mutex mutex = DIBS__MUTEX_INITIALIZER;
     pthread_cond_t cond;
 
-    (void)state;
     assert_int_equal(dibs__cond_init(&cond), 0);
     dibs__mutex_lock(&mutex);
     int64_t deadline = dibs__after_ms(dibs__now(real), 20);
@@ -85,7 +81,6 @@ static void polling_ends_when_something_is_ready_or_at_the_deadline(void **state
 {
     int ends[2];
 
-    (void)state;
     assert_int_equal(dibs__fd_pipe(ends), 0);
     struct pollfd fd = {.fd = ends[0], .events = POLLIN};
     int64_t deadline = dibs__after_ms(dibs__now(real), 20);
@@ -139,7 +134,6 @@ static void polling_notices_that_the_machine_was_suspended(void **state)
     struct sleep sleep = {.over = false};
     actor *sleeper = actor_start();
 
-    (void)state;
     assert_int_equal(dibs__fd_pipe(sleep.ends), 0);
     actor_begin(sleeper, sleep_half_an_hour, &sleep);
     actor_await_asleep(sleeper);

@@ -35,45 +35,37 @@ static struct dibs__error error;
 
 static void on_wake(void *context)
 {
-    (void)context;
     atomic_fetch_add(&scene.wakes, 1);
 }
 
 static void on_wake_by(void *context, int64_t when)
 {
-    (void)when;
     on_wake(context);
 }
 
 static void on_ask_again(void *context)
 {
-    (void)context;
 }
 
 static bool on_granted(void *source, const struct dibs__grant *grant)
 {
-    (void)source, (void)grant;
     return true;
 }
 
 static void on_moved(void *source)
 {
-    (void)source;
 }
 
 static void on_reachable(void *source, bool up, const char *detail)
 {
-    (void)source, (void)up, (void)detail;
 }
 
 static void on_watching(void *source, bool on)
 {
-    (void)source, (void)on;
 }
 
 static int setup(void **state)
 {
-    (void)state;
     memset(&scene, 0, sizeof scene);
     moved_clock_init(&scene.clock);
     for (size_t i = 0; i < FAKES; i++)
@@ -83,7 +75,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     scene.base->ops->close(scene.base);
     for (size_t i = 0; i < FAKES; i++)
         fake_redis_stop(scene.fakes[i]);
@@ -204,7 +195,6 @@ static void open_mapped(void)
 
 static void a_map_names_the_node_of_each_slot(void **state)
 {
-    (void)state;
     open_mapped();
     assert_true(owner(0) == 0 && owner(HALF - 1) == 0);
     assert_true(owner(HALF) == 1 && owner(DIBS__SLOTS - 1) == 1);
@@ -216,7 +206,6 @@ static void a_map_names_the_node_of_each_slot(void **state)
 /* Who is not named any more is in no map; what was noted of slots in motion is forgotten. */
 static void the_next_map_replaces_it(void **state)
 {
-    (void)state;
     open_mapped();
     name_halves(0, "?", 2, 0); /* its own host */
     dibs__map_note_asked(scene.cluster, 0);
@@ -238,7 +227,6 @@ static void slots_that_nobody_has_have_no_node(void **state)
 {
     char map[128];
 
-    (void)state;
     snprintf(map, sizeof map, "*1\r\n*3\r\n:5\r\n:7\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n",
              fake_redis_port(scene.fakes[0]));
     answer_slots(0, map);
@@ -252,7 +240,6 @@ static void slots_that_nobody_has_have_no_node(void **state)
 
 static void hosts_that_do_not_tell_are_passed_over(void **state)
 {
-    (void)state;
     fake_redis_refuse(scene.fakes[0], true);
     answer_slots(1, "*0\r\n"); /* it has left the cluster */
     name_halves(2, "127.0.0.1", 1, 2);
@@ -265,7 +252,6 @@ static void hosts_that_do_not_tell_are_passed_over(void **state)
 /* What is told at last: a refusal, rather than that another is away. */
 static void a_refusal_is_told_rather_than_silence(void **state)
 {
-    (void)state;
     answer_slots(0, "-NOPERM no right\r\n");
     fake_redis_refuse(scene.fakes[1], true);
     open_at(2);
@@ -276,7 +262,6 @@ static void a_refusal_is_told_rather_than_silence(void **state)
 
 static void a_node_that_knows_nobody_is_told_of(void **state)
 {
-    (void)state;
     answer_slots(0, "*0\r\n");
     open_at(1);
     assert_status(DIBS_UNAVAILABLE, scene.base->ops->connect(scene.base, true, &error));
@@ -286,7 +271,6 @@ static void a_node_that_knows_nobody_is_told_of(void **state)
 
 static void what_is_no_map_is_refused(void **state)
 {
-    (void)state;
     answer_slots(0, "*1\r\n*3\r\n:5\r\n:16384\r\n*2\r\n$1\r\nh\r\n:1\r\n");
     open_at(1);
     assert_status(DIBS_STORE_ERROR, scene.base->ops->connect(scene.base, true, &error));
@@ -298,7 +282,6 @@ static void what_is_no_map_is_refused(void **state)
 
 static void the_map_is_asked_for_now_and_then(void **state)
 {
-    (void)state;
     open_mapped();
     unsigned before = asked(0) + asked(1);
     turn_a_while();
@@ -313,7 +296,6 @@ static void a_map_that_may_be_wrong_is_asked_for_soon(void **state)
 {
     int64_t longest_ms = 0;
 
-    (void)state;
     open_mapped();
     moved_clock_advance(&scene.clock, MS(3001));
     unsigned before = asked(0) + asked(1), wakes = atomic_load(&scene.wakes);
@@ -342,7 +324,6 @@ static void a_map_that_may_be_wrong_is_asked_for_soon(void **state)
 /* A node of the map that is away may have been replaced; one that is in no map does not matter. */
 static void while_a_node_is_away_the_map_is_asked_for(void **state)
 {
-    (void)state;
     open_mapped();
     moved_clock_advance(&scene.clock, MS(1000));
     assert_true(asks_in_ms() > 3000);
@@ -361,7 +342,6 @@ static void while_a_node_is_away_the_map_is_asked_for(void **state)
 /* Of those that are connected, one after the other. */
 static void the_nodes_are_asked_in_turn(void **state)
 {
-    (void)state;
     open_mapped();
     struct dibs__node *third = dibs__node_at(scene.cluster, "127.0.0.1", fake_redis_port(scene.fakes[2]));
     assert_true(dibs__node_use(&scene.cluster->nodes[1]) && dibs__node_use(third));
@@ -382,7 +362,6 @@ static void the_nodes_are_asked_in_turn(void **state)
 /* It may not know: the others are connected to, and asked. */
 static void a_node_that_does_not_tell_is_passed_over(void **state)
 {
-    (void)state;
     open_mapped();
     assert_false(dibs__node_is_open(&scene.cluster->nodes[1]));
     answer_slots(0, "*0\r\n");
@@ -401,7 +380,6 @@ static void a_node_that_does_not_tell_is_passed_over(void **state)
 #if CAN_FAIL
 static void without_memory_the_map_stays_as_it_was(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < FAKES; i++)
         name_halves(i, "127.0.0.1", 0, 1);
     open_at(1);

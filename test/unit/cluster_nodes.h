@@ -64,13 +64,11 @@ static int64_t the_time;
 
 static inline int64_t jumping_now(const struct dibs__clock *clock)
 {
-    (void)clock;
     return the_time;
 }
 
 static inline int jumping_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
 {
-    (void)clock, (void)fds;
     assert_int_equal(count, 0);
     assert_true(deadline != DIBS__NEVER);
     the_time = deadline > the_time ? deadline : the_time;
@@ -104,7 +102,6 @@ static inline void note_begin(struct dibs__store *store, struct dibs__op *op)
 static inline enum dibs__progress note_progress(struct dibs__store *store, const struct dibs__op *op,
                                                 struct dibs__wait *wait)
 {
-    (void)wait;
     assert_ptr_equal(op->state, noted_of(store));
     return DIBS__OP_OVER;
 }
@@ -141,7 +138,6 @@ static inline void note_conclude(struct dibs__store *store, struct dibs__attempt
 static inline void note_retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms,
                                 uint64_t fence)
 {
-    (void)name, (void)token, (void)lease_ms, (void)fence;
     noted_of(store)->retracted++;
 }
 
@@ -154,20 +150,17 @@ static inline void note_renew(struct dibs__store *store, struct dibs__batch *bat
 static inline void note_listen(struct dibs__store *store, const char *name, struct dibs__wait_event *wait_event,
                                int64_t until)
 {
-    (void)name, (void)wait_event, (void)until;
     noted_of(store)->listened++;
 }
 
 static inline uint64_t note_tell_when_free(struct dibs__store *store, const char *name, uint64_t since)
 {
-    (void)name;
     noted_of(store)->since = since;
     return noted_of(store)->on;
 }
 
 static inline bool note_can_keep(struct dibs__store *store, const char *name)
 {
-    (void)name;
     return noted_of(store)->can_keep;
 }
 
@@ -179,7 +172,6 @@ static inline dibs_status note_connect(struct dibs__store *store, bool wait, str
 
 static inline dibs_status note_walk(struct dibs__store *store, const struct dibs__walk *walk, struct dibs__error *why)
 {
-    (void)walk;
     noted_of(store)->walked++;
     return dibs__error_set(why, noted_of(store)->walks, "%s", "a node said so");
 }
@@ -187,7 +179,6 @@ static inline dibs_status note_walk(struct dibs__store *store, const struct dibs
 static inline dibs_status note_examine(struct dibs__store *store, struct dibs__examination *examination,
                                        struct dibs__error *why)
 {
-    (void)examination;
     noted_of(store)->examined++;
     return dibs__error_set(why, noted_of(store)->examines, "%s", "a node said so");
 }
@@ -244,43 +235,36 @@ static inline void node_says(size_t place, dibs_status status, enum dibs__redire
 
 static inline void on_wake(void *context)
 {
-    (void)context;
     scene.wakes++;
 }
 
 static inline void on_wake_by(void *context, int64_t when)
 {
-    (void)context, (void)when;
 }
 
 static inline void on_ask_again(void *context)
 {
-    (void)context;
     scene.ask_agains++;
 }
 
 static inline bool on_granted(void *source, const struct dibs__grant *grant)
 {
-    (void)source, (void)grant;
     return scene.wants_grants;
 }
 
 static inline void on_moved(void *source)
 {
-    (void)source;
     scene.moved++;
 }
 
 static inline void on_reachable(void *source, bool up, const char *detail)
 {
-    (void)source;
     *(up ? &scene.ups : &scene.downs) += 1;
     snprintf(scene.text, sizeof scene.text, "%s", detail);
 }
 
 static inline void on_watching(void *source, bool on)
 {
-    (void)source;
     *(on ? &scene.on : &scene.off) += 1;
 }
 

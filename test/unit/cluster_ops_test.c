@@ -61,7 +61,6 @@ static void an_operation_goes_to_the_node_that_has_the_slot(void **state)
 {
     static const char *const names[] = {"x", "y", "z"};
 
-    (void)state;
     begin_cluster();
     for (size_t i = 0; i < NODES; i++) {
         struct dibs__op op = query(names[i]);
@@ -80,7 +79,6 @@ static void an_operation_goes_to_the_node_that_has_the_slot(void **state)
 
 static void an_operation_follows_where_nodes_send_it(void **state)
 {
-    (void)state;
     begin_cluster();
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
     node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_ASK, 2);
@@ -95,7 +93,6 @@ static void an_operation_follows_where_nodes_send_it(void **state)
 /* Two nodes may each name the other while a slot changes hands; from the third step on there are pauses. */
 static void an_operation_in_a_circle_is_given_up(void **state)
 {
-    (void)state;
     for (int waits = 0; waits < 2; waits++) {
         begin_cluster();
         node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
@@ -110,7 +107,6 @@ static void an_operation_in_a_circle_is_given_up(void **state)
 
 static void a_slot_in_motion_is_asked_again_until_it_has_moved(void **state)
 {
-    (void)state;
     begin_cluster();
     for (int i = 0; i < 8; i++) /* that is no circle, however often */
         node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
@@ -124,7 +120,6 @@ static void a_slot_in_motion_is_asked_again_until_it_has_moved(void **state)
 
 static void a_slot_that_moves_for_ever_is_waited_for_until_the_deadline(void **state)
 {
-    (void)state;
     begin_cluster();
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
     int64_t began = the_time;
@@ -140,7 +135,6 @@ static void a_slot_that_moves_for_ever_is_waited_for_until_the_deadline(void **s
 /* While a slot moves, the node to which it goes may be named by the map before the other one says so. */
 static void an_operation_asks_again_where_the_map_says(void **state)
 {
-    (void)state;
     begin_cluster();
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_ASK, 1);
     node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
@@ -170,7 +164,6 @@ static void a_failed_node_may_have_an_heir(void **state)
     } rows[] = {{DIBS__OP_QUERY, false, true}, {DIBS__OP_RELEASE, false, true}, {DIBS__OP_ASK, false, true},
                 {DIBS__OP_ASK, true, false},   {DIBS__OP_FORCE, false, false},  {DIBS__OP_FORGET, false, false}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         begin_cluster();
         scene.sleeps = third_gets_it;
@@ -188,7 +181,6 @@ static void a_failed_node_may_have_an_heir(void **state)
 /* A release waits for one until its deadline, the others only so long as it takes to ask for the map. */
 static void an_heir_is_waited_for(void **state)
 {
-    (void)state;
     begin_cluster();
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
     int64_t began = the_time;
@@ -215,7 +207,6 @@ static void an_heir_is_waited_for(void **state)
 /* The node can be reached: it is its replicas that are too few. */
 static void what_was_not_confirmed_by_replicas_has_no_heir(void **state)
 {
-    (void)state;
     begin_cluster();
     scene.nodes[0].why = DIBS__WHY_TOO_FEW_REPLICAS;
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
@@ -230,7 +221,6 @@ static void a_slot_without_a_node_is_told_of(void **state)
 {
     char wanted[64];
 
-    (void)state;
     begin_cluster();
     give_slot("x", DIBS__NO_NODE);
     snprintf(wanted, sizeof wanted, "no node has the slot %u", dibs__cluster_slot(scene.cluster, "x"));
@@ -262,7 +252,6 @@ static void a_slot_without_a_node_is_told_of(void **state)
 #if CAN_FAIL
 static void an_operation_without_memory_uses_no_node(void **state)
 {
-    (void)state;
     begin_cluster();
     fails_here = true;
     atomic_store(&fail_at, 1);
@@ -287,7 +276,6 @@ static uint64_t used_by_attempt(void)
 /* Its place in the queue goes with the slot; the node that knows of it stays in use. */
 static void an_attempt_comes_along_with_its_slot(void **state)
 {
-    (void)state;
     begin_cluster();
     struct dibs__op op = ask("x", true);
     node_says(0, DIBS_BUSY, DIBS__REDIRECT_NONE, 0);
@@ -311,7 +299,6 @@ static void an_attempt_comes_along_with_its_slot(void **state)
 /* The slot has moved before the ask is begun: whether the token can go along is found out when it is finished. */
 static void an_attempt_of_another_node_is_not_begun(void **state)
 {
-    (void)state;
     begin_cluster();
     assert_status(DIBS_OK, carry_out(ask("x", true)));
     give_slot("x", 2);
@@ -329,7 +316,6 @@ static void an_attempt_in_doubt_stays_at_its_node(void **state)
 {
     static const char somebody[] = "";
 
-    (void)state;
     begin_cluster();
     assert_status(DIBS_OK, carry_out(ask("x", true)));
     memcpy(&dibs__redis_attempt_of(&attempt)->doubt, &(const void *){somebody}, sizeof(void *));
@@ -347,7 +333,6 @@ static void an_attempt_in_doubt_does_not_come_along(void **state)
 {
     static const char somebody[] = "";
 
-    (void)state;
     begin_cluster();
     assert_status(DIBS_OK, carry_out(ask("x", true)));
     memcpy(&dibs__redis_attempt_of(&attempt)->doubt, &(const void *){somebody}, sizeof(void *));
@@ -369,7 +354,6 @@ static void a_release_asks_for_no_attempt_in_doubt(void **state)
 {
     static const char somebody[] = "";
 
-    (void)state;
     begin_cluster();
     assert_status(DIBS_OK, carry_out(ask("x", true)));
     struct dibs__op op = release("x");
@@ -396,7 +380,6 @@ static void a_release_asks_for_no_attempt_in_doubt(void **state)
 /* Only its answer may have told of it so far. */
 static void the_server_of_a_node_is_known_from_its_first_grant(void **state)
 {
-    (void)state;
     begin_cluster();
     scene.nodes[0].server = 7;
     node_says(0, DIBS_BUSY, DIBS__REDIRECT_NONE, 0);
@@ -419,7 +402,6 @@ static void the_server_of_a_node_is_known_from_its_first_grant(void **state)
 
 static void who_tells_when_a_lock_is_free_is_noted(void **state)
 {
-    (void)state;
     begin_cluster();
     scene.nodes[1].on = 3;
     uint64_t since = scene.base->ops->tell_when_free(scene.base, "y", 0);
@@ -440,7 +422,6 @@ static void a_lease_is_not_kept_while_its_slot_moves(void **state)
 {
     unsigned slot;
 
-    (void)state;
     begin_cluster();
     slot = dibs__cluster_slot(scene.cluster, "y");
     assert_false(scene.base->ops->can_keep(scene.base, "y"));
@@ -457,7 +438,6 @@ static void a_thread_listens_at_the_node_of_the_name(void **state)
 {
     struct dibs__wait_event wait_event;
 
-    (void)state;
     begin_cluster();
     dibs__wait_event_init(&wait_event);
     scene.base->ops->listen(scene.base, "z", &wait_event, the_time);
@@ -487,7 +467,6 @@ static void reports_reach(unsigned place, bool up)
 
 static void a_cluster_is_out_of_reach_where_all_its_nodes_are(void **state)
 {
-    (void)state;
     begin_cluster();
     reports_reach(0, true);
     assert_false(atomic_load(&scene.cluster->map_wanted));
@@ -521,7 +500,6 @@ static void reports_watching(unsigned place, bool on)
 
 static void changes_are_told_while_any_node_tells_them(void **state)
 {
-    (void)state;
     begin_cluster();
     reports_watching(1, true);
     assert_true(scene.on == 1 && scene.off == 0);
@@ -543,7 +521,6 @@ static void a_grant_that_nobody_wants_is_retracted(void **state)
 {
     const struct dibs__grant grant = {.name = "y", .token = "dibs:token", .number = 1, .fence = 7};
 
-    (void)state;
     begin_cluster();
     const struct dibs__listener to = listener_at(2);
     scene.wants_grants = true;
@@ -560,7 +537,6 @@ static void a_redirection_corrects_the_map(void **state)
 {
     unsigned slot;
 
-    (void)state;
     begin_cluster();
     const struct dibs__node_hooks *hooks = &scene.cluster->nodes[0].hooks;
     slot = dibs__cluster_slot(scene.cluster, "x");

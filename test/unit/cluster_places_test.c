@@ -29,7 +29,6 @@ static void take_all_places(void)
 
 static void a_node_has_one_place(void **state)
 {
-    (void)state;
     begin_cluster();
     assert_ptr_equal(dibs__node_at(scene.cluster, "b", 2), node_at(1));
     assert_ptr_equal(dibs__node_at(scene.cluster, "b", 3), node_at(3)); /* another port, or another host */
@@ -44,7 +43,6 @@ static void a_node_has_one_place(void **state)
 /* That of a node that is closed, and that the map does not name; a host of the URL keeps its own. */
 static void a_place_is_given_again(void **state)
 {
-    (void)state;
     begin_cluster();
     take_all_places();
     assert_ptr_equal(dibs__node_at(scene.cluster, "i", 1), node_at(3));
@@ -63,7 +61,6 @@ static void a_place_is_given_again(void **state)
 
 static void a_node_is_opened_by_its_first_user_and_closed_without_any(void **state)
 {
-    (void)state;
     begin_cluster();
     struct dibs__node *node = dibs__node_at(scene.cluster, "h", 4);
     unsigned wakes = scene.wakes;
@@ -91,7 +88,6 @@ static void a_node_is_opened_by_its_first_user_and_closed_without_any(void **sta
 
 static void who_has_no_place_or_is_being_closed_is_not_used(void **state)
 {
-    (void)state;
     begin_cluster();
     assert_false(dibs__node_use(node_at(NODES)));
     struct dibs__node *node = dibs__node_at(scene.cluster, "h", 4);
@@ -136,7 +132,6 @@ static struct dibs__node *open_fourth(void)
 
 static void a_node_that_is_not_needed_is_closed_after_a_while(void **state)
 {
-    (void)state;
     begin_cluster();
     assert_int_equal(closes_in(open_fourth()), IDLE_MS);
     attend();
@@ -146,7 +141,6 @@ static void a_node_that_is_not_needed_is_closed_after_a_while(void **state)
 
 static void a_node_that_is_needed_stays_open(void **state)
 {
-    (void)state;
     begin_cluster();
     struct dibs__node *node = open_fourth();
     atomic_store(&node->in_map, true);
@@ -168,7 +162,6 @@ static void a_node_that_is_needed_stays_open(void **state)
 /* The time without a user counts from its last use. */
 static void a_use_begins_the_time_anew(void **state)
 {
-    (void)state;
     begin_cluster();
     struct dibs__node *node = open_fourth();
     scene.cluster->map_due = DIBS__NEVER;
@@ -184,7 +177,6 @@ static void a_use_begins_the_time_anew(void **state)
 
 static void changes_of_the_map_are_told_once(void **state)
 {
-    (void)state;
     begin_cluster();
     attend();
     assert_int_equal(scene.ask_agains + scene.moved, 0);
@@ -211,7 +203,6 @@ static void changes_of_the_map_are_told_once(void **state)
 
 static void each_node_attends_to_its_own_descriptors(void **state)
 {
-    (void)state;
     begin_cluster();
     for (size_t i = 0; i < NODES; i++)
         scene.nodes[i].fd_count = i == 1 ? 0 : i + 1;
@@ -239,7 +230,6 @@ static void each_node_attends_to_its_own_descriptors(void **state)
 
 static void where_several_hosts_are_named_one_may_fail(void **state)
 {
-    (void)state;
     begin_cluster();
     scene.nodes[0].connects = DIBS_UNAVAILABLE;
     assert_status(DIBS_OK, scene.base->ops->connect(scene.base, false, &error));
@@ -270,7 +260,6 @@ static dibs_status walk(void)
 
 static void each_master_is_walked_over_once(void **state)
 {
-    (void)state;
     begin_cluster();
     divide_slots(NODES);
     int64_t began = the_time;
@@ -294,7 +283,6 @@ static void third_has_all(void)
 /* It may have an heir soon. */
 static void a_master_that_does_not_answer_is_waited_for(void **state)
 {
-    (void)state;
     begin_cluster();
     divide_slots(NODES);
     scene.nodes[1].walks = DIBS_UNAVAILABLE;
@@ -314,7 +302,6 @@ static void a_master_that_does_not_answer_is_waited_for(void **state)
 /* Each has a command timeout of its own, from the last that answered. */
 static void a_slot_without_a_master_is_waited_for(void **state)
 {
-    (void)state;
     begin_cluster();
     divide_slots(NODES);
     atomic_store(&scene.cluster->owners[100], DIBS__NO_NODE);
@@ -333,7 +320,6 @@ static struct {
 
 static bool found(void *context, const dibs_finding *finding)
 {
-    (void)context;
     told.count++;
     told.verdict = finding->verdict;
     snprintf(told.text, sizeof told.text, "%s", finding->text);
@@ -361,7 +347,6 @@ static void expect_told(dibs_verdict verdict, const char *text)
 
 static void each_master_is_examined_once_and_the_slots_are_counted(void **state)
 {
-    (void)state;
     begin_cluster();
     divide_slots(3);
     expect_told(DIBS_VERDICT_OK, "Each slot has a master; there are 3 masters.");

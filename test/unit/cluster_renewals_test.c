@@ -65,7 +65,6 @@ static const char *const names[] = {"x", "y", "z", "x", "y"};
 
 static void each_node_renews_its_own_leases(void **state)
 {
-    (void)state;
     begin_cluster();
     renew(names, 5, false);
     assert_int_equal(scene.nodes[0].batch->count, 2);
@@ -90,7 +89,6 @@ static void each_node_renews_its_own_leases(void **state)
 /* Whoever does not answer delays nobody, and the map may be wrong. */
 static void a_node_that_does_not_answer_makes_the_map_doubtful(void **state)
 {
-    (void)state;
     begin_cluster();
     renew(names, 2, false);
     answers(0, DIBS__UNANSWERED, DIBS_UNAVAILABLE);
@@ -103,7 +101,6 @@ static void a_node_that_does_not_answer_makes_the_map_doubtful(void **state)
 
 static void a_lease_without_a_node_lands_unanswered(void **state)
 {
-    (void)state;
     begin_cluster();
     give_slot("y", DIBS__NO_NODE);
     renew(names, 5, false);
@@ -123,7 +120,6 @@ static void redirected_leases_go_on_by_themselves(void **state)
 {
     static const char *const all_first[] = {"x", "x", "x", "x"};
 
-    (void)state;
     begin_cluster();
     renew(all_first, 4, false);
     redirects(0, 0, DIBS__REDIRECT_MOVED, 1);
@@ -145,7 +141,6 @@ static void redirected_leases_go_on_by_themselves(void **state)
 /* A slot in motion, or a circle: the lease is tried again with the next batch. */
 static void a_lease_that_is_sent_about_lands_unanswered(void **state)
 {
-    (void)state;
     begin_cluster();
     renew(names, 1, false);
     redirects(0, 0, DIBS__REDIRECT_AGAIN, 1);
@@ -165,7 +160,6 @@ static void a_lease_that_is_sent_about_lands_unanswered(void **state)
 
 static void a_look_tells_the_results_in_the_batch_itself(void **state)
 {
-    (void)state;
     begin_cluster();
     give_slot("z", DIBS__NO_NODE);
     renew(names, 5, true);
@@ -185,7 +179,6 @@ static void a_look_tells_the_results_in_the_batch_itself(void **state)
 #if CAN_FAIL
 static void without_memory_leases_land_unanswered(void **state)
 {
-    (void)state;
     begin_cluster();
     fails_here = true;
     atomic_store(&fail_at, 1);
@@ -229,7 +222,6 @@ static bool is_unconfirmed(uint64_t server)
 
 static void a_lease_is_confirmed_where_its_server_is_one_of_the_cluster(void **state)
 {
-    (void)state;
     begin_cluster();
     assert_false(is_unconfirmed(7)); /* no server is known */
     atomic_store(&scene.cluster->nodes[2].server, 7);
@@ -248,7 +240,6 @@ static void a_lease_is_confirmed_where_its_server_is_one_of_the_cluster(void **s
 /* Its server knows what the other one knew, unless that one is gone. */
 static void a_lease_that_came_with_its_slot_is_confirmed_there(void **state)
 {
-    (void)state;
     begin_cluster();
     struct dibs__redis_store *member = dibs__redis_of(scene.cluster->nodes[0].member);
     atomic_store(&scene.cluster->nodes[1].server, 8);

@@ -18,7 +18,6 @@ static void a_pushed_grant_is_parsed(void **state)
 {
     struct dibs__pushed pushed;
 
-    (void)state;
     assert_true(read_push(&pushed, "lock:", "7 1784716418123456 22 " TOKEN "lock:sku:25 \x01\xff"));
     assert_int_equal(pushed.grant.number, 7);
     assert_int_equal(pushed.grant.fence, 1784716418123456);
@@ -64,7 +63,6 @@ static void a_message_that_is_no_push_is_refused(void **state)
     };
     struct dibs__pushed pushed;
 
-    (void)state;
     assert_true(read_push(&pushed, "lock:", "1 2 1 tlock:a"));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         assert_that(!read_push(&pushed, "lock:", texts[i]), "%s", texts[i]);
@@ -75,7 +73,6 @@ static void a_push_with_a_nul_is_refused(void **state)
     static const char text[] = "1 2 1 tlock:a\0b";
     struct dibs__pushed pushed;
 
-    (void)state;
     assert_true(dibs__push_read(&pushed, "lock:", text, strlen(text)));
     assert_false(dibs__push_read(&pushed, "lock:", text, sizeof text - 1));
 }
@@ -86,7 +83,6 @@ static void pushes_at_the_limits_are_parsed(void **state)
     char text[1024];
     struct dibs__pushed pushed;
 
-    (void)state;
     for (int more = 0; more < 2; more++) {
         int at = sprintf(text, "1 2 %d ", DIBS__TOKEN_MAX - 1);
         memset(text + at, 't', DIBS__TOKEN_MAX - 1);

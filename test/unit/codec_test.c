@@ -148,7 +148,6 @@ static void replies_to_an_ask_are_decoded(void **state)
         {"-ERR no\r\n", false, {.fence = 0}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct read read = read_of(rows[i].bytes);
         struct dibs__ask_reply said;
@@ -185,7 +184,6 @@ static void replies_to_a_release_are_decoded(void **state)
         {"-NOPERM\r\n", false, false, false, false, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct read read = read_of(rows[i].bytes);
         struct dibs__release_reply said = {.ask = NULL};
@@ -203,7 +201,6 @@ static void replies_to_a_retraction_are_decoded(void **state)
     struct read read = read_of("*5\r\n:1000\r\n:1\r\n:-1\r\n-ERR no\r\n:3\r\n");
     int64_t server_us;
 
-    (void)state;
     assert_true(dibs__codec_read_retract(read.reply, 4, &server_us));
     assert_int_equal(server_us, 1000);
     assert_false(dibs__codec_read_retract(read.reply, 3, &server_us));
@@ -222,7 +219,6 @@ static void replies_to_a_renewal_are_decoded(void **state)
     struct read read = read_of("*8\r\n:1\r\n:2\r\n:0\r\n:-500\r\n-OOM\r\n:4\r\n:3\r\n:1000\r\n");
     int64_t server_us;
 
-    (void)state;
     assert_true(dibs__codec_read_renew(read.reply, 7, &server_us));
     assert_int_equal(server_us, 1000);
     assert_false(dibs__codec_read_renew(read.reply, 3, &server_us));
@@ -250,7 +246,6 @@ static void replies_to_many_renewals_are_decoded(void **state)
     };
     int64_t server_us;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct read read = read_of(rows[i].bytes);
         assert_int_equal(dibs__codec_read_renew(read.reply, 300, &server_us), rows[i].good);
@@ -267,7 +262,6 @@ static void replies_about_an_owner_are_decoded(void **state)
     struct dibs__query_reply said;
     struct read read = read_of("*5\r\n$5\r\ntoken\r\n:300\r\n$2\r\n41\r\n:2\r\n:77\r\n");
 
-    (void)state;
     assert_true(dibs__codec_read_query(&said, read.reply));
     assert_int_equal(said.owner_size, 5);
     assert_memory_equal(said.owner, "token", 5);
@@ -303,7 +297,6 @@ static void replies_to_a_forced_unlock_are_decoded(void **state)
         {"+OK\r\n", false, false, 0, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct read read = read_of(rows[i].bytes);
         struct dibs__force_reply said = {.late_us = 0};
@@ -401,7 +394,6 @@ static void replies_to_a_vote_are_decoded(void **state)
         {"-ERR no\r\n", false, false, {.known = false}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct read read = read_of(rows[i].bytes);
         struct dibs__vote said = {.longest_ms = 0};

@@ -43,7 +43,6 @@ static void expect_host(const char *expected)
 
 static void tokens_name_the_host(void **state)
 {
-    (void)state;
     host = "box.example";
     expect_host("box.example");
     host = NULL;
@@ -52,7 +51,6 @@ static void tokens_name_the_host(void **state)
 
 static void odd_characters_of_a_host_name_are_replaced(void **state)
 {
-    (void)state;
     host = "a b:c\x7f"
            "d!~";
     expect_host("a-b-c-d!~");
@@ -62,7 +60,6 @@ static void a_long_host_name_is_cut(void **state)
 {
     static char name[HOST_MOST + 20];
 
-    (void)state;
     host = name;
     for (size_t size = HOST_MOST - 1; size < sizeof name; size++) {
         char expected[HOST_MOST + 1] = "";

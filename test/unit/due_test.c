@@ -10,7 +10,6 @@ static struct dibs__lease *leases[COUNT];
 
 static int setup(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT; i++)
         assert_non_null(leases[i] = dibs__lease_new(1, "a", 1, 8));
     return 0;
@@ -18,7 +17,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT; i++)
         dibs__lease_unref(leases[i]);
     return 0;
@@ -69,7 +67,6 @@ static void the_earliest_comes_first(void **state)
     struct dibs__due due = {.count = 0};
     unsigned seed = 1;
 
-    (void)state;
     assert_null(dibs__due_first(&due));
     fill(&due, &seed);
     assert_int_equal(due.count, COUNT);
@@ -82,7 +79,6 @@ static void a_lease_may_become_due_at_another_time(void **state)
     struct dibs__due due = {.count = 0};
     unsigned seed = 2;
 
-    (void)state;
     fill(&due, &seed);
     for (size_t i = 0; i < 4 * COUNT; i++) {
         struct dibs__lease *lease = i % 5 ? leases[next(&seed) % COUNT] : dibs__due_first(&due);
@@ -98,7 +94,6 @@ static void any_lease_may_be_removed(void **state)
     struct dibs__due due = {.count = 0};
     unsigned seed = 3;
 
-    (void)state;
     fill(&due, &seed);
     for (size_t i = 0; i < COUNT; i += 3)
         dibs__due_remove(&due, leases[i]);
@@ -110,7 +105,6 @@ static void leases_due_together_are_one_group(void **state)
 {
     struct dibs__due due = {.count = 0};
 
-    (void)state;
     for (size_t i = 0; i < COUNT; i++)
         dibs__due_add(&due, leases[i], (int64_t)(i / 100), i > 0 ? leases[i - 1] : NULL);
     assert_int_equal(groups_of(&due), COUNT / 100);
@@ -127,7 +121,6 @@ static void a_lease_may_go_from_group_to_group(void **state)
     struct dibs__due due = {.count = 0};
     unsigned seed = 4;
 
-    (void)state;
     fill(&due, &seed);
     for (size_t i = 0; i < 20 * COUNT; i++) {
         struct dibs__lease *lease = leases[next(&seed) % COUNT], *beside = leases[next(&seed) % COUNT];
@@ -146,7 +139,6 @@ static void all_leases_come_out_in_order_and_may_go_back(void **state)
     unsigned seed = 5;
     size_t count = 0;
 
-    (void)state;
     assert_null(dibs__due_take_all(&due));
     fill(&due, &seed);
     int64_t last = INT64_MIN;

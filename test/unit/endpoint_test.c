@@ -17,8 +17,6 @@ int getaddrinfo(const char *restrict name, const char *restrict port, const stru
 {
     struct addrinfo **end = found;
 
-    (void)name;
-    (void)hints;
     asked++;
     *found = NULL;
     if (!answer)

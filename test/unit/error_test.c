@@ -9,7 +9,6 @@ static void a_sentence_stays_one_line(void **state)
 {
     struct dibs__error error;
 
-    (void)state;
     assert_status(DIBS_DENIED, dibs__error_set(&error, DIBS_DENIED, "a%cb%c%s%d", '\n', '\x7f', "\t\x01", 7));
     assert_int_equal(error.status, DIBS_DENIED);
     assert_string_equal(error.detail, "a?b???7");
@@ -22,7 +21,6 @@ static void a_long_sentence_is_cut(void **state)
     char text[1000];
     struct dibs__error error;
 
-    (void)state;
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     dibs__error_set(&error, DIBS_BUSY, "%s", text);
@@ -35,7 +33,6 @@ static void an_error_can_be_made_the_last_one(void **state)
 {
     struct dibs__error error = {DIBS_BUSY, "busy there"};
 
-    (void)state;
     assert_status(DIBS_BUSY, dibs__fail_with(&error));
     assert_string_equal(dibs_last_error(), "busy there");
     error = (struct dibs__error){DIBS_OK, "means nothing"};
@@ -47,7 +44,6 @@ static char seen[2][DIBS__DETAIL_MAX];
 
 static void fail_elsewhere(void *arg)
 {
-    (void)arg;
     strcpy(seen[0], dibs_last_error());
     dibs__fail(DIBS_INVALID, "elsewhere");
     strcpy(seen[1], dibs_last_error());
@@ -57,7 +53,6 @@ static void each_thread_has_its_own_last_error(void **state)
 {
     actor *other = actor_start();
 
-    (void)state;
     dibs__fail(DIBS_INVALID, "here");
     actor_begin(other, fail_elsewhere, NULL);
     actor_end(other);
@@ -77,7 +72,6 @@ static void names_in_errors_are_quoted(void **state)
     };
     char out[DIBS__QUOTED_MAX], name[DIBS_NAME_MAX + 1];
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_string_equal(dibs__quote(out, rows[i].name), rows[i].quoted);
     for (int c = 1; c < 256; c++) { /* for every byte and length the text fits, and its quotes are closed */
@@ -101,7 +95,6 @@ static void escaping_never_cuts_within_an_escape(void **state)
     } rows[] = {{1, ""}, {2, "a"}, {5, "a"}, {6, "a\\x00"}, {7, "a\\x00b"}, {100, "a\\x00b"}};
     char out[100];
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         dibs__escape(out, rows[i].size, "a\0b", 3);
         assert_string_equal(out, rows[i].out);

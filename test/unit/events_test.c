@@ -77,7 +77,6 @@ static void events_are_delivered_in_order_on_one_thread(void **state)
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
 
-    (void)state;
     gate_init(&gate, false);
     struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
     assert_true(queue && dibs__events_start(queue));
@@ -103,7 +102,6 @@ static void events_before_the_start_come_after_it_or_never(void **state)
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
 
-    (void)state;
     gate_init(&gate, false);
     struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
     emit(queue, 0);
@@ -122,7 +120,6 @@ static void dropped_events_are_counted_and_the_order_is_kept(void **state)
     static struct gate gate;
     atomic_uint_fast64_t dropped = 0;
 
-    (void)state;
     gate_init(&gate, true);
     struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
     assert_true(queue && dibs__events_start(queue));
@@ -153,7 +150,6 @@ static void events_that_are_queued_when_the_time_is_over_are_dropped(void **stat
     uint64_t emitted = 0;
     pthread_t thread;
 
-    (void)state;
     gate_init(&gate, true);
     struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
     assert_true(queue && dibs__events_start(queue));
@@ -174,7 +170,6 @@ static void events_that_are_queued_when_the_time_is_over_are_dropped(void **stat
 
 static void events_without_a_listener_do_nothing(void **state)
 {
-    (void)state;
     emit(NULL, 1);
     dibs__events_stop(NULL, &dibs__system_clock, DIBS__NEVER);
     dibs__events_free(NULL);
@@ -185,7 +180,6 @@ static char seen_detail[1024], seen_name[600];
 
 static void copy_event(const dibs_event *event, void *arg)
 {
-    (void)arg;
     seen_kind = event->kind;
     snprintf(seen_detail, sizeof seen_detail, "%s", event->detail);
     snprintf(seen_name, sizeof seen_name, "%s", event->name ? event->name : "(null)");
@@ -196,7 +190,6 @@ static void an_events_strings_are_whole_copies(void **state)
     atomic_uint_fast64_t dropped = 0;
     char name[DIBS_NAME_MAX + 1], text[1000];
 
-    (void)state;
     memset(name, 'n', sizeof name - 1);
     name[DIBS_NAME_MAX] = '\0';
     memset(text, 't', sizeof text - 1);

@@ -22,7 +22,6 @@ struct rig {
 
 static void wake_nobody(void *context)
 {
-    (void)context;
 }
 
 static bool keep(void *context, const dibs_finding *finding)

@@ -58,7 +58,6 @@ static const struct row {
 
 static void extension_events_follow_the_state_table(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct row *row = &rows[i];
         struct dibs__extension extension = {.state = row->from};

@@ -52,7 +52,6 @@ static int ask_while_handlers_are_refused(void **state)
 {
     int ends[2];
 
-    (void)state;
     if (!CAN_REFUSE)
         return 0;
     refuses = true;
@@ -68,7 +67,6 @@ static int ask_while_handlers_are_refused(void **state)
 
 static void no_descriptor_is_opened_without_fork_handlers(void **state)
 {
-    (void)state;
     if (!CAN_REFUSE)
         return;
     assert_int_equal(refused.pipe, -1);
@@ -81,7 +79,6 @@ static void descriptors_do_not_block_and_close_on_exec(void **state)
 {
     int ends[2], sock = dibs__fd_socket(AF_UNIX);
 
-    (void)state;
     assert_int_equal(dibs__fd_pipe(ends), 0);
     assert_flags(sock);
     assert_flags(ends[0]);
@@ -105,7 +102,6 @@ static bool opens_no_standard_descriptor(void)
 /* In a process that has closed them, as some daemons do: what it prints nevertheless is sent to no server. */
 static void the_standard_descriptors_are_left_alone(void **state)
 {
-    (void)state;
     pid_t pid = fork();
     if (pid == 0) {
         for (int fd = 0; fd <= STDERR_FILENO; fd++)
@@ -122,7 +118,6 @@ static void only_descriptors_of_the_library_are_closed(void **state)
 {
     int foreign = open("/dev/null", O_RDONLY), sock = dibs__fd_socket(AF_UNIX);
 
-    (void)state;
     assert_true(foreign >= 0 && sock >= 0);
     dibs__fd_close(foreign);
     dibs__fd_close(-1);
@@ -137,7 +132,6 @@ static void only_descriptors_of_the_library_are_closed(void **state)
 
 static void an_impossible_socket_is_an_error(void **state)
 {
-    (void)state;
     errno = 0;
     assert_int_equal(dibs__fd_socket(-1), -1);
     assert_int_not_equal(errno, 0);
@@ -149,7 +143,6 @@ static void a_child_has_none_of_its_parents_descriptors(void **state)
     int fds[MANY];
     unsigned generation = dibs__fork_generation();
 
-    (void)state;
     for (int i = 0; i < MANY; i++)
         assert_true((fds[i] = dibs__fd_socket(AF_UNIX)) >= 0);
     pid_t pid = fork();
@@ -192,7 +185,6 @@ static void a_grandchild_keeps_the_files_its_parent_opened(void **state)
     enum { MANY = 20 };
     int fds[MANY];
 
-    (void)state;
     for (int i = 0; i < MANY; i++)
         assert_true((fds[i] = dibs__fd_socket(AF_UNIX)) >= 0);
     pid_t pid = fork();
@@ -223,7 +215,6 @@ static void a_bell_wakes_once_and_may_ring_again(void **state)
 {
     struct dibs__wake wake;
 
-    (void)state;
     assert_true(dibs__wake_init(&wake));
     for (int i = 0; i < 3; i++) {
         assert_false(is_ready(&wake));
@@ -260,7 +251,6 @@ static void no_ring_of_a_bell_is_lost(void **state)
     pthread_t givers[2];
     unsigned seen = 0;
 
-    (void)state;
     assert_true(dibs__wake_init(&counted.wake));
     for (int i = 0; i < 2; i++)
         pthread_create(&givers[i], NULL, give, &counted);
@@ -296,7 +286,6 @@ static void threads_block_all_signals_and_the_starter_does_not(void **state)
     bool all = false;
     void *number;
 
-    (void)state;
     pthread_sigmask(SIG_BLOCK, NULL, &before);
     assert_true(dibs__thread_start(&thread, look_at_thread, &all));
     pthread_join(thread, &number);
@@ -312,7 +301,6 @@ static void a_forked_thread_has_a_number_of_its_own(void **state)
 {
     unsigned long number = dibs__thread_number();
 
-    (void)state;
     dibs__fd_close(dibs__fd_socket(AF_UNIX)); /* forks are watched from the first descriptor on */
     pid_t pid = fork();
     if (pid == 0)
@@ -324,7 +312,6 @@ static void jitter_stays_within_its_bounds_and_reaches_them(void **state)
 {
     static const int64_t bounds[][2] = {{0, 0}, {5, 5}, {0, 1}, {10, 20}, {-3, 3}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
         int64_t low = INT64_MAX, high = INT64_MIN;
         for (int n = 0; n < 2000; n++) {
@@ -341,7 +328,6 @@ static void random_bytes_differ(void **state)
 {
     unsigned char one[256], two[256];
 
-    (void)state;
     assert_true(dibs__random_bytes(one, sizeof one));
     assert_true(dibs__random_bytes(two, sizeof two));
     assert_memory_not_equal(one, two, sizeof one);

@@ -13,7 +13,6 @@ static void a_changed_word_lets_nobody_sleep(void **state)
 {
     atomic_uint word = 1;
 
-    (void)state;
     dibs__futex_wait(&word, 0, INT64_MAX);
     real->sleep(real, &word, 0, DIBS__NEVER);
 }
@@ -23,7 +22,6 @@ static void a_futex_sleep_ends_at_its_deadline(void **state)
     atomic_uint word = 0;
     int64_t begin = dibs__now(real), deadline = begin + 20 * DIBS__NS_PER_MS;
 
-    (void)state;
     dibs__futex_wait(&word, 0, 20 * DIBS__NS_PER_MS); /* may return early, so only its end can be waited for */
     while (dibs__now(real) < deadline)
         real->sleep(real, &word, 0, deadline);
@@ -62,7 +60,6 @@ static void no_wake_is_lost(void **state)
     struct pair pair = {0};
     actor *other = actor_start();
 
-    (void)state;
     actor_begin(other, throw_back, &pair);
     for (unsigned i = 0; i < ROUNDS; i++) {
         throw_ball(&pair, 2 * i + 1);
@@ -76,7 +73,6 @@ static void a_wake_for_nobody_does_nothing(void **state)
 {
     atomic_uint word = 0;
 
-    (void)state;
     dibs__futex_wake(&word);
     assert_int_equal(word, 0);
 }

@@ -47,7 +47,6 @@ static void a_pattern_matches_as_in_redis(void **state)
         {"a\\?c", "abc", false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_that(dibs__glob_matches(rows[i].pattern, rows[i].text) == rows[i].matches, "row %zu: %s, %s", i,
                     rows[i].pattern, rows[i].text);
@@ -58,7 +57,6 @@ static void an_escaped_character_means_itself(void **state)
     static const char text[] = "a*b?c[d]e\\f^-g h\n\xff";
     char pattern[2 * sizeof text];
 
-    (void)state;
     size_t size = dibs__glob_escape(pattern, text, sizeof text - 1);
     pattern[size] = '\0';
     assert_string_equal(pattern, "a\\*b\\?c\\[d\\]e\\\\f^-g h\n\xff");

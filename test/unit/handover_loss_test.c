@@ -236,7 +236,6 @@ static unsigned told;
 
 static void tell_event(struct dibs__wait_event *event)
 {
-    (void)event;
     told++;
 }
 

@@ -342,7 +342,6 @@ static void contend(void *arg)
     unsigned random = atomic_fetch_add(&contest.numbers, 1) * 7919 + 1;
     dibs_runtime *rt = contest.rts[random % 2];
 
-    (void)arg;
     while (goes_on()) {
         random = random * 1103515245 + 12345;
         int64_t wait_ms = (random >> 16) % 8 == 0 ? LIMIT_MS : (random >> 20) % 4;
@@ -375,7 +374,6 @@ static void many_threads_with_short_waits_strand_no_lease(void **state)
     uint64_t acquired = 0;
     dibs_owner owner;
 
-    (void)state;
     memset(&contest, 0, sizeof contest);
     for (int i = 0; i < 2; i++)
         assert_status(DIBS_OK, dibs_open(&contest.rts[i], &config));

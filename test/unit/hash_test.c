@@ -42,7 +42,6 @@ static void similar_names_have_different_hashes(void **state)
 {
     static const size_t sizes[] = {6, 7, 8, 9, 11, 12, 15, 16, 17, 24, 31, 64, 100, 512};
 
-    (void)state;
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
         for (size_t at = 0; at + 6 <= sizes[s]; at += at < 32 ? 1 : 29)
             for (unsigned shift = 0; shift <= 16; shift += 16) { /* the places of a table, and of a shard's */
@@ -56,7 +55,6 @@ static void every_bit_of_a_name_counts(void **state)
 {
     char name[80], other[80];
 
-    (void)state;
     for (size_t i = 0; i < sizeof name; i++)
         name[i] = (char)(i * 37 + 11);
     for (size_t size = 1; size <= sizeof name; size++)
@@ -71,7 +69,6 @@ static void the_size_of_a_name_counts(void **state)
 {
     static const char zeros[64];
 
-    (void)state;
     for (size_t size = 0; size < sizeof zeros; size++)
         for (size_t other = 0; other < size; other++)
             assert_true(dibs__hash(zeros, size) != dibs__hash(zeros, other));
@@ -80,7 +77,6 @@ static void the_size_of_a_name_counts(void **state)
 /* In memory that ends with the bytes, so that AddressSanitizer and valgrind notice what is read behind them. */
 static void equal_bytes_compare_equal(void **state)
 {
-    (void)state;
     for (size_t size = 0; size <= 80; size++) {
         char *one = malloc(size + !size), *other = malloc(size + !size);
         assert_true(one && other);

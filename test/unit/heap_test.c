@@ -48,7 +48,6 @@ static void the_earliest_comes_first(void **state)
     struct dibs__heap heap = {.first = NULL};
     unsigned seed = 1;
 
-    (void)state;
     for (size_t i = 0; i < COUNT; i++)
         add(&heap, &nodes[i], next(&seed) % 1000);
     assert_int_equal(expect_order(&heap), COUNT);
@@ -61,7 +60,6 @@ static void few_nodes_are_looked_at(void **state)
     struct dibs__heap heap = {.first = NULL};
     unsigned seed = 2;
 
-    (void)state;
     for (size_t i = 0; i < COUNT; i++) {
         add(&heap, &nodes[i], (int64_t)i);
         assert_in_range(way_along_right(&heap), 1, MOST_ALONG_RIGHT);
@@ -82,7 +80,6 @@ static void another_node_takes_the_place_of_any(void **state)
     struct dibs__heap heap = {.first = NULL};
     unsigned seed = 3;
 
-    (void)state;
     for (size_t i = 0; i < COUNT; i++)
         add(&heap, &nodes[i], next(&seed) % 1000);
     for (size_t i = 0; i < COUNT; i++) {
@@ -101,7 +98,6 @@ static void a_walk_meets_each_node_once(void **state)
     unsigned seed = 4;
     size_t count = 0;
 
-    (void)state;
     for (size_t i = 0; i < COUNT; i++)
         add(&heap, &nodes[i], next(&seed) % 1000);
     for (const struct dibs__heap_node *node = heap.first; node; node = dibs__heap_other(node), count++) {

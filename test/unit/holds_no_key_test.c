@@ -52,7 +52,6 @@ static void holds_report_that_no_thread_key_is_left(void **state)
     size_t count = 0;
     dibs_runtime *rt;
 
-    (void)state;
     while (count < MOST && pthread_key_create(&keys[count], NULL) == 0) {
         assert_int_equal(pthread_setspecific(keys[count], &keys[count]), 0);
         count++;

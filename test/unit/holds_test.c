@@ -32,7 +32,6 @@ static void forgotten(struct dibs__lease *lease)
 
 static int setup(void **state)
 {
-    (void)state;
     dibs__holds_on_end(&(struct dibs__holds_hooks){orphaned, forgotten});
     return 0;
 }
@@ -60,7 +59,6 @@ static void a_hold_is_found_by_runtime_and_name(void **state)
 {
     struct dibs__hold *hold = add(1, "a");
 
-    (void)state;
     assert_int_equal(hold->count, 1);
     assert_ptr_equal(find(1, "a"), hold);
     assert_null(find(2, "a"));
@@ -94,7 +92,6 @@ static void the_last_hold_is_found_by_its_name_alone(void **state)
 {
     char name[8] = "ab";
 
-    (void)state;
     assert_null(find_last(1, "a"));
     struct dibs__hold *hold = add(1, name);
     assert_ptr_equal(find_last(1, name), hold);
@@ -121,7 +118,6 @@ static void the_last_hold_is_right_while_the_table_grows_and_shrinks(void **stat
 {
     char name[16];
 
-    (void)state;
     add(1, "0");
     for (unsigned i = 1; i < 100; i++) {
         snprintf(name, sizeof name, "%u", i);
@@ -162,7 +158,6 @@ static void a_walk_looks_at_each_hold_once(void **state)
     uint32_t cursor = DIBS__HOLDS_ALL;
     size_t count = 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof added / sizeof added[0]; i++)
         add(added[i].runtime, added[i].name);
     while (count < 8 && (hold = dibs__holds_next(dibs__holds_here(1), 1, &cursor)))
@@ -207,7 +202,6 @@ static void the_table_agrees_with_a_model_in_random_order(void **state)
     unsigned seed = 1;
     char name[16];
 
-    (void)state;
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         memset(held, 0, sizeof held);
         for (unsigned step = 0; step < sizes[s] * 30; step++) {
@@ -247,7 +241,6 @@ static void ten_thousand_holds_come_and_go(void **state)
 {
     char name[16];
 
-    (void)state;
     for (unsigned order = 0; order < 3; order++) {
         for (unsigned i = 0; i < MANY; i++) {
             snprintf(name, sizeof name, "%u", i);
@@ -277,7 +270,6 @@ static void the_memory_of_holds_is_freed_with_them(void **state)
     size_t before = memory_in_use();
     char name[16];
 
-    (void)state;
     for (unsigned i = 0; i < MANY; i++) {
         snprintf(name, sizeof name, "%u", i);
         add(1, name);
@@ -302,7 +294,6 @@ static void the_memory_of_holds_is_freed_with_them(void **state)
 
 static void hold_three(void *arg)
 {
-    (void)arg;
     add(1, "a");
     add(1, "b");
     add(2, "a");
@@ -313,7 +304,6 @@ static void the_holds_of_a_thread_that_ends_are_orphaned(void **state)
     unsigned before = atomic_load(&orphaned_count);
     actor *thread = actor_start();
 
-    (void)state;
     actor_begin(thread, hold_three, NULL);
     actor_finish(thread);
     assert_null(find(1, "a")); /* the hold belongs to the other thread */
@@ -324,7 +314,6 @@ static void the_holds_of_a_thread_that_ends_are_orphaned(void **state)
 
 static void add_and_take_out(void *arg)
 {
-    (void)arg;
     add(1, "a");
     take_out(1, "a");
 }
@@ -334,7 +323,6 @@ static void a_thread_that_holds_nothing_orphans_nothing(void **state)
     unsigned before = atomic_load(&orphaned_count);
     actor *thread = actor_start();
 
-    (void)state;
     actor_begin(thread, add_and_take_out, NULL);
     actor_end(thread);
     assert_int_equal(atomic_load(&orphaned_count), before);
@@ -342,7 +330,6 @@ static void a_thread_that_holds_nothing_orphans_nothing(void **state)
 
 static void reserve_only(void *arg)
 {
-    (void)arg;
     assert_true(dibs__holds_reserve(dibs__holds_here(1), 1));
 }
 
@@ -352,7 +339,6 @@ static void reserve_only(void *arg)
  */
 static void a_thread_that_reserved_without_a_hold_leaves_no_memory(void **state)
 {
-    (void)state;
 #ifdef CAN_MEASURE_MEMORY
     enum { THREADS = 200 };
     size_t before = 0;

@@ -76,14 +76,12 @@ static void unlock_all(dibs_runtime *rt)
 
 static void unlocking_all_is_linear(void **state)
 {
-    (void)state;
     expect_linear(unlock_all);
 }
 
 /* What the closing thread held is forgotten. */
 static void closing_is_linear(void **state)
 {
-    (void)state;
     expect_linear(dibs_close);
 }
 

@@ -58,7 +58,6 @@ static bool splits(const char *prefix, const char *name)
 
 static void the_slot_function_is_that_of_redis(void **state)
 {
-    (void)state;
     assert_int_equal(crc16("123456789", 9), 0x31c3);
     assert_int_equal(slot_of("foo", 3), 12182);
     assert_int_equal(slot_of("{foo}bar", 8), 12182);
@@ -76,7 +75,6 @@ static void documented_names_have_documented_keys(void **state)
         {"{{}", false}, {"{{a}}", false}, {"}{", true},    {"x}", true},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_that(splits("lock:", cases[i].name) == cases[i].splits, "%s", cases[i].name);
         assert_that(share_a_slot("lock:", cases[i].name) == !cases[i].splits, "%s", cases[i].name);
@@ -86,7 +84,6 @@ static void documented_names_have_documented_keys(void **state)
 /* A prefix may contain the tag, or make that of the name ineffective. */
 static void the_prefix_is_part_of_the_key(void **state)
 {
-    (void)state;
     assert_false(splits("{app}:", "a}b"));
     assert_true(share_a_slot("{app}:", "a}b"));
     assert_true(splits("x}:", "a"));
@@ -104,7 +101,6 @@ static void the_probe_has_a_key_of_its_own(void **state)
         {"lock:", "a", "dibs:probe:{lock:a}"}, {"lock:", "{a}b", "dibs:probet:lock:{a}b"}, {"", "x", "dibs:probe:{x}"}};
     struct dibs__key key, other;
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dibs__key_of(&key, DIBS__KEY_PROBE, cases[i].prefix, cases[i].name);
         assert_string_equal(key.bytes, cases[i].key);
@@ -133,7 +129,6 @@ static void names_whose_keys_are_in_two_slots_are_recognised(void **state)
     enum { NAMES = 100000 };
     unsigned apart = 0, by_chance = 0;
 
-    (void)state;
     srand(8);
     for (int i = 0; i < NAMES; i++) {
         char prefix[16], name[16];

@@ -21,7 +21,6 @@ static void a_new_lease_is_not_granted(void **state)
 {
     struct dibs__lease *lease = dibs__lease_new(9, "name", 4, DIBS__TOKEN_MAX);
 
-    (void)state;
     assert_int_equal(lease->runtime, 9);
     assert_string_equal(lease->name, "name");
     assert_int_equal(lease->name_size, 4);
@@ -47,7 +46,6 @@ static void the_deadline_is_one_percent_and_two_ms_early(void **state)
         {UINT32_MAX, MS(UINT32_MAX) - MS(UINT32_MAX) / 100 - MS(2)}, /* no overflow of 32 bits */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_int_equal(dibs__lease_deadline(START, rows[i].lease_ms) - START, rows[i].believed);
 }
@@ -56,7 +54,6 @@ static void a_lease_is_lost_at_its_deadline_for_ever(void **state)
 {
     struct dibs__lease *lease = lease_until(START);
 
-    (void)state;
     assert_false(dibs__lease_is_lost(lease, START - 1));
     assert_true(dibs__lease_is_lost(lease, START));
     assert_true(dibs__lease_is_lost(lease, START - 1)); /* even for a thread that looks at an older time */
@@ -70,7 +67,6 @@ static void a_lease_may_be_lost_before_its_deadline(void **state)
 {
     struct dibs__lease *lease = lease_until(START);
 
-    (void)state;
     dibs__lease_lose(lease);
     assert_true(dibs__lease_is_lost(lease, 0));
     assert_false(dibs__lease_move(lease, START, false, 0));
@@ -93,7 +89,6 @@ static void a_lease_can_be_moved_to_a_later_deadline(void **state)
         {START + 5, true, START, false, DIBS__LEASE_LOST},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__lease *lease = lease_until(START);
         assert_int_equal(dibs__lease_move(lease, rows[i].to, rows[i].earlier_only, rows[i].now), rows[i].moved);
@@ -110,7 +105,6 @@ static void the_remaining_time_is_rounded_down(void **state)
     } rows[] = {{MS(5), 5}, {MS(5) - 1, 4}, {MS(1), 1}, {MS(1) - 1, 0}, {0, 0}, {-MS(5), 0}};
     struct dibs__lease *lease = lease_until(START);
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_int_equal(dibs__lease_remaining_ms(lease, START - rows[i].before), rows[i].ms);
     dibs__lease_unref(lease);
@@ -159,7 +153,6 @@ static void a_fence_combines_grant_and_hand_over(void **state)
     struct dibs__lease *lease = lease_until(START);
     uint64_t last = 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof grants / sizeof grants[0]; i++) {
         lease->store_fence = grants[i];
         for (unsigned step = 0; step < DIBS__FENCE_STEPS; step++) {
@@ -178,7 +171,6 @@ static void a_renewal_races_with_the_deadline(void **state)
     struct race race = {.lease = lease_until(START)};
     pthread_t threads[2];
 
-    (void)state;
     pthread_barrier_init(&race.start, NULL, 3);
     pthread_barrier_init(&race.end, NULL, 3);
     pthread_create(&threads[0], NULL, prolong, &race);
@@ -216,7 +208,6 @@ static void the_last_reference_frees_a_lease(void **state)
     struct dibs__lease *lease = lease_until(START);
     pthread_t threads[4];
 
-    (void)state;
     for (int i = 0; i < 4; i++)
         dibs__lease_ref(lease);
     for (int i = 0; i < 4; i++)

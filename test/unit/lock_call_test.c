@@ -60,7 +60,6 @@ static dibs_status said_to_a_sending;
 
 static dibs_status refuse(struct dibs__redis_store *store, struct dibs__lock_call *call, struct dibs__error *error)
 {
-    (void)store, (void)call;
     sendings++;
     return dibs__error_set(error, said_to_a_sending, "nothing is sent here");
 }
@@ -104,7 +103,6 @@ static void a_call_that_a_node_turned_away_is_not_over(void **state)
     dibs_owner owner = {.held = false};
     struct seat seat;
 
-    (void)state;
     snprintf(map, sizeof map, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", fake_redis_port(node));
     snprintf(moved, sizeof moved, "-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(other));
     snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(node));
@@ -162,7 +160,6 @@ static void a_call_that_an_old_node_would_send_elsewhere_stays(void **state)
     dibs_owner owner = {.held = false};
     struct seat seat;
 
-    (void)state;
     snprintf(map, sizeof map, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", fake_redis_port(node));
     snprintf(ask, sizeof ask, "-ASK 1 127.0.0.1:%d\r\n", fake_redis_port(other));
     snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(node));

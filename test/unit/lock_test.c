@@ -580,7 +580,6 @@ static void a_nested_pair_makes_no_system_call(void **state)
 {
     static const char *const helds[] = {"", "bcdefghijklmnopqrstuvwxyz"}; /* without and with an index */
 
-    (void)state;
     for (size_t i = 0; i < sizeof helds / sizeof helds[0]; i++) {
         pid_t pid = fork();
         assert_true(pid >= 0);

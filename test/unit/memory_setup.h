@@ -29,7 +29,6 @@ struct user {
 
 static inline void wake(void *context)
 {
-    (void)context;
 }
 
 static inline bool granted(void *context, const struct dibs__grant *grant)
@@ -51,21 +50,16 @@ static inline bool granted(void *context, const struct dibs__grant *grant)
 
 static inline void ask_again(void *context)
 {
-    (void)context;
     assert_true(false); /* this store loses no grants */
 }
 
 static inline void server_changed(void *context)
 {
-    (void)context;
     assert_true(false); /* nor does it lose any lease */
 }
 
 static inline void reachable(void *context, bool up, const char *detail)
 {
-    (void)context;
-    (void)up;
-    (void)detail;
 }
 
 static inline struct dibs__listener listener_for(void *user,

@@ -59,7 +59,6 @@ static bool granted_while_closing(void *context, const struct dibs__grant *grant
 {
     struct closer *closer = context;
 
-    (void)grant;
     assert_int_equal(pthread_create(&closer->thread, NULL, close_it, closer), 0);
     closer->closed_early = wait_until(has_closed, closer, 50);
     return false;

@@ -151,8 +151,6 @@ static unsigned done_count;
 
 static void on_done(struct dibs__batch *batch, const struct dibs__error *error)
 {
-    (void)batch;
-    (void)error;
     done_count++;
 }
 

@@ -27,7 +27,6 @@ static struct dibs__metrics_group *group(struct dibs__metrics *m, const char *na
 
 static void bucket_bounds_rise_by_half_and_by_a_third(void **state)
 {
-    (void)state;
     assert_int_equal(dibs__metrics_bound(0), 1000);
     assert_int_equal(dibs__metrics_bound(1), 1500);
     assert_int_equal(dibs__metrics_bound(2), 2000);
@@ -43,7 +42,6 @@ static void a_time_is_in_the_bucket_of_the_next_bound(void **state)
     struct dibs__metrics *m = dibs__metrics_new();
     struct dibs__metrics_group *a = group(m, "a:1");
 
-    (void)state;
     for (unsigned i = 0; i < DIBS__METRICS_BOUNDS; i++) {
         dibs__metrics_count(a, DIBS__METRICS_WAIT, dibs__metrics_bound(i));
         dibs__metrics_count(a, DIBS__METRICS_HOLD, dibs__metrics_bound(i) + 1);
@@ -66,7 +64,6 @@ static void a_group_is_the_text_before_the_first_colon(void **state)
     struct dibs__metrics *m = dibs__metrics_new();
     char name[DIBS_NAME_MAX + 1], cut[DIBS__METRICS_GROUP_NAME_MAX];
 
-    (void)state;
     assert_int_equal(group(m, "sku:1"), group(m, "sku:2:3"));
     assert_int_not_equal(group(m, "sku:1"), group(m, "sk:1"));
     assert_int_equal(group(m, "sku"), group(m, ":1")); /* neither has a group */
@@ -87,7 +84,6 @@ static void groups_without_room_are_counted_with_the_rest(void **state)
     unsigned named = 0, cursor = 0;
     char name[32];
 
-    (void)state;
     for (unsigned i = 0; i < DIBS__METRICS_GROUPS + 10; i++) {
         snprintf(name, sizeof name, "group%u:x", i);
         dibs__metrics_count(group(m, name), DIBS__METRICS_WAIT, 1);
@@ -121,7 +117,6 @@ static void threads_make_each_group_once(void **state)
     actor *actors[COUNTERS];
     unsigned named = 0, cursor = 0;
 
-    (void)state;
     for (int i = 0; i < COUNTERS; i++)
         actor_begin(actors[i] = actor_start(), count_in_new_groups, m);
     for (int i = 0; i < COUNTERS; i++) {

@@ -33,7 +33,6 @@ static void threads_exclude_each_other(void **state)
 {
     pthread_t threads[THREADS];
 
-    (void)state;
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, count, NULL), 0);
     for (int i = 0; i < THREADS; i++)
@@ -56,7 +55,6 @@ static void a_waiting_thread_releases_the_mutex(void **state)
 {
     pthread_t thread;
 
-    (void)state;
     shared_mutex_lock(&shared.mutex);
     assert_int_equal(pthread_create(&thread, NULL, tell, NULL), 0);
     while (!shared.told)
@@ -127,7 +125,6 @@ static void assert_aborts(void (*misuse)(void))
 
 static void misuse_ends_a_test_build(void **state)
 {
-    (void)state;
     assert_aborts(lock_twice);
     assert_aborts(unlock_what_is_free);
     assert_aborts(unlock_what_another_has_locked);
@@ -139,7 +136,6 @@ static void an_ordinary_build_checks_no_mutex_use(void **state)
 {
     struct dibs__mutex free_one = DIBS__MUTEX_INITIALIZER;
 
-    (void)state;
     shared_mutex_held(&free_one);
     assert_int_equal(sizeof(struct dibs__mutex), sizeof(pthread_mutex_t));
 }

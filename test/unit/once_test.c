@@ -14,7 +14,6 @@ static struct {
 
 static bool is_released(void *arg)
 {
-    (void)arg;
     return !atomic_load(&work.blocks);
 }
 
@@ -30,7 +29,6 @@ static bool do_it(void)
 
 static int setup(void **state)
 {
-    (void)state;
     atomic_store(&work.runs, 0);
     atomic_store(&work.failures, 0);
     atomic_store(&work.blocks, false);
@@ -41,7 +39,6 @@ static void a_failed_once_is_tried_again(void **state)
 {
     struct dibs__once once = {0};
 
-    (void)state;
     atomic_store(&work.failures, 2);
     assert_false(dibs__once(&once, do_it));
     assert_false(dibs__once(&once, do_it));
@@ -60,7 +57,6 @@ static void *call_once(void *once)
 
 static bool runs(void *arg)
 {
-    (void)arg;
     return atomic_load(&work.runs) > 0;
 }
 
@@ -71,7 +67,6 @@ static void many_threads_do_once_and_wait(void **state)
     pthread_t threads[THREADS];
     void *good;
 
-    (void)state;
     atomic_store(&work.blocks, true);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, call_once, &once), 0);
@@ -91,7 +86,6 @@ static void a_childs_once_does_not_wait_for_its_parents_thread(void **state)
     pthread_t thread;
     void *good;
 
-    (void)state;
     atomic_store(&work.blocks, true);
     assert_int_equal(pthread_create(&thread, NULL, call_once, &once), 0);
     assert_true(wait_until(runs, NULL, LIMIT_MS));

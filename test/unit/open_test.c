@@ -55,7 +55,6 @@ static const struct {
 
 static void open_names_the_wrong_field(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof bads / sizeof bads[0]; i++) {
         dibs_runtime *rt = (dibs_runtime *)&rt;
         dibs_status status = dibs_open(&rt, &bads[i].config);
@@ -79,7 +78,6 @@ static void open_allows_the_limits_themselves(void **state)
         {.urls = mem, .url_count = 1, .handoff_ms = DIBS_NO_HANDOFF},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof goods / sizeof goods[0]; i++) {
         dibs_runtime *rt;
         dibs_owner owner;
@@ -99,7 +97,6 @@ static void zero_selects_the_default(void **state)
 {
     dibs_runtime *rt;
 
-    (void)state;
     assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = mem, .url_count = 1}));
     assert_int_equal(rt->settings.lease_ms, 30000);
     assert_int_equal(rt->settings.connect_timeout_ms, 1000);
@@ -127,7 +124,6 @@ static void open_reads_the_url_from_the_environment(void **state)
     };
     dibs_runtime *rt;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         setenv("DIBS_URL", rows[i].value, 1);
         assert_status(rows[i].status, dibs_open(&rt, NULL));
@@ -148,7 +144,6 @@ static void open_copies_its_strings(void **state)
     dibs_runtime *rt;
     dibs_owner owner;
 
-    (void)state;
     assert_status(DIBS_OK, dibs_open(&rt, &config));
     memset(url, 'x', sizeof url - 1);
     memset(prefix, 'x', sizeof prefix - 1);
@@ -164,7 +159,6 @@ static void the_version_is_that_of_the_header(void **state)
 {
     char version[32];
 
-    (void)state;
     snprintf(version, sizeof version, "%d.%d.%d", DIBS_VERSION_MAJOR, DIBS_VERSION_MINOR, DIBS_VERSION_PATCH);
     assert_string_equal(dibs_version(), version);
 }
@@ -176,7 +170,6 @@ static void query_and_force_unlock_use_the_token(void **state)
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_owner owner;
 
-    (void)state;
     memset(&owner, 0xff, sizeof owner);
     assert_status(DIBS_INVALID, dibs_query(rt, "", &owner));
     assert_false(owner.held);
@@ -202,7 +195,6 @@ static void each_attempt_has_a_token_of_its_own(void **state)
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_owner one, two;
 
-    (void)state;
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
     assert_status(DIBS_OK, dibs_query(rt, "a", &one));
     assert_status(DIBS_OK, dibs_unlock(rt, "a"));
@@ -219,7 +211,6 @@ static void statistics_of_the_core_are_right(void **state)
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_stats stats;
 
-    (void)state;
     dibs_stats_get(NULL, &stats);
     dibs_stats_get(rt, NULL);
     for (int i = 0; i < 3; i++)

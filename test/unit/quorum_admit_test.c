@@ -75,7 +75,6 @@ static void masters_that_all_lost_their_data_are_a_new_quorum(void **state)
 {
     struct dibs__newness newness = {.since = 0};
 
-    (void)state;
     begin();
     says(0, lost);
     assert_false(dibs__look_is_new_quorum(q, look));
@@ -91,7 +90,6 @@ static void who_knows_or_knew_of_a_quorum_makes_it_none_that_is_new(void **state
 {
     const struct dibs__vote knowing[] = {votes, waits, waited, restarted};
 
-    (void)state;
     for (size_t i = 0; i < sizeof knowing / sizeof knowing[0]; i++) {
         struct dibs__newness newness = {.since = 1, .marks = {1, 1, 1}};
         begin();
@@ -109,7 +107,6 @@ static void a_silent_master_is_waited_for_before_the_quorum_is_new(void **state)
 {
     struct dibs__newness newness = {.since = 0};
 
-    (void)state;
     begin();
     int64_t now = look->first_began;
     look->deadline = now + MS(TIMEOUT_MS);
@@ -130,7 +127,6 @@ static void a_silent_master_is_waited_for_before_the_quorum_is_new(void **state)
 /* Once a majority has voted, a silent one may know of that. */
 static void a_quorum_that_has_begun_is_new_only_where_all_say_so(void **state)
 {
-    (void)state;
     begin();
     atomic_store(&q->voting.announced_ms, 1);
     says(0, lost);
@@ -146,7 +142,6 @@ static void nobody_is_admitted_beside_a_master_of_an_unknown_quorum(void **state
 {
     struct dibs__vote vote;
 
-    (void)state;
     begin();
     says(0, lost);
     says(1, lost);
@@ -173,7 +168,6 @@ static void it_takes_two_looks_with_the_same_marks_to_prove_a_quorum_new(void **
 {
     struct dibs__newness newness = {.since = 0};
 
-    (void)state;
     begin();
     look_with_marks(1, 2, 3);
     assert_false(dibs__look_proves_new(q, look, &newness, 1));
@@ -190,7 +184,6 @@ static void it_takes_two_looks_with_the_same_marks_to_prove_a_quorum_new(void **
 
 static void an_admission_goes_to_the_mark_and_above_what_members_gave(void **state)
 {
-    (void)state;
     begin();
     says(0, votes);
     says(1, restarted);
@@ -221,7 +214,6 @@ static bool plans(size_t i, uint32_t long_unknown)
 
 static void who_lost_its_data_waits_for_the_longest_lease_that_others_know(void **state)
 {
-    (void)state;
     begin();
     says(0, votes);
     says(1, votes);
@@ -237,7 +229,6 @@ static void who_lost_its_data_waits_for_the_longest_lease_that_others_know(void 
 
 static void who_was_restarted_is_admitted_at_once_and_waits(void **state)
 {
-    (void)state;
     begin();
     says(0, votes);
     says(1, votes);
@@ -250,7 +241,6 @@ static void who_was_restarted_is_admitted_at_once_and_waits(void **state)
 /* A silent master may know of longer ones, until a majority that never forgot has answered, or all have. */
 static void where_few_know_how_long_leases_are_the_wait_is_the_longest_of_all(void **state)
 {
-    (void)state;
     begin();
     says(0, votes);
     says(2, lost);
@@ -272,7 +262,6 @@ static void a_wait_that_is_too_long_is_shortened(void **state)
 {
     struct dibs__vote too_long = waits;
 
-    (void)state;
     begin();
     says(0, votes);
     says(1, votes);
@@ -295,7 +284,6 @@ static void a_master_whose_clock_was_set_is_told_to_wait(void **state)
 {
     struct dibs__vote shorter = votes;
 
-    (void)state;
     begin();
     atomic_store(&setting.members[0].steps, 1);
     says(0, votes);
@@ -325,7 +313,6 @@ static void look_after(int64_t ms)
 
 static void a_floor_is_what_a_majority_gave_as_a_later_look_finds(void **state)
 {
-    (void)state;
     begin();
     look_after(0);
     says(0, votes);
@@ -346,7 +333,6 @@ static void a_floor_is_what_a_majority_gave_as_a_later_look_finds(void **state)
 /* One that is silent may never have forgotten; it is waited for, but not for ever. */
 static void a_floor_waits_for_a_majority_that_never_forgot(void **state)
 {
-    (void)state;
     begin();
     look_after(FLOOR_MS - 1);
     says(0, votes);
@@ -365,7 +351,6 @@ static void a_floor_waits_for_a_majority_that_never_forgot(void **state)
 
 static void the_number_of_a_majority_is_that_of_the_quorum(void **state)
 {
-    (void)state;
     begin();
     says(0, in(of(votes, NUMBER), 1));
     says(1, in(of(votes, OTHER_NUMBER), 2));
@@ -386,7 +371,6 @@ static void a_master_of_another_quorum_is_in_no_other_set(void **state)
 {
     const struct dibs__vote some[] = {votes, waits, restarted, lost};
 
-    (void)state;
     for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
         begin();
         atomic_store(&q->number, NUMBER);
@@ -405,7 +389,6 @@ static void a_master_of_another_quorum_is_in_no_other_set(void **state)
 
 static void a_number_that_is_known_stays_until_all_have_forgotten_it(void **state)
 {
-    (void)state;
     begin();
     atomic_store(&q->number, NUMBER);
     says(0, in(of(votes, OTHER_NUMBER), 1));
@@ -425,7 +408,6 @@ static void two_names_of_a_server_are_one_master(void **state)
 {
     struct dibs__error error = {DIBS_OK, ""};
 
-    (void)state;
     begin();
     says(0, in(votes, 1));
     says(1, in(votes, 0)); /* not known */
@@ -455,7 +437,6 @@ static uint64_t number_of(uint64_t first, uint64_t second, uint64_t third)
 
 static void masters_without_a_number_get_one_that_their_order_does_not_change(void **state)
 {
-    (void)state;
     uint64_t number = number_of(11, 12, 13);
     assert_in_range(number, 1, UINT64_C(1) << 52);
     assert_true(number_of(13, 11, 12) == number && number_of(12, 13, 11) == number);
@@ -465,7 +446,6 @@ static void masters_without_a_number_get_one_that_their_order_does_not_change(vo
 
 static void a_number_is_made_anew_only_where_all_were_heard_and_have_none(void **state)
 {
-    (void)state;
     begin();
     atomic_store(&q->number, NUMBER);
     says(0, in(lost, 1));
@@ -483,7 +463,6 @@ static void a_number_is_made_anew_only_where_all_were_heard_and_have_none(void *
 
 static void a_number_is_lacking_where_one_more_look_can_tell_it(void **state)
 {
-    (void)state;
     begin();
     says(0, in(votes, 1));
     says(1, in(votes, 2));
@@ -512,7 +491,6 @@ static void expect_why(const char *why)
 
 static void it_is_told_why_masters_are_no_majority(void **state)
 {
-    (void)state;
     begin();
     says(2, of(votes, NUMBER));
     expect_why("1 of 3 masters answered, which is no majority");
@@ -540,7 +518,6 @@ static void answers(size_t i, dibs_status status, struct dibs__vote vote)
 
 static void an_answer_tells_from_when_a_master_votes(void **state)
 {
-    (void)state;
     begin();
     answers(1, DIBS_OK, waits);
     assert_int_equal(look->open, 5);
@@ -558,7 +535,6 @@ static void an_answer_tells_from_when_a_master_votes(void **state)
 /* What a master says when it is admitted changes who is admitted, and not what the look found before. */
 static void an_admission_is_no_finding(void **state)
 {
-    (void)state;
     begin();
     says(0, lost);
     look->admitting = true;

@@ -66,7 +66,6 @@ static int64_t passed_ms(int64_t since)
 
 static void a_majority_grants_and_the_last_is_not_waited_for(void **state)
 {
-    (void)state;
     for (size_t last = 0; last < MEMBERS; last++) {
         begin(7, 7, 7);
         for (size_t i = 0; i < MEMBERS; i++)
@@ -85,7 +84,6 @@ static void a_majority_grants_and_the_last_is_not_waited_for(void **state)
 
 static void who_is_refused_by_a_majority_does_not_wait_for_the_last(void **state)
 {
-    (void)state;
     begin(7, 7, 7);
     voter_says(0, DIBS__OP_ASK, DIBS_BUSY, 2);
     voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 4);
@@ -99,7 +97,6 @@ static void who_is_refused_by_a_majority_does_not_wait_for_the_last(void **state
 /* The third may still make a majority; but not for long. The grant is given back, and nobody is told. */
 static void one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue(void **state)
 {
-    (void)state;
     begin(7, 7, 7);
     voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
     voter_says(2, DIBS__OP_ASK, DIBS_OK, 19);
@@ -118,7 +115,6 @@ static void one_grant_and_one_refusal_wait_for_the_last_until_it_is_overdue(void
 
 static void masters_that_fail_are_no_refusal(void **state)
 {
-    (void)state;
     begin(7, 7, 7);
     voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
     voter_says(2, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
@@ -144,7 +140,6 @@ static void a_final_error_comes_before_a_lack_of_replicas(void **state)
 {
     static const dibs_status finals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         begin(7, 7, 7);
         voter_says(0, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
@@ -159,7 +154,6 @@ static void a_final_error_comes_before_a_lack_of_replicas(void **state)
 
 static void silent_masters_are_waited_for_until_the_deadline(void **state)
 {
-    (void)state;
     begin(7, 7, 7);
     voter_says(1, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
     voter_says(2, DIBS__OP_ASK, DIBS_OK, NEVER_MS);
@@ -171,7 +165,6 @@ static void silent_masters_are_waited_for_until_the_deadline(void **state)
 
 static void a_master_without_a_connection_is_not_waited_for(void **state)
 {
-    (void)state;
     begin(7, 7, 7);
     voters[0].unsent = true;
     voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
@@ -185,7 +178,6 @@ static void a_master_without_a_connection_is_not_waited_for(void **state)
 /* Whether the lock is taken, or too few masters can be reached, shows when a majority has answered. */
 static void a_failed_master_does_not_make_a_refusal_a_failure(void **state)
 {
-    (void)state;
     begin(7, 7, 7);
     voter_says(0, DIBS__OP_ASK, DIBS_BUSY, 0);
     voter_says(1, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
@@ -206,7 +198,6 @@ static void a_failed_master_does_not_make_a_refusal_a_failure(void **state)
 
 static void an_answer_of_a_majority_is_a_reply(void **state)
 {
-    (void)state;
     begin(7, 7, 7);
     int64_t first = the_time;
     assert_status(DIBS_OK, ask());
@@ -228,7 +219,6 @@ static void an_answer_of_a_majority_is_a_reply(void **state)
 /* The masters must know of the length before a lease lasts so long. */
 static void a_lease_of_a_new_length_is_announced_before_it_is_asked_for(void **state)
 {
-    (void)state;
     begin(7, 7, 7);
     atomic_store(&setting.q.voting.announced_ms, LEASE_MS - 1);
     assert_status(DIBS_OK, ask());
@@ -249,7 +239,6 @@ static void a_lease_of_a_new_length_is_announced_before_it_is_asked_for(void **s
 #if CAN_FAIL
 static void an_ask_without_memory_leaves_nothing(void **state)
 {
-    (void)state;
     for (long fails = 1; fails <= 2; fails++) { /* the claim, its place in the table */
         begin(7, 7, 7);
         struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(1000));
@@ -281,7 +270,6 @@ static void a_master_that_rests_is_asked_when_it_is_needed(void **state)
         {DIBS_UNAVAILABLE, 5, 5, 1},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (size_t rests = 0; rests < MEMBERS; rests++) {
             size_t second = (rests + 1) % MEMBERS;
@@ -299,7 +287,6 @@ static void a_master_that_rests_is_asked_when_it_is_needed(void **state)
 /* Before it is told so, it is not asked, even where it is needed. */
 static void a_master_whose_clock_was_set_is_not_asked(void **state)
 {
-    (void)state;
     for (int rests = 0; rests < 2; rests++) {
         begin(7, 7, 7);
         atomic_store(&setting.members[2].steps, 1);
@@ -315,7 +302,6 @@ static void a_master_whose_clock_was_set_is_not_asked(void **state)
 
 static void the_largest_fence_of_a_majority_is_raised_at_the_others(void **state)
 {
-    (void)state;
     begin(5, 9, 7);
     assert_status(DIBS_OK, ask());
     assert_true(answer.fence == 9);
@@ -330,7 +316,6 @@ static void the_largest_fence_of_a_majority_is_raised_at_the_others(void **state
 
 static void a_fence_that_a_majority_has_needs_no_more(void **state)
 {
-    (void)state;
     begin(5, 9, 7);
     voter_says(2, DIBS__OP_RAISE, DIBS_OK, NEVER_MS);
     int64_t began = the_time;
@@ -344,7 +329,6 @@ static void a_master_that_can_not_raise_is_no_vote(void **state)
 {
     static const uint64_t thirds[] = {5, 9, 12};
 
-    (void)state;
     for (size_t i = 0; i < sizeof thirds / sizeof thirds[0]; i++) {
         begin(5, 9, thirds[i]);
         voter_says(0, DIBS__OP_RAISE, DIBS_NOT_HELD, 5);
@@ -368,7 +352,6 @@ static void a_master_that_can_not_raise_is_no_vote(void **state)
 
 static void a_raise_under_way_is_enough(void **state)
 {
-    (void)state;
     begin(5, 9, 5);
     voter_says(0, DIBS__OP_RAISE, DIBS_OK, 5);
     voter_says(2, DIBS__OP_ASK, DIBS_OK, 2);
@@ -380,7 +363,6 @@ static void a_raise_under_way_is_enough(void **state)
 /* Also at those whose smaller raise is still under way then. */
 static void a_larger_fence_that_comes_late_is_raised_everywhere(void **state)
 {
-    (void)state;
     for (size_t low = 0; low < MEMBERS; low++) {
         size_t high = (low + 1) % MEMBERS, late = (low + 2) % MEMBERS;
         for (int of_first = 0; of_first < 2; of_first++) { /* which of the two raises ends */
@@ -406,7 +388,6 @@ static void raises_have_a_time_of_their_own(void **state)
         dibs_status status;
     } rows[] = {{1000, 99, DIBS_OK}, {1000, 101, DIBS_UNAVAILABLE}, {50, 49, DIBS_OK}, {50, 51, DIBS_UNAVAILABLE}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         begin(5, 9, 7);
         setting.q.config.command_timeout_ms = rows[i].timeout_ms;
@@ -420,7 +401,6 @@ static void raises_have_a_time_of_their_own(void **state)
 /* The fence of the hold stays, whatever the masters say now. */
 static void an_owner_that_asks_again_keeps_its_fence(void **state)
 {
-    (void)state;
     begin(7, 7, 7);
     assert_status(DIBS_OK, ask());
     voters[1].answer.fence = 8;
@@ -439,7 +419,6 @@ static void an_owner_that_asks_again_keeps_its_fence(void **state)
 
 static void a_waiter_asks_again_when_a_master_says_so(void **state)
 {
-    (void)state;
     begin(7, 7, 7);
     for (size_t i = 0; i < MEMBERS; i++)
         voter_says(i, DIBS__OP_ASK, DIBS_BUSY, 0);
@@ -462,7 +441,6 @@ static void the_pause_after_a_split_vote_grows(void **state)
     enum { TIMES = 40 };
     int64_t longest_ms = 0;
 
-    (void)state;
     begin(7, 7, 7);
     for (size_t i = 0; i < MEMBERS; i++)
         voter_says(i, DIBS__OP_ASK, i == 0 ? DIBS_OK : DIBS_BUSY, 2); /* so long as the ask takes */
@@ -490,7 +468,6 @@ static void the_first_pause_after_a_split_vote_is_not_the_same_for_all(void **st
     enum { TIMES = 40 };
     unsigned counts[3] = {0};
 
-    (void)state;
     for (int i = 0; i < TIMES; i++) {
         begin(7, 7, 7);
         voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
@@ -507,7 +484,6 @@ static void the_first_pause_after_a_split_vote_is_not_the_same_for_all(void **st
 
 static void a_token_is_in_the_queue_where_a_majority_has_it_there(void **state)
 {
-    (void)state;
     begin(7, 7, 7);
     for (size_t i = 0; i < MEMBERS; i++)
         voter_says(i, DIBS__OP_ASK, DIBS_BUSY, 0);
@@ -525,7 +501,6 @@ static void what_one_master_retires_is_retired(void **state)
 {
     static const enum dibs__retirement retirements[] = {DIBS__RETIRED, DIBS__STUCK};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         begin(7, 7, 7);
         voter_says(0, DIBS__OP_ASK, DIBS_UNAVAILABLE, 0);
@@ -558,7 +533,6 @@ static int64_t took_with_silent_release(int64_t ask_ms)
 /* Four times as long as the ask took, and 10 ms at least. */
 static void a_grant_that_is_given_back_is_not_waited_for_long(void **state)
 {
-    (void)state;
     assert_int_equal(took_with_silent_release(0), 10);
     assert_int_equal(took_with_silent_release(2), 12);
     assert_int_equal(took_with_silent_release(5), 25);
@@ -567,7 +541,6 @@ static void a_grant_that_is_given_back_is_not_waited_for_long(void **state)
 /* The next ask takes the release over, and the master is asked once it is answered. */
 static void a_grant_that_is_being_given_back_is_asked_for_again(void **state)
 {
-    (void)state;
     for (size_t leaves = 0; leaves < MEMBERS; leaves++) {
         begin(7, 7, 7);
         for (size_t i = 0; i < MEMBERS; i++)
@@ -586,7 +559,6 @@ static void a_grant_that_is_being_given_back_is_asked_for_again(void **state)
 /* Once a majority has granted, it is one vote more than is needed: a renewal sets the lock there. */
 static void a_grant_that_is_being_given_back_is_not_asked_for_where_there_are_enough(void **state)
 {
-    (void)state;
     begin(9, 5, 7);
     voter_says(0, DIBS__OP_ASK, DIBS_OK, 0);
     voter_says(1, DIBS__OP_ASK, DIBS_BUSY, 0);
@@ -606,7 +578,6 @@ static void a_grant_that_is_being_given_back_is_not_asked_for_where_there_are_en
 /* A grant that comes when it is not wanted any more is given back. */
 static void a_late_grant_is_given_back_or_is_one_more_vote(void **state)
 {
-    (void)state;
     for (int held = 0; held < 2; held++) {
         begin(7, 7, 7);
         voter_says(0, DIBS__OP_ASK, held ? DIBS_OK : DIBS_BUSY, 0);

@@ -17,7 +17,6 @@ static void a_steady_clock_was_not_set(void **state)
 {
     struct dibs__clock_bounds bounds = {0};
 
-    (void)state;
     for (int i = 1; i < 1000; i++)
         assert_int_equal(note(&bounds, i * 10, i * 10 + i % 7 * 0.3, i * 10 + 2, 0), 0);
 }
@@ -26,7 +25,6 @@ static void the_first_answer_shows_no_step(void **state)
 {
     struct dibs__clock_bounds bounds = {0};
 
-    (void)state;
     assert_int_equal(note(&bounds, 1, 2, 3, 0), 0);
     assert_int_equal(note(&bounds, 4, 5, 6, 100), 1);
 }
@@ -36,7 +34,6 @@ static void a_slow_answer_shows_no_step(void **state)
 {
     struct dibs__clock_bounds bounds = {0};
 
-    (void)state;
     assert_int_equal(note(&bounds, 1, 1.1, 1.2, 0), 0);
     assert_int_equal(note(&bounds, 2, 2.1, 5000, 0), 0);
     assert_int_equal(note(&bounds, 3, 5000, 5000.1, 0), 0);
@@ -47,7 +44,6 @@ static void a_step_of_more_than_the_bound_is_noticed_once(void **state)
 {
     static const double steps[] = {1.5, -1.5, 60000, -60000};
 
-    (void)state;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         struct dibs__clock_bounds bounds = {0};
         assert_int_equal(note(&bounds, 10, 10.1, 10.2, 0), 0);
@@ -62,7 +58,6 @@ static void the_bound_grows_with_the_time_since(void **state)
 {
     struct dibs__clock_bounds bounds = {0};
 
-    (void)state;
     assert_int_equal(note(&bounds, 10, 10, 10, 0), 0);
     assert_int_equal(note(&bounds, 1010, 1010, 1010, 9.9), 0);
     assert_int_equal(note(&bounds, 2010, 2010, 2010, 31.5), 1);
@@ -72,7 +67,6 @@ static void a_clock_off_by_a_hundredth_shows_no_step(void **state)
 {
     struct dibs__clock_bounds fast = {0}, slow = {0};
 
-    (void)state;
     for (int i = 1; i < 1000; i++) {
         assert_int_equal(note(&fast, i * 100, i * 100 + 0.1, i * 100 + 0.2, i), 0);
         assert_int_equal(note(&slow, i * 100, i * 100 + 0.1, i * 100 + 0.2, -i), 0);
@@ -82,7 +76,6 @@ static void a_clock_off_by_a_hundredth_shows_no_step(void **state)
 /* Each step alone is below the bound. */
 static void small_steps_add_up(void **state)
 {
-    (void)state;
     for (int sign = -1; sign <= 1; sign += 2) {
         struct dibs__clock_bounds bounds = {0};
         int noticed = 0;
@@ -97,7 +90,6 @@ static void a_better_bound_of_a_clock_is_kept(void **state)
 {
     struct dibs__clock_bounds bounds = {0};
 
-    (void)state;
     assert_int_equal(note(&bounds, 10, 10.1, 10.2, 0), 0);
     assert_int_equal(note(&bounds, 11, 100, 200, 0), 0);
     assert_int_equal(note(&bounds, 201, 201.1, 201.2, 10), 1);

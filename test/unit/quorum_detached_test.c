@@ -11,7 +11,6 @@ static int64_t woken_by; /* when the scheduler was told to be up */
 
 static void wake_by(void *context, int64_t at)
 {
-    (void)context;
     woken_by = at;
 }
 
@@ -69,7 +68,6 @@ static struct dibs__member_state state_at(size_t i)
 
 static void looks_become_rarer_until_the_time_is_over(void **state)
 {
-    (void)state;
     begin(4);
     assert_true(woken_by == began + MS(FIRST_MS));
     assert_int_equal(looks_at(), FIRST_MS);
@@ -97,7 +95,6 @@ static void looks_become_rarer_until_the_time_is_over(void **state)
 
 static void what_comes_is_taken_at_the_next_look(void **state)
 {
-    (void)state;
     begin(4);
     voters[2].due = began + MS(3);
     voters[2].answer.fence = 9;
@@ -118,7 +115,6 @@ static void what_comes_is_taken_at_the_next_look(void **state)
 /* Its retraction need not wait. */
 static void what_could_not_be_sent_is_given_up_at_once(void **state)
 {
-    (void)state;
     begin(4);
     voters[2].unsent = true;
     attend_at(2);
@@ -131,7 +127,6 @@ static void what_could_not_be_sent_is_given_up_at_once(void **state)
 /* So the next ask is not begun there. */
 static void a_master_that_takes_much_longer_than_usual_rests(void **state)
 {
-    (void)state;
     begin(4);
     for (size_t i = 0; i < MEMBERS; i++)
         atomic_store(&setting.members[i].usual, MS(1));
@@ -145,7 +140,6 @@ static void a_master_that_takes_much_longer_than_usual_rests(void **state)
 /* In whatever order they were left, and end. */
 static void each_is_looked_for_by_itself(void **state)
 {
-    (void)state;
     for (size_t first = 0; first < MEMBERS; first++) {
         begin(ALL);
         assert_int_equal(atomic_load(&counters.unconfirmed), MEMBERS);
@@ -165,7 +159,6 @@ static void each_is_looked_for_by_itself(void **state)
 /* The nearest of their looks. */
 static void the_scheduler_is_up_for_the_first_look(void **state)
 {
-    (void)state;
     for (size_t first = 0; first < MEMBERS; first++) {
         begin(ALL);
         dibs__quorum_mutex_lock(&setting.q.mutex);
@@ -180,7 +173,6 @@ static void the_scheduler_is_up_for_the_first_look(void **state)
 /* By a thread that asks again under the token, or releases it. */
 static void an_ask_is_taken_back_between_two_looks(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < MEMBERS; i++) {
         bool taken_back;
         begin(ALL);
@@ -198,7 +190,6 @@ static void an_ask_is_taken_back_between_two_looks(void **state)
 /* Nothing of the token is left there. */
 static void an_ask_of_a_claim_that_has_ended_is_dropped(void **state)
 {
-    (void)state;
     for (int granted = 0; granted < 2; granted++) {
         begin(4);
         dibs__quorum_mutex_lock(&setting.q.mutex);

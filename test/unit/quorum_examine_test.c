@@ -28,7 +28,6 @@ static size_t told_count;
 
 static bool found(void *context, const dibs_finding *finding)
 {
-    (void)context;
     assert_true(told_count < TOLD_MOST);
     assert_string_equal(finding->server, "the quorum");
     assert_true((finding->verdict == DIBS_VERDICT_OK) == (finding->remedy[0] == '\0'));
@@ -102,7 +101,6 @@ static void expect_told(size_t i, dibs_verdict verdict, const char *text)
 
 static void it_is_told_how_many_masters_can_be_reached(void **state)
 {
-    (void)state;
     begin();
     assert_status(DIBS_OK, examine(0));
     assert_int_equal(told_count, 2);
@@ -122,7 +120,6 @@ static void it_is_told_how_many_masters_can_be_reached(void **state)
 
 static void two_urls_of_one_server_are_told(void **state)
 {
-    (void)state;
     begin();
     seen[2].server = seen[0].server;
     assert_status(DIBS_OK, examine(0));
@@ -136,7 +133,6 @@ static void two_urls_of_one_server_are_told(void **state)
 
 static void it_is_told_how_far_the_clocks_are_apart(void **state)
 {
-    (void)state;
     begin();
     seen[0].ahead_us = 300000;
     seen[1].ahead_us = -700000;
@@ -171,7 +167,6 @@ static void it_is_told_who_does_not_vote_and_why(void **state)
         {{.known = true, .ready = true}, DIBS_VERDICT_OK, ""},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (size_t member = 0; member < MEMBERS; member++) {
             char text[256];
@@ -214,7 +209,6 @@ static const struct dibs__vote *admission_of(size_t i)
 
 static void who_lost_its_data_is_admitted(void **state)
 {
-    (void)state;
     begin();
     lose(0);
     voter_says(2, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
@@ -236,7 +230,6 @@ static void who_lost_its_data_is_admitted(void **state)
 /* The wait is that for the longest lease that a master knows of. */
 static void the_operator_does_not_make_leases_shorter(void **state)
 {
-    (void)state;
     begin();
     lose(0);
     assert_status(DIBS_OK, examine(ADMIT_MS));
@@ -249,7 +242,6 @@ static void a_wait_that_is_too_long_is_shortened(void **state)
 {
     static const int64_t waits_ms[] = {6080, 6081, 1000};
 
-    (void)state;
     for (size_t i = 0; i < sizeof waits_ms / sizeof waits_ms[0]; i++) {
         begin();
         for (size_t member = 0; member < MEMBERS; member++)
@@ -265,7 +257,6 @@ static void a_wait_that_is_too_long_is_shortened(void **state)
 
 static void an_admission_that_fails_is_told(void **state)
 {
-    (void)state;
     begin();
     lose(1);
     second = FAILS;
@@ -280,7 +271,6 @@ static void an_admission_that_fails_is_told(void **state)
 
 static void without_a_majority_nobody_is_admitted(void **state)
 {
-    (void)state;
     begin();
     lose(0);
     voter_says(1, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
@@ -293,7 +283,6 @@ static void without_a_majority_nobody_is_admitted(void **state)
 
 static void a_new_quorum_needs_no_word(void **state)
 {
-    (void)state;
     begin();
     for (size_t i = 0; i < MEMBERS; i++)
         lose(i);
@@ -308,7 +297,6 @@ static void a_new_quorum_needs_no_word(void **state)
 /* Of two quorums, the one that has a majority counts; without one, only an operator can tell. */
 static void masters_of_two_quorums_are_not_mixed(void **state)
 {
-    (void)state;
     begin();
     lose(0);
     voters[1].vote.quorum = OTHER_NUMBER;
@@ -335,7 +323,6 @@ static void masters_of_two_quorums_are_not_mixed(void **state)
 /* That which this process knows counts first. */
 static void the_number_that_is_known_stays(void **state)
 {
-    (void)state;
     begin();
     atomic_store(&setting.q.number, OTHER_NUMBER);
     lose(0);

@@ -16,7 +16,6 @@ static void every_member_is_told_that_somebody_waits_unheard(void **state)
     const char *urls[MEMBERS];
     struct seat seat;
 
-    (void)state;
     for (size_t i = 0; i < MEMBERS; i++) {
         fakes[i] = fake_redis_start(false);
         urls[i] = fake_redis_url(fakes[i]);
@@ -52,7 +51,6 @@ static void a_lack_of_memory_here_is_no_reply(void **state)
     const char *const urls[MEMBERS] = {"mem:", "mem:", "mem:"};
     struct seat seat;
 
-    (void)state;
     seat_open(&seat, &(struct dibs__store_config){.url = urls[0], .urls = urls, .url_count = MEMBERS});
     assert_status(DIBS_NO_MEMORY, release_without_memory(seat.store));
     assert_int_equal(atomic_load(&dibs__quorum_of(seat.store)->last_reply_at), 0);

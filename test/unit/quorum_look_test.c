@@ -43,7 +43,6 @@ static void a_master_that_was_told_of_one_step_is_told_of_the_next(void **state)
     struct looked looked;
     const struct dibs__vote told = {.what = DIBS__VOTE_DISTRUSTS, .known = true, .votes_in_ms = 1000};
 
-    (void)state;
     begin(&looked);
     atomic_store(&looked.member.steps, 2);
     answers(&looked, 1, told);
@@ -58,7 +57,6 @@ static void an_answer_of_before_the_clock_was_set_back_makes_no_renewal_count(vo
     struct looked looked;
     const struct dibs__vote votes = {.what = DIBS__VOTE_LOOKS, .known = true, .ready = true};
 
-    (void)state;
     begin(&looked);
     atomic_store(&looked.member.steps, 1);
     atomic_store(&looked.member.told_steps, 1);

@@ -28,7 +28,6 @@ static void fails_at_first(struct dibs__claim *claim, enum dibs__why why)
  */
 static void a_master_that_finds_its_clock_set_is_not_asked_before_it_is_told(void **state)
 {
-    (void)state;
     set_up(&setting, &silent);
     struct dibs__claim *claim = asked_for(&setting);
     fails_at_first(claim, DIBS__WHY_NO_VOTE);

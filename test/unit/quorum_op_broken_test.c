@@ -38,7 +38,6 @@ static int64_t passed_ms(void)
 /* Sending it again takes as long as its server is silent, so the others come first. */
 static void a_broken_connection_is_put_off_behind_those_that_answer(void **state)
 {
-    (void)state;
     for (size_t broken = 0; broken < MEMBERS; broken++) {
         begin();
         for (size_t i = 0; i < MEMBERS; i++)
@@ -54,7 +53,6 @@ static void a_broken_connection_is_put_off_behind_those_that_answer(void **state
 /* Once no other may come soon, it has its share of the time that is left. */
 static void a_broken_connection_is_made_again_where_the_others_take_long(void **state)
 {
-    (void)state;
     for (size_t broken = 0; broken < MEMBERS; broken++) {
         begin();
         voter_says((broken + 1) % MEMBERS, DIBS__OP_ASK, DIBS_OK, 3);
@@ -70,7 +68,6 @@ static void a_broken_connection_is_made_again_where_the_others_take_long(void **
 
 static void where_all_connections_broke_they_are_made_again_at_once(void **state)
 {
-    (void)state;
     begin();
     for (size_t i = 0; i < MEMBERS; i++)
         voters[i].ends = DIBS__OP_BROKEN;
@@ -85,7 +82,6 @@ static void where_all_connections_broke_they_are_made_again_at_once(void **state
 /* Why is told even after the deadline. */
 static void who_can_not_be_connected_to_has_failed(void **state)
 {
-    (void)state;
     begin();
     for (size_t i = 0; i < 2; i++) {
         voters[i].ends = DIBS__OP_FAILED;
@@ -101,7 +97,6 @@ static void who_can_not_be_connected_to_has_failed(void **state)
 /* What was begun without a connection is sent once there is one. */
 static void what_was_not_sent_is_begun_again_with_a_connection(void **state)
 {
-    (void)state;
     for (size_t late = 0; late < MEMBERS; late++) {
         begin();
         for (size_t i = 0; i < MEMBERS; i++)
@@ -117,7 +112,6 @@ static void what_was_not_sent_is_begun_again_with_a_connection(void **state)
 /* The thread wakes for what can come, although that decides nothing. */
 static void who_has_no_connection_keeps_no_answer_back(void **state)
 {
-    (void)state;
     begin();
     voters[0].unsent = voters[1].unsent = true;
     voter_says(2, DIBS__OP_ASK, DIBS_OK, 3);
@@ -131,7 +125,6 @@ static void who_has_no_connection_keeps_no_answer_back(void **state)
 /* As many answers as a decision needs wake it, and no fewer. */
 static void a_thread_sleeps_until_enough_have_answered(void **state)
 {
-    (void)state;
     begin();
     for (size_t i = 0; i < MEMBERS; i++)
         voter_says(i, DIBS__OP_ASK, DIBS_OK, 2 + (int64_t)i);

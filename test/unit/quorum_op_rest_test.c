@@ -12,12 +12,10 @@ static enum dibs__why why;
 
 static void begin(struct dibs__store *store, struct dibs__op *op)
 {
-    (void)store, (void)op;
 }
 
 static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
-    (void)store;
     if (op->kind == DIBS__OP_ASK)
         op->ask.answer->why = why;
     return dibs__error_set(error, said, "%s", "");
@@ -64,7 +62,6 @@ static int64_t rests_ns(size_t i)
 
 static void a_member_that_fails_again_rests_longer(void **state)
 {
-    (void)state;
     begin_test();
     for (int64_t most_ms = REST_FIRST_MS; most_ms <= 4 * REST_FIRST_MS; most_ms *= 2) {
         answers_after(0, DIBS_UNAVAILABLE, 0);
@@ -79,7 +76,6 @@ static void a_member_that_fails_again_rests_longer(void **state)
 
 static void an_answer_ends_the_rest_and_the_next_is_short(void **state)
 {
-    (void)state;
     begin_test();
     answers_after(0, DIBS_UNAVAILABLE, 0);
     moved_clock_advance(&setting.clock, rests_ns(0));
@@ -100,7 +96,6 @@ static void a_member_that_says_why_it_grants_nothing_does_not_rest(void **state)
     } rows[] = {{DIBS__WHY_UNTOLD, true}, {DIBS__WHY_NO_VOTE, false}, {DIBS__WHY_TOO_FEW_REPLICAS, false}};
     const struct dibs__attempt attempt = {.lease_ms = 30000};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__error error;
         begin_test();
@@ -122,7 +117,6 @@ static void a_member_that_takes_much_longer_than_a_majority_rests(void **state)
     } rows[] = {{{1, 3}, 23, false}, {{1, 3}, 24, true}, {{3, 1}, 23, false},   {{3, 1}, 24, true},
                 {{1, 1}, 19, false}, {{1, 1}, 20, true}, {{4, 50}, 399, false}, {{4, 50}, 400, true}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (size_t place = 0; place < MEMBERS; place++) {
             const int64_t *others = rows[i].others_ms;
@@ -139,7 +133,6 @@ static void a_member_that_takes_much_longer_than_a_majority_rests(void **state)
 
 static void a_single_late_answer_is_forgiven_and_several_are_not(void **state)
 {
-    (void)state;
     begin_test();
     be_usual(1, 1, 1);
     answers_after(2, DIBS_OK, 100);
@@ -152,7 +145,6 @@ static void a_single_late_answer_is_forgiven_and_several_are_not(void **state)
 
 static void the_first_answer_tells_the_usual_time(void **state)
 {
-    (void)state;
     begin_test();
     be_usual(1, 1, 0);
     answers_after(2, DIBS_OK, 5);
@@ -169,7 +161,6 @@ static void who_rests_is_spared_and_asked_once_when_the_rest_is_over(void **stat
 {
     uint32_t spared;
 
-    (void)state;
     begin_test();
     answers_after(1, DIBS_UNAVAILABLE, 0);
     assert_int_equal(asks(&spared), ALL & ~2u);
@@ -190,7 +181,6 @@ static void who_may_not_vote_yet_is_not_asked(void **state)
 {
     uint32_t spared;
 
-    (void)state;
     begin_test();
     atomic_store(&setting.members[2].votes_from, moved_clock_now(&setting.clock) + 1);
     assert_int_equal(asks(&spared), ALL & ~4u);
@@ -204,7 +194,6 @@ static void all_are_asked_where_the_others_are_no_majority(void **state)
 {
     uint32_t spared;
 
-    (void)state;
     begin_test();
     answers_after(0, DIBS_UNAVAILABLE, 0);
     atomic_store(&setting.members[2].votes_from, DIBS__NEVER);
@@ -218,7 +207,6 @@ static void who_takes_much_longer_than_usual_is_overdue(void **state)
 {
     struct dibs__fan_out fan_out = {.quorum = &setting.q, .ops = ops, .open = ALL};
 
-    (void)state;
     begin_test();
     be_usual(0, 2, 10);
     int64_t now = moved_clock_now(&setting.clock);
@@ -242,7 +230,6 @@ static void as_many_answers_are_awaited_as_a_decision_needs(void **state)
         int least;
     } rows[] = {{0, 7, 2}, {1, 6, 1}, {0, 6, 1}, {1, 4, 1}, {2, 4, 0}, {0, 4, 0}};
 
-    (void)state;
     begin_test();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_int_equal(dibs__least_to_decide(&setting.q, rows[i].for_it, rows[i].open), rows[i].least);
@@ -261,7 +248,6 @@ static void the_worst_error_is_kept(void **state)
         {DIBS_DENIED, DIBS_OK, DIBS_DENIED},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__error worst = {.status = rows[i].known};
         dibs__error_keep_worst(&worst, &(struct dibs__error){.status = rows[i].next});

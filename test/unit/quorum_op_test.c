@@ -9,14 +9,11 @@ static int64_t ahead_us; /* of the masters' clocks */
 
 static void ask(struct dibs__store *store, struct dibs__op *op)
 {
-    (void)store;
     op->ask.attempt->proof = moved_clock_now(&setting.clock);
 }
 
 static dibs_status grant(struct dibs__store *store, struct dibs__op *op, struct dibs__error *error)
 {
-    (void)store;
-    (void)error;
     op->ask.answer->fence = 7;
     op->ask.answer->server_us = moved_clock_now(&setting.clock) / 1000 + ahead_us;
     return DIBS_OK;
@@ -40,7 +37,6 @@ static void a_grant_that_shows_a_set_clock_is_no_vote(void **state)
 {
     static const int64_t steps_us[] = {STEP_US, -STEP_US};
 
-    (void)state;
     for (size_t i = 0; i < sizeof steps_us / sizeof steps_us[0]; i++) {
         set_up(&setting, &granting);
         struct dibs__pending_op *op = &asked_for(&setting)->ops[0];
@@ -57,7 +53,6 @@ static void a_grant_that_shows_a_set_clock_is_no_vote(void **state)
 /* The bounds of its clock are those of after the step by then. */
 static void a_grant_after_the_step_is_no_vote_before_the_master_is_told(void **state)
 {
-    (void)state;
     set_up(&setting, &granting);
     struct dibs__pending_op *op = &asked_for(&setting)->ops[0];
     ahead_us = AHEAD_US;
@@ -78,7 +73,6 @@ static void a_grant_from_before_the_master_was_told_is_no_vote(void **state)
     struct dibs__member *member = &setting.members[0];
     struct dibs__error error;
 
-    (void)state;
     set_up(&setting, &granting);
     struct dibs__pending_op *op = &asked_for(&setting)->ops[0];
     ahead_us = AHEAD_US;

@@ -51,7 +51,6 @@ static dibs_status look(void)
 
 static void the_owner_is_whom_a_majority_names(void **state)
 {
-    (void)state;
     begin();
     names(0, "a", 900, 10, 5);
     names(1, "a", 700, 30, 6);
@@ -69,7 +68,6 @@ static void the_owner_is_whom_a_majority_names(void **state)
 
 static void a_lock_without_expiry_outlasts_all_others(void **state)
 {
-    (void)state;
     begin();
     names(0, "a", -1, 10, 5);
     names(1, "a", 700, 30, 6);
@@ -81,7 +79,6 @@ static void a_lock_without_expiry_outlasts_all_others(void **state)
 
 static void whom_no_majority_names_has_no_lock(void **state)
 {
-    (void)state;
     begin();
     names(0, "a", 900, 10, 5);
     names(1, "b", 900, 10, 5);
@@ -107,7 +104,6 @@ static void the_last_master_is_waited_for_where_it_decides(void **state)
                 {"a", "b", OVERDUE_MS, false, true},
                 {"a", "", OVERDUE_MS, false, true}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         begin();
         if (rows[i].first[0])
@@ -130,7 +126,6 @@ static void the_last_master_is_waited_for_where_it_decides(void **state)
 
 static void a_minority_of_answers_is_none(void **state)
 {
-    (void)state;
     begin();
     names(0, "a", 900, 10, 5);
     voter_says(1, DIBS__OP_QUERY, DIBS_UNAVAILABLE, 0);
@@ -146,7 +141,6 @@ static void who_waits_is_asked_of_the_master_with_the_longest_queue(void **state
     dibs_waiter items[4];
     struct dibs__waiters waiters = {.items = items, .most = 4};
 
-    (void)state;
     for (size_t longest = 0; longest < MEMBERS; longest++) {
         begin();
         assert_status(DIBS_OK, look_with((struct dibs__query){.waiters = &waiters}));
@@ -167,7 +161,6 @@ static void who_waits_is_asked_of_the_master_with_the_longest_queue(void **state
 /* Each master names its newest sharer; the fence is the one to which a majority of them is raised. */
 static void a_lock_is_shared_where_a_majority_says_so(void **state)
 {
-    (void)state;
     begin();
     shares(0, "s1", 3, 9);
     shares(1, "s2", 2, 8);
@@ -223,7 +216,6 @@ static void share_at_two(void)
 
 static void all_sharers_are_named_the_newest_first(void **state)
 {
-    (void)state;
     begin();
     share_at_two();
     assert_status(DIBS_OK, look_at_sharers(4, false));
@@ -244,7 +236,6 @@ static void all_sharers_are_named_the_newest_first(void **state)
 
 static void sharers_of_a_majority_are_those_that_a_majority_names(void **state)
 {
-    (void)state;
     begin();
     share_at_two();
     assert_status(DIBS_OK, look_at_sharers(4, true));
@@ -259,7 +250,6 @@ static void sharers_of_a_majority_are_those_that_a_majority_names(void **state)
 /* It may name one whom a majority would name with it. */
 static void a_master_that_does_not_name_its_sharers_leaves_that_unsure(void **state)
 {
-    (void)state;
     for (int by_majority = 0; by_majority < 2; by_majority++) {
         begin();
         share_at_two();
@@ -276,7 +266,6 @@ static void a_query_without_memory_fails(void **state)
 {
     struct dibs__op op = {.kind = DIBS__OP_QUERY, .name = "x", .query = {.owner = &owner, .sharers = &named}};
 
-    (void)state;
     begin();
     share_at_two();
     fails_here = true;
@@ -301,7 +290,6 @@ static dibs_status walk(struct dibs__store *store, const struct dibs__walk *how,
 {
     size_t i = (size_t)(store - setting.stores);
 
-    (void)how;
     walked[i] = ++walks;
     if (walk_says[i] == DIBS_OK)
         return DIBS_OK; /* leaves the error as it is */
@@ -327,7 +315,6 @@ static dibs_status walk_all(dibs_status first, dibs_status second, dibs_status t
 /* A lock that a majority granted is known to one of any majority. */
 static void the_names_are_those_of_any_majority(void **state)
 {
-    (void)state;
     begin();
     assert_status(DIBS_OK, walk_all(DIBS_OK, DIBS_OK, DIBS_OK));
     assert_int_equal(walks, 2);
@@ -358,7 +345,6 @@ static dibs_status forget(void)
 /* Where only a minority has it in use, it may have been released a moment ago: that one is asked again, and again. */
 static void a_lock_is_forgotten_by_all(void **state)
 {
-    (void)state;
     begin();
     assert_status(DIBS_OK, forget());
     voter_says(0, DIBS__OP_FORGET, DIBS_BUSY, 0);
@@ -380,7 +366,6 @@ static void a_lock_is_forgotten_by_all(void **state)
 /* Each has its share of the time that is left: the first a third. */
 static void each_master_has_its_share_of_the_time_to_forget(void **state)
 {
-    (void)state;
     begin();
     assert_status(DIBS_OK, forget());
     assert_true(voters[0].last.deadline == the_time + MS(1000) / 3);
@@ -419,7 +404,6 @@ static void a_token_is_forced_where_a_majority_has_done_it(void **state)
         {{DIBS_OK, DIBS_DENIED, DIBS_UNAVAILABLE}, DIBS_DENIED},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         begin();
         all_say(rows[i].say[0], rows[i].say[1], rows[i].say[2]);
@@ -433,7 +417,6 @@ static void a_token_is_forced_where_a_majority_has_done_it(void **state)
 
 static void whom_a_majority_names_is_forced(void **state)
 {
-    (void)state;
     begin();
     assert_status(DIBS_OK, force(NULL)); /* nobody has it */
     assert_int_equal(voters[0].asked[DIBS__OP_FORCE], 0);
@@ -449,7 +432,6 @@ static void whom_a_majority_names_is_forced(void **state)
 /* It is not known who has it, until the masters say so. */
 static void who_has_the_lock_is_asked_until_it_is_known(void **state)
 {
-    (void)state;
     begin();
     names(0, "a", 900, 10, 5);
     voter_says(2, DIBS__OP_QUERY, DIBS_UNAVAILABLE, 0);
@@ -466,7 +448,6 @@ static void who_has_the_lock_is_asked_until_it_is_known(void **state)
 
 static void all_sharers_of_a_majority_are_forced(void **state)
 {
-    (void)state;
     begin();
     share_at_two();
     assert_status(DIBS_OK, force(NULL));

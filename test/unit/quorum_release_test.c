@@ -6,20 +6,15 @@ static struct dibs__counters counters;
 
 static void wake_by(void *context, int64_t at)
 {
-    (void)context, (void)at;
 }
 
 static void begin(struct dibs__store *store, struct dibs__op *op)
 {
-    (void)store;
-    (void)op;
 }
 
 /* The connection of the ask has ended. */
 static enum dibs__progress progress(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
 {
-    (void)store;
-    (void)wait;
     return op->kind == DIBS__OP_ASK ? DIBS__OP_BROKEN : DIBS__OP_OVER;
 }
 
@@ -33,12 +28,10 @@ static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct
 
 static void conclude(struct dibs__store *store, struct dibs__attempt *attempt, bool held)
 {
-    (void)store, (void)attempt, (void)held;
 }
 
 static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms, uint64_t fence)
 {
-    (void)store, (void)name, (void)token, (void)lease_ms, (void)fence;
 }
 
 static const struct dibs__store_ops breaking = {
@@ -79,7 +72,6 @@ static void expect_unconfirmed(bool noted)
 
 static void an_ask_without_an_answer_does_not_help_a_release(void **state)
 {
-    (void)state;
     expect_unconfirmed(false);
     expect_unconfirmed(true);
 }

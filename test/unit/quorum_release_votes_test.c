@@ -75,7 +75,6 @@ static struct dibs__member_state *state_of_third(void)
 
 static void a_majority_confirms_and_the_last_is_not_waited_for(void **state)
 {
-    (void)state;
     for (size_t last = 0; last < MEMBERS; last++) {
         hold(DIBS_OK, 0);
         for (size_t i = 0; i < MEMBERS; i++)
@@ -113,7 +112,6 @@ static void the_masters_decide_together_whether_it_was_held(void **state)
         {{DIBS_OK, DIBS_OK, DIBS_DENIED}, DIBS_OK},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         hold(DIBS_OK, 0);
         all_say(rows[i].say[0], rows[i].say[1], rows[i].say[2]);
@@ -124,7 +122,6 @@ static void the_masters_decide_together_whether_it_was_held(void **state)
 
 static void silent_masters_are_waited_for_until_the_deadline(void **state)
 {
-    (void)state;
     hold(DIBS_OK, 0);
     voter_says(0, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
     voter_says(1, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
@@ -138,7 +135,6 @@ static void silent_masters_are_waited_for_until_the_deadline(void **state)
 /* A token of an earlier process, say: it may be at any of them. */
 static void a_token_that_is_not_known_is_released_everywhere(void **state)
 {
-    (void)state;
     begin_vote(7, 7, 7);
     assert_status(DIBS_OK, release());
     for (size_t i = 0; i < MEMBERS; i++) {
@@ -150,7 +146,6 @@ static void a_token_that_is_not_known_is_released_everywhere(void **state)
 
 static void what_follows_is_told_with_the_release(void **state)
 {
-    (void)state;
     hold(DIBS_OK, 0);
     voters[1].again = true;
     struct dibs__answer next = {.fence = 9, .again_ms = 9};
@@ -174,7 +169,6 @@ static void what_follows_is_told_with_the_release(void **state)
 /* It has nothing to give back; only the attempt ends there. */
 static void who_refused_the_lock_is_asked_nothing(void **state)
 {
-    (void)state;
     hold(DIBS_BUSY, 0);
     assert_int_equal(voters[2].kept + voters[2].dropped, 0);
     assert_status(DIBS_OK, release());
@@ -186,7 +180,6 @@ static void who_refused_the_lock_is_asked_nothing(void **state)
 /* One that gave it back and one that never had it are a majority; the other is waited for until it is overdue. */
 static void who_refused_the_lock_counts_as_free(void **state)
 {
-    (void)state;
     hold(DIBS_BUSY, 0);
     voter_says(1, DIBS__OP_RELEASE, DIBS_OK, NEVER_MS);
     int64_t began = the_time;
@@ -212,7 +205,6 @@ static void who_refused_the_lock_counts_as_free(void **state)
 /* Whether it was granted there is not known. */
 static void a_master_in_doubt_does_not_count_as_free(void **state)
 {
-    (void)state;
     for (size_t mute = 0; mute < 2; mute++) {
         hold(DIBS_BUSY, 0);
         struct dibs__member_state *third = state_of_third();
@@ -232,7 +224,6 @@ static void a_master_in_doubt_does_not_count_as_free(void **state)
 /* It is taken back with the release, whenever it comes. */
 static void an_ask_that_was_granted_meanwhile_is_released_with_the_rest(void **state)
 {
-    (void)state;
     hold(DIBS_OK, 5);
     the_time += MS(5);
     begin_release();
@@ -245,7 +236,6 @@ static void an_ask_that_was_granted_meanwhile_is_released_with_the_rest(void **s
 
 static void an_ask_under_way_is_not_waited_for_where_a_majority_confirms(void **state)
 {
-    (void)state;
     hold(DIBS_OK, NEVER_MS);
     int64_t began = the_time;
     assert_status(DIBS_OK, release());
@@ -266,7 +256,6 @@ static void an_ask_under_way_decides_where_the_others_do_not(void **state)
                 {DIBS_OK, DIBS_NOT_HELD, DIBS_UNAVAILABLE},
                 {DIBS_UNAVAILABLE, DIBS_OK, DIBS_UNAVAILABLE}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         hold(rows[i].says, 5);
         all_say(DIBS_OK, DIBS_UNAVAILABLE, rows[i].releases);
@@ -281,7 +270,6 @@ static void an_ask_under_way_decides_where_the_others_do_not(void **state)
 /* The scheduler's thread, which looks at it, is waited for; but no longer than the release has time. */
 static void an_ask_that_is_looked_at_is_left_to_the_scheduler(void **state)
 {
-    (void)state;
     hold(DIBS_OK, NEVER_MS);
     struct dibs__claim *claim = dibs__claim_find(&setting.q, "dibs:token");
     dibs__quorum_mutex_lock(&setting.q.mutex);
@@ -302,7 +290,6 @@ static void an_ask_that_is_looked_at_is_left_to_the_scheduler(void **state)
 /* A release after a split vote is not answered yet: the token is released again once it is. */
 static void a_grant_that_is_being_given_back_counts_when_that_is_over(void **state)
 {
-    (void)state;
     begin_vote(7, 7, 7);
     attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
     voter_says(0, DIBS__OP_ASK, DIBS_BUSY, 0);
@@ -326,7 +313,6 @@ static void a_grant_that_is_being_given_back_counts_when_that_is_over(void **sta
 /* A renewal that was not answered may set the lock once more. */
 static void where_a_renewal_may_set_the_lock_it_is_retracted_too(void **state)
 {
-    (void)state;
     hold(DIBS_BUSY, 0);
     struct dibs__member_state *third = state_of_third();
     dibs__quorum_mutex_lock(&setting.q.mutex);
@@ -343,7 +329,6 @@ static void where_a_renewal_may_set_the_lock_it_is_retracted_too(void **state)
 /* An ask that was sent twice may be granted once more: the attempt is dropped behind the release. */
 static void where_an_ask_may_come_again_the_token_is_dropped(void **state)
 {
-    (void)state;
     for (int silent = 0; silent < 2; silent++) {
         hold(DIBS_OK, 5);
         the_time += MS(5);
@@ -366,7 +351,6 @@ static void where_an_ask_may_come_again_the_token_is_dropped(void **state)
 
 static void a_retraction_goes_where_the_token_may_be(void **state)
 {
-    (void)state;
     hold(DIBS_BUSY, 0);
     dibs__quorum_retract(&setting.q.store, "x", "dibs:token", LEASE_MS, 7);
     assert_true(voters[0].retracted == 1 && voters[1].retracted == 1 && voters[2].retracted == 0);
@@ -382,7 +366,6 @@ static void a_retraction_goes_where_the_token_may_be(void **state)
 /* What is under way at a master is cleared when it is over. */
 static void a_retraction_leaves_an_ask_under_way_to_its_end(void **state)
 {
-    (void)state;
     hold(DIBS_OK, 5);
     dibs__quorum_retract(&setting.q.store, "x", "dibs:token", LEASE_MS, 7);
     assert_int_equal(voters[2].dropped + voters[2].retracted, 0);
@@ -394,7 +377,6 @@ static void a_retraction_leaves_an_ask_under_way_to_its_end(void **state)
 
 static void an_attempt_that_is_given_up_is_retracted(void **state)
 {
-    (void)state;
     begin_vote(7, 7, 7);
     attempt = (struct dibs__attempt){.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
     for (size_t i = 0; i < MEMBERS; i++)
@@ -414,7 +396,6 @@ static void an_attempt_that_is_given_up_is_retracted(void **state)
 /* The token is retracted in the background instead. */
 static void a_release_without_memory_is_a_retraction(void **state)
 {
-    (void)state;
     for (int known = 0; known < 2; known++)
         for (long fails = 1; fails <= (known ? 1 : 2); fails++) {
             if (known)

@@ -18,7 +18,6 @@ static void renew(struct dibs__store *store, struct dibs__batch *batch)
 
 static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms, uint64_t fence)
 {
-    (void)store, (void)name, (void)token, (void)lease_ms, (void)fence;
     retracted++;
 }
 
@@ -124,7 +123,6 @@ static void end(void)
 
 static void a_majority_renews_and_the_last_delays_nobody(void **state)
 {
-    (void)state;
     for (size_t last = 0; last < MEMBERS; last++) {
         hold();
         moved_clock_advance(&setting.clock, MS(5));
@@ -148,7 +146,6 @@ static void a_majority_renews_and_the_last_delays_nobody(void **state)
 /* No majority is left: what the last may have is taken back. */
 static void what_a_majority_lost_is_gone_at_once(void **state)
 {
-    (void)state;
     hold();
     begin_renewal();
     answers(0, gone);
@@ -173,7 +170,6 @@ static void where_too_few_answer_nothing_is_decided(void **state)
         {{&gone, &denied, &yes}, DIBS_DENIED, DIBS_DENIED, ""},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         hold();
         begin_renewal();
@@ -194,7 +190,6 @@ static void where_too_few_answer_nothing_is_decided(void **state)
 /* A member that may not be asked leaves two, one of which lost it. */
 static void masters_that_are_asked_nothing_renew_nothing(void **state)
 {
-    (void)state;
     hold();
     put_in(2, DIBS__MEMBER_RETIRED);
     begin_renewal();
@@ -214,7 +209,6 @@ static void masters_that_are_asked_nothing_renew_nothing(void **state)
 
 static void the_generation_of_a_renewal_is_that_of_its_beginning(void **state)
 {
-    (void)state;
     hold();
     atomic_store(&setting.q.generation, 4);
     begin_renewal();
@@ -241,7 +235,6 @@ static void a_lease_is_as_long_as_a_majority_makes_sure(void **state)
                 {{LEASE_MS, 0}, {4, 0}, 0, 0},
                 {{LEASE_MS + 1, LEASE_MS}, {4, 4}, 0, 0}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         hold();
         begin_renewal();
@@ -260,7 +253,6 @@ static void a_lease_is_as_long_as_a_majority_makes_sure(void **state)
 
 static void each_master_is_asked_for_what_the_caller_wants(void **state)
 {
-    (void)state;
     hold();
     begin_with((struct dibs__renewal){.lease_ms = LEASE_MS, .fence = 7, .look = true, .fixed = true}, false);
     for (size_t i = 0; i < MEMBERS; i++) {
@@ -282,7 +274,6 @@ static void a_lock_is_set_where_it_was_not_granted(void **state)
 {
     static const uint64_t fences[] = {5, 7, 9};
 
-    (void)state;
     for (size_t i = 0; i < sizeof fences / sizeof fences[0]; i++) {
         hold();
         put_in(1, DIBS__MEMBER_UNKNOWN);
@@ -311,7 +302,6 @@ static void a_lock_that_may_be_set_is_noted_until_an_answer(void **state)
                 {&silent, &yes, false},
                 {&silent, &gone, false}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         hold();
         put_in(2, DIBS__MEMBER_UNKNOWN);
@@ -332,7 +322,6 @@ static void who_is_busy_with_the_token_is_asked_later(void **state)
 {
     static const enum dibs__member_phase busy[] = {DIBS__MEMBER_ASKED, DIBS__MEMBER_LEAVING, DIBS__MEMBER_RETIRED};
 
-    (void)state;
     for (size_t i = 0; i < sizeof busy / sizeof busy[0]; i++) {
         hold();
         put_in(1, busy[i]);
@@ -345,7 +334,6 @@ static void who_is_busy_with_the_token_is_asked_later(void **state)
 /* Nor one whose clock was set, nor one of another quorum, where the lock would have to be set. */
 static void who_may_not_vote_is_not_asked_to_set_the_lock(void **state)
 {
-    (void)state;
     hold();
     put_in(0, DIBS__MEMBER_UNKNOWN);
     put_in(1, DIBS__MEMBER_UNKNOWN);
@@ -360,7 +348,6 @@ static void who_may_not_vote_is_not_asked_to_set_the_lock(void **state)
 /* An extension that was not sent there is sent with the next renewal. */
 static void an_extension_is_caught_up_on(void **state)
 {
-    (void)state;
     hold();
     begin_renewal();
     answers(0, yes);
@@ -381,7 +368,6 @@ static void an_extension_is_caught_up_on(void **state)
 /* What happened while the answer was under way may be missing in it. */
 static void a_change_during_a_renewal_is_looked_at_again(void **state)
 {
-    (void)state;
     for (int replies = 0; replies < 2; replies++) {
         hold();
         begin_renewal();
@@ -402,7 +388,6 @@ static void a_change_during_a_renewal_is_looked_at_again(void **state)
 
 static void a_length_that_is_not_announced_is_not_sent(void **state)
 {
-    (void)state;
     hold();
     begin_with((struct dibs__renewal){.lease_ms = LEASE_MS + 1, .extension = true}, false);
     assert_true(!asked[0] && !asked[1] && !asked[2]);
@@ -422,7 +407,6 @@ static void the_leases_of_a_batch_are_decided_one_by_one(void **state)
     static const struct dibs__renewal renewal = {
         .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
 
-    (void)state;
     for (size_t long_one = 0; long_one < 2; long_one++) {
         hold();
         batch = (struct dibs__batch){.count = 2, .done = done, .items = {renewal, renewal}};
@@ -450,7 +434,6 @@ static void a_batch_is_done_when_all_its_leases_are_decided(void **state)
         .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
     const struct dibs__error none = {DIBS_OK, ""};
 
-    (void)state;
     hold();
     batch = (struct dibs__batch){.count = 2, .done = done, .items = {renewal, renewal}};
     batch.items[1].token = "dibs:other";
@@ -476,7 +459,6 @@ static void a_batch_is_done_when_all_its_leases_are_decided(void **state)
 /* It may come later; but not where another has had the lock since. */
 static void a_lock_that_could_not_be_set_is_no_loss(void **state)
 {
-    (void)state;
     for (int anothers = 0; anothers < 2; anothers++) {
         hold();
         put_in(0, DIBS__MEMBER_UNKNOWN);
@@ -502,7 +484,6 @@ static void renewals_by_a_clock_that_was_set_do_not_count(void **state)
                 {false, true, true, false},
                 {false, false, true, true}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         hold();
         if (rows[i].top_up)
@@ -519,7 +500,6 @@ static void renewals_by_a_clock_that_was_set_do_not_count(void **state)
 
 static void an_answer_shows_the_clock_of_its_master(void **state)
 {
-    (void)state;
     hold();
     for (int i = 0; i < 2; i++) {
         begin_renewal();
@@ -552,7 +532,6 @@ static void a_look_finds_any_loss(void **state)
                 {{&silent, &unsent, &watched}, DIBS__WATCHED},
                 {{&silent, &silent, &denied}, DIBS__UNANSWERED}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         hold();
         look();
@@ -572,7 +551,6 @@ static void a_look_finds_any_loss(void **state)
 /* Others may have it where it was not granted; and who does not watch is not asked. */
 static void a_look_concerns_who_granted_the_lock_and_watches(void **state)
 {
-    (void)state;
     hold();
     put_in(0, DIBS__MEMBER_UNKNOWN);
     setting.stores[2].watches = false;
@@ -587,7 +565,6 @@ static void a_look_concerns_who_granted_the_lock_and_watches(void **state)
 /* A look is no renewal: one may be under way beside it. */
 static void a_renewal_goes_on_beside_a_look(void **state)
 {
-    (void)state;
     hold();
     look();
     for (size_t i = 0; i < MEMBERS; i++)
@@ -600,7 +577,6 @@ static void a_renewal_goes_on_beside_a_look(void **state)
 #if CAN_FAIL
 static void without_memory_a_renewal_is_unanswered(void **state)
 {
-    (void)state;
     hold();
     for (long fails = 1; fails <= 4; fails++) {
         fails_here = true;

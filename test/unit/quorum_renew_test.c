@@ -20,7 +20,6 @@ static uint32_t retracted_ms; /* the lease of the last retraction */
 
 static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms, uint64_t fence)
 {
-    (void)store, (void)name, (void)token, (void)fence;
     retracted_ms = lease_ms;
 }
 
@@ -28,7 +27,6 @@ static const struct dibs__store_ops renewing = {.renew = renew, .retract = retra
 
 static void done(struct dibs__batch *batch, const struct dibs__error *error)
 {
-    (void)error;
     *(bool *)batch->context = true;
 }
 
@@ -73,7 +71,6 @@ static const enum dibs__renewed by_all[MEMBERS] = {DIBS__RENEWED, DIBS__RENEWED,
 
 static void what_the_masters_lose_one_after_the_other_is_lost(void **state)
 {
-    (void)state;
     hold();
     assert_int_equal(renewed(by_two, false), DIBS__RENEWED);
     moved_clock_advance(&setting.clock, MS(SOON_MS));
@@ -83,7 +80,6 @@ static void what_the_masters_lose_one_after_the_other_is_lost(void **state)
 
 static void what_one_master_lost_is_set_there_again_later(void **state)
 {
-    (void)state;
     hold();
     assert_int_equal(renewed(by_two, false), DIBS__RENEWED);
     moved_clock_advance(&setting.clock, MS(SOON_MS));
@@ -112,7 +108,6 @@ static void a_retraction_knows_the_lease_of_an_extension(void **state)
     static struct dibs__batch batch;
     bool is_done = false;
 
-    (void)state;
     hold();
     atomic_store(&setting.q.voting.announced_ms, 10 * LEASE_MS);
     begin(&batch, 10 * LEASE_MS, true, &is_done);
@@ -146,7 +141,6 @@ static void a_look_tells_of_a_lock_that_can_be_set_again(void **state)
 {
     const enum dibs__renewed without_one[MEMBERS] = {DIBS__GONE, DIBS__WATCHED, DIBS__WATCHED};
 
-    (void)state;
     hold();
     assert_int_equal(renewed(by_two, false), DIBS__RENEWED);
     moved_clock_advance(&setting.clock, MS(SOON_MS));

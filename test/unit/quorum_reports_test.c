@@ -119,7 +119,6 @@ static void reports_reach(size_t i, bool up)
 
 static void a_quorum_is_out_of_reach_where_a_majority_is(void **state)
 {
-    (void)state;
     begin();
     reports_reach(0, true); /* nothing has changed */
     reports_reach(2, false);
@@ -143,7 +142,6 @@ static void a_quorum_is_out_of_reach_where_a_majority_is(void **state)
 
 static void a_master_that_is_in_reach_again_does_not_rest(void **state)
 {
-    (void)state;
     begin();
     for (size_t i = 0; i < MEMBERS; i++)
         atomic_store(&scene.q->members[i].rests_until, DIBS__NEVER);
@@ -162,7 +160,6 @@ static void reports_watching(size_t i, bool on)
 /* Who begins to report may tell of changes that were missed before. */
 static void changes_are_told_while_a_majority_tells_them(void **state)
 {
-    (void)state;
     begin();
     reports_watching(0, true);
     assert_int_equal(scene.on, 1);
@@ -183,7 +180,6 @@ static void a_master_that_went_over_to_another_server_is_told_of(void **state)
 {
     struct dibs__lease_store_state lease = {.words = {0}};
 
-    (void)state;
     begin();
     for (size_t i = 0; i < MEMBERS; i++)
         scene.to[i].server_changed(scene.to[i].source);
@@ -205,7 +201,6 @@ static void a_grant_of_a_member_is_a_hint(void **state)
     const struct dibs__attempt attempt = {.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
     const struct dibs__grant grant = {.name = "x", .token = "dibs:token", .number = 3, .fence = 9};
 
-    (void)state;
     begin();
     for (int knows = 0; knows < 2; knows++) {
         scene.knows_token = knows;
@@ -275,7 +270,6 @@ static dibs_status connect_one(struct dibs__store *store, bool wait, struct dibs
 
 static void listen_at(struct dibs__store *store, const char *name, struct dibs__wait_event *wait_event, int64_t until)
 {
-    (void)name, (void)until;
     told_of(store)->listened++;
     told_of(store)->hears = wait_event != NULL;
 }
@@ -317,7 +311,6 @@ static void each_master_attends_to_its_own_descriptors(void **state)
     struct pollfd fds[MEMBERS * MEMBERS];
     int64_t deadline;
 
-    (void)state;
     begin_noting();
     assert_int_equal(scene.base->fd_max, MEMBERS * scene.q->members[0].store->fd_max);
     for (size_t i = 0; i < MEMBERS; i++)
@@ -334,7 +327,6 @@ static void a_lock_whose_time_has_come_is_set_again(void **state)
 {
     const struct dibs__attempt attempt = {.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
 
-    (void)state;
     begin_noting();
     assert_true(scene.base->watches);
     struct dibs__claim *claim = dibs__claim_new(scene.q, &attempt);
@@ -356,7 +348,6 @@ static void the_first_deadline_counts(void **state)
     struct pollfd fds[MEMBERS];
     const struct dibs__attempt attempt = {.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
 
-    (void)state;
     begin_noting();
     scene.base->ops->interest(scene.base, fds, &deadline);
     assert_true(deadline == scene.q->voting.next && deadline > now);
@@ -390,7 +381,6 @@ static void the_first_deadline_counts(void **state)
 /* It blocks only so long as a resolver does; a minority may fail. */
 static void a_quorum_connects_where_a_majority_does(void **state)
 {
-    (void)state;
     begin_noting();
     told[1].connects = DIBS_UNAVAILABLE;
     assert_status(DIBS_OK, scene.base->ops->connect(scene.base, false, &error));
@@ -407,7 +397,6 @@ static void a_thread_listens_to_the_fastest_master(void **state)
 {
     struct dibs__wait_event wait_event;
 
-    (void)state;
     begin_noting();
     dibs__wait_event_init(&wait_event);
     atomic_store(&scene.q->members[0].usual, 5);
@@ -430,7 +419,6 @@ static void a_thread_listens_to_the_fastest_master(void **state)
 
 static void what_is_begun_is_gathered_at_the_first_master_for_all(void **state)
 {
-    (void)state;
     begin_noting();
     scene.base->ops->gather(scene.base, true);
     assert_int_equal(told[0].gathered, 1);
@@ -463,7 +451,6 @@ static void expect_accepted(const char *first, const char *second, const char *t
 
 static void no_two_urls_name_the_same_server(void **state)
 {
-    (void)state;
     expect_refused("redis://h:1", "redis://i:1", "redis://H:1", "urls[0] and urls[2] are the same master");
     expect_refused("redis://h:2", "redis://h:1/0", "redis://h:1/5", "urls[1] and urls[2] are the same master");
     expect_refused("unix:///a", "redis://h:1", "unix:///a", "urls[0] and urls[2] are the same master");
@@ -476,7 +463,6 @@ static void no_two_urls_name_the_same_server(void **state)
 
 static void a_member_is_one_master(void **state)
 {
-    (void)state;
     expect_refused("redis://h:1", "redis-sentinel://h:2/m", "redis://h:3",
                    "urls[1]: a member of a quorum is one master, and no Sentinel");
     expect_refused("redis-cluster://h:2", "redis://h:1", "redis://h:3",
@@ -491,7 +477,6 @@ static void a_member_that_can_not_be_opened_is_named(void **state)
     static char missing[] = "/dibs/no/such/file";
     struct dibs__access access = {.tls_ca_file = missing};
 
-    (void)state;
     assert_status(DIBS_INVALID, open_at(urls, MEMBERS, &access));
     assert_that(strncmp(error.detail, "urls[2]: ", 9) == 0, "%s", error.detail);
 }
@@ -504,7 +489,6 @@ static void an_opening_without_memory_leaves_nothing(void **state)
     long before = atomic_load(&living), fails = 0;
     bool failed = true;
 
-    (void)state;
     while (failed) {
         fails_here = true;
         atomic_store(&fail_at, ++fails);
@@ -527,7 +511,6 @@ static void a_quorum_has_an_odd_number_of_masters_up_to_a_limit(void **state)
     static char texts[DIBS__MEMBERS_MAX + 2][32];
     const char *urls[DIBS__MEMBERS_MAX + 2];
 
-    (void)state;
     for (size_t i = 0; i < DIBS__MEMBERS_MAX + 2; i++) {
         snprintf(texts[i], sizeof texts[i], "redis://h:%zu", i + 1);
         urls[i] = texts[i];

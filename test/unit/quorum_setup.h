@@ -18,7 +18,6 @@ struct setting {
 
 static inline void on_wake(void *context)
 {
-    (void)context;
 }
 
 static inline void on_changed(void *context, const char *name)

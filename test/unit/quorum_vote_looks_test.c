@@ -63,7 +63,6 @@ static void masters_are_looked_at_as_often_as_the_longest_lease_lasts(void **sta
         int64_t again_ms;
     } rows[] = {{0, AGAIN_MS}, {500, AGAIN_MS}, {1000, 1000}, {1001, 1001}, {10000, 10000}, {60000, MOST_MS}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         begin();
         atomic_store(&setting.q.voting.longest_ms, rows[i].longest_ms);
@@ -82,7 +81,6 @@ static void masters_are_looked_at_as_often_as_the_longest_lease_lasts(void **sta
 
 static void a_look_is_not_begun_before_it_is_due(void **state)
 {
-    (void)state;
     begin();
     dibs__vote_attend(&setting.q, setting.q.voting.next - 1);
     assert_null(setting.q.voting.look);
@@ -91,7 +89,6 @@ static void a_look_is_not_begun_before_it_is_due(void **state)
 
 static void a_master_that_did_not_answer_is_looked_at_again_sooner(void **state)
 {
-    (void)state;
     begin();
     voter_says(1, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
     assert_int_equal(look(), MISSED_MS);
@@ -115,7 +112,6 @@ static void the_next_look_is_when_something_can_be_done(void **state)
         {{.known = true, .ready = true, .quorum = NUMBER + 1}, 5000}, /* of another quorum: nothing */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (size_t member = 0; member < MEMBERS; member++) {
             begin();
@@ -131,7 +127,6 @@ static void the_next_look_is_when_something_can_be_done(void **state)
 /* A number that one master lacks is told it by the next look. */
 static void a_master_without_a_number_is_told_it_soon(void **state)
 {
-    (void)state;
     begin();
     voters[2].vote.quorum = 0;
     atomic_store(&setting.q.number, 0);
@@ -146,7 +141,6 @@ static void a_master_without_a_number_is_told_it_soon(void **state)
 
 static void a_look_that_is_wanted_begins_soon(void **state)
 {
-    (void)state;
     begin();
     atomic_store(&setting.q.voting.announced_ms, 5000);
     look();
@@ -170,7 +164,6 @@ static void a_look_that_is_wanted_begins_soon(void **state)
 /* A majority knows of the length, so an extension to it need not wait for the last. */
 static void a_length_is_announced_when_a_majority_has_answered(void **state)
 {
-    (void)state;
     begin();
     atomic_store(&setting.q.voting.announced_ms, 1);
     voter_says(0, DIBS__OP_VOTE, DIBS_OK, NEVER_MS);
@@ -189,7 +182,6 @@ static void a_length_is_announced_when_a_majority_has_answered(void **state)
 /* Half of the command timeout, if a majority has answered, else all of it. */
 static void the_last_masters_are_waited_for_so_long(void **state)
 {
-    (void)state;
     for (size_t silent = 1; silent <= 2; silent++) {
         begin();
         for (size_t i = 0; i < silent; i++)
@@ -205,7 +197,6 @@ static void the_last_masters_are_waited_for_so_long(void **state)
 
 static void who_has_lost_its_data_is_admitted_when_it_has_said_so_for_a_second(void **state)
 {
-    (void)state;
     for (size_t loser = 0; loser < MEMBERS; loser++) {
         begin();
         lose(loser);
@@ -227,7 +218,6 @@ static void who_has_lost_its_data_is_admitted_when_it_has_said_so_for_a_second(v
 
 static void a_floor_comes_with_the_look_behind_the_wait(void **state)
 {
-    (void)state;
     for (size_t loser = 0; loser < MEMBERS; loser++) {
         begin();
         voters[loser].vote.ready = false;
@@ -247,7 +237,6 @@ static void a_floor_comes_with_the_look_behind_the_wait(void **state)
 
 static void a_new_quorum_is_admitted_by_the_second_look(void **state)
 {
-    (void)state;
     begin();
     atomic_store(&setting.q.number, 0);
     atomic_store(&setting.q.voting.announced_ms, 0);
@@ -268,7 +257,6 @@ static void a_new_quorum_is_admitted_by_the_second_look(void **state)
 /* One that knows of a quorum in between shows that it is not new: the two looks begin anew. */
 static void a_look_that_finds_a_member_ends_the_newness(void **state)
 {
-    (void)state;
     begin();
     for (size_t i = 0; i < MEMBERS; i++)
         lose(i);
@@ -294,7 +282,6 @@ static void step(size_t i, int64_t by_us)
 
 static void a_step_of_a_clock_is_told_to_its_master(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < MEMBERS; i++)
         for (int back = 0; back < 2; back++) {
             begin();
@@ -315,7 +302,6 @@ static void a_step_of_a_clock_is_told_to_its_master(void **state)
 /* It was the clock of this process that was set. */
 static void steps_of_a_majority_are_none(void **state)
 {
-    (void)state;
     for (size_t right = 0; right < MEMBERS; right++) {
         begin();
         for (size_t i = 0; i < MEMBERS; i++)
@@ -333,7 +319,6 @@ static void steps_of_a_majority_are_none(void **state)
 /* It is told soon: a majority must know the length of leases first. */
 static void a_master_that_can_not_be_told_of_its_step_is_looked_at_again(void **state)
 {
-    (void)state;
     begin();
     voters[2].vote.votes_in_ms = 90000;
     voters[2].vote.ready = false;
@@ -359,7 +344,6 @@ static dibs_status announce(uint32_t lease_ms, unsigned answered)
 
 static void a_thread_announces_a_length_to_a_majority(void **state)
 {
-    (void)state;
     begin();
     int64_t began = the_time;
     assert_status(DIBS_OK, announce(7000, 3));
@@ -380,7 +364,6 @@ static void a_thread_announces_a_length_to_a_majority(void **state)
 
 static void a_thread_admits_a_new_quorum(void **state)
 {
-    (void)state;
     for (int silent = 0; silent < 2; silent++) {
         begin();
         atomic_store(&setting.q.number, 0);
@@ -405,7 +388,6 @@ static void a_thread_admits_a_new_quorum(void **state)
 /* The others must be admitted first, which takes as long as the longest lease. */
 static void a_minority_that_knows_is_no_majority(void **state)
 {
-    (void)state;
     begin();
     atomic_store(&setting.q.voting.announced_ms, 0);
     lose(0);
@@ -421,7 +403,6 @@ static void a_minority_that_knows_is_no_majority(void **state)
 
 static void where_no_majority_answers_nothing_is_announced(void **state)
 {
-    (void)state;
     begin();
     atomic_store(&setting.q.voting.announced_ms, 0);
     voter_says(0, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
@@ -435,7 +416,6 @@ static void where_no_majority_answers_nothing_is_announced(void **state)
 
 static void two_names_of_one_master_are_refused(void **state)
 {
-    (void)state;
     begin();
     voters[2].vote.process = 1;
     assert_status(DIBS_INVALID, announce(5000, 3));
@@ -446,7 +426,6 @@ static void two_names_of_one_master_are_refused(void **state)
 #if CAN_FAIL
 static void without_memory_nobody_is_looked_at(void **state)
 {
-    (void)state;
     begin();
     fails_here = true;
     atomic_store(&fail_at, 1);

@@ -8,15 +8,10 @@ static uint64_t given[MEMBERS]; /* the numbers with which they were admitted */
 
 static void begin(struct dibs__store *store, struct dibs__op *op)
 {
-    (void)store;
-    (void)op;
 }
 
 static enum dibs__progress progress(struct dibs__store *store, const struct dibs__op *op, struct dibs__wait *wait)
 {
-    (void)store;
-    (void)op;
-    (void)wait;
     return DIBS__OP_OVER;
 }
 
@@ -26,7 +21,6 @@ static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct
     size_t i = (size_t)(store - setting.stores);
     struct dibs__vote *vote = op->vote;
 
-    (void)error;
     vote->process = 100 + i;
     vote->known = vote->ready = vote->what == DIBS__VOTE_ADMITS;
     if (vote->known)
@@ -61,7 +55,6 @@ static uint64_t number_by(uint64_t known)
 /* So it does not matter if another process, which knows no number, admits some of them at the same time. */
 static void masters_that_lost_their_data_get_a_number_that_any_process_would_give(void **state)
 {
-    (void)state;
     uint64_t number = number_by(0);
     assert_true(number != 0 && number != OLD_NUMBER);
     assert_true(number_by(OLD_NUMBER) == number);
@@ -73,8 +66,6 @@ static unsigned heard;   /* how often it was taken */
 static enum dibs__progress progress_of_far(struct dibs__store *store, const struct dibs__op *op,
                                            struct dibs__wait *wait)
 {
-    (void)op;
-    (void)wait;
     bool is_far = store == &setting.stores[MEMBERS - 1];
     return is_far && moved_clock_now(&setting.clock) < comes_at ? DIBS__OP_AWAITED : DIBS__OP_OVER;
 }
@@ -90,7 +81,6 @@ static void a_look_waits_for_a_master_that_is_far_away(void **state)
 {
     static const struct dibs__store_ops far = {.begin = begin, .progress = progress_of_far, .finish = finish_far};
 
-    (void)state;
     set_up(&setting, &far);
     setting.q.config.command_timeout_ms = 1000;
     comes_at = moved_clock_now(&setting.clock) + MS(400);
@@ -113,7 +103,6 @@ static void a_look_ends_soon_where_a_longer_lease_is_wanted(void **state)
 {
     static const struct dibs__store_ops far = {.begin = begin, .progress = progress_of_far, .finish = finish_far};
 
-    (void)state;
     set_up(&setting, &far);
     setting.q.config.command_timeout_ms = 1000;
     heard = 0;

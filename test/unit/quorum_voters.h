@@ -57,7 +57,6 @@ static inline struct voter *voter_of(const struct dibs__store *store)
 
 static inline int64_t jumping_now(const struct dibs__clock *clock)
 {
-    (void)clock;
     return the_time;
 }
 
@@ -75,7 +74,6 @@ static inline void jumping_sleep(const struct dibs__clock *clock, atomic_uint *w
 {
     struct voter *next;
 
-    (void)clock;
     sleeps++;
     while (atomic_load(word) == value && (next = next_to_answer(deadline))) {
         struct dibs__wait *wait = next->wait;
@@ -118,7 +116,6 @@ static inline enum dibs__progress voter_progress(struct dibs__store *store, cons
 {
     struct voter *voter = voter_of(store);
 
-    (void)op;
     if (voter->connects) {
         voter->connects = false;
         return DIBS__OP_CONNECTED;
@@ -192,7 +189,6 @@ static inline dibs_status voter_finish(struct dibs__store *store, struct dibs__o
 
 static inline void voter_conclude(struct dibs__store *store, struct dibs__attempt *attempt, bool held)
 {
-    (void)attempt;
     *(held ? &voter_of(store)->kept : &voter_of(store)->dropped) += 1;
 }
 
@@ -216,7 +212,6 @@ static const struct dibs__store_ops voting = {.begin = voter_begin,
 
 static inline void voters_wake_by(void *context, int64_t at)
 {
-    (void)context, (void)at;
 }
 
 /* All masters say DIBS_OK at once, and grant with these fences. */

@@ -22,7 +22,6 @@ static void each_thread_draws_numbers_of_its_own(void **state)
     int64_t drawn[2][DRAWS];
     pthread_t threads[2];
 
-    (void)state;
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, draw, drawn[i]), 0);
     for (int i = 0; i < 2; i++)
@@ -34,7 +33,6 @@ static void jitter_reaches_both_limits_and_no_further(void **state)
 {
     int64_t drawn[DRAWS], least = HIGH, most = LOW;
 
-    (void)state;
     draw(drawn);
     for (int i = 0; i < DRAWS; i++) {
         least = drawn[i] < least ? drawn[i] : least;

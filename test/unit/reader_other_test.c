@@ -37,7 +37,6 @@ static void another_hiredis_is_refused(void **state)
     static const char *const cluster[] = {"redis-cluster://127.0.0.1:1"};
     static const char *const sentinel[] = {"redis-sentinel://127.0.0.1:1/master"};
 
-    (void)state;
     expect_refused(urls, 1);
     expect_refused(urls, 3);
     expect_refused(cluster, 1);
@@ -48,7 +47,6 @@ static void a_store_in_memory_needs_no_hiredis(void **state)
 {
     static const char *const urls[] = {"mem:"};
 
-    (void)state;
     assert_status(DIBS_OK, open_at(urls, 1));
 }
 

@@ -43,7 +43,6 @@ static void moved_and_ask_name_the_other_node(void **state)
 {
     struct dibs__redirect redirect = {.asking = false};
 
-    (void)state;
     assert_true(hears(&redirect, REDIS_REPLY_ERROR, "MOVED 3999 127.0.0.1:6381"));
     assert_int_equal(redirect.kind, DIBS__REDIRECT_MOVED);
     assert_ptr_equal(redirect.to, &there);
@@ -59,7 +58,6 @@ static void moved_and_ask_name_the_other_node(void **state)
 
 static void a_host_that_the_node_does_not_know_is_empty(void **state)
 {
-    (void)state;
     assert_true(hears(NULL, REDIS_REPLY_ERROR, "MOVED 1 :6381"));
     assert_string_equal(named.host, "");
     assert_true(hears(NULL, REDIS_REPLY_ERROR, "MOVED 1 ?:6381"));
@@ -72,7 +70,6 @@ static void an_address_that_is_none_leads_nowhere(void **state)
                                         "ASK 1 h:0",       "ASK 1 h:65536", "ASK x h:1"};
     struct dibs__redirect redirect;
 
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         redirect = (struct dibs__redirect){.to = &there};
         assert_true(hears(&redirect, REDIS_REPLY_ERROR, texts[i]));
@@ -86,7 +83,6 @@ static void a_node_that_asking_led_to_names_no_third(void **state)
 {
     struct dibs__redirect redirect = {.asking = true};
 
-    (void)state;
     assert_true(hears(&redirect, REDIS_REPLY_ERROR, "TRYAGAIN the sharers of the lock are at another node"));
     assert_int_equal(redirect.kind, DIBS__REDIRECT_AGAIN);
     assert_true(redirect.asking);
@@ -102,7 +98,6 @@ static void an_ask_that_may_concern_some_keys_leads_nowhere(void **state)
 {
     struct dibs__redirect redirect = {.to = &there};
 
-    (void)state;
     assert_true(hears_of(&redirect, REDIS_REPLY_ERROR, "ASK 17 127.0.0.1:7000", false));
     assert_int_equal(redirect.kind, DIBS__REDIRECT_AGAIN);
     assert_null(redirect.to);
@@ -115,7 +110,6 @@ static void other_replies_turn_nothing_away(void **state)
 {
     struct dibs__redirect redirect = {.asking = true};
 
-    (void)state;
     assert_false(hears(&redirect, REDIS_REPLY_ERROR, "CLUSTERDOWN The cluster is down"));
     assert_int_equal(redirect.kind, DIBS__REDIRECT_NONE);
     assert_false(hears(&redirect, REDIS_REPLY_STRING, "MOVED 3999 127.0.0.1:6381"));

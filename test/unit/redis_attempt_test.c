@@ -18,7 +18,6 @@ static void knowledge_of_the_lock_outlives_the_token(void **state)
         .name = "a", .token = "t", .lease_ms = 1000, .number = 3, .proof = 4, .in_store = true};
     struct dibs__redis_attempt *store_state = dibs__redis_attempt_of(&attempt);
 
-    (void)state;
     store_state->seen_until = 77;
     store_state->seen_server = 5;
     store_state->channel = 2;
@@ -43,7 +42,6 @@ static void only_an_ask_in_doubt_may_be_overtaken(void **state)
         bool overtaken;
     } rows[] = {{0, 9, 8, false}, {3, 3, 0, false}, {3, 5, 2, false}, {3, 5, 3, true}, {3, 5, 4, true}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__attempt attempt = {.name = "a"};
         struct dibs__route route = {.serial = rows[i].doubt};
@@ -62,7 +60,6 @@ static void at_a_member_a_doubt_ends_with_the_attempt(void **state)
     struct dibs__answer answer = {.fence = 0};
     struct seat seat;
 
-    (void)state;
     seat_open(&seat, &(struct dibs__store_config){.url = fake_redis_url(fake), .is_member = true});
     struct dibs__redis_store *store = dibs__redis_of(seat.store);
     struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, &(struct dibs__op){.name = "a"});
@@ -90,7 +87,6 @@ static void an_unresolvable_doubt_retires_the_token(void **state)
     fake_redis *fake = fake_redis_start(false);
     struct seat seat;
 
-    (void)state;
     seat_open(&seat, &(struct dibs__store_config){.url = fake_redis_url(fake), .min_replicas = 1});
     struct dibs__redis_store *store = dibs__redis_of(seat.store);
     struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, &(struct dibs__op){.name = "a"});
@@ -127,7 +123,6 @@ static void an_answer_settles_the_asks_before_it(void **state)
     const redisReply taken = {.type = REDIS_REPLY_ARRAY, .elements = 3, .element = elements};
     struct dibs__redis_store store = {.config.clock = &dibs__system_clock};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__attempt attempt = {.name = "a", .token = "t", .lease_ms = 1000, .in_store = rows[i].in_store};
         struct dibs__sending sending = {.attempt = &attempt};

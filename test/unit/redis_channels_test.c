@@ -69,7 +69,6 @@ static void only_channels_of_its_kind_count(void **state)
 
 static void ignore(void *context)
 {
-    (void)context;
 }
 
 static void count_changes(void *context, bool up, const char *detail)
@@ -133,7 +132,6 @@ static void an_unnoticed_end_leaves_the_channel_disconnected(void **state)
     struct dibs__link_view view;
     struct dibs__error error;
 
-    (void)state;
     open_connected(&store, &config);
     struct dibs__channel **channels = dibs__redis_of(store)->channels;
     fake_redis_refuse(fake, true);
@@ -183,7 +181,6 @@ static void a_common_channel_carries_retractions_where_the_background_is_missing
     };
     struct dibs__store *store;
 
-    (void)state;
     open_connected(&store, &config);
     fake_redis_answer(fake, "EVALSHA", "*2\r\n:500\r\n:0\r\n");
     fake_redis_refuse(fake, true);

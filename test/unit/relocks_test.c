@@ -30,7 +30,6 @@ static void expect_step(struct dibs__relocks *relocks, const char *name, uint64_
 
 static void a_noted_fence_is_used_once(void **state)
 {
-    (void)state;
     struct dibs__relocks *relocks = noted("a", 1);
 
     expect_step(NULL, "a", SERVER, GRANTED, 0);
@@ -42,7 +41,6 @@ static void a_noted_fence_is_used_once(void **state)
 
 static void a_noted_fence_is_not_used_at_another_server(void **state)
 {
-    (void)state;
     struct dibs__relocks *relocks = noted("a", 1);
 
     expect_step(relocks, "a", SERVER + 1, GRANTED, 0);
@@ -55,7 +53,6 @@ static void a_noted_fence_is_not_used_at_another_server(void **state)
 /* Else a lock that was held alone would have the fence of a sharer. */
 static void a_noted_fence_is_used_for_its_kind(void **state)
 {
-    (void)state;
     struct dibs__relocks *relocks = NULL;
 
     dibs__relocks_note(&relocks, "a", SERVER, (struct dibs__relock){FENCE, 1, true}, GRANTED);
@@ -67,7 +64,6 @@ static void a_noted_fence_is_used_for_its_kind(void **state)
 /* The time counts from the first grant with the fence, however often that is used again. */
 static void an_old_noted_fence_is_not_used(void **state)
 {
-    (void)state;
     struct dibs__relocks *relocks = noted("a", 1);
 
     for (uint32_t step = 1; step < 10; step++) {
@@ -81,7 +77,6 @@ static void an_old_noted_fence_is_not_used(void **state)
 /* The grant time of a fence is unknown if its name was displaced while the fence was reused. */
 static void a_reused_fence_is_noted_where_its_grant_is_known(void **state)
 {
-    (void)state;
     struct dibs__relocks *relocks = noted("a", 2);
 
     expect_step(relocks, "a", SERVER, GRANTED, 0);
@@ -96,7 +91,6 @@ static void the_newest_of_many_noted_names_are_kept(void **state)
     char name[24];
     int kept = 0;
 
-    (void)state;
     for (int i = 1; i <= NAMES; i++) {
         snprintf(name, sizeof name, "name:%d", i);
         dibs__relocks_note(&relocks, name, SERVER, (struct dibs__relock){(uint64_t)(FENCE + i), 1, false}, GRANTED);

@@ -24,7 +24,6 @@ static void a_lease_is_looked_at_when_another_is_due_a_moment_sooner(void **stat
     struct dibs__lease *lease = new_lease();
     int64_t due = GRANTED + 10 * SECOND, moment = LEASE_MS * DIBS__NS_PER_MS / 1024;
 
-    (void)state;
     assert_int_equal(dibs__renewal_state_plan(lease, DIBS__NEVER), due);
     assert_int_equal(dibs__renewal_state_plan(lease, due), due);
     assert_int_equal(dibs__renewal_state_plan(lease, due - moment), due - moment);
@@ -40,7 +39,6 @@ static void a_lease_that_is_looked_at_a_little_sooner_is_renewed_at_once(void **
     struct dibs__lease *lease = new_lease();
     int64_t due = GRANTED + 10 * SECOND, little = 10 * SECOND / 8;
 
-    (void)state;
     assert_true(dibs__renewal_state_is_due(lease, due - little, 0));
     assert_false(dibs__renewal_state_is_due(lease, due - little - 1, 0));
     lease->renewal_state.failed = true; /* then it waits for its time */
@@ -88,7 +86,6 @@ static void a_lease_that_is_taken_while_it_is_shortened_is_made_long_again(void 
     struct dibs__lease *lease = new_kept_lease();
     int64_t now = GRANTED + SECOND;
 
-    (void)state;
     dibs__renewal_state_use_changed(lease, SHORT_MS);
     atomic_store(&lease->keeping.use, DIBS__USE_HELD);
     struct dibs__renewal item = renew(lease, now);
@@ -111,7 +108,6 @@ static void a_lease_is_told_to_be_kept_only_when_it_is_shortened(void **state)
     struct dibs__lease *lease = new_kept_lease();
     int64_t now = GRANTED + 10 * SECOND;
 
-    (void)state;
     struct dibs__renewal item = renew(lease, now); /* the renewals are not told yet that it is kept */
     assert_int_equal(item.use, DIBS__USE_UNTOLD);
     dibs__renewal_state_use_changed(lease, SHORT_MS);
@@ -143,7 +139,6 @@ static void a_look_without_memory_is_put_off(void **state)
 {
     struct dibs__lease *lease = new_lease();
 
-    (void)state;
     lease->shared = true;
     expect_put_off(lease);
 }
@@ -152,7 +147,6 @@ static void a_fixed_lease_is_looked_at_once_there_is_memory_again(void **state)
 {
     struct dibs__lease *lease = new_lease();
 
-    (void)state;
     lease->fixed = true;
     lease->renewal_state.renew_at = DIBS__NEVER;
     expect_put_off(lease);

@@ -62,7 +62,6 @@ static void errors_have_statuses(void **state)
         {"ERR the word READONLY somewhere else", DIBS_STORE_ERROR},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_that(dibs__reply_status(rows[i].text) == rows[i].status, "%s", rows[i].text);
 }
@@ -72,7 +71,6 @@ static void an_unexpected_reply_is_a_store_error(void **state)
     struct dibs__error error;
     redisReply *wrong = parsed("-NOPERM you\r\n"), *strange = parsed("+OK\r\n");
 
-    (void)state;
     assert_status(DIBS_DENIED, dibs__reply_error(&error, wrong, "h:1", "locking"));
     assert_string_equal(error.detail, "locking: h:1 answered: NOPERM you");
     assert_true(dibs__reply_is_error(wrong, "NOPERM"));
@@ -96,7 +94,6 @@ static void a_refusal_of_a_replica_is_seen_wherever_it_stands(void **state)
         {"*2\r\n:1\r\n-OOM no\r\n", false},
         {"$8\r\nREADONLY\r\n", false},
     };
-    (void)state;
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         redisReply *reply = parsed(rows[i].bytes);
@@ -125,7 +122,6 @@ static void integers_are_taken_only_from_where_they_are(void **state)
         {"*1\r\n:-9223372036854775808\r\n", 0, true, -DIBS__REPLY_MOST},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         redisReply *reply = parsed(rows[i].bytes);
         int64_t value = 0;
@@ -143,7 +139,6 @@ static void a_buffer_keeps_what_it_is_given_in_order(void **state)
     char bytes[100];
     unsigned written = 0, read = 0;
 
-    (void)state;
     for (unsigned round = 1; round <= 2000; round++) {
         size_t size = (round * 37) % sizeof bytes;
         for (size_t i = 0; i < size; i++)
@@ -211,7 +206,6 @@ static void keys_are_in_the_slot_of_the_lock(void **state)
     };
     struct dibs__key key;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         for (int kind = 0; kind < DIBS__KEYS; kind++) {
             dibs__key_of(&key, (enum dibs__key_kind)kind, rows[i].prefix, rows[i].name);
@@ -226,7 +220,6 @@ static void the_longest_keys_fit(void **state)
     char prefix[DIBS__PREFIX_MAX + 1], name[DIBS_NAME_MAX + 1];
     struct dibs__key key;
 
-    (void)state;
     memset(prefix, 'p', sizeof prefix - 1);
     memset(name, 'n', sizeof name - 1);
     prefix[sizeof prefix - 1] = name[sizeof name - 1] = '\0';
@@ -246,7 +239,6 @@ static void the_longest_keys_fit(void **state)
 
 static void scripts_are_bare_code_without_comments(void **state)
 {
-    (void)state;
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) {
         const char *text = dibs__scripts[i].text;
         assert_true(strlen(text) > 20);

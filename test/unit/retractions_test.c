@@ -28,26 +28,18 @@ struct rig {
 
 static void on_opened(void *context, bool again)
 {
-    (void)context;
-    (void)again;
 }
 
 static void on_failed(void *context, const struct dibs__error *error, bool silent)
 {
-    (void)context;
-    (void)error;
-    (void)silent;
 }
 
 static void on_unattended(void *context)
 {
-    (void)context;
 }
 
 static void on_changed(void *context, const char *name)
 {
-    (void)context;
-    (void)name;
 }
 
 static void on_wake(void *context)
@@ -652,15 +644,11 @@ static void a_retraction_whose_connection_fails_goes_over_the_one_in_use_by_then
 
 static bool is_named_away(void *context, const char *name)
 {
-    (void)context;
     return strcmp(name, "away") == 0;
 }
 
 static void take_none(void *context, void *to, const struct dibs__forwarded_retraction *forwarded)
 {
-    (void)context;
-    (void)to;
-    (void)forwarded;
 }
 
 /* This happens when a slot of a cluster moves: the scheduler would spin until the request under way is answered. */
@@ -690,8 +678,6 @@ static struct dibs__forwarded_retraction given;
 
 static void take_one(void *context, void *to, const struct dibs__forwarded_retraction *forwarded)
 {
-    (void)context;
-    (void)to;
     given = *forwarded;
     given.name = "away";
     given.token = "token";

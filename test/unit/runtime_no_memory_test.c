@@ -23,8 +23,6 @@
 
 static void ignore(const dibs_event *event, void *arg)
 {
-    (void)event;
-    (void)arg;
 }
 
 /* Opens, locks many names (tables grow), nests, extends, asks, unlocks. The first status that is not DIBS_OK. */
@@ -93,7 +91,6 @@ static struct run try_with(long nth)
 
 static void each_allocation_of_a_cycle_fails_once(void **state)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) /* so that the C library has allocated what it allocates only once */
         assert_status(DIBS_OK, try_with(0).status);
     long before = atomic_load(&living);
@@ -165,7 +162,6 @@ static void an_unlock_for_another_needs_no_memory(void **state)
 {
     long nth = 1;
 
-    (void)state;
     while (CAN_FAIL && hand_over_with(nth))
         nth++;
     assert_true(nth > 2 || !CAN_FAIL); /* the attempt, and its place in the queue */
@@ -184,7 +180,6 @@ static void names_that_come_and_go_leave_nothing(void **state)
     char name[16];
     long before = 0;
 
-    (void)state;
     assert_status(DIBS_OK, dibs_open(&one, &config));
     assert_status(DIBS_OK, dibs_open(&two, &config));
     for (int i = -2 * NAMES; i < NAMES; i++) { /* the rounds before 0: each shard keeps memory for one cell */
@@ -207,7 +202,6 @@ static void a_nested_pair_asks_for_no_memory(void **state)
     const dibs_config config = {.urls = urls, .url_count = 1};
     dibs_runtime *rt;
 
-    (void)state;
     assert_status(DIBS_OK, dibs_open(&rt, &config));
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
     assert_status(DIBS_OK, dibs_lock(rt, "b"));
@@ -237,7 +231,6 @@ static void an_outage_without_memory_to_note_it_stays_unknown_to_others(void **s
     struct dibs__push push;
     int64_t until;
 
-    (void)state;
     dibs__wait_event_init(&wait_event);
     for (int noted = 0; noted < 2; noted++) {
         struct dibs__waiter turn = {.name = "a", .name_size = 1, .outage = &told}, other = turn;

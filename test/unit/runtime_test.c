@@ -201,10 +201,6 @@ static dibs_runtime *checked_runtime;
 static void check_meanwhile(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms,
                             uint64_t fence)
 {
-    (void)store;
-    (void)token;
-    (void)lease_ms;
-    (void)fence;
     checked_meanwhile = dibs_check(checked_runtime, name);
 }
 
@@ -411,7 +407,6 @@ static void a_child_holds_nothing_and_has_a_store_of_its_own(void **state)
     const dibs_config config = {.urls = &url, .url_count = 1};
     dibs_runtime *rt, *unused;
 
-    (void)state;
     assert_status(DIBS_OK, dibs_open(&rt, &config));
     assert_status(DIBS_OK, dibs_open(&unused, &config));
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
@@ -436,7 +431,6 @@ static void a_child_may_close_a_runtime_that_its_parent_uses(void **state)
     dibs_owner owner;
     actor *waiter = actor_start();
 
-    (void)state;
     assert_status(DIBS_OK, dibs_open(&rt, &config));
     assert_status(DIBS_OK, dibs_open(&closed, &config));
     assert_status(DIBS_OK, dibs_lock(rt, "a"));
@@ -510,7 +504,6 @@ static dibs_status open_between(struct dibs__store **out, const struct dibs__sto
 
 static void *fork_while_it_opens(void *arg)
 {
-    (void)arg;
     wait_until(is_set, &crossing.opening, LIMIT_MS);
     pid_t pid = fork();
     if (pid == 0)
@@ -538,7 +531,6 @@ static void a_fork_may_come_while_a_child_revives_its_runtime(void **state)
     struct dibs__settings settings = {.lease_ms = LEASE, .command_timeout_ms = 1000, .open_store = open_between};
     dibs_runtime *rt;
 
-    (void)state;
     assert_true(dibs__settings_add_url(&settings, "mem:", 4));
     settings.key_prefix = strdup("");
     settings.label = strdup("x");

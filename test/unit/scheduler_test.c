@@ -29,7 +29,6 @@ static size_t interest(void *context, struct pollfd *fds, int64_t *deadline)
 {
     struct part *part = context;
 
-    (void)fds;
     dibs__mutex_lock(&part->mutex);
     *deadline = part->due;
     if (part->late)
@@ -45,7 +44,6 @@ static void attend(void *context, const struct pollfd *fds, size_t count)
 {
     struct part *part = context;
 
-    (void)fds, (void)count;
     if (atomic_exchange(&part->slow, false)) {
         atomic_store(&part->begun, true);
         pause_ms(SLOW_MS);
@@ -108,7 +106,6 @@ static void scheduled_work_is_done_at_its_time(void **state)
     struct moved_clock clock;
     struct part part;
 
-    (void)state;
     moved_clock_init(&clock);
     struct dibs__scheduler *scheduler = start(&part, &clock.clock);
     moved_clock_settle(&clock, 1);
@@ -132,7 +129,6 @@ static void work_that_comes_just_before_the_sleep_is_not_slept_over(void **state
     struct moved_clock clock;
     struct part part = {.due = DIBS__NEVER, .clock = &clock.clock};
 
-    (void)state;
     moved_clock_init(&clock);
     struct dibs__scheduler *scheduler = dibs__scheduler_new(&clock.clock);
     assert_non_null(scheduler);
@@ -155,7 +151,6 @@ static void work_that_comes_and_goes_does_not_wake_it_each_time(void **state)
     struct moved_clock clock;
     struct part part;
 
-    (void)state;
     moved_clock_init(&clock);
     struct dibs__scheduler *scheduler = start(&part, &clock.clock);
     moved_clock_settle(&clock, 1);
@@ -188,7 +183,6 @@ static void work_that_keeps_coming_and_going_rings_no_bell(void **state)
     struct moved_clock clock;
     struct part part;
 
-    (void)state;
     moved_clock_init(&clock);
     struct dibs__scheduler *scheduler = start(&part, &clock.clock);
     moved_clock_settle(&clock, 1);
@@ -212,7 +206,6 @@ static void draining_ends_when_nothing_is_pending_or_at_its_deadline(void **stat
     struct part part;
     struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
 
-    (void)state;
     dibs__scheduler_drain(scheduler, DIBS__NEVER);
     atomic_store(&part.left, 1);
     dibs__scheduler_drain(scheduler, DIBS__NEVER);
@@ -244,7 +237,6 @@ static void draining_waits_for_what_the_scheduler_is_about_to_bring(void **state
     struct part part;
     struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
 
-    (void)state;
     atomic_store(&part.slow, true);
     assert_true(wait_until(has_begun, &(struct slow){scheduler, &part}, LIMIT_MS));
     dibs__scheduler_drain(scheduler, DIBS__NEVER);
@@ -303,7 +295,6 @@ static void the_scheduler_oversleeps_no_deadline(void **state)
     struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
     struct worker workers[THREADS];
 
-    (void)state;
     for (size_t i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.scheduler = scheduler, .part = &part};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, bring_work, &workers[i]), 0);

@@ -17,7 +17,6 @@ static int64_t now;
 
 static void on_wake(void *context)
 {
-    (void)context;
 }
 
 /* All that was asked has been answered, and no round goes on. */
@@ -26,7 +25,6 @@ static bool is_still(void *arg)
     struct pollfd fds[DIBS__SENTINELS_LEARNED + 1];
     int64_t until = DIBS__NEVER;
 
-    (void)arg;
     size_t count = dibs__sentinel_interest(sentinel, fds, &until);
     poll(fds, count, until <= now ? 0 : 2);
     dibs__sentinel_attend(sentinel, now);
@@ -42,7 +40,6 @@ static int setup(void **state)
 {
     static atomic_uint_fast64_t commands, errors;
 
-    (void)state;
     fake_sentinel_start(&fake);
     fake_sentinel_name(&fake, 7);
     fake_redis_endpoint(&master, fake.url, &commands, &errors);
@@ -54,7 +51,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     dibs__sentinel_free(sentinel);
     dibs__endpoint_free(&master);
     fake_sentinel_stop(&fake);
@@ -66,7 +62,6 @@ static void sentinels_without_memory_are_none(void **state)
 {
     bool failed = true;
 
-    (void)state;
     for (long fails = 1; failed; fails++) {
         long before = atomic_load(&living);
         fails_here = true;
@@ -85,7 +80,6 @@ static void sentinels_without_memory_are_none(void **state)
 /* The round says so, and the next one is like any other. */
 static void a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of(void **state)
 {
-    (void)state;
     settle();
     assert_int_equal(atomic_load(&master.known), DIBS__KNOWN);
     dibs__buffer_free(&sentinel->hosts.hosts[0]->link->out); /* so that the questions need memory */
@@ -111,7 +105,6 @@ static void a_sentinel_that_is_not_asked_for_lack_of_memory_is_told_of(void **st
 static void what_can_not_be_understood_of_other_sentinels_is_passed_over(void **state)
 {
 #define OTHER(ip, port) "*4\r\n$2\r\nip\r\n" ip "\r\n$4\r\nport\r\n" port "\r\n"
-    (void)state;
     fake_redis_answer(
         fake.redis, "SENTINEL SENTINELS",
         "*7\r\n" OTHER("$1\r\nh", ":1") OTHER("$3\r\na b", "$1\r\n1") OTHER("$1\r\nh", "$1\r\n0") OTHER(
@@ -129,7 +122,6 @@ static void what_can_not_be_understood_of_other_sentinels_is_passed_over(void **
 /* It tells of no switch, so it is asked each second. */
 static void a_sentinel_that_can_not_be_heard_is_asked_more_often(void **state)
 {
-    (void)state;
     fake_redis_answer(fake.redis, "SUBSCRIBE", "-NOPERM no right\r\n");
     settle();
     assert_int_equal(fake_sentinel_asked(&fake), 1);

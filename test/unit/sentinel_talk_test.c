@@ -49,7 +49,6 @@ static void an_address_is_a_host_and_a_port(void **state)
     static const char *const hosts[] = {"h", "127.0.0.1", "::1", "fe80::1%eth0", "a-b_c.D9"};
     char longest[DIBS__HOST_MAX + 1];
 
-    (void)state;
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
         assert_status(DIBS_OK, read_texts(hosts[i], "6379"));
         assert_string_equal(host, hosts[i]);
@@ -72,7 +71,6 @@ static void what_is_no_address_is_refused(void **state)
                                                                                             "-1", "1x",    " 1"};
     char longest[DIBS__HOST_MAX + 1];
 
-    (void)state;
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
         assert_status(DIBS_STORE_ERROR, read_texts(hosts[i], "6379"));
         expect_kept();
@@ -95,7 +93,6 @@ static void what_is_no_pair_of_texts_is_refused(void **state)
     redisReply *three[] = {&name, &number, &number};
     redisReply reply = {.type = REDIS_REPLY_ARRAY, .elements = 3, .element = three};
 
-    (void)state;
     assert_status(DIBS_STORE_ERROR, read_reply(&reply));
     reply.elements = 1;
     assert_status(DIBS_STORE_ERROR, read_reply(&reply));
@@ -113,7 +110,6 @@ static void a_name_that_is_not_known_is_no_error(void **state)
     const redisReply nil = {.type = REDIS_REPLY_NIL};
     redisReply refusal = text_of("NOPERM no right", 15);
 
-    (void)state;
     assert_status(DIBS_OK, read_reply(&nil));
     expect_kept();
     refusal.type = REDIS_REPLY_ERROR;

@@ -59,7 +59,6 @@ static void a_majority_of_the_sentinels_is_sure(void **state)
         {{{0, NO_EPOCH, 0}, {-1, 0, 0}, {-1, 0, 0}}, 0, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         say(rows[i].says, 3, 3);
         expect(rows[i].port, NO_EPOCH, rows[i].sure);
@@ -71,7 +70,6 @@ static void half_of_the_sentinels_are_no_majority(void **state)
 {
     static const struct says says[] = {{7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}, {-1, 0, 0}, {-1, 0, 0}};
 
-    (void)state;
     say(says, 4, 4);
     expect(7, NO_EPOCH, false);
     say(says, 3, 3);
@@ -83,7 +81,6 @@ static void a_sentinel_that_knows_of_others_makes_them_count(void **state)
 {
     static const struct says says[] = {{7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}, {-1, 0, 0}};
 
-    (void)state;
     say(says, 2, 1);
     expect(7, NO_EPOCH, true);
     hosts[1].others = 2;
@@ -113,7 +110,6 @@ static void a_larger_epoch_wins_where_all_tell_theirs(void **state)
         {{{7, 2, 0}, {-1, 0, 0}, {8, 2, 0}}, 7, 2, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         say(rows[i].says, 3, 3);
         expect(rows[i].port, rows[i].epoch, rows[i].sure);
@@ -127,7 +123,6 @@ static void two_names_of_one_sentinel_are_one_vote(void **state)
                              unknown[] = {{7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}, {-1, 0, 0}},
                              behind[] = {{7, NO_EPOCH, 'b'}, {7, NO_EPOCH, 'a'}, {7, NO_EPOCH, 'a'}};
 
-    (void)state;
     say(says, 3, 3);
     expect(7, NO_EPOCH, false);
     say(silent, 3, 3); /* only where the first of them names a master */
@@ -143,7 +138,6 @@ static void a_master_is_a_host_and_a_port(void **state)
 {
     static const struct says says[] = {{7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}, {7, NO_EPOCH, 0}};
 
-    (void)state;
     say(says, 3, 3);
     strcpy(hosts[0].master, "i");
     const struct dibs__sentinel_vote vote = dibs__sentinel_count(&sentinel);

@@ -48,7 +48,6 @@ static void spied_begin(struct dibs__store *store, struct dibs__op *op)
 
 static bool is_let_go(void *unused)
 {
-    (void)unused;
     return !atomic_load(&spy.first_held);
 }
 
@@ -229,7 +228,6 @@ static void lock_all(void *arg)
 
 static bool has_given_back(void *unused)
 {
-    (void)unused;
     return atomic_load(&spy.release_deadline) > 0;
 }
 
@@ -306,7 +304,6 @@ static void a_call_waits_no_longer_than_its_time_for_what_it_gives_back(void **s
 
 static bool holds(void *unused)
 {
-    (void)unused;
     return atomic_load(&spy.holds);
 }
 

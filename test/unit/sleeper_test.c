@@ -110,7 +110,6 @@ static void two_threads_wake_each_other_without_end(void **state)
     struct pair pair = {0};
     pthread_t thread;
 
-    (void)state;
     assert_int_equal(pthread_create(&thread, NULL, play_there, &pair), 0);
     play(&pair, &pair.here, &pair.there, 0);
     pthread_join(thread, NULL);

@@ -30,7 +30,6 @@ static void keys_have_the_slots_that_redis_gives_them(void **state)
         {"\xff\x80\x01", 1242},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         print_message("# %s\n", cases[i].key);
         assert_int_equal(slot_of(cases[i].key), cases[i].slot);
@@ -41,7 +40,6 @@ static void keys_have_the_slots_that_redis_gives_them(void **state)
 
 static void each_slot_has_a_tag(void **state)
 {
-    (void)state;
     for (unsigned slot = 0; slot < DIBS__SLOTS; slot++) {
         char channel[32] = "dibs:x:{0123}";
         dibs__slot_tag(channel + 8, slot);

@@ -126,7 +126,6 @@ static int64_t wait_often(int count, int64_t reply)
 
 static void threads_poll_where_polling_pays(void **state)
 {
-    (void)state;
     assert_in_range(wait_often(WAITS, FAST), WAITS * FAST, WAITS * (FAST + US(1)));
     assert_in_range(rig.polled, WAITS * 98 / 100, WAITS);
 }
@@ -134,7 +133,6 @@ static void threads_poll_where_polling_pays(void **state)
 /* This shows how long a wait takes without polling. */
 static void one_wait_in_some_hundred_still_sleeps(void **state)
 {
-    (void)state;
     wait_often(WAITS, FAST);
     assert_in_range(rig.slept, WAITS / 200, WAITS / 50);
 }
@@ -142,7 +140,6 @@ static void one_wait_in_some_hundred_still_sleeps(void **state)
 /* One wait in twenty that outlasts the polling costs less than the others save. */
 static void an_occasional_slow_answer_does_not_stop_polling(void **state)
 {
-    (void)state;
     for (int i = 0; i < WAITS; i++)
         wait_for(i % 20 == 19 ? MS(1) : FAST);
     assert_in_range(rig.polled, WAITS * 98 / 100, WAITS);
@@ -150,7 +147,6 @@ static void an_occasional_slow_answer_does_not_stop_polling(void **state)
 
 static void one_preemption_does_not_stop_polling(void **state)
 {
-    (void)state;
     wait_often(WAITS, FAST);
     rig.busy = true;
     rig.ran = RUNS;
@@ -167,7 +163,6 @@ static void one_preemption_does_not_stop_polling(void **state)
  */
 static void threads_poll_where_sleepers_are_late_as_well(void **state)
 {
-    (void)state;
     rig.crowded = true;
     wait_often(10 * WAITS, FAST);
     assert_in_range(rig.polled, 10 * WAITS * 95 / 100, 10 * WAITS);
@@ -178,7 +173,6 @@ static void time_in_yield_does_not_count_as_polling(void **state)
 {
     struct dibs__spinning wait;
 
-    (void)state;
     dibs__spin_begin(&wait, &rig.spin, &rig.clock);
     assert_true(dibs__spin_goes_on(&wait, &rig.clock));
     yield_takes = MS(1);
@@ -196,14 +190,12 @@ static void time_in_yield_does_not_count_as_polling(void **state)
 /* A poll without a reply takes 100 us; 10,000 waits may have one in a hundred of them. */
 static void threads_sleep_where_replies_are_slow(void **state)
 {
-    (void)state;
     wait_often(WAITS, MS(1));
     assert_in_range(rig.polling, US(1), US(MOST) * WAITS / 100);
 }
 
 static void threads_sleep_where_replies_are_just_beyond_the_bound(void **state)
 {
-    (void)state;
     open_spin(10000);
     wait_often(WAITS, US(10400));
     assert_in_range(rig.polling, US(1), MS(10) * WAITS / 100);
@@ -212,7 +204,6 @@ static void threads_sleep_where_replies_are_just_beyond_the_bound(void **state)
 /* This holds however long polling has paid before. */
 static void no_more_than_the_account_is_lost_when_replies_become_slow(void **state)
 {
-    (void)state;
     wait_often(WAITS, FAST);
     rig.polling = 0;
     wait_often(WAITS / 10, MS(1));
@@ -221,7 +212,6 @@ static void no_more_than_the_account_is_lost_when_replies_become_slow(void **sta
 
 static void no_wait_polls_beyond_the_bound(void **state)
 {
-    (void)state;
     assert_true(wait_for(MS(1)));
     assert_in_range(rig.polling, US(MOST), US(MOST + 1));
 }
@@ -229,7 +219,6 @@ static void no_wait_polls_beyond_the_bound(void **state)
 /* Each wait that polls is put off: of 3 ms it is charged 100 us, which 13 ms of other waits pay in. */
 static void polling_is_tried_every_13_ms_where_each_poll_is_late(void **state)
 {
-    (void)state;
     rig.busy = true;
     int64_t took = wait_often(10 * WAITS, FAST);
     assert_in_range(took, INT64_C(10) * WAITS * FAST, INT64_C(10) * WAITS * (FAST + WAKING) * 125 / 100);
@@ -239,7 +228,6 @@ static void polling_is_tried_every_13_ms_where_each_poll_is_late(void **state)
 /* On one processor the server runs when the thread sleeps or yields, and to sleep is quicker. */
 static void threads_sleep_where_the_server_wants_the_processor(void **state)
 {
-    (void)state;
     rig.shared = true;
     assert_in_range(wait_often(10 * WAITS, US(8)), INT64_C(10) * WAITS * US(8),
                     INT64_C(10) * WAITS * US(8) * 105 / 100);
@@ -260,14 +248,12 @@ static int64_t until_polling(void)
 
 static void polling_is_back_within_milliseconds_after_slow_replies(void **state)
 {
-    (void)state;
     wait_often(WAITS, MS(1));
     assert_in_range(until_polling(), 0, MS(20));
 }
 
 static void polling_is_back_soon_after_other_work(void **state)
 {
-    (void)state;
     rig.busy = true;
     wait_often(WAITS, FAST);
     rig.busy = false;
@@ -276,7 +262,6 @@ static void polling_is_back_soon_after_other_work(void **state)
 
 static void polling_is_back_soon_after_sharing_a_processor_with_the_server(void **state)
 {
-    (void)state;
     rig.shared = true;
     wait_often(WAITS, US(8));
     rig.shared = false;
@@ -289,7 +274,6 @@ static void one_processor_stays_free_of_polling(void **state)
 {
     struct dibs__spinning first, second;
 
-    (void)state;
     dibs__spin_begin(&first, &rig.spin, &rig.clock);
     dibs__spin_begin(&second, &rig.spin, &rig.clock);
     assert_true(first.polls);
@@ -306,7 +290,6 @@ static void a_thread_that_gave_up_polls_no_more(void **state)
 {
     struct dibs__spinning first, second;
 
-    (void)state;
     dibs__spin_begin(&first, &rig.spin, &rig.clock);
     rig.now += US(MOST);
     assert_false(dibs__spin_goes_on(&first, &rig.clock));
@@ -321,7 +304,6 @@ static void polling_learns_nothing_from_other_waits(void **state)
 {
     struct dibs__spinning wait;
 
-    (void)state;
     for (int i = 0; i < 1000; i++) {
         dibs__spin_begin(&wait, i % 2 ? NULL : &rig.spin, &rig.clock);
         rig.now += MS(1);
@@ -337,7 +319,6 @@ static void a_child_begins_with_nobody_polling(void **state)
 {
     struct dibs__spinning gone, own;
 
-    (void)state;
     dibs__spin_begin(&gone, &rig.spin, &rig.clock);
     assert_true(gone.polls);
     dibs__spin_after_fork();
@@ -348,7 +329,6 @@ static void a_child_begins_with_nobody_polling(void **state)
 
 static void polling_can_be_switched_off(void **state)
 {
-    (void)state;
     open_spin(0);
     assert_false(wait_for(FAST));
 }
@@ -356,7 +336,6 @@ static void polling_can_be_switched_off(void **state)
 /* A clock that stands still would never end the polling. */
 static void nobody_polls_by_a_simulated_clock(void **state)
 {
-    (void)state;
     dibs__spin_init(&rig.spin, &rig.clock, MOST);
     assert_false(wait_for(FAST));
 }
@@ -367,7 +346,6 @@ static void one_thread_may_poll_in_a_process_with_one_processor(void **state)
 {
     cpu_set_t before, one;
 
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     CPU_ZERO(&one);
     for (size_t cpu = 0; CPU_COUNT(&one) == 0; cpu++)

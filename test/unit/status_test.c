@@ -28,7 +28,6 @@ enum { COUNT = sizeof rows / sizeof rows[0] };
 
 static void each_status_has_its_number_and_name(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT; i++) {
         assert_int_equal(rows[i].status, rows[i].number);
         assert_string_equal(dibs_status_name(rows[i].status), rows[i].name);
@@ -37,7 +36,6 @@ static void each_status_has_its_number_and_name(void **state)
 
 static void each_status_text_is_one_sentence_of_its_own(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT; i++) {
         const char *text = dibs_status_text(rows[i].status);
         assert_true(strlen(text) > 3 && text[strlen(text) - 1] == '.' && !strchr(text, '\n'));
@@ -50,7 +48,6 @@ static void an_unknown_status_has_a_name_too(void **state)
 {
     static const int numbers[] = {COUNT, COUNT + 1, 1000, 0x7fffffff, -1};
 
-    (void)state;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         assert_string_equal(dibs_status_name((dibs_status)numbers[i]), "DIBS_?");
         assert_non_null(dibs_status_text((dibs_status)numbers[i]));

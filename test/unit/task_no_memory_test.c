@@ -143,7 +143,6 @@ static void each_allocation_of_a_tasks_cycle_fails_once(void **state)
 {
     long nth = 1;
 
-    (void)state;
     for (int i = 0; i < 3; i++) /* so that the C library has allocated what it allocates only once */
         assert_int_equal(try_with(0).line, 0);
     while (CAN_FAIL && leaves_nothing(nth))
@@ -208,7 +207,6 @@ static void begun_calls_complete_without_memory(void **state)
     dibs_runtime *rt = open_one();
     int in_row = 0;
 
-    (void)state;
     for (long nth = 1; nth < 200 && in_row < 3; nth++) /* how many there are depends on which thread comes first */
         in_row = completes_with(rt, nth) ? 0 : in_row + 1;
     assert_int_equal(in_row, 3);
@@ -244,7 +242,6 @@ static void entering_a_task_needs_no_memory(void **state)
     struct visit v = {.task = task_of_runtime(rt)};
     actor *a = actor_start();
 
-    (void)state;
     actor_begin(a, enter_and_leave, &v);
     actor_end(a);
     assert_int_equal(v.left, 1);

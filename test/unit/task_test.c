@@ -532,7 +532,6 @@ static void task_calls_refuse_null_or_do_nothing(void **state)
 
 static void the_cancelled_status_is_numbered_last(void **state)
 {
-    (void)state;
     assert_int_equal(DIBS_CANCELLED, DIBS_OVERFLOW + 1);
     assert_string_equal(dibs_status_name(DIBS_CANCELLED), "DIBS_CANCELLED");
     assert_non_null(strstr(dibs_status_text(DIBS_NOT_HELD), "thread or task"));

@@ -27,7 +27,6 @@ static void a_token_names_host_process_label_and_thread(void **state)
     char text[DIBS__TOKEN_MAX];
     uint64_t sequence = 1;
 
-    (void)state;
     dibs__token_form_init(&form, "label", "host", 77, RUNTIME);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *end = dibs__token_write(&form, &rows[i].token, text);
@@ -46,7 +45,6 @@ static void the_longest_token_fits(void **state)
     struct dibs__token_form form;
     char label[49] = {0}, host[46] = {0}, text[DIBS__TOKEN_MAX];
 
-    (void)state;
     memset(label, 'l', sizeof label - 1);
     memset(host, 'h', sizeof host - 1);
     dibs__token_form_init(&form, label, host, 4194304, RUNTIME);
@@ -60,7 +58,6 @@ static void a_token_without_a_sequence_is_foreign(void **state)
     static const char *const texts[] = {"", "abc", ":", "dibs:", "a:g", "a:1 ", "a:-1", "a:0x1", "a:12345678901234567"};
     uint64_t sequence = 5;
 
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         assert_false(dibs__token_sequence(texts[i], &sequence));
     assert_int_equal(sequence, 5);

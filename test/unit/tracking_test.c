@@ -50,13 +50,11 @@ static void on_wake(void *context)
 
 static void on_wake_by(void *context, int64_t when)
 {
-    (void)when;
     on_wake(context);
 }
 
 static bool on_granted(void *context, const struct dibs__grant *grant)
 {
-    (void)context, (void)grant;
     return true;
 }
 
@@ -69,12 +67,10 @@ static void on_ask_again(void *context)
 
 static void on_server_changed(void *context)
 {
-    (void)context;
 }
 
 static void on_reachable(void *context, bool up, const char *detail)
 {
-    (void)context, (void)up, (void)detail;
 }
 
 static void on_changed(void *context, const char *name)
@@ -588,7 +584,6 @@ static void a_refusal_that_may_pass_is_tried_again_later(void **state)
 
 static void *on_redirected(void *context, bool ask, unsigned slot, const char *host, unsigned port)
 {
-    (void)context, (void)ask, (void)slot, (void)host, (void)port;
     return NULL;
 }
 

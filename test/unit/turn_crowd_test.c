@@ -49,8 +49,6 @@ static void sleep_by_waiting(const struct dibs__clock *clock, atomic_uint *word,
 {
     struct crowd *crowd = (struct crowd *)(uintptr_t)clock; /* the first member */
 
-    (void)word;
-    (void)value;
     if (++crowd->waiting < crowd->size)
         wait_once(crowd);
     crowd->now = deadline;
@@ -95,7 +93,6 @@ static struct dibs__lease *new_lease(size_t number)
 /* Each asks for itself, is granted by the store, and leaves: the first to come leaves first. */
 static int64_t time_of_pushes(void *arg, size_t size)
 {
-    (void)arg;
     struct dibs__lease **leases = calloc(size, sizeof(struct dibs__lease *));
     struct dibs__cell *cell = NULL;
     struct crowd crowd;
@@ -157,13 +154,11 @@ static void expect_linear(sized_work *work)
 
 static void time_outs_in_a_crowd_strand_no_turn(void **state)
 {
-    (void)state;
     expect_linear(time_of_time_outs);
 }
 
 static void pushes_to_a_crowd_strand_no_grant(void **state)
 {
-    (void)state;
     expect_linear(time_of_pushes);
 }
 

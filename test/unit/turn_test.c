@@ -210,7 +210,6 @@ static void threads_taking_turns_exclude_each_other(void **state)
     struct contest one = {.name = "a"};
     actor *actors[THREADS];
 
-    (void)state;
     assert_status(DIBS_OK, dibs_open(&one.rt, &config));
     for (int i = 0; i < THREADS; i++) {
         actors[i] = actor_start();

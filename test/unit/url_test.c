@@ -45,7 +45,6 @@ static void assert_same(const char *expected, const char *actual)
 
 static void valid_urls_are_parsed(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof goods / sizeof goods[0]; i++) {
         const struct good *good = &goods[i];
         struct dibs__url url;
@@ -85,7 +84,6 @@ static const struct {
 
 static void each_kind_has_its_hosts(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         struct dibs__url url;
         struct dibs__error error = {DIBS_OK, ""};
@@ -178,7 +176,6 @@ static const struct {
 
 static void errors_of_bad_urls_name_the_part_and_no_password(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof bads / sizeof bads[0]; i++) {
         struct dibs__url url;
         struct dibs__error error = {DIBS_OK, ""};
@@ -198,7 +195,6 @@ static void mutilated_urls_do_no_harm(void **state)
     static const char odd[] = "%@:/?#[]\x01 0\xff";
     char text[128];
 
-    (void)state;
     for (size_t i = 0; i < sizeof goods / sizeof goods[0]; i++) {
         size_t size = strlen(goods[i].text);
         for (size_t at = 0; at < size; at++) {
@@ -221,7 +217,6 @@ static void a_long_host_is_cut_only_where_it_is_shown(void **state)
     struct dibs__url url;
     struct dibs__error error;
 
-    (void)state;
     memset(text + 8, 'h', 250);
     assert_status(DIBS_OK, dibs__url_parse(&url, text, &error));
     assert_int_equal(strlen(url.hosts[0].name), 250);

@@ -24,7 +24,6 @@ static void each_valid_character_is_recognised(void **state)
 {
     char bytes[5];
 
-    (void)state;
     for (uint32_t character = 1; character <= 0x10ffff; character++) {
         size_t size = encode(character, bytes);
         bool is_surrogate = character >= 0xd800 && character <= 0xdfff;
@@ -53,7 +52,6 @@ static unsigned long count_characters(size_t size)
 
 static void invalid_bytes_are_no_character(void **state)
 {
-    (void)state;
     assert_int_equal(count_characters(1), 127UL * 255 * 36);
     assert_int_equal(count_characters(2), 30UL * 64 * 36);                /* C2 to DF */
     assert_int_equal(count_characters(3), (16UL * 64 - 32 - 32) * 2 * 6); /* less overlong ones and surrogates */
@@ -76,7 +74,6 @@ static void a_printed_line_has_no_control_characters(void **state)
     };
     char text[32];
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         strcpy(text, rows[i][0]);
         dibs__utf8_make_line(text);

@@ -81,7 +81,6 @@ static const struct dibs__job_ops ops = {.begin = begin, .await = await, .finish
 
 static bool watch(struct dibs__job *job, struct dibs__wait *wait)
 {
-    (void)wait;
     atomic_fetch_add(&of(job)->watched, 1);
     return true;
 }
@@ -127,7 +126,6 @@ static atomic_bool stands_still;
 
 static void gather(void *context, bool on)
 {
-    (void)context;
     if (!on && atomic_load(&stands_still))
         pause_ms(3);
 }
@@ -408,7 +406,6 @@ static int64_t now_before_a_second_passes(const struct dibs__clock *clock)
 /* The time in which the jobs are left to that thread ends while a worker looks for work. */
 static void a_worker_that_looks_as_its_time_comes_forgets_no_job(void **state)
 {
-    (void)state;
     for (int i = 1; i <= 4; i++) {
         struct moved_clock clock;
         struct dibs__wait_event wait_event;
@@ -859,7 +856,6 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(v
 
 static bool has_started_late(void *arg)
 {
-    (void)arg;
     return atomic_load(&late) > 0;
 }
 
@@ -868,7 +864,6 @@ static void the_end_comes_after_a_thread_that_is_being_started(void **state)
     struct dibs__workers *workers = dibs__workers_new(&dibs__system_clock, gather, NULL);
     struct work slow;
 
-    (void)state;
     setup_work(&slow, workers, DIBS__JOB_FINISHES); /* starts the first thread, which leaves the job to a second one */
     slow.answered = false;
     atomic_store(&starts_late, true);
