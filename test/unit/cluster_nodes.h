@@ -311,7 +311,7 @@ static inline void note_node(struct dibs__node *node)
 }
 
 /* The names x, y and z are locks of the first, the second and the third node. */
-static inline void begin_cluster(void)
+static inline int setup_cluster(void **state)
 {
     open_cluster("redis-cluster://a:1,b:2,c:3");
     for (unsigned i = 0; i < NODES; i++) {
@@ -322,15 +322,17 @@ static inline void begin_cluster(void)
     }
     atomic_store(&scene.cluster->mapped, true);
     atomic_store(&scene.cluster->map_wanted, false);
+    return 0;
 }
 
 /* Nobody uses a node any more. */
-static inline void end_cluster(void)
+static inline int teardown_cluster(void **state)
 {
     for (unsigned i = 0; i < NODES; i++)
         assert_true(atomic_load(&scene.cluster->nodes[i].users) <= 0);
     scene.base->ops->close(scene.base);
     assert_int_equal(atomic_load(&living), scene.living); /* nothing is left of it */
+    return 0;
 }
 
 #endif

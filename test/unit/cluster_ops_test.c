@@ -48,11 +48,12 @@ static dibs_status carry_out(struct dibs__op op)
     return finish(&op);
 }
 
-static void end(void)
+static int end(void **state)
 {
     scene.base->ops->conclude(scene.base, &attempt, false);
     attempt = (struct dibs__attempt){.name = NULL};
-    end_cluster();
+    teardown_cluster(state);
+    return 0;
 }
 
 /* --------------------------------------------------------------------- the way */
@@ -61,7 +62,6 @@ static void an_operation_goes_to_the_node_that_has_the_slot(void **state)
 {
     static const char *const names[] = {"x", "y", "z"};
 
-    begin_cluster();
     for (size_t i = 0; i < NODES; i++) {
         struct dibs__op op = query(names[i]);
         assert_int_equal(scene.base->ops->progress(scene.base, &op, NULL), DIBS__OP_CONNECTED);
@@ -74,12 +74,10 @@ static void an_operation_goes_to_the_node_that_has_the_slot(void **state)
         assert_int_equal(scene.nodes[i].finished, 2);
     }
     assert_false(atomic_load(&scene.cluster->map_wanted));
-    end();
 }
 
 static void an_operation_follows_where_nodes_send_it(void **state)
 {
-    begin_cluster();
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
     node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_ASK, 2);
     int64_t began = the_time;
@@ -87,27 +85,25 @@ static void an_operation_follows_where_nodes_send_it(void **state)
     assert_int_equal(scene.nodes[2].finished, 1);
     assert_true(scene.nodes[2].asking == 1 && scene.nodes[1].asking == 0);
     assert_true(the_time == began);
-    end();
 }
 
 /* Two nodes may each name the other while a slot changes hands; from the third step on there are pauses. */
 static void an_operation_in_a_circle_is_given_up(void **state)
 {
     for (int waits = 0; waits < 2; waits++) {
-        begin_cluster();
+        setup_cluster(state);
         node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
         node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 0);
         assert_status(DIBS_UNAVAILABLE, carry_out(waits ? ask("x", true) : query("x")));
         assert_int_equal(scene.nodes[0].finished + scene.nodes[1].finished, 1 + HOPS_MAX);
         assert_int_equal(scene.sleep_count, waits ? 0 : HOPS_MAX - 2); /* a waiter asks again anyway */
         assert_true(atomic_load(&scene.cluster->map_wanted));
-        end();
+        end(state);
     }
 }
 
 static void a_slot_in_motion_is_asked_again_until_it_has_moved(void **state)
 {
-    begin_cluster();
     for (int i = 0; i < 8; i++) /* that is no circle, however often */
         node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
@@ -115,12 +111,10 @@ static void a_slot_in_motion_is_asked_again_until_it_has_moved(void **state)
     assert_int_equal(scene.nodes[0].finished, 9);
     assert_int_equal(scene.nodes[1].finished, 1);
     assert_int_equal(scene.sleep_count, 8);
-    end();
 }
 
 static void a_slot_that_moves_for_ever_is_waited_for_until_the_deadline(void **state)
 {
-    begin_cluster();
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
     int64_t began = the_time;
     assert_status(DIBS_UNAVAILABLE, carry_out(query("x")));
@@ -129,13 +123,11 @@ static void a_slot_that_moves_for_ever_is_waited_for_until_the_deadline(void **s
     assert_status(DIBS_UNAVAILABLE, carry_out(ask("x", true)));
     assert_int_equal(scene.nodes[0].last.ask.attempt->wait, true);
     assert_true(the_time == began + MS(COMMAND_MS)); /* who waits asks again later */
-    end();
 }
 
 /* While a slot moves, the node to which it goes may be named by the map before the other one says so. */
 static void an_operation_asks_again_where_the_map_says(void **state)
 {
-    begin_cluster();
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_ASK, 1);
     node_says(1, DIBS_UNAVAILABLE, DIBS__REDIRECT_AGAIN, 0);
     node_says(1, DIBS_OK, DIBS__REDIRECT_NONE, 0);
@@ -145,7 +137,6 @@ static void an_operation_asks_again_where_the_map_says(void **state)
     assert_int_equal(scene.nodes[0].finished, 2);
     assert_int_equal(scene.nodes[1].finished, 1);
     assert_int_equal(scene.nodes[0].asking, 0);
-    end();
 }
 
 /* --------------------------------------------------------------------- an heir */
@@ -165,7 +156,7 @@ static void a_failed_node_may_have_an_heir(void **state)
                 {DIBS__OP_ASK, true, false},   {DIBS__OP_FORCE, false, false},  {DIBS__OP_FORGET, false, false}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        begin_cluster();
+        setup_cluster(state);
         scene.sleeps = third_gets_it;
         node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
         struct dibs__op op = rows[i].kind == DIBS__OP_ASK       ? ask("x", rows[i].waits)
@@ -174,14 +165,13 @@ static void a_failed_node_may_have_an_heir(void **state)
         assert_status(rows[i].finds ? DIBS_OK : DIBS_UNAVAILABLE, finish(&op));
         assert_int_equal(scene.nodes[2].finished, rows[i].finds);
         assert_int_equal(scene.sleep_count, rows[i].finds);
-        end();
+        end(state);
     }
 }
 
 /* A release waits for one until its deadline, the others only so long as it takes to ask for the map. */
 static void an_heir_is_waited_for(void **state)
 {
-    begin_cluster();
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
     int64_t began = the_time;
     assert_status(DIBS_UNAVAILABLE, carry_out(query("x")));
@@ -201,18 +191,15 @@ static void an_heir_is_waited_for(void **state)
     began = the_time;
     assert_status(DIBS_UNAVAILABLE, finish(&op));
     assert_true(the_time == began + MS(30));
-    end();
 }
 
 /* The node can be reached: it is its replicas that are too few. */
 static void what_was_not_confirmed_by_replicas_has_no_heir(void **state)
 {
-    begin_cluster();
     scene.nodes[0].why = DIBS__WHY_TOO_FEW_REPLICAS;
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_NONE, 0);
     assert_status(DIBS_UNAVAILABLE, carry_out(ask("x", false)));
     assert_int_equal(scene.sleep_count, 0);
-    end();
 }
 
 /* ------------------------------------------------------------------ no such node */
@@ -221,7 +208,6 @@ static void a_slot_without_a_node_is_told_of(void **state)
 {
     char wanted[64];
 
-    begin_cluster();
     give_slot("x", DIBS__NO_NODE);
     snprintf(wanted, sizeof wanted, "no node has the slot %u", dibs__cluster_slot(scene.cluster, "x"));
     assert_status(DIBS_UNAVAILABLE, carry_out(query("x")));
@@ -246,13 +232,11 @@ static void a_slot_without_a_node_is_told_of(void **state)
     assert_status(DIBS_OK, carry_out(query("x")));
     scene.base->ops->retract(scene.base, "x", "dibs:token", 30000, 7);
     assert_int_equal(scene.nodes[1].retracted, 1);
-    end();
 }
 
 #if CAN_FAIL
 static void an_operation_without_memory_uses_no_node(void **state)
 {
-    begin_cluster();
     fails_here = true;
     atomic_store(&fail_at, 1);
     assert_status(DIBS_NO_MEMORY, carry_out(query("x")));
@@ -262,7 +246,6 @@ static void an_operation_without_memory_uses_no_node(void **state)
     fails_here = false;
     assert_null(op.redirect);
     assert_status(DIBS_OK, finish(&op));
-    end();
 }
 #endif
 
@@ -276,7 +259,6 @@ static uint64_t used_by_attempt(void)
 /* Its place in the queue goes with the slot; the node that knows of it stays in use. */
 static void an_attempt_comes_along_with_its_slot(void **state)
 {
-    begin_cluster();
     struct dibs__op op = ask("x", true);
     node_says(0, DIBS_BUSY, DIBS__REDIRECT_NONE, 0);
     node_says(0, DIBS_UNAVAILABLE, DIBS__REDIRECT_MOVED, 1);
@@ -293,13 +275,11 @@ static void an_attempt_comes_along_with_its_slot(void **state)
     assert_int_equal(scene.nodes[1].kept, 1);
     scene.base->ops->conclude(scene.base, &attempt, true);
     assert_int_equal(scene.nodes[1].kept, 1);
-    end();
 }
 
 /* The slot has moved before the ask is begun: whether the token can go along is found out when it is finished. */
 static void an_attempt_of_another_node_is_not_begun(void **state)
 {
-    begin_cluster();
     assert_status(DIBS_OK, carry_out(ask("x", true)));
     give_slot("x", 2);
     struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(COMMAND_MS));
@@ -308,7 +288,6 @@ static void an_attempt_of_another_node_is_not_begun(void **state)
     assert_null(op.redirect);
     assert_status(DIBS_OK, finish(&op));
     assert_true(used_by_attempt() == 3);
-    end();
 }
 
 /* It can be asked there again, since nothing has moved. */
@@ -316,7 +295,6 @@ static void an_attempt_in_doubt_stays_at_its_node(void **state)
 {
     static const char somebody[] = "";
 
-    begin_cluster();
     assert_status(DIBS_OK, carry_out(ask("x", true)));
     memcpy(&dibs__redis_attempt_of(&attempt)->doubt, &(const void *){somebody}, sizeof(void *));
     struct dibs__op op = dibs__op_ask(&attempt, &answer, the_time + MS(COMMAND_MS));
@@ -325,7 +303,6 @@ static void an_attempt_in_doubt_stays_at_its_node(void **state)
     assert_int_equal(answer.retired, DIBS__NOT_RETIRED);
     assert_int_equal(scene.nodes[0].dropped, 0);
     assert_int_equal(scene.nodes[0].finished, 2);
-    end();
 }
 
 /* An ask that may still arrive at the first node: the token is retired, beginning there. */
@@ -333,7 +310,6 @@ static void an_attempt_in_doubt_does_not_come_along(void **state)
 {
     static const char somebody[] = "";
 
-    begin_cluster();
     assert_status(DIBS_OK, carry_out(ask("x", true)));
     memcpy(&dibs__redis_attempt_of(&attempt)->doubt, &(const void *){somebody}, sizeof(void *));
     give_slot("x", 1);
@@ -346,7 +322,6 @@ static void an_attempt_in_doubt_does_not_come_along(void **state)
     op = dibs__op_ask(&attempt, &answer, the_time + MS(COMMAND_MS));
     assert_status(DIBS_OK, finish(&op));
     assert_int_equal(answer.retired, DIBS__NOT_RETIRED);
-    end();
 }
 
 /* The release goes on, and says of the next attempt that its token is retired. */
@@ -354,7 +329,6 @@ static void a_release_asks_for_no_attempt_in_doubt(void **state)
 {
     static const char somebody[] = "";
 
-    begin_cluster();
     assert_status(DIBS_OK, carry_out(ask("x", true)));
     struct dibs__op op = release("x");
     op.release.next = (struct dibs__ask){&attempt, &answer};
@@ -374,13 +348,11 @@ static void a_release_asks_for_no_attempt_in_doubt(void **state)
     op = release("x");
     assert_status(DIBS_OK, finish(&op));
     assert_status(DIBS_BUSY, op.release.next_status); /* nobody was asked for */
-    end();
 }
 
 /* Only its answer may have told of it so far. */
 static void the_server_of_a_node_is_known_from_its_first_grant(void **state)
 {
-    begin_cluster();
     scene.nodes[0].server = 7;
     node_says(0, DIBS_BUSY, DIBS__REDIRECT_NONE, 0);
     node_says(0, DIBS_OK, DIBS__REDIRECT_NONE, 0);
@@ -395,14 +367,12 @@ static void the_server_of_a_node_is_known_from_its_first_grant(void **state)
     scene.nodes[0].server = 8; /* of which it has not told yet */
     assert_status(DIBS_OK, carry_out(ask("x", false)));
     assert_true(atomic_load(&scene.cluster->nodes[0].server) == 7);
-    end();
 }
 
 /* ------------------------------------------------------------------ one name */
 
 static void who_tells_when_a_lock_is_free_is_noted(void **state)
 {
-    begin_cluster();
     scene.nodes[1].on = 3;
     uint64_t since = scene.base->ops->tell_when_free(scene.base, "y", 0);
     assert_true(since != 0 && scene.nodes[1].since == 0);
@@ -414,7 +384,6 @@ static void who_tells_when_a_lock_is_free_is_noted(void **state)
     assert_true(scene.nodes[2].since == 0 && other != since && other != 0);
     scene.nodes[2].on = 0;
     assert_true(scene.base->ops->tell_when_free(scene.base, "y", other) == 0);
-    end();
 }
 
 /* While a slot moves, changes at the other node are not told. */
@@ -422,7 +391,6 @@ static void a_lease_is_not_kept_while_its_slot_moves(void **state)
 {
     unsigned slot;
 
-    begin_cluster();
     slot = dibs__cluster_slot(scene.cluster, "y");
     assert_false(scene.base->ops->can_keep(scene.base, "y"));
     scene.nodes[1].can_keep = true;
@@ -431,14 +399,12 @@ static void a_lease_is_not_kept_while_its_slot_moves(void **state)
     assert_true(scene.base->ops->can_keep(scene.base, "y"));
     dibs__map_note_asked(scene.cluster, slot);
     assert_false(scene.base->ops->can_keep(scene.base, "y"));
-    end();
 }
 
 static void a_thread_listens_at_the_node_of_the_name(void **state)
 {
     struct dibs__wait_event wait_event;
 
-    begin_cluster();
     dibs__wait_event_init(&wait_event);
     scene.base->ops->listen(scene.base, "z", &wait_event, the_time);
     assert_int_equal(scene.nodes[2].listened, 1);
@@ -448,7 +414,6 @@ static void a_thread_listens_at_the_node_of_the_name(void **state)
     scene.base->ops->listen(scene.base, "z", &wait_event, the_time);
     scene.base->ops->listen(scene.base, "z", NULL, the_time);
     assert_int_equal(scene.nodes[0].listened + scene.nodes[1].listened, 0);
-    end();
 }
 
 /* ------------------------------------------------------------- what nodes report */
@@ -467,7 +432,6 @@ static void reports_reach(unsigned place, bool up)
 
 static void a_cluster_is_out_of_reach_where_all_its_nodes_are(void **state)
 {
-    begin_cluster();
     reports_reach(0, true);
     assert_false(atomic_load(&scene.cluster->map_wanted));
     reports_reach(0, false);
@@ -488,7 +452,6 @@ static void a_cluster_is_out_of_reach_where_all_its_nodes_are(void **state)
     reports_reach(0, false);
     reports_reach(1, false);
     assert_int_equal(scene.downs, 2);
-    end();
 }
 
 static void reports_watching(unsigned place, bool on)
@@ -500,7 +463,6 @@ static void reports_watching(unsigned place, bool on)
 
 static void changes_are_told_while_any_node_tells_them(void **state)
 {
-    begin_cluster();
     reports_watching(1, true);
     assert_true(scene.on == 1 && scene.off == 0);
     assert_int_equal(atomic_load(&scene.counters.tracking), 1);
@@ -513,7 +475,6 @@ static void changes_are_told_while_any_node_tells_them(void **state)
     assert_true(scene.on == 3 && scene.off == 2);
     assert_int_equal(atomic_load(&scene.counters.tracking), 0);
     assert_true(scene.cluster->watched);
-    end();
 }
 
 /* The node that has the slot gives it back. */
@@ -521,7 +482,6 @@ static void a_grant_that_nobody_wants_is_retracted(void **state)
 {
     const struct dibs__grant grant = {.name = "y", .token = "dibs:token", .number = 1, .fence = 7};
 
-    begin_cluster();
     const struct dibs__listener to = listener_at(2);
     scene.wants_grants = true;
     assert_true(to.granted(to.source, &grant));
@@ -530,14 +490,12 @@ static void a_grant_that_nobody_wants_is_retracted(void **state)
     assert_true(to.granted(to.source, &grant));
     assert_int_equal(scene.nodes[1].retracted, 1);
     assert_int_equal(scene.nodes[2].retracted, 0);
-    end();
 }
 
 static void a_redirection_corrects_the_map(void **state)
 {
     unsigned slot;
 
-    begin_cluster();
     const struct dibs__node_hooks *hooks = &scene.cluster->nodes[0].hooks;
     slot = dibs__cluster_slot(scene.cluster, "x");
     assert_ptr_equal(hooks->redirected(hooks->context, true, slot, "b", 2), &scene.cluster->nodes[1]);
@@ -555,38 +513,39 @@ static void a_redirection_corrects_the_map(void **state)
     assert_string_equal(fourth->host, "a");
     give_slot("x", DIBS__NO_NODE);
     assert_false(hooks->is_away(hooks->context, "x"));
-    end();
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_cluster, end)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_operation_goes_to_the_node_that_has_the_slot),
-        cmocka_unit_test(an_operation_follows_where_nodes_send_it),
+        TEST(an_operation_goes_to_the_node_that_has_the_slot),
+        TEST(an_operation_follows_where_nodes_send_it),
         cmocka_unit_test(an_operation_in_a_circle_is_given_up),
-        cmocka_unit_test(a_slot_in_motion_is_asked_again_until_it_has_moved),
-        cmocka_unit_test(a_slot_that_moves_for_ever_is_waited_for_until_the_deadline),
-        cmocka_unit_test(an_operation_asks_again_where_the_map_says),
+        TEST(a_slot_in_motion_is_asked_again_until_it_has_moved),
+        TEST(a_slot_that_moves_for_ever_is_waited_for_until_the_deadline),
+        TEST(an_operation_asks_again_where_the_map_says),
         cmocka_unit_test(a_failed_node_may_have_an_heir),
-        cmocka_unit_test(an_heir_is_waited_for),
-        cmocka_unit_test(what_was_not_confirmed_by_replicas_has_no_heir),
-        cmocka_unit_test(a_slot_without_a_node_is_told_of),
+        TEST(an_heir_is_waited_for),
+        TEST(what_was_not_confirmed_by_replicas_has_no_heir),
+        TEST(a_slot_without_a_node_is_told_of),
 #if CAN_FAIL
-        cmocka_unit_test(an_operation_without_memory_uses_no_node),
+        TEST(an_operation_without_memory_uses_no_node),
 #endif
-        cmocka_unit_test(an_attempt_comes_along_with_its_slot),
-        cmocka_unit_test(an_attempt_of_another_node_is_not_begun),
-        cmocka_unit_test(an_attempt_in_doubt_stays_at_its_node),
-        cmocka_unit_test(an_attempt_in_doubt_does_not_come_along),
-        cmocka_unit_test(a_release_asks_for_no_attempt_in_doubt),
-        cmocka_unit_test(the_server_of_a_node_is_known_from_its_first_grant),
-        cmocka_unit_test(who_tells_when_a_lock_is_free_is_noted),
-        cmocka_unit_test(a_lease_is_not_kept_while_its_slot_moves),
-        cmocka_unit_test(a_thread_listens_at_the_node_of_the_name),
-        cmocka_unit_test(a_cluster_is_out_of_reach_where_all_its_nodes_are),
-        cmocka_unit_test(changes_are_told_while_any_node_tells_them),
-        cmocka_unit_test(a_grant_that_nobody_wants_is_retracted),
-        cmocka_unit_test(a_redirection_corrects_the_map),
+        TEST(an_attempt_comes_along_with_its_slot),
+        TEST(an_attempt_of_another_node_is_not_begun),
+        TEST(an_attempt_in_doubt_stays_at_its_node),
+        TEST(an_attempt_in_doubt_does_not_come_along),
+        TEST(a_release_asks_for_no_attempt_in_doubt),
+        TEST(the_server_of_a_node_is_known_from_its_first_grant),
+        TEST(who_tells_when_a_lock_is_free_is_noted),
+        TEST(a_lease_is_not_kept_while_its_slot_moves),
+        TEST(a_thread_listens_at_the_node_of_the_name),
+        TEST(a_cluster_is_out_of_reach_where_all_its_nodes_are),
+        TEST(changes_are_told_while_any_node_tells_them),
+        TEST(a_grant_that_nobody_wants_is_retracted),
+        TEST(a_redirection_corrects_the_map),
     };
 
     return cmocka_run_group_tests_name("cluster_ops", tests, NULL, NULL);

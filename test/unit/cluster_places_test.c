@@ -29,7 +29,6 @@ static void take_all_places(void)
 
 static void a_node_has_one_place(void **state)
 {
-    begin_cluster();
     assert_ptr_equal(dibs__node_at(scene.cluster, "b", 2), node_at(1));
     assert_ptr_equal(dibs__node_at(scene.cluster, "b", 3), node_at(3)); /* another port, or another host */
     assert_ptr_equal(dibs__node_at(scene.cluster, "c", 2), node_at(4));
@@ -37,13 +36,11 @@ static void a_node_has_one_place(void **state)
     assert_int_equal(atomic_load(&scene.cluster->node_count), 5);
     assert_ptr_equal(dibs__node_named_by(node_at(2), "", 3), node_at(2));
     assert_ptr_equal(dibs__node_named_by(node_at(2), "a", 1), node_at(0));
-    end_cluster();
 }
 
 /* That of a node that is closed, and that the map does not name; a host of the URL keeps its own. */
 static void a_place_is_given_again(void **state)
 {
-    begin_cluster();
     take_all_places();
     assert_ptr_equal(dibs__node_at(scene.cluster, "i", 1), node_at(3));
     assert_string_equal(node_at(3)->host, "i");
@@ -56,12 +53,10 @@ static void a_place_is_given_again(void **state)
     assert_null(dibs__node_at(scene.cluster, "i", 3));
     assert_int_equal(atomic_load(&scene.cluster->node_count), DIBS__NODES_MAX);
     dibs__node_unuse(node_at(4));
-    end_cluster();
 }
 
 static void a_node_is_opened_by_its_first_user_and_closed_without_any(void **state)
 {
-    begin_cluster();
     struct dibs__node *node = dibs__node_at(scene.cluster, "h", 4);
     unsigned wakes = scene.wakes;
     assert_false(dibs__node_is_open(node));
@@ -83,12 +78,10 @@ static void a_node_is_opened_by_its_first_user_and_closed_without_any(void **sta
     assert_false(dibs__node_close(node));
     assert_true(dibs__node_use(node)); /* anew */
     dibs__node_unuse(node);
-    end_cluster();
 }
 
 static void who_has_no_place_or_is_being_closed_is_not_used(void **state)
 {
-    begin_cluster();
     assert_false(dibs__node_use(node_at(NODES)));
     struct dibs__node *node = dibs__node_at(scene.cluster, "h", 4);
     dibs__cluster_mutex_lock(&scene.cluster->mutex);
@@ -97,7 +90,6 @@ static void who_has_no_place_or_is_being_closed_is_not_used(void **state)
     assert_false(dibs__node_use(node));
     assert_true(dibs__node_use(node_at(0)));
     dibs__node_unuse(node_at(0));
-    end_cluster();
 }
 
 /* ------------------------------------------------------------- the scheduler */
@@ -132,16 +124,13 @@ static struct dibs__node *open_fourth(void)
 
 static void a_node_that_is_not_needed_is_closed_after_a_while(void **state)
 {
-    begin_cluster();
     assert_int_equal(closes_in(open_fourth()), IDLE_MS);
     attend();
     assert_true(scene.cluster->tidy_at == DIBS__NEVER); /* there is no other */
-    end_cluster();
 }
 
 static void a_node_that_is_needed_stays_open(void **state)
 {
-    begin_cluster();
     struct dibs__node *node = open_fourth();
     atomic_store(&node->in_map, true);
     assert_int_equal(closes_in(node), -1);
@@ -156,13 +145,11 @@ static void a_node_that_is_needed_stays_open(void **state)
     scene.nodes[NODES].true_ops->retract(node->member, "x", "dibs:token", 3600000, 7); /* which is not confirmed */
     give_slot("x", node->place);
     assert_int_equal(closes_in(node), -1);
-    end_cluster();
 }
 
 /* The time without a user counts from its last use. */
 static void a_use_begins_the_time_anew(void **state)
 {
-    begin_cluster();
     struct dibs__node *node = open_fourth();
     scene.cluster->map_due = DIBS__NEVER;
     scene.cluster->tidy_at = the_time;
@@ -172,12 +159,10 @@ static void a_use_begins_the_time_anew(void **state)
     attend();
     dibs__node_unuse(node);
     assert_int_equal(closes_in(node), IDLE_MS);
-    end_cluster();
 }
 
 static void changes_of_the_map_are_told_once(void **state)
 {
-    begin_cluster();
     attend();
     assert_int_equal(scene.ask_agains + scene.moved, 0);
     atomic_store(&scene.cluster->map_changed, true);
@@ -198,12 +183,10 @@ static void changes_of_the_map_are_told_once(void **state)
     atomic_store(&scene.cluster->map_changed, true);
     attend();
     assert_true(scene.ask_agains == 2 && scene.moved == 2 && scene.on == 1);
-    end_cluster();
 }
 
 static void each_node_attends_to_its_own_descriptors(void **state)
 {
-    begin_cluster();
     for (size_t i = 0; i < NODES; i++)
         scene.nodes[i].fd_count = i == 1 ? 0 : i + 1;
     scene.cluster->map_due = DIBS__NEVER;
@@ -225,19 +208,16 @@ static void each_node_attends_to_its_own_descriptors(void **state)
     scene.cluster->map_due = the_time + 1;
     scene.base->ops->interest(scene.base, fds, &deadline);
     assert_true(deadline == the_time + 1);
-    end_cluster();
 }
 
 static void where_several_hosts_are_named_one_may_fail(void **state)
 {
-    begin_cluster();
     scene.nodes[0].connects = DIBS_UNAVAILABLE;
     assert_status(DIBS_OK, scene.base->ops->connect(scene.base, false, &error));
     scene.cluster->seeds = 1;
     assert_status(DIBS_UNAVAILABLE, scene.base->ops->connect(scene.base, false, &error));
     scene.nodes[0].connects = DIBS_OK;
     assert_status(DIBS_OK, scene.base->ops->connect(scene.base, false, &error));
-    end_cluster();
 }
 
 /* ---------------------------------------------------------- what goes to all */
@@ -260,7 +240,6 @@ static dibs_status walk(void)
 
 static void each_master_is_walked_over_once(void **state)
 {
-    begin_cluster();
     divide_slots(NODES);
     int64_t began = the_time;
     assert_status(DIBS_OK, walk());
@@ -270,7 +249,6 @@ static void each_master_is_walked_over_once(void **state)
     assert_status(DIBS_DENIED, walk());
     assert_int_equal(scene.nodes[2].walked, 0);
     assert_true(the_time == began);
-    end_cluster();
 }
 
 static void third_has_all(void)
@@ -283,7 +261,6 @@ static void third_has_all(void)
 /* It may have an heir soon. */
 static void a_master_that_does_not_answer_is_waited_for(void **state)
 {
-    begin_cluster();
     divide_slots(NODES);
     scene.nodes[1].walks = DIBS_UNAVAILABLE;
     int64_t began = the_time;
@@ -296,20 +273,17 @@ static void a_master_that_does_not_answer_is_waited_for(void **state)
     assert_status(DIBS_OK, walk());
     assert_int_equal(scene.nodes[1].walked, 3);
     assert_int_equal(scene.nodes[2].walked, 1);
-    end_cluster();
 }
 
 /* Each has a command timeout of its own, from the last that answered. */
 static void a_slot_without_a_master_is_waited_for(void **state)
 {
-    begin_cluster();
     divide_slots(NODES);
     atomic_store(&scene.cluster->owners[100], DIBS__NO_NODE);
     int64_t began = the_time;
     assert_status(DIBS_UNAVAILABLE, walk());
     assert_true(strstr(error.detail, "no node has the slot 100"));
     assert_true(the_time == began + MS(COMMAND_MS));
-    end_cluster();
 }
 
 static struct {
@@ -347,7 +321,6 @@ static void expect_told(dibs_verdict verdict, const char *text)
 
 static void each_master_is_examined_once_and_the_slots_are_counted(void **state)
 {
-    begin_cluster();
     divide_slots(3);
     expect_told(DIBS_VERDICT_OK, "Each slot has a master; there are 3 masters.");
     for (size_t i = 0; i < NODES; i++)
@@ -362,26 +335,27 @@ static void each_master_is_examined_once_and_the_slots_are_counted(void **state)
     scene.nodes[0].examines = DIBS_CLOSED;
     assert_status(DIBS_CLOSED, examine());
     assert_int_equal(told.count, 0);
-    end_cluster();
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_cluster, teardown_cluster)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_node_has_one_place),
-        cmocka_unit_test(a_place_is_given_again),
-        cmocka_unit_test(a_node_is_opened_by_its_first_user_and_closed_without_any),
-        cmocka_unit_test(who_has_no_place_or_is_being_closed_is_not_used),
-        cmocka_unit_test(a_node_that_is_not_needed_is_closed_after_a_while),
-        cmocka_unit_test(a_node_that_is_needed_stays_open),
-        cmocka_unit_test(a_use_begins_the_time_anew),
-        cmocka_unit_test(changes_of_the_map_are_told_once),
-        cmocka_unit_test(each_node_attends_to_its_own_descriptors),
-        cmocka_unit_test(where_several_hosts_are_named_one_may_fail),
-        cmocka_unit_test(each_master_is_walked_over_once),
-        cmocka_unit_test(a_master_that_does_not_answer_is_waited_for),
-        cmocka_unit_test(a_slot_without_a_master_is_waited_for),
-        cmocka_unit_test(each_master_is_examined_once_and_the_slots_are_counted),
+        TEST(a_node_has_one_place),
+        TEST(a_place_is_given_again),
+        TEST(a_node_is_opened_by_its_first_user_and_closed_without_any),
+        TEST(who_has_no_place_or_is_being_closed_is_not_used),
+        TEST(a_node_that_is_not_needed_is_closed_after_a_while),
+        TEST(a_node_that_is_needed_stays_open),
+        TEST(a_use_begins_the_time_anew),
+        TEST(changes_of_the_map_are_told_once),
+        TEST(each_node_attends_to_its_own_descriptors),
+        TEST(where_several_hosts_are_named_one_may_fail),
+        TEST(each_master_is_walked_over_once),
+        TEST(a_master_that_does_not_answer_is_waited_for),
+        TEST(a_slot_without_a_master_is_waited_for),
+        TEST(each_master_is_examined_once_and_the_slots_are_counted),
     };
 
     return cmocka_run_group_tests_name("cluster_places", tests, NULL, NULL);

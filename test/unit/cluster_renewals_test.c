@@ -65,7 +65,6 @@ static const char *const names[] = {"x", "y", "z", "x", "y"};
 
 static void each_node_renews_its_own_leases(void **state)
 {
-    begin_cluster();
     renew(names, 5, false);
     assert_int_equal(scene.nodes[0].batch->count, 2);
     assert_int_equal(scene.nodes[1].batch->count, 2);
@@ -83,25 +82,21 @@ static void each_node_renews_its_own_leases(void **state)
     assert_true(landed[0] == DIBS__RENEWED && landed[1] == DIBS__RENEWED && landed[2] == DIBS__GONE &&
                 landed[3] == DIBS__RENEWED && landed[4] == DIBS__RENEWED);
     assert_false(atomic_load(&scene.cluster->map_wanted));
-    end_cluster();
 }
 
 /* Whoever does not answer delays nobody, and the map may be wrong. */
 static void a_node_that_does_not_answer_makes_the_map_doubtful(void **state)
 {
-    begin_cluster();
     renew(names, 2, false);
     answers(0, DIBS__UNANSWERED, DIBS_UNAVAILABLE);
     assert_true(landed[0] == DIBS__UNANSWERED && landed_why[0] == DIBS_UNAVAILABLE);
     assert_true(atomic_load(&scene.cluster->map_wanted));
     answers(1, DIBS__RENEWED, DIBS_OK);
     assert_true(dones == 1);
-    end_cluster();
 }
 
 static void a_lease_without_a_node_lands_unanswered(void **state)
 {
-    begin_cluster();
     give_slot("y", DIBS__NO_NODE);
     renew(names, 5, false);
     assert_true(landings == 1 && dones == 0);
@@ -113,14 +108,12 @@ static void a_lease_without_a_node_lands_unanswered(void **state)
     assert_true(dones == 1 && landed[0] == DIBS__RENEWED && landed[3] == DIBS__RENEWED);
     renew(&names[1], 1, false);
     assert_true(landings == 1 && dones == 1); /* at once */
-    end_cluster();
 }
 
 static void redirected_leases_go_on_by_themselves(void **state)
 {
     static const char *const all_first[] = {"x", "x", "x", "x"};
 
-    begin_cluster();
     renew(all_first, 4, false);
     redirects(0, 0, DIBS__REDIRECT_MOVED, 1);
     redirects(0, 1, DIBS__REDIRECT_ASK, 2);
@@ -135,13 +128,11 @@ static void redirected_leases_go_on_by_themselves(void **state)
     answers(2, DIBS__RENEWED, DIBS_OK);
     answers(1, DIBS__GONE, DIBS_OK);
     assert_true(dones == 1 && landed[0] == DIBS__GONE && landed[1] == DIBS__RENEWED && landed[3] == DIBS__GONE);
-    end_cluster();
 }
 
 /* A slot in motion, or a circle: the lease is tried again with the next batch. */
 static void a_lease_that_is_sent_about_lands_unanswered(void **state)
 {
-    begin_cluster();
     renew(names, 1, false);
     redirects(0, 0, DIBS__REDIRECT_AGAIN, 1);
     answers(0, DIBS__RENEWED, DIBS_OK);
@@ -155,12 +146,10 @@ static void a_lease_that_is_sent_about_lands_unanswered(void **state)
     redirects(HOPS_MAX % 2, 0, DIBS__REDIRECT_MOVED, (HOPS_MAX + 1) % 2);
     answers(HOPS_MAX % 2, DIBS__RENEWED, DIBS_OK);
     assert_true(dones == 1 && landed[0] == DIBS__UNANSWERED);
-    end_cluster();
 }
 
 static void a_look_tells_the_results_in_the_batch_itself(void **state)
 {
-    begin_cluster();
     give_slot("z", DIBS__NO_NODE);
     renew(names, 5, true);
     assert_true(scene.nodes[0].batch->watch);
@@ -173,13 +162,11 @@ static void a_look_tells_the_results_in_the_batch_itself(void **state)
                 batch.items[4].result == DIBS__GONE);
     assert_null(scene.nodes[2].batch);
     assert_false(atomic_load(&scene.cluster->map_wanted));
-    end_cluster();
 }
 
 #if CAN_FAIL
 static void without_memory_leases_land_unanswered(void **state)
 {
-    begin_cluster();
     fails_here = true;
     atomic_store(&fail_at, 1);
     renew(names, 3, false);
@@ -199,7 +186,6 @@ static void without_memory_leases_land_unanswered(void **state)
     answers(1, DIBS__RENEWED, DIBS_OK);
     assert_true(dones == 1 && landed[1] == DIBS__UNANSWERED);
     fails_here = false;
-    end_cluster();
 }
 #endif
 
@@ -222,7 +208,6 @@ static bool is_unconfirmed(uint64_t server)
 
 static void a_lease_is_confirmed_where_its_server_is_one_of_the_cluster(void **state)
 {
-    begin_cluster();
     assert_false(is_unconfirmed(7)); /* no server is known */
     atomic_store(&scene.cluster->nodes[2].server, 7);
     assert_false(is_unconfirmed(7));
@@ -234,13 +219,11 @@ static void a_lease_is_confirmed_where_its_server_is_one_of_the_cluster(void **s
     assert_false(is_unconfirmed(8));
     atomic_store(&scene.cluster->nodes[1].in_map, false);
     assert_false(is_unconfirmed(7));
-    end_cluster();
 }
 
 /* Its server knows what the other one knew, unless that one is gone. */
 static void a_lease_that_came_with_its_slot_is_confirmed_there(void **state)
 {
-    begin_cluster();
     struct dibs__redis_store *member = dibs__redis_of(scene.cluster->nodes[0].member);
     atomic_store(&scene.cluster->nodes[1].server, 8);
     for (int knows_here = 0; knows_here < 2; knows_here++)
@@ -254,23 +237,24 @@ static void a_lease_that_came_with_its_slot_is_confirmed_there(void **state)
             assert_true(server == (knows_here && of == 8 ? 7 : of));
             answers(0, DIBS__RENEWED, DIBS_OK);
         }
-    end_cluster();
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_cluster, teardown_cluster)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_node_renews_its_own_leases),
-        cmocka_unit_test(a_node_that_does_not_answer_makes_the_map_doubtful),
-        cmocka_unit_test(a_lease_without_a_node_lands_unanswered),
-        cmocka_unit_test(redirected_leases_go_on_by_themselves),
-        cmocka_unit_test(a_lease_that_is_sent_about_lands_unanswered),
-        cmocka_unit_test(a_look_tells_the_results_in_the_batch_itself),
+        TEST(each_node_renews_its_own_leases),
+        TEST(a_node_that_does_not_answer_makes_the_map_doubtful),
+        TEST(a_lease_without_a_node_lands_unanswered),
+        TEST(redirected_leases_go_on_by_themselves),
+        TEST(a_lease_that_is_sent_about_lands_unanswered),
+        TEST(a_look_tells_the_results_in_the_batch_itself),
 #if CAN_FAIL
-        cmocka_unit_test(without_memory_leases_land_unanswered),
+        TEST(without_memory_leases_land_unanswered),
 #endif
-        cmocka_unit_test(a_lease_is_confirmed_where_its_server_is_one_of_the_cluster),
-        cmocka_unit_test(a_lease_that_came_with_its_slot_is_confirmed_there),
+        TEST(a_lease_is_confirmed_where_its_server_is_one_of_the_cluster),
+        TEST(a_lease_that_came_with_its_slot_is_confirmed_there),
     };
 
     return cmocka_run_group_tests_name("cluster_renewals", tests, NULL, NULL);

@@ -37,18 +37,20 @@ static void begin_look(void)
     look->first_began = moved_clock_now(&setting.clock);
 }
 
-static void begin(void)
+static int setup(void **state)
 {
     set_up(&setting, &silent);
     q->config.command_timeout_ms = TIMEOUT_MS;
     begin_look();
+    return 0;
 }
 
-static void end(void)
+static int teardown(void **state)
 {
     free(look);
     look = NULL;
     tear_down(&setting);
+    return 0;
 }
 
 static void says(size_t i, struct dibs__vote vote)
@@ -75,7 +77,6 @@ static void masters_that_all_lost_their_data_are_a_new_quorum(void **state)
 {
     struct dibs__newness newness = {.since = 0};
 
-    begin();
     says(0, lost);
     assert_false(dibs__look_is_new_quorum(q, look));
     says(1, lost);
@@ -83,7 +84,6 @@ static void masters_that_all_lost_their_data_are_a_new_quorum(void **state)
     assert_false(dibs__look_seems_new(q, look, &newness, look->first_began));
     says(2, lost);
     assert_true(dibs__look_seems_new(q, look, &newness, look->first_began));
-    end();
 }
 
 static void who_knows_or_knew_of_a_quorum_makes_it_none_that_is_new(void **state)
@@ -92,13 +92,13 @@ static void who_knows_or_knew_of_a_quorum_makes_it_none_that_is_new(void **state
 
     for (size_t i = 0; i < sizeof knowing / sizeof knowing[0]; i++) {
         struct dibs__newness newness = {.since = 1, .marks = {1, 1, 1}};
-        begin();
+        setup(state);
         says(0, lost);
         says(1, lost);
         says(2, knowing[i]);
         assert_false(dibs__look_seems_new(q, look, &newness, DIBS__NEVER));
         assert_true(newness.since == 0 && newness.marks[0] == 0);
-        end();
+        teardown(state);
     }
 }
 
@@ -107,7 +107,6 @@ static void a_silent_master_is_waited_for_before_the_quorum_is_new(void **state)
 {
     struct dibs__newness newness = {.since = 0};
 
-    begin();
     int64_t now = look->first_began;
     look->deadline = now + MS(TIMEOUT_MS);
     says(0, lost);
@@ -121,20 +120,17 @@ static void a_silent_master_is_waited_for_before_the_quorum_is_new(void **state)
         assert_int_equal(dibs__look_seems_new(q, look, &newness, look->deadline - 1), i < 2);
         assert_true(dibs__look_seems_new(q, look, &newness, look->deadline));
     }
-    end();
 }
 
 /* Once a majority has voted, a silent one may know of that. */
 static void a_quorum_that_has_begun_is_new_only_where_all_say_so(void **state)
 {
-    begin();
     atomic_store(&q->voting.announced_ms, 1);
     says(0, lost);
     says(1, lost);
     assert_false(dibs__look_is_new_quorum(q, look));
     says(2, lost);
     assert_true(dibs__look_is_new_quorum(q, look));
-    end();
 }
 
 /* The others lost their data, or it belongs to other URLs: only an operator can tell. */
@@ -142,7 +138,6 @@ static void nobody_is_admitted_beside_a_master_of_an_unknown_quorum(void **state
 {
     struct dibs__vote vote;
 
-    begin();
     says(0, lost);
     says(1, lost);
     says(2, of(votes, NUMBER));
@@ -152,7 +147,6 @@ static void nobody_is_admitted_beside_a_master_of_an_unknown_quorum(void **state
     assert_false(dibs__look_plan(q, look, 0, 1, &vote));
     atomic_store(&q->number, NUMBER);
     assert_true(dibs__look_plan(q, look, 0, 1, &vote));
-    end();
 }
 
 static void look_with_marks(uint64_t first, uint64_t second, uint64_t third)
@@ -168,7 +162,6 @@ static void it_takes_two_looks_with_the_same_marks_to_prove_a_quorum_new(void **
 {
     struct dibs__newness newness = {.since = 0};
 
-    begin();
     look_with_marks(1, 2, 3);
     assert_false(dibs__look_proves_new(q, look, &newness, 1));
     look_with_marks(1, 4, 3); /* it lost its data again */
@@ -179,12 +172,10 @@ static void it_takes_two_looks_with_the_same_marks_to_prove_a_quorum_new(void **
     assert_false(dibs__look_proves_new(q, look, &newness, 1));
     look_with_marks(1, 0, 3); /* no mark proves nothing */
     assert_false(dibs__look_proves_new(q, look, &newness, 1));
-    end();
 }
 
 static void an_admission_goes_to_the_mark_and_above_what_members_gave(void **state)
 {
-    begin();
     says(0, votes);
     says(1, restarted);
     says(2, (struct dibs__vote){.mark = 4, .highest = 99});
@@ -192,7 +183,6 @@ static void an_admission_goes_to_the_mark_and_above_what_members_gave(void **sta
     assert_true(vote.what == DIBS__VOTE_ADMITS && vote.mark == 4 && vote.floor == 9 && vote.wait_ms == 0);
     begin_look();
     assert_true(dibs__look_admission(q, look, 2).floor == 1);
-    end();
 }
 
 /* --------------------------------------------------------------- admissions */
@@ -214,7 +204,6 @@ static bool plans(size_t i, uint32_t long_unknown)
 
 static void who_lost_its_data_waits_for_the_longest_lease_that_others_know(void **state)
 {
-    begin();
     says(0, votes);
     says(1, votes);
     says(2, lost);
@@ -224,24 +213,20 @@ static void who_lost_its_data_waits_for_the_longest_lease_that_others_know(void 
     assert_true(vote.what == DIBS__VOTE_ADMITS && vote.wait_ms == WAIT_MS && vote.floor == 0 && vote.mark == 0);
     look->longest_ms = 2 * LEASE_MS;
     assert_true(planned(2, 4).wait_ms == dibs__admission_wait_ms(2 * LEASE_MS));
-    end();
 }
 
 static void who_was_restarted_is_admitted_at_once_and_waits(void **state)
 {
-    begin();
     says(0, votes);
     says(1, votes);
     says(2, restarted);
     struct dibs__vote vote = planned(2, 0);
     assert_true(vote.what == DIBS__VOTE_ADMITS && vote.wait_ms == WAIT_MS);
-    end();
 }
 
 /* A silent master may know of longer ones, until a majority that never forgot has answered, or all have. */
 static void where_few_know_how_long_leases_are_the_wait_is_the_longest_of_all(void **state)
 {
-    begin();
     says(0, votes);
     says(2, lost);
     assert_true(planned(2, 4).wait_ms == WHOLE_WAIT_MS);
@@ -255,14 +240,12 @@ static void where_few_know_how_long_leases_are_the_wait_is_the_longest_of_all(vo
     says(0, waited);
     says(2, restarted);
     assert_true(planned(2, 0).wait_ms == WAIT_MS);
-    end();
 }
 
 static void a_wait_that_is_too_long_is_shortened(void **state)
 {
     struct dibs__vote too_long = waits;
 
-    begin();
     says(0, votes);
     says(1, votes);
     too_long.votes_in_ms = WAIT_MS;
@@ -276,7 +259,6 @@ static void a_wait_that_is_too_long_is_shortened(void **state)
     says(0, votes);
     says(2, too_long); /* a silent one may know of longer leases */
     assert_false(plans(2, 0));
-    end();
 }
 
 /* A second at least, so that others notice the step; and it is not told by a minority, which knows no length. */
@@ -284,7 +266,6 @@ static void a_master_whose_clock_was_set_is_told_to_wait(void **state)
 {
     struct dibs__vote shorter = votes;
 
-    begin();
     atomic_store(&setting.members[0].steps, 1);
     says(0, votes);
     assert_false(plans(0, 0));
@@ -297,7 +278,6 @@ static void a_master_whose_clock_was_set_is_told_to_wait(void **state)
     says(0, shorter);
     says(1, shorter);
     assert_true(planned(0, 0).wait_ms == DIBS__DISTRUST_LEAST_MS);
-    end();
 }
 
 /* ------------------------------------------------------------------- floors */
@@ -313,7 +293,6 @@ static void look_after(int64_t ms)
 
 static void a_floor_is_what_a_majority_gave_as_a_later_look_finds(void **state)
 {
-    begin();
     look_after(0);
     says(0, votes);
     says(1, votes);
@@ -327,13 +306,11 @@ static void a_floor_is_what_a_majority_gave_as_a_later_look_finds(void **state)
     assert_true(vote.what == DIBS__VOTE_FLOORS && vote.floor == 7 && vote.wait_ms == 0);
     q->voting.unfloored_since[0] = q->voting.unfloored_since[2];
     assert_false(plans(0, 0)); /* it votes */
-    end();
 }
 
 /* One that is silent may never have forgotten; it is waited for, but not for ever. */
 static void a_floor_waits_for_a_majority_that_never_forgot(void **state)
 {
-    begin();
     look_after(FLOOR_MS - 1);
     says(0, votes);
     assert_false(plans(2, 0));
@@ -344,14 +321,12 @@ static void a_floor_waits_for_a_majority_that_never_forgot(void **state)
     says(0, votes);
     says(1, restarted); /* then two have forgotten, and their fences count */
     assert_true(planned(2, 0).floor == 9);
-    end();
 }
 
 /* ------------------------------------------------------- whose members they are */
 
 static void the_number_of_a_majority_is_that_of_the_quorum(void **state)
 {
-    begin();
     says(0, in(of(votes, NUMBER), 1));
     says(1, in(of(votes, OTHER_NUMBER), 2));
     dibs__look_identify(q, look);
@@ -363,7 +338,6 @@ static void the_number_of_a_majority_is_that_of_the_quorum(void **state)
     assert_int_equal(look->known, 5);
     assert_int_equal(look->ready, 1);
     assert_true(atomic_load(&setting.members[1].strange) && !atomic_load(&setting.members[0].strange));
-    end();
 }
 
 /* Also masters that were restarted, or do not know whether they may vote. */
@@ -372,7 +346,7 @@ static void a_master_of_another_quorum_is_in_no_other_set(void **state)
     const struct dibs__vote some[] = {votes, waits, restarted, lost};
 
     for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
-        begin();
+        setup(state);
         atomic_store(&q->number, NUMBER);
         says(2, of(some[i], OTHER_NUMBER));
         dibs__look_identify(q, look);
@@ -383,13 +357,12 @@ static void a_master_of_another_quorum_is_in_no_other_set(void **state)
         dibs__look_identify(q, look);
         assert_int_equal(look->strange, 0);
         assert_false(atomic_load(&setting.members[2].strange));
-        end();
+        teardown(state);
     }
 }
 
 static void a_number_that_is_known_stays_until_all_have_forgotten_it(void **state)
 {
-    begin();
     atomic_store(&q->number, NUMBER);
     says(0, in(of(votes, OTHER_NUMBER), 1));
     says(1, in(of(votes, OTHER_NUMBER), 2));
@@ -401,14 +374,12 @@ static void a_number_that_is_known_stays_until_all_have_forgotten_it(void **stat
     says(2, in(of(votes, 0), 3));
     dibs__look_identify(q, look);
     assert_true(atomic_load(&q->number) == OTHER_NUMBER);
-    end();
 }
 
 static void two_names_of_a_server_are_one_master(void **state)
 {
     struct dibs__error error = {DIBS_OK, ""};
 
-    begin();
     says(0, in(votes, 1));
     says(1, in(votes, 0)); /* not known */
     says(2, in(votes, 0));
@@ -420,18 +391,17 @@ static void two_names_of_a_server_are_one_master(void **state)
     assert_int_equal(look->strange, 4);
     assert_status(DIBS_INVALID, dibs__look_check_twins(q, look, &error));
     assert_string_equal(error.detail, "urls[0] and urls[2] are the same master");
-    end();
 }
 
 static uint64_t number_of(uint64_t first, uint64_t second, uint64_t third)
 {
-    begin();
+    setup(NULL);
     says(0, in(votes, first));
     says(1, in(votes, second));
     says(2, in(votes, third));
     dibs__look_identify(q, look);
     uint64_t number = atomic_load(&q->number);
-    end();
+    teardown(NULL);
     return number;
 }
 
@@ -446,7 +416,6 @@ static void masters_without_a_number_get_one_that_their_order_does_not_change(vo
 
 static void a_number_is_made_anew_only_where_all_were_heard_and_have_none(void **state)
 {
-    begin();
     atomic_store(&q->number, NUMBER);
     says(0, in(lost, 1));
     says(1, in(lost, 2));
@@ -458,12 +427,10 @@ static void a_number_is_made_anew_only_where_all_were_heard_and_have_none(void *
     says(2, in(lost, 3));
     dibs__look_number_anew(q, look);
     assert_true(atomic_load(&q->number) != NUMBER && atomic_load(&q->number) != 0);
-    end();
 }
 
 static void a_number_is_lacking_where_one_more_look_can_tell_it(void **state)
 {
-    begin();
     says(0, in(votes, 1));
     says(1, in(votes, 2));
     assert_false(dibs__look_lacks_number(q, look)); /* it can't be made, and is not known */
@@ -475,7 +442,6 @@ static void a_number_is_lacking_where_one_more_look_can_tell_it(void **state)
     for (size_t i = 0; i < MEMBERS; i++)
         says(i, in(of(votes, NUMBER), 1 + i));
     assert_false(dibs__look_lacks_number(q, look));
-    end();
 }
 
 /* ---------------------------------------------------------------- sentences */
@@ -491,7 +457,6 @@ static void expect_why(const char *why)
 
 static void it_is_told_why_masters_are_no_majority(void **state)
 {
-    begin();
     says(2, of(votes, NUMBER));
     expect_why("1 of 3 masters answered, which is no majority");
     says(1, lost);
@@ -504,7 +469,6 @@ static void it_is_told_why_masters_are_no_majority(void **state)
     says(1, of(votes, OTHER_NUMBER));
     dibs__look_identify(q, look);
     expect_why("urls[1] is a master of another quorum");
-    end();
 }
 
 /* ------------------------------------------------------------------ answers */
@@ -518,7 +482,6 @@ static void answers(size_t i, dibs_status status, struct dibs__vote vote)
 
 static void an_answer_tells_from_when_a_master_votes(void **state)
 {
-    begin();
     answers(1, DIBS_OK, waits);
     assert_int_equal(look->open, 5);
     assert_true(atomic_load(&setting.members[1].votes_from) == moved_clock_now(&setting.clock) + MS(1000));
@@ -529,13 +492,11 @@ static void an_answer_tells_from_when_a_master_votes(void **state)
     assert_true(atomic_load(&setting.members[1].votes_from) == 0);
     answers(1, DIBS_OK, (struct dibs__vote){.known = true, .votes_in_ms = 1});
     assert_true(atomic_load(&setting.members[1].votes_from) == moved_clock_now(&setting.clock) + MS(1));
-    end();
 }
 
 /* What a master says when it is admitted changes who is admitted, and not what the look found before. */
 static void an_admission_is_no_finding(void **state)
 {
-    begin();
     says(0, lost);
     look->admitting = true;
     says(0, waits);
@@ -543,36 +504,37 @@ static void an_admission_is_no_finding(void **state)
     assert_int_equal(look->admitted, 1);
     assert_int_equal(look->unknown, 1);
     assert_int_equal(look->known, 0);
-    end();
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(masters_that_all_lost_their_data_are_a_new_quorum),
+        TEST(masters_that_all_lost_their_data_are_a_new_quorum),
         cmocka_unit_test(who_knows_or_knew_of_a_quorum_makes_it_none_that_is_new),
-        cmocka_unit_test(a_silent_master_is_waited_for_before_the_quorum_is_new),
-        cmocka_unit_test(a_quorum_that_has_begun_is_new_only_where_all_say_so),
-        cmocka_unit_test(nobody_is_admitted_beside_a_master_of_an_unknown_quorum),
-        cmocka_unit_test(it_takes_two_looks_with_the_same_marks_to_prove_a_quorum_new),
-        cmocka_unit_test(an_admission_goes_to_the_mark_and_above_what_members_gave),
-        cmocka_unit_test(who_lost_its_data_waits_for_the_longest_lease_that_others_know),
-        cmocka_unit_test(who_was_restarted_is_admitted_at_once_and_waits),
-        cmocka_unit_test(where_few_know_how_long_leases_are_the_wait_is_the_longest_of_all),
-        cmocka_unit_test(a_wait_that_is_too_long_is_shortened),
-        cmocka_unit_test(a_master_whose_clock_was_set_is_told_to_wait),
-        cmocka_unit_test(a_floor_is_what_a_majority_gave_as_a_later_look_finds),
-        cmocka_unit_test(a_floor_waits_for_a_majority_that_never_forgot),
-        cmocka_unit_test(the_number_of_a_majority_is_that_of_the_quorum),
+        TEST(a_silent_master_is_waited_for_before_the_quorum_is_new),
+        TEST(a_quorum_that_has_begun_is_new_only_where_all_say_so),
+        TEST(nobody_is_admitted_beside_a_master_of_an_unknown_quorum),
+        TEST(it_takes_two_looks_with_the_same_marks_to_prove_a_quorum_new),
+        TEST(an_admission_goes_to_the_mark_and_above_what_members_gave),
+        TEST(who_lost_its_data_waits_for_the_longest_lease_that_others_know),
+        TEST(who_was_restarted_is_admitted_at_once_and_waits),
+        TEST(where_few_know_how_long_leases_are_the_wait_is_the_longest_of_all),
+        TEST(a_wait_that_is_too_long_is_shortened),
+        TEST(a_master_whose_clock_was_set_is_told_to_wait),
+        TEST(a_floor_is_what_a_majority_gave_as_a_later_look_finds),
+        TEST(a_floor_waits_for_a_majority_that_never_forgot),
+        TEST(the_number_of_a_majority_is_that_of_the_quorum),
         cmocka_unit_test(a_master_of_another_quorum_is_in_no_other_set),
-        cmocka_unit_test(a_number_that_is_known_stays_until_all_have_forgotten_it),
-        cmocka_unit_test(two_names_of_a_server_are_one_master),
+        TEST(a_number_that_is_known_stays_until_all_have_forgotten_it),
+        TEST(two_names_of_a_server_are_one_master),
         cmocka_unit_test(masters_without_a_number_get_one_that_their_order_does_not_change),
-        cmocka_unit_test(a_number_is_made_anew_only_where_all_were_heard_and_have_none),
-        cmocka_unit_test(a_number_is_lacking_where_one_more_look_can_tell_it),
-        cmocka_unit_test(it_is_told_why_masters_are_no_majority),
-        cmocka_unit_test(an_answer_tells_from_when_a_master_votes),
-        cmocka_unit_test(an_admission_is_no_finding),
+        TEST(a_number_is_made_anew_only_where_all_were_heard_and_have_none),
+        TEST(a_number_is_lacking_where_one_more_look_can_tell_it),
+        TEST(it_is_told_why_masters_are_no_majority),
+        TEST(an_answer_tells_from_when_a_master_votes),
+        TEST(an_admission_is_no_finding),
     };
 
     return cmocka_run_group_tests_name("quorum_admit", tests, NULL, NULL);

@@ -65,7 +65,7 @@ static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct
 
 static struct dibs__store_ops examining;
 
-static void begin(void)
+static int setup(void **state)
 {
     begin_vote(0, 0, 0);
     examining = voting;
@@ -80,6 +80,13 @@ static void begin(void)
         seen[i].status = DIBS_OK;
     }
     second = ADMITS;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    end_vote();
+    return 0;
 }
 
 static dibs_status examine(uint32_t admit_ms)
@@ -101,7 +108,6 @@ static void expect_told(size_t i, dibs_verdict verdict, const char *text)
 
 static void it_is_told_how_many_masters_can_be_reached(void **state)
 {
-    begin();
     assert_status(DIBS_OK, examine(0));
     assert_int_equal(told_count, 2);
     expect_told(0, DIBS_VERDICT_OK, "All 3 masters can be reached.");
@@ -115,12 +121,10 @@ static void it_is_told_how_many_masters_can_be_reached(void **state)
     seen[2].status = DIBS_CLOSED;
     assert_status(DIBS_CLOSED, examine(0));
     assert_int_equal(told_count, 0);
-    end_vote();
 }
 
 static void two_urls_of_one_server_are_told(void **state)
 {
-    begin();
     seen[2].server = seen[0].server;
     assert_status(DIBS_OK, examine(0));
     assert_int_equal(told_count, 3);
@@ -128,12 +132,10 @@ static void two_urls_of_one_server_are_told(void **state)
     seen[0].server = seen[2].server = 0; /* not known */
     assert_status(DIBS_OK, examine(0));
     assert_int_equal(told_count, 2);
-    end_vote();
 }
 
 static void it_is_told_how_far_the_clocks_are_apart(void **state)
 {
-    begin();
     seen[0].ahead_us = 300000;
     seen[1].ahead_us = -700000;
     seen[2].ahead_us = 5;
@@ -148,7 +150,6 @@ static void it_is_told_how_far_the_clocks_are_apart(void **state)
     seen[0].clock_known = seen[2].clock_known = false;
     assert_status(DIBS_OK, examine(0));
     assert_int_equal(told_count, 1);
-    end_vote();
 }
 
 static void it_is_told_who_does_not_vote_and_why(void **state)
@@ -170,7 +171,7 @@ static void it_is_told_who_does_not_vote_and_why(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (size_t member = 0; member < MEMBERS; member++) {
             char text[256];
-            begin();
+            setup(state);
             atomic_store(&setting.q.number, NUMBER);
             voters[member].vote = rows[i].vote;
             assert_status(DIBS_OK, examine(0));
@@ -179,16 +180,16 @@ static void it_is_told_who_does_not_vote_and_why(void **state)
                 expect_told(1, rows[i].verdict, text);
             else
                 assert_int_equal(told_count, 2);
-            end_vote();
+            teardown(state);
         }
-    begin();
+    setup(state);
     voters[0].vote.quorum = OTHER_NUMBER; /* whose quorum is not known here */
     assert_status(DIBS_OK, examine(0));
     assert_int_equal(told_count, 2);
     voter_says(0, DIBS__OP_VOTE, DIBS_DENIED, 0);
     assert_status(DIBS_OK, examine(0));
     assert_int_equal(told_count, 2);
-    end_vote();
+    teardown(state);
 }
 
 /* ---------------------------------------------------------- an operator's word */
@@ -209,7 +210,6 @@ static const struct dibs__vote *admission_of(size_t i)
 
 static void who_lost_its_data_is_admitted(void **state)
 {
-    begin();
     lose(0);
     voter_says(2, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
     voters[1].vote.longest_ms = 1000;
@@ -224,18 +224,15 @@ static void who_lost_its_data_is_admitted(void **state)
     assert_null(admission_of(1));
     assert_true(atomic_load(&setting.q.number) == NUMBER);
     assert_true(atomic_load(&setting.q.voting.due)); /* the floor comes with a look */
-    end_vote();
 }
 
 /* The wait is that for the longest lease that a master knows of. */
 static void the_operator_does_not_make_leases_shorter(void **state)
 {
-    begin();
     lose(0);
     assert_status(DIBS_OK, examine(ADMIT_MS));
     assert_true(admission_of(0)->wait_ms == dibs__admission_wait_ms(LEASE_MS));
     assert_int_equal(admission_of(0)->longest_ms, LEASE_MS);
-    end_vote();
 }
 
 static void a_wait_that_is_too_long_is_shortened(void **state)
@@ -243,7 +240,7 @@ static void a_wait_that_is_too_long_is_shortened(void **state)
     static const int64_t waits_ms[] = {6080, 6081, 1000};
 
     for (size_t i = 0; i < sizeof waits_ms / sizeof waits_ms[0]; i++) {
-        begin();
+        setup(state);
         for (size_t member = 0; member < MEMBERS; member++)
             voters[member].vote.longest_ms = 1000;
         voters[1].vote.ready = false;
@@ -251,13 +248,12 @@ static void a_wait_that_is_too_long_is_shortened(void **state)
         assert_status(DIBS_OK, examine(ADMIT_MS));
         assert_int_equal(admission_of(1) != NULL, waits_ms[i] > 6080);
         assert_true(voters[1].vote.votes_in_ms == (waits_ms[i] > 6080 ? 6080 : waits_ms[i]));
-        end_vote();
+        teardown(state);
     }
 }
 
 static void an_admission_that_fails_is_told(void **state)
 {
-    begin();
     lose(1);
     second = FAILS;
     assert_status(DIBS_OK, examine(ADMIT_MS));
@@ -266,24 +262,20 @@ static void an_admission_that_fails_is_told(void **state)
     assert_status(DIBS_OK, examine(ADMIT_MS));
     expect_told(1, DIBS_VERDICT_BAD,
                 "Number 2 of the URLs could not be admitted: it belongs to another quorum by now.");
-    end_vote();
 }
 
 static void without_a_majority_nobody_is_admitted(void **state)
 {
-    begin();
     lose(0);
     voter_says(1, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
     voter_says(2, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
     assert_status(DIBS_UNAVAILABLE, examine(ADMIT_MS));
     assert_string_equal(error.detail, "1 of 3 masters answered, which is no majority: a master said so");
     assert_null(admission_of(0));
-    end_vote();
 }
 
 static void a_new_quorum_needs_no_word(void **state)
 {
-    begin();
     for (size_t i = 0; i < MEMBERS; i++)
         lose(i);
     assert_status(DIBS_OK, examine(ADMIT_MS));
@@ -291,39 +283,37 @@ static void a_new_quorum_needs_no_word(void **state)
     expect_told(0, DIBS_VERDICT_OK, "No master knows of a quorum: it is new, and the next lock begins it.");
     for (size_t i = 0; i < MEMBERS; i++)
         assert_null(admission_of(i));
-    end_vote();
 }
 
 /* Of two quorums, the one that has a majority counts; without one, only an operator can tell. */
 static void masters_of_two_quorums_are_not_mixed(void **state)
 {
-    begin();
+    setup(state);
     lose(0);
     voters[1].vote.quorum = OTHER_NUMBER;
     assert_status(DIBS_OK, examine(ADMIT_MS));
     assert_int_equal(told_count, 1);
     expect_told(0, DIBS_VERDICT_BAD, "Some of the masters belong to one quorum, others to another");
     assert_null(admission_of(0));
-    end_vote();
-    begin();
+    teardown(state);
+    setup(state);
     voters[1].vote.quorum = OTHER_NUMBER;
     assert_status(DIBS_OK, examine(ADMIT_MS));
     expect_told(0, DIBS_VERDICT_OK, "Number 1 of the URLs votes.");
     expect_told(1, DIBS_VERDICT_BAD, "Number 2 of the URLs is a master of another quorum, or another one of these");
     assert_null(admission_of(1));
-    end_vote();
-    begin();
+    teardown(state);
+    setup(state);
     lose(0);
     lose(2); /* the only number that there is */
     assert_status(DIBS_OK, examine(ADMIT_MS));
     assert_true(admission_of(0)->quorum == NUMBER && admission_of(2)->quorum == NUMBER);
-    end_vote();
+    teardown(state);
 }
 
 /* That which this process knows counts first. */
 static void the_number_that_is_known_stays(void **state)
 {
-    begin();
     atomic_store(&setting.q.number, OTHER_NUMBER);
     lose(0);
     voters[2].vote.quorum = OTHER_NUMBER;
@@ -331,24 +321,25 @@ static void the_number_that_is_known_stays(void **state)
     assert_true(admission_of(0)->quorum == OTHER_NUMBER);
     expect_told(1, DIBS_VERDICT_BAD, "Number 2 of the URLs is a master of another quorum");
     assert_true(atomic_load(&setting.q.number) == OTHER_NUMBER);
-    end_vote();
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_told_how_many_masters_can_be_reached),
-        cmocka_unit_test(two_urls_of_one_server_are_told),
-        cmocka_unit_test(it_is_told_how_far_the_clocks_are_apart),
+        TEST(it_is_told_how_many_masters_can_be_reached),
+        TEST(two_urls_of_one_server_are_told),
+        TEST(it_is_told_how_far_the_clocks_are_apart),
         cmocka_unit_test(it_is_told_who_does_not_vote_and_why),
-        cmocka_unit_test(who_lost_its_data_is_admitted),
-        cmocka_unit_test(the_operator_does_not_make_leases_shorter),
+        TEST(who_lost_its_data_is_admitted),
+        TEST(the_operator_does_not_make_leases_shorter),
         cmocka_unit_test(a_wait_that_is_too_long_is_shortened),
-        cmocka_unit_test(an_admission_that_fails_is_told),
-        cmocka_unit_test(without_a_majority_nobody_is_admitted),
-        cmocka_unit_test(a_new_quorum_needs_no_word),
+        TEST(an_admission_that_fails_is_told),
+        TEST(without_a_majority_nobody_is_admitted),
+        TEST(a_new_quorum_needs_no_word),
         cmocka_unit_test(masters_of_two_quorums_are_not_mixed),
-        cmocka_unit_test(the_number_that_is_known_stays),
+        TEST(the_number_that_is_known_stays),
     };
 
     return cmocka_run_group_tests_name("quorum_examine", tests, NULL, NULL);

@@ -23,7 +23,7 @@ static dibs_status finish(struct dibs__store *store, struct dibs__op *op, struct
 
 static const struct dibs__store_ops answering = {.begin = begin, .finish = finish};
 
-static void begin_test(void)
+static int setup(void **state)
 {
     set_up(&setting, &answering);
     for (size_t i = 0; i < MEMBERS; i++) {
@@ -32,6 +32,13 @@ static void begin_test(void)
     }
     said = DIBS_OK;
     why = DIBS__WHY_UNTOLD;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    tear_down(&setting);
+    return 0;
 }
 
 static void be_usual(int64_t first_ms, int64_t second_ms, int64_t third_ms)
@@ -62,7 +69,6 @@ static int64_t rests_ns(size_t i)
 
 static void a_member_that_fails_again_rests_longer(void **state)
 {
-    begin_test();
     for (int64_t most_ms = REST_FIRST_MS; most_ms <= 4 * REST_FIRST_MS; most_ms *= 2) {
         answers_after(0, DIBS_UNAVAILABLE, 0);
         int64_t rests = rests_ns(0);
@@ -71,12 +77,10 @@ static void a_member_that_fails_again_rests_longer(void **state)
         assert_true(rests_ns(0) == rests - MS(1)); /* one outage makes many calls fail */
         moved_clock_advance(&setting.clock, rests_ns(0));
     }
-    tear_down(&setting);
 }
 
 static void an_answer_ends_the_rest_and_the_next_is_short(void **state)
 {
-    begin_test();
     answers_after(0, DIBS_UNAVAILABLE, 0);
     moved_clock_advance(&setting.clock, rests_ns(0));
     answers_after(0, DIBS_UNAVAILABLE, 0);
@@ -84,7 +88,6 @@ static void an_answer_ends_the_rest_and_the_next_is_short(void **state)
     assert_true(rests_ns(0) == 0);
     answers_after(0, DIBS_UNAVAILABLE, 0);
     assert_in_range(rests_ns(0), MS(REST_FIRST_MS / 2), MS(REST_FIRST_MS));
-    tear_down(&setting);
 }
 
 /* It has answered, though it grants nothing. */
@@ -98,13 +101,13 @@ static void a_member_that_says_why_it_grants_nothing_does_not_rest(void **state)
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__error error;
-        begin_test();
+        setup(state);
         said = DIBS_UNAVAILABLE;
         why = rows[i].why;
         dibs__member_ask(&ops[0], &attempt);
         assert_status(DIBS_UNAVAILABLE, dibs__pending_op_finish(&ops[0], DIBS__NEVER, &error));
         assert_int_equal(rests_ns(0) > 0, rows[i].rests);
-        tear_down(&setting);
+        teardown(state);
     }
 }
 
@@ -120,36 +123,32 @@ static void a_member_that_takes_much_longer_than_a_majority_rests(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (size_t place = 0; place < MEMBERS; place++) {
             const int64_t *others = rows[i].others_ms;
-            begin_test();
+            setup(state);
             be_usual(place == 0 ? 900 : others[0], place == 1 ? 900 : others[place == 0 ? 0 : 1],
                      place == 2 ? 900 : others[1]);
             dibs__pending_op_begin(&ops[place], (struct dibs__op){.kind = DIBS__OP_QUERY});
             moved_clock_advance(&setting.clock, MS(rows[i].took_ms));
             dibs__pending_op_note_delay(&ops[place], moved_clock_now(&setting.clock));
             assert_int_equal(rests_ns(place) > 0, rows[i].rests);
-            tear_down(&setting);
+            teardown(state);
         }
 }
 
 static void a_single_late_answer_is_forgiven_and_several_are_not(void **state)
 {
-    begin_test();
     be_usual(1, 1, 1);
     answers_after(2, DIBS_OK, 100);
     assert_true(atomic_load(&setting.members[2].usual) == MS(1) + MS(99) / 8);
     assert_true(rests_ns(2) == 0);
     answers_after(2, DIBS_OK, 100);
     assert_true(rests_ns(2) > 0);
-    tear_down(&setting);
 }
 
 static void the_first_answer_tells_the_usual_time(void **state)
 {
-    begin_test();
     be_usual(1, 1, 0);
     answers_after(2, DIBS_OK, 5);
     assert_true(atomic_load(&setting.members[2].usual) == MS(5));
-    tear_down(&setting);
 }
 
 static uint32_t asks(uint32_t *spared)
@@ -161,7 +160,6 @@ static void who_rests_is_spared_and_asked_once_when_the_rest_is_over(void **stat
 {
     uint32_t spared;
 
-    begin_test();
     answers_after(1, DIBS_UNAVAILABLE, 0);
     assert_int_equal(asks(&spared), ALL & ~2u);
     assert_int_equal(spared, 2);
@@ -173,7 +171,6 @@ static void who_rests_is_spared_and_asked_once_when_the_rest_is_over(void **stat
     assert_int_equal(asks(&spared), ALL & ~2u);
     moved_clock_advance(&setting.clock, 1);
     assert_int_equal(asks(&spared), ALL);
-    tear_down(&setting);
 }
 
 /* Who may not vote would not grant anything: it is not spared, but left out. */
@@ -181,25 +178,21 @@ static void who_may_not_vote_yet_is_not_asked(void **state)
 {
     uint32_t spared;
 
-    begin_test();
     atomic_store(&setting.members[2].votes_from, moved_clock_now(&setting.clock) + 1);
     assert_int_equal(asks(&spared), ALL & ~4u);
     assert_int_equal(spared, 0);
     moved_clock_advance(&setting.clock, 1);
     assert_int_equal(asks(&spared), ALL);
-    tear_down(&setting);
 }
 
 static void all_are_asked_where_the_others_are_no_majority(void **state)
 {
     uint32_t spared;
 
-    begin_test();
     answers_after(0, DIBS_UNAVAILABLE, 0);
     atomic_store(&setting.members[2].votes_from, DIBS__NEVER);
     assert_int_equal(asks(&spared), ALL);
     assert_int_equal(spared, 0);
-    tear_down(&setting);
 }
 
 /* When the last of those that were asked takes eight times as long as usual. */
@@ -207,7 +200,6 @@ static void who_takes_much_longer_than_usual_is_overdue(void **state)
 {
     struct dibs__fan_out fan_out = {.quorum = &setting.q, .ops = ops, .open = ALL};
 
-    begin_test();
     be_usual(0, 2, 10);
     int64_t now = moved_clock_now(&setting.clock);
     for (size_t i = 0; i < MEMBERS; i++)
@@ -219,7 +211,6 @@ static void who_takes_much_longer_than_usual_is_overdue(void **state)
     assert_true(dibs__fan_out_is_overdue(&fan_out, now + MS(OVERDUE_MS)));
     fan_out.open = 4;
     assert_true(dibs__fan_out_is_overdue(&fan_out, now));
-    tear_down(&setting);
 }
 
 static void as_many_answers_are_awaited_as_a_decision_needs(void **state)
@@ -230,10 +221,8 @@ static void as_many_answers_are_awaited_as_a_decision_needs(void **state)
         int least;
     } rows[] = {{0, 7, 2}, {1, 6, 1}, {0, 6, 1}, {1, 4, 1}, {2, 4, 0}, {0, 4, 0}};
 
-    begin_test();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_int_equal(dibs__least_to_decide(&setting.q, rows[i].for_it, rows[i].open), rows[i].least);
-    tear_down(&setting);
 }
 
 /* The worst is one that does not pass by waiting; the first of those is kept. */
@@ -255,20 +244,22 @@ static void the_worst_error_is_kept(void **state)
     }
 }
 
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_member_that_fails_again_rests_longer),
-        cmocka_unit_test(an_answer_ends_the_rest_and_the_next_is_short),
+        TEST(a_member_that_fails_again_rests_longer),
+        TEST(an_answer_ends_the_rest_and_the_next_is_short),
         cmocka_unit_test(a_member_that_says_why_it_grants_nothing_does_not_rest),
         cmocka_unit_test(a_member_that_takes_much_longer_than_a_majority_rests),
-        cmocka_unit_test(a_single_late_answer_is_forgiven_and_several_are_not),
-        cmocka_unit_test(the_first_answer_tells_the_usual_time),
-        cmocka_unit_test(who_rests_is_spared_and_asked_once_when_the_rest_is_over),
-        cmocka_unit_test(who_may_not_vote_yet_is_not_asked),
-        cmocka_unit_test(all_are_asked_where_the_others_are_no_majority),
-        cmocka_unit_test(who_takes_much_longer_than_usual_is_overdue),
-        cmocka_unit_test(as_many_answers_are_awaited_as_a_decision_needs),
+        TEST(a_single_late_answer_is_forgiven_and_several_are_not),
+        TEST(the_first_answer_tells_the_usual_time),
+        TEST(who_rests_is_spared_and_asked_once_when_the_rest_is_over),
+        TEST(who_may_not_vote_yet_is_not_asked),
+        TEST(all_are_asked_where_the_others_are_no_majority),
+        TEST(who_takes_much_longer_than_usual_is_overdue),
+        TEST(as_many_answers_are_awaited_as_a_decision_needs),
         cmocka_unit_test(the_worst_error_is_kept),
     };
 

@@ -9,10 +9,17 @@ static dibs_owner owner;
 static struct dibs__error error;
 static bool unsure;
 
-static void begin(void)
+static int setup(void **state)
 {
     begin_vote(0, 0, 0);
     owner = (dibs_owner){0};
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    end_vote();
+    return 0;
 }
 
 /* The master says that the token has the lock, with these numbers. */
@@ -51,7 +58,6 @@ static dibs_status look(void)
 
 static void the_owner_is_whom_a_majority_names(void **state)
 {
-    begin();
     names(0, "a", 900, 10, 5);
     names(1, "a", 700, 30, 6);
     names(2, "b", 9000, 90, 8);
@@ -63,23 +69,19 @@ static void the_owner_is_whom_a_majority_names(void **state)
     assert_true(owner.held_ms == 30);
     assert_true(owner.fence == 8); /* a later holder's is larger than any that was given */
     assert_int_equal(owner.waiters, 3);
-    end_vote();
 }
 
 static void a_lock_without_expiry_outlasts_all_others(void **state)
 {
-    begin();
     names(0, "a", -1, 10, 5);
     names(1, "a", 700, 30, 6);
     names(2, "a", -1, 30, 6);
     assert_status(DIBS_OK, look());
     assert_true(owner.remaining_ms == -1);
-    end_vote();
 }
 
 static void whom_no_majority_names_has_no_lock(void **state)
 {
-    begin();
     names(0, "a", 900, 10, 5);
     names(1, "b", 900, 10, 5);
     names(2, "c", 900, 10, 5);
@@ -89,7 +91,6 @@ static void whom_no_majority_names_has_no_lock(void **state)
     voters[0].owner.held = voters[2].owner.held = false;
     assert_status(DIBS_OK, look());
     assert_true(!owner.held && !unsure);
-    end_vote();
 }
 
 /* The last one decides where the others do not agree; where it can't, it is not waited for. */
@@ -105,7 +106,7 @@ static void the_last_master_is_waited_for_where_it_decides(void **state)
                 {"a", "", OVERDUE_MS, false, true}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        begin();
+        setup(state);
         if (rows[i].first[0])
             names(0, rows[i].first, 900, 10, 5);
         if (rows[i].second[0])
@@ -120,20 +121,18 @@ static void the_last_master_is_waited_for_where_it_decides(void **state)
         began = the_time;
         assert_status(DIBS_OK, look());
         assert_true(the_time == began);
-        end_vote();
+        teardown(state);
     }
 }
 
 static void a_minority_of_answers_is_none(void **state)
 {
-    begin();
     names(0, "a", 900, 10, 5);
     voter_says(1, DIBS__OP_QUERY, DIBS_UNAVAILABLE, 0);
     voter_says(2, DIBS__OP_QUERY, DIBS_UNAVAILABLE, 0);
     assert_status(DIBS_UNAVAILABLE, look());
     assert_string_equal(error.detail, "1 of 3 masters answered, which is no majority: a master said so");
     assert_true(!owner.held);
-    end_vote();
 }
 
 static void who_waits_is_asked_of_the_master_with_the_longest_queue(void **state)
@@ -142,7 +141,7 @@ static void who_waits_is_asked_of_the_master_with_the_longest_queue(void **state
     struct dibs__waiters waiters = {.items = items, .most = 4};
 
     for (size_t longest = 0; longest < MEMBERS; longest++) {
-        begin();
+        setup(state);
         assert_status(DIBS_OK, look_with((struct dibs__query){.waiters = &waiters}));
         for (size_t i = 0; i < MEMBERS; i++)
             assert_int_equal(voters[i].asked[DIBS__OP_QUERY], 1); /* nobody waits */
@@ -152,7 +151,7 @@ static void who_waits_is_asked_of_the_master_with_the_longest_queue(void **state
         for (size_t i = 0; i < MEMBERS; i++)
             assert_int_equal(voters[i].asked[DIBS__OP_QUERY], i == longest ? 3 : 2);
         assert_ptr_equal(voters[longest].last.query.waiters, &waiters);
-        end_vote();
+        teardown(state);
     }
 }
 
@@ -161,7 +160,6 @@ static void who_waits_is_asked_of_the_master_with_the_longest_queue(void **state
 /* Each master names its newest sharer; the fence is the one to which a majority of them is raised. */
 static void a_lock_is_shared_where_a_majority_says_so(void **state)
 {
-    begin();
     shares(0, "s1", 3, 9);
     shares(1, "s2", 2, 8);
     shares(2, "s2", 1, 7);
@@ -186,7 +184,6 @@ static void a_lock_is_shared_where_a_majority_says_so(void **state)
     names(1, "b", 900, 10, 5);
     assert_status(DIBS_OK, look());
     assert_false(owner.held);
-    end_vote();
 }
 
 static struct dibs__sharers named;
@@ -216,7 +213,6 @@ static void share_at_two(void)
 
 static void all_sharers_are_named_the_newest_first(void **state)
 {
-    begin();
     share_at_two();
     assert_status(DIBS_OK, look_at_sharers(4, false));
     assert_int_equal(named.count, 3);
@@ -231,12 +227,10 @@ static void all_sharers_are_named_the_newest_first(void **state)
     assert_status(DIBS_OK, look_at_sharers(2, false));
     assert_int_equal(named.count, 2); /* there is no room for more */
     assert_string_equal(named.items[0].token, "s2");
-    end_vote();
 }
 
 static void sharers_of_a_majority_are_those_that_a_majority_names(void **state)
 {
-    begin();
     share_at_two();
     assert_status(DIBS_OK, look_at_sharers(4, true));
     assert_int_equal(named.count, 1);
@@ -244,20 +238,19 @@ static void sharers_of_a_majority_are_those_that_a_majority_names(void **state)
     assert_true(!named.items[1].token[0]);
     assert_false(unsure);
     assert_int_equal(voters[2].asked[DIBS__OP_QUERY], 1);
-    end_vote();
 }
 
 /* It may name one whom a majority would name with it. */
 static void a_master_that_does_not_name_its_sharers_leaves_that_unsure(void **state)
 {
     for (int by_majority = 0; by_majority < 2; by_majority++) {
-        begin();
+        setup(state);
         share_at_two();
         voter_says(2, DIBS__OP_QUERY, DIBS_UNAVAILABLE, 0);
         assert_status(DIBS_OK, look_at_sharers(4, by_majority));
         assert_int_equal(unsure, by_majority);
         assert_int_equal(voters[2].asked[DIBS__OP_QUERY], by_majority ? 2 : 1);
-        end_vote();
+        teardown(state);
     }
 }
 
@@ -266,7 +259,6 @@ static void a_query_without_memory_fails(void **state)
 {
     struct dibs__op op = {.kind = DIBS__OP_QUERY, .name = "x", .query = {.owner = &owner, .sharers = &named}};
 
-    begin();
     share_at_two();
     fails_here = true;
     atomic_store(&fail_at, 1);
@@ -276,7 +268,6 @@ static void a_query_without_memory_fails(void **state)
     assert_status(DIBS_NO_MEMORY, look_at_sharers(4, false));
     assert_int_equal(named.count, 0);
     fails_here = false;
-    end_vote();
 }
 #endif
 
@@ -315,7 +306,6 @@ static dibs_status walk_all(dibs_status first, dibs_status second, dibs_status t
 /* A lock that a majority granted is known to one of any majority. */
 static void the_names_are_those_of_any_majority(void **state)
 {
-    begin();
     assert_status(DIBS_OK, walk_all(DIBS_OK, DIBS_OK, DIBS_OK));
     assert_int_equal(walks, 2);
     assert_status(DIBS_OK, walk_all(DIBS_UNAVAILABLE, DIBS_OK, DIBS_OK));
@@ -332,7 +322,6 @@ static void the_names_are_those_of_any_majority(void **state)
     assert_int_equal(walked[0], 0);
     assert_status(DIBS_OK, walk_all(DIBS_OK, DIBS_UNAVAILABLE, DIBS_OK));
     assert_true(walked[1] == 1 && walked[2] == 2 && walked[0] == 3);
-    end_vote();
 }
 
 static dibs_status forget(void)
@@ -345,7 +334,6 @@ static dibs_status forget(void)
 /* Where only a minority has it in use, it may have been released a moment ago: that one is asked again, and again. */
 static void a_lock_is_forgotten_by_all(void **state)
 {
-    begin();
     assert_status(DIBS_OK, forget());
     voter_says(0, DIBS__OP_FORGET, DIBS_BUSY, 0);
     voter_says(1, DIBS__OP_FORGET, DIBS_BUSY, 0);
@@ -360,18 +348,15 @@ static void a_lock_is_forgotten_by_all(void **state)
     assert_int_equal(voters[0].asked[DIBS__OP_FORGET], 3);
     voter_says(1, DIBS__OP_FORGET, DIBS_UNAVAILABLE, 0);
     assert_status(DIBS_UNAVAILABLE, forget());
-    end_vote();
 }
 
 /* Each has its share of the time that is left: the first a third. */
 static void each_master_has_its_share_of_the_time_to_forget(void **state)
 {
-    begin();
     assert_status(DIBS_OK, forget());
     assert_true(voters[0].last.deadline == the_time + MS(1000) / 3);
     assert_true(voters[1].last.deadline == the_time + MS(500));
     assert_true(voters[2].last.deadline == the_time + MS(1000));
-    end_vote();
 }
 
 /* ----------------------------------------------------------------- by force */
@@ -405,19 +390,18 @@ static void a_token_is_forced_where_a_majority_has_done_it(void **state)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        begin();
+        setup(state);
         all_say(rows[i].say[0], rows[i].say[1], rows[i].say[2]);
         assert_status(rows[i].status, force("a"));
         assert_string_equal(voters[2].last.force.token, "a");
         assert_false(voters[2].last.force.is_shown);
         assert_int_equal(voters[0].asked[DIBS__OP_QUERY], 0);
-        end_vote();
+        teardown(state);
     }
 }
 
 static void whom_a_majority_names_is_forced(void **state)
 {
-    begin();
     assert_status(DIBS_OK, force(NULL)); /* nobody has it */
     assert_int_equal(voters[0].asked[DIBS__OP_FORCE], 0);
     names(0, "a", 900, 10, 5);
@@ -426,13 +410,11 @@ static void whom_a_majority_names_is_forced(void **state)
     assert_status(DIBS_OK, force(NULL));
     assert_int_equal(voters[0].asked[DIBS__OP_FORCE], 1);
     assert_true(voters[0].last.force.is_shown); /* as the query shows it */
-    end_vote();
 }
 
 /* It is not known who has it, until the masters say so. */
 static void who_has_the_lock_is_asked_until_it_is_known(void **state)
 {
-    begin();
     names(0, "a", 900, 10, 5);
     voter_says(2, DIBS__OP_QUERY, DIBS_UNAVAILABLE, 0);
     int64_t began = the_time;
@@ -443,18 +425,17 @@ static void who_has_the_lock_is_asked_until_it_is_known(void **state)
     voter_says(1, DIBS__OP_QUERY, DIBS_UNAVAILABLE, 0);
     assert_status(DIBS_UNAVAILABLE, force(NULL));
     assert_string_equal(error.detail, "1 of 3 masters answered, which is no majority: a master said so");
-    end_vote();
 }
 
 static void all_sharers_of_a_majority_are_forced(void **state)
 {
-    begin();
+    setup(state);
     share_at_two();
     assert_status(DIBS_OK, force(NULL));
     for (size_t i = 0; i < MEMBERS; i++)
         assert_int_equal(voters[i].asked[DIBS__OP_FORCE], 1);
-    end_vote();
-    begin();
+    teardown(state);
+    setup(state);
     share_at_two();
     voters[1].sharers = first_says;
     assert_status(DIBS_OK, force(NULL));
@@ -463,31 +444,33 @@ static void all_sharers_of_a_majority_are_forced(void **state)
     all_say(DIBS_UNAVAILABLE, DIBS_UNAVAILABLE, DIBS_OK);
     assert_status(DIBS_UNAVAILABLE, force(NULL));
     assert_int_equal(voters[0].asked[DIBS__OP_FORCE], 3); /* one that has failed is asked for no other token */
-    end_vote();
+    teardown(state);
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_owner_is_whom_a_majority_names),
-        cmocka_unit_test(a_lock_without_expiry_outlasts_all_others),
-        cmocka_unit_test(whom_no_majority_names_has_no_lock),
+        TEST(the_owner_is_whom_a_majority_names),
+        TEST(a_lock_without_expiry_outlasts_all_others),
+        TEST(whom_no_majority_names_has_no_lock),
         cmocka_unit_test(the_last_master_is_waited_for_where_it_decides),
-        cmocka_unit_test(a_minority_of_answers_is_none),
+        TEST(a_minority_of_answers_is_none),
         cmocka_unit_test(who_waits_is_asked_of_the_master_with_the_longest_queue),
-        cmocka_unit_test(a_lock_is_shared_where_a_majority_says_so),
-        cmocka_unit_test(all_sharers_are_named_the_newest_first),
-        cmocka_unit_test(sharers_of_a_majority_are_those_that_a_majority_names),
+        TEST(a_lock_is_shared_where_a_majority_says_so),
+        TEST(all_sharers_are_named_the_newest_first),
+        TEST(sharers_of_a_majority_are_those_that_a_majority_names),
         cmocka_unit_test(a_master_that_does_not_name_its_sharers_leaves_that_unsure),
 #if CAN_FAIL
-        cmocka_unit_test(a_query_without_memory_fails),
+        TEST(a_query_without_memory_fails),
 #endif
-        cmocka_unit_test(the_names_are_those_of_any_majority),
-        cmocka_unit_test(a_lock_is_forgotten_by_all),
-        cmocka_unit_test(each_master_has_its_share_of_the_time_to_forget),
+        TEST(the_names_are_those_of_any_majority),
+        TEST(a_lock_is_forgotten_by_all),
+        TEST(each_master_has_its_share_of_the_time_to_forget),
         cmocka_unit_test(a_token_is_forced_where_a_majority_has_done_it),
-        cmocka_unit_test(whom_a_majority_names_is_forced),
-        cmocka_unit_test(who_has_the_lock_is_asked_until_it_is_known),
+        TEST(whom_a_majority_names_is_forced),
+        TEST(who_has_the_lock_is_asked_until_it_is_known),
         cmocka_unit_test(all_sharers_of_a_majority_are_forced),
     };
 

@@ -87,12 +87,12 @@ static void end_rest(void)
 }
 
 /* The lock x is held at all masters. */
-static struct dibs__claim *hold(void)
+static int setup(void **state)
 {
     set_up(&setting, &renewing);
-    struct dibs__claim *claim = held_at_all(&setting, LEASE_MS);
+    held_at_all(&setting, LEASE_MS);
     retracted = 0;
-    return claim;
+    return 0;
 }
 
 static struct dibs__member_state *state_at(size_t i)
@@ -113,10 +113,11 @@ static void put_in(size_t i, enum dibs__member_phase phase)
     dibs__quorum_mutex_unlock(&setting.q.mutex);
 }
 
-static void end(void)
+static int teardown(void **state)
 {
     end_rest();
     tear_down(&setting);
+    return 0;
 }
 
 /* ------------------------------------------------------------------ decisions */
@@ -124,7 +125,7 @@ static void end(void)
 static void a_majority_renews_and_the_last_delays_nobody(void **state)
 {
     for (size_t last = 0; last < MEMBERS; last++) {
-        hold();
+        setup(state);
         moved_clock_advance(&setting.clock, MS(5));
         begin_renewal();
         assert_true(batch.proof == moved_clock_now(&setting.clock));
@@ -139,14 +140,13 @@ static void a_majority_renews_and_the_last_delays_nobody(void **state)
         answers(last, gone);
         assert_int_equal(dones, 1);
         assert_int_equal(retracted, 0);
-        end();
+        teardown(state);
     }
 }
 
 /* No majority is left: what the last may have is taken back. */
 static void what_a_majority_lost_is_gone_at_once(void **state)
 {
-    hold();
     begin_renewal();
     answers(0, gone);
     assert_int_equal(dones, 0);
@@ -154,7 +154,6 @@ static void what_a_majority_lost_is_gone_at_once(void **state)
     assert_true(dones == 1 && item->result == DIBS__GONE);
     assert_int_equal(retracted, 1);
     assert_null(dibs__claim_find(&setting.q, "dibs:token"));
-    end();
 }
 
 static void where_too_few_answer_nothing_is_decided(void **state)
@@ -171,7 +170,7 @@ static void where_too_few_answer_nothing_is_decided(void **state)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        hold();
+        setup(state);
         begin_renewal();
         for (size_t member = 0; member < MEMBERS; member++) {
             assert_int_equal(dones, 0);
@@ -183,14 +182,14 @@ static void where_too_few_answer_nothing_is_decided(void **state)
         assert_status(rows[i].error, done_error.status);
         assert_int_equal(retracted, 0);
         assert_true(atomic_load(&setting.q.last_reply_at) == 0);
-        end();
+        teardown(state);
     }
 }
 
 /* A member that may not be asked leaves two, one of which lost it. */
 static void masters_that_are_asked_nothing_renew_nothing(void **state)
 {
-    hold();
+    setup(state);
     put_in(2, DIBS__MEMBER_RETIRED);
     begin_renewal();
     assert_null(asked[2]);
@@ -198,25 +197,23 @@ static void masters_that_are_asked_nothing_renew_nothing(void **state)
     answers(1, gone);
     assert_true(dones == 1 && item->result == DIBS__UNANSWERED);
     assert_string_equal(done_error.detail, "fewer than 2 of 3 masters renewed the lease");
-    end();
-    hold();
+    teardown(state);
+    setup(state);
     for (size_t i = 0; i < MEMBERS; i++)
         put_in(i, DIBS__MEMBER_RETIRED);
     begin_renewal();
     assert_true(dones == 1 && item->result == DIBS__UNANSWERED);
-    end();
+    teardown(state);
 }
 
 static void the_generation_of_a_renewal_is_that_of_its_beginning(void **state)
 {
-    hold();
     atomic_store(&setting.q.generation, 4);
     begin_renewal();
     atomic_store(&setting.q.generation, 5); /* one went over to another server meanwhile */
     answers(0, yes);
     answers(1, yes);
     assert_true(item->store_state.words[0] == 4);
-    end();
 }
 
 /* An extension that may still arrive would cut it: so long a majority makes sure of. */
@@ -236,7 +233,7 @@ static void a_lease_is_as_long_as_a_majority_makes_sure(void **state)
                 {{LEASE_MS + 1, LEASE_MS}, {4, 4}, 0, 0}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        hold();
+        setup(state);
         begin_renewal();
         for (size_t member = 0; member < 2; member++)
             answers(member, (struct dibs__renewal){.result = DIBS__RENEWED,
@@ -245,7 +242,7 @@ static void a_lease_is_as_long_as_a_majority_makes_sure(void **state)
         assert_int_equal(item->result, DIBS__RENEWED);
         assert_int_equal(item->pending_extension_ms, rows[i].pending_ms);
         assert_true(item->again_ms == rows[i].again_ms);
-        end();
+        teardown(state);
     }
 }
 
@@ -253,7 +250,6 @@ static void a_lease_is_as_long_as_a_majority_makes_sure(void **state)
 
 static void each_master_is_asked_for_what_the_caller_wants(void **state)
 {
-    hold();
     begin_with((struct dibs__renewal){.lease_ms = LEASE_MS, .fence = 7, .look = true, .fixed = true}, false);
     for (size_t i = 0; i < MEMBERS; i++) {
         const struct dibs__renewal *its = &asked[i]->items[0];
@@ -265,7 +261,6 @@ static void each_master_is_asked_for_what_the_caller_wants(void **state)
     end_rest();
     begin_with((struct dibs__renewal){.lease_ms = LEASE_MS, .extension = true, .look = true}, false);
     assert_true(asked[0]->items[0].extension && !asked[0]->items[0].look);
-    end();
 }
 
 /* The fence that it gave may be larger than that of the hold: by it, it knows whether another has had the lock since.
@@ -275,7 +270,7 @@ static void a_lock_is_set_where_it_was_not_granted(void **state)
     static const uint64_t fences[] = {5, 7, 9};
 
     for (size_t i = 0; i < sizeof fences / sizeof fences[0]; i++) {
-        hold();
+        setup(state);
         put_in(1, DIBS__MEMBER_UNKNOWN);
         struct dibs__member_state *first = state_at(0), *second = state_at(1);
         dibs__quorum_mutex_lock(&setting.q.mutex);
@@ -286,7 +281,7 @@ static void a_lock_is_set_where_it_was_not_granted(void **state)
         assert_true(asked[1]->items[0].fence == (fences[i] > 7 ? 9 : 7) && asked[0]->items[0].fence == 7);
         assert_true(!asked[1]->items[0].look && asked[0]->items[0].look);
         assert_true(second->topping_up && !first->topping_up);
-        end();
+        teardown(state);
     }
 }
 
@@ -303,7 +298,7 @@ static void a_lock_that_may_be_set_is_noted_until_an_answer(void **state)
                 {&silent, &gone, false}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        hold();
+        setup(state);
         put_in(2, DIBS__MEMBER_UNKNOWN);
         begin_renewal();
         answers(2, *rows[i].first);
@@ -314,7 +309,7 @@ static void a_lock_that_may_be_set_is_noted_until_an_answer(void **state)
         }
         assert_int_equal(state_at(2)->topping_up, rows[i].noted);
         assert_int_equal(state_at(2)->phase == DIBS__MEMBER_GRANTED, rows[i].second == &yes);
-        end();
+        teardown(state);
     }
 }
 
@@ -323,18 +318,17 @@ static void who_is_busy_with_the_token_is_asked_later(void **state)
     static const enum dibs__member_phase busy[] = {DIBS__MEMBER_ASKED, DIBS__MEMBER_LEAVING, DIBS__MEMBER_RETIRED};
 
     for (size_t i = 0; i < sizeof busy / sizeof busy[0]; i++) {
-        hold();
+        setup(state);
         put_in(1, busy[i]);
         begin_renewal();
         assert_true(asked[0] && !asked[1] && asked[2]);
-        end();
+        teardown(state);
     }
 }
 
 /* Nor one whose clock was set, nor one of another quorum, where the lock would have to be set. */
 static void who_may_not_vote_is_not_asked_to_set_the_lock(void **state)
 {
-    hold();
     put_in(0, DIBS__MEMBER_UNKNOWN);
     put_in(1, DIBS__MEMBER_UNKNOWN);
     atomic_store(&setting.members[0].steps, 1);
@@ -342,13 +336,11 @@ static void who_may_not_vote_is_not_asked_to_set_the_lock(void **state)
     atomic_store(&setting.members[2].steps, 1);
     begin_renewal();
     assert_true(!asked[0] && !asked[1] && asked[2]);
-    end();
 }
 
 /* An extension that was not sent there is sent with the next renewal. */
 static void an_extension_is_caught_up_on(void **state)
 {
-    hold();
     begin_renewal();
     answers(0, yes);
     answers(1, yes); /* the third is busy with it */
@@ -362,14 +354,13 @@ static void an_extension_is_caught_up_on(void **state)
     end_rest();
     begin_renewal();
     assert_false(asked[2]->items[0].extension);
-    end();
 }
 
 /* What happened while the answer was under way may be missing in it. */
 static void a_change_during_a_renewal_is_looked_at_again(void **state)
 {
     for (int replies = 0; replies < 2; replies++) {
-        hold();
+        setup(state);
         begin_renewal();
         answers(0, yes);
         answers(1, yes);
@@ -382,23 +373,23 @@ static void a_change_during_a_renewal_is_looked_at_again(void **state)
         begin_renewal();
         answers(2, yes);
         assert_int_equal(setting.changes, replies);
-        end();
+        teardown(state);
     }
 }
 
 static void a_length_that_is_not_announced_is_not_sent(void **state)
 {
-    hold();
+    setup(state);
     begin_with((struct dibs__renewal){.lease_ms = LEASE_MS + 1, .extension = true}, false);
     assert_true(!asked[0] && !asked[1] && !asked[2]);
     assert_true(dones == 1 && item->result == DIBS__UNANSWERED);
     assert_int_equal(atomic_load(&setting.q.voting.longest_ms), LEASE_MS + 1);
     assert_true(atomic_load(&setting.q.voting.due));
-    end();
-    hold();
+    teardown(state);
+    setup(state);
     begin_renewal();
     assert_false(atomic_load(&setting.q.voting.due));
-    end();
+    teardown(state);
 }
 
 /* Each lease of a batch by itself; where one is not sent, the others keep their places. */
@@ -408,7 +399,7 @@ static void the_leases_of_a_batch_are_decided_one_by_one(void **state)
         .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
 
     for (size_t long_one = 0; long_one < 2; long_one++) {
-        hold();
+        setup(state);
         batch = (struct dibs__batch){.count = 2, .done = done, .items = {renewal, renewal}};
         batch.items[1].token = "dibs:other"; /* of an earlier process, say */
         batch.items[long_one].lease_ms = LEASE_MS + 1;
@@ -424,7 +415,7 @@ static void the_leases_of_a_batch_are_decided_one_by_one(void **state)
         assert_int_equal(batch.items[long_one].result, DIBS__UNANSWERED);
         assert_int_equal(batch.items[1 - long_one].result, DIBS__RENEWED);
         assert_status(DIBS_OK, done_error.status);
-        end();
+        teardown(state);
     }
 }
 
@@ -434,7 +425,6 @@ static void a_batch_is_done_when_all_its_leases_are_decided(void **state)
         .name = "x", .token = "dibs:token", .lease_ms = LEASE_MS, .fence = 7, .result = DIBS__GONE};
     const struct dibs__error none = {DIBS_OK, ""};
 
-    hold();
     batch = (struct dibs__batch){.count = 2, .done = done, .items = {renewal, renewal}};
     batch.items[1].token = "dibs:other";
     dones = 0;
@@ -451,7 +441,6 @@ static void a_batch_is_done_when_all_its_leases_are_decided(void **state)
     assert_int_equal(dones, 1);
     assert_int_equal(batch.items[0].result, DIBS__RENEWED);
     assert_int_equal(batch.items[1].result, DIBS__GONE);
-    end();
 }
 
 /* ------------------------------------------------------------ what counts not */
@@ -460,7 +449,7 @@ static void a_batch_is_done_when_all_its_leases_are_decided(void **state)
 static void a_lock_that_could_not_be_set_is_no_loss(void **state)
 {
     for (int anothers = 0; anothers < 2; anothers++) {
-        hold();
+        setup(state);
         put_in(0, DIBS__MEMBER_UNKNOWN);
         begin_renewal();
         answers(0, (struct dibs__renewal){.result = DIBS__GONE, .was_anothers = anothers});
@@ -469,7 +458,7 @@ static void a_lock_that_could_not_be_set_is_no_loss(void **state)
         answers(2, yes);
         assert_true(dones == 1 && item->result == (anothers ? DIBS__GONE : DIBS__UNANSWERED));
         assert_true(anothers || state_at(0)->phase == DIBS__MEMBER_UNKNOWN);
-        end();
+        teardown(state);
     }
 }
 
@@ -485,7 +474,7 @@ static void renewals_by_a_clock_that_was_set_do_not_count(void **state)
                 {false, false, true, true}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        hold();
+        setup(state);
         if (rows[i].top_up)
             put_in(0, DIBS__MEMBER_UNKNOWN);
         begin_renewal();
@@ -494,13 +483,12 @@ static void renewals_by_a_clock_that_was_set_do_not_count(void **state)
         answers(0, yes);
         answers(1, yes);
         assert_int_equal(dones, rows[i].counts);
-        end();
+        teardown(state);
     }
 }
 
 static void an_answer_shows_the_clock_of_its_master(void **state)
 {
-    hold();
     for (int i = 0; i < 2; i++) {
         begin_renewal();
         asked[0]->proof = moved_clock_now(&setting.clock);
@@ -510,7 +498,6 @@ static void an_answer_shows_the_clock_of_its_master(void **state)
         assert_int_equal(dibs__member_is_distrusted(&setting.members[0]), i);
         assert_int_equal(atomic_load(&setting.members[0].set_back), i);
     }
-    end();
 }
 
 /* ---------------------------------------------------------------------- looks */
@@ -533,7 +520,7 @@ static void a_look_finds_any_loss(void **state)
                 {{&silent, &silent, &denied}, DIBS__UNANSWERED}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        hold();
+        setup(state);
         look();
         for (size_t member = 0; member < MEMBERS; member++) {
             assert_true(dones == 0 && asked[member]->watch);
@@ -544,14 +531,13 @@ static void a_look_finds_any_loss(void **state)
         assert_int_equal(retracted, 0);
         assert_true(atomic_load(&setting.q.last_reply_at) == 0);
         assert_int_equal(state_at(0)->phase, DIBS__MEMBER_GRANTED);
-        end();
+        teardown(state);
     }
 }
 
 /* Others may have it where it was not granted; and who does not watch is not asked. */
 static void a_look_concerns_who_granted_the_lock_and_watches(void **state)
 {
-    hold();
     put_in(0, DIBS__MEMBER_UNKNOWN);
     setting.stores[2].watches = false;
     look();
@@ -559,17 +545,14 @@ static void a_look_concerns_who_granted_the_lock_and_watches(void **state)
     answers(0, gone);
     answers(1, (struct dibs__renewal){.result = DIBS__WATCHED});
     assert_true(dones == 1 && item->result == DIBS__WATCHED);
-    end();
 }
 
 /* A look is no renewal: one may be under way beside it. */
 static void a_renewal_goes_on_beside_a_look(void **state)
 {
-    hold();
     look();
     for (size_t i = 0; i < MEMBERS; i++)
         assert_false(state_at(i)->renewing || state_at(i)->passed_over);
-    end();
 }
 
 /* --------------------------------------------------------------------- memory */
@@ -577,7 +560,6 @@ static void a_renewal_goes_on_beside_a_look(void **state)
 #if CAN_FAIL
 static void without_memory_a_renewal_is_unanswered(void **state)
 {
-    hold();
     for (long fails = 1; fails <= 4; fails++) {
         fails_here = true;
         atomic_store(&fail_at, fails);
@@ -598,37 +580,38 @@ static void without_memory_a_renewal_is_unanswered(void **state)
     answers(0, yes);
     answers(2, yes);
     assert_int_equal(item->result, DIBS__RENEWED);
-    end();
 }
 #endif
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_majority_renews_and_the_last_delays_nobody),
-        cmocka_unit_test(what_a_majority_lost_is_gone_at_once),
+        TEST(what_a_majority_lost_is_gone_at_once),
         cmocka_unit_test(where_too_few_answer_nothing_is_decided),
         cmocka_unit_test(masters_that_are_asked_nothing_renew_nothing),
-        cmocka_unit_test(the_generation_of_a_renewal_is_that_of_its_beginning),
+        TEST(the_generation_of_a_renewal_is_that_of_its_beginning),
         cmocka_unit_test(a_lease_is_as_long_as_a_majority_makes_sure),
-        cmocka_unit_test(each_master_is_asked_for_what_the_caller_wants),
+        TEST(each_master_is_asked_for_what_the_caller_wants),
         cmocka_unit_test(a_lock_is_set_where_it_was_not_granted),
         cmocka_unit_test(a_lock_that_may_be_set_is_noted_until_an_answer),
         cmocka_unit_test(who_is_busy_with_the_token_is_asked_later),
-        cmocka_unit_test(who_may_not_vote_is_not_asked_to_set_the_lock),
-        cmocka_unit_test(an_extension_is_caught_up_on),
+        TEST(who_may_not_vote_is_not_asked_to_set_the_lock),
+        TEST(an_extension_is_caught_up_on),
         cmocka_unit_test(a_change_during_a_renewal_is_looked_at_again),
         cmocka_unit_test(a_length_that_is_not_announced_is_not_sent),
         cmocka_unit_test(the_leases_of_a_batch_are_decided_one_by_one),
-        cmocka_unit_test(a_batch_is_done_when_all_its_leases_are_decided),
+        TEST(a_batch_is_done_when_all_its_leases_are_decided),
         cmocka_unit_test(a_lock_that_could_not_be_set_is_no_loss),
         cmocka_unit_test(renewals_by_a_clock_that_was_set_do_not_count),
-        cmocka_unit_test(an_answer_shows_the_clock_of_its_master),
+        TEST(an_answer_shows_the_clock_of_its_master),
         cmocka_unit_test(a_look_finds_any_loss),
-        cmocka_unit_test(a_look_concerns_who_granted_the_lock_and_watches),
-        cmocka_unit_test(a_renewal_goes_on_beside_a_look),
+        TEST(a_look_concerns_who_granted_the_lock_and_watches),
+        TEST(a_renewal_goes_on_beside_a_look),
 #if CAN_FAIL
-        cmocka_unit_test(without_memory_a_renewal_is_unanswered),
+        TEST(without_memory_a_renewal_is_unanswered),
 #endif
     };
 

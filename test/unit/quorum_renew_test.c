@@ -59,10 +59,17 @@ static enum dibs__renewed renewed(const enum dibs__renewed results[MEMBERS], boo
 }
 
 /* The lock x is held at all masters. */
-static void hold(void)
+static int setup(void **state)
 {
     set_up(&setting, &renewing);
     held_at_all(&setting, LEASE_MS);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    tear_down(&setting);
+    return 0;
 }
 
 static const enum dibs__renewed by_all[MEMBERS] = {DIBS__RENEWED, DIBS__RENEWED, DIBS__RENEWED},
@@ -71,16 +78,13 @@ static const enum dibs__renewed by_all[MEMBERS] = {DIBS__RENEWED, DIBS__RENEWED,
 
 static void what_the_masters_lose_one_after_the_other_is_lost(void **state)
 {
-    hold();
     assert_int_equal(renewed(by_two, false), DIBS__RENEWED);
     moved_clock_advance(&setting.clock, MS(SOON_MS));
     assert_int_equal(renewed(by_one, false), DIBS__GONE);
-    tear_down(&setting);
 }
 
 static void what_one_master_lost_is_set_there_again_later(void **state)
 {
-    hold();
     assert_int_equal(renewed(by_two, false), DIBS__RENEWED);
     moved_clock_advance(&setting.clock, MS(SOON_MS));
     dibs__top_up_attend(&setting.q, moved_clock_now(&setting.clock));
@@ -90,7 +94,6 @@ static void what_one_master_lost_is_set_there_again_later(void **state)
     assert_int_equal(setting.changes, 1);
     assert_int_equal(renewed(by_all, true), DIBS__RENEWED);
     assert_int_equal(renewed(by_all, false), DIBS__RENEWED);
-    tear_down(&setting);
 }
 
 /* Begins an extension or a renewal; the masters do not answer yet. */
@@ -108,14 +111,12 @@ static void a_retraction_knows_the_lease_of_an_extension(void **state)
     static struct dibs__batch batch;
     bool is_done = false;
 
-    hold();
     atomic_store(&setting.q.voting.announced_ms, 10 * LEASE_MS);
     begin(&batch, 10 * LEASE_MS, true, &is_done);
     for (size_t i = 0; i < MEMBERS; i++)
         answer(i, DIBS__RENEWED);
     dibs__quorum_retract(&setting.q.store, "x", "dibs:token", LEASE_MS, 7);
     assert_int_equal(retracted_ms, 10 * LEASE_MS);
-    tear_down(&setting);
 }
 
 /* What a look comes to where each master says that. */
@@ -141,23 +142,23 @@ static void a_look_tells_of_a_lock_that_can_be_set_again(void **state)
 {
     const enum dibs__renewed without_one[MEMBERS] = {DIBS__GONE, DIBS__WATCHED, DIBS__WATCHED};
 
-    hold();
     assert_int_equal(renewed(by_two, false), DIBS__RENEWED);
     moved_clock_advance(&setting.clock, MS(SOON_MS));
     assert_int_equal(watched(without_one), DIBS__WATCHED);
     moved_clock_advance(&setting.clock, MS(LATER_MS - SOON_MS));
     assert_int_equal(watched(without_one), DIBS__GONE);
     assert_int_equal(renewed(by_all, true), DIBS__RENEWED);
-    tear_down(&setting);
 }
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_the_masters_lose_one_after_the_other_is_lost),
-        cmocka_unit_test(what_one_master_lost_is_set_there_again_later),
-        cmocka_unit_test(a_look_tells_of_a_lock_that_can_be_set_again),
-        cmocka_unit_test(a_retraction_knows_the_lease_of_an_extension),
+        TEST(what_the_masters_lose_one_after_the_other_is_lost),
+        TEST(what_one_master_lost_is_set_there_again_later),
+        TEST(a_look_tells_of_a_lock_that_can_be_set_again),
+        TEST(a_retraction_knows_the_lease_of_an_extension),
     };
 
     return cmocka_run_group_tests_name("quorum_renew", tests, NULL, NULL);

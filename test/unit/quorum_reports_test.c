@@ -94,7 +94,7 @@ static dibs_status open_at(const char *const *urls, size_t count, struct dibs__a
     return dibs__store_open(&scene.base, &config, &error);
 }
 
-static void begin(void)
+static int setup(void **state)
 {
     static const char *const urls[] = {"redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"};
 
@@ -103,11 +103,13 @@ static void begin(void)
     scene.q = dibs__quorum_of(scene.base);
     for (size_t i = 0; i < MEMBERS; i++)
         scene.to[i] = dibs__redis_of(scene.q->members[i].store)->config.listener;
+    return 0;
 }
 
-static void end(void)
+static int teardown(void **state)
 {
     scene.base->ops->close(scene.base);
+    return 0;
 }
 
 /* ------------------------------------------------------------------- reports */
@@ -119,7 +121,6 @@ static void reports_reach(size_t i, bool up)
 
 static void a_quorum_is_out_of_reach_where_a_majority_is(void **state)
 {
-    begin();
     reports_reach(0, true); /* nothing has changed */
     reports_reach(2, false);
     reports_reach(2, false);
@@ -137,19 +138,16 @@ static void a_quorum_is_out_of_reach_where_a_majority_is(void **state)
     assert_string_equal(scene.text, "a majority of 3 masters");
     reports_reach(1, true);
     assert_true(scene.ups == 1 && scene.downs == 1);
-    end();
 }
 
 static void a_master_that_is_in_reach_again_does_not_rest(void **state)
 {
-    begin();
     for (size_t i = 0; i < MEMBERS; i++)
         atomic_store(&scene.q->members[i].rests_until, DIBS__NEVER);
     reports_reach(0, false);
     reports_reach(1, true);
     assert_true(atomic_load(&scene.q->members[0].rests_until) == DIBS__NEVER);
     assert_true(atomic_load(&scene.q->members[1].rests_until) == 0);
-    end();
 }
 
 static void reports_watching(size_t i, bool on)
@@ -160,7 +158,6 @@ static void reports_watching(size_t i, bool on)
 /* Who begins to report may tell of changes that were missed before. */
 static void changes_are_told_while_a_majority_tells_them(void **state)
 {
-    begin();
     reports_watching(0, true);
     assert_int_equal(scene.on, 1);
     assert_int_equal(atomic_load(&scene.counters.tracking), 0);
@@ -172,7 +169,6 @@ static void changes_are_told_while_a_majority_tells_them(void **state)
     assert_int_equal(atomic_load(&scene.counters.tracking), 0);
     reports_watching(2, false);
     assert_int_equal(scene.off, 1);
-    end();
 }
 
 /* The first report names the server that granted what is held. */
@@ -180,7 +176,6 @@ static void a_master_that_went_over_to_another_server_is_told_of(void **state)
 {
     struct dibs__lease_store_state lease = {.words = {0}};
 
-    begin();
     for (size_t i = 0; i < MEMBERS; i++)
         scene.to[i].server_changed(scene.to[i].source);
     assert_int_equal(scene.moved, 0);
@@ -192,7 +187,6 @@ static void a_master_that_went_over_to_another_server_is_told_of(void **state)
     assert_true(atomic_load(&scene.q->voting.due)); /* a look finds out whether it may vote */
     lease.words[0] = atomic_load(&scene.q->generation);
     assert_false(scene.base->ops->is_unconfirmed(scene.base, &lease));
-    end();
 }
 
 /* A grant of one master is no more than a hint, which the waiter must confirm; the holder needs none. */
@@ -201,7 +195,6 @@ static void a_grant_of_a_member_is_a_hint(void **state)
     const struct dibs__attempt attempt = {.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
     const struct dibs__grant grant = {.name = "x", .token = "dibs:token", .number = 3, .fence = 9};
 
-    begin();
     for (int knows = 0; knows < 2; knows++) {
         scene.knows_token = knows;
         assert_int_equal(scene.to[0].granted(scene.to[0].source, &grant), knows);
@@ -220,7 +213,6 @@ static void a_grant_of_a_member_is_a_hint(void **state)
     scene.grant.name = NULL;
     assert_true(scene.to[0].granted(scene.to[0].source, &grant));
     assert_null(scene.grant.name);
-    end();
 }
 
 /* --------------------------------------------------------- what is passed on */
@@ -282,9 +274,9 @@ static void gather(struct dibs__store *store, bool on)
 static struct dibs__store_ops noting;
 
 /* The masters only note what they are told. */
-static void begin_noting(void)
+static int setup_noting(void **state)
 {
-    begin();
+    setup(state);
     memset(told, 0, sizeof told);
     noting = *scene.q->members[0].store->ops;
     noting.interest = interest;
@@ -297,13 +289,15 @@ static void begin_noting(void)
         told[i].deadline = DIBS__NEVER;
         scene.q->members[i].store->ops = &noting;
     }
+    return 0;
 }
 
-static void end_noting(void)
+static int teardown_noting(void **state)
 {
     for (size_t i = 0; i < MEMBERS; i++)
         scene.q->members[i].store->ops = told[i].true_ops;
-    end();
+    teardown(state);
+    return 0;
 }
 
 static void each_master_attends_to_its_own_descriptors(void **state)
@@ -311,7 +305,6 @@ static void each_master_attends_to_its_own_descriptors(void **state)
     struct pollfd fds[MEMBERS * MEMBERS];
     int64_t deadline;
 
-    begin_noting();
     assert_int_equal(scene.base->fd_max, MEMBERS * scene.q->members[0].store->fd_max);
     for (size_t i = 0; i < MEMBERS; i++)
         told[i].fd_count = i + 1;
@@ -320,14 +313,12 @@ static void each_master_attends_to_its_own_descriptors(void **state)
     assert_true(fds[0].fd == 0 && fds[1].fd == 1 && fds[2].fd == 1 && fds[3].fd == 2 && fds[5].fd == 2);
     scene.base->ops->attend(scene.base, fds, count);
     assert_true(told[0].attended == fds && told[1].attended == fds + 1 && told[2].attended == fds + 3);
-    end_noting();
 }
 
 static void a_lock_whose_time_has_come_is_set_again(void **state)
 {
     const struct dibs__attempt attempt = {.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
 
-    begin_noting();
     assert_true(scene.base->watches);
     struct dibs__claim *claim = dibs__claim_new(scene.q, &attempt);
     dibs__quorum_mutex_lock(&scene.q->mutex);
@@ -338,7 +329,6 @@ static void a_lock_whose_time_has_come_is_set_again(void **state)
     dibs__quorum_mutex_unlock(&scene.q->mutex);
     scene.base->ops->attend(scene.base, NULL, 0);
     assert_int_equal(scene.changes, 1);
-    end_noting();
 }
 
 /* Of a member, of the next look, of a detached operation, of a lock that is to be set again. */
@@ -348,7 +338,6 @@ static void the_first_deadline_counts(void **state)
     struct pollfd fds[MEMBERS];
     const struct dibs__attempt attempt = {.name = "x", .token = "dibs:token", .lease_ms = LEASE_MS};
 
-    begin_noting();
     scene.base->ops->interest(scene.base, fds, &deadline);
     assert_true(deadline == scene.q->voting.next && deadline > now);
     for (size_t i = 0; i < MEMBERS; i++) {
@@ -375,13 +364,11 @@ static void the_first_deadline_counts(void **state)
     dibs__quorum_mutex_lock(&scene.q->mutex);
     DIBS__LIST_REMOVE(scene.q->detached, &claim->ops[0], links);
     dibs__quorum_mutex_unlock(&scene.q->mutex);
-    end_noting();
 }
 
 /* It blocks only so long as a resolver does; a minority may fail. */
 static void a_quorum_connects_where_a_majority_does(void **state)
 {
-    begin_noting();
     told[1].connects = DIBS_UNAVAILABLE;
     assert_status(DIBS_OK, scene.base->ops->connect(scene.base, false, &error));
     told[0].connects = DIBS_UNAVAILABLE;
@@ -389,7 +376,6 @@ static void a_quorum_connects_where_a_majority_does(void **state)
     assert_string_equal(error.detail, "1 of 3 masters answered, which is no majority: it is away");
     told[1].connects = DIBS_DENIED; /* which waiting does not change */
     assert_status(DIBS_DENIED, scene.base->ops->connect(scene.base, false, &error));
-    end_noting();
 }
 
 /* A thread hears one master, the fastest that does not rest; without a thread, all must read by themselves. */
@@ -397,7 +383,6 @@ static void a_thread_listens_to_the_fastest_master(void **state)
 {
     struct dibs__wait_event wait_event;
 
-    begin_noting();
     dibs__wait_event_init(&wait_event);
     atomic_store(&scene.q->members[0].usual, 5);
     atomic_store(&scene.q->members[1].usual, 3);
@@ -414,12 +399,10 @@ static void a_thread_listens_to_the_fastest_master(void **state)
         atomic_store(&scene.q->members[i].rests_until, 1);
     scene.base->ops->listen(scene.base, "x", &wait_event, 0);
     assert_true(told[0].hears);
-    end_noting();
 }
 
 static void what_is_begun_is_gathered_at_the_first_master_for_all(void **state)
 {
-    begin_noting();
     scene.base->ops->gather(scene.base, true);
     assert_int_equal(told[0].gathered, 1);
     scene.base->ops->gather(scene.base, false);
@@ -427,7 +410,6 @@ static void what_is_begun_is_gathered_at_the_first_master_for_all(void **state)
     assert_int_equal(told[1].gathered + told[2].gathered, 0);
     noting.gather = NULL;
     scene.base->ops->gather(scene.base, true);
-    end_noting();
 }
 
 /* ---------------------------------------------------------------------- URLs */
@@ -446,7 +428,7 @@ static void expect_accepted(const char *first, const char *second, const char *t
     const char *const urls[] = {first, second, third};
 
     assert_status(DIBS_OK, open_at(urls, MEMBERS, NULL));
-    end();
+    teardown(NULL);
 }
 
 static void no_two_urls_name_the_same_server(void **state)
@@ -499,7 +481,7 @@ static void an_opening_without_memory_leaves_nothing(void **state)
         if (failed)
             assert_status(DIBS_NO_MEMORY, error.status);
         else
-            end();
+            teardown(state);
         assert_int_equal(atomic_load(&living), before);
     }
     assert_true(fails > 4 * MEMBERS);
@@ -519,26 +501,29 @@ static void a_quorum_has_an_odd_number_of_masters_up_to_a_limit(void **state)
         bool fits = count % 2 == 1 && count <= DIBS__MEMBERS_MAX;
         assert_status(fits ? DIBS_OK : DIBS_INVALID, open_at(urls, count, NULL));
         if (fits)
-            end();
+            teardown(state);
         else
             assert_string_equal(error.detail, "a quorum has an odd number of masters, at most 15");
     }
 }
 
+#define NOTING(name) cmocka_unit_test_setup_teardown(name, setup_noting, teardown_noting)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_quorum_is_out_of_reach_where_a_majority_is),
-        cmocka_unit_test(a_master_that_is_in_reach_again_does_not_rest),
-        cmocka_unit_test(changes_are_told_while_a_majority_tells_them),
-        cmocka_unit_test(a_master_that_went_over_to_another_server_is_told_of),
-        cmocka_unit_test(a_grant_of_a_member_is_a_hint),
-        cmocka_unit_test(each_master_attends_to_its_own_descriptors),
-        cmocka_unit_test(a_lock_whose_time_has_come_is_set_again),
-        cmocka_unit_test(the_first_deadline_counts),
-        cmocka_unit_test(a_quorum_connects_where_a_majority_does),
-        cmocka_unit_test(a_thread_listens_to_the_fastest_master),
-        cmocka_unit_test(what_is_begun_is_gathered_at_the_first_master_for_all),
+        TEST(a_quorum_is_out_of_reach_where_a_majority_is),
+        TEST(a_master_that_is_in_reach_again_does_not_rest),
+        TEST(changes_are_told_while_a_majority_tells_them),
+        TEST(a_master_that_went_over_to_another_server_is_told_of),
+        TEST(a_grant_of_a_member_is_a_hint),
+        NOTING(each_master_attends_to_its_own_descriptors),
+        NOTING(a_lock_whose_time_has_come_is_set_again),
+        NOTING(the_first_deadline_counts),
+        NOTING(a_quorum_connects_where_a_majority_does),
+        NOTING(a_thread_listens_to_the_fastest_master),
+        NOTING(what_is_begun_is_gathered_at_the_first_master_for_all),
         cmocka_unit_test(no_two_urls_name_the_same_server),
         cmocka_unit_test(a_member_is_one_master),
         cmocka_unit_test(a_member_that_can_not_be_opened_is_named),

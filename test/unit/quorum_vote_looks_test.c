@@ -10,7 +10,7 @@
 
 static struct dibs__error error;
 
-static void begin(void)
+static int setup(void **state)
 {
     begin_vote(0, 0, 0);
     for (size_t i = 0; i < MEMBERS; i++)
@@ -18,12 +18,14 @@ static void begin(void)
     atomic_store(&setting.q.number, NUMBER);
     atomic_store(&setting.q.voting.longest_ms, 5000);
     dibs__vote_init(&setting.q);
+    return 0;
 }
 
-static void end(void)
+static int teardown(void **state)
 {
     dibs__vote_finish_all(&setting.q);
     end_vote();
+    return 0;
 }
 
 /* The master has lost its data. */
@@ -64,7 +66,7 @@ static void masters_are_looked_at_as_often_as_the_longest_lease_lasts(void **sta
     } rows[] = {{0, AGAIN_MS}, {500, AGAIN_MS}, {1000, 1000}, {1001, 1001}, {10000, 10000}, {60000, MOST_MS}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        begin();
+        setup(state);
         atomic_store(&setting.q.voting.longest_ms, rows[i].longest_ms);
         dibs__vote_init(&setting.q);
         assert_true(dibs__vote_deadline(&setting.q) == the_time + MS(rows[i].again_ms));
@@ -75,26 +77,22 @@ static void masters_are_looked_at_as_often_as_the_longest_lease_lasts(void **sta
             assert_int_equal(last_vote(member)->longest_ms, rows[i].longest_ms);
             assert_true(last_vote(member)->quorum == NUMBER);
         }
-        end();
+        teardown(state);
     }
 }
 
 static void a_look_is_not_begun_before_it_is_due(void **state)
 {
-    begin();
     dibs__vote_attend(&setting.q, setting.q.voting.next - 1);
     assert_null(setting.q.voting.look);
-    end();
 }
 
 static void a_master_that_did_not_answer_is_looked_at_again_sooner(void **state)
 {
-    begin();
     voter_says(1, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
     assert_int_equal(look(), MISSED_MS);
     atomic_store(&setting.q.voting.longest_ms, 1500);
     assert_int_equal(look(), 1500);
-    end();
 }
 
 /* While there is something to do, looks are as far apart as it takes. */
@@ -114,34 +112,31 @@ static void the_next_look_is_when_something_can_be_done(void **state)
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (size_t member = 0; member < MEMBERS; member++) {
-            begin();
+            setup(state);
             uint64_t process = voters[member].vote.process;
             voters[member].vote = rows[i].vote;
             voters[member].vote.process = process;
             if (!rows[i].vote.ready || rows[i].vote.quorum != 0)
                 assert_int_equal(look(), rows[i].again_ms);
-            end();
+            teardown(state);
         }
 }
 
 /* A number that one master lacks is told it by the next look. */
 static void a_master_without_a_number_is_told_it_soon(void **state)
 {
-    begin();
     voters[2].vote.quorum = 0;
     atomic_store(&setting.q.number, 0);
     assert_int_equal(look(), SOON_MS);
     assert_true(last_vote(2)->quorum == 0 && atomic_load(&setting.q.number) == NUMBER);
     assert_int_equal(look(), 5000);
     assert_true(last_vote(2)->quorum == NUMBER);
-    end();
 }
 
 /* ----------------------------------------------------------- what is wanted */
 
 static void a_look_that_is_wanted_begins_soon(void **state)
 {
-    begin();
     atomic_store(&setting.q.voting.announced_ms, 5000);
     look();
     int64_t ended = setting.q.voting.last;
@@ -158,13 +153,11 @@ static void a_look_that_is_wanted_begins_soon(void **state)
     dibs__vote_attend(&setting.q, the_time);
     assert_int_equal(atomic_load(&setting.q.voting.announced_ms), 5001);
     assert_true(dibs__vote_deadline(&setting.q) == the_time + MS(5001));
-    end();
 }
 
 /* A majority knows of the length, so an extension to it need not wait for the last. */
 static void a_length_is_announced_when_a_majority_has_answered(void **state)
 {
-    begin();
     atomic_store(&setting.q.voting.announced_ms, 1);
     voter_says(0, DIBS__OP_VOTE, DIBS_OK, NEVER_MS);
     voter_says(1, DIBS__OP_VOTE, DIBS_OK, 6);
@@ -176,20 +169,19 @@ static void a_length_is_announced_when_a_majority_has_answered(void **state)
     dibs__vote_attend(&setting.q, the_time);
     assert_non_null(setting.q.voting.look);
     assert_int_equal(atomic_load(&setting.q.voting.announced_ms), 5000);
-    end();
 }
 
 /* Half of the command timeout, if a majority has answered, else all of it. */
 static void the_last_masters_are_waited_for_so_long(void **state)
 {
     for (size_t silent = 1; silent <= 2; silent++) {
-        begin();
+        setup(state);
         for (size_t i = 0; i < silent; i++)
             voter_says(i, DIBS__OP_VOTE, DIBS_OK, NEVER_MS);
         int64_t began = setting.q.voting.next;
         look();
         assert_true(the_time == began + MS(silent == 1 ? 500 : 1000));
-        end();
+        teardown(state);
     }
 }
 
@@ -198,7 +190,7 @@ static void the_last_masters_are_waited_for_so_long(void **state)
 static void who_has_lost_its_data_is_admitted_when_it_has_said_so_for_a_second(void **state)
 {
     for (size_t loser = 0; loser < MEMBERS; loser++) {
-        begin();
+        setup(state);
         lose(loser);
         assert_int_equal(look(), AGAIN_MS);
         assert_int_equal(last_vote(loser)->what, DIBS__VOTE_LOOKS);
@@ -212,14 +204,14 @@ static void who_has_lost_its_data_is_admitted_when_it_has_said_so_for_a_second(v
         voters[loser].vote_count = 0;
         assert_int_equal(look(), AGAIN_MS);
         assert_int_equal(last_vote(loser)->what, DIBS__VOTE_LOOKS);
-        end();
+        teardown(state);
     }
 }
 
 static void a_floor_comes_with_the_look_behind_the_wait(void **state)
 {
     for (size_t loser = 0; loser < MEMBERS; loser++) {
-        begin();
+        setup(state);
         voters[loser].vote.ready = false;
         voters[(loser + 1) % MEMBERS].vote.highest = 77;
         assert_int_equal(look(), SOON_MS);
@@ -231,13 +223,12 @@ static void a_floor_comes_with_the_look_behind_the_wait(void **state)
         voters[loser].vote.ready = false; /* it forgot once more, and waits again */
         assert_int_equal(look(), SOON_MS);
         assert_int_equal(last_vote(loser)->what, DIBS__VOTE_LOOKS);
-        end();
+        teardown(state);
     }
 }
 
 static void a_new_quorum_is_admitted_by_the_second_look(void **state)
 {
-    begin();
     atomic_store(&setting.q.number, 0);
     atomic_store(&setting.q.voting.announced_ms, 0);
     for (size_t i = 0; i < MEMBERS; i++)
@@ -251,13 +242,11 @@ static void a_new_quorum_is_admitted_by_the_second_look(void **state)
         assert_true(last_vote(i)->quorum != 0 && last_vote(i)->quorum == last_vote(0)->quorum);
     }
     assert_int_equal(atomic_load(&setting.q.voting.announced_ms), 5000);
-    end();
 }
 
 /* One that knows of a quorum in between shows that it is not new: the two looks begin anew. */
 static void a_look_that_finds_a_member_ends_the_newness(void **state)
 {
-    begin();
     for (size_t i = 0; i < MEMBERS; i++)
         lose(i);
     atomic_store(&setting.q.voting.announced_ms, 0);
@@ -267,7 +256,6 @@ static void a_look_that_finds_a_member_ends_the_newness(void **state)
     voters[0].vote.known = true;
     look();
     assert_true(setting.q.voting.newness.since == 0);
-    end();
 }
 
 /* ------------------------------------------------------------ clocks that were set */
@@ -284,7 +272,7 @@ static void a_step_of_a_clock_is_told_to_its_master(void **state)
 {
     for (size_t i = 0; i < MEMBERS; i++)
         for (int back = 0; back < 2; back++) {
-            begin();
+            setup(state);
             step(i, 0);
             assert_false(atomic_load(&setting.q.voting.due));
             step(i, back ? -60000000 : 60000000);
@@ -295,7 +283,7 @@ static void a_step_of_a_clock_is_told_to_its_master(void **state)
             assert_int_equal(last_vote(i)->what, DIBS__VOTE_DISTRUSTS);
             assert_true(last_vote(i)->wait_ms == dibs__admission_wait_ms(LEASE_MS));
             assert_false(dibs__member_is_distrusted(&setting.members[i]));
-            end();
+            teardown(state);
         }
 }
 
@@ -303,7 +291,7 @@ static void a_step_of_a_clock_is_told_to_its_master(void **state)
 static void steps_of_a_majority_are_none(void **state)
 {
     for (size_t right = 0; right < MEMBERS; right++) {
-        begin();
+        setup(state);
         for (size_t i = 0; i < MEMBERS; i++)
             step(i, i == right ? 0 : -60000000);
         look();
@@ -312,14 +300,13 @@ static void steps_of_a_majority_are_none(void **state)
             assert_false(dibs__member_is_distrusted(&setting.members[i]));
             assert_false(atomic_load(&setting.members[i].set_back));
         }
-        end();
+        teardown(state);
     }
 }
 
 /* It is told soon: a majority must know the length of leases first. */
 static void a_master_that_can_not_be_told_of_its_step_is_looked_at_again(void **state)
 {
-    begin();
     voters[2].vote.votes_in_ms = 90000;
     voters[2].vote.ready = false;
     voter_says(1, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
@@ -327,7 +314,6 @@ static void a_master_that_can_not_be_told_of_its_step_is_looked_at_again(void **
     assert_int_equal(look(), AGAIN_MS);
     assert_int_equal(last_vote(0)->what, DIBS__VOTE_LOOKS);
     assert_true(dibs__member_is_distrusted(&setting.members[0]));
-    end();
 }
 
 /* ------------------------------------------------------- a thread that waits */
@@ -344,7 +330,6 @@ static dibs_status announce(uint32_t lease_ms, unsigned answered)
 
 static void a_thread_announces_a_length_to_a_majority(void **state)
 {
-    begin();
     int64_t began = the_time;
     assert_status(DIBS_OK, announce(7000, 3));
     assert_int_equal(atomic_load(&setting.q.voting.announced_ms), LEASE_MS); /* it stays the longest */
@@ -359,13 +344,12 @@ static void a_thread_announces_a_length_to_a_majority(void **state)
     assert_true(the_time == began + MS(4));
     assert_true(atomic_load(&setting.q.voting.due));
     assert_false(voters[0].begun); /* what is not waited for is given up */
-    end();
 }
 
 static void a_thread_admits_a_new_quorum(void **state)
 {
     for (int silent = 0; silent < 2; silent++) {
-        begin();
+        setup(state);
         atomic_store(&setting.q.number, 0);
         atomic_store(&setting.q.voting.announced_ms, 0);
         for (size_t i = 0; i < MEMBERS; i++)
@@ -381,14 +365,13 @@ static void a_thread_admits_a_new_quorum(void **state)
             assert_true(last_vote(i)->mark == 10 + i && last_vote(i)->wait_ms == 0);
         }
         assert_int_equal(atomic_load(&setting.q.voting.announced_ms), 5000);
-        end();
+        teardown(state);
     }
 }
 
 /* The others must be admitted first, which takes as long as the longest lease. */
 static void a_minority_that_knows_is_no_majority(void **state)
 {
-    begin();
     atomic_store(&setting.q.voting.announced_ms, 0);
     lose(0);
     lose(1);
@@ -398,12 +381,10 @@ static void a_minority_that_knows_is_no_majority(void **state)
     assert_string_equal(error.detail, "fewer than 2 of 3 masters may grant locks now");
     assert_int_equal(atomic_load(&setting.q.voting.announced_ms), 0);
     assert_true(atomic_load(&setting.q.voting.due));
-    end();
 }
 
 static void where_no_majority_answers_nothing_is_announced(void **state)
 {
-    begin();
     atomic_store(&setting.q.voting.announced_ms, 0);
     voter_says(0, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 0);
     voter_says(1, DIBS__OP_VOTE, DIBS_UNAVAILABLE, 3);
@@ -411,22 +392,18 @@ static void where_no_majority_answers_nothing_is_announced(void **state)
     assert_status(DIBS_UNAVAILABLE, announce(5000, 1));
     assert_true(the_time == began + MS(3));
     assert_string_equal(error.detail, "1 of 3 masters answered, which is no majority: a master said so");
-    end();
 }
 
 static void two_names_of_one_master_are_refused(void **state)
 {
-    begin();
     voters[2].vote.process = 1;
     assert_status(DIBS_INVALID, announce(5000, 3));
     assert_string_equal(error.detail, "urls[0] and urls[2] are the same master");
-    end();
 }
 
 #if CAN_FAIL
 static void without_memory_nobody_is_looked_at(void **state)
 {
-    begin();
     fails_here = true;
     atomic_store(&fail_at, 1);
     assert_status(DIBS_NO_MEMORY, announce(5000, 0));
@@ -437,35 +414,36 @@ static void without_memory_nobody_is_looked_at(void **state)
     assert_null(setting.q.voting.look);
     assert_true(dibs__vote_deadline(&setting.q) == the_time + MS(AGAIN_MS));
     assert_int_equal(voters[0].vote_count, 0);
-    end();
 }
 #endif
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masters_are_looked_at_as_often_as_the_longest_lease_lasts),
-        cmocka_unit_test(a_look_is_not_begun_before_it_is_due),
-        cmocka_unit_test(a_master_that_did_not_answer_is_looked_at_again_sooner),
+        TEST(a_look_is_not_begun_before_it_is_due),
+        TEST(a_master_that_did_not_answer_is_looked_at_again_sooner),
         cmocka_unit_test(the_next_look_is_when_something_can_be_done),
-        cmocka_unit_test(a_master_without_a_number_is_told_it_soon),
-        cmocka_unit_test(a_look_that_is_wanted_begins_soon),
-        cmocka_unit_test(a_length_is_announced_when_a_majority_has_answered),
+        TEST(a_master_without_a_number_is_told_it_soon),
+        TEST(a_look_that_is_wanted_begins_soon),
+        TEST(a_length_is_announced_when_a_majority_has_answered),
         cmocka_unit_test(the_last_masters_are_waited_for_so_long),
         cmocka_unit_test(who_has_lost_its_data_is_admitted_when_it_has_said_so_for_a_second),
         cmocka_unit_test(a_floor_comes_with_the_look_behind_the_wait),
-        cmocka_unit_test(a_new_quorum_is_admitted_by_the_second_look),
-        cmocka_unit_test(a_look_that_finds_a_member_ends_the_newness),
+        TEST(a_new_quorum_is_admitted_by_the_second_look),
+        TEST(a_look_that_finds_a_member_ends_the_newness),
         cmocka_unit_test(a_step_of_a_clock_is_told_to_its_master),
         cmocka_unit_test(steps_of_a_majority_are_none),
-        cmocka_unit_test(a_master_that_can_not_be_told_of_its_step_is_looked_at_again),
-        cmocka_unit_test(a_thread_announces_a_length_to_a_majority),
+        TEST(a_master_that_can_not_be_told_of_its_step_is_looked_at_again),
+        TEST(a_thread_announces_a_length_to_a_majority),
         cmocka_unit_test(a_thread_admits_a_new_quorum),
-        cmocka_unit_test(a_minority_that_knows_is_no_majority),
-        cmocka_unit_test(where_no_majority_answers_nothing_is_announced),
-        cmocka_unit_test(two_names_of_one_master_are_refused),
+        TEST(a_minority_that_knows_is_no_majority),
+        TEST(where_no_majority_answers_nothing_is_announced),
+        TEST(two_names_of_one_master_are_refused),
 #if CAN_FAIL
-        cmocka_unit_test(without_memory_nobody_is_looked_at),
+        TEST(without_memory_nobody_is_looked_at),
 #endif
     };
 
